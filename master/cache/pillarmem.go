@@ -18,7 +18,7 @@ type pillars struct {
 
 	mu    sync.Mutex
 	used  int64
-	order *list.List                          // least recently used first
+	order *list.List                          // the least recently used pillar first
 	byID  map[string]map[string]*list.Element // by minion and pillar environment
 }
 

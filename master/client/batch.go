@@ -18,7 +18,7 @@ type BatchRequest struct {
 	Size     string        // number of minions at a time, or a percentage
 	Wait     time.Duration // how long a minion's place stays occupied after its return
 	Failhard bool          // stop after the first bad return
-	Gather   time.Duration // gather_job_timeout
+	Gather   time.Duration // gather_job_timeout: how long to wait for answers about a running job
 	JID      string        // job id that all parts share
 }
 
@@ -113,7 +113,7 @@ func (c *Client) HandOver(ctx context.Context, q BatchRequest, down func(id stri
 	}
 
 	ids, _ := b.Next(now)
-	key, err := c.mayHandOver(ctx, payload("master", b, up, q, user, now, now)) // before any minion has the job
+	key, err := c.mayHandOver(ctx, payload("master", b, up, q, user, now, now)) // ask before any minion has the job
 	if err != nil {
 		return len(up), fmt.Errorf("hand the batch to the master: %w", err)
 	}

@@ -31,11 +31,11 @@ type Config struct {
 	RetPort    int           // ret_port
 	SockDir    string        // sock_dir
 	CacheDir   string        // cachedir
-	MasterUser string        // user
+	MasterUser string        // user: the account of the master
 	Timeout    time.Duration // timeout: how long to wait for a return before asking about the job
 	Gather     time.Duration // gather_job_timeout: how long to wait for answers to that question
 	Publish    time.Duration // publish_timeout: longest time for one request, but at least three times Timeout
-	HashType   string        // hash_type of the job cache
+	HashType   string        // hash_type: hash function for the folders of the job cache
 	ExtCache   string        // ext_job_cache: a returner for all jobs
 	Nodegroups *value.Map    // nodegroups: map from a name to a text or a list
 	ConfFile   string        // configuration file that messages name
@@ -141,12 +141,12 @@ func ReadKey(cacheDir, user, masterUser string) (string, error) {
 // Request is a job to publish.
 type Request struct {
 	Target     any    // text, or a list of text
-	TargetType string // glob, list, compound, …
+	TargetType string // glob, list, compound, … as in Salt
 	Fun        any    // text, or a list of text for a compound command
 	Arg        []any
 	Return     string     // returners on the minions, separated by commas
 	JID        string     // "" lets the master choose
-	Kwargs     *value.Map // fields of the load (show_timeout, delimiter, metadata, token, …); the job cache keeps them
+	Kwargs     *value.Map // fields of the load: metadata, token, delimiter, …; the job cache keeps them
 	Timeout    time.Duration
 }
 

@@ -23,7 +23,7 @@ type feed struct {
 	mu      sync.Mutex
 	down    bool // the connection to the bus is lost
 	streams map[*stream]struct{}
-	cancel  context.CancelFunc // ends the pump; nil while it does not run
+	cancel  context.CancelFunc // ends pumpEvents; nil while it does not run
 	idle    *time.Timer        // fires when a shared feed has had no stream for linger
 }
 

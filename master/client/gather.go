@@ -194,7 +194,7 @@ func (c *Client) awaitEvents(ctx context.Context, ws []*watch, wake time.Time, y
 	case <-c.events.wake:
 	}
 
-	for { // events that wait already
+	for { // also handle the events that wait already
 		e, ok := c.events.nextEvent(func(tag string) bool {
 			return tag == event.TagOldFiles || slices.ContainsFunc(ws, func(w *watch) bool { return w.wantsTag(tag) })
 		})

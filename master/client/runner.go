@@ -84,7 +84,7 @@ func (c *Client) Runner(
 
 	load := value.NewMap("cmd", "runner", "fun", fun, "arg", arg, "kwarg", kwarg, AnswerField, true)
 	jid, data, err := c.startRunner(ctx, load, cred)
-	if err != nil || data != nil { // a secret return comes in the answer
+	if err != nil || data != nil { // a secret result comes in the answer, not in an event
 		return data, err
 	}
 
@@ -101,7 +101,7 @@ func (c *Client) Runner(
 					" was at work; its job id is " + jid + ".",
 			}
 		case <-c.events.wake:
-			e, _ := c.events.nextEvent(event.Prefix(prefix)) // a missing event has no tag
+			e, _ := c.events.nextEvent(event.Prefix(prefix)) // without an event, e has no tag
 			suffix, ok := strings.CutPrefix(e.Tag, prefix)
 			switch {
 			case !ok || suffix == "new":

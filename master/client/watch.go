@@ -15,13 +15,13 @@ type Return struct {
 	ID     string
 	Ret    any
 	HasRet bool   // false when the minion sent no value
-	Out    string // outputter that the minion asks for
+	Out    string // outputter that the minion asks for; "" for none
 	// Retcode is a number or, for a compound command, a map of numbers. HasRetcode is false when the
 	// minion sent none.
 	Retcode    any
 	HasRetcode bool
 	JID        string
-	Missing    bool // the minion did not answer in time
+	Missing    bool // the minion did not answer in time; Ret is a text that says so
 }
 
 // Code returns the return code as one number: 0 without a return code, the largest number of a map,

@@ -17,7 +17,7 @@ import (
 	"saltern/master/value"
 )
 
-// conn is one incoming connection.
+// conn is one incoming connection of another master.
 type conn struct {
 	net.Conn
 	inbox   *inbox
@@ -26,7 +26,7 @@ type conn struct {
 	// whether they belong to a member; it may change at any moment.
 	id, pem   string
 	plain     bool
-	class     int         // 0 stranger, 1 member; guarded by inbox.mu
+	class     int         // 0 for a stranger, 1 for a member; guarded by inbox.mu
 	wasMember atomic.Bool // the other end was recognised as a member at least once
 
 	out      net.Conn // writes to the other end, inside TLS if there is TLS
@@ -106,7 +106,7 @@ type peeked struct {
 
 func (p peeked) Read(b []byte) (int, error) { return p.r.Read(b) }
 
-// readFrames takes frames until the connection ends.
+// readFrames reads frames and handles their messages until the connection ends.
 func (k *conn) readFrames(br *bufio.Reader, w net.Conn) {
 	k.out = w
 	var wg sync.WaitGroup
@@ -170,7 +170,7 @@ func (k *conn) prepareRead(r *wire.Reader, opened time.Time) (member bool) {
 	end := time.Now().Add(5 * time.Minute)
 	switch {
 	case member:
-		if k.class == 0 { // written by this goroutine only
+		if k.class == 0 { // only this goroutine writes class
 			k.inbox.belongs(k)
 		}
 		r.SetMax(wire.MaxFrame)
@@ -244,8 +244,8 @@ func (k *conn) mayBeSalt() bool {
 		func(m node.Member) bool { return k.inbox.fromSalt(m, k.address) })
 }
 
-// limited rate-limits messages that cost RSA operations and reports whether this one is over the
-// limit. Strangers are counted by address and all together; members are counted apart.
+// limited reports whether a message that costs RSA operations exceeds its rate limit. It counts
+// strangers by address and all together, and members apart from them.
 func (k *conn) limited() bool {
 	class := 0
 	if _, member := k.member(); member || k.inbox.memberAddress(k.address) {

@@ -33,7 +33,7 @@ const (
 // ScheduleFile records which jobs of the schedule the masters have run; see package schedule.
 const ScheduleFile = "schedule.saltern"
 
-// JobsDir is where masters hand over the records of jobs; see package jobs.
+// JobsDir is the folder in which masters hand over the records of jobs; see package jobs.
 const JobsDir = "jobs"
 
 // folder is the shared folder cluster_pki_dir. Its methods block for as long as the file system
@@ -44,8 +44,8 @@ type folder struct {
 	salt bool
 }
 
-// errAway reports that the folder exists but lacks the cluster's keys. They are not lost: masters
-// never remove them, and an empty mount point looks like this.
+// errAway reports that the folder exists but lacks the cluster's keys. Masters never remove the
+// keys, so they are not lost: an empty mount point looks the same.
 var errAway = errors.New("the shared volume is not mounted")
 
 func (f folder) filePath(name string) string { return filepath.Join(f.dir, name) }
@@ -75,7 +75,7 @@ func (f folder) readFile(name string, limit int64) (b []byte, err error) {
 	return b, err
 }
 
-// loadRecord reads the record.
+// loadRecord reads the cluster's record. exists is false if there is none.
 func (f folder) loadRecord() (r node.Record, exists bool, err error) {
 	b, _, err := f.record().Read()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -86,7 +86,7 @@ func (f folder) loadRecord() (r node.Record, exists bool, err error) {
 		return node.Record{}, false, nil
 	}
 
-	if errors.Is(err, syscall.ENOTCONN) { // FUSE: the client has ended
+	if errors.Is(err, syscall.ENOTCONN) { // on FUSE this means that the client process has ended
 		return node.Record{}, false, fmt.Errorf("%w: %w", errAway, err)
 	}
 	if err != nil {

@@ -31,7 +31,7 @@ func dutyOf(tag string) Duty {
 	return Events
 }
 
-// isJob reports whether an event is a job to publish.
+// isJob reports whether a tag is that of a job to publish.
 func isJob(tag string) bool {
 	rest, ok := strings.CutPrefix(tag, "salt/job/")
 	if !ok {
@@ -69,7 +69,7 @@ func (p *Pool) Forward(e event.Event) {
 type outgoing struct {
 	event  event.Event // as peers see it; its Data goes to Salt's masters
 	packed []byte      // the packed data, which goes to Saltern's masters
-	acked  func()      // called for each Saltern master that has handled it; may be nil
+	acked  func()      // called by the link for each Saltern master that has handled the event; may be nil
 }
 
 // MayForward reports whether an event of the local bus may go to other Saltern masters (own) and to
@@ -314,8 +314,8 @@ type PeerStatus struct {
 	Heard     time.Time
 	Version   uint64
 	KeyGen    uint64
-	Error     string // the failure of the last attempt to connect
-	Through   string // the master that relays the connection; "" when it is direct
+	Error     string // why the last attempt to connect failed; "" after success
+	Through   string // name of the master that relays the connection; "" when it is direct
 	Queues    map[string]QueueStatus
 	Lost      uint64 // control messages dropped for lack of room
 }
@@ -333,10 +333,10 @@ type Status struct {
 	Peers         []PeerStatus
 	Refused       uint64 // refused connections
 	Strangers     uint64 // messages of strangers over the rate limit
-	Bad           uint64 // messages without valid proof or content
+	Bad           uint64 // messages without a valid proof or with bad content
 	Dropped       uint64 // messages dropped for lack of room
 	Unspread      uint64 // jobs whose callers were answered before every connected peer had them
-	Withheld      uint64 // events withheld because their maker may not order what a peer would do
+	Withheld      uint64 // events that no peer got, because their maker may not order what they would trigger there
 	Handled       uint64
 	Repeated      uint64 // messages received again after they were handled
 	// Consensus is this master's state in the consensus of Salt's masters. It is nil when the

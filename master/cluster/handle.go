@@ -32,7 +32,7 @@ func (k *conn) handle(ctx context.Context, d Duty) {
 
 		n := k.inbox.handleBatch(ctx, m.ID, d, batch)
 		if n > 0 && !k.acknowledge(d, batch[n-1].seq) || n < len(batch) {
-			_ = k.Close() // the rest is sent again on the next connection
+			_ = k.Close() // the peer sends the rest again on the next connection
 		}
 	}
 }

@@ -29,7 +29,7 @@ const (
 	maxRSA        = 2
 )
 
-// inbox accepts the connections of other masters.
+// inbox accepts the connections of other masters and handles what they send.
 type inbox struct {
 	pool *Pool
 

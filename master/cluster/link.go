@@ -23,7 +23,7 @@ const (
 	writeWait     = 15 * time.Second
 	redialMin     = 100 * time.Millisecond
 	redialMax     = 3 * time.Second
-	strayFor      = 20 * time.Second // an idle link to a stranger ends after this time
+	strayFor      = 20 * time.Second // an idle link to a master that is no member ends after this time
 	maxControl    = 64
 )
 
@@ -32,10 +32,10 @@ const (
 type link struct {
 	pool     *Pool
 	id       string
-	pub      string // key that the other end must have (PEM); "" while unknown
-	plain    bool   // Salt's protocol, without TLS
+	pub      string // key (PEM) that the other end must have; "" while it is unknown
+	plain    bool   // speaks Salt's protocol, without TLS
 	stray    bool   // leads to a master that is no member; the link ends when idle
-	tryPlain bool   // the other end is unknown: try TLS first, then plain
+	tryPlain bool   // it is unknown whose master the other end is: try TLS first, then plain
 
 	queues [duties]queue
 	wake   chan struct{}
@@ -162,7 +162,7 @@ func (l *link) queueItem(d Duty, i *item) bool {
 	return ok
 }
 
-// keepConnected keeps the link up until it is closed.
+// keepConnected dials, and dials again after each break, until the link is closed.
 func (l *link) keepConnected() {
 	defer l.ended.Store(true)
 	defer l.stop()
@@ -231,7 +231,7 @@ func (l *link) dialPeer() (c net.Conn, plain bool, by string, err error) {
 	return nil, false, "", err
 }
 
-// direct connects without a relaying master.
+// direct connects to the link's master itself, not through another one.
 func (l *link) direct(limit time.Duration) (c net.Conn, plain bool, err error) {
 	raw, err := l.openDirect(limit)
 	if err != nil || l.plain {
@@ -311,7 +311,8 @@ func (l *link) connectOnce() error {
 	return l.writeMessages(ctx, c, plain)
 }
 
-// listen reads acknowledgements.
+// listen reads what the other end sends on this connection: acknowledgements, and the message that
+// this master was removed.
 func (l *link) listen(c net.Conn, plain bool) {
 	r := wire.NewReader(bufio.NewReader(c), wire.MaxStranger)
 	for {
@@ -352,7 +353,8 @@ func (l *link) listen(c net.Conn, plain bool) {
 	}
 }
 
-// writeMessages sends what is queued: control messages first, then the duties in turn.
+// writeMessages sends the queued messages until the connection breaks: control messages first, then
+// the duties in turn.
 func (l *link) writeMessages(ctx context.Context, c net.Conn, plain bool) error {
 	idle := time.NewTimer(strayFor)
 	defer idle.Stop()
@@ -406,7 +408,7 @@ func (l *link) writeMessages(ctx context.Context, c net.Conn, plain bool) error 
 	}
 }
 
-// writeBuffer writes what was packed.
+// writeBuffer writes packed messages to the connection.
 func (l *link) writeBuffer(c net.Conn, buf []byte) error {
 	if len(buf) == 0 {
 		return nil

@@ -23,11 +23,11 @@ const (
 	ownAck     = "ack"
 	ownSubs    = "subs"    // addresses of the sender's subscribers, see Pool.Subscribed
 	ownCut     = "cut"     // subscriptions that were cut at the sender, see Pool.CutOff
-	ownTaken   = "taken"   // requests of minions that the sender has taken
+	ownTaken   = "taken"   // requests that minions have sent to the sender, see Pool.Taken
 	ownStarted = "started" // new minion processes, see Pool.Announce
 	ownHeard   = "heard"   // confirms ownStarted
-	ownLate    = "late"    // announces that the next numbered message is late
-	ownData    = "data"    // data about minions, see Pool.SendData
+	ownLate    = "late"    // announces that the numbered message after it is a late job
+	ownData    = "data"    // data that minions have told the sender, see Pool.SendData
 	ownThrough = "through" // asks the receiver to relay the rest of this connection to another master
 )
 
@@ -126,7 +126,8 @@ func parseRecord(b []byte) (node.Record, error) {
 	}
 	var r node.Record
 	if err := json.Unmarshal(b, &r); err != nil {
-		return node.Record{}, fmt.Errorf("%w: not readable", node.ErrRecord) // the error of the parser may quote the secret
+		// The error of the parser may quote the secret, so it is not passed on.
+		return node.Record{}, fmt.Errorf("%w: not readable", node.ErrRecord)
 	}
 	return r, r.Check()
 }

@@ -76,7 +76,7 @@ func (p *Pool) logNote(o node.Note) {
 	p.log.Log(p.ctx, level, o.Text, attrs...)
 }
 
-// adoptRecord switches to a newer record; mu is held.
+// adoptRecord makes a newer record known to connections, and adapts the links to it; mu is held.
 func (p *Pool) adoptRecord(o node.Apply) {
 	old := p.view.Load()
 	v := &view{rec: o.Record, phase: o.Phase, sessions: old.sessions}

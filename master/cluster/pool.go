@@ -52,7 +52,7 @@ type Pool struct {
 	mu       sync.Mutex // guards the fields up to earlyTaken; held while perform runs
 	node     *node.Node
 	links    map[string]*link
-	strays   map[string]*link // to masters that are not members
+	strays   map[string]*link // links to masters that are not members
 	commands map[uint64]chan error
 	// spreadings holds, by job id, the jobs whose publish events are about to be forwarded; see
 	// Spread.
@@ -65,7 +65,7 @@ type Pool struct {
 	view         atomic.Pointer[view]
 	aliveAtTick  map[string]bool // members that were connected and alive at the last tick; used by tickLoop
 	subs         atomic.Pointer[subsMsg]
-	viewChanged  chan struct{} // signals that the view has changed
+	viewChanged  chan struct{} // has an element when the view has changed
 	handler      atomic.Pointer[Handler]
 	news         newsDesk
 	tellers      tellers
@@ -405,7 +405,7 @@ func (p *Pool) stepNode(in node.Input) {
 	}
 }
 
-// command runs a command of the node and waits for its result.
+// command gives the node a command and waits for its result.
 func (p *Pool) command(ctx context.Context, c node.Command) error {
 	done := make(chan error, 1)
 	p.mu.Lock()

@@ -58,7 +58,7 @@ type item struct {
 	// at the first call.
 	sealed     func() []byte
 	acked      func()        // called once, when the peer has handled the message; may be nil
-	isJob      bool          // a job to publish
+	isJob      bool          // the message is a job to publish
 	keepFor    time.Duration // how long the message may wait; 0 means as long as its duty allows
 	sentBefore bool          // the message was sent on an earlier connection
 	sentLate   bool          // the message was announced as late, see lateAfter
@@ -123,12 +123,12 @@ func (q *queue) put(i *item) bool {
 	return true
 }
 
-// isExpired reports whether a message has waited for too long.
+// isExpired reports whether a message has waited for longer than it may.
 func (q *queue) isExpired(i *item, now time.Time) bool {
 	return now.Sub(i.queuedAt) > cmp.Or(i.keepFor, q.bounds.maxAge)
 }
 
-// expire drops unsent messages that have waited for too long.
+// expire drops unsent messages that have waited for longer than they may.
 func (q *queue) expire(now time.Time) {
 	for at := q.sent; at < len(q.items); {
 		if q.isExpired(q.items[at], now) {
@@ -274,10 +274,10 @@ func (q *queue) isEmpty() bool {
 
 // QueueStatus describes the queue of one duty for one peer.
 type QueueStatus struct {
-	Waiting int           // messages, including the unacknowledged ones
+	Waiting int           // number of messages, including those sent but not acknowledged
 	Bytes   int           // bytes of these messages
 	Lag     time.Duration // age of the oldest of these messages
-	Handled uint64        // messages handled since the start
+	Handled uint64        // number of messages that the peer has handled since this master's start
 	Lost    uint64        // messages dropped for lack of room or because they were too old
 }
 

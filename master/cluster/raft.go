@@ -111,7 +111,7 @@ func (c *consensus) runNode() {
 		if st, dirty := n.Dirty(); dirty {
 			if err := c.saveState(st); err != nil {
 				c.pool.log.Error("what Salt's masters agree on cannot be kept", "path", c.filePath(), "error", err)
-				n = nil // a promise that is not on disk must not be sent
+				n = nil // a promise must not be sent before it is on disk
 				c.retryAt = time.Now().Add(raftRetry)
 				continue
 			}

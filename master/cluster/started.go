@@ -23,15 +23,15 @@ import (
 type Start struct {
 	ID      string
 	Process uint64        // digest of the random text that the process showed; 0 when it showed none
-	Age     time.Duration // time since the sign-in
+	Age     time.Duration // time since the process signed in
 }
 
-// Bounds of starts.
+// Bounds of starts (see Start).
 const (
 	maxStarts    = 1 << 16 // starts that wait for a peer; beyond that the oldest are dropped and counted
 	startMessage = 1 << 12 // starts in one message
 	maxStartAge  = 24 * time.Hour
-	maxMinion    = 255 // bytes of a minion id, which is a file name
+	maxMinion    = 255 // bytes of a minion id, which must be a valid file name
 )
 
 // Times of Announce.
@@ -252,7 +252,7 @@ func (l *link) takeStarts(now time.Time) (msgs []any) {
 		}
 
 		msgs = append(msgs, startedMsg{starts: list, number: s.number})
-		s.waiting = nil // the known starts include them
+		s.waiting = nil // the known starts include the waiting ones
 		return msgs
 	}
 

@@ -22,7 +22,7 @@ type Cut struct {
 	// expires; the first master that saw the cut sets it, and relaying does not extend it. Both are
 	// by the local clock.
 	Since, Until time.Time
-	Crowd        int // how many subscribers had this address
+	Crowd        int // number of subscribers that had this address
 }
 
 // subsMsg reports a master's subscribers by address.
@@ -222,7 +222,7 @@ type news struct {
 	peer string
 	from netip.Addr
 	at   time.Time // when the message arrived; for a lost peer, when it was last heard
-	msg  any       // nil when the peer was lost
+	msg  any       // message to report; nil when the peer was lost
 }
 
 func (n *news) deliverTo(p *Pool, h Handler) {

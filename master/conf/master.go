@@ -57,14 +57,14 @@ type Setting struct {
 	Option      string
 	Path        string
 	Line        int    // 0 when not known
-	Use, Remark string // as returned by [Use]
+	Use, Remark string // result of [Use] for the option
 }
 
 // Note is a remark about the configuration.
 type Note struct {
 	Level  slog.Level
-	Option string // may be empty
-	Path   string // may be empty
+	Option string // "" for a note that is about no single option
+	Path   string // file that the note is about; "" for none
 	Line   int    // 0 when not known
 	Text   string
 }

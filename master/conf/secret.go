@@ -30,7 +30,7 @@ var (
 	ordinaryName = regexp.MustCompile(`(?i)[-_.](dir|file|path|expire|expires|ttl|timeout|override|driver|cluster_id|length|home_key)$`)
 
 	inURL    = regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://[^/\s:@]*:)[^/\s]+@`)
-	tokenURL = regexp.MustCompile(`(https?://)[^/\s:@]+@`) // a token without a user name
+	tokenURL = regexp.MustCompile(`(https?://)[^/\s:@]+@`) // matches a URL with a token in place of a user's name
 	inText   = regexp.MustCompile(`(?i)((?:passw(?:or)?d|pwd|passphrase|secret|token|api_?key|bindpw|access_?key|secret_?key)["']?\s*[=:]\s*)("[^"]*"|'[^']*'|[^\s,;&"']+)`)
 	pemBlock = regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)`)
 )

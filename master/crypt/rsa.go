@@ -4,7 +4,7 @@ import (
 	"crypto"
 	"crypto/rand"
 	"crypto/rsa"
-	_ "crypto/sha1" // the default of every minion
+	_ "crypto/sha1" // linked in because OAEP-SHA1 and PKCS1v15-SHA1 are every minion's default
 	_ "crypto/sha256"
 	"errors"
 	"fmt"

@@ -98,7 +98,7 @@ func (l *Listener) NextPacked(ctx context.Context) (Packed, error) {
 // nextBody returns the body of the next frame in the buffer; ok is false if the frame is not
 // complete. The body is valid until the next read.
 func (l *Listener) nextBody() ([]byte, bool, error) {
-	if from, n, ok := plainBody(l.buf); ok { // a frame without a length prefix
+	if from, n, ok := plainBody(l.buf); ok { // the frame has no length prefix
 		if n > maxClientFrame {
 			return nil, false, fmt.Errorf("%w: claims %d bytes", errFrame, n)
 		}

@@ -12,7 +12,7 @@ import (
 type Origin uint8
 
 const (
-	// Internal events were fired by this master.
+	// Internal events were fired by this master itself.
 	Internal Origin = iota
 	// Socket events came through the pull socket from a process of root or of the master's account,
 	// such as salt or salt-key.
@@ -105,8 +105,8 @@ func (e Event) Body() ([]byte, error) {
 type wire struct {
 	once    sync.Once
 	maxSize int
-	frame   []byte // length prefix and frame
-	body    []byte // part of frame
+	frame   []byte // length prefix, frame head and body
+	body    []byte // the packed event, as a part of frame
 	err     error
 }
 

@@ -15,17 +15,17 @@ type Order uint8
 // The orders.
 const (
 	JobStart      Order = iota // store the job of a peer, and who may return for it
-	JobPublish                 // send the job of a peer to minions
+	JobPublish                 // publish the job of a peer to minions
 	JobReturn                  // store data as the return of a minion
 	BatchKeep                  // store, for batch.status, the state of a batch that a tool drives
 	BatchAdopt                 // drive a batch whose state is in the folder of its job
-	BatchDrive                 // drive a batch by the state in the event
+	BatchDrive                 // drive a batch from the state in the event
 	BatchStop                  // halt a batch
-	ReactorManage              // list and change the rules of the reactor
+	ReactorManage              // list or change the rules of the reactor
 	KeyChange                  // read the key of a minion from the folder again
 	KeyRotate                  // read the cluster's key from the folder again
 	KeyRotated                 // only tools act: a master's key was replaced
-	LoginLock                  // refuse a user's log-ins from an address
+	LoginLock                  // refuse log-ins of a user from an address
 	GitFollow                  // fetch git remotes, read their options again, or compare commits with those of peers
 	PillarClear                // drop the cached pillars of a minion
 	ReactorRules               // adopt a change of the reactor at another master
@@ -56,10 +56,10 @@ const (
 
 // rule defines whose events give an order.
 type rule struct {
-	tags       string // for messages and documentation
+	tags       string // tags of these events, for messages and documentation
 	action     string // the ordered action, for messages
 	matches    func(tag string) bool
-	origins    []Origin // origins of local events that this master obeys
+	origins    []Origin // origins of local events that this master obeys; Internal, Socket, …
 	needsKey   bool     // events also need the key of the master's account
 	peerMakers []Origin // makers of a peer's events that this master obeys
 	staysLocal bool     // no master passes the event to peers

@@ -12,7 +12,7 @@ import (
 // Packed is an event whose data is not unpacked yet.
 type Packed struct {
 	Tag  string
-	data []byte // MessagePack
+	data []byte // the map of the event, in MessagePack
 }
 
 // Event unpacks the data. It may be called concurrently.

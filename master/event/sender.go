@@ -220,7 +220,7 @@ type senderLink struct {
 	confirms bool
 
 	mu      sync.Mutex
-	waiting []confirmation // in the order of their frames
+	waiting []confirmation // unanswered events, in the order in which their frames were sent
 	ended   bool
 }
 

@@ -19,12 +19,12 @@ import (
 // Config configures the sockets. Zero fields take the defaults in their comments.
 type Config struct {
 	Dir          string      // sock_dir; it must exist
-	PubMode      fs.FileMode // mode of the pub socket, 0660
+	PubMode      fs.FileMode // mode of the pub socket, default 0660
 	PubPrefix    bool        // write the length prefix that tools of 3006 expect
-	ReaderBuffer int         // bytes that may wait for one reader (ipc_write_buffer), 32 MiB
-	MaxReaders   int         // connections on the pub socket, 256
-	MaxWriters   int         // connections on the pull and the confirming socket together, 512
-	MaxFrame     int         // bytes of one frame on the pull socket, twice the event size and 64 KiB
+	ReaderBuffer int         // bytes that may wait for one reader: ipc_write_buffer, default 32 MiB
+	MaxReaders   int         // most connections on the pub socket, default 256
+	MaxWriters   int         // most connections on the pull and the confirming socket together, default 512
+	MaxFrame     int         // most bytes of a frame from a writer, default twice the event size and 64 KiB
 	FrameTimeout time.Duration
 	// Later leaves the events of other processes in the kernel until the caller calls Take, which it
 	// does when everything that acts on events has subscribed.

@@ -20,7 +20,7 @@ const (
 	ackName       = "master_event_ack.ipc"
 	publishMarker = "publish_pull.ipc"
 	workersMarker = "workers.ipc"
-	maxSocketPath = 107 // sun_path without its final zero
+	maxSocketPath = 107 // size of sun_path without its final zero byte
 )
 
 // errInUse means that another master listens on the socket.

@@ -47,7 +47,7 @@ type Peers interface {
 
 // ClusterConfig configures a Cluster. All fields are required.
 type ClusterConfig struct {
-	ID    string // of this master
+	ID    string // id of this master
 	Dir   string // shared folder, which must exist
 	Local *Local
 	Peers Peers
@@ -82,7 +82,7 @@ type Cluster struct {
 
 	mu         sync.Mutex
 	imported   map[string]int64 // bytes of each segment that were read, or ownSegment
-	records    map[string]int   // records of each segment imported since the start
+	records    map[string]int   // number of records of each segment that were imported since the start
 	rereadFrom map[string]int64 // segments to read again: the bytes of each that an earlier run read
 	filling    map[string]bool  // jobs of an earlier run whose records holdLeftover has not put into held yet
 	count      uint64           // records imported since the start
@@ -389,7 +389,8 @@ func (c *Cluster) saveImported(names []string, changed bool) error {
 	return nil
 }
 
-// cacheRecord stores a record of another master in the local cache.
+// cacheRecord stores a record that another master has handed over in the local cache, unless the
+// cache has it.
 func (c *Cluster) cacheRecord(ctx context.Context, r *record) error {
 	if c.held.dropSeen(r) || checkRecord(r) != nil {
 		return nil
@@ -443,7 +444,7 @@ func contained(packed []byte, have []any) bool {
 	v, err := msgpack.Decode(packed, msgpack.DefaultLimits)
 	list, ok := v.([]any)
 	if err != nil || !ok {
-		return true // nothing to add
+		return true // the list holds nothing to add
 	}
 	return !slices.ContainsFunc(list, func(id any) bool { return !slices.Contains(have, id) })
 }

@@ -15,10 +15,10 @@ type Query struct {
 	Functions []string   // globs; one must match the function
 	Targets   []string   // globs; one must match the target
 	Metadata  *value.Map // pairs; the job's metadata must contain at least one of them
-	From, To  time.Time  // bounds of the start, inclusive
-	NoFindJob bool       // skip saltutil.find_job
-	NoRuns    bool       // skip runners and wheel functions
-	Last      int        // return only that many of the latest jobs
+	From, To  time.Time  // earliest and latest start of the job, both included; the zero time for no bound
+	NoFindJob bool       // skip jobs that run saltutil.find_job
+	NoRuns    bool       // skip runs of runners and wheel functions
+	Last      int        // return only the so many latest jobs; 0 for all
 }
 
 // Visit calls visit for the jobs that satisfy a query, in no particular order. It ignores Last.

@@ -33,7 +33,7 @@ type heldKey struct {
 type heldItem struct {
 	key    heldKey
 	record *record
-	from   string // the peer that took the record; "" after a restart
+	from   string // peer that took the record; "" for a record of an earlier run
 	at     time.Time
 }
 

@@ -17,10 +17,10 @@ import (
 // Config of a Local cache. Zero fields take the defaults in their comments.
 type Config struct {
 	Dir          string // <cachedir>/jobs
-	JournalDir   string // on a local disk; default Dir + ".journal"
+	JournalDir   string // folder of the journal, on a local disk; default Dir + ".journal"
 	HashType     string // hash_type; default sha256
-	QueueBytes   int64  // bound of the bytes that wait to become files; default 128 MiB
-	MaxReturn    int    // bound of a packed load or return in bytes; default 64 MiB
+	QueueBytes   int64  // most bytes of records that wait to become files; default 128 MiB
+	MaxReturn    int    // most bytes of a packed load or return; default 64 MiB
 	SegmentBytes int64  // size in bytes at which a new segment begins; default 16 MiB
 	// Endtimes means that the end of a job is noted at each of its returns (job_cache_store_endtime).
 	Endtimes bool
@@ -31,7 +31,7 @@ type Config struct {
 	Now      func() time.Time
 
 	retry time.Duration         // first pause after a failed write; default 100 ms
-	fault func(op string) error // for tests
+	fault func(op string) error // makes an operation fail in tests; nil otherwise
 }
 
 func (c *Config) setDefaults() {
@@ -193,7 +193,7 @@ func (c *Local) Close(ctx context.Context) error {
 
 // Stats holds counters since the start, and present sizes.
 type Stats struct {
-	Records, Commits uint64 // records written, and the syncs needed for them
+	Records, Commits uint64 // records written to the journal, and the syncs that made them durable
 	QueueBytes       int64  // bytes of the records that are not files yet
 	OpenJobs         int    // jobs with such records
 	Segments         int

@@ -22,17 +22,17 @@ const (
 // record is one entry of the journal. Its bytes never change.
 type record struct {
 	kind kind
-	time int64 // Unix nanoseconds
+	time int64 // when the record was made, in Unix nanoseconds
 	jid  string
 	id   string
 	a, b []byte
 
 	// The fields below are not stored.
-	cost      int64    // room that the record takes in the queue
+	cost      int64    // bytes of room that the record takes in the queue
 	segment   *segment // the record's segment, set when it is committed
 	committed bool     // guarded by overlay.mu
 	done      chan struct{}
-	err       error         // valid once done is closed
+	err       error         // outcome; valid once done is closed
 	visible   chan struct{} // may be nil; closed when the files of the record exist
 }
 

@@ -215,7 +215,7 @@ func (c *Local) syncAll() error {
 
 const (
 	quarantineDir = "quarantine"
-	maxQuarantine = 64 // files
+	maxQuarantine = 64 // number of files in the quarantine directory
 )
 
 // quarantineRecord saves a record that cannot be stored, so that an administrator can look at it.

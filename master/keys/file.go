@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxKeyFile bounds a key file; a larger one is not read.
+// maxKeyFile bounds a key file in bytes; the store reads no larger one.
 const maxKeyFile = 16 << 10
 
 // retryStale repeats f while it fails with ESTALE: a network file system has just lost sight of a
@@ -20,7 +20,7 @@ func retryStale(f func() error) error { return durable.RetryStale(50*time.Millis
 
 // fileSig distinguishes versions of a file with the same name.
 type fileSig struct {
-	mtime int64 // nanoseconds
+	mtime int64 // modification time in Unix nanoseconds
 	size  int64
 	ino   uint64
 }

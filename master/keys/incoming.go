@@ -24,7 +24,7 @@ import (
 
 // Bounds of incoming files.
 const (
-	maxBatch = 32 // keys in one file; their hashes fit into its name
+	maxBatch = 32 // keys in one file; a hash of each must fit into the file's name
 	// batchesAtOnce is how many batches this master writes at once. Minions that sign in meanwhile
 	// share the next batch.
 	batchesAtOnce = 3
@@ -86,7 +86,7 @@ func (c *claim) markName() string {
 // batch is an incoming file. incoming.mu guards all fields but name and token.
 type batch struct {
 	name, token string
-	timeText    string // time in the name
+	timeText    string // time in the name, 19 digits that sort
 	claims      []*claim
 	isOwn       bool      // this process wrote the file
 	exists      bool      // the file exists on the volume
@@ -123,15 +123,15 @@ type incoming struct {
 	listings      sharing
 	slots         chan struct{} // one element for each batch that is being written
 	changedSignal chan struct{} // capacity 1: signals changed ids
-	batchSignal   chan struct{} // capacity 1: signals a batch to file
+	batchSignal   chan struct{} // capacity 1: signals that there is a batch to file
 
 	mu         sync.Mutex
 	batches    map[string]*batch
 	ownBatches int // number of batches that this process wrote
 	byID       map[string][]*claim
-	partial    map[string]time.Time // incomplete files, with the time of their discovery
-	marks      map[string]time.Time // removed_ files, with the time of their discovery
-	changed    map[string]struct{}  // ids whose index entry may be outdated
+	partial    map[string]time.Time // incomplete files by name, with the time at which each was found
+	marks      map[string]time.Time // marks (removed_ files) by name, with the time at which each was found
+	changed    map[string]struct{}  // ids whose entry in the index may be outdated
 	gathering  *commit
 	newest     time.Time // when the last new key came
 
@@ -141,7 +141,7 @@ type incoming struct {
 // commit is a batch that gathers claims, and its outcome once done is closed.
 type commit struct {
 	claims []*claim
-	more   chan struct{} // capacity 1: signals another claim
+	more   chan struct{} // capacity 1: signals that another claim has joined
 	done   chan struct{}
 	err    error
 }

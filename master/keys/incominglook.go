@@ -61,7 +61,7 @@ type incomingListing struct {
 	marks   map[string]bool  // names of removed_ files
 	listed  map[string]bool  // names of incoming files
 	batches []*batch         // contents of the files that were not known
-	partial map[string]error // incomplete or unreadable files
+	partial map[string]error // errors of incomplete or unreadable files, by name
 }
 
 // readListed reads those of the listed incoming files that are not in known. With hashes it reads

@@ -47,12 +47,12 @@ type waiter struct {
 
 // origin is a source of pending keys: an IPv4 address or an IPv6 /64.
 type origin struct {
-	addr       netip.Addr       // the zero Addr stands for unknown sources, see pendings
-	order      *fifo.List       // of *waiter, the oldest first
+	addr       netip.Addr       // the zero Addr for the entry of unknown sources, see pendings
+	order      *fifo.List       // pending keys of the source (*waiter), the oldest first
 	keys       map[[16]byte]int // number of pending ids by digest of their key
 	bucket     ratelimit.Bucket
-	denied     uint64    // number of refused and evicted keys
-	lastDenied time.Time // time of the last refusal or eviction
+	denied     uint64    // number of keys refused or evicted
+	lastDenied time.Time // when a key was last refused or evicted
 }
 
 // pendings records the source of each pending key, so that a source with too many keys loses its
@@ -73,7 +73,7 @@ type pendings struct {
 	largestAt  time.Time
 	refused    uint64
 	evicted    uint64
-	lastSource netip.Addr // the source of the last refusal or eviction
+	lastSource netip.Addr // source whose key was refused or evicted last
 }
 
 func newPendings(cfg *Config) *pendings {
@@ -332,9 +332,9 @@ func (p *pendings) forgetIdle() {
 
 // PendingStats describes the sources of pending keys. Refused and Evicted count since the start.
 type PendingStats struct {
-	Sources int    `json:"sources"` // known sources
-	Refused uint64 `json:"refused"` // refused keys
-	Evicted uint64 `json:"evicted"` // keys evicted for a newer one
+	Sources int    `json:"sources"` // number of known sources
+	Refused uint64 `json:"refused"` // number of refused keys
+	Evicted uint64 `json:"evicted"` // number of keys evicted to make room for newer ones
 	// Worst is the source whose key was refused or evicted last, "" for none. Keys is the number of
 	// its pending keys.
 	Worst string `json:"worst,omitempty"`

@@ -21,7 +21,7 @@ const (
 	Accepted              // may sign in
 	Pending               // waits for the administrator
 	Rejected              // refused by the administrator
-	Denied                // did not match the key on file
+	Denied                // differs from the key on file
 	numStates
 )
 

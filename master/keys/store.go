@@ -65,8 +65,8 @@ type Config struct {
 	Incoming string
 	Logger   *slog.Logger // nil discards all messages
 
-	volume func(dir string) bool // for tests; nil: onVolume
-	now    func() time.Time      // for tests; nil: time.Now
+	volume func(dir string) bool // replaces onVolume in tests; nil otherwise
+	now    func() time.Time      // replaces time.Now in tests; nil otherwise
 }
 
 const stripes = 64
@@ -80,7 +80,7 @@ type Store struct {
 	log     *slog.Logger
 	gen     atomic.Uint64
 	seed    maphash.Seed
-	stripe  [stripes]sync.Mutex // serialise changes of one id; locked before mu
+	stripe  [stripes]sync.Mutex // each serialises the changes of some ids; locked before mu
 	scans   atomic.Uint64       // number of folder listings, for tests and metrics
 	waiting atomic.Int64        // number of pending keys being written, see reserve
 
@@ -95,18 +95,18 @@ type Store struct {
 	listeners   []func(Change)
 
 	pending  *pendings
-	syncs    [numStates]sharing // shared syncs of the folders
-	looks    sharing
-	onVolume bool      // on a volume, where a listing is cheap and a check of each file is not
-	incoming *incoming // new keys that are not files yet; nil on a local disk
+	syncs    [numStates]sharing // share the syncs of each folder
+	looks    sharing            // shares the scans that Look asks for
+	onVolume bool               // on a volume, where a listing is cheap and a check of each file is not
+	incoming *incoming          // claims of new keys; nil on a local disk
 
 	hintMu sync.Mutex
-	hints  map[string][]State // folders that Run checks next, see Hint
-	hinted chan struct{}      // capacity 1
+	hints  map[string][]State // states of keys that Run must check, by id; see Hint
+	hinted chan struct{}      // capacity 1: signals new hints
 
-	scanMu   sync.Mutex // one scan at a time
+	scanMu   sync.Mutex // held during a scan, so that there is one at a time
 	dirsSeen [numStates]dirSeen
-	rootSeen dirSeen // the folder of incoming files
+	rootSeen dirSeen // the folder of incoming files, when last listed
 }
 
 // Open reads all keys under dir (Salt's pki_dir, or cluster_pki_dir) and returns the store. Run

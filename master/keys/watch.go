@@ -118,7 +118,7 @@ func (s *Store) Run(ctx context.Context) error {
 type follower struct {
 	store     *Store
 	watcher   *fsnotify.Watcher
-	paths     map[string]struct{} // files that events named since the last check
+	paths     map[string]struct{} // files that events have named since the last check
 	settled   <-chan time.Time    // fires when paths must be checked; nil without paths
 	hinted    <-chan struct{}     // Store.hinted, or nil during hintPause
 	hintPause <-chan time.Time    // fires at the end of the pause between two checks of hints

@@ -13,7 +13,7 @@ var ErrNotMap = errors.New("msgpack: not a map")
 
 // Size is the size of a packed value.
 type Size struct {
-	Encoded int   // packed bytes
+	Encoded int   // packed size in bytes
 	Nodes   int   // number of values, including keys
 	Memory  int64 // upper bound of the bytes of memory that Decode allocates
 }
@@ -21,10 +21,10 @@ type Size struct {
 // Bytes of memory that values take beside their contents: for the headers of Go's interfaces,
 // slices and texts, and for the entries and the index of a Map.
 const (
-	slotCost  = 16  // an any in a list
-	listCost  = 24  // a slice in an any
-	mapCost   = 48  // a Map
-	entryCost = 32  // an entry of a Map
+	slotCost  = 16  // a list's slot, which is an interface value
+	listCost  = 24  // the slice header of a list
+	mapCost   = 48  // the struct Map
+	entryCost = 32  // one entry of a Map
 	indexCost = 192 // an entry of a Map's index, including the smaller tables that the index had before
 	textCost  = 24
 	numCost   = 8

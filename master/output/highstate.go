@@ -132,7 +132,7 @@ func (h *highstater) formatHost(name string, v any) (string, bool) {
 			out = append(out, color+"    "+h.stripEscapes(l)+h.end)
 		}
 		color = h.cyan
-	case []any: // errors
+	case []any: // the errors of a state run
 		color = h.lightRed
 		out = append(out, "    "+color+"Data failed to compile:"+h.end)
 		for _, e := range v {
@@ -279,7 +279,7 @@ func (h *highstater) formatFull(
 	out := []string{color + "----------" + h.end, row("      ID: ", indented(comps[1]))}
 	function := row("Function: ", indented(comps[0]+"."+comps[3]))
 
-	// Salt shows the name behind the function.
+	// Salt shows the name after the function.
 	out = append(out, function)
 	if comps[1] != comps[2] {
 		out = append(out, row("    Name: ", indented(comps[2])))

@@ -9,7 +9,7 @@ import (
 // The zero value means each outputter's own default.
 type Indent struct {
 	Set    bool // the user has chosen an indent
-	Width  int  // spaces; negative puts everything on one line
+	Width  int  // spaces per level; a negative number puts everything on one line
 	Pretty bool // json only: four spaces and sorted keys
 }
 
@@ -17,7 +17,7 @@ type Indent struct {
 // value prints without colours, omits successful states without changes and leaves escapes as they
 // are. Defaults returns Salt's defaults.
 type Options struct {
-	Color        bool // write ANSI colours
+	Color        bool // write ANSI colour sequences
 	StripEscapes bool // make terminal escapes from minions harmless (strip_colors)
 	Terminal     bool // the output goes to a terminal: make escapes harmless in txt, raw and json, too
 	Indent       Indent

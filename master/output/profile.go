@@ -36,7 +36,7 @@ func profile(v any, o *Options) string {
 			for id, state := range ret.All() {
 				add(value.Str(id), state)
 			}
-		case []any: // errors of a state run
+		case []any: // the errors of a state run
 			for _, e := range ret {
 				add(value.Str(e), itemAt(ret, e))
 			}

@@ -255,7 +255,7 @@ func cellText(v any) string {
 // showCells prints cells. As in Salt, the cell with the fewest lines determines the height of a
 // row, and the shortest row the width of the table.
 func (t *table) showCells(cells [][]string, indent int, header bool) {
-	var high [][][]string // rows, their lines, the cells of each
+	var high [][][]string // by row, by line of the row, by cell
 	var widths []int
 	for n, row := range cells {
 		if len(row) == 0 {

@@ -108,7 +108,7 @@ func prefix(expr string) (matcher, error) { return compile(`\A(?:`, expr, `)`) }
 
 func anchored(expr string) (matcher, error) { return compile(`\A(?:`, expr, `)\z`) }
 
-// compile compiles a Python expression between head and tail.
+// compile compiles head, the Python expression given, and tail as one expression.
 func compile(head, given, tail string) (matcher, error) {
 	if len(given) > maxLen {
 		return nil, errTooLong

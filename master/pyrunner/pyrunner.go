@@ -57,7 +57,7 @@ const maxTime = 24 * time.Hour
 
 // Config of a Caller.
 type Config struct {
-	Host       *pyhost.Host // from NewHost; several Callers may share it
+	Host       *pyhost.Host // host of the Python processes, from NewHost; several Callers may share it
 	ConfigFile string       // path of the master's configuration file
 	Layer      string       // folder of packages, see [Layer]; "": none
 	Wheel      bool         // call wheel functions instead of runners

@@ -132,7 +132,7 @@ func Event(tag string, data *value.Map) *value.Map {
 		return data
 	}
 
-	_, fun, _ := strings.Cut(data.Str("fun"), ".") // "runner.auth.mk_token"
+	_, fun, _ := strings.Cut(data.Str("fun"), ".") // the name in events is like "runner.auth.mk_token"
 	var named *value.Map
 	if n := len(given); n > 0 {
 		if m, ok := given[n-1].(*value.Map); ok {

@@ -24,7 +24,7 @@ import (
 
 const (
 	headerTime   = 3 * time.Second // for a load balancer to send the PROXY header
-	maxBalancers = 16 << 10        // maxBalancers bounds the file that names the load balancers, in bytes.
+	maxBalancers = 16 << 10        // bytes of the file that names the load balancers
 )
 
 // behindBalancers returns the address where salt-api listens for the load balancers. It returns ""

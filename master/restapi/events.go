@@ -50,7 +50,7 @@ type eventReader struct {
 	cut   func()          // ends a write that hangs; the hub calls it to cut a slow reader
 	reads <-chan struct{} // closed when the hub has reached the bus
 
-	// Guarded by the hub's lock.
+	// The hub's lock guards the fields below.
 	sees          view
 	queue         []string // frames to send next
 	frames, bytes int      // in the queue and in the batch that is being sent
@@ -182,7 +182,7 @@ func (h *hub) cutAll() {
 	}
 }
 
-// closeAndWait calls cutAll and waits for the reading goroutine.
+// closeAndWait calls cutAll and waits for the end of the reading goroutine.
 func (h *hub) closeAndWait() {
 	h.cutAll()
 	h.wg.Wait()
@@ -298,7 +298,7 @@ func (s *Server) takeSeat(q *request) (free func(), err error) {
 	return place.Release, nil
 }
 
-// sending counts an event that is about to be sent.
+// sending counts an event that the caller is about to send.
 func (s *Server) sending(q *request, text string) {
 	s.count.events.Add(1)
 	q.sent += len(text)

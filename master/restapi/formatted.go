@@ -223,7 +223,7 @@ func (f *formatted) takePresent(data *value.Map) []string {
 	return []string{f.allMinions()}
 }
 
-// allMinions returns all minions as a message.
+// allMinions returns the message that lists all minions.
 func (f *formatted) allMinions() string {
 	list := []any{}
 	for id, v := range f.minions.All() {

@@ -17,7 +17,7 @@ import (
 // job is a command for minions as read from low data.
 type job struct {
 	client.Request
-	full bool // full_return
+	full bool // return everything about each return: full_return
 }
 
 // jobOf reads a command for minions from low data. Names of arguments of LocalClient.cmd have their
@@ -95,7 +95,7 @@ func condition(arg []any, kwarg *value.Map) []any {
 	out := []any{}
 	for _, a := range arg {
 		if n, ok := a.(uint64); ok && n >= 1e19 {
-			a = value.Str(n) // a job id
+			a = value.Str(n) // as text: it is a job id
 		}
 		out = append(out, a)
 	}
@@ -173,7 +173,7 @@ func (s *Server) startLocal(ctx context.Context, in call) (any, error) {
 	return value.NewMap("jid", started.JID, "minions", value.List(started.Minions)), nil
 }
 
-// runSubset runs a command on some of the minions that have its function.
+// runSubset runs a command on a number of random minions that have its function.
 func (s *Server) runSubset(ctx context.Context, in call) (any, error) {
 	n := int64(3)
 	for _, name := range []string{"subset", "sub"} {

@@ -119,7 +119,7 @@ func (s *Server) requestToken(ctx context.Context, creds *value.Map) (*value.Map
 type guess struct {
 	s       *Server
 	from    netip.Addr
-	who     holder // the user at that address
+	who     holder // the user who logs in, at his address
 	counted bool   // the guess is charged as wrong in advance
 	turn    *share
 }

@@ -21,8 +21,8 @@ func clientNames() []string {
 // call is one command of a request: its chunk of low data.
 type call struct {
 	low      *value.Map
-	answered func(proven bool) // see [client.Config]; may be nil
-	oldFiles func(client.OldFiles)
+	answered func(proven bool)     // gets the outcome of the master's first answer, see [client.Config]; may be nil
+	oldFiles func(client.OldFiles) // gets reports about outdated files
 }
 
 // execute runs the commands of a request one after another and returns their results. If form is

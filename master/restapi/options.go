@@ -31,7 +31,7 @@ type Options struct {
 	App, AppPath       string // file of a page and its path in URLs; App is "" for none
 	Favicon            string
 	WebhookPath        string // path of hooks in URLs, one part without a slash
-	WebhookOpen        bool   // hooks need no log-in
+	WebhookOpen        bool   // anybody may fire hooks, without a log-in
 	StatsOpen          bool   // /stats needs no log-in
 	NoSessions         bool   // enable_sessions is False; the console cannot work then
 	Console            bool   // serve the console at /console
@@ -44,8 +44,8 @@ type Options struct {
 	IPs                []string // addresses that may send requests; empty: all
 	Origins            []string // other sites whose pages may send requests from a browser
 
-	Clients  []string // netapi_enable_clients
-	RawShell bool     // netapi_allow_raw_shell
+	Clients  []string // netapi_enable_clients: kinds of commands that callers may use
+	RawShell bool     // netapi_allow_raw_shell: callers may use raw_shell of salt-ssh
 	Timeout  int      // rest_timeout: how long a caller waits for a runner, in seconds
 }
 

@@ -56,8 +56,8 @@ func (l *life) stop() {
 	l.wg.Wait()
 }
 
-// awaitSign returns why the master does not answer, or nil if it does. It waits for an answer until
-// ctx ends.
+// awaitSign returns why the master does not answer, or nil if it does. It returns ctx's error if
+// the answer does not come before ctx ends.
 func (l *life) awaitSign(ctx context.Context) error {
 	for {
 		l.mu.Lock()

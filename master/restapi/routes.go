@@ -20,25 +20,26 @@ type request struct {
 	http   *http.Request
 	w      http.ResponseWriter
 	from   netip.Addr
-	args   []string // parts of the path after the endpoint
-	token  string   // proven token of the session; "" for none
+	args   []string // parts of the path after that of the endpoint
+	token  string   // token of the session, which is proven; "" for none
 	data   any      // decoded body
 	raw    []byte   // bytes of the body
 	whole  bool     // the body was read to its end
-	format string   // content type of the answer
+	format string   // content type that the answer gets
 	code   int      // status that was sent; 0: nothing was sent yet
 	sent   int      // bytes that were sent
 	status int      // status to send with a result; 0: 200
 
 	class     ratelimit.Class // what salt-api knows of the sender
 	holder    holder          // address or user whose shares the request uses
-	shares    []*share        // shares that it holds until it is answered
+	shares    []*share        // shares of pools that the request holds until it is answered
 	memory    *share          // the share in shares that counts the body's memory; nil: none yet
 	hasWorker bool            // the request holds a worker
 	worked    func()          // ends [httpserver.Working]; nil: the request has not arrived whole
 }
 
-// lowData returns the body as low data: a map is a list of one.
+// lowData returns the body as low data: a list of commands. A map becomes a list with that one
+// command.
 func (q *request) lowData() any {
 	if m, ok := q.data.(*value.Map); ok && m.Len() > 0 {
 		return []any{m}
@@ -57,7 +58,7 @@ type endpoint struct {
 	auth  string
 	parts int      // parts of the path that may follow the endpoint, -1 for any number
 	names []string // fields that may stand in the query of a GET
-	raw   bool     // the handlers send their answers themselves
+	raw   bool     // the handlers send the whole answer themselves
 	stays bool     // answers are streams that last for hours
 	works bool     // a POST takes a worker; handlers of commands take one themselves
 	most  int64    // bytes of the body that an unknown sender may send

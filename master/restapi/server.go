@@ -41,8 +41,8 @@ type Server struct {
 	pools     pools
 	places    *httpserver.Places // places of connections
 	balancers *balancers         // addresses of the cluster's load balancers
-	life      *life              // whether the master answers
-	sessions  *writable.Watch    // watches the folder of log-ins
+	life      *life              // finds out whether the master answers
+	sessions  *writable.Watch    // watches whether the folder of log-ins takes writes
 	hub       *hub
 	shared    *client.Shared // connections to the master that all commands share
 

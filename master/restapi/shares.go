@@ -25,9 +25,9 @@ const (
 	maxRequests  = 1024             // requests at once; readers of events are counted separately
 	maxReaders   = 512              // readers of events
 	maxFormatted = 8                // readers of formatted events
-	maxLogins    = 32               // passwords and ID tokens that are checked at once
-	maxProofs    = 32               // tokens about which the master is asked at once
-	maxInLine    = maxRequests      // log-ins and tokens that wait for their check; there are no more requests than that
+	maxLogins    = 32               // passwords and ID tokens that the master checks at once
+	maxProofs    = 32               // questions about tokens that the master gets at once
+	maxInLine    = maxRequests      // log-ins and tokens that wait for their check: at most all requests
 	queueTime    = 30 * time.Second // longest wait for a worker or for the check of a password
 )
 
@@ -47,7 +47,7 @@ type (
 type pools struct {
 	requests *pool // requests under way
 	memory   *pool // bytes of bodies and of their decoded forms
-	workers  *pool // commands at work
+	workers  *pool // workers for commands
 	logins   *pool
 	proofs   *pool
 	readers  *pool

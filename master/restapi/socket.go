@@ -22,7 +22,7 @@ import (
 const (
 	socketReady  = "websocket client ready"
 	socketAnswer = "server received message"
-	maxMessage   = 1 << 10 // bytes of a message of the client
+	maxMessage   = 1 << 10 // bytes of a message that a client sends
 )
 
 // messageRate is the rate of messages that a client may send.
@@ -75,7 +75,7 @@ func streamSocket(s *Server, ctx context.Context, q *request) (any, error) {
 	c, err := websocket.Accept(q.w, r,
 		&websocket.AcceptOptions{InsecureSkipVerify: true, CompressionMode: websocket.CompressionDisabled})
 	if err != nil {
-		q.code = http.StatusBadRequest // Accept has sent the answer
+		q.code = http.StatusBadRequest // Accept has sent the answer already
 		return nil, nil
 	}
 

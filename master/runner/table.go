@@ -98,8 +98,8 @@ type call struct {
 	*Env
 	ctx    context.Context
 	values map[string]any
-	args   []any      // remaining positional arguments
-	kwargs *value.Map // remaining named arguments, never nil
+	args   []any      // positional arguments beyond the parameters
+	kwargs *value.Map // named arguments beyond the parameters; never nil
 }
 
 func (d def) bindTo(name string) Func {

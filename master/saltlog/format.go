@@ -22,8 +22,8 @@ const (
 
 // Bounds of a format.
 const (
-	maxFormat = 4096 // bytes
-	maxWidth  = 1000 // characters of one field
+	maxFormat = 4096 // bytes of a format
+	maxWidth  = 1000 // characters of a field with a width or precision
 )
 
 // started is the time of the program's start, for the field relativeCreated.
@@ -171,8 +171,8 @@ type format []segment
 // segment is a literal text and the field after it.
 type segment struct {
 	literal string
-	field   string // "" for none
-	verb    string // for package fmt
+	field   string // name of the field; "" for none
+	verb    string // verb of package fmt that formats the field
 	as      byte   // operand of the verb: s (string), d (integer) or f (float)
 }
 

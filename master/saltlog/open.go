@@ -14,9 +14,9 @@ type Config struct {
 	Stderr        io.Writer
 	Console, File Output
 	Path          string         // path of the file, or URL of a syslog (see [ParseAddress]); "" for none
-	Granular      map[string]any // log_granular_levels
-	JID           string         // log_fmt_jid
-	MinionID      string         // log_fmt_minion_id
+	Granular      map[string]any // log_granular_levels: least level by logger
+	JID           string         // log_fmt_jid: format of %(jid)s
+	MinionID      string         // log_fmt_minion_id: format of %(minion_id)s
 }
 
 // Output configures which lines go to one destination, and their format. Levels holds names of

@@ -71,7 +71,7 @@ func levelName(l slog.Level) string {
 type Sink struct {
 	Writer  io.Writer
 	Level   slog.Level
-	Format  string // format string of Python's logging, as log_fmt_logfile; Salt's default replaces a wrong or empty one
+	Format  string // format string of Python's logging; Salt's default replaces a wrong or empty one
 	DateFmt string // format of strftime, e.g. log_datefmt_logfile
 }
 
@@ -81,8 +81,8 @@ type Handler struct {
 	sinks    []sink
 	name     string
 	granular granularLevels
-	jid      format // format of %(jid)s
-	minion   format // format of %(minion_id)s
+	jid      format // format of the field jid
+	minion   format // format of the field minion_id
 	attrs    string // text of the attributes that WithAttrs added
 	ids      ids    // values of the ids among these attributes
 	group    string

@@ -57,7 +57,7 @@ func flagged(text, flags string, d byte) string {
 	return strings.Repeat(" ", len(text)-len(number)) + number
 }
 
-// layouts maps directives to Go's layouts.
+// layouts maps directives of strftime to layouts of Go's package time.
 var layouts = map[byte]string{
 	'a': "Mon",
 	'A': "Monday",

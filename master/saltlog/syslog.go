@@ -242,7 +242,7 @@ func (s *Syslog) sendLines(ctx context.Context) {
 		}
 
 		sent := false
-		if conn, sent = s.deliver(ctx, conn, b); !sent { // ctx has ended
+		if conn, sent = s.deliver(ctx, conn, b); !sent { // ctx has ended before the line was sent
 			s.lost.Add(1)
 		}
 

@@ -17,7 +17,7 @@ import (
 // Style configures the form of a document. The zero Style is the block style of Salt's yaml
 // outputter (salt/output/yaml_out.py).
 type Style struct {
-	Indent   int  // columns per level; values outside 2..9 mean 2
+	Indent   int  // columns per level; a value outside of 2 to 9 means 2
 	Flow     bool // write lists and maps as [] and {}
 	KeepKeys bool // write keys in the order of the map; otherwise sorted, as PyYAML sorts a dict
 }
@@ -42,7 +42,7 @@ func EncodeStyle(v any, s Style) ([]byte, error) {
 	return e.out, nil
 }
 
-// place is the position of a node in the document.
+// place is the position of a node in the document, as far as its form depends on it.
 type place struct {
 	mapping   bool // the node is a key or a value of a map
 	simpleKey bool // the node is a key that stands before its colon on one line
@@ -51,7 +51,7 @@ type place struct {
 // atom is a scalar in the form in which it is written.
 type atom struct {
 	text    string
-	tag     string // written before the text, "" for none
+	tag     string // tag to write before the text; "" for none
 	plain   bool   // the plain form would be read back as the same value
 	literal bool   // written as a block literal where the position allows that
 }

@@ -64,7 +64,7 @@ func parseWord(word string) (typ, delimiter, expr string) {
 type parser struct {
 	words   []string
 	env     Env
-	exact   bool // pillar terms match exactly
+	exact   bool // all pillar terms match exactly
 	depth   int
 	missing []string
 }

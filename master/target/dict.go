@@ -10,9 +10,9 @@ import (
 type mode uint8
 
 const (
-	wild  mode = iota // glob
-	regex             // regular expression, from the beginning
-	exact             // equal
+	wild  mode = iota // by a glob
+	regex             // by a regular expression, from the beginning of the value
+	exact             // by equality
 )
 
 const (

@@ -49,7 +49,7 @@ func (p *pool) release(src netip.Addr, n int64) {
 // A nil Account limits nothing.
 type Account struct {
 	hub    *hub
-	source netip.Addr // see source; the zero value on Unix sockets
+	source netip.Addr // result of source for the peer; the zero value on Unix sockets
 	proven atomic.Bool
 	held   [2]int64 // bytes of the present request: [0] from the strangers' pool, [1] from the pool of proven peers
 	// workers are the workers of the present request. It is nil outside of a handler.

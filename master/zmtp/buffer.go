@@ -3,7 +3,7 @@ package zmtp
 import "sync"
 
 const (
-	readSize = 4 << 10 // read buffer, held only while bytes are in it
+	readSize = 4 << 10 // size of a read buffer, which a connection holds only while bytes are in it
 	// smallSize is the size of a message's first buffer. Every connection may have one; no pool
 	// counts it.
 	smallSize = 4 << 10
@@ -12,9 +12,9 @@ const (
 
 // pools lend memory to the connections of one listener.
 type pools struct {
-	read  sync.Pool // *[]byte of readSize
-	small sync.Pool // *[]byte, empty, room for smallSize
-	large sync.Pool // *[]byte, empty, room for freeSize
+	read  sync.Pool // *[]byte with readSize bytes
+	small sync.Pool // *[]byte, empty, with room for smallSize bytes
+	large sync.Pool // *[]byte, empty, with room for freeSize bytes
 }
 
 func newPools() *pools {

@@ -31,7 +31,7 @@ type client struct {
 	group  sync.WaitGroup
 	lim    Limits
 	memory pool
-	expiry *time.Timer // used by the reading goroutine only
+	expiry *time.Timer // set by extendExpiry; used by the reading goroutine only
 }
 
 // connect connects to addr, "host:port" or "unix:path", and exchanges greeting and READY. own is
@@ -132,7 +132,7 @@ func (c *client) closeAndWait() {
 // a late answer could be taken for that of the next request: dial again.
 type Req struct {
 	client
-	turn    chan struct{} // holds one token
+	turn    chan struct{} // capacity 1; the running Do holds its element
 	asked   atomic.Bool   // a request waits for its answer
 	replies chan []byte
 }
@@ -307,7 +307,7 @@ func (s *Sub) Next(ctx context.Context) ([][]byte, error) {
 	}
 
 	select {
-	case m := <-s.messages: // arrived before the connection ended
+	case m := <-s.messages: // the message arrived before the connection ended
 		return m, nil
 	default:
 		return nil, s.closeCause(errors.New("zmtp: connection ended"))

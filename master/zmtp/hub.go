@@ -63,18 +63,18 @@ type hub struct {
 	// serve runs a connection after its handshake, in the connection's goroutine, and returns why
 	// the connection ended. It sets member.role and member.ready.
 	serve   func(*member) error
-	ctx     context.Context // cancelled at the very end of Close
+	ctx     context.Context // context of the handlers; close cancels it at its very end
 	cancel  context.CancelFunc
 	closing chan struct{}
 	once    sync.Once
 
-	loops  sync.WaitGroup // goroutines of accept and heartbeat
-	conns  sync.WaitGroup // connection goroutines and flushers
+	loops  sync.WaitGroup // the goroutines of accept and heartbeat
+	conns  sync.WaitGroup // the goroutines of connections, and their flushers
 	lastID atomic.Uint64
 	slots  [slots]slot
 
 	mu      sync.Mutex
-	sources map[netip.Addr]int // only with MaxPerSource
+	sources map[netip.Addr]int // number of connections by address; used only with MaxPerSource
 }
 
 // slot is a group of connections.
@@ -87,10 +87,10 @@ type slot struct {
 type member struct {
 	link
 	slot  *slot
-	index int // in slot.members; guarded by slot.mu
+	index int // index in slot.members; guarded by slot.mu
 	// ready means that the handshake is over; role is set before that.
 	ready atomic.Bool
-	role  any // *asker or *subscriber
+	role  any // the *asker or *subscriber of the connection
 	// account is set when the source of the connection is known, before ready.
 	account Account
 	placed  bool // the connection occupies one of the strangers' places
@@ -296,7 +296,7 @@ func (h *hub) claimPlace(m *member, proxied bool) bool {
 	a := m.peer.Remote.Addr()
 	m.account.source = source(a)
 	if !proxied && (!a.IsValid() || a.IsLoopback() || h.trusted(m)) {
-		m.account.proven.Store(true) // a tool on this host, or a load balancer's check
+		m.account.proven.Store(true) // the peer is a tool on this host, or a load balancer's health check
 	}
 	if m.account.trusted() {
 		return true

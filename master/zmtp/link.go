@@ -81,7 +81,7 @@ func (k *link) init(
 func (k *link) fail(cause error) {
 	k.closing.Do(func() {
 		k.cause = cause
-		close(k.ended) // before Close wakes the reader, which calls closeCause
+		close(k.ended) // before Close: that wakes the reader, which then calls closeCause
 		k.outbox.close()
 		if tc, ok := k.conn.(*net.TCPConn); ok && cause != nil && !errors.Is(cause, io.EOF) {
 			_ = tc.SetLinger(0)

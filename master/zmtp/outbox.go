@@ -19,8 +19,8 @@ var (
 // several.
 type packet struct {
 	b       []byte
-	free    func() // called once when the bytes are written or dropped; may be nil
-	control bool   // PING or PONG
+	free    func() // called once, when the bytes are written or dropped; may be nil
+	control bool   // the packet is a PING or PONG
 }
 
 // outbox writes a connection. The package comment describes how. It drops a data packet that would
@@ -32,7 +32,7 @@ type outbox struct {
 	raw      syscall.RawConn
 	maxItems int
 	maxBytes int
-	stall    time.Duration // longest time without progress of a flush
+	stall    time.Duration // longest time in which a flush may make no progress
 	rate     int           // least bytes per second of a flush, counted after the first stall time; 0: none
 	fail     func(error)   // called without the lock when writing has failed for good
 	spawn    func(func())  // starts the flusher in a goroutine that the connection's owner waits for
@@ -41,7 +41,7 @@ type outbox struct {
 	moved atomic.Int64
 
 	mu      sync.Mutex
-	queue   []packet      // empty unless flushing
+	queue   []packet      // packets that wait; empty unless a flusher runs
 	bytes   int           // bytes in queue
 	control int           // number of control packets in queue
 	idle    chan struct{} // not nil while a flusher runs; closed at its end
@@ -249,7 +249,7 @@ func (o *outbox) removeWritten(whole, size int) {
 		}
 	}
 	freeAll(o.queue[:whole])
-	clear(o.queue[:whole]) // a long queue must not keep sent bytes in memory
+	clear(o.queue[:whole]) // a long queue must not keep written bytes in memory
 	o.queue = o.queue[whole:]
 	if size > 0 {
 		o.queue[0].b = o.queue[0].b[size:]

@@ -42,13 +42,13 @@ type Pub struct {
 	cfg    PubConfig
 	shards []*shard
 
-	mu     sync.Mutex // one publisher at a time, so that all subscribers see the same order
+	mu     sync.Mutex // held by each publisher in turn, so that all subscribers see the same order
 	closed bool
 }
 
 // publication is a framed message, shared by all its receivers.
 type publication struct {
-	topic  []byte // first frame
+	topic  []byte // the first frame of the message, cut to maxTopic bytes
 	wire   []byte
 	pinged []byte // wire and the PING that follows it
 	// do marks a barrier: the message has no bytes, and each shard's goroutine calls do when it has
@@ -231,7 +231,7 @@ func (p *Pub) Flush(ctx context.Context) error {
 // Subscriber describes a connection of a Pub.
 type Subscriber struct {
 	Peer
-	Topics []string // "" is everything
+	Topics []string // topics of the subscriber; "" is everything
 	Queued int      // bytes that wait for the subscriber
 }
 

@@ -13,13 +13,13 @@ import (
 // goroutine may use it.
 type reader struct {
 	conn  net.Conn
-	raw   syscall.RawConn // nil without a descriptor, as with net.Pipe
+	raw   syscall.RawConn // nil for a connection without a descriptor, as from net.Pipe
 	pools *pools
 	// seen is when bytes last arrived, in Unix nanoseconds.
 	seen atomic.Int64
 
 	box  *[]byte // buffer; nil while idle
-	r, w int     // unread bytes are (*box)[r:w]
+	r, w int     // (*box)[r:w] holds the unread bytes
 
 	try    func(uintptr) bool // tryRead as a value, so that no read allocates one
 	dst    []byte             // where try reads to; nil: the buffer

@@ -50,7 +50,7 @@ type Router struct {
 	hub     *hub
 	cfg     RouterConfig
 	workers *workers
-	strange *workers // for requests of strangers
+	strange *workers // workers for requests of strangers
 	stopped sync.Once
 	// ping is sent after every reply when there is a TTL: each message makes libzmq forget the TTL
 	// of an earlier PING, and this host may vanish at any moment.
@@ -268,7 +268,7 @@ func (c *asker) sendReply(req *request, b []byte, free func([]byte)) error {
 		ping = nil
 	}
 
-	if len(b) > freeSize/2 { // too big to copy
+	if len(b) > freeSize/2 { // b is too big to copy
 		head := appendHeader(req.envelope(nil), 0, len(b))
 		done := req.free
 		if free != nil {

@@ -22,7 +22,7 @@ type subscriber struct {
 	// answered is the time at which the last answered PING was made, or the time of the connection
 	// before the first answer, in nanoseconds since the listener's start.
 	answered atomic.Int64
-	index    int // in shard.subs; guarded by shard.mu
+	index    int // index in shard.subs; guarded by shard.mu
 }
 
 // shard writes to one part of the subscribers.
@@ -33,7 +33,7 @@ type shard struct {
 	// subscriber could have the message alone.
 	pings   *pings
 	queue   chan *publication
-	drained chan struct{} // closed when publishLoop is over
+	drained chan struct{} // closed when publishLoop has ended
 
 	mu   sync.Mutex
 	subs []*subscriber

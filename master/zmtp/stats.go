@@ -11,7 +11,7 @@ import (
 // instead.
 type Stats struct {
 	Conns      int64 // open connections, including those in handshake
-	Handshakes int64 // connections that have not said READY yet
+	Handshakes int64 // connections whose READY has not arrived yet
 
 	Accepted    uint64 // connections taken from the listener
 	Refused     uint64 // connections closed at accept: MaxConns, MaxPerSource, closing
@@ -19,24 +19,24 @@ type Stats struct {
 	LateShakes  uint64 // connections closed because READY did not come in time
 	Silent      uint64 // connections closed because the peer sent nothing for too long
 	Stalled     uint64 // connections closed because the peer did not read
-	AcceptFails uint64 // errors of accept itself, such as no descriptors
-	NoRoom      uint64 // messages, values or answers refused for want of memory
+	AcceptFails uint64 // errors of accept, as when descriptors are used up
+	NoRoom      uint64 // messages, values or answers refused for lack of memory
 	Unproven    uint64 // connections closed because they proved nothing in time
 
-	// Router only.
+	// Counters of a Router.
 	Requests uint64 // requests passed to the handler
 	Busy     uint64 // requests not handled because no worker came free in time
 	Panics   uint64 // panics of the handler
-	Working  int64  // handlers running
+	Working  int64  // handlers that run
 	Parked   int64  // handlers that wait without a worker, see Account.Park
 
-	// Pub only.
+	// Counters of a Pub.
 	Published uint64 // messages given to Publish
-	Sent      uint64 // messages written or queued, over all subscribers
+	Sent      uint64 // messages written or queued, summed over all subscribers
 	Dropped   uint64 // messages dropped because a subscriber's queue was full
 	Bytes     uint64 // bytes of these messages
-	Slow      int64  // subscribers that have a queue
-	Queued    int64  // bytes in their queues
+	Slow      int64  // subscribers with a queue
+	Queued    int64  // bytes in the queues of all subscribers
 }
 
 type counters struct {
@@ -48,7 +48,7 @@ type counters struct {
 }
 
 func (c *counters) snapshot() Stats {
-	accepted := c.accepted.Load() // before conns, see hub.admitConnection
+	accepted := c.accepted.Load() // read before conns, see hub.admitConnection
 	return Stats{
 		Conns:       c.conns.Load(),
 		Handshakes:  c.handshakes.Load(),

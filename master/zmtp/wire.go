@@ -16,11 +16,11 @@ const (
 
 const (
 	greetingSize = 64
-	// maxHeader is the size of the longest frame header.
+	// maxHeader is the size of the longest frame header in bytes.
 	maxHeader = 9
 	// maxCommand bounds every command frame in bytes, including READY with all its metadata.
 	maxCommand = 4096
-	// maxPingContext is the longest context of a PING (RFC 37, "Heartbeating").
+	// maxPingContext is the size in bytes of the longest context of a PING (RFC 37, "Heartbeating").
 	maxPingContext = 16
 )
 

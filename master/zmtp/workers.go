@@ -15,7 +15,7 @@ var errBusy = errors.New("zmtp: no worker came free in time")
 // itself waits for something else releases its place meanwhile, see Account.Park.
 type workers struct {
 	wait  time.Duration
-	slots chan struct{} // one token per running worker
+	slots chan struct{} // one element for each running worker
 	tasks chan func()   // tasks for idle workers, unbuffered
 	stop  chan struct{}
 	group sync.WaitGroup

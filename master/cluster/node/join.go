@@ -25,7 +25,7 @@ type attempt struct {
 type candidate struct {
 	pub, askedToken string    // the candidate's key, and the token of its discover
 	token           string    // our token, which its join must return
-	own             bool      // it is a Saltern master
+	own             bool      // the candidate is Saltern's
 	at              time.Time // time of its last discover
 	failures        int       // number of wrong secrets that it has shown
 }
@@ -302,7 +302,7 @@ func sameSecret(a, b string) bool {
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
-// onJoin admits a master that shows the secret.
+// onJoin admits a candidate that shows the secret, or refuses it.
 func (n *Node) onJoin(now time.Time, j wire.Join) {
 	if n.phase != Active {
 		return

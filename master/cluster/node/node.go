@@ -18,7 +18,7 @@ type Node struct {
 	nextLoad time.Time
 	nextBeat time.Time
 
-	// joining
+	// fields used while joining
 	nextJoin   time.Time
 	joinWait   time.Duration
 	attempts   map[string]*attempt // by token of our discover
@@ -30,14 +30,14 @@ type Node struct {
 	candidates map[string]*candidate
 	failures   []time.Time
 
-	// the record
+	// changes of the record
 	queue        []*intent
 	inflight     *inflight
 	opID         uint64
 	retryAt      time.Time
 	lowerVersion *uint64 // version of the stored record, if the folder has lost newer ones; nil: it has not
 
-	// the lease
+	// the lease of the owner
 	leaseSeen  time.Time // when this master last saw the lease change
 	leaseTries []leaseTry
 	ownUntil   time.Time
@@ -54,7 +54,7 @@ type peerState struct {
 	version   uint64
 	keyGen    uint64
 	wanted    time.Time // when this master last asked the peer for the record
-	session   string    // text of a Salt master's session key
+	session   string    // text of the Salt master's session key; "" while unknown
 	announce  bool      // our session key must be sent to the peer
 	announced time.Time
 }

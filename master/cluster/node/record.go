@@ -22,7 +22,7 @@ type Record struct {
 	// Key is the text of the cluster AES key, PrevKey that of the key before.
 	Key     string `json:"key"`
 	PrevKey string `json:"prev_key,omitempty"`
-	KeyGen  uint64 `json:"key_gen"`  // counts rotations
+	KeyGen  uint64 `json:"key_gen"`  // counts the rotations of Key
 	KeyMade int64  `json:"key_made"` // when Key was made, in Unix seconds
 	control.Secrets
 	SeedGen uint64 `json:"seed_gen"`

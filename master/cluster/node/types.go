@@ -32,7 +32,7 @@ type Config struct {
 	AllowEmptySecret bool
 	SessionKey       crypt.Key // session key of this process, for Salt's masters
 
-	PublishSession time.Duration // age at which the cluster AES key is replaced
+	PublishSession time.Duration // age at which the owner replaces the cluster AES key
 
 	Random Random
 }
@@ -61,7 +61,7 @@ const (
 	leaseStep     = 2 * time.Second
 	beatEvery     = time.Second
 	aliveFor      = 5 * beatEvery   // a peer that sends no beat for this long counts as lost
-	joinEvery     = 2 * time.Second // pause between requests to join, growing to joinSlow
+	joinEvery     = 2 * time.Second // wait between two discovers; after a refusal it is joinSlow
 	joinSlow      = 5 * joinEvery
 	candidateFor  = time.Minute // how long a candidate may take to send its join
 	maxCandidates = 64

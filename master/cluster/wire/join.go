@@ -57,8 +57,8 @@ type DiscoverReply struct {
 	Own         bool
 }
 
-// Join asks for admission. Secret and SessionKey are encrypted with RSA, together with the peer's
-// token.
+// Join asks for admission. Its sender encrypts Secret and SessionKey, each together with the peer's
+// token, for the peer's master key.
 type Join struct {
 	ReturnToken string // token of the DiscoverReply
 	Token       string

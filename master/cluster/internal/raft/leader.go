@@ -78,7 +78,7 @@ func (n *Node) reconcile() {
 
 	voters, learners := n.groupMembers()
 	switch {
-	case voters == nil: // the founding configuration
+	case voters == nil: // there is no configuration yet: propose the first one
 		for _, m := range n.members {
 			voters = append(voters, m.ID)
 		}

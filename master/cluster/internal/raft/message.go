@@ -19,7 +19,7 @@ func (n *Node) queueMessage(to, kind string, payload *value.Map) {
 	}})
 }
 
-// The payloads have the form of salt/cluster/consensus/peer.py.
+// The functions below create payloads in the form of salt/cluster/consensus/peer.py.
 
 func voteRequest(id string, term, lastTerm, lastIndex int64) *value.Map {
 	return value.NewMap("callback_node", id, "candidate_id", id, "term", term, "last_log_term", lastTerm,

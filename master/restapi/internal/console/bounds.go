@@ -17,11 +17,11 @@ const (
 	maxJobs     = 500      // newest jobs that a page asks for
 	maxStates   = 100      // states of one minion on a page with several; alone it may have maxPage
 	maxPage     = 400      // states on a page
-	maxText     = 16 << 10 // bytes of one value
-	maxPageText = 96 << 10 // bytes of all values of a page
-	maxName     = 200      // characters of an id, a name, a cell
+	maxText     = 16 << 10 // bytes of one long text
+	maxPageText = 96 << 10 // bytes of all long texts of a page
+	maxName     = 200      // characters of an id, a name or a cell
 	maxGrains   = 300
-	maxTarget   = 64 << 10 // bytes of a field of a form: target, arguments
+	maxTarget   = 64 << 10 // bytes of the field target, or arguments, of a form
 	maxArgs     = 200      // arguments in a form, one a line
 	maxPreview  = 200      // minions that the form lists before a run
 )

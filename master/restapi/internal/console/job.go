@@ -17,7 +17,7 @@ import (
 // minionResult is the return of one minion as the page of a job shows it.
 type minionResult struct {
 	ID     string
-	Word   string // ok, failed, waiting, no return
+	Word   string // ok, failed, waiting or no return
 	Failed bool
 	States *states // nil unless the return is that of a state run
 	Text   boundText
@@ -27,10 +27,10 @@ type jobPage struct {
 	job
 	Rows                     []minionResult
 	OK, Failed, Waiting, All int
-	Away                     int    // waiting minions that are not connected
-	Live                     bool   // more returns may come
+	Away                     int    // number of waiting minions that are not connected
+	Live                     bool   // more returns may come, so the page refreshes
 	Stream                   string // URL of the stream of the job's events
-	Again                    string // URL of the form to run the job again; "" if the user may not, or the form cannot hold it
+	Again                    string // URL of the form to run the job again; "" if that is impossible
 	Missing                  bool   // there is no such job
 	Only                     string // id of the only minion to show; "" for all
 	pager

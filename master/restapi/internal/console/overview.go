@@ -12,8 +12,8 @@ import (
 
 // overviewPage is the data of the first page.
 type overviewPage struct {
-	Keys     *keyCounts // nil: the user may not see them
-	Present  *presence  // nil: the user may not see it
+	Keys     *keyCounts // nil: the user may not see the keys
+	Present  *presence  // nil: the user may not see which minions are present
 	Cluster  bool       // there are several masters, so minions may be connected to another one
 	Machines *machines  // nil: there is no supervisor to ask, or the user may not see the nodes
 	Master   *masterState

@@ -22,7 +22,7 @@ type runPage struct {
 	Minions []string
 	N       int
 	Doc     *boundText // documentation of the function; nil: the user has not asked for it
-	DocFrom string     // the minion that sent it
+	DocFrom string     // id of the minion that sent the documentation
 }
 
 // typedArgs returns the arguments of a job as a user would type them in the form, one a line. ok is

@@ -16,7 +16,7 @@ import (
 // the cookie of the API. No other site can make a browser send the console's.
 const (
 	sessionCookie = "saltern_console" // a token of the master
-	formCookie    = "saltern_form"    // the secret of the log-in form, before there is a session
+	formCookie    = "saltern_form"    // secret of the log-in form, while there is no session
 	signInCookie  = "saltern_signin"  // secret of a sign-in, while the browser is at the provider
 	formLife      = 10 * time.Minute
 )

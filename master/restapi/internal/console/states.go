@@ -20,7 +20,7 @@ type states struct {
 
 // state is the result of one state.
 type state struct {
-	Word     string // failed, changed, would change, ok
+	Word     string // failed, changed, would change or ok
 	Class    string // class in the style sheet
 	Function string
 	ID, Name string

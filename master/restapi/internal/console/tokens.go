@@ -16,7 +16,7 @@ import (
 type tokensPage struct {
 	control.Tokens
 	Own         string // name of the token of this session
-	Revoke      bool   // the user may end log-ins
+	Revoke      bool   // the user may end log-ins of others
 	Name, User  string // token or user to log out; one of the two is ""
 	Eauth       string
 	All, Itself bool // All: end every log-in of User. Itself: this session is among those to end
