@@ -117,7 +117,8 @@ func ParseArgs(words []string, noParse map[string]bool) []any {
 	return args
 }
 
-// jidText returns a job id that was read as a large integer as text, also inside of lists and maps.
+// jidText converts a job id that was read as a large integer to text, also inside of lists and
+// maps.
 func jidText(v any) any {
 	var s string
 	switch v := v.(type) {

@@ -157,7 +157,7 @@ type Job struct {
 	Missing []string // minions that the target names but that have no accepted key
 }
 
-// Publish sends a job to the master. It returns ErrNoMinions when no minion matched.
+// Publish sends a job to the master. It returns ErrNoMinions when the target matches no minion.
 func (c *Client) Publish(ctx context.Context, r Request) (Job, error) {
 	if _, err := os.Stat(filepath.Join(c.cfg.SockDir, "publish_pull.ipc")); err != nil {
 		c.cfg.Log.Error("Unable to connect to the salt master publisher at " + c.cfg.SockDir)

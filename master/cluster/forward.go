@@ -336,7 +336,7 @@ type Status struct {
 	Bad           uint64 // messages without a valid proof or with bad content
 	Dropped       uint64 // messages dropped for lack of room
 	Unspread      uint64 // jobs whose callers were answered before every connected peer had them
-	Withheld      uint64 // events that no peer got, because their maker may not order what they would trigger there
+	Withheld      uint64 // events that no peer got, because their maker must not cause what they would cause there
 	Handled       uint64
 	Repeated      uint64 // messages received again after they were handled
 	// Consensus is this master's state in the consensus of Salt's masters. It is nil when the

@@ -35,7 +35,7 @@ type link struct {
 	pub      string // key (PEM) that the other end must have; "" while it is unknown
 	plain    bool   // speaks Salt's protocol, without TLS
 	stray    bool   // leads to a master that is no member; the link ends when idle
-	tryPlain bool   // it is unknown whose master the other end is: try TLS first, then plain
+	tryPlain bool   // the kind of the other master is unknown: try TLS first, then plain
 
 	queues [duties]queue
 	wake   chan struct{}

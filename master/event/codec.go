@@ -25,7 +25,7 @@ const (
 	// maxTag bounds tags in bytes. Salt has no bound; the longest tags of its own consist of a job
 	// id and a minion id.
 	maxTag = 4096
-	// frameHead is {"head": {}, "body": in MessagePack; the head of the body follows.
+	// frameHead is {"head": {}, "body": in MessagePack. The head of the body comes after it.
 	frameHead = "\x82\xa4head\x80\xa4body"
 	// prefixLen is the size of the length prefix in bytes, binHead the longest head of a bin.
 	prefixLen, binHead = 4, 5

@@ -207,7 +207,8 @@ func MayOrderBy(e Event, o Order, userKey func() (string, error)) (bool, error) 
 	return key != "" && subtle.ConstantTimeCompare([]byte(key), []byte(e.key)) == 1, nil
 }
 
-// allows reports whether the maker of the event may give the order, apart from the key.
+// allows reports whether the maker of the event may give the order. It does not look at the event's
+// key.
 func (r *rule) allows(e Event) bool {
 	if r.matches == nil || !r.matches(e.Tag) {
 		return false

@@ -57,7 +57,7 @@ type journal struct {
 	mu         sync.Mutex
 	gathering  *batch
 	closed     bool
-	segments   []*segment // those with records that are not yet files, and the last one
+	segments   []*segment // the segments with records that are not yet files, and the last one
 	nextNumber uint64
 
 	commits, records uint64 // numbers since the start; guarded by mu

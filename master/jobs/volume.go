@@ -57,7 +57,7 @@ type volume struct {
 	bytes   int
 	pending *handing
 
-	handed, lost atomic.Uint64 // numbers of records handed over, and dropped for lack of room
+	handed, lost atomic.Uint64 // numbers of records handed to the shared folder, and dropped for lack of room
 	failing      atomic.Bool
 }
 

@@ -194,7 +194,7 @@ func (s *Store) settleOnce(c *claim) error {
 	f := s.newFile(c.pem, sig, s.keyFileOf(c.state, c.id))
 
 	// Meanwhile another master may have created a file for the id, and an administrator may have
-	// moved or removed it. Then this file must be removed again.
+	// moved or removed it. In both cases the file that was just created must be removed again.
 	taken, err := s.removed(c)
 	for _, st := range yieldsTo(c.state) {
 		if err == nil && !taken {

@@ -90,7 +90,7 @@ func (in *incoming) nextDue(now time.Time) (b *batch, hurry, idle bool) {
 			continue
 		}
 		if b != nil && cmp.Or(b.retryAt.Compare(o.retryAt), strings.Compare(b.timeText, o.timeText)) < 0 {
-			continue // batches that were not tried yet first, then the oldest
+			continue // prefer batches that were not tried yet, then the oldest
 		}
 
 		switch age := now.Sub(o.since); {

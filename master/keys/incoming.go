@@ -372,7 +372,7 @@ func (in *incoming) isWaiting(c *claim) bool {
 	return !c.hasFile && !c.removed && in.batches[c.batch.name] == c.batch
 }
 
-// isUnsettled reports whether the file of a claim must yet be created or checked: its writer may
+// isUnsettled reports whether the file of a claim must still be created or checked: its writer may
 // have died after it created the file and before it saw that the id has another file.
 func (in *incoming) isUnsettled(c *claim) bool {
 	in.mu.Lock()

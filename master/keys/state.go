@@ -14,8 +14,8 @@ import (
 // State is the administrator's decision about a key.
 type State uint8
 
-// The states. Of the first three a minion id has at most one; Denied is kept
-// beside them and holds a second key that somebody offered for the id.
+// The states. A minion id has a key in at most one of Accepted, Pending and Rejected. Beside it
+// there may be a Denied key: a second key that somebody offered for the id.
 const (
 	None     State = iota // no key
 	Accepted              // may sign in
@@ -86,8 +86,8 @@ type Change struct {
 	Gen uint64
 }
 
-// Fingerprint returns the fingerprint of a PEM text as salt-key prints it: pairs of hexadecimal
-// digits with colons, of the hash over the lines between the outer ones (utils/crypt.py
+// Fingerprint returns the fingerprint of a PEM text as salt-key prints it: the hash of all lines
+// but the first and the last, as pairs of hexadecimal digits with colons (utils/crypt.py
 // pem_finger). hashType is md5, sha1, sha224, sha256, sha384 or sha512.
 func Fingerprint(pem, hashType string) (string, error) {
 	if !slices.Contains([]string{"md5", "sha1", "sha224", "sha256", "sha384", "sha512"}, hashType) {

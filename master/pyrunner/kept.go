@@ -138,8 +138,8 @@ func (k *Kept) Alive() bool {
 	}
 }
 
-// Ask sends a request and waits for its answer, of at most bytes bytes, until most has passed or
-// ctx ends. After an error the caller may only call Close.
+// Ask sends a request and waits for its answer, of no more than bytes bytes, until most has passed
+// or ctx ends. After an error the caller may only call Close.
 func (k *Kept) Ask(ctx context.Context, m *value.Map, bytes int, most time.Duration) (*value.Map, error) {
 	frame, err := pyframe.Append(nil, m)
 	if err != nil {

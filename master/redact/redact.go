@@ -254,7 +254,8 @@ func (w walk) redactList(list []any, shown func(any) any) []any {
 	return out
 }
 
-// isOptionOf reports whether option is a command's option whose secret is value.
+// isOptionOf reports whether option is a command's option that names a secret, so that value is
+// this secret.
 func (w walk) isOptionOf(option, value any) bool {
 	text, _ := option.(string)
 	name := strings.TrimLeft(text, "-")

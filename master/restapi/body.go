@@ -34,7 +34,7 @@ const (
 // Bounds of a decoded body, however much memory is free.
 const (
 	maxValues = 200_000
-	maxFields = 4096 // fields of a form
+	maxFields = 4096 // most fields of a form
 	maxDepth  = 64
 )
 
@@ -75,8 +75,8 @@ func countMarks(of string) func([]byte) int {
 // memoryCost returns an upper bound of the bytes of memory that a body and its decoded form take.
 func (k bodyKind) memoryCost(b []byte) int64 { return int64(k.count(b))*k.each + 2*int64(len(b)) }
 
-// readBody reads the body of a POST or PUT, at most most bytes, into q.raw and its decoded form
-// into q.data (salt/netapi/rest_cherrypy/app.py hypermedia_in). Salt ignores bodies without a
+// readBody reads the body of a POST or PUT, of no more than most bytes, into q.raw and its decoded
+// form into q.data (salt/netapi/rest_cherrypy/app.py hypermedia_in). Salt ignores bodies without a
 // Content-Length; readBody also reads chunked ones.
 func (s *Server) readBody(ctx context.Context, q *request, most int64) error {
 	r := q.http
@@ -102,7 +102,7 @@ func (s *Server) readBody(ctx context.Context, q *request, most int64) error {
 	return err
 }
 
-// receiveBody reads the bytes of a body, at most most.
+// receiveBody reads the bytes of a body, no more than most.
 func (s *Server) receiveBody(ctx context.Context, q *request, most int64) ([]byte, error) {
 	r := q.http
 	if r.ContentLength > most {

@@ -95,7 +95,7 @@ func condition(arg []any, kwarg *value.Map) []any {
 	out := []any{}
 	for _, a := range arg {
 		if n, ok := a.(uint64); ok && n >= 1e19 {
-			a = value.Str(n) // as text: it is a job id
+			a = value.Str(n) // a number of 20 digits is a job id
 		}
 		out = append(out, a)
 	}

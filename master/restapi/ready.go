@@ -88,8 +88,8 @@ func (l *life) awaitSign(ctx context.Context) error {
 func (l *life) lastSign() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// With a load balancer, questions are more frequent than that. Without one the last answer may
-	// be old.
+	// With a load balancer, there are several questions in 20 s. Without one the last answer may be
+	// old.
 	if l.now().Sub(l.answered) > 20*time.Second {
 		return nil
 	}

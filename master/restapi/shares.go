@@ -26,7 +26,7 @@ const (
 	maxReaders   = 512              // readers of events
 	maxFormatted = 8                // readers of formatted events
 	maxLogins    = 32               // passwords and ID tokens that the master checks at once
-	maxProofs    = 32               // questions about tokens that the master gets at once
+	maxProofs    = 32               // tokens about which the master is asked at once
 	maxInLine    = maxRequests      // log-ins and tokens that wait for their check: at most all requests
 	queueTime    = 30 * time.Second // longest wait for a worker or for the check of a password
 )

@@ -58,7 +58,7 @@ type Runs struct {
 	RunsConfig
 
 	mu      sync.Mutex
-	running map[string]*value.Map // by job id
+	running map[string]*value.Map // the runs in progress by job id
 }
 
 // NewRuns returns a Runs and sets cfg.Env.Running.

@@ -20,8 +20,8 @@ import (
 
 // Bounds and times of a syslog.
 const (
-	maxWaiting = 8192    // lines that may wait
-	maxBytes   = 8 << 20 // bytes of these lines
+	maxWaiting = 8192    // most lines that wait
+	maxBytes   = 8 << 20 // most bytes of the lines that wait
 	syslogPort = "514"
 )
 

@@ -10,9 +10,9 @@ import (
 type mode uint8
 
 const (
-	wild  mode = iota // by a glob
-	regex             // by a regular expression, from the beginning of the value
-	exact             // by equality
+	wild  mode = iota // compare by a glob
+	regex             // compare by a regular expression, from the beginning of the value
+	exact             // compare by equality
 )
 
 const (

@@ -33,7 +33,7 @@ type Record struct {
 type Member struct {
 	ID  string `json:"id"`
 	Pub string `json:"pub"` // PEM of the public half of its master key
-	// Own distinguishes Saltern's masters from Salt's.
+	// Own is true for a master of Saltern and false for one of Salt.
 	Own bool `json:"own"`
 }
 

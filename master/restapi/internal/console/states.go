@@ -61,7 +61,7 @@ func isHighstate(m *value.Map) bool {
 	return true
 }
 
-// statesOf returns the states in a return, at most most of them: first those that failed, then
+// statesOf returns the states in a return, no more than most of them: first those that failed, then
 // those that changed something or would change it, then the others; each group in the order of the
 // run.
 func statesOf(m *value.Map, b *budget, most int) *states {
