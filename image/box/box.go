@@ -15,6 +15,8 @@ import (
 	"path"
 	"strings"
 	"time"
+
+	"saltern/image/internal/tarball"
 )
 
 // vagrantfile is the start of every machine's configuration. Vagrant logs in with the account of the
@@ -28,13 +30,6 @@ const vagrantfile = `Vagrant.configure("2") do |config|
 
 // maxDescriptor bounds the descriptor of an OVA, which is read before packing, in bytes.
 const maxDescriptor = 1 << 20
-
-// member is a file of an archive.
-type member struct {
-	name   string
-	size   int64
-	reader io.Reader
-}
 
 // Libvirt packs a qcow2 disk. A machine gets a disk of that size in GiB.
 func Libvirt(out, qcow2 string, gib int, epoch time.Time) error {
@@ -54,7 +49,7 @@ func Libvirt(out, qcow2 string, gib int, epoch time.Time) error {
 		return err
 	}
 
-	files = append(files, member{"box.img", fi.Size(), disk})
+	files = append(files, tarball.Member{Name: "box.img", Size: fi.Size(), Reader: disk})
 	return writeBox(out, files, epoch)
 }
 
@@ -91,54 +86,28 @@ func VirtualBox(out, ova string, epoch time.Time) error {
 			if err != nil {
 				return fmt.Errorf("box: read %s: %w", ova, err)
 			}
-			files = append(files, member{"box.ovf", int64(len(text)), bytes.NewReader(text)})
+			files = append(files, tarball.Member{Name: "box.ovf", Size: int64(len(text)), Reader: bytes.NewReader(text)})
 		case ".vmdk": // the disk is the archive's last file, so it is packed while it is read
-			return writeBox(out, append(files, member{h.Name, h.Size, t}), epoch)
+			return writeBox(out, append(files, tarball.Member{Name: h.Name, Size: h.Size, Reader: t}), epoch)
 		}
 	}
 }
 
-func described(metadata map[string]any, more string) ([]member, error) {
+func described(metadata map[string]any, more string) ([]tarball.Member, error) {
 	text, err := json.Marshal(metadata)
 	if err != nil {
 		return nil, fmt.Errorf("box: %w", err)
 	}
 	ruby := fmt.Sprintf(vagrantfile, more)
-	return []member{
-		{"metadata.json", int64(len(text)), bytes.NewReader(text)},
-		{"Vagrantfile", int64(len(ruby)), strings.NewReader(ruby)},
+	return []tarball.Member{
+		{Name: "metadata.json", Size: int64(len(text)), Reader: bytes.NewReader(text)},
+		{Name: "Vagrantfile", Size: int64(len(ruby)), Reader: strings.NewReader(ruby)},
 	}, nil
 }
 
-func writeBox(out string, files []member, epoch time.Time) error {
-	part := out + ".part"
-	f, err := os.Create(part)
-	if err != nil {
+func writeBox(out string, files []tarball.Member, epoch time.Time) error {
+	if err := tarball.Write(out, files, epoch); err != nil {
 		return fmt.Errorf("box: %w", err)
 	}
-	defer os.Remove(part) // fails after the rename, as it should
-
-	t := tar.NewWriter(f)
-	for _, m := range files {
-		err = errors.Join(err, t.WriteHeader(&tar.Header{
-			Name:    m.name,
-			Size:    m.size,
-			Mode:    0o644,
-			ModTime: epoch,
-			Format:  tar.FormatUSTAR,
-		}))
-		if err == nil {
-			_, err = io.Copy(t, m.reader)
-		}
-	}
-
-	if err = errors.Join(err, t.Close(), f.Close()); err == nil {
-		err = os.Rename(part, out)
-	}
-
-	if err != nil {
-		return fmt.Errorf("box: %w", err)
-	}
-
 	return nil
 }

@@ -3,7 +3,6 @@
 package ova
 
 import (
-	"archive/tar"
 	"bytes"
 	"context"
 	"crypto/sha256"
@@ -18,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"saltern/image/internal/tarball"
 )
 
 // Options of an archive.
@@ -102,11 +103,16 @@ func Build(ctx context.Context, o Options) error {
 		return fmt.Errorf("ova: %w", err)
 	}
 
-	return o.writeArchive([]entry{
-		{o.Name + ".ovf", int64(len(ovf)), bytes.NewReader(ovf)},
-		{o.Name + ".mf", int64(len(manifest)), strings.NewReader(manifest)},
-		{m.Disk, size, disk},
-	})
+	// The descriptor is first, as DSP0243 demands, then manifest and disk.
+	err = tarball.Write(o.Out, []tarball.Member{
+		{Name: o.Name + ".ovf", Size: int64(len(ovf)), Reader: bytes.NewReader(ovf)},
+		{Name: o.Name + ".mf", Size: int64(len(manifest)), Reader: strings.NewReader(manifest)},
+		{Name: m.Disk, Size: size, Reader: disk},
+	}, o.Epoch)
+	if err != nil {
+		return fmt.Errorf("ova: %w", err)
+	}
+	return nil
 }
 
 // grain is the allocation unit of a stream-optimized disk, in bytes.
@@ -150,47 +156,6 @@ func populatedSize(path string) (total int64, err error) {
 
 		at += grain
 	}
-}
-
-type entry struct {
-	name   string
-	size   int64
-	reader io.Reader
-}
-
-// writeArchive writes the archive: the descriptor first, as DSP0243 demands, then manifest and
-// disk.
-func (o Options) writeArchive(entries []entry) error {
-	part := o.Out + ".part"
-	f, err := os.Create(part)
-	if err != nil {
-		return fmt.Errorf("ova: %w", err)
-	}
-	defer os.Remove(part) // fails after the rename, as it should
-
-	t := tar.NewWriter(f)
-	for _, e := range entries {
-		err = errors.Join(err, t.WriteHeader(&tar.Header{
-			Name:    e.name,
-			Size:    e.size,
-			Mode:    0o644,
-			ModTime: o.Epoch,
-			Format:  tar.FormatUSTAR,
-		}))
-		if err == nil {
-			_, err = io.Copy(t, e.reader)
-		}
-	}
-
-	if err = errors.Join(err, t.Close(), f.Close()); err == nil {
-		err = os.Rename(part, o.Out)
-	}
-
-	if err != nil {
-		return fmt.Errorf("ova: %w", err)
-	}
-
-	return nil
 }
 
 // contentID matches the line with the content number, which qemu-img writes without leading zeros,

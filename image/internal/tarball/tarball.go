@@ -1,0 +1,48 @@
+// Package tarball writes the tar archives in which a disk is handed over: OVAs and boxes. Two builds
+// from the same files are equal.
+package tarball
+
+import (
+	"archive/tar"
+	"errors"
+	"io"
+	"os"
+	"time"
+)
+
+// Member is a file of an archive.
+type Member struct {
+	Name   string
+	Size   int64 // bytes of Reader
+	Reader io.Reader
+}
+
+// Write writes the members to the file out, in their order. All of them have that time. After an
+// error out is as it was before.
+func Write(out string, members []Member, modified time.Time) error {
+	part := out + ".part"
+	f, err := os.Create(part)
+	if err != nil {
+		return err
+	}
+	defer os.Remove(part) // does nothing after the rename
+
+	t := tar.NewWriter(f)
+	for _, m := range members {
+		err = errors.Join(err, t.WriteHeader(&tar.Header{
+			Name:    m.Name,
+			Size:    m.Size,
+			Mode:    0o644,
+			ModTime: modified,
+			Format:  tar.FormatUSTAR,
+		}))
+		if err == nil {
+			_, err = io.Copy(t, m.Reader)
+		}
+	}
+
+	if err = errors.Join(err, t.Close(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(part, out)
+}
