@@ -177,13 +177,14 @@ const tempFile = tempPrefix + "new"
 // verify reads every copied file again and compares it with the hash of the source's content.
 func (c *copier) verify() error {
 	for _, rel := range slices.Sorted(maps.Keys(c.known)) {
+		c.gotOn()
 		f, err := os.Open(filepath.Join(c.spec.Dest, rel))
 		if err != nil {
 			return fmt.Errorf("verify: %w", err)
 		}
 
 		sum := sha256.New()
-		_, err = io.Copy(sum, f)
+		_, err = io.Copy(stepping{sum, c}, f)
 		if err := errors.Join(err, f.Close()); err != nil {
 			return fmt.Errorf("verify: %w", err)
 		}

@@ -19,8 +19,8 @@ import (
 //	lease PATH NODE      hold the lease while asked
 //	mirror SPEC          copy the files for minions each time when asked
 //	clocks PATH NODE     compare clocks each time when asked
-//	copy SPEC            copy a local directory to the volume, one pass
-//	recover SPEC         make a directory from this node's copy of a lost volume
+//	copy SPEC            copy a local directory to the volume, one pass when asked
+//	recover SPEC         make a directory from this node's copy of a lost volume when asked
 func HelperMain(args []string, in io.Reader, out, errOut io.Writer) int {
 	if len(args) > 0 {
 		switch args[0] {
@@ -33,9 +33,9 @@ func HelperMain(args []string, in io.Reader, out, errOut io.Writer) int {
 		case "clocks":
 			return clocksChild(args[1:], in, out)
 		case "copy":
-			return copyMain(args[1:], out, errOut)
+			return copyChild(args[1:], in, out, errOut)
 		case "recover":
-			return recoverMain(args[1:], errOut)
+			return recoverChild(args[1:], in, out, errOut)
 		case "probe", "layout", "names", "clear":
 			return glusterctl.HelperMain(args, out, errOut)
 		}

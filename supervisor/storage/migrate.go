@@ -13,9 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
-	"saltern/internal/command"
 	"saltern/internal/durable"
 	"saltern/supervisor/settings"
 )
@@ -88,9 +86,6 @@ func (m *Migration) From() string { return m.from }
 
 // quietChanges is the number of changed files at which Copy ends. Finish copies those that remain.
 const quietChanges = 20
-
-// copyLimit bounds the time of one pass.
-const copyLimit = time.Hour
 
 // Copy copies while the node serves, until a pass changes little or ctx ends.
 func (m *Migration) Copy(ctx context.Context) error {
@@ -240,14 +235,7 @@ func (m *Migration) runPass(ctx context.Context, verify bool) (r mirrorReport, e
 		return r, err
 	}
 
-	ctx, cancel := context.WithTimeout(ctx, copyLimit)
-	defer cancel()
-	out, err := command.Do(ctx, command.Exec{}, append(slices.Clone(m.helper), "copy", string(text))...)
-	if err == nil {
-		err = json.Unmarshal(out, &r)
-	}
-
-	if err != nil {
+	if err := askOnce(ctx, append(slices.Clone(m.helper), "copy", string(text)), &r); err != nil {
 		return r, fmt.Errorf("copy %s to the volume: %w", m.from, err)
 	}
 
@@ -261,28 +249,22 @@ type contentMark struct {
 	Node string `json:"node"`
 }
 
-// copyMain is the main function of the child that copies to the volume: it makes one pass.
-func copyMain(args []string, out, errOut io.Writer) int {
+// copyChild is the main function of the child that copies to the volume: it makes a pass when
+// asked. It returns the exit status.
+func copyChild(args []string, in io.Reader, out, errOut io.Writer) int {
 	var spec moveSpec
 	if len(args) != 1 || json.Unmarshal([]byte(args[0]), &spec) != nil {
 		fmt.Fprintln(errOut, "copy: a specification is needed")
 		return 2
 	}
 
-	r, err := copyToVolume(spec, requireVolume)
-	if err == nil {
-		err = json.NewEncoder(out).Encode(r)
-	}
-
-	if err != nil {
-		fmt.Fprintln(errOut, err)
-		return 1
-	}
-
-	return 0
+	return serveLines(in, out, func([]byte) (any, error) {
+		return copyToVolume(spec, requireVolume, tellSteps(out))
+	})
 }
 
-func copyToVolume(spec moveSpec, target func(string) error) (r mirrorReport, err error) {
+// copyToVolume makes one pass. It calls step whenever it has got on.
+func copyToVolume(spec moveSpec, target func(string) error, step func()) (r mirrorReport, err error) {
 	if err := target(spec.Dest); err != nil {
 		return r, err
 	}
@@ -292,6 +274,7 @@ func copyToVolume(spec moveSpec, target func(string) error) (r mirrorReport, err
 	}
 
 	c := newCopier(spec.mirrorSpec)
+	c.step = step
 
 	if spec.Own { // the other nodes must not get the master's own keys
 		c.skip = func(p string) bool {

@@ -30,7 +30,7 @@ func anywhere(string) error { return nil }
 
 func TestMove(t *testing.T) {
 	spec, src, dst := testMove(t)
-	if _, err := copyToVolume(spec, anywhere); err != nil {
+	if _, err := copyToVolume(spec, anywhere, func() {}); err != nil {
 		t.Fatal(err)
 	}
 
@@ -42,7 +42,7 @@ func TestMove(t *testing.T) {
 
 	put(t, filepath.Join(dst, "pki/peers/node2.pub"), "made on the volume")
 	spec.Verify = true
-	if _, err := copyToVolume(spec, anywhere); err != nil {
+	if _, err := copyToVolume(spec, anywhere, func() {}); err != nil {
 		t.Fatal(err)
 	}
 
@@ -77,13 +77,68 @@ func TestMove(t *testing.T) {
 	}
 
 	spec.Node = "node2"
-	if _, err := copyToVolume(spec, anywhere); err == nil || !strings.Contains(err.Error(), `"node1"`) {
+	if _, err := copyToVolume(spec, anywhere, func() {}); err == nil || !strings.Contains(err.Error(), `"node1"`) {
 		t.Errorf("another node's data on the volume: %v", err)
 	}
 
 	spec.Node = "node1"
-	if _, err := copyToVolume(spec, requireVolume); err == nil {
+	if _, err := copyToVolume(spec, requireVolume, func() {}); err == nil {
 		t.Error("moved to a local directory")
+	}
+}
+
+// A node's directory, and a brick, may hold more than is copied in an hour: their passes were ended
+// after one, and begun anew for ever.
+func TestMoveAndRecoveryTellThatTheyGetOn(t *testing.T) {
+	const large = 8 << 20
+	const parts = large / (32 << 10) // as io.Copy takes them
+	count := func(pass func(step func()) error) (steps int) {
+		t.Helper()
+		if err := pass(func() { steps++ }); err != nil {
+			t.Error(err)
+		}
+		return steps
+	}
+
+	spec, src, _ := testMove(t)
+	spec.Verify = true
+	put(t, filepath.Join(src, "srv/salt/large"), strings.Repeat("x", large))
+	moved := func(step func()) error {
+		_, err := copyToVolume(spec, anywhere, step)
+		return err
+	}
+
+	recovered := recoverSpec{src, filepath.Join(t.TempDir(), "dest"), filepath.Join(t.TempDir(), "index")}
+	taken := func(step func()) error {
+		_, err := takeBrick(recovered, step)
+		return err
+	}
+
+	for name, pass := range map[string]func(func()) error{"move": moved, "recovery": taken} {
+		if steps := count(pass); steps < 2*parts { // written, and read again
+			t.Errorf("%s: %d steps, at least %d are expected", name, steps, 2*parts)
+		}
+	}
+}
+
+// The parent of such a child waits for its answer as long as it tells that it gets on.
+func TestMoveAndRecoveryByTheirChild(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	_, src, _ := testMove(t)
+	s := settings.Default("node1")
+	s.DataDir = t.TempDir()
+	r := NewRecovery(&s, self, slog.New(slog.DiscardHandler))
+	if err := r.Copy(t.Context(), src); err != nil || !r.Ready() {
+		t.Errorf("recovery: %v", err)
+	}
+
+	m := &Migration{from: src, to: t.TempDir(), helper: []string{self, "storage", "helper"}, index: t.TempDir() + "/i"}
+	if err := m.Copy(t.Context()); err == nil || !strings.Contains(err.Error(), "copy "+src+" to the volume: ") {
+		t.Errorf("a move to a directory that is no volume: %v", err)
 	}
 }
 

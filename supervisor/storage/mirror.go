@@ -315,7 +315,7 @@ func (m *mirror) keepCopying(
 			// The whole pass has no time limit: with a stage, its copies are of no use until it
 			// ends, and a pass that was stopped for taking long would start over for ever. The
 			// limit is the time without progress.
-			err := m.child.ask(ctx, 2*time.Minute, m.question(whole), &r)
+			err := m.child.ask(ctx, passHangs, m.question(whole), &r)
 			wait = min(max(wait, mirrorRest*time.Since(begun)), mirrorMost)
 			if err != nil {
 				wait, mark = p.every, 0

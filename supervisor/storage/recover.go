@@ -13,10 +13,10 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
-	"saltern/internal/command"
 	"saltern/internal/durable"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/settings"
@@ -64,10 +64,8 @@ func (r *Recovery) Copy(ctx context.Context, brick string) error {
 		return err
 	}
 
-	ctx, cancel := context.WithTimeout(ctx, copyLimit)
-	defer cancel()
-	if _, err := command.Do(ctx, command.Exec{}, r.executable, "storage", "helper", "recover",
-		string(spec)); err != nil {
+	var did mirrorReport
+	if err := askOnce(ctx, []string{r.executable, "storage", "helper", "recover", string(spec)}, &did); err != nil {
 		return fmt.Errorf("copy %s: %w", brick, err)
 	}
 
@@ -141,28 +139,26 @@ func inContainer(dir string) bool {
 	return false
 }
 
-// recoverMain is the main function of the child of Recovery.Copy. It returns the exit status.
-func recoverMain(args []string, errOut io.Writer) int {
+// recoverChild is the main function of the child of Recovery.Copy, which copies when asked. It
+// returns the exit status.
+func recoverChild(args []string, in io.Reader, out, errOut io.Writer) int {
 	var spec recoverSpec
 	if len(args) != 1 || json.Unmarshal([]byte(args[0]), &spec) != nil || !filepath.IsAbs(spec.Dest) ||
 		!filepath.IsAbs(spec.Brick) {
 		fmt.Fprintln(errOut, "recover: a specification is needed")
 		return 2
 	}
-	if err := takeBrick(spec); err != nil {
-		fmt.Fprintln(errOut, err)
-		return 1
-	}
-	return 0
+	return serveLines(in, out, func([]byte) (any, error) { return takeBrick(spec, tellSteps(out)) })
 }
 
-func takeBrick(spec recoverSpec) error {
+// takeBrick copies the content of a brick. It calls step whenever it has got on.
+func takeBrick(spec recoverSpec, step func()) (r mirrorReport, err error) {
 	if !exists(filepath.Join(spec.Brick, "pki", "cluster.pem")) {
-		return fmt.Errorf("%s holds no cluster's key: it is no copy of the cluster's data", spec.Brick)
+		return r, fmt.Errorf("%s holds no cluster's key: it is no copy of the cluster's data", spec.Brick)
 	}
 
 	if err := errors.Join(os.RemoveAll(spec.Dest), remove(spec.Index)); err != nil {
-		return err
+		return r, err
 	}
 
 	c := newCopier(mirrorSpec{
@@ -173,30 +169,50 @@ func takeBrick(spec recoverSpec) error {
 		Trees:  slices.DeleteFunc(movedTrees(), func(t string) bool { return !exists(filepath.Join(spec.Brick, t)) }),
 	})
 
+	c.step = step
+
 	for _, d := range []string{spec.Dest, filepath.Join(spec.Dest, "srv"), filepath.Join(spec.Dest, "etc"),
 		filepath.Join(spec.Dest, "cache")} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
-			return err
+			return r, err
 		}
 	}
 
 	if err := os.Mkdir(filepath.Join(spec.Dest, "nodes"), 0o700); err != nil {
-		return err
+		return r, err
 	}
 
-	if _, err := c.runPass(); err != nil {
-		return err
+	if r, err = c.runPass(); err != nil {
+		return r, err
 	}
 
 	if err := c.verify(); err != nil {
-		return err
+		return r, err
 	}
 
-	d, err := os.Open(spec.Dest)
+	return r, syncFileSystem(spec.Dest, step)
+}
+
+// syncFileSystem writes the file system of a directory to the disk. How much is left to write,
+// nobody knows: it calls step each second until it is done.
+func syncFileSystem(dir string, step func()) error {
+	d, err := os.Open(dir)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
 
-	return unix.Syncfs(int(d.Fd()))
+	synced := make(chan error, 1)
+	go func() { synced <- unix.Syncfs(int(d.Fd())) }()
+
+	second := time.NewTicker(time.Second)
+	defer second.Stop()
+	for {
+		select {
+		case err := <-synced:
+			return err
+		case <-second.C:
+			step()
+		}
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -17,9 +18,15 @@ func TestTakeBrick(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	var errs bytes.Buffer
-	if code := recoverMain([]string{string(text)}, &errs); code != 1 || exists(dest) {
-		t.Errorf("an empty directory: %d %s", code, &errs)
+	take := func() string {
+		var out, errs bytes.Buffer
+		if code := recoverChild([]string{string(text)}, strings.NewReader("{}\n"), &out, &errs); code != 0 {
+			t.Fatalf("%d: %s", code, &errs)
+		}
+		return out.String()
+	}
+	if out := take(); !strings.Contains(out, `"error"`) || exists(dest) {
+		t.Errorf("an empty directory: %s", out)
 	}
 
 	files := map[string]string{
@@ -42,8 +49,8 @@ func TestTakeBrick(t *testing.T) {
 	}
 
 	for range 2 { // a second time after a power cut
-		if code := recoverMain([]string{string(text)}, &errs); code != 0 {
-			t.Fatalf("%d: %s", code, &errs)
+		if out := take(); strings.Contains(out, `"error"`) {
+			t.Fatal(out)
 		}
 	}
 

@@ -116,6 +116,18 @@ func (w *worker) ask(ctx context.Context, limit time.Duration, question, reply a
 	}
 }
 
+// passHangs is the time limit for a pass that copies, without progress. A pass has no limit as a
+// whole: one that was stopped for taking long would start over for ever.
+const passHangs = 2 * time.Minute
+
+// askOnce starts a child, waits for its answer to an empty question, and ends it. The child may
+// take any time while it reports progress.
+func askOnce(ctx context.Context, command []string, reply any) error {
+	w := worker{command: command}
+	defer w.finish()
+	return w.ask(ctx, passHangs, struct{}{}, reply)
+}
+
 // decodeAnswer decodes the line that a child answered. there is false if the child ended without an
 // answer.
 func (w *worker) decodeAnswer(line []byte, there bool, reply any) error {

@@ -20,6 +20,10 @@ func TestMain(m *testing.M) {
 		os.Exit(mirrorChild(os.Args[3:], os.Stdin, os.Stdout, os.Stderr))
 	}
 
+	if len(os.Args) > 3 && os.Args[1] == "storage" && os.Args[2] == "helper" {
+		os.Exit(HelperMain(os.Args[3:], os.Stdin, os.Stdout, os.Stderr))
+	}
+
 	if len(os.Args) > 2 && os.Args[1] == "as-helper" && os.Args[2] == "hangs" {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 	}
