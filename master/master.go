@@ -449,14 +449,15 @@ func (m *Master) openServices(context.Context) error {
 			Service: m.newest,
 			Known:   func(id string) bool { _, ok := m.keys.Lookup(id); return ok },
 		},
-		Saw:        m.presence.Heard,
-		Methods:    table,
-		MinVersion: version,
-		TTL:        m.cfg.RequestServerTTL,
-		Timeout:    2 * time.Minute,
-		Known:      func(c request.Credentials) bool { return m.callers.Auth.Knows(c.Key, c.Token, c.Source) },
-		Now:        time.Now,
-		Log:        m.quiet,
+		Saw:         m.presence.Heard,
+		SignInAgain: m.cluster.Started.AsksToken,
+		Methods:     table,
+		MinVersion:  version,
+		TTL:         m.cfg.RequestServerTTL,
+		Timeout:     2 * time.Minute,
+		Known:       func(c request.Credentials) bool { return m.callers.Auth.Knows(c.Key, c.Token, c.Source) },
+		Now:         time.Now,
+		Log:         m.quiet,
 	})
 
 	m.reporter = &health.Reporter{

@@ -100,7 +100,7 @@ func enroll(t *testing.T, c *lab.Cluster, count int) *swarm {
 			t.Fatal(err)
 		}
 
-		m, err := minion.New(minion.Config{ID: fmt.Sprintf("s%03d", i), Key: key, Token: true})
+		m, err := minion.New(minion.Config{ID: fmt.Sprintf("s%03d", i), Key: key})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -32,9 +32,10 @@ type Config struct {
 	// Proof is what Prove makes of Key; nil: New makes it, which takes some
 	// milliseconds.
 	Proof []byte
-	// Token makes sign-ins carry a token for the master to decrypt, as those of
-	// minions do that know the master's key: the same one each time.
-	Token bool
+	// Tokenless leaves the token out of sign-ins. Without it those of a minion
+	// that knows the master's key carry one for the master to decrypt, the same
+	// one each time.
+	Tokenless bool
 	// Grains are sent with the question for the pillar; nil: the id alone.
 	Grains *value.Map
 	// Exchange sends a request and returns the answer; nil: over a connection
@@ -50,6 +51,7 @@ type Minion struct {
 	Publics crypt.Key // opens publishes; from the last sign-in
 
 	token []byte // of this minion's life; nil: it has shown none
+	bare  bool   // the last sign-in carried no token
 	conn  *zmtp.Req
 	sub   *zmtp.Sub
 	last  []byte // publish
@@ -87,6 +89,7 @@ func (m *Minion) Child() (*Minion, error) {
 	}
 	child.Session = m.Session
 	child.token = m.token
+	child.bare = m.bare
 	return child, nil
 }
 
@@ -124,6 +127,15 @@ func (m *Minion) Ask(ctx context.Context, cmd string, fields ...any) (any, error
 	if err != nil {
 		return nil, err
 	}
+	if answer == "bad load" && m.bare && m.Master != nil { // masters of a cluster ask for a token so
+		if err := m.SignIn(ctx); err != nil {
+			return nil, err
+		}
+		if answer, nonce, err = m.ask(ctx, cmd, fields...); err != nil {
+			return nil, err
+		}
+	}
+
 	sealed, ok := answer.([]byte)
 	if !ok {
 		return nil, fmt.Errorf("%s: %w: %.80v", cmd, ErrRefused, answer)

@@ -43,7 +43,7 @@ func (m *Minion) PackSignIn() (payload []byte, c Challenge, err error) {
 	c.nonce = Nonce()
 	load := value.NewMap("cmd", "_auth", "id", m.ID, "nonce", c.nonce, "enc_algo", crypt.OAEPSHA1,
 		"sig_algo", crypt.PKCS1SHA1, "pub", pem)
-	if m.Token && m.Master != nil {
+	if !m.Tokenless && m.Master != nil {
 		if m.token == nil {
 			token, err := crypt.NewKey(nil) // it has the form of a key
 			if err != nil {
@@ -90,6 +90,7 @@ func (m *Minion) SignedIn(answer any, c Challenge) error {
 		}
 	}
 
+	m.bare = c.token == nil
 	sig, _ := outer.Bytes("sig")
 	if err := crypt.Verify(m.Master, crypt.PKCS1SHA1, packed, sig); err != nil {
 		return fmt.Errorf("sign-in: %w", err)

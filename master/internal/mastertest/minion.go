@@ -21,6 +21,7 @@ type Minion struct {
 	ID      string
 	Key     *rsa.PrivateKey
 	Token   []byte
+	Process crypt.Key // its text is the token that sign-ins of this process show
 	Session crypt.Key
 	AES     crypt.Key
 	conn    *zmtp.Req
@@ -32,6 +33,8 @@ func (r *Master) NewMinion(id, key string) *Minion {
 	n := &Minion{Master: r, ID: id, Key: KeyPair(r.T, key)}
 	var err error
 	n.Token, err = crypt.X931Sign(n.Key, []byte("salt"))
+	check.Must(r.T, err)
+	n.Process, err = crypt.NewKey(nil)
 	check.Must(r.T, err)
 	r.T.Cleanup(n.HangUp)
 	return n
@@ -75,6 +78,9 @@ func (n *Minion) SignIn() *value.Map {
 	t := n.Master.T
 	t.Helper()
 	load := n.SignInLoad()
+	token, err := crypt.Encrypt(&KeyPair(t, "masterA").PublicKey, crypt.OAEPSHA1, []byte(n.Process.String()))
+	check.Must(t, err)
+	load.Set("token", token)
 	return n.ReadSignIn(load, n.Master.AskValue(value.NewMap("enc", "clear", "load", load, "version", 3)))
 }
 

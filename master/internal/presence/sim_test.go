@@ -27,7 +27,8 @@ import (
 // started anew now and then. Everything between them breaks, one or two at a time. A job is
 // published every two seconds. No minion runs a job twice, and each runs all jobs that
 // a caller was told to have started, unless it was started anew since, it is told that it
-// does not get it, or the master of the job was lost while it reached no other.
+// does not get it, or the master of the job was lost while it reached no other. None is taken
+// for started anew because it signs in again.
 
 const (
 	simStep    = 100 * time.Millisecond
@@ -101,6 +102,7 @@ type simMinion struct {
 	born     time.Time
 	upAt     time.Time // when it is started again
 	signedIn bool
+	hasKey   bool // it has the master's key, so that its sign-ins show a token
 	memory   []string
 	sub      *simSession
 	pinged   time.Time
@@ -123,7 +125,8 @@ type simWorld struct {
 	asked    []*simAsked // jobs that their callers wait for
 	order    []string
 	told     map[string]map[string]bool
-	died     map[string]bool // jobs that waited in a master that was lost
+	blamed   map[string]map[string]bool // told that they were started anew
+	died     map[string]bool            // jobs that waited in a master that was lost
 	diary    []string
 	ping     time.Time
 	steps    int
@@ -249,6 +252,9 @@ func (w *simWorld) newMaster(n int, key crypt.Key) *simMaster {
 		Undelivered: func(load *value.Map, minions []string, why string) {
 			for _, id := range minions {
 				put(w.told, load.Str("jid"), id)
+				if why == whyStarted {
+					put(w.blamed, load.Str("jid"), id)
+				}
 			}
 			w.note("master %d tells that %s is not given to %v: %s", n, load.Str("jid"), minions, why)
 		},
@@ -474,7 +480,10 @@ func (w *simWorld) front() int {
 // admit is a sign-in of a new process, and reports whether it comes in.
 func (w *simWorld) admit(k *simMinion, at int) bool {
 	m := w.nodes[at].m
-	s := cluster.Start{ID: k.id, Process: uint64(k.process)}
+	s := cluster.Start{ID: k.id}
+	if k.hasKey {
+		s.Process = uint64(k.process)
+	}
 	if since, _ := m.started.Saw(k.id, s.Process, w.now); w.now.Sub(since) > KnownFor {
 		return true
 	}
@@ -744,6 +753,7 @@ func (w *simWorld) live(k *simMinion) {
 	if s := k.sub; s != nil && w.now.Sub(k.pinged) > 8*time.Second {
 		s.atMinion = false
 		k.sub = nil
+		k.signedIn = w.r.IntN(2) == 0 // Salt 3008 signs in when it makes its connections anew
 		k.next = w.now.Add(time.Duration(200+w.r.IntN(800)) * time.Millisecond)
 	}
 
@@ -766,7 +776,12 @@ func (w *simWorld) live(k *simMinion) {
 		if k.signedIn = w.admit(k, at); !k.signedIn {
 			return
 		}
+		k.hasKey = true
 		w.note("%s is let in by %d", k.id, at)
+		if at = w.backend(lb, -1); at < 0 || w.nodes[at].m.started.AsksToken(k.id) { // its first request
+			k.signedIn = false
+			return
+		}
 	}
 
 	if k.sub == nil {
@@ -946,6 +961,7 @@ func simulate(seed uint64) (wrong []string, diary []string) {
 		ran:      map[string]map[string]int{},
 		acked:    map[string]time.Time{},
 		told:     map[string]map[string]bool{},
+		blamed:   map[string]map[string]bool{},
 		died:     map[string]bool{},
 		sessions: map[uint64]*simSession{},
 	}
@@ -1033,10 +1049,17 @@ func simulate(seed uint64) (wrong []string, diary []string) {
 		at := w.acked[jid]
 		for _, k := range w.minions {
 			n := w.ran[jid][k.id]
-			excused := w.told[jid][k.id] || w.died[jid]
+			restarted := false
 			for _, d := range downs[k.id] { // it was started anew at or after the job, or a moment before it was let in
-				excused = excused || d.After(at.Add(-15*time.Second)) && d.After(w.start.Add(time.Second))
+				restarted = restarted || d.After(at.Add(-15*time.Second)) && d.After(w.start.Add(time.Second))
 			}
+
+			if w.blamed[jid][k.id] && !restarted {
+				wrong = append(wrong, fmt.Sprintf("%s of %.1f is withheld for a start that was none from %s", jid,
+					at.Sub(w.start).Seconds(), k.id))
+			}
+
+			excused := restarted || w.told[jid][k.id] || w.died[jid]
 
 			if n > 1 {
 				wrong = append(wrong,

@@ -32,8 +32,9 @@ type Started struct {
 }
 
 type process struct {
-	sum uint64 // 0: it showed no token
-	at  time.Time
+	sum   uint64 // 0: it showed no token
+	at    time.Time
+	asked bool // without a token: it had to sign in again to show one
 }
 
 type start struct {
@@ -59,11 +60,11 @@ func (s *Started) Saw(id string, sum uint64, at time.Time) (since time.Time, fre
 	i := slices.IndexFunc(list, func(p process) bool { return p.sum == sum })
 	switch {
 	case i < 0:
-		list = append(list[max(0, len(list)-maxProcesses+1):], process{sum, at})
+		list = append(list[max(0, len(list)-maxProcesses+1):], process{sum: sum, at: at})
 		fresh = true
 	// Two notices of a start without a token, this close to each other, count as one.
 	case sum == 0 && at.Sub(list[i].at) > 5*time.Second:
-		list[i].at = at
+		list[i] = process{at: at}
 		fresh = true
 	case sum != 0 && at.Before(list[i].at): // another master has seen it before
 		s.removeStart(id, list[i].at)
@@ -75,6 +76,32 @@ func (s *Started) Saw(id string, sum uint64, at time.Time) (since time.Time, fre
 	s.processes[id] = list
 	s.insertStart(id, at)
 	return at, fresh
+}
+
+// AsksToken reports whether the newest process of a minion must sign in again because it has shown
+// no token, which is asked of it once. A minion shows none while it does not have the master's key
+// (salt/crypt.py minion_sign_in_payload), so at the sign-in of its very first start. When it showed
+// one at a later sign-in only, as when its connections are made anew, it would be taken for a minion
+// that was restarted in between. A nil Started asks nobody.
+func (s *Started) AsksToken(id string) bool {
+	if s == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := s.processes[id]
+	newest := -1
+	for i, p := range list {
+		if newest < 0 || !p.at.Before(list[newest].at) {
+			newest = i
+		}
+	}
+
+	if newest < 0 || list[newest].sum != 0 || list[newest].asked {
+		return false
+	}
+	list[newest].asked = true
+	return true
 }
 
 // Count returns a number that changes with each start that becomes known. A nil Started knows none.

@@ -70,6 +70,41 @@ func TestStarted(t *testing.T) {
 	}
 }
 
+// TestAsksToken: the first start of a minion, which cannot show a token yet, is asked for it once, at
+// the first request; so it is known when its connections are made anew later. Others are not asked.
+func TestAsksToken(t *testing.T) {
+	type step struct {
+		second float64
+		token  uint64 // of a sign-in
+		asks   bool   // at the request after it
+	}
+
+	for name, steps := range map[string][]step{
+		"first start":                  {{1, 0, true}, {1.2, 5, false}, {70, 5, false}},
+		"restarted":                    {{1, 5, false}, {20, 6, false}},
+		"shows none ever":              {{1, 0, true}, {1.2, 0, false}, {2, 0, false}, {70, 0, true}, {70.1, 0, false}},
+		"lost the master's key":        {{1, 5, false}, {20, 0, true}, {20.1, 6, false}},
+		"salt-call before the daemon":  {{1, 0, true}, {1.1, 5, false}, {8, 6, false}},
+		"both begin without a token":   {{1, 0, true}, {2, 0, false}, {2.1, 5, false}, {2.2, 6, false}},
+		"another master saw it before": {{5, 0, true}, {4, 5, false}, {6, 5, false}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := NewStarted()
+			for _, x := range steps {
+				s.Saw("a", x.token, at(x.second))
+				asks, again := s.AsksToken("a"), s.AsksToken("a")
+				if asks != x.asks || again || s.AsksToken("b") {
+					t.Errorf("after %v s: asks %v, once more %v", x.second, asks, again)
+				}
+			}
+		})
+	}
+
+	if (*Started)(nil).AsksToken("a") {
+		t.Error("a master that is alone asks")
+	}
+}
+
 // TestStartedBounds: minions and processes are bounded. Where one found no room it is not sure
 // any more who has started.
 func TestStartedBounds(t *testing.T) {

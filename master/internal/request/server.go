@@ -59,8 +59,11 @@ type Config struct {
 	Known func(Credentials) bool
 	// Saw is called for each minion whose request was proven. It may be nil.
 	Saw func(id string, from netip.AddrPort)
-	Now func() time.Time
-	Log *slog.Logger
+	// SignInAgain reports whether a minion whose request was proven must sign in again before it is
+	// answered. It may be nil: never.
+	SignInAgain func(id string) bool
+	Now         func() time.Time
+	Log         *slog.Logger
 }
 
 // Stats are counters since start.
@@ -346,6 +349,10 @@ func (s *Server) handleEncrypted(
 
 	if err := s.proveSender(c, outer, load, version, now); err != nil {
 		return nil, err
+	}
+
+	if s.cfg.SignInAgain != nil && s.cfg.SignInAgain(outer) {
+		return nil, refuse(badLoad, "%.64q is to sign in again, as its sign-in showed no token", outer)
 	}
 
 	s.parkable(c, body, account)

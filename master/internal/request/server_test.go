@@ -366,6 +366,34 @@ func TestAttack08Replay(t *testing.T) {
 	}
 }
 
+// TestSignInAgain: a minion that must sign in again is answered as after a change of its session's key, and may
+// send the same request once more. Only a request that is proven asks for it.
+func TestSignInAgain(t *testing.T) {
+	kr := twoMinions(t)
+	s := newServer(kr, Table{
+		"_pillar": {Once: true, Do: func(context.Context, *Call) (any, error) { return "done", nil }},
+	})
+	var asked []string
+	s.cfg.SignInAgain = func(id string) bool {
+		asked = append(asked, id)
+		return len(asked) == 1
+	}
+
+	send := func(tok string) any {
+		in := sealedRequest(t, kr.sessions["a"], "a", 3, request("a", tok, "_pillar"))
+		return decode(t, kr, "a", s.Handle(context.Background(), from, in, nil), nonce)
+	}
+	if got := send("token of b"); got != "bad load" || len(asked) > 0 {
+		t.Errorf("not proven: %v, asked for %v", got, asked)
+	}
+	if got := send("token of a"); got != "bad load" {
+		t.Errorf("before it has signed in again: %v", got)
+	}
+	if got := send("token of a"); got != "done" {
+		t.Errorf("after it has signed in again: %v", got)
+	}
+}
+
 // TestSilence: what must not be taken for done gets no answer at all.
 func TestSilence(t *testing.T) {
 	kr := twoMinions(t)

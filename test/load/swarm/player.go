@@ -27,11 +27,11 @@ type player struct {
 func (s *swarm) player(id string, p pair) (*player, error) {
 	out := &player{s: s, id: id, line: newLine(id)}
 	m, err := minion.New(minion.Config{
-		ID:     id,
-		Key:    p.key,
-		Proof:  p.proof,
-		Master: s.masterKey,
-		Token:  s.opts.token,
+		ID:        id,
+		Key:       p.key,
+		Proof:     p.proof,
+		Master:    s.masterKey,
+		Tokenless: !s.opts.token,
 		Exchange: func(ctx context.Context, payload []byte) ([]byte, error) {
 			return s.wire.exchange(ctx, out.line, payload)
 		},
