@@ -11,9 +11,9 @@ import (
 	"saltern/supervisor/storage"
 )
 
-// If a node has local storage and its configuration now names the shared volume, it serves from the
-// directory until nearly all of that has been copied. Then it stops for the last few files, and
-// starts again on the volume.
+// If a node has local storage and its configuration now names the shared volume, the node serves
+// from its local directory until nearly all files are copied to the volume. Then it stops for the
+// last few files, and starts again on the volume.
 
 // runNode runs a configured node until ctx ends or somebody requests a reload. While a move is
 // pending, the node runs with its former settings during the copy.

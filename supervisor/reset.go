@@ -28,8 +28,8 @@ import (
 
 // A file beside appliance.yaml orders a reset, which is carried out between two lives of the node:
 // it removes everything that the node has created, including appliance.yaml, and the order last. If
-// the process dies before it is done, the next one continues. The same undoes a set-up that no
-// other machine knows yet.
+// the process dies before the reset is done, the next process continues. The same mechanism undoes
+// a set-up that no other machine knows yet.
 
 // errAnew is the cause with which a life ends if a reset follows.
 var errAnew = errors.New("reset")
@@ -37,8 +37,8 @@ var errAnew = errors.New("reset")
 // errReset marks a reset that has stopped.
 var errReset = errors.New("reset")
 
-// order is the content of that file. It has the former settings, because they show what belongs to
-// the node.
+// order is the content of the file that orders a reset. It has the former settings, because they
+// show what belongs to the node.
 type order struct {
 	Settings []byte `json:"settings"`
 	// Answers reports whether to search again for answers given with the machine after the reset.

@@ -130,7 +130,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	defer machine.Wait()
 	defer cancel()
 	for {
-		// taken before the file is read, so that a change meanwhile is seen too
+		// Taken before the file is read, so that a change during the reading is noticed too.
 		read := layout.Signature(s.opt.ConfigPath)
 		cfg, err := settings.Load(s.opt.ConfigPath, s.opt.Hostname)
 		switch {
@@ -157,11 +157,11 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	}
 }
 
-// runWithout serves the status of a node without a usable configuration, until the file no longer
-// has the signature read.
+// runWithout serves the status of a node without a usable configuration, until the signature of the
+// configuration file differs from read. fault says why there is none.
 func (s *Supervisor) runWithout(ctx context.Context, read string, fault error) error {
 	base := s.baseSettings()
-	// a reset has stopped, and the file is still there
+	// A reset has stopped, and the configuration file is still there.
 	if cfg, err := settings.Load(s.opt.ConfigPath, s.opt.Hostname); err == nil {
 		base = *cfg
 	}

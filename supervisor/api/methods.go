@@ -21,8 +21,8 @@ var Table = &rpc.Table{}
 // Bounds of requests, and time limits for different kinds of work.
 const (
 	maxBody     = 1 << 20
-	answerTakes = 10 * time.Second // what the node knows itself
-	asksOthers  = 60 * time.Second // questions to all nodes or about all minions, and changes of many keys
+	answerTakes = 10 * time.Second // the node answers by itself
+	asksOthers  = 60 * time.Second // the node asks all nodes, asks about all minions, or changes many keys
 	changeTakes = 75 * time.Second // changes of the cluster
 	setupTakes  = 60 * time.Second // steps of the set-up, which talk to other machines
 	toolTakes   = 90 * time.Second // the search for a node that runs a tool

@@ -17,8 +17,8 @@ import (
 
 // folder is an open directory below one that only root writes. The folders on the way belong to the
 // master's account, which could replace any of them by a link while root works there. So beneath
-// opens each by its name in the one above, and follows links only in a folder that nobody but root,
-// or this process's account, can change.
+// opens each folder by its name in the open parent. It follows links only in a folder that nobody
+// but root, or this process's account, can change.
 type folder struct {
 	fd   int
 	path string

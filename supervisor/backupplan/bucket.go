@@ -31,7 +31,7 @@ const (
 	maxCA     = 1 << 20
 	maxSwept  = 1000 // abandoned uploads that are aborted at a time
 	s3Region  = "us-east-1"
-	keysAnew  = 5 * time.Minute // how long before a role's keys expire new ones are fetched
+	keysAnew  = 5 * time.Minute // new keys of a role are fetched this long before the present ones expire
 	keyLine   = "aws_access_key_id"
 	keySecret = "aws_secret_access_key"
 )

@@ -19,8 +19,8 @@ const (
 	suffix       = ".age"
 )
 
-// catalogue lists the backups of this cluster in a directory or bucket. Its file is there too,
-// because several nodes may write there.
+// catalogue lists the backups of this cluster in a directory or bucket. It is itself a file in that
+// place, because several nodes may write there.
 type catalogue struct {
 	Format int     `json:"format"` // version of the format: 1
 	Files  []entry `json:"files"`

@@ -164,7 +164,7 @@ func (m *maker) writeBackup(ctx context.Context) (*status.BackupFile, error) {
 
 	f.removeUnfinished(ctx, f.prefix+"-", f.partial(m.Settings.Node))
 	f.settle(ctx, &c)
-	// removes those that a smaller setting of keep leaves over
+	// Remove the backups that are too many because somebody has lowered keep.
 	if _, err := f.removeOldest(ctx, &c, b.Keep); err != nil {
 		return nil, err
 	}

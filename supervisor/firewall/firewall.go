@@ -83,7 +83,7 @@ func Apply(ctx context.Context, peers []netip.Addr) error {
 	return runNft(ctx, Script(peers))
 }
 
-// runNft lets nft carry out commands as one change.
+// runNft passes commands to nft, which carries them out as one change.
 func runNft(ctx context.Context, script string) error {
 	_, err := command.Do(ctx, command.Exec{Limit: nftTakes, Cut: true, Stdin: script}, "nft", "-f", "-")
 	if errors.Is(err, exec.ErrNotFound) {

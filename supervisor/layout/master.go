@@ -107,7 +107,9 @@ func MasterConfig(s *settings.Settings, user, include string) ([]byte, error) {
 		{"log_level_logfile", "quiet"}, // the supervisor keeps what the master prints
 		{"file_roots", map[string][]string{"base": {s.FileRoot()}}},
 		{"gpg_keydir", s.GPGDir()},
-		{"gpg_cache", true}, // in memory, because running gpg for each secret and minion is expensive
+		// the master's renderers keep decrypted secrets in memory, because each run of gpg is
+		// expensive
+		{"gpg_cache", true},
 		{"pillar_roots", map[string][]string{"base": {s.PillarRoot()}}},
 	}
 

@@ -36,7 +36,7 @@ type Start struct {
 // History is the count of a place. The zero value belongs to a place that was never counted.
 type History struct {
 	// Generation is raised when the place is set aside and filled from other nodes. What others
-	// remember of earlier generations then counts no more.
+	// remember of earlier generations then no longer counts.
 	Generation uint64 `json:"generation,omitempty"`
 	// Forgotten is the highest count of the starts that are no longer listed.
 	Forgotten uint64 `json:"forgotten,omitempty"`

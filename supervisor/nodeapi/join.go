@@ -140,7 +140,7 @@ func (s *Server) answerProof(w http.ResponseWriter, r *http.Request, q proveRequ
 		return
 	}
 
-	m.met = false // one try for each hello
+	m.met = false // each hello permits one try to prove the secret
 	if !spake2.Equal(q.Proof, m.proof) {
 		s.limit.failed(r.RemoteAddr)
 		f := newFault(codeSecret, "the secret is not that of this cluster", http.StatusForbidden)
@@ -169,7 +169,7 @@ func (s *Server) answerProof(w http.ResponseWriter, r *http.Request, q proveRequ
 
 		t, err = s.host.Admit(r.Context(), n)
 		joined := audit.Record{Actor: peerActor(r, n.Name, audit.Secret), Action: "node.join", Object: n.Name}
-		joined.Limited = true // a machine may ask to join any number of times
+		joined.Limited = true // such records have a rate limit, because a machine may ask to join any number of times
 		s.host.Record(joined.Ended(err))
 
 		if err != nil {

@@ -18,8 +18,8 @@ type speakingTransport struct {
 	speaker func() keyuse.Speaker
 }
 
-// speaking returns t. If the identity has a speaker, it returns a transport that adds machineHeader
-// to each request.
+// speaking returns a transport that adds machineHeader to each request and sends it through t. If
+// the identity has no speaker, it returns t itself.
 func speaking(t *http.Transport, id *Identity) http.RoundTripper {
 	if id.speaker == nil {
 		return t

@@ -33,8 +33,9 @@ func recorded(s *settings.Settings) (cluster string, n nodes.Node, ok bool) {
 	return t.Cluster, n, ok && n.State != nodes.Removed
 }
 
-// CheckRecorded returns where the node's settings, from the file name, contradict the table of
-// nodes. The table is right, because other nodes know the node by it.
+// CheckRecorded returns where the node's settings contradict the table of nodes. name is the path
+// of the settings' file, for the error. The table is right, because other nodes know the node by
+// it.
 func CheckRecorded(s *settings.Settings, name string) error {
 	cluster, n, ok := recorded(s)
 	if !ok {

@@ -129,7 +129,8 @@ func (s *Server) memberAddress(a netip.Addr) bool {
 	return false
 }
 
-// warnOnce logs the same warning about one source once a minute; it remembers maxTold of them.
+// maxTold bounds how many warnings warnOnce remembers. It logs the same warning about one source at
+// most once a minute.
 const (
 	maxTold = 1024
 )
@@ -264,8 +265,8 @@ func (s *Server) minionRoutes(routes routes) {
 	})
 }
 
-// member returns a handler that passes a request to next only if a node of the table sent it, known
-// by its key, which may use the route.
+// member returns a handler that passes a request to next only if a node of the table has sent it,
+// as its key proves, and may use the route.
 func (s *Server) member(allowed access, next memberHandler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		t := s.host.Table()

@@ -242,7 +242,8 @@ func (p Place) switchLayer(id string) error {
 	return nil
 }
 
-// retire sets the time from which the layer in use is kept, because another one will replace it.
+// retire sets the time from which layerKept counts for the layer in use, which another one will now
+// replace.
 func (p Place) retire() {
 	if now := p.inService(); now != "" {
 		at := time.Now()

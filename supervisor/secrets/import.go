@@ -152,9 +152,9 @@ func imported(status string) (fingers []string) {
 	return fingers
 }
 
-// usable returns why a master cannot decrypt a message with a key without a person, or nil. It
-// tries that. The try also makes gpg's agent convert the key to its own format, so that the agents
-// of the nodes do not change it again.
+// usable returns why a master cannot decrypt a message with a key without the help of a person, or
+// nil. It tries that. The try also makes gpg's agent convert the key to its own format, so that the
+// agents of the nodes do not change it again.
 func (h *home) usable(ctx context.Context, k Key) error {
 	args := []string{"--armor", "--encrypt", "--recipient", k.Fingerprint}
 	switch k.State {

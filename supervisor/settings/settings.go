@@ -221,9 +221,9 @@ type Console struct {
 	Login bool `yaml:"login"`
 }
 
-// Log configures the log of the supervisor, and in memory and on disk of its children.
+// Log configures the log of the supervisor.
 type Log struct {
-	Level  string `yaml:"level"`  // debug, info, warn, error
+	Level  string `yaml:"level"`  // debug, info, warn, error; the master and the load balancer have the same level
 	Format string `yaml:"format"` // text or json
 }
 

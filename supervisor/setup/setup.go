@@ -71,7 +71,7 @@ type Storage struct {
 	// directory.
 	Path string `yaml:"path" json:"path,omitempty"`
 	// TLS encrypts the connections of a new cluster's volume. It may be nil: yes. A node that joins
-	// does as its cluster does.
+	// follows its cluster instead.
 	TLS *bool `yaml:"tls" json:"tls,omitempty"`
 	// Role is the role of a machine that joins a cluster with a volume: [RoleData], the default, or
 	// [RoleArbiter].

@@ -24,13 +24,13 @@ type Backup struct {
 type BackupFile struct {
 	Name   string    `json:"name"`
 	Node   string    `json:"node"` // the node that made it
-	To     string    `json:"to"`   // directory on that node
+	To     string    `json:"to"`   // place of the file: a directory on that node, or s3://BUCKET/PREFIX
 	Time   time.Time `json:"time"` // when the backup began
 	Bytes  int64     `json:"bytes"`
 	Files  int       `json:"files"` // number of files in it
 	SHA256 string    `json:"sha256,omitempty"`
 	Signer string    `json:"signer,omitempty"` // hash of the key that signed it
-	// Missing reports whether the file has disappeared from the directory.
+	// Missing reports whether the file has disappeared from that place.
 	Missing bool `json:"missing,omitempty"`
 }
 
@@ -50,9 +50,10 @@ type BackupFailure struct {
 // BackupList is the content of `applianced backup list` and `backup status`.
 type BackupList struct {
 	Backup
-	// Files are the backups in the directory, as this node sees it, the oldest first.
+	// Files are the backups in the present place for backups, as this node sees it, the oldest
+	// first.
 	Files []BackupFile `json:"files"`
-	// Unread says why the directory could not be listed. It is empty if it was listed.
+	// Unread says why that place could not be listed. It is empty if the place was listed.
 	Unread string `json:"unread,omitempty"`
 	// Tries counts the tries of this node since its supervisor started.
 	Tries int `json:"tries"`

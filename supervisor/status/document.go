@@ -229,10 +229,12 @@ type Queue struct {
 	Waiting      int     `json:"waiting"`
 	Working      int     `json:"working"`
 	OldestMillis int64   `json:"oldestMillis"`  // how long the first in the queue has waited
-	Begun        uint64  `json:"begun"`         // how many were begun; of reactions and runs: done
-	Waited       float64 `json:"waitedSeconds"` // seconds that all begun ones have waited, in sum
-	Lost         uint64  `json:"lost"`          // how many found no room; minions ask again for pillars and runners
-	// Left is how many were dropped because their minion disconnected before its turn
+	Begun        uint64  `json:"begun"`         // number of items begun; for reactions and runs of the schedule: done
+	Waited       float64 `json:"waitedSeconds"` // total time that the items begun so far have waited
+	// number of items for which the queue had no room; minions ask again for pillars and runners
+	Lost uint64 `json:"lost"`
+	// Left is the number of items that were dropped because their minion disconnected before its
+	// turn
 	Left uint64 `json:"left"`
 }
 

@@ -209,8 +209,7 @@ func without(rows [][]string, column int) (out [][]string) {
 	return out
 }
 
-// shortName replaces the middle of a name that is longer than most characters by two dots, so
-// that it is that long.
+// shortName shortens a name to most characters, if it is longer: two dots replace its middle.
 func shortName(name string, most int) string {
 	runes := []rune(name)
 	if len(runes) <= most {

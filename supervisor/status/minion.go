@@ -7,13 +7,13 @@ type Minion struct {
 	ID string `json:"id"`
 	// Key is accepted, pending, rejected or denied.
 	Key string `json:"key"`
-	// Connected reports whether the minion listens for jobs, Node on which node.
+	// Connected reports whether the minion listens for jobs. Node names the node on which it does.
 	Connected bool   `json:"connected"`
 	Node      string `json:"node,omitempty"`
-	// Address is the address from which a master last heard the minion, Seen is when. For a key
-	// that is not accepted, Address is the one from which the minion offered the key. Address is
-	// empty if no master has heard the minion since that master's start. Seen is nil if none has
-	// since [MinionView.Since].
+	// Address is the address from which a master last heard the minion, and Seen is when that was.
+	// For a key that is not accepted, Address is the one from which the minion offered the key.
+	// Address is empty if no master has heard the minion since that master's start. Seen is nil if
+	// none has since [MinionView.Since].
 	Address string     `json:"address,omitempty"`
 	Seen    *time.Time `json:"seen,omitempty"`
 	// Finger is the fingerprint of the key, if the request asked for it.

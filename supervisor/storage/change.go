@@ -16,7 +16,7 @@ import (
 
 const (
 	lookEvery = 3 * time.Second
-	calmEvery = 10 * time.Second // interval when no change is under way: each round starts several processes
+	calmEvery = 10 * time.Second // while no change is under way; longer, because each round starts several processes
 	fullEvery = 30 * time.Second // maximum age of a full observation, which takes the lock of the pool
 )
 
@@ -173,8 +173,8 @@ const (
 	// hiddenLimit is how long clients may fail to find this node's running brick before glusterd is
 	// restarted. Normally they find it within seconds of its start.
 	hiddenLimit = time.Minute
-	// startedFor is how long remindDaemon then waits before it restarts glusterd for the same
-	// reason again.
+	// startedFor is how long remindDaemon waits after such a restart before it counts hiddenLimit
+	// again.
 	startedFor = 5 * time.Minute
 )
 
@@ -196,8 +196,8 @@ func (m *Manager) remindDaemon(ctx context.Context) error {
 	return m.daemon.start(ctx, true)
 }
 
-// takeForgotten returns which fact glusterd has lacked for too long, or "". It then restarts the
-// measured time, because its caller restarts glusterd. mu is held.
+// takeForgotten returns which fact glusterd has lacked for too long, or "". It also resets the
+// measured time, because its caller then restarts glusterd. mu is held.
 func (m *Manager) takeForgotten() string {
 	now := m.cfg.Now()
 	switch {

@@ -95,8 +95,8 @@ func (m *Manager) healthy() bool {
 // mountWorks reports whether the newest check of the mount was good.
 func (m *Manager) mountWorks() bool { return m.health().State == mount.OK && m.health().Layout > 0 }
 
-// health returns the newest check of the mount: the keeper makes one every few seconds, and
-// observations do so before it runs.
+// health returns the newest check of the mount. The keeper makes one every few seconds. Before the
+// keeper runs, observations make them.
 func (m *Manager) health() mount.Health {
 	h, at := m.keeper.Last()
 	m.mu.Lock()

@@ -33,7 +33,7 @@ func (m *Manager) leadership() (ok, fenced bool, why string) {
 		return false, false, "this node has not been taken in yet"
 	}
 
-	// Without a volume that takes writes there is no lease. Bringing the volume back destroys
+	// Without a volume that takes writes there is no lease. Starting the volume again destroys
 	// nothing, so the first node with a majority of the pool may do it.
 	if !stopped(m.obs) {
 		return false, false, "nobody known holds the lease"

@@ -66,7 +66,7 @@ type leaseHolder struct {
 	seenSince   time.Time // when lastSeen was first read
 	readsOfBeat int       // number of reads that have found lastSeen
 	triedFree   leaseBeat // the newest free beat after which this node has asked for the lock
-	refusals    int       // how often the lock was refused beside the same beat
+	refusals    int       // how often the lock was refused while the beat stayed the same
 }
 
 // termFile returns the path of a term's file. The file of the first term, 0, has no number.

@@ -37,9 +37,8 @@ func (m *Manager) isCalm() bool {
 		m.obs.Mount != nil && m.obs.Mount.State == mount.OK
 }
 
-// maxFullAge returns how old a full observation may be while the storage is calm: half a
-// minute on the node that makes the changes, because it acts on it, and a minute
-// elsewhere.
+// maxFullAge returns how old a full observation may be while the storage is calm: half a minute on
+// the node that makes the changes, which depend on it, and a minute elsewhere.
 func (m *Manager) maxFullAge() time.Duration {
 	if held, _ := m.lease.isHeld(); held {
 		return fullEvery

@@ -191,9 +191,9 @@ func (m *Manager) Refresh(ctx context.Context) error {
 }
 
 // Newest updates this node's copy of files and options from the volume, and returns the time of the
-// volume's state that the copy shows. The error says why that time is before the call: the volume
-// did not answer within some seconds, or a pass failed. An [Unsteady] names files that are older
-// than asOf. Any number of callers share one pass.
+// volume's state that the copy shows. The error says why the copy is older than the call: the
+// volume did not answer within some seconds, or a pass failed. An [Unsteady] names files that are
+// older than asOf. Any number of callers share one pass.
 func (m *Manager) Newest(ctx context.Context) (asOf time.Time, err error) {
 	return m.mirror.newest(ctx)
 }

@@ -21,9 +21,9 @@ import (
 // Migration moves a node that kept keys, files and pillars in a directory of its own onto the
 // shared volume. While the node serves from the directory, Copy copies everything, again and again
 // until little changes. Then, with the master stopped, Finish copies and compares the rest and
-// renames the directory. The renaming is the one moment of the move: a node that dies before it
-// serves from the directory again and starts over; one that dies after it serves from the volume.
-// The directory keeps its content under the new name.
+// renames the directory. The renaming decides: if the node dies earlier, it serves from the
+// directory again and starts over; if it dies later, it serves from the volume. The directory keeps
+// its content under the new name.
 type Migration struct {
 	from, to string
 	pki      string // directory where this node keeps its own keys

@@ -216,9 +216,9 @@ func (m *mirror) waitForNew(ctx context.Context) error {
 	}
 }
 
-// newest calls waitForNew with a limit that follows from the time that passes take. It returns the
-// time of the volume's state that the copy shows. The error says why that time is before the call,
-// or names files that are older ([Unsteady]).
+// newest calls waitForNew, with a limit that depends on how long the last pass took. It returns the
+// time of the volume's state that the copy shows. The error says why the copy is older than the
+// call, or names single files that are ([Unsteady]).
 func (m *mirror) newest(ctx context.Context) (asOf time.Time, err error) {
 	m.mu.Lock()
 	limit := min(max(newestLeast, newestPasses*m.lastTook), newestMost)

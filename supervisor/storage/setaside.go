@@ -98,8 +98,8 @@ func (m *Manager) SetAside(ctx context.Context, now time.Time) error {
 	return durable.SyncDir(m.cfg.Bricks)
 }
 
-// removeOldest removes the oldest copies that were set aside, so that more further ones stay within
-// maxAside.
+// removeOldest removes the oldest of the copies that were set aside, until there is room for more
+// new ones. more is their number; with them there are at most maxAside.
 func (m *Manager) removeOldest(more int) {
 	kept := KeptCopies(m.cfg.Bricks, m.cfg.Volume)
 	for _, dir := range kept[:min(len(kept), max(0, len(kept)+more-maxAside))] {

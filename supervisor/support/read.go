@@ -45,8 +45,8 @@ func readTail(path string, limit int64) ([]byte, error) {
 	return text, nil
 }
 
-// walkFiles does what filepath.WalkDir does, but leaves out the directory hangs, which it does not
-// even stat. hangs may be empty.
+// walkFiles does what filepath.WalkDir does, but does not touch the directory that hangs names, not
+// even by stat. hangs may be empty.
 func walkFiles(dir, hangs string, visit fs.WalkDirFunc) error {
 	if hangs != "" && within(dir, hangs) {
 		return nil
@@ -60,7 +60,7 @@ func walkFiles(dir, hangs string, visit fs.WalkDirFunc) error {
 }
 
 // listFiles returns a list of the files below dir with mode, owner, size and time, without their
-// content. It leaves out those below hangs.
+// content. It leaves out the directory that hangs names.
 func listFiles(dir, hangs string) []byte {
 	var b strings.Builder
 	n := 0

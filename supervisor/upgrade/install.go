@@ -90,7 +90,7 @@ func (s *System) Install(
 		}
 	}
 
-	// The version comes last, because it says that all is there.
+	// The version comes last: where it exists, all the rest of the slot does too.
 	for _, f := range []struct{ name, text string }{
 		{"created", m.Created.UTC().Format(time.RFC3339Nano)},
 		{"version", m.Version},

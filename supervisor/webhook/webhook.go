@@ -64,7 +64,7 @@ type Config struct {
 	Now     func() time.Time
 }
 
-// hook answers calls, and starts the fetches that they announce.
+// hook answers the calls of git servers, and starts the fetches for which they call.
 type hook struct {
 	Config
 	pushes  pushes

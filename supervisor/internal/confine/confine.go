@@ -107,8 +107,8 @@ func inScope(proc string, pid int, scope string) bool {
 	return false
 }
 
-// unitExists is systemd's answer if the child already has its scope, from an earlier life, or from
-// a try whose end was not waited for.
+// unitExists is systemd's answer if the child already has its scope: from an earlier life, or from
+// a try that this process gave up before systemd had answered.
 const unitExists = "org.freedesktop.systemd1.UnitExists"
 
 // scopeProperties returns the properties of the scope: those of the unit applianced.service that

@@ -20,7 +20,8 @@ import (
 	"saltern/supervisor/systemd"
 )
 
-// confined reports whether this process can never mount by itself, and systemd can be asked to.
+// confined reports whether this process can never get the right to mount, and can ask systemd to
+// mount instead.
 func confined() bool {
 	may, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, unix.CAP_SYS_ADMIN, 0, 0, 0)
 	return err == nil && may == 0 && util.IsRunningSystemd()

@@ -116,7 +116,8 @@ func (t *Trial) Mark() string {
 // Restart restarts the master. It implements [member.MasterService].
 func (t *Trial) Restart() error { return t.service.Restart() }
 
-// restart restarts the master. It cannot fail: where options are tried, there is that service.
+// restart restarts the master. It ignores the error for a missing service: a node that tries
+// options has that service.
 func (t *Trial) restart() { _ = t.service.Restart() }
 
 // OldKey reports whether the master was started with another key of the cluster than its
@@ -333,6 +334,6 @@ func (t *Trial) masterEnded(err error, last []string) {
 	t.refuseOptions(why)
 }
 
-// ForgetRefusal clears the refusal, because an administrator restarts the master by hand: the
-// options are tried again.
+// ForgetRefusal clears the refusal, so that the next start tries the refused options again. It is
+// called when an administrator restarts the master by hand.
 func (t *Trial) ForgetRefusal() { t.setRefused(layout.Refusal{}) }

@@ -117,8 +117,8 @@ func (d *markDisk) raiseWhenDue(now time.Time) error {
 	return d.raise(now)
 }
 
-// renewBricks begins a new generation of the copies: what nodes remember of earlier ones counts no
-// more.
+// renewBricks begins a new generation of the copies: what nodes remember of earlier generations no
+// longer counts.
 func (d *markDisk) renewBricks(generation uint64, now time.Time) error {
 	d.writing.Lock()
 	defer d.writing.Unlock()
@@ -147,7 +147,7 @@ func (d *markDisk) remember(m marks.Memory) error {
 }
 
 // writeData and writeBricks write the mark to the disk first and only then make it visible to
-// others. writing is held.
+// others. The caller holds d.writing.
 func (d *markDisk) writeData(own marks.History) error {
 	d.mu.Lock()
 	memory := d.memory

@@ -35,7 +35,7 @@ type removals struct {
 	change func(context.Context, func(*nodes.Table) error) error
 	worker service.Worker // touches the shared storage and the master, which may hang
 
-	looked  time.Time            // only the loop of Run uses it
+	looked  time.Time            // when the last comparison began; only the loop of Run uses it
 	version uint64               // newest version of the record seen; only the worker uses it and the fields up to mu
 	since   map[string]time.Time // when each guess was first made, by the node's key
 	failed  map[string]string    // why the last try failed, by the node's key

@@ -35,7 +35,8 @@ func (r Retirement) Run(ctx context.Context) {
 		r.Setup.Remove()
 	}
 
-	// Each service then waits for ever, see [Membership.Belongs]. One that is not enabled is not there.
+	// Each service then waits for ever, see [Membership.Belongs]. A service that is not enabled
+	// does not exist.
 	for _, name := range []string{status.MasterService, status.BalancerService, status.APIService} {
 		_ = r.Services.Restart(name)
 	}

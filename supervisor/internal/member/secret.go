@@ -58,8 +58,9 @@ func (m Verbs) LookForSecret() error {
 	return nil
 }
 
-// JoinString returns the line with which another node joins, which line reads from this node's
-// files. It first takes the cluster's secret of this moment, which another node may just have changed.
+// JoinString returns the line with which another node joins. It first takes the cluster's present
+// secret, which another node may just have changed, and then calls line, which reads this node's
+// files.
 func (m Verbs) JoinString(line func() (string, error)) (string, error) {
 	if err := m.LookForSecret(); err != nil {
 		return "", fmt.Errorf("%w: %w", api.ErrState, err)

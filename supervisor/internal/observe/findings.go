@@ -120,7 +120,7 @@ func masterFindings(now time.Time, i service.Info, blocked bool) []status.Findin
 	switch i.State {
 	case service.Waiting, service.Stopped:
 		if blocked {
-			return nil // what blocks the service is the finding
+			return nil // another finding says what blocks the service
 		}
 		return []status.Finding{{Code: status.MasterDown, Cause: i.Message}}
 	case service.Pausing:

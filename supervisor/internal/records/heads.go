@@ -26,7 +26,8 @@ type Heads struct {
 	mu   sync.Mutex
 	told []audit.Head // heads of this node
 
-	// seen holds the newest heads of each node, noted those recorded last. Only Run uses them.
+	// seen holds the newest heads of each node, and noted the heads that were last recorded. Only
+	// Run uses them.
 	seen  map[string][]audit.Head
 	noted map[string]notedHeads
 }

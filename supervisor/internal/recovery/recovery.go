@@ -41,7 +41,7 @@ const (
 	stageMasters = "masters"
 )
 
-// record is the content of that file.
+// record is the content of the file that records a recovery.
 type record struct {
 	Stage string   `json:"stage"`
 	Brick string   `json:"brick"`

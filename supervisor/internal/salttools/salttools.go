@@ -34,7 +34,8 @@ type Tools struct {
 func (t Tools) runTool(ctx context.Context, name string, args ...string) ([]byte, error) {
 	path := filepath.Join(filepath.Dir(t.Master), name)
 	argv := append([]string{name, "-c", t.Config}, args...)
-	if _, err := os.Stat(path); err != nil { // one program that has several names
+	// all tools are one program, which may be installed under the name salt only
+	if _, err := os.Stat(path); err != nil {
 		path = filepath.Join(filepath.Dir(t.Master), "salt")
 	}
 

@@ -27,7 +27,7 @@ const (
 	// mostBetween is how much time between two checks counts as silence. If more has passed, this
 	// machine was suspended or starved, and heard nobody for that reason.
 	mostBetween = vip.CheckEvery * 5 / 4
-	// retryDeaf is after how long a node that has given the address up counts as fit again,
+	// retryDeaf is the time after which a node that has given the address up counts as fit again,
 	// although it has heard nobody. The time doubles with each try, up to mostRetryDeaf.
 	retryDeaf     = time.Minute
 	mostRetryDeaf = 16 * retryDeaf
