@@ -34,7 +34,8 @@ func (m *Master) services() *pyrunner.Caller {
 	})
 }
 
-// openJobReturners puts the returners of master_job_cache and ext_job_cache above the job cache.
+// openJobReturners lets the returners of master_job_cache and ext_job_cache keep jobs, beside the
+// job cache. If there are any, m.jobs becomes a cache that also tells them what it stores.
 func (m *Master) openJobReturners() error {
 	dir, bytes := m.spools()
 	kept, err := returner.OpenJobs(m.jobs, returner.JobsConfig{

@@ -14,7 +14,7 @@ type folderLog struct {
 	log *slog.Logger
 
 	mu     sync.Mutex
-	faults map[string]folderFault // by the argument what of result
+	faults map[string]folderFault // the lasting faults, by the argument what of result
 }
 
 type folderFault struct {

@@ -24,8 +24,8 @@ func fillFields(m *Master, opts *value.Map, bad func(option string, err error)) 
 	}
 }
 
-// fillGroup sets the fields of one group. The names of its options begin with prefix. A group within
-// it, such as [GitRemotes], has the prefix of its own options as its tag.
+// fillGroup sets the fields of one group. The names of the group's options begin with prefix. If a
+// field is itself a group, such as [GitRemotes], its tag is the prefix of that group's options.
 func fillGroup(group reflect.Value, prefix string, opts *value.Map, bad func(option string, err error)) {
 	for j := range group.NumField() {
 		name, unit, _ := strings.Cut(group.Type().Field(j).Tag.Get("conf"), ",")

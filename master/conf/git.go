@@ -9,7 +9,7 @@ type GitRemotes struct {
 	Root           string        `conf:"root"`
 	RefTypes       []string      `conf:"ref_types"`
 	Refspecs       []string      `conf:"refspecs"`
-	Depth          int           `conf:"depth"` // commits
+	Depth          int           `conf:"depth"` // commits of each branch that are fetched; 0: all
 	UpdateInterval time.Duration `conf:"update_interval"`
 	SSLVerify      bool          `conf:"ssl_verify"`
 	Proxy          string        `conf:"proxy"`

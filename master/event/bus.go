@@ -232,7 +232,7 @@ func (s *Subscription) deliver(e *Event) {
 
 	mine := *e
 	mine.Lost = s.pending
-	s.c <- mine // there is room: only deliver sends, and it has counted
+	s.c <- mine // does not block: only deliver sends, and it found room above
 	s.backlog.add(weight)
 	s.pending = 0
 }

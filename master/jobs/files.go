@@ -18,7 +18,7 @@ import (
 type files struct {
 	layout
 	dirMode, fileMode fs.FileMode
-	endtimes          bool                  // each return sets the end of its job
+	endtimes          bool                  // each return sets the end of its job (job_cache_store_endtime)
 	fault             func(op string) error // makes an operation fail in tests; nil otherwise
 }
 
@@ -83,7 +83,8 @@ func (f *files) applyIn(dir string, r *record) error {
 	return fmt.Errorf("record of unknown kind %d", r.kind)
 }
 
-// endtimeOf returns the end of a job at one of its returns (salt/utils/job.py store_job).
+// endtimeOf returns the time of a return, as the text of its job's end (salt/utils/job.py
+// store_job).
 func endtimeOf(r *record) string { return TimeText(time.Unix(0, r.time)) }
 
 func (f *files) putReturn(dir string, r *record) error {

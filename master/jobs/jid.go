@@ -92,7 +92,7 @@ func Time(jid string) (time.Time, error) {
 
 var months = [...]string{"Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"}
 
-// TimeText returns a time as StartTime returns that of a job id.
+// TimeText returns a time as text in the form that StartTime describes.
 func TimeText(t time.Time) string { return StartTime(FromTime(t)) }
 
 // StartTime returns the time of a job id as Salt shows it, such as "2026, Nov 21 08:05:09.316776",

@@ -22,7 +22,7 @@ type Config struct {
 	QueueBytes   int64  // most bytes of records that wait to become files; default 128 MiB
 	MaxReturn    int    // most bytes of a packed load or return; default 64 MiB
 	SegmentBytes int64  // size in bytes at which a new segment begins; default 16 MiB
-	// Endtimes means that the end of a job is noted at each of its returns (job_cache_store_endtime).
+	// Endtimes means that each return sets the end of its job (job_cache_store_endtime).
 	Endtimes bool
 	// Shared means that a Cluster uses this cache and hands records over.
 	Shared   bool

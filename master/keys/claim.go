@@ -223,7 +223,7 @@ func (s *Store) settleOnce(c *claim) error {
 }
 
 // yieldsTo returns the states in which another file of the id prevents that a claim becomes a file.
-// Of two masters with one claim each, never do both give way.
+// If two masters have one claim each, at most one of the claims gives way.
 func yieldsTo(st State) []State {
 	if st == Pending {
 		return []State{Rejected, Accepted}

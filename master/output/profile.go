@@ -71,7 +71,7 @@ func profile(v any, o *Options) string {
 type profileRow struct {
 	name     string
 	function string
-	text     string // duration
+	text     string // the duration as text
 }
 
 // newProfileRow returns the row of an id. state is the state's data, nothing, or the text of an

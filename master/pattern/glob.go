@@ -54,7 +54,7 @@ func Filter(names []string, pattern string) (out []string) {
 }
 
 // matchOne matches the first element of pattern, which is not a star, against the first character
-// of name. It returns how many bytes of both the match took.
+// of name. It returns how many bytes of each take part in the match.
 func matchOne(pattern, name string) (pw, nw int, ok bool) {
 	c, nw := utf8.DecodeRuneInString(name)
 	switch pattern[0] {

@@ -18,8 +18,8 @@ const (
 	// maxOwners bounds the jobs whose users are remembered. Overflow policy: the user of the oldest
 	// job is forgotten; salt-api asks the master for it when needed.
 	maxOwners = 16384
-	// askAgain is how long salt-api asks the master about no job after a question without an answer:
-	// the master's job cache may hang.
+	// askAgain is how long salt-api asks the master about no job after the master failed to answer a
+	// question: its job cache may hang.
 	askAgain = 10 * time.Second
 )
 

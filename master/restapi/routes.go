@@ -413,7 +413,7 @@ func (s *Server) lendsItself(r *http.Request) bool {
 	if r.Header.Get("Origin") != "" {
 		return !s.mayRead(r)
 	}
-	site := r.Header.Get("Sec-Fetch-Site") // for a request of a form, an image or a link
+	site := r.Header.Get("Sec-Fetch-Site") // browsers send it even where they send no Origin, as for an image or a link
 	elsewhere := site != "" && site != "same-origin" && site != "none"
 	return elsewhere && !(reads && r.Header.Get("Sec-Fetch-Mode") == "navigate")
 }

@@ -47,7 +47,7 @@ func Arguments(load *value.Map) ([]any, *value.Map) {
 
 // LowArguments returns the arguments of a runner. Salt's clients put {"arg": [...], "kwarg": {...}}
 // into the kwarg of the load (salt/runner.py _reformat_low); other clients put the named arguments
-// themselves there.
+// directly into the kwarg.
 func LowArguments(load *value.Map) ([]any, *value.Map) {
 	low := load.Map("kwarg")
 	_, isList := low.Value("arg").([]any)

@@ -228,7 +228,7 @@ func (o *outbox) flushQueue() {
 				err = errStalled
 			}
 			o.fail(err)
-			continue // the head of the loop sees the end
+			continue // the next turn of the loop ends the goroutine
 		}
 
 		o.moved.Store(time.Now().UnixNano())

@@ -64,8 +64,8 @@ func (w *workers) startTask(ctx context.Context, task func()) error {
 // the number of waiting tasks.
 func (w *workers) leavePlace() { <-w.slots }
 
-// takePlace waits until the calling task may go on, as one of at most max, if need be in the place
-// of an idle worker.
+// takePlace waits until the calling task may go on: until fewer than max tasks run, or an idle
+// worker ends in favour of the task.
 func (w *workers) takePlace() {
 	select {
 	case w.slots <- struct{}{}:
