@@ -16,7 +16,9 @@ import (
 
 const (
 	lookEvery = 3 * time.Second
-	calmEvery = 10 * time.Second // while no change is under way; longer, because each round starts several processes
+	// calmEvery is the interval between rounds while no change is under way. It is long, because a
+	// round starts several processes.
+	calmEvery = 10 * time.Second
 	fullEvery = 30 * time.Second // maximum age of a full observation, which takes the lock of the pool
 )
 

@@ -69,7 +69,7 @@ func (l *lease) holdWhile(ctx context.Context, wanted func() bool, gained func()
 	tick := time.NewTicker(leaseEvery)
 	defer tick.Stop()
 
-	rest := false // true: skip one second, because another holder's beat has just changed
+	rest := false // skip the next second, because another holder's beat has just changed
 	for {
 		switch {
 		case !wanted():

@@ -227,7 +227,7 @@ func secretScalars(n *yaml.Node, below bool, depth int) []string {
 			out = append(out,
 				secretScalars(n.Content[i+1], below || secretOption.MatchString(n.Content[i].Value), depth+1)...)
 		}
-	default: // an alias is found where its target is
+	default: // a document or list; an alias has no content, and its target is visited where it is defined
 		for _, c := range n.Content {
 			out = append(out, secretScalars(c, below, depth+1)...)
 		}

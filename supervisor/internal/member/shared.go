@@ -97,8 +97,8 @@ func (s *shared) hasRecord() bool {
 	return s.founded
 }
 
-// isFounder reports whether this node's master creates the record. Only one may: masters that
-// waited for each other would never begin.
+// isFounder reports whether this node's master creates the record: it is the first in the table
+// that serves. If every master waited for another one to create the record, none would start.
 func (s *shared) isFounder() bool {
 	t := s.keeper.Table()
 	p := t.Serving()

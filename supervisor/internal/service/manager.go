@@ -192,7 +192,8 @@ type Named struct {
 	Name    string
 }
 
-// Info returns a snapshot of the service without its events, the zero value if there is no such service.
+// Info returns a snapshot of the service without its events. It is the zero value if there is no
+// such service.
 func (n Named) Info() Info {
 	r := n.Manager.find(n.Name)
 	if r == nil || r.spec.loop {
