@@ -31,7 +31,7 @@ type Config struct {
 	RetPort    int           // ret_port
 	SockDir    string        // sock_dir
 	CacheDir   string        // cachedir
-	MasterUser string        // user: the account of the master
+	MasterUser string        // user: the account that the master runs as
 	Timeout    time.Duration // timeout: how long to wait for a return before asking about the job
 	Gather     time.Duration // gather_job_timeout: how long to wait for answers to that question
 	Publish    time.Duration // publish_timeout: longest time for one request, but at least three times Timeout

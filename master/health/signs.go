@@ -21,7 +21,7 @@ const (
 // Signs are the health files of Salt 3008 (<cachedir>/health): startup exists from the start on,
 // ready from when the master serves, and alive is renewed while it serves.
 type Signs struct {
-	Dir string // cachedir
+	Dir string // the master's option cachedir
 	Now func() time.Time
 }
 

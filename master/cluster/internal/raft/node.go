@@ -9,7 +9,8 @@ import (
 
 // Times of the group. In Salt they are 750 to 1500 ms for an election and 50 ms between heartbeats.
 const (
-	// Beat is the interval at which the caller should call Tick, and at which a leader sends.
+	// Beat is the interval at which the caller should call Tick, and at which a leader sends
+	// heartbeats.
 	Beat = 100 * time.Millisecond
 	// lease is how long after a leader's message this master denies pre-votes.
 	lease = 750 * time.Millisecond

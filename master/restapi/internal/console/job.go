@@ -40,7 +40,7 @@ const (
 	// liveFor is how long after its start a job's page refreshes.
 	liveFor = time.Hour
 	// maxAway bounds the waiting minions whose connections the page checks. While more of them wait,
-	// the job is in full swing.
+	// the page checks none.
 	maxAway = 100
 )
 
