@@ -1,11 +1,11 @@
-// Package newest makes sure that a job is served files as new as its start.
+// Package newest ensures that a job gets files that are at least as new as its start.
 //
-// On a shared volume the master serves from a copy on its own disk, so that a volume that hangs
-// stops no state runs. The supervisor makes the copy. Before the master reads it for somebody, it
-// asks whether the copy is as new as required: as the start of a job, or as the sign-in of a minion
-// (salt-call signs in, and starts no job), and never older than a bound. All that need the copy at
-// the same time share one question, and one pass over the volume. When the volume does not answer,
-// the old copy is served, and a warning says so.
+// On a shared volume the master serves from a copy on its own disk, so that state runs continue when
+// the volume hangs. The supervisor makes the copy. Before the master uses the copy for a request, it
+// asks the supervisor whether the copy is new enough: as new as the start of the job or the minion's
+// sign-in (salt-call signs in but starts no job), and never older than a bound. Requests that need
+// the copy at the same time share one question and one pass over the volume. If the volume does not
+// answer, the master serves the old copy and fires a warning.
 package newest
 
 import (
@@ -22,22 +22,21 @@ import (
 )
 
 const (
-	// latelyLeast is how old the copy may be where no time is required. It is extended to
-	// latelyAsks times the duration of the last question, latelyMost at most: so much of the time
-	// is left to others.
+	// latelyLeast is how old the copy may be when no time is required. A slow answer extends it to
+	// latelyAsks times the duration of the last question, latelyMost at most, so that questions do
+	// not take up all the time of the volume.
 	latelyLeast = 2 * time.Second
 	latelyAsks  = 6
 	latelyMost  = 30 * time.Second
-	// askAgain is how long nobody waits after the volume did not answer.
+	// askAgain is how long requests do not wait after the volume has failed to answer.
 	askAgain = 10 * time.Second
-	// toldAgain is after how long the warning that a minion is served an old copy is repeated
-	// within the same job.
+	// toldAgain is how long the warning that a minion gets old files is not repeated within the same
+	// job.
 	toldAgain = 30 * time.Second
 	// maxMinions bounds each of the two maps of minions. Overflow policy: the map is cleared. A
-	// minion that signed in is then served by the time of the last job, and the warning is
-	// repeated.
+	// minion that signed in then gets files as new as the last job, and its warning may be repeated.
 	maxMinions = 100_000
-	// maxWaiting bounds the requests of minions that wait. Overflow policy: one more gets no
+	// maxWaiting bounds the requests of minions that wait. Overflow policy: a further request gets no
 	// answer, and its minion asks again.
 	maxWaiting = 20_000
 )
@@ -46,17 +45,17 @@ var errWaiting = errors.New("too many requests wait for the newest files")
 
 // Config of a Service.
 type Config struct {
-	// Ask asks the supervisor to copy changes. It may be nil: there is no copy.
+	// Ask asks the supervisor to copy changes. It may be nil: the master serves the original files.
 	Ask func(ctx context.Context, q control.NewestQuestion) (control.Newest, error)
-	// Fire puts an event on the bus.
+	// Fire fires an event on the bus.
 	Fire func(tag string, data *value.Map)
-	// Node is the name of this node for administrators.
+	// Node is the name of this node in events.
 	Node string
 	Now  func() time.Time
 	Log  *slog.Logger
 }
 
-// Service knows how new the copy is. It is safe for concurrent use.
+// Service knows how new the copy is, and asks for a newer one. It is safe for concurrent use.
 type Service struct {
 	cfg  Config
 	end  context.CancelFunc
@@ -64,32 +63,32 @@ type Service struct {
 	work sync.WaitGroup
 
 	mu       sync.Mutex
-	direct   bool                 // files are served without a copy
-	job      time.Time            // when the newest job began
+	direct   bool                 // there is no copy: the original files are served
+	job      time.Time            // time at which the newest job began
 	signedIn map[string]time.Time // when minions signed in
-	asOf     time.Time            // how new the copy is
-	copy     string               // path of the copy; empty: not known
-	source   string               // path of the original
+	asOf     time.Time            // time whose state the copy has
+	copy     string               // path of the copy; "": unknown
+	source   string               // path of the original files
 	took     time.Duration        // duration of the last question
-	asking   *question            // question under way; nil: none
-	old      *Old                 // why the copy is not newer; nil: the last question was answered
-	except   *Old                 // files that are older all the same; nil: none
-	failed   time.Time            // when old was set
+	asking   *question            // the question that is being asked; nil: none
+	old      *Old                 // why the copy is not newer; nil: the last question succeeded
+	except   *Old                 // files that are older than the copy; nil: none
+	failed   time.Time            // time at which old was set
 	waiting  int                  // waiting requests of minions
-	toldOld  map[string]time.Time // minions for which a warning was fired
+	toldOld  map[string]time.Time // when a warning was last fired, by minion
 	warnings warnings
-	stats    control.Files // but for AsOf and Old
+	stats    control.Files // counters; AsOf and Old are not set
 }
 
-// question is a question under way.
+// question is a question that is being asked.
 type question struct {
 	begun time.Time
 	over  chan struct{}
 }
 
-// Old says that somebody is served outdated files.
+// Old says that outdated files are served, and why.
 type Old struct {
-	AsOf time.Time // how new the files are; zero: not known
+	AsOf time.Time // time whose state the files have; zero: unknown
 	Why  string
 	Few  bool // only the files named in Why are older
 }
@@ -101,7 +100,7 @@ func New(cfg Config) *Service {
 	return s
 }
 
-// Close ends the question under way, and fires the waiting warnings.
+// Close ends the running question, and fires the warnings that wait.
 func (s *Service) Close() {
 	s.mu.Lock()
 	s.end()
@@ -109,7 +108,7 @@ func (s *Service) Close() {
 	s.work.Wait()
 }
 
-// Stats returns the state of the copy. It may be nil: there is none.
+// Stats returns the state of the copy, or nil if there is no copy.
 func (s *Service) Stats() *control.Files {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,13 +123,13 @@ func (s *Service) Stats() *control.Files {
 	return &stats
 }
 
-// readsNothing reports whether a function is one that tools call repeatedly while they wait for a
-// job. Those read no files.
+// readsNothing reports whether tools call a function repeatedly while they wait for a job. Such
+// functions read no files.
 func readsNothing(fun string) bool {
 	return fun == "saltutil.find_job" || fun == "saltutil.running" || fun == "test.ping"
 }
 
-// JobBegan notes that a job goes out to minions, from this master or another one.
+// JobBegan records that a job goes to minions, from this master or another one.
 func (s *Service) JobBegan(fun string) {
 	if readsNothing(fun) {
 		return
@@ -140,7 +139,7 @@ func (s *Service) JobBegan(fun string) {
 	s.job = s.cfg.Now()
 }
 
-// SignedIn notes that a minion, or a tool on it, signed in.
+// SignedIn records that a minion, or a tool on it, has signed in.
 func (s *Service) SignedIn(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,8 +149,8 @@ func (s *Service) SignedIn(id string) {
 	s.signedIn[id] = s.cfg.Now()
 }
 
-// Since returns how new the files for a minion must be: as the newest job, its own sign-in, or
-// Lately. For the master itself, "", it is Now.
+// Since returns the time as of which a minion's files must be current: that of the newest job, of the
+// minion's sign-in, or Lately, whichever is latest. For the master itself, "", it returns Now.
 func (s *Service) Since(minion string) time.Time {
 	if minion == "" {
 		return s.Now()
@@ -172,7 +171,7 @@ func (s *Service) sinceFor(minion string) time.Time {
 	return since
 }
 
-// Lately returns how new files must be for events that happen all the time, such as reactions.
+// Lately returns the time as of which files must be current for frequent events, such as reactions.
 func (s *Service) Lately() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,10 +182,10 @@ func (s *Service) lately() time.Time {
 	return s.cfg.Now().Add(-min(max(latelyLeast, latelyAsks*s.took), latelyMost))
 }
 
-// Now returns how new files must be for a person who waits for them.
+// Now returns the time as of which files must be current for a person who waits for them.
 func (s *Service) Now() time.Time { return s.cfg.Now() }
 
-// Due reports whether Serve would have to wait.
+// Due reports whether Serve would have to wait, or to fire a warning.
 func (s *Service) Due(minion string, since time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -194,7 +193,7 @@ func (s *Service) Due(minion string, since time.Time) bool {
 	return !known || old != nil && s.isUntold(minion)
 }
 
-// knownNow returns the result of Await if no question is needed.
+// knownNow returns the result of Await if that needs no question. The caller holds mu.
 func (s *Service) knownNow(since time.Time) (old *Old, known bool) {
 	switch {
 	case s.direct, s.ctx.Err() != nil:
@@ -207,8 +206,9 @@ func (s *Service) knownNow(since time.Time) (old *Old, known bool) {
 	return nil, false
 }
 
-// Await returns when the copy is as new as since, or returns why it, or a file of it, is older. It
-// waits as long as the supervisor needs, see [control.NewestTakes], and until ctx ends.
+// Await waits until the copy is as new as since. It returns nil then, and otherwise why the copy, or
+// a file in it, is older. It waits as long as the supervisor needs, see [control.NewestTakes], or
+// until ctx ends.
 func (s *Service) Await(ctx context.Context, since time.Time) *Old {
 	for waits := uint64(1); ; waits = 0 {
 		s.mu.Lock()
@@ -229,12 +229,12 @@ func (s *Service) Await(ctx context.Context, since time.Time) *Old {
 		select {
 		case <-q.over:
 		case <-ctx.Done():
-			return nil // the caller has gone
+			return nil // the caller no longer waits
 		}
 	}
 }
 
-// Renew brings the copy up to date with the shared volume. The error says why that is not possible.
+// Renew updates the copy from the shared volume. The error says why that is impossible.
 func (s *Service) Renew(ctx context.Context) error {
 	old := s.Await(ctx, s.Now())
 	switch {
@@ -246,8 +246,8 @@ func (s *Service) Renew(ctx context.Context) error {
 	return nil
 }
 
-// Source returns the place of a directory of the copy on the shared volume, or a directory outside
-// the copy unchanged. The error says why the volume does not answer.
+// Source returns the directory on the shared volume that corresponds to dir in the copy. It returns a
+// directory outside the copy unchanged. The error says why the volume does not answer.
 func (s *Service) Source(ctx context.Context, dir string) (string, error) {
 	if err := s.Renew(ctx); err != nil {
 		return "", err
@@ -270,7 +270,7 @@ func (s *Service) Source(ctx context.Context, dir string) (string, error) {
 	return filepath.Join(s.source, rel), nil
 }
 
-// Enter takes a place among the waiting requests, until leave is called.
+// Enter takes a place among the waiting requests; leave frees it.
 func (s *Service) Enter() (leave func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -286,7 +286,7 @@ func (s *Service) Enter() (leave func(), err error) {
 	}, nil
 }
 
-// startQuestion begins a question. The caller holds mu.
+// startQuestion starts a question. The caller holds mu.
 func (s *Service) startQuestion() *question {
 	q := &question{begun: s.cfg.Now(), over: make(chan struct{})}
 	s.asking = q
@@ -344,9 +344,9 @@ func (s *Service) answered(q *question, answer control.Newest, err error) {
 	}
 }
 
-// Serve is Await for a request of a minion. When its files are old, the event [event.TagOldFiles]
-// says so before Serve returns, once for each job. One event covers all minions that were found
-// within warnEvery.
+// Serve is Await for a request of a minion. If the minion's files are old, it fires the event
+// [event.TagOldFiles] before it returns, once for each job. One event covers all minions that were
+// found within warnEvery.
 func (s *Service) Serve(ctx context.Context, minion string, since time.Time) {
 	old := s.Await(ctx, since)
 	if old == nil {
@@ -378,15 +378,15 @@ func (s *Service) Serve(ctx context.Context, minion string, since time.Time) {
 	}
 }
 
-// isUntold reports whether no warning was fired yet that a minion is served old files for the
+// isUntold reports whether a warning is due that a minion gets old files: none was fired since the
 // newest job. The caller holds mu.
 func (s *Service) isUntold(minion string) bool {
 	last := s.toldOld[minion]
 	return last.Before(s.job) || last.Before(s.signedIn[minion]) || s.cfg.Now().Sub(last) >= toldAgain
 }
 
-// Data returns the data of an event about old files. minion is the minion that is served them; "":
-// a runner reads them. The event about minions lists more of them in "minions", see warnings.
+// Data returns the data of an event about old files. minion is the minion that gets them; "" means
+// that a runner reads them. An event about several minions lists them in "minions", see warnings.
 func (s *Service) Data(old *Old, minion string) *value.Map {
 	data := value.NewMap("node", s.cfg.Node, "why", old.Why, "as_of", "")
 	if minion != "" {

@@ -8,28 +8,28 @@ import (
 )
 
 const (
-	// warnEvery is the least time between two events about the same fault, so that their number
-	// does not grow with the minions. The first one is fired at once.
+	// warnEvery is the least time between two events about the same fault, so that the number of
+	// events does not grow with the number of minions. The first event is fired at once.
 	warnEvery = 250 * time.Millisecond
-	// warnMost bounds the minions of one event. Further ones follow in the next.
+	// warnMost bounds the minions in one event. Further ones follow in the next event.
 	warnMost = 1000
 )
 
-// warnings collects the minions that are served old files, to fire few events about many.
+// warnings collects the minions that get old files, so that few events cover many minions.
 type warnings struct {
 	waiting []*warning // one warning for each fault
-	fired   time.Time  // when the last ones were fired; zero: never
-	timed   bool       // a goroutine will fire the waiting ones
+	fired   time.Time  // when warnings were last fired; zero: never
+	timed   bool       // a goroutine will fire the waiting warnings
 }
 
-// warning is an event that was not fired yet.
+// warning is an event that has not been fired yet.
 type warning struct {
-	old     *Old // of the minion with the oldest files
+	old     *Old // the oldest files that one of the minions gets
 	minions []any
-	fired   chan struct{} // closed when it was fired
+	fired   chan struct{} // closed when the event was fired
 }
 
-// addWarning adds a minion to the warning about its old files. due: the caller must fire it, with
+// addWarning adds a minion to the warning about its old files. If due is true, the caller must call
 // fireWarnings; otherwise a goroutine does. The caller holds mu.
 func (s *Service) addWarning(old *Old, minion string) (w *warning, due bool) {
 	w = s.warnings.warningFor(old)
@@ -57,7 +57,7 @@ func (s *Service) addWarning(old *Old, minion string) (w *warning, due bool) {
 	return w, false
 }
 
-// warningFor returns the warning about a fault.
+// warningFor returns the waiting warning about a fault, and creates it if need be.
 func (ws *warnings) warningFor(old *Old) *warning {
 	for _, w := range ws.waiting {
 		if w.old.Why != old.Why {
@@ -74,7 +74,7 @@ func (ws *warnings) warningFor(old *Old) *warning {
 	return w
 }
 
-// fireWarnings fires the waiting warnings.
+// fireWarnings fires all waiting warnings.
 func (s *Service) fireWarnings() {
 	s.mu.Lock()
 	waiting := s.warnings.waiting

@@ -25,20 +25,20 @@ import (
 
 // Bounds of the provider's answers, and of their time.
 const (
-	fetchTime = 10 * time.Second // one question, or its metadata together with its keys
+	fetchTime = 10 * time.Second // time of one request, and of the requests for metadata and keys together
 	maxAnswer = 512 << 10        // bytes of one answer
-	maxKeys   = 64               // keys of a provider; further ones do not count
+	maxKeys   = 64               // keys of a provider; further ones are ignored
 	maxCA     = 4 << 20          // bytes of the file of certificates
 )
 
-// Bounds of RSA keys: shorter ones are weak, longer ones slow.
+// Bounds of RSA keys in bits: shorter keys are weak, longer ones slow.
 const (
 	minRSA = 2048
 	maxRSA = 8192
 )
 
-// client returns a client for the provider only: redirects are not followed, and connections end
-// with their request.
+// client returns an HTTP client for requests to the provider. It does not follow redirects, and
+// closes each connection after its request.
 func (p *Provider) client() (*http.Client, error) {
 	secure := &tls.Config{MinVersion: tls.VersionTLS12}
 	if p.opts.CA != "" {
@@ -70,7 +70,7 @@ func (p *Provider) client() (*http.Client, error) {
 	}, nil
 }
 
-// bounded cuts answers that are too large.
+// bounded is a transport that fails for answers that are too large.
 type bounded struct{ next http.RoundTripper }
 
 func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -81,9 +81,9 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// view is the provider's metadata and keys at one time. It does not change.
+// view is the provider's metadata and keys as of one time. It never changes.
 type view struct {
-	oauth oauth2.Config // without a secret
+	oauth oauth2.Config // without the client's secret
 	keys  []jose.JSONWebKey
 	at    time.Time
 }
@@ -140,7 +140,7 @@ func (p *Provider) fetchView(ctx context.Context) (*view, error) {
 	return v, err
 }
 
-// keysOf reads the signing keys of a provider. Other keys are ignored.
+// keysOf returns the signing keys of a provider. It ignores other keys.
 func keysOf(ctx context.Context, c *http.Client, address string) ([]jose.JSONWebKey, error) {
 	const doing = "read the keys of the provider"
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
@@ -185,7 +185,7 @@ func keysOf(ctx context.Context, c *http.Client, address string) ([]jose.JSONWeb
 	return keys, nil
 }
 
-// signatureCounts reports whether a key is a public key whose signatures count.
+// signatureCounts reports whether a key is a public key of an accepted type and size.
 func signatureCounts(key any) bool {
 	switch k := key.(type) {
 	case *rsa.PublicKey:
@@ -196,7 +196,7 @@ func signatureCounts(key any) bool {
 	return false
 }
 
-// foreign returns an error whose text the provider may have chosen.
+// foreign returns an error whose text may come from the provider, cut and made safe.
 func foreign(doing string, err error) error {
 	return fmt.Errorf("%s: %s", doing, printable.Brief(err.Error(), 300))
 }

@@ -9,20 +9,19 @@ import (
 	"strings"
 )
 
-// Options are auth.oidc.*.
+// Options are the options auth.oidc.*.
 type Options struct {
 	Issuer, ClientID   string
-	Secret, SecretFile string // secret of the client; none for a public one
+	Secret, SecretFile string // the client's secret, or a file that contains it; a public client has none
 	Scopes             []string
-	UserClaim          string // names the user
+	UserClaim          string // name of the claim that holds the user's name
 	GroupsClaim        string
-	CA                 string // CA is a file of certificates that replaces the system's authorities.
-	// Redirect is the address of the API as browsers see it. "": there is no sign-in with a
-	// browser.
+	CA                 string // file of certificates that replaces the system's authorities
+	// Redirect is the API's URL as browsers see it. "" means that nobody can sign in with a browser.
 	Redirect string
 }
 
-// withDefaults sets the options that are not set.
+// withDefaults returns the options with defaults for those that are not set.
 func (o Options) withDefaults() Options {
 	if len(o.Scopes) == 0 {
 		o.Scopes = []string{"openid", "profile", "email"}
@@ -44,7 +43,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Check reports faults of options, and what to write instead.
+// Check returns an error for invalid options, which says what to write instead.
 func Check(o Options) error {
 	switch {
 	case o.Issuer == "":
@@ -76,7 +75,7 @@ func Check(o Options) error {
 	return nil
 }
 
-// checkAddress refuses addresses for which tokens would cross a network in the clear.
+// checkAddress returns an error for a URL by which tokens would cross a network unencrypted.
 func checkAddress(address string) error {
 	u, err := url.Parse(address)
 	if err != nil || u.Hostname() == "" || u.User != nil || u.Fragment != "" {

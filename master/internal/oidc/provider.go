@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// How long a view counts, and when the provider is asked.
+// How long a view is used, and how often the provider is asked.
 const (
-	viewFresh       = 10 * time.Minute // then the provider is asked again
-	viewStale       = 6 * viewFresh    // then the view does not count, even if the provider does not answer
-	unknownKeyPause = 30 * time.Second // least time between questions for a token whose key is not known
-	failedPause     = 5 * time.Second  // after a failed question
+	viewFresh       = 10 * time.Minute // age at which the provider is asked again
+	viewStale       = 6 * viewFresh    // age at which the view is no longer used, even if the provider does not answer
+	unknownKeyPause = 30 * time.Second // least time between two requests because a token's key is unknown
+	failedPause     = 5 * time.Second  // least time after a failed request
 
-	othersPatience = 2 * time.Second // how long to wait for a question of somebody else
+	othersPatience = 2 * time.Second // how long to wait for the request of another caller
 )
 
 // Provider is an OpenID provider. It is safe for concurrent use.
@@ -27,13 +27,13 @@ type Provider struct {
 	now  func() time.Time
 
 	lastView  atomic.Pointer[view]
-	turn      chan struct{} // held while asking; guards the following fields
+	turn      chan struct{} // held by the caller who asks the provider; guards the fields below
 	lastAsked time.Time
 	failed    error
 }
 
-// New returns a Provider without asking it anything. The error says which option is wrong. log
-// takes lines that strangers can cause.
+// New returns a Provider. It sends no request. The error says which option is wrong. log is for lines
+// that strangers can cause.
 func New(o Options, log *slog.Logger, now func() time.Time) (*Provider, error) {
 	if err := Check(o); err != nil {
 		return nil, err
@@ -41,8 +41,8 @@ func New(o Options, log *slog.Logger, now func() time.Time) (*Provider, error) {
 	return &Provider{opts: o.withDefaults(), log: log, now: now, turn: make(chan struct{}, 1)}, nil
 }
 
-// Place returns where sign-ins with a browser happen: the host of the provider, and the address at
-// which they begin.
+// Place returns what a log-in page needs for sign-ins with a browser: the host of the provider, and
+// the URL at which they begin.
 func (p *Provider) Place() (host, begin string) {
 	if u, err := url.Parse(p.opts.Issuer); err == nil {
 		host = u.Host
@@ -50,9 +50,9 @@ func (p *Provider) Place() (host, begin string) {
 	return host, p.opts.Redirect + strings.TrimSuffix(Callback, "/done")
 }
 
-// current returns the view of the provider. lacking is a view without the key of a token, or nil.
-// While one caller asks, the others take the view that there is, or wait for a moment: each wait
-// holds one of the log-ins that may be under way.
+// current returns a view of the provider. lacking is a view that lacks the key of a token, or nil.
+// While one caller asks the provider, other callers get the last view, or wait for a short time,
+// because each of them occupies one of the concurrent log-ins.
 func (p *Provider) current(ctx context.Context, lacking *view) (*view, error) {
 	v := p.lastView.Load()
 	select {
@@ -80,7 +80,7 @@ func (p *Provider) current(ctx context.Context, lacking *view) (*view, error) {
 	if p.failed == nil || now.Sub(p.lastAsked) >= failedPause {
 		p.lastAsked = now
 
-		// A caller that hangs up must not fail the question for those that wait.
+		// Other callers may wait for the answer, so it must not fail when this caller hangs up.
 		got, err := p.fetchView(context.WithoutCancel(ctx))
 		p.failed = err
 		if err == nil {

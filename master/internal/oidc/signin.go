@@ -16,31 +16,31 @@ import (
 	"saltern/internal/durable"
 )
 
-// Callback is the path below auth.oidc.redirect to which the provider sends browsers back.
+// Callback is the path below auth.oidc.redirect to which the provider redirects browsers.
 const Callback = "/console/oidc/done"
 
-// Bounds of the provider's answers by a browser.
+// Bounds in bytes.
 const (
 	maxCode   = 4 << 10
-	maxSecret = 4 << 10 // bytes of the file with the client's secret
+	maxSecret = 4 << 10 // the file with the client's secret
 )
 
-// SignIn is a user who signed in with a browser, and the ID token that proves it.
+// SignIn is a user who has signed in with a browser, and the ID token that proves it.
 type SignIn struct {
 	User, Token string
 	Groups      []string
 }
 
-// derive returns one of the values of a sign-in, derived from the secret that the browser keeps.
-// Whoever has the secret can finish the sign-in, at any node, and nobody else can.
+// derive returns one of the values of a sign-in, derived from the secret that the browser keeps. Only
+// a browser with the secret can finish the sign-in, and it can do so at any node.
 func derive(secret, what string) string {
 	m := hmac.New(sha256.New, []byte(secret))
 	m.Write([]byte("sign-in: " + what))
 	return hex.EncodeToString(m.Sum(nil))
 }
 
-// Begin returns the address at the provider where a browser signs in. secret is for this sign-in
-// only. Only the browser may know it.
+// Begin returns the URL at the provider where a browser signs in. secret must be new for each
+// sign-in, and only the browser may know it.
 func (p *Provider) Begin(ctx context.Context, secret string) (string, error) {
 	v, err := p.current(ctx, nil)
 	if err != nil {
@@ -51,14 +51,14 @@ func (p *Provider) Begin(ctx context.Context, secret string) (string, error) {
 		oauth2.S256ChallengeOption(derive(secret, "verifier"))), nil
 }
 
-// Refused reports whether an error of Finish says that the browser brought something invalid.
-// Otherwise the provider or a setting is at fault.
+// Refused reports whether an error of Finish means that the browser sent something invalid. Otherwise
+// the provider or an option is at fault.
 func Refused(err error) bool {
 	_, ok := errors.AsType[*refusal](err)
 	return ok
 }
 
-// Finish takes the provider's answer from a browser, and gets the ID token for it.
+// Finish checks the provider's answer that a browser brings, and exchanges it for the ID token.
 func (p *Provider) Finish(ctx context.Context, secret string, answer url.Values) (SignIn, error) {
 	code := answer.Get("code")
 	switch iss := answer.Get("iss"); {
@@ -86,7 +86,7 @@ func (p *Provider) Finish(ctx context.Context, secret string, answer url.Values)
 	return SignIn{User: id.user, Token: token, Groups: id.groups}, err
 }
 
-// exchange gets the ID token for a code.
+// exchange returns the ID token for a code.
 func (p *Provider) exchange(ctx context.Context, conf oauth2.Config, code, verifier string) (string, error) {
 	const doing = "get the ID token from the provider"
 	c, err := p.client()
@@ -123,7 +123,7 @@ func (p *Provider) exchange(ctx context.Context, conf oauth2.Config, code, verif
 	return token, nil
 }
 
-// secret returns the secret of the client.
+// secret returns the client's secret, or "".
 func (p *Provider) secret() (string, error) {
 	if p.opts.SecretFile == "" {
 		return p.opts.Secret, nil

@@ -17,16 +17,16 @@ import (
 	"saltern/internal/printable"
 )
 
-// Bounds of a token.
+// Bounds of a token and its claims.
 const (
 	maxToken  = 16 << 10        // bytes
-	maxName   = 256             // bytes of the name of a user or a group
-	maxGroups = 1024            // groups; further ones do not count
-	maxAge    = time.Hour       // since it was issued, whatever expiry it names
-	leeway    = 5 * time.Minute // how far the clock of the provider may be ahead
+	maxName   = 256             // bytes of a user's or group's name
+	maxGroups = 1024            // number of groups; further ones are ignored
+	maxAge    = time.Hour       // age since it was issued, even if it names a later expiry
+	leeway    = 5 * time.Minute // how far the provider's clock may be ahead
 )
 
-// refusal says why a token, or an answer of the provider by a browser, does not count.
+// refusal says why a token, or an answer that a browser brings, is not accepted.
 type refusal struct{ why string }
 
 func (r *refusal) Error() string { return r.why }
@@ -35,21 +35,21 @@ func refuse(format string, args ...any) error {
 	return &refusal{printable.Brief(fmt.Sprintf(format, args...), 300)}
 }
 
-// algorithms returns the algorithms with which a provider may sign: neither one with a shared
-// secret nor "none".
+// algorithms returns the signature algorithms that a provider may use. Algorithms with a shared
+// secret, and "none", are not among them.
 func algorithms() []jose.SignatureAlgorithm {
 	return []jose.SignatureAlgorithm{jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512,
 		jose.ES256, jose.ES384, jose.ES512, jose.EdDSA}
 }
 
-// identity is the user of a token.
+// identity is the user that a token names.
 type identity struct {
 	user   string
 	groups []string
 }
 
-// Login checks the ID token of a user. ok is false when it is invalid or belongs to somebody else.
-// An error means that the provider could not be asked.
+// Login checks the ID token of a user. ok is false if the token is invalid or belongs to another
+// user. An error means that the provider could not be asked.
 func (p *Provider) Login(ctx context.Context, user, token string) (ok bool, groups []string, err error) {
 	id, err := p.proveToken(ctx, token, "")
 	if err == nil && id.user != user {
@@ -62,8 +62,8 @@ func (p *Provider) Login(ctx context.Context, user, token string) (ok bool, grou
 	return err == nil, id.groups, err
 }
 
-// proveToken reads an ID token (OpenID Connect Core, 3.1.3.7). nonce is the nonce of the sign-in
-// that it ends; "" without a sign-in.
+// proveToken verifies an ID token (OpenID Connect Core, 3.1.3.7) and returns its user. nonce is the
+// nonce of the sign-in that the token ends, or "" without a sign-in.
 func (p *Provider) proveToken(ctx context.Context, token, nonce string) (identity, error) {
 	if len(token) == 0 || len(token) > maxToken {
 		return identity{}, refuse("a token of %d bytes; 1 to %d are possible", len(token), maxToken)
@@ -90,14 +90,14 @@ func (p *Provider) proveToken(ctx context.Context, token, nonce string) (identit
 			return identity{}, refuse("%v", err)
 		}
 
-		lacking = v // perhaps it has a new one
+		lacking = v // the provider may have a new key
 	}
 }
 
-// keyring verifies signatures with the keys of a view.
+// keyring verifies signatures by the keys of a view.
 type keyring struct {
 	view    *view
-	unknown bool // no key has this name
+	unknown bool // no key has the name that the token states
 }
 
 // VerifySignature implements [gooidc.KeySet].
@@ -128,7 +128,7 @@ func (k *keyring) VerifySignature(_ context.Context, token string) ([]byte, erro
 	return nil, errors.New("no key of the provider has signed it")
 }
 
-// identity reads the user from the claims of a proven token.
+// identity returns the user in the claims of a verified token.
 func (p *Provider) identity(t *gooidc.IDToken, nonce string) (identity, error) {
 	var claims map[string]json.RawMessage
 	if err := t.Claims(&claims); err != nil {
@@ -164,13 +164,13 @@ func (p *Provider) identity(t *gooidc.IDToken, nonce string) (identity, error) {
 	return id, nil
 }
 
-// groups reads the groups claim: a list of names, or one. Invalid names are dropped, which can only
-// take rights away.
+// groups returns the groups claim: a list of names, or a single name. It drops invalid names, which
+// can only remove rights.
 func (p *Provider) groups(claims map[string]json.RawMessage) []string {
 	raw := claims[p.opts.GroupsClaim]
 	if raw == nil {
 		var elsewhere map[string]json.RawMessage
-		_ = json.Unmarshal(claims["_claim_names"], &elsewhere) // any other form has no groups
+		_ = json.Unmarshal(claims["_claim_names"], &elsewhere) // another form of this claim names no groups
 		if elsewhere[p.opts.GroupsClaim] != nil {
 			p.log.Warn("the provider leaves the groups of a user out, since they are too many: have it send those of this client alone",
 				"claim", p.opts.GroupsClaim)
@@ -199,13 +199,13 @@ func (p *Provider) groups(claims map[string]json.RawMessage) []string {
 	return names
 }
 
-// textClaim reads a claim that is text, or "" for any other.
+// textClaim returns a claim that is text, or "".
 func textClaim(raw json.RawMessage) (s string) {
-	_ = json.Unmarshal(raw, &s) // otherwise it is no text
+	_ = json.Unmarshal(raw, &s) // s stays "" if it is not text
 	return s
 }
 
-// plausible reports whether text can be the name of a user or a group.
+// plausible reports whether a text may be the name of a user or a group.
 func plausible(name string) bool {
 	return name != "" && len(name) <= maxName && utf8.ValidString(name) &&
 		!strings.ContainsFunc(name, unicode.IsControl)

@@ -14,9 +14,9 @@ import (
 	"saltern/master/internal/schedule"
 )
 
-// Controlled answers the supervisor on the control socket. It implements control.Master.
+// Controlled answers the supervisor's calls on the control socket. It implements control.Master.
 type Controlled struct {
-	Pool      *cluster.Pool // nil: alone
+	Pool      *cluster.Pool // nil: the master is alone
 	View      *presence.View
 	Repos     *repos.Service
 	Scheduled *schedule.Schedule
@@ -52,7 +52,8 @@ func (c Controlled) CommitSecret(ctx context.Context, finger string) error {
 	return c.onCluster(finger != "", func() error { return c.Pool.CommitSecret(ctx, finger) })
 }
 
-// onCluster calls f if there are a cluster and an argument, and gives its error a code.
+// onCluster calls f if there is a cluster and given is true, and gives its error a code. given says
+// whether the argument is valid.
 func (c Controlled) onCluster(given bool, f func() error) error {
 	switch {
 	case c.Pool == nil:

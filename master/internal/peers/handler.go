@@ -30,27 +30,27 @@ import (
 
 // Config of a Handler.
 type Config struct {
-	Key         crypt.Key // key of the cluster that is in force at the start
+	Key         crypt.Key // cluster key at the start
 	Secrets     *auth.Secrets
 	Bus         *event.Bus
 	Fire        func(tag string, data *value.Map)
 	Launch      *launch.Launcher
 	Publish     func(ctx context.Context, load *value.Map, minions []string) error
 	Jobs        *jobs.Cluster
-	KeepReturns bool // KeepReturns: returns go to the job cache.
+	KeepReturns bool // returns go to the job cache
 	Pillars     *pillar.Service
 	Repos       *repos.Service
-	Cache       *cache.Store // of minion data, which all masters have
+	Cache       *cache.Store // minion data, which all masters share
 	Keys        *keys.Store
 	Nonces      *request.Nonces
 	Lockout     *eauth.Lockout
 	Missed      *presence.Resender
-	// Problem reports a lasting fault; nil ends it.
+	// Problem reports a lasting fault; a nil error ends the fault.
 	Problem func(what control.Fault, err error)
 	Log     *slog.Logger
 }
 
-// Handler takes what peers send to this master. It implements cluster.Handler.
+// Handler handles what peers send to this master. It implements cluster.Handler.
 type Handler struct {
 	cfg        Config
 	member     *Membership
@@ -58,7 +58,7 @@ type Handler struct {
 	removeOnce sync.Once
 
 	mu      sync.Mutex
-	lastKey string // last cluster key that was taken
+	lastKey string // the cluster key that Keys got last
 }
 
 // newHandler returns the Handler of a master in its cluster.
@@ -66,10 +66,10 @@ func newHandler(member *Membership, cfg Config) *Handler {
 	return &Handler{cfg: cfg, member: member, lastKey: cfg.Key.String(), removed: make(chan struct{})}
 }
 
-// WhenRemoved returns a channel that is closed when this master was removed from the cluster.
+// WhenRemoved returns a channel that is closed when this master has been removed from the cluster.
 func (h *Handler) WhenRemoved() <-chan struct{} { return h.removed }
 
-// Keys takes the keys that are in force from now on.
+// Keys sets the cluster's publish key and seed, which are valid from now on.
 func (h *Handler) Keys(key crypt.Key, seed string) error {
 	if err := errors.Join(h.cfg.Secrets.SetClusterKey(key), h.cfg.Secrets.SetClusterSeed(seed)); err != nil {
 		return err
@@ -84,8 +84,8 @@ func (h *Handler) Keys(key crypt.Key, seed string) error {
 	return nil
 }
 
-// Event fires an event of a peer on the bus, and carries out what it orders. The start of a job
-// becomes known here as well.
+// Event fires an event of a peer on the bus, and carries out what it orders. The event of a job's
+// start also makes the job known here.
 func (h *Handler) Event(ctx context.Context, peer string, e event.Event) error {
 	if event.MayOrder(e, event.JobStart) {
 		h.learnJob(ctx, peer, e)
@@ -111,7 +111,7 @@ func (h *Handler) Event(ctx context.Context, peer string, e event.Event) error {
 	return nil
 }
 
-// learnJob makes the job of a peer known here.
+// learnJob records the job of a peer whose start e announces.
 func (h *Handler) learnJob(ctx context.Context, peer string, e event.Event) {
 	jid := e.Data.Str("jid")
 	if !jobs.Valid(jid) || e.Tag != event.Tag("job", jid, "new") {
@@ -123,7 +123,7 @@ func (h *Handler) learnJob(ctx context.Context, peer string, e event.Event) {
 		load.Delete(k)
 	}
 
-	// Not waited for: the job itself comes next and must not be late.
+	// Do not wait for the disk: the job itself comes next and must not be late.
 	err := h.cfg.Launch.Learn(ctx, jid, e.Data, func() error {
 		_, err := h.cfg.Jobs.StageCopy(ctx, peer, jid, load, e.Data.Texts("minions"))
 		return err
@@ -134,8 +134,8 @@ func (h *Handler) learnJob(ctx context.Context, peer string, e event.Event) {
 	}
 }
 
-// Publish sends the job of a peer to our minions, under the same id. A late job goes only to those
-// that have not run it.
+// Publish sends the job of a peer to this master's minions under the same id. A late job goes only to
+// minions that have not run it.
 func (h *Handler) Publish(ctx context.Context, peer string, load *value.Map, late cluster.Late) error {
 	if !jobs.Valid(load.Str("jid")) {
 		h.cfg.Log.Warn("the job of a peer has no valid id", "peer", peer)
@@ -165,8 +165,8 @@ func (h *Handler) Publish(ctx context.Context, peer string, load *value.Map, lat
 	return nil
 }
 
-// JobReachedLate publishes a job of ours again that has reached a peer late: minions may have come
-// from there before it did.
+// JobReachedLate publishes a job of this master again when it has reached a peer late: minions may
+// have moved from that peer to this master before the peer had the job.
 func (h *Handler) JobReachedLate(load *value.Map, age time.Duration) {
 	load = load.Clone()
 	load.Delete("_stamp")
@@ -177,15 +177,15 @@ func (h *Handler) JobReachedLate(load *value.Map, age time.Duration) {
 	h.cfg.Missed.JobReachedLate(load, minions, age)
 }
 
-// LostJob reports a job of ours that has never reached a peer.
+// LostJob reports that a job of this master has never reached a peer.
 func (h *Handler) LostJob(peer string, load *value.Map) { h.member.undelivered.jobLost(peer, load) }
 
-// Passed counts the publications here within an age.
+// Passed returns how many loads this master has published within an age.
 func (h *Handler) Passed(age time.Duration) int {
 	return h.cfg.Missed.Passed(h.member.now().Add(-age))
 }
 
-// Return keeps a return that a peer has taken.
+// Return stores a return that a peer has taken.
 func (h *Handler) Return(ctx context.Context, peer, tag string, load *value.Map) error {
 	jid, id := load.Str("jid"), load.Str("id")
 	if !jobs.Valid(jid) || keys.ValidID(id) != nil || tag != event.Tag("job", jid, "ret", id) {
@@ -210,48 +210,48 @@ func (h *Handler) Return(ctx context.Context, peer, tag string, load *value.Map)
 	return nil
 }
 
-// PeerSubscribed takes who subscribes at a peer.
+// PeerSubscribed records which addresses have subscriptions at a peer.
 func (h *Handler) PeerSubscribed(peer string, from netip.Addr, s cluster.Subs) {
 	h.cfg.Missed.PeerSubscribed(peer, from, s)
 }
 
-// PeerCutOff takes subscriptions that ended at a peer and may miss jobs.
+// PeerCutOff records subscriptions that ended at a peer and may miss jobs.
 func (h *Handler) PeerCutOff(_ string, cuts []cluster.Cut) { h.cfg.Missed.PeerCutOff(cuts) }
 
-// LearnStarts notes new processes of minions. No job is given to a process if the one before it may
-// have run it.
+// LearnStarts records new processes of minions, so that a process gets no job again that an earlier
+// process may have run. It returns the starts that were new to this master.
 func (h *Handler) LearnStarts(_ string, starts []cluster.Start) []cluster.Start {
 	return h.member.Started.Learn(starts, h.member.now())
 }
 
-// KnownStarts returns the processes that are known here, at most so many.
+// KnownStarts returns the processes known here, at most most of them.
 func (h *Handler) KnownStarts(most int) []cluster.Start {
 	return h.member.Started.All(most, h.member.now())
 }
 
-// PeerLost schedules resends for the subscriptions of a lost peer, and hands its jobs of which this
-// master has copies over to the shared folder.
+// PeerLost schedules resends for the subscriptions of a lost peer. Jobs of that peer of which this
+// master has copies are written to the shared folder.
 func (h *Handler) PeerLost(peer string, heard time.Time) {
 	h.cfg.Missed.PeerLost(peer, heard)
 	h.cfg.Jobs.PeerLost(peer)
 }
 
-// PeerConnected sends a new peer what it may not know.
+// PeerConnected sends a new peer the data that it may lack.
 func (h *Handler) PeerConnected(peer string) {
 	h.member.share.Connected(peer)
 	h.cfg.Missed.PeerConnected(peer)
 	h.member.peerBack()
 }
 
-// PeerData takes minion data that a peer has sent.
+// PeerData stores minion data that a peer has sent.
 func (h *Handler) PeerData(peer string, b []byte) { h.member.share.Receive(peer, b) }
 
-// KeyChanged checks the key of a minion on the folder if it differs from what is known here.
+// KeyChanged reads a minion's key from the folder if its state differs from the one known here.
 func (h *Handler) KeyChanged(id string, st clusterwire.KeyState, pub string) {
 	h.cfg.Keys.Hint(id, keyState(st), pub)
 }
 
-// keyState returns the state of a key that an event of a peer names.
+// keyState returns the state of a key in an event of a peer.
 func keyState(st clusterwire.KeyState) keys.State {
 	switch st {
 	case clusterwire.KeyAccepted:
@@ -266,10 +266,10 @@ func keyState(st clusterwire.KeyState) keys.State {
 	return keys.None
 }
 
-// LearnNonces remembers requests that a peer has taken.
+// LearnNonces records requests that a peer has taken, so that this master refuses them.
 func (h *Handler) LearnNonces(taken []request.NonceKey) { h.cfg.Nonces.Learn(taken) }
 
-// OwnNonces returns the requests that this master has taken, at most so many.
+// OwnNonces returns the requests that this master has taken, at most most of them.
 func (h *Handler) OwnNonces(most int) []request.NonceKey { return h.cfg.Nonces.Own(most) }
 
 // Removed closes the channel of WhenRemoved.

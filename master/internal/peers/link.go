@@ -1,5 +1,5 @@
-// Package peers is this master's side of its cluster: what it tells the other
-// masters, what they reach of it, and the runners cluster.*.
+// Package peers is this master's side of its cluster: what it sends to the other masters, what they
+// may call here, and the runners cluster.*.
 package peers
 
 import (
@@ -16,26 +16,26 @@ import (
 	"saltern/master/runner"
 )
 
-// forwardDepth bounds the events that wait to be sent to the peers.
+// forwardDepth bounds the events that wait for their transfer to the peers.
 const forwardDepth = 16384
 
-// Link tells the peers what happens here.
+// Link sends the peers what happens here.
 type Link struct {
 	Pool *cluster.Pool
 	Now  func() time.Time
 	Log  *slog.Logger
 
 	mu sync.Mutex
-	// kept holds the tags of returns that peers got by Keep, so that the event of the same return
-	// is not sent to them again. It is cleared when it is full; an event then goes twice, which
-	// peers notice.
+	// kept holds the tags of returns that peers got by Keep, so that the event of the same return is
+	// not sent to them as well. A full map is cleared; then an event goes to the peers twice, which
+	// they notice.
 	kept map[string]bool
 }
 
 // maxKept bounds Link.kept.
 const maxKept = 16384
 
-// noteKept notes that peers get the return of this tag by Keep, without its event.
+// noteKept records that peers get the return with this tag by Keep, so that its event is not sent.
 func (l *Link) noteKept(tag string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -45,7 +45,7 @@ func (l *Link) noteKept(tag string) {
 	l.kept[tag] = true
 }
 
-// takeKept reports whether noteKept noted the tag, and forgets it.
+// takeKept reports whether noteKept has recorded the tag, and forgets the tag.
 func (l *Link) takeKept(tag string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -54,7 +54,7 @@ func (l *Link) takeKept(tag string) bool {
 	return ok
 }
 
-// Forward sends the events of the local bus to the peers, until ctx ends.
+// Forward sends the local bus's events to the peers until ctx ends.
 func (l *Link) Forward(ctx context.Context, bus *event.Bus) {
 	sub := bus.Subscribe("cluster", forwardDepth,
 		func(tag string) bool { return tag != "key" && !strings.HasPrefix(tag, "cluster/") })

@@ -24,30 +24,28 @@ import (
 	"saltern/master/zmtp"
 )
 
-// joinTimeout bounds the time until this master belongs to the cluster, where
-// saltern_cluster_join_timeout is not set.
+// joinTimeout bounds the time to join the cluster, if saltern_cluster_join_timeout is not set.
 const joinTimeout = time.Minute
 
-// Heartbeats of connections with minions in a cluster. A minion must notice soon that the host of
-// its load balancer or master has vanished, since another one can serve it.
+// Heartbeats on connections with minions in a cluster. If the host of its load balancer or master
+// vanishes, a minion must notice soon, because another one can serve it.
 const (
 	pingEvery = 2 * time.Second
-	// RequestTTL and PublishTTL are how long after the last PING a minion gives a connection up.
-	// The request connection must be gone before the publish connection may be: a minion that gets
-	// a job again can then answer it, and does not wait a minute for the reply to a return that
-	// nobody got.
+	// RequestTTL and PublishTTL are how long after the last PING a minion gives up a connection. The
+	// request connection must go first: then a minion that gets a job again can answer it at once,
+	// instead of waiting a minute for the reply to a return that nobody received.
 	RequestTTL = 6 * time.Second
 	PublishTTL = RequestTTL + pingEvery
-	// silentFor is how long a minion may leave PINGs unanswered until its subscription counts as
-	// cut: shorter than the time after which the minion itself gives it up.
+	// silentFor is how long a minion may leave PINGs unanswered before its subscription counts as
+	// cut. It is shorter than the time after which the minion gives up the subscription.
 	silentFor = PublishTTL - pingEvery + pingEvery/4
 )
 
-// Membership is a master's place in its cluster. Without a Pool the master is alone, and every
-// question is answered as Salt does without a cluster.
+// Membership is a master's membership in its cluster. Without a Pool the master is alone, and the
+// methods answer as Salt does without a cluster.
 type Membership struct {
 	Options *conf.Master
-	Pool    *cluster.Pool // nil: alone
+	Pool    *cluster.Pool // nil: the master is alone
 	Jobs    *jobs.Cluster
 	Missed  *presence.Resender
 	Started *presence.Started
@@ -60,17 +58,17 @@ type Membership struct {
 	log     *slog.Logger
 
 	undelivered *undelivered
-	noPeer      atomic.Bool // the last return found no other master that could keep it
+	noPeer      atomic.Bool // the last return found no other master to store it
 }
 
-// degraded reports how returns are kept.
+// degraded reports a fault in storing returns on other masters, or with nil its end.
 func (m *Membership) degraded(err error) {
 	m.noPeer.Store(errors.Is(err, jobs.ErrNoPeer))
 	m.problem(control.ClusterFault, err)
 }
 
-// peerBack ends the problem that no other master was connected. Without it the problem would last
-// until the next job.
+// peerBack ends the fault that no other master was connected. Otherwise the fault would last until
+// the next job.
 func (m *Membership) peerBack() {
 	if m.noPeer.CompareAndSwap(true, false) {
 		m.problem(control.ClusterFault, nil)
@@ -81,18 +79,18 @@ func (m *Membership) peerBack() {
 type JoinConfig struct {
 	Options  *conf.Master
 	Identity auth.Identity
-	// Port is used when minions have missed something. It need not be open before.
+	// Port is used only when minions have missed something. It may be opened later.
 	Port    presence.PublishPort
 	Fire    func(tag string, data *value.Map)
 	Problem func(control.Fault, error)
-	// Failed reports something that has happened. The report lasts for an hour.
+	// Failed reports a single failure. The report lasts for an hour.
 	Failed func(control.Fault, error)
 	Now    func() time.Time
 	Log    *slog.Logger
 }
 
-// Join joins the cluster of the options, or forms it. It returns when this master belongs to it, or
-// at once when the options name none.
+// Join joins the cluster that the options name, or forms it. It returns when this master belongs to
+// the cluster, or at once if the options name none.
 func Join(ctx context.Context, cfg JoinConfig) (*Membership, error) {
 	c := cfg.Options
 	m := &Membership{Options: c, problem: cfg.Problem, now: cfg.Now, log: cfg.Log}
@@ -143,7 +141,7 @@ func Join(ctx context.Context, cfg JoinConfig) (*Membership, error) {
 	return m, nil
 }
 
-// resending returns how missed publications are sent again.
+// resending returns the configuration for resending missed publications.
 func (m *Membership) resending(cfg JoinConfig) presence.ResenderConfig {
 	c := cfg.Options
 	u := &undelivered{fire: cfg.Fire, failed: cfg.Failed, log: cfg.Log}
@@ -156,12 +154,13 @@ func (m *Membership) resending(cfg JoinConfig) presence.ResenderConfig {
 		Log:         cfg.Log,
 	}
 
-	if !c.OrderMasters { // with order_masters, lower masters have minions of which nothing is known here
+	if !c.OrderMasters { // with order_masters, lower masters have minions that are unknown here
 		rc.Started = m.Started
 		rc.Unheard = m.Pool.Unheard
 	}
 
-	if c.JobCache && c.ExtJobCache == "" && !c.OrderMasters { // returns are kept, and all minions are ours
+	// returns are stored here, and all minions are this cluster's
+	if c.JobCache && c.ExtJobCache == "" && !c.OrderMasters {
 		rc.Returned = func(ctx context.Context, jid string) (map[string]bool, error) { return m.Jobs.Returned(ctx, jid) }
 	}
 
@@ -169,16 +168,16 @@ func (m *Membership) resending(cfg JoinConfig) presence.ResenderConfig {
 	return rc
 }
 
-// Alone reports whether this master belongs to no cluster.
+// Alone reports whether this master has no cluster.
 func (m *Membership) Alone() bool { return m.Pool == nil }
 
-// Secrets puts the secrets of the cluster into a configuration.
+// Secrets sets the cluster's secrets in a configuration.
 func (m *Membership) Secrets(sc *auth.SecretsConfig) {
 	if m.Pool == nil {
 		return
 	}
 	sc.ClusterKey, sc.Seed = m.Pool.ClusterKey(), m.Pool.Seed()
-	// Salt's own masters share session keys by files; ours derive them.
+	// Salt's own masters share session keys as files; ours derive them.
 	switch c := m.Options; {
 	case !c.ClusterPlainPeers:
 	case c.ClusterSessions != "":
@@ -188,7 +187,7 @@ func (m *Membership) Secrets(sc *auth.SecretsConfig) {
 	}
 }
 
-// KeyDir is the folder of the minions' keys.
+// KeyDir returns the folder of the minions' keys.
 func (m *Membership) KeyDir() string {
 	if m.Pool == nil {
 		return m.Options.PKIDir
@@ -196,8 +195,8 @@ func (m *Membership) KeyDir() string {
 	return m.Options.ClusterPKIDir
 }
 
-// Incoming returns the name of the file in which new keys are collected. It is "" together with
-// Salt's own masters, which look for the file of a key at once.
+// Incoming returns the name of the file in which new keys are collected. It returns "" in a cluster
+// with Salt's own masters, which expect each key in a file of its own at once.
 func (m *Membership) Incoming() string {
 	if m.Pool == nil || m.Options.ClusterPlainPeers {
 		return ""
@@ -205,7 +204,7 @@ func (m *Membership) Incoming() string {
 	return m.Pool.ID()
 }
 
-// OpenJobs returns the job cache that all masters share, made of this master's own.
+// OpenJobs opens the job cache that all masters share, on top of this master's local one.
 func (m *Membership) OpenJobs(local *jobs.Local) (err error) {
 	m.Jobs, err = jobs.OpenCluster(jobs.ClusterConfig{
 		ID:       m.Pool.ID(),
@@ -219,11 +218,11 @@ func (m *Membership) OpenJobs(local *jobs.Local) (err error) {
 	return err
 }
 
-// Serving reports whether minions may be served.
+// Serving reports whether this master may serve minions.
 func (m *Membership) Serving() bool { return m.Pool == nil || m.Pool.Serving() }
 
-// Own reports whether this master does the work that only one of a cluster may do, and since which
-// term. The term grows with each owner.
+// Own reports whether this master does the work that only one master of a cluster may do. term grows
+// with each new owner.
 func (m *Membership) Own() (term uint64, ok bool) {
 	if m.Pool == nil {
 		return 1, true
@@ -231,8 +230,8 @@ func (m *Membership) Own() (term uint64, ok bool) {
 	return m.Pool.Own()
 }
 
-// ScheduleRecord returns the file in which the masters of a cluster note what they run of the
-// schedule, or "" without a cluster.
+// ScheduleRecord returns the path of the file in which the masters of a cluster record their runs of
+// the schedule, or "" without a cluster.
 func (m *Membership) ScheduleRecord() string {
 	if m.Pool == nil {
 		return ""
@@ -240,7 +239,8 @@ func (m *Membership) ScheduleRecord() string {
 	return filepath.Join(m.Options.ClusterPKIDir, cluster.ScheduleFile)
 }
 
-// Heartbeat returns how connections with minions are watched: without a cluster as in Salt.
+// Heartbeat returns the heartbeat for connections with minions. Without a cluster there is none, as
+// in Salt.
 func (m *Membership) Heartbeat(ttl time.Duration) zmtp.Heartbeat {
 	if m.Pool == nil {
 		return zmtp.Heartbeat{}
@@ -248,8 +248,8 @@ func (m *Membership) Heartbeat(ttl time.Duration) zmtp.Heartbeat {
 	return zmtp.Heartbeat{Interval: pingEvery, TTL: ttl}
 }
 
-// ProxyMember returns a function that reports whether an address belongs to a member, whose load
-// balancer may name the addresses of others. It is nil when no proxy is trusted.
+// ProxyMember returns a function that reports whether an address belongs to a member: a member's load
+// balancer may name the addresses of its clients. It returns nil if no proxy is trusted.
 func (m *Membership) ProxyMember() func(netip.Addr) bool {
 	if m.Pool == nil || len(m.Options.ProxyFrom) == 0 {
 		return nil
@@ -257,16 +257,16 @@ func (m *Membership) ProxyMember() func(netip.Addr) bool {
 	return func(a netip.Addr) bool { return m.Pool.IsMember(a.Unmap().String()) }
 }
 
-// ShareNonce tells the peers that a request is taken here.
+// ShareNonce tells the peers that this master has taken a request.
 func (m *Membership) ShareNonce(k request.NonceKey) {
 	if m.Pool != nil {
 		m.Pool.Taken(k)
 	}
 }
 
-// Admit lets a process of a minion in. A new process is let in when the other masters know of it:
-// otherwise it might get a job again that the process before it has run. A report by another master
-// does not suffice, since it may not have reached all.
+// Admit admits a process of a minion. A new process waits until the other masters know it: otherwise
+// it might get a job again that the process before it has run. It is not enough that another master
+// has reported the process, because the report may not have reached all masters.
 func (m *Membership) Admit(ctx context.Context, id string, p auth.Process) error {
 	if m.Pool == nil {
 		return nil
@@ -287,15 +287,15 @@ func (m *Membership) Spread(jid string) (wait func(context.Context), done func()
 	return m.Pool.Spread(jid)
 }
 
-// Forget drops a minion whose key is gone.
+// Forget drops the data about a minion whose key was removed.
 func (m *Membership) Forget(id string) {
 	if m.Started != nil {
 		m.Started.Forget(id)
 	}
 }
 
-// Rotate replaces the cluster key when a tool asks for it. The owner of the cluster replaces it by
-// its age, see package node.
+// Rotate replaces the cluster key if a tool has asked for that. Apart from that, the cluster's owner
+// replaces an old key, see package node.
 func (m *Membership) Rotate(ctx context.Context, secrets *auth.Secrets) {
 	if !secrets.RotationAsked() {
 		return
@@ -307,7 +307,7 @@ func (m *Membership) Rotate(ctx context.Context, secrets *auth.Secrets) {
 	}
 }
 
-// Serve lets peers in. Call it when the parts that they reach exist.
+// Serve accepts connections of peers. Call it when the parts in cfg exist.
 func (m *Membership) Serve(cfg Config) error {
 	if m.Pool == nil {
 		return nil
@@ -327,7 +327,7 @@ func (m *Membership) Serve(cfg Config) error {
 	return m.Pool.Serve(m.handler)
 }
 
-// Shared returns counters of the minion data that masters have exchanged.
+// Shared returns the counters of the minion data that masters have exchanged.
 func (m *Membership) Shared() share.Status {
 	if m.share == nil {
 		return share.Status{}
@@ -336,7 +336,7 @@ func (m *Membership) Shared() share.Status {
 }
 
 // Run forwards events and resends missed publications until ctx ends. It returns cluster.ErrRemoved
-// when the others have removed this master.
+// if the other masters have removed this one.
 func (m *Membership) Run(ctx context.Context, bus *event.Bus) error {
 	if m.Pool == nil {
 		<-ctx.Done()
@@ -360,7 +360,7 @@ func (m *Membership) Run(ctx context.Context, bus *event.Bus) error {
 	}
 }
 
-// Close leaves the peers, after it has sent them the minion data that only this master has.
+// Close leaves the cluster. Before that it sends the peers the minion data that only this master has.
 func (m *Membership) Close() {
 	if m.Pool == nil {
 		return

@@ -90,7 +90,7 @@ func clusterMembers(s cluster.Status, now time.Time) *value.Map {
 	}
 
 	out.Set("peers", peers)
-	out.Set("withheld_events", int64(s.Withheld)) // events of minions on which a peer would have acted
+	out.Set("withheld_events", int64(s.Withheld)) // events of minions on which one of Salt's masters would have acted
 	if c := s.Consensus; c != nil {
 		out.Set("salt_consensus",
 			value.NewMap("role", c.Role, "leader", c.Leader, "term", c.Term, "index", c.Index, "commit", c.Commit,

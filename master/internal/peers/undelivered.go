@@ -10,8 +10,8 @@ import (
 	"saltern/master/value"
 )
 
-// undelivered reports jobs that minions may have missed and do not get: as an event for whoever
-// started the job, in the log, and as a problem of this master.
+// undelivered reports jobs that minions may have missed and will not get: by an event for the user
+// who started the job, in the log, and as a fault of this master.
 type undelivered struct {
 	fire   func(tag string, data *value.Map)
 	failed func(control.Fault, error)
@@ -22,7 +22,7 @@ type undelivered struct {
 // maxNamed bounds the minions in an event.
 const maxNamed = 500
 
-// jobMissed reports minions to which a job is not sent again.
+// jobMissed reports minions that may have missed a job and will not get it again.
 func (u *undelivered) jobMissed(load *value.Map, minions []string, why string) {
 	u.fireEvent(load,
 		value.NewMap("minions", minions[:min(len(minions), maxNamed)], "count", int64(len(minions)), "reason", why))
@@ -30,7 +30,7 @@ func (u *undelivered) jobMissed(load *value.Map, minions []string, why string) {
 		"minions", len(minions), "reason", why)
 }
 
-// jobLost reports a job that has never reached a peer that was there all the time.
+// jobLost reports a job that never reached a peer although the peer was connected all the time.
 func (u *undelivered) jobLost(peer string, load *value.Map) {
 	n := u.jobs.Add(1)
 	why := "it could not be sent to master " + peer + " in time"

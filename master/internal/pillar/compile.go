@@ -16,13 +16,14 @@ import (
 	"saltern/master/value"
 )
 
-// Errors of a compilation that is given up. They concern this master, not the sources of the
+// Errors with which a compilation is given up. They concern this master, not the sources of the
 // pillar.
 var (
-	// ErrUnable means that this master could not compile the pillar now. Its sources may be fine.
+	// ErrUnable means that this master cannot compile the pillar now. The pillar's sources may be
+	// fine.
 	ErrUnable = errors.New("this master could not make the pillar")
-	// errMustWait means that a renderer is needed and all are busy. When there is one, the pillar
-	// is compiled from the beginning.
+	// errMustWait means that the compilation needs a renderer and all are busy. Later, with a
+	// renderer, the pillar is compiled from the beginning.
 	errMustWait = errors.New("all renderers are at work")
 )
 
@@ -31,31 +32,32 @@ type compilation struct {
 	compiler *Compiler
 	ctx      context.Context
 	giveUp   context.CancelCauseFunc // ends ctx, and with it the compilation
-	// called when a renderer is needed; nil: the compilation may wait for one
+	// takeTurn is called when a renderer is needed, and reports whether there is one. It may be nil:
+	// the compilation waits for a renderer.
 	takeTurn           func() bool
 	req                Request
 	grains             *value.Map
 	saltenv, pillarenv string
 	envs               []environment
-	pillar             *value.Map // the pillar that templates and matchers see
+	pillar             *value.Map // the pillar as templates and matchers see it
 	ignored            map[string][]string
 	errors, topErrors  []string
 	session            *renderer.Session
 	sessionErr         error
 	rendered           int
-	withoutMemo        bool // the memo is not used
-	altered            bool // a session that has ended changed what its templates saw
+	withoutMemo        bool // do not use the memo
+	altered            bool // a session that has ended changed what its templates see
 }
 
-// Compile compiles the pillar of a minion. Faults of the pillar's sources are in its _errors and in
-// the log. An error means that there is no pillar, for example because ctx ended. The map belongs
-// to the caller; the values below it may be shared and must not be changed.
+// Compile compiles the pillar of a minion. Faults of the pillar's sources are in the pillar's _errors
+// and in the log. An error means that there is no pillar, for example because ctx has ended. The map
+// belongs to the caller; the values in it may be shared and must not be changed.
 func (c *Compiler) Compile(ctx context.Context, req Request) (*value.Map, error) {
 	return c.compile(ctx, req, nil)
 }
 
-// compile is Compile for a question that waits for its turn. turn is called when a renderer is
-// needed, and reports whether there is one. If not, the error is errMustWait.
+// compile is Compile for a question that waits for its turn. It calls turn when it needs a renderer;
+// turn reports whether there is one. If there is none, the error is errMustWait.
 func (c *Compiler) compile(ctx context.Context, req Request, turn func() bool) (*value.Map, error) {
 	if req.ID == "" {
 		return nil, errors.New("compile a pillar: no minion id")
@@ -80,7 +82,7 @@ func (c *Compiler) compile(ctx context.Context, req Request, turn func() bool) (
 	n.grains.Set("id", req.ID)
 
 	if err := n.chooseEnvs(); err != nil {
-		// With another environment the minion would get something that it did not ask for.
+		// Do not use another environment: the minion would get values that it did not ask for.
 		c.log.Error("a pillar is refused", "minion", req.ID, "error", err)
 		return value.NewMap("_errors", []any{err.Error()}), nil
 	}
@@ -108,20 +110,20 @@ func (c *Compiler) compile(ctx context.Context, req Request, turn func() bool) (
 	return nil, fmt.Errorf("compile the pillar of %s: %w", req.ID, err)
 }
 
-// giveUpIfUnable gives the compilation up when err means that this master could not do a part of
-// it: a pillar without that part would be taken for a whole one.
+// giveUpIfUnable gives up the compilation if err means that this master could not do a part of it: a
+// pillar without that part would look complete.
 func (c *compilation) giveUpIfUnable(err error) {
 	if renderer.Unable(err) || gitpillar.Unable(err) {
 		c.giveUp(fmt.Errorf("%w: %w", ErrUnable, err))
 	}
 }
 
-// isOver reports whether the compilation was given up. Later failures are neither logged nor errors
-// of the pillar.
+// isOver reports whether the compilation was given up. Later failures are then neither logged nor
+// added to the pillar's errors.
 func (c *compilation) isOver() bool { return c.ctx.Err() != nil }
 
-// chooseEnvs sets the environments (Pillar.__init__ and __gen_opts). An error means that the minion
-// asks for one that could lead out of the roots.
+// chooseEnvs sets the environments (Pillar.__init__ and __gen_opts). It returns an error if the
+// minion asks for an environment that could lead out of the roots.
 func (c *compilation) chooseEnvs() error {
 	cfg := &c.compiler.cfg
 	c.saltenv = cmp.Or(c.saltenv, cfg.Saltenv)
@@ -162,15 +164,15 @@ func (c *compilation) chooseEnvs() error {
 	return nil
 }
 
-// safeEnv reports whether a minion's name for an environment is safe as a part of a path. Names
-// with slashes are branches.
+// safeEnv reports whether a minion's name for an environment is safe as a part of a path. A name with
+// slashes may be a branch.
 func safeEnv(env string) bool {
 	return len(env) <= 255 && utf8.ValidString(env) && !strings.ContainsAny(env, "\\\x00\n\r") &&
 		!strings.HasPrefix(env, "/") &&
 		!slices.Contains(strings.Split(env, "/"), "..")
 }
 
-// validEnv reports whether a minion's name for an environment may replace __env__ in a path.
+// validEnv reports whether a minion's name for an environment may be inserted for __env__ in a path.
 func validEnv(env string) bool {
 	return env != "" && len(env) <= 255 && utf8.ValidString(env) && !strings.HasPrefix(env, ".") &&
 		!strings.ContainsAny(env, "/\\\x00\n\r")
@@ -180,7 +182,7 @@ func (c *compilation) hasEnv(env string) bool {
 	return slices.ContainsFunc(c.envs, func(e environment) bool { return e.name == env })
 }
 
-// isKnownEnv reports whether the SLS of an environment can be listed: base always.
+// isKnownEnv reports whether an environment exists. base always does.
 func (c *compilation) isKnownEnv(env string) bool { return env == "base" || c.hasEnv(env) }
 
 func (c *compilation) envNamed(name string) environment {
@@ -192,7 +194,7 @@ func (c *compilation) envNamed(name string) environment {
 	return environment{name: name}
 }
 
-// envNames returns the environments, base first.
+// envNames returns the names of the environments, base first.
 func (c *compilation) envNames() []string {
 	out := []string{"base"}
 	for _, e := range c.envs {
@@ -203,7 +205,7 @@ func (c *compilation) envNames() []string {
 	return out
 }
 
-// compilePillar follows Pillar.compile_pillar.
+// compilePillar compiles the pillar as Salt's Pillar.compile_pillar does.
 func (c *compilation) compilePillar() (*value.Map, error) {
 	cfg := &c.compiler.cfg
 	envs, files := c.readTops()
@@ -253,7 +255,7 @@ func (c *compilation) setErrors(pillar *value.Map) {
 	}
 	list := make([]any, len(c.errors))
 	for i, e := range c.errors {
-		// may hold excerpts of the pillar
+		// the text may contain parts of the pillar
 		c.compiler.log.Debug("pillar error", "minion", c.req.ID, "error", e)
 		list[i] = e
 	}
@@ -281,7 +283,7 @@ func (c *compilation) renderSelected(matches []selected) *value.Map {
 	return pillar
 }
 
-// expandNames replaces patterns in the names of SLS by existing names.
+// expandNames replaces patterns among the names of SLS by the names that exist.
 func (c *compilation) expandNames(s selected) (out []string) {
 	for _, name := range s.sls {
 		if !c.isKnownEnv(s.env) {
@@ -305,7 +307,7 @@ func (c *compilation) expandNames(s selected) (out []string) {
 	return out
 }
 
-// extPillar runs the ext_pillar chain over a pillar: git pillars here, all others in Python.
+// extPillar runs the ext_pillar chain on a pillar: git pillars in Go, all others in Python.
 func (c *compilation) extPillar(pillar *value.Map) *value.Map {
 	if c.req.Override.Len() > 0 {
 		pillar = c.mergeMaps(pillar, c.req.Override)
@@ -326,7 +328,7 @@ func (c *compilation) extPillar(pillar *value.Map) *value.Map {
 	return pillar
 }
 
-// otherPillars runs a part of the chain in Python.
+// otherPillars runs entries of the ext_pillar chain in Python.
 func (c *compilation) otherPillars(pillar *value.Map, entries []any) *value.Map {
 	s, err := c.openSession(nil)
 	if err == nil {
@@ -356,7 +358,7 @@ func (c *compilation) otherPillars(pillar *value.Map, entries []any) *value.Map 
 	return pillar
 }
 
-// addErrors appends errors to those of a pillar.
+// addErrors appends errors to a pillar's _errors.
 func addErrors(pillar *value.Map, errs []string) {
 	if len(errs) == 0 {
 		return
@@ -391,7 +393,8 @@ func (c *compilation) decrypt(pillar *value.Map) *value.Map {
 	return out
 }
 
-// masterOpts returns the key master of pillar_opts: the options with which this pillar is compiled.
+// masterOpts returns the value of the key "master" for the option pillar_opts: the options with which
+// this pillar is compiled.
 func (c *compilation) masterOpts() *value.Map {
 	out := c.compiler.cfg.Opts.Clone()
 	for _, k := range []string{"pillar", "__context__", "functions", "matchers", "rend"} {
@@ -415,10 +418,10 @@ func (c *compilation) masterOpts() *value.Map {
 	return out
 }
 
-// compileInSalt lets Salt's own Pillar class do everything, for merging strategies that need its
-// objects. The git pillars are passed to it, and it fetches nothing.
+// compileInSalt compiles everything in Salt's own Pillar class, for merging strategies that need
+// Salt's objects. The class gets the directories of the git pillars, so that it fetches nothing.
 func (c *compilation) compileInSalt() (*value.Map, error) {
-	git := c.gitForPython() // before taking a worker: it may wait for a first fetch
+	git := c.gitForPython() // before it takes a worker, because it may wait for a first fetch
 	s, err := c.openSession(nil)
 	if err != nil {
 		c.errors = append(c.errors, c.failureText("top", err))

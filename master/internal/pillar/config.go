@@ -18,38 +18,39 @@ import (
 	"saltern/master/value"
 )
 
-// Config configures a Compiler. Names in brackets are Salt's options.
+// Config configures a Compiler. Salt's option names follow in comments.
 type Config struct {
-	Roots               map[string][]string // environment → directories (pillar_roots)
-	RootOrder           []string            // environments as written in the configuration; others follow by name
-	Top                 string              // state_top; empty: top.sls
-	Renderer            string              // renderer; empty: jinja|yaml
-	RestrictedRenderers bool                // renderer_whitelist or renderer_blacklist is set
-	CustomJinja         bool                // jinja_env or jinja_sls_env is set: markers may differ
-	Strategy            string              // pillar_source_merging_strategy; empty: smart
-	MergeLists          bool                // pillar_merge_lists
-	IncludesOverride    bool                // pillar_includes_override_sls
-	ShowRenderErrors    bool                // the opposite of pillar_safe_render_error
-	EnvOrder            []string            // env_order
-	Pillarenv           string              // pillarenv of the master
-	Saltenv             string              // saltenv of the master
-	PillarenvFromEnv    bool                // pillarenv_from_saltenv
-	Nodegroups          *value.Map          // nodegroups
-	ExtPillar           []any               // ext_pillar
-	ExtPillarFirst      bool                // ext_pillar_first
-	Git                 *gitpillar.Source   // git entries of ExtPillar; nil: there are none
-	GitIncludes         bool                // git_pillar_includes
-	Decrypt             bool                // decrypt_pillar is set
-	MasterTops          bool                // master_tops is set
-	PillarOpts          bool                // pillar_opts
-	Opts                *value.Map          // all options, for PillarOpts
-	SaltVersion         string              // for PillarOpts
-	Ignore              *fileserver.Ignore  // file_ignore_regex and file_ignore_glob
-	Renderers           *renderer.Pool      // nil: none. The Compiler does not close it
-	// Memo holds results of templates for minions with the same values (saltern_pillar_memo). It
-	// may be nil: there is none.
+	Roots map[string][]string // environment → directories (pillar_roots)
+	// environments in the order of the configuration; others follow sorted by name
+	RootOrder           []string
+	Top                 string             // state_top; empty: top.sls
+	Renderer            string             // renderer; empty: jinja|yaml
+	RestrictedRenderers bool               // renderer_whitelist or renderer_blacklist is set
+	CustomJinja         bool               // jinja_env or jinja_sls_env is set, so template markers may differ
+	Strategy            string             // pillar_source_merging_strategy; empty: smart
+	MergeLists          bool               // pillar_merge_lists
+	IncludesOverride    bool               // pillar_includes_override_sls
+	ShowRenderErrors    bool               // the opposite of pillar_safe_render_error
+	EnvOrder            []string           // env_order
+	Pillarenv           string             // pillarenv of the master
+	Saltenv             string             // saltenv of the master
+	PillarenvFromEnv    bool               // pillarenv_from_saltenv
+	Nodegroups          *value.Map         // nodegroups
+	ExtPillar           []any              // ext_pillar
+	ExtPillarFirst      bool               // ext_pillar_first
+	Git                 *gitpillar.Source  // git entries of ExtPillar; nil: there are none
+	GitIncludes         bool               // git_pillar_includes
+	Decrypt             bool               // decrypt_pillar is set
+	MasterTops          bool               // master_tops is set
+	PillarOpts          bool               // pillar_opts
+	Opts                *value.Map         // all options of the master, for PillarOpts
+	SaltVersion         string             // for PillarOpts
+	Ignore              *fileserver.Ignore // file_ignore_regex and file_ignore_glob
+	Renderers           *renderer.Pool     // may be nil: there are no renderers. The Compiler does not close it
+	// Memo stores results of templates for minions with the same values (saltern_pillar_memo). It may
+	// be nil: nothing is stored.
 	Memo  *memo.Store
-	Match Match            // nil: package target
+	Match Match            // nil: matching by package target
 	Log   *slog.Logger     // nil: no log
 	Now   func() time.Time // nil: time.Now
 }
@@ -59,12 +60,12 @@ type Match func(tgt, typ, id string, grains, pillar *value.Map, nodegroups *valu
 
 // Request is one minion's request for its pillar.
 type Request struct {
-	ID                 string     // proven
-	Grains             *value.Map // as sent; the grain id is replaced
-	Saltenv, Pillarenv string     // empty: none
+	ID                 string     // proven id of the minion
+	Grains             *value.Map // as the minion sent them; the grain id is replaced by ID
+	Saltenv, Pillarenv string     // "": the minion names none
 	Override           *value.Map // pillar_override (pillar= on a command line)
 	Extra              *value.Map // extra_minion_data, for ext_pillar
-	Ext                any        // Ext is an on-demand ext_pillar, which is refused.
+	Ext                any        // an on-demand ext_pillar, which is refused
 }
 
 // Compiler compiles pillars. All methods may be called concurrently.
@@ -104,8 +105,8 @@ func New(cfg Config) *Compiler {
 	return &Compiler{cfg: cfg, log: cfg.Log, files: newFiles(&cfg), chain: splitChain(cfg.ExtPillar)}
 }
 
-// Tops runs the master_tops modules for a minion with these options, and returns environment → list
-// of SLS. Faults of modules are logged.
+// Tops runs the master_tops modules for a minion with these options, and returns a map of
+// environments to lists of SLS. Faults of modules are logged.
 func (c *Compiler) Tops(ctx context.Context, minionOpts *value.Map) (*value.Map, error) {
 	if !c.cfg.MasterTops {
 		return value.NewMap(), nil
@@ -127,7 +128,7 @@ func (c *Compiler) Tops(ctx context.Context, minionOpts *value.Map) (*value.Map,
 	return m, err
 }
 
-// singleMinion is a target.Source of a single minion.
+// singleMinion is a target.Source that knows only one minion.
 type singleMinion struct{ grains, pillar *value.Map }
 
 func (o singleMinion) Grains(string) (*value.Map, bool) { return o.grains, true }
@@ -141,7 +142,7 @@ func matchTarget(tgt, typ, id string, grains, pillar, nodegroups *value.Map) (bo
 	return m.Match(id), nil
 }
 
-// Env returns the pillar environment in which a request is compiled, or "".
+// Env returns the environment in which the pillar of a request is compiled, or "".
 func (c *Compiler) Env(req Request) string {
 	switch {
 	case req.Pillarenv != "":
@@ -152,7 +153,8 @@ func (c *Compiler) Env(req Request) string {
 	return c.cfg.Pillarenv
 }
 
-// Override merges a pillar_override into a pillar that was compiled without it. It changes neither.
+// Override returns a pillar that was compiled without pillar_override, merged with override. It
+// changes neither of them.
 func (c *Compiler) Override(p, override *value.Map) *value.Map {
 	if override.Len() == 0 {
 		return p

@@ -21,10 +21,10 @@ import (
 	"saltern/master/value"
 )
 
-// Limits of a file, of the cache of parsed files, and of the trees.
+// Bounds of a file, of the cache of parsed files, and of the trees.
 const (
 	maxSLS       = 8 << 20
-	maxKept      = 64 << 20 // bytes of source
+	maxKept      = 64 << 20 // bytes of the parsed files' source
 	maxKeptFile  = 1 << 20
 	maxKeptFiles = 20000
 	maxNames     = 200000
@@ -34,21 +34,21 @@ const (
 
 var errTooLarge = fmt.Errorf("the file is larger than %d bytes", maxSLS)
 
-// environment is a name with its directories, in the order of search.
+// environment is an environment with its directories in the order of search.
 type environment struct {
 	name string
 	dirs []string
 }
 
-// parsed is the parsed form of one version of a file. The value is shared: a merge copies what it
+// parsed is one version of a file in parsed form. The value is shared, so a merge must copy what it
 // changes.
 type parsed struct {
 	id        regular.ID
-	plain     bool // no template: value and err are the result
+	plain     bool // the file has no template: value and err are the result
 	value     any
 	err       error
-	shareable bool     // a template whose result the memo may keep
-	sum       memo.Sum // digest of its text
+	shareable bool     // the file is a template whose result the memo may store
+	sum       memo.Sum // digest of the file's text
 }
 
 // hashed is the hash of one version of a file.
@@ -57,7 +57,7 @@ type hashed struct {
 	sum memo.Sum
 }
 
-// files finds and parses pillar files and remembers what it parsed.
+// files finds and parses pillar files, and caches the parsed form.
 type files struct {
 	ignore    *fileserver.Ignore
 	plain     func(text []byte) bool
@@ -67,7 +67,7 @@ type files struct {
 	mu     sync.Mutex
 	kept   map[string]parsed
 	size   int64
-	hashes map[string]hashed // hashes of files that templates import
+	hashes map[string]hashed // hashes of files that templates import, by path
 	trees  map[string]*slsNames
 }
 
@@ -83,7 +83,7 @@ func newFiles(c *Config) *files {
 	}
 }
 
-// findFile returns the first regular file with this relative name.
+// findFile returns the path of the first regular file with this relative name, or "".
 func findFile(env environment, rel string) (string, error) {
 	if !filepath.IsLocal(rel) || strings.ContainsRune(rel, 0) {
 		return "", nil
@@ -103,8 +103,8 @@ func findFile(env environment, rel string) (string, error) {
 	return "", nil
 }
 
-// findSLS finds an SLS by its dotted name (salt/fileclient.py get_state). init reports whether it
-// is the init.sls of a directory.
+// findSLS returns the path of an SLS, given its dotted name (salt/fileclient.py get_state), or "".
+// init reports whether it is the init.sls of a directory.
 func findSLS(env environment, name string) (path string, init bool, err error) {
 	rel := strings.ReplaceAll(name, ".", "/")
 	for _, suffix := range []string{".sls", "/init.sls"} {
@@ -115,7 +115,7 @@ func findSLS(env environment, name string) (path string, init bool, err error) {
 	return "", false, nil
 }
 
-// parsedFile parses a file as far as Go can.
+// parsedFile returns a file as far as Go can parse it.
 func (f *files) parsedFile(path string) (parsed, error) {
 	fi, err := os.Stat(path)
 	if err != nil {
@@ -150,8 +150,8 @@ func (f *files) parsedFile(path string) (parsed, error) {
 	return p, nil
 }
 
-// loadFile reads a file. steady: its id identifies the text, because the file did not change while
-// it was read, nor so shortly before that its times may not show it.
+// loadFile reads a file. steady means that id identifies the text: the file did not change during the
+// reading, nor so shortly before it that its times may hide the change.
 func (f *files) loadFile(path string) (text []byte, id regular.ID, steady bool, err error) {
 	file, fi, err := regular.Open(path)
 	if err != nil {
@@ -179,7 +179,7 @@ func (f *files) loadFile(path string) (text []byte, id regular.ID, steady bool, 
 	return text, id, known && id == before && f.now().UnixNano()-id.Newest() > int64(settled), nil
 }
 
-// contentSum is a memo.Content.
+// contentSum returns the digest of a file. It is a memo.Content.
 func (f *files) contentSum(path string) (sum memo.Sum, there bool, err error) {
 	fi, err := os.Stat(path)
 	if err != nil {
@@ -216,8 +216,8 @@ func (f *files) contentSum(path string) (sum memo.Sum, there bool, err error) {
 	return h.sum, true, nil
 }
 
-// keepParsed caches a file. The size of the source is a fair measure of a parsed file; a template
-// costs next to nothing, as only that fact is cached.
+// keepParsed caches a parsed file. Its cost is the size of the source. A template costs almost
+// nothing, because only the fact that it is one is cached.
 func (f *files) keepParsed(path string, p parsed) {
 	cost := func(p parsed) int64 {
 		if p.plain {
@@ -241,8 +241,8 @@ func (f *files) keepParsed(path string, p parsed) {
 	f.size += cost(p)
 }
 
-// parseYAML reads plain YAML as Salt's yaml renderer does (salt/renderers/yaml.py): nothing, and
-// everything that counts as false, is an empty map.
+// parseYAML reads plain YAML as Salt's yaml renderer does (salt/renderers/yaml.py): an empty file, or
+// a value that counts as false, becomes an empty map.
 func parseYAML(text []byte, path string) (any, error) {
 	v, err := saltyaml.Decode(text, path)
 	if err != nil {
@@ -277,8 +277,8 @@ func parseYAML(text []byte, path string) (any, error) {
 	return v, nil
 }
 
-// plainFor returns a function that reports whether a file gives the same result with and without
-// its template renderer. Its YAML is then read here.
+// plainFor returns a function that reports whether a file gives the same result with and without its
+// template renderer. Such a file is read in Go.
 func plainFor(c *Config) func([]byte) bool {
 	if c.RestrictedRenderers {
 		return func(text []byte) bool { return len(bytes.TrimSpace(text)) == 0 }
@@ -320,8 +320,8 @@ const (
 	yamlJinja = "yaml_jinja"
 )
 
-// rendererPipe returns the renderers of a file, without spaces: those of its first line, or those
-// of the option renderer.
+// rendererPipe returns the renderers of a file, without spaces: those named in its first line,
+// otherwise those of the option renderer.
 func rendererPipe(c *Config, text []byte) string {
 	pipe := c.Renderer
 	if bytes.HasPrefix(text, []byte("#!")) && !bytes.HasPrefix(text, []byte("#!/")) {
@@ -331,8 +331,8 @@ func rendererPipe(c *Config, text []byte) string {
 	return strings.ReplaceAll(pipe, " ", "")
 }
 
-// shareableFor returns a function that reports whether the memo may hold the result of a template:
-// only Jinja and YAML, whose effects are known.
+// shareableFor returns a function that reports whether the memo may store the result of a template:
+// only for Jinja and YAML, whose inputs are known.
 func shareableFor(c *Config) func([]byte) bool {
 	return func(text []byte) bool {
 		return !c.RestrictedRenderers && utf8.Valid(text) && (rendererPipe(c, text) == jinjaYAML || rendererPipe(c, text) == yamlJinja)
@@ -340,7 +340,7 @@ func shareableFor(c *Config) func([]byte) bool {
 }
 
 // slsNames holds the dotted names of all SLS of an environment, sorted (salt/fileclient.py
-// list_states), with the state of its directories.
+// list_states), and the state of its directories.
 type slsNames struct {
 	dirs     []stamp
 	list     []string
@@ -357,8 +357,8 @@ func (n *slsNames) hasName(name string) bool {
 	return ok
 }
 
-// available lists the SLS of an environment. The list is cached as long as no directory of the tree
-// changes.
+// available returns the names of the SLS of an environment. They are cached while no directory of the
+// tree changes.
 func (f *files) available(env environment) (*slsNames, error) {
 	key := strings.Join(append([]string{env.name}, env.dirs...), "\x00")
 	f.mu.Lock()
@@ -386,7 +386,7 @@ func (f *files) available(env environment) (*slsNames, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if n.modified-newest > int64(settled) {
-		if len(f.trees) >= 200 { // with __env__ a minion can invent names
+		if len(f.trees) >= 200 { // with __env__ a minion can make up names
 			clear(f.trees)
 		}
 		f.trees[key] = n
@@ -410,8 +410,8 @@ func (n *slsNames) current() bool {
 
 var errTooMany = errors.New("the pillar environment has too many files")
 
-// addSLSBelow adds the SLS below a directory. Links are followed. A directory that contains itself
-// is entered once.
+// addSLSBelow adds the SLS below a directory. It follows links, but enters a directory that contains
+// itself only once.
 func (f *files) addSLSBelow(n *slsNames, dir, rel string, above []regular.ID) error {
 	fi, err := os.Stat(dir)
 	if err != nil || !fi.IsDir() || len(above) > maxDepth {

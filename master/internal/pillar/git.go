@@ -8,10 +8,10 @@ import (
 )
 
 // gitPillar compiles one git entry in ext_pillar (salt/pillar/git_pillar.py ext_pillar): each root
-// by itself, with its own top file.
+// separately, with its own top file.
 func (c *compilation) gitPillar(n int) *value.Map {
-	// Each root has a session of its own. A compilation that waits for a worker must hold none, or
-	// all workers would wait for each other.
+	// Each root gets its own session. A compilation that waits for a worker must hold none, or all
+	// workers could wait for each other.
 	c.closeSession()
 	out := value.NewMap()
 	roots := c.gitRoots(n)
@@ -50,7 +50,8 @@ func (c *compilation) gitPillar(n int) *value.Map {
 	return out
 }
 
-// gitRoots returns the directories of one git entry. A missing one becomes an error of the pillar.
+// gitRoots returns the directories of one git entry. A missing directory becomes an error of the
+// pillar.
 func (c *compilation) gitRoots(n int) []gitpillar.Root {
 	roots, err := c.compiler.cfg.Git.Roots(c.ctx, n, c.pillarenv, c.saltenv)
 	c.giveUpIfUnable(err)
@@ -66,7 +67,7 @@ func (c *compilation) gitRoots(n int) []gitpillar.Root {
 	return roots
 }
 
-// gitForPython returns the directories of all git entries.
+// gitForPython returns the directories of all git entries in the form for Salt's Pillar class.
 func (c *compilation) gitForPython() []any {
 	out := []any{}
 	if c.compiler.cfg.Git != nil {
@@ -77,7 +78,7 @@ func (c *compilation) gitForPython() []any {
 	return out
 }
 
-// compileGitRoot is compilePillar without ext_pillar (Pillar.compile_pillar).
+// compileGitRoot compiles the pillar of one root, without ext_pillar (Pillar.compile_pillar).
 func (c *compilation) compileGitRoot() *value.Map {
 	defer c.closeSession()
 	envs, files := c.readTops()
@@ -92,14 +93,14 @@ func (c *compilation) compileGitRoot() *value.Map {
 	return pillar
 }
 
-// chainPart is a part of the ext_pillar chain: a git entry, or several others in a row, which
-// Python runs.
+// chainPart is a part of the ext_pillar chain: one git entry, or several consecutive other entries,
+// which Python runs together.
 type chainPart struct {
-	git    int // number of the git entry; -1: others
+	git    int // index of the git entry; -1: other entries
 	others []any
 }
 
-// splitChain splits the option ext_pillar.
+// splitChain splits the option ext_pillar into parts.
 func splitChain(extPillar []any) (out []chainPart) {
 	n := 0
 	other := func(e any) {

@@ -7,11 +7,11 @@ import (
 	"saltern/master/value"
 )
 
-// mergeBy merges b over a by a strategy (salt/utils/dictupdate.py merge). The result may share
-// values with both; neither is changed.
+// mergeBy returns a with b merged over it by a strategy (salt/utils/dictupdate.py merge). The result
+// may share values with both; neither is changed.
 func mergeBy(a, b *value.Map, strategy string, lists bool) *value.Map {
 	switch strategy {
-	case "smart", "recurse": // smart differs only for yamlex, which runs in Python
+	case "smart", "recurse": // "smart" differs from "recurse" only for yamlex, which runs in Python
 		return mergeDeep(a, b, lists)
 	case "list":
 		out := value.NewMap()
@@ -27,13 +27,13 @@ func mergeBy(a, b *value.Map, strategy string, lists bool) *value.Map {
 		out := a.Clone()
 		out.Update(b)
 		return out
-	default: // none, and names that do not exist
+	default: // "none", and names that do not exist
 		return mergeDeep(a, b, false)
 	}
 }
 
-// mergeDeep merges maps at every level. Other values of b replace those of a, except that lists may
-// be joined without repeating values.
+// mergeDeep merges maps at every level. Other values of b replace those of a. With lists, lists are
+// joined without values that a already has.
 func mergeDeep(a, b *value.Map, lists bool) *value.Map {
 	out := a.Clone()
 	for k, v := range b.All() {
@@ -57,7 +57,7 @@ func mergeDeep(a, b *value.Map, lists bool) *value.Map {
 	return out
 }
 
-// joinLists appends to a the values of b that a does not have. Duplicates within b stay, as in
+// joinLists returns a with those values of b appended that a lacks. Duplicates within b stay, as in
 // Salt.
 func joinLists(a, b []any) []any {
 	seen := make(map[any]struct{}, len(a))
@@ -86,8 +86,8 @@ func joinLists(a, b []any) []any {
 	return out
 }
 
-// needsPython reports whether a strategy depends on marks inside values, which only Salt's own
-// objects carry (salt/serializers/yamlex.py).
+// needsPython reports whether a strategy depends on marks in the values, which only Salt's own
+// objects have (salt/serializers/yamlex.py).
 func needsPython(strategy, renderer string) bool {
 	parts := strings.Split(renderer, "|")
 	return strategy == "aggregate" ||

@@ -22,27 +22,27 @@ import (
 	"saltern/master/value"
 )
 
-// Cleared is the event by which peers learn that the pillars of minions must be compiled again
-// (pillar_cache): the next request may reach another master.
+// Cleared is the tag of the event that tells peers to compile the pillars of a minion again
+// (pillar_cache), because the minion's next request may reach another master.
 const Cleared = event.TagPillarsCleared
 
 // ServiceConfig of a Service.
 type ServiceConfig struct {
 	Compiler *Compiler
-	Memo     *memo.Store // the Compiler's memo, for Stats; nil: none
+	Memo     *memo.Store // the Compiler's memo, for Stats; may be nil
 	Cache    *cache.Store
 	Keep     bool          // pillar_cache: a compiled pillar is reused
 	TTL      time.Duration // pillar_cache_ttl
 	Data     bool          // minion_data_cache
-	// Turns is how many questions may hold a renderer at once; 0: two.
+	// Turns is how many questions may use a renderer at the same time; 0: two.
 	Turns int
-	// QueueBytes bounds the questions that wait for a renderer; 0: 256 MiB.
+	// QueueBytes bounds the questions that wait for a renderer, in bytes; 0: 256 MiB.
 	QueueBytes int64
-	// Tell fires Cleared with the id of a minion. It may be nil: there are no peers.
+	// Tell fires the event Cleared with a minion's id. It may be nil: there are no peers.
 	Tell func(tag string, data *value.Map)
-	// Ending ends with the master, and with it the work in progress. It may be nil.
+	// Ending ends with the master, which ends the work in progress. It may be nil.
 	Ending context.Context
-	// Unable is called for a question that gets no answer, with the reason. It may be nil.
+	// Unable is called with the reason for each question that gets no answer. It may be nil.
 	Unable func(error)
 	Now    func() time.Time
 	Log    *slog.Logger
@@ -54,17 +54,17 @@ const (
 	firstTriesPerCPU  = 4
 )
 
-// Service serves pillars to minions, and knows whose pillar fails. Questions that need a renderer
-// wait for their turn, see package queue. It is safe for concurrent use.
+// Service serves pillars to minions, and knows which minions' pillars fail. Questions that need a
+// renderer wait for their turn, see package queue. It is safe for concurrent use.
 type Service struct {
 	cfg         ServiceConfig
 	firstTries  *queue.Queue[*value.Map] // turns of questions that may need no renderer
 	renderTurns *queue.Queue[*value.Map] // turns with a renderer
 	clearances  clearances
 	faults      *faults
-	pillars     atomic.Uint64 // given
-	withErrors  atomic.Uint64 // served with errors
-	unanswered  atomic.Uint64 // not served: this master could not compile them
+	pillars     atomic.Uint64 // pillars that were served
+	withErrors  atomic.Uint64 // pillars that were served with errors
+	unanswered  atomic.Uint64 // questions without an answer: this master could not compile the pillar
 }
 
 // NewService returns a Service.
@@ -76,7 +76,7 @@ func NewService(cfg ServiceConfig) *Service {
 	}
 	return &Service{
 		cfg: cfg,
-		// a question that finds a renderer goes on to the end
+		// more turns than renderers: a question that finds a renderer keeps its turn to the end
 		firstTries:  line(turns + firstTriesPerCPU*runtime.NumCPU()),
 		renderTurns: line(turns),
 		faults:      newFaults(),
@@ -86,18 +86,18 @@ func NewService(cfg ServiceConfig) *Service {
 // Question is a minion's request for its pillar.
 type Question struct {
 	Request
-	Clean bool   // no pillar from the cache
+	Clean bool   // compile the pillar again, do not take it from the cache
 	Nonce string // as in queue.Question
-	Bytes int    // the same
-	// Park calls wait while the request costs little, and returns the request, decoded again. It
-	// may be nil: the request is kept as it is.
+	Bytes int    // as in queue.Question
+	// Park calls wait. During the wait the request takes little memory; then Park returns the
+	// request, decoded again. It may be nil: the request stays decoded.
 	Park func(wait func(asked context.Context) error) (Request, error)
 }
 
-// Serve returns the pillar for a minion: with pillar_cache the compiled one, unless Clean asks for
-// a new one (salt/pillar/__init__.py PillarCache). Pillars with errors are counted and remembered,
-// see Stats. On an error the minion must not be answered, and asks again. The error is
-// queue.ErrLeft when nobody waits for the answer.
+// Serve returns the pillar for a minion. With pillar_cache that is the cached one, unless Clean asks
+// for a new one (salt/pillar/__init__.py PillarCache). Pillars with errors are counted and
+// remembered, see Stats. After an error the minion must get no answer, so that it asks again. The
+// error is queue.ErrLeft if nobody waits for the answer any more.
 func (s *Service) Serve(ctx context.Context, q Question) (*value.Map, error) {
 	p, err := s.servePillar(ctx, q)
 	if errors.Is(err, queue.ErrLeft) {
@@ -118,10 +118,10 @@ func (s *Service) Serve(ctx context.Context, q Question) (*value.Map, error) {
 	return p, nil
 }
 
-// Tops returns what the master_tops modules say about a minion. opts returns the minion's options
-// when it is its turn. Treat an error as one of Serve.
+// Tops returns what the master_tops modules say about a minion. It calls opts for the minion's
+// options when it has its turn. Handle its errors like those of Serve.
 func (s *Service) Tops(ctx context.Context, q Question, opts func() *value.Map) (*value.Map, error) {
-	q.Nonce = "" // a repeated question has another nonce
+	q.Nonce = "" // a minion repeats this request with another nonce, so no answer is shared
 	m, err := s.runInTurn(ctx, q, func(ctx context.Context, _ Request, turn func() bool) (*value.Map, error) {
 		if turn != nil && !turn() {
 			return nil, errMustWait
@@ -150,13 +150,13 @@ func (s *Service) servePillar(ctx context.Context, q Question) (*value.Map, erro
 	})
 }
 
-// questionWork is the work on a question. turn is called when a renderer is needed, and reports
-// whether there is a turn for it; if not, the error is errMustWait. turn may be nil: there is one.
+// questionWork does the work on a question. It calls turn when it needs a renderer; if turn returns
+// false there is none, and the error is errMustWait. turn may be nil: there is a renderer.
 type questionWork func(ctx context.Context, r Request, turn func() bool) (*value.Map, error)
 
-// runInTurn does the work on a question. It is first tried in a turn of firstTries, of which few
-// run at once, since each holds a decoded request. If a renderer is needed and none is free, the
-// try is given up with errMustWait; the question then waits for a renderer, and starts from the
+// runInTurn does the work on a question. It first tries in a turn of firstTries; only a few run at
+// once, because each holds a decoded request. If the try needs a renderer and none is free, it ends
+// with errMustWait. Then the question waits for a renderer, and the work starts again from the
 // beginning.
 func (s *Service) runInTurn(ctx context.Context, q Question, do questionWork) (*value.Map, error) {
 	m, err := s.waitTurn(ctx, s.firstTries, &q, func(ctx context.Context, r Request) (*value.Map, error) {
@@ -168,7 +168,8 @@ func (s *Service) runInTurn(ctx context.Context, q Question, do questionWork) (*
 	return s.waitTurn(ctx, s.renderTurns, &q, func(ctx context.Context, r Request) (*value.Map, error) { return do(ctx, r, nil) })
 }
 
-// tryWithoutRenderer does the work unless it needs a renderer and none is free.
+// tryWithoutRenderer does the work on a question. It gives up if the work needs a renderer and none
+// is free.
 func (s *Service) tryWithoutRenderer(ctx context.Context, q Question, r Request, do questionWork) (m *value.Map, err error) {
 	var turn *queue.Turn[*value.Map]
 	defer func() {
@@ -188,8 +189,8 @@ func (s *Service) tryWithoutRenderer(ctx context.Context, q Question, r Request,
 	return m, err
 }
 
-// waitTurn does the work on a question when it is its turn, or returns the answer of another turn
-// for the same question.
+// waitTurn waits for a question's turn and does the work, or returns the answer of another turn for
+// the same question.
 func (s *Service) waitTurn(
 	ctx context.Context,
 	line *queue.Queue[*value.Map],
@@ -225,10 +226,10 @@ func (q *Question) queueQuestion() queue.Question {
 	return queue.Question{Minion: q.ID, Nonce: q.Nonce, Bytes: q.Bytes}
 }
 
-// withWorkTime bounds the work on a question, which the master's end ends as well. A minion that
-// hangs up does not end it: it asks again, and shares the answer.
+// withWorkTime returns a context that bounds the work on a question, and ends with the master. It
+// does not end when the minion hangs up: the minion asks again, and shares the answer.
 func (s *Service) withWorkTime(ctx context.Context) (context.Context, context.CancelFunc) {
-	// The time counts from the turn on. A minion asks three times and waits a minute each time.
+	// The time counts from the turn. A minion asks three times and waits a minute each time.
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Minute)
 	if s.cfg.Ending == nil {
 		return ctx, stop
@@ -240,22 +241,22 @@ func (s *Service) withWorkTime(ctx context.Context) (context.Context, context.Ca
 	}
 }
 
-// errCutShort is the error for those who share the turn of a question whose work panics.
+// errCutShort is the error for callers who share the turn of a question whose work panics.
 var errCutShort = fmt.Errorf("%w: the work on it was cut short", ErrUnable)
 
-// waitParked calls wait, parked if the question can be parked.
+// waitParked calls wait. If the question can be parked, it is parked meanwhile.
 func (q *Question) waitParked(ctx context.Context, wait func(asked context.Context) error) (Request, error) {
 	if q.Park == nil {
 		return q.Request, wait(ctx)
 	}
 	q.Grains = nil
 	q.Override = nil
-	q.Extra = nil // the request brings them back
+	q.Extra = nil // Park returns the request with these fields
 	return q.Park(wait)
 }
 
-// compileAndKeep compiles a pillar, and keeps it unless it has an override. A broken pillar does
-// not replace a whole one: targets and permissions are decided by the kept one.
+// compileAndKeep compiles a pillar, and stores it in the cache unless it has an override. A broken
+// pillar does not replace a whole one, because targets and permissions are decided by the cached one.
 func (s *Service) compileAndKeep(ctx context.Context, req Request, turn func() bool) (*value.Map, error) {
 	c := &s.cfg
 	end := s.clearances.startCompiling(req.ID)
@@ -282,13 +283,13 @@ func (s *Service) compileAndKeep(ctx context.Context, req Request, turn func() b
 	return p, nil
 }
 
-// keepsWhole reports whether the kept pillar of a minion has no errors.
+// keepsWhole reports whether the cached pillar of a minion has no errors.
 func (s *Service) keepsWhole(id string) bool {
 	p, ok := s.cfg.Cache.Get(cache.Pillar, id)
 	return ok && len(p.List("_errors")) == 0
 }
 
-// noteUnanswered reports a question without an answer.
+// noteUnanswered counts and logs a question that gets no answer.
 func (s *Service) noteUnanswered(id string, err error) {
 	s.unanswered.Add(1)
 	if errors.Is(err, queue.ErrFull) {
@@ -300,8 +301,8 @@ func (s *Service) noteUnanswered(id string, err error) {
 	}
 }
 
-// noteErrors reports a pillar with errors. Of its first error only the first line is shown, without
-// passwords: the rest shows excerpts of the pillar.
+// noteErrors counts and logs a pillar with errors. It shows only the first line of the first error,
+// without passwords, because the rest may contain parts of the pillar.
 func (s *Service) noteErrors(id, first string, errs int) {
 	first, _, _ = strings.Cut(first, "\n")
 	first, _ = conf.Shown(first).(string)
@@ -310,8 +311,8 @@ func (s *Service) noteErrors(id, first string, errs int) {
 	s.cfg.Log.Error("pillar has errors", "minion", id, "errors", errs, "first", first)
 }
 
-// Clear causes the next pillars of a minion to be compiled again, in all environments and on all
-// masters.
+// Clear drops the cached pillars of a minion, in all environments and on all masters, so that they
+// are compiled again.
 func (s *Service) Clear(id string) {
 	s.Drop(id)
 	if s.cfg.Keep && s.cfg.Tell != nil {
@@ -319,7 +320,7 @@ func (s *Service) Clear(id string) {
 	}
 }
 
-// Drop is Clear on this master.
+// Drop drops the cached pillars of a minion on this master.
 func (s *Service) Drop(id string) {
 	s.clearances.noteCleared(id)
 	if err := s.cfg.Cache.FlushCompiled(id); err != nil {
@@ -327,20 +328,20 @@ func (s *Service) Drop(id string) {
 	}
 }
 
-// NoteFault remembers that the pillar of a minion fails.
+// NoteFault records that the pillar of a minion fails.
 func (s *Service) NoteFault(id, text string) { s.faults.noteFault(id, text, s.cfg.Now()) }
 
-// ForgetFault drops what is known of a minion whose key is gone.
+// ForgetFault drops the failure of a minion whose key was removed.
 func (s *Service) ForgetFault(id string) { s.faults.forget(id) }
 
-// ServiceStats are counters since the start, and the faults that stand.
+// ServiceStats are counters since the start, and the present failures.
 type ServiceStats struct {
 	Pillars, Errors uint64
 	Last            *control.PillarError // nil: every pillar compiles
 	Faulty          int                  // minions whose last pillar had errors
-	Memo            *control.PillarMemo  // nil: templates are rendered for each minion
-	Unable          uint64               // questions left without an answer: this master could not
-	Queue           queue.Stats          // of the questions that need a renderer
+	Memo            *control.PillarMemo  // nil: there is no memo
+	Unable          uint64               // questions without an answer, because this master could not compile
+	Queue           queue.Stats          // queue of the questions that need a renderer
 }
 
 // Stats returns the counters.
@@ -371,10 +372,10 @@ func (s *Service) Stats() ServiceStats {
 // Runners implements the runners pillar.* with a Service.
 type Runners struct {
 	Service *Service
-	Newest  func(context.Context) // brings the files of this node up to date
+	Newest  func(context.Context) // updates this node's copy of the files
 }
 
-// Compile compiles a pillar without keeping it.
+// Compile compiles a pillar without storing it.
 func (r Runners) Compile(
 	ctx context.Context,
 	id string,
@@ -385,12 +386,12 @@ func (r Runners) Compile(
 	return r.Service.cfg.Compiler.Compile(ctx, Request{ID: id, Grains: grains, Saltenv: saltenv, Pillarenv: pillarenv})
 }
 
-// Top is left to Python.
+// Top returns an error: this runner runs in Python.
 func (Runners) Top(context.Context, string, *value.Map, string) (*value.Map, []string, error) {
 	return nil, nil, runner.ErrUnavailable
 }
 
-// Cached returns the kept pillar of a minion.
+// Cached returns the cached pillar of a minion.
 func (r Runners) Cached(id, pillarenv string) (*value.Map, bool) {
 	c := &r.Service.cfg
 	if !c.Keep && pillarenv == "" {
@@ -399,20 +400,20 @@ func (r Runners) Cached(id, pillarenv string) (*value.Map, bool) {
 	return c.Cache.Compiled(id, c.Compiler.Env(Request{Saltenv: "base", Pillarenv: pillarenv}), c.Now(), c.TTL)
 }
 
-// Caches reports whether pillars are kept.
+// Caches reports whether pillars are cached.
 func (r Runners) Caches() bool { return r.Service.cfg.Keep || r.Service.cfg.Data }
 
-// clearances detects a pillar that was cleared while it was compiled: it may contain old values of
-// the sources. It is safe for concurrent use.
+// clearances detects when a pillar is cleared while it is being compiled: it may contain old values
+// of its sources then. It is safe for concurrent use.
 type clearances struct {
 	mu        sync.Mutex
-	compiling map[string]*underWay // by minion, while one runs
+	compiling map[string]*underWay // running compilations by minion
 }
 
 type underWay struct{ running, cleared int }
 
-// startCompiling notes the start of a compilation. end must be called once, and reports whether the
-// pillar was cleared meanwhile.
+// startCompiling records the start of a compilation. Call end once; it reports whether the pillar was
+// cleared meanwhile.
 func (c *clearances) startCompiling(id string) (end func() (cleared bool)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -8,21 +8,22 @@ import (
 	"saltern/master/value"
 )
 
-// sharedTemplate is one template whose result may be shared with another minion
-// (saltern_pillar_memo). A nil *sharedTemplate is not shared.
+// sharedTemplate is a template whose result other minions may get (saltern_pillar_memo). It may be
+// nil: the result is for this minion only.
 type sharedTemplate struct {
 	compilation *compilation
-	sum         memo.Sum // of the text
-	key         memo.Sum // of the template's inputs
+	sum         memo.Sum // digest of the template's text
+	key         memo.Sum // hash of the template's inputs
 }
 
-// shareOf returns the sharedTemplate of a template, or nil when its result is for this minion only.
+// shareOf returns the sharedTemplate of a template, or nil if its result is for this minion only.
 func (c *compilation) shareOf(p parsed, path, env, name string, defaults *value.Map) *sharedTemplate {
 	cfg := &c.compiler.cfg
 	if cfg.Memo == nil || cfg.Renderers == nil || c.withoutMemo || !p.shareable || c.session.Altered() {
 		return nil
 	}
-	if c.takeTurn != nil && !cfg.Renderers.Known() && !c.takeTurn() { // a renderer must be started
+	// a nursery must be started first, for which there is no turn
+	if c.takeTurn != nil && !cfg.Renderers.Known() && !c.takeTurn() {
 		c.giveUp(errMustWait)
 		return nil
 	}
@@ -45,7 +46,7 @@ func (s *sharedTemplate) minion() memo.Minion {
 	return memo.Minion{Grains: s.compilation.grains, Pillar: s.compilation.pillar}
 }
 
-// cachedResult returns the result in the memo.
+// cachedResult returns the result that the memo has, if any.
 func (s *sharedTemplate) cachedResult() (any, bool) {
 	if s == nil {
 		return nil, false
@@ -53,7 +54,7 @@ func (s *sharedTemplate) cachedResult() (any, bool) {
 	return s.compilation.compiler.cfg.Memo.Get(s.key, s.minion(), s.compilation.compiler.files.contentSum)
 }
 
-// renderInPython renders a template in Python, and keeps the result if it can be shared.
+// renderInPython renders a template in Python, and stores the result in the memo if it can be shared.
 func (c *compilation) renderInPython(session *renderer.Session, t renderer.Template, s *sharedTemplate) (any, error) {
 	store := c.compiler.cfg.Memo
 	if store == nil {
@@ -84,9 +85,9 @@ func (c *compilation) renderInPython(session *renderer.Session, t renderer.Templ
 	return v, nil
 }
 
-// compileMemoized compiles the pillar of a request. If a template, or an ext_pillar, changes the
-// grains, the pillar or options, the results of others depend on which of them run and, with Salt
-// 3008, on what they read before. Then everything is compiled once more without the memo, and the
+// compileMemoized compiles the pillar of a request. If a template or an ext_pillar changes the
+// grains, the pillar or options, the results of other templates depend on which of them run and, with
+// Salt 3008, on what they read before. Then everything is compiled again without the memo, and the
 // memo is not used for some minutes.
 func (c *Compiler) compileMemoized(n *compilation, compile func(*compilation) (*value.Map, error)) (*value.Map, error) {
 	if c.cfg.Memo == nil {
@@ -118,7 +119,7 @@ func (c *Compiler) compileMemoized(n *compilation, compile func(*compilation) (*
 	return compile(&again)
 }
 
-// closeSession ends the session of a compilation, if it has one.
+// closeSession closes the session of a compilation, if it has one.
 func (c *compilation) closeSession() {
 	if c.session == nil {
 		return

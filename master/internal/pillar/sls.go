@@ -12,10 +12,10 @@ import (
 	"saltern/master/value"
 )
 
-// Limits of one compilation.
+// Bounds of one compilation.
 const (
 	maxIncludeDepth = 100
-	maxRendered     = 10000 // SLS
+	maxRendered     = 10000 // SLS that are rendered
 )
 
 var errNoRenderers = errors.New("no template renderers are configured on this master")
@@ -32,7 +32,7 @@ func (c *compilation) compileFile(path, env, name string, defaults *value.Map) (
 		return nil, err
 	}
 
-	// When Go cannot read it, Salt may still be able to, or has its own words for the error.
+	// If Go cannot parse the file, Salt may be able to, or have its own text for the error.
 	if p.plain && (p.err == nil || c.compiler.cfg.Renderers == nil) {
 		return p.value, p.err
 	}
@@ -43,7 +43,7 @@ func (c *compilation) compileFile(path, env, name string, defaults *value.Map) (
 		return v, nil
 	}
 
-	// While this one waited for a worker, another minion may have had it rendered.
+	// While this compilation waited for a worker, another minion's may have stored the result.
 	s, err := c.openSession(func() bool {
 		v, known = share.cachedResult()
 		return !known
@@ -76,8 +76,9 @@ func (c *compilation) compileFile(path, env, name string, defaults *value.Map) (
 	return nil, err
 }
 
-// openSession opens the renderer session of this compilation when it is first needed. needed is
-// called when there is a worker, and reports whether the session is still needed; nil: it is.
+// openSession returns the renderer session of this compilation, and opens it if need be. When there
+// is a worker it calls needed, which reports whether the session is still needed. needed may be nil:
+// it is.
 func (c *compilation) openSession(needed func() bool) (*renderer.Session, error) {
 	if c.session != nil {
 		return c.session, nil
@@ -117,7 +118,7 @@ func (c *compilation) openSession(needed func() bool) (*renderer.Session, error)
 	return c.session, err
 }
 
-// pillarRoots returns the environments of this minion as the option pillar_roots.
+// pillarRoots returns the environments of this minion in the form of the option pillar_roots.
 func (c *compilation) pillarRoots() *value.Map {
 	roots := value.NewMap()
 	for _, e := range c.envs {
@@ -133,7 +134,7 @@ func orNil(s string) any {
 	return s
 }
 
-// missingSLS notes a missing SLS, and returns its error unless it is ignored.
+// missingSLS logs a missing SLS, and returns an error for it unless the SLS may be missing.
 func (c *compilation) missingSLS(name, env string) []string {
 	if slices.Contains(c.ignored[env], name) {
 		c.compiler.log.Debug("an ignored SLS is missing", "minion", c.req.ID, "sls", name, "env", env)
@@ -147,8 +148,8 @@ func (c *compilation) missingSLS(name, env string) []string {
 	return nil
 }
 
-// failureText returns the text of an error of rendering. Templates may show secrets in their
-// errors, so minions get the details only when the option says so.
+// failureText returns the text for _errors about a failed rendering. Errors of templates may contain
+// secrets, so minions get the details only if the option says so.
 func (c *compilation) failureText(name string, err error) string {
 	if c.isOver() {
 		return ""
@@ -171,15 +172,16 @@ func (c *compilation) failureText(name string, err error) string {
 	return fmt.Sprintf("Rendering SLS '%s' failed. Please see master log for details.", name)
 }
 
-// lineNumber finds the line in an error of a template.
+// lineNumber matches the line number in an error of a template.
 var lineNumber = regexp.MustCompile(`\bline (\d{1,9})\b`)
 
-// jinjaFault matches the beginning of an error of Jinja that names only variables of the template.
+// jinjaFault matches the beginning of an error of Jinja that names only variables of the template,
+// and so no values.
 var jinjaFault = regexp.MustCompile(`^Jinja variable '[\w ]{1,64}' (is undefined|has no attribute '[\w-]{1,64}')(; line \d{1,9})?`)
 
-// logAttrs returns what a log with many readers may show of an error. For an error of a template or
-// module those are its class and line: its text shows excerpts of the pillar, which are logged at
-// level debug only.
+// logAttrs returns the attributes of an error that are fit for a log with many readers. For an error
+// of a template or a module these are its class and line, because its text shows parts of the pillar.
+// The text is logged at level debug only.
 func (c *compilation) logAttrs(err error) []any {
 	var f *renderer.Failure
 	if !errors.As(err, &f) {
@@ -200,8 +202,8 @@ func (c *compilation) logAttrs(err error) []any {
 	return append(attrs, "details", "at log level debug")
 }
 
-// renderSLS renders one SLS with its includes (render_pstate). state is nil when there is nothing
-// to merge. mods holds what was rendered in this environment.
+// renderSLS renders one SLS with its includes (render_pstate). state is nil if there is nothing to
+// merge. mods holds the SLS that were already rendered in this environment.
 func (c *compilation) renderSLS(
 	name, env string,
 	mods map[string]any,
@@ -256,7 +258,7 @@ func (c *compilation) renderSLS(
 	return c.mergeIncludes(name, env, m, list, isInit, mods, defaults, depth)
 }
 
-// mergeIncludes renders and merges the includes of an SLS. As in Salt, defaults of one entry also
+// mergeIncludes renders and merges the includes of an SLS. As in Salt, the defaults of one entry also
 // apply to the entries after it.
 func (c *compilation) mergeIncludes(
 	name, env string,
@@ -290,7 +292,7 @@ func (c *compilation) mergeIncludes(
 		for _, s := range found {
 			next, done := mods[s]
 			if !done {
-				// Salt repeats these errors for every further name; once is enough.
+				// Salt repeats earlier errors for every further name. Report each error once.
 				var more []string
 				next, more = c.renderSLS(s, env, mods, defaults, depth+1)
 				errs = append(errs, more...)
@@ -317,7 +319,7 @@ func (c *compilation) mergeIncludes(
 		return m, errs
 	}
 
-	// The SLS itself comes last: its values win.
+	// The SLS itself comes last, so that its values win.
 	states = append(states, m)
 	out := states[0]
 	for _, s := range states[1:] {
@@ -331,7 +333,7 @@ func (c *compilation) mergeMaps(a, b *value.Map) *value.Map {
 	return mergeBy(a, b, c.compiler.cfg.Strategy, c.compiler.cfg.MergeLists)
 }
 
-// includeEntry reads one entry of an include: a name, or a map from a name to its key and defaults.
+// includeEntry reads one entry of an include: a name, or a map of one name to its key and defaults.
 func includeEntry(v any) (name, key string, defaults *value.Map, ok bool) {
 	switch v := v.(type) {
 	case string:
@@ -355,8 +357,8 @@ func includeEntry(v any) (name, key string, defaults *value.Map, ok bool) {
 	return "", "", nil, false
 }
 
-// resolveInclude resolves the name in an include to SLS. A name may be found twice, as written and
-// below the including SLS; both count, as in Salt.
+// resolveInclude returns the names of the SLS that a name in an include stands for. If the name
+// exists both as written and below the including SLS, both are returned, as in Salt.
 func (c *compilation) resolveInclude(name, env, sub string, isInit bool) ([]string, error) {
 	if !c.isKnownEnv(env) {
 		return []string{sub}, noEnv(env)

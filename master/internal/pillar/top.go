@@ -11,15 +11,15 @@ import (
 	"saltern/master/value"
 )
 
-// errTop is the error with which Salt gives up the top files as a whole.
+// errTop is the error with which Salt gives up all top files together.
 const errTop = saltError("Error encountered while rendering pillar top file.")
 
-// saltError is an error in Salt's words, which tools may search for.
+// saltError is an error in Salt's words, for which tools may search.
 type saltError string
 
 func (e saltError) Error() string { return string(e) }
 
-// chosen is one target of a top file with its SLS.
+// chosen is a target in a top file, with its SLS.
 type chosen struct {
 	target any
 	typ    string
@@ -27,13 +27,13 @@ type chosen struct {
 	order  int64
 }
 
-// topFile is environment → targets, both in order.
+// topFile holds the targets of each environment. The order of environments and of targets matters.
 type topFile struct {
 	envs    []string
 	targets map[string][]*chosen
 }
 
-// readTops reads the top files of the environments that count for this minion, as lists of maps by
+// readTops reads the top files of the environments that apply to this minion, as lists of maps by
 // environment (salt/pillar/__init__.py get_tops).
 func (c *compilation) readTops() (envs []string, files map[string][]*value.Map) {
 	files = map[string][]*value.Map{}
@@ -55,7 +55,7 @@ func (c *compilation) readTops() (envs []string, files map[string][]*value.Map) 
 		}
 	}
 
-	// Files that top files include; these are not searched for more.
+	// Read the files that top files include. Includes in those files are ignored.
 	for _, env := range envs {
 		includes, ok := files[env][0].Get("include")
 		if !ok {
@@ -138,8 +138,8 @@ func (c *compilation) readTopFile(env string) (v *value.Map, found bool, err err
 	return m, true, nil
 }
 
-// mergeTops joins the top files (merge_tops and sort_top_targets). The last file that names a
-// target decides its SLS.
+// mergeTops joins the top files (merge_tops and sort_top_targets). If several files name the same
+// target, the last one decides its SLS.
 func (c *compilation) mergeTops(envs []string, files map[string][]*value.Map) (*topFile, error) {
 	t := &topFile{targets: map[string][]*chosen{}}
 	for _, from := range envs {
@@ -204,7 +204,7 @@ func emptyIterable(v any) bool {
 	return false
 }
 
-// choose reads the value below one target.
+// choose parses the value of one target.
 func choose(tgt, comps any) (ch *chosen, ignoreMissing bool, err error) {
 	ch = &chosen{target: tgt, typ: "compound"}
 	var items []any
@@ -215,7 +215,7 @@ func choose(tgt, comps any) (ch *chosen, ignoreMissing bool, err error) {
 		for k := range v.All() {
 			items = append(items, k)
 		}
-	case string: // and over a text its characters
+	case string: // iterating over a text yields its characters
 		for _, r := range v {
 			items = append(items, string(r))
 		}
@@ -270,13 +270,13 @@ func orderOf(v any) (int64, bool) {
 	return 0, false
 }
 
-// selected is an environment with the minion's SLS in it.
+// selected is an environment and the SLS for the minion in it.
 type selected struct {
 	env string
 	sls []string
 }
 
-// matchTops returns the SLS of every target that selects the minion (top_matches).
+// matchTops returns the SLS of all targets that select the minion (top_matches).
 func (c *compilation) matchTops(t *topFile) (out []selected) {
 	for _, env := range t.envs {
 		if c.pillarenv != "" && env != c.pillarenv {

@@ -14,20 +14,20 @@ import (
 
 // Bounds of resending.
 const (
-	// returnsWait is how long a resend waits for the job cache to say who has returned.
+	// returnsWait is how long a resend waits for the job cache to report which minions have returned.
 	returnsWait = 500 * time.Millisecond
-	// maxPassed is how many other jobs may have gone out since a job until it is no longer sent
-	// again. A minion remembers its last hundred job ids (minion_jid_queue_hwm) and would run an
-	// older one a second time.
+	// maxPassed is how many later jobs may have been published before a job is no longer sent again.
+	// A minion remembers only its last hundred job ids (minion_jid_queue_hwm) and would run an older
+	// job a second time.
 	maxPassed   = 80
 	maxLateJobs = 1024
 	maxReported = 4096
 	// lateFor is how long after its start a job that could not be sent to a peer may still be
-	// published there.
+	// published at that peer.
 	lateFor = 10 * time.Minute
 )
 
-// Reasons for which a job is not sent again.
+// Reasons why a job is not sent again.
 const (
 	whyStarted  = "they have been started anew since, and may have run it before"
 	whyUnknown  = "it cannot be told by name which minions have been started anew since"
@@ -36,20 +36,20 @@ const (
 	whyNotTaken = "too many jobs came late at once"
 )
 
-// narrowings caches recent publications in the form in which they are sent again.
+// narrowings caches recent publications in the form in which they can be sent again.
 type narrowings struct {
 	mu    sync.Mutex
-	byJID map[string]narrowing // by jid
-	// reported counts, by job id, the minions that Undelivered was told of.
+	byJID map[string]narrowing // by job id
+	// reported is the number of minions that Undelivered was called with, by job id.
 	reported map[string]int
-	// readingReturns is set while one goroutine reads the returns of a job.
+	// readingReturns is true while a goroutine reads the returns of a job.
 	readingReturns atomic.Bool
 }
 
 // narrowing is one cached publication.
 type narrowing struct {
 	until       time.Time
-	knownStarts uint64 // knownStarts is Started.Count at the time. A new start makes the entry useless.
+	knownStarts uint64 // value of Started.Count at that time; if it has changed, the entry is useless
 	narrowed    publish.Recent
 	given       bool
 }
@@ -64,8 +64,8 @@ func (a *narrowings) dropExpired(now time.Time) {
 	}
 }
 
-// narrowed returns a publication in the form in which it is sent again now, and whether it may be
-// sent again at all. Minions that may have missed the job and do not get it are reported to
+// narrowed returns a publication in the form in which it can be sent again now. given is false if it
+// must not be sent again. Minions that may have missed the job and do not get it are reported to
 // Undelivered.
 func (k *Resender) narrowed(ctx context.Context, r publish.Recent) (as publish.Recent, given bool) {
 	a := &k.narrowings
@@ -134,8 +134,8 @@ func (k *Resender) narrowNow(ctx context.Context, r publish.Recent) (as publish.
 	return as, true
 }
 
-// reportUndelivered reports minions that do not get a job, each time when their number has grown.
-// The caller holds narrowings.mu.
+// reportUndelivered reports minions that do not get a job, whenever there are more of them than
+// before. The caller holds narrowings.mu.
 func (k *Resender) reportUndelivered(r publish.Recent, minions []string, why string) {
 	told := k.narrowings.reported
 	if len(minions) <= told[r.JID] {
@@ -150,7 +150,7 @@ func (k *Resender) reportUndelivered(r publish.Recent, minions []string, why str
 
 var errSlow = errors.New("the job cache does not answer")
 
-// readReturns returns the minions that have returned a job. It gives up when the disk hangs.
+// readReturns returns the minions that have returned for a job. It gives up if the disk hangs.
 func (k *Resender) readReturns(ctx context.Context, jid string) (done map[string]bool, err error) {
 	if !k.narrowings.readingReturns.CompareAndSwap(false, true) {
 		return nil, errSlow
@@ -159,9 +159,10 @@ func (k *Resender) readReturns(ctx context.Context, jid string) (done map[string
 	answer := make(chan struct{})
 	var late map[string]bool
 	var lateErr error
-	go func() { // nobody waits for it when the disk hangs
+	go func() { // if the disk hangs, nobody waits for this goroutine
 		late, lateErr = k.cfg.Returned(ctx, jid)
-		k.narrowings.readingReturns.Store(false) // before the answer: the next job is asked about at once
+		// before the answer, because the caller may ask about the next job at once
+		k.narrowings.readingReturns.Store(false)
 		close(answer)
 	}()
 
@@ -175,9 +176,9 @@ func (k *Resender) readReturns(ctx context.Context, jid string) (done map[string
 	}
 }
 
-// PublishLate publishes a job that another master started some time ago. Meanwhile minions may have
-// got it from another master, or may have been restarted. It goes to the minions here that have not
-// run it. passed is how many other jobs that master has published since.
+// PublishLate publishes a job that another master started some time ago. In the meantime minions may
+// have got it from another master, or may have been restarted. The job goes to those minions here
+// that have not run it. passed is how many jobs that master has published since.
 func (k *Resender) PublishLate(ctx context.Context, load *value.Map, matched []string, age time.Duration, passed int) error {
 	now := k.cfg.Now()
 	r := publish.Recent{
@@ -197,18 +198,18 @@ func (k *Resender) PublishLate(ctx context.Context, load *value.Map, matched []s
 	return k.publishNarrowed(ctx, r)
 }
 
-// Remembers reports whether a job of that age is still among the recent publications here. Then a
-// minion that missed it gets it when it comes back.
+// Remembers reports whether a job of that age is still among this master's recent publications. If
+// so, a minion that missed the job gets it when it comes back.
 func (k *Resender) Remembers(jid string, age time.Duration) bool {
 	recent := k.cfg.Port.Recent(k.cfg.Now().Add(-age - time.Second))
 	return slices.ContainsFunc(recent, func(r publish.Recent) bool { return r.JID == jid })
 }
 
-// Passed counts the publications here since a time.
+// Passed returns how many loads were published here since a time.
 func (k *Resender) Passed(since time.Time) int { return k.cfg.Port.Passed(since) }
 
-// JobReachedLate publishes a job of this master again that has only now reached a peer. A minion
-// that moved from that peer to this master in between got it from neither.
+// JobReachedLate publishes a job of this master again, because it has only now reached a peer. A
+// minion that moved from that peer to this master in between got it from neither.
 func (k *Resender) JobReachedLate(load *value.Map, matched []string, age time.Duration) {
 	now := k.cfg.Now()
 	r := publish.Recent{

@@ -7,27 +7,28 @@ import (
 	"saltern/master/value"
 )
 
-// maxNamedIDs bounds the minion ids in the target of a job that is sent again.
+// maxNamedIDs bounds the minion ids in the target of a repeated job.
 const maxNamedIDs = 500
 
-// narrowedTarget is the target of a job when it is sent again.
+// narrowedTarget is the target with which a job is sent again.
 type narrowedTarget struct {
 	tgt       any
 	typ       string
-	ids       []string // ids are the minions that the target resolves to.
-	unchanged bool     // unchanged is set when it is the target of the job itself.
-	// nobody: no minion is left. unknown: it cannot be told which minions are left.
+	ids       []string // minions to which the target resolves
+	unchanged bool     // the target is the job's original one
+	// nobody means that no minion is left. unknown means that it cannot be decided which ones are
+	// left.
 	nobody, unknown bool
 }
 
-// narrowTarget removes two kinds of minions from the target of a job. Those that have returned it
-// are removed as far as there is room for their names. Those that were restarted since it was
-// published are removed always: a restarted minion has forgotten which jobs it has run, and a
-// subscription does not tell whose it is. When that is not possible the result is unknown.
+// narrowTarget removes two kinds of minions from the target of a job. Minions that have returned are
+// removed as far as there is room for their names. Minions that were restarted after the publication
+// must be removed, because a restarted minion has forgotten which jobs it has run, and a subscription
+// does not show to which minion it belongs. If they cannot be removed, the result is unknown.
 //
-// A target of ids becomes a list of the remaining ids. Of any other target only the minion knows
-// whether it matches, so the target stays and names are excluded from it, as Salt's compound
-// targets allow (salt/matchers/compound_match.py).
+// A target of ids becomes a list of the remaining ids. For any other target only the minion itself
+// knows whether it matches. So the target stays, and the names are excluded from it, as Salt's
+// compound targets allow (salt/matchers/compound_match.py).
 func narrowTarget(load *value.Map, matched []string, returned, started map[string]bool) narrowedTarget {
 	typ := load.Str("tgt_type")
 	if typ == "" {
@@ -74,7 +75,7 @@ func narrowTarget(load *value.Map, matched []string, returned, started map[strin
 // byID reports whether targets of a type select minions by their ids alone.
 func byID(typ string) bool { return typ == "glob" || typ == "list" || typ == "pcre" }
 
-// sortedIDs returns the ids in all sets, sorted.
+// sortedIDs returns the ids of all sets, sorted.
 func sortedIDs(sets ...map[string]bool) []string {
 	var out []string
 	for _, set := range sets {
@@ -101,7 +102,7 @@ var compoundLetters = map[string]string{
 	"range":       "R",
 }
 
-// targetWords returns a target as words of a compound target, or nil when that is not possible.
+// targetWords returns a target as words of a compound target, or nil if that is impossible.
 func targetWords(load *value.Map, typ string) []string {
 	text := load.Str("tgt")
 	if typ == "list" {

@@ -9,39 +9,40 @@ import (
 
 // Bounds of Missed.
 const (
-	// returnWithin is how long a mark lasts. It counts from the cut, wherever that was seen;
-	// passing the mark on to another master does not prolong it.
+	// returnWithin is how long a mark is valid. The time counts from the cut, no matter which master
+	// saw it; passing the mark on to another master does not prolong it.
 	returnWithin = time.Minute
-	// arrivalFor is how long a new subscription is remembered: it may arrive before the end of the
-	// old one is noticed.
+	// arrivalFor is how long a new subscription is remembered, because it may arrive before the end
+	// of the old one is noticed.
 	arrivalFor  = 20 * time.Second
-	maxMarks    = 1 << 16 // Overflow policy: no mark is made; its minions lose what they missed
+	maxMarks    = 1 << 16 // Overflow policy: no mark is made, and the minions lose what they missed
 	maxArrivals = 1 << 16
-	// markStep rounds the times of marks, so that marks of about the same moment become one.
+	// markStep is the grid to which the times of marks are rounded, so that marks of almost the same
+	// moment become one.
 	markStep = 500 * time.Millisecond
-	// minRounds is how many resends an address may get in a minute. roundsEach is added for each
-	// subscription that was cut there: all of them come back each time a node, its network or the
-	// virtual address changes. Overflow policy: no resend. Somebody who is no minion could
-	// subscribe again and again.
+	// minRounds is how many resends an address may get per minute. roundsEach is added for each
+	// subscription that was cut there, because all of them come back whenever a node, its network or
+	// the virtual address changes. Overflow policy: no resend. Without this bound a client that is
+	// not a minion could subscribe again and again.
 	minRounds  = 16
 	roundsEach = 8
 )
 
-// Missed tells which publications a new subscription may have missed. A mark is made when
-// subscriptions from an address have ended, were lost, or stopped answering. A subscription that
-// comes from that address within a minute may lack what was published since.
+// Missed knows which publications a new subscription may have missed. A mark is made when
+// subscriptions from an address have ended, were lost, or have stopped answering. A subscription that
+// comes from that address within a minute may lack what was published in between.
 //
-// A subscription does not carry the minion's id, and minions may share an address. So a mark holds
-// for every subscription from there, and the earliest mark counts. Sending a job twice is harmless:
-// a minion remembers its last jobs, and a restarted one is excluded by its id, see [Resender].
-// Marks give the same result in any order and however often they are repeated.
+// A subscription does not carry the minion's id, and minions may share an address. So a mark applies
+// to every subscription from the address, and the earliest mark counts. Sending a job twice is
+// harmless: a minion remembers its last jobs, and a restarted one is excluded by its id, see
+// [Resender]. The order of marks, and repeated marks, make no difference.
 //
-// A subscription that a load balancer moved here says by itself what it has missed. It uses up no
-// mark, unless it began so lately that the master it has left may not have sent it what it missed
+// A subscription that a load balancer moved here states itself what it has missed. It does not need a
+// mark, except if it began so recently that the master it left may not have resent what it missed
 // before.
 type Missed struct {
 	mu            sync.Mutex
-	base          time.Time // base is the time from which markStep counts.
+	base          time.Time // time from which markStep counts
 	marks         map[netip.Addr][]Mark
 	arrivals      map[netip.Addr][]Arrival
 	rounds        map[netip.Addr]roundCount
@@ -50,15 +51,15 @@ type Missed struct {
 	refusedRounds uint64
 }
 
-// Mark says since when a subscription from an address may have missed publications.
+// Mark says that a subscription from an address may have missed publications.
 type Mark struct {
-	// Since is the time of the first publication that may be missing. Until is how long new
-	// subscriptions may use the mark.
+	// Since is the time of the first publication that may be missing. Until is the time until which a
+	// new subscription may use the mark.
 	Since, Until time.Time
-	Crowd        int // Crowd is how many subscriptions there were from the address at about that time.
+	Crowd        int // number of subscriptions from the address at about that time
 }
 
-// roundCount counts the resends to an address within a minute.
+// roundCount is the number of resends to an address within a minute.
 type roundCount struct {
 	from  time.Time
 	count int
@@ -66,9 +67,9 @@ type roundCount struct {
 
 // Arrival is a new subscription that may have missed something.
 type Arrival struct {
-	ID    uint64    // of the connection
-	At    time.Time // At is when it subscribed. Later publications reach it anyway.
-	Since time.Time // Since is the time of the first publication that may be missing.
+	ID    uint64    // id of its connection
+	At    time.Time // when it subscribed; it receives later publications anyway
+	Since time.Time // time of the first publication that may be missing
 }
 
 // newMissed returns an empty Missed.
@@ -80,8 +81,8 @@ func newMissed() *Missed {
 	}
 }
 
-// Arrive notes a new subscription, and reports whether it may have missed something. began is when
-// its minion came, which is before now if it came to another master first.
+// Arrive records a new subscription, and reports whether it may have missed something. began is when
+// its minion first connected, which is before now if it was at another master first.
 func (m *Missed) Arrive(from netip.Addr, id uint64, began, now time.Time) (Arrival, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -92,16 +93,18 @@ func (m *Missed) Arrive(from netip.Addr, id uint64, began, now time.Time) (Arriv
 		a.Since = m.marks[from][first].Since
 	}
 
-	if m.arrivalCount < maxArrivals { // an earlier mark may come
+	if m.arrivalCount < maxArrivals { // remember it, because a mark with an earlier time may follow
 		m.arrivals[from] = append(m.arrivals[from], a)
 		m.arrivalCount++
 	}
 
-	moved := began.Before(now) // by a load balancer of ours, so that nobody can make it come again and again
+	// moved by our load balancer: only that makes a subscription older, so a client cannot repeat it
+	// at will
+	moved := began.Before(now)
 	return a, a.Since.Before(now) && (moved || m.allowRound(from, now))
 }
 
-// Mark makes a mark. It returns the recent arrivals from there that may now lack more than was
+// Mark adds a mark. It returns recent arrivals from that address that may now lack more than was
 // known.
 func (m *Missed) Mark(from netip.Addr, mark Mark, now time.Time) (back []Arrival) {
 	m.mu.Lock()
@@ -130,7 +133,8 @@ func minTime(a, b time.Time) time.Time {
 	return a
 }
 
-// addMark adds a mark, or extends one of the same moment. The caller holds m.mu.
+// addMark adds a mark, or extends one of the same moment. It returns false if there is no room. The
+// caller holds m.mu.
 func (m *Missed) addMark(from netip.Addr, mark Mark) bool {
 	if m.base.IsZero() {
 		m.base = mark.Since
@@ -138,7 +142,7 @@ func (m *Missed) addMark(from netip.Addr, mark Mark) bool {
 
 	step := mark.Since.Sub(m.base) / markStep
 	if mark.Since.Before(m.base) {
-		step-- // down, in both directions
+		step-- // round down also for negative numbers
 	}
 
 	mark.Since = m.base.Add(step * markStep)
@@ -162,7 +166,7 @@ func (m *Missed) addMark(from netip.Addr, mark Mark) bool {
 	return true
 }
 
-// allowRound counts a resend to an address, and reports whether it is within the bound. The caller
+// allowRound counts a resend to an address, and reports whether the address may have it. The caller
 // holds m.mu.
 func (m *Missed) allowRound(from netip.Addr, now time.Time) bool {
 	crowd := 0
@@ -185,7 +189,8 @@ func (m *Missed) allowRound(from netip.Addr, now time.Time) bool {
 	return true
 }
 
-// Pending returns the marks that are in force, and those that count for who has come already.
+// Pending returns the marks that are valid, and those that matter for subscriptions that have already
+// come.
 func (m *Missed) Pending(now time.Time) map[netip.Addr][]Mark {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -208,7 +213,7 @@ func (m *Missed) pruneMarks(from netip.Addr, now time.Time) {
 	m.marks[from] = list
 }
 
-// Prune drops marks and arrivals that are over. Call it now and then.
+// Prune drops marks and arrivals that have expired. Call it now and then.
 func (m *Missed) Prune(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -1,15 +1,12 @@
 // Package presence knows which minions are connected to this master.
 //
-// A subscription on port 4505 carries no minion id (unless zmq_filtering is
-// on), so presence is put together from two facts: the address from which a
-// minion's last proven request came, and the addresses that hold
-// subscriptions now. Several minions behind one address (NAT) count as
-// present as long as there are as many subscriptions; when there are fewer,
-// the ones that asked most recently are taken.
+// A subscription on port 4505 carries no minion id (unless zmq_filtering is on), so presence combines
+// two facts: the address from which a minion's last proven request came, and the addresses that have
+// subscriptions now. Several minions behind one address (NAT) count as present while there are as
+// many subscriptions. If there are fewer, the minions that sent requests most recently count.
 //
-// Salt reads the kernel's table of connections to its own port instead
-// (salt/utils/minions.py connected_ids), which behind a proxy shows the proxy
-// only.
+// Salt instead reads the kernel's table of connections to its own port (salt/utils/minions.py
+// connected_ids), which behind a proxy shows only the proxy.
 package presence
 
 import (
@@ -28,15 +25,15 @@ type Subscription struct {
 	Topics []string
 }
 
-// Tracker remembers who asked from where. It is safe for concurrent use.
+// Tracker remembers from which address each minion sent requests. It is safe for concurrent use.
 type Tracker struct {
 	mu       sync.Mutex
 	requests map[string]sighting
-	signIns  map[signer]sighting // sign-ins, of keys in any state
-	earlier  record              // earlier is the record of earlier lives of this master.
+	signIns  map[signer]sighting // sign-ins with keys in any state
+	earlier  record              // record of earlier starts of this master
 }
 
-// signer is an id that signs in: with the key on file, or with another one, which is denied.
+// signer is an id that signs in. denied means that it showed another key than the one on file.
 type signer struct {
 	id     string
 	denied bool
@@ -50,15 +47,15 @@ type sighting struct {
 // New returns an empty Tracker.
 func New() *Tracker { return &Tracker{requests: map[string]sighting{}, signIns: map[signer]sighting{}} }
 
-// SawRequest notes a proven request of a minion. The number of minions that are remembered is
-// bounded by the number of accepted keys, see Forget.
+// SawRequest records a proven request of a minion. The number of accepted keys bounds the entries,
+// see Forget.
 func (t *Tracker) SawRequest(id string, from netip.Addr, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.requests[id] = sighting{from.Unmap(), at}
 }
 
-// Forget drops a minion whose key is gone.
+// Forget drops the entries of a minion whose key was removed.
 func (t *Tracker) Forget(id string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -71,16 +68,16 @@ func (t *Tracker) Forget(id string) {
 	}
 }
 
-// SawSignIn notes a sign-in under an id that has a key, accepted or not. denied: it showed another
-// key. Nothing is proven by it: it tells an administrator where a key came from. It is bounded by
-// the number of keys.
+// SawSignIn records a sign-in under an id that has a key, accepted or not. denied means that it
+// showed another key. A sign-in proves nothing: the record only tells administrators where a key came
+// from. The number of keys bounds the entries.
 func (t *Tracker) SawSignIn(id string, denied bool, from netip.Addr, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.signIns[signer{id, denied}] = sighting{from.Unmap(), at}
 }
 
-// LastSignIn returns when and from where somebody last signed in under an id.
+// LastSignIn returns from where and when somebody last signed in under an id.
 func (t *Tracker) LastSignIn(id string, denied bool) (from netip.Addr, at time.Time, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -88,7 +85,7 @@ func (t *Tracker) LastSignIn(id string, denied bool) (from netip.Addr, at time.T
 	return s.from, s.at, ok
 }
 
-// LastRequest returns when and from where a minion was last heard.
+// LastRequest returns from where and when a minion last sent a proven request.
 func (t *Tracker) LastRequest(id string) (from netip.Addr, at time.Time, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -96,15 +93,15 @@ func (t *Tracker) LastRequest(id string) (from netip.Addr, at time.Time, ok bool
 	return s.from, s.at, ok
 }
 
-// topicOf returns the topic to which a minion with zmq_filtering subscribes: the SHA-1 of its id in
-// hexadecimal (salt/transport/zeromq.py).
+// topicOf returns the topic to which a minion with zmq_filtering subscribes: the hexadecimal SHA-1 of
+// its id (salt/transport/zeromq.py).
 func topicOf(id string) string {
 	sum := sha1.Sum([]byte(id))
 	return hex.EncodeToString(sum[:])
 }
 
-// subscriptionSet summarises the subscriptions: how many there are from each address, and which
-// topics of minions are among them.
+// subscriptionSet summarises subscriptions: how many each address has, and the minions' own topics
+// among them.
 type subscriptionSet struct {
 	unnamed map[netip.Addr]int
 	topics  map[string]bool
@@ -115,7 +112,7 @@ func collectSubscriptions(subs iter.Seq[Subscription]) subscriptionSet {
 	h := subscriptionSet{unnamed: map[netip.Addr]int{}, topics: map[string]bool{}}
 	for s := range subs {
 		if len(s.Topics) == 0 {
-			continue // no topic: the check of a load balancer, or a connection that was just made
+			continue // no topic: a load balancer's check, or a connection that was just opened
 		}
 
 		h.total++
@@ -139,8 +136,8 @@ func (h subscriptionSet) holdsTopicOf(id string) bool {
 	return len(h.topics) > 0 && h.topics[topicOf(id)]
 }
 
-// byAddress counts the minions that are known by their topic, and for each address those that are
-// known by their address alone. The caller holds t.mu.
+// byAddress counts the minions that are recognised by their topic, and for each address those that
+// are recognised by their address only. The caller holds t.mu.
 func (t *Tracker) byAddress(h subscriptionSet) (named int, from map[netip.Addr]int) {
 	from = map[netip.Addr]int{}
 	for id, s := range t.requests {
@@ -153,8 +150,8 @@ func (t *Tracker) byAddress(h subscriptionSet) (named int, from map[netip.Addr]i
 	return named, from
 }
 
-// Count returns the number of subscriptions, and how many ids Connected would
-// return for them, without making a list.
+// Count returns the number of subscriptions, and the number of ids that Connected would return for
+// them. It builds no list.
 func (t *Tracker) Count(subs iter.Seq[Subscription]) (all, connected int) {
 	h := collectSubscriptions(subs)
 	t.mu.Lock()
@@ -166,15 +163,16 @@ func (t *Tracker) Count(subs iter.Seq[Subscription]) (all, connected int) {
 	return h.total, connected
 }
 
-// Subscribed returns how many subscriptions without a minion's topic each address has, and which
-// minions subscribed to their own topic. In a cluster a minion's requests and its subscription may
-// be at different masters: only together they know who is connected.
+// Subscribed returns how many subscriptions without a minion's topic each address has, and a function
+// that reports whether a minion subscribed to its own topic. In a cluster a minion's requests and its
+// subscription may be at different masters, so only all masters together know which minions are
+// connected.
 func Subscribed(subs iter.Seq[Subscription]) (from map[netip.Addr]int, named func(id string) bool) {
 	h := collectSubscriptions(subs)
 	return h.unnamed, h.holdsTopicOf
 }
 
-// Connected returns the ids of the minions that hold a subscription, sorted.
+// Connected returns the sorted ids of the minions that have a subscription.
 func (t *Tracker) Connected(subs iter.Seq[Subscription]) []string {
 	type candidate struct {
 		id string
@@ -183,7 +181,7 @@ func (t *Tracker) Connected(subs iter.Seq[Subscription]) []string {
 
 	h := collectSubscriptions(subs)
 	var out []string
-	crowds := map[netip.Addr][]candidate{} // more minions than subscriptions
+	crowds := map[netip.Addr][]candidate{} // addresses with more minions than subscriptions
 	t.mu.Lock()
 	_, from := t.byAddress(h)
 	for id, s := range t.requests {

@@ -13,10 +13,11 @@ import (
 // maxRecord bounds the file of a record, in bytes: some 500,000 minions.
 const maxRecord = 64 << 20
 
-// record holds when minions were heard, in all lives of this master. It is written every few
-// minutes; a master that is killed loses as much.
+// record holds when minions were heard, since before the last start of this master. It is written
+// every few minutes; a master that is killed loses the last minutes.
 type record struct {
-	Since  int64            `json:"since"`  // Unix time from which it is complete; 0: it could not be read
+	// Unix time from which the record is complete; 0: the last one could not be read
+	Since  int64            `json:"since"`
 	Heard  map[string]int64 `json:"heard"`  // proven requests, by id
 	Asked  map[string]int64 `json:"asked"`  // sign-ins with the key on file
 	Denied map[string]int64 `json:"denied"` // sign-ins with another key
@@ -26,8 +27,8 @@ func newRecord(since time.Time) record {
 	return record{Since: since.Unix(), Heard: map[string]int64{}, Asked: map[string]int64{}, Denied: map[string]int64{}}
 }
 
-// Load reads the record of earlier lives. When there is none, or it cannot be read, a new record
-// begins now. The error says why.
+// Load reads the record of earlier starts. If there is none, or it cannot be read, a new record
+// begins now. The error says why it cannot be read.
 func (t *Tracker) Load(path string, now time.Time) error {
 	fresh := newRecord(now)
 	got := fresh
@@ -54,7 +55,7 @@ func (t *Tracker) Load(path string, now time.Time) error {
 	return err
 }
 
-// Save writes the record. has reports whether an id still has a key: others are left out.
+// Save writes the record, without ids for which has returns false: they have no key any more.
 func (t *Tracker) Save(path string, has func(id string) bool) error {
 	b, err := json.Marshal(t.recorded(has))
 	if err == nil {
@@ -66,7 +67,7 @@ func (t *Tracker) Save(path string, has func(id string) bool) error {
 	return nil
 }
 
-// recorded returns the record of all lives, this one included.
+// recorded returns the record of earlier starts together with that of this one.
 func (t *Tracker) recorded(has func(id string) bool) record {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -102,7 +103,7 @@ func (t *Tracker) recorded(has func(id string) bool) record {
 	return out
 }
 
-// Since returns the time from which the record is complete, or the zero time when it is not.
+// Since returns the time from which the record is complete, or the zero time if it is not.
 func (t *Tracker) Since() time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -112,9 +113,9 @@ func (t *Tracker) Since() time.Time {
 	return time.Unix(t.earlier.Since, 0)
 }
 
-// Before returns when a minion was last heard in an earlier life: with heard by a proven request,
-// else by a sign-in with the key on file, or with denied by one with another key. The zero time
-// means never.
+// Before returns when a minion was last heard before this start of the master. It counts sign-ins
+// with the key on file, with denied sign-ins with another key, and with heard proven requests. The
+// zero time means never.
 func (t *Tracker) Before(id string, heard, denied bool) time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()

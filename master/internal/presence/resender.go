@@ -14,27 +14,27 @@ import (
 	"saltern/master/zmtp"
 )
 
-// Times of resending. The margins may be generous: a minion ignores a job that it has already, and
-// a restarted one is excluded.
+// Times of resending. The margins may be generous: a minion ignores a job that it already has, and a
+// restarted minion is excluded.
 const (
 	gatherCuts = 20 * time.Millisecond // how long cuts are collected before the peers are told
-	// lossMargin is subtracted from the time when a lost master, or its load balancer, was last
-	// heard: its last publications may have been lost on the way.
+	// lossMargin is subtracted from the time at which a lost master or its load balancer was last
+	// heard, because its last publications may have been lost on the way.
 	lossMargin = 5 * time.Second
-	// cutMargin is how long before the end of a subscription that answers no PING its publications
-	// may have been lost. A load balancer drops what it has not passed on when it cuts, and it
-	// waits a second or a little more before it cuts the sessions to a virtual address that has
+	// cutMargin is how long before the end of a subscription that answers no PINGs its publications
+	// may have been lost. A load balancer that cuts a session drops what it has not passed on. It
+	// waits a little more than a second before it cuts the sessions to a virtual address that has
 	// moved (lbproxy, settleFor).
 	cutMargin = 5 * time.Second
-	// answerMargin is how long before a PING a publication may have been sent that the PING
-	// overtook.
+	// answerMargin is how long before a PING a publication may have been sent that arrived after the
+	// PING.
 	answerMargin = time.Second
 	// waitForStarts is how long an arrival waits for its resend while another master may know of
-	// restarted minions of which nothing is known here. waitStep is how often that is checked.
+	// restarted minions that are unknown here. waitStep is the interval of the checks.
 	waitForStarts = 3 * time.Second
 	waitStep      = 100 * time.Millisecond
-	// givenWithin is how soon, at the latest, an arrival has been sent what it missed: there is
-	// waitForStarts, and a crowd that comes at once takes its time (lbproxy, givenWithin).
+	// givenWithin is the longest time until an arrival has been sent what it missed: waitForStarts,
+	// and the time that a crowd of arrivals takes (lbproxy, givenWithin).
 	givenWithin = 15 * time.Second
 	maxResends  = 1 << 16
 )
@@ -49,31 +49,31 @@ type Peers interface {
 
 // PublishPort is the part of this master's publish port that a Resender uses.
 type PublishPort interface {
-	// Recent returns the publications since a time, and Passed counts them.
+	// Recent returns the publications since a time, Passed their number.
 	Recent(since time.Time) []publish.Recent
 	Passed(since time.Time) int
 	// Resend sends a publication to one subscriber.
 	Resend(ctx context.Context, subscriber uint64, r publish.Recent) error
-	// Republish publishes r to all, in the form as, and remembers it.
+	// Republish publishes r to all subscribers, in the form as, and remembers r.
 	Republish(ctx context.Context, r, as publish.Recent) error
 	// Narrow returns a publication with another target.
 	Narrow(r publish.Recent, tgt any, typ string, ids []string) (publish.Recent, error)
-	// Silent yields the subscribers that have answered nothing since a time.
+	// Silent calls yield with the subscribers that have answered nothing since a time.
 	Silent(since time.Time, yield func(zmtp.Peer) bool)
 }
 
-// ResenderConfig of a Resender. All fields but those that say so are required.
+// ResenderConfig configures a Resender. All fields are required unless a comment says otherwise.
 type ResenderConfig struct {
 	Port PublishPort
-	// Returned returns the minions whose returns of a job are kept. It may be nil: that is unknown.
+	// Returned returns the minions whose returns of a job are stored. It may be nil: unknown.
 	Returned func(ctx context.Context, jid string) (map[string]bool, error)
-	// Started knows which minions were restarted. It may be nil: that is unknown, and nobody is
-	// excluded for it.
+	// Started knows which minions were restarted. It may be nil: unknown, so no minion is excluded
+	// because of a restart.
 	Started *Started
-	// Unheard reports whether minions may have been restarted without Started having heard of it.
-	// It may be nil: never.
+	// Unheard reports whether minions may have been restarted without Started knowing it. It may be
+	// nil: never.
 	Unheard func() bool
-	// SilentFor is how long a subscriber may be silent until it counts as cut.
+	// SilentFor is how long a subscriber may be silent before it counts as cut.
 	SilentFor time.Duration
 	// Undelivered is called with the minions that may have missed a job and do not get it, and with
 	// the reason. It must not block. It may be nil.
@@ -83,9 +83,9 @@ type ResenderConfig struct {
 	Log         *slog.Logger
 }
 
-// Resender sends minions again what was published while their subscription was cut or did not
-// answer. It knows who subscribes here, and by the reports of the peers who subscribed at a node
-// that was lost. It is safe for concurrent use.
+// Resender sends a minion again what was published while its subscription was cut or did not answer.
+// It knows which addresses have subscriptions here and, from reports of the peers, at a node that was
+// lost. It is safe for concurrent use.
 type Resender struct {
 	cfg        ResenderConfig
 	missed     *Missed
@@ -95,33 +95,33 @@ type Resender struct {
 
 	mu              sync.Mutex
 	listeners       map[uint64]*listener
-	listenersByAddr map[netip.Addr]int   // subscriptions by address
-	owed            map[uint64]time.Time // by connection: the time since which a resend is due
+	listenersByAddr map[netip.Addr]int   // number of subscriptions by address
+	owed            map[uint64]time.Time // time since which a resend is due, by connection
 	reports         map[string]peerReport
 	lostNodes       map[netip.Addr]absence // by the address of the lost node's load balancer
 	changed         bool                   // listeners have changed since the last report to the peers
-	untoldCuts      []cluster.Cut          // cuts that the peers have not been told yet
-	newPeers        []string               // peers that were just connected
+	untoldCuts      []cluster.Cut          // cuts of which the peers have not been told
+	newPeers        []string               // peers that have just connected
 	wake            chan struct{}
 }
 
-// listener is one subscription: the address of its minion, and of the load balancer that it came
-// through.
+// listener is one subscription: the address of its minion, and that of the load balancer through
+// which it came.
 type listener struct {
 	from, via netip.Addr
-	silent    bool // it counts as cut already
+	silent    bool // it already counts as cut
 }
 
-// peerReport says who subscribes at a peer, and where its load balancer is.
+// peerReport is a peer's report of its subscriptions, and the address of its load balancer.
 type peerReport struct {
 	from netip.Addr
 	subs cluster.Subs
 }
 
-// absence is the time during which a node was lost.
+// absence is the time in which a node was lost.
 type absence struct {
 	peer        string
-	heard, back time.Time // back is zero as long as it is away
+	heard, back time.Time // back is zero while the node is away
 }
 
 // NewResender returns a Resender.
@@ -145,8 +145,8 @@ func NewResender(cfg ResenderConfig) *Resender {
 	}
 }
 
-// OnSubscribe is a hook of the publish port. Of a connection with zmq_filtering only the topic
-// "broadcast" counts, not that of its minion.
+// OnSubscribe is a hook of the publish port. For a connection with zmq_filtering it counts only the
+// topic "broadcast", not the minion's own topic.
 func (k *Resender) OnSubscribe(p zmtp.Peer, topic string) {
 	if topic != "" && topic != "broadcast" {
 		return
@@ -170,7 +170,7 @@ func (k *Resender) OnSubscribe(p zmtp.Peer, topic string) {
 
 	a, missed := k.arrive(p, l.from, now)
 	if heard := away.heard.Add(-lossMargin); absent && heard.Before(a.Since) {
-		a.Since, missed = heard, true // its load balancer did not hear us either
+		a.Since, missed = heard, true // the load balancer did not hear this master either
 	}
 
 	if missed {
@@ -178,7 +178,7 @@ func (k *Resender) OnSubscribe(p zmtp.Peer, topic string) {
 	}
 }
 
-// arrive returns what a new subscription may have missed.
+// arrive returns what a new subscription may have missed. missed is false if it missed nothing.
 func (k *Resender) arrive(p zmtp.Peer, from netip.Addr, now time.Time) (a Arrival, missed bool) {
 	if p.Missing.IsZero() {
 		return k.missed.Arrive(from, p.ID, now, now)
@@ -186,7 +186,8 @@ func (k *Resender) arrive(p zmtp.Peer, from netip.Addr, now time.Time) (a Arriva
 
 	a = Arrival{ID: p.ID, At: now, Since: p.Missing.Add(-lossMargin)}
 	if now.Sub(p.Began) < givenWithin {
-		// The master that it has left may have ended before it sent it what it missed when it came.
+		// The master that it left may have ended before it resent what the subscription had missed
+		// earlier.
 		before, owed := k.missed.Arrive(from, p.ID, p.Began, now)
 		if owed {
 			a.Since = minTime(a.Since, before.Since)
@@ -196,7 +197,7 @@ func (k *Resender) arrive(p zmtp.Peer, from netip.Addr, now time.Time) (a Arriva
 	return a, true
 }
 
-// OnDisconnect is a hook of the publish port. Which side ended the subscription does not matter: a
+// OnDisconnect is a hook of the publish port. It does not matter which side ended the subscription: a
 // restarted minion is recognised by its sign-in.
 func (k *Resender) OnDisconnect(p zmtp.Peer, _ error) {
 	now := k.cfg.Now()
@@ -225,13 +226,13 @@ func (k *Resender) OnDisconnect(p zmtp.Peer, _ error) {
 	}
 
 	if owes {
-		since = minTime(since, owed) // it left before its resend
+		since = minTime(since, owed) // it left before its resend was done
 	}
 
 	k.markEverywhere(l.from, Mark{Since: since, Until: now.Add(returnWithin), Crowd: crowd}, now)
 }
 
-// markEverywhere makes a mark here and at the peers.
+// markEverywhere adds a mark here and at the peers.
 func (k *Resender) markEverywhere(from netip.Addr, m Mark, now time.Time) {
 	k.mu.Lock()
 	if len(k.untoldCuts) < maxMarks {
@@ -242,7 +243,7 @@ func (k *Resender) markEverywhere(from netip.Addr, m Mark, now time.Time) {
 	k.markHere(from, m, now)
 }
 
-// markHere makes a mark here, and queues resends for subscriptions that have come already.
+// markHere adds a mark here, and queues resends for subscriptions that have already come.
 func (k *Resender) markHere(from netip.Addr, m Mark, now time.Time) {
 	for _, a := range k.missed.Mark(from, m, now) {
 		k.queueResend(a)
@@ -256,13 +257,13 @@ func (k *Resender) wakeTeller() {
 	}
 }
 
-// queueResend schedules a resend. Overflow policy: when the queue is full, the subscriber loses
-// those jobs.
+// queueResend schedules a resend. Overflow policy: if the queue is full, the subscriber loses those
+// jobs.
 func (k *Resender) queueResend(a Arrival) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.listeners[a.ID] == nil {
-		return // it has gone
+		return // the subscription has ended
 	}
 	select {
 	case k.resent <- a:
@@ -271,7 +272,7 @@ func (k *Resender) queueResend(a Arrival) {
 	}
 }
 
-// clearOwed notes that a resend is done.
+// clearOwed records that a resend is done.
 func (k *Resender) clearOwed(a Arrival) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -280,7 +281,7 @@ func (k *Resender) clearOwed(a Arrival) {
 	}
 }
 
-// Run sends reports to the peers and resends to minions until ctx ends.
+// Run sends reports to the peers, and publications again to minions, until ctx ends.
 func (k *Resender) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -311,9 +312,9 @@ func (k *Resender) Run(ctx context.Context) {
 	}
 }
 
-// mustWait reports whether an arrival must wait for its resend. It may be a minion that was
-// restarted at a master that was cut off, and that master reports the start a moment later. When
-// the host of that master has vanished, the wait is in vain.
+// mustWait reports whether an arrival must wait for its resend. Its minion may have been restarted at
+// a master that was cut off and that reports the start a moment later. (If that master's host has
+// vanished, the wait is in vain.)
 func (k *Resender) mustWait(a Arrival) bool {
 	return k.isYoung(a) && k.startsUnheard()
 }
@@ -322,7 +323,7 @@ func (k *Resender) isYoung(a Arrival) bool { return k.cfg.Now().Sub(a.At) < wait
 
 func (k *Resender) startsUnheard() bool { return k.cfg.Unheard != nil && k.cfg.Unheard() }
 
-// resendSome resends to the arrivals that need not wait any more, and returns the others.
+// resendSome sends again to the arrivals that need not wait, and returns the others.
 func (k *Resender) resendSome(ctx context.Context, early []Arrival) []Arrival {
 	unheard := k.startsUnheard()
 	return slices.DeleteFunc(early, func(a Arrival) bool {
@@ -337,7 +338,7 @@ func (k *Resender) resendSome(ctx context.Context, early []Arrival) []Arrival {
 func (k *Resender) resend(ctx context.Context, a Arrival) {
 	for _, r := range k.cfg.Port.Recent(a.Since) {
 		if r.At.After(a.At) {
-			break // it got this and everything later
+			break // the subscription received this one and all later ones
 		}
 
 		as, given := k.narrowed(ctx, r)
@@ -345,7 +346,7 @@ func (k *Resender) resend(ctx context.Context, a Arrival) {
 			continue
 		}
 		if k.cfg.Port.Resend(ctx, a.ID, as) != nil {
-			return // it left again: OnDisconnect marks what it is owed
+			return // the subscription has ended again: OnDisconnect marks what is still due
 		}
 
 		k.cfg.Log.Debug("job sent again to a minion that was cut off", "jid", r.JID)
@@ -360,7 +361,7 @@ func (k *Resender) runTeller(ctx context.Context) {
 	for {
 		select {
 		case <-k.wake:
-			select { // more is coming
+			select { // more arrivals may follow at once
 			case <-time.After(gatherCuts):
 			case <-ctx.Done():
 				return
@@ -403,7 +404,7 @@ func (k *Resender) tellPeers() {
 	}
 }
 
-// pendingCuts returns the marks in force, for a peer that was just connected.
+// pendingCuts returns the valid marks, for a peer that has just connected.
 func (k *Resender) pendingCuts() (out []cluster.Cut) {
 	for from, list := range k.missed.Pending(k.cfg.Now()) {
 		for _, m := range list {
@@ -426,7 +427,8 @@ func (k *Resender) jobsMissedBy(cuts []cluster.Cut) (jobs []cluster.Job) {
 	return jobs
 }
 
-// takeReport returns who subscribes here, or nil when the peers know it. The caller holds mu.
+// takeReport returns the number of subscriptions by address, or nil if the peers know it. The caller
+// holds mu.
 func (k *Resender) takeReport() cluster.Subs {
 	if !k.changed {
 		return nil
@@ -440,15 +442,15 @@ func (k *Resender) takeReport() cluster.Subs {
 }
 
 // checkSilent marks subscriptions that have stopped answering: their load balancer is frozen, or
-// their minion cannot be reached. The connection stays open, so no disconnect tells of it.
+// their minion is unreachable. The connection stays open, so no disconnect shows that.
 func (k *Resender) checkSilent() {
 	now := k.cfg.Now()
 	k.missed.Prune(now)
 	k.narrowings.dropExpired(now)
 	k.mu.Lock()
 	for via, a := range k.lostNodes {
-		// The load balancer of a node that has come back may hand over sessions that missed what
-		// was published in its absence.
+		// The load balancer of a node that has come back may pass on sessions that missed what was
+		// published while the node was away.
 		if !a.back.IsZero() && now.Sub(a.back) > 15*time.Second {
 			delete(k.lostNodes, via)
 		}
@@ -482,22 +484,22 @@ func (k *Resender) checkSilent() {
 	}
 }
 
-// PeerSubscribed takes a peer's report of its subscriptions.
+// PeerSubscribed stores a peer's report of its subscriptions.
 func (k *Resender) PeerSubscribed(peer string, from netip.Addr, s cluster.Subs) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.reports[peer] = peerReport{from.Unmap(), s}
 }
 
-// HeldBy returns the number of subscriptions from an address by a peer's report.
+// HeldBy returns the number of subscriptions from an address in a peer's report.
 func (k *Resender) HeldBy(peer string, from netip.Addr) int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.reports[peer].subs[from]
 }
 
-// PeerConnected schedules a message to a new peer with the marks in force: minions that were cut
-// elsewhere may come back to it.
+// PeerConnected schedules a message to a new peer with the valid marks, because minions that were cut
+// elsewhere may come to that peer.
 func (k *Resender) PeerConnected(peer string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -520,7 +522,7 @@ func (k *Resender) PeerConnected(peer string) {
 	k.wakeTeller()
 }
 
-// PeerCutOff takes the marks of a peer.
+// PeerCutOff adds the marks of a peer.
 func (k *Resender) PeerCutOff(cuts []cluster.Cut) {
 	now := k.cfg.Now()
 	for _, c := range cuts {
@@ -528,8 +530,8 @@ func (k *Resender) PeerCutOff(cuts []cluster.Cut) {
 	}
 }
 
-// PeerLost makes marks for the subscriptions at a lost node, and for those here that came through
-// its load balancer.
+// PeerLost adds marks for the subscriptions at a lost node, and for those here that came through that
+// node's load balancer.
 func (k *Resender) PeerLost(peer string, heard time.Time) {
 	now := k.cfg.Now()
 	k.mu.Lock()
@@ -550,7 +552,7 @@ func (k *Resender) PeerLost(peer string, heard time.Time) {
 	all := 0
 	for from, n := range report.subs {
 		mark.Crowd = n
-		k.markHere(from, mark, now) // the other masters make this mark themselves
+		k.markHere(from, mark, now) // only here: the other masters add this mark themselves
 		all += n
 	}
 

@@ -9,32 +9,32 @@ import (
 	"saltern/master/cluster"
 )
 
-// bounds of Started.
+// Bounds of Started.
 const (
-	maxStarted   = 1 << 17 // minions. Overflow policy: further ones are not remembered, see After
-	maxProcesses = 8       // of a minion: the daemon, one for each of its masters, salt-call
-	// startedFor is how far back After knows the starts: as long as a job may be published late.
+	maxStarted   = 1 << 17 // minions; overflow policy: further ones are not remembered, see After
+	maxProcesses = 8       // processes of one minion: the daemon, one for each of its masters, salt-call
+	// startedFor is how long starts are remembered: as long as a job may be published late.
 	startedFor = lateFor + 5*time.Minute
-	// KnownFor is after how long every master knows of a process. A master that has not heard of it
-	// by then was separated for so long that no job waits there for the process.
+	// KnownFor is the time after which every master knows of a process. If a master has not heard of
+	// it by then, it was cut off for so long that no job waits there for the process.
 	KnownFor = 90 * time.Second
 )
 
 // Started knows which minions were restarted, and when. A new process signs in with a new token, at
-// this master or at another one that has reported it. It remembers none of the jobs of the process
-// before it. It is safe for concurrent use.
+// this master or at another one that reports it, and remembers no jobs of the process before it.
+// Started is safe for concurrent use.
 type Started struct {
 	mu        sync.Mutex
-	processes map[string][]process // by minion, the latest last
+	processes map[string][]process // by minion, the latest process last
 	starts    []start              // recent starts, the latest last
-	lastFull  time.Time            // lastFull is when a start last found no room.
-	noted     uint64               // of all starts ever noted
+	lastFull  time.Time            // when there was last no room for a start
+	noted     uint64               // number of all starts ever recorded
 }
 
 type process struct {
-	sum   uint64 // 0: it showed no token
+	sum   uint64 // digest of its token; 0: it showed no token
 	at    time.Time
-	asked bool // without a token: it had to sign in again to show one
+	asked bool // it showed no token, and was told to sign in again with one
 }
 
 type start struct {
@@ -45,8 +45,8 @@ type start struct {
 // NewStarted returns an empty Started.
 func NewStarted() *Started { return &Started{processes: map[string][]process{}} }
 
-// Saw notes a sign-in of a process, and returns when the process was first seen. fresh: it was not
-// known. A process without a token counts as new each time.
+// Saw records a sign-in of a process, and returns when the process was first seen. fresh means that
+// it was unknown. A process without a token counts as new each time.
 func (s *Started) Saw(id string, sum uint64, at time.Time) (since time.Time, fresh bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,11 +62,11 @@ func (s *Started) Saw(id string, sum uint64, at time.Time) (since time.Time, fre
 	case i < 0:
 		list = append(list[max(0, len(list)-maxProcesses+1):], process{sum: sum, at: at})
 		fresh = true
-	// Two notices of a start without a token, this close to each other, count as one.
+	// Two reports of a start without a token within this time count as one.
 	case sum == 0 && at.Sub(list[i].at) > 5*time.Second:
 		list[i] = process{at: at}
 		fresh = true
-	case sum != 0 && at.Before(list[i].at): // another master has seen it before
+	case sum != 0 && at.Before(list[i].at): // another master has seen the process earlier
 		s.removeStart(id, list[i].at)
 		list[i].at = at
 	default:
@@ -78,11 +78,11 @@ func (s *Started) Saw(id string, sum uint64, at time.Time) (since time.Time, fre
 	return at, fresh
 }
 
-// AsksToken reports whether the newest process of a minion must sign in again because it has shown
-// no token, which is asked of it once. A minion shows none while it does not have the master's key
-// (salt/crypt.py minion_sign_in_payload), so at the sign-in of its very first start. When it showed
-// one at a later sign-in only, as when its connections are made anew, it would be taken for a minion
-// that was restarted in between. A nil Started asks nobody.
+// AsksToken reports whether the newest process of a minion must sign in again, because it has not shown
+// a token. It returns true only once for a process. A minion shows no token as long as it does not have
+// the master's key (salt/crypt.py minion_sign_in_payload), so at the sign-in of its very first start. If
+// it showed one only at a later sign-in, when it connects anew, it would seem to have been restarted in
+// between. For a nil Started AsksToken returns false.
 func (s *Started) AsksToken(id string) bool {
 	if s == nil {
 		return false
@@ -104,7 +104,7 @@ func (s *Started) AsksToken(id string) bool {
 	return true
 }
 
-// Count returns a number that changes with each start that becomes known. A nil Started knows none.
+// Count returns a number that changes with each newly known start. For a nil Started it returns 0.
 func (s *Started) Count() uint64 {
 	if s == nil {
 		return 0
@@ -114,7 +114,7 @@ func (s *Started) Count() uint64 {
 	return s.noted
 }
 
-// insertStart adds a start in the order of time. The caller holds s.mu.
+// insertStart inserts a start in order of time. The caller holds s.mu.
 func (s *Started) insertStart(id string, at time.Time) {
 	s.noted++
 	i := len(s.starts)
@@ -139,8 +139,8 @@ func (s *Started) removeStart(id string, at time.Time) {
 	}
 }
 
-// After returns the minions that have started after a time. sure is false when there may be more
-// than are known.
+// After returns the minions that have started after a time. sure is false if there may be further
+// ones.
 func (s *Started) After(t, now time.Time) (ids map[string]bool, sure bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,7 +151,7 @@ func (s *Started) After(t, now time.Time) (ids map[string]bool, sure bool) {
 	return ids, now.Sub(t) <= startedFor && (s.lastFull.IsZero() || now.Sub(s.lastFull) > startedFor)
 }
 
-// Learn notes starts that a peer has reported, and returns those that were not known.
+// Learn records starts that a peer has reported, and returns those that were new.
 func (s *Started) Learn(told []cluster.Start, now time.Time) (fresh []cluster.Start) {
 	for _, x := range told {
 		if _, unknown := s.Saw(x.ID, x.Process, now.Add(-x.Age)); unknown {
@@ -161,7 +161,7 @@ func (s *Started) Learn(told []cluster.Start, now time.Time) (fresh []cluster.St
 	return fresh
 }
 
-// All returns the starts that a new peer must know, the latest first, at most so many.
+// All returns the starts that a new peer must know, the latest first, at most most of them.
 func (s *Started) All(most int, now time.Time) []cluster.Start {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,7 +175,7 @@ func (s *Started) All(most int, now time.Time) []cluster.Start {
 	return out[:min(len(out), most)]
 }
 
-// Forget drops a minion whose key is gone.
+// Forget drops the entries of a minion whose key was removed.
 func (s *Started) Forget(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,19 +19,20 @@ import (
 	"saltern/master/zmtp"
 )
 
-// View tells which minions this master sees. It is safe for concurrent use.
+// View combines keys, requests and subscriptions to tell which minions this master sees. It is safe
+// for concurrent use.
 type View struct {
 	*Tracker
 	Keys *keys.Store
-	// Subs are the connections on the publish port.
+	// Subs yields the connections on the publish port.
 	Subs       iter.Seq[Subscription]
-	HashType   string // of fingerprints
+	HashType   string // hash type of fingerprints
 	Now        func() time.Time
 	Log        *slog.Logger
-	recordFile string // of the record
+	recordFile string // path of the record
 }
 
-// Open returns a View that continues the record of earlier lives in a folder.
+// Open returns a View that continues the record in a folder.
 func Open(dir string, v View) *View {
 	v.Tracker, v.recordFile = New(), filepath.Join(dir, "minions-heard.json")
 	if err := v.Load(v.recordFile, v.Now()); err != nil {
@@ -40,7 +41,7 @@ func Open(dir string, v View) *View {
 	return &v
 }
 
-// Record writes when minions were heard, for later lives. A nil View has nothing to write.
+// Record writes when minions were heard, for later starts. On a nil View it does nothing.
 func (v *View) Record(context.Context) {
 	if v == nil {
 		return
@@ -55,7 +56,7 @@ func (v *View) Record(context.Context) {
 	}
 }
 
-// On returns the connections on a publish port.
+// On returns the connections on a publish port, for View.Subs.
 func On(pub *zmtp.Pub) iter.Seq[Subscription] {
 	return func(yield func(Subscription) bool) {
 		for s := range pub.Each {
@@ -66,14 +67,14 @@ func On(pub *zmtp.Pub) iter.Seq[Subscription] {
 	}
 }
 
-// Heard notes the address from which a minion sent a request.
+// Heard records the address from which a minion sent a request.
 func (v *View) Heard(id string, from netip.AddrPort) { v.SawRequest(id, from.Addr(), v.Now()) }
 
-// IDs returns the ids of connected minions, sorted.
+// IDs returns the sorted ids of connected minions.
 func (v *View) IDs() []string { return v.Tracker.Connected(v.Subs) }
 
-// CountWith returns the number of connected minions, and whether id is one of them. max_minions is
-// compared with it.
+// CountWith returns the number of connected minions, which is compared with max_minions, and whether
+// id is one of them.
 func (v *View) CountWith(id string) (int, bool) {
 	ids := v.IDs()
 	_, has := slices.BinarySearch(ids, id)
@@ -90,7 +91,7 @@ func (v *View) Connected() map[string]string {
 	return out
 }
 
-// Noting is a request.Auth that notes from where minions sign in, accepted or not.
+// Noting is a request.Auth that records from where minions sign in, accepted or not.
 type Noting struct {
 	request.Auth
 	View *View
@@ -110,7 +111,7 @@ func (n Noting) SignIn(ctx context.Context, load *value.Map, version int64, from
 	return answer
 }
 
-// List is the runner presence.minions. It returns [control.Minions], with finger=True including the
+// List is the runner presence.minions. It returns [control.Minions], and with finger=True also the
 // fingerprints.
 func (v *View) List(_ context.Context, _ *runner.Env, _ []any, named *value.Map) (any, error) {
 	finger := named.Bool("finger")
@@ -132,7 +133,7 @@ func (v *View) List(_ context.Context, _ *runner.Env, _ []any, named *value.Map)
 	return value.NewMap("minions", out, "subscriptions", from), nil
 }
 
-// Minions returns every key with what this master saw of its minion.
+// Minions returns all keys, each with what this master has seen of its minion.
 func (v *View) Minions(finger bool) control.Minions {
 	slots, subscribed := Subscribed(v.Subs)
 	out := control.Minions{Minions: []control.Minion{}, Subscriptions: map[string]int{}}
@@ -169,7 +170,8 @@ func (v *View) Minions(finger bool) control.Minions {
 	return out
 }
 
-// fingerOf returns the fingerprint of the key in that state, or "" when it is gone by now.
+// fingerOf returns the fingerprint of the key in that state, or "" if the key has been removed
+// meanwhile.
 func (v *View) fingerOf(id string, st keys.State) string {
 	e, ok := v.Keys.Lookup(id)
 	if st == keys.Denied {
@@ -185,8 +187,8 @@ func (v *View) fingerOf(id string, st keys.State) string {
 	return f
 }
 
-// Events fires which minions came and went since the last call. old holds the ids of the last call
-// (salt/master.py handle_presence).
+// Events fires an event that says which minions came and went since the last call. old holds the ids
+// of the last call (salt/master.py handle_presence).
 func (v *View) Events(old map[string]bool, fire func(tag string, data *value.Map)) {
 	present := v.IDs()
 	now := make(map[string]bool, len(present))

@@ -9,25 +9,25 @@ import (
 	"saltern/master/value"
 )
 
-// Recent is a remembered publish. Its parts are shared and must not be changed.
+// Recent is a remembered publish. Its fields are shared and must not be changed.
 type Recent struct {
 	At      time.Time // when it was last published here
 	Born    time.Time // when it was first published, here or by another master
-	Passed  int       // other publications in between, if it came late
+	Passed  int       // other publications between Born and At, if it came late
 	JID     string
-	Load    *value.Map // Load is the load that Publish got.
+	Load    *value.Map // the load that Publish got
 	Matched []string
-	// payload is the message that was sent under key. It is kept only without a serial: then it may
-	// be sent again as it is.
+	// payload is the message as it was sent, encrypted with key. It is stored only if it has no
+	// serial: then it may be sent again unchanged.
 	payload []byte
 	key     crypt.Key
 	size    int
 	seq     uint64
 }
 
-// history keeps recent publishes. Overflow policy: the oldest are dropped when there are more than
-// count, or more than bytes of payload, or when they are older than age. The newest is dropped at
-// once when it alone exceeds bytes.
+// history stores recent publishes. Overflow policy: the oldest are dropped while there are more than
+// count, or more than bytes of payload, or while they are older than age. The newest is dropped at
+// once if it alone exceeds bytes.
 type history struct {
 	count int
 	age   time.Duration
@@ -39,7 +39,7 @@ type history struct {
 	seq  uint64
 }
 
-// addRecent remembers r. forget undoes it.
+// addRecent stores r. forget undoes that.
 func (h *history) addRecent(r Recent) (forget func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -63,7 +63,7 @@ func (h *history) remove(seq uint64) {
 	})
 }
 
-// dropOld drops what is beyond the bounds. The caller holds h.mu.
+// dropOld drops the publishes beyond the bounds. The caller holds h.mu.
 func (h *history) dropOld(now time.Time) {
 	n := 0
 	for n < len(h.list) && (len(h.list)-n > h.count || h.used > h.bytes || now.Sub(h.list[n].At) > h.age) {

@@ -17,18 +17,18 @@ import (
 
 // Config configures a Publisher.
 type Config struct {
-	// Keys returns the publish key and the next serial under it, together. A serial of 0 is left
-	// out of the load, which is required where several masters publish with one key. Required.
+	// Keys returns the publish key together with the next serial under it. A serial of 0 is left out
+	// of the load, which is necessary if several masters publish with one key. Required.
 	Keys func() (key crypt.Key, serial int64, err error)
-	// Sign signs with the key that minions know as the master's. It may be nil: publishes are not
+	// Sign signs with the key by which minions know the master. It may be nil: publishes are not
 	// signed (Salt's sign_pub_messages: False).
 	Sign func(algo string, data []byte) ([]byte, error)
 	// Algorithm is Salt's publish_signing_algorithm. Default PKCS1v15-SHA1.
 	Algorithm string
 	// Pub is the socket. Required.
 	Pub Socket
-	// Filtering is Salt's zmq_filtering: loads with a list of minions are sent under each one's
-	// topic, all others under "broadcast".
+	// Filtering is Salt's zmq_filtering: a load for a list of minions is sent under each minion's
+	// topic, any other load under "broadcast".
 	Filtering bool
 	// OrderMasters is Salt's order_masters: with Filtering, syndics also get loads for lists of
 	// minions.
@@ -57,11 +57,11 @@ type Publisher struct {
 	history history
 
 	mu   sync.Mutex
-	last chan struct{} // closed when the load with the last serial was sent
+	last chan struct{} // closed when the load with the last serial has been sent
 
 	timesMu   sync.Mutex
-	times     [maxTimes]time.Time // of the last publications, in a ring
-	timeCount int                 // count of all times ever stored
+	times     [maxTimes]time.Time // ring of the times of the last publications
+	timeCount int                 // number of all times ever stored
 
 	published, resent, failed atomic.Uint64
 }
@@ -90,33 +90,34 @@ func New(cfg Config) (*Publisher, error) {
 // Stats are the counters since the start.
 type Stats struct {
 	Published uint64 // loads sent to all
-	Resent    uint64 // loads sent to one by Resend
+	Resent    uint64 // loads that Resend sent to one subscriber
 	Failed    uint64 // loads that could not be sent
-	Kept      int    // recent publishes in memory
+	Kept      int    // publishes that are remembered now
 }
 
-// Publish sends load to the minions. matched are the ids that the target was resolved to; only
-// Filtering uses them. load is not changed; its values must not be changed while it may be sent
-// again (KeepAge). A serial in it, as in a load from another master, is replaced by ours. When
-// Publish returns, the load is with the shards of the socket: no minion is waited for.
+// Publish sends a load to the minions. matched are the ids to which the target was resolved; only
+// Filtering uses them. Publish does not change the load. The caller must not change its values while
+// the load may be sent again (KeepAge). A serial in the load, as in one from another master, is
+// replaced by ours. When Publish returns, the socket's shards have the load; it does not wait for any
+// minion.
 func (p *Publisher) Publish(ctx context.Context, load *value.Map, matched []string) error {
 	kept := Recent{JID: load.Str("jid"), Load: load.Clone(), Matched: matched}
 	return p.publish(ctx, kept, kept)
 }
 
-// Republish publishes to all, and remembers r as published now. r is an earlier publication. as is
-// r, or [Publisher.Narrow] of it for the minions that it still concerns.
+// Republish publishes an earlier publication r to all subscribers, and remembers r as published now.
+// as is what is sent: r itself, or [Publisher.Narrow] of it for the minions that still need it.
 func (p *Publisher) Republish(ctx context.Context, r, as Recent) error {
 	r.payload = nil
 	return p.publish(ctx, r, as)
 }
 
-// publish sends a load to all and remembers kept for it.
+// publish sends as to all subscribers and remembers kept for it.
 func (p *Publisher) publish(ctx context.Context, kept, as Recent) error {
 	topics := p.topicsOf(as.Load, as.Matched)
 	err := p.sendInOrder(ctx, as, func(payload []byte, key crypt.Key, serial int64) (err error) {
-		// It is remembered first: a minion that subscribes while this is going out must find it in
-		// one place or the other. It ignores a second copy.
+		// Remember it before sending: a minion that subscribes during the transmission must find it
+		// in one place or the other. The minion ignores a second copy.
 		r := kept
 		r.At = p.cfg.Now()
 		r.size = len(payload)
@@ -168,7 +169,7 @@ func (p *Publisher) noteTime(at time.Time) {
 	p.timeCount++
 }
 
-// Passed counts the publications after a time, up to maxTimes.
+// Passed returns how many loads were published after a time, maxTimes at most.
 func (p *Publisher) Passed(since time.Time) int {
 	p.timesMu.Lock()
 	defer p.timesMu.Unlock()
@@ -181,13 +182,13 @@ func (p *Publisher) Passed(since time.Time) int {
 	return n
 }
 
-// errGone means that the connection no longer exists, or has no room.
+// errGone means that the connection no longer exists, or that its queue is full.
 var errGone = errors.New("publish: subscriber is gone or its queue is full")
 
-// Resend sends a recent publish to one subscriber, by its zmtp.Peer.ID. It is sealed again with the
-// current key and serial, since the minion drops what is older than the last load it saw. That
-// other minions never see this serial does no harm. Without serials it is sent as it was. A minion
-// ignores a job id that it has already run.
+// Resend sends a recent publish to one subscriber, given its zmtp.Peer.ID. The load is encrypted
+// again with the current key and serial, because a minion drops loads that are older than the last
+// one it saw. It does no harm that other minions never see this serial. Without serials the stored
+// payload is sent. A minion ignores a job id that it has already run.
 func (p *Publisher) Resend(ctx context.Context, subscriber uint64, r Recent) error {
 	err := p.sendInOrder(ctx, r, func(payload []byte, _ crypt.Key, _ int64) error {
 		frames := [][]byte{payload}
@@ -208,7 +209,7 @@ func (p *Publisher) Resend(ctx context.Context, subscriber uint64, r Recent) err
 	return err
 }
 
-// Narrow returns a recent publish for another target, which matches ids. It may be sent again as
+// Narrow returns a recent publish with another target, which matches ids. The result may be sent as
 // often as r.
 func (p *Publisher) Narrow(r Recent, tgt any, typ string, ids []string) (Recent, error) {
 	load := r.Load.Clone()
@@ -235,8 +236,8 @@ func (p *Publisher) Recent(since time.Time) []Recent {
 	return p.history.recentSince(since, p.cfg.Now())
 }
 
-// sendInOrder wraps a load and passes it to out when its turn has come. The payload in r is used if
-// its key is still in force.
+// sendInOrder wraps a load and calls out with it when the load has its turn. It uses the payload in r
+// if that was encrypted with the current key.
 func (p *Publisher) sendInOrder(ctx context.Context, r Recent, out func([]byte, crypt.Key, int64) error) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("publish: %w", err)
@@ -259,7 +260,7 @@ func (p *Publisher) sendInOrder(ctx context.Context, r Recent, out func([]byte, 
 		payload, err = p.wrapLoad(r.Load, key, serial)
 	}
 
-	<-before // a matter of processor time: nobody before us waits for a peer
+	<-before // short: no publication before this one waits for a peer
 	defer close(sent)
 	if err == nil {
 		err = out(payload, key, serial)
@@ -273,10 +274,11 @@ func (p *Publisher) sendInOrder(ctx context.Context, r Recent, out func([]byte, 
 	return nil
 }
 
-// wrapLoad returns the payload: the sealed load and a signature over it, in Salt's order of fields.
+// wrapLoad returns the payload: the encrypted load and a signature over it, with the fields in Salt's
+// order.
 func (p *Publisher) wrapLoad(load *value.Map, key crypt.Key, serial int64) ([]byte, error) {
 	load = load.Clone()
-	load.Delete("serial") // so that ours comes last
+	load.Delete("serial") // so that our serial becomes the last field
 	if serial != 0 {
 		load.Set("serial", serial)
 	}

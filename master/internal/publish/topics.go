@@ -7,22 +7,22 @@ import (
 	"saltern/master/value"
 )
 
-// Topics that are not a minion's own (salt/transport/zeromq.py,
+// Topics other than those of single minions (salt/transport/zeromq.py,
 // PublishServer.publish_payload).
 const (
 	topicBroadcast = "broadcast"
 	topicSyndic    = "syndic"
 )
 
-// topicOf returns the topic of a minion with zmq_filtering besides "broadcast": the SHA-1 of its id
-// in hexadecimal. Topics match by prefix; the hash keeps apart ids that begin alike.
+// topicOf returns the topic of a minion with zmq_filtering, besides "broadcast": the hexadecimal
+// SHA-1 of its id. Topics match by prefix, so the hash separates ids that begin alike.
 func topicOf(id string) string {
 	sum := sha1.Sum([]byte(id))
 	return hex.EncodeToString(sum[:])
 }
 
-// topicsOf returns the topics of a load, chosen as in Salt: the ids of a list target, the matched
-// ids of a glob or pcre, and "broadcast" for everything else and for an empty list.
+// topicsOf returns the topics of a load, chosen as in Salt: the topics of the ids of a list target,
+// or of the matched ids of a glob or pcre, and "broadcast" in all other cases and for an empty list.
 func (p *Publisher) topicsOf(load *value.Map, matched []string) [][]byte {
 	if !p.cfg.Filtering {
 		return nil

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// maxLine bounds a line of the processes' log, in bytes. The rest of a line is dropped.
+	// maxLine bounds a line of the processes' log, in bytes. The rest of a longer line is dropped.
 	maxLine = 16 << 10
 	// maxLines is how many lines are logged in each logWindow.
 	maxLines  = 200
@@ -23,11 +23,12 @@ type record struct {
 	Level  int    `json:"level"`
 	Logger string `json:"logger"`
 	Text   string `json:"text"`
-	JID    string `json:"jid"` // of the job that a worker runs; may be empty
+	JID    string `json:"jid"` // job id of the job that a worker runs; may be empty
 }
 
-// relayLog logs the lines of the processes until r ends. A line that is no record was printed, and
-// gets a low level. Overflow policy: lines beyond maxLines in a logWindow are dropped and counted.
+// relayLog logs the lines that the processes write to r, until r ends. A line that is not a record
+// comes from a print, and gets a low level. Overflow policy: lines beyond maxLines in a logWindow are
+// dropped and counted.
 func relayLog(r io.Reader, name string, log *slog.Logger) {
 	lines := bufio.NewReaderSize(r, maxLine)
 	var window time.Time
@@ -85,7 +86,7 @@ func relayLine(text, name string, log *slog.Logger) {
 		attrs = append(attrs, "jid", rec.JID)
 	}
 
-	// The lines after the first are tracebacks and excerpts of templates.
+	// Further lines are tracebacks and parts of templates.
 	head, _, more := strings.Cut(rec.Text, "\n")
 	log.Log(context.Background(), level, name+": "+head, attrs...)
 	if more {

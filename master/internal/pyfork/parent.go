@@ -24,13 +24,13 @@ import (
 	"saltern/master/value"
 )
 
-// Prelude is the Python code with which programs of parents begin: frames, logging, and control of
+// Prelude is the Python code with which a parent's program begins: frames, logging, and control of
 // processes.
 //
 //go:embed prelude.py
 var Prelude string
 
-// boot reads the program from its standard input, so that it needs no file.
+// boot reads the program from standard input, so that no file is needed.
 const boot = `import struct,os
 def r(n):
     b=b""
@@ -45,57 +45,57 @@ exec(compile(s,"saltern","exec"),{"__name__":"__main__"})`
 const (
 	// maxMessage bounds a message on the control socket, in bytes.
 	maxMessage = 16 << 10
-	// logTakes is how long reading the log continues after a parent has ended: processes that it
-	// has started may hold the pipe open.
+	// logTakes is how long the log is still read after a parent has ended, because processes that it
+	// started may keep the pipe open.
 	logTakes = time.Second
-	// oomScore makes the kernel kill a parent or worker before the master when memory is short. The
-	// master starts them again.
+	// oomScore is the OOM score adjustment of parents and workers: when memory is short, the kernel
+	// kills them before the master, which starts them again.
 	oomScore = "300"
-	// exitNoSalt is the exit status of a program that cannot import Salt.
+	// exitNoSalt is the exit status of a program that cannot import Salt's library.
 	exitNoSalt = 3
 )
 
-// Errors of a Python that does not start.
+// Errors of a Python process that does not start.
 var (
-	// ErrNoSalt means that it does not have Salt's library.
+	// ErrNoSalt means that the Python does not have Salt's library.
 	ErrNoSalt = errors.New("it cannot import salt")
-	// ErrCut means that it could not be started, or was ended before it was ready: for want of
-	// memory or processes, or because it was too slow. A later start may succeed.
+	// ErrCut means that the process could not be started, or ended before it was ready: memory or
+	// processes were short, or it was too slow. A later start may succeed.
 	ErrCut = errors.New("it was cut short")
 )
 
-// Config of a parent.
+// Config configures a parent.
 type Config struct {
-	Python   string     // path, or name in PATH
-	Program  string     // in Python; it must begin with Prelude
-	Settings *value.Map // Settings are read by the program with receive_settings.
-	Env      []string   // environment
-	// StartTimeout bounds the time until the parent says that it is ready.
+	Python   string     // path of the interpreter, or its name in PATH
+	Program  string     // Python code, which must begin with Prelude
+	Settings *value.Map // read by the program with receive_settings
+	Env      []string   // environment of the process
+	// StartTimeout bounds the time until the parent reports that it is ready.
 	StartTimeout time.Duration
-	// Name names the purpose of the parent in log records: "renderer".
+	// Name is the purpose of the parent in log records, such as "renderer".
 	Name string
 	Log  *slog.Logger
 }
 
-// Message is a message of a parent on its control socket. Op decides which fields are set.
+// Message is a message from a parent on its control socket. Op determines which other fields are set.
 type Message struct {
-	Op     string `json:"op"` // "ready" or "failed" in the first message; later ones belong to the program
+	Op     string `json:"op"` // "ready" or "failed" in the first message; the program defines later ones
 	Error  string `json:"error"`
-	Salt   string `json:"salt"` // version of the library
+	Salt   string `json:"salt"` // version of Salt's library
 	Worker int64  `json:"worker"`
-	Status int    `json:"status"` // of a worker's end, as returned by os.waitpid
+	Status int    `json:"status"` // status of a worker's end, as returned by os.waitpid
 }
 
-// Parent is one running Python. Order, Alive and Stop may be called concurrently.
+// Parent is a running Python process. Order, Alive and Stop may be called concurrently.
 type Parent struct {
-	Salt string // version of the library
+	Salt string // version of Salt's library
 
 	command *exec.Cmd
 	control *net.UnixConn
-	done    chan struct{} // closed after the end of the process and of its log
+	done    chan struct{} // closed when the process and its log have ended
 }
 
-// Start runs a Python and waits until it is ready. Stop must be called.
+// Start starts a Python process and waits until it is ready. The caller must call Stop.
 func Start(ctx context.Context, cfg Config) (*Parent, error) {
 	path, err := exec.LookPath(cfg.Python)
 	if err == nil {
@@ -123,7 +123,7 @@ func Start(ctx context.Context, cfg Config) (*Parent, error) {
 	}
 
 	log, err := p.launch(cfg, settings, theirs)
-	theirs.Close() // otherwise the end of the process would go unnoticed
+	theirs.Close() // otherwise this side would not notice the end of the process
 	if err != nil {
 		ours.Close()
 		if !errors.Is(err, fs.ErrPermission) && !errors.Is(err, fs.ErrNotExist) {
@@ -132,7 +132,7 @@ func Start(ctx context.Context, cfg Config) (*Parent, error) {
 		return nil, fmt.Errorf("start %s: %w", path, err)
 	}
 
-	go p.waitForEnd(log, cfg) // until the process ends, for which Stop waits
+	go p.waitForEnd(log, cfg) // runs until the process ends, for which Stop waits
 
 	if err := p.awaitReady(ctx, cfg.StartTimeout); err != nil {
 		p.Stop(time.Second)
@@ -158,7 +158,8 @@ func (p *Parent) launch(cfg Config, settings []byte, control *os.File) (*os.File
 		input = append(input, part...)
 	}
 
-	// A pipe of our own: exec closes its pipe when the process ends, read or not.
+	// A pipe made here, because exec would close its own pipe when the process ends, even if it was
+	// not read.
 	log, theirs, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -172,8 +173,8 @@ func (p *Parent) launch(cfg Config, settings []byte, control *os.File) (*os.File
 	c.Stderr = theirs
 	c.ExtraFiles = []*os.File{control}
 
-	// A signal to the master's terminal is for the master only, and a stuck family can be killed as
-	// a whole.
+	// A new process group: a signal from the master's terminal reaches only the master, and a stuck
+	// group can be killed as a whole.
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	c.WaitDelay = logTakes
 	if err := c.Start(); err != nil {
@@ -185,7 +186,7 @@ func (p *Parent) launch(cfg Config, settings []byte, control *os.File) (*os.File
 	return log, nil
 }
 
-// waitForEnd logs the output and waits for the end of the process.
+// waitForEnd logs the process's output and waits for its end.
 func (p *Parent) waitForEnd(log *os.File, cfg Config) {
 	defer close(p.done)
 	defer log.Close()
@@ -202,10 +203,10 @@ func (p *Parent) waitForEnd(log *os.File, cfg Config) {
 	<-read
 }
 
-// errNotReady means that a parent did not report its start.
+// errNotReady means that a parent did not report that it is ready.
 var errNotReady = errors.New("it did not become ready")
 
-// awaitReady reads the message that reports the start.
+// awaitReady waits for the parent's first message, which reports its start.
 func (p *Parent) awaitReady(ctx context.Context, timeout time.Duration) error {
 	_ = p.control.SetReadDeadline(time.Now().Add(timeout))
 	defer context.AfterFunc(ctx, func() { _ = p.control.SetReadDeadline(time.Unix(1, 0)) })()
@@ -224,7 +225,7 @@ func (p *Parent) awaitReady(ctx context.Context, timeout time.Duration) error {
 	return p.control.SetReadDeadline(time.Time{})
 }
 
-// Receive waits for the next message of the parent. It is for one goroutine. It fails when the
+// Receive waits for the parent's next message. Only one goroutine may call it. It fails when the
 // parent has ended or Stop was called.
 func (p *Parent) Receive() (Message, error) {
 	var m Message
@@ -242,7 +243,7 @@ func (p *Parent) Receive() (Message, error) {
 	return m, nil
 }
 
-// Order sends an order to the parent, with a file for a worker, or nil.
+// Order sends an order to the parent. file is a file for a worker, or nil.
 func (p *Parent) Order(order *value.Map, file *os.File) error {
 	b, err := pyframe.Pack(order)
 	if err != nil {
@@ -257,7 +258,7 @@ func (p *Parent) Order(order *value.Map, file *os.File) error {
 	return err
 }
 
-// PID returns the id of the process.
+// PID returns the process's ID.
 func (p *Parent) PID() int { return p.command.Process.Pid }
 
 // Alive reports whether the process runs.
@@ -273,8 +274,8 @@ func (p *Parent) Alive() bool {
 // Done returns a channel that is closed when the process has ended.
 func (p *Parent) Done() <-chan struct{} { return p.done }
 
-// Stop ends the process and its workers and waits for them. grace is the time in which they may end
-// by themselves.
+// Stop ends the process and its workers and waits for their end. grace is the time in which they may
+// end by themselves.
 func (p *Parent) Stop(grace time.Duration) {
 	_ = p.control.Close()
 	t := time.NewTimer(grace)
@@ -283,12 +284,12 @@ func (p *Parent) Stop(grace time.Duration) {
 	case <-p.done:
 	case <-t.C:
 	}
-	// The group may outlive its first process.
+	// Processes of the group may outlive the parent.
 	_ = syscall.Kill(-p.command.Process.Pid, syscall.SIGKILL)
 	<-p.done
 }
 
-// SocketPair returns two connected sockets of a kind such as unix.SOCK_STREAM. The second is for
+// SocketPair returns two connected sockets of a kind such as unix.SOCK_STREAM. The second one is for
 // another process.
 func SocketPair(kind int) (*net.UnixConn, *os.File, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC, 0)

@@ -1,5 +1,5 @@
-// Package pyframe is the protocol with our programs in Python: a length of four bytes, most
-// significant first, and a packed value.
+// Package pyframe implements the protocol with our Python programs. A frame is a length of four
+// bytes, most significant byte first, and a packed value.
 package pyframe
 
 import (
@@ -12,13 +12,13 @@ import (
 	"saltern/master/value"
 )
 
-// head is the length in front of a frame.
+// head is the number of bytes of the length before a frame's data.
 const head = 4
 
 // limits bounds one answer.
 var limits = msgpack.Limits{Depth: 128, Nodes: 8 << 20}
 
-// Pack returns a value without a length.
+// Pack returns a packed value without the length.
 func Pack(v any) ([]byte, error) { return msgpack.Marshal(v, msgpack.Modern) }
 
 // Append appends a frame to dst.
@@ -44,7 +44,7 @@ func Map(packed []byte) (*value.Map, error) {
 	return m, nil
 }
 
-// Read returns the packed data of a frame of at most limit bytes.
+// Read reads a frame of at most limit bytes and returns its packed data.
 func Read(r io.Reader, limit int) ([]byte, error) {
 	var length [head]byte
 	if _, err := io.ReadFull(r, length[:]); err != nil {

@@ -10,27 +10,29 @@ import (
 	"saltern/internal/command"
 )
 
-// ErrNoSalt means that no Python with Salt's library was found. The text lists what was tried.
+// ErrNoSalt means that no Python with Salt's library was found. The text lists the interpreters that
+// were tried.
 var ErrNoSalt = errors.New("no Python with Salt's library was found")
 
 var (
 	errClosed = errors.New("the master is stopping")
-	// errSlow means that a worker does not get to its task and was ended.
+	// errSlow means that a worker did not begin its task in time and was ended.
 	errSlow = errors.New("it did not load Salt within two minutes; look whether the disks of the configuration and of Salt's library answer")
 )
 
 // Defaults and bounds of a host.
 const (
-	// workersPerCPU and leastWorkers give the default of Config.MaxWorkers. Most tasks wait: for
+	// workersPerCPU and leastWorkers determine the default of Config.MaxWorkers. Most tasks wait: for
 	// minions, or for a service on the network.
 	workersPerCPU = 16
 	leastWorkers  = 32
-	// DefaultMemory is how many bytes a worker, and each process that its task starts, may take.
+	// DefaultMemory is how many bytes of data a worker, and each process that its task starts, may
+	// have.
 	DefaultMemory = 2 << 30
 	// leastMemory is how many bytes Salt's library itself needs.
 	leastMemory = 256 << 20
 	maxFiles    = 4096
-	maxTries    = 5 // of forking a worker for one task
+	maxTries    = 5 // how often to fork a worker for one task
 	maxRequest  = 64 << 20
 	maxAnswer   = 31 << 20
 	maxWarm     = 1000 // names of modules in one order
@@ -39,16 +41,16 @@ const (
 
 // Config of a Host. The zero value of a field is its default.
 type Config struct {
-	Pythons []string // interpreters to try, in this order: paths or names in PATH
+	Pythons []string // interpreters to try in this order: paths, or names in PATH
 	// Program defines the functions that host.py names: load, work, pack and unpack.
 	Program string
 	// Layer returns the current folder of packages, or "". When it changes, the parent is replaced.
-	// It may be nil: there is none.
+	// It may be nil: there is no such folder.
 	Layer      func() string
 	Env        []string      // environment of the processes; nil: [command.PythonEnviron]
-	MaxWorkers int           // at work at once; 0: 16 for each CPU, at least 32
+	MaxWorkers int           // workers at the same time; 0: 16 for each CPU, at least 32
 	Memory     int64         // bytes of data that a process may have; 0: DefaultMemory
-	Idle       time.Duration // the parent stops after this time without a task; 0: 5 min
+	Idle       time.Duration // time without a task after which the parent stops; 0: 5 min
 	Log        *slog.Logger
 }
 

@@ -1,16 +1,16 @@
-// Package pyhost runs tasks in Python with Salt's library, each in a process of its own that costs
-// some milliseconds: a warm parent ([pyfork]) forks a worker for it.
+// Package pyhost runs tasks in Python with Salt's library. Each task runs in its own process, which
+// takes only some milliseconds to start: a warm parent ([pyfork]) forks a worker for it.
 //
-// A task finds no remains of another one: the parent holds only imported modules of the library,
-// and a worker ends with its task, together with everything that the task has started, daemons
-// included. A worker is bounded in memory and open files, its task in time and in the size of its
-// answer. Only so many work at once; others wait for a place in their order.
+// A task finds no traces of another task: the parent holds only imported modules of the library, and
+// a worker ends with its task, together with everything that the task has started, including daemons.
+// A worker is bounded in memory and open files, its task in time and in the size of its answer. A
+// bounded number of workers run at once; further tasks wait for a place in order of arrival.
 //
-// The parent is started with the first task, and stopped after a time without tasks. A worker
-// checks whether files of the library have changed since its parent read them. Then a new parent is
-// started beside the old one, which ends with its last worker. The same happens with another layer
-// of packages. When a parent dies, so do the tasks of its workers; a new one is started for the
-// waiting tasks.
+// The parent starts at the first task, and stops after a time without tasks. A worker checks whether
+// files of the library have changed since its parent read them. If so, a new parent starts beside the
+// old one, which ends with its last worker. The same happens when the layer of packages changes. When
+// a parent dies, the tasks of its workers are lost; a new parent is started for the waiting tasks.
 //
-// The host gets a program that defines its tasks: functions of runners and wheel (master/pyrunner).
+// The host gets a program that defines its tasks, such as functions of runners and wheel
+// (master/pyrunner).
 package pyhost

@@ -18,36 +18,36 @@ var program string
 
 // Task is one task for a worker.
 type Task struct {
-	Request *value.Map    // for the program
-	Limit   time.Duration // from the moment that the task has a place; 0: no limit
+	Request *value.Map    // passed to the program
+	Limit   time.Duration // time from the moment when the task has a place; 0: no limit
 }
 
 // Stats are figures for metrics: counters since the start, and current values.
 type Stats struct {
-	Workers  int     // at work
+	Workers  int     // workers at work
 	Sessions int     // open sessions
 	Waiting  int     // tasks that wait for a place
-	Tasks    uint64  // tasks that were started
+	Tasks    uint64  // tasks that have started
 	Lost     uint64  // tasks whose process ended without an answer
-	Left     uint64  // tasks that got no place in their time
+	Left     uint64  // tasks that got no place in time
 	Seconds  float64 // duration of all tasks, including the start of a parent
 	Waited   float64 // seconds that tasks waited for a place
-	Starts   uint64  // of a parent
+	Starts   uint64  // starts of a parent
 	Restarts uint64  // starts after a parent had died
-	Renewals uint64  // starts for other packages or changed files
-	Running  bool    // whether a parent lives
+	Renewals uint64  // starts because packages or files changed
+	Running  bool    // a parent runs
 }
 
-// Host runs tasks. Make it with New and Close it. All methods may be called concurrently.
+// Host runs tasks. Create it with New, and Close it. All methods may be called concurrently.
 type Host struct {
 	cfg       Config
 	places    *places
-	orderTime time.Duration   // obeyTakes; shorter in tests
+	orderTime time.Duration   // usually obeyTakes; shorter in tests
 	ctx       context.Context // ends with Close
 	cancel    context.CancelCauseFunc
-	owned     sync.WaitGroup // goroutines, of parents and starts
+	owned     sync.WaitGroup // goroutines of parents and of starts
 
-	number   atomic.Int64 // of the last worker
+	number   atomic.Int64 // number of the last worker
 	sessions atomic.Int64
 	tasks    atomic.Uint64
 	lost     atomic.Uint64
@@ -58,14 +58,14 @@ type Host struct {
 
 	mu       sync.Mutex
 	closed   bool
-	current  *parent      // nil: none
-	starting *parentStart // nil: none is under way
-	// warmNoModules is set when modules that tasks import have made threads: parents then do not
-	// import them.
+	current  *parent      // nil: no parent runs
+	starting *parentStart // nil: no parent is starting
+	// warmNoModules is set after modules that tasks import have started threads in a parent: later
+	// parents do not import modules in advance.
 	warmNoModules bool
-	deaths        int       // deaths of parents since a task was done
-	notBefore     time.Time // the next start
-	failed        error     // of the last start; nil after a good one
+	deaths        int       // deaths of parents since the last task that was done
+	notBefore     time.Time // earliest time of the next start
+	failed        error     // error of the last start; nil: it succeeded
 	idle          *time.Timer
 }
 

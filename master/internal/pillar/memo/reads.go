@@ -12,22 +12,23 @@ import (
 // Sum is a SHA-256.
 type Sum [sha256.Size]byte
 
-// Read is one value that a template read, from the grains or from the pillar.
+// Read is one value that a template read: Path in the pillar if Pillar is set, otherwise in the
+// grains.
 type Read struct {
 	Pillar bool
 	Path   []string
 }
 
-// File is a file that a template imported, or would have imported if it existed.
+// File is a file that a template imported, or would have imported if the file existed.
 type File struct {
 	Path    string
-	Sum     Sum // digest of its content
+	Sum     Sum // digest of the file's content
 	Missing bool
 }
 
-// Trace lists what a result depends on.
+// Trace lists everything on which a result depends.
 type Trace struct {
-	Sum   Sum // of the text of the SLS
+	Sum   Sum // digest of the text of the SLS
 	Reads []Read
 	Files []File
 }
@@ -35,12 +36,12 @@ type Trace struct {
 // Minion holds the grains and pillar that templates see.
 type Minion struct{ Grains, Pillar *value.Map }
 
-// Limits of a trace, as in the renderer.
+// maxReads bounds the reads in a trace, as in the renderer.
 const maxReads = 1000
 
 var errTrace = errors.New("the renderer says in no known form what a template read")
 
-// ReadTrace reads the renderer's report of a rendering.
+// ReadTrace reads a renderer's report about one rendering.
 func ReadTrace(reply *value.Map) (t Trace, err error) {
 	if t.Sum, err = readSum(reply.Value("sum")); err != nil {
 		return t, err
@@ -101,7 +102,7 @@ func readSum(v any) (sum Sum, err error) {
 	return Sum(b), nil
 }
 
-// KeyOf returns the hash of the inputs of a template. Order and types count.
+// KeyOf returns the hash of a template's inputs. Their order and types matter.
 func KeyOf(parts ...any) (Sum, error) {
 	b, err := pyframe.Pack(parts)
 	if err != nil {
@@ -131,8 +132,8 @@ func (m Minion) sumOf(reads []Read) (Sum, error) {
 	return sha256.Sum256(b), nil
 }
 
-// followPath follows a path through maps. It ends early at a value that is no map, which it then
-// returns, or at a missing key.
+// followPath follows a path through maps. depth is how many parts of the path exist. If it meets a
+// value that is not a map, it returns that value; at a missing key found is false.
 func followPath(m *value.Map, path []string) (depth int, v any, found bool) {
 	v = m
 	if m == nil {

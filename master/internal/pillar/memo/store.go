@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// Defaults and limits of a Store.
+// Defaults and bounds of a Store.
 const (
 	DefaultBytes   = 64 << 20
 	DefaultResults = 20000
-	maxReadSets    = 16 // sets of paths that one SLS was seen to read
+	maxReadSets    = 16 // different sets of paths read by one SLS
 	askAgain       = 10 * time.Minute
 )
 
@@ -22,24 +22,24 @@ type Config struct {
 	Now     func() time.Time
 }
 
-// Store holds the results. All methods may be called concurrently.
+// Store stores the results. All methods may be called concurrently.
 type Store struct {
 	cfg Config
 
 	mu        sync.Mutex
-	templates map[Sum]*template // by the inputs of a template, see KeyOf
-	order     *list.List        // of *result, most recently used first
+	templates map[Sum]*template // by the hash of a template's inputs, see KeyOf
+	order     *list.List        // list of *result, the most recently used first
 	bytes     int64
 	stats     Stats
 }
 
-// template is one version of an SLS with its inputs.
+// template is one version of an SLS with certain inputs.
 type template struct {
-	readSets []*readSet // most recently used first
-	alone    *result    // set when its results are for one minion only; nil: not known
+	readSets []*readSet // the most recently used first
+	alone    *result    // set if its results are for one minion only; nil: not known to be
 }
 
-// readSet is a set of paths that were read, with the results by their values.
+// readSet is a set of paths that were read, with the results by the hash of their values.
 type readSet struct {
 	reads   []Read
 	results map[Sum]*result
@@ -51,16 +51,16 @@ type result struct {
 	files       []File
 	value       any
 	weight      int64
-	until       time.Time // end of alone
+	until       time.Time // time until which template.alone is valid
 	at          *list.Element
 }
 
-// Stats are counters since the start, and what is kept now.
+// Stats are counters since the start, and the present size.
 type Stats struct {
 	Hits    uint64 // results that were reused
-	Misses  uint64 // templates that were rendered and recorded
+	Misses  uint64 // templates that were rendered and whose result was stored
 	Alone   uint64 // templates that were rendered for one minion only
-	Dropped uint64 // results that were dropped for room
+	Dropped uint64 // results that were dropped to make room
 	Results int
 	Bytes   int64
 }
@@ -88,8 +88,8 @@ func (s *Store) Stats() Stats {
 	return st
 }
 
-// Get returns the result of a template for a minion. content returns the current hash of a file.
-// The value is shared and must not be changed.
+// Get returns the stored result of a template for a minion. content returns the current hash of a
+// file. The value is shared and must not be changed.
 func (s *Store) Get(key Sum, m Minion, content Content) (value any, ok bool) {
 	s.mu.Lock()
 	var forms []*readSet
@@ -130,8 +130,8 @@ func (s *Store) Get(key Sum, m Minion, content Content) (value any, ok bool) {
 	return nil, false
 }
 
-// Content returns the hash of a file; there is false when it does not exist. With an error neither
-// is known.
+// Content returns the hash of a file. there is false if the file does not exist. After an error
+// neither result is valid.
 type Content func(path string) (sum Sum, there bool, err error)
 
 func current(files []File, content Content) bool {
@@ -144,8 +144,8 @@ func current(files []File, content Content) bool {
 	return true
 }
 
-// Alone reports whether a template is known to be for one minion only, so that it need not be
-// recorded.
+// Alone reports whether the results of a template are known to be for one minion only, so that
+// storing them is useless.
 func (s *Store) Alone(key Sum) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,7 +189,7 @@ func (s *Store) Put(key Sum, m Minion, t Trace, value any) {
 	if i < 0 {
 		for len(sh.readSets) >= maxReadSets {
 			for _, old := range sh.readSets[len(sh.readSets)-1].results {
-				s.dropResult(old) // with the last one its readSet goes, too
+				s.dropResult(old) // dropping the last result of a readSet also drops the readSet
 				s.stats.Dropped++
 			}
 		}
@@ -207,8 +207,8 @@ func (s *Store) Put(key Sum, m Minion, t Trace, value any) {
 	s.addResult(r)
 }
 
-// PutAlone notes that a template is for one minion only. It expires after some minutes, since that
-// may depend on what was read.
+// PutAlone records that a template's results are for one minion only. The record expires after some
+// minutes, because another rendering may read other things.
 func (s *Store) PutAlone(key Sum) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -238,7 +238,7 @@ func (s *Store) templateOf(key Sum) *template {
 	return sh
 }
 
-// addResult adds a result and makes room for it. The caller holds mu.
+// addResult adds a result and drops others to make room. The caller holds mu.
 func (s *Store) addResult(r *result) {
 	r.at = s.order.PushFront(r)
 	s.bytes += r.weight
@@ -248,7 +248,8 @@ func (s *Store) addResult(r *result) {
 	}
 }
 
-// unlink removes a result from the list and the count of bytes only. The caller holds mu.
+// unlink removes a result from order and from the count of bytes, but not from its readSet. The
+// caller holds mu.
 func (s *Store) unlink(r *result) {
 	if r.at != nil {
 		s.order.Remove(r.at)
@@ -257,8 +258,8 @@ func (s *Store) unlink(r *result) {
 	}
 }
 
-// dropResult drops a result, and everything that is empty without it. A result that was dropped
-// already is no error. The caller holds mu.
+// dropResult removes a result, and the readSet and template if they are empty then. For a result that
+// was already dropped it does nothing. The caller holds mu.
 func (s *Store) dropResult(r *result) {
 	if r.at == nil {
 		return
@@ -279,10 +280,10 @@ func (s *Store) dropResult(r *result) {
 	}
 }
 
-// markUsed notes that a result was used. The caller holds mu.
+// markUsed moves a result and its readSet to the front. The caller holds mu.
 func (s *Store) markUsed(r *result) {
 	if r.at == nil {
-		return // it was dropped meanwhile
+		return // the result has been dropped meanwhile
 	}
 	s.order.MoveToFront(r.at)
 	sh := s.templates[r.key]

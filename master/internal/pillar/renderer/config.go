@@ -11,49 +11,48 @@ import (
 	"saltern/master/value"
 )
 
-// Errors that callers tell apart.
+// Errors that callers distinguish.
 var (
-	// ErrNoSalt means that no Python with the Salt library was found. The text lists what was
-	// tried.
+	// ErrNoSalt means that no Python with Salt's library was found. The text lists the programs that
+	// were tried.
 	ErrNoSalt = errors.New("no Python with the Salt library")
 	// ErrNotNeeded means that Minion.Needed returned false.
 	ErrNotNeeded = errors.New("the renderer is not needed any more")
-	// errStart means that a Python could not be started now: there was no memory for it, or it was
-	// not ready in time.
+	// errStart means that a Python process could not be started now: memory was short, or the process
+	// was not ready in time.
 	errStart = errors.New("the renderers cannot be started now")
 	// errClosed means that the pool is closed.
 	errClosed = errors.New("the renderers are stopped")
-	// errTimeout means that a request took longer than it may and its worker
-	// was killed.
+	// errTimeout means that a request took too long and its worker was killed.
 	errTimeout = errors.New("rendering took too long")
-	// errDied means that a worker ended while it served a request, twice.
+	// errDied means that the worker ended during a request, and so did the worker of the second try.
 	errDied = errors.New("the renderer process died")
 )
 
 // Config of a Pool. The zero value of a field is its default.
 type Config struct {
-	Python     []string // programs to try (option saltern_renderer_python); none: Pythons
-	ConfigFile string   // master configuration file that Salt reads; empty: only Overrides
+	Python     []string // interpreters to try (option saltern_renderer_python); empty: pythons
+	ConfigFile string   // master configuration file that Salt reads; "": only Overrides
 	// Layer returns the current folder of packages, or "". When it changes, the processes are
-	// replaced. It may be nil: there is none.
+	// replaced. It may be nil: no such folder.
 	Layer             func() string
-	Overrides         *value.Map    // options that replace those of the file
+	Overrides         *value.Map    // options that replace those in ConfigFile
 	Env               []string      // environment of the processes; nil: PATH, HOME and a UTF-8 locale
 	MaxWorkers        int           // 0: number of CPUs, at least 2
 	WorkerIdle        time.Duration // a worker stops after this time without work; 0: 30 s
 	IdleStop          time.Duration // the nursery stops after this time without work; 0: 5 min
-	StartTimeout      time.Duration // 0: 60 s
-	RequestTimeout    time.Duration // for one request; 0: 60 s
+	StartTimeout      time.Duration // time for the nursery's start; 0: 60 s
+	RequestTimeout    time.Duration // time for one request; 0: 60 s
 	MemoryLimit       int64         // address space of a worker in bytes; 0: 2 GiB
-	SessionsPerWorker int           // then it is replaced; 0: 1000
+	SessionsPerWorker int           // sessions after which a worker is replaced; 0: 1000
 	MaxMessage        int           // bytes of one request or reply; 0: 64 MiB
-	RetryStart        time.Duration // after a failed start, fail at once for this long; 0: 30 s
-	FreshCode         bool          // compile each template again, as Salt does: for comparison
+	RetryStart        time.Duration // time after a failed start in which further starts fail at once; 0: 30 s
+	FreshCode         bool          // compile each template again, as Salt does; for comparisons
 	Log               *slog.Logger  // nil: no log
 }
 
-// Unable reports whether err means that this master could not render now, not that the template or
-// the module is at fault. A later try, or another master, may succeed.
+// Unable reports whether err means that this master cannot render now. Otherwise the template or the
+// module is at fault. A later try, or another master, may succeed.
 func Unable(err error) bool {
 	for _, cause := range []error{errStart, errClosed, errTimeout, errDied, context.Canceled,
 		context.DeadlineExceeded} {
@@ -64,8 +63,8 @@ func Unable(err error) bool {
 	return false
 }
 
-// pythons are the programs that are tried when none is configured: the Python of Salt's own
-// packages, then the system's.
+// pythons are the interpreters to try if none is configured: the Python of Salt's own packages, then
+// the system's.
 var pythons = []string{"/opt/saltstack/salt/bin/python3", "python3"}
 
 func (c *Config) setDefaults() {

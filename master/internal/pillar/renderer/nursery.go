@@ -26,15 +26,15 @@ var jinjaCodeScript string
 //go:embed reactions.py
 var reactionsScript string
 
-// nursery is one running parent of workers.
+// nursery is a running Python process that forks workers.
 type nursery struct {
 	*pyfork.Parent
-	layer    string // of packages
+	layer    string // folder of packages with which it was started
 	workers  atomic.Int64
 	lastUsed atomic.Int64
 }
 
-// startNursery runs one Python and waits until it has imported Salt.
+// startNursery starts one Python and waits until it has imported Salt.
 func startNursery(ctx context.Context, cfg *Config, python string) (*nursery, error) {
 	layer := cfg.Layer()
 	env := cfg.Env
@@ -66,7 +66,7 @@ func startNursery(ctx context.Context, cfg *Config, python string) (*nursery, er
 	return n, nil
 }
 
-// sendOrder sends an order, with a file for the worker.
+// sendOrder sends an order about a worker. file is the worker's socket, or nil.
 func (n *nursery) sendOrder(op string, worker int64, file *os.File) error {
 	if err := n.Order(value.NewMap("op", op, "worker", worker), file); err != nil {
 		return fmt.Errorf("%s a renderer: %w", op, err)

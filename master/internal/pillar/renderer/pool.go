@@ -13,37 +13,36 @@ import (
 	"saltern/master/internal/pyfork"
 )
 
-// Pool hands out sessions. Make it with New and Close it. All methods may be
-// called concurrently.
+// Pool provides sessions. Create it with New, and Close it. All methods may be called concurrently.
 type Pool struct {
 	cfg          Config
-	slots        chan struct{}   // one per worker in use; callers get one in the order in which they came
-	reactionSlot chan struct{}   // the slot of the worker of reactions
+	slots        chan struct{}   // one for each worker in use; callers get them in order of arrival
+	reactionSlot chan struct{}   // slot for the worker of reactions
 	ctx          context.Context // ends with Close
 	cancel       context.CancelFunc
-	users        sync.WaitGroup // sessions and the janitor
+	users        sync.WaitGroup // open sessions, and janitors
 
 	starting sync.Mutex // held while a nursery starts
 
 	mu         sync.Mutex
 	nursery    *nursery
-	idle       []*worker // most recently used last
+	idle       []*worker // the most recently used last
 	lastWorker int64
 	failed     error
 	failedAt   time.Time
 	closed     bool
 	stats      Stats
-	library    string // Salt's version in the last nursery that was started
+	library    string // Salt's version in the nursery that was started last
 }
 
-// Stats are counters since the start, for metrics.
+// Stats are counters since the start, and current values, for metrics.
 type Stats struct {
 	Starts, Forks, Sessions, Retries, Killed uint64
-	Workers                                  int  // busy and idle
-	Running                                  bool // whether the nursery lives
+	Workers                                  int  // busy and idle workers
+	Running                                  bool // the nursery runs
 }
 
-// New returns a Pool. No process is started yet.
+// New returns a Pool. It starts no process.
 func New(cfg Config) *Pool {
 	cfg.setDefaults()
 	p := &Pool{cfg: cfg, slots: make(chan struct{}, cfg.MaxWorkers), reactionSlot: make(chan struct{}, 1)}
@@ -51,7 +50,7 @@ func New(cfg Config) *Pool {
 	return p
 }
 
-// Close stops all processes and waits for them. Sessions that are open fail.
+// Close stops all processes and waits for their end. Requests of open sessions fail.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	p.closed = true
@@ -81,7 +80,7 @@ func (p *Pool) Warm(ctx context.Context) error {
 	return err
 }
 
-// SaltVersion returns the version of the Salt library, or "" when it is not running.
+// SaltVersion returns the version of Salt's library, or "" while no nursery runs.
 func (p *Pool) SaltVersion() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -91,18 +90,18 @@ func (p *Pool) SaltVersion() string {
 	return p.nursery.Salt
 }
 
-// Workers returns how many sessions may be open at once.
+// Workers returns how many sessions may be open at the same time.
 func (p *Pool) Workers() int { return p.cfg.MaxWorkers }
 
-// Known reports whether Library answers at once.
+// Known reports whether Library would answer at once.
 func (p *Pool) Known() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.library != ""
 }
 
-// Library names the packages that render templates: others may give another result. It starts them
-// if they are not known yet.
+// Library returns a text that identifies the packages that render templates, because other packages
+// may give other results. It starts the nursery if the packages are not known yet.
 func (p *Pool) Library(ctx context.Context) (string, error) {
 	p.mu.Lock()
 	library := p.library
@@ -128,7 +127,7 @@ func (p *Pool) Stats() Stats {
 	return s
 }
 
-// slotsFor returns the slots of the workers of reactions (own), or of all others.
+// slotsFor returns the slots for sessions of reactions (own), or for all others.
 func (p *Pool) slotsFor(own bool) chan struct{} {
 	if own {
 		return p.reactionSlot
@@ -136,7 +135,7 @@ func (p *Pool) slotsFor(own bool) chan struct{} {
 	return p.slots
 }
 
-// acquire returns a worker for one session. release gives it back.
+// acquire returns a worker for one session. The caller must release it.
 func (p *Pool) acquire(ctx context.Context, own bool) (*worker, error) {
 	places := p.slotsFor(own)
 	select {
@@ -180,9 +179,9 @@ func (p *Pool) acquire(ctx context.Context, own bool) (*worker, error) {
 	return w, nil
 }
 
-// leaveOldNursery leaves a nursery to its open sessions when the packages have changed since it was
-// started, and returns its idle workers. Its janitor ends it after the last session. The caller
-// holds mu.
+// leaveOldNursery gives up the nursery if the folder of packages has changed since its start, and
+// returns its idle workers. Open sessions keep the old nursery, and its janitor ends it after the
+// last of them. The caller holds mu.
 func (p *Pool) leaveOldNursery(layer string) (old []*worker) {
 	if p.nursery == nil || p.nursery.layer == layer {
 		return nil
@@ -193,7 +192,7 @@ func (p *Pool) leaveOldNursery(layer string) (old []*worker) {
 	return old
 }
 
-// release takes a worker back. A broken one is ended, and so is one of reactions.
+// release takes a worker back. It ends a broken worker, and that of reactions.
 func (p *Pool) release(w *worker, broken, own bool) {
 	defer p.users.Done()
 	defer func() { <-p.slotsFor(own) }()
@@ -220,7 +219,7 @@ func (p *Pool) updateStats(f func(*Stats)) {
 	f(&p.stats)
 }
 
-// forkWorker orders a worker from the nursery.
+// forkWorker returns a new worker of the nursery.
 func (p *Pool) forkWorker(ctx context.Context) (*worker, error) {
 	for try := 0; ; try++ {
 		n, err := p.running(ctx)
@@ -256,7 +255,7 @@ func (p *Pool) forkWorker(ctx context.Context) (*worker, error) {
 	}
 }
 
-// dropNursery drops a nursery that does not work.
+// dropNursery ends a nursery that does not work.
 func (p *Pool) dropNursery(n *nursery) {
 	p.mu.Lock()
 	if p.nursery == n {
@@ -278,7 +277,7 @@ func (p *Pool) running(ctx context.Context) (*nursery, error) {
 		return n, err
 	}
 
-	// The start serves everybody who waits, so only the end of the pool ends it.
+	// The start is for all callers that wait, so only Close may end it.
 	n, err := p.startAny(p.ctx)
 	p.mu.Lock()
 	if p.closed {
@@ -311,7 +310,7 @@ func (p *Pool) running(ctx context.Context) (*nursery, error) {
 	return n, nil
 }
 
-// current returns the running nursery, or why none can be started now.
+// current returns the running nursery, or the error because of which none can be started now.
 func (p *Pool) current() (*nursery, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -356,7 +355,7 @@ func (p *Pool) startAny(ctx context.Context) (*nursery, error) {
 		ErrNoSalt, strings.Join(tried, "; "))
 }
 
-// janitor stops unused workers and at last the nursery.
+// janitor ends unused workers, and finally the nursery.
 func (p *Pool) janitor(n *nursery) {
 	defer p.users.Done()
 	tick := time.NewTicker(max(10*time.Millisecond, min(p.cfg.WorkerIdle, p.cfg.IdleStop)/4))
@@ -390,7 +389,7 @@ func (p *Pool) janitor(n *nursery) {
 	}
 }
 
-// endIdle ends idle workers, and reports whether the nursery should end too.
+// endIdle ends idle workers, and reports whether the nursery should end as well.
 func (p *Pool) endIdle(n *nursery) bool {
 	p.mu.Lock()
 	var old, keep []*worker

@@ -10,10 +10,10 @@ import (
 	"saltern/master/value"
 )
 
-// Reactions reads the files of reactions by Salt's own reactor, in a worker of its own, which is
-// not among the workers that pillars wait for. The worker starts with the first event. It is
-// replaced when packages or options change, and after a time, so that it finds changed modules.
-// Make it with Pool.Reactions and Close it. Compile is called by one goroutine at a time.
+// Reactions compiles the files of reactions by Salt's own reactor. It has its own worker, apart from
+// those that pillars wait for. The worker starts at the first event. It is replaced when packages or
+// options change, and also after a time, so that it finds changed modules. Create it with
+// Pool.Reactions, and Close it. Only one goroutine at a time may call Compile.
 type Reactions struct {
 	pool *Pool
 	cfg  ReactionsConfig
@@ -23,34 +23,34 @@ type Reactions struct {
 	layer   string   // folder of packages with which session was opened
 	options *value.Map
 	since   time.Time   // when session was opened
-	idle    *time.Timer // closes session
-	// grains are the master's own. They are computed once, as by Salt's master.
+	idle    *time.Timer // timer that closes session
+	// grains are the master's own grains. They are computed once, as in Salt's master.
 	grains *value.Map
 }
 
-// ReactionsConfig of Reactions.
+// ReactionsConfig configures Reactions.
 type ReactionsConfig struct {
-	// Options returns the current options that differ from the configuration, such as file_roots
-	// for files from git. It may be nil: there are none.
+	// Options returns current options that differ from the configuration, such as file_roots for
+	// files from git. It may be nil: none differ.
 	Options func(ctx context.Context) *value.Map
 	// Renew is how long a worker is used (reactor_refresh_interval); 0: one minute.
 	Renew time.Duration
 }
 
-// Reactions returns a Reactions. No process is started yet.
+// Reactions returns a new Reactions. It starts no process.
 func (p *Pool) Reactions(cfg ReactionsConfig) *Reactions {
 	setDefault(&cfg.Renew, time.Minute)
 	return &Reactions{pool: p, cfg: cfg}
 }
 
 // Compile renders and compiles the files of an event, in Salt's order. calls has a map for each
-// function to call: id and file of the reaction, kind (local, runner, wheel, caller), fun, arg,
-// kwarg; for local also load, with the other fields of a publication; for runner and wheel also
-// unknown, true when Salt does not have the function and kwarg therefore holds everything in the
-// reaction. faults has a map for each fault: text, error (or else a warning) and, if known, file
-// and line.
+// function to call, with: id and file of the reaction, kind (local, runner, wheel, caller), fun, arg,
+// kwarg. For local it also has load, with the other fields of a publication. For runner and wheel it
+// also has unknown: true if Salt does not have the function, in which case kwarg holds everything in
+// the reaction. faults has a map for each fault, with: text, error (true, or false for a warning)
+// and, if known, file and line.
 //
-// Nobody fires an event again, so Compile waits until a Python can be started, or ctx ends.
+// An event is fired only once, so Compile waits until a Python can be started, or ctx ends.
 func (r *Reactions) Compile(
 	ctx context.Context,
 	tag string,
@@ -99,7 +99,7 @@ func (r *Reactions) sendRequest(ctx context.Context, request *value.Map) (*value
 	return reply, err
 }
 
-// openSession opens a session, unless the current one is still valid. The caller holds r.mu.
+// openSession opens a session if the current one is no longer valid. The caller holds r.mu.
 func (r *Reactions) openSession(ctx context.Context) error {
 	layer := r.pool.cfg.Layer()
 	options := value.NewMap()
@@ -123,15 +123,15 @@ func (r *Reactions) openSession(ctx context.Context) error {
 	r.layer = layer
 	r.options = options
 	r.since = time.Now()
-	r.idle = time.AfterFunc(r.idleTime(), r.Close) // stopped by end
+	r.idle = time.AfterFunc(r.idleTime(), r.Close) // endSession stops the timer
 
 	return nil
 }
 
-// idleTime returns how long an idle worker stays.
+// idleTime returns how long an idle worker is kept.
 func (r *Reactions) idleTime() time.Duration { return min(r.cfg.Renew, r.pool.cfg.IdleStop) }
 
-// startSession opens a session.
+// startSession opens a new session.
 func (r *Reactions) startSession(ctx context.Context, options *value.Map) (*Session, error) {
 	w, err := r.pool.acquire(ctx, true)
 	if err != nil {
@@ -162,7 +162,7 @@ func (r *Reactions) startSession(ctx context.Context, options *value.Map) (*Sess
 	return s, nil
 }
 
-// endSession closes the session. The caller holds r.mu.
+// endSession closes the session, if one is open. The caller holds r.mu.
 func (r *Reactions) endSession() {
 	if r.session == nil {
 		return

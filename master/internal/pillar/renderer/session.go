@@ -17,26 +17,26 @@ type Minion struct {
 	Saltenv   any         // text or nil
 	Pillarenv any         // text or nil
 	Pillar    *value.Map  // the pillar that templates see; nil: empty
-	Opts      *value.Map  // options that differ for this session, such as pillar_roots
-	Master    bool        // render as the master itself: tops
-	Watch     bool        // for Session.Altered
-	Needed    func() bool // called when there is a worker; false: ErrNotNeeded; nil: true
+	Opts      *value.Map  // options that are special for this session, such as pillar_roots
+	Master    bool        // render as the master itself, for master_tops
+	Watch     bool        // watch for changes that Session.Altered reports
+	Needed    func() bool // called when there is a worker; false leads to ErrNotNeeded; nil: always needed
 }
 
-// Session is one worker, set up for one minion. It is used by one goroutine and must be closed.
+// Session is a worker prepared for one minion. Only one goroutine may use it. It must be closed.
 type Session struct {
 	pool      *Pool
-	isReactor bool // a session of reactions: it waits for no other session, and its worker serves no other
+	isReactor bool // a session of reactions, which has its own worker
 	begin     *value.Map
-	pillar    *value.Map // the last pillar that was set
+	pillar    *value.Map // the pillar that SetPillar set last
 	worker    *worker
 	broken    bool
 	once      sync.Once
-	// altered is set when something that ran changed what later templates see.
+	// altered is set when code in the session changed what later templates see.
 	altered bool
 }
 
-// Session waits for a worker and prepares it. ctx bounds the waiting.
+// Session waits for a worker and prepares it for m. ctx bounds the wait.
 func (p *Pool) Session(ctx context.Context, m Minion) (*Session, error) {
 	kind := "pillar"
 	if m.Master {
@@ -67,7 +67,7 @@ func (p *Pool) Session(ctx context.Context, m Minion) (*Session, error) {
 	return s, nil
 }
 
-// prepare sets the worker up. After an error the session is closed.
+// prepare prepares the worker. After an error the session is closed.
 func (s *Session) prepare(ctx context.Context) error {
 	if _, err := s.callWorker(ctx, nil); err != nil {
 		s.Close()
@@ -76,7 +76,7 @@ func (s *Session) prepare(ctx context.Context) error {
 	return nil
 }
 
-// Close gives the worker back.
+// Close returns the worker to the pool.
 func (s *Session) Close() {
 	s.once.Do(func() {
 		if !s.broken {
@@ -88,7 +88,7 @@ func (s *Session) Close() {
 	})
 }
 
-// callWorker runs a request, and runs it once more on a new worker when this one dies. A nil
+// callWorker runs a request. If the worker dies, it runs the request once more on a new worker. A nil
 // request only begins the session.
 func (s *Session) callWorker(ctx context.Context, req *value.Map) (*value.Map, error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -138,18 +138,18 @@ func (s *Session) attempt(ctx context.Context, req *value.Map, begin bool) (*val
 	return s.worker.callOnce(ctx, timeout, req)
 }
 
-// Template is one render request: a file, or a text.
+// Template is a render request for a file or a text.
 type Template struct {
-	Path    string // file; empty: Text
+	Path    string // path of the file; "": render Text
 	Text    string
-	SLS     string // dotted name, for sls and the tpl… variables
+	SLS     string // dotted name, for the variable sls and the variables tpl…
 	Saltenv string
-	Pillar  bool       // imports come from pillar_roots
+	Pillar  bool       // imports are searched in pillar_roots
 	Context *value.Map // further variables
 }
 
-// Render compiles a template (salt/template.py compile_template). A template
-// that is wrong is a *Failure.
+// Render renders and compiles a template (salt/template.py compile_template). If the template is
+// wrong, the error is a *Failure.
 func (s *Session) Render(ctx context.Context, t Template) (any, error) {
 	reply, err := s.callWorker(ctx, t.request())
 	if err != nil {
@@ -169,7 +169,7 @@ func (t Template) request() *value.Map {
 	return req
 }
 
-// Unshareable is the reason why a result is for one minion only.
+// Unshareable is the reason why a result is valid for one minion only.
 type Unshareable string
 
 // Error returns the reason.
@@ -177,8 +177,8 @@ func (u Unshareable) Error() string {
 	return "the result is for one minion only: the template " + string(u)
 }
 
-// Record is Render of a file that also returns what the result depends on. An error that is an
-// Unshareable comes together with the result.
+// Record is Render of a file that also returns what the result depends on. If the error is an
+// Unshareable, the result is valid.
 func (s *Session) Record(ctx context.Context, t Template) (any, memo.Trace, error) {
 	req := t.request()
 	req.Set("record", true)
@@ -200,8 +200,8 @@ func (s *Session) Record(ctx context.Context, t Template) (any, memo.Trace, erro
 	return v, trace, nil
 }
 
-// Altered reports whether something that ran in the session changed what later templates see: the
-// grains, the pillar, or options. A nil Session has run nothing.
+// Altered reports whether code in the session changed what later templates see: the grains, the
+// pillar, or options. For a nil Session it returns false.
 func (s *Session) Altered() bool { return s != nil && s.altered }
 
 // SetPillar sets the pillar that later templates see.
@@ -211,8 +211,8 @@ func (s *Session) SetPillar(ctx context.Context, pillar *value.Map) error {
 	return err
 }
 
-// ExtPillar runs entries of the ext_pillar chain of the configuration on a pillar
-// and returns the outcome and Salt's error texts.
+// ExtPillar runs entries of the configured ext_pillar chain on a pillar. It returns the resulting
+// pillar and Salt's error texts.
 func (s *Session) ExtPillar(
 	ctx context.Context,
 	pillar *value.Map,
@@ -224,15 +224,16 @@ func (s *Session) ExtPillar(
 		value.NewMap("op", "ext_pillar", "pillar", pillar, "entries", entries, "extra", extra.Clone()))
 }
 
-// Whole compiles everything with Salt's Pillar class, top files included. git holds the directories
-// of each git entry in ext_pillar, see [gitpillar.ForPython].
+// Whole compiles the whole pillar with Salt's Pillar class, including top files. git holds the
+// directories of each git entry in ext_pillar, see [gitpillar.ForPython].
 func (s *Session) Whole(ctx context.Context, override, extra *value.Map, git []any) (*value.Map, error) {
 	m, _, err := s.mapResult(ctx,
 		value.NewMap("op", "whole", "override", override.Clone(), "extra", extra.Clone(), "git_pillars", git))
 	return m, err
 }
 
-// Decrypt runs decrypt_pillar of the configuration.
+// Decrypt runs the configured decrypt_pillar on a pillar, and returns the result and Salt's error
+// texts.
 func (s *Session) Decrypt(ctx context.Context, pillar *value.Map) (*value.Map, []string, error) {
 	return s.mapResult(ctx, value.NewMap("op", "decrypt", "pillar", pillar))
 }
@@ -250,8 +251,8 @@ func (s *Session) mapResult(ctx context.Context, req *value.Map) (*value.Map, []
 	return m, errs, nil
 }
 
-// Tops runs the master_tops modules of the configuration for a minion with these options. Modules
-// that fail are reported as texts and left out.
+// Tops runs the configured master_tops modules for a minion with these options. It leaves out modules
+// that fail, and returns their errors as texts.
 func (p *Pool) Tops(ctx context.Context, minionOpts *value.Map) (*value.Map, []string, error) {
 	s, err := p.Session(ctx, Minion{Master: true})
 	if err != nil {

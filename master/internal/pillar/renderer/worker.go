@@ -11,7 +11,7 @@ import (
 	"saltern/master/value"
 )
 
-// worker is one process, used by one session at a time.
+// worker is one forked process. One session at a time uses it.
 type worker struct {
 	nursery    *nursery
 	number     int64
@@ -19,11 +19,11 @@ type worker struct {
 	sessions   int
 	idle       time.Time
 	maxMessage int
-	gone       bool // discarded
+	gone       bool // discard was called
 }
 
-// callOnce sends a request and reads its reply. After an error other than a *Failure the worker
-// cannot be used any more.
+// callOnce sends a request and reads its reply. After an error other than a *Failure the worker is
+// unusable.
 func (w *worker) callOnce(ctx context.Context, timeout time.Duration, req *value.Map) (*value.Map, error) {
 	frame, err := pyframe.Append(make([]byte, 0, 4096), req)
 	if err != nil {
@@ -51,7 +51,7 @@ func (w *worker) callOnce(ctx context.Context, timeout time.Duration, req *value
 	return readReply(reply)
 }
 
-// readReply unpacks a reply; that of a request that failed is a *Failure.
+// readReply unpacks a reply. If the request failed, the error is a *Failure.
 func readReply(b []byte) (*value.Map, error) {
 	m, err := pyframe.Map(b)
 	if err != nil {
@@ -75,7 +75,7 @@ func (w *worker) exchange(frame []byte) ([]byte, error) {
 	return pyframe.Read(w.conn, w.maxMessage)
 }
 
-// discard ends the process.
+// discard ends the process. A second call does nothing.
 func (w *worker) discard() {
 	if w.gone {
 		return
@@ -83,7 +83,7 @@ func (w *worker) discard() {
 	w.gone = true
 	w.nursery.workers.Add(-1)
 	w.conn.Close()
-	w.nursery.sendOrder("kill", w.number, nil) // it also ends by itself when the socket closes
+	w.nursery.sendOrder("kill", w.number, nil) // if the order fails, the worker ends because its socket is closed
 }
 
 func isTimeout(err error) bool {
@@ -91,8 +91,8 @@ func isTimeout(err error) bool {
 	return errors.As(err, &t) && t.Timeout()
 }
 
-// Failure is an error that the Python side reports: a template is wrong, a
-// module raised. Message is the exception's text as Salt would show it.
+// Failure is an error that Python reports: a template is wrong, or a module raised an exception.
+// Message is the exception's text as Salt would show it.
 type Failure struct {
 	Message, Kind, Trace string
 	altered              bool
