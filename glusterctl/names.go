@@ -32,8 +32,8 @@ const (
 // namesReply is the output of the helper that looks up names.
 type namesReply struct {
 	Looked int `json:"looked"`
-	// Torn are the names, relative to the root, whose copies hold different files (EIO). There are
-	// mostSettled of them at most.
+	// Torn are the names, relative to the root, whose copies hold different files (EIO), but
+	// not more than mostSettled of them.
 	Torn []string `json:"torn,omitempty"`
 }
 

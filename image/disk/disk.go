@@ -112,7 +112,7 @@ func Build(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return fmt.Errorf("disk: %w", err)
 	}
-	defer os.Remove(part) // fails after the rename, as it should
+	defer os.Remove(part) // after the rename it no longer exists
 
 	if err = errors.Join(b.fillDisk(ctx, f), f.Close()); err == nil {
 		err = os.Rename(part, o.Out)

@@ -189,7 +189,7 @@ func (l layout) writeBlob(mediaType string, write func(io.Writer) error) (descri
 	if err != nil {
 		return descriptor{}, fmt.Errorf("oci: %w", err)
 	}
-	defer os.Remove(f.Name()) // fails after the rename, as it should
+	defer os.Remove(f.Name()) // after the rename it no longer exists
 
 	sum := sha256.New()
 	err = write(io.MultiWriter(f, sum))

@@ -120,8 +120,8 @@ func debian(status string) ([]Package, error) {
 	return out, nil
 }
 
-// stanzas reads at most most paragraphs (0 means all) in the style of RFC 822. It skips continuation
-// lines.
+// stanzas reads the paragraphs of a file in the style of RFC 822, without continuation lines. most
+// bounds how many it reads; 0 means all.
 func stanzas(path string, most int) ([]map[string]string, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {

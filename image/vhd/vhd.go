@@ -44,7 +44,7 @@ func Build(out, raw, name string, epoch time.Time) (err error) {
 	if err != nil {
 		return fmt.Errorf("vhd: %w", err)
 	}
-	defer os.Remove(part) // fails after the rename, as it should
+	defer os.Remove(part) // after the rename it no longer exists
 
 	err = copySparse(f, in)
 	if err == nil {

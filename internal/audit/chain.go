@@ -31,7 +31,7 @@ const fileAction = "audit.file"
 const (
 	// hashLen is the length of a value of the chain: 128 bits in hexadecimal.
 	hashLen = 32
-	// linkRoom is the most bytes that a link adds to a line.
+	// linkRoom is how many bytes a link adds to a line at most.
 	linkRoom = len(`,"seq":18446744073709551615,"chain":""`) + hashLen
 	// maxSeq is the largest record number that is believed.
 	maxSeq = 1 << 53

@@ -185,8 +185,8 @@ type summary struct {
 	record Record
 }
 
-// summaries returns a summary for each user with records left out, most summaries at most, and resets
-// the counts of those users.
+// summaries returns a summary for each user with records left out, and resets the counts of those
+// users. most bounds how many it returns.
 func (l *rates) summaries(most int) (out []summary) {
 	for key, acc := range l.accounts {
 		if acc.more == 0 {

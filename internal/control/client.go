@@ -39,7 +39,7 @@ type Client struct {
 func NewClient(path string, uid int) *Client { return &Client{newClient(master, path, uid, maxAnswer)} }
 
 // newClient returns a client for the socket of a program, on which the user uid or root must listen.
-// It reads at most most bytes of an answer.
+// most bounds how many bytes of an answer it reads.
 func newClient(program, path string, uid int, most int64) rpc.Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer

@@ -151,7 +151,8 @@ func parseHeader(line string) (h header, err error) {
 type namedRef struct{ id, name string }
 
 // parseRefs reads lines of an id, a space or tab, and the name of a ref, as `git ls-remote` and `git
-// for-each-ref` write them. It leaves out names that are not text. More than most refs are an error.
+// for-each-ref` write them. It leaves out names that are not text. If there are more refs
+// than most, it returns an error.
 func parseRefs(b []byte, most int) (out []namedRef, err error) {
 	for line := range strings.Lines(string(b)) {
 		line = strings.TrimSuffix(line, "\n")

@@ -34,7 +34,7 @@ func newReader(dir string, limit time.Duration) *reader {
 var errMissing = errors.New("the object is not there")
 
 // readObject reads an object and passes its content to take. name is an id, or an id with ^{commit}
-// or ^{tree}. For an object of more than most bytes it returns an error instead.
+// or ^{tree}. If the object has more bytes than most, it returns an error instead.
 func (r *reader) readObject(ctx context.Context, name string, most int64, take func(h header, body io.Reader) error) error {
 	select {
 	case <-r.turn:

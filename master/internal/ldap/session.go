@@ -131,7 +131,7 @@ type query struct {
 	scope  int // 0: the entry itself, 1: its direct children, 2: all below
 	filter string
 	attrs  []string
-	most   int // most entries to read
+	most   int // how many entries may be read
 	page   int // entries per page; 0: no pages
 }
 

@@ -224,7 +224,7 @@ func (h *Handler) LearnStarts(_ string, starts []cluster.Start) []cluster.Start 
 	return h.member.Started.Learn(starts, h.member.now())
 }
 
-// KnownStarts returns the processes known here, at most most of them.
+// KnownStarts returns the processes known here. most bounds their number.
 func (h *Handler) KnownStarts(most int) []cluster.Start {
 	return h.member.Started.All(most, h.member.now())
 }
@@ -269,7 +269,7 @@ func keyState(st clusterwire.KeyState) keys.State {
 // LearnNonces records requests that a peer has taken, so that this master refuses them.
 func (h *Handler) LearnNonces(taken []request.NonceKey) { h.cfg.Nonces.Learn(taken) }
 
-// OwnNonces returns the requests that this master has taken, at most most of them.
+// OwnNonces returns requests that this master has taken. most bounds their number.
 func (h *Handler) OwnNonces(most int) []request.NonceKey { return h.cfg.Nonces.Own(most) }
 
 // Removed closes the channel of WhenRemoved.

@@ -161,7 +161,7 @@ func (s *Started) Learn(told []cluster.Start, now time.Time) (fresh []cluster.St
 	return fresh
 }
 
-// All returns the starts that a new peer must know, the latest first, at most most of them.
+// All returns the starts that a new peer must know, the latest first. most bounds their number.
 func (s *Started) All(most int, now time.Time) []cluster.Start {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -45,7 +45,7 @@ type Host struct {
 	orderTime time.Duration   // usually obeyTakes; shorter in tests
 	ctx       context.Context // ends with Close
 	cancel    context.CancelCauseFunc
-	owned     sync.WaitGroup // goroutines of parents and of starts
+	owned     sync.WaitGroup // what Close waits for: tasks, sessions, and goroutines of parents and starts
 
 	number   atomic.Int64 // number of the last worker
 	sessions atomic.Int64
@@ -59,24 +59,24 @@ type Host struct {
 	mu       sync.Mutex
 	closed   bool
 	current  *parent      // nil: no parent runs
-	starting *parentStart // nil: no parent is starting
-	// warmNoModules is set after modules that tasks import have started threads in a parent: later
-	// parents do not import modules in advance.
+	starting *parentStart // nil: no start of a parent is under way
+	// warmNoModules is set when modules that Warm made a parent import have started threads in it.
+	// From then on no parent imports modules in advance.
 	warmNoModules bool
-	deaths        int       // deaths of parents since the last task that was done
+	deaths        int       // failed starts and deaths of parents since the last task that succeeded
 	notBefore     time.Time // earliest time of the next start
 	failed        error     // error of the last start; nil: it succeeded
 	idle          *time.Timer
 }
 
-// parentStart is one start of a parent, for all that wait for it.
+// parentStart is one start of a parent, shared by all tasks that wait for it.
 type parentStart struct {
 	done   chan struct{}
 	parent *parent
 	err    error
 }
 
-// New returns a Host. No process is started yet.
+// New returns a Host. The first task starts the first process.
 func New(cfg Config) *Host {
 	cfg.setDefaults()
 	h := &Host{cfg: cfg, places: newPlaces(cfg.MaxWorkers), orderTime: obeyTakes}
@@ -84,7 +84,7 @@ func New(cfg Config) *Host {
 	return h
 }
 
-// Close ends all tasks and processes and waits for them.
+// Close ends all tasks and processes, and returns when they have ended.
 func (h *Host) Close() {
 	h.mu.Lock()
 	h.closed = true
@@ -96,7 +96,7 @@ func (h *Host) Close() {
 	h.owned.Wait()
 }
 
-// Stats returns the figures.
+// Stats returns the current figures.
 func (h *Host) Stats() Stats {
 	h.mu.Lock()
 	running := h.current != nil && h.current.Alive()
@@ -117,9 +117,9 @@ func (h *Host) Stats() Stats {
 	}
 }
 
-// Do runs a task and returns the program's reply. The worker and everything that it has started end
-// with ctx. An error matches ErrNoSalt or the error of ctx, or says how the worker ended. The
-// callers bound how many wait in Do.
+// Do runs a task in a worker of its own and returns the program's reply. When ctx ends, the worker
+// and everything that it has started are killed. The error matches ErrNoSalt or the error of ctx, or
+// says how the worker ended. Any number of callers may wait in Do: they bound it themselves.
 func (h *Host) Do(ctx context.Context, t Task) (*value.Map, error) {
 	asked := time.Now()
 	if !h.countTask() {
@@ -174,7 +174,8 @@ func (h *Host) Do(ctx context.Context, t Task) (*value.Map, error) {
 	return reply, err
 }
 
-// orClosed returns err, or errClosed when Close may be the cause.
+// orClosed returns errClosed if Close has been called, since it may be the cause of err; otherwise
+// err.
 func (h *Host) orClosed(err error) error {
 	if h.ctx.Err() != nil {
 		return errClosed
@@ -193,7 +194,7 @@ func packRequest(request *value.Map) ([]byte, error) {
 	return frame, nil
 }
 
-// countTask adds a task to those for which Close waits.
+// countTask makes Close wait for a task. It returns false if Close has been called already.
 func (h *Host) countTask() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -203,8 +204,9 @@ func (h *Host) countTask() bool {
 	return !h.closed
 }
 
-// worker returns a worker forked by an up-to-date parent. No request was sent to it, so that
-// another one may be tried when it is lost.
+// worker forks a worker from a parent whose files are up to date; asked is when the task arrived. A
+// worker that is lost here is replaced by another one, which is safe because it has received no
+// request yet.
 func (h *Host) worker(ctx context.Context, asked time.Time) (*worker, error) {
 	for try := 1; ; try++ {
 		p, err := h.parent(ctx)
@@ -242,7 +244,7 @@ func (h *Host) worker(ctx context.Context, asked time.Time) (*worker, error) {
 			return nil, context.Cause(ctx)
 		case err == nil:
 			h.replaceParent(p, "files of Salt's library have changed")
-			continue // the next parent reads the files after this time
+			continue // the next parent reads the changed files
 		case errors.Is(err, errLost):
 			err = w.endReason()
 		default:
@@ -255,14 +257,15 @@ func (h *Host) worker(ctx context.Context, asked time.Time) (*worker, error) {
 	}
 }
 
-// readHello reads the first message of a worker.
+// readHello reads a worker's first message: whether its parent's files are stale.
 func (h *Host) readHello(ctx context.Context, w *worker) (*value.Map, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, beginTakes, errSlow)
 	defer cancel()
 	return w.readAnswer(ctx, 1<<10)
 }
 
-// converse sends a worker its task and returns its answer.
+// converse sends a worker its task and returns its answer. The worker must say within beginTakes that
+// the task has begun; else cancel ends it.
 func (h *Host) converse(
 	ctx context.Context,
 	cancel context.CancelCauseFunc,
@@ -282,10 +285,11 @@ func (h *Host) converse(
 	return reply, err
 }
 
-// finish waits until a worker has ended, and then gives its place back, even when that is later.
+// finish waits until a worker has ended, but at most 10 seconds. Its place becomes free when the
+// worker has ended, even if that is after finish has returned.
 func (h *Host) finish(w *worker, leave func()) {
 	ended := make(chan struct{})
-	h.owned.Go(func() { // until the worker or its parent is gone, which Close stops
+	h.owned.Go(func() { // waits until the worker or its parent is gone; Close stops both
 		defer close(ended)
 		select {
 		case <-w.ended:
@@ -299,14 +303,15 @@ func (h *Host) finish(w *worker, leave func()) {
 
 	select {
 	case <-ended:
-	// A worker that the kernel does not end in that time keeps its place.
+	// If the kernel has not ended the worker by then, its place stays taken.
 	case <-time.After(10 * time.Second):
 		h.cfg.Log.Error("a Python does not end when it is killed; its place is not free until then", "pid",
 			w.parent.PID())
 	}
 }
 
-// release notes that a parent has one worker less.
+// release is called when a worker of p has ended: it stops a retired parent that has no more workers,
+// and starts the idle time anew.
 func (h *Host) release(p *parent) {
 	p.mu.Lock()
 	stop := p.retired && len(p.workers) == 0
@@ -329,7 +334,7 @@ func (h *Host) release(p *parent) {
 	h.idle.Reset(h.cfg.Idle)
 }
 
-// stopIdle stops the parent after a time without tasks.
+// stopIdle stops the parent if no task has run for Config.Idle.
 func (h *Host) stopIdle() {
 	h.mu.Lock()
 	p := h.current

@@ -16,34 +16,35 @@ import (
 	"saltern/master/value"
 )
 
-// parent is a running Python that forks workers.
+// parent is a running Python process that forks workers.
 type parent struct {
 	*pyfork.Parent
-	layer string        // folder of packages with which it was started
-	gone  chan struct{} // closed when it sends no more messages
+	layer string        // folder of Python packages with which it was started
+	gone  chan struct{} // closed when listen has read its last message
 
 	mu      sync.Mutex
 	workers map[int64]*worker
-	checked time.Time // time up to which its files are known to match the disk
-	retired bool      // it gets no more tasks
+	checked time.Time // when its files were last known to be the same on the disk
+	retired bool      // no more tasks go to it
 }
 
-// worker is one forked process, for one task.
+// worker is one process, forked by a parent for one task.
 type worker struct {
 	parent     *parent
 	number     int64
 	conn       *net.UnixConn
-	check      bool           // it must compare the parent's files with the disk
-	forked     time.Time      // earliest time of the fork
-	forkDone   chan struct{}  // closed when the parent has forked it
-	killDone   chan struct{}  // closed when the parent has killed it
-	ended      chan struct{}  // closed when it has ended, with everything that it has started
-	endMessage pyfork.Message // message of its end
-	killedByUs bool           // killed by this host; used by the goroutine of the task
+	check      bool           // it must check whether the files that its parent has read have changed
+	forked     time.Time      // when the fork was ordered
+	forkDone   chan struct{}  // closed when the parent says that it has forked the worker
+	killDone   chan struct{}  // closed when the parent says that it is killing the worker
+	ended      chan struct{}  // closed when the parent says that the worker, and everything it has started, has ended
+	endMessage pyfork.Message // that message of the parent; set before ended is closed
+	killedByUs bool           // the host has ordered to kill it; only the task's own goroutine uses it
 }
 
-// forkWorker forks a worker for a task of the given time. finish must be called for it. The worker
-// checks whether files have changed, unless another one has done so since.
+// forkWorker orders the parent to fork a worker for a task that arrived at asked. The worker checks
+// for changed files, unless another worker has done so after asked. The caller must call finish for
+// it.
 func (p *parent) forkWorker(number int64, asked time.Time) (*worker, error) {
 	ours, theirs, err := pyfork.SocketPair(unix.SOCK_STREAM)
 	if err != nil {
@@ -77,7 +78,8 @@ func (p *parent) forkWorker(number int64, asked time.Time) (*worker, error) {
 	return w, nil
 }
 
-// listen handles the messages of the parent until it ends.
+// listen handles the messages of the parent until it ends. It calls threads with the names of threads
+// that imported modules have started in the parent.
 func (p *parent) listen(threads func(names string)) {
 	defer close(p.gone)
 	for {
@@ -110,8 +112,8 @@ func (p *parent) listen(threads func(names string)) {
 	}
 }
 
-// closeOnce closes a channel unless it is closed. Only the caller's goroutine closes it, but a
-// parent may repeat a message.
+// closeOnce closes a channel unless it is closed already: a parent may repeat a message. All calls
+// for a channel come from one goroutine.
 func closeOnce(c chan struct{}) {
 	select {
 	case <-c:
@@ -120,7 +122,8 @@ func closeOnce(c chan struct{}) {
 	}
 }
 
-// noteUnchanged notes that a worker has found the files unchanged.
+// noteUnchanged notes that the files were unchanged when this worker was forked, if it was one that
+// checks them.
 func (p *parent) noteUnchanged(w *worker) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -129,7 +132,7 @@ func (p *parent) noteUnchanged(w *worker) {
 	}
 }
 
-// workerCount returns the number of workers.
+// workerCount returns how many workers of p have not ended.
 func (p *parent) workerCount() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -139,7 +142,7 @@ func (p *parent) workerCount() int {
 // errLost means that a worker, or its parent, ended without an answer.
 var errLost = errors.New("the Python ended")
 
-// readAnswer reads the next answer, until ctx ends.
+// readAnswer reads the worker's next answer, until ctx ends. most bounds its size in bytes.
 func (w *worker) readAnswer(ctx context.Context, most int) (*value.Map, error) {
 	defer context.AfterFunc(ctx, func() { _ = w.conn.SetReadDeadline(time.Unix(1, 0)) })()
 	packed, err := pyframe.Read(w.conn, most)
@@ -152,7 +155,7 @@ func (w *worker) readAnswer(ctx context.Context, most int) (*value.Map, error) {
 	return nil, errors.Join(errLost, err)
 }
 
-// sendRequest sends the request, until ctx ends.
+// sendRequest sends a packed request to the worker. It gives up when ctx ends.
 func (w *worker) sendRequest(ctx context.Context, frame []byte) error {
 	defer context.AfterFunc(ctx, func() { _ = w.conn.SetWriteDeadline(time.Unix(1, 0)) })()
 	_, err := w.conn.Write(frame)
@@ -165,8 +168,9 @@ func (w *worker) sendRequest(ctx context.Context, frame []byte) error {
 	return errors.Join(errLost, err)
 }
 
-// endWorker ends the worker with everything that it has started. A lost one gets a moment to end by
-// itself, to learn its exit status. A parent that does not obey is killed.
+// endWorker kills the worker with everything that it has started. A lost worker first gets lostTakes
+// to end by itself, so that its exit status becomes known. If the parent does not carry out the
+// order, it is killed, too.
 func (w *worker) endWorker(lost bool) {
 	if lost && w.waitOver(w.killDone, lostTakes) {
 		return
@@ -179,7 +183,8 @@ func (w *worker) endWorker(lost bool) {
 	}
 }
 
-// waitOver waits until the parent has carried out an order, or the worker or the parent has ended.
+// waitOver waits until told is closed, which means that the parent has carried out an order, or until
+// the worker or the parent has ended. If none of this happens within the time most, it returns false.
 func (w *worker) waitOver(told <-chan struct{}, most time.Duration) bool {
 	t := time.NewTimer(most)
 	defer t.Stop()

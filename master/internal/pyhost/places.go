@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// places are the places of workers. Callers wait for one in line until their context ends. A
-// quarter of the places is for callers with a deadline: others may be orchestrations that take
-// hours, behind which a minion would wait in vain.
+// places limits how many workers are at work at once. A caller waits in line for a place until its
+// context ends. A quarter of the places is kept for callers with a deadline, such as questions of
+// minions: those without one may be orchestrations that hold their places for hours.
 type places struct {
 	all     chan struct{}
-	patient chan struct{} // places for callers without a deadline
+	patient chan struct{} // further limit for callers without a deadline: three quarters of the places
 	waiting atomic.Int64
-	waited  atomic.Int64 // nanoseconds that all callers have waited
+	waited  atomic.Int64 // nanoseconds that all callers together have waited
 	left    atomic.Uint64
 }
 
@@ -25,7 +25,7 @@ func newPlaces(n int) *places {
 	}
 }
 
-// waitPlace waits for a place. leave gives it back.
+// waitPlace waits for a place. The caller gives it back with leave.
 func (p *places) waitPlace(ctx context.Context) (leave func(), err error) {
 	began := time.Now()
 	p.waiting.Add(1)

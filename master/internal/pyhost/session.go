@@ -11,20 +11,21 @@ import (
 	"saltern/master/value"
 )
 
-// Session is a task that lasts until it is closed: its worker answers one message after the other,
-// or works by itself. It uses none of the places of tasks; the openers bound their number. It is
-// for one goroutine; Close may be called by another.
+// Session is a task that lasts until it is closed. Its worker either answers one message after the
+// other, or works by itself. It takes none of the places of tasks; callers of Open bound how many
+// sessions there are. Only one goroutine may use a session, except that any may call Close.
 type Session struct {
 	host   *Host
 	worker *worker
 	close  sync.Once
 }
 
-// errEnded means that the program of a session has ended.
+// errEnded means that the program of a session has ended without an error.
 var errEnded = errors.New("it has ended by itself")
 
-// Open starts a session and returns when the program says that it has begun. An error comes from
-// the program, or is one as of Do. Close must be called before the host is closed.
+// Open starts a session and returns when the program says that it has begun. The error is one that
+// the program returned, or one as Do returns. Sessions must be closed before the host: Close of the
+// host waits for them.
 func (h *Host) Open(ctx context.Context, request *value.Map) (*Session, error) {
 	asked := time.Now()
 	if !h.countTask() {
@@ -71,7 +72,7 @@ func (h *Host) openSession(ctx context.Context, request *value.Map, asked time.T
 	return nil, err
 }
 
-// outcomeOf returns the outcome in the last message of a program.
+// outcomeOf returns why a program ended, from its last message. It never returns nil.
 func outcomeOf(reply *value.Map) error {
 	if text := reply.Str("error"); text != "" {
 		return errors.New(text)
@@ -79,7 +80,7 @@ func outcomeOf(reply *value.Map) error {
 	return errEnded
 }
 
-// askOnce sends a frame and reads the answer.
+// askOnce sends a packed message to the worker and returns its answer.
 func (w *worker) askOnce(ctx context.Context, frame []byte) (*value.Map, error) {
 	if err := w.sendRequest(ctx, frame); err != nil {
 		return nil, err
@@ -87,7 +88,8 @@ func (w *worker) askOnce(ctx context.Context, frame []byte) (*value.Map, error) 
 	return w.readAnswer(ctx, maxAnswer+1<<10)
 }
 
-// Ask sends a message and returns its answer. After an error the session can only be closed.
+// Ask sends the program a message and returns its answer. After an error the session can only be
+// closed.
 func (s *Session) Ask(ctx context.Context, message *value.Map) (*value.Map, error) {
 	frame, err := pyframe.Append(nil, message)
 	if err != nil {
@@ -109,7 +111,7 @@ func (s *Session) Wait(ctx context.Context) error {
 	return s.explain(err)
 }
 
-// explain says how a lost worker ended.
+// explain replaces errLost by how the worker ended, and closes the session then.
 func (s *Session) explain(err error) error {
 	if !errors.Is(err, errLost) {
 		return err
@@ -118,8 +120,8 @@ func (s *Session) explain(err error) error {
 	return s.host.orClosed(s.worker.endReason())
 }
 
-// Stale reports whether files of Salt's library, or the packages, have changed since the session
-// was opened. A new session would use the current ones.
+// Stale reports whether files of Salt's library, or the Python packages, have changed since the
+// session was opened, so that a new session would use others.
 func (s *Session) Stale() bool {
 	p := s.worker.parent
 	p.mu.Lock()
@@ -127,16 +129,16 @@ func (s *Session) Stale() bool {
 	return p.retired
 }
 
-// Terminate sends SIGTERM, so that the program ends by itself within stopTakes. Close must be
-// called all the same.
+// Terminate sends SIGTERM to the program and waits up to stopTakes for its end. Close must be called
+// all the same.
 func (s *Session) Terminate() {
 	// an error means that the parent is gone
 	_ = s.worker.parent.Order(value.NewMap("op", "terminate", "worker", s.worker.number), nil)
 	s.worker.waitOver(s.worker.ended, stopTakes)
 }
 
-// Close ends the worker with everything that it has started. One that waits for a message ends by
-// itself.
+// Close ends the session. A worker that waits for a message ends by itself; one that has not ended
+// after lostTakes is killed with everything that it has started.
 func (s *Session) Close() {
 	s.close.Do(func() {
 		w := s.worker

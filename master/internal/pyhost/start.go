@@ -13,7 +13,8 @@ import (
 	"saltern/master/value"
 )
 
-// parent returns the running parent. It has one started if necessary.
+// parent returns the running parent. If there is none, it starts one or waits for the start that is
+// under way.
 func (h *Host) parent(ctx context.Context) (*parent, error) {
 	layer := h.cfg.Layer()
 	h.mu.Lock()
@@ -53,7 +54,7 @@ func (h *Host) parent(ctx context.Context) (*parent, error) {
 	}
 }
 
-// startParent starts a parent for all that wait for it, after a pause if the last ones died.
+// startParent carries out the start s. After failed starts or deaths it first waits for a pause.
 func (h *Host) startParent(s *parentStart, layer string) {
 	defer close(s.done)
 	h.mu.Lock()
@@ -77,7 +78,7 @@ func (h *Host) startParent(s *parentStart, layer string) {
 	h.failed = s.err
 	switch {
 	case errors.Is(s.err, ErrNoSalt):
-		// No Python had Salt: the start is not repeated for a while.
+		// No Python has Salt's library: until then, tasks fail at once.
 		h.notBefore = time.Now().Add(30 * time.Second)
 	case s.err != nil:
 		h.deaths++
@@ -96,7 +97,7 @@ func (h *Host) startPause() time.Duration {
 	return min(lastPause, firstPause<<min(h.deaths-1, 10))
 }
 
-// startAny starts the first of the Pythons that has Salt.
+// startAny tries the configured Pythons in turn and starts the first one that has Salt's library.
 func (h *Host) startAny(layer string) (*parent, error) {
 	settings := value.NewMap(
 		"layer", layer,
@@ -139,7 +140,8 @@ func (h *Host) startAny(layer string) (*parent, error) {
 	return nil, fmt.Errorf("%w (tried %s)", ErrNoSalt, strings.Join(tried, ", "))
 }
 
-// adoptParent listens to a parent until it ends. began is when it started to read files.
+// adoptParent wraps a started parent, and follows its messages until it ends. began is a time before
+// it started to read files.
 func (h *Host) adoptParent(started *pyfork.Parent, layer string, began time.Time) *parent {
 	p := &parent{
 		Parent:  started,
@@ -150,7 +152,7 @@ func (h *Host) adoptParent(started *pyfork.Parent, layer string, began time.Time
 	}
 
 	stop := context.AfterFunc(h.ctx, func() { p.Stop(stopTakes) })
-	h.owned.Go(func() { // until the parent ends, or Close
+	h.owned.Go(func() { // runs until the parent ends, or Close ends it
 		defer stop()
 		p.listen(func(names string) { h.replaceThreaded(p, names) })
 		h.forgetDead(p)
@@ -159,7 +161,8 @@ func (h *Host) adoptParent(started *pyfork.Parent, layer string, began time.Time
 	return p
 }
 
-// forgetDead forgets a parent that has ended.
+// forgetDead is called when a parent has ended. If nobody wanted that, it counts the death and delays
+// the next start.
 func (h *Host) forgetDead(p *parent) {
 	p.mu.Lock()
 	retired := p.retired
@@ -181,7 +184,7 @@ func (h *Host) forgetDead(p *parent) {
 		"pid", p.PID())
 }
 
-// forget keeps further tasks away from a parent.
+// forget makes the host give no further tasks to a parent.
 func (h *Host) forget(p *parent) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -190,7 +193,7 @@ func (h *Host) forget(p *parent) {
 	}
 }
 
-// replaceParent makes the next task start another parent.
+// replaceParent retires a parent, so that the next task starts another one. why is for the log.
 func (h *Host) replaceParent(p *parent, why string) {
 	h.mu.Lock()
 	current := h.current == p
@@ -205,7 +208,7 @@ func (h *Host) replaceParent(p *parent, why string) {
 	h.retire(p)
 }
 
-// retire stops a parent when its last worker has ended.
+// retire gives a parent no more tasks, and stops it when its last worker has ended.
 func (h *Host) retire(p *parent) {
 	p.mu.Lock()
 	p.retired = true
@@ -216,8 +219,8 @@ func (h *Host) retire(p *parent) {
 	}
 }
 
-// Warm makes the parent import modules of the library, so that workers need not. Names of other
-// modules do nothing.
+// Warm makes the running parent import modules of Salt's library in advance, so that its workers need
+// not. It ignores names of other modules.
 func (h *Host) Warm(modules []string) {
 	h.mu.Lock()
 	p := h.current
@@ -237,14 +240,15 @@ func (h *Host) Warm(modules []string) {
 	}
 }
 
-// replaceThreaded replaces a parent with threads, which its workers would lack.
+// replaceThreaded replaces a parent in which threads run: a forked worker would not have them. names
+// are those of the threads.
 func (h *Host) replaceThreaded(p *parent, names string) {
 	h.mu.Lock()
 	again := h.warmNoModules
 	h.warmNoModules = true
 	h.mu.Unlock()
 	if again {
-		return // the parent has threads although it imported no modules: a new one would have them, too
+		return // the parent has threads although Warm imported nothing into it: a new one would have them, too
 	}
 	h.cfg.Log.Warn("modules that runners import make threads as they are imported; each call imports them for itself from now on",
 		"threads", names)

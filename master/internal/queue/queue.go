@@ -1,6 +1,6 @@
-// Package queue is where questions of minions wait for something scarce: a renderer, a place among
-// the runners. Turns go by minion, in the order of arrival, so that a minion that asks for much
-// waits behind those that ask for little.
+// Package queue lets questions of minions wait for something scarce: a renderer, or a place among the
+// runners. Minions take turns, one question each, so that a minion with many questions does not delay
+// those with few. In that order, who comes first is served first.
 package queue
 
 import (
@@ -12,64 +12,65 @@ import (
 	"time"
 )
 
-// Errors of Wait. In both cases the minion must get no answer: it asks again.
+// Errors of Wait. In both cases the master must not answer the minion: it will ask again.
 var (
-	// ErrFull means that the waiting questions take all the memory they may.
+	// ErrFull means that waiting questions already take all the memory they may.
 	ErrFull = errors.New("too many questions of minions wait")
-	// ErrLeft means that the minion has hung up before its turn.
+	// ErrLeft means that the minion hung up before its turn.
 	ErrLeft = errors.New("the minion hung up before its turn")
 )
 
-// Config of a Queue.
+// Config configures a Queue.
 type Config struct {
-	Turns int              // questions at work at once
-	Bytes int64            // bound of all waiting questions, see Question.Bytes
-	Now   func() time.Time // for Stats
+	Turns int              // how many questions are worked on at once
+	Bytes int64            // how many bytes all waiting questions may take, see Question.Bytes
+	Now   func() time.Time // clock for Stats
 }
 
 // Question is one question of a minion.
 type Question struct {
-	Minion string // its proven id
-	// Nonce is the same when the minion repeats the question; "": it never does.
+	Minion string // id of the minion, proven by its key
+	// Nonce is the same whenever the minion repeats the question. If it is empty, the minion never
+	// repeats it.
 	Nonce string
-	Bytes int // bytes that it takes while it waits
+	Bytes int // memory that the question takes while it waits
 }
 
-// shareFraction is the fraction of Config.Bytes that one minion may use.
+// shareFraction: a minion may use one sixteenth of Config.Bytes.
 const shareFraction = 16
 
-// Queue gives questions their turns. A repeated question is answered by one turn: a question with
-// the same minion and nonce as one that waits, or is at work, shares its answer. A minion that
-// hangs up keeps its place until it comes to the front, so that it loses nothing when its own
-// time-out makes it ask again.
+// Queue gives questions their turns. A question with the same minion and nonce as one that waits, or
+// is worked on, is a repetition: one turn answers both. When a minion hangs up, it keeps its place in
+// the queue until that comes to the front. So a minion whose time-out is shorter than the queue asks
+// again without losing its place.
 //
-// Overflow policy: a question that would exceed Config.Bytes, or a minion's share of them, is
-// refused (ErrFull). It is safe for concurrent use.
+// Overflow policy: a question is refused with ErrFull if Config.Bytes, or the minion's share of it,
+// would be exceeded. A Queue is safe for concurrent use.
 type Queue[T any] struct {
 	cfg Config
 
 	mu        sync.Mutex
 	freeTurns int
-	seats     list.List                // of *seat, the next turn first
-	seatOf    map[string]*list.Element // by minion
-	entries   map[key]*entry[T]        // entries that wait or are at work
-	held      map[string]int64         // bytes by minion
+	seats     list.List                // each a *seat; the front one has the next turn
+	seatOf    map[string]*list.Element // element of seats, by minion
+	entries   map[key]*entry[T]        // questions with a nonce that wait or are worked on
+	held      map[string]int64         // bytes of waiting questions, by minion
 	stats     Stats
 }
 
 type key struct{ minion, nonce string }
 
-// seat is the place of a minion. It may have no entries, when all have hung up.
+// seat is a minion's place in the queue. It has no entries when the minion has hung up.
 type seat[T any] struct {
 	minion  string
 	entries []*entry[T]
 }
 
-// entry is a question and all its askers.
+// entry is one question with all who ask it.
 type entry[T any] struct {
 	key    key
-	askers []*asker      // the waiting askers: the first for the turn, the others for the answer
-	begun  bool          // somebody has the turn and is not among the askers
+	askers []*asker      // askers that wait: the first one for the turn, the others for the answer
+	begun  bool          // an asker, or a caller of Try, has the turn; it is not in askers
 	done   chan struct{} // closed when answer and err are set
 	answer T
 	err    error
@@ -78,23 +79,24 @@ type entry[T any] struct {
 // asker is one call of Wait.
 type asker struct {
 	since time.Time
-	turn  chan struct{} // closed when the asker has the turn
+	turn  chan struct{} // closed when the asker gets the turn
 }
 
-// Stats are counters since the start; Waiting, Working, Bytes and Oldest are of now.
+// Stats are counters since the start, except for Waiting, Working, Bytes and Oldest, which describe
+// this moment.
 type Stats struct {
-	Waiting int           // questions without a turn
-	Working int           // questions at work
-	Bytes   int64         // of those that wait
+	Waiting int           // questions that have no turn yet
+	Working int           // questions that are worked on
+	Bytes   int64         // memory that waiting questions take
 	Oldest  time.Duration // how long the question in front has waited
-	Turns   uint64        // turns that were given
-	Joined  uint64        // questions that shared the turn of another
+	Turns   uint64        // turns given
+	Joined  uint64        // questions answered by the turn of an earlier one
 	Left    uint64        // questions whose minion hung up before its turn
-	Full    uint64        // questions refused
-	Waited  time.Duration // waiting time of all that got a turn
+	Full    uint64        // questions refused with ErrFull
+	Waited  time.Duration // how long all questions that got a turn had waited, in total
 }
 
-// New returns a Queue.
+// New returns an empty Queue.
 func New[T any](cfg Config) *Queue[T] {
 	return &Queue[T]{
 		cfg:       cfg,
@@ -105,13 +107,13 @@ func New[T any](cfg Config) *Queue[T] {
 	}
 }
 
-// Turn is the right to work on a question. End must be called once.
+// Turn is the right to work on a question. Who gets one must call End once.
 type Turn[T any] struct {
 	queue *Queue[T]
 	entry *entry[T]
 }
 
-// Try returns a turn if one is free and nobody asks the question already.
+// Try returns a turn if one is free at once, and nobody else asks the same question.
 func (q *Queue[T]) Try(question Question) (*Turn[T], bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -125,8 +127,9 @@ func (q *Queue[T]) Try(question Question) (*Turn[T], bool) {
 	return &Turn[T]{q, e}, true
 }
 
-// Wait returns the turn of a question when it has come, or, with a nil turn, the answer of somebody
-// else's turn. asked ends when the minion hangs up.
+// Wait waits for the turn of a question and returns it. If another asker of the same question had the
+// turn, Wait returns no turn (nil) but that one's answer. The context asked ends when the minion
+// hangs up.
 func (q *Queue[T]) Wait(asked context.Context, question Question) (turn *Turn[T], answer T, err error) {
 	e, own, err := q.joinQuestion(question)
 	if err != nil {
@@ -146,7 +149,7 @@ func (q *Queue[T]) Wait(asked context.Context, question Question) (turn *Turn[T]
 	return nil, answer, ErrLeft
 }
 
-// End gives the turn back, and the answer to the others that ask the question.
+// End gives the turn back and hands the answer to all others who ask the question.
 func (t *Turn[T]) End(answer T, err error) {
 	q, e := t.queue, t.entry
 	q.mu.Lock()
@@ -160,7 +163,7 @@ func (t *Turn[T]) End(answer T, err error) {
 	q.giveTurns()
 }
 
-// Stats returns the counters.
+// Stats returns the current figures.
 func (q *Queue[T]) Stats() Stats {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -175,7 +178,7 @@ func (q *Queue[T]) Stats() Stats {
 	return s
 }
 
-// addEntry adds an entry. Entries without a nonce are not found again.
+// addEntry returns a new entry. It is stored for repetitions of the question if there is a nonce.
 func (q *Queue[T]) addEntry(k key) *entry[T] {
 	e := &entry[T]{key: k, done: make(chan struct{})}
 	if k.nonce != "" {
@@ -190,7 +193,7 @@ func (q *Queue[T]) forget(e *entry[T]) {
 	}
 }
 
-// joinQuestion adds an asker to the entry of its question, which it makes if necessary.
+// joinQuestion adds an asker to the entry of its question, which it creates if necessary.
 func (q *Queue[T]) joinQuestion(question Question) (*entry[T], *asker, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -221,7 +224,7 @@ func (q *Queue[T]) joinQuestion(question Question) (*entry[T], *asker, error) {
 	return e, own, nil
 }
 
-// seatEntry puts an entry behind the others of its minion.
+// seatEntry puts an entry behind the other entries of its minion.
 func (q *Queue[T]) seatEntry(e *entry[T]) {
 	at := q.seatOf[e.key.minion]
 	if at == nil {
@@ -232,7 +235,7 @@ func (q *Queue[T]) seatEntry(e *entry[T]) {
 	s.entries = append(s.entries, e)
 }
 
-// giveBack gives back the memory of a question.
+// giveBack subtracts the memory of a question that no longer waits.
 func (q *Queue[T]) giveBack(question Question) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -243,7 +246,8 @@ func (q *Queue[T]) giveBack(question Question) {
 	}
 }
 
-// removeAsker removes an asker that has hung up. If it has just got the turn, the next one gets it.
+// removeAsker removes an asker that has hung up. If it has got the turn at that very moment, the turn
+// is passed on.
 func (q *Queue[T]) removeAsker(e *entry[T], own *asker) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -266,8 +270,8 @@ func (q *Queue[T]) removeAsker(e *entry[T], own *asker) {
 	s.entries = slices.DeleteFunc(s.entries, func(x *entry[T]) bool { return x == e })
 }
 
-// passTurn takes the turn from an entry whose asker does not use it. Another asker of the same
-// question gets it, or else the next in the queue.
+// passTurn takes back a turn that an asker of e does not use, and gives it to another asker of e, or
+// else to the next in the queue.
 func (q *Queue[T]) passTurn(e *entry[T]) {
 	q.freeTurns++
 	if len(e.askers) > 0 {
@@ -278,7 +282,7 @@ func (q *Queue[T]) passTurn(e *entry[T]) {
 	q.giveTurns()
 }
 
-// giveTurns gives free turns to the front of the queue.
+// giveTurns gives all free turns, beginning at the front of the queue.
 func (q *Queue[T]) giveTurns() {
 	for q.freeTurns > 0 {
 		at := q.seats.Front()
@@ -287,7 +291,7 @@ func (q *Queue[T]) giveTurns() {
 		}
 
 		s := at.Value.(*seat[T])
-		if len(s.entries) == 0 { // the minion of this seat did not come back
+		if len(s.entries) == 0 { // this minion hung up and did not ask again
 			q.giveUpSeat(at)
 			continue
 		}
@@ -305,14 +309,14 @@ func (q *Queue[T]) giveTurns() {
 	}
 }
 
-// giveUpSeat gives up a place.
+// giveUpSeat removes a minion's place.
 func (q *Queue[T]) giveUpSeat(at *list.Element) {
 	delete(q.seatOf, at.Value.(*seat[T]).minion)
 	q.seats.Remove(at)
 }
 
-// giveTurn gives a turn to the first asker, if there is one: the turn may have been taken by Try.
-// The others wait for the answer.
+// giveTurn gives a turn to the first asker of e; the others wait for the answer. Without askers it is
+// the caller, Try, that has the turn.
 func (q *Queue[T]) giveTurn(e *entry[T]) {
 	q.freeTurns--
 	q.stats.Turns++

@@ -1,9 +1,9 @@
-// Package ratelog limits how many log lines of a kind are written, for lines that unknown senders
-// can cause. A kind is the level and the beginning of the message, up to the first colon, quotation
-// mark or digit. Dropped lines are counted, and the count is written with the next line of their
-// kind.
+// Package ratelog limits how many log lines of a kind are written, since strangers can cause some of
+// them. The kind of a line is its level and the beginning of its message, up to the first colon,
+// quotation mark or digit. Lines that are dropped are counted, and the next written line of their
+// kind carries the count.
 //
-// Lines below Info are always written: they are off unless somebody searches for a fault.
+// Lines below Info are always written: they are off unless somebody looks for a fault.
 package ratelog
 
 import (
@@ -17,21 +17,21 @@ import (
 )
 
 const (
-	// burst lines of a kind are written at once, perSecond lines of it after that.
+	// Of each kind, burst lines may be written at once, and after that perSecond lines a second.
 	burst     = 50
 	perSecond = 2
 	maxKinds  = 64
-	maxKind   = 48 // bytes of a message that make its kind
+	maxKind   = 48 // how many bytes of a message, at most, make its kind
 )
 
-// Handler is a slog.Handler. It is safe for concurrent use; handlers made from it by
-// WithAttrs and WithGroup count together with it.
+// Handler is a slog.Handler. It is safe for concurrent use. Handlers that WithAttrs and WithGroup
+// return share its counts.
 type Handler struct {
 	next  slog.Handler
 	kinds *kinds
 }
 
-// New returns a Handler that limits the lines for next.
+// New returns a Handler that writes to next, but not too many lines.
 func New(next slog.Handler, now func() time.Time) *Handler {
 	return &Handler{next, &kinds{now: now, by: map[kind]*bucket{}}}
 }
@@ -97,7 +97,8 @@ func (k *kinds) allowLine(r slog.Record) (skipped int, ok bool) {
 
 	b := k.by[key]
 	if b == nil {
-		if len(k.by) >= maxKinds { // more kinds than the program has: a stranger makes them up
+		// the program does not have that many kinds: a stranger makes them up; they share one bucket
+		if len(k.by) >= maxKinds {
 			key = kind{}
 			b = k.by[key]
 		}

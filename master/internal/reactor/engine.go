@@ -17,33 +17,35 @@ import (
 	"saltern/master/value"
 )
 
-// Config of an Engine.
+// Config configures an Engine.
 type Config struct {
 	Rules *Rules
-	Depth int // of the queues (reactor_worker_hwm); 0: 10,000
-	// Threads is how many runners and wheel functions of Python are at work at once
-	// (reactor_worker_threads); 0: 10.
+	Depth int // length of each of the two queues (reactor_worker_hwm); 0: 10,000
+	// Threads is how many runners and wheel functions in Python run at once (reactor_worker_threads);
+	// 0 means 10.
 	Threads int
 	ID      string
 	Bus     *event.Bus
 	Fire    func(tag string, data *value.Map)
-	// Compiler reads the files of reactions. The engine closes it.
+	// Compiler reads the files of reactions. Run closes it at its end.
 	Compiler Compiler
-	// Locate finds a file of the file server.
+	// Locate finds a file of the file server on this disk. ok is false if it does not exist.
 	Locate func(ctx context.Context, ref string) (path string, ok bool, err error)
 	Launch *launch.Launcher
 	Wheel  *wheel.Service
 	Runs   *runner.Runs
-	Settle func(ctx context.Context) error // Settle waits for new readers of the event bus.
-	// UserKey reads the key of the master's user, who may change the rules by events.
+	// Settle waits until the event bus has accepted the readers that have connected by now.
+	Settle func(ctx context.Context) error
+	// UserKey reads the key of the user whom the master runs as. Events that carry it may change the
+	// rules.
 	UserKey func() (string, error)
 	Log     *slog.Logger
 }
 
-// Engine executes the reactions to events (salt/utils/reactor.py). Events wait in a bounded queue,
-// and runners in a second one behind it, whose tasks begin in the order of their events. Overflow
-// policy: when the second queue is full the first one fills. When that is full too, the newest
-// events are lost, counted and logged.
+// Engine executes reactions to events (salt/utils/reactor.py). Events wait in a bounded queue.
+// Runners and wheel functions in Python wait in a second one behind it, and start in the order of
+// their events. Overflow policy: when the second queue is full, the first one fills up; when that is
+// full too, the newest events are lost, counted and logged.
 type Engine struct {
 	cfg     Config
 	rules   *Rules
@@ -57,20 +59,20 @@ const (
 	defaultThreads = 10
 )
 
-// Stats are counters since the start.
+// Stats are the engine's figures; Lost counts since the start.
 type Stats struct {
-	background.BacklogStats        // of runners and wheel functions of Python
+	background.BacklogStats        // of runners and wheel functions in Python
 	Events                  int    // events that wait
-	Lost                    uint64 // events lost for want of room
+	Lost                    uint64 // events lost because the queue was full
 }
 
-// Stats returns the counters.
+// Stats returns the current figures.
 func (r *Engine) Stats() Stats {
 	return Stats{BacklogStats: r.backlog.Stats(), Events: r.sub.Waiting(), Lost: r.sub.Dropped()}
 }
 
-// NewEngine returns an Engine. It hears events from now on, since the master's own start and the
-// first minions are events, too.
+// NewEngine returns an Engine. It collects events from this moment on, even before Run: the start of
+// the master itself and the first minions are events, too.
 func NewEngine(cfg Config) *Engine {
 	if cfg.Depth <= 0 {
 		cfg.Depth = defaultDepth
@@ -86,7 +88,8 @@ func NewEngine(cfg Config) *Engine {
 	return r
 }
 
-// Run reacts until ctx ends. Waiting events are then lost, as in Salt, and the log says how many.
+// Run executes reactions until ctx ends. Events that wait then are lost, as in Salt; the log says how
+// many.
 func (r *Engine) Run(ctx context.Context) {
 	cut := 0
 	following, stop := context.WithCancel(ctx)
@@ -126,10 +129,10 @@ func (r *Engine) Run(ctx context.Context) {
 				continue
 			}
 			if e.Origin == event.Peer {
-				continue // the master that fired it reacts; others would repeat the reaction
+				continue // only the master that fired it reacts, not every master of the cluster
 			}
 			if e.Data.Str("user") == user {
-				continue // it was fired by a reaction (salt/utils/reactor.py Reactor.run)
+				continue // a reaction fired it (salt/utils/reactor.py Reactor.run)
 			}
 			if manages(e.Tag) {
 				r.manage(ctx, e)
@@ -137,7 +140,7 @@ func (r *Engine) Run(ctx context.Context) {
 			}
 
 			r.reactTo(ctx, e)
-			if ctx.Err() != nil { // the reaction was not finished
+			if ctx.Err() != nil { // ctx may have ended before the reaction was finished
 				cut++
 				return
 			}
@@ -145,8 +148,9 @@ func (r *Engine) Run(ctx context.Context) {
 	}
 }
 
-// localFiles returns the patterns of a rule as Salt's reactor reads them: a file of the file server
-// becomes a file on this disk (salt/utils/reactor.py render_reaction).
+// localFiles returns the file patterns of a rule with each salt:// reference replaced by the path of
+// the file on this disk (salt/utils/reactor.py render_reaction). Files that do not exist are logged
+// and left out.
 func (r *Engine) localFiles(ctx context.Context, refs []string, tag string) (found []string) {
 	for _, ref := range refs {
 		if !strings.HasPrefix(ref, "salt://") {
@@ -167,5 +171,5 @@ func (r *Engine) localFiles(ctx context.Context, refs []string, tag string) (fou
 	return found
 }
 
-// literal escapes a path so that it is a pattern that matches only itself.
+// literal escapes a path, so that as a pattern it matches only itself.
 var literal = strings.NewReplacer("[", "[[]", "*", "[*]", "?", "[?]")

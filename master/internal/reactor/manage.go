@@ -9,19 +9,20 @@ import (
 	"saltern/master/value"
 )
 
-// ManageSpace is part of the tags by which Salt's runners reactor.* ask the running reactor.
+// ManageSpace begins the tags of questions from Salt's runners reactor.* to the reactor of a running
+// master.
 const ManageSpace = event.ManageSpace
 
 func manages(tag string) bool { return strings.Contains(tag, ManageSpace+"/") }
 
-// manage answers a question to the reactor. Changes last until the master stops. The sender must
-// know the key of the master's user.
+// manage answers a question to the reactor, and changes the rules if the question asks for that. The
+// sender must know the key of the user whom the master runs as. Changes last until the master stops.
 func (r *Engine) manage(ctx context.Context, e event.Event) {
 	_, what, _ := strings.Cut(e.Tag, ManageSpace+"/")
 	switch what {
 	case "is_leader", "set_leader", "add", "delete", "list":
 	default:
-		return // the tag is of an answer
+		return // an answer, not a question
 	}
 
 	if may, err := event.MayOrderBy(e, event.ReactorManage, r.cfg.UserKey); !may {
@@ -51,8 +52,8 @@ func (r *Engine) manage(ctx context.Context, e event.Event) {
 	}
 }
 
-// awaitReaders waits until the sender gets the answer: it has connected to the bus before it asked,
-// and the master may not have accepted that connection yet.
+// awaitReaders waits up to two seconds, so that the sender will hear the answer: it connected to the
+// event bus before it asked, but the master may not have accepted that connection yet.
 func (r *Engine) awaitReaders(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()

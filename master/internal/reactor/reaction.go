@@ -12,17 +12,17 @@ import (
 	"saltern/master/value"
 )
 
-// Compiler reads the files of reactions. renderer.Reactions implements it and describes calls and
-// faults.
+// Compiler reads files of reactions. renderer.Reactions implements it, and documents the fields of
+// calls and faults.
 type Compiler interface {
 	Compile(ctx context.Context, tag string, data *value.Map, files []string) (calls, faults []*value.Map, err error)
 	Close()
 }
 
-// Kind says who executes a reaction.
+// Kind says who executes a reaction: minions (local), a runner, a wheel function, or this host
+// (caller).
 type Kind string
 
-// The kinds.
 const (
 	local  Kind = "local"
 	Runner Kind = "runner"
@@ -30,7 +30,7 @@ const (
 	caller Kind = "caller"
 )
 
-// Reaction is one call of a function.
+// Reaction is one function call that a file of the reactor asks for.
 type Reaction struct {
 	ID     string
 	File   string
@@ -38,10 +38,10 @@ type Reaction struct {
 	Fun    string
 	Args   []any
 	Kwargs *value.Map
-	// Load holds the other fields of a publication, for the kind local.
+	// Load holds the other fields of the job for minions. It is set for the kind local only.
 	Load *value.Map
-	// Unknown is set when Salt does not have the function. Kwargs then holds everything in the
-	// reaction.
+	// Unknown is set when Salt's library does not have the function. Kwargs then holds all fields of
+	// the reaction.
 	Unknown bool
 }
 
@@ -58,12 +58,12 @@ func newReaction(call *value.Map) Reaction {
 	}
 }
 
-// weight returns about how many bytes a waiting reaction holds.
+// weight returns about how many bytes a waiting reaction takes.
 func (x *Reaction) weight() int {
 	return event.Weight(value.NewMap("args", x.Args, "kwargs", x.Kwargs))
 }
 
-// reactTo compiles the files for a tag and executes their reactions.
+// reactTo compiles the files that react to an event, and executes their reactions.
 func (r *Engine) reactTo(ctx context.Context, e event.Event) {
 	files := r.localFiles(ctx, r.rules.Files(e.Tag), e.Tag)
 	if len(files) == 0 {
@@ -90,7 +90,7 @@ func (r *Engine) reactTo(ctx context.Context, e event.Event) {
 	}
 }
 
-// logFault logs a fault of a file.
+// logFault logs a fault that Compile found in a file.
 func (r *Engine) logFault(tag string, fault *value.Map) {
 	attrs := []any{"tag", tag}
 	if file := fault.Str("file"); file != "" {
@@ -111,10 +111,10 @@ func (r *Engine) logFailure(x Reaction, err error) {
 		x.File, "error", err)
 }
 
-// errNotAvailable is an error in the words of Salt's reactor.
+// errNotAvailable uses the words of Salt's reactor.
 var errNotAvailable = errors.New("function not available")
 
-// execute carries out a reaction, or lets it wait for its turn.
+// execute carries out a reaction, or queues it if it may take long.
 func (r *Engine) execute(ctx context.Context, x Reaction) error {
 	switch x.Kind {
 	case local:
@@ -157,7 +157,7 @@ func (r *Engine) callWheel(ctx context.Context, x Reaction) error {
 		return err
 	}
 
-	return r.backlog.Put(ctx, x.weight(), func(ctx context.Context) { // it waits: Python takes its time
+	return r.backlog.Put(ctx, x.weight(), func(ctx context.Context) { // Python takes its time: queue it
 		if _, err := run.Do(ctx); err != nil {
 			r.logFailure(x, err)
 		}
@@ -174,11 +174,12 @@ func (r *Engine) callRunner(ctx context.Context, x Reaction) error {
 	})
 }
 
-// ofMaster is the runner that calls an execution module on the master's own host.
+// ofMaster is the runner that calls a function of an execution module on the master's own host.
 const ofMaster = "salt.cmd"
 
-// callHere calls an execution module on this host, without an event. Salt sets up a minion for it,
-// with the master's configuration; without file_client: local it waits for a master to accept it.
+// callHere calls a function of an execution module on this host. No event tells its outcome. Salt
+// creates a minion with the master's configuration for such calls, which waits for a master to accept
+// its key unless file_client is local.
 func (r *Engine) callHere(ctx context.Context, x Reaction) error {
 	return r.backlog.Put(ctx, x.weight(), func(ctx context.Context) {
 		if _, err := r.cfg.Runs.Call(ctx, ofMaster, append([]any{x.Fun}, x.Args...), x.Kwargs); err != nil {

@@ -1,5 +1,5 @@
-// Package reactor turns events into reactions: Map knows which files react to a tag, a Compiler has
-// Salt's own reactor read them, and Engine executes the reactions.
+// Package reactor turns events into reactions. Map knows which files react to a tag, a Compiler lets
+// Salt's own reactor read these files, and Engine executes the reactions.
 //
 // Source: salt/utils/reactor.py (Reactor.list_reactors, ReactWrap.run).
 package reactor
@@ -12,7 +12,7 @@ import (
 	"saltern/master/value"
 )
 
-// user is the name under which reactions run. Events that carry it cause no reactions.
+// user is the name of the user as whom reactions run. Events that carry it cause no reactions.
 const user = "Reactor"
 
 // Map is the option reactor: which files react to which tags, in order.
@@ -23,7 +23,8 @@ type rule struct {
 	files []string
 }
 
-// Parse reads the option. It skips entries that Salt would skip, and returns them as faults.
+// Parse reads the option reactor. It leaves out entries that Salt would skip, and returns a fault for
+// each.
 func Parse(option []any) (Map, []error) {
 	var m Map
 	var faults []error
@@ -54,7 +55,8 @@ func Parse(option []any) (Map, []error) {
 	return m, faults
 }
 
-// textsIn returns the texts in v, one or a list. all is false when there is anything else.
+// textsIn returns the strings in v, which is one string or a list of them. all is false if v holds
+// anything else.
 func textsIn(v any) (found []string, all bool) {
 	switch v := v.(type) {
 	case string:
@@ -70,7 +72,7 @@ func textsIn(v any) (found []string, all bool) {
 	return nil, false
 }
 
-// All lists the rules in the form of the option.
+// All returns the rules in the form of the option.
 func (m Map) All() []any {
 	out := []any{}
 	for _, r := range m.rules {
@@ -79,8 +81,8 @@ func (m Map) All() []any {
 	return out
 }
 
-// Added returns the rules with one more at the end. ok is false when the tag has one already or no
-// files are named.
+// Added returns the rules and one more at the end. ok is false if there is a rule for the tag
+// already, or if files names no file.
 func (m Map) Added(tag string, files any) (Map, bool) {
 	list, all := textsIn(files)
 	if m.hasTag(tag) || tag == "" || len(list) == 0 || !all {
@@ -89,7 +91,7 @@ func (m Map) Added(tag string, files any) (Map, bool) {
 	return Map{append(slices.Clone(m.rules), rule{tag, list})}, true
 }
 
-// Removed returns the rules without the first one for the tag. ok is false when there is none.
+// Removed returns the rules without the first one for the tag. ok is false if there is none.
 func (m Map) Removed(tag string) (Map, bool) {
 	for i, r := range m.rules {
 		if r.tag == tag {

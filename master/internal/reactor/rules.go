@@ -15,36 +15,38 @@ import (
 	"saltern/master/value"
 )
 
-// RulesConfig of Rules.
+// RulesConfig configures Rules.
 type RulesConfig struct {
-	Entries []any  // the option reactor, as a list
-	File    string // the file that holds such a list, if the option is text
-	// Tell tells the other masters of a cluster a change. It may be nil: there are none.
+	Entries []any  // the option reactor, if it is a list
+	File    string // the file with such a list, if the option is a string
+	// Tell tells the other masters of a cluster about a change. It is nil if there are none.
 	Tell func(change *value.Map)
 	Log  *slog.Logger
 }
 
-// Rules are the rules in force, and whether this master reacts. Changes by Add and Delete apply at
-// all running masters of a cluster, until they stop. It is safe for concurrent use.
+// Rules holds the rules in force, and whether this master reacts at all. A change by Add or Delete
+// lasts until the master stops, and applies at all running masters of a cluster. Rules is safe for
+// concurrent use.
 type Rules struct {
 	cfg RulesConfig
 
-	mu   sync.Mutex // held while the rules are changed
-	text []byte     // of the file, as last applied
-	seen []byte     // of the file when last read; used by Follow only
+	mu   sync.Mutex // held while the rules change
+	text []byte     // contents of the file when its rules were last applied
+	seen []byte     // contents of the file when Follow last read it; only Follow uses it
 	list atomic.Pointer[Map]
-	// idle is set by reactor.set_leader False: events do not react.
+	// idle is set by reactor.set_leader False: this master does not react to events.
 	idle atomic.Bool
 }
 
 const (
 	// lookEvery is how often the file is read.
 	lookEvery = time.Second
-	// maxRules bounds the file, in bytes.
+	// maxRules is how many bytes the file may have.
 	maxRules = 4 << 20
 )
 
-// NewRules starts with the option reactor. Entries that Salt would skip are logged and skipped.
+// NewRules returns the rules of the option reactor. Entries that Salt would skip are logged and left
+// out.
 func NewRules(cfg RulesConfig) *Rules {
 	r := &Rules{cfg: cfg}
 	r.list.Store(&Map{})
@@ -64,9 +66,9 @@ func (r *Rules) replace(entries []any) {
 	r.list.Store(&list)
 }
 
-// Follow applies changes of the file of rules, until ctx ends. Salt reads it at each event. Here a
-// change applies a moment later, so that no event waits for a disk, and only when two reads agree:
-// a program that writes in place empties the file first.
+// Follow applies changes of the file of rules until ctx ends. Salt reads the file at each event. Here
+// no event waits for a disk: a change applies some moments later, when two reads in a row found the
+// same contents. A program that rewrites the file in place empties it first.
 func (r *Rules) Follow(ctx context.Context) {
 	if r.cfg.File == "" {
 		return
@@ -88,8 +90,8 @@ func (r *Rules) Follow(ctx context.Context) {
 	}
 }
 
-// adoptText applies the rules in a text. err is why there is none. A fault is logged once, and
-// leaves the rules as they are.
+// adoptText applies the rules in text. If the file could not be read, err says why, and text is the
+// text of err. A fault is logged once and leaves the rules as they are.
 func (r *Rules) adoptText(text []byte, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -104,7 +106,7 @@ func (r *Rules) adoptText(text []byte, err error) {
 	}
 
 	list, ok := entries.([]any)
-	empty := entries == nil // an emptied file, or one of comments
+	empty := entries == nil // the file is empty or holds only comments
 	if err == nil && !ok && !empty {
 		err = fmt.Errorf("%s holds no list of rules", r.cfg.File)
 	}
@@ -123,7 +125,8 @@ func (r *Rules) adoptText(text []byte, err error) {
 	r.cfg.Log.Info("rules of the reactor were read", "path", r.cfg.File)
 }
 
-// readFile reads a file. With an error, text is the text of the error.
+// readFile reads a file. If that fails, text is the text of the error, so that Follow notices a
+// change.
 func readFile(path string) (text []byte, err error) {
 	defer func() {
 		if err != nil {
@@ -145,10 +148,10 @@ func readFile(path string) (text []byte, err error) {
 	return text, err
 }
 
-// All lists the rules, in the form of the option.
+// All returns the rules in the form of the option.
 func (r *Rules) All() []any { return r.list.Load().All() }
 
-// Files returns the files that react to a tag now.
+// Files returns the files that react to a tag now; none if this master does not react.
 func (r *Rules) Files(tag string) []string {
 	if r.idle.Load() {
 		return nil
@@ -156,11 +159,11 @@ func (r *Rules) Files(tag string) []string {
 	return r.list.Load().Files(tag)
 }
 
-// Fields of a change of the rules in events between the masters of a cluster.
+// Fields of an event by which a master tells the others of a change.
 const (
-	addedField   = "added"   // a tag
-	filesField   = "files"   // of the tag that was added
-	deletedField = "deleted" // a tag
+	addedField   = "added"   // the tag of a new rule
+	filesField   = "files"   // the files of the new rule
+	deletedField = "deleted" // the tag of a rule that was removed
 )
 
 // Add adds a rule and returns the outcome in Salt's words.
@@ -180,7 +183,8 @@ func (r *Rules) Delete(tag string) *value.Map {
 	return r.changeAndTell(value.NewMap(deletedField, tag), "Reactor deleted.", "Reactor does not exists.")
 }
 
-// refuseForFile refuses to change rules that a file holds.
+// refuseForFile returns the outcome if the rules are in a file, so that Add and Delete cannot change
+// them.
 func (r *Rules) refuseForFile() *value.Map {
 	return value.NewMap("status", false, "comment",
 		"The rules of the reactor are in "+r.cfg.File+": change them there.")
@@ -196,8 +200,8 @@ func (r *Rules) changeAndTell(change *value.Map, done, not string) *value.Map {
 	return value.NewMap("status", true, "comment", done)
 }
 
-// Obey changes the rules as another master of the cluster has done, and reports whether that
-// changed anything.
+// Obey applies a change, made here or by another master of the cluster. It returns false if that
+// changed nothing.
 func (r *Rules) Obey(change *value.Map) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -211,10 +215,10 @@ func (r *Rules) Obey(change *value.Map) bool {
 	return changes
 }
 
-// Leads reports whether this master reacts.
+// Leads reports whether this master reacts to events.
 func (r *Rules) Leads() bool { return !r.idle.Load() }
 
-// Lead sets whether this master reacts.
+// Lead sets whether this master reacts to events.
 func (r *Rules) Lead(leads bool) {
 	r.idle.Store(!leads)
 	r.cfg.Log.Info("reactor was told whether to react", "react", leads)

@@ -11,13 +11,13 @@ import (
 	"saltern/master/internal/git"
 )
 
-// maxAsked is how many requests to fetch run at a time. Overflow policy: more are refused.
+// maxAsked is how many requests of FetchGit may be at work. Overflow policy: more are refused.
 const maxAsked = 16
 
-// fetchRequest asks to fetch some remotes.
+// fetchRequest asks Run to fetch some remotes.
 type fetchRequest struct {
 	want func(*git.Repository) bool
-	done chan struct{} // closed when it is done
+	done chan struct{} // closed when they have been fetched, or could not be
 }
 
 // Git returns the state of all remotes, for the supervisor.
@@ -66,8 +66,9 @@ func (s *Service) Git() control.Git {
 	return out
 }
 
-// FetchGit fetches the remotes with that URL or name, or all if it is empty. It returns their state
-// when they are fetched, or after [control.GitTakes]; the fetch then continues.
+// FetchGit fetches the remotes with that URL or name; "" means all. It returns their state after the
+// fetch. If that takes longer than [control.GitTakes], it returns the present state, and the fetch
+// continues.
 func (s *Service) FetchGit(ctx context.Context, remote string) (control.Git, error) {
 	want := func(r *git.Repository) bool { return remote == "" || sameRemote(r.URL(), remote) }
 	any := false
@@ -91,7 +92,7 @@ func (s *Service) FetchGit(ctx context.Context, remote string) (control.Git, err
 	}
 
 	a := fetchRequest{want, make(chan struct{})}
-	s.fetchRequests <- a // has room for all requests
+	s.fetchRequests <- a // never blocks: there is room for maxAsked
 	ctx, cancel := context.WithTimeout(ctx, control.GitTakes)
 	defer cancel()
 
@@ -110,15 +111,16 @@ func (s *Service) FetchGit(ctx context.Context, remote string) (control.Git, err
 	return out, nil
 }
 
-// sameRemote reports whether somebody's name for a remote fits a URL without a password: the URL
-// itself, with or without .git and a user, in either form of ssh, or its last part.
+// sameRemote reports whether called names the remote whose URL, without its password, is shown. It
+// may be the URL, with or without .git and user and in either form of ssh, or only the last part of
+// its path.
 func sameRemote(shown, called string) bool {
 	return hostAndPath(shown) == hostAndPath(called) ||
 		called != "" && !strings.ContainsAny(called, "/:") &&
 			path.Base(hostAndPath(shown)) == strings.TrimSuffix(called, ".git")
 }
 
-// hostAndPath returns host and path of a URL.
+// hostAndPath returns host and path of a URL, without user, port and .git.
 func hostAndPath(u string) string {
 	if p, err := url.Parse(u); err == nil && p.Host != "" {
 		u = p.Hostname() + "/" + strings.TrimPrefix(p.Path, "/")

@@ -9,8 +9,8 @@ import (
 	"saltern/master/internal/git"
 )
 
-// faults maps the kinds of a remote's faults to the reported ones. All other kinds concern our own
-// copy, and are reported by its use.
+// faults maps kinds of a remote's faults to the faults that are reported. All kinds not in it concern
+// our own copy; they are reported as a fault of files or pillars.
 func faults() map[git.Kind]control.Fault {
 	return map[git.Kind]control.Fault{
 		git.Unreachable: control.GitAwayFault, git.Authentication: control.GitLoginFault, git.HostKey: control.GitHostKeyFault,
@@ -18,9 +18,9 @@ func faults() map[git.Kind]control.Fault {
 	}
 }
 
-// reportFaults reports the faults of all remotes, and the end of those that are over.
+// reportFaults reports the faults of all remotes, and that faults reported earlier are over.
 func (s *Service) reportFaults() {
-	s.telling.Lock() // otherwise an older state could be reported last
+	s.telling.Lock() // else a goroutine could report an older state last
 	defer s.telling.Unlock()
 	found := map[control.Fault][]string{control.GitPillarFault: nil, control.GitFilesFault: nil}
 	for _, what := range faults() {
@@ -54,7 +54,8 @@ func (s *Service) reportFaults() {
 	}
 }
 
-// joined returns the first of some texts and the number of the others, or nil without any.
+// joined returns an error with the first of the texts and the number of the others. It returns nil if
+// there are none.
 func joined(texts []string) error {
 	switch len(texts) {
 	case 0:
@@ -65,7 +66,7 @@ func joined(texts []string) error {
 	return fmt.Errorf("%s (and %d more)", texts[0], len(texts)-1)
 }
 
-// usesOf reports for what a repository is used.
+// usesOf reports whether a repository is used for files and for pillars.
 func (s *Service) usesOf(r *git.Repository) (files, pillars bool) {
 	return s.files != nil && slices.Contains(s.files.Repositories(), r), s.pillars != nil &&
 		slices.Contains(s.pillars.Repositories(), r)

@@ -8,9 +8,8 @@ import (
 	"saltern/master/value"
 )
 
-// FileOptions returns the options with which Salt's library finds on this disk what gitfs serves in
-// base and in one more environment: file_roots and fileserver_backend. They are empty without
-// gitfs.
+// FileOptions returns file_roots and fileserver_backend such that Salt's library reads from this disk
+// what gitfs serves, in base and in saltenv. It returns an empty map if gitfs is not configured.
 func (s *Service) FileOptions(ctx context.Context, saltenv string) *value.Map {
 	out := value.NewMap()
 	if s.files == nil {
@@ -62,8 +61,8 @@ func (s *Service) FileOptions(ctx context.Context, saltenv string) *value.Map {
 	return out
 }
 
-// PillarRoots returns the directories of each git entry in ext_pillar, for Salt's own Pillar class,
-// see [gitpillar.ForPython].
+// PillarRoots returns the directories of each git entry in ext_pillar, as Salt's own Pillar class
+// reads them (see [gitpillar.ForPython]).
 func (s *Service) PillarRoots(ctx context.Context, pillarenv, saltenv string) []any {
 	out := []any{}
 	if s.pillars == nil {
@@ -79,7 +78,7 @@ func (s *Service) PillarRoots(ctx context.Context, pillarenv, saltenv string) []
 	return out
 }
 
-// ForPython returns both for Salt's library.
+// ForPython returns FileOptions and PillarRoots.
 func (s *Service) ForPython(ctx context.Context, saltenv, pillarenv string) (options *value.Map, pillars []any) {
 	return s.FileOptions(ctx, saltenv), s.PillarRoots(ctx, pillarenv, saltenv)
 }

@@ -17,24 +17,25 @@ import (
 	"saltern/master/value"
 )
 
-// Events among the masters of a cluster.
+// Tags of events among the masters of a cluster.
 const (
-	// Serving carries the commits that a master serves.
+	// Serving tells which commits a master serves.
 	Serving = event.TagGitServing
 	// Fetch asks all masters to fetch.
 	Fetch = event.TagGitFetch
-	// Reload asks them to read the options of remotes again.
+	// Reload asks all masters to read the options of remotes again.
 	Reload = event.TagGitReload
 )
 
-// Bounds of the events of peers.
+// Bounds of what is taken from such events, or sent in them.
 const (
 	maxPeers   = 64
 	maxRemotes = 1000
-	maxRefs    = 20 // refs of one remote in an event
+	maxRefs    = 20 // refs listed for each remote
 )
 
-// AddRunners adds git.status, git.fetch, git.reload, git_pillar.update and cache.clear_git_lock.
+// AddRunners adds the runners git.status, git.fetch, git.reload, git_pillar.update and
+// cache.clear_git_lock.
 func (s *Service) AddRunners(t *runner.Table) {
 	t.Add("git.status", func(context.Context, *runner.Env, []any, *value.Map) (any, error) { return s.status(), nil })
 	t.Add("git.fetch", func(ctx context.Context, _ *runner.Env, _ []any, _ *value.Map) (any, error) {
@@ -60,15 +61,15 @@ func (s *Service) AddRunners(t *runner.Table) {
 	})
 }
 
-// updateFiles fetches the remotes of gitfs on all masters.
+// updateFiles fetches the remotes of gitfs, here and on all other masters.
 func (s *Service) updateFiles(ctx context.Context) (changed bool, err error) {
 	s.askPeers()
 	files := s.files.Repositories()
 	return s.store.FetchAll(ctx, func(r *git.Repository) bool { return slices.Contains(files, r) })
 }
 
-// updatePillars is the runner git_pillar.update (salt/runners/git_pillar.py): True for a remote
-// with something new, None without, False for one that failed.
+// updatePillars is the runner git_pillar.update (salt/runners/git_pillar.py). For each remote it
+// returns True if there was something new, None if there was not, and False if the fetch failed.
 func (s *Service) updatePillars(ctx context.Context, _ *runner.Env, args []any, named *value.Map) (any, error) {
 	filter := []string{named.Str("branch"), named.Str("repo")}
 	for i, v := range args[:min(len(args), 2)] {
@@ -102,7 +103,7 @@ func (s *Service) updatePillars(ctx context.Context, _ *runner.Env, args []any, 
 		return out, nil
 	}
 
-	// In Salt's words.
+	// These errors are in Salt's words.
 	if filter[0]+filter[1] != "" {
 		return nil, &runner.Exception{
 			Name:    "SaltRunnerError",
@@ -116,7 +117,7 @@ func (s *Service) updatePillars(ctx context.Context, _ *runner.Env, args []any, 
 // askPeers asks the other masters to fetch.
 func (s *Service) askPeers() { s.cfg.Fire(Fetch, value.NewMap("id", s.cfg.Options.ID)) }
 
-// Peer takes an event of another master.
+// Peer handles an event that another master has fired.
 func (s *Service) Peer(peer, tag string, data *value.Map) {
 	switch tag {
 	case Reload:
@@ -127,7 +128,7 @@ func (s *Service) Peer(peer, tag string, data *value.Map) {
 	case Fetch:
 		select {
 		case s.fetchAgain <- struct{}{}:
-		default: // a fetch is already requested
+		default: // one is pending already
 		}
 	case Serving:
 		remotes := data.Map("remotes")
@@ -138,8 +139,8 @@ func (s *Service) Peer(peer, tag string, data *value.Map) {
 	}
 }
 
-// takeServing takes the commits that another master serves. A remote that has changed there is
-// fetched here as well, so that the masters do not differ until the interval is over.
+// takeServing notes the commits that another master serves. A remote that has changed there is
+// fetched here too, so that the masters agree again before the next regular fetch.
 func (s *Service) takeServing(peer string, remotes *value.Map) {
 	if s.store == nil {
 		return
@@ -156,7 +157,9 @@ func (s *Service) takeServing(peer string, remotes *value.Map) {
 	for _, r := range s.store.Repositories() {
 		theirs := remotes.Map(r.URL()).Str("state")
 		if theirs == "" || known && theirs == before.Map(r.URL()).Str("state") {
-			continue // fetch once only: that master may have other options
+			// unchanged there, so it was fetched before; if it still differs, that master may have
+			// other options
+			continue
 		}
 		if snap := r.Snapshot(); snap != nil && digest(snap) != theirs {
 			s.behind[r] = true
@@ -171,17 +174,17 @@ func (s *Service) takeServing(peer string, remotes *value.Map) {
 	}
 }
 
-// catchUp fetches what other masters have and this one lacks.
+// catchUp fetches the remotes of which other masters serve other commits.
 func (s *Service) catchUp(ctx context.Context) {
 	s.mu.Lock()
 	behind := s.behind
 	s.behind = map[*git.Repository]bool{}
 	s.mu.Unlock()
-	_, _ = s.store.FetchAll(ctx, func(r *git.Repository) bool { return behind[r] }) // faults are noted
+	_, _ = s.store.FetchAll(ctx, func(r *git.Repository) bool { return behind[r] }) // errors are noted by the store
 }
 
-// serving returns what this master serves: for each remote a digest of all refs, and the commits of
-// the first ones.
+// serving returns what this master serves: for each remote a digest of all its refs, and the commits
+// of the first maxRefs.
 func (s *Service) serving() *value.Map {
 	out := value.NewMap()
 	for _, r := range s.store.Repositories() {
@@ -204,7 +207,7 @@ func (s *Service) serving() *value.Map {
 	return value.NewMap("remotes", out)
 }
 
-// digest returns a digest of all refs of a snapshot and their commits.
+// digest returns a short hash of all refs of a snapshot and their commits.
 func digest(snap *git.Snapshot) string {
 	h := sha256.New()
 	for _, ref := range snap.Refs {
@@ -213,8 +216,8 @@ func digest(snap *git.Snapshot) string {
 	return hex.EncodeToString(h.Sum(nil)[:6])
 }
 
-// status returns the answer of git.status: each remote, and what the other masters serve of it.
-// Masters with the same state serve the same commits.
+// status returns the answer of git.status: each remote, and what other masters serve of it. Masters
+// with the same state serve the same commits.
 func (s *Service) status() *value.Map {
 	out := value.NewMap()
 	if s.store == nil {

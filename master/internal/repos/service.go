@@ -19,28 +19,28 @@ import (
 	"saltern/master/value"
 )
 
-// Config of a Service.
+// Config configures a Service.
 type Config struct {
 	Options *conf.Master
 	Alone   bool // there are no other masters
 	Fire    func(tag string, data *value.Map)
-	// Problem reports a lasting fault; nil ends it.
+	// Problem reports a lasting fault. If err is nil, the fault is over.
 	Problem func(what control.Fault, err error)
 	Now     func() time.Time
 	Log     *slog.Logger
 }
 
-// Service manages the repositories. It is safe for concurrent use. Without git in the configuration
-// it does nothing.
+// Service manages the repositories. Without git in the configuration it does nothing. It is safe for
+// concurrent use.
 type Service struct {
 	cfg           Config
 	store         *git.Store
 	files         *gitfs.Backend
 	pillars       *gitpillar.Source
-	fetchAgain    chan struct{}     // a peer has asked for a fetch
-	reloadAgain   chan struct{}     // a peer has read its options again
-	fetchRequests chan fetchRequest // requests of the supervisor to fetch
-	requestSlots  chan struct{}     // a token for each such request under way
+	fetchAgain    chan struct{}     // signals that another master asks for a fetch
+	reloadAgain   chan struct{}     // signals that another master has read its options again
+	fetchRequests chan fetchRequest // requests of FetchGit, for Run
+	requestSlots  chan struct{}     // holds a token for each request of FetchGit at work
 
 	reload  sync.Mutex // held while options are read again
 	telling sync.Mutex // held while faults are reported
@@ -48,11 +48,11 @@ type Service struct {
 	follow chan struct{} // signals that behind is not empty
 
 	mu     sync.Mutex
-	peers  map[string]*value.Map    // what other masters serve
-	behind map[*git.Repository]bool // repositories of which others serve newer commits
+	peers  map[string]*value.Map    // what other masters serve, by their id
+	behind map[*git.Repository]bool // repositories of which another master serves other commits
 }
 
-// Open reads the options and opens the store, without the network.
+// Open reads the options and opens the store. It does not use the network.
 func Open(ctx context.Context, cfg Config) (s *Service, err error) {
 	s = &Service{
 		cfg:           cfg,
@@ -100,7 +100,7 @@ func Open(ctx context.Context, cfg Config) (s *Service, err error) {
 	return s, nil
 }
 
-// buildBackends reads the options. A part that is not configured is nil.
+// buildBackends builds what the options ask for. files or pillars is nil if it is not configured.
 func (s *Service) buildBackends(
 	ctx context.Context,
 	batch *git.Batch,
@@ -139,8 +139,8 @@ func (s *Service) buildFiles(ctx context.Context, batch *git.Batch, c *conf.Mast
 	return gitfs.New(ctx, batch, remotes, global, s.updateFiles)
 }
 
-// Reload reads the options of gitfs and git_pillar again, and applies them if they are valid. The
-// set of backends, and the number of git entries in ext_pillar, stay until a restart.
+// Reload reads the options of gitfs and git_pillar again, and applies them if they are valid. Only a
+// restart can turn gitfs on or off, or change how many entries of ext_pillar use git.
 func (s *Service) Reload(ctx context.Context) error {
 	c, err := conf.Load(s.cfg.Options.Path)
 	if err != nil {
@@ -181,7 +181,7 @@ func (s *Service) Reload(ctx context.Context) error {
 	return nil
 }
 
-// Backends returns the file server backends that serve git.
+// Backends returns the file server backends that serve git: gitfs, or none.
 func (s *Service) Backends() []fileserver.Backend {
 	if s.files == nil {
 		return nil
@@ -189,7 +189,7 @@ func (s *Service) Backends() []fileserver.Backend {
 	return []fileserver.Backend{s.files}
 }
 
-// Pillars returns the source of git pillars. It may be nil: there are none.
+// Pillars returns the source of git pillars, or nil if there are none.
 func (s *Service) Pillars() *gitpillar.Source { return s.pillars }
 
 // Run fetches until ctx ends.
@@ -201,7 +201,7 @@ func (s *Service) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { s.store.Run(ctx) })
-	// Lasting faults are reported again, so that they stay listed.
+	// Faults are reported every minute as long as they last, so that they stay listed.
 	t := time.NewTicker(time.Minute)
 	defer t.Stop()
 
@@ -211,7 +211,7 @@ func (s *Service) Run(ctx context.Context) {
 			return
 		case <-t.C:
 			s.reportFaults()
-			if !s.cfg.Alone { // for masters that have come since
+			if !s.cfg.Alone { // for masters that have started since
 				s.cfg.Fire(Serving, s.serving())
 			}
 		case <-s.reloadAgain:
@@ -227,19 +227,19 @@ func (s *Service) Run(ctx context.Context) {
 		case <-s.follow:
 			wg.Go(func() { s.catchUp(ctx) })
 		case <-s.fetchAgain:
-			wg.Go(func() { _, _ = s.store.FetchAll(ctx, nil) }) // faults are noted
+			wg.Go(func() { _, _ = s.store.FetchAll(ctx, nil) }) // errors are noted by the store
 		}
 	}
 }
 
-// Close ends the processes that read the repositories.
+// Close ends the processes that read the repositories. s may be nil.
 func (s *Service) Close() {
 	if s != nil && s.store != nil {
 		s.store.Close()
 	}
 }
 
-// fetched is called when a fetch has ended.
+// fetched is called by the store when a fetch has ended.
 func (s *Service) fetched(r *git.Repository, changed bool, err error) {
 	if s.files != nil && s.cfg.Options.FileserverEvents && err == nil && slices.Contains(s.files.Repositories(), r) {
 		s.cfg.Fire("salt/fileserver/gitfs/update", value.NewMap("changed", changed, "backend", "gitfs"))

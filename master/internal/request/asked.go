@@ -2,17 +2,17 @@ package request
 
 import "context"
 
-// askerKey is the key of the asker's context within the context of a request.
+// askerKey is the key under which a request's context holds the context of the asker's connection.
 type askerKey struct{}
 
-// Asked returns the context of a request. It outlives the asker's connection; WhileAsked ends with
-// the connection as well.
+// Asked returns the context of a request that came over conn. It does not end with the connection;
+// see WhileAsked.
 func Asked(conn context.Context) context.Context {
 	return context.WithValue(context.WithoutCancel(conn), askerKey{}, conn)
 }
 
-// WhileAsked returns ctx ended by the asker's connection as well: for work that nobody needs
-// without an answer.
+// WhileAsked returns a context that ends with ctx or with the asker's connection, for work that is
+// useless when nobody waits for the answer.
 func WhileAsked(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	conn, ok := ctx.Value(askerKey{}).(context.Context)

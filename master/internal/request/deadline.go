@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// deadline is context.WithTimeout for requests. Most of them never wait, so the timer starts when
-// somebody asks for it. The zero value is not ready.
+// deadline is a context with a time-out. Unlike context.WithTimeout it starts its timer only when
+// Done or Err is called first, since most requests never call them. Context and at must be set.
 type deadline struct {
-	context.Context // of the asker
+	context.Context // parent context
 	at              time.Time
 
 	once   sync.Once
@@ -38,13 +38,13 @@ func (d *deadline) Err() error {
 	return d.timed.Err()
 }
 
-// stopTimer cancels, as the cancel function of WithTimeout does.
+// stopTimer ends the context and its timer.
 func (d *deadline) stopTimer() {
 	d.once.Do(func() { d.timed, d.cancel = endedContext, func() {} })
 	d.cancel()
 }
 
-// endedContext is the context of a finished request that never started its timer.
+// endedContext stands for the context of a finished request that never started its timer.
 var endedContext = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

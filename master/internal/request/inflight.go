@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// inflight knows the requests at work, so that a stuck one shows in the status.
+// inflight knows since when each request is at work, so that the status shows one that is stuck.
 type inflight struct{ *inflightState }
 
 type inflightState struct {
@@ -44,7 +44,7 @@ func (f inflight) oldest(now time.Time) (time.Duration, int) {
 	return max, len(f.at)
 }
 
-// sanitize makes a text of a stranger fit for a log line: short, one line, without control
+// sanitize makes a stranger's text fit for a log line: at most 64 bytes, on one line, without control
 // characters.
 func sanitize(s string) string {
 	if len(s) > 64 {

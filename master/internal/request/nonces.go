@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// NonceKey identifies one request of one minion: a hash of its id and nonce.
+// NonceKey identifies one request of one minion: a hash of the minion's id and the request's nonce.
 type NonceKey = [16]byte
 
 func nonceKey(id, nonce string) NonceKey {
@@ -24,48 +24,49 @@ func nonceKey(id, nonce string) NonceKey {
 	return NonceKey(sum[:16])
 }
 
-// Nonces remembers which requests with a lasting effect were taken: here, by another master of the
-// cluster, or before a restart. A request is noted before its effect. A request that is known, but
-// whose answer is not, is answered "bad load": its minion signs in and sends it again with another
-// nonce (salt/channel/client.py _crypted_transfer), so that nothing is lost.
+// Nonces remembers requests with a lasting effect, so that none takes effect twice: those taken by
+// this master, also before a restart, and by other masters of the cluster. A request is noted before
+// it takes effect. When it comes again and its answer is not known here, the answer is "bad load".
+// The minion then signs in and sends the request with another nonce (salt/channel/client.py
+// _crypted_transfer), so that nothing is lost.
 //
-// The journal is written at each request and synced every few seconds. A process that dies forgets
-// nothing; a machine that loses power forgets the last seconds.
+// Each request is written to a journal at once, and the journal is synced every few seconds. If the
+// process dies, nothing is forgotten; if the machine loses power, the last seconds are.
 //
-// Overflow policy: the older half goes, after window or when a half is full. All methods may be
-// called concurrently.
+// Overflow policy: requests are kept in two halves. When the newer half is full, or as old as window,
+// the older half is dropped and a new one begun. All methods may be called concurrently.
 type Nonces struct {
 	window time.Duration
-	size   int // of a half
+	size   int // how many requests a half may hold
 	path   string
 	now    func() time.Time
 	log    *slog.Logger
 	stop   chan struct{}
 	done   chan struct{}
 
-	mu          sync.Mutex        // also held while a record is written, into the page cache
-	cur, old    map[NonceKey]bool // true: taken here
-	began       time.Time         // of cur
-	file        *os.File          // nil: no journal, or it cannot be written
+	mu          sync.Mutex        // also held while a record is written (to the page cache)
+	cur, old    map[NonceKey]bool // the two halves; a value is true if this master took the request
+	began       time.Time         // when cur was begun
+	file        *os.File          // journal of cur; nil if it cannot be written
 	dirty       bool
-	earlyHalves uint64 // halves that were dropped before their time
+	earlyHalves uint64 // halves that were full before they were as old as window
 }
 
 const (
-	nonceSize    = 1 << 18 // of a half
-	nonceRecord  = 16 + 8  // key, and the time in seconds with the sign for "here"
+	nonceSize    = 1 << 18 // requests in a half
+	nonceRecord  = 16 + 8  // key, and Unix time in seconds: negative if another master took the request
 	nonceSync    = 5 * time.Second
 	nonceMagic   = "saltern nonces 1\n"
 	maxNonceFile = nonceSize*nonceRecord + int64(len(nonceMagic))
 )
 
-// NonceWindow returns how long requests must be remembered when those older than ttl are refused:
-// with a clock that is ahead a request is valid for twice that long.
+// NonceWindow returns how long requests must be remembered if those that are older than ttl are
+// refused. A request whose minion's clock is ahead by ttl stays valid for twice that long.
 func NonceWindow(ttl time.Duration) time.Duration { return max(replayWindow, 2*ttl) }
 
-// OpenNonces reads the journal at path and its older half beside it. A journal that cannot be read
-// or written is logged; its requests are then not known, and new ones go on. The result must be
-// closed.
+// OpenNonces reads the journal at path and the one of the older half beside it. If a journal cannot
+// be read or written, that is logged; its requests are then not known, and the master goes on
+// without. The caller must call Close.
 func OpenNonces(path string, window time.Duration, now func() time.Time, log *slog.Logger) *Nonces {
 	n := &Nonces{
 		window: window,
@@ -103,7 +104,8 @@ func OpenNonces(path string, window time.Duration, now func() time.Time, log *sl
 	return n
 }
 
-// readJournal reads the records that are not too old, and returns the time of the first one.
+// readJournal reads the records that are not too old into the map. first is the time of the first
+// record, or zero if there is none.
 func (n *Nonces) readJournal(path string, into map[NonceKey]bool) (first time.Time, err error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
@@ -120,7 +122,8 @@ func (n *Nonces) readJournal(path string, into map[NonceKey]bool) (first time.Ti
 	}
 
 	now := n.now()
-	for b = b[len(nonceMagic):]; len(b) >= nonceRecord; b = b[nonceRecord:] { // a torn end is left out
+	// an incomplete record at the end is left out
+	for b = b[len(nonceMagic):]; len(b) >= nonceRecord; b = b[nonceRecord:] {
 		s := int64(binary.BigEndian.Uint64(b[16:]))
 		own := s > 0
 		at := time.Unix(max(s, -s), 0)
@@ -136,7 +139,8 @@ func (n *Nonces) readJournal(path string, into map[NonceKey]bool) (first time.Ti
 	return first, nil
 }
 
-// reopen opens the journal for more records. The caller holds mu, or has the only reference.
+// reopen opens the journal to append to it; fresh empties it. The caller holds mu, or has the only
+// reference to n.
 func (n *Nonces) reopen(fresh bool) error {
 	flags := os.O_WRONLY | os.O_CREATE | os.O_APPEND | syscall.O_NOFOLLOW
 	if fresh {
@@ -173,21 +177,22 @@ func (n *Nonces) dropJournal(err error) {
 	}
 }
 
-// addOwn remembers a request of this master, and reports whether it is new.
+// addOwn notes a request that this master takes, and reports whether it was unknown.
 func (n *Nonces) addOwn(k NonceKey) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.addKeys([]NonceKey{k}, true)
 }
 
-// Learn remembers requests that another master has taken.
+// Learn notes requests that another master has taken.
 func (n *Nonces) Learn(keys []NonceKey) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.addKeys(keys, false)
 }
 
-// addKeys reports whether any of keys is new. The caller holds mu.
+// addKeys notes requests, and reports whether any of them was unknown. own means that this master
+// takes them. The caller holds mu.
 func (n *Nonces) addKeys(keys []NonceKey, own bool) bool {
 	now := n.now()
 	if full := len(n.cur)+len(keys) > n.size; full || now.Sub(n.began) >= n.window {
@@ -226,11 +231,12 @@ func (n *Nonces) addKeys(keys []NonceKey, own bool) bool {
 	return fresh
 }
 
-// startHalf begins a new half. The caller holds mu.
+// startHalf drops the older half and begins a new one. full: the newer half had no more room. The
+// caller holds mu.
 func (n *Nonces) startHalf(now time.Time, full bool) {
 	if full && now.Sub(n.began) < n.window {
 		n.earlyHalves++
-		if n.earlyHalves&(n.earlyHalves-1) == 0 { // the first, the second, the fourth …
+		if n.earlyHalves&(n.earlyHalves-1) == 0 { // log only the first, second, fourth, eighth … time
 			n.log.Warn("more requests than can be remembered: a recorded one could be taken again", "after",
 				now.Sub(n.began).Round(time.Second), "times", n.earlyHalves)
 		}
@@ -255,8 +261,8 @@ func (n *Nonces) startHalf(now time.Time, full bool) {
 	}
 }
 
-// forget allows a request again that has failed. The journal and the other masters are not told:
-// there the minion needs another nonce.
+// forget makes this master accept a failed request again. The journal and the other masters keep it:
+// after a restart, or there, the minion needs another nonce.
 func (n *Nonces) forget(k NonceKey) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -264,8 +270,8 @@ func (n *Nonces) forget(k NonceKey) {
 	delete(n.old, k)
 }
 
-// Own returns the requests that this master has taken, at most so many, for another master that may
-// not know them.
+// Own returns requests that this master has taken, for another master that may not know them. most
+// bounds their number.
 func (n *Nonces) Own(most int) []NonceKey {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -280,7 +286,7 @@ func (n *Nonces) Own(most int) []NonceKey {
 	return out
 }
 
-// syncLoop syncs the journal every nonceSync.
+// syncLoop syncs the journal every nonceSync until Close.
 func (n *Nonces) syncLoop() {
 	defer close(n.done)
 	t := time.NewTicker(nonceSync)
@@ -301,7 +307,7 @@ func (n *Nonces) syncLoop() {
 
 		n.dirty = false
 		n.mu.Unlock()
-		if f != nil { // one that was closed meanwhile is the older half
+		if f != nil { // if startHalf closed it meanwhile, Sync fails, and the older half remains unsynced
 			_ = f.Sync()
 		}
 	}

@@ -11,39 +11,38 @@ import (
 	"saltern/master/value"
 )
 
-// Account is the sender's share of the master's memory; package zmtp implements it. Both methods
-// are called by the goroutine that handles the request.
+// Account is a sender's share of the master's memory. Package zmtp implements it. Only the goroutine
+// that handles the request calls the methods.
 type Account interface {
-	// Take sets aside n bytes until the request is answered; false means that there
-	// is no room.
+	// Take reserves n bytes until the request is answered. It returns false if there is no room.
 	Take(n int64) bool
-	// Prove notes that the sender has proved his identity. Unless that is known already, fresh is
-	// called to check that the proof is new.
+	// Prove notes that the sender has proved who he is. If he had not before, it calls fresh, which
+	// must return true for the proof to count: false means that the proof was seen before.
 	Prove(fresh func() bool)
 }
 
-// Bounds of a request before its sender has proved anything.
+// Bounds of a request whose sender has proved nothing yet.
 const (
-	maxFields     = 16        // of the envelope
-	maxField      = 8 << 10   // bytes of one, but for the load
-	maxStrange    = 256 << 10 // bytes of a load in the clear
-	maxValues     = 4096      // values in it
-	maxLoadFields = 64        // at the top of it
-	// maxWalks is how many payloads with more values are searched for a known key or token in a
-	// second.
+	maxFields     = 16        // fields in the envelope
+	maxField      = 8 << 10   // bytes of each field but the load
+	maxStrange    = 256 << 10 // bytes of an unencrypted load
+	maxValues     = 4096      // values in an unencrypted load
+	maxLoadFields = 64        // top-level fields of an unencrypted load
+	// maxWalks is how many payloads a second that have more values are searched for a valid key or
+	// token.
 	maxWalks = 50
-	// freeValues is how many bytes decoded values may take without being counted.
+	// freeValues is how many bytes decoded values may take without Account.Take.
 	freeValues = 16 << 10
 )
 
-// strangeLimits bound a load in the clear of an unknown sender: sign-ins and commands of tools are
-// flat.
+// strangeLimits bounds an unencrypted load of an unknown sender. Sign-ins and commands of tools need
+// no deeper nesting.
 var strangeLimits = msgpack.Limits{Depth: 16, Nodes: maxValues}
 
-// errMemory refuses a request for which there is no memory now.
+// errMemory means that there is no memory for the request at the moment.
 var errMemory = errors.New("no memory for the request now")
 
-// walkLimit counts the payloads with many values that are searched. The zero value is ready.
+// walkLimit limits payloads with many values to maxWalks a second. The zero value is ready to use.
 type walkLimit struct {
 	mu    sync.Mutex
 	since time.Time
@@ -60,15 +59,15 @@ func (w *walkLimit) allowWalk(now time.Time) bool {
 	return w.count <= maxWalks
 }
 
-// envelope is the outer map of a request; a missing field is nil. Its load is decoded later, when
-// its sender is known.
+// envelope is the outer map of a request. Missing fields are nil. The load is decoded later, when the
+// sender is known.
 type envelope struct {
 	enc, id, version any
 	encAlgo, sigAlgo any
-	load             []byte // packed, a part of the payload
+	load             []byte // packed; a part of the payload's memory
 }
 
-// fieldAt returns the place of a field, or nil for a field that nobody reads.
+// fieldAt returns where to store a field, or nil for a field that nobody reads.
 func (e *envelope) fieldAt(field []byte) *any {
 	switch string(field) {
 	case "enc":
@@ -85,8 +84,8 @@ func (e *envelope) fieldAt(field []byte) *any {
 	return nil
 }
 
-// openEnvelope reads the envelope of a request. Few payloads have many values outside of a sealed
-// load; only so many of those are searched.
+// openEnvelope reads the envelope of a request. Outside of an encrypted load few payloads have many
+// values, so the number of those that are searched is limited to maxWalks a second.
 func (s *Server) openEnvelope(payload []byte, now time.Time) (e envelope, err error) {
 	raw, err := msgpack.Fields(payload,
 		msgpack.Limits{Depth: msgpack.DefaultLimits.Depth, Nodes: maxValues + 2*maxFields}, maxFields)
@@ -129,7 +128,7 @@ func (s *Server) openEnvelope(payload []byte, now time.Time) (e envelope, err er
 	return e, nil
 }
 
-// unpack decodes b, and counts the memory of its values.
+// unpack decodes b and accounts for the memory of its values.
 func unpack(b []byte, limits msgpack.Limits, account Account) (any, error) {
 	size, err := msgpack.Measure(b, limits)
 	if err != nil {
@@ -138,7 +137,7 @@ func unpack(b []byte, limits msgpack.Limits, account Account) (any, error) {
 	return unpackSized(b, size, limits, account)
 }
 
-// unpackSized is unpack for a payload that was measured already.
+// unpackSized decodes b, whose size is already measured, and accounts for its memory.
 func unpackSized(b []byte, size msgpack.Size, limits msgpack.Limits, account Account) (any, error) {
 	if n := size.Memory; n > freeValues && account != nil && !account.Take(n) {
 		return nil, fmt.Errorf("%w: %d bytes", errMemory, n)
@@ -146,7 +145,7 @@ func unpackSized(b []byte, size msgpack.Size, limits msgpack.Limits, account Acc
 	return msgpack.Decode(b, limits)
 }
 
-// clearLoad decodes a load in the clear. A large one must show a key or a token of this master.
+// clearLoad decodes an unencrypted load. A large one must contain a valid key or token.
 func (s *Server) clearLoad(raw []byte, account Account) (any, error) {
 	limits := strangeLimits
 	size, err := msgpack.Measure(raw, limits)
@@ -192,15 +191,15 @@ func denied() *value.Map {
 		value.NewMap("name", "AuthenticationError", "message", "Authentication error occurred."))
 }
 
-// Credentials are the proofs in a load in the clear; a missing one is empty.
+// Credentials are the proofs in an unencrypted load. A missing one is empty.
 type Credentials struct {
 	Key, Token string
-	Source     string // Source is set by a program of this host that passes the load on, see package source.
+	Source     string // set by a program of this host that passes on the load of another one; see package source
 }
 
-// hasCredentials reports whether a load in the clear holds a valid key or token of this master, at
-// its top or among the kwargs of a publish, or a valid Source. tool: it holds any credentials at
-// all. Nothing is decoded.
+// hasCredentials reports whether an unencrypted load holds a valid key, token or Source. A token may
+// also be among the kwargs of a publish. tool is true if there are credentials at all, valid or not.
+// Nothing is decoded.
 func (s *Server) hasCredentials(raw []byte) (known, tool bool) {
 	c, kwargs, tool := credentialsIn(raw)
 	if kwargs != nil && c.Token == "" {
@@ -210,10 +209,10 @@ func (s *Server) hasCredentials(raw []byte) (known, tool bool) {
 	return tool && s.cfg.Known != nil && s.cfg.Known(c), tool
 }
 
-// credentialsIn reads the credentials, ignoring any that are too long, and finds the kwargs. any:
-// there is a field for credentials.
+// credentialsIn returns the credentials in a packed map, without those that are too long, and its
+// field kwargs. any is true if there is a field for credentials.
 func credentialsIn(raw []byte) (c Credentials, kwargs []byte, any bool) {
-	const longest = 4096 // of each, by far
+	const longest = 4096 // bytes; real ones are far shorter
 	fields, err := msgpack.Fields(raw, msgpack.DefaultLimits, maxLoadFields)
 	if err != nil {
 		return c, nil, false

@@ -9,20 +9,19 @@ import (
 	"saltern/master/value"
 )
 
-// parker is an Account whose owner can give up his worker for a while, as those of package zmtp
-// can.
+// parker is an Account whose sender's worker can be given to other requests for a while. The accounts
+// of package zmtp can do that.
 type parker interface{ Park() (resume func()) }
 
-// Park calls wait, which may take as long as the sender has patience. Meanwhile the request costs
-// its connection, its packed load and a goroutine, but no worker of the port. c.Load is nil until
-// Park returns, and is decoded again then. The time of wait does not count as work (see
-// Server.Oldest).
+// Park calls wait, which may wait as long as the sender does. Meanwhile the request occupies its
+// connection, its packed load and a goroutine, but no worker of the port. c.Load is nil during wait,
+// and is decoded again after it. The time of wait does not count as work (see Server.Oldest).
 //
-// asked ends when the sender's connection does: nobody needs the answer any more. The error comes
-// from wait, or from decoding.
+// The context asked ends with the sender's connection: then nobody needs the answer any more. The
+// error is that of wait, or says that decoding failed.
 //
-// The time limit of the request (Config.Timeout) goes on. A caller of Park sets its own limit for
-// the work that follows.
+// The time limit of the request (Config.Timeout) continues to run during wait. So the caller sets a
+// limit of its own for the work after it.
 func (c *Call) Park(ctx context.Context, wait func(asked context.Context) error) error {
 	asked, stop := WhileAsked(context.WithoutCancel(ctx))
 	defer stop()
@@ -50,7 +49,7 @@ func (c *Call) Size() int { return len(c.body) + parkedSize }
 // parkedSize is about how many bytes a waiting goroutine takes together with its connection.
 const parkedSize = 16 << 10
 
-// parkable allows a call to be parked; body holds its packed load.
+// parkable makes Park possible for a call; body is its packed load.
 func (s *Server) parkable(c *Call, body []byte, account Account) {
 	c.body = body
 	c.park = func() (resume func()) {
@@ -66,8 +65,8 @@ func (s *Server) parkable(c *Call, body []byte, account Account) {
 	}
 }
 
-// reload decodes the load once more. It is not counted (Account.Take): few requests continue at a
-// time, and each was counted when it came.
+// reload decodes the load once more. It does not call Account.Take: few requests continue at the same
+// time, and each was accounted for when it arrived.
 func (c *Call) reload() (*value.Map, error) {
 	v, err := msgpack.Decode(c.body, msgpack.DefaultLimits)
 	if err != nil {

@@ -10,24 +10,23 @@ import (
 	"saltern/master/value"
 )
 
-// replays remembers the answers to requests with a lasting effect, by minion and nonce. A minion
-// that repeats a request because the answer was lost gets that answer, and a recorded request that
-// somebody sends again has no effect.
+// replays remembers the answers to requests with a lasting effect, by minion and nonce. A minion that
+// repeats a request because the answer got lost receives the remembered answer. A recorded request
+// that somebody sends again has no effect.
 //
-// Overflow policy: the oldest answers are forgotten first, after window or when more than size are
-// held, or more than maxReplayBytes in their answers.
+// Overflow policy: an answer is forgotten after window. The oldest ones are forgotten earlier if
+// there are more than size, or if they take more than maxReplayBytes.
 type replays struct {
 	mu     sync.Mutex
 	window time.Duration
 	size   int
 	byKey  map[replayKey]*list.Element
 	order  *list.List
-	bytes  int            // of the answers that were measured
-	fresh  []*replayEntry // not measured yet; about as many as requests are at work
+	bytes  int            // memory of the answers measured so far
+	fresh  []*replayEntry // entries whose answers are not measured yet; about as many as requests at work
 }
 
-// maxReplayBytes bounds the memory of remembered answers. A minion can choose what some of them
-// hold.
+// maxReplayBytes bounds the memory of remembered answers: a minion can make some of them large.
 const maxReplayBytes = 64 << 20
 
 type replayKey struct{ id, nonce string }
@@ -41,15 +40,15 @@ type replayEntry struct {
 	bytes int
 	gone  bool
 
-	sharers atomic.Int32 // how many wait for done
+	sharers atomic.Int32 // callers that wait for done
 }
 
 func newReplays(size int, window time.Duration) *replays {
 	return &replays{window: window, size: size, byKey: map[replayKey]*list.Element{}, order: list.New()}
 }
 
-// claimEntry returns the entry of a request, and whether the caller must execute it. Every other
-// caller waits for done and takes value.
+// claimEntry returns the entry of a request. If the second result is true, the caller must execute
+// the request and close done; otherwise it waits for done and takes value and err.
 func (r *replays) claimEntry(id, nonce string, now time.Time) (*replayEntry, bool) {
 	k := replayKey{id, nonce}
 	r.mu.Lock()
@@ -82,7 +81,7 @@ func (r *replays) remove(e *list.Element) {
 	old.gone = true
 }
 
-// weighAnswers measures the answers that have come since the last call.
+// weighAnswers measures the answers that have arrived since the last call.
 func (r *replays) weighAnswers() {
 	r.fresh = slices.DeleteFunc(r.fresh, func(e *replayEntry) bool {
 		if e.gone {
@@ -132,7 +131,7 @@ func weight(v any) int {
 	return word
 }
 
-// forget allows a request to be executed again after it failed.
+// forget lets a request be executed again after it has failed.
 func (r *replays) forget(entry *replayEntry) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

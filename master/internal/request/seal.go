@@ -9,20 +9,20 @@ import (
 	"saltern/master/msgpack"
 )
 
-// sealed is an answer that is packed already.
+// sealed is an answer that is already encrypted and packed.
 type sealed struct{ bytes []byte }
 
 const (
-	// rawHead is the longest head of packed bytes.
+	// rawHead is the longest possible head of a packed byte string.
 	rawHead = 5
-	// smallAnswer is the room for most answers, such as nil or a hash.
+	// smallAnswer is a buffer size that suffices for most answers, such as nil or a hash.
 	smallAnswer = 512
-	// Buffers of these sizes are kept for the next big answer.
+	// Buffers of pooledMin to pooledMax bytes are kept for the next big answer.
 	pooledMin, pooledMax = 64 << 10, 8 << 20
 )
 
-// sealAnswer packs an answer and encrypts it with the key that opened the request, all in one
-// buffer: the head of the packed blob, the blob, and in the blob the answer.
+// sealAnswer packs an answer and encrypts it with the key that opened the request. One buffer holds
+// the encrypted blob, and before it the head of the blob as packed bytes.
 func (s *Server) sealAnswer(key crypt.Key, nonce string, answer any) (any, error) {
 	const start = rawHead
 	body := start + crypt.Room(nonce)
@@ -42,7 +42,7 @@ func (s *Server) sealAnswer(key crypt.Key, nonce string, answer any) (any, error
 
 	buf = key.SealInPlace(buf, start, nonce)
 
-	// The head goes right in front of the blob, without a gap.
+	// The head has to end where the blob begins.
 	n := len(buf) - start
 	if n > math.MaxUint32 {
 		return nil, fmt.Errorf("pack an answer: %d bytes", n)
@@ -66,8 +66,8 @@ func (s *Server) buffer(size int) []byte {
 	return make([]byte, 0, size)
 }
 
-// Recycle takes back an answer of Handle that nobody reads any more, so that the memory of a big
-// one is used for the next. Calling it is optional.
+// Recycle takes back an answer of Handle that nobody reads any more, so that a later big answer can
+// use its memory. Calling it is optional.
 func (s *Server) Recycle(answer []byte) {
 	if c := cap(answer); c >= pooledMin && c <= pooledMax {
 		s.buffers.Put(&answer)

@@ -18,10 +18,10 @@ import (
 
 // Auth is the part of the sign-in service (package auth) that the server uses.
 type Auth interface {
-	// SignIn answers an _auth load with the complete payload.
+	// SignIn returns the complete payload that answers an _auth load.
 	SignIn(ctx context.Context, load *value.Map, version int64, from netip.AddrPort) any
-	// OpenRequest opens an encrypted load of an accepted minion, in place, and
-	// returns the key that fitted. It must not create state for other ids.
+	// OpenRequest decrypts, in place, a load of an accepted minion, and returns the key that
+	// decrypted it. It must not create state for other ids.
 	OpenRequest(id string, blob []byte) (body []byte, key crypt.Key, err error)
 	// VerifyToken reports whether tok was made with the accepted key of id.
 	VerifyToken(id string, tok []byte) bool
@@ -29,35 +29,35 @@ type Auth interface {
 
 // Cluster is the part of the master's cluster that the server uses.
 type Cluster interface {
-	// Serving reports whether this master can serve. While it is false everything but a sign-in is
-	// answered by cluster_retry.
+	// Serving reports whether this master can serve. As long as it cannot, every request but a
+	// sign-in is answered with cluster_retry.
 	Serving() bool
-	// ShareNonce tells the other masters of a request that is taken here, before its effect. It
+	// ShareNonce tells the other masters which request this one takes, before it has any effect. It
 	// must not block.
 	ShareNonce(k NonceKey)
 }
 
-// Config of a Server. All fields but TTL and those that say so are required.
+// Config configures a Server. All fields are required, except TTL and those that may be nil.
 type Config struct {
 	Auth    Auth
 	Methods Table
-	// MinVersion is minimum_auth_version: requests of an older protocol are
-	// refused (CVE-2025-62349).
+	// MinVersion is minimum_auth_version: requests with an older protocol version are refused
+	// (CVE-2025-62349).
 	MinVersion int64
-	// TTL is request_server_ttl: encrypted requests older than this are
-	// refused; 0 accepts any age, as Salt does by default.
+	// TTL is request_server_ttl: encrypted requests older than this are refused. 0 accepts any age,
+	// as Salt does by default.
 	TTL time.Duration
-	// Nonces are the requests that were taken before the start or by other masters. It may be nil:
-	// only this process remembers.
+	// Nonces holds the requests taken before the start and by other masters. If it is nil, only this
+	// process remembers requests.
 	Nonces *Nonces
-	// Cluster is this master's place among others. It may be nil: it is alone.
+	// Cluster is nil if this master is not in a cluster.
 	Cluster Cluster
-	// Timeout bounds one method's work.
+	// Timeout is how long a method may work on a request.
 	Timeout time.Duration
-	// Known reports whether one of the credentials of a tool is valid at this master. It must not
-	// wait. It may be nil: none is.
+	// Known reports whether any of a tool's credentials is valid. It must not block. nil means that
+	// none is.
 	Known func(Credentials) bool
-	// Saw is called for each minion whose request was proven. It may be nil.
+	// Saw is called for each request whose minion is proven. It may be nil.
 	Saw func(id string, from netip.AddrPort)
 	// SignInAgain reports whether a minion whose request was proven must sign in again before it is
 	// answered. It may be nil: never.
@@ -66,24 +66,24 @@ type Config struct {
 	Log         *slog.Logger
 }
 
-// Stats are counters since start.
+// Stats are counters since the start.
 type Stats struct {
 	Requests, Refused, Failed, Replayed uint64
-	Untimely                            uint64 // refused for their age, see Config.TTL
-	UntimelyWhy                         string // of the last refusal for its age
+	Untimely                            uint64 // refused because of their age, see Config.TTL
+	UntimelyWhy                         string // why the last of these was refused
 }
 
-// Server decodes, checks, dispatches and answers requests. Handle may be called from any number of
+// Server decodes, checks, dispatches and answers requests. Handle may be called by any number of
 // goroutines.
 type Server struct {
 	cfg            Config
 	replays        *replays
-	proofs         *replays // nonces by which connections were proven
+	proofs         *replays // nonces by which senders have proved who they are
 	walks          walkLimit
 	stats          struct{ requests, refused, failed, replayed, untimely atomic.Uint64 }
-	untimelyReason atomic.Pointer[string] // of the last untimely request
+	untimelyReason atomic.Pointer[string] // see Stats.UntimelyWhy
 	oldest         inflight
-	buffers        sync.Pool // *[]byte of pooledMin bytes and more, see Recycle
+	buffers        sync.Pool // *[]byte, each with at least pooledMin bytes; see Recycle
 }
 
 const (
@@ -118,8 +118,8 @@ func (s *Server) Stats() Stats {
 	}
 }
 
-// Oldest returns how long the longest running request has been at work, and how many requests are
-// at work.
+// Oldest returns how long the request that has been at work longest has been so, and how many are at
+// work.
 func (s *Server) Oldest() (time.Duration, int) { return s.oldest.oldest(s.cfg.Now()) }
 
 // Refusals in the words of the Python master.
@@ -130,7 +130,7 @@ const (
 	handlerFailed = "Some exception handling minion payload"
 )
 
-// refusal is an answer in the clear together with the reason for the log.
+// refusal is an error with the unencrypted answer to the sender, and the reason for the log.
 type refusal struct {
 	answer any
 	why    string
@@ -143,23 +143,23 @@ func refuse(answer any, format string, args ...any) error {
 	return &refusal{answer, fmt.Sprintf(format, args...), slog.LevelInfo}
 }
 
-// notExposed refuses a command that the caller may not use. Log watchers look for its wording,
-// which is the Python master's.
+// notExposed refuses a command that the caller may not use. The log line has the wording of the
+// Python master, since log watchers look for it.
 func notExposed(cmd any) error {
 	return &refusal{value.NewMap(), "Requested method not exposed: " + sanitize(fmt.Sprint(cmd)), slog.LevelError}
 }
 
-// ErrSilence, wrapped in an error of a method or of the server itself, leaves the request without
-// an answer. The sender then repeats it after its timeout; it would take any answer for success
+// ErrSilence, wrapped in an error, makes the server close the connection without an answer. The
+// sender then repeats the request after its time-out. It would take any answer for success
 // (salt/minion.py _return_pub).
 var ErrSilence = errors.New("request is left unanswered")
 
-// ErrLeft is an ErrSilence for a sender who has hung up. It is no fault.
+// ErrLeft is an ErrSilence for a sender who has hung up. It is not a fault.
 var ErrLeft = fmt.Errorf("the sender has hung up: %w", ErrSilence)
 
-// Handle answers one payload. The answer is nil only for an error with ErrSilence; close the
-// connection then. account may be nil: nothing is bounded. A sealed payload is opened in place,
-// so payload is overwritten.
+// Handle answers one payload. If it returns nil, the caller must close the connection without an
+// answer (see ErrSilence). A nil account means that memory is not bounded. Handle overwrites payload
+// when it decrypts it.
 func (s *Server) Handle(ctx context.Context, from netip.AddrPort, payload []byte, account Account) []byte {
 	s.stats.requests.Add(1)
 	now := s.cfg.Now()
@@ -204,11 +204,11 @@ func (s *Server) Handle(ctx context.Context, from netip.AddrPort, payload []byte
 	return out
 }
 
-// routingError returns the answer of the worker pool router of 3008 to a frame that it cannot read
-// (salt/master.py RequestRouter).
+// routingError returns the answer that the worker pool router of Salt 3008 gives to a frame that it
+// cannot read (salt/master.py RequestRouter).
 func routingError() *value.Map { return value.NewMap("error", "Routing error") }
 
-// handle answers a payload. Of c only the token is set.
+// handle answers a payload. In c only the token is set; handle fills in the rest.
 func (s *Server) handle(
 	ctx context.Context,
 	c *Call,
@@ -247,8 +247,8 @@ func (s *Server) handle(
 	return nil, refuse(badLoad, "unknown encoding %.20q", fmt.Sprint(e.enc))
 }
 
-// checkID checks ids as handle_message of salt/channel/server.py does. Package auth checks them
-// fully.
+// checkID checks ids as handle_message of salt/channel/server.py does. Package auth checks them fully
+// at the sign-in.
 func checkID(load *value.Map) error {
 	raw, ok := load.Get("id")
 	if !ok {
@@ -331,7 +331,7 @@ func (s *Server) handleEncrypted(
 
 	v, err := unpack(body, msgpack.DefaultLimits, account)
 	if errors.Is(err, errMemory) {
-		// no answer: the minion sends it again
+		// no answer, so that the minion repeats the request
 		return nil, fmt.Errorf("decode the request of %.64q: %w: %w", outer, err, ErrSilence)
 	}
 	if err != nil {
@@ -357,7 +357,7 @@ func (s *Server) handleEncrypted(
 
 	s.parkable(c, body, account)
 	if account != nil {
-		// A captured request that is sent again proves nothing.
+		// A recorded request that somebody sends again proves nothing.
 		account.Prove(func() bool {
 			if c.Nonce == "" {
 				return false
@@ -391,8 +391,8 @@ func (s *Server) handleEncrypted(
 	return s.sealAnswer(key, c.Nonce, answer)
 }
 
-// proveSender checks age, id and token of an opened load, removes nonce and token from it, and
-// fills in the call.
+// proveSender checks age, id and token of a decrypted load, removes nonce and token from it, and
+// fills in c.
 func (s *Server) proveSender(c *Call, outer string, load *value.Map, version int64, now time.Time) error {
 	if s.cfg.TTL > 0 {
 		ts, ok := load.Int("ts")
@@ -424,8 +424,8 @@ func (s *Server) proveSender(c *Call, outer string, load *value.Map, version int
 	return nil
 }
 
-// wrongTime refuses a request for its age. A minion with a wrong clock reads only "bad load", so
-// the log here must name the cause.
+// wrongTime refuses a request because of its age. said is false if the request gives no time. The
+// minion only gets "bad load", so the log here must name the cause.
 func (s *Server) wrongTime(id string, said bool, age time.Duration) error {
 	why := "does not say when it was made"
 	switch {
@@ -492,15 +492,15 @@ func (s *Server) dispatch(ctx context.Context, c *Call) (any, error) {
 	return entry.value, entry.err
 }
 
-// maxSharers bounds how many callers wait for the answer to one request: a minion that repeats a
-// request has hung up before. Overflow policy: the others get no answer.
+// maxSharers is how many callers may wait for the answer to one request. It can be small: a minion
+// hangs up before it repeats a request. Overflow policy: further callers get no answer.
 const maxSharers = 8
 
-// errUndone means that the first caller hung up before its turn.
+// errUndone means that the caller who was to execute the request hung up before its turn.
 var errUndone = errors.New("the request was not begun")
 
-// shared waits for the answer to a request that another connection of the same sender has begun.
-// With errUndone the caller must execute it.
+// shared waits for the answer to a request that came first over another connection of the same
+// sender. If it returns errUndone, the caller must try to claim the request again.
 func (s *Server) shared(ctx context.Context, c *Call, entry *replayEntry) (any, error) {
 	select {
 	case <-entry.done:
@@ -530,7 +530,8 @@ func (s *Server) shared(ctx context.Context, c *Call, entry *replayEntry) (any, 
 	return entry.value, entry.err
 }
 
-// takeNonce refuses a request that was taken by another master or before the start.
+// takeNonce notes a request with a lasting effect before it is executed. It refuses one that another
+// master took, or this one before its start.
 func (s *Server) takeNonce(c *Call) (NonceKey, error) {
 	if s.cfg.Nonces == nil {
 		return NonceKey{}, nil
@@ -551,8 +552,8 @@ func (s *Server) callMinion(ctx context.Context, name string, m Method, c *Call)
 	return v, err
 }
 
-// attempt runs a method. Its failure becomes an empty text, or ErrSilence where a later attempt may
-// succeed.
+// attempt runs a method. failed is true if it returned an error. The sender then gets an empty text,
+// or no answer (ErrSilence) if a repetition may succeed.
 func (s *Server) attempt(ctx context.Context, name string, m Method, c *Call) (v any, failed bool, err error) {
 	v, err = s.callMethod(ctx, name, m, c)
 	switch {
@@ -566,14 +567,14 @@ func (s *Server) attempt(ctx context.Context, name string, m Method, c *Call) (v
 	return v, false, nil
 }
 
-// failed logs a method's error, and returns Salt's sign for it, the empty text.
+// failed logs a method's error, and returns an empty text, which is Salt's sign for it.
 func (s *Server) failed(name string, c *Call, err error) any {
 	s.stats.failed.Add(1)
 	s.cfg.Log.Error("method failed", "cmd", name, "minion", c.ID, "from", c.From, "error", err)
 	return ""
 }
 
-// callMethod runs a method. A panic in it is an error of this request only.
+// callMethod runs a method. A panic in it becomes an error of this request only.
 func (s *Server) callMethod(ctx context.Context, name string, m Method, c *Call) (v any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -584,10 +585,11 @@ func (s *Server) callMethod(ctx context.Context, name string, m Method, c *Call)
 	return m.Do(ctx, c)
 }
 
-// Busy returns the answer to a request that nobody has time for. A minion that signs in comes back
-// by itself in some seconds, and a tool tells its user. A sealed request gets no answer: upon "bad
-// load" its minion would sign in and ask once more at once, and then fail (salt/channel/client.py
-// _crypted_transfer); without an answer it asks again after its own timeout.
+// Busy returns the answer to a request for which the master has no time. After "bad load" a minion
+// that signs in tries again some seconds later, and a tool tells its user. For an encrypted request
+// it returns nil, which means no answer: after "bad load" its minion would sign in, ask only once
+// more, at once, and then fail (salt/channel/client.py _crypted_transfer). Without an answer the
+// minion asks again after its time-out.
 func Busy(payload []byte) []byte {
 	fields, err := msgpack.Fields(payload, strangeLimits, maxFields)
 	if err != nil {
@@ -603,6 +605,6 @@ func Busy(payload []byte) []byte {
 }
 
 func packed(text string) []byte {
-	b, _ := msgpack.Marshal(text, msgpack.Raw) // a text can always be packed
+	b, _ := msgpack.Marshal(text, msgpack.Raw) // text can always be packed
 	return b
 }

@@ -18,49 +18,50 @@ import (
 	"saltern/master/value"
 )
 
-// eventDepth bounds the events that wait to be written to the spool.
+// eventDepth is how many events may wait to be written to the spool.
 const eventDepth = 16384
 
-// EventsConfig of Events.
+// EventsConfig configures Events.
 type EventsConfig struct {
-	Dir       string   // of the spool, of this node alone
-	Bytes     int64    // bound of the spool
-	Returners []string // event_return
-	// Whitelist and Blacklist are globs of tags. No whitelist: all.
+	Dir       string   // folder with the spool; no other node may use it
+	Bytes     int64    // how large the spool may be
+	Returners []string // names of returners (event_return)
+	// Whitelist and Blacklist are globs of tags. An empty Whitelist allows all.
 	Whitelist, Blacklist []string
-	// Queue is how many events a call gets (event_return_queue); 0: one.
+	// Queue is how many events one call hands over (event_return_queue). 0 means one.
 	Queue int
-	// MaxWait is how long fewer events wait (event_return_queue_max_seconds); 0: for ever, as in
-	// Salt.
+	// MaxWait is how long events wait until there are Queue of them; after that, fewer are handed
+	// over (event_return_queue_max_seconds). 0 means for ever, as in Salt.
 	MaxWait time.Duration
 	Bus     *event.Bus
 	Open    func(ctx context.Context) (Worker, error)
 	Log     *slog.Logger
 
-	pause time.Duration // after the first failure; 0: firstPause
+	pause time.Duration // pause after the first failure; 0: firstPause
 }
 
-// Events hands the events of this master's bus to returners (event_return). Events from another
-// master of the cluster are returned by that master, as in Salt (salt/utils/event.py EventReturn).
+// Events hands the events of this master's bus to returners (event_return). It leaves out events from
+// another master of the cluster, which hands them over itself, as in Salt (salt/utils/event.py
+// EventReturn).
 type Events struct {
 	cfg   EventsConfig
 	sub   *event.Subscription
-	spool *spool.Spool // used by Run
+	spool *spool.Spool // used by Run only
 
-	notKept atomic.Uint64 // events that were not written to the spool
-	failing bool          // the last event was not written; used by Run
+	notKept atomic.Uint64 // events that were lost before they got into the spool
+	failing bool          // the last event could not be written; used by Run only
 
 	mu    sync.Mutex
-	feeds []*feed // one for each returner
+	feeds []*feed // one for each returner; nil until the spool is open
 	fault string  // why the spool cannot be opened
 }
 
-// NewEvents takes events from now on. Run must be called.
+// NewEvents returns Events, which collect events from this moment on. The caller must call Run.
 func NewEvents(cfg EventsConfig) *Events {
 	e := &Events{cfg: cfg}
 	e.cfg.Returners = nil
 	for _, name := range cfg.Returners {
-		if !slices.Contains(e.cfg.Returners, name) { // each returner gets an event once
+		if !slices.Contains(e.cfg.Returners, name) { // a returner named twice gets each event once
 			e.cfg.Returners = append(e.cfg.Returners, name)
 		}
 	}
@@ -68,8 +69,8 @@ func NewEvents(cfg EventsConfig) *Events {
 	return e
 }
 
-// openSpool opens the spool when its disk answers and has room for it. Until then events wait in
-// the subscription. It returns false when ctx ended first.
+// openSpool tries to open the spool until that succeeds. Until then events wait in the subscription.
+// It returns false if ctx ends first.
 func (e *Events) openSpool(ctx context.Context) bool {
 	for {
 		err := e.tryOpen()
@@ -140,11 +141,12 @@ func (e *Events) wantsTag(tag string) bool {
 	return allowed
 }
 
-// Run hands events over until ctx ends. Events fired until then are kept for the next start.
+// Run hands events over until ctx ends. Events that are not handed over by then stay in the spool for
+// the next start.
 func (e *Events) Run(ctx context.Context) {
 	stop := context.AfterFunc(ctx, e.sub.Close)
 	defer stop()
-	_ = e.cfg.Bus.Fire("salt/event_listen/start", value.NewMap()) // as EventReturn does
+	_ = e.cfg.Bus.Fire("salt/event_listen/start", value.NewMap()) // EventReturn of Salt fires this event, too
 	if !e.openSpool(ctx) {
 		return
 	}
@@ -154,7 +156,7 @@ func (e *Events) Run(ctx context.Context) {
 		feeds.Go(func() { f.handOver(ctx) })
 	}
 
-	for event := range e.sub.C { // waiting events still come after Close
+	for event := range e.sub.C { // after Close of the subscription, this still receives the events that wait
 		e.keepEvent(event)
 	}
 
@@ -185,8 +187,8 @@ func (e *Events) keepEvent(next event.Event) {
 	}
 }
 
-// logOutcome logs the first of several events in a row that cannot be written, and the end of it: a
-// full disk is one line in the log, not one for each event.
+// logOutcome logs only the first of several failures in a row to write an event, and then the end of
+// them. So a full disk causes two lines, not one for each event.
 func (e *Events) logOutcome(tag string, err error) {
 	switch {
 	case err != nil && !e.failing:
@@ -198,8 +200,8 @@ func (e *Events) logOutcome(tag string, err error) {
 	e.failing = err != nil
 }
 
-// Stats returns the figures of the returners. Events that were not written to the spool are lost to
-// all of them. A nil Events has none.
+// Stats returns the figures of each returner. Events that did not get into the spool count as lost
+// for all of them. e may be nil.
 func (e *Events) Stats() []Stats {
 	if e == nil {
 		return nil

@@ -15,38 +15,39 @@ import (
 )
 
 const (
-	// firstPause is the pause after a failed order. It doubles up to lastPause.
+	// firstPause is the pause after an order has failed. It doubles up to lastPause.
 	firstPause = 500 * time.Millisecond
 	lastPause  = 15 * time.Second
-	// triesAlone is how often a failing order is tried before a later one is, to tell a returner
-	// that is away from an order that it refuses. An error of the kind that was a refusal the last
-	// time is probed at once.
+	// triesAlone is how often an order must fail before a later one is tried. If the later one
+	// succeeds, the returner is reachable, but refuses the failing order. If the error is of the
+	// same kind as the last refusal, a later order is tried at once.
 	triesAlone = 5
-	// maxProbeDistance is how many orders after a failing one are skipped, at most, to find one
-	// that succeeds. Each probe goes twice as far as the last.
+	// maxProbeDistance is how many orders behind the failing one may be skipped to find one that
+	// succeeds. After each probe that fails, the next one skips about twice as many.
 	maxProbeDistance = 4096
-	// orderBytes bounds the records of one order together; a single record may be larger.
+	// orderBytes is how many bytes the records of one order may have in total. A single record may
+	// have more.
 	orderBytes = 16 << 20
 )
 
-// errMissing means that Python does not have the function of the returner.
+// errMissing means that Salt's library has no such returner.
 var errMissing = errors.New("there is no such returner of events")
 
-// Worker is a session of Python that takes orders (pyhost.Session).
+// Worker is a session in Python that executes orders (pyhost.Session).
 type Worker interface {
 	Ask(ctx context.Context, order *value.Map) (*value.Map, error)
 	Stale() bool
 	Close()
 }
 
-// Stats of one returner. Counters begin at the master's start.
+// Stats are the figures of one returner. The counters start at zero with the master.
 type Stats struct {
 	Returner string
-	Waiting  uint64 // records
+	Waiting  uint64 // records not handed over yet
 	Done     uint64
-	Lost     uint64 // records that were dropped for room
-	Refused  uint64 // records that failed while later ones succeeded
-	Error    string // error of the last try; "": it succeeded
+	Lost     uint64 // records dropped because the spool was full, or damaged
+	Refused  uint64 // records that failed although later ones succeeded
+	Error    string // error of the last try; "" if it succeeded
 }
 
 // feed hands the records of a spool to one returner.
@@ -54,15 +55,15 @@ type feed struct {
 	name    string
 	reader  *spool.Reader
 	batch   int           // records in an order
-	maxWait time.Duration // after which fewer records are an order; 0: never
+	maxWait time.Duration // after this time, fewer records are an order; 0: never
 	pause   time.Duration // pause after the first failure
 	open    func(ctx context.Context) (Worker, error)
 	eager   bool // opens a worker before there is an order
 	log     *slog.Logger
 
-	worker        Worker // nil: none; used by handOver
-	probeDistance int    // orders that the next probe skips; used by handOver
-	lastRefusal   string // kind of the last refusal; "": none yet; used by handOver
+	worker        Worker // used by handOver only; nil: none is open
+	probeDistance int    // how many orders the next probe skips; used by handOver only
+	lastRefusal   string // kind of the last refusal, "" before the first; used by handOver only
 
 	mu      sync.Mutex
 	stats   Stats
@@ -72,7 +73,7 @@ type feed struct {
 // order holds the records of one call.
 type order struct {
 	records [][]byte
-	end     uint64 // number of the record after them
+	end     uint64 // number of the record that follows them
 }
 
 // handOver hands records over until ctx ends.
@@ -118,7 +119,7 @@ func (f *feed) handOver(ctx context.Context) {
 
 		f.noteOutcome(err)
 		if tries%2 == 0 && f.worker != nil {
-			f.closeWorker() // another one has no broken connection, and reads the options and modules of then
+			f.closeWorker() // a new one has new connections, and reads current options and modules
 		}
 
 		if pause.For(ctx, min(lastPause, f.pause<<min(tries-1, 10))) != nil {
@@ -127,7 +128,7 @@ func (f *feed) handOver(ctx context.Context) {
 	}
 }
 
-// nextOrder waits for the next order.
+// nextOrder waits for the next order. ok is false if ctx ends first.
 func (f *feed) nextOrder(ctx context.Context) (order, bool) {
 	var late <-chan time.Time
 	overdue := false
@@ -165,7 +166,7 @@ func (f *feed) nextOrder(ctx context.Context) (order, bool) {
 	}
 }
 
-// callReturner makes the call for an order.
+// callReturner calls the returner with an order. It opens a worker if there is none.
 func (f *feed) callReturner(ctx context.Context, o order) error {
 	ctx, cancel := orderContext(ctx)
 	defer cancel()
@@ -211,13 +212,13 @@ func (f *feed) openWorker(ctx context.Context) error {
 	return nil
 }
 
-// orderContext outlives the master's context a little, so that a running call need not be repeated
-// only because the master stops.
+// orderContext returns a context that outlives ctx by a few seconds, so that a running call need not
+// be repeated only because the master stops.
 func orderContext(ctx context.Context) (context.Context, context.CancelFunc) {
-	// A call that hangs is killed with its process.
+	// When this time is over, the worker of a call that hangs is killed.
 	patient, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Minute)
 	stop := context.AfterFunc(ctx, func() {
-		// The master stops: the running order may take this long.
+		// The master stops; a running call gets this long.
 		if pause.For(patient, 5*time.Second) == nil {
 			cancel()
 		}
@@ -230,9 +231,10 @@ func (f *feed) closeWorker() {
 	f.worker = nil
 }
 
-// probeRefused finds out whether a failing order is refused: a later one succeeds, and it fails
-// once more. The orders in between are handed over too, or refused for the same reason. It returns
-// the order up to which all is settled.
+// probeRefused finds out whether the returner refuses a failing order. It does if a later order
+// succeeds and the failing one then fails again. Orders between the two are handed over too, or
+// refused if they fail for the same reason. It returns the order up to which all are settled, or why
+// if none is.
 func (f *feed) probeRefused(ctx context.Context, failed order, why error) (order, error) {
 	if errors.Is(why, errMissing) {
 		return failed, why
@@ -244,7 +246,7 @@ func (f *feed) probeRefused(ctx context.Context, failed order, why error) (order
 	}
 	if f.callReturner(ctx, later) != nil {
 		f.probeDistance = min(2*f.probeDistance+1, maxProbeDistance)
-		return failed, why // the returner is away, or refuses this order too
+		return failed, why // the returner is unreachable, or refuses this order too
 	}
 
 	refusal := ""
@@ -261,7 +263,7 @@ func (f *feed) probeRefused(ctx context.Context, failed order, why error) (order
 			f.countDone(0, len(o.records))
 			f.log.Error("a returner refuses what it got, again and again, but takes what comes after it; it is left out",
 				"returner", f.name, "records", len(o.records), "error", err)
-		default: // it may be away again
+		default: // another error: the returner may be unreachable again
 			return order{end: failed.end}, nil
 		}
 
@@ -277,8 +279,8 @@ func (f *feed) probeRefused(ctx context.Context, failed order, why error) (order
 	}
 }
 
-// orderAfter returns the order behind the skipped ones, and how many were skipped: fewer when there
-// are no more.
+// orderAfter returns an order behind o. It skips probeDistance orders, or fewer if there are not so
+// many; between is how many it skipped. Without a record behind o, later has none.
 func (f *feed) orderAfter(o order) (later order, between int, err error) {
 	for between = -1; between < f.probeDistance; between++ {
 		records, end, err := f.reader.ReadFrom(max(later.end, o.end), f.batch, orderBytes)
@@ -293,13 +295,13 @@ func (f *feed) orderAfter(o order) (later order, between int, err error) {
 	return later, max(between, 0), nil
 }
 
-// kindOf returns the beginning of a returner's error: the class of the exception.
+// kindOf returns the beginning of a returner's error, which is the class of the exception.
 func kindOf(err error) string {
 	kind, _, _ := strings.Cut(err.Error(), ":")
 	return kind
 }
 
-// countDone adds to the records that were handed over, and to the refused ones.
+// countDone adds to the numbers of records that were handed over and that were refused.
 func (f *feed) countDone(done, refused int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -307,7 +309,7 @@ func (f *feed) countDone(done, refused int) {
 	f.stats.Refused += uint64(refused)
 }
 
-// advanceTo notes that an order, and all before it, was handed over.
+// advanceTo notes that an order, and all before it, are settled.
 func (f *feed) advanceTo(ctx context.Context, o order) {
 	f.countDone(len(o.records), 0)
 	f.noteOutcome(nil)
@@ -317,7 +319,8 @@ func (f *feed) advanceTo(ctx context.Context, o order) {
 			f.signalChange()
 			return
 		}
-		// After a restart it would be handed over again. More calls would make that worse.
+		// A restart would hand the order over again. Further calls now would make that worse, so
+		// wait.
 		f.noteOutcome(err)
 		if pause.For(ctx, lastPause) != nil {
 			return
@@ -325,7 +328,7 @@ func (f *feed) advanceTo(ctx context.Context, o order) {
 	}
 }
 
-// noteOutcome notes the outcome of the last try.
+// noteOutcome notes the error of the last try, or nil.
 func (f *feed) noteOutcome(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -372,7 +375,7 @@ func (f *feed) awaitDone(ctx context.Context, number uint64) {
 	}
 }
 
-// Stats returns the figures.
+// Stats returns the current figures.
 func (f *feed) Stats() Stats {
 	waiting, lost := f.reader.Waiting(), f.reader.Lost()
 	f.mu.Lock()

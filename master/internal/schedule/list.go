@@ -8,10 +8,10 @@ import (
 	"saltern/master/internal/schedule/plan"
 )
 
-// maxListed bounds the future runs that are listed for an entry.
+// maxListed is how many future runs are listed for each entry.
 const maxListed = 100
 
-// List returns the entries with their next runs, at most so many of each.
+// List returns the entries with their next runs. most bounds how many runs each entry has.
 func (s *Schedule) List(most int) (control.Schedule, error) {
 	states, own, err := s.knownStates()
 	if err != nil {
@@ -54,8 +54,8 @@ func (s *Schedule) List(most int) (control.Schedule, error) {
 	return list, nil
 }
 
-// knownStates returns the known states of the entries: while another master owns the schedule,
-// those in its record.
+// knownStates returns the states of the entries. own is whether this master owns the schedule. If
+// another master of the cluster does, the states are those in the shared record.
 func (s *Schedule) knownStates() (states []plan.State, own bool, err error) {
 	_, own = s.cfg.Own()
 	if s.cfg.Records != nil && !own {
@@ -67,7 +67,8 @@ func (s *Schedule) knownStates() (states []plan.State, own bool, err error) {
 	return slices.Clone(s.states), own, nil
 }
 
-// localTime returns the time at which the wall clock shows civil, in the zone of now.
+// localTime returns the time at which the wall clock in the zone of now shows civil. The zero time
+// stays zero.
 func localTime(civil, now time.Time) time.Time {
 	if civil.IsZero() {
 		return civil

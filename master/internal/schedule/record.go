@@ -11,10 +11,10 @@ import (
 	"saltern/master/internal/schedule/plan"
 )
 
-// maxRecord bounds the record, in bytes: 10,000 entries have some 3 MiB.
+// maxRecord is how many bytes the record may have. With 10,000 entries it has some 3 MiB.
 const maxRecord = 8 << 20
 
-// record is the schedule's state that the masters of a cluster share.
+// record is the state of the schedule that all masters of a cluster share.
 type record struct {
 	Version uint64       `json:"version"`
 	Term    uint64       `json:"term"`   // term of the master that wrote it
@@ -22,8 +22,8 @@ type record struct {
 	Entries entryRecords `json:"entries"`
 }
 
-// entryRecords are entries by their keys. An unreadable one is left out and starts from the
-// beginning, so that the others continue.
+// entryRecords holds the entries by key. One that cannot be read is left out, so that only that entry
+// starts anew.
 type entryRecords map[string]entryRecord
 
 // UnmarshalJSON implements [json.Unmarshaler].
@@ -43,17 +43,17 @@ func (r *entryRecords) UnmarshalJSON(text []byte) error {
 }
 
 type entryRecord struct {
-	// digest of the option's settings; when it differs, the entry starts from the beginning
+	// hash of the entry's settings; if the option has others, the entry starts anew
 	Digest string     `json:"digest"`
 	State  plan.State `json:"state"`
 }
 
-// Records stores the record of a cluster in a file that all masters share. A run is noted there
-// before it starts, and only one master can replace a version. So no run is started twice, whoever
-// owns the schedule at the time.
+// Records keeps the record of a cluster in a file that all masters share. Each run is noted there
+// before it starts. Only one master can write the version after a given one, so no run starts twice,
+// whichever master owns the schedule.
 type Records struct{ file versioned.File }
 
-// OpenRecords returns the Records at path.
+// OpenRecords returns the Records at path. It does not use the disk.
 func OpenRecords(path string) *Records {
 	return &Records{versioned.File{
 		Path:  path,
@@ -76,7 +76,7 @@ func parseRecord(content []byte) (r record, err error) {
 	return r, nil
 }
 
-// loadNewest returns the newest record, or one of version 0 when there is none yet.
+// loadNewest returns the newest record. If there is none yet, its version is 0.
 func (r *Records) loadNewest() (record, error) {
 	content, _, err := r.file.Read()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -88,12 +88,12 @@ func (r *Records) loadNewest() (record, error) {
 	return parseRecord(content)
 }
 
-// setAside moves unreadable records out of the way, so that the newest whole record counts, and
-// returns their new names.
+// setAside renames records that cannot be read, so that the newest readable one counts. It returns
+// their new names.
 func (r *Records) setAside() ([]string, error) { return r.file.SetAside() }
 
-// replaceNext replaces the record that has the version before next's. The error matches
-// [versioned.ErrConflict] when another master has done so.
+// replaceNext writes next, whose version must follow that of the present record. The error matches
+// [versioned.ErrConflict] if another master has written that version.
 func (r *Records) replaceNext(next record) error {
 	content, err := json.Marshal(next)
 	if err == nil {

@@ -7,7 +7,7 @@ import (
 	"saltern/master/value"
 )
 
-// runResult returns the data of a run's event, without its outcome.
+// runResult returns the data for the event of a run, still without the outcome.
 func (e *entry) runResult(id, jid, fun string, args []any, now time.Time) *value.Map {
 	data := value.NewMap(
 		"id", id,
@@ -20,7 +20,7 @@ func (e *entry) runResult(id, jid, fun string, args []any, now time.Time) *value
 
 	if e.Metadata != nil {
 		metadata := e.Metadata.Clone()
-		metadata.Set("_TOS", "0000") // no runner function uses the offset of the time zone
+		metadata.Set("_TOS", "0000") // offset of the time zone; no runner function uses it
 		metadata.Set("_TS", now.Format(time.ANSIC))
 		metadata.Set("_TT", now.UTC().Format("2006 January 02 Mon 15 01"))
 		data.Set("metadata", metadata)
@@ -29,7 +29,7 @@ func (e *entry) runResult(id, jid, fun string, args []any, now time.Time) *value
 	return data
 }
 
-// toReturners completes a result with the fields for returners.
+// toReturners adds the fields for returners to a result.
 func (e *entry) toReturners(data *value.Map) *value.Map {
 	if e.ReturnConfig != nil {
 		data.Set("ret_config", e.ReturnConfig)

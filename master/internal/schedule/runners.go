@@ -9,7 +9,7 @@ import (
 	"saltern/master/value"
 )
 
-// AddRunners adds schedule.list to a table. Salt has no such runner.
+// AddRunners adds the runner schedule.list, which Salt does not have.
 func (s *Schedule) AddRunners(t *runner.Table) {
 	t.Add("schedule.list", func(_ context.Context, _ *runner.Env, args []any, named *value.Map) (any, error) {
 		count, err := countOf(args, named)
@@ -38,7 +38,7 @@ func countOf(args []any, named *value.Map) (int, error) {
 	return int(count), nil
 }
 
-// listOf returns a list in the form of runners.
+// listOf returns a list in the form that a runner returns.
 func listOf(list control.Schedule) *value.Map {
 	entries := value.NewMap()
 	for _, e := range list.Entries {

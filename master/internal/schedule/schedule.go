@@ -1,7 +1,8 @@
 // Package schedule runs the master's own scheduled runners (option schedule).
 //
-// Each second it checks every entry with package plan. A due run is noted for the other masters of
-// the cluster, waits for a worker, runs, and its result is fired on the bus.
+// Each second it checks every entry with package plan. When a run is due, it notes the run for the
+// other masters of the cluster, waits for a free worker, calls the runner, and fires the result on
+// the event bus.
 package schedule
 
 import (
@@ -38,51 +39,54 @@ type Runs interface {
 // IDs makes job ids (jobs.IDs).
 type IDs interface{ New() string }
 
-// Config of a Schedule.
+// Config configures a Schedule.
 type Config struct {
 	Plan     *plan.Plan
-	Problems []plan.Problem // of the option; refused entries are listed
+	Problems []plan.Problem // problems of the option; refused entries are listed
 	Runs     Runs
 	IDs      IDs
-	// Fire puts an event on the bus. It may be nil: results are not announced.
+	// Fire puts an event on the bus. If it is nil, results are not announced.
 	Fire func(tag string, data *value.Map)
-	ID   string // of this master
-	// Returners take the result of each run (schedule_returner).
+	ID   string // id of this master
+	// Returners get the result of each run (schedule_returner).
 	Returners []string
-	// Workers is how many runs are at work at once; 0: 10, as reactor_worker_threads.
+	// Workers is how many runs are at work at once. 0 means 10, like the default of
+	// reactor_worker_threads.
 	Workers int
-	// Own reports whether this master does the work that only one of a cluster may do, and since
-	// which term.
+	// Own reports whether this master does the work that only one master of a cluster does, and the
+	// term in which it does so.
 	Own func() (term uint64, ok bool)
-	// Records is shared by the masters of the cluster. It may be nil: this master is alone.
+	// Records is shared by the masters of the cluster. It is nil if there is only one.
 	Records *Records
-	Now     func() time.Time // local, with a monotonic clock
-	// Problem reports something that an administrator should know for a while. It may be nil.
+	Now     func() time.Time // local time, with a monotonic clock
+	// Problem reports a fault that an administrator should know about; err is nil when it is over. It
+	// may be nil.
 	Problem func(what control.Fault, err error)
 	Log     *slog.Logger
 }
 
 // Schedule runs the entries of a plan.
 //
-// Overflow policy: a run that finds all workers busy waits for one. A run that becomes due while as
-// many runs of its entry as it allows (maxrunning, 1) wait or are at work is left out, as in Salt,
-// and the log says how many were.
+// Overflow policy: a run waits if all workers are busy. As in Salt, a run is left out if as many runs
+// of its entry wait or are at work as the entry allows (maxrunning; by default 1). The log says how
+// many were left out.
 type Schedule struct {
 	cfg     Config
 	entries []*entry
 	backlog *background.Backlog
 
 	mu     sync.Mutex
-	states []plan.State // states of entries; written by takeDue only, which reads them without mu
+	states []plan.State // of entries, in their order; only takeDue writes it, and reads it without mu
 
-	// The following fields are used by takeDue only.
-	loggedFault string // why runs could not be recorded, as logged
-	// lastTime is the time of the last check, lastCivil its wall clock; zero: none yet.
+	// Only takeDue uses the following fields.
+	loggedFault string // why runs could not be recorded, as last logged
+	// lastTime is when the last check was, and lastCivil what the wall clock showed then. Both are
+	// zero before the first.
 	lastTime  time.Time
 	lastCivil time.Time
-	version   uint64 // of the record
-	wrote     uint64 // term of the master that wrote it
-	term      uint64 // term in which the states are known; 0: they are not
+	version   uint64 // version of the newest record known
+	wrote     uint64 // term of the master that wrote that record
+	term      uint64 // term in which the states are known to be current; 0: they are not
 }
 
 const (
@@ -95,13 +99,13 @@ const (
 type entry struct {
 	*plan.Entry
 	running atomic.Int64  // runs that wait or are at work
-	missed  atomic.Uint64 // runs that became due meanwhile
-	// lapsed is when a run was due that is left out because no check was made for too long. Used by
-	// takeDue only.
+	missed  atomic.Uint64 // runs left out since then, because of maxrunning
+	// lapsed is when a run was due that is left out because there was no check for too long. Only
+	// takeDue uses it.
 	lapsed time.Time
 }
 
-// dueRun is a run that must start.
+// dueRun is a run that is to start.
 type dueRun struct {
 	entry *entry
 	fun   string
@@ -124,7 +128,7 @@ func New(cfg Config) *Schedule {
 // Stats returns the counters of runs.
 func (s *Schedule) Stats() background.BacklogStats { return s.backlog.Stats() }
 
-// Run checks the entries each second until ctx ends. Running runners are then cancelled.
+// Run checks the entries each second until ctx ends. Runners that are at work then are cancelled.
 func (s *Schedule) Run(ctx context.Context) {
 	if len(s.entries) > 0 {
 		s.lookUntil(ctx)
@@ -149,8 +153,9 @@ func (s *Schedule) lookUntil(ctx context.Context) {
 	}
 }
 
-// takeDue returns the runs that are due now. In a cluster they are recorded when it returns. It is
-// called by one goroutine. It waits for the volume, and holds no lock meanwhile.
+// takeDue makes one check and returns the runs that are due. In a cluster it has recorded them when
+// it returns. Only one goroutine calls it. It waits for the shared storage, but holds no lock
+// meanwhile.
 func (s *Schedule) takeDue() []dueRun {
 	term, own := s.cfg.Own()
 	if !own {
@@ -178,7 +183,7 @@ func (s *Schedule) takeDue() []dueRun {
 		})
 		if err != nil {
 			s.reportFault(err)
-			return nil // they are due at the next look again
+			return nil // the next check will find them due again
 		}
 
 		if !noted.Looked.Equal(looked) {
@@ -208,7 +213,7 @@ func (s *Schedule) setStates(states []plan.State) {
 	s.states = states
 }
 
-// logLapsed logs the runs that are left out.
+// logLapsed logs the runs that are left out because there was no check for too long.
 func (s *Schedule) logLapsed() {
 	for _, e := range s.entries {
 		if !e.lapsed.IsZero() {
@@ -219,8 +224,7 @@ func (s *Schedule) logLapsed() {
 	}
 }
 
-// haveNews reports whether states hold something that other masters must know though nothing is
-// due.
+// haveNews reports whether states hold something that other masters must learn even if no run is due.
 func (s *Schedule) haveNews(states []plan.State) bool {
 	for i, e := range s.entries {
 		if e.Tells(s.states[i], states[i]) {
@@ -230,9 +234,9 @@ func (s *Schedule) haveNews(states []plan.State) bool {
 	return false
 }
 
-// recordRuns records the runs that are about to start. It returns the record that counts: a write
-// that failed may have been done all the same, and then the record of this term is from an earlier
-// check.
+// recordRuns writes a record with the runs that are about to start, and returns the record that
+// counts. A write that reported an error may have succeeded all the same: then a record of this
+// version and term exists, from an earlier check.
 func (s *Schedule) recordRuns(next record) (record, error) {
 	err := s.cfg.Records.replaceNext(next)
 	if err == nil {
@@ -243,12 +247,12 @@ func (s *Schedule) recordRuns(next record) (record, error) {
 		return taken, nil
 	}
 	if errors.Is(err, versioned.ErrConflict) {
-		s.term = 0 // another master owns it, or did: its record counts
+		s.term = 0 // another master owns the schedule, or did: its record counts
 	}
 	return record{}, err
 }
 
-// begunIn returns the runs that are in states but not in the states of the last check.
+// begunIn returns the runs that are noted in states, but not yet in those of the last check.
 func (s *Schedule) begunIn(states []plan.State) (dues []dueRun) {
 	for i, e := range s.entries {
 		if states[i].LastRun.After(s.states[i].LastRun) {
@@ -258,8 +262,9 @@ func (s *Schedule) begunIn(states []plan.State) (dues []dueRun) {
 	return dues
 }
 
-// reportFault reports why runs cannot be recorded, and logs it once: temporary files have another
-// name each time. An unreadable record is set aside.
+// reportFault reports why runs cannot be recorded, or with nil that they can be. It logs each cause
+// once. It compares causes without file names, which contain a different temporary name each time. A
+// record that cannot be read is set aside.
 func (s *Schedule) reportFault(err error) {
 	if errors.Is(err, versioned.ErrContent) {
 		err = s.setAside(err)
@@ -283,8 +288,8 @@ func (s *Schedule) reportFault(err error) {
 	s.loggedFault = text
 }
 
-// setAside moves an unreadable record out of the way because of cause. The next check continues
-// with the newest whole record.
+// setAside renames a record that cannot be read because of cause. The next check continues with the
+// newest readable one.
 func (s *Schedule) setAside(cause error) error {
 	aside, err := s.cfg.Records.setAside()
 	if err != nil {
@@ -305,13 +310,13 @@ func (s *Schedule) report(what control.Fault, err error) {
 	}
 }
 
-// takeOver reads what the masters have run so far.
+// takeOver reads from the record which runs there have been.
 func (s *Schedule) takeOver(now time.Time) error {
 	r, err := s.cfg.Records.loadNewest()
 	if err != nil {
 		return err
 	}
-	// the last records are gone: this master has the newest states
+	// the newest records are lost: this master knows newer states
 	if r.Version < s.version && r.Term <= s.wrote {
 		s.version = r.Version
 		return nil
@@ -323,7 +328,7 @@ func (s *Schedule) takeOver(now time.Time) error {
 	s.lastTime = time.Time{}
 	s.lastCivil = r.Looked
 	if ahead := r.Looked.Sub(plan.Civil(now)); r.Version > 0 && ahead > 0 {
-		s.lastCivil = time.Time{} // it was written with a clock that is ahead of ours
+		s.lastCivil = time.Time{} // the clock of the writer is ahead of ours
 		for i, e := range s.entries {
 			states[i] = e.Shift(states[i], -ahead.Truncate(plan.Tick))
 		}
@@ -351,8 +356,8 @@ func (s *Schedule) entryRecords(states []plan.State) entryRecords {
 	return records
 }
 
-// walkEntries checks all entries from the last check until now. Of an entry that was due several
-// times meanwhile the last run remains.
+// walkEntries makes all checks of all entries since the last call. If an entry was due several times
+// since, only its last run is returned.
 func (s *Schedule) walkEntries(now time.Time) (states []plan.State, dues []dueRun) {
 	civil := plan.Civil(now).Truncate(plan.Tick)
 	from, shift, gap := s.sinceLastLook(now, civil)
@@ -387,8 +392,8 @@ func (s *Schedule) walkEntries(now time.Time) (states []plan.State, dues []dueRu
 	return states, dues
 }
 
-// resume continues an entry after a gap, and notes a run that is left out. After a takeover it
-// notes none: the master before may have had its reasons.
+// resume continues an entry after a time without checks, and notes a run that is left out. After a
+// takeover from another master it notes none, since that master may have left it out for a reason.
 func (s *Schedule) resume(e *entry, state plan.State, from time.Time) plan.State {
 	next := e.Resume(state, from)
 	due := state.Due()
@@ -399,8 +404,8 @@ func (s *Schedule) resume(e *entry, state plan.State, from time.Time) plan.State
 	return next
 }
 
-// sinceLastLook returns the time from which entries were not checked, by how much the clock was set
-// forward since the last check, and whether from is later than that check.
+// sinceLastLook returns since when there were no checks, by how much the clock was set forward
+// meanwhile, and whether it leaves out some of that time (gap).
 func (s *Schedule) sinceLastLook(now, civil time.Time) (from time.Time, shift time.Duration, gap bool) {
 	if s.lastCivil.IsZero() {
 		return civil.Add(-plan.Tick), 0, false
@@ -409,13 +414,14 @@ func (s *Schedule) sinceLastLook(now, civil time.Time) (from time.Time, shift ti
 	from = s.lastCivil
 	if !s.lastTime.IsZero() {
 		shift = plan.Civil(now).Sub(plan.Civil(s.lastTime)) - now.Sub(s.lastTime)
-		// The clock may deviate a little from the elapsed time.
+		// Small differences come from the imprecision of the clock.
 		if shift.Abs() < 2*time.Second {
 			shift = 0
 		}
 	}
 
-	// The runs in between happen late, unless the clock was set forward further than that.
+	// If the clock was set forward by a few hours at most, as for summer time, the runs in between
+	// still take place, late.
 	if shift != 0 && civil.After(from) && civil.Sub(from) <= 3*time.Hour {
 		return from, shift, false
 	}
@@ -423,7 +429,7 @@ func (s *Schedule) sinceLastLook(now, civil time.Time) (from time.Time, shift ti
 		return civil.Add(-plan.Tick), shift, false
 	}
 
-	// No master was there for these runs. A takeover by another master takes less.
+	// No master made checks for longer than a takeover takes: leave out runs that were due earlier.
 	if oldest := civil.Add(-10 * time.Minute); from.Before(oldest) {
 		return oldest, shift, true
 	}
@@ -431,7 +437,7 @@ func (s *Schedule) sinceLastLook(now, civil time.Time) (from time.Time, shift ti
 	return from, shift, false
 }
 
-// startRun starts a run as soon as there is a worker.
+// startRun starts a run when a worker is free.
 func (s *Schedule) startRun(ctx context.Context, d dueRun) {
 	if d.entry.DryRun {
 		return

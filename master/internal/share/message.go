@@ -9,19 +9,19 @@ import (
 	"saltern/master/cluster/wire"
 )
 
-// Kinds of messages between masters: a list of the kind and its arguments.
+// Kinds of messages between masters. A message is a list of its kind and these arguments:
 const (
-	kindHave int64 = iota + 1 // entries, each a list of bank, id, At, Base, Gone and data or nil
+	kindHave int64 = iota + 1 // entries, each a list of bank, id, At, Base, Gone, and the data or nil
 	kindSum                   // the sums of all buckets, 8 bytes each
-	kindList                  // buckets, a byte each, whose entries are requested
-	kindWant                  // bank and id, in turn, of requested entries
-	kindDone                  // the answer is complete
-	kindMeet                  // kindSum of the master that begins a connection, answered by kindSum
+	kindList                  // numbers of buckets, a byte each; asks for lists of their entries
+	kindWant                  // bank and id by turns; asks for these entries
+	kindDone                  // the answer to a kindWant is complete
+	kindMeet                  // like kindSum, from a master that has just connected; the answer is a kindSum
 )
 
 var errMessage = errors.New("bad message")
 
-// maxNodes bounds the values in a message.
+// maxNodes is how many values a message may hold.
 const maxNodes = 8 * maxListed
 
 type entryKey struct {
@@ -37,7 +37,7 @@ type message struct {
 	keys    []entryKey
 }
 
-// packMessage returns nil for a message that cannot be packed, which this package never sends.
+// packMessage packs a message. It returns nil if that fails, which no message of this package does.
 func packMessage(kind int64, parts ...any) []byte {
 	b, err := wire.Pack(append([]any{kind}, parts...))
 	if err != nil {
@@ -75,7 +75,7 @@ func wantMessage(keys []entryKey) []byte {
 	return packMessage(kindWant, parts...)
 }
 
-// parseMessage reads a message of a peer.
+// parseMessage parses a message of a peer.
 func parseMessage(b []byte) (message, error) {
 	v, err := wire.Unpack(b, 3, maxNodes)
 	if err != nil {

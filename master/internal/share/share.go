@@ -1,15 +1,15 @@
-// Package share gives all masters of a cluster what one of them was told: grains, pillars and mines
-// of minions, and tokens, in the files of Salt's own cache.
+// Package share copies to all masters of a cluster what one of them has learnt: grains, pillars and
+// mines of minions, and tokens. Each master has them in the files of Salt's own cache.
 //
 //	cache (a change here) ── Changed ─ have ──► peers ─ Take ─ cache
 //	connected, every 30 s ── sum ──► peer ── list ──► have ──► want ──► have … done
 //	connected ◄── sum ── peer
 //
-// A change is sent to all peers at once. Nothing waits for that, and nothing is repeated. When a
-// connection begins, and every half minute, each master sends the sums of its entries. A peer with
-// other sums requests the lists of those buckets, and then the entries that it lacks, some at a
-// time. So each master only ever fetches. The versions of two entries decide which one counts, see
-// package cache.
+// A change is sent to all peers at once; the master neither waits for an answer nor repeats it. When
+// a connection begins, and every 30 seconds, each master sends the sums of its buckets of entries. A
+// peer whose sums differ asks for the lists of those buckets, and then for the entries that it lacks,
+// some at a time. So in a comparison each master only fetches what it lacks. Which of two entries
+// counts is decided by their versions, see package cache.
 //
 // # Bounds and what happens beyond them
 //
@@ -34,36 +34,36 @@ const (
 	maxIncoming = 64 << 20
 	maxAsked    = 128
 	maxListed   = 1000
-	maxInline   = 256 << 10 // bytes of data in one message, except for a single larger entry
-	maxAnswer   = 8 << 20   // bytes of data in the answer to one question
+	maxInline   = 256 << 10 // bytes of data in one message, but a single entry may be larger
+	maxAnswer   = 8 << 20   // bytes of data in the answer to one kindWant
 )
 
 const (
 	compareEvery = 30 * time.Second
 )
 
-// Config of a Share. All fields are required.
+// Config configures a Share. All fields are required.
 type Config struct {
 	Store *cache.Store
-	// Send sends bytes to a peer, or to all for "", and reports whether there was room. It must not
-	// block.
+	// Send sends bytes to a peer, or to all peers if peer is "". It returns false if there was no
+	// room. It must not block.
 	Send func(peer string, b []byte) bool
 	Log  *slog.Logger
 }
 
-// Share is one master's part in the exchange. Make it with New, then call Run. The other methods
-// may be called concurrently, also before Run.
+// Share is one master's part in the exchange. Create it with New, then call Run. The other methods
+// may be called concurrently, and even before Run.
 type Share struct {
 	cfg   Config
 	in    chan incoming
-	bytes atomic.Int64 // of in
+	bytes atomic.Int64 // total size of the messages in in
 	wake  chan struct{}
 
 	mu       sync.Mutex
 	changed  map[entryKey]struct{}
-	newPeers map[string]struct{} // peers that were just connected
+	newPeers map[string]struct{} // peers that have just connected
 
-	pulls  map[string]*pull // used by Run's goroutine only
+	pulls  map[string]*pull // by peer; used by Run's goroutine only
 	failed bool
 	count  counters
 }
@@ -75,24 +75,24 @@ type incoming struct {
 	b    []byte
 }
 
-// pull is a fetch of entries from a peer.
+// pull is the state of fetching entries from a peer.
 type pull struct {
-	want     []entryKey // in the order of asking
+	want     []entryKey // entries still to be asked for, in order
 	pending  map[entryKey]struct{}
 	asked    []entryKey
-	since    time.Time // last answer, or question
-	answered bool      // part of the answer has come
+	since    time.Time // when the last question was sent, or the last answer came
+	answered bool      // part of the answer to the last question has come
 }
 
-// Status are counters since the start.
+// Status holds counters since the start.
 type Status struct {
-	Sent  uint64 // changes, once for all peers
+	Sent  uint64 // changes sent; each counts once, however many peers there are
 	Taken uint64 // entries of peers that replaced ours
-	Lost  uint64 // changes and messages that were left to the comparison
-	Bad   uint64 // messages that could not be read
+	Lost  uint64 // changes and messages that did not get through; a later comparison finds them
+	Bad   uint64 // messages that could not be parsed
 }
 
-// New returns a Share. From then on the store reports changes to it.
+// New returns a Share. From then on the store reports its changes to it.
 func New(cfg Config) (*Share, error) {
 	s := &Share{
 		cfg:      cfg,
@@ -128,7 +128,7 @@ func (s *Share) wakeRun() {
 	}
 }
 
-// Connected schedules a comparison with a peer. It does not block.
+// Connected makes Run compare entries with a peer that has just connected. It does not block.
 func (s *Share) Connected(peer string) {
 	s.mu.Lock()
 	s.newPeers[peer] = struct{}{}
@@ -136,7 +136,7 @@ func (s *Share) Connected(peer string) {
 	s.wakeRun()
 }
 
-// Receive takes a message of a peer. It does not block.
+// Receive takes a message from a peer. It does not block.
 func (s *Share) Receive(peer string, b []byte) {
 	if n := int64(len(b)); s.bytes.Add(n) <= maxIncoming || s.bytes.Load() == n {
 		select {
@@ -169,7 +169,7 @@ func (s *Share) Run(ctx context.Context) {
 			s.report(s.cfg.Store.RescanTokens())
 			for peer, p := range s.pulls {
 				if time.Since(p.since) > 10*time.Second {
-					delete(s.pulls, peer) // the next comparison begins again
+					delete(s.pulls, peer) // the next comparison starts anew
 				}
 			}
 		case <-ctx.Done():
@@ -178,10 +178,10 @@ func (s *Share) Run(ctx context.Context) {
 	}
 }
 
-// SendLast sends the last changes, after Run has ended.
+// SendLast sends the changes that are left after Run has ended.
 func (s *Share) SendLast() { s.sendChanges() }
 
-// report logs the first of several faults of the disk.
+// report logs only the first of several errors of the disk in a row. nil ends them.
 func (s *Share) report(err error) {
 	if err != nil && !s.failed {
 		s.cfg.Log.Error("data of minions that other masters have is not kept", "error", err)
@@ -197,7 +197,7 @@ func (s *Share) sendMessage(peer string, b []byte) bool {
 	return ok
 }
 
-// sendChanges sends changed entries, and sums to new peers.
+// sendChanges sends the changed entries to all peers, and our sums to new peers.
 func (s *Share) sendChanges() {
 	s.mu.Lock()
 	changed, greet := s.changed, s.newPeers
@@ -218,7 +218,8 @@ func (s *Share) sendChanges() {
 	s.sendEntries("", list, 0)
 }
 
-// sendEntries sends entries with their data, up to most bytes unless it is 0.
+// sendEntries sends entries with their data. most bounds the bytes of their data together, except
+// for a single larger entry; 0 means no bound.
 func (s *Share) sendEntries(peer string, list []entryKey, most int) {
 	var batch []cache.Entry
 	size, all := 0, 0
@@ -249,7 +250,7 @@ func (s *Share) sendEntries(peer string, list []entryKey, most int) {
 	flush()
 }
 
-// handle handles a message of a peer.
+// handle handles a message from a peer.
 func (s *Share) handle(m incoming) {
 	msg, err := parseMessage(m.b)
 	if err != nil {
@@ -263,7 +264,7 @@ func (s *Share) handle(m incoming) {
 		s.takeEntries(m.peer, msg.entries)
 	case kindSum, kindMeet:
 		ours := s.cfg.Store.Sums()
-		if msg.kind == kindMeet { // changes may have come while it could not ask
+		if msg.kind == kindMeet { // we may have changes that the peer could not ask for while it was not connected
 			s.sendMessage(m.peer, sumMessage(kindSum, ours))
 		}
 
@@ -293,7 +294,8 @@ func (s *Share) handle(m incoming) {
 	}
 }
 
-// takeEntries takes entries of a peer, and requests those whose data it has not sent.
+// takeEntries takes entries from a peer, and asks for those that came without their data and are
+// needed.
 func (s *Share) takeEntries(peer string, entries []cache.Entry) {
 	p := s.pulls[peer]
 	for _, e := range entries {
@@ -331,8 +333,8 @@ func (s *Share) takeEntries(peer string, entries []cache.Entry) {
 	}
 }
 
-// endQuestion continues after the answer to a question. Missing entries are requested again, unless
-// nothing came: then the peer no longer has them.
+// endQuestion handles the end of an answer. Entries that were not in it are asked for again. But if
+// it was empty, the peer no longer has them.
 func (s *Share) endQuestion(peer string) {
 	p := s.pulls[peer]
 	if p == nil {

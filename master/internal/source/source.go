@@ -1,6 +1,6 @@
-// Package source tells the master on whose behalf a program such as salt-api sends a command: the
-// address of its client. The master records that address, and locks out by it. A proof by the key
-// of the master's account makes it trusted.
+// Package source lets a program such as salt-api tell the master for which client's address it sends
+// a command. The master records that address, and locks it out after failed log-ins. It trusts the
+// address if there is a proof, made with the key of the user whom the master runs as.
 package source
 
 import (
@@ -14,35 +14,34 @@ import (
 	"saltern/master/value"
 )
 
-// Field is the field of a clear command to the master with the address and its proof.
+// Field is the field of an unencrypted command that holds the address and its proof.
 const Field = "saltern_source"
 
 const maxField = 256 // bytes
 
-// Fields of an answer of the master beside the error in Salt's words, which are the same for
-// several errors.
+// Fields that the master adds to an answer whose error is in Salt's words, because Salt has the same
+// words for several errors.
 const (
-	// BusyField: it is no refusal, the caller may try again.
+	// BusyField: the master did not refuse; the caller may try again.
 	BusyField = "saltern_busy"
-	// ProvenField: the caller has proven who he is, but may not do that. It was no guess.
+	// ProvenField: the caller has proven who he is, but may not do that. He did not guess a password.
 	ProvenField = "saltern_proven"
 )
 
 type fromKey struct{}
 
-// With returns a context with the address on whose behalf a command is sent.
+// With returns a context with the address for which commands are sent.
 func With(ctx context.Context, from netip.Addr) context.Context {
 	return context.WithValue(ctx, fromKey{}, from)
 }
 
-// Of returns the address of [With]. Without one it is not valid.
+// Of returns the address that With has put into the context, or an invalid one.
 func Of(ctx context.Context) netip.Addr {
 	a, _ := ctx.Value(fromKey{}).(netip.Addr)
 	return a
 }
 
-// Say puts the address into a command. key is the key of the master's account; without it nothing
-// is added.
+// Say puts the address into a command, with a proof made with key. If key is empty, it adds nothing.
 func Say(load *value.Map, key string, from netip.Addr) {
 	load.Delete(Field)
 	if key != "" && from.IsValid() {
@@ -50,7 +49,8 @@ func Say(load *value.Map, key string, from netip.Addr) {
 	}
 }
 
-// Take removes the address from a command, and returns it when one of the keys proves it.
+// Take removes the address from a command and returns it. ok is false if no key fits the proof, or
+// there is no address.
 func Take(load *value.Map, keys []string) (from netip.Addr, ok bool) {
 	said := load.Str(Field)
 	load.Delete(Field)

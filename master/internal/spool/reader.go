@@ -12,21 +12,21 @@ import (
 	"strings"
 )
 
-// Reader reads the records of a spool in order. It is for one goroutine; Waiting and Lost may be
-// called concurrently.
+// Reader reads the records of a spool in order. Only one goroutine may use it, except for Waiting and
+// Lost.
 type Reader struct {
 	spool *Spool
-	path  string // path of the file with its place
+	path  string // file that holds its place
 	ready chan struct{}
 
-	// Guarded by the lock of the spool.
-	next uint64 // number of the next record
+	// The lock of the spool guards these:
+	next uint64 // number of the next record to read
 	lost uint64
-	file *os.File // file of its place; nil: not open yet
+	file *os.File // the open file at path; nil: not opened yet
 }
 
-// Reader adds a reader, or continues one of an earlier life at its place. A new one begins with the
-// next record that is appended.
+// Reader adds a reader. If it existed before under that name, it continues at its place; otherwise it
+// begins with the next record that is appended.
 func (s *Spool) Reader(name string) (*Reader, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -46,21 +46,21 @@ func (s *Spool) Reader(name string) (*Reader, error) {
 	case err != nil:
 		return nil, fmt.Errorf("read the place of a reader of the spool: %w", err)
 	default:
-		r.next = parsePlace(string(text)) // 0, which means all records, when it was not written whole
+		r.next = parsePlace(string(text)) // 0, which means all records, if the place was not written completely
 	}
 
 	if len(s.segments) > 0 {
 		r.next = max(r.next, s.segments[0].first)
 	}
 
-	s.next = max(s.next, r.next) // a power cut may have taken records that were already read
+	s.next = max(s.next, r.next) // a power cut may have destroyed records that were already read
 	s.readers = append(s.readers, r)
 	r.signalReady()
 	return r, nil
 }
 
-// Forget removes the places of all readers that are not open, and the records that only they had
-// not read. Nobody will advance them any more.
+// Forget removes the places of all readers that are not open, and then the records that only they had
+// not read. It is for readers that will never come back.
 func (s *Spool) Forget() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,8 +77,7 @@ func (s *Spool) Forget() error {
 	return err
 }
 
-// formatPlace returns the text of a place. It has a fixed length, so that it is overwritten in one
-// piece.
+// formatPlace returns the text of a place. Its length is fixed, so that one write replaces all of it.
 func formatPlace(number uint64) string {
 	text := fmt.Sprintf("%020d", number)
 	return fmt.Sprintf("%s %08x\n", text, crc32.Checksum([]byte(text), castagnoli))
@@ -91,7 +90,7 @@ func parsePlace(text string) (number uint64) {
 	return number
 }
 
-// writePlace writes the place. The caller holds the lock.
+// writePlace writes the place to its file. The caller holds the lock.
 func (r *Reader) writePlace() error {
 	if r.file == nil {
 		file, err := os.OpenFile(r.path, os.O_WRONLY|os.O_CREATE, 0o600)
@@ -111,33 +110,33 @@ func (r *Reader) signalReady() {
 	}
 }
 
-// Ready returns a channel that receives when there may be records that the last Read did not see.
+// Ready returns a channel that receives when there may be new records since the last Read.
 func (r *Reader) Ready() <-chan struct{} { return r.ready }
 
-// Waiting returns the number of unread records.
+// Waiting returns how many records are unread.
 func (r *Reader) Waiting() uint64 {
 	r.spool.mu.Lock()
 	defer r.spool.mu.Unlock()
 	return r.spool.next - r.next
 }
 
-// Past reports whether all records before the number were read, and noted as done, or are lost.
+// Past reports whether all records before a number are done or lost for this reader.
 func (r *Reader) Past(number uint64) bool {
 	r.spool.mu.Lock()
 	defer r.spool.mu.Unlock()
 	return r.next >= number
 }
 
-// Lost returns the number of records since the spool was opened that were dropped before they were
-// read, or were damaged.
+// Lost returns how many records this reader lost since the spool was opened: they were dropped before
+// it read them, or damaged.
 func (r *Reader) Lost() uint64 {
 	r.spool.mu.Lock()
 	defer r.spool.mu.Unlock()
 	return r.lost
 }
 
-// Enough reports whether so many records wait, or so many bytes, or half of what the spool holds:
-// more might push out older ones.
+// Enough reports whether that many records are unread, or that many bytes, or half of what the spool
+// may hold: to wait for more could push out the oldest ones.
 func (r *Reader) Enough(records int, bytes int64) bool {
 	s := r.spool
 	s.mu.Lock()
@@ -161,15 +160,15 @@ func (r *Reader) Enough(records int, bytes int64) bool {
 	return waiting >= min(bytes, s.cfg.Bytes/2)
 }
 
-// Read returns the next records, at most so many and until there are so many bytes, and the number
-// to pass to Advance when they are done. There may be fewer in front of lost records. It returns
-// none when none was appended.
+// Read returns the next unread records, if there are any. most bounds their number; bytes is the size
+// after which no more are added. end is the number to pass to Advance when they are done. Read may
+// return fewer records if lost ones follow.
 func (r *Reader) Read(most int, bytes int64) (records [][]byte, end uint64, err error) {
 	return r.ReadFrom(0, most, bytes)
 }
 
-// ReadFrom is Read from the record of that number on, or from the next unread one when that was
-// read already.
+// ReadFrom is Read, but begins with the record of a number. If Advance has already passed that
+// record, it begins with the next unread one.
 func (r *Reader) ReadFrom(number uint64, most int, bytes int64) (records [][]byte, end uint64, err error) {
 	s := r.spool
 	s.mu.Lock()
@@ -213,9 +212,9 @@ func (r *Reader) ReadFrom(number uint64, most int, bytes int64) (records [][]byt
 	return records, at, nil
 }
 
-// skipMissing skips records that are in no segment: a power cut may take some. g is the segment
-// that follows. It may be nil: none does. Those behind unfinished ones are counted later, by
-// Advance. The caller holds the lock.
+// skipMissing skips records that are in no segment, because a power cut destroyed them, and returns
+// the number after them. g is the segment that follows them, or nil if none does. If records before
+// them are still unread, they count as lost only later, in Advance. The caller holds the lock.
 func (r *Reader) skipMissing(number uint64, g *segment) (next uint64) {
 	next = r.spool.next
 	if g != nil {
@@ -228,10 +227,9 @@ func (r *Reader) skipMissing(number uint64, g *segment) (next uint64) {
 	return next
 }
 
-// cutDamaged removes the records from a number on, which are damaged, from a segment. The caller
-// holds the lock.
+// cutDamaged removes damaged records from a segment: all from a number on. The caller holds the lock.
 func (s *Spool) cutDamaged(g *segment, number uint64) error {
-	if g == s.lastSegment() && s.active != nil { // the next record goes to another segment
+	if g == s.lastSegment() && s.active != nil { // the next record must go to a new segment
 		if err := s.endSegment(); err != nil {
 			return err
 		}
@@ -240,7 +238,8 @@ func (s *Spool) cutDamaged(g *segment, number uint64) error {
 	return nil
 }
 
-// missing counts the records of a range that are in no segment. The caller holds the lock.
+// missing returns how many records from from to before end are in no segment. The caller holds the
+// lock.
 func (s *Spool) missing(from, end uint64) uint64 {
 	missing := end - from
 	for _, g := range s.segments {
@@ -251,7 +250,7 @@ func (s *Spool) missing(from, end uint64) uint64 {
 	return missing
 }
 
-// segmentAt returns the segment of a record, or the first one after it. It may return nil: there is
+// segmentAt returns the segment that holds a record, or the first one after it, or nil if there is
 // none. The caller holds the lock.
 func (s *Spool) segmentAt(number uint64) *segment {
 	i := slices.IndexFunc(s.segments, func(g *segment) bool { return number < g.endNumber() })
@@ -261,7 +260,8 @@ func (s *Spool) segmentAt(number uint64) *segment {
 	return s.segments[i]
 }
 
-// readSegment reads records of one segment, at least one. Those returned with an error are valid.
+// readSegment reads records of one segment, beginning with that of a number, and at least one. If it
+// returns an error, the records returned with it are valid.
 func (s *Spool) readSegment(g *segment, number uint64, most int, bytes int64) (records [][]byte, err error) {
 	file, err := os.Open(s.segmentPath(g.first))
 	if errors.Is(err, os.ErrNotExist) {
@@ -292,7 +292,7 @@ func (s *Spool) readSegment(g *segment, number uint64, most int, bytes int64) (r
 	return records, nil
 }
 
-// Advance notes that all records before the number are done.
+// Advance notes that all records before number end are done.
 func (r *Reader) Advance(end uint64) error {
 	s := r.spool
 	s.mu.Lock()

@@ -1,16 +1,16 @@
-// Package spool keeps records on disk for readers that may be away for hours.
+// Package spool keeps records on disk for readers that may be unreachable for hours.
 //
 // Promises:
-//   - Append writes the record before it returns, so that the end of the process does not
-//     take it. With Config.Durable it is also synced, one sync for all who wait.
+//   - Append writes the record before it returns, so that it survives the end of the process.
+//     With Config.Durable it also syncs it; one sync serves all callers that wait.
 //   - Every reader gets all records in order, from the place where it was last
-//     advanced. After a process ends between reading and Advance, it reads them once more.
-//   - The size of the spool is bounded. Overflow policy: the oldest segment goes, and each
-//     reader counts what it lost (Reader.Lost). Append never waits for a reader.
+//     advanced. If its process ends between Read and Advance, it reads them once more.
+//   - The size of the spool is bounded. Overflow policy: the oldest segment is dropped, and
+//     each reader counts what it lost (Reader.Lost). Append never waits for a reader.
 //
-// A record is a big-endian length, a CRC-32C of the length and the bytes, and the bytes. A segment
-// is a file named by the number of its first record; records are numbered through all segments. The
-// place of a reader is the number of its next record, in a file of its own.
+// A record is a big-endian length, a CRC-32C of the length and the bytes, and the bytes. A segment is
+// a file whose name is the number of its first record; numbers continue from segment to segment. The
+// place of a reader, in a file of its own, is the number of its next record.
 package spool
 
 import (
@@ -29,15 +29,15 @@ import (
 	"saltern/internal/durable"
 )
 
-// ErrTooLarge means that a record is over the bound.
+// ErrTooLarge means that a record is larger than the spool allows.
 var ErrTooLarge = errors.New("it is too large for the spool")
 
 var errRecord = errors.New("it is damaged")
 
 const (
 	headSize = 8
-	// segments is the least number of segments of a full spool: dropping the oldest loses this part
-	// of what waits.
+	// segments is how many segments a full spool has at least. Dropping the oldest one loses that
+	// fraction of the waiting records.
 	segments       = 16
 	largestSegment = 8 << 20
 	segmentSuffix  = ".records"
@@ -46,23 +46,23 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Config of a Spool.
+// Config configures a Spool.
 type Config struct {
-	Dir     string // made if need be
-	Bytes   int64  // bound of all segments together
-	Durable bool   // Append syncs
+	Dir     string // created if it does not exist
+	Bytes   int64  // how large all segments together may be
+	Durable bool   // Append syncs the record to the disk
 }
 
-// Spool is open. All methods may be called concurrently.
+// Spool is an open spool. All methods may be called concurrently.
 type Spool struct {
 	cfg     Config
-	syncing sync.Mutex // taken before mu
+	syncing sync.Mutex // locked before mu
 
 	mu       sync.Mutex
-	segments []*segment // oldest first; the last is written to
+	segments []*segment // oldest first; active is the last one
 	active   *os.File   // nil: the next Append begins a segment
 	next     uint64     // number of the next record
-	synced   uint64     // records before this number are synced
+	synced   uint64     // records before this number are on disk
 	bytes    int64
 	readers  []*Reader
 	closed   bool
@@ -70,20 +70,20 @@ type Spool struct {
 
 type segment struct {
 	first   uint64
-	offsets []uint32 // of the records
+	offsets []uint32 // where each record begins
 	size    int64
 }
 
-// endNumber returns the number after its last record.
+// endNumber returns the number after that of its last record.
 func (g *segment) endNumber() uint64 { return g.first + uint64(len(g.offsets)) }
 
-// addRecord adds a record of so many bytes, its head included.
+// addRecord adds a record of that size, which includes its head.
 func (g *segment) addRecord(size int64) {
 	g.offsets = append(g.offsets, uint32(g.size))
 	g.size += size
 }
 
-// Open opens the spool in a folder. No other process may have it open.
+// Open opens the spool in cfg.Dir. No other process may have it open.
 func Open(cfg Config) (*Spool, error) {
 	s := &Spool{cfg: cfg}
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
@@ -95,7 +95,7 @@ func Open(cfg Config) (*Spool, error) {
 		return nil, fmt.Errorf("list the spool: %w", err)
 	}
 
-	for _, entry := range entries { // in the order of their names, and so of their numbers
+	for _, entry := range entries { // sorted by name, and so by number
 		number, ok := strings.CutSuffix(entry.Name(), segmentSuffix)
 		first, err := strconv.ParseUint(number, 10, 64)
 		if !ok || err != nil {
@@ -116,7 +116,7 @@ func Open(cfg Config) (*Spool, error) {
 	return s, nil
 }
 
-// scanSegment counts the whole records of a segment.
+// scanSegment finds the complete records of a segment.
 func scanSegment(path string, first uint64) (*segment, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -130,7 +130,7 @@ func scanSegment(path string, first uint64) (*segment, error) {
 		switch {
 		case err == nil:
 		case errors.Is(err, errRecord), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-			return g, nil // the last write was cut short
+			return g, nil // the last write was not completed
 		default:
 			return nil, err
 		}
@@ -139,7 +139,7 @@ func scanSegment(path string, first uint64) (*segment, error) {
 	}
 }
 
-// largestRecord bounds a record in bytes.
+// largestRecord is how many bytes a record may have.
 const largestRecord = 64 << 20
 
 func readRecord(file io.ReaderAt, offset, most int64) ([]byte, error) {
@@ -164,8 +164,8 @@ func readRecord(file io.ReaderAt, offset, most int64) ([]byte, error) {
 	return record, nil
 }
 
-// checksum returns the checksum of a record. It covers the length: otherwise zeros, which a power
-// cut leaves at the end of a file, would be a valid empty record.
+// checksum returns the checksum of a record. It includes the length. Otherwise zeros, which a power
+// cut can leave at the end of a file, would be a valid empty record.
 func checksum(length, record []byte) uint32 {
 	return crc32.Update(crc32.Checksum(length, castagnoli), castagnoli, record)
 }
@@ -174,7 +174,7 @@ func (s *Spool) segmentPath(first uint64) string {
 	return filepath.Join(s.cfg.Dir, fmt.Sprintf("%020d%s", first, segmentSuffix))
 }
 
-// Append adds a record. After an error it may or may not be there.
+// Append adds a record. If it returns an error, the record may or may not have been added.
 func (s *Spool) Append(record []byte) error {
 	end, err := s.Write(record)
 	if err != nil {
@@ -242,7 +242,7 @@ func (s *Spool) writeRecord(packed []byte) (number uint64, err error) {
 
 	g := s.lastSegment()
 	if _, err := s.active.WriteAt(packed, g.size); err != nil {
-		_ = s.active.Truncate(g.size) // what stays is no whole record
+		_ = s.active.Truncate(g.size) // an incomplete record that stays is ignored
 		return 0, err
 	}
 
@@ -263,7 +263,7 @@ func (s *Spool) writeRecord(packed []byte) (number uint64, err error) {
 
 func (s *Spool) lastSegment() *segment { return s.segments[len(s.segments)-1] }
 
-// beginSegment makes a segment. The caller holds mu.
+// beginSegment creates a segment. The caller holds mu.
 func (s *Spool) beginSegment() error {
 	file, err := os.OpenFile(s.segmentPath(s.next), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -278,7 +278,7 @@ func (s *Spool) beginSegment() error {
 	}
 
 	s.active = file
-	if n := len(s.segments); n > 0 && s.segments[n-1].first == s.next { // an empty one, truncated now
+	if n := len(s.segments); n > 0 && s.segments[n-1].first == s.next { // it was empty, and its file is reused
 		s.segments = s.segments[:n-1]
 	}
 
@@ -286,7 +286,7 @@ func (s *Spool) beginSegment() error {
 	return nil
 }
 
-// endSegment closes the segment that is written to. The caller holds mu.
+// endSegment closes the active segment. The caller holds mu.
 func (s *Spool) endSegment() error {
 	if s.cfg.Durable {
 		if err := s.active.Sync(); err != nil {
@@ -299,7 +299,7 @@ func (s *Spool) endSegment() error {
 	return err
 }
 
-// syncTo returns when all records before the number are on disk.
+// syncTo returns when all records before a number are on disk.
 func (s *Spool) syncTo(number uint64) error {
 	s.syncing.Lock()
 	defer s.syncing.Unlock()
@@ -312,10 +312,10 @@ func (s *Spool) syncTo(number uint64) error {
 	upto, first := s.next, s.lastSegment().first
 	s.mu.Unlock()
 
-	// By its name: another Append may end the segment, and close the file, meanwhile.
+	// Open it again: meanwhile another Append may end the segment and close active.
 	file, err := os.OpenFile(s.segmentPath(first), os.O_RDWR, 0)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil // it was dropped, or all have read it
+		return nil // it was dropped, or read by all
 	}
 	if err != nil {
 		return err
@@ -332,13 +332,13 @@ func (s *Spool) syncTo(number uint64) error {
 	return nil
 }
 
-// dropOldest removes the oldest segment. Readers that have not read it lose it. The caller holds
-// mu.
+// dropOldest removes the oldest segment. With overflow, readers that have not read it count its
+// records as lost. The caller holds mu.
 func (s *Spool) dropOldest(overflow bool) {
 	g := s.segments[0]
 	s.segments = s.segments[1:]
 	s.bytes -= g.size
-	_ = os.Remove(s.segmentPath(g.first)) // one that stays is removed when all have read it, after the next start
+	_ = os.Remove(s.segmentPath(g.first)) // a file that stays is removed when all have read it, after the next start
 	for _, r := range s.readers {
 		if overflow && r.next < g.endNumber() {
 			r.lost += g.endNumber() - r.next
@@ -347,7 +347,7 @@ func (s *Spool) dropOldest(overflow bool) {
 	}
 }
 
-// dropRead removes segments that all readers have read. The caller holds mu.
+// dropRead removes the segments that all readers have read. The caller holds mu.
 func (s *Spool) dropRead() {
 	for len(s.segments) > 1 {
 		end := s.segments[0].endNumber()

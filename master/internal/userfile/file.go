@@ -1,5 +1,5 @@
-// Package userfile proves log-ins by a file of users: of lines with a name and a password,
-// plain or hashed, or one that Apache's htpasswd or htdigest has written.
+// Package userfile checks log-ins against a file of users. Each line has a name and a password, plain
+// or hashed, or the file was written by Apache's htpasswd or htdigest.
 //
 // Source: salt/auth/file.py.
 package userfile
@@ -22,22 +22,23 @@ import (
 	"saltern/master/value"
 )
 
-// Bounds of a file of users and of a password, in bytes: hashing a long one takes long.
+// Bounds of a file of users and of a password, in bytes. Hashing a long password takes long.
 const (
 	maxUserFile = 16 << 20
 	maxPassword = 4 << 10
 )
 
-// File is a file of users with its format. It may be used concurrently.
+// File is a file of users and its format. It may be used concurrently.
 type File struct {
 	name, kind, hash, separator, realm string
-	user, password                     int // fields, from 0
+	user, password                     int // numbers of the two fields, from 0
 }
 
-// ErrUnknown means that the user's password has an unknown form. Salt's module may know it.
+// ErrUnknown means that the user's password in the file has a form that is not known here. Salt's own
+// module may know it.
 var ErrUnknown = errors.New("a form of password that is not known")
 
-// Login looks a user up and reports whether this is his password. It reads the file each time.
+// Login reports whether this is the user's password. It reads the file each time.
 func (f *File) Login(user, password string) (bool, error) {
 	text, err := f.readText()
 	if err != nil {
@@ -46,8 +47,8 @@ func (f *File) Login(user, password string) (bool, error) {
 	return f.proves(text, user, password)
 }
 
-// New reads the options in a section of external_auth, those that begin with ^. It refuses options
-// with which nobody could log in.
+// New reads those options in a section of external_auth that begin with ^. It refuses options with
+// which nobody could log in.
 func New(section *value.Map) (*File, error) {
 	text := func(name, otherwise string) string {
 		if v, ok := section.Get(name); ok && v != nil {
@@ -109,7 +110,7 @@ func (f *File) readText() (string, error) {
 	return string(b), nil
 }
 
-// proves reports whether the first entry of a user has this password.
+// proves reports whether the first entry of a user in text has this password.
 func (f *File) proves(text, user, password string) (bool, error) {
 	if user == "" || len(password) > maxPassword {
 		return false, nil
@@ -147,8 +148,8 @@ func (f *File) proves(text, user, password string) (bool, error) {
 
 func equalText(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
-// digest returns a password in the form of a file of users, or "" for an unknown kind
-// (salt/modules/hashutil.py digest).
+// digest returns a password in the form that a file of users has for it (salt/modules/hashutil.py
+// digest). For an unknown kind it returns "".
 func digest(kind, password string) string {
 	switch b := []byte(password); kind {
 	case "plaintext":
@@ -163,17 +164,18 @@ func digest(kind, password string) string {
 	return ""
 }
 
-// classic matches passwords hashed by crypt(3) with DES, and other forms that a plain password
-// hardly has.
+// classic matches passwords that crypt(3) has hashed with DES, and other forms that are hardly plain
+// passwords.
 var classic = regexp.MustCompile(`^[./0-9A-Za-z]{13}$|^[${]`)
 
-// matches compares a password with one of Apache's forms.
+// matches reports whether hash, in one of Apache's forms, is that of password.
 func matches(hash, password string) (bool, error) {
 	for _, form := range []htpasswd.PasswdParser{htpasswd.AcceptMd5, htpasswd.AcceptBcrypt,
 		htpasswd.AcceptSha, htpasswd.AcceptSsha, htpasswd.AcceptCryptSha} {
 		known, err := form(hash)
 		if err != nil {
-			return false, errors.New("the user's password in the file is malformed") // err says it
+			// err is left out: it contains the hash
+			return false, errors.New("the user's password in the file is malformed")
 		}
 		if known != nil {
 			return known.MatchesPassword(password), nil

@@ -1,5 +1,5 @@
-// Package username compares names of users the way directories do: without regard to case,
-// width, accents and blanks.
+// Package username compares names of users as directories do: case, width, accents and blanks make no
+// difference.
 package username
 
 import (
@@ -10,22 +10,22 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// maxBytes bounds how much of a name is folded. Directories are not asked about longer names.
+// maxBytes is how many bytes of a name are compared. Directories are not asked about longer names.
 const maxBytes = 256
 
-// maxRounds bounds how often a name is folded until it stays the same. Two are enough for all
-// characters; a test tries them.
+// maxRounds is how often a name is folded at most, until that changes nothing more. Two rounds are
+// enough for every character, as a test proves.
 const maxRounds = 4
 
-// Fold brings the spellings of a name that a directory takes for one user to one form: full case
-// folding (straße is strasse) and compatibility forms (ﬁ is fi) as in RFC 4518, and without
-// accents, blanks and invisible characters, as Active Directory and others compare. Two names that
-// are one user to a directory have one form. Names with one form may be several users to a stricter
-// directory. It reads the first 256 bytes.
+// Fold maps all spellings that a directory takes for the same user to one form. It folds case fully
+// (straße is strasse) and replaces compatibility forms (ﬁ is fi) as RFC 4518 does. Like Active
+// Directory and others it drops accents, blanks and invisible characters. So two names of one user
+// always have the same form, but in a stricter directory names with the same form may be different
+// users. It uses only the first 256 bytes.
 func Fold(name string) string {
 	name = name[:min(len(name), maxBytes)]
 	for range maxRounds {
-		// pairs that folding does not cover, such as ı and i
+		// for pairs that case folding does not cover, such as ı and i
 		folded := strings.ToLower(strings.ToUpper(norm.NFKD.String(name)))
 		folded = strings.Map(baseRune, norm.NFKD.String(cases.Fold().String(folded)))
 		if folded == name {
@@ -36,7 +36,7 @@ func Fold(name string) string {
 	return name
 }
 
-// baseRune drops runes that are no characters of their own.
+// baseRune returns -1 to drop a rune that is a blank, an accent or invisible.
 func baseRune(r rune) rune {
 	if unicode.IsSpace(r) || unicode.In(r, unicode.C, unicode.M) {
 		return -1
@@ -44,5 +44,5 @@ func baseRune(r rune) rune {
 	return r
 }
 
-// Same reports whether two names have one form.
+// Same reports whether two names have the same form.
 func Same(a, b string) bool { return Fold(a) == Fold(b) }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// applianceFunctions returns functions that Salt does not have. They ask the supervisor.
+// applianceFunctions returns the functions that ask the supervisor. Salt does not have them.
 func applianceFunctions() map[string]function {
 	drain := func(end bool) func(context.Context, *Env, args) (any, error) {
 		return func(ctx context.Context, e *Env, a args) (any, error) {
@@ -36,10 +36,10 @@ func applianceFunctions() map[string]function {
 	}
 }
 
-// maxWord bounds the name of a node or a service.
+// maxWord is how long the name of a node or a service may be.
 const maxWord = 64
 
-// oneWord returns an argument that is one word.
+// oneWord returns an argument that must be a single word.
 func (a args) oneWord(name string) (string, error) {
 	s := a.textOf(name, "")
 	if s == "" || len(s) > maxWord {

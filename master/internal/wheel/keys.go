@@ -73,7 +73,7 @@ func keyFunctions() map[string]function {
 			_, pem := e.PublicKey()
 			h := a.textOf("hash_type", e.Keys.HashType)
 			f, err := keys.Fingerprint(pem, h)
-			// by this name, whatever the file is called
+			// callers expect this name, whatever the file is called
 			return value.NewMap("local", value.NewMap("master.pub", f)), err
 		}},
 		"key.master_key_str": {nil, 0, func(_ context.Context, e *Env, _ args) (any, error) {
@@ -88,7 +88,7 @@ func keyFunctions() map[string]function {
 	}
 }
 
-// maxKeySize keeps one call from holding a core for minutes.
+// maxKeySize limits the bits of a generated key, so that a call cannot occupy a core for minutes.
 const maxKeySize = 8192
 
 func generate(e *Env, a args) (*value.Map, error) {

@@ -14,15 +14,15 @@ type Tokens interface {
 	EndLogIns(r control.Revocation) (control.Revoked, error)
 }
 
-// tokenList is the function whose return only its caller gets.
+// tokenList is the function whose result only its caller may see.
 const tokenList = "token.list"
 
-// Private reports whether the return of a function is for its caller only. It is then neither kept
-// in the job cache nor put in the event of its end.
+// Private reports whether only the caller may see the result of a function. Then neither the job
+// cache nor the event at its end contains it.
 func Private(fun string) bool { return fun == tokenList }
 
-// tokenFunctions returns functions that Salt does not have. Their arguments are called owner and
-// system because user and eauth mean the caller.
+// tokenFunctions returns functions that Salt does not have. Their arguments are named owner and
+// system, because user and eauth already describe the caller.
 func tokenFunctions() map[string]function {
 	return map[string]function{
 		tokenList: {do: func(_ context.Context, e *Env, _ args) (any, error) {

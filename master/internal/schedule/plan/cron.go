@@ -10,19 +10,19 @@ import (
 	"time"
 )
 
-// cron is an expression in the dialect of croniter 7.0, the library that Salt asks
-// (salt/utils/schedule.py _handle_cron): minute, hour, day, month, day of the week, and
-// perhaps second and year.
+// cron is an expression as croniter 7.0 reads it, the library that Salt uses (salt/utils/schedule.py
+// _handle_cron). Its fields are minute, hour, day, month and day of the week, and perhaps second and
+// year.
 type cron struct {
-	fields  []cronField // of cronBounds, as many as the expression has
+	fields  []cronField // one for each field of the expression, in the order of cronBounds
 	nth     map[int][]int
-	nearest []int // days of the month whose nearest weekday is meant
+	nearest []int // day of the month whose nearest weekday is meant ("w"); empty: none
 }
 
 // cronField is the set of values that one field allows.
 type cronField struct {
 	all     bool
-	lastDay bool // "l" as a day of the month
+	lastDay bool // "l" as a day of the month: the last one
 	values  []int
 }
 
@@ -36,11 +36,10 @@ const (
 	cronYear
 )
 
-// lastOf means "l" among the occurrences of a weekday in a month.
+// lastOf stands in cron.nth for "l": the last such weekday of a month.
 const lastOf = 6
 
-// cronSearch is how many years ahead croniter searches for a match.
-const cronSearch = 50 // years
+const cronSearch = 50 // how many years ahead croniter searches for a match
 
 var cronBounds = [...]struct{ low, high, count int }{
 	cronMinute:  {0, 59, 60},
@@ -79,10 +78,10 @@ var (
 	cronNth     = regexp.MustCompile(`^(?:((?:(?:sun|mon|tue|wed|thu|fri|sat)(?:-(?:sun|mon|tue|wed|thu|fri|sat))?)|\w+)#|(l))(\d+)$`)
 )
 
-// maxCron bounds an expression, in bytes.
+// maxCron is how many bytes an expression may have.
 const maxCron = 1000
 
-// parseCron reads an expression.
+// parseCron parses an expression.
 func parseCron(text string) (*cron, error) {
 	if len(text) > maxCron {
 		return nil, fmt.Errorf("the expression has more than %d bytes", maxCron)
@@ -117,7 +116,7 @@ func parseCron(text string) (*cron, error) {
 	return c, c.checkNth()
 }
 
-// checkNth refuses a mix of weekdays and occurrences of weekdays, as croniter does.
+// checkNth refuses plain weekdays beside numbered ones (such as "mon#2"), as croniter does.
 func (c *cron) checkNth() error {
 	days := c.fields[cronWeekday].values
 	if len(c.nth) == 0 || len(days) == cronBounds[cronWeekday].count {
@@ -131,7 +130,7 @@ func (c *cron) checkNth() error {
 	return nil
 }
 
-// parseField reads one field.
+// parseField parses the field with an index such as cronHour.
 func (c *cron) parseField(index int, text string) (f cronField, err error) {
 	switch {
 	case cronHash.MatchString(text):
@@ -179,7 +178,7 @@ func (c *cron) addNearest(text string, parts int) error {
 	return nil
 }
 
-// parsePart reads a value or range of a field.
+// parsePart parses one value or range of a field and adds its values to f.
 func (c *cron) parsePart(index int, text string, f *cronField) error {
 	nth := 0
 	if m := cronNth.FindStringSubmatch(text); m != nil && index == cronWeekday {
@@ -213,7 +212,8 @@ func (c *cron) parsePart(index int, text string, f *cronField) error {
 	return nil
 }
 
-// cronValues lists the values of a part. For "*" and "l" it sets a mark in f.
+// cronValues returns the values of a part. For "*" and "l" it returns none, but sets all or lastDay
+// in f.
 func cronValues(index int, text string, f *cronField) ([]int, error) {
 	bounds := cronBounds[index]
 	spelled := text
@@ -222,7 +222,7 @@ func cronValues(index int, text string, f *cronField) ([]int, error) {
 	}
 
 	m := cronRange.FindStringSubmatch(spelled)
-	fromStart := false // START/STEP has no end
+	fromStart := false // the part is START/STEP, without an end
 	if m == nil {
 		if s := cronStep.FindStringSubmatch(text); s != nil {
 			m = cronRange.FindStringSubmatch(fmt.Sprintf("%s-%d/%s", s[1], bounds.high, s[2]))
@@ -271,8 +271,8 @@ func cronValue(index int, text string) (int, error) {
 	return v, nil
 }
 
-// cronSpan lists a range. A range that ends before it begins continues from the first value of the
-// field; one that ends where it begins is the whole field.
+// cronSpan returns the values of a range. A range whose end is before its start goes on from the
+// lowest value of the field. One whose end equals its start is the whole field.
 func cronSpan(index int, from, to, every string, fromStart bool) ([]int, error) {
 	bounds := cronBounds[index]
 	if index == cronDay && to == "l" {
@@ -328,7 +328,7 @@ func rangeSteps(low, high, step int) (out []int) {
 	return out
 }
 
-// nextAfter returns the first matching time after now. ok is false when there is none within
+// nextAfter returns the first matching time after now. ok is false if there is none in the next
 // cronSearch years.
 func (c *cron) nextAfter(now time.Time) (time.Time, bool) {
 	start := now.Truncate(time.Minute).Add(time.Minute)
@@ -341,8 +341,8 @@ func (c *cron) nextAfter(now time.Time) (time.Time, bool) {
 		return c.searchFrom(start, day, weekday)
 	}
 
-	// Either field may match. Occurrences and nearest weekdays belong to neither and restrict both
-	// searches (croniter _calc_next).
+	// If both fields are restricted, it suffices that one of them matches. Numbered and nearest
+	// weekdays count for neither field, but restrict both searches (croniter _calc_next).
 	anyDay := cronField{all: true}
 	byDay, ok1 := c.searchFrom(start, day, anyDay)
 	byWeekday, ok2 := c.searchFrom(start, anyDay, weekday)
@@ -359,7 +359,7 @@ func (c *cron) nextAfter(now time.Time) (time.Time, bool) {
 	return byWeekday, true
 }
 
-// searchFrom returns the first match from start on.
+// searchFrom returns the first match at or after start.
 func (c *cron) searchFrom(start time.Time, day, weekday cronField) (time.Time, bool) {
 	date := time.Date(start.Year(), start.Month(), start.Day(), 0, 0, 0, 0, time.UTC)
 	for at := start; date.Year() <= start.Year()+cronSearch; at = date {
@@ -382,7 +382,7 @@ func (c *cron) searchFrom(start time.Time, day, weekday cronField) (time.Time, b
 	return time.Time{}, false
 }
 
-// matchesDate reports whether a date matches.
+// matchesDate reports whether day and weekday allow a date.
 func (c *cron) matchesDate(date time.Time, day, weekday cronField) bool {
 	days := daysIn(date.Year(), date.Month())
 	switch {
@@ -407,7 +407,7 @@ func (c *cron) matchesDate(date time.Time, day, weekday cronField) bool {
 	})
 }
 
-// firstOnDate returns the first matching time of day on the date of at, not before at.
+// firstOnDate returns the first matching time at or after at, on the same day.
 func (c *cron) firstOnDate(at time.Time) (time.Time, bool) {
 	second := cronField{values: []int{0}}
 	if len(c.fields) > cronSecond {
@@ -451,8 +451,8 @@ func daysIn(year int, month time.Month) int {
 	return time.Date(year, month+1, 0, 0, 0, 0, 0, time.UTC).Day()
 }
 
-// nearestWeekday returns the day from Monday to Friday that is nearest to a day of the month of
-// date, within that month.
+// nearestWeekday returns which day from Monday to Friday is nearest to the given day of date's month.
+// It stays within that month.
 func nearestWeekday(date time.Time, day int) int {
 	first := day == 1
 	last := day == daysIn(date.Year(), date.Month())

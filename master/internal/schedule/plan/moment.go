@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// moment is a time as an administrator writes it. Missing parts of the date are taken from the day
-// on which it is evaluated.
+// moment is a time as an administrator writes it. What is missing in its date is taken from the day
+// on which the moment is evaluated.
 //
-// Salt reads such text with dateutil.parser.parse. The spellings accepted here have the same
-// meaning there; text that dateutil would read in other ways is refused.
+// Salt parses such text with dateutil.parser.parse. Every text that is accepted here has the same
+// meaning there. Other spellings that dateutil accepts are refused.
 type moment struct {
-	year    int // 0: this year
+	year    int // 0: the current year
 	month   time.Month
-	day     int // 0: today, or the next such weekday
+	day     int // 0: the current day, or the next day that is weekday
 	weekday time.Weekday
-	named   bool // weekday was given
+	named   bool // the text names a weekday
 	clock   time.Duration
 }
 
@@ -60,10 +60,10 @@ func weekdaysByName() map[string]time.Weekday {
 	return names
 }
 
-// maxMoment bounds the text of a moment, in bytes.
+// maxMoment is how many bytes the text of a moment may have.
 const maxMoment = 200
 
-// parseMoment reads a moment.
+// parseMoment parses a moment.
 func parseMoment(text string) (m moment, err error) {
 	if len(text) > maxMoment {
 		return m, fmt.Errorf("more than %d bytes", maxMoment)
@@ -89,7 +89,7 @@ func parseMoment(text string) (m moment, err error) {
 	return p.moment, err
 }
 
-// momentParser reads words from the left.
+// momentParser parses the words from left to right.
 type momentParser struct {
 	words   []string
 	moment  moment
@@ -97,7 +97,7 @@ type momentParser struct {
 	hasTime bool
 }
 
-// takeWord removes and returns the first word, or "" when none is left.
+// takeWord removes the first word and returns it, or "" if none is left.
 func (p *momentParser) takeWord() string {
 	if len(p.words) == 0 {
 		return ""
@@ -114,7 +114,7 @@ func (p *momentParser) peekWord() string {
 	return p.words[0]
 }
 
-// readWord reads what begins with the next word: a weekday, a date or a time.
+// readWord parses what begins with the next word: a weekday, a date or a time of day.
 func (p *momentParser) readWord() error {
 	w := p.takeWord()
 	if w == "at" || w == "on" {
@@ -155,7 +155,7 @@ func (p *momentParser) readWord() error {
 	return p.setClock(w)
 }
 
-// yearBehind takes a year that follows, or returns "".
+// yearBehind takes the next word if it is a year; otherwise it returns "".
 func (p *momentParser) yearBehind() string {
 	if !fourDigits.MatchString(p.peekWord()) {
 		return ""
@@ -168,11 +168,11 @@ func monthOf(text string) time.Month {
 	return time.Month(n)
 }
 
-// setDate sets the date. year may be "": this year.
+// setDate sets the date. An empty year means the current one.
 func (p *momentParser) setDate(year string, month time.Month, day string) error {
 	p.hasDate = true
 	d, _ := strconv.Atoi(day)
-	y := 2001 // no leap year: a day that only some years have wants one
+	y := 2001 // not a leap year, so that February 29 needs a year
 	if year != "" {
 		y, _ = strconv.Atoi(year)
 		p.moment.year = y
@@ -226,13 +226,13 @@ func (p *momentParser) finish() error {
 	return nil
 }
 
-// isAbsolute reports whether the moment is the same on whatever day it is evaluated.
+// isAbsolute reports whether the moment is the same whenever it is evaluated.
 func (m moment) isAbsolute() bool { return m.year != 0 }
 
-// isTimeOfDay reports whether the moment is only a time of day.
+// isTimeOfDay reports whether the moment has no date, but only a time of day.
 func (m moment) isTimeOfDay() bool { return m.day == 0 && !m.named }
 
-// onDayOf returns the moment as evaluated on the day of now.
+// onDayOf evaluates the moment on the day of now.
 func (m moment) onDayOf(now time.Time) time.Time {
 	year, month, day := now.Date()
 	if m.day != 0 {

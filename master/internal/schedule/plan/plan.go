@@ -1,12 +1,12 @@
-// Package plan says when the entries of the master's option schedule are due, as Salt's evaluator
+// Package plan computes when the entries of the master's option schedule are due, as Salt's evaluator
 // does (salt/utils/schedule.py Schedule.eval).
 //
-// [Read] makes a [Plan] of the option and reports everything in it that cannot be obeyed.
-// [Entry.Step] is one check of one entry: from its [State] and the time it computes the next State
-// and whether the entry is due. It is a pure function, so the shown future, the continuation by
-// another master, and the actual runs agree.
+// [Read] makes a [Plan] from the option and reports everything that it cannot obey. [Entry.Step]
+// makes one check of one entry: from the entry's [State] and the time it computes the next State, and
+// whether the entry is due. It is a pure function. So the runs that are shown in advance, those after
+// another master takes over, and the actual ones are the same.
 //
-// All times are civil: the wall clock of the master, in time.UTC.
+// All times are civil: what the master's wall clock shows, as a time.Time in time.UTC.
 package plan
 
 import (
@@ -15,15 +15,16 @@ import (
 	"saltern/master/value"
 )
 
-// Tick is how often an entry is checked. A moment (when, once) that no check meets within window
-// counts as missed. Salt's master uses its option loop_interval for both; its checks are a little
-// further apart than that, so a window there contains one check.
+// Tick is how often an entry is checked. A moment (of when or once) counts as missed if no check
+// falls within window after it. Salt's master uses its option loop_interval both as tick and as
+// window. Its checks are a little further apart than that, so there is one check within a window
+// there, too.
 const (
 	Tick   = time.Second
 	window = Tick - time.Nanosecond
 )
 
-// Plan is the option schedule.
+// Plan is the option schedule, as it is obeyed.
 type Plan struct {
 	Enabled bool
 	Entries []*Entry // in the order of the option
@@ -31,59 +32,58 @@ type Plan struct {
 
 // Entry is one entry of a Plan.
 type Entry struct {
-	Key       string // in the option
-	Name      string // the key, unless the entry has a name
-	Digest    string // Digest is a digest of all settings of the entry.
+	Key       string // key of the entry in the option
+	Name      string // option name of the entry; without it, the key
+	Digest    string // hash of all settings of the entry
 	Fun       string
 	Args      []any
-	Kwargs    *value.Map // nil: none
+	Kwargs    *value.Map // nil if there are none
 	Enabled   bool
 	DryRun    bool
-	Unlimited bool // jid_include: False: maxrunning does not apply
-	Max       int  // runs at once
+	Unlimited bool // option jid_include is False: maxrunning does not apply
+	Max       int  // option maxrunning: how many runs may be at work at once
 
-	// Use of a result.
-	Silent       bool // return_job: False
-	Uncached     bool // return_job: nocache
+	// What to do with the result:
+	Silent       bool // option return_job is False: fire no event
+	Uncached     bool // option return_job is nocache: the job cache does not keep it
 	Returners    []string
 	ReturnConfig any
 	ReturnKwargs any
-	Metadata     *value.Map // nil: none
+	Metadata     *value.Map // nil if there is none
 
-	interval time.Duration // 0: due by when, once or cron
+	interval time.Duration // 0: it is due by when, once or cron
 	when     []moment
 	byWhen   bool
-	once     time.Time // zero: none
+	once     time.Time // zero: not set
 	cron     *cron
 
 	runOnStart   bool
 	splay        splay
-	within       *span // range
+	within       *span // option range
 	invert       bool
-	skip         *span // skip_during_range
+	skip         *span // option skip_during_range
 	runAfterSkip bool
-	skipFun      string // skip_function: runs in place of a skipped Fun
+	skipFun      string // option skip_function: it runs when Fun is skipped
 	skipAt       []time.Time
 	runAt        []time.Time
 	until        *moment
 	after        *moment
 }
 
-// splay is a random delay of whole seconds; zero: none.
+// splay is a random delay of low to high whole seconds. The zero value means none.
 type splay struct{ low, high int64 }
 
-// span is a time from start to end, both included.
+// span is the time from start to end, both included.
 type span struct{ start, end moment }
 
-// onDayOf returns the span as evaluated on the day of now. ok is false when it ends before it
-// begins.
+// onDayOf evaluates the span on the day of now. ok is false if its end is not after its start.
 func (s *span) onDayOf(now time.Time) (start, end time.Time, ok bool) {
 	start = s.start.onDayOf(now)
 	end = s.end.onDayOf(now)
 	return start, end, end.After(start)
 }
 
-// Trigger says in words when the entry is due.
+// Trigger says in a word or two what makes the entry due.
 func (e *Entry) Trigger() string {
 	switch {
 	case e.interval > 0:
@@ -96,15 +96,15 @@ func (e *Entry) Trigger() string {
 	return "when"
 }
 
-// Civil returns the wall clock at t.
+// Civil returns what the wall clock shows at t.
 func Civil(t time.Time) time.Time {
 	return time.Date(t.Year(), t.Month(), t.Day(), t.Hour(), t.Minute(), t.Second(), t.Nanosecond(), time.UTC)
 }
 
 // Problem is a part of the option that is not obeyed as written.
 type Problem struct {
-	Entry   string // its key; "" for the whole schedule
-	Key     string // "" for the entry as a whole
+	Entry   string // key of the entry; "" for the whole schedule
+	Key     string // key in the entry; "" for the entry as a whole
 	Refused bool   // the entry, or the whole schedule, does not run
 	Text    string
 }

@@ -16,10 +16,10 @@ import (
 const (
 	maxInterval = 100 * 365 * 24 * time.Hour
 	maxEntries  = 10_000
-	maxTimes    = 1000 // in one list of an entry
+	maxTimes    = 1000 // times in one list of an entry
 )
 
-// Settings of the whole schedule, which stand beside its entries.
+// Keys of settings for the whole schedule, which are beside the keys of entries.
 const (
 	enabledKey = "enabled"
 	splayKey   = "splay"
@@ -27,18 +27,18 @@ const (
 	skipFunKey = "skip_function"
 )
 
-// isSetting reports whether a key of the option is a setting of the whole schedule.
+// isSetting reports whether a key of the option is a setting for the whole schedule.
 func isSetting(key string) bool {
 	return slices.Contains([]string{enabledKey, splayKey, skipKey, skipFunKey}, key)
 }
 
-// unitOf is a key of an interval, and what its number counts.
+// unitOf is a key for an interval and the unit of its number.
 type unitOf struct {
 	key  string
 	unit time.Duration
 }
 
-// units are the keys of an interval.
+// units are all keys for an interval.
 var units = []unitOf{
 	{"seconds", time.Second},
 	{"minutes", time.Minute},
@@ -46,15 +46,15 @@ var units = []unitOf{
 	{"days", 24 * time.Hour},
 }
 
-// keys are the keys of an entry, with the functions that read them.
+// keys are all keys that an entry may have, with the functions that read them.
 var keys = map[string]func(*reader, any){
 	"name":                 (*reader).readName,
-	"function":             nil, // see readFun
+	"function":             nil, // this and the two below: see readFun
 	"func":                 nil,
 	"fun":                  nil,
 	"args":                 (*reader).readArgs,
 	"kwargs":               (*reader).readKwargs,
-	"seconds":              nil, // see readTrigger
+	"seconds":              nil, // this and those below: see readTrigger
 	"minutes":              nil,
 	"hours":                nil,
 	"days":                 nil,
@@ -82,7 +82,7 @@ var keys = map[string]func(*reader, any){
 	"metadata":             (*reader).readMetadata,
 }
 
-// keyNames lists the keys that an entry may have.
+// keyNames returns the sorted keys that an entry may have.
 func keyNames() []string {
 	var names []string
 	for k := range keys {
@@ -92,8 +92,8 @@ func keyNames() []string {
 	return names
 }
 
-// Read reads the option schedule. whens are the named moments for when. It may be nil: there are
-// none. What cannot be obeyed is listed in problems and does not run.
+// Read parses the option schedule. whens holds the named moments that when may use; nil means none.
+// What cannot be obeyed does not run and is listed in problems.
 func Read(option, whens *value.Map) (p *Plan, problems []Problem) {
 	p = &Plan{Enabled: true}
 	if option.Len() > maxEntries {
@@ -122,10 +122,10 @@ func Read(option, whens *value.Map) (p *Plan, problems []Problem) {
 	return p, problems
 }
 
-// reader reads one entry.
+// reader parses one entry, or the settings for the whole schedule.
 type reader struct {
 	entry    *Entry
-	key      string // of the entry; "" for settings of the whole
+	key      string // key of the entry; "" for the whole schedule
 	whens    *value.Map
 	problems []Problem
 	refused  bool
@@ -140,8 +140,8 @@ func (r *reader) addWarning(key, format string, args ...any) {
 	r.problems = append(r.problems, Problem{r.key, key, false, fmt.Sprintf(format, args...)})
 }
 
-// readSettings reads the settings of the whole schedule. It returns those that an entry may also
-// have in an Entry.
+// readSettings parses the settings for the whole schedule. It returns those that entries may have
+// too, in an Entry.
 func (r *reader) readSettings(option *value.Map, p *Plan) (common Entry) {
 	for _, key := range []string{splayKey, skipKey, skipFunKey} {
 		common.Digest += value.Repr(option.Value(key)) + "\n"
@@ -168,7 +168,8 @@ func (r *reader) readSettings(option *value.Map, p *Plan) (common Entry) {
 	return common
 }
 
-// readEntry reads the entry.
+// readEntry parses the entry v. common holds the settings of the whole schedule, which the entry may
+// replace.
 func (r *reader) readEntry(v any, common Entry) {
 	m, ok := v.(*value.Map)
 	if !ok {
@@ -201,7 +202,8 @@ func (r *reader) readEntry(v any, common Entry) {
 	r.checkLimits()
 }
 
-// refuseUnknown refuses a key. A misspelt limit would leave the entry without it.
+// refuseUnknown refuses a key that is not known: without a limit whose key is misspelt, the entry
+// would run too often.
 func (r *reader) refuseUnknown(key string) {
 	r.refuse(key, "an entry has no such key; there are: %s", strings.Join(keyNames(), ", "))
 }
@@ -214,7 +216,7 @@ func (r *reader) readName(v any) {
 	r.refuse("name", "it is not a text")
 }
 
-// readFun uses the first of the three names of the function, as Salt does.
+// readFun takes the function from the first of its three keys that is there, as Salt does.
 func (r *reader) readFun(m *value.Map) {
 	for _, key := range []string{"function", "func", "fun"} {
 		v, set := m.Get(key)
@@ -252,7 +254,7 @@ func (r *reader) readKwargs(v any) {
 	r.entry.Kwargs = m
 }
 
-// readFlag reads True or False.
+// readFlag parses True or False.
 func (r *reader) readFlag(key string, v any) bool {
 	switch v := v.(type) {
 	case bool:
@@ -316,7 +318,7 @@ func (r *reader) readMetadata(v any) {
 	r.entry.Metadata = m
 }
 
-// readSplay reads SECONDS, or {start: SECONDS, end: SECONDS}.
+// readSplay parses SECONDS, or {start: SECONDS, end: SECONDS}.
 func (r *reader) readSplay(v any) (s splay) {
 	if !value.Truth(v) {
 		return s
@@ -352,7 +354,7 @@ func (r *reader) readRange(v any) {
 	}
 }
 
-// readSpan reads {start: TIME, end: TIME}, or returns nil.
+// readSpan parses {start: TIME, end: TIME}. If it is wrong, it returns nil.
 func (r *reader) readSpan(key string, v any) *span {
 	m, ok := v.(*value.Map)
 	if !ok {
@@ -398,7 +400,7 @@ func (r *reader) readLimit(key string, v any) *moment {
 	return &at
 }
 
-// readMoment reads a moment as YAML writes it.
+// readMoment parses a moment as YAML delivers it.
 func readMoment(v any) (moment, error) {
 	switch v := v.(type) {
 	case string:
@@ -415,7 +417,7 @@ func readMoment(v any) (moment, error) {
 	return moment{}, fmt.Errorf("%s is not a time", spellValue(v))
 }
 
-// readTimes reads a list of {time: TEXT, time_fmt: FORMAT}.
+// readTimes parses a list of {time: TEXT, time_fmt: FORMAT}.
 func (r *reader) readTimes(key string, v any) (out []time.Time) {
 	list, ok := v.([]any)
 	if !ok || len(list) > maxTimes {
@@ -436,7 +438,7 @@ func (r *reader) readTimes(key string, v any) (out []time.Time) {
 	return out
 }
 
-// readTrigger reads when the entry is due.
+// readTrigger parses the keys that say when the entry is due.
 func (r *reader) readTrigger(m *value.Map) {
 	has := func(key string) bool { _, ok := m.Get(key); return ok }
 	byInterval := slices.ContainsFunc(units, func(u unitOf) bool { return has(u.key) })
@@ -504,7 +506,7 @@ func (r *reader) readInterval(m *value.Map) {
 	r.entry.interval = sum
 }
 
-// wholeNumber is Python's int().
+// wholeNumber converts v as Python's int() does.
 func wholeNumber(v any) (int64, error) {
 	switch v := v.(type) {
 	case int64:
@@ -592,8 +594,8 @@ func (r *reader) readCron(v any) {
 	r.entry.cron = c
 }
 
-// checkLimits reports limits without effect. Salt checks them one after the other, and each result
-// replaces the one before.
+// checkLimits warns about limits without effect. Salt checks all limits one after the other, and the
+// result of each replaces that of the one before.
 func (r *reader) checkLimits() {
 	limits := []struct {
 		key  string
@@ -622,7 +624,7 @@ func (r *reader) checkLimits() {
 	}
 }
 
-// spellValue returns a value for a message.
+// spellValue returns a short text of a value for a message.
 func spellValue(v any) string {
 	const most = 80 // bytes
 	text := value.Repr(v)

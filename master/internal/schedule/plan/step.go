@@ -6,29 +6,29 @@ import (
 	"time"
 )
 
-// State carries the results of one check of an entry to the next check. The zero State belongs to
-// an entry that was never checked.
+// State is what one check of an entry hands on to the next check. An entry that was never checked has
+// the zero State.
 type State struct {
 	Next    time.Time `json:"next,omitzero"`    // when it is due; zero: not known
-	Delayed time.Time `json:"delayed,omitzero"` // Next with its splay; zero: not chosen yet
+	Delayed time.Time `json:"delayed,omitzero"` // when it is due including its splay; zero: splay not chosen yet
 	LastRun time.Time `json:"last_run,omitzero"`
-	// SkipRun: at LastRun skip_function ran in place of the entry's own function.
+	// SkipRun: the run at LastRun called skip_function, not the entry's own function.
 	SkipRun bool `json:"skip_run,omitempty"`
-	// Started: run_on_start does not apply any more.
+	// Started: the entry was checked before, so run_on_start does not apply any more.
 	Started bool `json:"started,omitempty"`
-	// Aimed: Armed is known (when).
+	// Aimed: the field Armed is valid (for when).
 	Aimed bool `json:"aimed,omitempty"`
-	// Armed: the moment in Next was not used yet (when).
+	// Armed: the entry has not run yet for the moment in Next (for when).
 	Armed bool `json:"armed,omitempty"`
 	// RunAt are times that run_after_skip_range has added.
 	RunAt []time.Time `json:"run_at,omitempty"`
 
-	// Skipped is why it did not run when it was last due; "" when it did.
+	// Skipped is why it did not run when it was last due. It is empty if it did run.
 	Skipped     string    `json:"skipped,omitempty"`
 	SkippedTime time.Time `json:"skipped_time,omitzero"`
 }
 
-// Due returns when the entry runs next, its splay included. The zero time means not known.
+// Due returns when the entry runs next, including its splay. Zero means that it is not known.
 func (s State) Due() time.Time {
 	if s.Delayed.After(s.Next) {
 		return s.Delayed
@@ -36,7 +36,7 @@ func (s State) Due() time.Time {
 	return s.Next
 }
 
-// RunOf returns the function that the last run of state called.
+// RunOf returns which function the last run of state called.
 func (e *Entry) RunOf(state State) string {
 	if state.SkipRun {
 		return e.skipFun
@@ -44,7 +44,7 @@ func (e *Entry) RunOf(state State) string {
 	return e.Fun
 }
 
-// Reasons for which an entry that is due does not run; those of Salt's _skip_reason.
+// Reasons why an entry that is due does not run, as in Salt's _skip_reason.
 const (
 	SkipDisabled   = "disabled"
 	SkipRunning    = "maxrunning"
@@ -55,11 +55,11 @@ const (
 	SkipAfter      = "after_not_passed"
 )
 
-// Splay chooses a delay from low to high seconds.
+// Splay chooses a delay of low to high seconds for a run.
 type Splay func(e *Entry, due time.Time, low, high int64) int64
 
-// SameSplay chooses a delay that is the same on every master for one run of an entry, and differs
-// between runs.
+// SameSplay chooses a delay that is the same on every master, but differs between the runs of an
+// entry.
 func SameSplay(e *Entry, due time.Time, low, high int64) int64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(e.Name))
@@ -69,15 +69,15 @@ func SameSplay(e *Entry, due time.Time, low, high int64) int64 {
 
 // Look holds the inputs of one check.
 type Look struct {
-	Now     time.Time     // civil
-	Window  time.Duration // in which a moment counts as now
+	Now     time.Time     // civil time of the check
+	Window  time.Duration // how long a moment counts as now
 	Running int           // unfinished runs of this entry
-	Enabled bool          // the schedule as a whole
+	Enabled bool          // whether the schedule as a whole is enabled
 	Splay   Splay
 }
 
-// Step checks an entry. It returns the function to run now, or "", and the State for the next
-// check.
+// Step makes one check of an entry. It returns the function to run now, or "" for none, and the State
+// for the next check.
 func (e *Entry) Step(s State, look Look) (fun string, next State) {
 	w := step{entry: e, state: s, look: look, fun: e.Fun}
 	w.state.Skipped = ""
@@ -109,12 +109,12 @@ type step struct {
 	state   State
 	look    Look
 	fun     string
-	skipped bool // the entry counts as served until it is due again
+	skipped bool // a limit has skipped the run: the entry is not due again before its next time
 }
 
 func (w *step) missed(t time.Time) bool { return t.Before(w.look.Now.Add(-w.look.Window)) }
 
-// atMoment reports whether now is t or at most a window later.
+// atMoment reports whether now is t or up to a window later.
 func (w *step) atMoment(t time.Time) bool {
 	return !w.look.Now.Before(t) && !w.look.Now.After(t.Add(w.look.Window))
 }
@@ -136,7 +136,8 @@ func (w *step) runsExplicitly() bool {
 	return false
 }
 
-// findDue computes when the entry is due. It returns false when this check has nothing to do.
+// findDue computes when the entry is due. It returns false if there is nothing more to check. run
+// means that it runs now explicitly.
 func (w *step) findDue(run bool) bool {
 	e, now := w.entry, w.look.Now
 	switch {
@@ -160,7 +161,7 @@ func (w *step) findDue(run bool) bool {
 	return ok
 }
 
-// dueOnce is _handle_once.
+// dueOnce is Salt's _handle_once.
 func (w *step) dueOnce() bool {
 	if !w.state.Next.IsZero() {
 		waits := w.state.Next.After(w.look.Now) && w.state.Delayed.IsZero()
@@ -172,7 +173,7 @@ func (w *step) dueOnce() bool {
 	return !w.missed(w.state.Next)
 }
 
-// dueWhen is _handle_when.
+// dueWhen is Salt's _handle_when.
 func (w *step) dueWhen(run bool) bool {
 	var times []time.Time
 	for _, m := range w.entry.when {
@@ -215,8 +216,8 @@ func (w *step) dueWhen(run bool) bool {
 	return true
 }
 
-// addSplay adds the splay. It returns whether the entry runs now in any case, and the seconds until
-// it is due.
+// addSplay chooses the splay if there is none yet. It returns whether the entry runs now in any case,
+// and in how many seconds it is due.
 func (w *step) addSplay(run bool) (bool, float64) {
 	now := w.look.Now
 	seconds := float64(int64(w.state.Next.Truncate(time.Second).Sub(now.Truncate(time.Second)) / time.Second))
@@ -247,7 +248,7 @@ func (w *step) addSplay(run bool) (bool, float64) {
 	return run, seconds
 }
 
-// timeHasCome reports whether the time of the entry has come.
+// timeHasCome reports whether the entry runs now, before its limits are checked.
 func (w *step) timeHasCome(run bool, seconds float64) bool {
 	e := w.entry
 	switch {
@@ -272,8 +273,8 @@ func (w *step) timeHasCome(run bool, seconds float64) bool {
 	return run || seconds == 0
 }
 
-// limitsAllow checks the limits of the entry in Salt's order. Each overrules those before it, about
-// which Read warns. failed: a span ends before it begins on this day.
+// limitsAllow checks the limits of the entry in Salt's order. Each one overrules those before it,
+// about which Read warns. failed means that a span ends before it begins on this day.
 func (w *step) limitsAllow() (run, failed bool) {
 	e, now := w.entry, w.look.Now
 	run = true
@@ -313,7 +314,7 @@ func (w *step) limitsAllow() (run, failed bool) {
 	return run, false
 }
 
-// inRange is _handle_range. An entry that is not in its range stays due.
+// inRange is Salt's _handle_range. An entry that is outside of its range stays due.
 func (w *step) inRange(start, end time.Time) bool {
 	now := w.look.Now
 	if w.entry.invert {
@@ -336,8 +337,8 @@ func (w *step) inRange(start, end time.Time) bool {
 	return false
 }
 
-// notSkipped is _handle_skip_explicit: a time to skip in the future keeps the entry from running at
-// all.
+// notSkipped is Salt's _handle_skip_explicit. Before a time of skip_explicit that is yet to come, the
+// entry never runs.
 func (w *step) notSkipped() bool {
 	for _, t := range w.entry.skipAt {
 		if w.missed(t) {
@@ -351,7 +352,8 @@ func (w *step) notSkipped() bool {
 	return true
 }
 
-// skipRun notes that the entry does not run. It returns true when skip_function runs in its place.
+// skipRun notes that the entry does not run. With instead it returns true if skip_function runs in
+// its place.
 func (w *step) skipRun(why string, instead bool) bool {
 	if instead && w.entry.skipFun != "" {
 		w.fun = w.entry.skipFun
@@ -374,8 +376,8 @@ func (w *step) addRun(t time.Time) {
 	}
 }
 
-// finishRun decides about a due run, and when the entry is due again. It returns the function to
-// run.
+// finishRun decides whether a due run takes place, and when the entry is due again. It returns the
+// function to run, or "".
 func (w *step) finishRun(run bool) string {
 	e, now := w.entry, w.look.Now
 	if !w.look.Enabled || !e.Enabled {
@@ -392,7 +394,7 @@ func (w *step) finishRun(run bool) string {
 		w.state.LastRun = now
 		w.state.SkipRun = w.fun != e.Fun
 		w.state.Delayed = time.Time{}
-		w.state.Skipped = "" // a limit may have been overruled
+		w.state.Skipped = "" // an earlier limit may have set it, and a later one overruled that
 		w.state.SkippedTime = time.Time{}
 	}
 
@@ -407,8 +409,8 @@ func (w *step) finishRun(run bool) string {
 	return w.fun
 }
 
-// served reports whether an interval starts again. After one limit has skipped the entry it does so
-// if the entry was due, even if a later limit lets it run all the same.
+// served reports whether the interval starts anew. After a limit has skipped the entry, it does so if
+// the entry was due, even if a later limit lets the entry run all the same.
 func (w *step) served(run bool) bool {
 	if w.skipped {
 		return !w.state.Next.After(w.look.Now)

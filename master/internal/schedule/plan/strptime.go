@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// strptimeParts are the directives of Python's strptime that once_fmt may have, as
-// expressions of the same preference (Lib/_strptime.py TimeRE).
+// strptimeParts are the directives that once_fmt may have: those of Python's strptime, as expressions
+// that prefer the same alternatives (Lib/_strptime.py TimeRE).
 var strptimeParts = map[byte]string{
 	'Y': `(?P<Y>\d\d\d\d)`,
 	'y': `(?P<y>\d\d)`,
@@ -31,7 +31,7 @@ var strptimeParts = map[byte]string{
 // onceFormat is the default of once_fmt.
 const onceFormat = "%Y-%m-%dT%H:%M:%S"
 
-// strptime reads a time by one of Python's formats. Missing parts are those of 1900-01-01,
+// strptime parses a time in a format of Python's strptime. Missing parts are taken from 1900-01-01,
 // midnight.
 func strptime(text, format string) (t time.Time, err error) {
 	if len(text) > maxMoment || len(format) > maxMoment {
@@ -65,15 +65,17 @@ func strptime(text, format string) (t time.Time, err error) {
 	return time.Date(f.year, f.month, f.day, f.hour, f.minute, f.second, 0, time.UTC), nil
 }
 
-// strptimeFields are the parts of a time. Of several directives for the same part the last counts.
+// strptimeFields are the parts of a time. If several directives set the same part, the last one
+// counts.
 type strptimeFields struct {
 	year, day, hour, minute, second int
 	month                           time.Month
 }
 
-// setField sets the part for a directive. afternoon is the value of %p, wherever it stands.
+// setField sets the part that a directive has matched. afternoon is true if %p matched "pm" anywhere
+// in the text.
 func (f *strptimeFields) setField(directive, matched string, afternoon bool) {
-	number, _ := strconv.Atoi(strings.TrimSpace(matched)) // not used for names
+	number, _ := strconv.Atoi(strings.TrimSpace(matched)) // names have no number, and do not use it
 	switch directive {
 	case "Y":
 		f.year = number

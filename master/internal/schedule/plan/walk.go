@@ -5,15 +5,16 @@ import (
 	"time"
 )
 
-// maxSteps bounds the checks in a Walk.
+// maxSteps is how many checks a Walk may make.
 const maxSteps = 20_000
 
-// Walk performs the checks of an entry after from, up to to, and calls visit for each run until
-// that returns false. It returns the State after them. It leaves out checks, one each Tick, that
-// would find nothing. Meanwhile no run starts or ends: look.Running is constant.
+// Walk makes the checks of an entry after from and until to. It calls visit for each run, until visit
+// returns false, and returns the State after that. There would be a check each Tick, but Walk skips
+// those that would find nothing. It assumes that no run starts or ends meanwhile: look.Running stays
+// the same.
 //
-// When the clock was set back, a calendar entry is not checked again up to its last run: what was
-// due until then counts as done.
+// If the clock was set back, an entry with calendar times (when, once, cron) is not checked again for
+// the time up to its last run: what was due until then counts as done.
 func (e *Entry) Walk(s State, from, to time.Time, look Look, visit func(at time.Time, fun string) bool) State {
 	look.Window = window
 	if back := s.LastRun.Sub(from); e.interval == 0 && back > 0 && back <= maxClockBack {
@@ -44,17 +45,17 @@ func (e *Entry) Walk(s State, from, to time.Time, look Look, visit func(at time.
 	return s
 }
 
-// foundNothing reports whether a check has found nothing. Without an event the next check would
-// find nothing either.
+// foundNothing reports whether a check changed nothing. Then the next check would change nothing
+// either, unless one of the times of nextLook comes.
 func (s State) foundNothing(next State) bool {
 	same := s.Next.Equal(next.Next) && s.Delayed.Equal(next.Delayed) && s.LastRun.Equal(next.LastRun)
 	return same && s.Armed == next.Armed && s.Aimed == next.Aimed && s.Started == next.Started &&
 		len(s.RunAt) == len(next.RunAt)
 }
 
-// Resume returns the State with which to continue after a time without checks, up to from. A
-// calendar entry that was due meanwhile is not due any more, as after a start of Salt's master. An
-// interval that has passed is due at once.
+// Resume returns the State with which to continue when there were no checks until from. A calendar
+// entry that was due meanwhile has missed its run, as after a start of Salt's master. An interval
+// that is over is due at once.
 func (e *Entry) Resume(s State, from time.Time) State {
 	due := s.Due()
 	if e.interval > 0 || due.IsZero() || !due.Before(from) {
@@ -63,20 +64,20 @@ func (e *Entry) Resume(s State, from time.Time) State {
 	return State{Started: s.Started, LastRun: s.LastRun, RunAt: s.RunAt}
 }
 
-// Tells reports whether next holds something new that a master continuing from s could not find
-// out: a delayed run, whose due time is long past, or a run that run_after_skip_range has added.
+// Tells reports whether next holds something new that a master which continues from s could not find
+// out: a run that is delayed beyond its due time, or a time that run_after_skip_range has added.
 func (e *Entry) Tells(s, next State) bool {
 	delayed := e.interval == 0 && !next.Delayed.IsZero() && !next.Delayed.Equal(s.Delayed)
 	added := slices.ContainsFunc(next.RunAt, func(t time.Time) bool { return !slices.Contains(s.RunAt, t) })
 	return delayed || added
 }
 
-// maxClockBack is how far the clock may be set back for earlier runs to count as done: more than a
-// change of summer time.
+// maxClockBack is how far the clock may be set back so that earlier runs count as done. It exceeds a
+// change to or from summer time.
 const maxClockBack = 3 * time.Hour
 
-// Shift returns the State after somebody has set the clock forward by so much: intervals are
-// lengths of time, the calendar follows the clock.
+// Shift returns the State after the clock was set forward by a time (back if it is negative). An
+// interval is a length of time, so its due time moves along; calendar times do not.
 func (e *Entry) Shift(s State, by time.Duration) State {
 	if e.interval == 0 && by < -maxClockBack {
 		return State{Started: s.Started, LastRun: s.LastRun}
@@ -93,7 +94,7 @@ func (e *Entry) Shift(s State, by time.Duration) State {
 	return s
 }
 
-// nextLook returns the next time after at at which a check may find something, or the zero time.
+// nextLook returns the next time after at when a check may find something. Zero means never.
 func (e *Entry) nextLook(s State, at time.Time) time.Time {
 	soon := at.Truncate(Tick).Add(Tick)
 	times := append([]time.Time{s.Next, s.Delayed}, e.runAt...)
@@ -142,7 +143,7 @@ type Run struct {
 	Fun string
 }
 
-// Upcoming returns the next runs after now, at most so many.
+// Upcoming returns the next runs after now. most bounds their number.
 func (p *Plan) Upcoming(e *Entry, s State, now time.Time, most int) (runs []Run) {
 	if most <= 0 || !p.Enabled || !e.Enabled {
 		return nil
