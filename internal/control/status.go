@@ -110,15 +110,15 @@ type Runners struct {
 	Renewals uint64 `json:"renewals"`
 }
 
-// Returner describes the delivery of events, or of calls that keep jobs, to a returner (event_return,
-// master_job_cache, ext_job_cache). The counters begin at the master's start.
+// Returner describes what is handed over to a returner: events (event_return), or calls that keep
+// jobs (master_job_cache, ext_job_cache). The counters start at zero with the master.
 type Returner struct {
 	Name    string `json:"name"`
-	Waiting uint64 `json:"waiting"`         // events waiting on this node's disk
-	Done    uint64 `json:"done"`            // events that the returner has taken
-	Lost    uint64 `json:"lost"`            // events dropped to make room for later ones
-	Refused uint64 `json:"refused"`         // events that the returner refused although it took later ones
-	Error   string `json:"error,omitempty"` // error of the last attempt; "": it succeeded
+	Waiting uint64 `json:"waiting"`         // events or calls that wait on this node's disk
+	Done    uint64 `json:"done"`            // handed over to the returner
+	Lost    uint64 `json:"lost"`            // dropped to make room for later ones
+	Refused uint64 `json:"refused"`         // refused by the returner although it took later ones
+	Error   string `json:"error,omitempty"` // error of the last attempt; "" if it succeeded
 }
 
 // Engine describes an entry of the option engines.

@@ -1,5 +1,5 @@
-// Package tarball writes the tar archives in which a disk is handed over: OVAs and boxes. Two builds
-// from the same files are equal.
+// Package tarball writes the tar archives that hold a disk for delivery: OVAs and boxes. The same
+// files always give the same archive.
 package tarball
 
 import (
@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// Member is a file of an archive.
+// Member is a file in an archive.
 type Member struct {
 	Name   string
-	Size   int64 // bytes of Reader
+	Size   int64 // how many bytes Reader has
 	Reader io.Reader
 }
 
-// Write writes the members to the file out, in their order. All of them have that time. After an
-// error out is as it was before.
+// Write writes the members to the file out, in their order and all with the time modified. After an
+// error, out is as it was before.
 func Write(out string, members []Member, modified time.Time) error {
 	part := out + ".part"
 	f, err := os.Create(part)

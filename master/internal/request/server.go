@@ -59,8 +59,8 @@ type Config struct {
 	Known func(Credentials) bool
 	// Saw is called for each request whose minion is proven. It may be nil.
 	Saw func(id string, from netip.AddrPort)
-	// SignInAgain reports whether a minion whose request was proven must sign in again before it is
-	// answered. It may be nil: never.
+	// SignInAgain reports whether a minion, which has proven who it is, must sign in again before its
+	// request is answered. nil means never.
 	SignInAgain func(id string) bool
 	Now         func() time.Time
 	Log         *slog.Logger

@@ -19,8 +19,8 @@ const (
 	firstPause = 500 * time.Millisecond
 	lastPause  = 15 * time.Second
 	// triesAlone is how often an order must fail before a later one is tried. If the later one
-	// succeeds, the returner is reachable, but refuses the failing order. If the error is of the
-	// same kind as the last refusal, a later order is tried at once.
+	// succeeds, the returner is reachable, but refuses the failing order. If the error is of the same
+	// kind as at the last refusal, one failure is enough.
 	triesAlone = 5
 	// maxProbeDistance is how many orders behind the failing one may be skipped to find one that
 	// succeeds. After each probe that fails, the next one skips about twice as many.
@@ -58,7 +58,7 @@ type feed struct {
 	maxWait time.Duration // after this time, fewer records are an order; 0: never
 	pause   time.Duration // pause after the first failure
 	open    func(ctx context.Context) (Worker, error)
-	eager   bool // opens a worker before there is an order
+	eager   bool // open a worker before there is an order
 	log     *slog.Logger
 
 	worker        Worker // used by handOver only; nil: none is open
@@ -67,7 +67,7 @@ type feed struct {
 
 	mu      sync.Mutex
 	stats   Stats
-	changed chan struct{} // closed when an order is done or has failed; nil: nobody waits
+	changed chan struct{} // closed when an order is settled or has failed; nil: nobody waits
 }
 
 // order holds the records of one call.
@@ -85,7 +85,7 @@ func (f *feed) handOver(ctx context.Context) {
 	}()
 
 	if f.eager {
-		_ = f.openWorker(ctx) // the first order tries again, and says why it fails
+		_ = f.openWorker(ctx) // if this fails, the first order tries again and reports the error
 	}
 
 	tries := 0
@@ -128,7 +128,7 @@ func (f *feed) handOver(ctx context.Context) {
 	}
 }
 
-// nextOrder waits for the next order. ok is false if ctx ends first.
+// nextOrder waits for the next order. It returns false if ctx ends first.
 func (f *feed) nextOrder(ctx context.Context) (order, bool) {
 	var late <-chan time.Time
 	overdue := false
@@ -352,8 +352,8 @@ func (f *feed) signalChangeLocked() {
 	}
 }
 
-// awaitDone waits until all records before the number were handed over. It returns early when the
-// returner fails or ctx ends.
+// awaitDone waits until all records before a number are settled. It returns earlier if the returner
+// fails or ctx ends.
 func (f *feed) awaitDone(ctx context.Context, number uint64) {
 	for {
 		f.mu.Lock()

@@ -19,23 +19,24 @@ import (
 	"saltern/master/value"
 )
 
-// LocalCache is the returner whose files the master writes itself.
+// LocalCache names the returner that the master need not call, since it writes the same files itself.
 const LocalCache = "local_cache"
 
-// loadWait bounds how long a publish waits until the returner has its load.
+// loadWait is how long a publish waits at most until the returner has its load.
 const loadWait = 2 * time.Second
 
-// ownFields are fields of stored loads that Salt's masters do not have.
+// ownFields are the fields of stored loads that Salt's masters do not have.
 var ownFields = []string{event.EauthField, jobs.AccountField, jobs.ChosenField, jobs.OnlyField}
 
-// JobsConfig of Jobs.
+// JobsConfig configures Jobs.
 type JobsConfig struct {
-	Dir   string // of the spools, of this node alone
-	Bytes int64  // bound of the spool of each returner
-	// Master is master_job_cache, which gets all of a job; "" or LocalCache: no returner.
+	Dir   string // folder for the spools; no other node may use it
+	Bytes int64  // how large the spool of each returner may be
+	// Master is master_job_cache: this returner gets everything about a job. "" or LocalCache means
+	// none.
 	Master string
-	// External is ext_job_cache, which gets the loads; "" or LocalCache: no returner. Minions send
-	// their returns to it themselves.
+	// External is ext_job_cache: this returner gets the loads of jobs; minions send it their returns
+	// themselves. "" or LocalCache means none.
 	External string
 	// StoreEndtime is job_cache_store_endtime.
 	StoreEndtime bool
@@ -43,21 +44,22 @@ type JobsConfig struct {
 	Now          func() time.Time
 	Log          *slog.Logger
 
-	pause time.Duration // after the first failure; 0: firstPause
+	pause time.Duration // pause after the first failure; 0: firstPause
 }
 
-// Jobs is a job cache that also tells returners what it keeps, by the calls that Salt's master makes
+// Jobs is a job cache on top of another one (the cache below). It stores all in the cache below and
+// reads from it. It also tells returners what it stores, with the calls that Salt's master makes
 // (salt/master.py publish, salt/utils/job.py store_job). A job or return is acknowledged when the
-// cache below and the spools of the returners have it on the disk. The returner gets it afterwards,
-// in the same order. Reading asks the cache below.
+// cache below and the spools of the returners have it on the disk. The returners get it after that,
+// in the same order.
 //
-// In a cluster each master tells its returners of the jobs that it published, and of the returns
-// that it acknowledged.
+// In a cluster each master tells its returners about the jobs that it published, and about the
+// returns that it acknowledged.
 type Jobs struct {
 	jobs.Cache
 	cfg      JobsConfig
-	master   *sink // nil: none
-	external *sink // nil: none; may be the same
+	master   *sink // nil: no returner is set
+	external *sink // nil: no returner is set; may be the same as master
 	cleaning atomic.Uint64
 }
 
@@ -65,12 +67,12 @@ type Jobs struct {
 type sink struct {
 	spool   *spool.Spool
 	feed    *feed
-	notKept atomic.Uint64 // records that were too large for the spool
+	notKept atomic.Uint64 // calls that were too large for the spool
 	log     *slog.Logger
 }
 
-// OpenJobs opens the spools of the returners. Run must be called, and Close after it. It
-// returns nil without an error when the options name no returner.
+// OpenJobs opens the spools of the returners. The caller must call Run, and after it Close. If the
+// options name no returner, it returns nil without an error.
 func OpenJobs(below jobs.Cache, cfg JobsConfig) (*Jobs, error) {
 	j := &Jobs{Cache: below, cfg: cfg}
 	var err error
@@ -126,7 +128,7 @@ func openSink(cfg JobsConfig, name string) (*sink, error) {
 	}, nil
 }
 
-// sinks returns each returner once.
+// sinks returns all returners, each one once.
 func (j *Jobs) sinks() []*sink {
 	var all []*sink
 	if j.master != nil {
@@ -138,7 +140,8 @@ func (j *Jobs) sinks() []*sink {
 	return all
 }
 
-// Run hands jobs and returns over until ctx ends. The rest stays on the disk for the next start.
+// Run hands jobs and returns over until ctx ends. What is left then stays on the disk for the next
+// start.
 func (j *Jobs) Run(ctx context.Context) {
 	var feeds sync.WaitGroup
 	for _, s := range j.sinks() {
@@ -147,7 +150,7 @@ func (j *Jobs) Run(ctx context.Context) {
 	feeds.Wait()
 }
 
-// Close closes the spools; the cache below stays open. Saving fails afterwards.
+// Close closes the spools, but not the cache below. After that nothing can be stored any more.
 func (j *Jobs) Close() error {
 	var err error
 	for _, s := range j.sinks() {
@@ -156,7 +159,7 @@ func (j *Jobs) Close() error {
 	return err
 }
 
-// Stats returns the figures of the returners. A nil Jobs has none.
+// Stats returns the figures of each returner. j may be nil.
 func (j *Jobs) Stats() []Stats {
 	if j == nil {
 		return nil
@@ -172,16 +175,16 @@ func (j *Jobs) Stats() []Stats {
 	return all
 }
 
-// call is a call of a function of a returner.
+// call is a call of one of a returner's functions.
 type call struct {
 	function string
 	args     []any
 	named    *value.Map
 }
 
-// write packs calls and writes them to the spool. Call s.spool.Sync with the number that it returns.
-// Overflow policy: calls that are too large for the spool are counted and logged; the cache below
-// keeps what they hold.
+// write packs calls and writes them to the spool, without a sync: for that, pass its result to
+// s.spool.Sync. Overflow policy: calls that are too large for the spool are counted and logged, and
+// only the cache below keeps what they hold.
 func (s *sink) write(jid string, calls ...call) (end uint64, err error) {
 	records := make([][]byte, 0, len(calls))
 	for _, c := range calls {
@@ -211,7 +214,7 @@ func (s *sink) write(jid string, calls ...call) (end uint64, err error) {
 	return end, nil
 }
 
-// writeDurably is write with Sync.
+// writeDurably writes calls to the spool and syncs it.
 func (s *sink) writeDurably(jid string, calls ...call) error {
 	end, err := s.write(jid, calls...)
 	if err != nil {
@@ -220,7 +223,8 @@ func (s *sink) writeDurably(jid string, calls ...call) error {
 	return s.spool.Sync(end)
 }
 
-// prepared is the declaration of a job. The id is the master's: the returner cannot choose another.
+// prepared returns the call that announces a job. It contains the job id, so that the returner does
+// not choose another.
 func prepared(jid string, nocache bool) call {
 	return call{
 		function: "prep_jid",
@@ -229,7 +233,7 @@ func prepared(jid string, nocache bool) call {
 	}
 }
 
-// plain returns a load as Salt's master has it.
+// plain returns a load without ownFields, as Salt's master has it.
 func plain(load *value.Map) *value.Map {
 	out := load.Clone()
 	for _, name := range ownFields {
@@ -238,13 +242,14 @@ func plain(load *value.Map) *value.Map {
 	return out
 }
 
-// plainReturn returns the load of a return as Salt's master has it after it has fired its event, which
-// notes the time in it.
+// plainReturn returns the load of a return as Salt's master has it when it has fired the event of the
+// return, which adds the time.
 func plainReturn(load *value.Map, now time.Time) *value.Map {
 	out := plain(load)
 	stamped := out
 	_, ofRunner := load.Get(event.EauthField)
-	if result, ok := load.Value("return").(*value.Map); ok && ofRunner { // its event is inside
+	// a runner's load holds the data of its event inside
+	if result, ok := load.Value("return").(*value.Map); ok && ofRunner {
 		stamped = plain(result)
 		out.Set("return", stamped)
 	}
@@ -255,7 +260,7 @@ func plainReturn(load *value.Map, now time.Time) *value.Map {
 	return out
 }
 
-// SaveLoad implements jobs.Cache, for a return that belongs to no job of this master.
+// SaveLoad implements jobs.Cache, for a return to a job that no master here has published.
 func (j *Jobs) SaveLoad(ctx context.Context, jid string, load *value.Map, minions []string) error {
 	if err := j.Cache.SaveLoad(ctx, jid, load, minions); err != nil || j.master == nil {
 		return err
@@ -265,9 +270,9 @@ func (j *Jobs) SaveLoad(ctx context.Context, jid string, load *value.Map, minion
 		call{function: "save_load", args: []any{jid, plain(load)}})
 }
 
-// Stage implements jobs.Cache. Its second step also waits, for a bounded time, until a returner in
-// the place of local_cache has the load: Python's salt asks it for the load at once, and believes
-// that a job without one does not exist (salt/client/__init__.py get_iter_returns).
+// Stage implements jobs.Cache. The function that it returns also waits, for up to loadWait, until the
+// master_job_cache returner has the load: Python's salt asks that returner for the load at once, and
+// without one believes that the job does not exist (salt/client/__init__.py get_iter_returns).
 func (j *Jobs) Stage(
 	ctx context.Context,
 	jid string,
@@ -306,7 +311,7 @@ func (j *Jobs) Stage(
 	}, nil
 }
 
-// published returns the calls for a job that begins.
+// published returns the calls for a new job.
 func (j *Jobs) published(s *sink, jid string, load *value.Map, minions []string) []call {
 	var calls []call
 	ids := make([]any, len(minions))
@@ -314,7 +319,7 @@ func (j *Jobs) published(s *sink, jid string, load *value.Map, minions []string)
 		ids[i] = id
 	}
 
-	shown := value.NewMap("cmd", "publish") // as it came to Salt's master
+	shown := value.NewMap("cmd", "publish") // as Salt's master receives it
 	shown.Update(plain(load))
 	if s == j.master {
 		calls = append(calls, prepared(jid, load.Map("kwargs").Bool("nocache")))
@@ -349,8 +354,9 @@ func (j *Jobs) AddMinions(ctx context.Context, jid string, minions []string, syn
 		call{function: "save_minions", args: []any{jid, ids}, named: value.NewMap("syndic_id", syndicID)})
 }
 
-// SaveReturn implements jobs.Cache. The returner gets each return that arrives, as in Salt: also one
-// that the cache below has already, since nobody knows whether the process died in between.
+// SaveReturn implements jobs.Cache. As in Salt, the returner gets every return that arrives, even one
+// that the cache below has already: the master may have died after storing it and before telling the
+// returner.
 func (j *Jobs) SaveReturn(ctx context.Context, r jobs.Return) (stored bool, err error) {
 	stored, err = j.Cache.SaveReturn(ctx, r)
 	if err != nil || j.master == nil {
@@ -359,7 +365,7 @@ func (j *Jobs) SaveReturn(ctx context.Context, r jobs.Return) (stored bool, err 
 
 	var calls []call
 	load := plainReturn(r.Load, j.cfg.Now())
-	if load.Str("tgt_type") == "" { // otherwise SaveLoad has declared the job
+	if load.Str("tgt_type") == "" { // otherwise SaveLoad has announced the job
 		calls = append(calls,
 			call{function: "prep_jid", args: []any{false}, named: value.NewMap("passed_jid", r.JID)})
 	}
@@ -375,7 +381,8 @@ func (j *Jobs) SaveReturn(ctx context.Context, r jobs.Return) (stored bool, err 
 	return stored, j.master.writeDurably(r.JID, calls...)
 }
 
-// Clean implements jobs.Cache. The returner is asked to clean up too, unless it still has to do so.
+// Clean implements jobs.Cache. It asks the returner to clean up as well, unless an earlier such call
+// still waits.
 func (j *Jobs) Clean(ctx context.Context, keep time.Duration) (removed int, err error) {
 	removed, err = j.Cache.Clean(ctx, keep)
 	if j.master == nil || !j.master.feed.reader.Past(j.cleaning.Load()) {

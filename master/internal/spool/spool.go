@@ -183,8 +183,8 @@ func (s *Spool) Append(record []byte) error {
 	return s.Sync(end)
 }
 
-// Write adds records in this order, without syncing them: Sync does. It returns the number of the
-// record after them. After an error some of them may be there.
+// Write adds records in this order, without a sync; see Sync. end is the number after that of the
+// last one. If it returns an error, some of the records may have been added.
 func (s *Spool) Write(records ...[]byte) (end uint64, err error) {
 	for _, record := range records {
 		if int64(len(record)) > min(largestRecord, s.cfg.Bytes/2) {
@@ -208,8 +208,8 @@ func (s *Spool) Write(records ...[]byte) (end uint64, err error) {
 	return end, nil
 }
 
-// Sync returns when all records before the number are on the disk. Without Config.Durable it does
-// nothing.
+// Sync returns when all records before number end are on the disk. Without Config.Durable it returns
+// at once.
 func (s *Spool) Sync(end uint64) error {
 	if !s.cfg.Durable {
 		return nil
