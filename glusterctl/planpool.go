@@ -196,7 +196,7 @@ func (p *planner) detach() {
 			host, _, _ := cli.SplitBrick(b.Name)
 			return b.HostUUID == peer.UUID || host == peer.Hostname || slices.Contains(peer.Names, host)
 		}) {
-			continue // a finding of before says why its brick stays
+			continue // an earlier finding says why its brick stays
 		}
 
 		p.addStep(Step{

@@ -140,10 +140,11 @@ func (l *loop) noteClient(s *session) {
 	}
 }
 
-// applySourceLimits applies the limits of sources to a connection that has its descriptors. It
-// returns refusals when the connection may stay. A fourth of all descriptors is reserved for known
-// sources and this machine. Of the rest, one unknown source gets at most half of what is left, the
-// next one half of the remaining half, so that a source with a few connections always finds room.
+// applySourceLimits applies the limits of sources to a connection that has its descriptors. It returns the
+// reason to refuse it, or refusals (the number of reasons) if it may stay. A fourth of all descriptors is
+// reserved for known sources and this machine. Of the rest, one unknown source gets at most half of what
+// is left, the next one half of the remaining half, so that a source with a few connections always finds
+// room.
 func (p *Proxy) applySourceLimits(fe *frontend, fd int, a netip.Addr, now int64) refusal {
 	if fe.sources == nil {
 		return refusals

@@ -162,8 +162,8 @@ func (c *checker) awaitNext(ctx context.Context, began int64) bool {
 	}
 }
 
-// applyEvidence counts certain failures that sessions report, and takes the port down after passiveFall of
-// them.
+// applyEvidence counts a failure that a session reports if it leaves no doubt (evidence.certain). After
+// passiveFall of them it takes the port down.
 func (c *checker) applyEvidence(seen evidence) {
 	if seen.certain {
 		c.certainFailures++

@@ -5,7 +5,7 @@ import "golang.org/x/sys/unix"
 const (
 	pipeSize  = 1 << 20
 	pipesKept = 16 // idle pipes kept by a loop
-	pipesMax  = 64 // most pipes of a loop; without a pipe the loop copies
+	pipesMax  = 64 // pipes that a loop may have; without a free one it copies
 )
 
 // pipe holds n spliced bytes. Splice fills an empty pipe only, so that EAGAIN always means that the

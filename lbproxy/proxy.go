@@ -57,7 +57,7 @@ type Proxy struct {
 	inheritedFDs []int
 	inherits     bool // listeners were inherited; so the admin sockets are taken over too
 	listeners    []*listener
-	unopened     []*listener    // listeners of the API that are not open yet; used by the manager only once it runs
+	unopened     []*listener    // listeners of the API that are not open yet; while the manager runs, only it uses them
 	metrics      net.Listener   // of Admin.Metrics; may be nil
 	wg           sync.WaitGroup // checkers, loops
 	ctx          context.Context

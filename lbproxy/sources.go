@@ -89,7 +89,7 @@ func newSources(f *Frontend, salt bool) *sources {
 type standing struct {
 	known     bool  // see [knownSources]
 	local     bool  // the source is this machine
-	roomShare int64 // most sessions that the source may have, given the free descriptors; 0 means no limit
+	roomShare int64 // how many sessions the source may have, given the free descriptors; 0 means no limit
 }
 
 // admitSession counts a session of a source, or returns false to refuse it. Each true must be

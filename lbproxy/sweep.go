@@ -63,8 +63,8 @@ func (l *loop) enforceLimits(s *session) {
 // a subscriber sends proves its source, and a minion alone behind its address may be quiet for long.
 const unprovenAge = 12
 
-// unprovenEnding returns the reason why a session of an unknown source must end, or endings when it may
-// stay. A minion that is cut here connects again when it needs to.
+// unprovenEnding returns the reason why a session of an unknown source must end, or endings (the number of
+// reasons) when it may stay. A minion that is cut here connects again when it needs to.
 func (l *loop) unprovenEnding(s *session) ending {
 	c := &l.proxy.cfg.Connect
 	if c.Handshake > 0 && s.half[sideClient].bytes < greetingLen && l.now-s.connectedAt >= int64(c.Handshake) {

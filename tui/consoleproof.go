@@ -36,8 +36,9 @@ func (c *Console) proofField(w *Wizard, f *fieldMaker) huh.Field {
 		&w.draft.password)
 }
 
-// afterProof runs then, which only an administrator may do: at once if the user has logged in,
-// otherwise after the user has given the account's password. what explains the question.
+// afterProof calls the function then, which does something that only an administrator may do. It calls it
+// at once if the user has logged in, otherwise when the user has given the account's password. what
+// explains the question.
 func (c *Console) afterProof(what string, then func() tea.Cmd) tea.Cmd {
 	switch {
 	case c.locked, c.access == nil && c.stranger:
@@ -127,7 +128,7 @@ func newPasswordFaults(w *Wizard) (faults []setup.Fault) {
 	return faults
 }
 
-// changed shows an error at its field, or closes the page and shows said.
+// changed shows an error at its field. Without an error it closes the page and shows the text said.
 func (c *Console) changed(w *Wizard, field string, err error, said string) tea.Cmd {
 	if err != nil {
 		return c.refused(w, field, err)

@@ -278,7 +278,7 @@ func prepare(point string) error {
 
 	d, err := os.Open(point)
 	if err != nil {
-		return nil // not root: only the permissions protect it
+		return nil // not root, so it cannot be made immutable: the permissions must do
 	}
 	defer d.Close()
 

@@ -22,7 +22,7 @@ const (
 	// partAge longer.
 	MaxAge   = 366 * 24 * time.Hour
 	partAge  = 30 * 24 * time.Hour
-	maxFiles = 1024 // most files of a book that are read
+	maxFiles = 1024 // how many files of a book are read
 )
 
 // book is the files of one shelf in a folder: NAME.jsonl, to which records are added,

@@ -119,7 +119,7 @@ func lastLink(f io.ReaderAt, size int64) (l link, ok bool, err error) {
 
 		b = b[:n]
 
-		// The first line in b counts only when b begins with the file: otherwise it may be cut. The
+		// The first line in b may be cut, so it counts only if b starts where the file starts. The
 		// last line may lack its newline, which the next write adds.
 		for len(b) > 0 {
 			b = bytes.TrimSuffix(b, []byte("\n"))

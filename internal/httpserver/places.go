@@ -97,8 +97,8 @@ func (p *Places) admitConn(c net.Conn) {
 	p.count(at, 1)
 }
 
-// fullClass reports whether a connection of a class finds no place. up is the highest class of
-// connections whose closing would make one. The caller holds mu.
+// fullClass reports whether there is no place for a connection of a class. Then up is the highest class
+// in which a connection can be closed to make a place. The caller holds mu.
 func (p *Places) fullClass(class ratelimit.Class) (up ratelimit.Class, ok bool) {
 	n := 0
 	for c, limit := range []int64{p.bounds.Strangers, p.bounds.Familiar, p.bounds.All} {

@@ -13,7 +13,7 @@ import (
 // Client sends HTTP requests to a program on its socket. It is safe for concurrent use.
 type Client struct {
 	HTTP      *http.Client
-	MaxAnswer int64 // most bytes of an answer; a longer one is an error
+	MaxAnswer int64 // how many bytes an answer may have; a longer one is an error
 }
 
 // Refusal is an answer with a status other than 200.

@@ -20,7 +20,7 @@ const (
 	Fixed     = 16
 	// Local is the header of a connection that the balancer opens for itself, such as a health check.
 	Local   = Signature + "\x20\x00\x00\x00"
-	maxBody = 2048 // most bytes of addresses and TLVs; a longer header is refused
+	maxBody = 2048 // bytes that addresses and TLVs may have; a longer header is refused
 
 	// movedType is a TLV type that section 2.2.5 leaves to applications. Our values begin with
 	// movedName or beganName, since others use the type for their purposes, and end with a number of
@@ -37,7 +37,7 @@ const (
 type Move struct {
 	// Silent is how long before now messages of other servers may have failed to arrive.
 	Silent time.Duration
-	// Age is how long ago the client began the connection, AgeUnknown at most.
+	// Age is how long ago the client began the connection. It is never more than AgeUnknown.
 	Age time.Duration
 }
 

@@ -20,7 +20,7 @@ type Keep struct {
 // Usual returns the default: what a node needs to continue for a while.
 func Usual() Keep { return Keep{Bytes: 256 << 20, Files: 10_000} }
 
-// smallPart: of a small file system the part 1/smallPart is kept free instead.
+// smallPart: on a small file system only one part in smallPart is kept free.
 const smallPart = 20
 
 // ErrFull is in the chain of errors that say that a file system lacks room.
@@ -66,8 +66,8 @@ func askFree(dir string, keep Keep) (f free, err error) {
 	return f, nil
 }
 
-// missing returns nil if so many more bytes and files have room, otherwise an error that says what is
-// missing.
+// missing returns nil if there is room for that many more bytes and files, otherwise an error that says
+// what is missing.
 func (f free) missing(dir string, bytes, files int64) error {
 	const mib = 1 << 20
 	if f.bytes-bytes < f.keep.Bytes {
@@ -91,8 +91,8 @@ func (f free) missing(dir string, bytes, files int64) error {
 	return nil
 }
 
-// Check returns nil if so many bytes and files have room in dir, besides what must stay free.
-// Otherwise the error is [ErrFull] with the numbers.
+// Check returns nil if dir has room for that many bytes and files, besides what must stay free. Otherwise
+// the error is [ErrFull] with the numbers.
 func Check(dir string, bytes, files int64, keep Keep) error {
 	f, err := askFree(dir, keep)
 	if err != nil {
@@ -140,7 +140,7 @@ func (w *Watch) refresh() error {
 	return nil
 }
 
-// Bytes must be called before so many bytes are written.
+// Bytes must be called before n bytes are written.
 func (w *Watch) Bytes(n int) error {
 	if w == nil {
 		return nil

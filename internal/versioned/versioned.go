@@ -38,7 +38,7 @@ var ErrContent = errors.New("the content cannot be understood")
 const (
 	keepVersions = 64
 	keepFor      = 10 * time.Minute
-	maxChain     = 4096 // most successors that a reader follows
+	maxChain     = 4096 // how many successors a reader follows
 )
 
 // File is a file of this kind. Its methods block as long as the file system does. They are safe for

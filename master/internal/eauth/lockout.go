@@ -30,8 +30,8 @@ type Lockout struct {
 	stats lockoutCounters
 }
 
-// maxCulprits bounds the pairs of user and address. Overflow policy: the pair that failed longest
-// ago is forgotten, preferably one among the oldest that is not locked.
+// maxCulprits bounds the pairs of user and address. Overflow policy: among the oldest pairs one that is
+// not locked is forgotten, or else the one that failed longest ago.
 const maxCulprits = 65536
 
 // maxUser bounds the name in the event of a lock, in bytes.
@@ -94,9 +94,9 @@ type LockoutStats struct {
 	Locked  int    `json:"locked"`  // pairs locked now
 }
 
-// NewLockout returns a Lockout that locks for the time lock after most wrong passwords. 0 means the
-// default of either; a negative most turns the lockout off. tell is called for each new lock, without
-// a mutex held.
+// NewLockout returns a Lockout. most is the number of wrong passwords that cause a lock, and lock is how
+// long it lasts; 0 means the default of either. A negative most turns the lockout off. tell is called
+// for each new lock, without a mutex held.
 func NewLockout(most int, lock time.Duration, tell func(Locked)) *Lockout {
 	if most == 0 {
 		most = DefaultFailures

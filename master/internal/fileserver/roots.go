@@ -25,7 +25,7 @@ type roots struct {
 	follow         bool
 	ignoreSymlinks bool
 	log            *slog.Logger
-	unlisted       sync.Once // logs only the first name for which no minion can ask
+	unlisted       sync.Once // so that only the first name that no minion can ask for is logged
 }
 
 func newRoots(c *Config, ig *Ignore) *roots {

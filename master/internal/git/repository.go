@@ -201,7 +201,7 @@ func (r *Repository) Resolve(ctx context.Context, id string) (tree string, ok bo
 	return tree, err == nil, err
 }
 
-// loadServed puts the snapshot of the last process into service if its trees exist.
+// loadServed puts the snapshot of the previous process into service if its trees exist.
 func (r *Repository) loadServed(ctx context.Context) error {
 	s, err := loadSnapshot(r.snapshotFile())
 	if err != nil {

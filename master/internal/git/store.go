@@ -48,7 +48,7 @@ type Store struct {
 	trees     *treeCache
 	blobs     *blobs
 	checkouts *checkouts
-	removals  sync.WaitGroup // removes the files of the last process
+	removals  sync.WaitGroup // removes the files of the previous process
 
 	changed chan struct{} // gets a value when the remotes have changed
 
@@ -58,7 +58,7 @@ type Store struct {
 }
 
 // Open returns a Store in a directory. It does not use the network. It removes the cached files of
-// the last process, which may be torn after a power loss.
+// the previous process, which may be torn after a power loss.
 func Open(cfg Config) (*Store, error) {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	if cfg.Now == nil {

@@ -34,8 +34,8 @@ type Service struct {
 	// Data returns the mine of a minion.
 	Data func(id string) (*value.Map, bool)
 	// Resolve returns the ids that a target selects, without unknown minions. Pillar matches must be
-	// exact, so that nobody can guess pillar values by mine queries. With among it checks only those
-	// ids, which are accepted.
+	// exact, so that nobody can guess pillar values by mine queries. If among is given, it checks
+	// only these ids, whose keys must be accepted.
 	Resolve func(e *target.Effort, tgt any, typ string, among ...string) ([]string, error)
 	// ACL is the option mine_get: a map from regular expressions of the asking id to expressions of
 	// functions. Restricted reports whether the option is set at all.

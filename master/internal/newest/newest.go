@@ -28,10 +28,10 @@ const (
 	latelyLeast = 2 * time.Second
 	latelyAsks  = 6
 	latelyMost  = 30 * time.Second
-	// askAgain is how long requests do not wait after the volume has failed to answer.
+	// askAgain is the time after a failure of the volume to answer in which requests do not wait for it.
 	askAgain = 10 * time.Second
-	// toldAgain is how long the warning that a minion gets old files is not repeated within the same
-	// job.
+	// toldAgain is the time in which the warning that a minion gets old files is not repeated for the
+	// same job.
 	toldAgain = 30 * time.Second
 	// maxMinions bounds each of the two maps of minions. Overflow policy: the map is cleared. A
 	// minion that signed in then gets files as new as the last job, and its warning may be repeated.

@@ -26,8 +26,8 @@ const (
 	// waits a little more than a second before it cuts the sessions to a virtual address that has
 	// moved (lbproxy, settleFor).
 	cutMargin = 5 * time.Second
-	// answerMargin is how long before a PING a publication may have been sent that arrived after the
-	// PING.
+	// answerMargin: a publication that a minion received after a PING may have been sent this long before
+	// the PING.
 	answerMargin = time.Second
 	// waitForStarts is how long an arrival waits for its resend while another master may know of
 	// restarted minions that are unknown here. waitStep is the interval of the checks.

@@ -119,7 +119,7 @@ func (h *Host) Stats() Stats {
 
 // Do runs a task in a worker of its own and returns the program's reply. When ctx ends, the worker
 // and everything that it has started are killed. The error matches ErrNoSalt or the error of ctx, or
-// says how the worker ended. Any number of callers may wait in Do: they bound it themselves.
+// says how the worker ended. Do does not bound how many callers wait in it: they must do that.
 func (h *Host) Do(ctx context.Context, t Task) (*value.Map, error) {
 	asked := time.Now()
 	if !h.countTask() {

@@ -1,6 +1,6 @@
 // Package queue lets questions of minions wait for something scarce: a renderer, or a place among the
 // runners. Minions take turns, one question each, so that a minion with many questions does not delay
-// those with few. In that order, who comes first is served first.
+// those with few. The first turn goes to the minion that came first.
 package queue
 
 import (
