@@ -70,8 +70,8 @@ func (w waiting) Unwrap() []error { return []error{w.error, command.ErrTimeout} 
 
 var errTakesLong = errors.New("it takes too long")
 
-// pollUntil calls done repeatedly until done returns true or limit has passed. done also returns what
-// it waits for; the last such text is in the error.
+// pollUntil calls the function done repeatedly until it returns true or limit has passed. The function
+// also returns what it waits for; the last such text is in the error.
 func (c *Controller) pollUntil(
 	ctx context.Context,
 	s Step,

@@ -355,8 +355,8 @@ func (c *Console) menuKey(key string) tea.Cmd {
 	return nil
 }
 
-// forAccess runs do, a choice about the administrator's account, if the page offers access and is not
-// locked.
+// forAccess calls the function do, for a choice about the administrator's account, if the page offers
+// access and is not locked.
 func (c *Console) forAccess(do func() tea.Cmd) tea.Cmd {
 	switch {
 	case c.access == nil:

@@ -306,8 +306,8 @@ func textList(m *value.Map, name string) []string {
 	return nil
 }
 
-// display prints a value with the outputter that the command line names, otherwise with out
-// (salt/output/__init__.py display_output).
+// display prints a value with the outputter that the command line names, otherwise with the one named by
+// the parameter out (salt/output/__init__.py display_output).
 func (t *tool) display(v any, out string, retcode int64, o output.Options) error {
 	if asked := t.values.Str("output"); asked != "" && asked != "highstate" {
 		out = asked

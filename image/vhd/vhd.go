@@ -22,8 +22,8 @@ const (
 	fixed      = 2 // type of a fixed disk
 )
 
-// Build writes the raw disk at raw as a fixed disk to out, with holes where the disk is zero. The
-// footer holds name and epoch, so the same input gives the same bytes.
+// Build writes the raw disk in the file raw as a fixed disk to the file out, with holes where the disk is
+// zero. The footer holds name and epoch, so the same input gives the same bytes.
 func Build(out, raw, name string, epoch time.Time) (err error) {
 	in, err := os.Open(raw)
 	if err != nil {

@@ -192,7 +192,8 @@ func (p *Places) Context(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, placeKey{}, &placed{p, c})
 }
 
-// withPlace calls do with the place of a request's connection, under the lock, if it has one.
+// withPlace calls the function do with the place of a request's connection, if it has one. It holds the
+// lock meanwhile.
 func withPlace(ctx context.Context, do func(p *Places, at *place)) {
 	c, _ := ctx.Value(placeKey{}).(*placed)
 	if c == nil {

@@ -141,7 +141,7 @@ func Moved(b []byte) (m Move, ok bool) {
 	return m, true
 }
 
-// duration reads the value of a TLV of ours. is is false for other values.
+// duration reads the value of a TLV of ours. It returns false for other values.
 func duration(value []byte, name string) (d time.Duration, is bool) {
 	text, is := bytes.CutPrefix(value, []byte(name))
 	if !is || len(text) != 4 {

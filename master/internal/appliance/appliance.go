@@ -1,5 +1,5 @@
-// Package appliance lets users of a master query the machines that the master runs on by runners, and
-// change a few things by wheel functions. Their permissions are decided as for all other functions.
+// Package appliance adds runners with which users of a master query the machines on which it runs, and
+// wheel functions with which they change a few things there. Permissions apply as to all other functions.
 // The master passes the calls to its supervisor's admin socket.
 package appliance
 

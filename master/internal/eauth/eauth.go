@@ -238,7 +238,8 @@ type grant struct {
 	said        bool // permissions replace those of external_auth: they come from the system, a module or the token
 }
 
-// grantOf returns said, or if that is nil what external_auth grants a user and his groups.
+// grantOf returns the permissions said, or, if they are nil, what external_auth grants a user and his
+// groups.
 func (a *Authenticator) grantOf(section *value.Map, name string, groups []string, said []any) grant {
 	if said != nil {
 		return grant{permissions: said, said: true}

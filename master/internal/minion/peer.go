@@ -232,7 +232,7 @@ func newQueue(turns int) *queue.Queue[any] {
 	return queue.New[any](queue.Config{Turns: turns, Bytes: queueBytes, Now: time.Now})
 }
 
-// runInTurn calls do when the request has its turn. Meanwhile the request is parked. If the queue is
+// runInTurn calls the function do when the request has its turn. Meanwhile the request is parked. If the queue is
 // full, or the minion hangs up before its turn, the request gets no answer: the minion would take an
 // empty one for the answer of the runner.
 func runInTurn(ctx context.Context, q *queue.Queue[any], c *request.Call, do func() (any, error)) (answer any, err error) {

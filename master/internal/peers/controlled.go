@@ -52,8 +52,8 @@ func (c Controlled) CommitSecret(ctx context.Context, finger string) error {
 	return c.onCluster(finger != "", func() error { return c.Pool.CommitSecret(ctx, finger) })
 }
 
-// onCluster calls f if there is a cluster and given is true, and gives its error a code. given says
-// whether the argument is valid.
+// onCluster calls f and gives its error a code. It returns an error of its own if there is no cluster, or
+// if given is false, which means that the argument is missing or too long.
 func (c Controlled) onCluster(given bool, f func() error) error {
 	switch {
 	case c.Pool == nil:

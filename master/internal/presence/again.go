@@ -49,7 +49,7 @@ type narrowings struct {
 // narrowing is one cached publication.
 type narrowing struct {
 	until       time.Time
-	knownStarts uint64 // value of Started.Count at that time; if it has changed, the entry is useless
+	knownStarts uint64 // Started.Count when the entry was made; if that has changed, the entry is useless
 	narrowed    publish.Recent
 	given       bool
 }

@@ -105,14 +105,15 @@ func (p *Publisher) Publish(ctx context.Context, load *value.Map, matched []stri
 	return p.publish(ctx, kept, kept)
 }
 
-// Republish publishes an earlier publication r to all subscribers, and remembers r as published now.
-// as is what is sent: r itself, or [Publisher.Narrow] of it for the minions that still need it.
+// Republish publishes an earlier publication r to all subscribers, and remembers r as published now. It
+// sends the parameter as in place of r: r itself, or [Publisher.Narrow] of it for the minions that still
+// need it.
 func (p *Publisher) Republish(ctx context.Context, r, as Recent) error {
 	r.payload = nil
 	return p.publish(ctx, r, as)
 }
 
-// publish sends as to all subscribers and remembers kept for it.
+// publish sends the publication as to all subscribers, and remembers the publication kept in its place.
 func (p *Publisher) publish(ctx context.Context, kept, as Recent) error {
 	topics := p.topicsOf(as.Load, as.Matched)
 	err := p.sendInOrder(ctx, as, func(payload []byte, key crypt.Key, serial int64) (err error) {
@@ -236,7 +237,7 @@ func (p *Publisher) Recent(since time.Time) []Recent {
 	return p.history.recentSince(since, p.cfg.Now())
 }
 
-// sendInOrder wraps a load and calls out with it when the load has its turn. It uses the payload in r
+// sendInOrder wraps a load and calls the function out with it when the load has its turn. It uses the payload in r
 // if that was encrypted with the current key.
 func (p *Publisher) sendInOrder(ctx context.Context, r Recent, out func([]byte, crypt.Key, int64) error) error {
 	if err := ctx.Err(); err != nil {

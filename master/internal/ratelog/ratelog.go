@@ -31,7 +31,7 @@ type Handler struct {
 	kinds *kinds
 }
 
-// New returns a Handler that writes to next, but not too many lines.
+// New returns a Handler that passes lines on to the handler next, but not too many.
 func New(next slog.Handler, now func() time.Time) *Handler {
 	return &Handler{next, &kinds{now: now, by: map[kind]*bucket{}}}
 }

@@ -99,7 +99,7 @@ const (
 type entry struct {
 	*plan.Entry
 	running atomic.Int64  // runs that wait or are at work
-	missed  atomic.Uint64 // runs left out since then, because of maxrunning
+	missed  atomic.Uint64 // runs left out meanwhile, because of maxrunning
 	// lapsed is when a run was due that is left out because there was no check for too long. Only
 	// takeDue uses it.
 	lapsed time.Time
