@@ -2,6 +2,7 @@ package member
 
 import (
 	"testing"
+	"time"
 
 	"saltern/internal/control"
 	"saltern/supervisor/history"
@@ -20,6 +21,25 @@ func (idle) Points() []control.Point                       { return nil }
 type serving struct{ idle }
 
 func (serving) Serving() bool { return true }
+
+func (serving) Document() status.Document {
+	return status.Document{
+		Health:       status.Healthy,
+		ServingSince: &time.Time{},
+		Nodes:        []status.Node{{This: true, Master: "ok", Storage: "ok"}},
+	}
+}
+
+// servedElsewhere is the observer of a node whose own master is down. The masters of other nodes
+// answer its minions.
+type servedElsewhere struct{ serving }
+
+func (s servedElsewhere) Document() status.Document {
+	d := s.serving.Document()
+	d.Health = status.Degraded
+	d.Nodes[0].Master = "down"
+	return d
+}
 
 // newMember returns the member of a node that does nothing else.
 func newMember(t *testing.T, env Env, master Master) *Member {

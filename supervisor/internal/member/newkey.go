@@ -260,7 +260,7 @@ func (k *keyFollower) reconcile(ctx context.Context) {
 
 		ctx, cancel := context.WithTimeout(ctx, options.UsualTime)
 		defer cancel()
-		for (k.master.OldKey() || !k.observer.Serving()) && pause.For(ctx, keyLook/4) == nil {
+		for (k.master.OldKey() || !k.observer.Document().ServesItself()) && pause.For(ctx, keyLook/4) == nil {
 		}
 	})
 }

@@ -128,17 +128,27 @@ func complete(v *storage.State) error {
 	return nil
 }
 
-// reconcile gives the turn back, once this node has restarted and does all its work again.
-// Member.Run calls it about once a second.
+// Times after which a turn for a restart is given back anyway.
+const (
+	// notRestarted is for a node that has not restarted: no restart will follow.
+	notRestarted = 15 * time.Minute
+	// notWhole is for a node that has restarted and does not do all its work: it needs somebody, and
+	// may need another node restarted. As long as its own master or its storage is not well, the
+	// others are refused the turn for that reason, see refused.
+	notWhole = 30 * time.Minute
+)
+
+// reconcile gives the turn back, once this node has restarted and does all its work again, or will
+// not do so soon. Member.Run calls it about once a second.
 func (t *turns) reconcile(ctx context.Context) {
 	table := t.peers.keeper.Table()
 	now, ok := table.HasTurn(t.env.Now())
-	if !ok || now.Node != t.env.Settings.Node || !t.over(now) || !now.Options && !t.observer.Serving() {
+	if !ok || now.Node != t.env.Settings.Node || !t.over(now) {
 		return
 	}
 
-	v := volumeState(t.volume)
-	if !now.Options && (complete(v) != nil || v != nil && (!v.Ready || len(v.Bricks) > 1 && !v.Heal.Known)) {
+	missing := t.missing()
+	if !now.Options && missing != nil && t.env.Now().Sub(now.Since) < notWhole {
 		return
 	}
 
@@ -153,20 +163,35 @@ func (t *turns) reconcile(ctx context.Context) {
 			t.env.Log.Warn("cannot tell the cluster that this node has restarted", "error", err)
 			return
 		}
-		if now.Options {
-			t.env.Log.Info("the turn for new options, of before this start, is given back")
-			return
-		}
 
-		t.env.Log.Info("this node has restarted and does all its work; the next one may")
+		switch {
+		case now.Options:
+			t.env.Log.Info("the turn for new options, of before this start, is given back")
+		case missing != nil:
+			t.env.Log.Warn("the turn to restart is given back, though this node does not do all its work", "error", missing)
+		default:
+			t.env.Log.Info("this node has restarted and does all its work; the next one may")
+		}
 	})
+}
+
+// missing returns what keeps this node from doing all its work, or nil.
+func (t *turns) missing() error {
+	if !t.observer.Document().ServesItself() {
+		return errors.New("its own master or its storage is not well")
+	}
+
+	v := volumeState(t.volume)
+	if v != nil && (!v.Ready || len(v.Bricks) > 1 && !v.Heal.Known) {
+		return errors.New("the state of the shared volume is not known")
+	}
+	return complete(v)
 }
 
 // over reports whether an earlier start of the supervisor took the turn, or it was taken so long
 // ago that no restart will follow.
 func (t *turns) over(now nodes.Turn) bool {
-	// A node that did not restart gives its turn back after this time.
-	return now.Life != t.life || !now.Options && t.env.Now().Sub(now.Since) > 15*time.Minute
+	return now.Life != t.life || !now.Options && t.env.Now().Sub(now.Since) > notRestarted
 }
 
 // sessionsAt returns how many established connections this machine has at a local port. It reads
