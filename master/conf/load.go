@@ -184,6 +184,19 @@ func (a *assembly) unusedNote(o option, v any) {
 	a.remark(level, o.name, "option is not used by this master: %s", o.remark)
 }
 
+// setTokenDir sets the folder of tokens below cachedir, whatever the option says, as in Salt
+// (salt/config/__init__.py apply_master_config).
+func (a *assembly) setTokenDir() {
+	o := a.opts
+	tokens := filepath.Join(o.Str("cachedir"), "tokens")
+	given := o.Str("token_dir")
+	if given != "" && filepath.Clean(given) != tokens && filepath.Clean(given) != filepath.Join(o.Str("root_dir"), tokens) {
+		a.remark(slog.LevelWarn, "token_dir", "option is not used by this master: "+
+			"the tokens of log-ins are always in cachedir/tokens, as in Salt")
+	}
+	o.Set("token_dir", tokens)
+}
+
 func textOrEmpty(v any) string {
 	s, _ := v.(string)
 	return s
@@ -213,7 +226,7 @@ func (a *assembly) deriveOptions() {
 		o.Set("sock_dir", filepath.Join(cache, ".salt-unix"))
 	}
 
-	o.Set("token_dir", filepath.Join(o.Str("cachedir"), "tokens"))
+	a.setTokenDir()
 	o.Set("syndic_dir", filepath.Join(o.Str("cachedir"), "syndics"))
 	if o.Str("extension_modules") == "" {
 		o.Set("extension_modules", filepath.Join(o.Str("cachedir"), "extmods"))

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -126,7 +125,7 @@ func Start(ctx context.Context, cfg Config) (*Parent, error) {
 	theirs.Close() // otherwise this side would not notice the end of the process
 	if err != nil {
 		ours.Close()
-		if !errors.Is(err, fs.ErrPermission) && !errors.Is(err, fs.ErrNotExist) {
+		if isShortage(err) {
 			err = fmt.Errorf("%w: %w", ErrCut, err)
 		}
 		return nil, fmt.Errorf("start %s: %w", path, err)
@@ -140,7 +139,7 @@ func Start(ctx context.Context, cfg Config) (*Parent, error) {
 		switch {
 		case state.ExitCode() == exitNoSalt:
 			err = ErrNoSalt
-		case errors.Is(err, errNotReady) && !state.Exited():
+		case errors.Is(err, errNotReady) && wasKilled(state):
 			err = fmt.Errorf("%w: %w", ErrCut, err)
 		}
 
@@ -148,6 +147,26 @@ func Start(ctx context.Context, cfg Config) (*Parent, error) {
 	}
 
 	return p, nil
+}
+
+// isShortage reports whether a start has failed for want of something that there may be later: memory,
+// processes, open files, or a program that is just being written. Any other failure is one of the
+// program: it is none, or one for other machines.
+func isShortage(err error) bool {
+	for _, short := range []error{syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.ETXTBSY,
+		syscall.EINTR, syscall.EIO} {
+		if errors.Is(err, short) {
+			return true
+		}
+	}
+	return false
+}
+
+// wasKilled reports whether somebody ended a process: the kernel, for want of memory, or Stop. A
+// program that crashes ends by another signal.
+func wasKilled(state *os.ProcessState) bool {
+	status, ok := state.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled() && (status.Signal() == syscall.SIGKILL || status.Signal() == syscall.SIGTERM)
 }
 
 // launch starts the process and returns its standard error.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -137,6 +138,7 @@ func TestStartThatFails(t *testing.T) {
 		},
 		{name: "it has no Salt", program: "sys.exit(3)", is: []error{ErrNoSalt}, not: ErrCut},
 		{name: "it ends by itself", program: "sys.exit(1)", is: []error{errNotReady}, not: ErrCut},
+		{name: "it crashes", program: "os.kill(os.getpid(), signal.SIGSEGV)", is: []error{errNotReady}, not: ErrCut},
 		{name: "it is killed", program: "os.kill(os.getpid(), signal.SIGKILL)", is: []error{ErrCut}, not: ErrNoSalt},
 		{
 			name:    "it is too slow",
@@ -183,6 +185,50 @@ func TestStartThatFails(t *testing.T) {
 }
 
 // TestStartIsCancelled: nobody waits for a Python that is not wanted any more.
+// TestStartOfNoProgram: what the kernel cannot run is said to be so at once. It was taken for a program that may start
+// later, and tried again for ever.
+func TestStartOfNoProgram(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	elf := []byte("\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\x08\x00") // for MIPS
+	random := make([]byte, 512)
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(random)
+	files := map[string][]byte{
+		"empty":                 nil,
+		"of another machine":    append(elf, make([]byte, 200)...),
+		"cut ELF":               elf[:9],
+		"text":                  []byte("import salt\n"),
+		"bytes":                 random,
+		"script of nobody":      []byte("#!/nowhere/python\n"),
+		"script of a directory": []byte("#!" + dir + "\n"),
+		"itself":                []byte("#!" + dir + "/itself\n"),
+		"script of zeros":       append([]byte("#!"), make([]byte, 100)...),
+	}
+
+	for name, content := range files {
+		path := filepath.Join(dir, name)
+		check.Must(t, os.WriteFile(path, content, 0o755))
+		cfg := config(t, "")
+		cfg.Python = path
+		began := time.Now()
+		p, err := Start(t.Context(), cfg)
+		if err == nil {
+			p.Stop(0)
+			t.Errorf("%s: it has started", name)
+			continue
+		}
+		if errors.Is(err, ErrCut) || time.Since(began) > cfg.StartTimeout/2 {
+			t.Errorf("%s may start later, it says after %v: %v", name, time.Since(began), err)
+		}
+	}
+
+	for _, short := range []error{syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ETXTBSY} {
+		if err := fmt.Errorf("start: %w", &os.PathError{Op: "fork/exec", Path: "python", Err: short}); !isShortage(err) {
+			t.Errorf("%v may not start later", err)
+		}
+	}
+}
+
 func TestStartIsCancelled(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
