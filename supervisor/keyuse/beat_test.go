@@ -178,6 +178,53 @@ func TestRequestThatOutlastsAnOutage(t *testing.T) {
 	}
 }
 
+// TestRequestsThatOutlastAnOutage: as above, of several connections, which have requests of the seconds in which the
+// network fails, with a beat that was drawn then too. TCP sends each again at twice the interval of before.
+func TestRequestsThatOutlastAnOutage(t *testing.T) {
+	type request struct {
+		speaker Speaker
+		comes   time.Time
+	}
+
+	for seed := range uint64(600) {
+		chance := rand.New(rand.NewPCG(seed, 1))
+		at := time.Unix(1e9, 0)
+		l := NewLedger(nil)
+		node := newRunning("a", at)
+		var under []request
+		for range 1 + chance.IntN(3) { // outages
+			fails := at.Add(time.Duration(30+chance.IntN(60)) * time.Second)
+			back := fails.Add(time.Duration(2+chance.IntN(90)) * time.Second)
+			stuck := 1 + chance.IntN(4) // connections that were open
+			for ; at.Before(back.Add(20 * time.Second)); at = at.Add(500 * time.Millisecond) {
+				asks := chance.IntN(3) == 0
+				switch {
+				case asks && (at.Before(fails) || !at.Before(back)):
+					under = append(under, request{node.says(at), at.Add(time.Duration(chance.IntN(800)) * time.Millisecond)})
+				case asks && stuck > 0 && at.Sub(fails) < 6*time.Second:
+					stuck--
+					comes := at
+					for wait := 200 * time.Millisecond; comes.Before(back); wait *= 2 {
+						comes = comes.Add(wait)
+					}
+					under = append(under, request{node.says(at), comes})
+				case asks:
+					node.says(at) // in vain
+				}
+
+				slices.SortStableFunc(under, func(a, b request) int { return a.comes.Compare(b.comes) })
+				for len(under) > 0 && !under[0].comes.After(at) {
+					l.Note(certificate, under[0].speaker, nodeAddress, at)
+					if r, strange := l.Report(certificate, at); strange {
+						t.Fatalf("seed %d, %s: %+v", seed, at.UTC().Format(time.TimeOnly), r)
+					}
+					under = under[1:]
+				}
+			}
+		}
+	}
+}
+
 // TestCopyAfterAStandstill: a machine that stood still, so that its next beat came late, and a copy of its memory are
 // told apart as others are.
 func TestCopyAfterAStandstill(t *testing.T) {
@@ -197,7 +244,7 @@ func TestCopyAfterAStandstill(t *testing.T) {
 		}
 
 		machines := []*running{node, node.copied("b")}
-		for i := range 30 {
+		for i := range 40 {
 			at = at.Add(time.Second)
 			l.Note(certificate, machines[i%2].says(at), nodeAddress, at)
 		}

@@ -50,6 +50,9 @@ type use struct {
 	// until is when its beat ends at the latest. A later request with the beat was delayed, for
 	// example by a failed network, and does not prove that its machine runs.
 	until time.Time
+	// followed reports that it follows a beat that had ended: it was delayed itself, or its machine
+	// runs and draws a further one.
+	followed bool
 }
 
 // turns records each time when a machine was heard again after another one: then they take turns.
@@ -144,8 +147,8 @@ func (k *key) noteSpeaker(s Speaker, source string, now time.Time) {
 		return
 	}
 
-	first, until := k.firstHeard(s, now)
-	spoken := use{s, source, first, now, until}
+	first, until, followed := k.firstHeard(s, now)
+	spoken := use{s, source, first, now, until, followed}
 	i := slices.IndexFunc(k.uses, func(u use) bool { return u.speaker.turnName() == s.turnName() })
 	if i >= 0 {
 		k.uses[i] = spoken
@@ -167,18 +170,20 @@ func (k *key) noteSpeaker(s Speaker, source string, now time.Time) {
 
 // firstHeard returns when the asking machine was first heard, and until when its beat holds. If the
 // machine was heard with the beat before this one, that beat ends now. If its earlier beat had
-// ended already, it is another machine, first heard now.
-func (k *key) firstHeard(s Speaker, now time.Time) (first, until time.Time) {
+// ended already, it is another machine, first heard now. followed reports that the beat follows one
+// that was overtaken: a request that outlasted an outage may have it, so it holds for nothing, and
+// only the next one proves that its machine runs.
+func (k *key) firstHeard(s Speaker, now time.Time) (first, until time.Time, followed bool) {
 	for _, u := range k.uses {
 		if u.speaker.turnName() == s.turnName() {
-			return u.first, u.until
+			return u.first, u.until, u.followed
 		}
 	}
 
 	until = now.Add(BeatEvery + lateFor)
 	if s.Before == "" || slices.Contains(k.over, s.Before) {
 		k.overtake(s.Life, now)
-		return now, until
+		return now, until, false
 	}
 
 	k.over = append(k.over, s.Before)
@@ -189,16 +194,17 @@ func (k *key) firstHeard(s Speaker, now time.Time) (first, until time.Time) {
 	i := slices.IndexFunc(k.uses, func(u use) bool { return u.speaker.turnName() == before })
 	if i < 0 {
 		k.overtake(s.Life, now)
-		return now, until
+		return now, until, false
 	}
 
 	last := k.uses[i]
 	k.uses = slices.Delete(k.uses, i, i+1)
-	if now.After(last.until.Add(BeatEvery + lateFor)) {
-		until = now // its machine must have drawn the next beat by then too
+	followed = !now.Before(last.until) && !last.followed
+	if followed || now.After(last.until.Add(BeatEvery+lateFor)) {
+		until = now // its machine must draw a further beat, or must have drawn one by then
 	}
 
-	return last.first, until
+	return last.first, until, followed
 }
 
 // overtake ends the beats of a start when a new beat follows none of them. Either their machine has
