@@ -320,23 +320,32 @@ func (s *soak) runs(token string, marks []string) map[string]int {
 	return out
 }
 
-// notGivenAgain is a master's word that a job may have been missed, in the node's log: there
-// the master's keys are part of the message.
-var notGivenAgain = regexp.MustCompile(`job is not given again to minions that may have missed it"? .*?\bjid=(\d+)`)
+// notGivenAgain is a master's word that minions may have missed a job, in the node's log: there
+// the master's keys are part of the message. It names the first ones in the order of their names,
+// so the real ones before the scripted ones.
+var notGivenAgain = regexp.MustCompile(
+	`job is not given again to minions that may have missed it"? .*?\bjid=(\d+) minions=\d+ first=(\S+)`)
 
-// toldMissed are the job ids of which a master has said that minions may have missed them
-// and are not given them again, as those that were started anew meanwhile: they may have run
+// toldMissed are the minions, by job id, of which a master has said that they may have missed the
+// job and are not given it again, as those that were started anew meanwhile: they may have run
 // what they do not remember.
-func (s *soak) toldMissed() map[string]bool {
-	told := map[string]bool{}
+func (s *soak) toldMissed() map[string]map[string]bool {
+	told := map[string]map[string]bool{}
 	for _, n := range s.nodes {
 		text, err := os.ReadFile(n.log())
 		if err != nil {
 			s.t.Fatal(err)
 		}
 		for line := range strings.Lines(string(text)) {
-			if m := notGivenAgain.FindStringSubmatch(line); m != nil {
-				told[m[1]] = true
+			m := notGivenAgain.FindStringSubmatch(line)
+			if m == nil {
+				continue
+			}
+			if told[m[1]] == nil {
+				told[m[1]] = map[string]bool{}
+			}
+			for id := range strings.SplitSeq(m[2], ",") {
+				told[m[1]][id] = true
 			}
 		}
 	}
@@ -351,6 +360,15 @@ func (s *soak) wasAway(id string, at time.Time) bool {
 	})
 }
 
+// wasStarted reports whether a minion was started anew within the time after a job in which a
+// master may give it again. A master that says of such a one that it may have missed the job is
+// right to keep it; of another one, which has only lost its connections, it is mistaken.
+func (s *soak) wasStarted(id string, at time.Time) bool {
+	return slices.ContainsFunc(s.away[id], func(a *absence) bool {
+		return a.from.After(at.Add(-2*time.Second)) && a.from.Before(at.Add(90*time.Second))
+	})
+}
+
 // judge looks what became of all jobs.
 func (s *soak) judge() {
 	text, err := os.ReadFile(s.marks)
@@ -360,7 +378,7 @@ func (s *soak) judge() {
 
 	marks := strings.Split(string(text), "\n")
 	told := s.toldMissed()
-	twice, lost, missed, absent := 0, 0, 0, 0
+	twice, lost, missed, mistaken, absent := 0, 0, 0, 0, 0
 	for _, j := range s.jobs {
 		var wrong []string
 		runs := s.runs(j.token, marks)
@@ -371,8 +389,12 @@ func (s *soak) judge() {
 				wrong = append(wrong, fmt.Sprintf("%s ran it %d times", m.ID, n))
 			case n == 0 && s.wasAway(m.ID, j.at):
 				absent++
-			case n == 0 && told[j.jid]:
+			case n == 0 && told[j.jid][m.ID] && s.wasStarted(m.ID, j.at):
 				missed++
+			case n == 0 && told[j.jid][m.ID]:
+				mistaken++
+				s.t.Logf("job %s (%s) of %s at %.1f was kept from %s, which was not started anew:\n\t%s", j.jid, j.token,
+					j.from, j.at.Sub(s.began).Seconds(), m.ID, s.around(j.at))
 			case n == 0:
 				lost++
 				wrong = append(wrong, m.ID+" never ran it")
@@ -399,8 +421,8 @@ func (s *soak) judge() {
 		}
 	}
 
-	s.t.Logf("%d jobs acknowledged, %d refused; %d run twice, %d lost, %d told as missed by a minion that was started anew, %d for one that did not listen",
-		len(s.jobs), s.refused, twice, lost, missed, absent)
+	s.t.Logf("%d jobs acknowledged, %d refused; %d run twice, %d lost, %d told as missed by a minion that was started anew, %d by one that was not, %d for one that did not listen",
+		len(s.jobs), s.refused, twice, lost, missed, mistaken, absent)
 	s.judgeTimes()
 	jobs, acked, again := s.swarm.h.count()
 	s.t.Logf("returns: of %d jobs, %d acknowledged to scripted minions, %d after more than one try", jobs, acked, again)

@@ -29,6 +29,7 @@ import (
 	"saltern/master/value"
 	"saltern/test/await"
 	"saltern/test/check"
+	"saltern/test/logged"
 )
 
 const jid = "20261123011500123456"
@@ -245,12 +246,14 @@ func TestPublicationOfAPeer(t *testing.T) {
 	}
 }
 
-// TestUndelivered: whoever has started a job learns which minions may have missed it; the list
-// is bounded, and a job that never reached a peer is a problem that names it.
+// TestUndelivered: whoever has started a job learns which minions may have missed it, and so does
+// a reader of the log; the lists are bounded, and a job that never reached a peer is a problem that
+// names it.
 func TestUndelivered(t *testing.T) {
 	t.Parallel()
 	var events []*value.Map
 	var problem error
+	var lines logged.Buffer
 	u := &undelivered{
 		fire: func(tag string, data *value.Map) {
 			if tag != event.Tag("job", jid, "undelivered") {
@@ -264,7 +267,7 @@ func TestUndelivered(t *testing.T) {
 			}
 			problem = err
 		},
-		log: slog.New(slog.DiscardHandler),
+		log: slog.New(slog.NewTextHandler(&lines, nil)),
 	}
 
 	load := value.NewMap("jid", jid, "fun", "test.ping", "tgt", "*", "user", "ann", "arg", []any{"secret"})
@@ -278,6 +281,12 @@ func TestUndelivered(t *testing.T) {
 
 	if _, ok := e.Get("arg"); ok {
 		t.Error("the arguments of the job are in the event")
+	}
+
+	matched := []string{"web2", "web1"}
+	u.jobMissed(load, matched, "it is too old")
+	if !strings.Contains(lines.String(), "minions=2 first=web1,web2 reason=") || matched[0] != "web2" {
+		t.Errorf("logged: %s; the list of the job is %v now", &lines, matched)
 	}
 
 	u.jobLost("m2", load)

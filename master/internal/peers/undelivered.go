@@ -3,6 +3,8 @@ package peers
 import (
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync/atomic"
 
 	"saltern/internal/control"
@@ -19,15 +21,19 @@ type undelivered struct {
 	jobs   atomic.Uint64
 }
 
-// maxNamed bounds the minions in an event.
-const maxNamed = 500
+const (
+	maxNamed  = 500 // maxNamed bounds the minions in an event.
+	maxLogged = 10  // maxLogged bounds those in a line of the log.
+)
 
 // jobMissed reports minions that may have missed a job and will not get it again.
 func (u *undelivered) jobMissed(load *value.Map, minions []string, why string) {
 	u.fireEvent(load,
 		value.NewMap("minions", minions[:min(len(minions), maxNamed)], "count", int64(len(minions)), "reason", why))
+	first := slices.Sorted(slices.Values(minions))
+	first = first[:min(len(first), maxLogged)]
 	u.log.Warn("job is not given again to minions that may have missed it", "jid", load.Str("jid"),
-		"minions", len(minions), "reason", why)
+		"minions", len(minions), "first", strings.Join(first, ","), "reason", why)
 }
 
 // jobLost reports a job that never reached a peer although the peer was connected all the time.
