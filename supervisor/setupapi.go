@@ -29,9 +29,15 @@ func (s *Supervisor) baseSettings() settings.Settings {
 	return b
 }
 
-// readFacts returns the facts of the machine.
+// readFacts returns the facts of the machine. The set-up may have renamed it since this program was
+// started.
 func (s *Supervisor) readFacts(ctx context.Context) setup.Facts {
-	f := setup.Look(ctx, s.opt.Hostname, s.opt.Version, filepath.Join(s.baseSettings().DataDir, "bricks"))
+	name, err := os.Hostname()
+	if err != nil || name == "" {
+		name = s.opt.Hostname
+	}
+
+	f := setup.Look(ctx, name, s.opt.Version, filepath.Join(s.baseSettings().DataDir, "bricks"))
 	f.Appliance = s.opt.InImage
 	return f
 }

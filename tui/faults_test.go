@@ -192,6 +192,29 @@ func TestAllFaultsAtOnce(t *testing.T) {
 	}
 }
 
+// TestFaultGoesWithItsText: a fault stays while its text is corrected. When the cursor leaves the
+// corrected text, only the faults of other fields are left.
+func TestFaultGoesWithItsText(t *testing.T) {
+	s := newScripted()
+	s.facts.Managed = false
+	inBubble(t, s, func(p *pump) {
+		p.keys(append(slices.Clone(toAdmin), "=ssh-dss AAAA", "enter", "=short", "enter", "=other", "enter")...)
+		const ofKey, ofPassword = "is not a public key", "! has to have 8 to 256 characters"
+
+		p.keys("tab", "shift+tab")
+		p.has(ofKey, ofPassword) // nothing was changed
+
+		p.keys("=A")
+		p.has(ofKey, ofPassword)
+
+		p.keys("tab")
+		p.has("one line that begins with ssh-ed25519", ofPassword)
+		if strings.Contains(p.screen(), ofKey) {
+			t.Errorf("the fault of a text that is no more:\n%s", p.screen())
+		}
+	})
+}
+
 // TestEveryFieldHasItsFault: of all fields into which something is typed none
 // is without a message of its own.
 func TestEveryFieldHasItsFault(t *testing.T) {

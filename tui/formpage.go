@@ -50,8 +50,10 @@ type formPage struct {
 
 // textField is a line of text and the place of its value.
 type textField struct {
-	input *huh.Input
-	text  *string
+	input  *huh.Input
+	text   *string
+	hint   string // stands at the field when it has no fault
+	judged string // the text that a fault is about
 }
 
 // fieldMaker creates fields that show their faults.
@@ -66,7 +68,7 @@ func (f *fieldMaker) hintFor(field, hint string) string {
 
 func (f *fieldMaker) newInput(field, title, hint string, v *string) *huh.Input {
 	i := huh.NewInput().Key(field).Title(title).Description(f.hintFor(field, hint)).CharLimit(maxInput).Prompt("> ").Value(v)
-	f.p.texts = append(f.p.texts, textField{i, v})
+	f.p.texts = append(f.p.texts, textField{input: i, text: v, hint: hint, judged: *v})
 	return i
 }
 
@@ -259,15 +261,31 @@ func (p *formPage) handleMoveKey(w *Wizard, key string) (tea.Cmd, bool) {
 		if at == last {
 			return nil, true
 		}
+		p.forgetFault(w)
 		return p.form.NextField(), true
 	case key == "shift+tab", key == "up" && line:
 		if at == 0 {
 			return nil, true
 		}
+		p.forgetFault(w)
 		return p.form.PrevField(), true
 	}
 
 	return nil, false
+}
+
+// forgetFault takes the fault from the field that the cursor leaves if its text has changed: the
+// fault is about what stood there. While somebody corrects the text, it stays.
+func (p *formPage) forgetFault(w *Wizard) {
+	name := p.form.GetFocusedField().GetKey()
+	at := slices.IndexFunc(p.texts, func(f textField) bool { return f.input.GetKey() == name })
+	if p.faults[name] == "" || at < 0 || *p.texts[at].text == p.texts[at].judged {
+		return
+	}
+
+	delete(p.faults, name)
+	p.texts[at].input.Description(p.texts[at].hint)
+	p.resize(w)
 }
 
 // heldEnter is the message that an Enter was held for holdFor.

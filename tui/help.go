@@ -37,7 +37,7 @@ var help = map[string][]string{
 	"Administrator": {
 		"SSH public key: the whole line of a file such as ~/.ssh/id_ed25519.pub. SSH takes keys only. If you " +
 			"cannot paste here, give a password and add the key later from the console page.",
-		"Password: for a login at this console, and for sudo there. Ctrl-T shows what you typed, which helps " +
+		"Password: for a login at this console, for sudo there, and for the console in a browser. Ctrl-T shows what you typed, which helps " +
 			"when the keyboard has another layout than you think.",
 	},
 	"Cluster": {
@@ -49,8 +49,7 @@ var help = map[string][]string{
 			"server. It can be changed later: sudo hostnamectl set-hostname NAME",
 		"Secret: whoever has it can make a machine a node. Leave it empty and one is generated; it is part " +
 			"of the join string.",
-		"What you have from the cluster: a join string is the safest, since it proves the cluster to this " +
-			"machine, too.",
+		"To join, prefer the join string: it also proves the cluster to this machine.",
 	},
 	"Join string": {
 		"Print it on any node of the cluster with: applianced join-string. It begins with sca2. and holds a " +
@@ -81,11 +80,11 @@ var help = map[string][]string{
 			"yours points to the nodes. It can be set later: applianced virtual-address.",
 	},
 	"Salt's API": {
-		"The console shows keys, minions, jobs and nodes. Who may log in is said in external_auth of the " +
-			"master's configuration, after the set-up; the page of the log-in shows the lines for admin.",
-		"salt-api as Salt calls it, rest_cherrypy: programs such as pepper, Jenkins or SaltGUI run jobs by " +
-			"it and hear of events. The certificate is signed by an authority of the cluster's own, unless " +
-			"rest_cherrypy names another one.",
+		"The console shows keys, minions, jobs and nodes. The master's option external_auth lists who may log " +
+			"in; set it after the set-up. The console's log-in page shows the lines that let admin in.",
+		"Salt's API (salt-api, rest_cherrypy) is for programs such as pepper, Jenkins or SaltGUI: they run " +
+			"jobs and receive events through it. An authority of the cluster's own signs the certificate, " +
+			"unless rest_cherrypy names another one.",
 		"It can be switched on and off later, on each node: api.enabled in appliance.yaml, then applianced reload.",
 	},
 	"Network, on trial": {

@@ -339,7 +339,7 @@ func joinPeersFields(w *Wizard, f *fieldMaker) []huh.Field {
 func storageFields(w *Wizard, f *fieldMaker) []huh.Field {
 	hint := ""
 	if len(w.facts.Disks) == 0 {
-		hint = "no further disk was found; attach one and begin anew (Ctrl-C) to use it"
+		hint = "no further disk was found; attach one, then restart the wizard (Ctrl-C)"
 	}
 	return []huh.Field{f.choice("data_disk", "Where", hint, &w.draft.storage, storageChoices(w)...)}
 }

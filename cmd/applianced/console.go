@@ -62,8 +62,16 @@ login first: then sudo applianced console.`,
 	return cmd
 }
 
+// emptyScreen clears the screen and puts the cursor at its top. A Linux console has no second screen
+// for the page: what comes after the page would be written across it.
+const emptyScreen = "\x1b[H\x1b[2J"
+
 // carryOut carries out the action that ended the page.
 func (f *flags) carryOut(a tui.Action, term tui.Terminal) error {
+	if a != tui.Leave {
+		fmt.Fprint(term.Out, emptyScreen)
+	}
+
 	switch a {
 	case tui.Reboot:
 		return systemctl("reboot")

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -165,22 +166,41 @@ func (w *Networker) Try(ctx context.Context, n Network) (Trial, error) {
 	return w.trialState(), nil
 }
 
-// keepTrying checks every few seconds which parts of a network answer, until ctx ends: an address
-// or a cable may come late.
+const (
+	// reachSettles is how long a silent part of a new network may still be coming up.
+	reachSettles = 10 * time.Second
+	// reachAgain is the pause between two checks of a network.
+	reachAgain = 5 * time.Second
+)
+
+// keepTrying checks every few seconds which parts of a network answer, until ctx ends: an address or a
+// cable may come late. For the first reachSettles it keeps silence to itself: the interface may not
+// be up yet, and a page that says "NO ANSWER" makes the administrator undo a good network.
 func (w *Networker) keepTrying(ctx context.Context, t *trial, n Network) {
+	settled := time.Now().Add(reachSettles)
 	for {
 		reach := w.Reach(ctx, n)
 		if ctx.Err() != nil {
 			return
 		}
-		w.mu.Lock()
-		t.reach = reach
-		w.mu.Unlock()
-		if pause.For(ctx, 5*time.Second) != nil {
+
+		again := reachAgain
+		if slices.ContainsFunc(reach, silent) && time.Now().Before(settled) {
+			again = time.Second
+		} else {
+			w.mu.Lock()
+			t.reach = reach
+			w.mu.Unlock()
+		}
+
+		if pause.For(ctx, again) != nil {
 			return
 		}
 	}
 }
+
+// silent reports whether a part of a network exists and does not answer.
+func silent(r Reach) bool { return r.Address != "" && !r.Answers }
 
 // saveCurrent copies the present configuration to beforeFile. An empty copy means that there was
 // none.

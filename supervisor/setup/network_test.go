@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"saltern/test/await"
@@ -145,6 +146,57 @@ func TestTrialTellsWhatAnswers(t *testing.T) {
 	<-hangs
 	if err := w.Close(); err != nil { // which waits for it
 		t.Error(err)
+	}
+}
+
+// TestTrialWaitsForSilentParts: while an interface comes up, its gateway does not answer. The page
+// says so only when it stays silent.
+func TestTrialWaitsForSilentParts(t *testing.T) {
+	gateway := Reach{What: "gateway", Address: "192.0.2.1"}
+	none := Reach{What: "name server", Detail: "there is none"}
+	for _, c := range []struct {
+		name   string
+		comes  time.Duration // when the gateway answers
+		asked  time.Duration
+		told   bool
+		answer bool
+	}{
+		{"coming up", 3 * time.Second, 2500 * time.Millisecond, false, false},
+		{"came up", 3 * time.Second, 4500 * time.Millisecond, true, true},
+		{"silent for nine seconds", time.Hour, 9 * time.Second, false, false},
+		{"silent for good", time.Hour, 12 * time.Second, true, false},
+		{"late", 13 * time.Second, 20 * time.Second, true, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, _ := networker(t)
+				w.Lasts = time.Minute
+				began := time.Now()
+				w.Reach = func(context.Context, Network) []Reach {
+					now := gateway
+					now.Answers = time.Since(began) >= c.comes
+					return []Reach{now, none}
+				}
+
+				if _, err := w.Try(t.Context(), someStatic); err != nil {
+					t.Fatal(err)
+				}
+
+				time.Sleep(c.asked)
+				synctest.Wait()
+				reach := w.Look().Reach
+				if told := reach != nil; told != c.told {
+					t.Fatalf("after %v: %+v", c.asked, reach)
+				}
+				if c.told && reach[0].Answers != c.answer {
+					t.Errorf("after %v: %+v", c.asked, reach)
+				}
+
+				if err := w.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
 	}
 }
 
