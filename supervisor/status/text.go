@@ -129,6 +129,18 @@ func (t *wording) addAnswer() {
 	}
 }
 
+// words returns what the first line says of a set-up, or "" where the health says it already: a node
+// whose master is down was set up all the same.
+func (s Setup) words() string {
+	switch s {
+	case "", SetupNew, SetupWaiting, SetupReady, SetupDegraded:
+		return ""
+	case SetupDraining, SetupRemoved:
+		return string(s)
+	}
+	return "set-up " + string(s)
+}
+
 // answerLine returns the first line, which sums up the status.
 func (t *wording) answerLine(step *SetupStep) string {
 	d := t.d
@@ -142,8 +154,8 @@ func (t *wording) answerLine(step *SetupStep) string {
 		parts = append(parts, "cluster "+d.Cluster)
 	}
 
-	if step == nil && d.Setup != SetupReady && d.Setup != "" {
-		parts = append(parts, "set-up "+string(d.Setup))
+	if words := d.Setup.words(); step == nil && words != "" {
+		parts = append(parts, words)
 	}
 
 	switch n := len(d.Nodes); {
