@@ -91,7 +91,7 @@ func (r *Roll) Run(ctx context.Context) Result {
 		u.nodes = append(u.nodes, &node{Target: t, line: NodeResult{Name: t.Name, State: Unknown}})
 	}
 
-	code, cause := u.do(ctx)
+	code, cause := u.applyToNodes(ctx)
 	if ctx.Err() != nil && code != Applied {
 		code, cause = Interrupted, "who drove it was stopped; run it again"
 	}
@@ -99,19 +99,19 @@ func (r *Roll) Run(ctx context.Context) Result {
 	return u.result(code, cause)
 }
 
-func (u *run) do(ctx context.Context) (Code, string) {
+func (u *run) applyToNodes(ctx context.Context) (Code, string) {
 	if u.Turn != nil && !u.Dry {
-		if err := u.Turn.Take(ctx, u.until()); err != nil {
+		if err := u.Turn.Take(ctx, u.turnEnd()); err != nil {
 			code := Away // what the nodes share cannot be reached
 			if errors.Is(err, ErrHeld) {
 				code = Busy
 			}
 			return code, printable.Brief(err.Error(), maxText)
 		}
-		defer u.give(ctx)
+		defer u.giveTurn(ctx)
 	}
 
-	if away := u.look(ctx); away != "" {
+	if away := u.askStates(ctx); away != "" {
 		return Away, away
 	}
 
@@ -119,7 +119,7 @@ func (u *run) do(ctx context.Context) (Code, string) {
 		return Differs, lag
 	}
 
-	if bad := u.check(ctx); bad != "" {
+	if bad := u.checkOptions(ctx); bad != "" {
 		return Wrong, bad
 	}
 
@@ -138,7 +138,7 @@ func (u *run) do(ctx context.Context) (Code, string) {
 	}
 
 	for _, n := range todo {
-		if code, cause := u.roll(ctx, n); code != "" {
+		if code, cause := u.rollNode(ctx, n); code != "" {
 			return code, cause
 		}
 	}
@@ -157,7 +157,7 @@ func (u *run) do(ctx context.Context) (Code, string) {
 	return Applied, ""
 }
 
-func (u *run) give(ctx context.Context) {
+func (u *run) giveTurn(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	if err := u.Turn.Give(ctx); err != nil {
@@ -165,15 +165,15 @@ func (u *run) give(ctx context.Context) {
 	}
 }
 
-func (u *run) until() time.Time { return u.Now().Add(Holds(u.Limit)) }
+func (u *run) turnEnd() time.Time { return u.Now().Add(Holds(u.Limit)) }
 
 // taking returns the nodes that are not left out.
 func (u *run) taking() []*node {
 	return slices.DeleteFunc(slices.Clone(u.nodes), func(n *node) bool { return n.out })
 }
 
-// each calls f for all nodes that take part, at the same time, and returns their errors.
-func (u *run) each(ctx context.Context, limit time.Duration, f func(context.Context, *node) error) map[*node]error {
+// askEach calls f for all nodes that take part, at the same time, and returns their errors.
+func (u *run) askEach(ctx context.Context, limit time.Duration, f func(context.Context, *node) error) map[*node]error {
 	asked := u.taking()
 	out := map[*node]error{}
 	for i, err := range roll.Each(ctx, asked, limit, f) {
@@ -182,9 +182,9 @@ func (u *run) each(ctx context.Context, limit time.Duration, f func(context.Cont
 	return out
 }
 
-// look asks all nodes for their state. It returns why the roll may not begin, or "".
-func (u *run) look(ctx context.Context) string {
-	errs := u.each(ctx, freshTakes+trialTakes, func(ctx context.Context, n *node) (err error) {
+// askStates asks all nodes for their state. It returns why the roll may not begin, or "".
+func (u *run) askStates(ctx context.Context) string {
+	errs := u.askEach(ctx, freshTakes+trialTakes, func(ctx context.Context, n *node) (err error) {
 		// A master that has just been started counts as on trial for a moment.
 		for end := u.Now().Add(trialTakes); ; {
 			n.state, err = n.Node.State(ctx, true)
@@ -264,7 +264,7 @@ func (u *run) settle(ctx context.Context) string {
 			return text
 		}
 
-		u.each(ctx, freshTakes, func(ctx context.Context, n *node) error {
+		u.askEach(ctx, freshTakes, func(ctx context.Context, n *node) error {
 			s, err := n.Node.State(ctx, true)
 			if err == nil { // otherwise the last state stays, which differs
 				n.state = s
@@ -297,10 +297,10 @@ func differ(a, b []File) string {
 	return strings.Join(names[:min(len(names), 8)], ", ")
 }
 
-// check asks all nodes to check their options. It returns a text about the nodes that have faults,
+// checkOptions asks all nodes to check their options. It returns a text about the nodes that have faults,
 // or "".
-func (u *run) check(ctx context.Context) string {
-	errs := u.each(ctx, 45*time.Second, func(ctx context.Context, n *node) error {
+func (u *run) checkOptions(ctx context.Context) string {
+	errs := u.askEach(ctx, 45*time.Second, func(ctx context.Context, n *node) error {
 		f, err := n.Node.Check(ctx)
 		n.line.Findings = f
 		return err
@@ -328,8 +328,8 @@ func (u *run) check(ctx context.Context) string {
 	return "the options are wrong on " + strings.Join(bad, ", ")
 }
 
-// roll asks one node to take its options. A code other than "" ends the roll.
-func (u *run) roll(ctx context.Context, n *node) (Code, string) {
+// rollNode asks one node to take its options. A code other than "" ends the roll.
+func (u *run) rollNode(ctx context.Context, n *node) (Code, string) {
 	if ctx.Err() != nil {
 		return Interrupted, ""
 	}
@@ -341,11 +341,11 @@ func (u *run) roll(ctx context.Context, n *node) (Code, string) {
 	n.tried = true
 	u.Tell(n.Name + ": its master restarts with the new options")
 	began := u.Now()
-	if err := u.try(ctx, n); err != nil {
+	if err := u.tryOptions(ctx, n); err != nil {
 		why := printable.Brief(err.Error(), maxText)
 		u.Tell(n.Name + ": does not serve with the new options: " + why)
 		if ctx.Err() == nil {
-			u.back(ctx, n, why)
+			u.takeBack(ctx, n, why)
 		}
 		n.line.Cause = why
 		return Stopped, fmt.Sprintf("%s does not serve with the new options: %s", n.Name, why)
@@ -364,7 +364,7 @@ func (u *run) allServe(ctx context.Context, n *node) string {
 	told := ""
 	for {
 		if u.Turn != nil {
-			if err := u.Turn.Take(ctx, u.until()); err != nil {
+			if err := u.Turn.Take(ctx, u.turnEnd()); err != nil {
 				return "the turn was taken by another one: " + printable.Brief(err.Error(), maxText)
 			}
 		}
@@ -393,7 +393,7 @@ func (u *run) allServe(ctx context.Context, n *node) string {
 
 // silent returns the name of the first node that does not serve or answer, or "" if all do.
 func (u *run) silent(ctx context.Context) string {
-	errs := u.each(ctx, stateTakes, func(ctx context.Context, n *node) (err error) {
+	errs := u.askEach(ctx, stateTakes, func(ctx context.Context, n *node) (err error) {
 		n.state, err = n.Node.State(ctx, false)
 		return err
 	})
@@ -405,8 +405,8 @@ func (u *run) silent(ctx context.Context) string {
 	return ""
 }
 
-// try asks a node to try its options, and waits for the node's decision.
-func (u *run) try(ctx context.Context, n *node) error {
+// tryOptions asks a node to try its options, and waits for the node's decision.
+func (u *run) tryOptions(ctx context.Context, n *node) error {
 	if err := roll.Ask(ctx, stateTakes,
 		func(ctx context.Context) error { return n.Node.Try(ctx, n.mark, u.Limit) }); err != nil {
 		return err
@@ -453,16 +453,16 @@ func (u *run) decided(ctx context.Context, n *node, limit time.Duration, done fu
 	}
 }
 
-// back asks all nodes that have the new options to go back to the earlier ones, first the node that
+// takeBack asks all nodes that have the new options to go back to the earlier ones, first the node that
 // failed.
-func (u *run) back(ctx context.Context, failed *node, why string) {
+func (u *run) takeBack(ctx context.Context, failed *node, why string) {
 	reason := printable.Brief("taken back, since "+failed.Name+" did not serve with them: "+why, maxText)
 	others := slices.DeleteFunc(u.taking(), func(n *node) bool {
 		return n == failed || !n.tried && (!n.state.Held || !n.state.Current())
 	})
 	for _, n := range append([]*node{failed}, others...) {
 		if u.Turn != nil { // go back even without the turn
-			_ = u.Turn.Take(ctx, u.until())
+			_ = u.Turn.Take(ctx, u.turnEnd())
 		}
 
 		err := roll.Ask(ctx, stateTakes, func(ctx context.Context) error { return n.Node.Back(ctx, n.mark, reason) })

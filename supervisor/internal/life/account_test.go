@@ -73,14 +73,14 @@ func TestFinding18MissingAccount(t *testing.T) {
 		if image {
 			wait("not started",
 				func() bool { return strings.Contains(state().Message, "no account no-such-account-here") })
-			f := n.known()
+			f := n.statusFacts()
 			if b := f.Blocked[status.MasterService]; len(b) != 1 || b[0].Code != status.AccountMissing ||
 				len(f.AsRoot) > 0 {
 				t.Errorf("%+v %v", f.Blocked, f.AsRoot)
 			}
 		} else {
 			wait("started", func() bool { _, err := os.Stat(started); return err == nil })
-			if f := n.known(); len(f.AsRoot) != 1 {
+			if f := n.statusFacts(); len(f.AsRoot) != 1 {
 				t.Errorf("%v", f.AsRoot)
 			}
 		}

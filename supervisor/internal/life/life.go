@@ -145,7 +145,7 @@ func New(cfg Config) (*Life, error) {
 		return nil, err
 	}
 
-	return n, n.manager.Add(n.specs()...)
+	return n, n.manager.Add(n.serviceSpecs()...)
 }
 
 // openCluster opens what the node knows of its cluster, and the shared volume.
@@ -196,16 +196,17 @@ func (n *Life) makePrograms() {
 	})
 
 	n.tools = mastersvc.NewTools(n.env, n.programs.Master)
-	n.trial = mastersvc.NewTrial(n.env, n.programs.Master, n.named(status.MasterService), n.balancer.CountsMaster)
+	masterService := n.namedService(status.MasterService)
+	n.trial = mastersvc.NewTrial(n.env, n.programs.Master, masterService, n.balancer.CountsMaster)
 	n.master = mastersvc.New(n.env, n.programs, n.settings, n.trial)
 	n.api = saltapi.New(saltapi.Config{
 		Env:      n.env,
 		Programs: n.programs,
 		Setup:    n.cfg.Setup,
-		Table:    n.table(),
+		Table:    n.tableReader(),
 		Settings: n.settings,
 		Options:  n.trial.Mark,
-		Service:  n.named(status.APIService),
+		Service:  n.namedService(status.APIService),
 	})
 
 	n.options = mastersvc.NewOptionsNode(mastersvc.OptionsConfig{
@@ -221,9 +222,9 @@ func (n *Life) makePrograms() {
 // makeSystem creates the parts for this machine's system and for audit records.
 func (n *Life) makeSystem() {
 	n.nodeLog = records.NewNode(n.cfg.Settings)
-	n.records = records.NewCluster(n.nodeLog, n.peers())
+	n.records = records.NewCluster(n.nodeLog, n.masterPeers())
 	n.heads = records.NewHeads(n.env, n.cfg.Record)
-	n.system = upgrading.NewSystem(n.env, n.cfg.Socket, n.cfg.Setup, n.observer.Document, n.table())
+	n.system = upgrading.NewSystem(n.env, n.cfg.Socket, n.cfg.Setup, n.observer.Document, n.tableReader())
 	n.channel = upgrading.NewChannel(n.env, n.system)
 }
 
@@ -264,7 +265,7 @@ func (n *Life) makeRest() (err error) {
 			Member:   n.member,
 			Document: n.observer.Document,
 			Balancer: n.balancer.Admin(),
-			Service:  n.named(status.VirtualService),
+			Service:  n.namedService(status.VirtualService),
 		})
 	} else {
 		n.rolls = mastersvc.NewRolls(n.env, n.options, nil)
@@ -322,8 +323,10 @@ func (n *Life) makeRest() (err error) {
 	return nil
 }
 
-// named returns a handle on a service of this life.
-func (n *Life) named(name string) service.Named { return service.Named{Manager: n.manager, Name: name} }
+// namedService returns a handle on a service of this life.
+func (n *Life) namedService(name string) service.Named {
+	return service.Named{Manager: n.manager, Name: name}
+}
 
 // refresh returns the function that updates the node's copy of the shared volume. It returns nil if
 // there is no volume, or a move is still filling the volume.
@@ -334,17 +337,17 @@ func (n *Life) refresh() func(context.Context) error {
 	return n.volume.Refresh
 }
 
-// table returns the function that returns the table of nodes, or nil if this node has no cluster.
-func (n *Life) table() func() nodes.Table {
+// tableReader returns the function that returns the table of nodes, or nil if this node has no cluster.
+func (n *Life) tableReader() func() nodes.Table {
 	if n.cluster == nil {
 		return nil
 	}
 	return n.cluster.Table
 }
 
-// peers returns the function that returns the clients of the other nodes with a master, or nil if
+// masterPeers returns the function that returns the clients of the other nodes with a master, or nil if
 // this node has no cluster.
-func (n *Life) peers() func() map[string]*nodeapi.Client {
+func (n *Life) masterPeers() func() map[string]*nodeapi.Client {
 	if n.cluster == nil {
 		return nil
 	}
@@ -385,9 +388,9 @@ func (n *Life) noAPI() service.Spec {
 	return service.Loop("no API", func(ctx context.Context) { n.api.OpenPort(ctx, 0) })
 }
 
-// specs returns the services of this life: first the programs, then the loops in this process,
+// serviceSpecs returns the services of this life: first the programs, then the loops in this process,
 // which run until all programs have stopped.
-func (n *Life) specs() []service.Spec {
+func (n *Life) serviceSpecs() []service.Spec {
 	specs := append(n.role.services(n),
 		service.Loop("options", n.trial.Run),
 		service.Loop("roll", n.rolls.Run),
@@ -395,7 +398,7 @@ func (n *Life) specs() []service.Spec {
 		service.Loop("age", n.system.WatchAge),
 		service.Loop("upgrades", n.upgrades.Run),
 		service.Loop("heads", n.watchHeads),
-		service.Loop("observe", func(ctx context.Context) { n.observer.Run(ctx, n.known) }),
+		service.Loop("observe", func(ctx context.Context) { n.observer.Run(ctx, n.statusFacts) }),
 		service.Loop("restarts", n.restarts.Run),
 		service.Loop("recovery", func(ctx context.Context) { n.recoverer.Run(ctx, n.cfg.Leave) }),
 	)
@@ -432,7 +435,7 @@ func (n *Life) retirement() member.Retirement {
 		Membership: n.cluster,
 		Services:   n.manager,
 		Setup:      n.cfg.Setup,
-		Balancer:   n.named(status.BalancerService),
+		Balancer:   n.namedService(status.BalancerService),
 		Log:        n.cfg.Log,
 	}
 	if n.cfg.Settings.LB.Enabled {
@@ -482,8 +485,8 @@ func (n *Life) settings() *settings.Settings {
 	return n.cluster.Settings()
 }
 
-// known returns what the node knows of itself, for the status.
-func (n *Life) known() observe.Node {
+// statusFacts returns what the node knows of itself, for the status.
+func (n *Life) statusFacts() observe.Node {
 	k := observe.Node{
 		Role:     status.RoleSingle,
 		Address:  n.cfg.Settings.Peering.Address,

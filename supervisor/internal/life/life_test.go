@@ -126,7 +126,7 @@ func TestServices(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var names []string
-			for _, spec := range testLife(t, c.change).specs() {
+			for _, spec := range testLife(t, c.change).serviceSpecs() {
 				names = append(names, spec.Name)
 			}
 
@@ -237,7 +237,7 @@ func TestKnown(t *testing.T) {
 	n := testLife(t, func(*settings.Settings) {})
 	n.cfg.Differs = errors.New("the table of nodes has another address")
 	n.cfg.ConfigPath = "/etc/appliance.yaml"
-	k := n.known()
+	k := n.statusFacts()
 	if k.Role != status.RoleSingle || k.Volume != nil || k.Setup != "" {
 		t.Errorf("%+v", k)
 	}
@@ -248,7 +248,7 @@ func TestKnown(t *testing.T) {
 	}
 
 	member := testLife(t, inCluster(t, "n1"))
-	if k := member.known(); len(k.Others) != 2 || k.Volume == nil {
+	if k := member.statusFacts(); len(k.Others) != 2 || k.Volume == nil {
 		t.Errorf("%d other nodes, volume %v", len(k.Others), k.Volume)
 	}
 	if member.Copied() != "" || n.Copied() != "" {

@@ -66,7 +66,7 @@ func (n *Life) registerServices(h *rpc.Handlers) {
 }
 
 func (n *Life) registerHistory(h *rpc.Handlers) {
-	seen := records.NewHistories(n.cfg.Settings.Node, n.observer, n.peers())
+	seen := records.NewHistories(n.cfg.Settings.Node, n.observer, n.masterPeers())
 	rpc.Handle(h, api.ListEvents, func(_ context.Context, q history.Query) (api.EventList, error) {
 		events, err := seen.Events(q)
 		return api.EventList{Events: events}, err
@@ -158,7 +158,7 @@ func (n *Life) masters() salttools.Cluster {
 		Node:       n.cfg.Settings.Node,
 		Own:        n.tools,
 		Masterless: n.cfg.Settings.Arbiter,
-		Peers:      n.peers(),
+		Peers:      n.masterPeers(),
 	}
 }
 

@@ -115,7 +115,7 @@ func TestArbiterServesNobody(t *testing.T) {
 	all := map[string]nodeapi.Summary{"n2": {}, "n3": {}}
 	for name := range all {
 		n, _ := find(m, name)
-		m.peers.views[name] = &peerView{client: m.peers.dial(n)}
+		m.peers.views[name] = &peerView{client: m.peers.clientFor(n)}
 	}
 
 	if got := m.Peers(); len(got) != 1 || got["n2"] == nil {
@@ -212,7 +212,7 @@ func TestArbiterLines(t *testing.T) {
 	n, _ := find(m, "n3")
 	for state, want := range map[string]int{"ready": 0, "starting": 1, "not serving": 1} {
 		v := &peerView{seen: now, summary: nodeapi.Summary{Node: status.Node{State: state, Master: "-", Proxy: "-"}}}
-		l, found := m.peers.line(n, v)
+		l, found := m.peers.statusLine(n, v)
 		if len(found) != want || want > 0 && found[0].Code != status.ArbiterUnwell || l.Master != "-" ||
 			l.Role != status.RoleArbiter {
 			t.Errorf("%s: %+v %+v", state, l, found)

@@ -198,7 +198,7 @@ func (m Verbs) Ping(ctx context.Context, node string) ([]setup.Check, error) {
 
 	at := address(m.env.Settings, n)
 	c := setup.Check{Name: "node", What: "speak with " + node + " at " + at, Result: setup.Pass}
-	client := m.peers.dial(n)
+	client := m.peers.clientFor(n)
 	defer client.Close()
 
 	began := time.Now()
@@ -212,7 +212,7 @@ func (m Verbs) Ping(ctx context.Context, node string) ([]setup.Check, error) {
 	} else {
 		c.Detail = fmt.Sprintf("%s in %s, version %s", sum.Setup, round.Round(100*time.Microsecond), sum.Version)
 		clock := setup.Check{Name: "clock", What: "compare the clocks", Result: setup.Pass}
-		skew := ahead(sum.Time, began, round).Abs()
+		skew := clockLead(sum.Time, began, round).Abs()
 		clock.Detail = fmt.Sprintf("differ by %s", skew.Round(time.Millisecond))
 		if skew > time.Second {
 			clock.Detail = fmt.Sprintf("differ by %s", skew.Round(time.Second))

@@ -42,7 +42,7 @@ func (h host) Secrets() ([]string, error) {
 
 // ClusterKey implements nodeapi.Host.
 func (h host) ClusterKey() (*nodeapi.ClusterKey, error) {
-	key, waits := h.m.shared.found()
+	key, waits := h.m.shared.foundKey()
 	if key == nil {
 		return nil, fmt.Errorf("this node waits for %s", waits)
 	}
@@ -88,7 +88,7 @@ func (h host) Summary() nodeapi.Summary {
 	}
 
 	s.Life, s.Uses = h.m.uses.life, h.m.uses.reports()
-	names := h.m.shared.names()
+	names := h.m.shared.fingerprints()
 	s.Secret, s.NextSecret = names.own, names.next
 	if h.m.cfg.Records != nil {
 		s.Heads = audit.HeadsText(h.m.cfg.Records.Heads())
@@ -102,7 +102,7 @@ func (h host) Marks(asker string) marks.Report { return h.m.marks.report(asker) 
 
 // Used implements nodeapi.Host.
 func (h host) Used(n nodes.Node, s keyuse.Speaker, source string) string {
-	return h.m.uses.used(n, s, source)
+	return h.m.uses.recordUse(n, s, source)
 }
 
 // Offer implements nodeapi.Host.

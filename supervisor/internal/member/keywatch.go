@@ -99,14 +99,14 @@ func newKeyWatch(env Env, id *nodeapi.Identity, life string, keeper *nodes.Keepe
 	k.id = id.Speaking(k.speaker)
 	machine := probe.LookAtMachine("/", env.Settings.DataDir, env.Settings.Peering.Address)
 	k.facts = machine.Facts(id.Hash)
-	k.draw(env.Now())
+	k.drawBeat(env.Now())
 	k.lookAtAddress(env.Now())
 
 	return k
 }
 
-// self returns this node's entry in the table of nodes, and whether there is one.
-func (k *keyWatch) self() (nodes.Node, bool) {
+// selfEntry returns this node's entry in the table of nodes, and whether there is one.
+func (k *keyWatch) selfEntry() (nodes.Node, bool) {
 	t := k.keeper.Table()
 	return t.ByCertificate(k.id.Hash)
 }
@@ -129,8 +129,8 @@ func (k *keyWatch) speaker() keyuse.Speaker {
 func (k *keyWatch) reconcile(ctx context.Context) {
 	now := k.env.Now()
 	k.lookAtAddress(now)
-	k.draw(now)
-	self, there := k.self()
+	k.drawBeat(now)
+	self, there := k.selfEntry()
 	if there {
 		k.ledger.Note(self.Certificate, k.speaker(), self.Address, now)
 	}
@@ -142,7 +142,7 @@ func (k *keyWatch) reconcile(ctx context.Context) {
 	}
 
 	k.ledger.Keep(present)
-	k.saving.Start(k.save)
+	k.saving.Start(k.saveFacts)
 
 	k.mu.Lock()
 	due := there && !k.held && now.Sub(k.asked) >= ownAsk
@@ -156,9 +156,9 @@ func (k *keyWatch) reconcile(ctx context.Context) {
 	}
 }
 
-// draw draws the next beat when keyuse.BeatEvery has passed. The beat also depends on the time,
+// drawBeat draws the next beat when keyuse.BeatEvery has passed. The beat also depends on the time,
 // because two copies of one memory may draw the same random numbers.
-func (k *keyWatch) draw(now time.Time) {
+func (k *keyWatch) drawBeat(now time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	passed := now.Sub(k.drawn)
@@ -178,7 +178,7 @@ func (k *keyWatch) lookAtAddress(now time.Time) {
 	due := k.looked.IsZero() || now.Sub(k.looked) >= 2*time.Second
 	k.mu.Unlock()
 
-	self, there := k.self()
+	self, there := k.selfEntry()
 	if !due || !there {
 		return
 	}
@@ -205,7 +205,7 @@ func (k *keyWatch) announce(now, heard time.Time) {
 		heard = k.began
 	}
 
-	self, there := k.self()
+	self, there := k.selfEntry()
 	silence := now.Sub(heard)
 	every := announceEvery
 	if silence > announceLater {
@@ -219,7 +219,7 @@ func (k *keyWatch) announce(now, heard time.Time) {
 	}
 	k.mu.Unlock()
 
-	if !due || len(k.known(k.id.Hash)) > 0 {
+	if !due || len(k.reportsOf(k.id.Hash)) > 0 {
 		return
 	}
 
@@ -228,8 +228,8 @@ func (k *keyWatch) announce(now, heard time.Time) {
 	}
 }
 
-// save writes machinesFile if the facts have changed.
-func (k *keyWatch) save() {
+// saveFacts writes machinesFile if the facts have changed.
+func (k *keyWatch) saveFacts() {
 	known, changed := k.ledger.Known()
 	if !changed {
 		return
@@ -255,9 +255,9 @@ func (k *keyWatch) askOwn(ctx context.Context, self nodes.Node) {
 	k.answered = k.env.Now()
 }
 
-// used records that a machine at source made a request with the key of the node n. It returns why
+// recordUse records that a machine at source made a request with the key of the node n. It returns why
 // that machine may not act for n, or "" if it may.
-func (k *keyWatch) used(n nodes.Node, s keyuse.Speaker, source string) string {
+func (k *keyWatch) recordUse(n nodes.Node, s keyuse.Speaker, source string) string {
 	if s.Life == "" { // an older version does not say whether its machine has the address
 		s.Held = source == n.Address
 	}
@@ -284,9 +284,9 @@ func (k *keyWatch) reports() (out []keyuse.Report) {
 	return out
 }
 
-// hear replaces what another node has said about the uses of keys. It ignores a node that does not
+// takeReports replaces what another node has said about the uses of keys. It ignores a node that does not
 // serve, which could otherwise stop other nodes from acting.
-func (k *keyWatch) hear(from nodes.Node, reports []keyuse.Report) {
+func (k *keyWatch) takeReports(from nodes.Node, reports []keyuse.Report) {
 	if !from.Serves() || len(reports) > maxUsesTold {
 		reports = nil
 	}
@@ -307,9 +307,9 @@ func (k *keyWatch) hear(from nodes.Node, reports []keyuse.Report) {
 	}
 }
 
-// known returns the reports about one key: this node's own, if it has one, and those of other
+// reportsOf returns the reports about one key: this node's own, if it has one, and those of other
 // nodes.
-func (k *keyWatch) known(certificate string) (out []keyuse.Report) {
+func (k *keyWatch) reportsOf(certificate string) (out []keyuse.Report) {
 	now := k.env.Now()
 	if own, strange := k.ledger.Report(certificate, now); strange {
 		out = append(out, own)
@@ -345,7 +345,7 @@ type standing struct {
 // standing decides whether this machine may act. A report that it may outweighs undecided reports.
 // A report that another machine may outweighs both.
 func (k *keyWatch) standing() standing {
-	self, there := k.self()
+	self, there := k.selfEntry()
 	if !there {
 		return standing{}
 	}
@@ -365,13 +365,13 @@ func (k *keyWatch) standing() standing {
 		return standing{
 			refusal: why,
 			copied:  true,
-			lost:    !answers && !slices.ContainsFunc(k.known(self.Certificate), k.ofCopy),
+			lost:    !answers && !slices.ContainsFunc(k.reportsOf(self.Certificate), k.ofCopy),
 		}
 	}
 
 	var undecided standing
 	may := false
-	for _, r := range k.known(k.id.Hash) {
+	for _, r := range k.reportsOf(k.id.Hash) {
 		mine, ok := r.Of(k.life, true)
 		switch {
 		case !ok:
@@ -422,7 +422,7 @@ func (k *keyWatch) findings() (out []status.Finding) {
 			}
 		}
 
-		reports := k.known(n.Certificate)
+		reports := k.reportsOf(n.Certificate)
 		if len(reports) == 0 {
 			continue
 		}

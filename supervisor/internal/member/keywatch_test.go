@@ -58,10 +58,10 @@ func newCloned(t *testing.T, held bool, own, other keyuse.Facts) *cloned {
 func (c *cloned) asks(t *testing.T, m *Member, source string) (refusal string) {
 	t.Helper()
 	m.uses.reconcile(t.Context())
-	line, _ := m.uses.self()
-	refusal = c.n1.uses.used(line, m.uses.speaker(), source)
-	from, _ := c.n1.uses.self()
-	m.uses.hear(from, c.n1.uses.reports())
+	line, _ := m.uses.selfEntry()
+	refusal = c.n1.uses.recordUse(line, m.uses.speaker(), source)
+	from, _ := c.n1.uses.selfEntry()
+	m.uses.takeReports(from, c.n1.uses.reports())
 	return refusal
 }
 
@@ -341,7 +341,7 @@ func TestLeaveWaitsUntilItIsNoticed(t *testing.T) {
 func TestKnownHardwareOutlivesARestart(t *testing.T) {
 	c := newCloned(t, true, ownHardware(), cloneHardware())
 	c.alone(t, 2*time.Minute)
-	c.n1.uses.save()
+	c.n1.uses.saveFacts()
 	k := newKeyWatch(c.n1.env, c.n1.id, "again", c.n1.keeper)
 	known, _ := k.ledger.Known()
 	if !maps.Equal(known[c.n2.id.Hash], ownHardware()) {
@@ -385,7 +385,7 @@ func TestWhoMaySayThatANodeIsCopied(t *testing.T) {
 		{"too many", serving, slices.Repeat([]keyuse.Report{claim}, maxUsesTold+1), false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			c.n2.uses.hear(row.from, row.reports)
+			c.n2.uses.takeReports(row.from, row.reports)
 			if err := c.n2.uses.mayAct(); (err != nil) != row.refused {
 				t.Errorf("%v", err)
 			}
@@ -399,7 +399,7 @@ func TestOriginalIsFoundByTheCopy(t *testing.T) {
 	c := newCloned(t, false, ownHardware(), ownHardware())
 	port := serveMember(t, c.n2, "127.0.74.2")
 	c.clone.env.Settings.Peering.NodePort = port
-	line, _ := c.clone.uses.self()
+	line, _ := c.clone.uses.selfEntry()
 	for range 4 {
 		c.now = c.now.Add(ownAsk)
 		c.n2.uses.reconcile(t.Context())

@@ -13,10 +13,10 @@ import (
 	"saltern/supervisor/status"
 )
 
-// ahead returns how far another node's clock is ahead of ours (negative: behind). theirs is the
+// clockLead returns how far another node's clock is ahead of ours (negative: behind). theirs is the
 // time that the node sent in answer to a question; the question began at began and its answer took
 // round. A difference that the travel time of the messages could explain counts as 0.
-func ahead(theirs, began time.Time, round time.Duration) time.Duration {
+func clockLead(theirs, began time.Time, round time.Duration) time.Duration {
 	switch d := theirs.Sub(began); {
 	case theirs.IsZero(): // the node's answer contains no time
 		return 0
@@ -28,13 +28,13 @@ func ahead(theirs, began time.Time, round time.Duration) time.Duration {
 	return 0
 }
 
-// lines returns the other nodes' lines for the status, and what is wrong with them.
-func (p *peers) lines() (lines []status.Node, found []status.Finding) {
+// statusLines returns the other nodes' lines for the status, and what is wrong with them.
+func (p *peers) statusLines() (lines []status.Node, found []status.Finding) {
 	t := p.keeper.Table()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, n := range t.Peers(p.env.Settings.Node) {
-		l, f := p.line(n, p.views[n.Name])
+		l, f := p.statusLine(n, p.views[n.Name])
 		if n.State != nodes.Member && l.State != "unreachable" {
 			l.State = string(n.State)
 		}
@@ -44,9 +44,9 @@ func (p *peers) lines() (lines []status.Node, found []status.Finding) {
 	return lines, found
 }
 
-// line returns one node's line for the status, and what is wrong with the node. v may be nil:
+// statusLine returns one node's line for the status, and what is wrong with the node. v may be nil:
 // the node was not asked yet.
-func (p *peers) line(n nodes.Node, v *peerView) (l status.Node, found []status.Finding) {
+func (p *peers) statusLine(n nodes.Node, v *peerView) (l status.Node, found []status.Finding) {
 	l = status.Node{
 		Name:    n.Name,
 		Address: n.Address,

@@ -29,7 +29,7 @@ func TestAhead(t *testing.T) {
 		{now, 0}, {now.Add(round), 0}, {now.Add(round / 2), 0}, {time.Time{}, 0},
 		{now.Add(10*time.Minute + round), 10 * time.Minute}, {now.Add(-10 * time.Minute), -10 * time.Minute},
 	} {
-		if got := ahead(c.theirs, now, round); got != c.want {
+		if got := clockLead(c.theirs, now, round); got != c.want {
 			t.Errorf("%s: %s, want %s", c.theirs, got, c.want)
 		}
 	}
@@ -80,7 +80,7 @@ func TestNodeLines(t *testing.T) {
 		"n4": {seen: now, summary: nodeapi.Summary{Node: ready}},
 	}}
 
-	lines, _ := p.lines()
+	lines, _ := p.statusLines()
 	var got []string
 	for _, l := range lines {
 		got = append(got, fmt.Sprintf("%s %s %q %s %s", l.Name, l.Address, l.Version, l.Role, l.State))

@@ -48,15 +48,15 @@ type dataMarks struct {
 	Memory marks.Memory  `json:"memory"`
 }
 
-func (d *markDisk) path(name string) string {
+func (d *markDisk) filePath(name string) string {
 	return filepath.Join(d.settings.DataDir, "storage", name)
 }
 
 func (d *markDisk) copyMark() string { return filepath.Join(d.settings.Storage.Bricks, copyMarkFile) }
 
-// open reads the marks and the state of a repair. A damaged file counts as lost: then the other
+// readMarks reads the marks and the state of a repair. A damaged file counts as lost: then the other
 // nodes remember a higher mark, and this node takes its data from them.
-func (d *markDisk) open(self string) (marks.Memory, putBack, error) {
+func (d *markDisk) readMarks(self string) (marks.Memory, putBack, error) {
 	if err := os.MkdirAll(filepath.Join(d.settings.DataDir, "storage"), 0o700); err != nil {
 		return nil, putBack{}, fmt.Errorf("marks of this node: %w", err)
 	}
@@ -64,7 +64,7 @@ func (d *markDisk) open(self string) (marks.Memory, putBack, error) {
 	var data dataMarks
 	var bricks marks.History
 	var record putBack
-	if readJSON(d.path(marksFile), &data) != nil || errors.Join(data.Own.Check(), data.Memory.Check()) != nil {
+	if readJSON(d.filePath(marksFile), &data) != nil || errors.Join(data.Own.Check(), data.Memory.Check()) != nil {
 		data = dataMarks{}
 	}
 
@@ -72,7 +72,7 @@ func (d *markDisk) open(self string) (marks.Memory, putBack, error) {
 		bricks = marks.History{}
 	}
 
-	if readJSON(d.path(putBackFile), &record) != nil {
+	if readJSON(d.filePath(putBackFile), &record) != nil {
 		record = putBack{}
 	}
 
@@ -86,8 +86,8 @@ func (d *markDisk) open(self string) (marks.Memory, putBack, error) {
 	return data.Memory, record, nil
 }
 
-// raise counts up the mark of each place.
-func (d *markDisk) raise(now time.Time) error {
+// raiseMarks counts up the mark of each place.
+func (d *markDisk) raiseMarks(now time.Time) error {
 	d.writing.Lock()
 	defer d.writing.Unlock()
 	copies := d.settings.OnVolume() && len(storage.Copies(d.settings.Storage.Bricks, d.settings.Storage.Volume)) > 0
@@ -106,7 +106,7 @@ func (d *markDisk) raise(now time.Time) error {
 	return err
 }
 
-// raiseWhenDue calls raise, at most once every markEvery.
+// raiseWhenDue calls raiseMarks, at most once every markEvery.
 func (d *markDisk) raiseWhenDue(now time.Time) error {
 	d.mu.Lock()
 	due := now.Sub(d.raised) >= markEvery
@@ -114,7 +114,7 @@ func (d *markDisk) raiseWhenDue(now time.Time) error {
 	if !due {
 		return nil
 	}
-	return d.raise(now)
+	return d.raiseMarks(now)
 }
 
 // renewBricks begins a new generation of the copies: what nodes remember of earlier generations no
@@ -133,7 +133,7 @@ func (d *markDisk) renewBricks(generation uint64, now time.Time) error {
 func (d *markDisk) renewData(remembered marks.History, now time.Time) error {
 	d.writing.Lock()
 	defer d.writing.Unlock()
-	return d.writeData(d.mark(marks.Data).Renew(remembered).Raise(d.start, now))
+	return d.writeData(d.markOf(marks.Data).Renew(remembered).Raise(d.start, now))
 }
 
 // remember saves what this node remembers of all nodes.
@@ -143,7 +143,7 @@ func (d *markDisk) remember(m marks.Memory) error {
 	d.mu.Lock()
 	d.memory = m
 	d.mu.Unlock()
-	return d.writeData(d.mark(marks.Data))
+	return d.writeData(d.markOf(marks.Data))
 }
 
 // writeData and writeBricks write the mark to the disk first and only then make it visible to
@@ -152,10 +152,10 @@ func (d *markDisk) writeData(own marks.History) error {
 	d.mu.Lock()
 	memory := d.memory
 	d.mu.Unlock()
-	if err := writeJSON(d.path(marksFile), dataMarks{own, memory}); err != nil {
+	if err := writeJSON(d.filePath(marksFile), dataMarks{own, memory}); err != nil {
 		return err
 	}
-	d.set(marks.Data, own)
+	d.setMark(marks.Data, own)
 	return nil
 }
 
@@ -163,25 +163,25 @@ func (d *markDisk) writeBricks(own marks.History) error {
 	if err := writeJSON(d.copyMark(), own); err != nil {
 		return err
 	}
-	d.set(marks.Bricks, own)
+	d.setMark(marks.Bricks, own)
 	return nil
 }
 
-func (d *markDisk) set(place marks.Place, own marks.History) {
+func (d *markDisk) setMark(place marks.Place, own marks.History) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.own[place] = own
 }
 
-// mark returns the mark of a place.
-func (d *markDisk) mark(place marks.Place) marks.History {
+// markOf returns the mark of a place.
+func (d *markDisk) markOf(place marks.Place) marks.History {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.own[place]
 }
 
-// marks returns the marks of all places that this node has.
-func (d *markDisk) marks() map[marks.Place]marks.History {
+// allMarks returns the marks of all places that this node has.
+func (d *markDisk) allMarks() map[marks.Place]marks.History {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	out := map[marks.Place]marks.History{marks.Data: d.own[marks.Data]}
@@ -198,8 +198,8 @@ func (d *markDisk) hasCopy() bool {
 	return d.copies
 }
 
-// from returns when the place that a stage repairs was last counted before this start.
-func (d *markDisk) from(stage string) time.Time {
+// lastCounted returns when the place that a stage repairs was last counted before this start.
+func (d *markDisk) lastCounted(stage string) time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if stage == stageData {
@@ -208,11 +208,11 @@ func (d *markDisk) from(stage string) time.Time {
 	return d.opened[marks.Bricks]
 }
 
-func (d *markDisk) save(p putBack) error { return writeJSON(d.path(putBackFile), p) }
+func (d *markDisk) savePutBack(p putBack) error { return writeJSON(d.filePath(putBackFile), p) }
 
-// forget deletes putBackFile.
-func (d *markDisk) forget() error {
-	if err := os.Remove(d.path(putBackFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+// forgetPutBack deletes putBackFile.
+func (d *markDisk) forgetPutBack() error {
+	if err := os.Remove(d.filePath(putBackFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil

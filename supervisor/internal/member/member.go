@@ -170,20 +170,20 @@ const (
 // Run does the work of a member until ctx ends.
 func (m *Member) Run(ctx context.Context) {
 	var all sync.WaitGroup
-	all.Go(func() { m.api.run(ctx, nodeapi.NewServer(host{m}, m.id, m.cfg.Version, m.env.Log, m.env.Now)) })
+	all.Go(func() { m.api.serveNodeAPI(ctx, nodeapi.NewServer(host{m}, m.id, m.cfg.Version, m.env.Log, m.env.Now)) })
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 
 	var looked time.Time
 	for {
-		if ok, _ := m.shared.ready(); !ok || time.Since(looked) >= sharedEvery {
+		if ok, _ := m.shared.holdsKey(); !ok || time.Since(looked) >= sharedEvery {
 			looked = time.Now()
-			m.shared.place(ctx, m.cfg.Volume)
+			m.shared.placeKey(ctx, m.cfg.Volume)
 		}
 
 		if m.Removed() == "" { // other nodes would only repeat that this node was removed
 			m.uses.reconcile(ctx)
-			if others, heard := m.peers.heard(); others > 0 {
+			if others, heard := m.peers.lastHeard(); others > 0 {
 				m.uses.announce(m.env.Now(), heard)
 			}
 			m.peers.follow(ctx, &all)
@@ -197,7 +197,7 @@ func (m *Member) Run(ctx context.Context) {
 		m.oldBrick.reconcile(ctx)
 		m.drains.worker.Start(func() { m.drains.reconcile(ctx, m.Settings().Members) })
 		changed := m.keeper.Changed()
-		m.apply()
+		m.applyTable()
 		m.firewall.reconcile(ctx)
 
 		select {
@@ -229,8 +229,8 @@ type listener struct {
 	err error // why the node API does not listen; nil: it does
 }
 
-// run serves the node API until ctx ends, and starts over when it fails.
-func (l *listener) run(ctx context.Context, srv *nodeapi.Server) {
+// serveNodeAPI serves the node API until ctx ends, and starts over when it fails.
+func (l *listener) serveNodeAPI(ctx context.Context, srv *nodeapi.Server) {
 	for ctx.Err() == nil {
 		var lc net.ListenConfig
 		ln, err := lc.Listen(ctx, "tcp", l.env.Settings.NodeAddress())
@@ -249,8 +249,8 @@ func (l *listener) run(ctx context.Context, srv *nodeapi.Server) {
 	}
 }
 
-// fault returns why the node API does not listen, or nil.
-func (l *listener) fault() error {
+// listenFault returns why the node API does not listen, or nil.
+func (l *listener) listenFault() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.err
@@ -291,9 +291,9 @@ func (m *Member) announce(ctx context.Context) {
 	})
 }
 
-// apply writes the masters of a new table into the load balancer's configuration. Our master learns
+// applyTable writes the masters of a new table into the load balancer's configuration. Our master learns
 // of its peers without it; the configuration's list of peers counts when that master starts.
-func (m *Member) apply() {
+func (m *Member) applyTable() {
 	t := m.keeper.Table()
 	if t.Version == m.applied {
 		return

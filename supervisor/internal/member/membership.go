@@ -85,7 +85,7 @@ func (m *Membership) Self() (nodes.Node, bool) {
 
 // Heard returns the number of other nodes, and when the machine of one of them last sent anything.
 // The time is zero if none has in this life.
-func (m *Membership) Heard() (others int, last time.Time) { return m.peers.heard() }
+func (m *Membership) Heard() (others int, last time.Time) { return m.peers.lastHeard() }
 
 // Removed returns which source says that this node was removed, or "" if none does.
 func (m *Membership) Removed() string {
@@ -136,7 +136,7 @@ func (m *Membership) Belongs() service.Condition {
 // it.
 func (m *Membership) Ready() service.Condition {
 	return service.Poll("the shared storage", 200*time.Millisecond, time.Second, func(context.Context) error {
-		if ok, waits := m.shared.ready(); !ok {
+		if ok, waits := m.shared.holdsKey(); !ok {
 			return errors.New(waits)
 		}
 		return nil
@@ -167,7 +167,7 @@ func (m *Membership) Key() string { return m.id.Hash }
 
 // Heads returns the heads of the other nodes' audit records, as each node sent them last, by name,
 // with the nodes' keys in the table of nodes.
-func (m *Membership) Heads() map[string]Heads { return m.peers.heads() }
+func (m *Membership) Heads() map[string]Heads { return m.peers.auditHeads() }
 
 // Authority asks the other nodes for the authority of the storage's certificates.
 func (m *Membership) Authority(ctx context.Context) (storage.Authority, error) {

@@ -88,8 +88,8 @@ func (m Verbs) TakeKey(ctx context.Context, hash string) error {
 
 	m.env.Log.Info("the cluster's key becomes another", "key", key.Hash)
 	for {
-		m.shared.place(ctx, m.cfg.Volume)
-		if ok, waits := m.shared.ready(); ok {
+		m.shared.placeKey(ctx, m.cfg.Volume)
+		if ok, waits := m.shared.holdsKey(); ok {
 			return nil
 		} else if pause.For(ctx, 100*time.Millisecond) != nil {
 			return fmt.Errorf("the table of nodes names the new key, and this node still waits for %s", waits)
@@ -227,7 +227,7 @@ type keyFollower struct {
 
 // reconcile starts the restart if one is due. Member.Run calls it about once a second.
 func (k *keyFollower) reconcile(ctx context.Context) {
-	if ok, _ := k.shared.ready(); !ok || !k.shared.wasReplaced() {
+	if ok, _ := k.shared.holdsKey(); !ok || !k.shared.wasReplaced() {
 		return
 	}
 

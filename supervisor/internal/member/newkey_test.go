@@ -167,13 +167,13 @@ func TestKeyWhileAway(t *testing.T) {
 	m.shared.founded = true
 	m.shared.mu.Unlock()
 
-	m.shared.place(t.Context(), nil)
+	m.shared.placeKey(t.Context(), nil)
 	m.shared.look.Wait(10 * time.Second)
-	if ok, waits := m.shared.ready(); !ok {
+	if ok, waits := m.shared.holdsKey(); !ok {
 		t.Fatalf("it waits for %s", waits)
 	}
 
-	if key, _ := m.shared.found(); key.Hash != next.Hash {
+	if key, _ := m.shared.foundKey(); key.Hash != next.Hash {
 		t.Errorf("it has the key %s, want %s", key.Hash, next.Hash)
 	}
 }
@@ -334,8 +334,8 @@ func TestNewKey(t *testing.T) {
 	cfg, start, old := keyed(t)
 	m := start()
 	await.That(t, "the key is found", func() bool {
-		m.shared.place(t.Context(), nil)
-		ok, _ := m.shared.ready()
+		m.shared.placeKey(t.Context(), nil)
+		ok, _ := m.shared.holdsKey()
 		return ok
 	})
 

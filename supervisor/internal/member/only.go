@@ -46,7 +46,7 @@ func (m *Member) notOnly(asked time.Time) string {
 	if m.env.Now().Sub(m.uses.began) < keyuse.SettledAfter {
 		return "it runs for a few seconds only"
 	}
-	if why := m.marks.doubt(); why != "" {
+	if why := m.marks.twinDoubt(); why != "" {
 		return why
 	}
 	if !m.peers.answeredSince(asked) {

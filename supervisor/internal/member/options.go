@@ -23,7 +23,7 @@ func (m Verbs) Targets() (list []options.Target) {
 		}
 		client := clients[n.Name]
 		if client == nil {
-			client = m.peers.dial(n)
+			client = m.peers.clientFor(n)
 		}
 		list = append(list, options.Target{Name: n.Name, Node: client.Options()})
 	}
@@ -64,4 +64,4 @@ func (o optionsTurn) Take(ctx context.Context, until time.Time) error {
 }
 
 // Give implements options.Turn.
-func (o optionsTurn) Give(ctx context.Context) error { return o.turns.end(ctx, true) }
+func (o optionsTurn) Give(ctx context.Context) error { return o.turns.giveBack(ctx, true) }

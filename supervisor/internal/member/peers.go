@@ -69,7 +69,7 @@ func (p *peers) follow(ctx context.Context, all *sync.WaitGroup) {
 	for _, n := range present {
 		v := p.views[n.Name]
 		if v == nil {
-			v = &peerView{client: p.dial(n), pin: n.Certificate, address: n.Address, since: now}
+			v = &peerView{client: p.clientFor(n), pin: n.Certificate, address: n.Address, since: now}
 			p.views[n.Name] = v
 		}
 
@@ -78,12 +78,12 @@ func (p *peers) follow(ctx context.Context, all *sync.WaitGroup) {
 		}
 
 		v.asking = true
-		all.Go(func() { p.ask(ctx, n.Name, v) })
+		all.Go(func() { p.askState(ctx, n.Name, v) })
 	}
 }
 
-// dial returns a client for another node. It sends nothing yet.
-func (p *peers) dial(n nodes.Node) *nodeapi.Client {
+// clientFor returns a client for another node. It sends nothing yet.
+func (p *peers) clientFor(n nodes.Node) *nodeapi.Client {
 	return nodeapi.NewClient(p.id, address(p.env.Settings, n), n.Certificate)
 }
 
@@ -91,8 +91,8 @@ func address(s *settings.Settings, n nodes.Node) string {
 	return net.JoinHostPort(n.Address, strconv.Itoa(s.Peering.NodePort))
 }
 
-// ask asks one node for its state, and fetches its table if that is newer.
-func (p *peers) ask(ctx context.Context, name string, v *peerView) {
+// askState asks one node for its state, and fetches its table if that is newer.
+func (p *peers) askState(ctx context.Context, name string, v *peerView) {
 	ctx, cancel := context.WithTimeout(ctx, peerTakes)
 	defer cancel()
 	began := time.Now()
@@ -110,7 +110,7 @@ func (p *peers) ask(ctx context.Context, name string, v *peerView) {
 	if err == nil {
 		table := p.keeper.Table()
 		from, _ := table.ByCertificate(v.pin)
-		p.uses.hear(from, s.Uses)
+		p.uses.takeReports(from, s.Uses)
 	}
 
 	now := p.env.Now()
@@ -134,7 +134,7 @@ func (p *peers) ask(ctx context.Context, name string, v *peerView) {
 	v.summary = s
 	v.seen = now
 	v.err = nil
-	v.ahead = ahead(s.Time, began, round)
+	v.ahead = clockLead(s.Time, began, round)
 }
 
 // fetchTable takes the newer table of another node. From a node that does not serve it takes only
@@ -219,7 +219,7 @@ func (p *peers) firstOf(ctx context.Context, ask func(context.Context, *nodeapi.
 
 	var faults []error
 	for _, o := range others {
-		c := p.dial(o)
+		c := p.clientFor(o)
 		ctx, cancel := context.WithTimeout(ctx, peerTakes)
 		err := ask(ctx, c)
 		cancel()
@@ -256,9 +256,9 @@ func (p *peers) answeredSince(at time.Time) bool {
 	return false
 }
 
-// heard returns the number of other nodes, and when the machine of one of them last sent anything.
+// lastHeard returns the number of other nodes, and when the machine of one of them last sent anything.
 // The time is zero if none ever has.
-func (p *peers) heard() (others int, last time.Time) {
+func (p *peers) lastHeard() (others int, last time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, v := range p.views {
@@ -335,8 +335,8 @@ type Heads struct {
 	Heads []audit.Head
 }
 
-// heads returns the heads of the other nodes' audit records, by name.
-func (p *peers) heads() map[string]Heads {
+// auditHeads returns the heads of the other nodes' audit records, by name.
+func (p *peers) auditHeads() map[string]Heads {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	out := map[string]Heads{}

@@ -62,15 +62,15 @@ func (w *witness) giveUp(ctx context.Context, volume *storage.Manager) {
 	defer cancel()
 
 	next, err := w.nextStage(ctx, volume, p)
-	if err == nil && w.disk.mark(marks.Data).Behind(remembered) {
+	if err == nil && w.disk.markOf(marks.Data).Behind(remembered) {
 		err = w.disk.renewData(remembered, w.env.Now())
 	}
 
 	if err == nil && next == "" {
-		err = w.disk.forget()
+		err = w.disk.forgetPutBack()
 	} else if err == nil && next != p.Stage {
 		p.Stage = next
-		err = w.disk.save(p)
+		err = w.disk.savePutBack(p)
 	}
 
 	if err != nil {
@@ -78,7 +78,7 @@ func (w *witness) giveUp(ctx context.Context, volume *storage.Manager) {
 		return
 	}
 
-	kept := w.kept()
+	kept := w.keptCopies()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 
@@ -101,17 +101,17 @@ func (w *witness) nextStage(ctx context.Context, volume *storage.Manager, p putB
 		}
 		return stageFilling, nil
 	case stageFilling:
-		if self, ok := w.line(); !ok || !filled(volumeState(volume), self) {
+		if self, ok := w.selfEntry(); !ok || !filled(volumeState(volume), self) {
 			return p.Stage, nil
 		}
 		return stageFilled, nil
 	case stageFilled:
-		if len(w.kept()) > 0 {
+		if len(w.keptCopies()) > 0 {
 			return p.Stage, nil
 		}
 	case stageOnly:
-		if w.disk.mark(marks.Bricks).Generation < p.Generation {
-			if err := errors.Join(w.disk.save(p), w.disk.renewBricks(p.Generation, w.env.Now())); err != nil {
+		if w.disk.markOf(marks.Bricks).Generation < p.Generation {
+			if err := errors.Join(w.disk.savePutBack(p), w.disk.renewBricks(p.Generation, w.env.Now())); err != nil {
 				return p.Stage, err
 			}
 		}
@@ -120,7 +120,7 @@ func (w *witness) nextStage(ctx context.Context, volume *storage.Manager, p putB
 			return p.Stage, nil
 		}
 	case stageData:
-		if err := w.disk.save(p); err != nil || age < dataTold {
+		if err := w.disk.savePutBack(p); err != nil || age < dataTold {
 			return p.Stage, err
 		}
 	}
@@ -130,11 +130,11 @@ func (w *witness) nextStage(ctx context.Context, volume *storage.Manager, p putB
 
 // setAside sets the old copies aside, once. After a crash it may be called again.
 func (w *witness) setAside(ctx context.Context, volume *storage.Manager, p putBack) error {
-	if w.disk.mark(marks.Bricks).Generation >= p.Generation {
+	if w.disk.markOf(marks.Bricks).Generation >= p.Generation {
 		return nil
 	}
 
-	if err := w.disk.save(p); err != nil {
+	if err := w.disk.savePutBack(p); err != nil {
 		return err
 	}
 
@@ -154,7 +154,7 @@ func (w *witness) setAside(ctx context.Context, volume *storage.Manager, p putBa
 // the other nodes.
 func (w *witness) renewBrick(ctx context.Context, volume *storage.Manager, p putBack) (done bool, err error) {
 	st := volumeState(volume)
-	self, ok := w.line()
+	self, ok := w.selfEntry()
 	switch {
 	case ok && self.Brick != p.Brick:
 		return true, nil
@@ -184,8 +184,8 @@ func (w *witness) renewBrick(ctx context.Context, volume *storage.Manager, p put
 	return err == nil, err
 }
 
-// line returns this node's entry in the table of nodes, and whether there is one.
-func (w *witness) line() (nodes.Node, bool) {
+// selfEntry returns this node's entry in the table of nodes, and whether there is one.
+func (w *witness) selfEntry() (nodes.Node, bool) {
 	t := w.keeper.Table()
 	return t.ByCertificate(w.self)
 }
@@ -203,8 +203,8 @@ func filled(st *storage.State, self nodes.Node) bool {
 	return !st.Holds(self.Name) // the volume keeps no copy on this node any more
 }
 
-// kept returns the old copies that were set aside on this node's disk.
-func (w *witness) kept() []string {
+// keptCopies returns the old copies that were set aside on this node's disk.
+func (w *witness) keptCopies() []string {
 	return storage.KeptCopies(w.env.Settings.Storage.Bricks, w.env.Settings.Storage.Volume)
 }
 
@@ -229,7 +229,7 @@ func (w *witness) findings() []status.Finding {
 	switch {
 	case w.twin && now.Sub(w.undecided) >= twinTold:
 		return finding(status.CopyUndecided, "", "another machine answers as this node, and this one's disk is from %s: it is a copy of that machine",
-			timeText(w.disk.from(stageAside)))
+			timeText(w.disk.lastCounted(stageAside)))
 	case w.twin: // the other machine may be this one, from before it was put back
 		return nil
 	case w.verdict == marks.Hold && w.serving:
@@ -239,7 +239,7 @@ func (w *witness) findings() []status.Finding {
 		return finding(status.CopyUndecided, "",
 			"several nodes were put back to different times, and too few copies are left that were not")
 	case w.verdict == marks.Ask && !w.undecided.IsZero() && now.Sub(w.undecided) >= undecidedTold:
-		return finding(status.CopyUndecided, "", "most of the other nodes have not answered yet%s", w.silent())
+		return finding(status.CopyUndecided, "", "most of the other nodes have not answered yet%s", w.silentNodes())
 	}
 
 	switch w.putBack.Stage {

@@ -40,7 +40,7 @@ func (m Verbs) RotateSecret(ctx context.Context, force bool) (without []string, 
 		return nil, fmt.Errorf("read the present secret: %w", err)
 	}
 
-	before := m.shared.names().own
+	before := m.shared.fingerprints().own
 	if err := m.cfg.Master.StageSecret(ctx); err != nil {
 		return nil, fmt.Errorf("make the next secret: %w; the present one holds", err)
 	}
@@ -50,14 +50,14 @@ func (m Verbs) RotateSecret(ctx context.Context, force bool) (without []string, 
 		return nil, err
 	}
 
-	replaced := func() bool { _ = m.LookForSecret(); return m.shared.names().own == next }
+	replaced := func() bool { _ = m.LookForSecret(); return m.shared.fingerprints().own == next }
 	if err := m.cfg.Master.CommitSecret(ctx, next); err != nil && !replaced() {
 		return nil, fmt.Errorf("put the next secret in its place: %w; the present one holds; try again: applianced secret rotate",
 			err)
 	}
 
-	err = m.await(ctx, func(have map[string]secretNames, away []string) (bool, string) {
-		for _, name := range names(have) {
+	err = m.awaitNodes(ctx, func(have map[string]secretNames, away []string) (bool, string) {
+		for _, name := range nodeNames(have) {
 			if have[name].own != next {
 				return false, name + " to use it"
 			}
@@ -78,7 +78,7 @@ func (m Verbs) RotateSecret(ctx context.Context, force bool) (without []string, 
 // nodes that cannot be reached.
 func (m Verbs) spreadSecret(ctx context.Context, force bool, before string) (next string, without []string, err error) {
 	var refused error
-	err = m.await(ctx, func(have map[string]secretNames, away []string) (bool, string) {
+	err = m.awaitNodes(ctx, func(have map[string]secretNames, away []string) (bool, string) {
 		mine := have[m.env.Settings.Node]
 		if next = mine.next; next == "" && mine.own != before {
 			next, without = mine.own, away
@@ -88,7 +88,7 @@ func (m Verbs) spreadSecret(ctx context.Context, force bool, before string) (nex
 			return false, "this node to write it down"
 		}
 
-		for _, name := range names(have) {
+		for _, name := range nodeNames(have) {
 			switch other := have[name].next; {
 			case other != "" && !strings.HasPrefix(other, control.FingerPrefix):
 				return false, name + " to be upgraded to the version of " + m.env.Settings.Node
@@ -113,16 +113,19 @@ func (m Verbs) spreadSecret(ctx context.Context, force bool, before string) (nex
 	return next, without, refused
 }
 
-// names returns the nodes' names in order.
-func names(have map[string]secretNames) []string { return slices.Sorted(maps.Keys(have)) }
+// nodeNames returns the nodes' names in order.
+func nodeNames(have map[string]secretNames) []string { return slices.Sorted(maps.Keys(have)) }
 
-// await calls done several times a second until it returns true. done gets the secrets of the nodes
+// awaitNodes calls done several times a second until it returns true. done gets the secrets of the nodes
 // that answer, including this one, and the names of those that do not. The text of done says what
 // it waits for.
-func (m Verbs) await(ctx context.Context, done func(have map[string]secretNames, away []string) (bool, string)) error {
+func (m Verbs) awaitNodes(
+	ctx context.Context,
+	done func(have map[string]secretNames, away []string) (bool, string),
+) error {
 	for {
 		have, away, waits := m.peers.secrets()
-		have[m.env.Settings.Node] = m.shared.names()
+		have[m.env.Settings.Node] = m.shared.fingerprints()
 		ok := waits == ""
 		if ok {
 			ok, waits = done(have, away)

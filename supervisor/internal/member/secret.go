@@ -141,8 +141,8 @@ func (s *shared) writeSecret() error {
 	return nil
 }
 
-// names returns the fingerprints of this node's secrets.
-func (s *shared) names() secretNames {
+// fingerprints returns the fingerprints of this node's secrets.
+func (s *shared) fingerprints() secretNames {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.secrets

@@ -77,7 +77,7 @@ func TestSecretFollowsTheRecord(t *testing.T) {
 	m.shared.takeSecret(t.Context())
 	checkSecret(m, "the next one is on its way", first, second)
 	names := control.Secrets{Seed: "seed"}
-	if s := m.shared.names(); s.own != names.SecretFinger(first) || s.next != names.SecretFinger(second) {
+	if s := m.shared.fingerprints(); s.own != names.SecretFinger(first) || s.next != names.SecretFinger(second) {
 		t.Errorf("what the others are told: %+v", s)
 	}
 
@@ -136,7 +136,7 @@ func TestFinding23SecretFinger(t *testing.T) {
 
 		m := start()
 		m.shared.takeSecret(t.Context())
-		own, next := m.shared.names().own, m.shared.names().next
+		own, next := m.shared.fingerprints().own, m.shared.fingerprints().next
 		if own == "" || next == "" || own == next {
 			t.Errorf("names: %q %q", own, next)
 		}
@@ -207,8 +207,8 @@ func TestSecretsOfARecordedRecord(t *testing.T) {
 	own, err := setup.ReadSecret(cfg.NodeDir())
 	next, err2 := setup.ReadNextSecret(cfg.NodeDir())
 	if err != nil || err2 != nil || own != "the-first-secret-of-all" || next != "the-second-secret-of-all" ||
-		m.shared.names().own != "k18c6db13d963ec32" {
-		t.Errorf("%q %q %+v %v %v", own, next, m.shared.names(), err, err2)
+		m.shared.fingerprints().own != "k18c6db13d963ec32" {
+		t.Errorf("%q %q %+v %v %v", own, next, m.shared.fingerprints(), err, err2)
 	}
 }
 

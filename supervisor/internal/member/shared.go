@@ -40,10 +40,10 @@ type shared struct {
 	looked time.Time
 }
 
-// place looks for the cluster's key on the shared storage. On the node that formed the cluster it
+// placeKey looks for the cluster's key on the shared storage. On the node that formed the cluster it
 // writes the key there. volume may be nil: there is none.
-func (s *shared) place(ctx context.Context, volume *storage.Manager) {
-	if ok, _ := s.ready(); ok {
+func (s *shared) placeKey(ctx context.Context, volume *storage.Manager) {
+	if ok, _ := s.holdsKey(); ok {
 		s.look.Start(func() {
 			s.takeSecret(ctx)
 			s.isFounded()
@@ -240,17 +240,17 @@ func putOwned(path string, text []byte, owner layout.Account) error {
 	})
 }
 
-// found returns the cluster's key. If it is nil, waits says what is missing.
-func (s *shared) found() (key *nodeapi.ClusterKey, waits string) {
+// foundKey returns the cluster's key. If it is nil, waits says what is missing.
+func (s *shared) foundKey() (key *nodeapi.ClusterKey, waits string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.key, s.waits
 }
 
-// ready reports whether the shared storage holds the key that the table of nodes names. If not, it
+// holdsKey reports whether the shared storage holds the key that the table of nodes names. If not, it
 // also returns what is missing.
-func (s *shared) ready() (bool, string) {
-	key, waits := s.found()
+func (s *shared) holdsKey() (bool, string) {
+	key, waits := s.foundKey()
 	t := s.keeper.Table()
 	switch {
 	case key == nil:

@@ -26,7 +26,7 @@ func (m *Member) State() State {
 	named, _ := st.Table.Find(m.env.Settings.Node)
 	st.Role = roleOf(m.env.Settings, named)
 
-	if ok, waits := m.shared.ready(); !ok {
+	if ok, waits := m.shared.holdsKey(); !ok {
 		st.Waits = waits
 	}
 
@@ -38,7 +38,7 @@ func (m *Member) State() State {
 		return st
 	}
 
-	if err := m.api.fault(); err != nil {
+	if err := m.api.listenFault(); err != nil {
 		st.Findings = append(st.Findings,
 			status.Finding{Code: status.NodeAPIDown, Subject: m.env.Settings.NodeAddress(), Cause: err.Error()})
 	}
@@ -47,7 +47,7 @@ func (m *Member) State() State {
 	st.Findings = append(st.Findings, m.marks.findings()...)
 	st.Findings = append(st.Findings, m.uses.findings()...)
 	st.Findings = append(st.Findings, m.firewall.findings()...)
-	names := m.shared.names()
+	names := m.shared.fingerprints()
 	if names.next != "" {
 		st.Findings = append(st.Findings,
 			status.Finding{Code: status.SecretStaged, Cause: "the old one holds until all have it"})
@@ -58,7 +58,7 @@ func (m *Member) State() State {
 			status.Finding{Code: status.SecretWeak, Cause: "whoever reaches the node API could join in time"})
 	}
 
-	lines, found := m.peers.lines()
+	lines, found := m.peers.statusLines()
 	st.Others, st.Findings = lines, append(st.Findings, found...)
 	return st
 }

@@ -13,7 +13,7 @@ func (m Verbs) Systems() (list []rollout.Target) {
 	t := m.keeper.Table()
 	for _, n := range t.Peers(m.env.Settings.Node) {
 		if n.State != nodes.Leaving {
-			list = append(list, rollout.Target{Name: n.Name, Node: m.peers.dial(n).System()})
+			list = append(list, rollout.Target{Name: n.Name, Node: m.peers.clientFor(n).System()})
 		}
 	}
 	return list

@@ -19,8 +19,8 @@ import (
 // any other error that is unknown.
 func (m Verbs) RunTool(ctx context.Context, r toolrun.Request) (node string, frames io.ReadCloser, err error) {
 	var why []string
-	for _, n := range m.peers.able() {
-		c := m.peers.dial(n) // a client of its own, because a run must not delay other questions
+	for _, n := range m.peers.answeringMasters() {
+		c := m.peers.clientFor(n) // a client of its own, because a run must not delay other questions
 		frames, err := c.RunTool(ctx, r)
 		if err == nil {
 			m.env.Log.Info("a tool runs on another node: this node's master does not answer", "node", n.Name,
@@ -44,9 +44,9 @@ func (m Verbs) RunTool(ctx context.Context, r toolrun.Request) (node string, fra
 	return "", nil, fmt.Errorf("%w: %s", api.ErrState, strings.Join(why, "; "))
 }
 
-// able returns the other nodes that answer and have a master. It puts those first whose master was
+// answeringMasters returns the other nodes that answer and have a master. It puts those first whose master was
 // well at their last answer.
-func (p *peers) able() []nodes.Node {
+func (p *peers) answeringMasters() []nodes.Node {
 	t := p.keeper.Table()
 	p.mu.Lock()
 	defer p.mu.Unlock()

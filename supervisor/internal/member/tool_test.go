@@ -15,7 +15,7 @@ func TestAble(t *testing.T) {
 	m, _ := withArbiter(t, "n1")
 	names := func() string {
 		var out []string
-		for _, n := range m.peers.able() {
+		for _, n := range m.peers.answeringMasters() {
 			out = append(out, n.Name)
 		}
 		return strings.Join(out, " ")
@@ -24,7 +24,7 @@ func TestAble(t *testing.T) {
 	view := func(name, master string, err error) {
 		table := m.Table()
 		n, _ := table.Find(name)
-		v := &peerView{client: m.peers.dial(n), seen: now, err: err}
+		v := &peerView{client: m.peers.clientFor(n), seen: now, err: err}
 		v.summary.Node.Master = master
 		m.peers.views[name] = v
 	}

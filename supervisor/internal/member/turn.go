@@ -71,11 +71,11 @@ func (m Verbs) TakeTurn(ctx context.Context, force bool) error {
 }
 
 // EndTurn gives the turn back.
-func (m Verbs) EndTurn(ctx context.Context) error { return m.turns.end(ctx, false) }
+func (m Verbs) EndTurn(ctx context.Context) error { return m.turns.giveBack(ctx, false) }
 
-// end gives the turn back, if this node has it. options says which turn is meant: the one to change
+// giveBack gives the turn back, if this node has it. options says which turn is meant: the one to change
 // options, or the one to restart the machine.
-func (t *turns) end(ctx context.Context, options bool) error {
+func (t *turns) giveBack(ctx context.Context, options bool) error {
 	_, err := t.peers.change(ctx, func(table *nodes.Table) error {
 		if table.Turn == nil || table.Turn.Options != options || !table.GiveTurn(t.env.Settings.Node) {
 			return errNotOurs
@@ -92,7 +92,7 @@ var errNotOurs = errors.New("another node has the turn, or none")
 
 // refused returns why the cluster cannot do without this node now, or nil if it can.
 func (t *turns) refused() error {
-	others, _ := t.peers.lines()
+	others, _ := t.peers.statusLines()
 	for _, l := range others {
 		switch {
 		case l.State != "ready":
@@ -143,7 +143,7 @@ const (
 func (t *turns) reconcile(ctx context.Context) {
 	table := t.peers.keeper.Table()
 	now, ok := table.HasTurn(t.env.Now())
-	if !ok || now.Node != t.env.Settings.Node || !t.over(now) {
+	if !ok || now.Node != t.env.Settings.Node || !t.isStale(now) {
 		return
 	}
 
@@ -159,7 +159,7 @@ func (t *turns) reconcile(ctx context.Context) {
 
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
-		if err := t.end(ctx, now.Options); err != nil {
+		if err := t.giveBack(ctx, now.Options); err != nil {
 			t.env.Log.Warn("cannot tell the cluster that this node has restarted", "error", err)
 			return
 		}
@@ -188,9 +188,9 @@ func (t *turns) missing() error {
 	return complete(v)
 }
 
-// over reports whether an earlier start of the supervisor took the turn, or it was taken so long
+// isStale reports whether an earlier start of the supervisor took the turn, or it was taken so long
 // ago that no restart will follow.
-func (t *turns) over(now nodes.Turn) bool {
+func (t *turns) isStale(now nodes.Turn) bool {
 	return now.Life != t.life || !now.Options && t.env.Now().Sub(now.Since) > notRestarted
 }
 

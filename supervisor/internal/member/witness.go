@@ -41,10 +41,10 @@ type witness struct {
 
 	mu            sync.Mutex
 	memory        marks.Memory
-	reports       map[string]*heard // answers of other nodes, by the hash of the node's certificate
-	grown         bool              // memory holds more than marksFile
-	written       time.Time         // when memory was last written
-	majoritySince time.Time         // since when a majority has answered; zero: none has
+	reports       map[string]*nodeAnswer // answers of other nodes, by the hash of the node's certificate
+	grown         bool                   // memory holds more than marksFile
+	written       time.Time              // when memory was last written
+	majoritySince time.Time              // since when a majority has answered; zero: none has
 	verdict       marks.Verdict
 	undecided     time.Time // since when the copy is undecided; zero: it is decided
 	twin          bool
@@ -53,8 +53,8 @@ type witness struct {
 	aside         []string // old copies that were set aside, as last seen: looking may hang
 }
 
-// heard holds the last answer of another node, which was asked at its own address.
-type heard struct {
+// nodeAnswer holds the last answer of another node, which was asked at its own address.
+type nodeAnswer struct {
 	report marks.Report
 	at     time.Time // when report came; zero: never
 	asked  time.Time
@@ -72,18 +72,18 @@ func newWitness(env Env, self, start string, keeper *nodes.Keeper, p *peers) (*w
 		began:     env.Now(),
 		verdict:   marks.Ask,
 		undecided: env.Now(),
-		reports:   map[string]*heard{},
+		reports:   map[string]*nodeAnswer{},
 		disk:      &markDisk{settings: env.Settings, start: start},
 	}
 
-	memory, record, err := w.disk.open(self)
+	memory, record, err := w.disk.readMarks(self)
 	if err != nil {
 		return nil, err
 	}
 
 	w.memory, w.putBack = memory, record
 	w.serving = env.Settings.OnVolume() && storage.Serves(env.Settings.Storage.Bricks, env.Settings.Storage.Volume)
-	return w, w.disk.raise(env.Now())
+	return w, w.disk.raiseMarks(env.Now())
 }
 
 // reconcile counts, asks the other nodes, decides, and starts the next step of a repair. Member.Run
@@ -91,7 +91,7 @@ func newWitness(env Env, self, start string, keeper *nodes.Keeper, p *peers) (*w
 func (w *witness) reconcile(ctx context.Context, all *sync.WaitGroup, volume *storage.Manager) {
 	now := w.env.Now()
 	w.raising.Start(func() { w.keepDisk(now) })
-	w.ask(ctx, all, now)
+	w.askMarks(ctx, all, now)
 	w.decide(now)
 	w.giving.Start(func() { w.giveUp(ctx, volume) })
 }
@@ -104,7 +104,7 @@ func (w *witness) keepDisk(now time.Time) {
 	}
 
 	w.mu.Lock()
-	own := w.disk.marks()
+	own := w.disk.allMarks()
 	for place, history := range own {
 		w.grown = w.memory.Note(w.self, place, history) || w.grown
 	}
@@ -128,8 +128,8 @@ func (w *witness) keepDisk(now time.Time) {
 	}
 }
 
-// ask asks the other nodes for their marks and for what they remember of others' marks.
-func (w *witness) ask(ctx context.Context, all *sync.WaitGroup, now time.Time) {
+// askMarks asks the other nodes for their marks and for what they remember of others' marks.
+func (w *witness) askMarks(ctx context.Context, all *sync.WaitGroup, now time.Time) {
 	t := w.keeper.Table()
 	clients := w.peers.clients()
 	present := []string{w.self}
@@ -145,7 +145,7 @@ func (w *witness) ask(ctx context.Context, all *sync.WaitGroup, now time.Time) {
 		present = append(present, n.Certificate)
 		h := w.reports[n.Certificate]
 		if h == nil {
-			h = &heard{}
+			h = &nodeAnswer{}
 			w.reports[n.Certificate] = h
 		}
 
@@ -160,7 +160,7 @@ func (w *witness) ask(ctx context.Context, all *sync.WaitGroup, now time.Time) {
 		}
 
 		h.asking, h.asked = true, now
-		all.Go(func() { w.hear(ctx, n.Certificate, client, h) })
+		all.Go(func() { w.askNode(ctx, n.Certificate, client, h) })
 	}
 
 	w.memory.Keep(present)
@@ -171,9 +171,9 @@ func (w *witness) ask(ctx context.Context, all *sync.WaitGroup, now time.Time) {
 	}
 }
 
-// hear asks one node. A node with an older version remembers nothing; its empty answer counts as an
+// askNode asks one node. A node with an older version remembers nothing; its empty answer counts as an
 // answer.
-func (w *witness) hear(ctx context.Context, certificate string, client *nodeapi.Client, h *heard) {
+func (w *witness) askNode(ctx context.Context, certificate string, client *nodeapi.Client, h *nodeAnswer) {
 	ctx, cancel := context.WithTimeout(ctx, peerTakes)
 	defer cancel()
 	report, err := client.Marks(ctx)
@@ -195,7 +195,7 @@ func (w *witness) hear(ctx context.Context, certificate string, client *nodeapi.
 
 // report returns what this node tells the node whose certificate has that hash.
 func (w *witness) report(asker string) marks.Report {
-	own, table := w.disk.marks(), w.keeper.Table().Version
+	own, table := w.disk.allMarks(), w.keeper.Table().Version
 	copies := w.disk.hasCopy()
 
 	w.mu.Lock()
@@ -221,7 +221,7 @@ func (w *witness) situation(now time.Time) marks.Situation {
 	t := w.keeper.Table()
 	own := marks.Report{
 		Start:   w.start,
-		Marks:   w.disk.marks(),
+		Marks:   w.disk.allMarks(),
 		Table:   t.Version,
 		Copy:    w.disk.hasCopy(),
 		Serving: w.serving,
@@ -276,23 +276,23 @@ func (w *witness) decide(now time.Time) {
 
 	switch {
 	case w.verdict == marks.Aside && w.putBack.Stage != stageAside:
-		w.found(now, stageAside)
+		w.recordOldDisk(now, stageAside)
 	case w.verdict == marks.Only:
-		w.found(now, stageOnly)
-	case !s.Twin && w.putBack.Stage == "" && w.disk.mark(marks.Data).Behind(w.memory.Of(w.self, marks.Data)):
-		w.found(now, stageData)
+		w.recordOldDisk(now, stageOnly)
+	case !s.Twin && w.putBack.Stage == "" && w.disk.markOf(marks.Data).Behind(w.memory.Of(w.self, marks.Data)):
+		w.recordOldDisk(now, stageData)
 	}
 }
 
-// found records that a disk is old, and at which stage its repair begins. mu is held.
-func (w *witness) found(now time.Time, stage string) {
-	self, _ := w.line()
+// recordOldDisk records that a disk is old, and at which stage its repair begins. mu is held.
+func (w *witness) recordOldDisk(now time.Time, stage string) {
+	self, _ := w.selfEntry()
 	w.putBack = putBack{
 		Stage:      stage,
-		From:       w.disk.from(stage),
+		From:       w.disk.lastCounted(stage),
 		Noticed:    now,
 		Brick:      self.Brick,
-		Generation: w.disk.mark(marks.Bricks).Renew(w.memory.Of(w.self, marks.Bricks)).Generation,
+		Generation: w.disk.markOf(marks.Bricks).Renew(w.memory.Of(w.self, marks.Bricks)).Generation,
 	}
 	if stage == stageAside {
 		w.serving = false
@@ -301,10 +301,10 @@ func (w *witness) found(now time.Time, stage string) {
 		w.putBack.From, "what", stage)
 }
 
-// doubt returns why another machine may have this node's disk, or "" if nothing suggests that.
+// twinDoubt returns why another machine may have this node's disk, or "" if nothing suggests that.
 // After a disk was put back there is doubt for two minutes, so that the other machine can answer if
 // it runs.
-func (w *witness) doubt() string {
+func (w *witness) twinDoubt() string {
 	now := w.env.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -324,18 +324,18 @@ func (w *witness) doubt() string {
 func (w *witness) mayServe() (bool, string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	setsAside := w.putBack.Stage == stageAside && w.disk.mark(marks.Bricks).Generation < w.putBack.Generation
+	setsAside := w.putBack.Stage == stageAside && w.disk.markOf(marks.Bricks).Generation < w.putBack.Generation
 	switch {
 	case setsAside:
 		return false, "the old copy of this node to be set aside"
 	case w.verdict == marks.Serve, w.serving:
 		return true, ""
 	}
-	return false, "the other nodes to say whether the copy of this node is older than it should be" + w.silent()
+	return false, "the other nodes to say whether the copy of this node is older than it should be" + w.silentNodes()
 }
 
-// silent returns a phrase with the names of the nodes that have not answered, or "". mu is held.
-func (w *witness) silent() string {
+// silentNodes returns a phrase with the names of the nodes that have not answered, or "". mu is held.
+func (w *witness) silentNodes() string {
 	var names []string
 	t := w.keeper.Table()
 	for _, n := range t.Peers(w.env.Settings.Node) {

@@ -79,7 +79,7 @@ func (n *diskNode) answers(i int, memory marks.Memory) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	r := marks.Report{Start: fmt.Sprintf("other%d", i), Copy: true, Serving: true, Memory: memory}
-	n.reports[certificateOf(i)] = &heard{report: r, at: n.now}
+	n.reports[certificateOf(i)] = &nodeAnswer{report: r, at: n.now}
 	n.memory.Merge(memory)
 }
 
@@ -120,7 +120,7 @@ func runAndPutBack(t *testing.T, kind string) (dir string, memory marks.Memory) 
 		n.turn()
 	}
 
-	memory = marks.Memory{certificateOf(1): n.disk.marks()}
+	memory = marks.Memory{certificateOf(1): n.disk.allMarks()}
 	return snapshot, memory
 }
 
@@ -148,7 +148,7 @@ func TestDiskThatWasPutBack(t *testing.T) {
 	}
 
 	// The process dies when the copy has been renamed and nothing else.
-	if err := n.disk.save(n.putBack); err != nil {
+	if err := n.disk.savePutBack(n.putBack); err != nil {
 		t.Fatal(err)
 	}
 
@@ -173,8 +173,8 @@ func TestDiskThatWasPutBack(t *testing.T) {
 		t.Errorf("set aside, and glusterd waits for %s", why)
 	}
 
-	if _, err := os.Lstat(brick); err == nil || len(n.kept()) != 1 {
-		t.Errorf("%v; kept %v", err, n.kept())
+	if _, err := os.Lstat(brick); err == nil || len(n.keptCopies()) != 1 {
+		t.Errorf("%v; kept %v", err, n.keptCopies())
 	}
 
 	if got := n.codes(); got != string(status.CopyOld) {
@@ -182,8 +182,8 @@ func TestDiskThatWasPutBack(t *testing.T) {
 	}
 
 	n.memory.Merge(memory)
-	if n.disk.mark(marks.Bricks).Behind(n.memory.Of(n.self, marks.Bricks)) ||
-		n.disk.mark(marks.Data).Behind(n.memory.Of(n.self, marks.Data)) {
+	if n.disk.markOf(marks.Bricks).Behind(n.memory.Of(n.self, marks.Bricks)) ||
+		n.disk.markOf(marks.Data).Behind(n.memory.Of(n.self, marks.Data)) {
 		t.Error("the disk counts as old for good")
 	}
 }
@@ -201,7 +201,7 @@ func TestDiskThatIsNotOld(t *testing.T) {
 		n.turn()
 	}
 
-	memory := marks.Memory{certificateOf(1): n.disk.marks()}
+	memory := marks.Memory{certificateOf(1): n.disk.allMarks()}
 	for range 3 {
 		n = startDiskNode(t, dir, settings.VolumeStorage, n.now.Add(time.Hour))
 		n.answers(2, memory)
@@ -246,7 +246,7 @@ func TestOnlyCopyThatWasPutBack(t *testing.T) {
 		n.turn()
 	}
 
-	if may, why := n.mayServe(); !may || len(n.kept()) > 0 {
+	if may, why := n.mayServe(); !may || len(n.keptCopies()) > 0 {
 		t.Errorf("%v %q", may, why)
 	}
 

@@ -66,18 +66,18 @@ func (s State) trouble() string {
 	return "does not serve (" + printable.Brief(s.Trouble, maxText) + ")"
 }
 
-// has reports whether the node runs that version, on trial or not.
-func (s State) has(m bundle.Manifest) bool {
+// runsVersion reports whether the node runs that version, on trial or not.
+func (s State) runsVersion(m bundle.Manifest) bool {
 	return s.Image && s.Version == m.Version && s.Created.Equal(m.Created)
 }
 
-// takes reports whether the next boot tries that version.
-func (s State) takes(m bundle.Manifest) bool {
+// bootsVersion reports whether the next boot tries that version.
+func (s State) bootsVersion(m bundle.Manifest) bool {
 	return s.Next == m.Version && s.NextCreated.Equal(m.Created)
 }
 
-// left reports whether the node had that version and went back from it, by itself or by hand.
-func (s State) left(m bundle.Manifest) bool {
+// leftVersion reports whether the node had that version and went back from it, by itself or by hand.
+func (s State) leftVersion(m bundle.Manifest) bool {
 	return s.Left == m.Version && s.LeftCreated.Equal(m.Created)
 }
 

@@ -62,7 +62,7 @@ type node struct {
 	last  bool
 }
 
-func (n *node) look(ctx context.Context) error {
+func (n *node) askState(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, stateTakes)
 	defer cancel()
 	st, err := n.Node.State(ctx)
@@ -93,7 +93,7 @@ func (r *Roll) Run(ctx context.Context) Result {
 			&node{Target: t, line: NodeResult{Name: t.Name, Where: Unknown}, last: i == len(r.Targets)-1})
 	}
 
-	code, cause := u.do(ctx)
+	code, cause := u.upgradeNodes(ctx)
 	if ctx.Err() != nil && !code.Good() {
 		code = Interrupted
 		cause = "who drove it was stopped; run it again, it goes on with the nodes that are left"
@@ -108,8 +108,8 @@ func (r *Roll) Run(ctx context.Context) Result {
 	return out
 }
 
-func (u *run) do(ctx context.Context) (Code, string) {
-	if code, cause := u.look(ctx); code != "" {
+func (u *run) upgradeNodes(ctx context.Context) (Code, string) {
+	if code, cause := u.awaitNodes(ctx); code != "" {
 		return code, cause
 	}
 
@@ -117,11 +117,11 @@ func (u *run) do(ctx context.Context) (Code, string) {
 	for _, n := range u.nodes {
 		switch {
 		case n.line.Where == Host:
-		case n.state.has(u.Manifest) && !n.state.Trying && !n.state.Turn:
+		case n.state.runsVersion(u.Manifest) && !n.state.Trying && !n.state.Turn:
 			n.line.Where = Same
 		default:
 			n.line.Where = Before
-			if n.state.takes(u.Manifest) {
+			if n.state.bootsVersion(u.Manifest) {
 				n.line.Where = Written
 			}
 			todo = append(todo, n)
@@ -135,7 +135,7 @@ func (u *run) do(ctx context.Context) (Code, string) {
 		return Unchanged, ""
 	}
 
-	for _, step := range []func(context.Context, *node) (Code, string){u.write, u.restart} {
+	for _, step := range []func(context.Context, *node) (Code, string){u.writeVersion, u.restart} {
 		for _, n := range todo {
 			if !u.May() {
 				return u.closed(n)
@@ -149,13 +149,13 @@ func (u *run) do(ctx context.Context) (Code, string) {
 	return Upgraded, ""
 }
 
-// look asks all nodes, and waits up to momentTakes for those that are away. A code other than ""
+// awaitNodes asks all nodes, and waits up to momentTakes for those that are away. A code other than ""
 // ends the roll before anything was done.
-func (u *run) look(ctx context.Context) (Code, string) {
+func (u *run) awaitNodes(ctx context.Context) (Code, string) {
 	end := time.Now().Add(momentTakes)
 	told := ""
 	for {
-		code, cause, passes := u.judge(ctx)
+		code, cause, passes := u.judgeNodes(ctx)
 		if !passes || time.Now().After(end) {
 			return code, cause
 		}
@@ -171,10 +171,10 @@ func (u *run) look(ctx context.Context) (Code, string) {
 	}
 }
 
-// judge asks all nodes once. A code other than "" says why the roll cannot begin. passes reports
+// judgeNodes asks all nodes once. A code other than "" says why the roll cannot begin. passes reports
 // whether that may pass by itself.
-func (u *run) judge(ctx context.Context) (code Code, cause string, passes bool) {
-	errs := roll.Each(ctx, u.nodes, stateTakes, func(ctx context.Context, n *node) error { return n.look(ctx) })
+func (u *run) judgeNodes(ctx context.Context) (code Code, cause string, passes bool) {
+	errs := roll.Each(ctx, u.nodes, stateTakes, func(ctx context.Context, n *node) error { return n.askState(ctx) })
 	why := map[Code][]string{}
 	add := func(n *node, code Code, text string) {
 		n.line.Cause = text
@@ -201,8 +201,8 @@ func (u *run) judge(ctx context.Context) (code Code, cause string, passes bool) 
 			add(n, Busy, s.Drives)
 		case s.Busy != "":
 			add(n, Busy, s.Busy)
-		case s.has(u.Manifest):
-		case u.Window != "" && s.left(u.Manifest):
+		case s.runsVersion(u.Manifest):
+		case u.Window != "" && s.leftVersion(u.Manifest):
 			n.line.Where = Back
 			add(n, Stopped,
 				fmt.Sprintf("went back from version %s to %s, and does not try it again by itself", s.Left, s.Version))
@@ -240,19 +240,19 @@ func otherWindow(has, want string) string {
 		printable.Brief(has, 64), want)
 }
 
-// write asks a node to write the version, unless the node has it.
-func (u *run) write(ctx context.Context, n *node) (Code, string) {
-	if n.state.takes(u.Manifest) || n.state.has(u.Manifest) {
+// writeVersion asks a node to write the version, unless the node has it.
+func (u *run) writeVersion(ctx context.Context, n *node) (Code, string) {
+	if n.state.bootsVersion(u.Manifest) || n.state.runsVersion(u.Manifest) {
 		return "", ""
 	}
 
 	u.Tell(fmt.Sprintf("%s: writes version %s beside %s", n.Name, u.Manifest.Version, n.state.Version))
-	err := u.hand(ctx, n)
+	err := u.handVersion(ctx, n)
 	if err == nil {
-		err = n.look(ctx)
+		err = n.askState(ctx)
 	}
 
-	if err == nil && !n.state.takes(u.Manifest) {
+	if err == nil && !n.state.bootsVersion(u.Manifest) {
 		err = errors.New("it does not say that it has it")
 	}
 
@@ -265,7 +265,7 @@ func (u *run) write(ctx context.Context, n *node) (Code, string) {
 	return "", ""
 }
 
-func (u *run) hand(ctx context.Context, n *node) error {
+func (u *run) handVersion(ctx context.Context, n *node) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Hour)
 	defer cancel()
 	in, err := u.Open()
@@ -287,7 +287,7 @@ func (u *run) restart(ctx context.Context, n *node) (Code, string) {
 	}
 
 	before := n.state.Boot
-	if !n.state.has(u.Manifest) { // if it has, an earlier roll has restarted it, and it is on trial
+	if !n.state.runsVersion(u.Manifest) { // if it has, an earlier roll has restarted it, and it is on trial
 		ask, cancel := context.WithTimeout(ctx, stateTakes)
 		err := n.Node.Restart(ask, u.Manifest.Version)
 		cancel()
@@ -349,7 +349,7 @@ func (u *run) othersServe(ctx context.Context, n *node) string {
 // cause is in that node's line. It returns nil if there is none.
 func (u *run) unwell(ctx context.Context, n *node) *node {
 	for _, o := range u.nodes {
-		err := o.look(ctx)
+		err := o.askState(ctx)
 		idle := o != n && o.line.Where != Host && !o.state.Serving
 
 		switch {
@@ -375,13 +375,13 @@ func (u *run) serves(ctx context.Context, n *node, before string) error {
 	var last error
 	told := ""
 	for {
-		err := n.look(ctx)
+		err := n.askState(ctx)
 		s := n.state
 		says := ""
 		switch {
 		case err != nil:
 			last, says = err, "is away"
-		case s.Boot == before && !s.has(u.Manifest):
+		case s.Boot == before && !s.runsVersion(u.Manifest):
 			if s.Fault != "" {
 				return fmt.Errorf("did not restart: %s", s.Fault)
 			}
@@ -389,7 +389,7 @@ func (u *run) serves(ctx context.Context, n *node, before string) error {
 				return errors.New("did not restart: its supervisor was started anew meanwhile")
 			}
 			last, says = errors.New("it has not restarted: "+s.Busy), s.Busy
-		case !s.has(u.Manifest):
+		case !s.runsVersion(u.Manifest):
 			n.line.Where = Back
 			return fmt.Errorf("went back to version %s: with version %s it did not start, or was not well within ten minutes",
 				s.Version, u.Manifest.Version)
