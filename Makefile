@@ -248,6 +248,10 @@ ROUNDS ?= 10
 soak-cluster: build deps-salt ## three nodes with a virtual address, 200 scripted and three real minions, a job each two seconds, faults one and two at a time: none run twice, none lost (by hand, as root; MINUTES=30 SEED=1; KIND=volume: on machines with a real glusterd each)
 	SALTERN_SOAK_KIND=$(KIND) SALTERN_SOAK_MINUTES=$(or $(MINUTES),30) SALTERN_SOAK_SEED=$(SEED) $(GO) test -tags 'e2e appliance' -count=1 -timeout 0 -run '^TestSoakCluster$$' -v ./test/e2e/
 
+.PHONY: e2e-returners
+e2e-returners: build deps-salt ## returners of events and jobs that go away, and engines, in a cluster whose owner is killed: nothing lost, nothing twice (by hand, ten minutes; RETURNER_ROUNDS=5 AWAY=60)
+	SALTERN_RETURNERS=1 SALTERN_ROUNDS=$(or $(RETURNER_ROUNDS),5) SALTERN_AWAY=$(or $(AWAY),60) $(GO) test -tags e2e -count=1 -timeout 60m -run '^TestReturnersOverKills$$' -v ./test/e2e/
+
 .PHONY: e2e-violations
 e2e-violations: build deps-salt ## ten times each: a removal that stops half way, masters that do not hear each other, a minion restarted while its node is lost, a full disk, a frozen leader (by hand, as root, an hour; ROUNDS=10)
 	$(GO) test -tags 'e2e appliance' -count=$(ROUNDS) -timeout 120m -parallel 1 -run '^Test(RemovalStopsHalfWay|LeaveBesideAHungMaster|MastersApart|FaultDiskFull|NoJobTwice)$$' -v ./test/e2e/

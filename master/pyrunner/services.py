@@ -38,7 +38,7 @@ def keep_job(returners, order):
             if call["function"] not in OPTIONAL and function not in lacking:
                 lacking.add(function)
                 logging.getLogger("returners").critical("the returner of jobs has no function %s", function)
-            continue
+            return {"error": "", "lacking": True}
         try:
             kwargs = call["kwargs"]
             if "minions" in kwargs and not takes(returners[function], "minions"):

@@ -36,6 +36,7 @@ type site struct {
 	dir  string
 	bus  *event.Bus
 	open func(ctx context.Context) (Worker, error)
+	ends bool // job_cache_store_endtime
 }
 
 func newSite(t *testing.T) *site {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -59,10 +60,14 @@ type feed struct {
 	pause   time.Duration // pause after the first failure
 	open    func(ctx context.Context) (Worker, error)
 	eager   bool // open a worker before there is an order
+	// telling reports whether the success of a record's call proves that the returner can be reached.
+	// It may be nil: then each success does.
+	telling func(record []byte) bool
 	log     *slog.Logger
 
 	worker        Worker // used by handOver only; nil: none is open
 	probeDistance int    // how many orders the next probe skips; used by handOver only
+	lastLacking   bool   // the returner has no function for the last order; used by handOver only
 	lastRefusal   string // kind of the last refusal, "" before the first; used by handOver only
 
 	mu      sync.Mutex
@@ -196,6 +201,7 @@ func (f *feed) callReturner(ctx context.Context, o order) error {
 		return errors.New(text)
 	}
 
+	f.lastLacking = reply.Bool("lacking")
 	return nil
 }
 
@@ -244,7 +250,7 @@ func (f *feed) probeRefused(ctx context.Context, failed order, why error) (order
 	if err != nil || len(later.records) == 0 {
 		return failed, why
 	}
-	if f.callReturner(ctx, later) != nil {
+	if f.callReturner(ctx, later) != nil || f.lastLacking {
 		f.probeDistance = min(2*f.probeDistance+1, maxProbeDistance)
 		return failed, why // the returner is unreachable, or refuses this order too
 	}
@@ -279,20 +285,33 @@ func (f *feed) probeRefused(ctx context.Context, failed order, why error) (order
 	}
 }
 
-// orderAfter returns an order behind o. It skips probeDistance orders, or fewer if there are not so
-// many; between is how many it skipped. Without a record behind o, later has none.
+// orderAfter returns an order behind o whose success is telling: the first behind probeDistance
+// skipped orders, or the last one before them if there are not so many. between is the number of
+// orders in between. Without a telling order behind o, later has no records.
 func (f *feed) orderAfter(o order) (later order, between int, err error) {
-	for between = -1; between < f.probeDistance; between++ {
-		records, end, err := f.reader.ReadFrom(max(later.end, o.end), f.batch, orderBytes)
-		if err != nil {
+	end := o.end
+	for skipped := 0; ; skipped++ {
+		var records [][]byte
+		if records, end, err = f.reader.ReadFrom(end, f.batch, orderBytes); err != nil {
 			return order{}, 0, err
 		}
 		if len(records) == 0 {
-			break
+			return later, between, nil
 		}
-		later = order{records: records, end: end}
+
+		next := order{records: records, end: end}
+		if f.isTelling(next) {
+			later, between = next, skipped
+		}
+		if skipped >= f.probeDistance && len(later.records) > 0 {
+			return later, between, nil
+		}
 	}
-	return later, max(between, 0), nil
+}
+
+// isTelling reports whether the success of an order proves that the returner can be reached.
+func (f *feed) isTelling(o order) bool {
+	return f.telling == nil || slices.ContainsFunc(o.records, f.telling)
 }
 
 // kindOf returns the beginning of a returner's error, which is the class of the exception.

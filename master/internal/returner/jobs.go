@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -122,7 +123,13 @@ func openSink(cfg JobsConfig, name string) (*sink, error) {
 			pause:  cmp.Or(cfg.pause, firstPause),
 			open:   cfg.Open,
 			eager:  true,
-			log:    cfg.Log,
+			// prep_jid makes an id without asking the service. What a returner may do without is
+			// nothing to go by, either.
+			telling: func(record []byte) bool {
+				made, err := pyframe.Map(record)
+				return err == nil && slices.Contains([]string{"save_load", "returner", "save_minions"}, made.Str("function"))
+			},
+			log: cfg.Log,
 		},
 		log: cfg.Log,
 	}, nil
