@@ -10,12 +10,14 @@ import (
 
 // onMinionEvent fires those of a minion's events on the bus that the allow-list permits
 // (salt/daemons/masterapi.py _minion_event).
-func (s *Service) onMinionEvent(_ context.Context, c *request.Call) (any, error) {
+func (s *Service) onMinionEvent(ctx context.Context, c *request.Call) (any, error) {
 	for tag, data := range eventRequest(c.Load) {
 		if tag == "_salt_error" && data == any(c.Load) {
 			s.cfg.Quiet.Error("minion reports an error", "minion", c.ID, "message", c.Load.Map("data").Str("message"))
 		}
-		s.fireFor(c.ID, tag, data)
+		if !s.takeLowerMinions(ctx, c.ID, tag, data) {
+			s.fireFor(c.ID, tag, data)
+		}
 	}
 	return nil, nil
 }

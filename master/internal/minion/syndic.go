@@ -5,9 +5,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"saltern/master/client"
+	"saltern/master/event"
 	"saltern/master/internal/request"
+	"saltern/master/jobs"
 	"saltern/master/keys"
 	"saltern/master/value"
 )
@@ -75,4 +78,63 @@ func (s *Service) syndicReturn(ctx context.Context, c *request.Call, load *value
 	}
 
 	return nil
+}
+
+// maxLowerMinions bounds the minions that an event of a syndic adds to a job.
+const maxLowerMinions = 20_000
+
+// lowerJob returns the job of an event by which a syndic reports to which minions its master has
+// given the job: syndic/<id>/<jid> until 3007, syndic/<id>/salt/job/<jid>/new since 3008
+// (salt/minion.py _process_event).
+func lowerJob(syndic, tag string) (jid string, ok bool) {
+	jid, ok = strings.CutPrefix(tag, "syndic/"+syndic+"/")
+	if !ok {
+		return "", false
+	}
+
+	if job, found := strings.CutPrefix(jid, "salt/job/"); found {
+		jid, ok = strings.CutSuffix(job, "/new")
+	}
+	return jid, ok && jobs.Valid(jid)
+}
+
+// takeLowerMinions adds the minions of such an event to the expected minions of the job, as in
+// salt/master.py _handle_minion_event, and fires it under the tag that tools of all releases wait
+// for. It reports whether the event was one of those. A syndic names no minion of this master, and
+// adds to no job that this master does not have.
+func (s *Service) takeLowerMinions(ctx context.Context, syndic, tag string, data any) bool {
+	fields, _ := data.(*value.Map)
+	jid, ok := lowerJob(syndic, tag)
+	if _, named := fields.Get("minions"); !ok || !named || !s.cfg.Options.OrderMasters {
+		return false
+	}
+
+	var ids []string
+	for _, id := range fields.Texts("minions") {
+		entry, known := s.cfg.Keys.Lookup(id)
+		if keys.ValidID(id) == nil && (!known || entry.State != keys.Accepted) && len(ids) < maxLowerMinions {
+			ids = append(ids, id)
+		}
+	}
+
+	load, err := s.cfg.Jobs.Load(ctx, jid)
+	switch {
+	case err != nil || load == nil:
+		s.cfg.Quiet.Info("a syndic names minions of a job that is not known here", "syndic", syndic, "jid", jid)
+		return true
+
+	case len(ids) == 0:
+
+	case !s.quota.chargeReturn(syndic, event.Weight(fields)+returnFiles, s.cfg.Now()):
+		s.cfg.Quiet.Error("minions below a syndic are not noted: it is over saltern_job_cache_quota", "syndic", syndic,
+			"jid", jid)
+
+	default:
+		if err := s.cfg.Jobs.AddMinions(ctx, jid, ids, syndic); err != nil {
+			s.cfg.Log.Error("minions below a syndic cannot be noted", "syndic", syndic, "jid", jid, "error", err)
+		}
+	}
+
+	s.fireOf(syndic, "syndic/"+syndic+"/"+jid, value.NewMap("minions", ids))
+	return true
 }

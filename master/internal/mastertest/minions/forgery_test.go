@@ -159,6 +159,67 @@ func TestAttack04Syndics(t *testing.T) {
 	}
 }
 
+// TestMinionsBelowASyndic: a syndic reports to whom it gave a job, in the words of 3007 and of 3008. The
+// job lists these minions, and tools get the event of 3007. Minions of this master, unknown jobs and
+// the name of another syndic are no business of its.
+func TestMinionsBelowASyndic(t *testing.T) {
+	t.Parallel()
+	r := mastertest.Start(t, "order_masters: True\n")
+	a := r.AcceptedMinion("syndic", "min6")
+	r.AcceptedMinion("min2", "min7")
+	jid := r.Publish("*", "test.ping").Str("jid")
+	r.ListenToBus()
+
+	said := func(tag string, ids ...any) {
+		a.Ask("_minion_event", "events",
+			[]any{value.NewMap("tag", tag, "data", value.NewMap("minions", ids, "fun", "test.ping"))}, "pretag", "syndic/syndic")
+	}
+	said(jid, "old1", "min2")
+	said("salt/job/"+jid+"/new", append([]any{"new1", "old1"}, anyNames(hostileNames())...)...)
+	said("salt/job/"+attackJID+"/new", "stranger")
+	said("salt/job/"+jid+"/publish", "publish1")
+	said("salt/job/"+jid+"/new/ret", "ret1")
+	a.Ask("_minion_event", "events", []any{value.NewMap("tag", "salt/job/"+jid+"/new",
+		"data", value.NewMap("minions", []any{"elsewhere1"}))}, "pretag", "syndic/another")
+
+	load, err := r.Parts.Jobs.Load(t.Context(), jid)
+	check.Must(t, err)
+	for _, id := range load.Texts("Minions") {
+		if keys.ValidID(id) != nil || slices.Contains([]string{"stranger", "publish1", "ret1", "elsewhere1"}, id) {
+			t.Errorf("the job lists %.40q", id)
+		}
+	}
+	for _, id := range []string{"syndic", "min2", "old1", "new1"} {
+		if !slices.Contains(load.Texts("Minions"), id) {
+			t.Errorf("the job does not list %s: %v", id, load.Texts("Minions"))
+		}
+	}
+	if load, err = r.Parts.Jobs.Load(t.Context(), attackJID); err != nil || load != nil {
+		t.Errorf("a job of a syndic's making: %v, %v", load, err)
+	}
+
+	var told []string
+	for _, e := range r.NewEvents() {
+		switch {
+		case e.Tag == "syndic/syndic/"+jid:
+			told = append(told, e.Data.Texts("minions")...)
+		case strings.HasPrefix(e.Tag, "syndic/"):
+			t.Errorf("event %q", e.Tag)
+		}
+	}
+	if len(told) < 3 || told[0] != "old1" || told[1] != "new1" || slices.Contains(told, "min2") {
+		t.Errorf("tools are told of %v", told)
+	}
+}
+
+func anyNames(names []string) []any {
+	list := make([]any, len(names))
+	for i, name := range names {
+		list[i] = name
+	}
+	return list
+}
+
 // tags that no minion may fire.
 func forbiddenTags() []string {
 	j := attackJID
