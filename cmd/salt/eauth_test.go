@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"saltern/master/value"
 	"saltern/test/fakemaster"
 )
 
@@ -42,11 +43,7 @@ func TestUnknownEauth(t *testing.T) {
 	} {
 		t.Run(strings.Join(c, " "), func(t *testing.T) {
 			h.t = t
-			code := 2
-			if c[0] == "salt-run" { // as Salt's
-				code = 0
-			}
-			h.want(h.run(c[0], c[1:]...), code, out, errs)
+			h.want(h.run(c[0], c[1:]...), 2, out, errs)
 		})
 	}
 
@@ -63,5 +60,37 @@ func TestUnknownEauth(t *testing.T) {
 	e := &tool{partial: true}
 	if err := e.knownSystem("nosuch"); err != nil {
 		t.Errorf("refused without the master's configuration: %v", err)
+	}
+}
+
+// TestRunnerThatTheMasterRefuses (m4): salt-run with a log-in says so and exits with 1, and asks nobody
+// else: Python's salt-run would ask the same master again, and exit with 0.
+func TestRunnerThatTheMasterRefuses(t *testing.T) {
+	m := fakemaster.New(t, "a")
+	h := newHouse(t, m, "")
+	python := filepath.Join(h.dir, "salt-run") // it would take the place of this process
+	if err := os.WriteFile(python, []byte("#!/bin/sh\necho Python has started\nexit 1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+
+	const why = `Authentication failure of type "eauth" occurred for user nobody.`
+	h.env["SALTERN_PYTHON_SALT_RUN"] = python
+	m.Clear = func(load *value.Map) any {
+		if load.Str("cmd") != "runner" {
+			return nil
+		}
+		return value.NewMap("error", value.NewMap("name", "EauthAuthenticationError", "message", why))
+	}
+
+	for _, function := range []string{"test.arg", "jobs.list_jobs", "own.function", "auth.mk_token"} {
+		for _, async := range []string{"--async", ""} {
+			words := []string{"-a", "auto", "--username=nobody", "--password=x", function}
+			if async != "" {
+				words = append(words, async)
+			}
+			if code := h.run("salt-run", words...); code != exitGeneric || !strings.Contains(h.errs, why) {
+				t.Errorf("%s %s: exit %d, %q, %q", function, async, code, h.out, h.errs)
+			}
+		}
 	}
 }

@@ -159,6 +159,14 @@ func TestSaltKeyInvalid(t *testing.T) {
 		t.Errorf("%d %q %q", code, h.out, h.errs)
 	}
 	h.want(h.run("salt-key", "-l", "pre"), 0, "Unaccepted Keys:\nm1\n", "")
+
+	// It can be rejected (m9), and not be accepted from there.
+	h.want(h.run("salt-key", "-R", "-y"), 0,
+		"The following keys are going to be rejected:\nUnaccepted Keys:\nm1\nKey for minion m1 rejected.\n", "")
+	if code := h.run("salt-key", "-a", "m1", "--include-rejected", "-y"); code != 1 {
+		t.Errorf("accept what is no key: %d %q %q", code, h.out, h.errs)
+	}
+	h.want(h.run("salt-key", "-l", "rejected"), 0, "Rejected Keys:\nm1\n", "")
 }
 
 func TestSaltKeyEvents(t *testing.T) {

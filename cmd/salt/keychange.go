@@ -124,7 +124,8 @@ func (k *keyCall) changeOne(ctx context.Context, verb string, st keys.State, id 
 			to = keys.Rejected
 		}
 
-		if _, err := crypt.DefaultBounds.ParsePublic([]byte(pem)); err != nil {
+		// A file that is no key can be rejected, so that nobody is asked about it any more.
+		if _, err := crypt.DefaultBounds.ParsePublic([]byte(pem)); err != nil && to == keys.Accepted {
 			fmt.Fprintf(k.stderr, "Unable to accept invalid key for %s.\n", printable.Line(id))
 			return err
 		}

@@ -52,7 +52,8 @@ func (r *runCall) native(ctx context.Context, fun string) (done bool, err error)
 	// Python's salt-run stores arguments in the job cache unchanged. The master hides secrets, so a
 	// call with a secret goes to the master.
 	secret := redact.Of(fun, args, kwargs).Found()
-	if !known && !secret {
+	eauth := r.values.Str("eauth") != "" // also Python's salt-run then asks the master, and exits with 0 if that refuses
+	if !known && !secret && !eauth {
 		return false, nil
 	}
 
@@ -63,7 +64,7 @@ func (r *runCall) native(ctx context.Context, fun string) (done bool, err error)
 
 	c := r.client(timeout)
 	defer c.Close()
-	if here[fun] && !(kept[fun] && c.MasterIsUp()) && r.values.Str("eauth") == "" && !r.values.Bool("async") {
+	if here[fun] && !(kept[fun] && c.MasterIsUp()) && !eauth && !r.values.Bool("async") {
 		return true, r.runLocally(ctx, c, table, fun, args, kwargs)
 	}
 
@@ -75,6 +76,9 @@ func (r *runCall) native(ctx context.Context, fun string) (done bool, err error)
 	var refused *client.RunnerError
 	var ce *client.Error
 	switch {
+	case eauth && errors.As(err, &refused):
+		fmt.Fprintln(r.stderr, err)
+		return true, exit(exitGeneric)
 	case errors.As(err, &refused), errors.As(err, &ce) && !c.MasterIsUp():
 		r.log.Debug("left to Python", "fun", fun, "error", err)
 		_, none := r.pythonSaltRun()
@@ -104,7 +108,7 @@ func (r *runCall) remote(ctx context.Context, c *client.Client, fun string, args
 			return err
 		}
 		if tok == "" && r.knownSystem(r.values.Str("eauth")) != nil {
-			return exit(0) // salt/runner.py: a missing result is no failure
+			return exit(exitNoReturn)
 		}
 
 		if tok != "" {
