@@ -24,8 +24,8 @@ func (c *Controller) Observe(ctx context.Context, d Desired) (*Observation, erro
 
 // look selects the expensive parts of an observation.
 type look struct {
-	running bool // which bricks run, and the entries to heal
-	sizes   bool // space of the bricks
+	running bool // observe which bricks run, and which entries need healing
+	sizes   bool // observe the size and the free space of the bricks
 }
 
 // ObserveQuick leaves out the parts that take locks or ask bricks: which bricks run, and the entries

@@ -161,8 +161,9 @@ func (p *planner) ownerOf(b cli.Brick) *Member {
 	return p.member(b.HostUUID, host)
 }
 
-// quorum refuses all changes when too many members are away: glusterd then accepts no change and has
-// stopped the bricks (cluster.server-quorum-type server, more than half of the pool).
+// quorum reports whether enough members are there for changes. Otherwise it refuses all changes:
+// with more than half of the pool away, glusterd accepts none and has stopped the bricks
+// (cluster.server-quorum-type server).
 func (p *planner) quorum() bool {
 	if p.volume.Options["cluster.server-quorum-type"] != "server" {
 		return true

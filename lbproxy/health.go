@@ -103,7 +103,7 @@ type checker struct {
 	since        int64 // clock of the last change
 	checks       uint64
 	failed       uint64
-	starvedInRow int // checks set aside in a row
+	starvedInRow int // checks in a row whose result was ignored because this process got no processor time
 }
 
 // run checks until ctx ends.

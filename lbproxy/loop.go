@@ -77,7 +77,7 @@ type loop struct {
 	armedFor                   int64 // when the timerfd fires, 0 never
 	nextSweep                  int64
 	sweepCursor                int   // the slot at which the next sweep begins
-	pendingBytes               int64 // bytes that halves hold, of all sessions
+	pendingBytes               int64 // bytes that the halves of all sessions of this loop hold
 	preludes                   map[string]*prelude
 	preludeBytes               int
 	spareReplays               []*replay // replays that no session uses

@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	spliceAfter = 256 << 10 // bytes in one turn from which a splice is worth its pipe
-	spliceLeast = 64 << 10  // a shorter rest of a frame is copied
+	spliceAfter = 256 << 10 // bytes moved in one turn after which a splice is worth its pipe
+	spliceLeast = 64 << 10  // bytes: when less of a frame is left than this, it is copied, not spliced
 	peekChunk   = 64 << 10
 )
 

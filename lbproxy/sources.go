@@ -196,7 +196,7 @@ type LimitedSource struct {
 	// that share an entry because the table is full.
 	Source   string    `json:"source"`
 	Sessions int       `json:"sessions"`
-	Refused  uint64    `json:"refused"` // since it was first seen
+	Refused  uint64    `json:"refused"` // connections refused since the proxy first saw the source
 	Last     time.Time `json:"last"`
 }
 

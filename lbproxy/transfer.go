@@ -19,9 +19,10 @@ import (
 // A session can move only between two messages to the client. Within a message, or within the
 // greeting, the session ends, and the client connects again.
 
-// restFor is how long a session must last at its next master after the master before ended it. If the next
-// one ends it sooner, the session does not move again: both masters may have their reasons. Moves to drain
-// or relieve a master do not count.
+// restFor is how long a session must last at a master to which it moved because its former master
+// ended it. If the new master ends the session sooner, the session does not move again: both
+// masters may have their reasons. A session that was moved to drain or relieve a master has no such
+// limit.
 const restFor = 5 * time.Second
 
 // givenWithin is the time within which a master sends a moved session again what it missed before
@@ -75,7 +76,8 @@ func (l *loop) transfer(s *session, why ending) bool {
 
 	down := &s.half[sideBackend]
 	if s.moved && l.now-s.connectedAt < int64(givenWithin) {
-		// The session may still lack what it missed before this master: count from then.
+		// The master that the session leaves may not have sent yet what the session missed before
+		// it came there. So the time that the session may have missed begins before it came there.
 		down.lastRead = min(down.lastRead, s.connectedAt-int64(lostWithin))
 	}
 

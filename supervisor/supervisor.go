@@ -212,8 +212,8 @@ func (s *Supervisor) runWithout(ctx context.Context, read string, fault error) e
 }
 
 // runNodeAs runs a configured node until ctx ends or somebody requests a reload. m is the move to
-// carry out meanwhile. It may be nil. differs says where the file contradicts the table of nodes;
-// it may be nil.
+// the shared volume that the node carries out meanwhile; nil: none. differs says where
+// appliance.yaml contradicts the table of nodes; nil: nowhere.
 func (s *Supervisor) runNodeAs(ctx context.Context, cfg *settings.Settings, differs error, m *sharedvolume.Migration) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -119,8 +119,8 @@ terminal it asks first.`,
 	return cmd
 }
 
-// takeClusterKey makes the new key that is stored beside the cluster's key the cluster's key, and
-// restarts the masters one after the other. It returns the nodes that could not be reached.
+// takeClusterKey replaces the cluster's key by the new key that is stored beside it, and restarts
+// the masters one after the other. It returns the nodes that could not be reached.
 func takeClusterKey(
 	ctx context.Context,
 	client *api.Client,

@@ -141,7 +141,8 @@ func keysReject(f *flags) *cobra.Command {
 	return keysMove(f, "reject", "Reject keys: their minions are refused", "pending and accepted")
 }
 
-// keysMove returns the verb that moves keys of those states to another one.
+// keysMove returns a verb of applianced that changes the state of keys. states names, in the help
+// text, the states that the keys may have before.
 func keysMove(f *flags, verb, short, states string) *cobra.Command {
 	return keyVerb(f, &keyChoice{verb: verb}, &cobra.Command{
 		Use:   verb + " [MINION...]",

@@ -50,8 +50,8 @@ func (e *env) parser(prog, usage, text string) *op.Parser {
 // has the file, too.
 const packagesFile = "saltern.conf"
 
-// configDir returns the default configuration directory: own, which is Salt's, or node, which is that
-// of the appliance's node on this machine.
+// configDir returns the default configuration directory. It is own, Salt's directory, or node, the
+// directory of the appliance's node on this machine.
 func configDir(own, node string) string {
 	if _, err := os.Stat(filepath.Join(own, "master")); !errors.Is(err, fs.ErrNotExist) {
 		return own

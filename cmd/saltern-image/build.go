@@ -357,8 +357,8 @@ func (c *common) addFlags(cmd *cobra.Command) {
 	c.at.addFlags(cmd)
 }
 
-// epoch decides the time of everything inside an image: that of the newest program or package, so
-// that the same parts give the same bytes.
+// epoch chooses one time for everything inside an image: the time of the newest program or package.
+// So two builds of the same parts give the same bytes.
 type epoch struct {
 	given  int64 // seconds since 1970; 0 means that none was given
 	commit int64 // time of the programs' commit, in the same unit

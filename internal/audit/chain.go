@@ -143,7 +143,7 @@ func lastLink(f io.ReaderAt, size int64) (l link, ok bool, err error) {
 type span struct {
 	first, last uint64
 	end         link   // link of the last record
-	kept        uint64 // the number in First of the record that begins the file
+	kept        uint64 // number of the oldest kept record, as the record that begins the file says
 }
 
 // spanOf reads the beginning and the end of a file.

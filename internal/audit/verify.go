@@ -179,7 +179,7 @@ func (b book) verify(ctx context.Context, told []Head) (Verified, error) {
 type checker struct {
 	v     Verified
 	at    link   // link of the newest record read
-	kept  uint64 // the number in First of the newest file head: older records may be missing
+	kept  uint64 // number of the oldest kept record, as the newest file head read says: older records may be missing
 	file  string
 	line  int
 	heads map[uint64][]Head // recorded heads, by number

@@ -77,7 +77,7 @@ type Queue struct {
 	Waiting      int     `json:"waiting"`
 	Working      int     `json:"working"`
 	OldestMillis int64   `json:"oldest_ms"`      // how long the first item has waited
-	Begun        uint64  `json:"begun"`          // items begun; of reactions and runs: items done
+	Begun        uint64  `json:"begun"`          // number of items that have begun; in Reactions and Scheduled, number of items done
 	Waited       float64 `json:"waited_seconds"` // total time that begun items had waited, in seconds
 	// items lost because the queue was full; a caller of a pillar or a runner asks again
 	Lost uint64 `json:"lost"`
@@ -133,7 +133,7 @@ type Engine struct {
 // Apart is another master of the cluster to which this one has no direct connection.
 type Apart struct {
 	Peer    string `json:"peer"`              // the other master's name in the cluster: its address
-	Through string `json:"through,omitempty"` // a master that relays messages between the two; "": none does
+	Through string `json:"through,omitempty"` // name of the master that relays messages between Peer and this master; "": none does
 	Error   string `json:"error,omitempty"`   // error of the last attempt to connect
 }
 

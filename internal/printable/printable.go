@@ -52,7 +52,7 @@ func escape(s string, unsafe func(rune) bool) string {
 	for i := 0; i < len(s); {
 		r, n := utf8.DecodeRuneInString(s[i:])
 		switch {
-		case r == utf8.RuneError && n == 1: // an invalid byte: a terminal of 8 bits takes it for a control
+		case r == utf8.RuneError && n == 1: // an invalid byte: a terminal with an 8-bit character set would read it as a control character
 			fmt.Fprintf(&b, `\x%02x`, s[i])
 		case !unsafe(r):
 			b.WriteRune(r)

@@ -151,7 +151,7 @@ type tellers struct {
 
 type teller struct {
 	conn   *conn
-	toldAt time.Time // when it last sent starts
+	toldAt time.Time // when the peer last sent starts
 }
 
 // noteTold records that a peer has sent all starts that it knew at now.

@@ -318,7 +318,7 @@ func (p *Pool) findGonePeers(now time.Time) (gone map[string]time.Time) {
 	return gone
 }
 
-// reportLost queues the peers that findGonePeers returned as news.
+// reportLost delivers, for each peer that findGonePeers returned, the news that the peer is lost.
 func (p *Pool) reportLost(gone map[string]time.Time) {
 	for id, heard := range gone {
 		p.news.deliver(p, news{peer: id, at: heard})

@@ -132,7 +132,8 @@ func (k Key) SealInPlace(b []byte, start int, nonce string) []byte {
 	return k.sealFrom(b, start)
 }
 
-// sealFrom encrypts the bytes after the room for an IV at start, and appends padding and MAC.
+// sealFrom puts an IV into the first ivLen bytes of b[start:], encrypts the bytes after it, and
+// appends padding and MAC.
 func (k Key) sealFrom(b []byte, start int) []byte {
 	if k.IsZero() {
 		panic("crypt: sealing with the zero key")

@@ -29,7 +29,7 @@ const (
 	GitFollow                  // fetch git remotes, read their options again, or compare commits with those of peers
 	PillarClear                // drop the cached pillars of a minion
 	ReactorRules               // adopt a change of the reactor at another master
-	ClusterTalk                // only masters of a cluster among themselves act
+	ClusterTalk                // an event between the masters of a cluster; nobody else acts on it
 	JobTalk                    // only tools act: another event about a job
 	BatchTalk                  // only tools act: another event about a batch
 	RunResult                  // only tools act: start or result of a runner or wheel function

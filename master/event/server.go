@@ -24,7 +24,7 @@ type Config struct {
 	ReaderBuffer int         // bytes that may wait for one reader: ipc_write_buffer, default 32 MiB
 	MaxReaders   int         // most connections on the pub socket, default 256
 	MaxWriters   int         // most connections on the pull and the confirming socket together, default 512
-	MaxFrame     int         // most bytes of a frame from a writer, default twice the event size and 64 KiB
+	MaxFrame     int         // most bytes of a frame from a writer; default 64 KiB more than twice the event size
 	FrameTimeout time.Duration
 	// Later leaves the events of other processes in the kernel until the caller calls Take, which it
 	// does when everything that acts on events has subscribed.

@@ -38,9 +38,9 @@ type Kept struct {
 // KeptConfig configures a Kept.
 type KeptConfig struct {
 	Pythons []string // interpreters to try, in this order: paths, or names in PATH
-	// Program is Python code that defines a function from a request to a reply, both of them maps,
-	// and passes it to the function serve of kept.py, which Keep puts before it. serve exchanges
-	// frames ([pyframe]).
+	// Program is Python code. It defines a function that takes a request and returns a reply, both
+	// of them maps, and passes this function to serve of kept.py. Keep puts kept.py before Program.
+	// serve exchanges frames ([pyframe]).
 	Program string
 	Layer   string   // folder of packages, as returned by [Layer]
 	Env     []string // environment of the process; nil means that of [command.PythonEnviron]

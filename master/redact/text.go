@@ -9,7 +9,7 @@ import (
 	"saltern/master/value"
 )
 
-// words are parts of names. A name that contains none of them is not that of a secret.
+// words occur in the names of secrets. A name without any of these words names no secret.
 var words = []string{"secret", "pass", "pw", "psk", "token", "credential", "auth", "cookie", "key", "otp", "pin"}
 
 // Forms by which secrets in texts are recognised.

@@ -67,9 +67,9 @@ type turn struct {
 	at   time.Time
 }
 
-// noteRequest records a request of a machine that was first heard at first. life is its turnName. A
-// machine that is heard again soon after another one has begun proves nothing, because requests of
-// an ended start may be late.
+// noteRequest records a request. life is the turnName of the machine that sent it, first is when
+// that machine was first heard. If the machine is heard again soon after another machine has begun,
+// that proves nothing: requests of a start that has ended may arrive late.
 func (t *turns) noteRequest(life string, first, now time.Time) {
 	t.taken = slices.DeleteFunc(t.taken, func(taken turn) bool { return now.Sub(taken.at) > recent })
 	again := first.Before(now)

@@ -9,9 +9,10 @@ const (
 	// quiet is the silence after which a machine counts as stopped, unless another one has kept it
 	// from being heard: each running machine asks every two seconds.
 	quiet = 20 * time.Second
-	// lateFor is how long requests of an ended start may wait in a socket. A start that is heard
-	// later than that after the next one has begun is running. If only one machine comes back in
-	// this way, its memory was put back; if both do, there are two machines.
+	// lateFor is how long a request may wait in a socket after the start that sent it has ended. If
+	// a start is still heard later than this after the next one has begun, it is running. If only
+	// one of the two is heard again in this way, its machine's memory was put back to an older
+	// state; if both are, there are two machines.
 	lateFor = 5 * time.Second
 
 	// learnAfter is how long one machine must have used a key alone until its facts become the

@@ -118,7 +118,8 @@ func eachFile(dir string, visit func(name string, b []byte) error) error {
 // if there are none.
 func GoodOptions(s *settings.Settings) (Options, error) { return lastGood(GoodConfDir(s), s) }
 
-// HeldOptions returns the earlier options, or [fs.ErrNotExist] if there are none.
+// HeldOptions returns the options that the node keeps while newer ones are on trial. The error is
+// [fs.ErrNotExist] if there are none.
 func HeldOptions(s *settings.Settings) (Options, error) { return lastGood(heldConfDir(s), s) }
 
 func lastGood(dir string, s *settings.Settings) (Options, error) {

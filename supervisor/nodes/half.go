@@ -2,7 +2,8 @@ package nodes
 
 import "saltern/internal/control"
 
-// Half is a removal that is half done: only the table of nodes or only the masters' record has it.
+// Half is a half-done removal: the table of nodes and the masters' record disagree about whether
+// the node was removed.
 type Half struct {
 	Node Node
 	// Removal is the entry that is missing in the masters' record. It is zero if the record has one

@@ -242,8 +242,7 @@ func (p Place) switchLayer(id string) error {
 	return nil
 }
 
-// retire sets the time from which layerKept counts for the layer in use, which another one will now
-// replace.
+// retire records that the layer in use is replaced now. layerKept counts from this time.
 func (p Place) retire() {
 	if now := p.inService(); now != "" {
 		at := time.Now()

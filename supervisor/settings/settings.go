@@ -303,8 +303,8 @@ func (s *Settings) UserConfDir() string { return filepath.Join(s.served(), "etc"
 // EditConfDir returns the folder in which an administrator writes master options.
 func (s *Settings) EditConfDir() string { return filepath.Join(s.Storage.Path, "etc", "master.d") }
 
-// GPGDir returns the keyring with which gpg decrypts secrets in pillars, as the master reads it.
-// Keys are imported into SharedGPGDir.
+// GPGDir returns the keyring from which the master decrypts secrets in pillars. The node may read a
+// copy of the shared keyring there, so keys are imported into SharedGPGDir.
 func (s *Settings) GPGDir() string { return filepath.Join(s.served(), "etc", "gpgkeys") }
 
 // SharedGPGDir returns the keyring on the storage.

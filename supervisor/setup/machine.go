@@ -166,9 +166,9 @@ func (m *Machine) Active() bool {
 
 // Intervals of the machine.
 const (
-	look    = 250 * time.Millisecond // between two looks at a node that becomes ready
-	passing = time.Second            // before the first retry of what may pass by itself
-	longest = 10 * time.Second       // between later retries
+	look    = 250 * time.Millisecond // between two checks of a node that is starting
+	passing = time.Second            // before the first retry after a failure that may pass by itself
+	longest = 10 * time.Second       // longest pause between later retries
 )
 
 // Run leads the node through the steps of the set-up until ctx ends.

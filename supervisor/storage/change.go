@@ -175,8 +175,8 @@ const (
 	// hiddenLimit is how long clients may fail to find this node's running brick before glusterd is
 	// restarted. Normally they find it within seconds of its start.
 	hiddenLimit = time.Minute
-	// startedFor is how long remindDaemon waits after such a restart before it counts hiddenLimit
-	// again.
+	// startedFor is how long remindDaemon waits after it has restarted glusterd before it measures
+	// hiddenLimit again.
 	startedFor = 5 * time.Minute
 )
 

@@ -22,7 +22,7 @@ import (
 // names the kind of text.
 var ErrOther = errors.New("not for the set-up")
 
-// owner says for whom a text may be.
+// owner says which programs may find their text in a place.
 type owner int
 
 const (

@@ -198,7 +198,7 @@ func (n *Node) message(now time.Time, from Source, msg any) {
 		return
 	}
 
-	// All other messages count from members only.
+	// All other messages are accepted from members only.
 	member, ok := n.rec.Member(from.ID)
 	if from.ID == "" || !ok || n.phase == Removed {
 		return

@@ -235,8 +235,8 @@ func (n *Node) renewLease(now time.Time) {
 		}})
 }
 
-// seeLease determines until when the lease in the record is ours. Its time counts from before the
-// write.
+// seeLease determines until when this master holds the lease that the record names. The lease runs
+// from the moment at which this master began to write it.
 func (n *Node) seeLease() {
 	n.ownUntil = time.Time{}
 	o := n.rec.Owner

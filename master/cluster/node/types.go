@@ -55,8 +55,8 @@ type Peer = wire.Peer
 // Times of the logic.
 const (
 	leaseTTL    = 15 * time.Second // an owner that does not renew loses the lease after this
-	leaseMargin = leaseTTL / 10    // by which its owner stops to use the lease earlier
-	leaseRenew  = leaseTTL / 3     // time after which the owner renews
+	leaseMargin = leaseTTL / 10    // how long before the end of leaseTTL the owner stops using the lease
+	leaseRenew  = leaseTTL / 3     // age at which the owner renews the lease
 	// A master waits this much longer for each Saltern master before it in the order of names.
 	leaseStep     = 2 * time.Second
 	beatEvery     = time.Second

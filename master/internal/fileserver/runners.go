@@ -10,7 +10,7 @@ import (
 // Runners implements the runners fileserver.* by a Server.
 type Runners struct {
 	Server *Server
-	// Newest updates this node's copy of the files, All those of all nodes.
+	// Newest updates this node's copy of the files, All the copies of all nodes.
 	Newest func(context.Context)
 	All    func(context.Context) error
 }

@@ -169,7 +169,8 @@ func (r *reader) close() {
 // isMissing reports whether an error means that an object is missing.
 func isMissing(err error) bool { return errors.Is(err, errMissing) }
 
-// readWhole reads a whole object.
+// readWhole returns a whole object and its header. If the object has more bytes than most, it
+// returns an error.
 func (r *reader) readWhole(ctx context.Context, name string, most int64) (h header, b []byte, err error) {
 	err = r.readObject(ctx, name, most, func(got header, body io.Reader) (err error) {
 		h = got

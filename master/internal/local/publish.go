@@ -184,9 +184,10 @@ func nobody(tgt any) *value.Map {
 		"error", fmt.Sprintf("Master could not resolve minions for target %s", value.Str(tgt))))
 }
 
-// fireJobError fires an event for a tool that has chosen a job id, which says that the job will not
-// start. It fires nothing if the id may belong to another job: tools that wait for that job would
-// take the event, and its "minions", for theirs (salt/client/__init__.py get_iter_returns).
+// fireJobError fires an event that tells a tool, which has chosen the job id itself, that the job
+// will not start. It fires nothing if another job may have the id: the tools that wait for that job
+// would take this event, and the minions in it, for news of their own job (salt/client/__init__.py
+// get_iter_returns).
 func (s *Service) fireJobError(ctx context.Context, load *value.Map, name, message string) {
 	jid := load.Str("jid")
 	if !jobs.Valid(jid) || !s.cfg.Launch.IsFreeJID(ctx, jid) {

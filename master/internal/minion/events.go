@@ -8,7 +8,7 @@ import (
 	"saltern/master/value"
 )
 
-// onMinionEvent fires those of a minion's events on the bus that the allow-list permits
+// onMinionEvent puts a minion's events on the bus, except those that the allow-list does not permit
 // (salt/daemons/masterapi.py _minion_event).
 func (s *Service) onMinionEvent(ctx context.Context, c *request.Call) (any, error) {
 	for tag, data := range eventRequest(c.Load) {

@@ -21,20 +21,20 @@ const (
 	// lossMargin is subtracted from the time at which a lost master or its load balancer was last
 	// heard, because its last publications may have been lost on the way.
 	lossMargin = 5 * time.Second
-	// cutMargin is how long before the end of a subscription that answers no PINGs its publications
-	// may have been lost. A load balancer that cuts a session drops what it has not passed on. It
-	// waits a little more than a second before it cuts the sessions to a virtual address that has
-	// moved (lbproxy, settleFor).
+	// cutMargin is subtracted from the time at which a subscription ended without having answered
+	// PINGs: the publications of that last time may have been lost. A load balancer drops what it
+	// has not passed on when it cuts a session. It waits a little more than a second before it cuts
+	// the sessions to a virtual address that has moved (lbproxy, settleFor).
 	cutMargin = 5 * time.Second
-	// answerMargin: a publication that a minion received after a PING may have been sent this long before
-	// the PING.
+	// answerMargin is how long before a PING a publication may have been sent that the minion
+	// received only after that PING.
 	answerMargin = time.Second
 	// waitForStarts is how long an arrival waits for its resend while another master may know of
 	// restarted minions that are unknown here. waitStep is the interval of the checks.
 	waitForStarts = 3 * time.Second
 	waitStep      = 100 * time.Millisecond
-	// givenWithin is the longest time until an arrival has been sent what it missed: waitForStarts,
-	// and the time that a crowd of arrivals takes (lbproxy, givenWithin).
+	// givenWithin is the longest time in which an arrival gets what it missed: waitForStarts, and
+	// the time that a crowd of arrivals takes (lbproxy, givenWithin).
 	givenWithin = 15 * time.Second
 	maxResends  = 1 << 16
 )

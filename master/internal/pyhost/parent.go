@@ -33,13 +33,13 @@ type worker struct {
 	parent     *parent
 	number     int64
 	conn       *net.UnixConn
-	check      bool           // it must check whether the files that its parent has read have changed
+	check      bool           // the worker must check whether the files that its parent has read have changed
 	forked     time.Time      // when the fork was ordered
 	forkDone   chan struct{}  // closed when the parent says that it has forked the worker
 	killDone   chan struct{}  // closed when the parent says that it is killing the worker
 	ended      chan struct{}  // closed when the parent says that the worker, and everything it has started, has ended
-	endMessage pyfork.Message // that message of the parent; set before ended is closed
-	killedByUs bool           // the host has ordered to kill it; only the task's own goroutine uses it
+	endMessage pyfork.Message // the parent's message that the worker has ended; set before ended is closed
+	killedByUs bool           // the host has ordered the parent to kill the worker; only the task's own goroutine uses it
 }
 
 // forkWorker orders the parent to fork a worker for a task that arrived at asked. The worker checks

@@ -64,9 +64,9 @@ const (
 // refused. A request whose minion's clock is ahead by ttl stays valid for twice that long.
 func NonceWindow(ttl time.Duration) time.Duration { return max(replayWindow, 2*ttl) }
 
-// OpenNonces reads the journal at path and the one of the older half beside it. If a journal cannot
-// be read or written, that is logged; its requests are then not known, and the master goes on
-// without. The caller must call Close.
+// OpenNonces reads the two journals of an earlier run: of the older half, and of the newer half at
+// path. If a journal cannot be read or written, OpenNonces logs that: the master then runs without
+// a journal, and does not know the requests in the unreadable one. The caller must call Close.
 func OpenNonces(path string, window time.Duration, now func() time.Time, log *slog.Logger) *Nonces {
 	n := &Nonces{
 		window: window,

@@ -149,9 +149,9 @@ func (w *witness) setAside(ctx context.Context, volume *storage.Manager, p putBa
 	return w.disk.renewBricks(p.Generation, w.env.Now())
 }
 
-// renewBrick enters another directory for this node's copy in the table of nodes. done reports
-// whether the table names another one. For that the volume must take writes, through the copies of
-// the other nodes.
+// renewBrick writes a new directory for this node's copy into the table of nodes. That needs a
+// volume that takes writes, through the copies of the other nodes. done reports whether the table
+// names another directory than p.Brick.
 func (w *witness) renewBrick(ctx context.Context, volume *storage.Manager, p putBack) (done bool, err error) {
 	st := volumeState(volume)
 	self, ok := w.selfEntry()

@@ -48,8 +48,8 @@ type pauser struct {
 
 func newPauser(b Backoff) *pauser { return &pauser{policy: b.withDefaults()} }
 
-// pauseAfter records that a run ended after the time ran, and returns the pause before the next
-// one.
+// pauseAfter records that a run has ended, and returns the pause before the next run. ran is how
+// long the run lasted.
 func (p *pauser) pauseAfter(ran time.Duration) time.Duration {
 	if ran >= p.policy.Stable {
 		p.reset()

@@ -140,8 +140,8 @@ func (r *reader) addWarning(key, format string, args ...any) {
 	r.problems = append(r.problems, Problem{r.key, key, false, fmt.Sprintf(format, args...)})
 }
 
-// readSettings parses the settings for the whole schedule. It returns those that entries may have
-// too, in an Entry.
+// readSettings parses the settings of the whole schedule into p. It returns an Entry with the
+// settings that single entries may have too.
 func (r *reader) readSettings(option *value.Map, p *Plan) (common Entry) {
 	for _, key := range []string{splayKey, skipKey, skipFunKey} {
 		common.Digest += value.Repr(option.Value(key)) + "\n"

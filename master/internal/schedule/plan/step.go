@@ -409,8 +409,9 @@ func (w *step) finishRun(run bool) string {
 	return w.fun
 }
 
-// served reports whether the interval starts anew. After a limit has skipped the entry, it does so if
-// the entry was due, even if a later limit lets the entry run all the same.
+// served reports whether the interval begins again after this check. It does after a run. When a
+// limit has skipped the entry, the interval begins again if the entry was due, even if a later
+// limit permits the run after all.
 func (w *step) served(run bool) bool {
 	if w.skipped {
 		return !w.state.Next.After(w.look.Now)
