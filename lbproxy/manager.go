@@ -128,9 +128,9 @@ func (p *Proxy) cutsPerTick(n int64) int {
 	return max(1, int(float64(n)*p.cfg.Rebalance.Rate*p.tick.Seconds()+0.5))
 }
 
-// rebalanceTick moves sessions away from the member that is furthest above its share, after another one
-// joined or came back. Without it the shares would stay uneven, since publish sessions hardly ever begin
-// anew.
+// rebalanceTick moves sessions away from the member that is furthest above its share, after another
+// one joined or came back. Without it the shares would stay uneven, since publish sessions last
+// long.
 func (p *Proxy) rebalanceTick(fe *frontend, now int64) {
 	if p.cfg.Rebalance.Off || fe.mode != Publish {
 		return

@@ -148,7 +148,7 @@ func stepMark(state string) string {
 	return ""
 }
 
-// renderDone returns the last page, that of a node that is set up.
+// renderDone returns the last page, shown when the node is set up.
 func (w *Wizard) renderDone() string {
 	width := w.size.bodySize().width
 	d := w.progress.Done

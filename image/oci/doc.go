@@ -4,5 +4,5 @@
 //
 // The source of the format is the OCI image specification 1.0: image-layout.md, image-index.md,
 // manifest.md, config.md, layer.md. The same entries give the same bytes: a layer holds them sorted
-// by name, with owners by number, and every time is that of [Image].
+// by name, with owners by number, and every time is the time in [Image].
 package oci

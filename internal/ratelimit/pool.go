@@ -99,7 +99,8 @@ func (p *Pool[K]) Take(key K, class Class, n int64) *Share[K] {
 	return s
 }
 
-// Wait is Take, but waits for room until ctx ends. The error is [ErrFull] or that of ctx.
+// Wait takes n like [Pool.Take], but waits for room until ctx ends. It returns [ErrFull] or the
+// error of ctx.
 func (p *Pool[K]) Wait(ctx context.Context, key K, class Class, n int64) (*Share[K], error) {
 	s := &Share[K]{pool: p, key: key, class: class}
 	if err := s.WaitMore(ctx, n); err != nil {
@@ -127,8 +128,8 @@ func (s *Share[K]) More(n int64) bool {
 	return true
 }
 
-// WaitMore is More, but waits for room until ctx ends. The error is [ErrFull] or that of ctx. After
-// an error the share keeps what it held before.
+// WaitMore takes n more like [Share.More], but waits for room until ctx ends. It returns [ErrFull]
+// or the error of ctx. After an error the share keeps what it held before.
 func (s *Share[K]) WaitMore(ctx context.Context, n int64) error {
 	p := s.pool
 	p.mu.Lock()

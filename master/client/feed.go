@@ -27,7 +27,7 @@ type feed struct {
 	idle    *time.Timer        // fires when a shared feed has had no stream for linger
 }
 
-// wanted reports whether a tag is that of an event about jobs, batches, runners or outdated files.
+// wanted reports whether a tag belongs to an event about jobs, batches, runners or outdated files.
 var wanted = event.Prefix("salt/job/", "salt/batch/", "salt/run/", syndicSpace, event.TagOldFiles)
 
 // addStream adds a stream, which gets all events that are fired from now on.

@@ -31,7 +31,7 @@ func dutyOf(tag string) Duty {
 	return Events
 }
 
-// isJob reports whether a tag is that of a job to publish.
+// isJob reports whether the event with a tag is a job to publish.
 func isJob(tag string) bool {
 	rest, ok := strings.CutPrefix(tag, "salt/job/")
 	if !ok {

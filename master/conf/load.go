@@ -273,7 +273,8 @@ func (a *assembly) deriveOptions() {
 	}
 }
 
-// formerNames sets the present options for renamed ones, and those that other options imply.
+// formerNames sets options from the former names under which files may set them, and sets options
+// that other options imply.
 func (a *assembly) formerNames() {
 	o := a.opts
 	if dir := a.fromFiles.Str("log_dir"); dir != "" {

@@ -147,8 +147,8 @@ func (s *Server) unlisten() {
 	unlisten(s.cfg.Dir, pubName, s.pub)
 }
 
-// unlistenPull closes the sockets that take events, the confirming one last: without that one a
-// Sender would use the pull socket.
+// unlistenPull closes the sockets that take events, the confirming one last: if it were closed
+// first, a Sender would fall back to the pull socket.
 func (s *Server) unlistenPull() {
 	unlisten(s.cfg.Dir, pullName, s.pull)
 	unlisten(s.cfg.Dir, ackName, s.ack)

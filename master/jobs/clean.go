@@ -12,7 +12,7 @@ import (
 	"saltern/internal/durable"
 )
 
-// Clean implements Cache (local_cache.clean_old_jobs). The age of a job is that of its jid file.
+// Clean implements Cache (local_cache.clean_old_jobs). The age of a job is the age of its jid file.
 // After each removal Clean rests for as long as the removal took, so that it uses at most half of
 // the disk's time.
 func (c *Local) Clean(ctx context.Context, keep time.Duration) (int, error) {

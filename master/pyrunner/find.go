@@ -27,7 +27,7 @@ func Usual(look func(program string) (path string, err error)) []string {
 
 // Of returns the interpreter that runs a salt-run, or "" if it cannot be determined: the
 // interpreter that its first lines name, or one in the same folder, as in Salt's own packages. path
-// may also be that of an interpreter.
+// may also lead to an interpreter.
 func Of(path string) string {
 	if p := interpreter(path); p != "" {
 		return p

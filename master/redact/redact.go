@@ -2,10 +2,10 @@
 // results, before others see them in events, the job cache, logs and the audit record. The function
 // itself gets its arguments unchanged.
 //
-// A name tells what is secret: that of a named argument, of a field at any depth in one, of an
-// assignment in a text ("password=x", "--token x", {"api_key": "x"}), or of a secret option of the
-// master. All arguments of functions of the module auth are secret, except the names of the user
-// and of the system.
+// A name tells which values are secret: the name of a named argument, of a field at any depth in an
+// argument, of an assignment in a text ("password=x", "--token x", {"api_key": "x"}), or of a
+// secret option of the master. All arguments of functions of the module auth are secret, except the
+// names of the user and of the system.
 package redact
 
 import (

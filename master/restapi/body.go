@@ -59,7 +59,8 @@ func bodyKinds() map[string]bodyKind {
 	}
 }
 
-// countMarks returns a function that counts the bytes that may begin a value: those in of, and one.
+// countMarks returns a function that counts the bytes of a body that may begin a value. These are
+// the bytes in of. The count begins at one.
 func countMarks(of string) func([]byte) int {
 	return func(b []byte) int {
 		n := 1

@@ -111,8 +111,8 @@ func (c *call) endtime(jid string, into *value.Map) error {
 	return err
 }
 
-// listJob returns the result of jobs.list_job. For an invalid job id it is that of a job that does
-// not exist.
+// listJob returns the result of jobs.list_job. For an invalid job id it returns the same as for a
+// job that does not exist.
 func (c *call) listJob(jid string) (*value.Map, error) {
 	out := value.NewMap("jid", jid)
 	body, err := c.jobBody(jid)

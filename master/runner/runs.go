@@ -265,7 +265,7 @@ func (run *Run) Do(ctx context.Context, failed func(error)) *value.Map {
 	return data
 }
 
-// trackRun adds a run to those of Running until the caller calls done.
+// trackRun makes Running return a run until the caller calls done.
 func (r *Runs) trackRun(data *value.Map) (done func()) {
 	jid := data.Str("jid")
 	entry := data.Clone()

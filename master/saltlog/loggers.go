@@ -50,8 +50,8 @@ func loggerOf(function, program string) string {
 // logging.getEffectiveLevel).
 type granularLevels map[string]slog.Level
 
-// levelOf returns the least level for a logger: that of itself, or of the nearest logger above it
-// with a level.
+// levelOf returns the least level for a logger: its own, or the level of the nearest logger above
+// it that has one.
 func (g granularLevels) levelOf(logger string) slog.Level {
 	if len(g) == 0 {
 		return LevelGarbage

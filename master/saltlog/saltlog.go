@@ -2,8 +2,8 @@
 // shippers, people) can read ours. The file in log_file gets lines in the format log_fmt_logfile,
 // standard error in log_fmt_console, each with its own level. Attributes follow the message as
 // key=value. Control characters in messages and values are escaped, so that a stranger's text
-// cannot start a line of its own. The name of a line's logger is that of the Salt module that does
-// the same work as the package that logs; log_granular_levels uses these names.
+// cannot start a line of its own. Each logger has the name of the Salt module that does the same
+// work; log_granular_levels uses these names.
 //
 // log_file may also be the URL of a syslog, see [Syslog].
 package saltlog

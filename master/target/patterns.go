@@ -11,7 +11,7 @@ import (
 // I@role:web* or any J@ term, also in nodegroups. found is false when there is none: then the
 // target only compares pillar values that its author already knows. With such a term the author
 // could guess a pillar value letter by letter from the selected minions. The result does not depend
-// on any pillar, so a refusal reveals nothing. delimiter is that of the request. A target that
+// on any pillar, so a refusal reveals nothing. delimiter is the request's delimiter. A target that
 // cannot be parsed has no terms; [Compile] refuses it.
 func PillarPattern(tgt any, typ, delimiter string, groups *value.Map) (term string, found bool) {
 	for _, t := range pillarTerms(tgt, typ, delimiter, groups) {

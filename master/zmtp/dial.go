@@ -289,8 +289,8 @@ func (s *Sub) change(command string, first byte, topic string) error {
 	return nil
 }
 
-// Next returns the next message, one slice per frame. The error is that of ctx, or the reason why
-// the connection ended.
+// Next returns the next message, one slice per frame. It returns the error of ctx, or the reason
+// why the connection ended.
 func (s *Sub) Next(ctx context.Context) ([][]byte, error) {
 	select {
 	case m := <-s.messages:

@@ -31,8 +31,8 @@ type Limits struct {
 	// MessageTime. Default 4096.
 	MinRate int
 	// MaxConns bounds all connections of the listener, including those in handshake; the listener
-	// closes further ones at once. Strangers share three quarters of these places; one source may
-	// hold at most as many of them as are left. Default 65536.
+	// closes further ones at once. Strangers share three quarters of these places. A source may
+	// hold only as many of the strangers' places as remain free. Default 65536.
 	MaxConns int
 	// ProveIn is the time after which the Router closes an idle connection that has proved nothing.
 	// Default 0: never.

@@ -171,8 +171,8 @@ func (p *Pub) Addr() net.Addr { return p.hub.listener.Addr() }
 
 // Publish sends one message of one or more frames to every subscriber with a topic that is a prefix
 // of the first frame. It copies the frames. It returns when all shards have the message: it may
-// wait for processor time, never for a subscriber. The error is that of ctx, or reports that the
-// Pub is closed.
+// wait for processor time, never for a subscriber. It returns the error of ctx, or an error that
+// reports that the Pub is closed.
 func (p *Pub) Publish(ctx context.Context, frames ...[]byte) error {
 	ping := p.hub.pings.following()
 	size := len(ping)

@@ -159,7 +159,8 @@ func pingOf(sub *subscriber, ping []byte) []byte {
 	return nil
 }
 
-// sendTo writes messages to one subscriber; whole holds their joined bytes and those of ping.
+// sendTo writes messages to one subscriber; whole holds the joined bytes of the messages and of
+// ping.
 func (s *shard) sendTo(sub *subscriber, ms []*publication, whole, ping []byte) {
 	whole = whole[:len(whole)-len(ping)]
 	ping = pingOf(sub, ping)

@@ -10,8 +10,8 @@ import (
 // addresses use the memory and the workers of proven peers: a minion often opens a new connection
 // for a request, and must be recognised before its message has arrived. Listeners may share a
 // Sources. All methods are safe for concurrent use. Overflow policy: beyond maxSources it forgets,
-// of a few random addresses, the one proven longest ago; that one counts as a stranger until its
-// next proven request.
+// of a few random addresses, the one proven longest ago; that address counts as a stranger until
+// its next proven request.
 type Sources struct {
 	now func() time.Time
 

@@ -83,7 +83,7 @@ func (h History) Raise(id string, now time.Time) History {
 	return next
 }
 
-// Renew returns the history for a place that is filled anew from other nodes. It begins a
+// Renew returns the history for a place that other nodes are about to fill again. It begins a
 // generation after all that others remember, so that the place does not look old.
 func (h History) Renew(remembered History) History {
 	return History{Generation: max(h.Generation, remembered.Generation) + 1, At: h.At}

@@ -384,7 +384,7 @@ func meetOnce(ctx context.Context, id *Identity, a Ask, next bool) (*Met, error)
 }
 
 // checkHello refuses an answer with another protocol, from another cluster than the join string
-// names, or without a nonce. hash is that of the key in the answer.
+// names, or without a nonce. hash is the hash of the key in the answer.
 func (a Ask) checkHello(hello helloReply, hash string) error {
 	switch {
 	case hello.Protocol != protocol:

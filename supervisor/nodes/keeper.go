@@ -110,7 +110,7 @@ func (k *Keeper) Offer(t Table) (bool, error) {
 	return k.acceptTable(t)
 }
 
-// settle replaces the table by that of the shared storage if both have the same version. Two
+// settle replaces the table by the table on the shared storage if both have the same version. Two
 // different tables with one version exist only in a cluster whose machines were restored to
 // different times.
 func (k *Keeper) settle(t Table) (bool, error) {

@@ -10,10 +10,10 @@ import (
 // made.
 const recoverLeap = 1000
 
-// Recover turns a table into that of a cluster of one node: it removes all others permanently. It
-// writes only this node's copy, because the earlier shared storage is lost. brick is the directory
-// for this node's copy of the data. A running supervisor must be reloaded afterwards. Recover may
-// be repeated.
+// Recover turns a table into the table of a cluster of one node: it removes all others permanently.
+// It writes only this node's copy, because the earlier shared storage is lost. brick is the
+// directory for this node's copy of the data. A running supervisor must be reloaded afterwards.
+// Recover may be repeated.
 func Recover(dir, name, brick string) error {
 	k, err := OpenKeeper(dir, filepath.Join(dir, "none"))
 	if err != nil {

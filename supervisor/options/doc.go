@@ -33,9 +33,9 @@ type File struct {
 // State is a node's report on its master's options.
 type State struct {
 	Files []File `json:"files"` // ordered by name
-	// Wanted is the mark of all options with which the master would start now, including those of
-	// appliance.yaml. Running is the mark of those with which it was started, Good of those with
-	// which it last served. Empty: none, or not known.
+	// Wanted is the mark of the options with which the master would start now, including the
+	// options in appliance.yaml. Running is the mark of the options with which it was started, Good
+	// the mark of the options with which it last served. Empty: none, or not known.
 	Wanted  string `json:"wanted"`
 	Running string `json:"running"`
 	Good    string `json:"good"`

@@ -155,8 +155,8 @@ func newKey(f []string) Key {
 	return k
 }
 
-// abilities returns the abilities of one key. Capital letters are those of the key with all its
-// subkeys.
+// abilities returns the abilities of one key. Capital letters stand for the abilities of the key
+// together with its subkeys.
 func abilities(f []string) string {
 	if len(f) < 12 {
 		return ""

@@ -227,7 +227,7 @@ func (m *Machine) Preflight(ctx context.Context, a Answers) ([]Check, error) {
 	return m.preflight(ctx, v.Answers)
 }
 
-// Start begins the set-up with these answers. token is that of the wizard that leads.
+// Start begins the set-up with these answers. token is the token of the wizard that leads.
 func (m *Machine) Start(ctx context.Context, token string, a Answers) error {
 	if err := m.May(token); err != nil {
 		return err
@@ -251,7 +251,7 @@ func (m *Machine) Start(ctx context.Context, token string, a Answers) error {
 	return m.acceptAnswers(v.Answers, "answers given here", false)
 }
 
-// Retry repeats the step that failed. token is that of the wizard that leads.
+// Retry repeats the step that failed. token is the token of the wizard that leads.
 func (m *Machine) Retry(token string) error {
 	if err := m.May(token); err != nil {
 		return err

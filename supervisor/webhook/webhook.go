@@ -392,7 +392,7 @@ type proof struct {
 	token     []byte // SHA-256 of the secret itself
 }
 
-// isToken reports whether the token is that of the secret.
+// isToken reports whether the caller has sent the secret itself as its token.
 func (p proof) isToken(secret []byte) bool {
 	sum := sha256.Sum256(secret)
 	return subtle.ConstantTimeCompare(p.token, sum[:]) == 1

@@ -25,7 +25,8 @@ func newGate(slots, queue int, wait time.Duration) *gate {
 	return &gate{slots: make(chan struct{}, slots), queue: int64(queue), wait: wait}
 }
 
-// waitSlot waits for a slot; leave frees it. The error is errBusy or that of ctx.
+// waitSlot waits for a slot. The caller calls leave to free the slot. waitSlot returns errBusy or
+// the error of ctx.
 func (g *gate) waitSlot(ctx context.Context) (leave func(), err error) {
 	select {
 	case g.slots <- struct{}{}:

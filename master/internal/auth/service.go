@@ -177,8 +177,9 @@ func (s *Service) Warnings() (w []string) {
 	return w
 }
 
-// Close waits until no change of a key is running. Afterwards no key is stored, and sign-ins that
-// would need that are told to come back. The error is that of ctx. A second call does nothing.
+// Close waits until no change of a key is running. Afterwards the service stores no key, and tells
+// minions whose sign-in would need that to come back. Close returns the error of ctx. A second call
+// does nothing.
 func (s *Service) Close(ctx context.Context) error {
 	if s.closed.Load() {
 		return nil

@@ -10,8 +10,8 @@ import (
 )
 
 // Source returns the address on whose behalf a command was sent, and removes it from the command. A
-// program that passes commands on names the address and must hold the key of root or of the master's
-// user; otherwise the address is that of the connection.
+// program that passes commands on names the address and must hold the key of root or of the
+// master's user; otherwise Source returns the address of the connection.
 func (a *Authenticator) Source(load *value.Map, from netip.Addr) (addr netip.Addr, passed bool) {
 	var keys []string
 	for user, key := range a.cfg.UserKeys {

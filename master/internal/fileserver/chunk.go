@@ -27,8 +27,8 @@ type Chunk struct {
 // because an empty chunk also ends a transfer.
 func missing() *value.Map { return value.NewMap("data", "", "dest", "") }
 
-// Serve answers _serve_file. The result is a *Chunk, which the caller must close, or a map. Otherwise
-// result and errors are those of Call.
+// Serve answers _serve_file. The result is a *Chunk, which the caller must close, or a map.
+// Otherwise Serve returns the same as Call.
 func (s *Server) Serve(ctx context.Context, load *value.Map) (any, error) {
 	leave, err := s.waitTurn(ctx, "_serve_file")
 	if err != nil {

@@ -67,7 +67,7 @@ func (t *Tracker) Save(path string, has func(id string) bool) error {
 	return nil
 }
 
-// recorded returns the record of earlier starts together with that of this one.
+// recorded returns the record of earlier starts, merged with the record of this start.
 func (t *Tracker) recorded(has func(id string) bool) record {
 	t.mu.Lock()
 	defer t.mu.Unlock()

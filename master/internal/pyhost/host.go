@@ -310,8 +310,8 @@ func (h *Host) finish(w *worker, leave func()) {
 	}
 }
 
-// release is called when a worker of p has ended: it stops a retired parent that has no more workers,
-// and starts the idle time anew.
+// release is called when a worker of p has ended: it stops a retired parent that has no more
+// workers, and starts the idle time again.
 func (h *Host) release(p *parent) {
 	p.mu.Lock()
 	stop := p.retired && len(p.workers) == 0

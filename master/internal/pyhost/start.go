@@ -240,8 +240,8 @@ func (h *Host) Warm(modules []string) {
 	}
 }
 
-// replaceThreaded replaces a parent in which threads run: a forked worker would not have them. names
-// are those of the threads.
+// replaceThreaded replaces a parent in which threads run: a forked worker would not have them.
+// names are the names of the threads.
 func (h *Host) replaceThreaded(p *parent, names string) {
 	h.mu.Lock()
 	again := h.warmNoModules

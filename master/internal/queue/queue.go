@@ -128,8 +128,8 @@ func (q *Queue[T]) Try(question Question) (*Turn[T], bool) {
 }
 
 // Wait waits for the turn of a question and returns it. If another asker of the same question had the
-// turn, Wait returns no turn (nil) but that one's answer. The context asked ends when the minion
-// hangs up.
+// turn, Wait returns a nil turn and the answer of the earlier question. The context asked ends when
+// the minion hangs up.
 func (q *Queue[T]) Wait(asked context.Context, question Question) (turn *Turn[T], answer T, err error) {
 	e, own, err := q.joinQuestion(question)
 	if err != nil {

@@ -60,8 +60,8 @@ const (
 	maxNonceFile = nonceSize*nonceRecord + int64(len(nonceMagic))
 )
 
-// NonceWindow returns how long requests must be remembered if those that are older than ttl are
-// refused. A request whose minion's clock is ahead by ttl stays valid for twice that long.
+// NonceWindow returns how long the master must remember requests if it refuses requests older than
+// ttl. A request from a minion whose clock is ahead by ttl stays valid for twice as long as ttl.
 func NonceWindow(ttl time.Duration) time.Duration { return max(replayWindow, 2*ttl) }
 
 // OpenNonces reads the two journals of an earlier run: of the older half, and of the newer half at

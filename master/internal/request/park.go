@@ -17,8 +17,8 @@ type parker interface{ Park() (resume func()) }
 // connection, its packed load and a goroutine, but no worker of the port. c.Load is nil during wait,
 // and is decoded again after it. The time of wait does not count as work (see Server.Oldest).
 //
-// The context asked ends with the sender's connection: then nobody needs the answer any more. The
-// error is that of wait, or says that decoding failed.
+// The context asked ends with the sender's connection: then nobody needs the answer any more. Park
+// returns the error of wait, or an error that says that decoding failed.
 //
 // The time limit of the request (Config.Timeout) continues to run during wait. So the caller sets a
 // limit of its own for the work after it.

@@ -55,7 +55,7 @@ func (s *Schedule) List(most int) (control.Schedule, error) {
 }
 
 // knownStates returns the states of the entries. own is whether this master owns the schedule. If
-// another master of the cluster does, the states are those in the shared record.
+// another master of the cluster owns it, the states come from the shared record.
 func (s *Schedule) knownStates() (states []plan.State, own bool, err error) {
 	_, own = s.cfg.Own()
 	if s.cfg.Records != nil && !own {

@@ -22,8 +22,8 @@ type record struct {
 	Entries entryRecords `json:"entries"`
 }
 
-// entryRecords holds the entries by key. One that cannot be read is left out, so that only that entry
-// starts anew.
+// entryRecords holds the entries by key. An entry that cannot be read is left out: it starts
+// without a record, and the other entries keep theirs.
 type entryRecords map[string]entryRecord
 
 // UnmarshalJSON implements [json.Unmarshaler].
@@ -43,7 +43,8 @@ func (r *entryRecords) UnmarshalJSON(text []byte) error {
 }
 
 type entryRecord struct {
-	// hash of the entry's settings; if the option has others, the entry starts anew
+	// hash of the entry's settings; if the settings in the option have another hash, the record of
+	// the entry is not used
 	Digest string     `json:"digest"`
 	State  plan.State `json:"state"`
 }

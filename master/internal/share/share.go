@@ -169,7 +169,7 @@ func (s *Share) Run(ctx context.Context) {
 			s.report(s.cfg.Store.RescanTokens())
 			for peer, p := range s.pulls {
 				if time.Since(p.since) > 10*time.Second {
-					delete(s.pulls, peer) // the next comparison starts anew
+					delete(s.pulls, peer) // the peer does not answer: the next comparison asks again
 				}
 			}
 		case <-ctx.Done():

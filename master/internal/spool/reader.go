@@ -135,8 +135,9 @@ func (r *Reader) Lost() uint64 {
 	return r.lost
 }
 
-// Enough reports whether that many records are unread, or that many bytes, or half of what the spool
-// may hold: to wait for more could push out the oldest ones.
+// Enough reports whether it is time to read: whether as many records or bytes are unread as the
+// arguments say, or half of what the spool may hold. To wait longer could push out the oldest
+// records.
 func (r *Reader) Enough(records int, bytes int64) bool {
 	s := r.spool
 	s.mu.Lock()
@@ -167,8 +168,8 @@ func (r *Reader) Read(most int, bytes int64) (records [][]byte, end uint64, err 
 	return r.ReadFrom(0, most, bytes)
 }
 
-// ReadFrom is Read, but begins with the record of a number. If Advance has already passed that
-// record, it begins with the next unread one.
+// ReadFrom reads like Read, but begins with the record that has the number. If Advance has already
+// passed that record, ReadFrom begins with the next unread one.
 func (r *Reader) ReadFrom(number uint64, most int, bytes int64) (records [][]byte, end uint64, err error) {
 	s := r.spool
 	s.mu.Lock()
@@ -260,8 +261,8 @@ func (s *Spool) segmentAt(number uint64) *segment {
 	return s.segments[i]
 }
 
-// readSegment reads records of one segment, beginning with that of a number, and at least one. If it
-// returns an error, the records returned with it are valid.
+// readSegment reads records of one segment, beginning with the record that has the number. It reads
+// at least one. If it returns an error, the records returned with it are valid.
 func (s *Spool) readSegment(g *segment, number uint64, most int, bytes int64) (records [][]byte, err error) {
 	file, err := os.Open(s.segmentPath(g.first))
 	if errors.Is(err, os.ErrNotExist) {

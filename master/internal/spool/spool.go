@@ -74,7 +74,7 @@ type segment struct {
 	size    int64
 }
 
-// endNumber returns the number after that of its last record.
+// endNumber returns the number that follows the segment's last record.
 func (g *segment) endNumber() uint64 { return g.first + uint64(len(g.offsets)) }
 
 // addRecord adds a record of that size, which includes its head.
@@ -183,8 +183,8 @@ func (s *Spool) Append(record []byte) error {
 	return s.Sync(end)
 }
 
-// Write adds records in this order, without a sync; see Sync. end is the number after that of the
-// last one. If it returns an error, some of the records may have been added.
+// Write adds records in this order, without a sync; see Sync. end is the number that the next
+// record will get. If it returns an error, some of the records may have been added.
 func (s *Spool) Write(records ...[]byte) (end uint64, err error) {
 	for _, record := range records {
 		if int64(len(record)) > min(largestRecord, s.cfg.Bytes/2) {

@@ -168,7 +168,7 @@ func digest(kind, password string) string {
 // passwords.
 var classic = regexp.MustCompile(`^[./0-9A-Za-z]{13}$|^[${]`)
 
-// matches reports whether hash, in one of Apache's forms, is that of password.
+// matches reports whether hash, in one of Apache's forms, is a hash of password.
 func matches(hash, password string) (bool, error) {
 	for _, form := range []htpasswd.PasswdParser{htpasswd.AcceptMd5, htpasswd.AcceptBcrypt,
 		htpasswd.AcceptSha, htpasswd.AcceptSsha, htpasswd.AcceptCryptSha} {

@@ -16,10 +16,11 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// Trial decides which of the administrator's options this node's master has. Options with which it
-// has not served yet are on trial: if it ends or does not serve in time, Trial refuses them and
-// restarts it with those with which it last served. They stay refused, even after a restart of the
-// supervisor, until they change or an administrator asks for them.
+// Trial decides which of the administrator's options this node's master runs with. Options with
+// which the master has not served yet are on trial: if the master ends or does not serve in time,
+// Trial refuses these options and restarts the master with the options with which it last served.
+// Refused options stay refused, even after a restart of the supervisor, until they change or an
+// administrator asks for them.
 type Trial struct {
 	env     child.Env
 	account layout.Account // account of the master

@@ -342,8 +342,8 @@ type standing struct {
 	lost bool
 }
 
-// standing decides whether this machine may act. A report that it may outweighs undecided reports.
-// A report that another machine may outweighs both.
+// standing decides whether this machine may act. A report that this machine may act outweighs
+// undecided reports. A report that another machine may act outweighs all others.
 func (k *keyWatch) standing() standing {
 	self, there := k.selfEntry()
 	if !there {

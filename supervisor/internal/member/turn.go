@@ -130,11 +130,11 @@ func complete(v *storage.State) error {
 
 // Times after which a turn for a restart is given back anyway.
 const (
-	// notRestarted is for a node that has not restarted: no restart will follow.
+	// notRestarted is the time for a node that has not restarted: after it, no restart is expected.
 	notRestarted = 15 * time.Minute
-	// notWhole is for a node that has restarted and does not do all its work: it needs somebody, and
-	// may need another node restarted. As long as its own master or its storage is not well, the
-	// others are refused the turn for that reason, see refused.
+	// notWhole is the time for a node that has restarted and does not do all its work: it needs
+	// somebody, and may need another node restarted. As long as its own master or its storage is
+	// not well, the others are refused the turn for that reason, see refused.
 	notWhole = 30 * time.Minute
 )
 

@@ -296,7 +296,7 @@ func (n *Node) setTerm(t int64) {
 	}
 }
 
-// follow enters the term and makes this master a follower; it learns its leader from that one's
+// follow enters the term and makes this master a follower; it learns its leader from the leader's
 // first message.
 func (n *Node) follow(now time.Time, term int64) {
 	n.setTerm(term)

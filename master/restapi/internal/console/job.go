@@ -19,7 +19,7 @@ type minionResult struct {
 	ID     string
 	Word   string // ok, failed, waiting or no return
 	Failed bool
-	States *states // nil unless the return is that of a state run
+	States *states // nil unless the return comes from a state run
 	Text   boundText
 }
 

@@ -39,7 +39,7 @@ type state struct {
 // diffLine is one line of a diff.
 type diffLine struct{ Class, Text string }
 
-// isHighstate reports whether a return is that of a state run: a map from tags of four parts to
+// isHighstate reports whether a return comes from a state run: a map from tags of four parts to
 // maps with a result (salt/output/highstate.py).
 func isHighstate(m *value.Map) bool {
 	if m.Len() == 0 {
