@@ -34,7 +34,7 @@ func (c *Controller) ObserveQuick(ctx context.Context, d Desired) (*Observation,
 	return c.observe(ctx, d, look{})
 }
 
-func (c *Controller) observe(ctx context.Context, d Desired, more look) (*Observation, error) {
+func (c *Controller) observe(ctx context.Context, d Desired, parts look) (*Observation, error) {
 	o := &Observation{At: c.cfg.Clock.Now(), Reachable: map[string]bool{}}
 	if d.Mount != "" && c.cfg.Prober != nil {
 		h := c.cfg.Prober.Probe(ctx)
@@ -88,8 +88,8 @@ func (c *Controller) observe(ctx context.Context, d Desired, more look) (*Observ
 		c.askForVolume(ctx, d, o)
 	}
 
-	if more.running && o.Volume != nil && o.Volume.State == cli.Started {
-		c.running(ctx, d, o, more.sizes)
+	if parts.running && o.Volume != nil && o.Volume.State == cli.Started {
+		c.running(ctx, d, o, parts.sizes)
 	}
 
 	return o, ctx.Err()

@@ -139,10 +139,10 @@ func listenUnix(path string, mode os.FileMode, replace bool) (*net.UnixListener,
 	return ln, nil
 }
 
-// guarded returns a listener that keeps only connections of peers that are root, the proxy's own user, or
-// one of uids. most bounds how many are open at the same time.
-func (p *Proxy) guarded(ln *net.UnixListener, most int, uids ...int) net.Listener {
-	return localsock.Limit(ln, most, func(c net.Conn) bool {
+// guarded returns a listener that keeps only connections of peers that are root, the proxy's own
+// user, or one of uids. At most maxConns of them are open at the same time.
+func (p *Proxy) guarded(ln *net.UnixListener, maxConns int, uids ...int) net.Listener {
+	return localsock.Limit(ln, maxConns, func(c net.Conn) bool {
 		peer, err := localsock.Peer(c)
 		uid := int(peer.Uid)
 		if err != nil {

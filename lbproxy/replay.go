@@ -92,21 +92,21 @@ func (l *loop) keepClientBytes(s *session, b []byte) {
 // extendPrelude moves the first n kept bytes to the session's prelude.
 func (l *loop) extendPrelude(s *session, n int) {
 	k := s.replay
-	said := string(k.fromClient[:n])
+	key := string(k.fromClient[:n])
 	if s.prelude != nil {
-		said = s.prelude.said + said
+		key = s.prelude.said + key
 	}
 
 	l.dropPrelude(s)
-	p := l.preludes[said]
+	p := l.preludes[key]
 	switch {
-	case len(said) > maxPrelude || p == nil && l.preludeBytes+len(said) > maxPreludes:
+	case len(key) > maxPrelude || p == nil && l.preludeBytes+len(key) > maxPreludes:
 		l.pinToMaster(s)
 		return
 	case p == nil:
-		p = &prelude{said: said}
-		l.preludes[said] = p
-		l.preludeBytes += len(said)
+		p = &prelude{said: key}
+		l.preludes[key] = p
+		l.preludeBytes += len(key)
 	}
 
 	p.uses++

@@ -45,9 +45,9 @@ func Serve(ctx context.Context, cfg Config, log *slog.Logger) error {
 	}
 
 	ended := make(chan struct{})
-	told := make(chan struct{})
+	done := make(chan struct{})
 	go func() {
-		defer close(told)
+		defer close(done)
 		select {
 		case <-p.Ready():
 			if err := h.Done(); err != nil {
@@ -60,7 +60,7 @@ func Serve(ctx context.Context, cfg Config, log *slog.Logger) error {
 
 	err = p.Run(ctx)
 	close(ended)
-	<-told
+	<-done
 	return err
 }
 

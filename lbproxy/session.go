@@ -240,15 +240,15 @@ func (l *loop) sessionEvent(s *session, tag int, ev uint32) {
 
 // pumpBoth gives both directions one turn.
 func (l *loop) pumpBoth(s *session) {
-	more := l.pumpFrom(s, sideClient)
+	moreWork := l.pumpFrom(s, sideClient)
 	if s.state == stateOpen && l.pumpFrom(s, sideBackend) {
-		more = true
+		moreWork = true
 	}
 	// A failure in one direction may have ended the other.
 	if s.state == stateOpen && s.broken {
-		more = l.pumpFrom(s, sideClient) || more
+		moreWork = l.pumpFrom(s, sideClient) || moreWork
 	}
-	if s.state == stateOpen && more && !s.queued {
+	if s.state == stateOpen && moreWork && !s.queued {
 		s.queued = true
 		l.ready = append(l.ready, s)
 	}

@@ -111,7 +111,7 @@ func (s *sources) admitSession(a netip.Addr, now int64, st standing) bool {
 }
 
 func (s *sources) withinLimits(e *source, now int64, st standing) bool {
-	most := s.max
+	maxSessions := s.max
 	rate := s.rate
 	burst := s.burst
 	if !s.byAdministrator {
@@ -119,13 +119,13 @@ func (s *sources) withinLimits(e *source, now int64, st standing) bool {
 		case st.local:
 			return true
 		case st.known:
-			most *= knownFactor
+			maxSessions *= knownFactor
 			rate *= knownFactor
 			burst *= knownFactor
 		}
 	}
 
-	if st.roomShare > 0 && int64(e.sessions) >= st.roomShare || most > 0 && e.sessions >= most {
+	if st.roomShare > 0 && int64(e.sessions) >= st.roomShare || maxSessions > 0 && e.sessions >= maxSessions {
 		return false
 	}
 

@@ -17,9 +17,9 @@ import (
 // set.
 const defaultSpool = 256
 
-// spools returns the folder of the spool for returners, on this node's own disk, and its size in
-// bytes.
-func (m *Master) spools() (dir string, bytes int64) {
+// spools returns the folder of the spool for returners, on this node's own disk, and the bytes that
+// it may have.
+func (m *Master) spools() (dir string, maxBytes int64) {
 	return filepath.Join(m.cfg.CacheDir, "returners"), int64(cmp.Or(max(m.cfg.ReturnerSpool, 0), defaultSpool)) << 20
 }
 
@@ -37,10 +37,10 @@ func (m *Master) services() *pyrunner.Caller {
 // openJobReturners lets the returners of master_job_cache and ext_job_cache keep jobs, beside the
 // job cache. If there are any, m.jobs becomes a cache that also tells them what it stores.
 func (m *Master) openJobReturners() error {
-	dir, bytes := m.spools()
+	dir, maxBytes := m.spools()
 	kept, err := returner.OpenJobs(m.jobs, returner.JobsConfig{
 		Dir:          dir,
-		Bytes:        bytes,
+		Bytes:        maxBytes,
 		Master:       m.cfg.MasterJobCache,
 		External:     m.cfg.ExtJobCache,
 		StoreEndtime: m.cfg.JobCacheStoreEndtime,
@@ -83,10 +83,10 @@ func (m *Master) openReturners() {
 		return
 	}
 
-	dir, bytes := m.spools()
+	dir, maxBytes := m.spools()
 	m.eventReturn = returner.NewEvents(returner.EventsConfig{
 		Dir:       dir,
-		Bytes:     bytes,
+		Bytes:     maxBytes,
 		Returners: c.EventReturn,
 		Whitelist: c.EventReturnWhitelist,
 		Blacklist: c.EventReturnBlacklist,

@@ -409,10 +409,10 @@ func (c *Console) logKey(key string) tea.Cmd {
 }
 
 func (c *Console) restartKey(key string) tea.Cmd {
-	restart := func(service, what string) {
-		c.confirm("Restart "+what+"? (y/n)", func() tea.Cmd {
-			c.busy = "Restarting " + what + " ..."
-			return func() tea.Msg { return doneMsg{what + " is being restarted.", c.api.Restart(c.ctx, service)} }
+	restart := func(service, action string) {
+		c.confirm("Restart "+action+"? (y/n)", func() tea.Cmd {
+			c.busy = "Restarting " + action + " ..."
+			return func() tea.Msg { return doneMsg{action + " is being restarted.", c.api.Restart(c.ctx, service)} }
 		})
 	}
 

@@ -128,14 +128,15 @@ func newPasswordFaults(w *Wizard) (faults []setup.Fault) {
 	return faults
 }
 
-// changed shows an error at its field. Without an error it closes the page and shows the text said.
-func (c *Console) changed(w *Wizard, field string, err error, said string) tea.Cmd {
+// changed shows an error at its field. Without an error it closes the page and shows the text
+// success.
+func (c *Console) changed(w *Wizard, field string, err error, success string) tea.Cmd {
 	if err != nil {
 		return c.refused(w, field, err)
 	}
 	c.changing = nil
 	c.showView(overview)
-	c.message = said
+	c.message = success
 	return nil
 }
 

@@ -77,7 +77,7 @@ to be missing, and a part is proven by nothing: see what is printed.`,
 }
 
 func (v *auditVerifier) verifyRecords(ctx context.Context) error {
-	folders, told, asked, err := v.sources(ctx)
+	folders, recorded, asked, err := v.sources(ctx)
 	if err != nil {
 		return err
 	}
@@ -87,12 +87,12 @@ func (v *auditVerifier) verifyRecords(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		told = append(told, more...)
+		recorded = append(recorded, more...)
 	}
 
 	var list []audit.Verified
 	for _, folder := range folders {
-		found, err := audit.Verify(ctx, folder, told)
+		found, err := audit.Verify(ctx, folder, recorded)
 		if err != nil {
 			return fmt.Errorf("audit verify: %w", err)
 		}
@@ -123,7 +123,7 @@ func (v *auditVerifier) verifyRecords(ctx context.Context) error {
 
 // sources returns the folders to read, and the heads that others have recorded. asked is false when a
 // node that may have recorded heads could not be asked.
-func (v *auditVerifier) sources(ctx context.Context) (folders []audit.Folder, told []audit.Head, asked bool, err error) {
+func (v *auditVerifier) sources(ctx context.Context) (folders []audit.Folder, recorded []audit.Head, asked bool, err error) {
 	for _, given := range v.dirs {
 		name, dir, ok := strings.Cut(given, "=")
 		if !ok || dir == "" || name != audit.NodeFolder && name != audit.MasterFolder {
@@ -152,8 +152,8 @@ func (v *auditVerifier) sources(ctx context.Context) (folders []audit.Folder, to
 		return nil, nil, false, err
 	}
 
-	told, asked, err = v.toldChains(ctx, s, key)
-	return folders, told, asked, err
+	recorded, asked, err = v.toldChains(ctx, s, key)
+	return folders, recorded, asked, err
 }
 
 // nodeKey returns the key by which the other nodes know this node, or "" for a single node.
@@ -174,18 +174,18 @@ func (v *auditVerifier) toldChains(
 	ctx context.Context,
 	s *settings.Settings,
 	key string,
-) (told []audit.Head, asked bool, err error) {
+) (recorded []audit.Head, asked bool, err error) {
 	own, err := audit.Read(ctx, s.Node, audit.HeadsQuery(), s.AuditDir())
 	if err != nil {
 		return nil, false, err
 	}
 
-	told = audit.HeadsOf(own.Records, s.Node, key)
+	recorded = audit.HeadsOf(own.Records, s.Node, key)
 
 	list, err := v.f.client().Audit(ctx, audit.HeadsQuery())
 	if err != nil {
 		fmt.Fprintf(v.errOut, "the other nodes cannot be asked what they were told: %s\n", printable.Clean(err.Error()))
-		return told, false, nil
+		return recorded, false, nil
 	}
 
 	missing := notAsked(v.errOut, list.Unasked, ", what it was told is not compared")
@@ -193,7 +193,7 @@ func (v *auditVerifier) toldChains(
 	// The records of others come first, because root on this node cannot change them.
 	others := slices.DeleteFunc(audit.HeadsOf(list.Records, s.Node, key),
 		func(h audit.Head) bool { return h.By == s.Node })
-	return append(others, told...), !missing, nil
+	return append(others, recorded...), !missing, nil
 }
 
 // maxAgainst bounds the file of --against in bytes.

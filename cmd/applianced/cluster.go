@@ -136,7 +136,7 @@ not the root file system.`,
 // followSetup prints each finished step, until the node is ready or the set-up has stopped.
 func followSetup(cmd *cobra.Command, c *api.Client) error {
 	out := cmd.OutOrStdout()
-	told := map[string]string{}
+	printed := map[string]string{}
 	began := false
 	for {
 		p, err := c.SetupProgress(cmd.Context())
@@ -151,8 +151,8 @@ func followSetup(cmd *cobra.Command, c *api.Client) error {
 				words += ": " + s.Message
 			}
 
-			if s.State != "todo" && told[s.Name] != words {
-				told[s.Name] = words
+			if s.State != "todo" && printed[s.Name] != words {
+				printed[s.Name] = words
 				fmt.Fprintf(out, "%s: %s\n", s.Name, printable.Clean(words))
 			}
 		}
@@ -355,16 +355,16 @@ func roleFlag(d status.Document, node string) string {
 // waitLetGo waits until the shared volume, if there is one, no longer uses a removed node. Until then
 // the cluster admits no machine of that name.
 func waitLetGo(cmd *cobra.Command, c *api.Client, node string) {
-	told := false
+	announced := false
 	for end := time.Now().Add(3 * time.Minute); time.Now().Before(end); {
 		st, err := c.Storage(cmd.Context())
 		if err != nil || st.LetGo(node) {
 			return // there is no volume, or it does not use the node
 		}
 
-		if !told {
+		if !announced {
 			fmt.Fprintln(cmd.ErrOrStderr(), "waiting until the shared volume needs its copy no more")
-			told = true
+			announced = true
 		}
 
 		if pause.For(cmd.Context(), time.Second) != nil {

@@ -22,7 +22,7 @@ type follower[P any] struct {
 
 // followToEnd prints the steps until the action has ended, and returns its last state.
 func (f follower[P]) followToEnd(ctx context.Context) (last P, err error) {
-	for told := 0; ; {
+	for printed := 0; ; {
 		now, err := f.ask(ctx)
 		if err == nil {
 			err = ctx.Err()
@@ -34,8 +34,8 @@ func (f follower[P]) followToEnd(ctx context.Context) (last P, err error) {
 
 		last = now
 		lines, running := f.state(now)
-		for ; told < len(lines); told++ {
-			fmt.Fprintln(f.steps, printable.Clean(lines[told]))
+		for ; printed < len(lines); printed++ {
+			fmt.Fprintln(f.steps, printable.Clean(lines[printed]))
 		}
 
 		if !running {

@@ -85,7 +85,7 @@ func (r *restartTurn) restartNode(ctx context.Context, c *api.Client) error {
 // takeTurn takes the turn. If another node has it, it waits for up to wait.
 func (r *restartTurn) takeTurn(ctx context.Context, c *api.Client) error {
 	end := time.Now().Add(r.wait)
-	told := ""
+	printed := ""
 	for {
 		err := c.TakeTurn(ctx, r.force)
 		switch {
@@ -97,9 +97,9 @@ func (r *restartTurn) takeTurn(ctx context.Context, c *api.Client) error {
 			return fmt.Errorf("restart: waited for %s: %w", r.wait, err)
 		}
 
-		if told != err.Error() {
-			told = err.Error()
-			fmt.Fprintf(r.out, "waiting: %s\n", told)
+		if printed != err.Error() {
+			printed = err.Error()
+			fmt.Fprintf(r.out, "waiting: %s\n", printed)
 		}
 
 		if err := pause.For(ctx, r.askEvery); err != nil {
@@ -112,7 +112,7 @@ func (r *restartTurn) takeTurn(ctx context.Context, c *api.Client) error {
 // these nodes still serve.
 func (r *restartTurn) awaitMinionsLeft(ctx context.Context, c *api.Client) error {
 	end := time.Now().Add(r.drain)
-	for told := false; ; told = true {
+	for announced := false; ; announced = true {
 		t, err := c.Turn(ctx)
 		if err != nil {
 			return fmt.Errorf("restart: %w", err)
@@ -128,7 +128,7 @@ func (r *restartTurn) awaitMinionsLeft(ctx context.Context, c *api.Client) error
 			return nil
 		}
 
-		if !told {
+		if !announced {
 			fmt.Fprintf(r.out, "%d minions move to other nodes, for %s at most\n", t.Sessions, r.drain)
 		}
 

@@ -73,7 +73,7 @@ func followRecovery(cmd *cobra.Command, c *api.Client) error {
 		"masters": "starting, and taking the lost masters out",
 	}
 
-	told := ""
+	printed := ""
 	for {
 		r, err := c.Recovering(cmd.Context())
 		d, serr := c.Status(cmd.Context())
@@ -90,8 +90,8 @@ func followRecovery(cmd *cobra.Command, c *api.Client) error {
 			_, err := fmt.Fprintln(cmd.OutOrStdout(),
 				"this node is a cluster of its own and serves minions; for new nodes: applianced join-string")
 			return err
-		case r.Stage+r.Fault != told && r.Stage != "":
-			told = r.Stage + r.Fault
+		case r.Stage+r.Fault != printed && r.Stage != "":
+			printed = r.Stage + r.Fault
 			fmt.Fprintln(cmd.OutOrStdout(), words[r.Stage])
 			if r.Fault != "" {
 				fmt.Fprintln(cmd.OutOrStdout(), "  tried, and tried again:", printable.Clean(r.Fault))

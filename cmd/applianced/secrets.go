@@ -308,10 +308,10 @@ func wordWhichKey(err error) error {
 }
 
 // readAtMost reads all of in. It refuses longer input.
-func readAtMost(in io.Reader, most int) (string, error) {
-	b, err := io.ReadAll(io.LimitReader(in, int64(most)+1))
-	if err == nil && len(b) > most {
-		err = fmt.Errorf("more than %d KiB", most>>10)
+func readAtMost(in io.Reader, maxBytes int) (string, error) {
+	b, err := io.ReadAll(io.LimitReader(in, int64(maxBytes)+1))
+	if err == nil && len(b) > maxBytes {
+		err = fmt.Errorf("more than %d KiB", maxBytes>>10)
 	}
 	return string(b), err
 }

@@ -191,13 +191,13 @@ func askSupervisor(ctx context.Context, socket string, body []byte) (*http.Respo
 	}
 
 	defer resp.Body.Close()
-	var said struct{ Error string }
+	var answer struct{ Error string }
 	b, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	if err == nil {
-		err = json.Unmarshal(b, &said)
+		err = json.Unmarshal(b, &answer)
 	}
 
-	refused := errors.New(cmp.Or(said.Error, resp.Status))
+	refused := errors.New(cmp.Or(answer.Error, resp.Status))
 	if err != nil || resp.StatusCode >= http.StatusInternalServerError {
 		return nil, &unknownError{refused}
 	}

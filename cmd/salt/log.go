@@ -64,9 +64,9 @@ func (h *consoleLog) Handle(_ context.Context, r slog.Record) error {
 	return err
 }
 
-func (h *consoleLog) WithAttrs(as []slog.Attr) slog.Handler {
+func (h *consoleLog) WithAttrs(attrs []slog.Attr) slog.Handler {
 	c := *h
-	for _, a := range as {
+	for _, a := range attrs {
 		c.attrs += fmt.Sprintf(" %s=%v", a.Key, a.Value)
 	}
 	return &c

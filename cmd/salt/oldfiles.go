@@ -20,14 +20,14 @@ func (t *tool) oldFiles() func(client.OldFiles) {
 		asOf time.Time
 	}
 
-	said := map[state]bool{}
+	warned := map[state]bool{}
 	return func(old client.OldFiles) {
 		s := state{old.Node, old.AsOf}
-		if said[s] || len(said) >= maxOldStates {
+		if warned[s] || len(warned) >= maxOldStates {
 			return
 		}
 
-		said[s] = true
+		warned[s] = true
 
 		of := "of before"
 		if !old.AsOf.IsZero() {

@@ -199,9 +199,9 @@ func (r *runCall) runLocally(
 		data.Set("retcode", int64(1))
 	}
 
-	told := data.Clone()
-	told.Set("return", given.Result(data.Value("return")))
-	tell("ret", told)
+	shown := data.Clone()
+	shown.Set("return", given.Result(data.Value("return")))
+	tell("ret", shown)
 	return r.result(data)
 }
 

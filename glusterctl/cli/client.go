@@ -122,8 +122,8 @@ func (c *Client) StatusDetail(ctx context.Context, volume string) ([]Process, er
 	return c.status(ctx, volume, "detail")
 }
 
-func (c *Client) status(ctx context.Context, volume string, more ...string) ([]Process, error) {
-	a, err := c.askXML(ctx, append([]string{"volume", "status", volume}, more...)...)
+func (c *Client) status(ctx context.Context, volume string, args ...string) ([]Process, error) {
+	a, err := c.askXML(ctx, append([]string{"volume", "status", volume}, args...)...)
 	if err != nil {
 		return nil, wrapError("volume status", err)
 	}
@@ -150,8 +150,8 @@ func (c *Client) SplitBrain(ctx context.Context, volume string) ([]Heal, error) 
 	return c.healInfo(ctx, volume, "split-brain")
 }
 
-func (c *Client) healInfo(ctx context.Context, volume string, more ...string) ([]Heal, error) {
-	a, err := c.askXML(ctx, append([]string{"volume", "heal", volume, "info"}, more...)...)
+func (c *Client) healInfo(ctx context.Context, volume string, args ...string) ([]Heal, error) {
+	a, err := c.askXML(ctx, append([]string{"volume", "heal", volume, "info"}, args...)...)
 	if err != nil {
 		return nil, wrapError("heal info", err)
 	}

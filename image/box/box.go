@@ -93,12 +93,12 @@ func VirtualBox(out, ova string, epoch time.Time) error {
 	}
 }
 
-func described(metadata map[string]any, more string) ([]tarball.Member, error) {
+func described(metadata map[string]any, extra string) ([]tarball.Member, error) {
 	text, err := json.Marshal(metadata)
 	if err != nil {
 		return nil, fmt.Errorf("box: %w", err)
 	}
-	ruby := fmt.Sprintf(vagrantfile, more)
+	ruby := fmt.Sprintf(vagrantfile, extra)
 	return []tarball.Member{
 		{Name: "metadata.json", Size: int64(len(text)), Reader: bytes.NewReader(text)},
 		{Name: "Vagrantfile", Size: int64(len(ruby)), Reader: strings.NewReader(ruby)},

@@ -74,8 +74,8 @@ menuentry "Factory reset: forget everything of this node" --id reset {
 const Append = "console=tty0 console=ttyS0,115200 panic=10 quiet loglevel=4 net.ifnames=1 " +
 	"random.trust_cpu=on no_timer_check transparent_hugepage=madvise"
 
-func config(a, b GUID, more string) string {
-	r := strings.NewReplacer("@A@", a.String(), "@B@", b.String(), "@APPEND@", strings.TrimSpace(Append+" "+more))
+func config(a, b GUID, extra string) string {
+	r := strings.NewReplacer("@A@", a.String(), "@B@", b.String(), "@APPEND@", strings.TrimSpace(Append+" "+extra))
 	return r.Replace(grubCfg)
 }
 
@@ -89,9 +89,9 @@ func (b *builder) makeGrub(ctx context.Context) (core, efi string, err error) {
 		return "", "", err
 	}
 	core, efi = filepath.Join(b.work, "core.img"), filepath.Join(b.work, "BOOTX64.EFI")
-	make := func(format, out string, more ...string) error {
+	make := func(format, out string, modules ...string) error {
 		args := []string{"-O", format, "-c", early, "-p", "/grub", "-o", out}
-		return b.runCommand(ctx, "grub-mkimage", append(append(args, more...), grubModules...)...)
+		return b.runCommand(ctx, "grub-mkimage", append(append(args, modules...), grubModules...)...)
 	}
 	return core, efi, errors.Join(make("i386-pc", core, "biosdisk"), make("x86_64-efi", efi, "efi_gop", "efi_uga"))
 }

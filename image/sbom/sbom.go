@@ -120,9 +120,9 @@ func debian(status string) ([]Package, error) {
 	return out, nil
 }
 
-// stanzas reads the paragraphs of a file in the style of RFC 822, without continuation lines. most
-// bounds how many it reads; 0 means all.
-func stanzas(path string, most int) ([]map[string]string, error) {
+// stanzas reads the paragraphs of a file in the style of RFC 822, without continuation lines. It
+// reads at most maxParagraphs paragraphs; 0 means all.
+func stanzas(path string, maxParagraphs int) ([]map[string]string, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
@@ -139,7 +139,7 @@ func stanzas(path string, most int) ([]map[string]string, error) {
 
 	sc := bufio.NewScanner(bytes.NewReader(b))
 	sc.Buffer(nil, 1<<20)
-	for sc.Scan() && (most == 0 || len(all) < most) {
+	for sc.Scan() && (maxParagraphs == 0 || len(all) < maxParagraphs) {
 		line := sc.Text()
 		if line == "" {
 			end()

@@ -110,8 +110,8 @@ func (l *rates) forgetSources(now time.Time) {
 
 // admitLimited reports whether a limited user may cause one more record in a book. If not, it counts
 // the record.
-func (l *rates) admitLimited(r Record, of shelf, now time.Time) bool {
-	key := accountKey{of.name, whoOf(r)}
+func (l *rates) admitLimited(r Record, onShelf shelf, now time.Time) bool {
+	key := accountKey{onShelf.name, whoOf(r)}
 	acc := l.accounts[key]
 	if acc == nil {
 		l.forgetAccounts(now)
@@ -125,7 +125,7 @@ func (l *rates) admitLimited(r Record, of shelf, now time.Time) bool {
 		}
 	}
 
-	if acc.taken.Take(now, of.ofUser, 1) {
+	if acc.taken.Take(now, onShelf.ofUser, 1) {
 		return true
 	}
 
@@ -156,8 +156,8 @@ func (l *rates) forgetAccounts(now time.Time) {
 		return
 	}
 	for key, acc := range l.accounts {
-		of := shelfNamed(key.book)
-		if acc.more == 0 && acc.taken.Used(now, of.ofUser) < 1 {
+		onShelf := shelfNamed(key.book)
+		if acc.more == 0 && acc.taken.Used(now, onShelf.ofUser) < 1 {
 			delete(l.accounts, key)
 		}
 	}
@@ -186,13 +186,13 @@ type summary struct {
 }
 
 // summaries returns a summary for each user with records left out, and resets the counts of those
-// users. most bounds how many it returns.
-func (l *rates) summaries(most int) (out []summary) {
+// users. It returns at most limit summaries.
+func (l *rates) summaries(limit int) (out []summary) {
 	for key, acc := range l.accounts {
 		if acc.more == 0 {
 			continue
 		}
-		if len(out) >= most {
+		if len(out) >= limit {
 			break // the counts are kept for the next time
 		}
 

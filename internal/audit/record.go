@@ -185,7 +185,7 @@ func redact(s string) string {
 }
 
 // clipText returns the first bytes of a text, which bounds the work of making it safe.
-func clipText(s string, most int) string { return s[:min(len(s), most)] }
+func clipText(s string, maxBytes int) string { return s[:min(len(s), maxBytes)] }
 
 // Names returns a list of ids for [Record.Object]. Of a long list it names the first 20 and counts
 // the rest.

@@ -69,14 +69,14 @@ const (
 	verifyTries = 5
 )
 
-// Verify reads the chains of a folder. told are heads that other nodes have recorded, of this folder
-// and of others. A missing folder is correct unless told has a head of it. Programs may write to the
-// folder meanwhile.
-func Verify(ctx context.Context, folder Folder, told []Head) ([]Verified, error) {
+// Verify reads the chains of a folder. recorded holds the heads that other nodes have recorded, of
+// this folder and of others. A missing folder is correct unless recorded has a head of it. Programs
+// may write to the folder meanwhile.
+func Verify(ctx context.Context, folder Folder, recorded []Head) ([]Verified, error) {
 	var out []Verified
 	for _, b := range booksOf(folder.Dir) {
 		var heads []Head
-		for _, h := range told {
+		for _, h := range recorded {
 			if h.Folder == folder.Name && h.Book == b.name {
 				heads = append(heads, h)
 			}
@@ -151,7 +151,7 @@ func openFiles(files []string) (out []openFile, err error) {
 }
 
 // verify reads all files of a book.
-func (b book) verify(ctx context.Context, told []Head) (Verified, error) {
+func (b book) verify(ctx context.Context, recorded []Head) (Verified, error) {
 	files, err := b.openAll()
 	if err != nil {
 		return Verified{}, err
@@ -159,7 +159,7 @@ func (b book) verify(ctx context.Context, told []Head) (Verified, error) {
 	defer closeAll(files)
 
 	c := &checker{heads: map[uint64][]Head{}}
-	for _, h := range told {
+	for _, h := range recorded {
 		c.heads[h.Seq] = append(c.heads[h.Seq], h)
 	}
 
@@ -171,7 +171,7 @@ func (b book) verify(ctx context.Context, told []Head) (Verified, error) {
 		c.v.Files++
 	}
 
-	c.finish(told)
+	c.finish(recorded)
 	return c.v, nil
 }
 
@@ -322,16 +322,16 @@ func formatTime(t time.Time) string {
 }
 
 // finish reports records missing at the beginning or at the end of the chain.
-func (c *checker) finish(told []Head) {
+func (c *checker) finish(recorded []Head) {
 	c.file, c.line = "", 0
 	if c.v.First > c.kept && c.kept > 0 {
 		c.addFault(0, "%s missing at the beginning: they did not go by age or for want of room",
 			numbers(c.kept, c.v.First-1))
 	}
 
-	told = slices.Clone(told)
-	slices.SortFunc(told, func(a, b Head) int { return b.Time.Compare(a.Time) })
-	for _, h := range told {
+	recorded = slices.Clone(recorded)
+	slices.SortFunc(recorded, func(a, b Head) int { return b.Time.Compare(a.Time) })
+	for _, h := range recorded {
 		if h.Seq > c.v.Last {
 			c.addFault(0, "%s missing at the end: %s was told of record %d at %s", numbers(c.v.Last+1, h.Seq),
 				h.By, h.Seq, formatTime(h.Time))

@@ -38,9 +38,9 @@ type Client struct {
 // client connects when a method is called.
 func NewClient(path string, uid int) *Client { return &Client{newClient(master, path, uid, maxAnswer)} }
 
-// newClient returns a client for the socket of a program, on which the user uid or root must listen.
-// most bounds how many bytes of an answer it reads.
-func newClient(program, path string, uid int, most int64) rpc.Client {
+// newClient returns a client for the socket of a program, on which the user uid or root must
+// listen. It reads at most answerLimit bytes of an answer.
+func newClient(program, path string, uid int, answerLimit int64) rpc.Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer
 		c, err := d.DialContext(ctx, "unix", path)
@@ -65,7 +65,7 @@ func newClient(program, path string, uid int, most int64) rpc.Client {
 		Host: program,
 		Socket: localsock.Client{
 			HTTP:      &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}},
-			MaxAnswer: most,
+			MaxAnswer: answerLimit,
 		},
 	}
 }

@@ -5,11 +5,11 @@ import (
 	"sync"
 )
 
-// Limit returns a listener that holds at most `most` connections of ln open at once. It closes
+// Limit returns a listener that holds at most maxConns connections of ln open at once. It closes
 // further ones immediately, because a waiting connection would hold a descriptor as well. It also
 // closes each connection for which admit returns false. admit may be nil: all are admitted.
-func Limit(ln net.Listener, most int, admit func(net.Conn) bool) net.Listener {
-	return &limited{ln, admit, make(chan struct{}, most)}
+func Limit(ln net.Listener, maxConns int, admit func(net.Conn) bool) net.Listener {
+	return &limited{ln, admit, make(chan struct{}, maxConns)}
 }
 
 type limited struct {

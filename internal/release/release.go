@@ -26,9 +26,9 @@ func Version() string {
 // (golang.org/ref/mod#pseudo-versions).
 var pseudo = regexp.MustCompile(`[-.]\d{14}-([0-9a-f]{12})(\+dirty)?$`)
 
-func releaseOf(told string, info *debug.BuildInfo) string {
-	if told != "" {
-		return told
+func releaseOf(injected string, info *debug.BuildInfo) string {
+	if injected != "" {
+		return injected
 	}
 	if info == nil {
 		return Unknown

@@ -66,39 +66,39 @@ func askFree(dir string, keep Keep) (f free, err error) {
 	return f, nil
 }
 
-// missing returns nil if there is room for that many more bytes and files, otherwise an error that says
-// what is missing.
-func (f free) missing(dir string, bytes, files int64) error {
+// missing returns nil if there is room for addBytes more bytes and addFiles more files, otherwise
+// an error that says what is missing.
+func (f free) missing(dir string, addBytes, addFiles int64) error {
 	const mib = 1 << 20
-	if f.bytes-bytes < f.keep.Bytes {
-		if bytes == 0 {
+	if f.bytes-addBytes < f.keep.Bytes {
+		if addBytes == 0 {
 			return &fullError{fmt.Sprintf("%s has %d MiB left, and %d MiB are to stay free", dir,
 				f.bytes/mib, f.keep.Bytes/mib)}
 		}
 		return &fullError{fmt.Sprintf("%s has %d MiB free, %d MiB are needed", dir, f.bytes/mib,
-			(bytes+f.keep.Bytes+mib-1)/mib)}
+			(addBytes+f.keep.Bytes+mib-1)/mib)}
 	}
 
-	if f.hasFiles && f.files-files < f.keep.Files {
-		if files == 0 {
+	if f.hasFiles && f.files-addFiles < f.keep.Files {
+		if addFiles == 0 {
 			return &fullError{fmt.Sprintf("%s has room for %d more files (inodes), and %d are to stay free",
 				dir, f.files, f.keep.Files)}
 		}
 		return &fullError{fmt.Sprintf("%s has room for %d more files (inodes), %d are needed", dir, f.files,
-			files+f.keep.Files)}
+			addFiles+f.keep.Files)}
 	}
 
 	return nil
 }
 
-// Check returns nil if dir has room for that many bytes and files, besides what must stay free. Otherwise
-// the error is [ErrFull] with the numbers.
-func Check(dir string, bytes, files int64, keep Keep) error {
+// Check returns nil if dir has room for addBytes more bytes and addFiles more files, besides what
+// must stay free. Otherwise the error is [ErrFull] with the numbers.
+func Check(dir string, addBytes, addFiles int64, keep Keep) error {
 	f, err := askFree(dir, keep)
 	if err != nil {
 		return err
 	}
-	return f.missing(dir, bytes, files)
+	return f.missing(dir, addBytes, addFiles)
 }
 
 // askBytes and askFiles are how much a [Watch] lets through before it asks the file system again:

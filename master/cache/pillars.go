@@ -140,9 +140,10 @@ type written struct {
 	files int
 }
 
-// boundFolders checks the folders below dir against bounds in bytes and files. Beyond a bound it
-// removes those that were written longest ago. It returns the bytes and files that are left.
-func boundFolders(dir string, bytes int64, files int) (int64, int, error) {
+// boundFolders checks the folders below dir against maxBytes and maxFiles. Beyond a bound it
+// removes the folders that were written longest ago. It returns the number of bytes and of files
+// that are left.
+func boundFolders(dir string, maxBytes int64, maxFiles int) (int64, int, error) {
 	type folder struct {
 		name  string
 		at    time.Time
@@ -176,7 +177,7 @@ func boundFolders(dir string, bytes int64, files int) (int64, int, error) {
 
 	slices.SortFunc(all, func(a, b folder) int { return a.at.Compare(b.at) })
 	for _, f := range all {
-		if haveBytes <= bytes/4*3 && haveFiles <= files/4*3 {
+		if haveBytes <= maxBytes/4*3 && haveFiles <= maxFiles/4*3 {
 			break
 		}
 		if err := os.RemoveAll(filepath.Join(dir, f.name)); err != nil {

@@ -221,12 +221,12 @@ func (s *Store) Sums() [Buckets]uint64 {
 }
 
 // Entries returns the entries of some buckets, without their content.
-func (s *Store) Entries(in map[int]bool) []Entry {
+func (s *Store) Entries(buckets map[int]bool) []Entry {
 	s.shared.mu.Lock()
 	defer s.shared.mu.Unlock()
 	var out []Entry
 	for k, v := range s.shared.known {
-		if in[bucket(k.id)] {
+		if buckets[bucket(k.id)] {
 			out = append(out, Entry{
 				Bank: k.bank,
 				ID:   k.id,

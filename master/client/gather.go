@@ -124,8 +124,8 @@ func (c *Client) advance(ctx context.Context, ws []*watch, r Request) ([]*watch,
 	var wake time.Time
 	left := ws[:0:0]
 	for _, w := range ws {
-		ask, done, at := w.nextStep(c.cfg.Now())
-		if done {
+		ask, finished, at := w.nextStep(c.cfg.Now())
+		if finished {
 			continue
 		}
 

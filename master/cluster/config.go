@@ -85,14 +85,15 @@ type Handler interface {
 	PeerSubscribed(peer string, from netip.Addr, s Subs)
 	PeerCutOff(peer string, cuts []Cut)
 	// LearnStarts records minion processes that a peer saw or heard of, and returns those that were
-	// not known here. KnownStarts returns the known processes, no more than most. Neither may block.
+	// not known here. KnownStarts returns the known processes, at most limit of them. Neither may
+	// block.
 	LearnStarts(peer string, starts []Start) (fresh []Start)
-	KnownStarts(most int) []Start
+	KnownStarts(limit int) []Start
 	// LearnNonces records requests of minions that a peer has taken, each by the digest that
-	// Pool.Taken got. OwnNonces returns the digests of requests that this master has taken, no more
-	// than most.
+	// Pool.Taken got. OwnNonces returns the digests of requests that this master has taken, at most
+	// limit of them.
 	LearnNonces(requests [][16]byte)
-	OwnNonces(most int) [][16]byte
+	OwnNonces(limit int) [][16]byte
 	// PeerConnected reports that from now on SendData reaches a peer. PeerData gets what a peer sent
 	// with SendData. Neither may block.
 	PeerConnected(peer string)

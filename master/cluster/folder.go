@@ -138,11 +138,10 @@ func (f folder) storeRecord(expect uint64, r node.Record) (current node.Record, 
 	return r, false, nil
 }
 
-// removePeers removes the key files of masters that are in the record of but not in the record
-// counts.
-func (f folder) removePeers(of, counts node.Record) {
-	for _, m := range of.Members {
-		if _, ok := counts.Member(m.ID); !ok {
+// removePeers removes the key files of masters that are in record but not in inForce.
+func (f folder) removePeers(record, inForce node.Record) {
+	for _, m := range record.Members {
+		if _, ok := inForce.Member(m.ID); !ok {
 			_ = os.Remove(f.peerFile(m.ID))
 		}
 	}

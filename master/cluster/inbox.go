@@ -178,11 +178,11 @@ func (in *inbox) dropConnection(k *conn) {
 // charge takes n bytes of a large frame out of the budget of Saltern's or of Salt's masters, and
 // reports whether the budget sufficed. A negative n gives bytes back.
 func (k *conn) charge(n int) bool {
-	at, most := &k.inbox.large[0], int64(maxLarge)
+	at, limit := &k.inbox.large[0], int64(maxLarge)
 	if k.plain {
-		at, most = &k.inbox.large[1], maxLargePlain
+		at, limit = &k.inbox.large[1], maxLargePlain
 	}
-	if at.Add(int64(n)) > most && n > 0 {
+	if at.Add(int64(n)) > limit && n > 0 {
 		at.Add(int64(-n))
 		k.inbox.pool.count.dropped.Add(1)
 		return false

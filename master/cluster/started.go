@@ -168,7 +168,7 @@ func (t *tellers) noteTold(peer string, by *conn, now time.Time) {
 func (t *tellers) forgetConnection(by *conn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	maps.DeleteFunc(t.byPeer, func(_ string, of teller) bool { return of.conn == by })
+	maps.DeleteFunc(t.byPeer, func(_ string, told teller) bool { return told.conn == by })
 }
 
 // lastTold returns when a peer last sent starts over a connection that is still open, and false if
@@ -176,8 +176,8 @@ func (t *tellers) forgetConnection(by *conn) {
 func (t *tellers) lastTold(peer string) (at time.Time, tells bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	of, tells := t.byPeer[peer]
-	return of.toldAt, tells
+	told, tells := t.byPeer[peer]
+	return told.toldAt, tells
 }
 
 // cameStarts records that a peer has just sent all starts that it knows, and wakes the link, whose
@@ -228,8 +228,8 @@ func (l *link) holdForStarts(published, now, connected time.Time) bool {
 	if could {
 		hold = lostFor
 	}
-	told, _ := l.pool.tellers.lastTold(l.id)
-	return now.Sub(connected) < hold && told.Before(published)
+	toldAt, _ := l.pool.tellers.lastTold(l.id)
+	return now.Sub(connected) < hold && toldAt.Before(published)
 }
 
 // changed wakes the waiting goroutines; the link's mu is held.

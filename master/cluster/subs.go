@@ -50,14 +50,14 @@ func packSubs(s Subs) []byte {
 }
 
 // ownBytes reads a message that is a map with a byte string under name. The byte string must
-// consist of entries of size bytes each, no more than most.
-func ownBytes(data []byte, name string, size, most int) (*value.Map, []byte, error) {
+// consist of entries of size bytes each, and of at most maxEntries entries.
+func ownBytes(data []byte, name string, size, maxEntries int) (*value.Map, []byte, error) {
 	m, err := unpackOwnMap(data)
 	if err != nil {
 		return nil, nil, err
 	}
 	b, ok := m.Bytes(name)
-	if !ok || len(b)%size != 0 || len(b) > most*size {
+	if !ok || len(b)%size != 0 || len(b) > maxEntries*size {
 		return nil, nil, errOwn
 	}
 	return m, b, nil

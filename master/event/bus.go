@@ -216,14 +216,14 @@ func (s *Subscription) deliver(e *Event) {
 
 	waiting := len(s.c)
 	room := cap(s.c)
-	bytes := maxWaiting + maxWaiting/reserve
+	maxBytes := maxWaiting + maxWaiting/reserve
 	if e.Origin == Minion {
-		room, bytes = s.depth, maxWaiting
+		room, maxBytes = s.depth, maxWaiting
 	}
 
 	s.backlog.release(waiting)
 	weight := e.weight()
-	if waiting >= room || waiting > 0 && s.backlog.bytes+weight > bytes {
+	if waiting >= room || waiting > 0 && s.backlog.bytes+weight > maxBytes {
 		s.pending++
 		s.lost.Add(1)
 		s.bus.lost.Add(1)

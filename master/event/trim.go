@@ -28,15 +28,15 @@ func trimToLimit(data *value.Map, limit int) *value.Map {
 		}
 	}
 
-	most := limit * overflow
+	overflowLimit := limit * overflow
 	for _, percent := range []int{50, 10, 1, 0} {
-		if packedSize(data) <= most {
+		if packedSize(data) <= overflowLimit {
 			return data
 		}
 		data = trimMap(data, limit*percent/100, 0, packedSize)
 	}
 
-	if packedSize(data) <= most {
+	if packedSize(data) <= overflowLimit {
 		return data
 	}
 
@@ -51,14 +51,14 @@ func trimToLimit(data *value.Map, limit int) *value.Map {
 	return out
 }
 
-// trimMap returns a copy of a map in which values that measure more than most bytes are replaced.
-func trimMap(m *value.Map, most, depth int, measure func(any) int) *value.Map {
+// trimMap returns a copy of a map in which values that measure more than maxBytes are replaced.
+func trimMap(m *value.Map, maxBytes, depth int, measure func(any) int) *value.Map {
 	out := &value.Map{}
 	for k, v := range m.All() {
 		inner, isMap := v.(*value.Map)
 		if isMap && depth < 60 {
-			v = trimMap(inner, most, depth+1, measure)
-		} else if n := measure(v); n > most && n > len(trimmed)+1 { // replacing a short value would not save anything
+			v = trimMap(inner, maxBytes, depth+1, measure)
+		} else if n := measure(v); n > maxBytes && n > len(trimmed)+1 { // replacing a short value would not save anything
 			v = trimmed
 		}
 		out.Set(k, v)

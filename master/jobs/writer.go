@@ -28,8 +28,8 @@ type queue struct {
 	wake   chan struct{}
 }
 
-func newQueue(bytes int64) *queue {
-	return &queue{room: semaphore.NewWeighted(bytes), wake: make(chan struct{}, 1)}
+func newQueue(maxBytes int64) *queue {
+	return &queue{room: semaphore.NewWeighted(maxBytes), wake: make(chan struct{}, 1)}
 }
 
 func (q *queue) push(recs []*record) {

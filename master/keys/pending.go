@@ -232,19 +232,19 @@ func (p *pendings) biggest() *origin {
 		return o
 	}
 
-	var most *origin
+	var largest *origin
 	for _, o := range p.origins {
-		if o.addr.IsValid() && (most == nil || o.order.Len() > most.order.Len()) {
-			most = o
+		if o.addr.IsValid() && (largest == nil || o.order.Len() > largest.order.Len()) {
+			largest = o
 		}
 	}
 
-	if unknown := p.origins[netip.Addr{}]; unknown != nil && (most == nil || most.order.Len() <= fewKeys) {
-		most = unknown
+	if unknown := p.origins[netip.Addr{}]; unknown != nil && (largest == nil || largest.order.Len() <= fewKeys) {
+		largest = unknown
 	}
 
-	p.largest, p.largestAt = most, now
-	return most
+	p.largest, p.largestAt = largest, now
+	return largest
 }
 
 // endStore ends what beginStore began. stored reports whether the key was stored.

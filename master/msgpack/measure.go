@@ -190,14 +190,14 @@ type Field struct {
 
 // Fields splits the map that b consists of into its entries, without decoding their values; both
 // parts of a Field refer to b. Keys must be texts or bytes. It returns ErrLimit for a map with more
-// than most entries.
-func Fields(b []byte, l Limits, most int) ([]Field, error) {
+// than maxEntries entries.
+func Fields(b []byte, l Limits, maxEntries int) ([]Field, error) {
 	d := decoder{b: b, nodes: l.Nodes, depth: l.Depth}
 	n, err := d.mapHeader()
 	if err != nil {
 		return nil, err
 	}
-	if n > uint64(most) {
+	if n > uint64(maxEntries) {
 		return nil, fmt.Errorf("%w: a map of %d entries", ErrLimit, n)
 	}
 

@@ -138,20 +138,20 @@ func (k *Kept) Alive() bool {
 	}
 }
 
-// Ask sends a request and waits for its answer, of no more than bytes bytes, until most has passed
+// Ask sends a request and waits for its answer, of at most maxBytes bytes, until limit has passed
 // or ctx ends. After an error the caller may only call Close.
-func (k *Kept) Ask(ctx context.Context, m *value.Map, bytes int, most time.Duration) (*value.Map, error) {
+func (k *Kept) Ask(ctx context.Context, m *value.Map, maxBytes int, limit time.Duration) (*value.Map, error) {
 	frame, err := pyframe.Append(nil, m)
 	if err != nil {
 		return nil, fmt.Errorf("pack the request: %w", err)
 	}
-	defer k.killAfter(ctx, most)()
+	defer k.killAfter(ctx, limit)()
 
 	if _, err := k.in.Write(frame); err != nil {
 		return nil, fmt.Errorf("ask Python: %w", err)
 	}
 
-	packed, err := pyframe.Read(k.out, bytes)
+	packed, err := pyframe.Read(k.out, maxBytes)
 	if err == nil {
 		m, err = pyframe.Map(packed)
 	}
@@ -160,7 +160,7 @@ func (k *Kept) Ask(ctx context.Context, m *value.Map, bytes int, most time.Durat
 		if ctx.Err() != nil {
 			err = ctx.Err()
 		} else if errors.Is(err, io.EOF) {
-			err = fmt.Errorf("it ended, or took longer than %s", most)
+			err = fmt.Errorf("it ended, or took longer than %s", limit)
 		}
 		return nil, fmt.Errorf("ask Python: %w", err)
 	}

@@ -60,12 +60,12 @@ func bodyKinds() map[string]bodyKind {
 }
 
 // countMarks returns a function that counts the bytes of a body that may begin a value. These are
-// the bytes in of. The count begins at one.
-func countMarks(of string) func([]byte) int {
+// the bytes in marks. The count begins at one.
+func countMarks(marks string) func([]byte) int {
 	return func(b []byte) int {
 		n := 1
 		for _, c := range b {
-			if strings.IndexByte(of, c) >= 0 {
+			if strings.IndexByte(marks, c) >= 0 {
 				n++
 			}
 		}
@@ -76,10 +76,10 @@ func countMarks(of string) func([]byte) int {
 // memoryCost returns an upper bound of the bytes of memory that a body and its decoded form take.
 func (k bodyKind) memoryCost(b []byte) int64 { return int64(k.count(b))*k.each + 2*int64(len(b)) }
 
-// readBody reads the body of a POST or PUT, of no more than most bytes, into q.raw and its decoded
+// readBody reads the body of a POST or PUT, of at most maxBytes bytes, into q.raw and its decoded
 // form into q.data (salt/netapi/rest_cherrypy/app.py hypermedia_in). Salt ignores bodies without a
 // Content-Length; readBody also reads chunked ones.
-func (s *Server) readBody(ctx context.Context, q *request, most int64) error {
+func (s *Server) readBody(ctx context.Context, q *request, maxBytes int64) error {
 	r := q.http
 	if r.Method != http.MethodPost && r.Method != http.MethodPut || r.ContentLength == 0 {
 		return nil
@@ -91,7 +91,7 @@ func (s *Server) readBody(ctx context.Context, q *request, most int64) error {
 		return &failure{http.StatusNotAcceptable, "Content type not supported"}
 	}
 
-	if q.raw, err = s.receiveBody(ctx, q, most); err != nil {
+	if q.raw, err = s.receiveBody(ctx, q, maxBytes); err != nil {
 		return err
 	}
 
@@ -103,29 +103,29 @@ func (s *Server) readBody(ctx context.Context, q *request, most int64) error {
 	return err
 }
 
-// receiveBody reads the bytes of a body, no more than most.
-func (s *Server) receiveBody(ctx context.Context, q *request, most int64) ([]byte, error) {
+// receiveBody reads the bytes of a body, at most maxBytes.
+func (s *Server) receiveBody(ctx context.Context, q *request, maxBytes int64) ([]byte, error) {
 	r := q.http
-	if r.ContentLength > most {
+	if r.ContentLength > maxBytes {
 		return nil, s.tooLarge(q)
 	}
 
-	body := http.MaxBytesReader(q.w, r.Body, most)
+	body := http.MaxBytesReader(q.w, r.Body, maxBytes)
 	control := http.NewResponseController(q.w)
 	began, got := time.Now(), []byte(nil)
 	for {
 		_ = control.SetReadDeadline(began.Add(bodyTime + time.Duration(len(got)/bodyRate)*time.Second))
 		if cap(got) == len(got) {
-			more := max(bodyStep, len(got)/4)
+			step := max(bodyStep, len(got)/4)
 			if r.ContentLength > 0 {
-				more = min(more, int(r.ContentLength)-len(got)+1)
+				step = min(step, int(r.ContentLength)-len(got)+1)
 			}
 
-			if err := s.setAside(ctx, q, int64(more)); err != nil {
+			if err := s.setAside(ctx, q, int64(step)); err != nil {
 				return nil, err
 			}
 
-			got = append(make([]byte, 0, len(got)+more), got...)
+			got = append(make([]byte, 0, len(got)+step), got...)
 		}
 
 		n, err := body.Read(got[len(got):cap(got)])

@@ -66,8 +66,8 @@ type view struct {
 }
 
 // shows reports whether the view includes an event, by its tag and by the user of its job.
-func (v view) shows(tag string, of jobUser) bool {
-	if v.all || of.isOwnedBy(v.own) {
+func (v view) shows(tag string, user jobUser) bool {
+	if v.all || user.isOwnedBy(v.own) {
 		return true
 	}
 	jid, _ := partOf(tag)
@@ -219,11 +219,11 @@ func (h *hub) readBus(ctx context.Context, reads func()) {
 // sendToReaders hands an event to all readers that may see it.
 func (h *hub) sendToReaders(ctx context.Context, e event.Event) {
 	h.owners.hearEvent(e)
-	var of jobUser
+	var user jobUser
 	if h.limited() {
-		of = h.owners.userOf(ctx, e.Tag)
+		user = h.owners.userOf(ctx, e.Tag)
 	}
-	h.queueFrame(e.Tag, of, sync.OnceValue(func() string { return sseFrame(e) }))
+	h.queueFrame(e.Tag, user, sync.OnceValue(func() string { return sseFrame(e) }))
 }
 
 // limited reports whether a reader exists that may not see all events.
@@ -240,11 +240,11 @@ func (h *hub) limited() bool {
 
 // queueFrame queues a frame for all readers that may see it. Overflow policy: the hub cuts a reader
 // for which too much waits. Its client connects again and knows that it may have missed something.
-func (h *hub) queueFrame(tag string, of jobUser, text func() string) {
+func (h *hub) queueFrame(tag string, user jobUser, text func() string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for r := range h.readers {
-		if !r.sees.shows(tag, of) {
+		if !r.sees.shows(tag, user) {
 			continue
 		}
 

@@ -75,9 +75,9 @@ func (s *Server) jobOf(low *value.Map, own ...string) (job, error) {
 // mayWait refuses a wait of more than max_timeout seconds. It does not shorten the wait: minions
 // that answer later would look silent.
 func (s *Server) mayWait(name string, n float64) error {
-	if most := s.opts.MaxTimeout; n > float64(most) {
+	if limit := s.opts.MaxTimeout; n > float64(limit) {
 		return invalid("%s may be %d seconds at most here (rest_cherrypy: max_timeout): start the job by local_async or runner_async, and look for its end at /jobs or /events.",
-			name, most)
+			name, limit)
 	}
 	return nil
 }

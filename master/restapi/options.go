@@ -301,14 +301,14 @@ func (r *reader) pathPartOf(name, preset string) string {
 	return s
 }
 
-func (r *reader) numberOf(name string, preset, most int) int {
+func (r *reader) numberOf(name string, preset, limit int) int {
 	v, ok := r.m.Get(name)
 	if !ok || v == nil {
 		return preset
 	}
 	n, ok := v.(int64)
-	if !ok || n < 1 || n > int64(most) {
-		r.addFault(name, fmt.Sprintf("must be a number from 1 to %d, not %s", most, value.Repr(v)))
+	if !ok || n < 1 || n > int64(limit) {
+		r.addFault(name, fmt.Sprintf("must be a number from 1 to %d, not %s", limit, value.Repr(v)))
 		return preset
 	}
 	return int(n)

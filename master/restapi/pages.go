@@ -92,12 +92,12 @@ func (s *Server) readForm(ctx context.Context, q *request) (url.Values, error) {
 		return nil, &console.Refusal{Code: http.StatusUnsupportedMediaType, Text: "That is not a form of the console."}
 	}
 
-	most := int64(maxStranger)
+	maxBytes := int64(maxStranger)
 	if q.class == ratelimit.Proven {
-		most = maxForm
+		maxBytes = maxForm
 	}
 
-	if q.raw, err = s.receiveBody(ctx, q, most); err != nil {
+	if q.raw, err = s.receiveBody(ctx, q, maxBytes); err != nil {
 		return nil, refusal(err)
 	}
 

@@ -226,12 +226,12 @@ func (s *Server) serveEndpoint(q *request, e endpoint) error {
 		return &failure{code: http.StatusNotFound}
 	}
 
-	most := e.most
+	maxBytes := e.most
 	if q.class == ratelimit.Proven {
-		most = s.opts.MaxBody
+		maxBytes = s.opts.MaxBody
 	}
 
-	if err := s.readBody(ctx, q, most); err != nil {
+	if err := s.readBody(ctx, q, maxBytes); err != nil {
 		return err
 	}
 

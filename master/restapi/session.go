@@ -117,15 +117,15 @@ func (g *guard) noteWrong(a netip.Addr, now time.Time) {
 }
 
 // reserve charges a guess of an exhausted address in advance, and returns how long it must wait.
-// forgive takes the charge back. If the wait would exceed most, reserve charges nothing and returns
-// false.
-func (g *guard) reserve(a netip.Addr, most time.Duration, now time.Time) (wait time.Duration, ok bool) {
+// forgive takes the charge back. If the wait would exceed limit, reserve charges nothing and
+// returns false.
+func (g *guard) reserve(a netip.Addr, limit time.Duration, now time.Time) (wait time.Duration, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	b, rate := g.bucket(a, now), wrongRate()
 	missing := max(0, b.Used(now, rate)+1-rate.Burst)
 	wait = time.Duration(missing / rate.PerSecond * float64(time.Second))
-	if wait > most {
+	if wait > limit {
 		return wait, false
 	}
 	b.Charge(now, rate, 1)

@@ -45,12 +45,12 @@ func filesBelow(c *call) (any, error) {
 
 	all, _ := got.([]any)
 	dirs, files := directlyBelow(all, prefix)
-	of := len(dirs) + len(files)
+	total := len(dirs) + len(files)
 	dirs = dirs[:min(len(dirs), maxShownNames)]
 	files = files[:min(len(files), maxShownNames-len(dirs))]
 
 	return value.NewMap("envs", envs, "saltenv", env, "prefix", prefix, "dirs", anyList(dirs), "files",
-		anyList(files), "of", int64(of)), nil
+		anyList(files), "of", int64(total)), nil
 }
 
 // directlyBelow returns the entries directly below a folder in a list of files, sorted.

@@ -198,19 +198,19 @@ func (c *call) bindArguments(short string, params []string, args []any, kwargs *
 
 // takesWords and wasWords return the parts of Python's text about numbers of arguments.
 func takesWords(optional map[string]bool) string {
-	most, least := len(optional), 0
+	maxWords, minWords := len(optional), 0
 	for _, opt := range optional {
 		if !opt {
-			least++
+			minWords++
 		}
 	}
 	switch {
-	case least < most:
-		return fmt.Sprintf("from %d to %d positional arguments", least, most)
-	case most == 1:
+	case minWords < maxWords:
+		return fmt.Sprintf("from %d to %d positional arguments", minWords, maxWords)
+	case maxWords == 1:
 		return "1 positional argument"
 	}
-	return fmt.Sprintf("%d positional arguments", most)
+	return fmt.Sprintf("%d positional arguments", maxWords)
 }
 
 func wasWords(n int) string {

@@ -327,7 +327,7 @@ func compileField(text string) (s segment, rest string, err error) {
 
 // goVerb returns the verb of package fmt for a conversion of Python's %, and the type of its
 // operand.
-func goVerb(conversion byte, value any, flags, width, precision string) (verb string, as byte, err error) {
+func goVerb(conversion byte, value any, flags, width, precision string) (verb string, operand byte, err error) {
 	_, isText := value.(string)
 	_, isFloat := value.(float64)
 	switch conversion {

@@ -211,15 +211,15 @@ func appendAttr(b *strings.Builder, group string, a slog.Attr) {
 	}
 
 	b.WriteString(" " + group + a.Key + "=")
-	most := maxValue
+	limit := maxValue
 	switch a.Key {
 	case "error", "first":
-		most = maxError
+		limit = maxError
 	case "stack", "panic":
-		most = maxStack
+		limit = maxStack
 	}
 
-	text = cutEscaped(text, most)
+	text = cutEscaped(text, limit)
 	if text == "" || strings.ContainsAny(text, " =\"") || escape(text) != text {
 		b.WriteString(strconv.Quote(text))
 		return
@@ -237,16 +237,16 @@ const (
 	maxStack   = 16 << 10
 )
 
-// cutEscaped shortens a text that would have more than most bytes when escaped, and appends the
+// cutEscaped shortens a text that would have more than limit bytes when escaped, and appends the
 // number of removed bytes. It returns shorter texts as they are.
-func cutEscaped(s string, most int) string {
-	if len(s) <= most/4 {
+func cutEscaped(s string, limit int) string {
+	if len(s) <= limit/4 {
 		return s
 	}
 
-	keep := min(len(s), most)
-	if len(strconv.Quote(s[:keep])) > most+most/4 {
-		keep = most / 4 // the longest escape, \x00, has four bytes
+	keep := min(len(s), limit)
+	if len(strconv.Quote(s[:keep])) > limit+limit/4 {
+		keep = limit / 4 // the longest escape, \x00, has four bytes
 	}
 
 	if keep == len(s) {

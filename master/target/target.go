@@ -173,10 +173,10 @@ func Resolve(ids []string, tgt any, typ string, env Env) (matched, missing []str
 	}
 
 	has := func(id string) bool { _, ok := slices.BinarySearch(ids, id); return ok }
-	told := make(set)
+	known := make(set)
 	for _, name := range m.missing {
-		if !has(name) && !told.matches(name) {
-			told[name] = struct{}{}
+		if !has(name) && !known.matches(name) {
+			known[name] = struct{}{}
 			missing = append(missing, name)
 		}
 	}

@@ -113,15 +113,15 @@ func (r *reader) readBody(dst *buffer, size uint64, p *pace, charge func(capacit
 	for size > 0 {
 		room := cap(dst.b) - len(dst.b)
 		if room == 0 {
-			more := len(dst.b) + int(min(size, max(smallSize, uint64(len(dst.b)))))
-			if more > smallSize {
-				more = max(more, freeSize) // as large as a pooled buffer, at least
-				if err := charge(more); err != nil {
+			capacity := len(dst.b) + int(min(size, max(smallSize, uint64(len(dst.b)))))
+			if capacity > smallSize {
+				capacity = max(capacity, freeSize) // as large as a pooled buffer, at least
+				if err := charge(capacity); err != nil {
 					return err
 				}
 			}
 
-			next := r.pools.buffer(more)
+			next := r.pools.buffer(capacity)
 			next.b = append(next.b, dst.b...)
 			dst.free()
 			*dst = next

@@ -198,11 +198,11 @@ func (m *message) charge(capacity int) error {
 	if m.memory == nil {
 		m.memory, m.source = m.room()
 	}
-	more := int64(capacity) - m.charged
-	if !m.memory.reserve(m.source, more) {
+	growth := int64(capacity) - m.charged
+	if !m.memory.reserve(m.source, growth) {
 		return fmt.Errorf("%w: it has %d bytes so far", errNoRoom, capacity)
 	}
-	m.charged += more
+	m.charged += growth
 	return nil
 }
 

@@ -187,15 +187,15 @@ func (b *bucket) checkPresent(ctx context.Context) error {
 	return nil
 }
 
-func (b *bucket) readFile(ctx context.Context, name string, most int64) ([]byte, error) {
+func (b *bucket) readFile(ctx context.Context, name string, maxBytes int64) ([]byte, error) {
 	out, err := b.client.GetObject(ctx, &s3.GetObjectInput{Bucket: &b.name, Key: b.objectKey(name)})
 	if err != nil {
 		return nil, missing(err)
 	}
 	defer out.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(out.Body, most+1))
-	if err == nil && int64(len(text)) > most {
-		err = fmt.Errorf("%s is larger than %d bytes: %w", b.pathOf(name), most, unix.EFBIG)
+	text, err := io.ReadAll(io.LimitReader(out.Body, maxBytes+1))
+	if err == nil && int64(len(text)) > maxBytes {
+		err = fmt.Errorf("%s is larger than %d bytes: %w", b.pathOf(name), maxBytes, unix.EFBIG)
 	}
 	return text, err
 }

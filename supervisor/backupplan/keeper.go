@@ -25,7 +25,7 @@ type Config struct {
 	Now        func() time.Time
 	// Rank returns this node's place among the nodes that serve, counted from 0, and their number.
 	// ready reports whether this node serves.
-	Rank func() (place, of int, ready bool)
+	Rank func() (rank, total int, ready bool)
 }
 
 // child reads the place for backups and makes backups. Its methods return soon after ctx ends.
@@ -139,7 +139,7 @@ func (k *Keeper) updateView(ctx context.Context) {
 // beginIfDue reports whether this node must make a backup now, and then sets busy. forced skips the
 // question whether one is due.
 func (k *Keeper) beginIfDue(forced bool) bool {
-	place, of, ready := k.cfg.Rank()
+	rank, total, ready := k.cfg.Rank()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 
@@ -156,11 +156,11 @@ func (k *Keeper) beginIfDue(forced bool) bool {
 		}
 
 		if r.Failure != nil && r.Failure.Node == k.cfg.Settings.Node {
-			place += of // after its own failure this node lets all others try first
+			rank += total // after its own failure this node lets all others try first
 		}
 
 		// A node waits one minute for each node before it.
-		if now.Before(at.Add(time.Duration(place)*time.Minute)) || r.holder(k.cfg.Settings.Node, now) != nil {
+		if now.Before(at.Add(time.Duration(rank)*time.Minute)) || r.holder(k.cfg.Settings.Node, now) != nil {
 			return false
 		}
 	}

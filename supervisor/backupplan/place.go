@@ -27,7 +27,7 @@ type place interface {
 	// renewalCommand returns the command by which an administrator confirms a new place. name is
 	// the name of the catalogue's file.
 	renewalCommand(name string) string
-	readFile(ctx context.Context, name string, most int64) ([]byte, error)
+	readFile(ctx context.Context, name string, maxBytes int64) ([]byte, error)
 	replace(ctx context.Context, name string, b []byte) error
 	hasFile(ctx context.Context, name string) (bool, error)
 	remove(ctx context.Context, name string) error
@@ -74,8 +74,8 @@ func (d directory) checkPresent(context.Context) error {
 	return nil
 }
 
-func (d directory) readFile(_ context.Context, name string, most int64) ([]byte, error) {
-	return durable.Read(d.pathOf(name), most)
+func (d directory) readFile(_ context.Context, name string, maxBytes int64) ([]byte, error) {
+	return durable.Read(d.pathOf(name), maxBytes)
 }
 
 func (d directory) replace(_ context.Context, name string, b []byte) error {

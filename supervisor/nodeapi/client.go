@@ -140,8 +140,9 @@ func (c *Client) do(ctx context.Context, method, path string, in, into any) erro
 	return c.within(ctx, maxAnswer, method, path, in, into)
 }
 
-// within sends a request and decodes the answer into into. most bounds the answer, in bytes.
-func (c *Client) within(ctx context.Context, most int64, method, path string, in, into any) error {
+// within sends a request and decodes the answer into into. An answer of more than limit bytes is an
+// error.
+func (c *Client) within(ctx context.Context, limit int64, method, path string, in, into any) error {
 	var body io.Reader = http.NoBody
 	if in != nil {
 		b, err := json.Marshal(in)
@@ -162,11 +163,11 @@ func (c *Client) within(ctx context.Context, most int64, method, path string, in
 	}
 	defer resp.Body.Close()
 
-	b, err := io.ReadAll(io.LimitReader(resp.Body, most+1))
+	b, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
 	if err != nil {
 		return shortError(err)
 	}
-	if int64(len(b)) > most {
+	if int64(len(b)) > limit {
 		return errors.New("node API: the answer is too large")
 	}
 

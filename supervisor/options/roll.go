@@ -237,7 +237,7 @@ func (u *run) askStates(ctx context.Context) string {
 // says which nodes differ.
 func (u *run) settle(ctx context.Context) string {
 	first := u.nodes[len(u.nodes)-1]
-	told := ""
+	reported := ""
 	for end := u.Now().Add(settleTakes); ; {
 		var lag []string
 		for _, n := range u.taking() {
@@ -255,8 +255,8 @@ func (u *run) settle(ctx context.Context) string {
 			return text
 		}
 
-		if text != told {
-			told = text
+		if text != reported {
+			reported = text
 			u.Tell("waiting: " + text)
 		}
 
@@ -361,7 +361,7 @@ func (u *run) rollNode(ctx context.Context, n *node) (Code, string) {
 // mendTakes what still prevents the restart of n.
 func (u *run) allServe(ctx context.Context, n *node) string {
 	end := u.Now().Add(mendTakes)
-	told := ""
+	reported := ""
 	for {
 		if u.Turn != nil {
 			if err := u.Turn.Take(ctx, u.turnEnd()); err != nil {
@@ -379,8 +379,8 @@ func (u *run) allServe(ctx context.Context, n *node) string {
 				bad, mendTakes)
 		}
 
-		if bad != told {
-			told = bad
+		if bad != reported {
+			reported = bad
 			u.Tell(fmt.Sprintf("waiting up to %s, before the master of %s restarts: %s does not serve",
 				mendTakes, n.Name, bad))
 		}

@@ -259,16 +259,16 @@ func (r *resolver) fetchWheels(ctx context.Context, chosen []found) (string, err
 	return to, err
 }
 
-// sandboxed returns the command line that runs a program on foreign files: under the account as,
+// sandboxed returns the command line that runs a program on foreign files: under the account,
 // within limits, and with a network only if network is set.
-func sandboxed(as *syscall.Credential, network bool, argv ...string) []string {
+func sandboxed(account *syscall.Credential, network bool, argv ...string) []string {
 	out := []string{"prlimit", "--as=" + strconv.Itoa(4<<30), "--fsize=" + strconv.Itoa(2*maxWheel), "--core=0", "--"}
 	if !network && os.Geteuid() == 0 {
 		out = append(out, "unshare", "--net", "--ipc", "--")
 	}
-	if as != nil {
-		out = append(out, "setpriv", "--reuid", strconv.Itoa(int(as.Uid)), "--regid",
-			strconv.Itoa(int(as.Gid)), "--clear-groups", "--no-new-privs", "--bounding-set", "-all", "--")
+	if account != nil {
+		out = append(out, "setpriv", "--reuid", strconv.Itoa(int(account.Uid)), "--regid",
+			strconv.Itoa(int(account.Gid)), "--clear-groups", "--no-new-privs", "--bounding-set", "-all", "--")
 	}
 	return append(out, argv...)
 }

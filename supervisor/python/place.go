@@ -222,11 +222,11 @@ func writeContent(root *os.Root, name string, content io.Reader) error {
 		func(f *os.File) error { return f.Chmod(0o644) })
 }
 
-func readText(root *os.Root, name string, most int64) ([]byte, error) {
+func readText(root *os.Root, name string, maxBytes int64) ([]byte, error) {
 	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, most))
+	return io.ReadAll(io.LimitReader(f, maxBytes))
 }

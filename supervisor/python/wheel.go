@@ -171,8 +171,8 @@ func plainEntry(e *zip.File) error {
 	return nil
 }
 
-// readSmall reads an entry. most bounds it, in bytes.
-func readSmall(e *zip.File, most int) ([]byte, error) {
+// readSmall reads an entry of at most maxBytes bytes.
+func readSmall(e *zip.File, maxBytes int) ([]byte, error) {
 	if e == nil {
 		return nil, errors.New("it is no wheel: METADATA, WHEEL or RECORD is missing")
 	}
@@ -181,9 +181,9 @@ func readSmall(e *zip.File, most int) ([]byte, error) {
 		return nil, err
 	}
 	defer r.Close()
-	b, err := io.ReadAll(io.LimitReader(r, int64(most)+1))
-	if err == nil && len(b) > most {
-		err = fmt.Errorf("%s has more than %d KiB", e.Name, most>>10)
+	b, err := io.ReadAll(io.LimitReader(r, int64(maxBytes)+1))
+	if err == nil && len(b) > maxBytes {
+		err = fmt.Errorf("%s has more than %d KiB", e.Name, maxBytes>>10)
 	}
 	return b, err
 }

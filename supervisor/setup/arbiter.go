@@ -62,16 +62,16 @@ func (c *checker) checkRole() {
 	}
 }
 
-// arbiterFault returns why the machine cannot be the arbiter of a cluster whose storage is of. It
+// arbiterFault returns why the machine cannot be the arbiter of a cluster with this storage. It
 // returns nil if it can, or if the answers do not ask for an arbiter.
-func arbiterFault(a Answers, of nodeapi.Storage) error {
+func arbiterFault(a Answers, storage nodeapi.Storage) error {
 	switch {
 	case !a.arbiter():
-	case of.Kind != settings.VolumeStorage:
+	case storage.Kind != settings.VolumeStorage:
 		return withHint(errors.New("this cluster has no shared volume, "+
 			"so that there are no copies for an arbiter to decide between"),
 			"join as a node that serves minions: leave storage.role (--arbiter) out")
-	case !of.Arbiters:
+	case !storage.Arbiters:
 		return withHint(errors.New("the cluster runs a version that knows no arbiter, "+
 			"and would send minions to this machine"),
 			"upgrade all nodes of the cluster first")

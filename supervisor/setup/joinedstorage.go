@@ -10,14 +10,14 @@ import (
 
 // checkJoinedStorage reports where the cluster keeps its files, and checks that the answers suit
 // that storage, because a node that joins uses the cluster's storage as it is.
-func (p *Preflight) checkJoinedStorage(ctx context.Context, a Answers, s *settings.Settings, of nodeapi.Storage) []Check {
+func (p *Preflight) checkJoinedStorage(ctx context.Context, a Answers, s *settings.Settings, storage nodeapi.Storage) []Check {
 	c := Check{Name: "cluster", What: "storage of the cluster", Result: Pass}
-	if err := arbiterFault(a, of); err != nil {
+	if err := arbiterFault(a, storage); err != nil {
 		c.fail(err.Error(), hintsOf(err)[0])
 		return []Check{c}
 	}
 
-	switch of.Kind {
+	switch storage.Kind {
 	case settings.VolumeStorage:
 		c.Detail = "copies on disks of its nodes; that of this node goes to " + cmp.Or(a.DataDisk, s.Storage.Bricks)
 		if a.Storage.Kind == settings.DirectoryStorage {
@@ -48,7 +48,7 @@ func (p *Preflight) checkJoinedStorage(ctx context.Context, a Answers, s *settin
 			return []Check{c, p.checkBricks(a, s)}
 		}
 	case settings.DirectoryStorage:
-		path := cmp.Or(a.Storage.Path, of.Path)
+		path := cmp.Or(a.Storage.Path, storage.Path)
 		c.Detail = "the directory " + path + ", which all nodes share"
 		if a.DataDisk != "" {
 			c.Result = Warn
@@ -57,7 +57,7 @@ func (p *Preflight) checkJoinedStorage(ctx context.Context, a Answers, s *settin
 
 		if a.Storage.Kind != settings.DirectoryStorage { // if it is, another check has already tested the directory
 			there := *s
-			there.Storage.Kind, there.Storage.Path = of.Kind, path
+			there.Storage.Kind, there.Storage.Path = storage.Kind, path
 			d := p.checkDirectory(ctx, &there)
 			d.passing = true // a person may mount the storage later
 			return []Check{c, d}

@@ -192,9 +192,9 @@ func fitColumns(rows [][]string, width int) (fitting [][]string, everywhere, mis
 		}
 	}
 
-	for most := 40; most >= 8 && tooWide(); most -= 4 {
+	for maxName := 40; maxName >= 8 && tooWide(); maxName -= 4 {
 		for _, r := range rows {
-			r[0] = shortName(r[0], most)
+			r[0] = shortName(r[0], maxName)
 		}
 	}
 
@@ -209,12 +209,12 @@ func without(rows [][]string, column int) (out [][]string) {
 	return out
 }
 
-// shortName shortens a name to most characters, if it is longer: two dots replace its middle.
-func shortName(name string, most int) string {
+// shortName shortens a name with more than maxRunes characters: two dots replace its middle.
+func shortName(name string, maxRunes int) string {
 	runes := []rune(name)
-	if len(runes) <= most {
+	if len(runes) <= maxRunes {
 		return name
 	}
-	end := most / 2
-	return string(runes[:most-end-2]) + ".." + string(runes[len(runes)-end:])
+	end := maxRunes / 2
+	return string(runes[:maxRunes-end-2]) + ".." + string(runes[len(runes)-end:])
 }

@@ -98,11 +98,11 @@ func (m *Manager) SetAside(ctx context.Context, now time.Time) error {
 	return durable.SyncDir(m.cfg.Bricks)
 }
 
-// removeOldest removes the oldest of the copies that were set aside, until there is room for more
-// new ones. more is their number; with them there are at most maxAside.
-func (m *Manager) removeOldest(more int) {
+// removeOldest removes the oldest of the copies that were set aside, until there is room for added
+// new ones: together at most maxAside.
+func (m *Manager) removeOldest(added int) {
 	kept := KeptCopies(m.cfg.Bricks, m.cfg.Volume)
-	for _, dir := range kept[:min(len(kept), max(0, len(kept)+more-maxAside))] {
+	for _, dir := range kept[:min(len(kept), max(0, len(kept)+added-maxAside))] {
 		m.cfg.Log.Warn("an older copy that was set aside is removed", "path", dir)
 		if err := os.RemoveAll(dir); err != nil {
 			m.cfg.Log.Warn("it cannot be removed", "path", dir, "error", err)

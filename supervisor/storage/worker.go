@@ -258,14 +258,14 @@ func (c *liveChild) hear(out io.Reader) {
 // goroutine, so that its parent sees the progress. Most calls only read the clock: a line goes out
 // once a second at most.
 func tellSteps(out io.Writer) func() {
-	var told time.Time
+	var lastTold time.Time
 	return func() {
 		now := time.Now()
-		if now.Sub(told) < time.Second {
+		if now.Sub(lastTold) < time.Second {
 			return
 		}
 
-		told = now
+		lastTold = now
 		_, _ = out.Write([]byte("\n")) // if the parent is gone, the child ends anyway
 	}
 }

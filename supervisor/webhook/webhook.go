@@ -293,11 +293,11 @@ func (h *hook) readBody(
 	from := http.MaxBytesReader(w, r.Body, maxBody)
 	for {
 		if len(body) == cap(body) {
-			more := max(bodyStep, len(body)/2)
-			if share == nil || !share.More(int64(more)) {
+			step := max(bodyStep, len(body)/2)
+			if share == nil || !share.More(int64(step)) {
 				return nil, http.StatusServiceUnavailable, "too many calls are under way"
 			}
-			body = append(make([]byte, 0, len(body)+more), body...)
+			body = append(make([]byte, 0, len(body)+step), body...)
 		}
 
 		n, err := from.Read(body[len(body):cap(body)])

@@ -88,20 +88,20 @@ func Reply(c net.Conn, a Answer) error {
 	return nil
 }
 
-func send(w io.Writer, v any, most int) error {
+func send(w io.Writer, v any, maxBytes int) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
-	if len(b) >= most {
+	if len(b) >= maxBytes {
 		return errors.New("it is too long")
 	}
 	_, err = w.Write(append(b, '\n'))
 	return err
 }
 
-func receive(r io.Reader, v any, most int64) error {
-	b, err := bufio.NewReader(io.LimitReader(r, most)).ReadBytes('\n')
+func receive(r io.Reader, v any, maxBytes int64) error {
+	b, err := bufio.NewReader(io.LimitReader(r, maxBytes)).ReadBytes('\n')
 	if err != nil {
 		return err
 	}

@@ -71,8 +71,8 @@ func New(cfg Config) *Node {
 }
 
 // Step handles an input and returns the outputs in order.
-func (n *Node) Step(now time.Time, in Input) []Output {
-	switch in := in.(type) {
+func (n *Node) Step(now time.Time, input Input) []Output {
+	switch in := input.(type) {
 	case Message:
 		n.message(now, in.From, in.Msg)
 	case Loaded:
@@ -246,16 +246,16 @@ func (n *Node) remove(_ time.Time, why string) {
 }
 
 // loaded handles the record that the caller has read from the shared folder.
-func (n *Node) loaded(now time.Time, in Loaded) {
-	if in.Err != nil {
+func (n *Node) loaded(now time.Time, input Loaded) {
+	if input.Err != nil {
 		return
 	}
-	if in.Exists {
-		if err := in.Record.Check(); err != nil {
+	if input.Exists {
+		if err := input.Record.Check(); err != nil {
 			n.addWarning("the shared record of the cluster cannot be used", "", err.Error())
 			return
 		}
-		n.adoptRecord(now, in.Record)
+		n.adoptRecord(now, input.Record)
 		return
 	}
 

@@ -61,11 +61,11 @@ func NewBacklog(cfg BacklogConfig) *Backlog {
 	return b
 }
 
-// Put adds a task that holds about that many bytes while it waits. After an error the task will not
-// run: ctx or the master has ended.
-func (b *Backlog) Put(ctx context.Context, bytes int, do func(ctx context.Context)) error {
+// Put adds a task that holds about size bytes while it waits. After an error the task will not run:
+// ctx or the master has ended.
+func (b *Backlog) Put(ctx context.Context, size int, work func(ctx context.Context)) error {
 	least := int64(backlogBytes / max(b.cfg.Depth, 1))
-	t := task{bytes: min(max(int64(bytes), least, 1), backlogBytes), do: do}
+	t := task{bytes: min(max(int64(size), least, 1), backlogBytes), do: work}
 	if err := b.room.Acquire(ctx, t.bytes); err != nil {
 		return err
 	}

@@ -95,12 +95,12 @@ func (m *Manager) activeJIDs() ([]string, error) {
 }
 
 // setActive adds a batch to the index, or removes it.
-func (m *Manager) setActive(jid string, in bool) error {
+func (m *Manager) setActive(jid string, active bool) error {
 	jids, err := m.activeJIDs()
-	if err != nil || slices.Contains(jids, jid) == in {
+	if err != nil || slices.Contains(jids, jid) == active {
 		return err
 	}
-	if in {
+	if active {
 		jids = append(jids, jid)
 		slices.Sort(jids)
 	} else {

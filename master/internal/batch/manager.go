@@ -413,7 +413,7 @@ func (b *driven) nextLoad(jid string, ids []string) *value.Map {
 }
 
 // fireEvent fires one of Salt's events of a batch (salt/utils/batch_output.py).
-func (m *Manager) fireEvent(jid string, b *driven, what string, more ...any) {
+func (m *Manager) fireEvent(jid string, b *driven, verb string, fields ...any) {
 	data := value.NewMap("jid", jid)
 	for _, k := range []string{"fun", "tgt", "tgt_type", "user"} {
 		v, _ := b.kept.Get(k)
@@ -422,16 +422,16 @@ func (m *Manager) fireEvent(jid string, b *driven, what string, more ...any) {
 
 	data.Set("completed", len(b.Done))
 	data.Set("failed", len(b.Failed))
-	if what != "progress" {
+	if verb != "progress" {
 		data.Set("total_minions", len(b.kept.List("all_minions")))
 		data.Set("duration", seconds(m.cfg.Now())-numberIn(b.kept, "created", seconds(m.cfg.Now())))
 	}
 
-	for i := 0; i+1 < len(more); i += 2 {
-		data.Set(more[i], more[i+1])
+	for i := 0; i+1 < len(fields); i += 2 {
+		data.Set(fields[i], fields[i+1])
 	}
 
-	m.cfg.Fire("salt/batch/"+jid+"/"+what, data)
+	m.cfg.Fire("salt/batch/"+jid+"/"+verb, data)
 }
 
 // haltBatch stops a batch for the runner batch.stop. Minions that have the job finish it. If a tool
@@ -473,10 +473,10 @@ func returnCode(ret *value.Map) int64 {
 	if n, ok := ret.Int("retcode"); ok {
 		return n
 	}
-	most := int64(0)
+	highest := int64(0)
 	for k := range ret.Map("retcode").All() {
 		n, _ := ret.Map("retcode").Int(fmt.Sprint(k))
-		most = max(most, n)
+		highest = max(highest, n)
 	}
-	return most
+	return highest
 }

@@ -238,11 +238,11 @@ type grant struct {
 	said        bool // permissions replace those of external_auth: they come from the system, a module or the token
 }
 
-// grantOf returns the permissions said, or, if they are nil, what external_auth grants a user and his
-// groups.
-func (a *Authenticator) grantOf(section *value.Map, name string, groups []string, said []any) grant {
-	if said != nil {
-		return grant{permissions: said, said: true}
+// grantOf returns the permissions in stated, or, if stated is nil, what external_auth grants a user
+// and his groups.
+func (a *Authenticator) grantOf(section *value.Map, name string, groups []string, stated []any) grant {
+	if stated != nil {
+		return grant{permissions: stated, said: true}
 	}
 	return grant{permissions: a.cfg.Lists.Permissions(section, name, groups)}
 }
@@ -349,17 +349,17 @@ func (a *Authenticator) ownerOfKey(key string) (string, bool) {
 	return found, ok
 }
 
-// Knows reports whether key belongs to a system user, token is valid, or said was written by
+// Knows reports whether key belongs to a system user, token is valid, or passed was written by
 // [source.Say] with a user's key. It does not check permissions.
-func (a *Authenticator) Knows(key, token, said string) bool {
+func (a *Authenticator) Knows(key, token, passed string) bool {
 	if key != "" {
 		if _, ok := a.ownerOfKey(key); ok {
 			return true
 		}
 	}
 
-	if said != "" {
-		if _, ok := a.Source(value.NewMap(source.Field, said), netip.Addr{}); ok {
+	if passed != "" {
+		if _, ok := a.Source(value.NewMap(source.Field, passed), netip.Addr{}); ok {
 			return true
 		}
 	}

@@ -94,18 +94,18 @@ type LockoutStats struct {
 	Locked  int    `json:"locked"`  // pairs locked now
 }
 
-// NewLockout returns a Lockout. most is the number of wrong passwords that cause a lock, and lock is how
-// long it lasts; 0 means the default of either. A negative most turns the lockout off. tell is called
-// for each new lock, without a mutex held.
-func NewLockout(most int, lock time.Duration, tell func(Locked)) *Lockout {
-	if most == 0 {
-		most = DefaultFailures
+// NewLockout returns a Lockout. maxWrong is the number of wrong passwords that cause a lock. lock
+// is how long the lock lasts. 0 means the default of either. A negative maxWrong turns the lockout
+// off. The Lockout calls tell for each new lock, without a mutex held.
+func NewLockout(maxWrong int, lock time.Duration, tell func(Locked)) *Lockout {
+	if maxWrong == 0 {
+		maxWrong = DefaultFailures
 	}
 	if lock <= 0 {
 		lock = DefaultLock
 	}
 	return &Lockout{
-		most:    max(most, 0),
+		most:    max(maxWrong, 0),
 		lock:    lock,
 		tell:    tell,
 		entries: map[culprit]*list.Element{},

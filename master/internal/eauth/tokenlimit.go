@@ -37,11 +37,11 @@ type given struct {
 
 // Limit sets how many tokens each user may have at once: 0 means the default, negative no bound. Call
 // it before the first token is made.
-func (t *Tokens) Limit(most int) {
-	if most == 0 {
-		most = defaultUserTokens
+func (t *Tokens) Limit(limit int) {
+	if limit == 0 {
+		limit = defaultUserTokens
 	}
-	t.limit.most = max(most, 0)
+	t.limit.most = max(limit, 0)
 }
 
 // addToken adds a new token, and returns the tokens to remove. gone reports whether a token no longer

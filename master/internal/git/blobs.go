@@ -135,7 +135,7 @@ func writeBlob(
 	r *Repository,
 	id, path string,
 	mode os.FileMode,
-	most int64,
+	maxBytes int64,
 ) (size int64, err error) {
 	tmp := path + ".tmp"
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
@@ -143,7 +143,7 @@ func writeBlob(
 		return 0, fmt.Errorf("write object %s: %w", id, err)
 	}
 
-	err = r.reader.readObject(ctx, id, most, func(h header, body io.Reader) error {
+	err = r.reader.readObject(ctx, id, maxBytes, func(h header, body io.Reader) error {
 		if h.kind != "blob" {
 			return fmt.Errorf("object %s is a %s and not a file", id, h.kind)
 		}

@@ -169,14 +169,14 @@ func (c *checkouts) writeFile(
 	r *Repository,
 	id, to string,
 	mode os.FileMode,
-	most int64,
+	maxBytes int64,
 	watch *room.Watch,
 ) (size int64, err error) {
 	f, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return 0, err
 	}
-	err = r.reader.readObject(ctx, id, most, func(h header, body io.Reader) error {
+	err = r.reader.readObject(ctx, id, maxBytes, func(h header, body io.Reader) error {
 		size = h.size
 		_, err := io.Copy(watch.Writer(f), body)
 		return err
@@ -241,15 +241,15 @@ func (c *checkouts) dropUnused(since time.Time) {
 	c.dropOldest(since, func() bool { return c.size > c.limits.Work/2 || len(c.kept) > c.limits.Checkouts/2 })
 }
 
-// dropOldest removes trees that nobody has used after since, the oldest first, while more returns
-// true.
-func (c *checkouts) dropOldest(since time.Time, more func() bool) {
+// dropOldest removes trees that nobody has used after since, the oldest first, while overLimit
+// returns true.
+func (c *checkouts) dropOldest(since time.Time, overLimit func() bool) {
 	c.mu.Lock()
 	ids := slices.SortedFunc(maps.Keys(c.kept), func(a, b string) int { return c.kept[a].used.Compare(c.kept[b].used) })
 	var gone []string
 	for _, id := range ids {
 		k := c.kept[id]
-		if k.used.After(since) || !more() {
+		if k.used.After(since) || !overLimit() {
 			break
 		}
 		c.size -= k.size

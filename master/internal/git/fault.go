@@ -48,8 +48,8 @@ func KindOf(err error) Kind {
 
 // faultOf returns the fault for an error output of git. It recognises the texts of git in the C
 // locale (remote-curl.c, connect.c, credential.c), of OpenSSH and of libcurl.
-func faultOf(said string) *Fault {
-	low := strings.ToLower(said)
+func faultOf(message string) *Fault {
+	low := strings.ToLower(message)
 	has := func(words ...string) bool {
 		for _, w := range words {
 			if strings.Contains(low, w) {
@@ -77,14 +77,14 @@ func faultOf(said string) *Fault {
 		kind, corrupt = Broken, true
 	}
 
-	return &Fault{kind, briefOf(said), corrupt}
+	return &Fault{kind, briefOf(message), corrupt}
 }
 
 // briefOf returns the important lines of an error output of git, without the advice that follows
 // them.
-func briefOf(said string) string {
+func briefOf(message string) string {
 	var out []string
-	for line := range strings.Lines(said) {
+	for line := range strings.Lines(message) {
 		line = strings.TrimSpace(line)
 		if line == "" || strings.HasPrefix(line, "hint:") || strings.HasPrefix(line, "@@@") ||
 			strings.HasPrefix(line, "Please make sure") || line == "and the repository exists." {

@@ -130,19 +130,19 @@ func (set *settings) missingRef(s *Snapshot) error {
 func (r *Repository) listRefs(ctx context.Context, set *settings, agent string) (listed, format string, err error) {
 	argv, env := set.remoteCommand("", agent, r.store.cfg.KnownHosts)
 	argv = append(argv, "ls-remote", "--quiet")
-	most := r.store.limits.Refs * 2 // a tag may take two lines
+	maxLines := r.store.limits.Refs * 2 // a tag may take two lines
 	if slices.Equal(set.Refspecs, DefaultRefspecs()) {
 		argv = append(argv, "--heads", "--tags")
 	} else {
-		most *= 10 // only the refs that match the refspecs count
+		maxLines *= 10 // only the refs that match the refspecs count
 	}
 
-	out, err := runGit(ctx, r.store.limits.List, env, append(argv, "--", set.address), most*200)
+	out, err := runGit(ctx, r.store.limits.List, env, append(argv, "--", set.address), maxLines*200)
 	if err != nil {
 		return "", "", err
 	}
 
-	refs, err := parseRefs(out, most)
+	refs, err := parseRefs(out, maxLines)
 	if err != nil {
 		return "", "", err
 	}
@@ -162,8 +162,8 @@ func (r *Repository) listRefs(ctx context.Context, set *settings, agent string) 
 }
 
 // runGit runs git until it ends and returns its output.
-func runGit(ctx context.Context, limit time.Duration, env, argv []string, most int) ([]byte, error) {
-	out, err := command.Exec{Limit: limit, MaxOutput: most, Env: env}.Run(ctx, argv)
+func runGit(ctx context.Context, limit time.Duration, env, argv []string, maxOutput int) ([]byte, error) {
+	out, err := command.Exec{Limit: limit, MaxOutput: maxOutput, Env: env}.Run(ctx, argv)
 	switch {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)

@@ -150,10 +150,10 @@ func parseHeader(line string) (h header, err error) {
 // namedRef is a ref and its target.
 type namedRef struct{ id, name string }
 
-// parseRefs reads lines of an id, a space or tab, and the name of a ref, as `git ls-remote` and `git
-// for-each-ref` write them. It leaves out names that are not text. If there are more refs
-// than most, it returns an error.
-func parseRefs(b []byte, most int) (out []namedRef, err error) {
+// parseRefs reads lines of an id, a space or tab, and the name of a ref, as `git ls-remote` and
+// `git for-each-ref` write them. It leaves out names that are not text. If there are more than
+// maxRefs refs, it returns an error.
+func parseRefs(b []byte, maxRefs int) (out []namedRef, err error) {
 	for line := range strings.Lines(string(b)) {
 		line = strings.TrimSuffix(line, "\n")
 		i := strings.IndexAny(line, " \t")
@@ -166,9 +166,9 @@ func parseRefs(b []byte, most int) (out []namedRef, err error) {
 			continue
 		}
 
-		if out = append(out, namedRef{line[:i], name}); len(out) > most {
+		if out = append(out, namedRef{line[:i], name}); len(out) > maxRefs {
 			return nil, tooLarge(fmt.Sprintf(
-				"the remote has more than %d branches and tags; narrow them with refspecs", most))
+				"the remote has more than %d branches and tags; narrow them with refspecs", maxRefs))
 		}
 	}
 

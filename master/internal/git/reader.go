@@ -34,8 +34,8 @@ func newReader(dir string, limit time.Duration) *reader {
 var errMissing = errors.New("the object is not there")
 
 // readObject reads an object and passes its content to take. name is an id, or an id with ^{commit}
-// or ^{tree}. If the object has more bytes than most, it returns an error instead.
-func (r *reader) readObject(ctx context.Context, name string, most int64, take func(h header, body io.Reader) error) error {
+// or ^{tree}. If the object has more than maxBytes, it returns an error instead.
+func (r *reader) readObject(ctx context.Context, name string, maxBytes int64, take func(h header, body io.Reader) error) error {
 	select {
 	case <-r.turn:
 		defer func() { r.turn <- struct{}{} }()
@@ -56,9 +56,9 @@ func (r *reader) readObject(ctx context.Context, name string, most int64, take f
 	if h.missing {
 		return fmt.Errorf("read object %s: %w", name, errMissing)
 	}
-	if h.size > most {
+	if h.size > maxBytes {
 		r.stopProcess() // otherwise the process would write the whole object
-		return tooLarge(fmt.Sprintf("object %s has %d bytes, more than %d", h.id, h.size, most))
+		return tooLarge(fmt.Sprintf("object %s has %d bytes, more than %d", h.id, h.size, maxBytes))
 	}
 
 	late := r.killWhenLate()
@@ -169,10 +169,10 @@ func (r *reader) close() {
 // isMissing reports whether an error means that an object is missing.
 func isMissing(err error) bool { return errors.Is(err, errMissing) }
 
-// readWhole returns a whole object and its header. If the object has more bytes than most, it
-// returns an error.
-func (r *reader) readWhole(ctx context.Context, name string, most int64) (h header, b []byte, err error) {
-	err = r.readObject(ctx, name, most, func(got header, body io.Reader) (err error) {
+// readWhole returns a whole object and its header. If the object has more than maxBytes, it returns
+// an error.
+func (r *reader) readWhole(ctx context.Context, name string, maxBytes int64) (h header, b []byte, err error) {
+	err = r.readObject(ctx, name, maxBytes, func(got header, body io.Reader) (err error) {
 		h = got
 		b, err = io.ReadAll(body)
 		return err

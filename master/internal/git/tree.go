@@ -23,8 +23,8 @@ type keptTree struct {
 	t  *tree
 }
 
-func newTreeCache(most int64) *treeCache {
-	return &treeCache{limit: most, byID: map[string]*list.Element{}, lru: list.New()}
+func newTreeCache(maxBytes int64) *treeCache {
+	return &treeCache{limit: maxBytes, byID: map[string]*list.Element{}, lru: list.New()}
 }
 
 func (c *treeCache) get(id string) *tree {

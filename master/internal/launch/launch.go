@@ -316,11 +316,11 @@ func (l *Launcher) identify(ctx context.Context, j *Job) (leave func(), err erro
 // chargeJob charges a job to the quota of its account. again means that the job's files exist, so
 // only the load counts.
 func (l *Launcher) chargeJob(j *Job, again bool) error {
-	bytes := jobCost(j.Load)
+	cost := jobCost(j.Load)
 	if again {
-		bytes -= jobFiles
+		cost -= jobFiles
 	}
-	err := l.quota.chargeOrRefuse(j.account, bytes, l.cfg.Now())
+	err := l.quota.chargeOrRefuse(j.account, cost, l.cfg.Now())
 	if err != nil {
 		l.refused.overQuota.Add(1)
 		l.cfg.Quiet.Warn("job refused: its caller has used up his part of the job cache", "account", j.account)

@@ -44,15 +44,15 @@ type quota struct {
 
 // newQuota returns the quota for an option in MiB: 0 means the default, a negative number no bound.
 func newQuota(mib int, window time.Duration) *quota {
-	bytes := float64(defaultUserQuota)
+	burst := float64(defaultUserQuota)
 	if mib != 0 {
-		bytes = max(0, float64(mib)*(1<<20))
+		burst = max(0, float64(mib)*(1<<20))
 	}
 	if window <= 0 {
 		window = defaultWindow
 	}
 	return &quota{
-		rate:    ratelimit.Rate{Burst: bytes, PerSecond: bytes / window.Seconds()},
+		rate:    ratelimit.Rate{Burst: burst, PerSecond: burst / window.Seconds()},
 		window:  window,
 		buckets: map[string]*ratelimit.Bucket{},
 	}
@@ -69,7 +69,7 @@ func jobCost(load *value.Map) int {
 
 // chargeOrRefuse charges an account for a job, or returns a refusal. An empty account is never
 // refused.
-func (q *quota) chargeOrRefuse(account string, bytes int, now time.Time) error {
+func (q *quota) chargeOrRefuse(account string, cost int, now time.Time) error {
 	if account == "" || q.rate.Burst == 0 {
 		return nil
 	}
@@ -77,33 +77,33 @@ func (q *quota) chargeOrRefuse(account string, bytes int, now time.Time) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 
-	bucket, need := q.bucketOf(account, now), float64(bytes)
+	bucket, need := q.bucketOf(account, now), float64(cost)
 	if bucket.Take(now, q.rate, need) {
 		q.changed = true
 		return nil
 	}
 
 	used := bucket.Used(now, q.rate)
-	most := mebibytes(q.rate.Burst)
+	burst := mebibytes(q.rate.Burst)
 	if need > q.rate.Burst {
 		return refuse("this job takes %s of the job cache, more than a user may have there (%s, saltern_user_job_quota): send less",
-			mebibytes(need), most)
+			mebibytes(need), burst)
 	}
 
 	wait := time.Duration((used + need - q.rate.Burst) / q.rate.PerSecond * float64(time.Second)).Round(time.Second)
 	return refuse("you have %s of jobs in the job cache, and a user may have %s within %v (saltern_user_job_quota): wait %v, or send less",
-		mebibytes(used), most, q.window, max(wait, time.Second))
+		mebibytes(used), burst, q.window, max(wait, time.Second))
 }
 
 // chargePeerJob charges an account for a job that another master of the cluster has accepted. It
 // never refuses.
-func (q *quota) chargePeerJob(account string, bytes int, now time.Time) {
+func (q *quota) chargePeerJob(account string, cost int, now time.Time) {
 	if account == "" || q.rate.Burst == 0 {
 		return
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.bucketOf(account, now).Charge(now, q.rate, float64(bytes))
+	q.bucketOf(account, now).Charge(now, q.rate, float64(cost))
 	q.changed = true
 }
 
@@ -125,12 +125,12 @@ func (q *quota) bucketOf(account string, now time.Time) *ratelimit.Bucket {
 
 // evictLeast forgets the account that has used least. The caller holds mu.
 func (q *quota) evictLeast(now time.Time) {
-	least, of := "", -1.0
+	least, ofLeast := "", -1.0
 	for account, b := range q.buckets {
-		if used := b.Used(now, q.rate); of < 0 || used < of {
-			least, of = account, used
+		if used := b.Used(now, q.rate); ofLeast < 0 || used < ofLeast {
+			least, ofLeast = account, used
 		}
-		if of == 0 {
+		if ofLeast == 0 {
 			break
 		}
 	}

@@ -222,10 +222,10 @@ func (s *Service) onWheel(ctx context.Context, c *request.Call) (any, error) {
 	s.awaitReaders(ctx)
 	user, fun := strings.TrimPrefix(caller.Name, "sudo_"), load.Str("fun")
 	run := s.cfg.Wheel.Prepare(fun, runner.Caller{User: user, Eauth: caller.Eauth}, args, named)
-	record, told := s.wheelRecord(o, caller, fun, args, named)
+	record, recorded := s.wheelRecord(o, caller, fun, args, named)
 	record.JID = run.JID
 
-	if told {
+	if recorded {
 		asked := record
 		asked.Result = audit.Asked
 		s.cfg.Audit.Write(ctx, asked)
@@ -236,7 +236,7 @@ func (s *Service) onWheel(ctx context.Context, c *request.Call) (any, error) {
 		s.cfg.Log.Error("wheel function failed", "fun", fun, "user", user, "error", err)
 	}
 
-	if told {
+	if recorded {
 		s.cfg.Audit.Note(record.Ended(err))
 	}
 

@@ -60,12 +60,12 @@ func New(section *value.Map) (*URL, error) {
 // list of permissions, which is added to those of the user's own entry in the section. If both are
 // empty, permissions is nil.
 func (u *URL) Login(ctx context.Context, user, password string) (ok bool, permissions []any, err error) {
-	said, ok, err := u.askPermissions(ctx, user, password)
+	answer, ok, err := u.askPermissions(ctx, user, password)
 	own := acl.Named(u.section, user)
-	if err != nil || !ok || len(own)+len(said) == 0 {
+	if err != nil || !ok || len(own)+len(answer) == 0 {
 		return ok, nil, err
 	}
-	return true, append(own[:len(own):len(own)], said...), nil
+	return true, append(own[:len(own):len(own)], answer...), nil
 }
 
 // askPermissions returns the permissions in the URL's answer. ok is false if the URL refuses the
@@ -97,12 +97,12 @@ func (u *URL) askPermissions(ctx context.Context, user, password string) (permis
 		return nil, false, fmt.Errorf("read the answer of the address in ^url: it has more than %d bytes", maxAnswer)
 	}
 
-	said, err := value.ParseJSON(b)
+	answer, err := value.ParseJSON(b)
 	if err != nil {
 		return nil, false, fmt.Errorf("read the answer of the address in ^url: %w", err)
 	}
 
-	switch said := said.(type) {
+	switch said := answer.(type) {
 	case bool:
 		return nil, said, nil // False is a refusal, as in Salt
 	case []any:

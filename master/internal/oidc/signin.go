@@ -104,11 +104,11 @@ func (p *Provider) exchange(ctx context.Context, conf oauth2.Config, code, verif
 
 	got, err := conf.Exchange(context.WithValue(ctx, oauth2.HTTPClient, c), code, oauth2.VerifierOption(verifier))
 	if e, ok := errors.AsType[*oauth2.RetrieveError](err); ok {
-		said := fmt.Errorf("%s: %s %s", e.Response.Status, e.ErrorCode, e.ErrorDescription)
+		cause := fmt.Errorf("%s: %s %s", e.Response.Status, e.ErrorCode, e.ErrorDescription)
 		if e.ErrorCode == "invalid_grant" || e.ErrorCode == "" && e.Response.StatusCode == http.StatusBadRequest {
-			return "", refuse("the provider does not take the code: %v", said)
+			return "", refuse("the provider does not take the code: %v", cause)
 		}
-		return "", foreign(doing, said)
+		return "", foreign(doing, cause)
 	}
 
 	if err != nil {

@@ -224,9 +224,9 @@ func (h *Handler) LearnStarts(_ string, starts []cluster.Start) []cluster.Start 
 	return h.member.Started.Learn(starts, h.member.now())
 }
 
-// KnownStarts returns the processes known here. most bounds their number.
-func (h *Handler) KnownStarts(most int) []cluster.Start {
-	return h.member.Started.All(most, h.member.now())
+// KnownStarts returns the processes known here, at most limit.
+func (h *Handler) KnownStarts(limit int) []cluster.Start {
+	return h.member.Started.All(limit, h.member.now())
 }
 
 // PeerLost schedules resends for the subscriptions of a lost peer. Jobs of that peer of which this
@@ -269,8 +269,8 @@ func keyState(st clusterwire.KeyState) keys.State {
 // LearnNonces records requests that a peer has taken, so that this master refuses them.
 func (h *Handler) LearnNonces(taken []request.NonceKey) { h.cfg.Nonces.Learn(taken) }
 
-// OwnNonces returns requests that this master has taken. most bounds their number.
-func (h *Handler) OwnNonces(most int) []request.NonceKey { return h.cfg.Nonces.Own(most) }
+// OwnNonces returns requests that this master has taken, at most limit.
+func (h *Handler) OwnNonces(limit int) []request.NonceKey { return h.cfg.Nonces.Own(limit) }
 
 // Removed closes the channel of WhenRemoved.
 func (h *Handler) Removed() { h.removeOnce.Do(func() { close(h.removed) }) }

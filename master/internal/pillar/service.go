@@ -71,8 +71,8 @@ type Service struct {
 func NewService(cfg ServiceConfig) *Service {
 	turns := cmp.Or(cfg.Turns, defaultTurns)
 	line := func(turns int) *queue.Queue[*value.Map] {
-		bytes := cmp.Or(cfg.QueueBytes, defaultQueueBytes)
-		return queue.New[*value.Map](queue.Config{Turns: turns, Bytes: bytes, Now: time.Now})
+		queueBytes := cmp.Or(cfg.QueueBytes, defaultQueueBytes)
+		return queue.New[*value.Map](queue.Config{Turns: turns, Bytes: queueBytes, Now: time.Now})
 	}
 	return &Service{
 		cfg: cfg,

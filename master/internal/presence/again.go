@@ -67,7 +67,7 @@ func (a *narrowings) dropExpired(now time.Time) {
 // narrowed returns a publication in the form in which it can be sent again now. given is false if it
 // must not be sent again. Minions that may have missed the job and do not get it are reported to
 // Undelivered.
-func (k *Resender) narrowed(ctx context.Context, r publish.Recent) (as publish.Recent, given bool) {
+func (k *Resender) narrowed(ctx context.Context, r publish.Recent) (narrowed publish.Recent, given bool) {
 	a := &k.narrowings
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -76,13 +76,13 @@ func (k *Resender) narrowed(ctx context.Context, r publish.Recent) (as publish.R
 	if x, ok := a.byJID[r.JID]; ok && now.Before(x.until) && x.knownStarts == starts && x.narrowed.At.Equal(r.At) {
 		return x.narrowed, x.given
 	}
-	as, given = k.narrowNow(ctx, r)
-	a.byJID[r.JID] = narrowing{until: now.Add(time.Second), knownStarts: starts, narrowed: as, given: given}
-	return as, given
+	narrowed, given = k.narrowNow(ctx, r)
+	a.byJID[r.JID] = narrowing{until: now.Add(time.Second), knownStarts: starts, narrowed: narrowed, given: given}
+	return narrowed, given
 }
 
 // narrowNow is narrowed without the cache. The caller holds narrowings.mu.
-func (k *Resender) narrowNow(ctx context.Context, r publish.Recent) (as publish.Recent, given bool) {
+func (k *Resender) narrowNow(ctx context.Context, r publish.Recent) (narrowed publish.Recent, given bool) {
 	var returned, started map[string]bool
 	sure := true
 	if k.cfg.Started != nil {
@@ -97,9 +97,9 @@ func (k *Resender) narrowNow(ctx context.Context, r publish.Recent) (as publish.
 	}
 
 	to := narrowTarget(r.Load, r.Matched, returned, started)
-	missing := func(of func(string) bool) (out []string) {
+	missing := func(fits func(string) bool) (out []string) {
 		for _, id := range r.Matched {
-			if !returned[id] && of(id) {
+			if !returned[id] && fits(id) {
 				out = append(out, id)
 			}
 		}
@@ -124,14 +124,14 @@ func (k *Resender) narrowNow(ctx context.Context, r publish.Recent) (as publish.
 		return r, true
 	}
 
-	as, err := k.cfg.Port.Narrow(r, to.tgt, to.typ, to.ids)
+	narrowed, err := k.cfg.Port.Narrow(r, to.tgt, to.typ, to.ids)
 	if err != nil {
 		k.cfg.Log.Warn("job cannot be sent again", "jid", r.JID, "error", err)
 		return r, false
 	}
 
-	as.At = r.At
-	return as, true
+	narrowed.At = r.At
+	return narrowed, true
 }
 
 // reportUndelivered reports minions that do not get a job, whenever there are more of them than
@@ -229,10 +229,10 @@ func (k *Resender) JobReachedLate(load *value.Map, matched []string, age time.Du
 }
 
 func (k *Resender) publishNarrowed(ctx context.Context, r publish.Recent) error {
-	as, given := k.narrowed(ctx, r)
+	narrowed, given := k.narrowed(ctx, r)
 	if !given {
 		return nil
 	}
 	k.cfg.Log.Info("job published late", "jid", r.JID, "age", r.At.Sub(r.Born).Round(time.Millisecond))
-	return k.cfg.Port.Republish(ctx, r, as)
+	return k.cfg.Port.Republish(ctx, r, narrowed)
 }

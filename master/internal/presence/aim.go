@@ -35,7 +35,7 @@ func narrowTarget(load *value.Map, matched []string, returned, started map[strin
 		typ = "glob"
 	}
 
-	as := narrowedTarget{tgt: load.Value("tgt"), typ: typ, ids: matched, unchanged: true}
+	narrowed := narrowedTarget{tgt: load.Value("tgt"), typ: typ, ids: matched, unchanged: true}
 	var left []string
 	for _, id := range matched {
 		if !returned[id] && !started[id] {
@@ -46,10 +46,10 @@ func narrowTarget(load *value.Map, matched []string, returned, started map[strin
 	if byID(typ) && len(matched) > 0 {
 		switch {
 		case len(left) == 0:
-			as.nobody = true
-			return as
+			narrowed.nobody = true
+			return narrowed
 		case len(left) == len(matched) && len(started) == 0:
-			return as
+			return narrowed
 		case len(left) <= maxNamedIDs:
 			return narrowedTarget{tgt: left, typ: "list", ids: left}
 		}
@@ -57,15 +57,15 @@ func narrowTarget(load *value.Map, matched []string, returned, started map[strin
 
 	out := sortedIDs(returned, started)
 	if len(out) == 0 {
-		return as
+		return narrowed
 	}
 
 	words := targetWords(load, typ)
 	if words == nil || len(out) > maxNamedIDs {
 		out = sortedIDs(started)
-		as.unknown = words == nil && len(out) > 0 || len(out) > maxNamedIDs
-		if as.unknown || len(out) == 0 {
-			return as
+		narrowed.unknown = words == nil && len(out) > 0 || len(out) > maxNamedIDs
+		if narrowed.unknown || len(out) == 0 {
+			return narrowed
 		}
 	}
 

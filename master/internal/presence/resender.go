@@ -54,8 +54,8 @@ type PublishPort interface {
 	Passed(since time.Time) int
 	// Resend sends a publication to one subscriber.
 	Resend(ctx context.Context, subscriber uint64, r publish.Recent) error
-	// Republish publishes r to all subscribers, in the form as, and remembers r.
-	Republish(ctx context.Context, r, as publish.Recent) error
+	// Republish publishes replacement to all subscribers in place of r, and remembers r.
+	Republish(ctx context.Context, r, replacement publish.Recent) error
 	// Narrow returns a publication with another target.
 	Narrow(r publish.Recent, tgt any, typ string, ids []string) (publish.Recent, error)
 	// Silent calls yield with the subscribers that have answered nothing since a time.
@@ -341,11 +341,11 @@ func (k *Resender) resend(ctx context.Context, a Arrival) {
 			break // the subscription received this one and all later ones
 		}
 
-		as, given := k.narrowed(ctx, r)
+		narrowed, given := k.narrowed(ctx, r)
 		if !given {
 			continue
 		}
-		if k.cfg.Port.Resend(ctx, a.ID, as) != nil {
+		if k.cfg.Port.Resend(ctx, a.ID, narrowed) != nil {
 			return // the subscription has ended again: OnDisconnect marks what is still due
 		}
 

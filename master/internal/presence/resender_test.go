@@ -74,8 +74,8 @@ func (p deskPort) Resend(_ context.Context, _ uint64, r publish.Recent) error {
 	return nil
 }
 
-func (p deskPort) Republish(_ context.Context, _, as publish.Recent) error {
-	p.d.sent = append(p.d.sent, fmt.Sprint("all ", as.JID, " ", as.Load.Str("tgt_type"), " ", as.Matched))
+func (p deskPort) Republish(_ context.Context, _, replacement publish.Recent) error {
+	p.d.sent = append(p.d.sent, fmt.Sprint("all ", replacement.JID, " ", replacement.Load.Str("tgt_type"), " ", replacement.Matched))
 	return nil
 }
 

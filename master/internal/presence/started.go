@@ -152,8 +152,8 @@ func (s *Started) After(t, now time.Time) (ids map[string]bool, sure bool) {
 }
 
 // Learn records starts that a peer has reported, and returns those that were new.
-func (s *Started) Learn(told []cluster.Start, now time.Time) (fresh []cluster.Start) {
-	for _, x := range told {
+func (s *Started) Learn(starts []cluster.Start, now time.Time) (fresh []cluster.Start) {
+	for _, x := range starts {
 		if _, unknown := s.Saw(x.ID, x.Process, now.Add(-x.Age)); unknown {
 			fresh = append(fresh, x)
 		}
@@ -161,8 +161,8 @@ func (s *Started) Learn(told []cluster.Start, now time.Time) (fresh []cluster.St
 	return fresh
 }
 
-// All returns the starts that a new peer must know, the latest first. most bounds their number.
-func (s *Started) All(most int, now time.Time) []cluster.Start {
+// All returns the starts that a new peer must know, the latest first, at most limit.
+func (s *Started) All(limit int, now time.Time) []cluster.Start {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []cluster.Start
@@ -172,7 +172,7 @@ func (s *Started) All(most int, now time.Time) []cluster.Start {
 		}
 	}
 	slices.SortFunc(out, func(a, b cluster.Start) int { return cmp.Compare(a.Age, b.Age) })
-	return out[:min(len(out), most)]
+	return out[:min(len(out), limit)]
 }
 
 // Forget drops the entries of a minion whose key was removed.

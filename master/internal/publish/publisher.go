@@ -105,18 +105,19 @@ func (p *Publisher) Publish(ctx context.Context, load *value.Map, matched []stri
 	return p.publish(ctx, kept, kept)
 }
 
-// Republish publishes an earlier publication r to all subscribers, and remembers r as published now. It
-// sends the parameter as in place of r: r itself, or [Publisher.Narrow] of it for the minions that still
-// need it.
-func (p *Publisher) Republish(ctx context.Context, r, as Recent) error {
+// Republish publishes an earlier publication r to all subscribers, and remembers r as published
+// now. What it sends is replacement: r itself, or the result of [Publisher.Narrow] for the minions
+// that still need r.
+func (p *Publisher) Republish(ctx context.Context, r, replacement Recent) error {
 	r.payload = nil
-	return p.publish(ctx, r, as)
+	return p.publish(ctx, r, replacement)
 }
 
-// publish sends the publication as to all subscribers, and remembers the publication kept in its place.
-func (p *Publisher) publish(ctx context.Context, kept, as Recent) error {
-	topics := p.topicsOf(as.Load, as.Matched)
-	err := p.sendInOrder(ctx, as, func(payload []byte, key crypt.Key, serial int64) (err error) {
+// publish sends the publication sent to all subscribers, and remembers the publication kept in its
+// place.
+func (p *Publisher) publish(ctx context.Context, kept, sent Recent) error {
+	topics := p.topicsOf(sent.Load, sent.Matched)
+	err := p.sendInOrder(ctx, sent, func(payload []byte, key crypt.Key, serial int64) (err error) {
 		// Remember it before sending: a minion that subscribes during the transmission must find it
 		// in one place or the other. The minion ignores a second copy.
 		r := kept
@@ -127,7 +128,7 @@ func (p *Publisher) publish(ctx context.Context, kept, as Recent) error {
 		}
 
 		p.noteTime(r.At)
-		if serial == 0 && kept.Load == as.Load {
+		if serial == 0 && kept.Load == sent.Load {
 			r.payload = payload
 			r.key = key
 			r.size = 2 * len(payload)

@@ -142,10 +142,10 @@ func (p *parent) workerCount() int {
 // errLost means that a worker, or its parent, ended without an answer.
 var errLost = errors.New("the Python ended")
 
-// readAnswer reads the worker's next answer, until ctx ends. most bounds its size in bytes.
-func (w *worker) readAnswer(ctx context.Context, most int) (*value.Map, error) {
+// readAnswer reads the worker's next answer, of at most maxBytes bytes, until ctx ends.
+func (w *worker) readAnswer(ctx context.Context, maxBytes int) (*value.Map, error) {
 	defer context.AfterFunc(ctx, func() { _ = w.conn.SetReadDeadline(time.Unix(1, 0)) })()
-	packed, err := pyframe.Read(w.conn, most)
+	packed, err := pyframe.Read(w.conn, maxBytes)
 	switch {
 	case err == nil:
 		return pyframe.Map(packed)
@@ -183,13 +183,13 @@ func (w *worker) endWorker(lost bool) {
 	}
 }
 
-// waitOver waits until told is closed, which means that the parent has carried out an order, or until
-// the worker or the parent has ended. If none of this happens within the time most, it returns false.
-func (w *worker) waitOver(told <-chan struct{}, most time.Duration) bool {
-	t := time.NewTimer(most)
+// waitOver waits until signal is closed, which means that the parent has carried out an order, or
+// until the worker or the parent has ended. If none of this happens within limit, it returns false.
+func (w *worker) waitOver(signal <-chan struct{}, limit time.Duration) bool {
+	t := time.NewTimer(limit)
 	defer t.Stop()
 	select {
-	case <-told:
+	case <-signal:
 	case <-w.ended:
 	case <-w.parent.gone:
 	case <-t.C:

@@ -270,15 +270,15 @@ func (n *Nonces) forget(k NonceKey) {
 	delete(n.old, k)
 }
 
-// Own returns requests that this master has taken, for another master that may not know them. most
-// bounds their number.
-func (n *Nonces) Own(most int) []NonceKey {
+// Own returns requests that this master has taken, at most limit, for another master that may not
+// know them.
+func (n *Nonces) Own(limit int) []NonceKey {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var out []NonceKey
 	for _, half := range []map[NonceKey]bool{n.cur, n.old} {
 		for k, own := range half {
-			if own && len(out) < most {
+			if own && len(out) < limit {
 				out = append(out, k)
 			}
 		}

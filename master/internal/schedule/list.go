@@ -11,8 +11,8 @@ import (
 // maxListed is how many future runs are listed for each entry.
 const maxListed = 100
 
-// List returns the entries with their next runs. most bounds how many runs each entry has.
-func (s *Schedule) List(most int) (control.Schedule, error) {
+// List returns the entries, each with its next runs, at most maxRuns.
+func (s *Schedule) List(maxRuns int) (control.Schedule, error) {
 	states, own, err := s.knownStates()
 	if err != nil {
 		return control.Schedule{}, err
@@ -38,7 +38,7 @@ func (s *Schedule) List(most int) (control.Schedule, error) {
 			Next:     []time.Time{},
 		}
 
-		for _, run := range s.cfg.Plan.Upcoming(e.Entry, states[i], plan.Civil(now), min(most, maxListed)) {
+		for _, run := range s.cfg.Plan.Upcoming(e.Entry, states[i], plan.Civil(now), min(maxRuns, maxListed)) {
 			item.Next = append(item.Next, localTime(run.At, now))
 		}
 

@@ -218,9 +218,9 @@ func (s *Share) sendChanges() {
 	s.sendEntries("", list, 0)
 }
 
-// sendEntries sends entries with their data. most bounds the bytes of their data together, except
-// for a single larger entry; 0 means no bound.
-func (s *Share) sendEntries(peer string, list []entryKey, most int) {
+// sendEntries sends entries with their data. It sends at most maxBytes bytes of data, but at least
+// one entry; 0 means no bound.
+func (s *Share) sendEntries(peer string, list []entryKey, maxBytes int) {
 	var batch []cache.Entry
 	size, all := 0, 0
 	flush := func() {
@@ -235,7 +235,7 @@ func (s *Share) sendEntries(peer string, list []entryKey, most int) {
 		if !ok {
 			continue
 		}
-		if most > 0 && all > 0 && all+len(e.Packed) > most {
+		if maxBytes > 0 && all > 0 && all+len(e.Packed) > maxBytes {
 			break
 		}
 

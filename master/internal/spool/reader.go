@@ -161,16 +161,16 @@ func (r *Reader) Enough(records int, bytes int64) bool {
 	return waiting >= min(bytes, s.cfg.Bytes/2)
 }
 
-// Read returns the next unread records, if there are any. most bounds their number; bytes is the size
-// after which no more are added. end is the number to pass to Advance when they are done. Read may
-// return fewer records if lost ones follow.
-func (r *Reader) Read(most int, bytes int64) (records [][]byte, end uint64, err error) {
-	return r.ReadFrom(0, most, bytes)
+// Read returns the next unread records, at most maxRecords, if there are any. It stops after the
+// record with which their size reaches maxBytes. end is the number to pass to Advance when the
+// records are done. Read may return fewer records if lost ones follow.
+func (r *Reader) Read(maxRecords int, maxBytes int64) (records [][]byte, end uint64, err error) {
+	return r.ReadFrom(0, maxRecords, maxBytes)
 }
 
 // ReadFrom reads like Read, but begins with the record that has the number. If Advance has already
 // passed that record, ReadFrom begins with the next unread one.
-func (r *Reader) ReadFrom(number uint64, most int, bytes int64) (records [][]byte, end uint64, err error) {
+func (r *Reader) ReadFrom(number uint64, maxRecords int, maxBytes int64) (records [][]byte, end uint64, err error) {
 	s := r.spool
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -180,7 +180,7 @@ func (r *Reader) ReadFrom(number uint64, most int, bytes int64) (records [][]byt
 	}
 
 	at := max(number, r.next)
-	for at < s.next && len(records) < most && bytes > 0 {
+	for at < s.next && len(records) < maxRecords && maxBytes > 0 {
 		g := s.segmentAt(at)
 		if g == nil || g.first > at {
 			if len(records) > 0 {
@@ -190,9 +190,9 @@ func (r *Reader) ReadFrom(number uint64, most int, bytes int64) (records [][]byt
 			continue
 		}
 
-		found, err := s.readSegment(g, at, most-len(records), bytes)
+		found, err := s.readSegment(g, at, maxRecords-len(records), maxBytes)
 		for _, record := range found {
-			bytes -= int64(len(record))
+			maxBytes -= int64(len(record))
 		}
 
 		records = append(records, found...)
@@ -263,7 +263,7 @@ func (s *Spool) segmentAt(number uint64) *segment {
 
 // readSegment reads records of one segment, beginning with the record that has the number. It reads
 // at least one. If it returns an error, the records returned with it are valid.
-func (s *Spool) readSegment(g *segment, number uint64, most int, bytes int64) (records [][]byte, err error) {
+func (s *Spool) readSegment(g *segment, number uint64, maxRecords int, maxBytes int64) (records [][]byte, err error) {
 	file, err := os.Open(s.segmentPath(g.first))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, errRecord
@@ -284,8 +284,8 @@ func (s *Spool) readSegment(g *segment, number uint64, most int, bytes int64) (r
 		}
 
 		records = append(records, record)
-		bytes -= int64(len(record))
-		if len(records) == most || bytes <= 0 {
+		maxBytes -= int64(len(record))
+		if len(records) == maxRecords || maxBytes <= 0 {
 			break
 		}
 	}

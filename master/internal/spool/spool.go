@@ -142,14 +142,14 @@ func scanSegment(path string, first uint64) (*segment, error) {
 // largestRecord is how many bytes a record may have.
 const largestRecord = 64 << 20
 
-func readRecord(file io.ReaderAt, offset, most int64) ([]byte, error) {
+func readRecord(file io.ReaderAt, offset, maxBytes int64) ([]byte, error) {
 	var head [headSize]byte
 	if _, err := file.ReadAt(head[:], offset); err != nil {
 		return nil, err
 	}
 
 	size := int64(binary.BigEndian.Uint32(head[:4]))
-	if size > most {
+	if size > maxBytes {
 		return nil, errRecord
 	}
 

@@ -133,8 +133,8 @@ func (f *File) proves(text, user, password string) (bool, error) {
 			}
 		case strings.HasPrefix(line, "#"):
 		case f.kind == "htdigest":
-			if of := strings.SplitN(line, ":", 3); len(of) == 3 && of[0] == user && of[1] == f.realm {
-				return equalText(strings.ToLower(of[2]), digest("md5", user+":"+f.realm+":"+password)), nil
+			if fields := strings.SplitN(line, ":", 3); len(fields) == 3 && fields[0] == user && fields[1] == f.realm {
+				return equalText(strings.ToLower(fields[2]), digest("md5", user+":"+f.realm+":"+password)), nil
 			}
 		default:
 			if name, hash, ok := strings.Cut(line, ":"); ok && name == user {

@@ -57,8 +57,8 @@ func raiseOOM(pid, score int) error {
 	return os.WriteFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", []byte(strconv.Itoa(score)), 0)
 }
 
-func oomScore(of string) (int, error) {
-	b, err := os.ReadFile("/proc/" + of + "/oom_score_adj")
+func oomScore(process string) (int, error) {
+	b, err := os.ReadFile("/proc/" + process + "/oom_score_adj")
 	if err != nil {
 		return 0, err
 	}

@@ -23,9 +23,9 @@ const (
 	maxKeys  = 16 << 10
 )
 
-// Get returns the text at a path of the service, such as user-data. ok is false if there is none. most
-// bounds the text, in bytes.
-func Get(ctx context.Context, address, path string, most int64) (text []byte, ok bool, err error) {
+// Get returns the text at a path of the service, such as user-data. ok is false if there is none. A
+// text longer than maxBytes is an error.
+func Get(ctx context.Context, address, path string, maxBytes int64) (text []byte, ok bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	c := &http.Client{
@@ -45,7 +45,7 @@ func Get(ctx context.Context, address, path string, most int64) (text []byte, ok
 	}
 
 	text, code, err = getBounded(ctx, c, http.MethodGet, address+"/latest/"+path, "X-aws-ec2-metadata-token",
-		string(token), most)
+		string(token), maxBytes)
 	switch {
 	case err != nil:
 		return nil, false, err
@@ -58,7 +58,7 @@ func Get(ctx context.Context, address, path string, most int64) (text []byte, ok
 	return text, true, nil
 }
 
-func getBounded(ctx context.Context, c *http.Client, method, url, header, value string, most int64) ([]byte, int, error) {
+func getBounded(ctx context.Context, c *http.Client, method, url, header, value string, maxBytes int64) ([]byte, int, error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, nil)
 	if err != nil {
 		return nil, 0, err
@@ -71,8 +71,8 @@ func getBounded(ctx context.Context, c *http.Client, method, url, header, value 
 	}
 	defer resp.Body.Close()
 
-	b, err := io.ReadAll(io.LimitReader(resp.Body, most+1))
-	if err == nil && int64(len(b)) > most {
+	b, err := io.ReadAll(io.LimitReader(resp.Body, maxBytes+1))
+	if err == nil && int64(len(b)) > maxBytes {
 		err = errors.New("the answer of the metadata service is too large")
 	}
 

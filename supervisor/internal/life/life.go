@@ -298,7 +298,7 @@ func (n *Life) makeRest() (err error) {
 		Executable: n.cfg.Executable,
 		Log:        n.cfg.Log,
 		Now:        n.cfg.Now,
-		Rank:       func() (place, of int, ready bool) { return n.observer.Document().ServingRank() },
+		Rank:       func() (rank, total int, ready bool) { return n.observer.Document().ServingRank() },
 	})
 	if err != nil {
 		return err

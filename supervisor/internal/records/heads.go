@@ -108,8 +108,8 @@ func (h *Heads) readHeads(ctx context.Context, key string, others func() map[str
 		return
 	}
 
-	for node, said := range others() {
-		h.noteHeads(node, said.Key, said.Heads)
+	for node, heads := range others() {
+		h.noteHeads(node, heads.Key, heads.Heads)
 	}
 }
 

@@ -17,9 +17,9 @@ import (
 )
 
 // Lock locks a folder against other changes, even by other nodes, until unlock is called. It uses
-// the same kind of lock as the lease of the volume. most bounds the wait. what names the content
-// in errors.
-func Lock(ctx context.Context, dir, what string, most time.Duration) (unlock func(), err error) {
+// the same kind of lock as the lease of the volume. limit bounds the wait. what names the folder's
+// content in errors.
+func Lock(ctx context.Context, dir, what string, limit time.Duration) (unlock func(), err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, fmt.Errorf("lock %s: %w", what, err)
@@ -31,7 +31,7 @@ func Lock(ctx context.Context, dir, what string, most time.Duration) (unlock fun
 		return nil, fmt.Errorf("lock %s: %w", what, err)
 	}
 
-	ctx, cancel := context.WithTimeout(ctx, most)
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)

@@ -153,15 +153,15 @@ func (u *run) upgradeNodes(ctx context.Context) (Code, string) {
 // ends the roll before anything was done.
 func (u *run) awaitNodes(ctx context.Context) (Code, string) {
 	end := time.Now().Add(momentTakes)
-	told := ""
+	reported := ""
 	for {
 		code, cause, passes := u.judgeNodes(ctx)
 		if !passes || time.Now().After(end) {
 			return code, cause
 		}
 
-		if cause != told {
-			told = cause
+		if cause != reported {
+			reported = cause
 			u.Tell("waiting: " + printable.Brief(cause, maxText))
 		}
 
@@ -323,7 +323,7 @@ func (u *run) closed(n *node) (Code, string) {
 // mendTakes what still prevents the restart of n.
 func (u *run) othersServe(ctx context.Context, n *node) string {
 	end := time.Now().Add(mendTakes)
-	told := ""
+	reported := ""
 	for {
 		bad := u.unwell(ctx, n)
 		if bad == nil {
@@ -334,8 +334,8 @@ func (u *run) othersServe(ctx context.Context, n *node) string {
 			return fmt.Sprintf("%s serves no more, for %s (%s)", bad.Name, mendTakes, bad.line.Cause)
 		}
 
-		if text := bad.Name + ": " + printable.Brief(bad.line.Cause, maxText); text != told {
-			told = text
+		if text := bad.Name + ": " + printable.Brief(bad.line.Cause, maxText); text != reported {
+			reported = text
 			u.Tell(fmt.Sprintf("waiting up to %s, before %s restarts, for %s", mendTakes, n.Name, text))
 		}
 
@@ -373,7 +373,7 @@ func (u *run) serves(ctx context.Context, n *node, before string) error {
 	ctx, cancel := context.WithTimeout(ctx, RestartTakes)
 	defer cancel()
 	var last error
-	told := ""
+	reported := ""
 	for {
 		err := n.askState(ctx)
 		s := n.state
@@ -403,8 +403,8 @@ func (u *run) serves(ctx context.Context, n *node, before string) error {
 			return nil
 		}
 
-		if says != "" && says != told {
-			told = says
+		if says != "" && says != reported {
+			reported = says
 			u.Tell(n.Name + ": " + printable.Brief(says, maxText))
 		}
 

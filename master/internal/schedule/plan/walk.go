@@ -143,15 +143,15 @@ type Run struct {
 	Fun string
 }
 
-// Upcoming returns the next runs after now. most bounds their number.
-func (p *Plan) Upcoming(e *Entry, s State, now time.Time, most int) (runs []Run) {
-	if most <= 0 || !p.Enabled || !e.Enabled {
+// Upcoming returns the next runs after now, at most limit.
+func (p *Plan) Upcoming(e *Entry, s State, now time.Time, limit int) (runs []Run) {
+	if limit <= 0 || !p.Enabled || !e.Enabled {
 		return nil
 	}
 	look := Look{Enabled: p.Enabled, Splay: SameSplay}
 	e.Walk(s, now, now.AddDate(cronSearch, 0, 0), look, func(at time.Time, fun string) bool {
 		runs = append(runs, Run{at, fun})
-		return len(runs) < most
+		return len(runs) < limit
 	})
 	return runs
 }

@@ -127,8 +127,8 @@ func (d *filesOverview) listFolder(c *Console, ctx context.Context, v *visit) er
 	}
 
 	dirs, names := m.Texts("dirs"), m.Texts("files")
-	of, _ := m.Int("of")
-	d.More = max(0, of-int64(len(dirs)+len(names)))
+	total, _ := m.Int("of")
+	d.More = max(0, total-int64(len(dirs)+len(names)))
 	var lo, hi int
 	lo, hi, d.pager = pageOf(len(dirs)+len(names), filesPage, c.base+"/files", v.query)
 	for i := lo; i < hi; i++ {

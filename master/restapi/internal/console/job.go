@@ -89,10 +89,10 @@ func showJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		}
 	}
 
-	most := maxStates
+	stateLimit := maxStates
 	if d.Only = v.query.Get("id"); d.Only != "" {
 		rows = slices.DeleteFunc(rows, func(r minionResult) bool { return r.ID != d.Only })
-		most = maxPage
+		stateLimit = maxPage
 	}
 
 	var lo, hi int
@@ -100,7 +100,7 @@ func showJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	d.Rows = rows[lo:hi]
 	b := newBudget()
 	for i := range d.Rows {
-		d.Rows[i].fillFrom(b, m.Map("Result").Map(d.Rows[i].ID), most)
+		d.Rows[i].fillFrom(b, m.Map("Result").Map(d.Rows[i].ID), stateLimit)
 	}
 
 	p := page{Title: "Job " + jid}
@@ -237,14 +237,14 @@ func failed(r *value.Map) bool {
 	return false
 }
 
-// fillFrom fills in the result from a return. most bounds the states that it shows.
-func (x *minionResult) fillFrom(b *budget, r *value.Map, most int) {
+// fillFrom fills in the result from a return. It shows at most stateLimit states.
+func (x *minionResult) fillFrom(b *budget, r *value.Map, stateLimit int) {
 	if r == nil {
 		return
 	}
 	ret := r.Value("return")
 	if m, ok := ret.(*value.Map); ok && isHighstate(m) {
-		x.States = statesOf(m, b, most)
+		x.States = statesOf(m, b, stateLimit)
 		return
 	}
 	x.Text = b.boundedText(plainText(ret))

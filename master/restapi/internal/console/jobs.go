@@ -60,11 +60,11 @@ func withoutMark(v any) any {
 	return m
 }
 
-// targetText returns a target as a user would type it, cut after about most bytes.
-func targetText(v any, most int) string {
+// targetText returns a target as a user would type it, cut after about maxBytes bytes.
+func targetText(v any, maxBytes int) string {
 	l, ok := v.([]any)
 	if !ok {
-		return value.StrMax(v, most)
+		return value.StrMax(v, maxBytes)
 	}
 
 	var ids []string
@@ -72,7 +72,7 @@ func targetText(v any, most int) string {
 	for _, e := range l {
 		s := value.StrMax(e, maxName)
 		ids = append(ids, s)
-		if n > most {
+		if n > maxBytes {
 			break
 		}
 		n += len(s) + 1

@@ -36,9 +36,9 @@ func services() []option {
 	return []option{{"master", "salt-master"}, {"lb", "the load balancer"}, {"api", "salt-api, which serves this page"}}
 }
 
-func wordOf(list []option, of string) string {
+func wordOf(list []option, chosen string) string {
 	for _, o := range list {
-		if o.Value == of {
+		if o.Value == chosen {
 			return o.Word
 		}
 	}

@@ -60,36 +60,36 @@ func plotsOf(c control.Course, now time.Time) (out []plot) {
 	return out
 }
 
-func drawPlot(nodes []control.Series, now time.Time, of func(control.Point) *float64, word func(float64) string) plot {
+func drawPlot(nodes []control.Series, now time.Time, measure func(control.Point) *float64, label func(float64) string) plot {
 	p := plot{Wide: plotWide, High: plotHigh, Middle: (plotHigh + plotTop) / 2, Left: max(len(nodes)-maxPlotted, 0)}
 	nodes = nodes[:min(len(nodes), maxPlotted)]
-	most := 0.0
+	highest := 0.0
 	for _, n := range nodes {
 		for _, x := range n.Points {
-			if v := of(x); v != nil && *v < math.MaxFloat32 {
-				most = max(most, *v)
+			if v := measure(x); v != nil && *v < math.MaxFloat32 {
+				highest = max(highest, *v)
 			}
 		}
 	}
 
-	if most <= 0 {
-		most = 1
+	if highest <= 0 {
+		highest = 1
 	}
 
-	p.Most = word(most)
+	p.Most = label(highest)
 	var words []string
 	for i, n := range nodes {
 		l := plotLine{Node: n.Node, Class: i + 1}
 		var last *float64
 		top, before := 0.0, time.Time{}
 		for _, x := range n.Points {
-			v, age := of(x), now.Sub(x.At)
-			if v == nil || math.IsNaN(*v) || *v < 0 || *v > most || age < 0 || age > plotSpan || x.At.Before(before) {
+			v, age := measure(x), now.Sub(x.At)
+			if v == nil || math.IsNaN(*v) || *v < 0 || *v > highest || age < 0 || age > plotSpan || x.At.Before(before) {
 				continue
 			}
 
 			at := strconv.Itoa(int((plotSpan-age)*plotWide/plotSpan)) + "," +
-				strconv.FormatFloat(plotHigh-*v/most*(plotHigh-plotTop), 'f', 1, 64)
+				strconv.FormatFloat(plotHigh-*v/highest*(plotHigh-plotTop), 'f', 1, 64)
 			if x.At.Sub(before) > 2*control.PointEvery {
 				l.Parts = append(l.Parts, at)
 			} else {
@@ -111,7 +111,7 @@ func drawPlot(nodes []control.Series, now time.Time, of func(control.Point) *flo
 			}
 		}
 
-		l.Now, l.Most = word(*last), word(top)
+		l.Now, l.Most = label(*last), label(top)
 		words = append(words, fmt.Sprintf("%s last %s, at most %s", l.Node, l.Now, l.Most))
 		p.Lines = append(p.Lines, l)
 	}

@@ -61,10 +61,10 @@ func isHighstate(m *value.Map) bool {
 	return true
 }
 
-// statesOf returns the states in a return, no more than most of them: first those that failed, then
-// those that changed something or would change it, then the others; each group in the order of the
-// run.
-func statesOf(m *value.Map, b *budget, most int) *states {
+// statesOf returns the states in a return, at most stateLimit of them: first those that failed,
+// then those that changed something or would change it, then the others; each group in the order of
+// the run.
+func statesOf(m *value.Map, b *budget, stateLimit int) *states {
 	out := &states{}
 	millis := 0.0
 	var all []state
@@ -92,8 +92,8 @@ func statesOf(m *value.Map, b *budget, most int) *states {
 
 	out.Seconds = fmt.Sprintf("%.2f s", millis/1000)
 	slices.SortStableFunc(all, func(a, b state) int { return cmp.Or(a.rank-b.rank, cmp.Compare(a.run, b.run)) })
-	if most = min(most, b.states); len(all) > most {
-		out.More, all = len(all)-most, all[:most]
+	if stateLimit = min(stateLimit, b.states); len(all) > stateLimit {
+		out.More, all = len(all)-stateLimit, all[:stateLimit]
 	}
 
 	b.states -= len(all)
