@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"path/filepath"
 	"time"
 
@@ -107,18 +108,43 @@ func readClock(path string) (time.Time, error) {
 // times that a node with a wrong clock wrote may hide a later change.
 const clockKept = 10 * time.Minute
 
+// NoteClocks takes how far the clocks of other nodes are ahead (+) or behind (-), as measured
+// without the volume: stamps cannot show that a clock is behind by less than clocksEvery. The
+// largest difference of a node counts for clockKept, also when its clock was put right since.
+func (m *Manager) NoteClocks(ahead map[string]time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.cfg.Now()
+	for node, d := range ahead {
+		old, known := m.measured[node]
+		if !known || now.Sub(old.at) > clockKept || d.Abs() >= old.ahead.Abs() {
+			m.measured[node] = clockDiff{d, now}
+		}
+	}
+	maps.DeleteFunc(m.measured, func(_ string, c clockDiff) bool { return now.Sub(c.at) > clockKept })
+}
+
 // clockSpread returns how far the clocks of all nodes, including this one, are known to
 // differ. It returns 0 when they are within bounds.
 func (m *Manager) clockSpread() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var first, last time.Duration
-	for _, c := range m.ahead {
-		if m.cfg.Now().Sub(c.at) > clockKept {
-			continue
+	widen := func(c clockDiff, ahead time.Duration) {
+		if m.cfg.Now().Sub(c.at) <= clockKept {
+			first = max(first, ahead)
+			last = min(last, ahead)
 		}
-		first = max(first, clockSkew(c.ahead))
-		last = min(last, clockSkew(c.ahead))
+	}
+	for _, c := range m.ahead {
+		widen(c, clockSkew(c.ahead))
+	}
+	for _, c := range m.measured {
+		widen(c, c.ahead)
+	}
+
+	if first-last <= skewLimit {
+		return 0 // settleFor covers it
 	}
 	return first - last
 }

@@ -99,8 +99,9 @@ type Manager struct {
 	stuck        []glusterctl.Stuck
 	tracker      glusterctl.HealTracker
 	trackedAt    time.Time
-	ahead        map[string]clockDiff
-	formed       bool // the volume was created once: this node never creates another
+	ahead        map[string]clockDiff // how far other nodes' clocks are ahead, by their stamps on the volume
+	measured     map[string]clockDiff // the same, as NoteClocks was told
+	formed       bool                 // the volume was created once: this node never creates another
 }
 
 type clockDiff struct {
@@ -116,10 +117,11 @@ func New(cfg Config) *Manager {
 	}
 
 	m := &Manager{
-		cfg:    cfg,
-		timers: glusterctl.DefaultTimers(),
-		wake:   make(chan struct{}, 1),
-		ahead:  map[string]clockDiff{},
+		cfg:      cfg,
+		timers:   glusterctl.DefaultTimers(),
+		wake:     make(chan struct{}, 1),
+		ahead:    map[string]clockDiff{},
+		measured: map[string]clockDiff{},
 	}
 
 	m.formed = exists(m.formedMark())

@@ -305,17 +305,25 @@ func TestClocksApart(t *testing.T) {
 	now := time.Now()
 	m := Manager{cfg: Config{Now: func() time.Time { return now }}}
 	for name, row := range map[string]struct {
-		ahead []clockDiff
-		want  time.Duration
+		ahead    []clockDiff
+		measured []time.Duration // one after the other, of one node
+		want     time.Duration
 	}{
-		"alone":         {nil, 0},
-		"within bounds": {[]clockDiff{{2 * time.Second, now}, {-12 * time.Second, now}}, 0},
-		"one is ahead":  {[]clockDiff{{3 * time.Minute, now}, {-time.Second, now}}, 3 * time.Minute},
-		"both ways":     {[]clockDiff{{3 * time.Minute, now}, {-2 * time.Minute, now}}, 5 * time.Minute},
-		"long ago":      {[]clockDiff{{3 * time.Minute, now.Add(-2 * clockKept)}}, 0},
+		"alone":         {nil, nil, 0},
+		"within bounds": {[]clockDiff{{2 * time.Second, now}, {-12 * time.Second, now}}, nil, 0},
+		"one is ahead":  {[]clockDiff{{3 * time.Minute, now}, {-time.Second, now}}, nil, 3 * time.Minute},
+		"both ways":     {[]clockDiff{{3 * time.Minute, now}, {-2 * time.Minute, now}}, nil, 5 * time.Minute},
+		"long ago":      {[]clockDiff{{3 * time.Minute, now.Add(-2 * clockKept)}}, nil, 0},
+		"measured":      {[]clockDiff{{-20 * time.Second, now}}, []time.Duration{-15 * time.Second}, 15 * time.Second},
+		"small":         {nil, []time.Duration{-4 * time.Second}, 0},
+		"put right":     {nil, []time.Duration{-15 * time.Second, 0}, 15 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m.ahead = map[string]clockDiff{}
+			m.measured = map[string]clockDiff{}
+			for _, d := range row.measured {
+				m.NoteClocks(map[string]time.Duration{"n2": d})
+			}
 			for i, c := range row.ahead {
 				m.ahead[fmt.Sprint(i)] = c
 			}
@@ -323,6 +331,28 @@ func TestClocksApart(t *testing.T) {
 				t.Errorf("%v, want %v", got, row.want)
 			}
 		})
+	}
+}
+
+// A node whose clock is behind by less than its stamps on the volume can show changes a file soon after another one
+// did: the volume keeps the file's times, as it never puts them back.
+func TestChangeByANodeWhoseClockIsBehind(t *testing.T) {
+	for seed := range uint64(200) {
+		chance := rand.New(rand.NewPCG(seed, 1))
+		behind := time.Duration(5000+chance.IntN(20_000)) * time.Millisecond
+		m := Manager{
+			cfg:      Config{Now: time.Now},
+			ahead:    map[string]clockDiff{"n2": {-behind - time.Duration(chance.Int64N(int64(clocksEvery))), time.Now()}},
+			measured: map[string]clockDiff{},
+		}
+		m.NoteClocks(map[string]time.Duration{"n2": -behind, "n3": 10 * time.Millisecond})
+
+		changed := time.Now().Add(-time.Hour)
+		read := time.Duration(chance.Int64N(int64(behind))) // after that, and before the change by n2
+		k := copied{CTime: changed.UnixNano(), Read: changed.Add(read).UnixNano()}
+		if !k.readTooEarly(time.Now(), m.clockSpread()) {
+			t.Errorf("behind by %v, read %v after the change before: it is not read again", behind, read)
+		}
 	}
 }
 

@@ -28,6 +28,20 @@ func clockLead(theirs, began time.Time, round time.Duration) time.Duration {
 	return 0
 }
 
+// clockLeads returns how far the clocks of the other nodes that answer are ahead of ours (negative:
+// behind).
+func (p *peers) clockLeads() map[string]time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := map[string]time.Duration{}
+	for name, v := range p.views {
+		if v.err == nil && !v.summary.Time.IsZero() {
+			out[name] = v.ahead
+		}
+	}
+	return out
+}
+
 // statusLines returns the other nodes' lines for the status, and what is wrong with them.
 func (p *peers) statusLines() (lines []status.Node, found []status.Finding) {
 	t := p.keeper.Table()

@@ -187,6 +187,9 @@ func (m *Member) Run(ctx context.Context) {
 				m.uses.announce(m.env.Now(), heard)
 			}
 			m.peers.follow(ctx, &all)
+			if m.cfg.Volume != nil {
+				m.cfg.Volume.NoteClocks(m.peers.clockLeads())
+			}
 			m.marks.reconcile(ctx, &all, m.cfg.Volume)
 			m.removals.reconcile(ctx)
 		}
