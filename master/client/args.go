@@ -2,7 +2,6 @@ package client
 
 import (
 	"math/big"
-	"regexp"
 	"strconv"
 	"strings"
 	"unicode"
@@ -11,22 +10,30 @@ import (
 	"saltern/master/value"
 )
 
-// kwarg matches the beginning of "name=value". Like Python's \w and \d it accepts letters and
-// digits of all scripts (salt/utils/args.py KWARG_REGEX).
-var kwarg = regexp.MustCompile(`^([\p{L}_][\p{L}\p{M}\p{N}_.-]*)=`)
-
 // ParseKwarg splits "name=value". ok is false for another form, for "name==value", and for a line
 // break in the value.
 func ParseKwarg(arg string) (name, value string, ok bool) {
-	m := kwarg.FindStringSubmatch(arg)
-	if m == nil {
+	name, value, found := strings.Cut(arg, "=")
+	if !found || !isKwargName(name) {
 		return "", "", false
 	}
-	value = arg[len(m[0]):]
 	if strings.HasPrefix(value, "=") || strings.Contains(strings.TrimSuffix(value, "\n"), "\n") {
 		return "", "", false
 	}
-	return m[1], strings.TrimSuffix(value, "\n"), true
+	return name, strings.TrimSuffix(value, "\n"), true
+}
+
+// isKwargName reports whether s may be the name in "name=value". Like Python's \w and \d it accepts
+// letters and digits of all scripts (salt/utils/args.py KWARG_REGEX). It is no regular expression,
+// because arguments may have megabytes.
+func isKwargName(s string) bool {
+	for i, r := range s {
+		first := r == '_' || unicode.IsLetter(r)
+		if !first && (i == 0 || r != '.' && r != '-' && !unicode.IsMark(r) && !unicode.IsNumber(r)) {
+			return false
+		}
+	}
+	return s != ""
 }
 
 // argumentLimits returns the limits for parsing one argument. Aliases may about double its size,

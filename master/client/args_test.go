@@ -2,13 +2,57 @@ package client
 
 import (
 	"encoding/json"
+	"math/rand/v2"
 	"os"
 	"reflect"
+	"regexp"
+	"strings"
 	"testing"
 
 	"saltern/master/msgpack"
 	"saltern/master/value"
 )
+
+// TestKwargNames compares names of arguments with Salt's expression for them, in Go's words, and splits a
+// large argument as fast as it can be read: that took a second and more where the machine is busy, and the minion's
+// request went without an answer.
+func TestKwargNames(t *testing.T) {
+	expression := regexp.MustCompile(`^([\p{L}_][\p{L}\p{M}\p{N}_.-]*)=`)
+	letters := []rune("ab_.-=9 é١़Ⅷ中€\n\x00\ufffd")
+	chance := rand.New(rand.NewPCG(1, 1))
+	for range 20_000 {
+		var b strings.Builder
+		for range chance.IntN(8) {
+			b.WriteRune(letters[chance.IntN(len(letters))])
+		}
+		if chance.IntN(8) == 0 {
+			b.WriteString("\xff=") // no UTF-8
+		}
+
+		arg := b.String()
+		want := ""
+		if m := expression.FindStringSubmatch(arg); m != nil {
+			want = m[1]
+		}
+		name, rest, found := strings.Cut(arg, "=")
+		if !found || !isKwargName(name) {
+			name = ""
+		}
+		if name != want {
+			t.Fatalf("%q has the name %q, want %q", arg, name, want)
+		}
+		if got, _, ok := ParseKwarg(arg); ok && got != want {
+			t.Fatalf("%q is split at %q, before %q", arg, got, rest)
+		}
+	}
+
+	large := strings.Repeat("x", 4<<20)
+	for arg, want := range map[string]bool{large: false, large + "=1": true, "a=" + large: true} {
+		if _, _, ok := ParseKwarg(arg); ok != want {
+			t.Errorf("an argument of %d bytes, beginning with %.3q: %v", len(arg), arg, ok)
+		}
+	}
+}
 
 // TestParseArgsGolden compares with Salt 3008.3 (testdata/args.py).
 func TestParseArgsGolden(t *testing.T) {
