@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"saltern/cmd/internal/hangup"
 	"saltern/internal/release"
 	"saltern/supervisor"
 	"saltern/supervisor/layout"
@@ -53,6 +54,10 @@ takes its place and no connection is refused.`,
 		"runtime directory of a node that is not configured yet (default /run/saltern)")
 	cmd.Flags().StringVar(&answers, "answers", "", "look for answers in this file, and nowhere else")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		hangup.Outlive()
+		hup := make(chan os.Signal, 1)
+		signal.Notify(hup, syscall.SIGHUP)
+
 		path, err := filepath.Abs(f.config)
 		if err != nil {
 			return fmt.Errorf("configuration: %w", err)
@@ -90,11 +95,12 @@ takes its place and no connection is refused.`,
 			Notify:     systemd.NewUnit(),
 			OnTrial:    onTrial(log),
 			InImage:    layout.InImage(""),
-			Renew:      func() { execNewer(exe, log) },
+			Renew: func() {
+				execNewer(exe, log)
+				signal.Notify(hup, syscall.SIGHUP)
+			},
 		})
 
-		hup := make(chan os.Signal, 1)
-		signal.Notify(hup, syscall.SIGHUP)
 		ended := make(chan struct{})
 		defer func() {
 			signal.Stop(hup) // after this call nothing is sent to hup
@@ -122,7 +128,7 @@ takes its place and no connection is refused.`,
 }
 
 // execNewer replaces this process by the program at path if that file has changed. For systemd the
-// process stays the same.
+// process stays the same. If execNewer returns, no channel may receive SIGHUP any more.
 func execNewer(path string, log *slog.Logger) {
 	now, err := os.Stat(path)
 	if err != nil {
@@ -134,7 +140,7 @@ func execNewer(path string, log *slog.Logger) {
 		return
 	}
 	log.Info("the program was replaced: going on as the new one", "path", path)
-	if err := syscall.Exec(path, os.Args, os.Environ()); err != nil {
+	if err := hangup.Exec(path, os.Args, os.Environ()); err != nil {
 		log.Error("the new program cannot be run; going on as the old one", "path", path, "error", err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"saltern/cmd/internal/daemon"
+	"saltern/cmd/internal/hangup"
 	"saltern/internal/control"
 	"saltern/internal/memlimit"
 	"saltern/internal/release"
@@ -36,6 +37,7 @@ var program = daemon.Program{
 }
 
 func main() {
+	hangup.Outlive()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()

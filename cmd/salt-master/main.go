@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"saltern/cmd/internal/daemon"
+	"saltern/cmd/internal/hangup"
 	"saltern/internal/memlimit"
 	"saltern/internal/release"
 	"saltern/internal/writable"
@@ -40,7 +41,10 @@ type options struct {
 	saltfile   string
 }
 
-func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+func main() {
+	hangup.Outlive()
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
 
 func parse(args []string, stderr io.Writer) (options, *pflag.FlagSet, error) {
 	var o options

@@ -81,9 +81,9 @@ func (o Options) LogFlags() conf.LogFlags {
 	return conf.LogFlags{Level: o.LogLevel, File: o.LogFile, FileLevel: o.LogFileLevel}
 }
 
-// OpenLog opens the program's log. Until closeLog is called, SIGHUP reopens the log file, and never
-// ends the program, even without a log file. A log file that was moved away is reopened without a
-// signal (see [saltlog.File]).
+// OpenLog opens the program's log. Until closeLog is called, SIGHUP reopens the log file. After that,
+// and before OpenLog, only package hangup keeps the signal from ending the program. A log file that
+// was moved away is reopened without a signal (see [saltlog.File]).
 func (p Program) OpenLog(c saltlog.Config, stderr io.Writer) (log *slog.Logger, closeLog func(), err error) {
 	log, file, err := saltlog.Open(c)
 	if err != nil {
