@@ -37,6 +37,7 @@ func (p *Proxy) startAdmin(ctx context.Context, wg *sync.WaitGroup) (func(), err
 
 	serve := func(ln net.Listener, h http.Handler) {
 		srv := adminServer(h)
+		srv.SetKeepAlivesEnabled(false) // an idle connection would keep another caller waiting
 		wg.Go(func() {
 			if err := srv.Serve(ln); err != nil && !errors.Is(err, http.ErrServerClosed) &&
 				!errors.Is(err, net.ErrClosed) {
@@ -53,7 +54,7 @@ func (p *Proxy) startAdmin(ctx context.Context, wg *sync.WaitGroup) (func(), err
 		if err != nil {
 			return nil, err
 		}
-		serve(p.guarded(ln, maxAdminConns, a.UIDs...), p.Handler())
+		serve(localsock.Queue(ln, maxAdminConns, p.admits(a.UIDs...)), p.Handler())
 	}
 
 	if a.Metrics != "" {
@@ -78,7 +79,7 @@ func (p *Proxy) startAdmin(ctx context.Context, wg *sync.WaitGroup) (func(), err
 			closeAll()
 			return nil, err
 		}
-		wg.Go(func() { p.serveHandover(ctx, p.guarded(ln, 1)) })
+		wg.Go(func() { p.serveHandover(ctx, localsock.Limit(ln, 1, p.admits())) })
 		closers = append(closers, func() { _ = ln.Close() })
 	}
 
@@ -139,10 +140,9 @@ func listenUnix(path string, mode os.FileMode, replace bool) (*net.UnixListener,
 	return ln, nil
 }
 
-// guarded returns a listener that keeps only connections of peers that are root, the proxy's own
-// user, or one of uids. At most maxConns of them are open at the same time.
-func (p *Proxy) guarded(ln *net.UnixListener, maxConns int, uids ...int) net.Listener {
-	return localsock.Limit(ln, maxConns, func(c net.Conn) bool {
+// admits returns a function that admits only peers that are root, the proxy's own user, or one of uids.
+func (p *Proxy) admits(uids ...int) func(net.Conn) bool {
+	return func(c net.Conn) bool {
 		peer, err := localsock.Peer(c)
 		uid := int(peer.Uid)
 		if err != nil {
@@ -153,5 +153,5 @@ func (p *Proxy) guarded(ln *net.UnixListener, maxConns int, uids ...int) net.Lis
 		}
 		p.log.Warn("admin connection refused", "uid", uid, "error", err)
 		return false
-	})
+	}
 }

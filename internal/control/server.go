@@ -22,7 +22,7 @@ const Socket = "control.ipc"
 // single line says why, for Salt's tools.
 const NoMasterFile = "no-master"
 
-const maxConns = 16 // connections at once; further ones are closed
+const maxConns = 16 // connections at once; further callers wait
 
 // Master does what its supervisor asks for. Refusals are *[rpc.Error]; other
 // errors get [rpc.CodeFailed].
@@ -52,7 +52,7 @@ func methods(table *rpc.Table, h *rpc.Handlers) http.Handler {
 // Server serves the control socket of a master, or the door of a supervisor.
 type Server struct {
 	http *http.Server
-	done sync.WaitGroup
+	done sync.WaitGroup // Serve and all connections
 }
 
 // Serve answers on ln for root and the user of this process, until Close.
@@ -76,9 +76,18 @@ func serve(
 		IdleTimeout:       10 * time.Second,
 		MaxHeaderBytes:    16 << 10,
 	}}
+	s.http.SetKeepAlivesEnabled(false) // an idle connection would keep another caller waiting
+	s.http.ConnState = func(_ net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew: // called by Serve, so Close is not past its wait
+			s.done.Add(1)
+		case http.StateClosed, http.StateHijacked: // called when the handler has returned
+			s.done.Done()
+		}
+	}
 
 	s.done.Go(func() {
-		err := s.http.Serve(localsock.Limit(ln, conns, func(c net.Conn) bool {
+		err := s.http.Serve(localsock.Queue(ln, conns, func(c net.Conn) bool {
 			uid, err := peerUID(c)
 			ok := err == nil && slices.Contains(users, uid)
 			if !ok {
@@ -94,10 +103,23 @@ func serve(
 	return s
 }
 
-// Close cuts all connections and waits until every handler has returned.
+// closeTakes bounds the wait of Close for a handler that hangs on a disk.
+const closeTakes = 5 * time.Second
+
+// Close cuts all connections and waits until every handler has returned, for closeTakes at most. The
+// contexts of the handlers end with their connections.
 func (s *Server) Close() {
-	_ = s.http.Close() // handlers end with their connection
-	s.done.Wait()
+	_ = s.http.Close()
+	ended := make(chan struct{})
+	go func() { // ends with the last handler
+		defer close(ended)
+		s.done.Wait()
+	}()
+
+	select {
+	case <-ended:
+	case <-time.After(closeTakes):
+	}
 }
 
 // peerUID returns the user who opened the other end, or -1 if that is unknown.

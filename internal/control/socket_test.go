@@ -13,6 +13,7 @@ import (
 	"reflect"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -371,5 +372,46 @@ func fillBacklog(t *testing.T, path string) {
 
 	if !errors.Is(err, syscall.EAGAIN) {
 		t.Fatalf("the backlog is not full: %v", err)
+	}
+}
+
+// slowMaster notes when a fetch begins, and needs a moment to end one whose caller has gone.
+type slowMaster struct {
+	fakeMaster
+	began chan struct{}
+	ended atomic.Bool
+}
+
+func (m *slowMaster) FetchGit(ctx context.Context, _ string) (Git, error) {
+	close(m.began)
+	<-ctx.Done()
+	time.Sleep(20 * time.Millisecond)
+	m.ended.Store(true)
+	return Git{}, ctx.Err()
+}
+
+// TestCloseWaitsForHandlers: nothing works for a caller any more when Close has returned.
+func TestCloseWaitsForHandlers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), Socket)
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	m := &slowMaster{began: make(chan struct{})}
+	s := Serve(ln, m, slog.New(slog.DiscardHandler))
+	asked := make(chan error, 1)
+	go func() {
+		_, err := NewClient(path, os.Geteuid()).FetchGit(context.Background(), "")
+		asked <- err
+	}()
+	<-m.began
+
+	s.Close()
+	if !m.ended.Load() {
+		t.Error("a handler still works")
+	}
+	if err := <-asked; err == nil {
+		t.Error("the caller is told that it worked")
 	}
 }

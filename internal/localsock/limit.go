@@ -3,6 +3,8 @@ package localsock
 import (
 	"net"
 	"sync"
+
+	"golang.org/x/sys/unix"
 )
 
 // Limit returns a listener that holds at most maxConns connections of ln open at once. It closes
@@ -36,6 +38,79 @@ func (l *limited) Accept() (net.Conn, error) {
 			_ = c.Close()
 		}
 	}
+}
+
+// Queue returns a listener that holds at most `most` connections of ln open at once. Further ones
+// wait in the kernel's queue, where they cost no descriptor, and are accepted in their order. Queue
+// closes a connection whose caller has closed it while it waited, so that no request is carried out
+// that its caller has given up. It also closes each connection for which admit returns false. admit
+// may be nil: all are admitted.
+//
+// Queue is for callers who hold a connection only for one request: a connection that stays open
+// makes all others wait.
+func Queue(ln net.Listener, most int, admit func(net.Conn) bool) net.Listener {
+	return &queue{
+		Listener: ln,
+		admit:    admit,
+		room:     make(chan struct{}, most),
+		closed:   make(chan struct{}),
+	}
+}
+
+type queue struct {
+	net.Listener
+	admit  func(net.Conn) bool
+	room   chan struct{}
+	closed chan struct{}
+	once   sync.Once // closes closed
+}
+
+func (q *queue) Accept() (net.Conn, error) {
+	select {
+	case q.room <- struct{}{}:
+	case <-q.closed:
+		return nil, net.ErrClosed
+	}
+
+	for {
+		c, err := q.Listener.Accept()
+		if err != nil {
+			<-q.room
+			return nil, err
+		}
+
+		if gone(c) || q.admit != nil && !q.admit(c) {
+			_ = c.Close()
+			continue
+		}
+		return &conn{c, sync.OnceFunc(func() { <-q.room })}, nil
+	}
+}
+
+// Close also ends an Accept that waits for room.
+func (q *queue) Close() error {
+	q.once.Do(func() { close(q.closed) })
+	return q.Listener.Close()
+}
+
+// gone reports whether the peer of a unix connection has closed it. A peer that has only closed its
+// sending side still waits for an answer.
+func gone(c net.Conn) (yes bool) {
+	u := Unix(c)
+	if u == nil {
+		return false
+	}
+	raw, err := u.SyscallConn()
+	if err != nil {
+		return true // it is closed on this side
+	}
+
+	err = raw.Control(func(fd uintptr) {
+		look := []unix.PollFd{{Fd: int32(fd)}} // POLLHUP and POLLERR are always reported
+		n, err := unix.Poll(look, 0)
+		yes = err == nil && n > 0 && look[0].Revents&(unix.POLLHUP|unix.POLLERR) != 0
+	})
+	return yes || err != nil
 }
 
 // conn frees its place when it is closed.

@@ -1,11 +1,17 @@
 package localsock_test
 
 import (
+	"context"
 	"errors"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -124,5 +130,111 @@ func TestLimitAndPeer(t *testing.T) {
 
 	if _, err := localsock.Peer(a); err == nil {
 		t.Error("credentials without a socket")
+	}
+}
+
+// TestQueueKeepsCallersWaiting: callers above the bound wait for their turn, and one that has given
+// up meanwhile is not served.
+func TestQueueKeepsCallersWaiting(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sock")
+	raw, err := localsock.Listen(path, 0o600, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln := localsock.Queue(raw, 1, nil)
+
+	dial := func(name string) net.Conn {
+		t.Helper()
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		if _, err := io.WriteString(c, name); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	accept := func(want string) net.Conn {
+		t.Helper()
+		c, err := ln.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := make([]byte, 1)
+		if _, err := io.ReadFull(c, b); err != nil || string(b) != want {
+			t.Errorf("%q %v, not %s", b, err, want)
+		}
+		return c
+	}
+
+	dial("1")
+	first := accept("1")
+	gone := dial("2")
+	half := dial("3")
+	dial("4")
+	gone.Close()
+	if err := half.(*net.UnixConn).CloseWrite(); err != nil { // it waits for its answer
+		t.Fatal(err)
+	}
+
+	first.Close()
+	first.Close() // gives its room back once
+	second := accept("3")
+	ended := make(chan error, 1)
+	go func() {
+		_, err := ln.Accept() // waits for room
+		ended <- err
+	}()
+	ln.Close()
+	if err := <-ended; !errors.Is(err, net.ErrClosed) {
+		t.Errorf("an Accept that waits: %v", err)
+	}
+	second.Close()
+}
+
+// TestQueueServesACrowd: each of many callers at once is answered.
+func TestQueueServesACrowd(t *testing.T) {
+	const callers, most = 500, 4
+	path := filepath.Join(t.TempDir(), "sock")
+	raw, err := localsock.Listen(path, 0o600, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	var now, peak atomic.Int32
+	srv := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		peak.Store(max(peak.Load(), now.Add(1)))
+		runtime.Gosched()
+		now.Add(-1)
+	})}
+	srv.SetKeepAlivesEnabled(false)
+	var served, all sync.WaitGroup
+	served.Go(func() { _ = srv.Serve(localsock.Queue(raw, most, nil)) })
+
+	client := http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", path)
+		},
+	}}
+	var failed atomic.Int32
+	for range callers {
+		all.Go(func() {
+			resp, err := client.Get("http://crowd/")
+			if err != nil {
+				failed.Add(1)
+				t.Log(err)
+				return
+			}
+			resp.Body.Close()
+		})
+	}
+
+	all.Wait()
+	srv.Close()
+	served.Wait()
+	if failed.Load() > 0 || peak.Load() > most {
+		t.Errorf("%d of %d callers were not answered; %d at once", failed.Load(), callers, peak.Load())
 	}
 }

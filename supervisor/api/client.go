@@ -113,6 +113,8 @@ func call[In, Out any](ctx context.Context, c *Client, m *rpc.Method[In, Out], i
 		err = fmt.Errorf("%w (%s: %w)", ErrNotRunning, c.socket, op.Err)
 	case used != nil && used.ended.Load(): // the supervisor ended meanwhile, perhaps for a restart
 		err = fmt.Errorf("%w any more (%s: %w)", ErrNotRunning, c.socket, err)
+	case errors.Is(err, context.DeadlineExceeded):
+		err = fmt.Errorf("applianced does not answer: %w", err)
 	default:
 		err = fmt.Errorf("ask applianced: %w", err)
 	}

@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	maxConns  = 64 // connections at the same time; further ones are closed at once
+	maxConns  = 64 // connections at the same time; further callers wait
 	maxHeader = 16 << 10
 )
 
@@ -71,7 +71,7 @@ func (s *Server) Listen(path string) (net.Listener, error) {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
 
-	return &listener{localsock.Limit(ln, maxConns, nil), path}, nil
+	return &listener{localsock.Queue(ln, maxConns, nil), path}, nil
 }
 
 func (s *Server) adminGID() (int, bool) {
@@ -99,6 +99,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		ConnContext:       withPeer,
 		ErrorLog:          slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug),
 	}
+	srv.SetKeepAlivesEnabled(false) // an idle connection would keep another caller waiting
 
 	err := httpserver.Serve(ctx, srv, ln, 2*time.Second)
 	if err == nil {
