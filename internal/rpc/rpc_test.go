@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"saltern/internal/localsock"
@@ -99,7 +100,7 @@ func TestCall(t *testing.T) {
 	}
 
 	_, err = Call(t.Context(), c, greet, greeting{strings.Repeat("x", 100)})
-	if !errors.Is(err, &Error{Code: CodeBadRequest}) || !strings.HasPrefix(err.Error(), "unreadable: ") {
+	if !errors.Is(err, &Error{Code: CodeTooLarge}) || !strings.HasPrefix(err.Error(), "unreadable: ") {
 		t.Errorf("a body above the bound: %v", err)
 	}
 
@@ -148,6 +149,61 @@ func TestStrictServer(t *testing.T) {
 			t.Errorf("strict %v: status %d", strict, w.Code)
 		}
 	}
+}
+
+// TestBodyIsOneValue: a body whose value is null, or after which something follows, is refused by
+// every server, strict or not.
+func TestBodyIsOneValue(t *testing.T) {
+	h := &Handlers{}
+	Handle(h, greet, func(_ context.Context, q greeting) (greeting, error) { return q, nil })
+	for body, want := range map[string]int{
+		`{"name":"x"}`:                  http.StatusOK,
+		" {} \n":                        http.StatusOK,
+		``:                              http.StatusBadRequest,
+		`null`:                          http.StatusBadRequest,
+		`{"name":"x"`:                   http.StatusBadRequest,
+		`{"name":"x"}{"name":"y"}`:      http.StatusBadRequest,
+		`{"name":"x"} y`:                http.StatusBadRequest,
+		`{"name":"x"}null`:              http.StatusBadRequest,
+		`{"name":7}`:                    http.StatusBadRequest,
+		`[]`:                            http.StatusBadRequest,
+		`{}` + strings.Repeat(" ", 200): http.StatusRequestEntityTooLarge,
+		strings.Repeat("[", 200):        http.StatusRequestEntityTooLarge,
+		`"` + strings.Repeat("x", 200):  http.StatusRequestEntityTooLarge,
+	} {
+		for _, strict := range []bool{true, false} {
+			s := Server{Table: table, Handlers: h, Strict: strict, Log: slog.New(slog.DiscardHandler)}
+			w := httptest.NewRecorder()
+			s.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/greet", strings.NewReader(body)))
+			if w.Code != want {
+				t.Errorf("%.30q, strict %v: status %d, not %d: %s", body, strict, w.Code, want, w.Body)
+			}
+		}
+	}
+}
+
+// TestStreamBeginsInTime: the context of a stream ends if the stream has not begun when the time of
+// its row is over, and does not end then if it has begun.
+func TestStreamBeginsInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, begun, cancel := watch.bounded(t.Context())
+		time.Sleep(watch.Takes)
+		<-ctx.Done()
+		if !errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+			t.Errorf("too late: %v", context.Cause(ctx))
+		}
+		begun()
+		cancel()
+
+		ctx, begun, cancel = watch.bounded(t.Context())
+		begun()
+		time.Sleep(2 * watch.Takes)
+		if ctx.Err() != nil {
+			t.Errorf("a stream that has begun: %v", context.Cause(ctx))
+		}
+		cancel()
+		<-ctx.Done()
+	})
 }
 
 // TestWorkEndsWithItsBound: the context of a handler ends when the work has taken what its row

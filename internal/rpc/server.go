@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"maps"
@@ -86,11 +87,12 @@ func (m *Method[In, Out]) endpoint(do func(context.Context, In) (Out, error)) en
 		var out Out
 		if refusal == nil {
 			m.extendAnswer(w)
-			ctx, cancel := m.bounded(ctx)
+			ctx, begun, cancel := m.bounded(ctx)
 			defer cancel()
 
 			var err error
 			out, err = do(ctx, in)
+			begun()
 			if err != nil {
 				refusal = s.explain(err)
 			}
@@ -134,13 +136,9 @@ func (m *Method[In, Out]) read(s *Server, w http.ResponseWriter, r *http.Request
 	case m.Body != nil:
 		in, err = m.Body.Read(body)
 	case m.Bound > 0:
-		decoder := json.NewDecoder(body)
-		if s.Strict {
-			decoder.DisallowUnknownFields()
-		}
-		err = decoder.Decode(&in)
+		in, err = decode[In](body, s.Strict)
 		if err != nil {
-			return in, &Error{Code: CodeBadRequest, Text: s.Unreadable + err.Error()}
+			err = fmt.Errorf("%s%w", s.Unreadable, err)
 		}
 	}
 
@@ -150,7 +148,38 @@ func (m *Method[In, Out]) read(s *Server, w http.ResponseWriter, r *http.Request
 	if e, ok := errors.AsType[*Error](err); ok {
 		return in, e
 	}
-	return in, &Error{Code: CodeBadRequest, Text: err.Error()}
+	code := CodeBadRequest
+	if _, large := errors.AsType[*http.MaxBytesError](err); large {
+		code = CodeTooLarge
+	}
+	return in, &Error{Code: code, Text: err.Error()}
+}
+
+// decode reads the JSON of a request. The body must hold one value, which is not null: otherwise a
+// part of what the caller asks for would be ignored.
+func decode[In any](body io.Reader, strict bool) (in In, err error) {
+	decoder := json.NewDecoder(body)
+	if strict {
+		decoder.DisallowUnknownFields()
+	}
+
+	var value *In
+	err = decoder.Decode(&value)
+	if err != nil {
+		return in, err
+	}
+	if value == nil {
+		return in, errors.New("the JSON value is null")
+	}
+
+	_, err = decoder.Token()
+	switch {
+	case errors.Is(err, io.EOF):
+		return *value, nil
+	case err == nil:
+		err = errors.New("something follows the JSON value")
+	}
+	return in, err
 }
 
 // values returns the query of a request together with the values in its path.
@@ -238,14 +267,18 @@ func (m *Method[In, Out]) extendAnswer(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(m.Takes + 20*time.Second))
 }
 
-// bounded returns the context of the work, limited to [Row.Takes]. A stream has no limit: it lasts
-// while somebody reads.
-func (m *Method[In, Out]) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+// bounded returns the context of the work, limited to [Row.Takes]. For a stream, begun ends the limit:
+// the stream lasts while somebody reads.
+func (m *Method[In, Out]) bounded(ctx context.Context) (_ context.Context, begun, cancel func()) {
 	var out Out
-	if _, streams := any(out).(Stream); streams {
-		return context.WithCancel(ctx)
+	if _, streams := any(out).(Stream); !streams {
+		ctx, cancel := context.WithTimeout(ctx, m.Takes)
+		return ctx, func() {}, cancel
 	}
-	return context.WithTimeout(ctx, m.Takes)
+
+	ctx, end := context.WithCancelCause(ctx)
+	limit := time.AfterFunc(m.Takes, func() { end(context.DeadlineExceeded) })
+	return ctx, func() { limit.Stop() }, func() { limit.Stop(); end(nil) }
 }
 
 func (s *Server) explain(err error) *Error {
