@@ -53,27 +53,36 @@ func NewDriver[R any](now func() time.Time) *Driver[R] {
 }
 
 // Begin starts a roll and returns when it has begun. The channel delivers the result. While another
-// roll is under way the error is [ErrRunning]; see [Driver.Progress].
+// roll is under way, or waits for [Driver.Run], the error is [ErrRunning]; see [Driver.Progress].
 func (d *Driver[R]) Begin(ctx context.Context, roll Roll[R]) (<-chan R, error) {
+	before, free := d.claim(roll.What)
+	if !free {
+		return nil, ErrRunning
+	}
+
 	q := request[R]{Roll: roll, taken: make(chan struct{}), ended: make(chan R, 1)}
 	select {
 	case d.asked <- q:
 		<-q.taken
 		return q.ended, nil
-	default:
-	}
-
-	if d.Progress().Running {
-		return nil, ErrRunning
-	}
-
-	select { // Run is just between two rolls
-	case d.asked <- q:
-		<-q.taken
-		return q.ended, nil
-	case <-ctx.Done():
+	case <-ctx.Done(): // there is no Run
+		d.update(func(p *Progress[R]) { *p = before })
 		return nil, ctx.Err()
 	}
+}
+
+// claim makes the progress that of a new roll, and returns the progress of the last one. It returns
+// false if a roll is under way.
+func (d *Driver[R]) claim(what string) (before Progress[R], free bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.last.Running {
+		return before, false
+	}
+
+	before = d.last
+	d.last = Progress[R]{What: what, Since: d.now(), Running: true}
+	return before, true
 }
 
 // Run carries out the rolls that Begin starts, until ctx ends.
@@ -89,7 +98,6 @@ func (d *Driver[R]) Run(ctx context.Context) {
 }
 
 func (d *Driver[R]) make(ctx context.Context, q request[R]) {
-	d.update(func(p *Progress[R]) { *p = Progress[R]{What: q.What, Since: d.now(), Running: true} })
 	if q.Begun != nil {
 		q.Begun()
 	}

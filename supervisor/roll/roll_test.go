@@ -62,6 +62,52 @@ func TestDriverMakesOneRollAtATime(t *testing.T) {
 }
 
 // All nodes are asked at the same time, each within the limit.
+// TestBeginOfACrowd: of many who begin a roll at once, one does, and each other learns at once that
+// one is under way, also while nobody makes rolls yet.
+func TestBeginOfACrowd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := NewDriver[string](time.Now)
+		made := 0
+		long := Roll[string]{Make: func(context.Context, func(string)) string {
+			made++
+			time.Sleep(time.Hour)
+			return ""
+		}}
+		errs := make(chan error, 3000)
+		for range cap(errs) {
+			go func() {
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				_, err := d.Begin(ctx, long)
+				errs <- err
+			}()
+		}
+
+		synctest.Wait()
+		if len(errs) != cap(errs)-1 {
+			t.Errorf("%d callers wait", cap(errs)-len(errs))
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); d.Run(ctx) }()
+
+		begun := 0
+		for range cap(errs) {
+			switch err := <-errs; {
+			case err == nil:
+				begun++
+			case !errors.Is(err, ErrRunning):
+				t.Fatalf("a caller is told %v", err)
+			}
+		}
+		stop()
+		<-done
+		if begun != 1 || made != 1 {
+			t.Errorf("%d began a roll, %d were made", begun, made)
+		}
+	})
+}
+
 func TestEach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
