@@ -56,40 +56,45 @@ func (o *OptionsNode) State(ctx context.Context, fresh bool) (st options.State, 
 		}
 	}
 
-	var now, good layout.Options
-	var held bool
-	if err := o.files.Do(ctx, "read the options in "+o.env.Settings.UserConfDir(), func() {
-		s := o.trial.freshSettings()
-		now, err = layout.UserOptions(s, s.Master.Options)
-		good, _ = layout.GoodOptions(o.env.Settings)
-		_, none := layout.HeldOptions(o.env.Settings)
-		held = none == nil
-	}); err != nil {
+	files, err := oneatatime.Do(ctx, o.files, "read the options in "+o.env.Settings.UserConfDir(), o.readOptions)
+	if err != nil {
 		return st, err
 	}
 
 	info := o.trial.service.Info()
 	st = options.State{
-		Files:   now.Files,
-		Wanted:  now.Mark,
-		Good:    good.Mark,
-		Held:    held,
+		Files:   files.now.Files,
+		Wanted:  files.now.Mark,
+		Good:    files.good.Mark,
+		Held:    files.held,
 		Serving: o.trial.serves(ctx, info),
 	}
 
 	st.Running, st.Trying = o.trial.underway()
 	st.LastGood = o.cfg.Master.lastGood()
-	return st, err
+	return st, nil
+}
+
+// optionFiles holds what the files of this node say about its options.
+type optionFiles struct {
+	now, good layout.Options // present options; those with which the master last served: zero if there are none
+	held      bool           // whether options are held to go back to
+}
+
+func (o *OptionsNode) readOptions() (f optionFiles, err error) {
+	s := o.trial.freshSettings()
+	f.now, err = layout.UserOptions(s, s.Master.Options)
+	f.good, _ = layout.GoodOptions(o.env.Settings)
+	_, none := layout.HeldOptions(o.env.Settings)
+	f.held = none == nil
+	return f, err
 }
 
 // Check implements [options.Node]. It checks the options by the appliance's rules, with file and
 // line, and then lets the master check them, under the master's account.
-func (o *OptionsNode) Check(ctx context.Context) (f options.Findings, err error) {
-	if aerr := o.files.Do(ctx, "read the options in "+o.env.Settings.UserConfDir(),
-		func() { f, err = o.checkOptions(ctx) }); aerr != nil {
-		return options.Findings{}, aerr
-	}
-	return f, err
+func (o *OptionsNode) Check(ctx context.Context) (options.Findings, error) {
+	return oneatatime.Do(ctx, o.files, "read the options in "+o.env.Settings.UserConfDir(),
+		func() (options.Findings, error) { return o.checkOptions(ctx) })
 }
 
 func (o *OptionsNode) checkOptions(ctx context.Context) (f options.Findings, err error) {

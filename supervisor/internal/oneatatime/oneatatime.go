@@ -7,33 +7,38 @@ import (
 	"fmt"
 )
 
-// Runner runs one function at a time. Its methods are safe for concurrent use.
+// Runner runs one function at a time, see [Do]. It is safe for concurrent use.
 type Runner struct{ busy chan struct{} }
 
 // New returns a runner without a running function.
 func New() Runner { return Runner{make(chan struct{}, 1)} }
 
-// Do calls f in another goroutine. If ctx ends first, Do returns an error that wraps the error of
-// ctx and names the action, what. f may still be running then, and the next function begins only
-// when f has returned.
-func (r Runner) Do(ctx context.Context, what string, f func()) error {
+// Do calls f in another goroutine and returns what f returns. If ctx ends first, Do returns an error
+// that wraps the error of ctx and names the action, what. f may still be running then, so it must not
+// write to variables of its caller, and the next function begins only when f has returned.
+func Do[T any](ctx context.Context, r Runner, what string, f func() (T, error)) (T, error) {
+	var none T
 	select {
 	case r.busy <- struct{}{}:
 	case <-ctx.Done():
-		return fmt.Errorf("%s: %w", what, ctx.Err())
+		return none, fmt.Errorf("%s: %w", what, ctx.Err())
 	}
 
-	done := make(chan struct{})
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
 	go func() {
 		defer func() { <-r.busy }()
-		defer close(done)
-		f()
+		value, err := f()
+		done <- result{value, err}
 	}()
 
 	select {
-	case <-done:
-		return nil
+	case out := <-done:
+		return out.value, out.err
 	case <-ctx.Done():
-		return fmt.Errorf("%s: %w", what, ctx.Err())
+		return none, fmt.Errorf("%s: %w", what, ctx.Err())
 	}
 }

@@ -13,15 +13,19 @@ func TestOneAtATime(t *testing.T) {
 	for _, begins := range []bool{true, false} {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		began := make(chan struct{}, 1)
-		err := l.Do(ctx, "look", func() { began <- struct{}{}; <-hang })
+		got, err := Do(ctx, l, "look", func() (int, error) {
+			began <- struct{}{}
+			<-hang
+			return 1, nil
+		})
 		cancel()
-		if err == nil || !strings.Contains(err.Error(), "look: ") || (len(began) == 1) != begins {
+		if got != 0 || err == nil || !strings.Contains(err.Error(), "look: ") || (len(began) == 1) != begins {
 			t.Errorf("%v, began %d", err, len(began))
 		}
 	}
 
 	close(hang)
-	if err := l.Do(t.Context(), "look", func() {}); err != nil {
-		t.Error(err)
+	if got, err := Do(t.Context(), l, "look", func() (int, error) { return 2, nil }); got != 2 || err != nil {
+		t.Error(got, err)
 	}
 }

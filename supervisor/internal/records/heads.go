@@ -78,29 +78,21 @@ func (h *Heads) readHeads(ctx context.Context, key string, others func() map[str
 		{Name: audit.MasterFolder, Dir: audit.MasterDir(h.env.Settings.CacheDir())},
 	}
 
-	type answer struct {
-		list []audit.Head
-		err  error
-	}
-
-	got := make(chan answer, 1)
-	err := h.reading.Do(ctx, "read the heads of the audit record", func() {
-		list, err := audit.Heads(folders...)
-		got <- answer{list, err}
+	list, err := oneatatime.Do(ctx, h.reading, "read the heads of the audit record", func() ([]audit.Head, error) {
+		return audit.Heads(folders...)
 	})
-	if err != nil {
-		return // only because ctx has ended
+	if ctx.Err() != nil {
+		return
 	}
 
-	a := <-got
-	if a.err != nil {
-		h.env.Log.Warn("the newest records of the audit record cannot be read", "error", a.err)
+	if err != nil {
+		h.env.Log.Warn("the newest records of the audit record cannot be read", "error", err)
 	} else {
 		h.mu.Lock()
-		h.told = a.list
+		h.told = list
 		h.mu.Unlock()
-		if h.noteHeads(h.env.Settings.Node, key, a.list) {
-			h.env.Log.Info("heads of this node's audit record", "heads", audit.HeadsText(a.list))
+		if h.noteHeads(h.env.Settings.Node, key, list) {
+			h.env.Log.Info("heads of this node's audit record", "heads", audit.HeadsText(list))
 		}
 	}
 

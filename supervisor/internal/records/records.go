@@ -43,25 +43,12 @@ func NewCluster(own *Node, peers func() map[string]*nodeapi.Client) *Cluster {
 const recordsTake = 20 * time.Second
 
 // Read returns the audit records of this node, from the files on its own disk.
-func (r *Node) Read(ctx context.Context, q audit.Query) (p audit.Page, err error) {
+func (r *Node) Read(ctx context.Context, q audit.Query) (audit.Page, error) {
 	ctx, cancel := context.WithTimeout(ctx, recordsTake)
 	defer cancel()
-	type answer struct {
-		page audit.Page
-		err  error
-	}
-
-	got := make(chan answer, 1)
-	err = r.reading.Do(ctx, "read the audit record", func() {
-		p, err := audit.Read(ctx, r.settings.Node, q, r.settings.AuditDir(), audit.MasterDir(r.settings.CacheDir()))
-		got <- answer{p, err}
+	return oneatatime.Do(ctx, r.reading, "read the audit record", func() (audit.Page, error) {
+		return audit.Read(ctx, r.settings.Node, q, r.settings.AuditDir(), audit.MasterDir(r.settings.CacheDir()))
 	})
-	if err != nil {
-		return audit.Page{}, err
-	}
-
-	a := <-got
-	return a.page, a.err
 }
 
 // Audit asks all nodes for their audit records at the same time.

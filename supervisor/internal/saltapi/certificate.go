@@ -16,6 +16,7 @@ import (
 
 	"saltern/glusterctl/cert"
 	"saltern/internal/durable"
+	"saltern/supervisor/internal/oneatatime"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/nodes"
 )
@@ -79,23 +80,9 @@ func (a *API) rejoin(ctx context.Context) error {
 // authorityInTime returns the cluster's authority, or an error if the storage does not answer in
 // time.
 func (a *API) authorityInTime(ctx context.Context) (cert.Pair, error) {
-	type result struct {
-		ca  cert.Pair
-		err error
-	}
-
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	found := make(chan result, 1) // the storage may answer when this function has returned
-	if err := a.storage.Do(ctx, "read the authority "+a.env.Settings.SharedAPIAuthority(), func() {
-		ca, err := a.authority()
-		found <- result{ca, err}
-	}); err != nil {
-		return cert.Pair{}, err
-	}
-
-	r := <-found
-	return r.ca, r.err
+	return oneatatime.Do(ctx, a.storage, "read the authority "+a.env.Settings.SharedAPIAuthority(), a.authority)
 }
 
 func (a *API) hasCertificate(must []string) bool {
