@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -34,6 +35,7 @@ type Balancer struct {
 	admin    *lbproxy.Client
 	settings func() *settings.Settings // returns the node's settings, with the members of the cluster
 	adopted  error
+	writing  sync.Mutex // held while the settings are read and written, so that no older ones replace newer ones
 	backends atomic.Pointer[[]lbproxy.Backend]
 }
 
@@ -169,6 +171,9 @@ func (b *Balancer) prepare(runs bool) error {
 // of masters at its next health check. Any other change needs a restart of the service, which no
 // connection notices.
 func (b *Balancer) writeConfig() error {
+	b.writing.Lock()
+	defer b.writing.Unlock()
+
 	text, err := layout.BalancerConfig(b.settings())
 	if err != nil {
 		return err

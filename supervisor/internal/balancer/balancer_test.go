@@ -2,10 +2,18 @@ package balancer
 
 import (
 	"context"
+	"errors"
+	"log/slog"
+	"os"
 	"path/filepath"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"saltern/lbproxy"
+	"saltern/supervisor/internal/child"
+	"saltern/supervisor/settings"
 )
 
 // TestReconcile: a running proxy gets the masters it is to have; one that moved
@@ -59,5 +67,55 @@ func TestReconcile(t *testing.T) {
 
 	if len(got) != 3 || got["a"] != "127.0.0.2" || got["b"] != "127.0.0.5" || got["new"] != "127.0.0.6" {
 		t.Errorf("%v", got)
+	}
+}
+
+// TestOlderTableDoesNotReplaceNewer: a start of the load balancer that has read the table of nodes
+// before a change does not write it after the change.
+func TestOlderTableDoesNotReplaceNewer(t *testing.T) {
+	older := settings.Default("n1")
+	older.DataDir = t.TempDir()
+	if err := os.MkdirAll(filepath.Dir(older.LBConf()), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	newer := older
+	newer.Members = []settings.Member{{Name: "n2", Address: "10.0.0.2"}}
+
+	var b *Balancer
+	var calls atomic.Int32
+	changed := make(chan error, 1)
+	read := func() *settings.Settings {
+		if calls.Add(1) > 1 {
+			return &newer
+		}
+
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			changed <- b.TableChanged()
+		}()
+		select {
+		case <-done:
+		case <-time.After(100 * time.Millisecond): // it waits
+		}
+		return &older
+	}
+
+	env := child.Env{Settings: &older, Log: slog.New(slog.DiscardHandler), Now: time.Now}
+	programs, err := child.NewPrograms(env, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b = New(env, programs, read, errors.ErrUnsupported)
+	if err := errors.Join(b.writeConfig(), <-changed); err != nil {
+		t.Fatal(err)
+	}
+
+	text, err := os.ReadFile(older.LBConf())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if list := *b.backends.Load(); len(list) != 2 || !strings.Contains(string(text), "10.0.0.2") {
+		t.Errorf("the masters are %v, the file is\n%s", list, text)
 	}
 }
