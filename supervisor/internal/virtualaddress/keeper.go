@@ -118,6 +118,7 @@ func (k *Keeper) follow(ctx context.Context, began netip.Addr) {
 	tick := time.NewTicker(5 * time.Second)
 	defer tick.Stop()
 	last := ""
+	pending := false // a configuration was written that keepalived has not loaded
 	for {
 		changed := k.cfg.Member.Changed()
 		if k.address() != began {
@@ -128,8 +129,10 @@ func (k *Keeper) follow(ctx context.Context, began netip.Addr) {
 		}
 
 		fresh, err := k.writeConfig(ctx)
-		if err == nil && fresh {
+		pending = pending || fresh
+		if err == nil && pending {
 			err = k.daemon.Reload(ctx)
+			pending = err != nil
 		}
 
 		if ctx.Err() != nil {
