@@ -34,7 +34,8 @@ import (
 // salt-api has too, can do no more here than these verbs, and only at a rate. Socket implements
 // [control.Supervisor].
 type Socket struct {
-	cfg Config
+	cfg    Config
+	asking chan struct{} // capacity 1; held while all nodes are asked how they did
 
 	mu           sync.Mutex
 	read, acted  ratelimit.Bucket
@@ -70,7 +71,7 @@ type Records interface {
 }
 
 // New returns a socket. It serves nothing before [Socket.Run].
-func New(cfg Config) *Socket { return &Socket{cfg: cfg} }
+func New(cfg Config) *Socket { return &Socket{cfg: cfg, asking: make(chan struct{}, 1)} }
 
 func readRate() ratelimit.Rate { return ratelimit.Rate{Burst: 60, PerSecond: 10} }
 
@@ -208,6 +209,13 @@ func (s *Socket) Course(ctx context.Context) (control.Course, error) {
 		return control.Course{}, err
 	}
 
+	select {
+	case s.asking <- struct{}{}: // those who wait here use the answer that the first one gets
+		defer func() { <-s.asking }()
+	case <-ctx.Done():
+		return control.Course{}, ctx.Err()
+	}
+
 	s.mu.Lock()
 	// An answer is used again for half a minute.
 	c, fresh := s.history, s.cfg.Now().Sub(s.historyAsked) < 30*time.Second
@@ -217,7 +225,8 @@ func (s *Socket) Course(ctx context.Context) (control.Course, error) {
 		return c, nil
 	}
 
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	caller := ctx
+	ctx, cancel := context.WithTimeout(caller, 10*time.Second)
 	defer cancel()
 	ask := map[string]func() ([]control.Point, error){s.cfg.Node: func() ([]control.Point, error) { return s.cfg.Observer.Points(), nil }}
 	for name, p := range s.peers() {
@@ -230,6 +239,10 @@ func (s *Socket) Course(ctx context.Context) (control.Course, error) {
 			c.Nodes = append(c.Nodes, control.Series{Node: node, Points: points})
 		}
 	})
+
+	if caller.Err() != nil {
+		return control.Course{}, caller.Err() // for the others, the nodes are asked again
+	}
 
 	slices.SortFunc(c.Nodes, func(a, b control.Series) int { return strings.Compare(a.Node, b.Node) })
 	c = c.Clean()

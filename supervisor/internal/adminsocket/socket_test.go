@@ -273,3 +273,52 @@ func TestRestartsWait(t *testing.T) {
 		stop()
 	})
 }
+
+// countedPoints counts how often this node is asked for its points. The first caller hangs up while
+// it is asked.
+type countedPoints struct {
+	degraded
+	hangUp func()
+	asked  int
+}
+
+func (o *countedPoints) Points() []control.Point {
+	o.asked++
+	if o.asked == 1 {
+		o.hangUp()
+	}
+	time.Sleep(time.Second)
+	return o.degraded.Points()
+}
+
+// TestCourseOfACrowd: callers at once share one question to the nodes, and one who hangs up leaves no
+// answer behind for the others.
+func TestCourseOfACrowd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first, hangUp := context.WithCancel(t.Context())
+		o := &countedPoints{degraded: degraded{time.Now}, hangUp: hangUp}
+		s := New(Config{Node: "n1", Now: time.Now, Observer: o})
+		if _, err := s.Course(first); !errors.Is(err, context.Canceled) {
+			t.Errorf("who hangs up: %v", err)
+		}
+
+		errs := make(chan error, 40)
+		for range cap(errs) {
+			go func() {
+				c, err := s.Course(t.Context())
+				if err == nil && len(c.Nodes) != 1 {
+					err = fmt.Errorf("%+v", c)
+				}
+				errs <- err
+			}()
+		}
+		for range cap(errs) {
+			if err := <-errs; err != nil {
+				t.Error(err)
+			}
+		}
+		if o.asked != 2 {
+			t.Errorf("the node was asked %d times", o.asked)
+		}
+	})
+}
