@@ -375,17 +375,17 @@ func fillBacklog(t *testing.T, path string) {
 	}
 }
 
-// slowMaster notes when a fetch begins, and needs a moment to end one whose caller has gone.
+// slowMaster notes when a fetch begins. A fetch whose caller has gone ends when release is closed.
 type slowMaster struct {
 	fakeMaster
-	began chan struct{}
-	ended atomic.Bool
+	began, release chan struct{}
+	ended          atomic.Bool
 }
 
 func (m *slowMaster) FetchGit(ctx context.Context, _ string) (Git, error) {
 	close(m.began)
 	<-ctx.Done()
-	time.Sleep(20 * time.Millisecond)
+	<-m.release
 	m.ended.Store(true)
 	return Git{}, ctx.Err()
 }
@@ -398,12 +398,12 @@ func TestCloseWaitsForHandlers(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	m := &slowMaster{began: make(chan struct{})}
+	m := &slowMaster{began: make(chan struct{}), release: make(chan struct{})}
 	s := Serve(ln, m, slog.New(slog.DiscardHandler))
-	asked := make(chan error, 1)
+	var told error
 	go func() {
-		_, err := NewClient(path, os.Geteuid()).FetchGit(context.Background(), "")
-		asked <- err
+		_, told = NewClient(path, os.Geteuid()).FetchGit(context.Background(), "")
+		close(m.release)
 	}()
 	<-m.began
 
@@ -411,7 +411,8 @@ func TestCloseWaitsForHandlers(t *testing.T) {
 	if !m.ended.Load() {
 		t.Error("a handler still works")
 	}
-	if err := <-asked; err == nil {
+	<-m.release
+	if told == nil {
 		t.Error("the caller is told that it worked")
 	}
 }
