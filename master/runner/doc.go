@@ -1,6 +1,6 @@
-// Package runner holds Salt's runners that the master answers itself, without
-// Python: jobs, manage, cache, fileserver, pillar, event, state.event, test,
-// config, match and error.
+// Package runner holds the runners that the master answers itself, without Python: Salt's jobs,
+// manage, cache, fileserver, pillar, event, state.event, reactor, test, config, match and error, and
+// our own files. Other packages add further ones to the Table, see openRunners in package master.
 //
 // A Table maps names such as "jobs.lookup_jid" to functions. It binds arguments to parameters as
 // Python does, and refuses wrong ones with the same text. Results have the form of those of the

@@ -60,6 +60,7 @@ func (s *slowFacts) lastAnswers(now time.Time) slowAnswer {
 	return out
 }
 
+// startLook collects the facts once, and stores them as the last answers.
 func (s *slowFacts) startLook() {
 	disks := map[string]diskFact{}
 	for _, p := range s.paths {
@@ -110,6 +111,8 @@ func (s *slowFacts) masterSpoke(pid int, since time.Time) bool {
 	return m == nil || m.PID != pid || m.Written.After(since)
 }
 
+// markFull notes the path that is looked at next. If the collection hangs, that path is named as
+// the one whose file system does not answer.
 func (s *slowFacts) markFull(path string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
