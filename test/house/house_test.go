@@ -85,6 +85,56 @@ func TestFunctions(t *testing.T) {
 	}
 }
 
+// maxCallbacks bounds the function fields of a struct: more of them are an interface, or a part
+// that is missing.
+const maxCallbacks = 4
+
+// declarative are the structs with more. Each of their values is a row that declares something, most
+// of whose functions are left out.
+var declarative = []string{
+	"cmd/applianced/answering.go answering", // a verb of the command line
+	"tui/formpage.go formPage",              // a page of the wizard
+}
+
+// TestCallbacks: what a part uses of another one comes in as the part or as an interface, not as one
+// function after another.
+func TestCallbacks(t *testing.T) {
+	all, _ := production(t)
+	for _, s := range all {
+		ast.Inspect(s.File, func(x ast.Node) bool {
+			spec, ok := x.(*ast.TypeSpec)
+			if !ok {
+				return true
+			}
+			fields, ok := spec.Type.(*ast.StructType)
+			if !ok {
+				return true
+			}
+
+			n := callbacks(fields)
+			known := slices.Contains(declarative, s.Path+" "+spec.Name.Name)
+			switch {
+			case n > maxCallbacks && !known:
+				t.Errorf("%s: %s has %d function fields, %d are the most", s.Path, spec.Name.Name, n, maxCallbacks)
+			case n <= maxCallbacks && known:
+				t.Errorf("%s: %s has %d function fields: take it off the list", s.Path, spec.Name.Name, n)
+			}
+			return true
+		})
+	}
+}
+
+// callbacks counts the fields of a struct that are functions.
+func callbacks(fields *ast.StructType) int {
+	n := 0
+	for _, field := range fields.Fields.List {
+		if _, ok := field.Type.(*ast.FuncType); ok {
+			n += max(1, len(field.Names))
+		}
+	}
+	return n
+}
+
 // statements counts those of a function, nested ones and those of literals included.
 func statements(body *ast.BlockStmt) int {
 	n := 0
