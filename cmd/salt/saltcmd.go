@@ -22,6 +22,7 @@ type saltCall struct {
 	req   client.Request
 	codes []int64
 	seen  []client.Return
+	bar   *progressBar // nil: returns are printed
 }
 
 func (e *env) runSalt(ctx context.Context, words []string) int {
@@ -70,10 +71,6 @@ func (s *saltCall) execute(ctx context.Context) error {
 	defer s.c.Close()
 	s.req.Timeout = timeout
 	s.static = s.values.Bool("static")
-
-	if s.values.Bool("progress") {
-		s.log.Warn("--progress is accepted and shows nothing here")
-	}
 
 	batch := s.values.Str("batch")
 	if batch != "" || s.static {
@@ -257,6 +254,17 @@ func (s *saltCall) gather(ctx context.Context) error {
 	var jid string
 	started := func(j client.Job) {
 		jid = j.JID
+		if s.values.Bool("progress") && s.fun != "sys.doc" {
+			s.bar = &progressBar{
+				out:     s.stderr,
+				columns: s.columns,
+				total:   len(j.Minions),
+				began:   time.Now(),
+			}
+			s.bar.show()
+			return
+		}
+
 		switch {
 		case s.values.Bool("verbose") && s.fun != "sys.doc":
 			msg := "Executing job with jid " + jid
@@ -298,6 +306,10 @@ func (s *saltCall) gather(ctx context.Context) error {
 			bad = s.returned(r, o)
 			return bad == nil
 		})
+	}
+
+	if s.bar != nil {
+		s.bar.end()
 	}
 
 	switch {

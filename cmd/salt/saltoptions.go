@@ -18,7 +18,7 @@ func (e *env) saltParser() *op.Parser {
 		text(nil, "Executors to use instead of those of the minion's configuration.", "--module-executors"),
 		text(nil, "Options for the executors.", "--executor-opts"),
 		flag("Show all returns at once when the last one is there.", "-s", "--static"),
-		flag("Accepted for compatibility.", "-p", "--progress"),
+		flag("Show a progress bar and a summary in place of the returns.", "-p", "--progress"),
 		flag("End a batch after the first bad return.", "--failhard"),
 		flag("Publish the job and do not wait for returns.", "--async"),
 		op.Option{

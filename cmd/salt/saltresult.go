@@ -49,6 +49,12 @@ func (s *saltCall) returned(r client.Return, o output.Options) error {
 	code := max(r.Code(), 0)
 	s.codes = append(s.codes, code)
 	s.seen = append(s.seen, r)
+	if s.bar != nil {
+		if !r.Missing {
+			s.bar.add()
+		}
+		return nil
+	}
 	return s.display(value.NewMap(r.ID, r.Ret), r.Out, code, o)
 }
 
@@ -56,7 +62,7 @@ func (s *saltCall) finish(o output.Options) error {
 	if s.fun == "sys.doc" {
 		return s.printDocs(o)
 	}
-	if s.values.Bool("cli_summary") && s.values.Get("output") == nil {
+	if s.bar != nil || s.values.Bool("cli_summary") && s.values.Get("output") == nil {
 		s.summary()
 	}
 	for _, c := range s.codes {
