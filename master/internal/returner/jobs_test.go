@@ -433,3 +433,49 @@ func TestReturnsOfAnyBytes(t *testing.T) {
 		t.Errorf("%+v, want %d calls", stats, 3*returns)
 	}
 }
+
+// TestReturnWithoutASpool: a return that the spool cannot take is not acknowledged, so that the minion
+// sends it again. One that is too large for it is, and counts as lost to the returner.
+func TestReturnWithoutASpool(t *testing.T) {
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	dir := t.TempDir()
+	below, err := jobs.Open(jobs.Config{Dir: filepath.Join(dir, "jobs")}, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = below.Close(context.Background()) })
+
+	j, err := OpenJobs(below, JobsConfig{
+		Dir:      filepath.Join(dir, "spools"),
+		Bytes:    2 << 10,
+		Master:   "one",
+		External: "two",
+		Now:      time.Now,
+		Log:      log,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	back := func(jid, result string) error {
+		_, err := j.SaveReturn(t.Context(), jobs.ReturnOf(value.NewMap("id", "w1", "jid", jid, "return", result)))
+		return err
+	}
+	if err := back("20260102030405678901", strings.Repeat("x", 2<<10)); err != nil {
+		t.Errorf("a return that is too large for the spool: %v", err)
+	}
+	kept, err := j.Returns(t.Context(), "20260102030405678901")
+	if stats := j.Stats(); err != nil || kept.Len() != 1 || len(stats) != 2 || stats[0].Lost != 3 || stats[0].Waiting != 0 {
+		t.Errorf("%v, %+v, %v; want it in the cache below, and counted", kept, stats, err)
+	}
+
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := back("20260102030405678902", "x"); err == nil {
+		t.Error("a return was acknowledged without its spool")
+	}
+	if _, err := j.Stage(t.Context(), "20260102030405678903", value.NewMap("fun", "test.ping"), nil); err == nil {
+		t.Error("a job was taken without its spool")
+	}
+}
