@@ -5,25 +5,41 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
 
+// shells returns the shells that run the initial RAM disk's script.
+func shells() [][]string {
+	list := [][]string{{"sh"}}
+	if _, err := exec.LookPath("busybox"); err == nil {
+		list = append(list, []string{"busybox", "sh"})
+	}
+	return list
+}
+
 // renewCopy runs the part of the initial RAM disk's script that notices a copy.
 func renewCopy(t *testing.T, shell []string, data, uuid string) (told string) {
+	t.Helper()
+	return runFunction(t, shell, "renew_copy", data, uuid)
+}
+
+// runFunction runs a function of the initial RAM disk's script.
+func runFunction(t *testing.T, shell []string, name string, arguments ...string) (told string) {
 	t.Helper()
 	script, err := os.ReadFile("overlay/etc/initramfs-tools/scripts/init-bottom/saltern")
 	if err != nil {
 		t.Fatal(err)
 	}
 
-	function := regexp.MustCompile(`(?ms)^renew_copy\(\) \{.*?^\}`).Find(script)
+	function := regexp.MustCompile(`(?ms)^` + name + `\(\) \{.*?^\}`).Find(script)
 	if function == nil {
-		t.Fatal("the script has no function renew_copy")
+		t.Fatal("the script has no function " + name)
 	}
 
-	text := "set -u\nlog_warning_msg() { echo \"$1\"; }\n" + string(function) + "\nrenew_copy \"$1\" \"$2\"\n"
-	args := append(shell[1:], "-c", text, "sh", data, uuid)
+	text := "set -u\nlog_warning_msg() { echo \"$1\"; }\n" + string(function) + "\n" + name + " \"$@\"\n"
+	args := slices.Concat(shell[1:], []string{"-c", text, "sh"}, arguments)
 	out, err := exec.Command(shell[0], args...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -40,10 +56,6 @@ func TestCopyOfATemplateIsNew(t *testing.T) {
 	own := []string{"state/etc/up/machine-id", "state/etc/up/ssh/ssh_host_ed25519_key",
 		"state/etc/up/ssh/ssh_host_ed25519_key.pub", "state/var/up/lib/systemd/random-seed"}
 	others := []string{"state/etc/up/hostname", "saltern/setup/state.json"}
-	shells := [][]string{{"sh"}}
-	if _, err := exec.LookPath("busybox"); err == nil {
-		shells = append(shells, []string{"busybox", "sh"})
-	}
 
 	for _, row := range []struct {
 		name   string
@@ -60,7 +72,7 @@ func TestCopyOfATemplateIsNew(t *testing.T) {
 		{"a UUID that goes away", "", []string{first, none}, false},
 		{"a copy of a copy", "", []string{first, second, first}, true},
 	} {
-		for _, shell := range shells {
+		for _, shell := range shells() {
 			t.Run(strings.Join(shell, " ")+"/"+row.name, func(t *testing.T) {
 				data := filepath.Join(t.TempDir(), "a disk")
 				put := func(names ...string) {

@@ -3,6 +3,7 @@
 package image
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -147,6 +148,11 @@ func (v *vm) switchOff(t *testing.T) {
 			return errors.New("it runs")
 		}
 	})
+
+	told, err := os.ReadFile(v.dir + "/serial.log")
+	if err != nil || bytes.Contains(told, []byte("Failed unmounting")) {
+		t.Errorf("a shutdown leaves file systems mounted: %v\n%s", err, lab.Tail(v.dir+"/serial.log", 20))
+	}
 
 	v.cut()
 }
