@@ -234,5 +234,9 @@ func (c *upCondition) Wait(ctx context.Context) error {
 // String names the service and, one level deep, what it waits for.
 func (c *upCondition) String() string {
 	i := c.s.Info(0)
-	return fmt.Sprintf("service %s to be up (%s: %s)", c.s.spec.Name, i.State, i.Message)
+	now := i.Message
+	if !strings.HasPrefix(now, string(i.State)) { // "waiting for …" says it
+		now = fmt.Sprintf("%s: %s", i.State, now)
+	}
+	return fmt.Sprintf("service %s to be up (%s)", c.s.spec.Name, now)
 }

@@ -113,6 +113,29 @@ func TestRestartsWithGrowingPauseAndForgives(t *testing.T) {
 	})
 }
 
+// TestWaitIsSaidOnce: what waits for a service that waits itself does not say "waiting" of it twice.
+func TestWaitIsSaidOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		check := func(context.Context) error { return errors.New("connection refused") }
+		m, stop := start(t,
+			Spec{Name: "api", After: []string{"master"}, Runner: &fake{name: "api"}},
+			Spec{Name: "master", After: []string{"storage"}, Runner: &fake{name: "master"}},
+			Spec{Name: "storage", Runner: &fake{name: "storage"}, Health: &Health{Check: check}})
+		time.Sleep(5 * time.Second)
+
+		const want = "waiting for service master to be up (waiting for service storage to be up (starting: "
+		for _, s := range m.Services(0) {
+			if s.Name == "api" && !strings.HasPrefix(s.Message, want) {
+				t.Errorf("api says %q", s.Message)
+			}
+		}
+
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestWaitsForDependencyAndSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ready := errors.New("connection refused")
