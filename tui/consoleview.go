@@ -113,8 +113,8 @@ func (c *Console) statusLines(room int) []string {
 	case !c.seen:
 		return []string{"", "Reading how this node is ..."}
 	case errors.Is(c.err, api.ErrNotRunning):
-		text := "The supervisor does not run. It starts again by itself in a moment; if it does not, restart " +
-			"the machine (5)."
+		text := "The supervisor is still starting, or starts again by itself in a moment. If this text stays for " +
+			"some minutes, restart the machine (5)."
 		return append([]string{"", bold.Render("UNKNOWN"), ""}, wrapWords(text, width)...)
 	case c.err != nil:
 		return append([]string{"", bold.Render("UNKNOWN"), ""},
