@@ -141,19 +141,58 @@ func (s *Service) upNow() <-chan struct{} {
 	return s.up
 }
 
-func (s *Service) awaitCondition(ctx context.Context, c Condition) error {
+const (
+	// showWait is how long a service waits for a condition before its state says so.
+	showWait = 50 * time.Millisecond
+	// showWaitAgain takes the place of showWait after a failed preparation, whose reason would
+	// otherwise alternate with a condition that holds soon, every two seconds.
+	showWaitAgain = 5 * time.Second
+)
+
+// awaitCondition waits for c, which may be nil. If that takes longer than show, the state says so.
+func (s *Service) awaitCondition(ctx context.Context, c Condition, show time.Duration) error {
 	if c == nil {
 		return nil
 	}
+
+	defer s.setCondition(nil)
+	defer ifLate(show, func() {
+		s.setCondition(c)
+		s.setState(Waiting, "waiting for %s", c.String())
+	})()
+	return c.Wait(ctx)
+}
+
+// prepare prepares a start. If that takes longer than [showWait], the state says so.
+func (s *Service) prepare(ctx context.Context) error {
+	defer ifLate(showWait, func() {
+		if s.Info(0).State != Waiting { // otherwise it says why an earlier try failed
+			s.setState(Waiting, "preparing the start")
+		}
+	})()
+	return s.spec.Prepare(ctx)
+}
+
+// ifLate calls tell after limit, unless the returned function is called before. That function waits
+// until tell has returned.
+func ifLate(limit time.Duration, tell func()) (stop func()) {
+	told := make(chan struct{})
+	timer := time.AfterFunc(limit, func() {
+		defer close(told)
+		tell()
+	})
+	return func() {
+		if !timer.Stop() {
+			<-told
+		}
+	}
+}
+
+// setCondition sets what the service waits for now. nil: for nothing.
+func (s *Service) setCondition(c Condition) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.condition = c
-	s.mu.Unlock()
-	s.setState(Waiting, "waiting for %s", c.String())
-	err := c.Wait(ctx)
-	s.mu.Lock()
-	s.condition = nil
-	s.mu.Unlock()
-	return err
 }
 
 // loop runs the service again and again. It returns when ctx has ended and the runner has stopped.
@@ -200,15 +239,15 @@ func (s *Service) loop(ctx context.Context, dependencies Condition) {
 
 // awaitReady waits for everything that a start needs. It returns false if ctx ends.
 func (s *Service) awaitReady(ctx context.Context, dependencies Condition) bool {
-	for {
-		if s.awaitCondition(ctx, dependencies) != nil || s.awaitCondition(ctx, s.spec.Wait) != nil {
+	for show := showWait; ; show = showWaitAgain {
+		if s.awaitCondition(ctx, dependencies, show) != nil || s.awaitCondition(ctx, s.spec.Wait, show) != nil {
 			return false
 		}
 		if s.spec.Prepare == nil {
 			return true
 		}
 
-		err := s.spec.Prepare(ctx)
+		err := s.prepare(ctx)
 		if err == nil {
 			return true
 		}

@@ -240,6 +240,63 @@ func TestPrepareIsTriedAgainAndNotACrash(t *testing.T) {
 	})
 }
 
+// TestFailedPreparationIsSaidOnce: while the preparation fails again and again, the state says why
+// and does not alternate with conditions that hold soon. A condition that holds at once is not
+// mentioned at all.
+func TestFailedPreparationIsSaidOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		soon := Poll("the volume", time.Second, time.Second, func(context.Context) error {
+			time.Sleep(300 * time.Millisecond)
+			return nil
+		})
+		m, stop := start(t,
+			Spec{Name: "a", Runner: &fake{}, Wait: All(), Prepare: func(context.Context) error { return errors.New("no disk") }},
+			Spec{Name: "b", Runner: &fake{}, Wait: All(soon), Prepare: func(context.Context) error { return errors.New("no disk") }})
+		time.Sleep(time.Hour)
+		for i, want := range []string{
+			"[not started yet not started: no disk]",
+			"[not started yet waiting for the volume not started: no disk]",
+		} {
+			var said []string
+			for _, e := range m.Services(99)[i].Events {
+				said = append(said, e.Message)
+			}
+			if fmt.Sprint(said) != want {
+				t.Errorf("%v, not %s", said, want)
+			}
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestLongPreparationIsSaid: a service whose start is prepared for long says that, not what it did
+// before.
+func TestLongPreparationIsSaid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, stop := start(t, Spec{Name: "a", Runner: &fake{}, Prepare: func(context.Context) error {
+			time.Sleep(10 * time.Second)
+			return nil
+		}})
+		time.Sleep(11 * time.Second)
+		if err := m.Restart("a"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if i := m.Services(0)[0]; i.State != Waiting || i.Message != "preparing the start" {
+			t.Errorf("%s: %s", i.State, i.Message)
+		}
+		time.Sleep(time.Minute)
+		if i := m.Services(0)[0]; i.State != Running {
+			t.Errorf("%s: %s", i.State, i.Message)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestRestartOnRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{script: []time.Duration{0, time.Second, 0}}

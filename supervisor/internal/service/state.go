@@ -7,7 +7,7 @@ type State string
 
 // States, in the order in which a healthy service passes through them.
 const (
-	Waiting  State = "waiting"  // a condition does not hold yet, or preparation failed and is tried again
+	Waiting  State = "waiting"  // a condition does not hold yet, or the start is being prepared, again if that failed
 	Starting State = "starting" // the runner has started, but the health check has not passed yet
 	Running  State = "running"  // up; the health check, if there is one, passes
 	Failing  State = "failing"  // up, but the health check does not pass
