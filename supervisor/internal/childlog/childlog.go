@@ -4,7 +4,9 @@ package childlog
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
@@ -29,6 +31,7 @@ type Log struct {
 
 	mu      sync.Mutex
 	file    *os.File
+	opened  fs.FileInfo // of file
 	size    int64
 	broken  bool // the file could not be written; logged once
 	said    ratelimit.Bucket
@@ -69,11 +72,11 @@ func (c *Log) Line(text string) {
 }
 
 func (c *Log) writeLine(now time.Time, text string) {
-	err := c.rotate()
-	if err == nil {
-		var n int
-		n, err = fmt.Fprintf(c.file, "%s %s\n", now.UTC().Format(stamp), text)
+	err := c.openFile()
+	if c.file != nil {
+		n, failed := fmt.Fprintf(c.file, "%s %s\n", now.UTC().Format(stamp), text)
 		c.size += int64(n)
+		err = errors.Join(err, failed)
 	}
 	if err != nil && !c.broken {
 		c.log.Warn("log file of a service cannot be written", "service", c.name, "error", err)
@@ -81,12 +84,15 @@ func (c *Log) writeLine(now time.Time, text string) {
 	c.broken = err != nil
 }
 
-func (c *Log) rotate() error {
-	if c.file != nil && c.size < logLimit {
+// openFile opens the file unless it is open and has room. It opens the path again when somebody has
+// moved or deleted the file. If that fails, the file that was moved away stays open.
+func (c *Log) openFile() error {
+	moved := c.file != nil && c.moved()
+	switch {
+	case c.file == nil, moved:
+	case c.size < logLimit:
 		return nil
-	}
-
-	if c.file != nil {
+	default:
 		_ = c.file.Close()
 		c.file = nil
 		if err := os.Rename(c.path, c.path+".1"); err != nil {
@@ -105,8 +111,17 @@ func (c *Log) rotate() error {
 		return err
 	}
 
-	c.file, c.size = f, fi.Size()
+	if c.file != nil {
+		_ = c.file.Close()
+	}
+	c.file, c.opened, c.size = f, fi, fi.Size()
 	return nil
+}
+
+// moved reports whether the path no longer leads to the open file.
+func (c *Log) moved() bool {
+	there, err := os.Stat(c.path)
+	return errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(there, c.opened)
 }
 
 // Close closes the file. A later line opens it again.

@@ -105,3 +105,50 @@ func TestRotates(t *testing.T) {
 		t.Errorf("%v hold %d bytes", files, total)
 	}
 }
+
+// TestMovedFileIsOpenedAgain: when somebody moves or deletes the file, or its folder, the next line
+// goes into a new file. While none can be opened, lines go on into the one that was moved away.
+func TestMovedFileIsOpenedAgain(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "log")
+	path := filepath.Join(dir, "master.log")
+	log, said := newRecorder()
+	c := New("master", dir, log, func() time.Time { return start })
+	defer c.Close()
+	holds := func(path string, want ...string) {
+		t.Helper()
+		b, err := os.ReadFile(path)
+		var have []string
+		for line := range strings.Lines(string(b)) {
+			have = append(have, line[len(line)-2:len(line)-1])
+		}
+		if err != nil || !slices.Equal(have, want) {
+			t.Errorf("%s holds %v, not %v: %v", path, have, want, err)
+		}
+	}
+	do := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	do(os.Mkdir(dir, 0o755))
+	c.Line("1")
+	do(os.Rename(path, path+".old"))
+	c.Line("2")
+	do(os.Remove(path))
+	c.Line("3")
+	holds(path+".old", "1")
+	holds(path, "3")
+
+	do(os.Rename(dir, dir+".away"))
+	c.Line("4")
+	c.Line("5")
+	holds(filepath.Join(dir+".away", "master.log"), "3", "4", "5")
+	do(os.Mkdir(dir, 0o755))
+	c.Line("6")
+	holds(path, "6")
+	if n := strings.Count(strings.Join(*said, "\n"), "cannot be written"); n != 1 {
+		t.Errorf("it was said %d times", n)
+	}
+}
