@@ -44,14 +44,13 @@ type System struct {
 	table    func() nodes.Table // returns the table of nodes; nil: this node has no cluster
 	// reboot waits until the cluster can spare this machine, then starts its restart. It writes to
 	// tell what it waits for. It returns nil when the restart has begun.
-	reboot  func(ctx context.Context, tell io.Writer) error
-	asked   chan string // versions for which the machine must restart
-	writing sync.Mutex  // held while a version is written
+	reboot func(ctx context.Context, tell io.Writer) error
+	asked  chan string // versions for which the machine must restart
 
 	mu     sync.Mutex
 	found  []status.Finding // findings about the system's age
-	busy   string
-	fault  string
+	busy   string           // the work that has claimed the system, see [System.claim]; empty: none
+	fault  string           // why the last work failed; empty: it did not
 	drives string
 }
 
@@ -146,12 +145,10 @@ func (s *System) State(context.Context) (rollout.State, error) {
 
 // Install implements rollout.Node.
 func (s *System) Install(ctx context.Context, r io.Reader) error {
-	if !s.writing.TryLock() {
-		return fmt.Errorf("this node %w: it writes a version", rollout.ErrBusy)
+	err := s.claim("writes a version since " + s.env.Now().UTC().Format("15:04:05 UTC"))
+	if err != nil {
+		return err
 	}
-	defer s.writing.Unlock()
-
-	s.setBusy("writes a version since "+s.env.Now().UTC().Format("15:04:05 UTC"), "")
 	defer s.setBusy("", "")
 	keys, err := bundle.Keys(s.keyDirs...)
 	if err != nil {
@@ -178,15 +175,9 @@ func (s *System) Restart(ctx context.Context, version string) error {
 			printable.Brief(version, 64), errNotNext)
 	}
 
-	s.mu.Lock()
-	busy := s.busy
-	if busy == "" {
-		s.busy, s.fault = "restarts", ""
-	}
-	s.mu.Unlock()
-
-	if busy != "" {
-		return fmt.Errorf("this node %w: it %s", rollout.ErrBusy, busy)
+	err = s.claim("restarts")
+	if err != nil {
+		return err
 	}
 
 	select {
@@ -305,6 +296,18 @@ func (s *System) Findings() []status.Finding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.found
+}
+
+// claim records the work that begins, or refuses it with [rollout.ErrBusy] while other work is under
+// way: a version must not be written while the machine restarts. setBusy ends the claim.
+func (s *System) claim(work string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.busy != "" {
+		return fmt.Errorf("this node %w: it %s", rollout.ErrBusy, s.busy)
+	}
+	s.busy, s.fault = work, ""
+	return nil
 }
 
 func (s *System) setBusy(busy, fault string) {

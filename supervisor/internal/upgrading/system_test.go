@@ -252,6 +252,11 @@ func TestSecondUpgrade(t *testing.T) {
 		t.Errorf("a second restart: %v", err)
 	}
 
+	waits := busy()
+	if err := m.Install(t.Context(), strings.NewReader("")); !errors.Is(err, rollout.ErrBusy) || busy() != waits {
+		t.Errorf("another version while it restarts: %v; it %q", err, busy())
+	}
+
 	close(held)
 	await.That(t, "it ends with the reason", func() bool {
 		p := u.Upgrading()
