@@ -92,14 +92,16 @@ func (s *Service) Info(n int) Info {
 func (s *Service) Restart() {
 	s.mu.Lock()
 	stop := s.restart
+	if stop == nil {
+		select {
+		case s.nudge <- struct{}{}:
+		default:
+		}
+	}
 	s.mu.Unlock()
+
 	if stop != nil {
 		stop(errRestart)
-		return
-	}
-	select {
-	case s.nudge <- struct{}{}:
-	default:
 	}
 }
 
@@ -269,6 +271,10 @@ func (s *Service) runOnce(ctx context.Context) (asked bool, err error) {
 	defer cancel(nil)
 	s.mu.Lock()
 	s.restart = cancel
+	select {
+	case <-s.nudge: // this run is the restart that was asked for before
+	default:
+	}
 	s.mu.Unlock()
 
 	var checks sync.WaitGroup

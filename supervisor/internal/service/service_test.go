@@ -297,6 +297,36 @@ func TestLongPreparationIsSaid(t *testing.T) {
 	})
 }
 
+// TestRestartBeforeTheStart: a restart that is asked for while the service waits for its start is that
+// start. It does not shorten the pause after a later crash.
+func TestRestartBeforeTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := time.Second
+		began := time.Now()
+		late := Poll("noon", s, s, func(context.Context) error {
+			if time.Since(began) < 5*s {
+				return errors.New("it is morning")
+			}
+			return nil
+		})
+		f := &fake{script: []time.Duration{s, 0}}
+		m, stop := start(t, Spec{Name: "a", Runner: f, Wait: late, Backoff: Backoff{Min: 20 * s, Max: 20 * s}})
+		time.Sleep(s)
+		if err := m.Restart("a"); err != nil {
+			t.Fatal(err)
+		}
+
+		time.Sleep(time.Minute)
+		starts := f.began()
+		if len(starts) != 2 || starts[1].Sub(starts[0]) < 20*s {
+			t.Errorf("it started at %v", starts)
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestRestartOnRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{script: []time.Duration{0, time.Second, 0}}
