@@ -40,7 +40,7 @@ func (l *limited) Accept() (net.Conn, error) {
 	}
 }
 
-// Queue returns a listener that holds at most `most` connections of ln open at once. Further ones
+// Queue returns a listener that holds at most maxConns connections of ln open at once. Further ones
 // wait in the kernel's queue, where they cost no descriptor, and are accepted in their order. Queue
 // closes a connection whose caller has closed it while it waited, so that no request is carried out
 // that its caller has given up. It also closes each connection for which admit returns false. admit
@@ -48,11 +48,11 @@ func (l *limited) Accept() (net.Conn, error) {
 //
 // Queue is for callers who hold a connection only for one request: a connection that stays open
 // makes all others wait.
-func Queue(ln net.Listener, most int, admit func(net.Conn) bool) net.Listener {
+func Queue(ln net.Listener, maxConns int, admit func(net.Conn) bool) net.Listener {
 	return &queue{
 		Listener: ln,
 		admit:    admit,
-		room:     make(chan struct{}, most),
+		room:     make(chan struct{}, maxConns),
 		closed:   make(chan struct{}),
 	}
 }

@@ -341,6 +341,19 @@ func TestRefusalsOfEarlierVersions(t *testing.T) {
 	}
 }
 
+// TestMethodOfAnotherVersion: who calls a method that the server's version does not have is told so.
+func TestMethodOfAnotherVersion(t *testing.T) {
+	c := start(t, &Handlers{}, nil)
+	newer := &Table{}
+	for _, route := range []string{"POST /v1/newer", "DELETE /v1/greet"} { // no such path, no such verb
+		m := Add(newer, Method[None, None]{Row: Row{Route: route, Takes: time.Minute}})
+		_, err := Call(t.Context(), c, m, None{})
+		if refusal, ok := errors.AsType[*Error](err); !ok || !strings.Contains(refusal.Text, "another version") {
+			t.Errorf("%s: %v", route, err)
+		}
+	}
+}
+
 func TestUnreadableAnswer(t *testing.T) {
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, `{"name": 7}`)
