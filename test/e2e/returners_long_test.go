@@ -345,8 +345,8 @@ func TestReturnersOverKills(t *testing.T) {
 
 	last := load.jobs[len(load.jobs)-1]
 	got, err := c.Members[1].Lookup(t, last)
-	if err != nil || len(got) != 3 {
-		t.Errorf("look-up of job %s by the returner: %v, %v", last, got, err)
+	if err != nil || len(got) < len(kept[last]) {
+		t.Errorf("look-up of job %s by the returner: %v, %v, want %v", last, got, err, kept[last])
 	}
 }
 
