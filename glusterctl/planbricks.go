@@ -339,15 +339,15 @@ func (p *planner) waitHealed(why string) {
 }
 
 // needAllUp reports whether all bricks run. If not, or if that is unknown, it adds a refusal.
-func (p *planner) needAllUp(what string) bool {
+func (p *planner) needAllUp(change string) bool {
 	if !p.bricksKnown {
 		p.refuse("storage.status_unknown", "try again when all nodes answer",
-			"%s has to wait: it is not known which bricks run (%s)", what, p.observed.StatusError)
+			"%s has to wait: it is not known which bricks run (%s)", change, p.observed.StatusError)
 		return false
 	}
 	if len(p.down) > 0 {
 		p.refuse("storage.brick_down", "bring the brick back, or let its node go, first",
-			"%s has to wait: %s does not run", what, strings.Join(slices.Sorted(maps.Keys(p.down)), ", "))
+			"%s has to wait: %s does not run", change, strings.Join(slices.Sorted(maps.Keys(p.down)), ", "))
 		return false
 	}
 	return true

@@ -152,13 +152,13 @@ func (p *Proxy) Weight(name string, weight int) error {
 	return p.changeBackend(name, "weight", func(b *backend) { b.weight.Store(int32(weight)) })
 }
 
-func (p *Proxy) changeBackend(name, what string, f func(*backend)) error {
+func (p *Proxy) changeBackend(name, action string, f func(*backend)) error {
 	b, err := p.backendNamed(name)
 	if err != nil {
 		return err
 	}
 	f(b)
-	p.log.Info("backend changed", "backend", name, "change", what, "weight", b.weight.Load())
+	p.log.Info("backend changed", "backend", name, "change", action, "weight", b.weight.Load())
 	return nil
 }
 

@@ -108,9 +108,9 @@ func newLoop(p *Proxy, id int) (*loop, error) {
 		events:   make([]unix.EpollEvent, 256),
 	}
 
-	fail := func(what string, err error) (*loop, error) {
+	fail := func(action string, err error) (*loop, error) {
 		l.closeDescriptors()
-		return nil, fmt.Errorf("%s: %w", what, err)
+		return nil, fmt.Errorf("%s: %w", action, err)
 	}
 
 	var err error

@@ -332,7 +332,7 @@ func (p *Proxy) refuseOne(ln int) bool {
 
 // logFault logs a fault of this process, once a second for each kind. It does not block a loop: the
 // log's own goroutine writes the line.
-func (p *Proxy) logFault(what string, err error) { p.sessionLog.queueFault(what, err) }
+func (p *Proxy) logFault(action string, err error) { p.sessionLog.queueFault(action, err) }
 
 // Inherit passes listening sockets of an earlier process to use instead of new ones. Run uses those
 // that are bound to a configured address and closes the others. Call it before Run. It closes the

@@ -227,10 +227,10 @@ func (g *sessionLog) connectionRefused(fe *frontend, from netip.AddrPort, why re
 const maxFaults = 1024
 
 // queueFault queues one line per second and kind of fault.
-func (g *sessionLog) queueFault(what string, err error) {
+func (g *sessionLog) queueFault(action string, err error) {
 	now := int64(time.Since(g.base))
 	g.mu.Lock()
-	last, seen := g.faults[what]
+	last, seen := g.faults[action]
 	if seen && now-last < int64(time.Second) {
 		g.mu.Unlock()
 		return
@@ -238,9 +238,9 @@ func (g *sessionLog) queueFault(what string, err error) {
 	if len(g.faults) >= maxFaults {
 		clear(g.faults)
 	}
-	g.faults[what] = now
+	g.faults[action] = now
 	g.mu.Unlock()
-	g.queueLine(&logRecord{at: now, subject: what, kind: recordFault, err: err})
+	g.queueLine(&logRecord{at: now, subject: action, kind: recordFault, err: err})
 }
 
 // run writes queued lines until ctx ends, then those that are left.

@@ -192,9 +192,9 @@ func listenTCP(ap netip.AddrPort, backlog int, k Keepalive) (int, error) {
 		return -1, fmt.Errorf("open socket for %s: %w", ap, err)
 	}
 
-	fail := func(what string, err error) (int, error) {
+	fail := func(action string, err error) (int, error) {
 		unix.Close(fd)
-		return -1, fmt.Errorf("%s %s: %w", what, ap, err)
+		return -1, fmt.Errorf("%s %s: %w", action, ap, err)
 	}
 
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {

@@ -36,10 +36,10 @@ func (c *Console) proofField(w *Wizard, f *fieldMaker) huh.Field {
 		&w.draft.password)
 }
 
-// afterProof calls the function then, which does something that only an administrator may do. It calls it
-// at once if the user has logged in, otherwise when the user has given the account's password. what
-// explains the question.
-func (c *Console) afterProof(what string, then func() tea.Cmd) tea.Cmd {
+// afterProof calls then, which does something that only an administrator may do. It calls then at
+// once if the user has logged in, otherwise after the user has given the account's password.
+// explanation stands above the question for the password.
+func (c *Console) afterProof(explanation string, then func() tea.Cmd) tea.Cmd {
 	switch {
 	case c.locked, c.access == nil && c.stranger:
 		c.message = lockedText
@@ -50,7 +50,7 @@ func (c *Console) afterProof(what string, then func() tea.Cmd) tea.Cmd {
 
 	return c.askOn(&formPage{
 		name:  "Administrator's password",
-		intro: what,
+		intro: explanation,
 		fields: func(w *Wizard, f *fieldMaker) []huh.Field {
 			return []huh.Field{c.proofField(w, f)}
 		},

@@ -176,10 +176,10 @@ func adoptRestoredKey(ctx context.Context, s *settings.Settings) error {
 	return nodes.Rekey(ctx, s.DataDir, s.SharedNodesDir(), s.Node, key.Hash)
 }
 
-func printBackup(w io.Writer, what string, sum backup.Summary) {
+func printBackup(w io.Writer, heading string, sum backup.Summary) {
 	m := sum.Manifest
 	fmt.Fprintf(w, "%s: backup of cluster %q, made %s on node %q by version %q: %d files, %s\n",
-		what, m.Cluster, m.Created.UTC().Format("2006-01-02 15:04 UTC"), m.Node, m.Version, sum.Files, status.Size(uint64(sum.Bytes)))
+		heading, m.Cluster, m.Created.UTC().Format("2006-01-02 15:04 UTC"), m.Node, m.Version, sum.Files, status.Size(uint64(sum.Bytes)))
 	if sum.Signer != "" {
 		fmt.Fprintf(w, "signed by %s\n", sum.Signer)
 	} else {

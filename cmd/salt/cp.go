@@ -278,14 +278,14 @@ func pathJoin(dir, name string) string {
 	return dir + "/" + name
 }
 
-func noteResult(ret *value.Map, id any, path string, what any) {
+func noteResult(ret *value.Map, id any, path string, result any) {
 	name, _ := id.(string)
 	m := ret.Map(name)
 	if m == nil {
 		m = value.NewMap()
 		ret.Set(name, m)
 	}
-	m.Set(path, what)
+	m.Set(path, result)
 }
 
 // sendFile copies one file in parts. The result for a minion is its first error.

@@ -160,7 +160,7 @@ func askSupervisor(ctx context.Context, socket string, body []byte) (*http.Respo
 			return nil, fmt.Errorf("applianced is not running: %w", err)
 		}
 
-		if who, err := localsock.Peer(c); err != nil || who.Uid != 0 && int(who.Uid) != os.Geteuid() {
+		if cred, err := localsock.Peer(c); err != nil || cred.Uid != 0 && int(cred.Uid) != os.Geteuid() {
 			return nil, errors.Join(fmt.Errorf("%s is not the supervisor's", socket), err, c.Close())
 		}
 

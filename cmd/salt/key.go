@@ -298,17 +298,17 @@ func (k *keyCall) matchGlobs(pattern string) selection {
 	return sel
 }
 
-// showMatches prints the matching keys, each with the value that what returns.
-func (k *keyCall) showMatches(pattern string, what func(keys.State, string) (any, error)) error {
+// showMatches prints the matching keys, each with the value that describe returns.
+func (k *keyCall) showMatches(pattern string, describe func(keys.State, string) (any, error)) error {
 	sel := k.matchGlobs(pattern)
-	m, err := describeKeys(sel, what)
+	m, err := describeKeys(sel, describe)
 	if err != nil {
 		return err
 	}
 	return k.displayKeys(m)
 }
 
-func describeKeys(sel selection, what func(keys.State, string) (any, error)) (*value.Map, error) {
+func describeKeys(sel selection, describe func(keys.State, string) (any, error)) (*value.Map, error) {
 	m := value.NewMap()
 	for _, st := range keyDirs {
 		if len(sel[st]) == 0 {
@@ -317,7 +317,7 @@ func describeKeys(sel selection, what func(keys.State, string) (any, error)) (*v
 
 		inner := value.NewMap()
 		for _, id := range sel[st] {
-			x, err := what(st, id)
+			x, err := describe(st, id)
 			if err != nil {
 				return nil, fmt.Errorf("key of %s: %w", id, err)
 			}

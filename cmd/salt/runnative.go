@@ -157,11 +157,11 @@ func (r *runCall) runLocally(
 	given := redact.Of(fun, args, kwargs)
 	data := value.NewMap("fun", "runner."+fun, "jid", jid, "user", r.askingUser(), event.EauthField, "",
 		"fun_args", given.FunArgs())
-	tell := func(what string, data *value.Map) {
+	tell := func(part string, data *value.Map) {
 		if !c.MasterIsUp() {
 			return
 		}
-		if err := c.Fire(ctx, "salt/run/"+jid+"/"+what, data); err != nil {
+		if err := c.Fire(ctx, "salt/run/"+jid+"/"+part, data); err != nil {
 			r.log.Debug("runner event not fired", "jid", jid, "error", err)
 		}
 	}
@@ -205,11 +205,11 @@ func (r *runCall) runLocally(
 	return r.result(data)
 }
 
-func (r *runCall) showResult(v any, out string) error {
+func (r *runCall) showResult(v any, outputter string) error {
 	if r.values.Bool("quiet") {
 		return nil
 	}
-	return r.display(v, out, 0, r.outputOptions())
+	return r.display(v, outputter, 0, r.outputOptions())
 }
 
 // result prints the return of a runner and returns the error for its exit code (salt/client/mixins.py

@@ -306,20 +306,20 @@ func textList(m *value.Map, name string) []string {
 	return nil
 }
 
-// display prints a value with the outputter that the command line names, otherwise with the one named by
-// the parameter out (salt/output/__init__.py display_output).
-func (t *tool) display(v any, out string, retcode int64, o output.Options) error {
+// display prints a value with the outputter that the command line names, otherwise with outputter
+// (salt/output/__init__.py display_output).
+func (t *tool) display(v any, outputter string, retcode int64, o output.Options) error {
 	if asked := t.values.Str("output"); asked != "" && asked != "highstate" {
-		out = asked
-	} else if out == "" && t.static {
-		out = asked
-		if out == "" && strings.HasPrefix(t.fun, "state.") {
-			out = "highstate"
+		outputter = asked
+	} else if outputter == "" && t.static {
+		outputter = asked
+		if outputter == "" && strings.HasPrefix(t.fun, "state.") {
+			outputter = "highstate"
 		}
 	}
 
 	o.Retcode = int(retcode)
-	text := t.render(out, v, o)
+	text := t.render(outputter, v, o)
 	file := t.values.Str("output_file")
 	if text == "" {
 		return nil

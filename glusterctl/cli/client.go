@@ -62,7 +62,7 @@ func (c *Client) askXML(ctx context.Context, args ...string) (answer, error) {
 	return c.callOnce(ctx, questionTimeout, nil, args)
 }
 
-func wrapError(what string, err error) error { return fmt.Errorf("%s: %w", what, err) }
+func wrapError(action string, err error) error { return fmt.Errorf("%s: %w", action, err) }
 
 // PoolList lists all members, including the machine that is asked.
 func (c *Client) PoolList(ctx context.Context) ([]Peer, error) { return c.poolList(ctx, nil) }

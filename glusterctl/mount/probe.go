@@ -53,14 +53,14 @@ func Check(path, writeDir string) Health {
 	return h
 }
 
-func failed(what string, err error) Health {
+func failed(action string, err error) Health {
 	state := Failed
 	for _, e := range []error{unix.ENOTCONN, unix.ECONNABORTED, unix.ESHUTDOWN, unix.EIO} {
 		if errors.Is(err, e) {
 			state = Stale
 		}
 	}
-	return Health{State: state, Text: what + ": " + err.Error()}
+	return Health{State: state, Text: action + ": " + err.Error()}
 }
 
 func retryInterrupted(f func() error) error {

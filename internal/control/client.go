@@ -48,9 +48,9 @@ func newClient(program, path string, uid int, answerLimit int64) rpc.Client {
 			return nil, err
 		}
 
-		who, err := peerUID(c)
-		if err == nil && who != uid && who != 0 {
-			err = fmt.Errorf("%w: user %d listens", errStranger, who)
+		owner, err := peerUID(c)
+		if err == nil && owner != uid && owner != 0 {
+			err = fmt.Errorf("%w: user %d listens", errStranger, owner)
 		}
 
 		if err != nil {

@@ -14,9 +14,9 @@ import (
 )
 
 // Listen listens on an address (IP:port). While the address is not free it tries again, because a
-// missing listener must not stop the node. The only error is that ctx has ended. what names the
-// service in the log.
-func Listen(ctx context.Context, address, what string, log *slog.Logger) (net.Listener, error) {
+// missing listener must not stop the node. The only error is that ctx has ended. name is the
+// service's name in the log.
+func Listen(ctx context.Context, address, name string, log *slog.Logger) (net.Listener, error) {
 	for warned := false; ; warned = true {
 		var lc net.ListenConfig
 		ln, err := lc.Listen(ctx, "tcp", address)
@@ -24,7 +24,7 @@ func Listen(ctx context.Context, address, what string, log *slog.Logger) (net.Li
 			return ln, nil
 		}
 		if !warned && ctx.Err() == nil {
-			log.Warn("cannot serve "+what+" yet", "address", address, "error", err)
+			log.Warn("cannot serve "+name+" yet", "address", address, "error", err)
 		}
 		if err := pause.For(ctx, 10*time.Second); err != nil {
 			return nil, err

@@ -288,19 +288,19 @@ func (s *Server) explain(err error) *Error {
 	return Explain(err)
 }
 
-// writeAnswer sends the answer out, or the refusal if it is not nil.
-func (s *Server) writeAnswer(w http.ResponseWriter, out any, refusal *Error) {
+// writeAnswer sends the answer, or the refusal if it is not nil.
+func (s *Server) writeAnswer(w http.ResponseWriter, answer any, refusal *Error) {
 	if refusal != nil {
 		Refuse(w, refusal)
 		return
 	}
-	if stream, ok := out.(Stream); ok {
+	if stream, ok := answer.(Stream); ok {
 		s.stream(w, stream)
 		return
 	}
 
 	w.Header().Set("Content-Type", "application/json")
-	err := json.NewEncoder(w).Encode(out)
+	err := json.NewEncoder(w).Encode(answer)
 	if err != nil { // the client may have gone
 		s.Log.Debug("an answer was not sent", "error", err)
 	}

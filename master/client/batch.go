@@ -61,7 +61,7 @@ func (c *Client) Ping(ctx context.Context, r Request) (up, down []string, err er
 // Batch pings the target and runs the job on the minions that answer, as many at a time as Size
 // allows. It returns their number. A minion frees its place by its return, or by reporting that it
 // no longer runs the job.
-func (c *Client) Batch(ctx context.Context, q BatchRequest, out BatchOutput) (minions int, err error) {
+func (c *Client) Batch(ctx context.Context, q BatchRequest, output BatchOutput) (minions int, err error) {
 	b, up, down, err := c.newBatch(ctx, q)
 	if err != nil || len(up) == 0 {
 		return len(up), err
@@ -72,14 +72,14 @@ func (c *Client) Batch(ctx context.Context, q BatchRequest, out BatchOutput) (mi
 		request: q,
 		state:   b,
 		all:     up,
-		output:  out,
+		output:  output,
 		created: c.cfg.Now(),
 	}
 
 	r.fireProgress(ctx, "new")
 	for _, id := range down {
-		if out.Down != nil {
-			out.Down(id)
+		if output.Down != nil {
+			output.Down(id)
 		}
 	}
 
@@ -346,12 +346,12 @@ func (r *batchRun) haltWatch() *watch {
 
 // fireProgress reports the progress of the batch to the master. Only batch.status uses these
 // events, so the batch goes on when one cannot be fired.
-func (r *batchRun) fireProgress(ctx context.Context, what string) {
+func (r *batchRun) fireProgress(ctx context.Context, verb string) {
 	if r.busRefuses {
 		return
 	}
 	p := payload("cli", r.state, r.all, r.request, r.client.cfg.User, r.created, r.client.cfg.Now())
-	if err := r.client.Fire(ctx, "salt/batch/"+r.request.JID+"/"+what, p); err != nil {
+	if err := r.client.Fire(ctx, "salt/batch/"+r.request.JID+"/"+verb, p); err != nil {
 		r.busRefuses = true
 		r.client.cfg.Log.Debug("batch event not fired", "jid", r.request.JID, "error", err)
 	}

@@ -27,18 +27,18 @@ func newFolderLog(l *slog.Logger) *folderLog {
 	return &folderLog{log: l, faults: map[string]folderFault{}}
 }
 
-// result logs the outcome of one attempt; what names the operation by its verb ("read the cluster's
-// record"), and err is nil after success.
-func (f *folderLog) result(what string, err error) {
+// result logs the outcome of one attempt; action names the operation by its verb ("read the
+// cluster's record"), and err is nil after success.
+func (f *folderLog) result(action string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	last, failing := f.faults[what]
+	last, failing := f.faults[action]
 	now := time.Now()
 	switch {
 	case err == nil && !failing:
 	case err == nil:
-		delete(f.faults, what)
-		f.log.Info("the cluster's folder is usable again", "to", what, "failed_for",
+		delete(f.faults, action)
+		f.log.Info("the cluster's folder is usable again", "to", action, "failed_for",
 			now.Sub(last.since).Round(time.Second).String())
 	case failing && last.cause == rootCause(err) && now.Sub(last.logged) < time.Minute:
 	default:
@@ -46,8 +46,8 @@ func (f *folderLog) result(what string, err error) {
 			last.since = now
 		}
 		last.cause, last.logged = rootCause(err), now
-		f.faults[what] = last
-		f.log.Warn("cannot "+what+"; retrying", "error", err)
+		f.faults[action] = last
+		f.log.Warn("cannot "+action+"; retrying", "error", err)
 	}
 }
 

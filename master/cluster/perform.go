@@ -14,8 +14,8 @@ import (
 )
 
 // perform carries out what the node has decided. It never blocks; mu is held.
-func (p *Pool) perform(out []node.Output) {
-	for _, o := range out {
+func (p *Pool) perform(outputs []node.Output) {
+	for _, o := range outputs {
 		switch o := o.(type) {
 		case node.Send:
 			p.sendControl(o)

@@ -209,13 +209,13 @@ func (c *consensus) saveState(st raft.State) error {
 	return durable.Replace(c.filePath(), b, 0o600)
 }
 
-func (p *Pool) sendRaft(out []raft.Out) {
-	if len(out) == 0 {
+func (p *Pool) sendRaft(messages []raft.Out) {
+	if len(messages) == 0 {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, o := range out {
+	for _, o := range messages {
 		if l := p.links[o.To]; l != nil && l.up.Load() {
 			l.control(o.Msg)
 		}

@@ -50,12 +50,13 @@ func (r *reader) waiting() int {
 	return r.bytes
 }
 
-// takeBatch moves up to batch frames from the queue to out, and returns their bytes.
-func (r *reader) takeBatch(out [][]byte) ([][]byte, int) {
+// takeBatch appends up to batch frames from the queue to frames, and returns frames and the bytes
+// of the new ones.
+func (r *reader) takeBatch(frames [][]byte) ([][]byte, int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := min(batch, len(r.queue))
-	out = append(out, r.queue[:n]...)
+	frames = append(frames, r.queue[:n]...)
 	size := 0
 	for i := range n {
 		size += len(r.queue[i])
@@ -67,7 +68,7 @@ func (r *reader) takeBatch(out [][]byte) ([][]byte, int) {
 		r.queue = nil
 	}
 
-	return out, size
+	return frames, size
 }
 
 // writeFrames sends frames until the connection ends, or until finished is closed and all are sent.

@@ -31,50 +31,50 @@ func NewProblems(log *slog.Logger, now func() time.Time) *Problems {
 }
 
 // Report records a problem, or ends it when err is nil.
-func (p *Problems) Report(what control.Fault, err error) {
+func (p *Problems) Report(fault control.Fault, err error) {
 	if err == nil {
-		p.Clear(what)
+		p.Clear(fault)
 	} else {
-		p.Set(what, err)
+		p.Set(fault, err)
 	}
 }
 
 // Set records that a problem has occurred.
-func (p *Problems) Set(what control.Fault, err error) {
+func (p *Problems) Set(fault control.Fault, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	old, ok := p.listed[what]
+	old, ok := p.listed[fault]
 	if !ok {
-		old = control.Problem{What: what, Since: p.now()}
-		p.log.Error("problem", "what", what, "error", err)
+		old = control.Problem{What: fault, Since: p.now()}
+		p.log.Error("problem", "what", fault, "error", err)
 	}
 	old.Text = err.Error()
 	old.Count++
 	old.Last = p.now()
-	p.listed[what] = old
+	p.listed[fault] = old
 }
 
 // Clear ends a problem, if it is listed.
-func (p *Problems) Clear(what control.Fault) {
+func (p *Problems) Clear(fault control.Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.endLocked(what)
+	p.endLocked(fault)
 }
 
 // endLocked ends a problem, if it is listed; mu is held.
-func (p *Problems) endLocked(what control.Fault) {
-	if old, ok := p.listed[what]; ok {
-		p.log.Info("problem is over", "what", what, "lasted", p.now().Sub(old.Since).Round(time.Second))
-		delete(p.listed, what)
+func (p *Problems) endLocked(fault control.Fault) {
+	if old, ok := p.listed[fault]; ok {
+		p.log.Info("problem is over", "what", fault, "lasted", p.now().Sub(old.Since).Round(time.Second))
+		delete(p.listed, fault)
 	}
 }
 
 // clearQuiet ends a problem that has not occurred for the last d.
-func (p *Problems) clearQuiet(what control.Fault, d time.Duration) {
+func (p *Problems) clearQuiet(fault control.Fault, d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.now().Sub(p.listed[what].Last) > d {
-		p.endLocked(what)
+	if p.now().Sub(p.listed[fault].Last) > d {
+		p.endLocked(fault)
 	}
 }
 
@@ -83,10 +83,10 @@ func (p *Problems) List() []control.Problem {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	out := make([]control.Problem, 0, len(p.listed))
-	for what, v := range p.listed {
+	for fault, v := range p.listed {
 		if p.now().Sub(v.Last) > ProblemFor {
-			p.log.Info("problem was not met again", "what", what, "for", ProblemFor)
-			delete(p.listed, what)
+			p.log.Info("problem was not met again", "what", fault, "for", ProblemFor)
+			delete(p.listed, fault)
 			continue
 		}
 		out = append(out, v)

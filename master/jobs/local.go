@@ -219,15 +219,15 @@ func (c *Local) Stats() Stats {
 	return s
 }
 
-// packBounded packs a value, and returns ErrTooLarge if it has more than MaxReturn bytes. what
+// packBounded packs a value, and returns ErrTooLarge if it has more than MaxReturn bytes. name
 // names the value in errors.
-func (c *Local) packBounded(what string, v any) ([]byte, error) {
+func (c *Local) packBounded(name string, v any) ([]byte, error) {
 	b, err := msgpack.Marshal(v, msgpack.Modern)
 	if err != nil {
-		return nil, fmt.Errorf("pack %s: %w", what, err)
+		return nil, fmt.Errorf("pack %s: %w", name, err)
 	}
 	if len(b) > c.cfg.MaxReturn {
-		return nil, fmt.Errorf("%w: %s of %d bytes", ErrTooLarge, what, len(b))
+		return nil, fmt.Errorf("%w: %s of %d bytes", ErrTooLarge, name, len(b))
 	}
 	return b, nil
 }

@@ -273,8 +273,8 @@ func makeToken(s *Server, ctx context.Context, q *request) (any, error) {
 
 		token, _, err := s.logIn(ctx, q, creds)
 		if f, refused := errors.AsType[*failure](err); refused && f.code == http.StatusUnauthorized {
-			who := value.StrMax(creds.Value("username"), 256) // the same text as Salt's /token
-			return nil, &failure{f.code, `Authentication failure of type "eauth" occurred for user ` + who + "."}
+			user := value.StrMax(creds.Value("username"), 256) // the same text as Salt's /token
+			return nil, &failure{f.code, `Authentication failure of type "eauth" occurred for user ` + user + "."}
 		}
 		if err != nil {
 			return nil, err

@@ -313,9 +313,9 @@ type audience struct{ token, job string }
 
 // viewOf returns the view to which the owner of the token is entitled now.
 func (s *Server) viewOf(a audience) view {
-	who := s.guard.sessionOf(a.token).owner
-	v := view{all: s.hasRight(who, conf.AllEvents), own: who}
-	if a.job != "" && s.hasRight(who, conf.AllJobs) {
+	user := s.guard.sessionOf(a.token).owner
+	v := view{all: s.hasRight(user, conf.AllEvents), own: user}
+	if a.job != "" && s.hasRight(user, conf.AllJobs) {
 		v.job = a.job // the user may read the job from the job cache anyway
 	}
 	return v
@@ -323,10 +323,10 @@ func (s *Server) viewOf(a audience) view {
 
 // hasRight reports whether a user has a right that is no function. Saltern's master sends the
 // rights with each answer about a token; with a Salt master they follow from the configuration.
-func (s *Server) hasRight(who owner, right string) bool {
-	words := who.rights
+func (s *Server) hasRight(user owner, right string) bool {
+	words := user.rights
 	if words == nil {
-		words = s.master.Rights(s.granted(who))
+		words = s.master.Rights(s.granted(user))
 	}
 	return slices.Contains(words, right)
 }

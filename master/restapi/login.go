@@ -88,9 +88,9 @@ func (s *Server) logIn(
 	}
 
 	g.noteRight()
-	who := ownerOf(token)
-	s.guard.learnToken(token.Str("token"), who, expires, s.now())
-	s.countForOwner(q, who)
+	user := ownerOf(token)
+	s.guard.learnToken(token.Str("token"), user, expires, s.now())
+	s.countForOwner(q, user)
 
 	return token, expires, nil
 }

@@ -120,8 +120,8 @@ func unknownToken(form string) string {
 // runByPassword runs a command that brings a password. The command counts as a guess until the
 // master's first answer, and as the user's command afterwards.
 func (s *Server) runByPassword(ctx context.Context, q *request, name string, low *value.Map) ([]any, error) {
-	who := owner{name: low.Str("username"), system: low.Str("eauth")}
-	g, err := s.startGuess(ctx, q, who.system, who.name)
+	user := owner{name: low.Str("username"), system: low.Str("eauth")}
+	g, err := s.startGuess(ctx, q, user.system, user.name)
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +130,7 @@ func (s *Server) runByPassword(ctx context.Context, q *request, name string, low
 		g.releaseTurn()
 		if proven {
 			g.noteRight()
-			s.countForOwner(q, who)
+			s.countForOwner(q, user)
 		}
 	}})
 

@@ -36,8 +36,8 @@ type jobUser struct {
 }
 
 // isOwnedBy reports whether the user started the job.
-func (u jobUser) isOwnedBy(who owner) bool {
-	return u.name != "" && u.name == who.name && (u.anySystem || u.system != "" && u.system == who.system)
+func (u jobUser) isOwnedBy(user owner) bool {
+	return u.name != "" && u.name == user.name && (u.anySystem || u.system != "" && u.system == user.system)
 }
 
 // jobUserOf reads the user of a job from the event of its start, or from the master's answer.
@@ -60,16 +60,16 @@ func partOf(tag string) (jid string, tells bool) {
 	}
 
 	kind, rest, _ := strings.Cut(rest, "/")
-	jid, what, _ := strings.Cut(rest, "/")
+	jid, part, _ := strings.Cut(rest, "/")
 	if !jobs.Valid(jid) {
 		return "", false
 	}
 
 	switch kind {
 	case "job":
-		return jid, what == "new"
+		return jid, part == "new"
 	case "run", "wheel":
-		return jid, what == "new" || what == "ret"
+		return jid, part == "new" || part == "ret"
 	case "state_result":
 		return jid, false
 	}

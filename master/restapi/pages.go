@@ -196,13 +196,13 @@ func (p *pages) Status() *control.Status {
 
 // consoleLogin returns a token's owner and what external_auth seems to permit him, as the console
 // shows it.
-func (s *Server) consoleLogin(token string, who owner, expires time.Time) console.Login {
-	perms := s.granted(who)
-	all := s.hasRight(who, conf.AllEvents)
+func (s *Server) consoleLogin(token string, user owner, expires time.Time) console.Login {
+	perms := s.granted(user)
+	all := s.hasRight(user, conf.AllEvents)
 	return console.Login{
 		Token:     token,
-		User:      who.name,
-		System:    who.system,
+		User:      user.name,
+		System:    user.system,
 		Expires:   expires,
 		AllEvents: all,
 		May: func(client, fun string) bool {
@@ -218,11 +218,11 @@ func (s *Server) consoleLogin(token string, who owner, expires time.Time) consol
 }
 
 // granted returns what external_auth seems to grant a user, or the permissions in his token.
-func (s *Server) granted(who owner) []any {
-	if who.permissions != nil {
-		return who.permissions
+func (s *Server) granted(user owner) []any {
+	if user.permissions != nil {
+		return user.permissions
 	}
-	return acl.FillAuthList(s.master.ExternalAuth.Map(who.system), who.name, who.groups, s.master.PermissiveACL)
+	return acl.FillAuthList(s.master.ExternalAuth.Map(user.system), user.name, user.groups, s.master.PermissiveACL)
 }
 
 // conditional reports whether the permissions allow a function of form (runner or wheel) with

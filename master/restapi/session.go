@@ -51,16 +51,16 @@ type owner struct {
 func (o owner) holder() holder { return holder{system: o.system, name: username.Fold(o.name)} }
 
 func ownerOf(token *value.Map) owner {
-	who := owner{
+	user := owner{
 		name:        token.Str("name"),
 		system:      token.Str("eauth"),
 		groups:      token.Texts("groups"),
 		permissions: token.List("auth_list"),
 	}
 	if _, said := token.Get(eauth.RightsField); said {
-		who.rights = append([]string{}, token.Texts(eauth.RightsField)...)
+		user.rights = append([]string{}, token.Texts(eauth.RightsField)...)
 	}
-	return who
+	return user
 }
 
 // guard remembers the proven tokens, who has logged in from which address, and which addresses
@@ -157,7 +157,7 @@ func (g *guard) ownerOf(token string, now time.Time) (owner, bool) {
 	return s.owner, ok && now.Before(s.expires)
 }
 
-func (g *guard) learnToken(token string, who owner, expires, now time.Time) {
+func (g *guard) learnToken(token string, user owner, expires, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if _, ok := g.known[token]; !ok && len(g.known) >= maxKnown {
@@ -166,7 +166,7 @@ func (g *guard) learnToken(token string, who owner, expires, now time.Time) {
 			break
 		}
 	}
-	g.known[token] = session{expires, now, who}
+	g.known[token] = session{expires, now, user}
 }
 
 // sessionOf returns the session of a token, or the zero session if salt-api has forgotten the
@@ -234,9 +234,9 @@ func (s *Server) proveToken(ctx context.Context, token string, q *request) error
 		return denied
 	}
 
-	who := ownerOf(m)
-	s.guard.learnToken(token, who, expires, now)
-	s.countForOwner(q, who)
+	user := ownerOf(m)
+	s.guard.learnToken(token, user, expires, now)
+	s.countForOwner(q, user)
 	return nil
 }
 

@@ -97,8 +97,8 @@ func (s *Server) recognize(q *request) {
 	now := s.now()
 	q.class, q.holder = ratelimit.Stranger, holder{from: q.from}
 	for _, token := range s.allShown(q.http) {
-		if who, ok := s.guard.ownerOf(token, now); ok {
-			q.class, q.holder = ratelimit.Proven, who.holder()
+		if user, ok := s.guard.ownerOf(token, now); ok {
+			q.class, q.holder = ratelimit.Proven, user.holder()
 			return
 		}
 	}
@@ -120,8 +120,8 @@ func (s *Server) allShown(r *http.Request) []string {
 }
 
 // countForOwner counts a request and all its shares for a proven user.
-func (s *Server) countForOwner(q *request, who owner) {
-	q.class, q.holder = ratelimit.Proven, who.holder()
+func (s *Server) countForOwner(q *request, user owner) {
+	q.class, q.holder = ratelimit.Proven, user.holder()
 	for _, share := range q.shares {
 		share.Move(q.holder, q.class)
 	}

@@ -45,18 +45,18 @@ func (p *pages) BeginSignIn(ctx context.Context, secret string) (string, error) 
 
 // SignIn implements [console.Master]. The ID token logs in like a password: the master decides.
 func (p *pages) SignIn(ctx context.Context, secret string, answer url.Values) (console.Login, error) {
-	who, err := p.finish(ctx, secret, answer)
+	signIn, err := p.finish(ctx, secret, answer)
 	if err != nil {
 		return console.Login{}, err
 	}
 
-	login, err := p.LogIn(ctx, who.User, who.Token, "oidc")
+	login, err := p.LogIn(ctx, signIn.User, signIn.Token, "oidc")
 	if r, refused := errors.AsType[*console.Refusal](err); refused && r.Code == http.StatusUnauthorized &&
-		!p.hasGrant(who) {
+		!p.hasGrant(signIn) {
 		// The provider has already told the user who he is, so it is no secret here.
 		return console.Login{}, &console.Refusal{
 			Code: http.StatusForbidden,
-			Text: "You are signed in as " + who.User +
+			Text: "You are signed in as " + signIn.User +
 				", but this account has no permission here. Ask an administrator of the master.",
 		}
 	}
@@ -65,8 +65,8 @@ func (p *pages) SignIn(ctx context.Context, secret string, answer url.Values) (c
 }
 
 // hasGrant reports whether external_auth grants anything to the user who signed in.
-func (p *pages) hasGrant(who oidc.SignIn) bool {
-	return acl.Grants(p.s.granted(owner{name: who.User, system: "oidc", groups: who.Groups}))
+func (p *pages) hasGrant(signIn oidc.SignIn) bool {
+	return acl.Grants(p.s.granted(owner{name: signIn.User, system: "oidc", groups: signIn.Groups}))
 }
 
 // finish gets the ID token from the provider. A bad answer of the browser counts as a wrong
@@ -78,21 +78,21 @@ func (p *pages) finish(ctx context.Context, secret string, answer url.Values) (o
 		return oidc.SignIn{}, refusal(err)
 	}
 
-	who, err := s.oidc.Finish(ctx, secret, answer)
+	signIn, err := s.oidc.Finish(ctx, secret, answer)
 	switch {
 	case oidc.Refused(err):
 		g.noteWrong()
 		s.quiet.Info("a sign-in with the OpenID provider is refused", "peer", p.q.from, "error", err)
 		s.loginRefused(ctx, "UNKNOWN", "oidc")
-		return who, &console.Refusal{
+		return signIn, &console.Refusal{
 			Code: http.StatusUnauthorized,
 			Text: "The provider did not let you in, or the sign-in was too old or not begun in this browser. Try again.",
 		}
 	case err != nil:
 		g.noteUnseen()
-		return who, p.providerFailed(err)
+		return signIn, p.providerFailed(err)
 	}
 
 	g.noteRight()
-	return who, nil
+	return signIn, nil
 }

@@ -141,9 +141,9 @@ func (c *call) showProgress(format string, args ...any) {
 	}
 }
 
-func requirePart(what string, missing bool) error {
+func requirePart(part string, missing bool) error {
 	if missing {
-		return fmt.Errorf("%s: %w", what, ErrUnavailable)
+		return fmt.Errorf("%s: %w", part, ErrUnavailable)
 	}
 	return nil
 }

@@ -35,17 +35,17 @@ func Machine() System {
 }
 
 // Look returns the findings about everything except the firewall.
-func (s System) Look(ctx context.Context) (out []status.Finding) {
-	out = append(out, s.profiles()...)
-	out = append(out, s.checkSSH(ctx)...)
-	out = append(out, s.checkClock(ctx)...)
-	return append(out, s.journal(ctx)...)
+func (s System) Look(ctx context.Context) (found []status.Finding) {
+	found = append(found, s.profiles()...)
+	found = append(found, s.checkSSH(ctx)...)
+	found = append(found, s.checkClock(ctx)...)
+	return append(found, s.journal(ctx)...)
 }
 
 var profileLine = regexp.MustCompile(`(?m)^profile\s+(\S+)`)
 
 // profiles returns a finding for each of our profiles that the kernel does not enforce.
-func (s System) profiles() (out []status.Finding) {
+func (s System) profiles() (found []status.Finding) {
 	files, err := filepath.Glob(filepath.Join(s.Profiles, "salt*"))
 	if err != nil || len(files) == 0 {
 		return nil
@@ -62,7 +62,7 @@ func (s System) profiles() (out []status.Finding) {
 	for _, file := range files {
 		text, err := durable.Read(file, maxReport)
 		if err != nil {
-			out = append(out, status.Finding{Code: status.ProfileOff, Subject: filepath.Base(file), Cause: err.Error()})
+			found = append(found, status.Finding{Code: status.ProfileOff, Subject: filepath.Base(file), Cause: err.Error()})
 			continue
 		}
 
@@ -70,27 +70,27 @@ func (s System) profiles() (out []status.Finding) {
 			switch mode := modes[m[1]]; {
 			case mode == "enforce" || mode == "kill":
 			case failed != nil:
-				out = append(out,
+				found = append(found,
 					status.Finding{
 						Code:    status.ProfileOff,
 						Subject: m[1],
 						Cause:   "AppArmor is off in the kernel, or cannot be asked: " + failed.Error(),
 					})
 			case mode == "":
-				out = append(out,
+				found = append(found,
 					status.Finding{
 						Code:    status.ProfileOff,
 						Subject: m[1],
 						Cause:   "it is not loaded; " + file + " may have a fault",
 					})
 			default:
-				out = append(out,
+				found = append(found,
 					status.Finding{Code: status.ProfileOff, Subject: m[1], Cause: "it is loaded in the mode " + mode})
 			}
 		}
 	}
 
-	return out
+	return found
 }
 
 // sshd is a full path, because sshd refuses to run without one.
@@ -169,7 +169,7 @@ const maxComplaints = 200
 // journal returns a finding for each line of its configuration that the running journald has
 // ignored. journald logs these at its start, and much else later, so only this kind of message
 // counts.
-func (s System) journal(ctx context.Context) (out []status.Finding) {
+func (s System) journal(ctx context.Context) (found []status.Finding) {
 	pid, err := command.Do(ctx, s.Program, "systemctl", "show", "-P", "MainPID", "systemd-journald.service")
 	if err != nil {
 		return nil // systemd does not run here
@@ -185,9 +185,9 @@ func (s System) journal(ctx context.Context) (out []status.Finding) {
 	for line := range strings.Lines(string(lines)) {
 		if line = strings.TrimSpace(line); complaint.MatchString(line) {
 			file, cause, _ := strings.Cut(line, ":")
-			out = append(out, status.Finding{Code: status.JournalConfig, Subject: file, Cause: "line " + cause})
+			found = append(found, status.Finding{Code: status.JournalConfig, Subject: file, Cause: "line " + cause})
 		}
 	}
 
-	return out
+	return found
 }

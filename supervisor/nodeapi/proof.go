@@ -125,9 +125,9 @@ func NewClusterKey() ([]byte, error) {
 
 // transcript returns the digest that proofs sign: who speaks, on which connection, with which
 // nonces and certificates.
-func transcript(who string, bind []byte, machine, cluster, machineCert, clusterCert string) []byte {
+func transcript(prover string, bind []byte, machine, cluster, machineCert, clusterCert string) []byte {
 	h := sha256.New()
-	for _, p := range []string{exporterLabel, who, string(bind), machine, cluster, machineCert, clusterCert} {
+	for _, p := range []string{exporterLabel, prover, string(bind), machine, cluster, machineCert, clusterCert} {
 		fmt.Fprintf(h, "%d:%s", len(p), p)
 	}
 	return h.Sum(nil)

@@ -115,8 +115,8 @@ func (b Backup) Keys() ([]age.Recipient, error) {
 }
 
 // backupFaults returns what is wrong with the keys below backup.
-func (s *Settings) backupFaults() (out []error) {
-	bad := func(format string, args ...any) { out = append(out, fmt.Errorf(format, args...)) }
+func (s *Settings) backupFaults() (errs []error) {
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	b := s.Backup
 	if b.Keep < 1 || b.Keep > maxBackupKeep {
 		bad("backup.keep: %d is not between 1 and %d", b.Keep, maxBackupKeep)
@@ -130,7 +130,7 @@ func (s *Settings) backupFaults() (out []error) {
 		bad("backup.recipients: more than %d", maxRecipients)
 	}
 
-	out = append(out, b.bucketFaults()...)
+	errs = append(errs, b.bucketFaults()...)
 	if _, _, bucket := b.Bucket(); b.To != "" && !bucket {
 		if !filepath.IsAbs(b.To) || filepath.Clean(b.To) == "/" || strings.ContainsAny(b.To, "\n\x00") {
 			bad("backup.to: %q is not an absolute path below /", b.To)
@@ -147,7 +147,7 @@ func (s *Settings) backupFaults() (out []error) {
 		if b.To != "" || len(b.Recipients) > 0 {
 			bad(`backup.every: is needed (24h, or "daily at 02:30"): without it no backup is made`)
 		}
-		return out
+		return errs
 	}
 
 	if _, err := b.Schedule(); err != nil {
@@ -163,7 +163,7 @@ func (s *Settings) backupFaults() (out []error) {
 			"age-keygen makes a pair, keep its secret key elsewhere")
 	}
 
-	return out
+	return errs
 }
 
 var (
@@ -173,14 +173,14 @@ var (
 )
 
 // bucketFaults returns what is wrong with the settings of a bucket.
-func (b Backup) bucketFaults() (out []error) {
-	bad := func(format string, args ...any) { out = append(out, fmt.Errorf(format, args...)) }
+func (b Backup) bucketFaults() (errs []error) {
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	name, prefix, bucket := b.Bucket()
 	if !bucket {
 		if b.S3 != (S3{}) {
 			bad("backup.s3: is for a backup.to that is s3://BUCKET")
 		}
-		return out
+		return errs
 	}
 
 	if !bucketName.MatchString(name) || prefix != "" && !bucketPrefix.MatchString(prefix) {
@@ -212,5 +212,5 @@ func (b Backup) bucketFaults() (out []error) {
 			"aws_secret_access_key; on EC2 instead, role: true, with an instance profile")
 	}
 
-	return out
+	return errs
 }

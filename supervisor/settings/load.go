@@ -146,8 +146,8 @@ func (s *Settings) ManagedHere() []string {
 	return managed()
 }
 
-func (s *Settings) faults() (out []error) {
-	bad := func(format string, args ...any) { out = append(out, fmt.Errorf(format, args...)) }
+func (s *Settings) faults() (errs []error) {
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 
 	if !control.PlainName(s.Node) || strings.Contains(s.Node, "..") {
 		bad("node: %q is not a host name (letters, digits, dot, dash, at most 63)", s.Node)
@@ -176,7 +176,7 @@ func (s *Settings) faults() (out []error) {
 		}
 	}
 
-	out = append(out, s.addressFaults()...)
+	errs = append(errs, s.addressFaults()...)
 	if !slices.Contains([]string{LocalStorage, DirectoryStorage, VolumeStorage}, s.Storage.Kind) {
 		bad("storage.kind: %q is not known (local, directory, volume)", s.Storage.Kind)
 	}
@@ -219,10 +219,10 @@ func (s *Settings) faults() (out []error) {
 		bad("api.names: more than %d", maxAPINames)
 	}
 
-	out = append(out, s.limitFaults()...)
-	out = append(out, s.optionFaults()...)
-	out = append(out, s.backupFaults()...)
-	out = append(out, s.upgradeFaults()...)
+	errs = append(errs, s.limitFaults()...)
+	errs = append(errs, s.optionFaults()...)
+	errs = append(errs, s.backupFaults()...)
+	errs = append(errs, s.upgradeFaults()...)
 
 	if !slices.Contains([]string{"debug", "info", "warn", "error"}, s.Log.Level) {
 		bad("log.level: %q is not known (debug, info, warn, error)", s.Log.Level)
@@ -242,13 +242,13 @@ func (s *Settings) faults() (out []error) {
 		bad("log.format: %q is not known (text, json)", s.Log.Format)
 	}
 
-	slices.SortFunc(out, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
-	return out
+	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return errs
 }
 
 // limitFaults returns what is wrong with the keys below limits.
-func (s *Settings) limitFaults() (out []error) {
-	bad := func(format string, args ...any) { out = append(out, fmt.Errorf(format, args...)) }
+func (s *Settings) limitFaults() (errs []error) {
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if l := s.Limits; l.DiskFullPercent < 0 || l.DiskLowPercent < l.DiskFullPercent || l.DiskLowPercent > 90 {
 		bad("limits: 0 <= disk_full_percent (%g) <= disk_low_percent (%g) <= 90 does not hold",
 			l.DiskFullPercent, l.DiskLowPercent)
@@ -267,12 +267,12 @@ func (s *Settings) limitFaults() (out []error) {
 		}
 	}
 
-	return out
+	return errs
 }
 
 // optionFaults returns what is wrong with the master's options in appliance.yaml.
-func (s *Settings) optionFaults() (out []error) {
-	bad := func(format string, args ...any) { out = append(out, fmt.Errorf(format, args...)) }
+func (s *Settings) optionFaults() (errs []error) {
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	for _, o := range s.AllowInsecure {
 		if !slices.Contains(Insecure(), o) {
 			bad("allow_insecure: %q is not known (%s)", o, strings.Join(Insecure(), ", "))
@@ -291,11 +291,11 @@ func (s *Settings) optionFaults() (out []error) {
 		}
 	}
 
-	return out
+	return errs
 }
 
-func (s *Settings) addressFaults() (out []error) {
-	bad := func(format string, args ...any) { out = append(out, fmt.Errorf(format, args...)) }
+func (s *Settings) addressFaults() (errs []error) {
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	for key, port := range map[string]int{
 		"front.publish_port":  s.Front.PublishPort,
 		"front.request_port":  s.Front.RequestPort,
@@ -379,5 +379,5 @@ func (s *Settings) addressFaults() (out []error) {
 		}
 	}
 
-	return out
+	return errs
 }

@@ -110,8 +110,8 @@ func (w Window) At(at time.Time) (open bool, until time.Time) {
 }
 
 // upgradeFaults returns what is wrong with the keys below upgrade.
-func (s *Settings) upgradeFaults() (out []error) {
-	bad := func(format string, args ...any) { out = append(out, fmt.Errorf(format, args...)) }
+func (s *Settings) upgradeFaults() (errs []error) {
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	u := s.Upgrade
 	if a, err := url.Parse(u.URL); u.URL != "" &&
 		(err != nil || a.Scheme != "https" || a.Host == "" || len(u.URL) > maxURL) {
@@ -128,7 +128,7 @@ func (s *Settings) upgradeFaults() (out []error) {
 		if u.Delay != 0 {
 			bad("upgrade.delay: is for an upgrade.window: without one nothing is installed by itself")
 		}
-		return out
+		return errs
 	}
 
 	if u.URL == "" {
@@ -139,5 +139,5 @@ func (s *Settings) upgradeFaults() (out []error) {
 		bad("upgrade.window: %w", err)
 	}
 
-	return out
+	return errs
 }

@@ -96,8 +96,8 @@ func (p *Preflight) Run(ctx context.Context, a Answers) (checks []Check, met *no
 }
 
 // notLookedAt returns a skipped check, for one that another failure makes meaningless.
-func notLookedAt(name, what, why string) Check {
-	return Check{Name: name, What: what, Result: Skip, Detail: "not looked at: " + why}
+func notLookedAt(name, subject, why string) Check {
+	return Check{Name: name, What: subject, Result: Skip, Detail: "not looked at: " + why}
 }
 
 func (p *Preflight) settings(a Answers) (*settings.Settings, error) {

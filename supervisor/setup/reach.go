@@ -51,8 +51,8 @@ func reachOf(ctx context.Context, n Network) []Reach {
 
 	var list []Reach
 	var asks []func(context.Context) error
-	add := func(what, address string, ask func(context.Context) error) {
-		list = append(list, Reach{What: what, Address: address})
+	add := func(name, address string, ask func(context.Context) error) {
+		list = append(list, Reach{What: name, Address: address})
 		asks = append(asks, ask)
 	}
 

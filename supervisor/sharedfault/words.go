@@ -27,18 +27,18 @@ func Words(err error, s *settings.Settings) (text string, is bool) {
 		return "", false
 	}
 
-	what := "the shared directory"
+	subject := "the shared directory"
 	code := status.StorageUnusable
 	next := "check its server and the mount"
 	if s.OnVolume() {
-		what = "the shared volume"
+		subject = "the shared volume"
 		code = status.VolumeHangs
 		next = "applianced storage status shows what is away"
 	}
 
 	say := func(how string, code status.Code) (string, bool) {
 		return fmt.Sprintf("%s %s (%s), and what was asked may not have been done; next: %s; then look, and try again",
-			what, how, code, next), true
+			subject, how, code, next), true
 	}
 
 	if errors.Is(err, nodes.ErrShared) {

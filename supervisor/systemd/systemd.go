@@ -14,34 +14,34 @@ import (
 )
 
 // Job calls begin, which queues a job of systemd, and waits until the job is done, at most for
-// limit. what names the job in errors. Any result but "done" is an error.
+// limit. action names the job in errors. Any result but "done" is an error.
 func Job(
 	ctx context.Context,
 	limit time.Duration,
-	what string,
+	action string,
 	begin func(context.Context, *dbus.Conn, chan<- string) (int, error),
 ) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	c, err := dbus.NewSystemConnectionContext(ctx)
 	if err != nil {
-		return fmt.Errorf("%s: reach systemd: %w", what, err)
+		return fmt.Errorf("%s: reach systemd: %w", action, err)
 	}
 	defer c.Close()
 
 	result := make(chan string, 1)
 	if _, err := begin(ctx, c, result); err != nil {
-		return fmt.Errorf("%s: %w", what, err)
+		return fmt.Errorf("%s: %w", action, err)
 	}
 
 	select {
 	case r := <-result:
 		if r != "done" {
-			return fmt.Errorf("%s: systemd says %q", what, r)
+			return fmt.Errorf("%s: systemd says %q", action, r)
 		}
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("%s: %w", what, ctx.Err())
+		return fmt.Errorf("%s: %w", action, ctx.Err())
 	}
 }
 

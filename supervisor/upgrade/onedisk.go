@@ -15,7 +15,7 @@ import (
 // a partition of a disk is not checked.
 func (s *System) onOneDisk(slots ...string) error {
 	parts := map[string]uint64{}
-	for what, path := range map[string]string{
+	for part, path := range map[string]string{
 		"the system that runs": "/",
 		"the boot partition":   filepath.Dir(s.env()),
 		"the partition data":   or(s.Data, "/var/lib/saltern"),
@@ -26,10 +26,10 @@ func (s *System) onOneDisk(slots ...string) error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("upgrade: look where %s is: %w", what, err)
+			return fmt.Errorf("upgrade: look where %s is: %w", part, err)
 		}
 
-		parts[what] = st.Dev
+		parts[part] = st.Dev
 	}
 
 	for _, slot := range slots {
@@ -52,14 +52,14 @@ var ErrOtherDisk = errors.New("upgrade: a disk of another Saltern machine is att
 // by name.
 func sameDisk(sysfs string, parts map[string]uint64) error {
 	disk, first := "", ""
-	for what, number := range parts {
+	for part, number := range parts {
 		of := diskOf(sysfs, number)
 		switch {
 		case of == "":
 		case disk == "":
-			disk, first = of, what
+			disk, first = of, part
 		case of != disk:
-			return fmt.Errorf("%w (%s is on %s, %s on %s)", ErrOtherDisk, first, filepath.Base(disk), what,
+			return fmt.Errorf("%w (%s is on %s, %s on %s)", ErrOtherDisk, first, filepath.Base(disk), part,
 				filepath.Base(of))
 		}
 	}

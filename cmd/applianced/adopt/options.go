@@ -96,44 +96,44 @@ func (o *sorter) sortOptions() error {
 	return nil
 }
 
-func (o *sorter) option(f *confFile, out *optionFile, name string, v any, owned []string, brought map[string]string) {
+func (o *sorter) option(f *confFile, sorted *optionFile, name string, v any, owned []string, brought map[string]string) {
 	if file, line, ok := o.confs.foundLater(f, name); ok {
-		out.drop[name] = fmt.Sprintf("%s:%d says it again", file, line)
+		sorted.drop[name] = fmt.Sprintf("%s:%d says it again", file, line)
 		return
 	}
 
 	switch {
 	case name == "include" || name == "default_include":
-		out.drop[name] = "what is included is brought in files of its own"
+		sorted.drop[name] = "what is included is brought in files of its own"
 	case slices.Contains(owned, name):
-		out.drop[name] = "the appliance sets it"
+		sorted.drop[name] = "the appliance sets it"
 		o.noteOption(f, name, true, "left out: the appliance sets it itself")
 	case brought[name] != "":
-		out.drop[name] = brought[name]
+		sorted.drop[name] = brought[name]
 		o.noteOption(f, name, true, "%s", brought[name])
 	case slices.Contains(settings.Insecure(), name) && value.Truth(v) &&
 		!slices.Contains(o.settings.AllowInsecure, name):
-		out.drop[name] = "it lets every minion in"
+		sorted.drop[name] = "it lets every minion in"
 		o.noteOption(f, name, false,
 			"left out: it lets every minion in; if you mean it, add it to allow_insecure in appliance.yaml "+
 				"and to etc/master.d")
 		o.leftOut++
 	case name == "master_use_pubkey_signature" && o.settings.Peering.Enabled && value.Truth(v):
-		out.drop[name] = "in a cluster each node has a signing key of its own"
+		sorted.drop[name] = "in a cluster each node has a signing key of its own"
 		o.noteOption(f, name, false, "left out: in a cluster each node has a signing key of its own")
 		o.leftOut++
 	default:
-		o.keepOption(f, out, name, v)
+		o.keepOption(f, sorted, name, v)
 	}
 }
 
 // keepOption keeps an option. In its value it changes paths of files that are imported to another
 // place.
-func (o *sorter) keepOption(f *confFile, out *optionFile, name string, v any) {
+func (o *sorter) keepOption(f *confFile, file *optionFile, name string, v any) {
 	moved := &paths{sorter: o}
 	w := moved.change(v, 0)
 	if len(moved.found) > 0 {
-		out.change[name] = w
+		file.change[name] = w
 		o.noteOption(f, name, true, "paths are changed to where the files are brought: %s",
 			strings.Join(moved.found, ", "))
 	}

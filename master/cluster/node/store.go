@@ -324,11 +324,11 @@ func (n *Node) command(now time.Time, c Command) {
 // replaces all secrets that the master knows.
 func (n *Node) removeMember(now time.Time, c Command) {
 	ok := n.queueIntent(now, &intent{name: "remove", apply: func(r *Record) (bool, error) {
-		out, change, err := r.toRemove(c.Remove)
+		removed, change, err := r.toRemove(c.Remove)
 		if !change || err != nil {
 			return false, err
 		}
-		r.buryMember(out, c.Remove.Node)
+		r.buryMember(removed, c.Remove.Node)
 		n.renewSecrets(now, r)
 		return true, nil
 	}, done: n.answer(c.ID)})
@@ -340,7 +340,7 @@ func (n *Node) removeMember(now time.Time, c Command) {
 // toRemove returns the master that a removal buries in the present record. change is false if the
 // removal was done before. For a machine whose master is not a member, the returned Member has no
 // key.
-func (r Record) toRemove(c control.Removal) (out Member, change bool, err error) {
+func (r Record) toRemove(c control.Removal) (removed Member, change bool, err error) {
 	m, ok := r.Member(c.ID)
 	switch {
 	case c.Key == control.NoMaster:

@@ -201,19 +201,19 @@ func (m *Manager) handle(ctx context.Context, e event.Event) {
 	}
 }
 
-// orderOf returns what an event of a batch orders. asked is false for most events, which only report
-// progress. what is the last part of the tag. state may be nil: the event has none.
-func orderOf(what string, state *value.Map) (o event.Order, asked bool) {
+// orderOf returns what an event of a batch orders. asked is false for most events, which only
+// report progress. verb is the last part of the tag. state may be nil: the event has no state.
+func orderOf(verb string, state *value.Map) (o event.Order, asked bool) {
 	driver := state.Str("driver")
 	switch {
-	case state == nil && what == "new":
+	case state == nil && verb == "new":
 		return event.BatchAdopt, true
-	case state == nil && what == "stop":
+	case state == nil && verb == "stop":
 		return event.BatchStop, true
 	case driver == "cli":
-		return event.BatchKeep, what != "stop"
+		return event.BatchKeep, verb != "stop"
 	case driver == "master":
-		return event.BatchDrive, what == "new"
+		return event.BatchDrive, verb == "new"
 	}
 	return 0, false
 }

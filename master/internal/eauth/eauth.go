@@ -436,12 +436,12 @@ func (a *Authenticator) MakeToken(ctx context.Context, load *value.Map, from net
 		life = time.Duration(secs) * time.Second
 	}
 
-	who := Token{Name: user, Eauth: system, Groups: proven.groups, From: shownAddr(from)}
+	wanted := Token{Name: user, Eauth: system, Groups: proven.groups, From: shownAddr(from)}
 	if a.cfg.KeepACL {
-		who.Permissions = append([]any{}, a.expanded(ctx, system, proven.grant)...)
+		wanted.Permissions = append([]any{}, a.expanded(ctx, system, proven.grant)...)
 
 		// Nothing may be left after the expansion, if a directory lacks the computers that it names.
-		if !a.grants(grant{permissions: who.Permissions, said: true}) {
+		if !a.grants(grant{permissions: wanted.Permissions, said: true}) {
 			a.cfg.Log.Warn("a token of this account would permit nothing, and none is given", "eauth",
 				system, "user", user)
 			a.refuseSlowly(ctx)
@@ -449,7 +449,7 @@ func (a *Authenticator) MakeToken(ctx context.Context, load *value.Map, from net
 		}
 	}
 
-	t, err := a.cfg.Tokens.Make(who, life, a.cfg.Now())
+	t, err := a.cfg.Tokens.Make(wanted, life, a.cfg.Now())
 	if err != nil {
 		return nil, err
 	}

@@ -89,7 +89,7 @@ func (p *Python) Permissions(ctx context.Context, system, user, password string)
 }
 
 // askPython sends a question to one Python process and returns the answer.
-func (p *Python) askPython(ctx context.Context, what, system, user, password string) (*value.Map, error) {
+func (p *Python) askPython(ctx context.Context, question, system, user, password string) (*value.Map, error) {
 	select {
 	case p.turns <- struct{}{}:
 		defer func() { <-p.turns }()
@@ -103,7 +103,7 @@ func (p *Python) askPython(ctx context.Context, what, system, user, password str
 	}
 
 	m, err := w.kept.Ask(ctx,
-		value.NewMap("what", what, "conf", p.conf, "eauth", system, "username", user, "password", password),
+		value.NewMap("what", question, "conf", p.conf, "eauth", system, "username", user, "password", password),
 		maxVerdict, maxAsked)
 	if err != nil {
 		w.kept.Close()

@@ -47,7 +47,7 @@ func (t *Tokens) Limit(limit int) {
 // addToken adds a new token, and returns the tokens to remove. gone reports whether a token no longer
 // exists. addToken calls it for all tokens of the user only at each tenth of the bound, so that a
 // log-in checks few files. Until then a user may have a tenth more.
-func (l *tokenLimit) addToken(who owner, g given, gone func(token string) bool) (ending []given) {
+func (l *tokenLimit) addToken(user owner, g given, gone func(token string) bool) (ending []given) {
 	if l.most == 0 {
 		return nil
 	}
@@ -58,13 +58,13 @@ func (l *tokenLimit) addToken(who owner, g given, gone func(token string) bool) 
 		l.byOwner = map[owner][]given{}
 	}
 
-	l.byOwner[who] = append(l.byOwner[who], g)
-	if len(l.byOwner[who]) <= l.most+l.most/10 {
+	l.byOwner[user] = append(l.byOwner[user], g)
+	if len(l.byOwner[user]) <= l.most+l.most/10 {
 		return nil
 	}
 
-	l.byOwner[who] = slices.DeleteFunc(l.byOwner[who], func(g given) bool { return gone(g.token) })
-	return l.cutOldest(who)
+	l.byOwner[user] = slices.DeleteFunc(l.byOwner[user], func(g given) bool { return gone(g.token) })
+	return l.cutOldest(user)
 }
 
 // replace replaces the known tokens by those that the folder held at since, keeps those made later,
@@ -76,20 +76,20 @@ func (l *tokenLimit) replace(found map[owner][]given, since time.Time) (ending [
 
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for who, list := range l.byOwner {
+	for user, list := range l.byOwner {
 		for _, g := range list {
-			known := slices.ContainsFunc(found[who], func(f given) bool { return f.token == g.token })
+			known := slices.ContainsFunc(found[user], func(f given) bool { return f.token == g.token })
 			if !g.start.Before(since) && !known { // keep tokens made while the folder was being read
-				found[who] = append(found[who], g)
+				found[user] = append(found[user], g)
 			}
 		}
 	}
 
 	l.byOwner = found
-	for who, list := range l.byOwner {
+	for user, list := range l.byOwner {
 		slices.SortFunc(list,
 			func(a, b given) int { return cmp.Or(a.start.Compare(b.start), cmp.Compare(a.token, b.token)) })
-		ending = append(ending, l.cutOldest(who)...)
+		ending = append(ending, l.cutOldest(user)...)
 	}
 
 	return ending
@@ -97,10 +97,10 @@ func (l *tokenLimit) replace(found map[owner][]given, since time.Time) (ending [
 
 // cutOldest removes a user's oldest tokens beyond the bound from the list and returns them. The
 // caller holds mu.
-func (l *tokenLimit) cutOldest(who owner) (ending []given) {
-	list := l.byOwner[who]
+func (l *tokenLimit) cutOldest(user owner) (ending []given) {
+	list := l.byOwner[user]
 	n := max(0, len(list)-l.most)
-	l.byOwner[who] = slices.Clone(list[n:])
+	l.byOwner[user] = slices.Clone(list[n:])
 	return list[:n]
 }
 

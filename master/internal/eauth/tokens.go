@@ -73,16 +73,16 @@ func (t *Tokens) pathOf(token string) (string, error) {
 	return filepath.Join(t.dir, token+".p"), nil
 }
 
-// Make stores and returns a new token, valid for the time life, for the user, system, groups and
-// address in who. If the user has too many, his oldest are removed ([Tokens.Limit]).
-func (t *Tokens) Make(who Token, life time.Duration, now time.Time) (Token, error) {
+// Make stores and returns a new token, valid for life, for the user, system, groups and address in
+// wanted. If the user has too many tokens, his oldest are removed ([Tokens.Limit]).
+func (t *Tokens) Make(wanted Token, life time.Duration, now time.Time) (Token, error) {
 	seed := make([]byte, 512)
 	if _, err := rand.Read(seed); err != nil {
 		return Token{}, fmt.Errorf("make a token: %w", err)
 	}
 
 	sum := sha256.Sum256(seed)
-	tok := who
+	tok := wanted
 	tok.Token = hex.EncodeToString(sum[:])
 	tok.Start = now
 	tok.Expire = now.Add(life)
@@ -162,8 +162,8 @@ func (t *Tokens) Clean(now time.Time) error {
 			continue
 		}
 
-		who := owner{tok.Eauth, tok.Name}
-		found[who] = append(found[who], given{strings.TrimSuffix(e.Name(), ".p"), tok.Start})
+		user := owner{tok.Eauth, tok.Name}
+		found[user] = append(found[user], given{strings.TrimSuffix(e.Name(), ".p"), tok.Start})
 	}
 
 	if err := t.removeExcess(t.limit.replace(found, now)); err != nil {

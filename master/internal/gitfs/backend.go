@@ -379,7 +379,7 @@ func (b *Backend) List(ctx context.Context, env string) (*fileserver.Listing, er
 	return out, nil
 }
 
-func (r *remote) addToListing(ctx context.Context, env string, links bool, out *fileserver.Listing) error {
+func (r *remote) addToListing(ctx context.Context, env string, links bool, listing *fileserver.Listing) error {
 	tree, ok, err := r.treeOf(ctx, env)
 	if err != nil || !ok {
 		return err
@@ -392,17 +392,17 @@ func (r *remote) addToListing(ctx context.Context, env string, links bool, out *
 
 	mp := r.mountpointOf(env)
 	if mp != "" {
-		out.Dirs[mp] = struct{}{}
+		listing.Dirs[mp] = struct{}{}
 	}
 
 	return r.repo.Walk(ctx, tree, func(i git.Item) error {
 		name := path.Join(mp, i.Path)
 		if i.Dir {
-			out.Dirs[name] = struct{}{}
+			listing.Dirs[name] = struct{}{}
 			return nil
 		}
 
-		out.Files[name] = struct{}{}
+		listing.Files[name] = struct{}{}
 		if !i.Link || !links {
 			return nil
 		}
@@ -412,7 +412,7 @@ func (r *remote) addToListing(ctx context.Context, env string, links bool, out *
 			return err
 		}
 
-		out.Links[name] = strings.ToValidUTF8(to, "\ufffd")
+		listing.Links[name] = strings.ToValidUTF8(to, "\ufffd")
 		return nil
 	})
 }

@@ -36,7 +36,7 @@ func (noPeers) Spread(string) (wait func(context.Context), done func()) {
 // Problems collects the lasting faults of the master.
 type Problems interface {
 	// Report reports a fault. A nil err ends it.
-	Report(what control.Fault, err error)
+	Report(fault control.Fault, err error)
 }
 
 // Config of a Launcher.

@@ -126,14 +126,14 @@ func (o origin) stranger(user, system string) audit.Actor {
 	}
 }
 
-// loginRefused records a caller who has not proven who he is. what is the command that he asked for.
-// creds may be nil. err is the refusal; it may be nil.
-func (s *Service) loginRefused(o origin, load, creds *value.Map, what string, err error) {
+// loginRefused records a caller who has not proven who he is. action is the command that he asked
+// for. creds may be nil. err is the refusal; it may be nil.
+func (s *Service) loginRefused(o origin, load, creds *value.Map, action string, err error) {
 	user := cmp.Or(creds.Str("username"), load.Str("username"), load.Str("user"))
 	s.cfg.Audit.Note(audit.Record{
 		Actor:    o.stranger(user, cmp.Or(creds.Str("eauth"), load.Str("eauth"))),
 		Action:   "login",
-		Function: what,
+		Function: action,
 		Result:   audit.Refused,
 		Detail:   unanswered(err),
 		Stranger: true,

@@ -52,7 +52,7 @@ type Config struct {
 	// Fire puts an event of the master on the bus.
 	Fire func(tag string, data *value.Map)
 	// Problem reports a lasting fault; a nil error ends the fault.
-	Problem func(what control.Fault, err error)
+	Problem func(fault control.Fault, err error)
 	Now     func() time.Time
 	Audit   *audit.Log // records keys that minions revoke; may be nil: nothing is recorded
 	// Quiet is the logger for lines that minions can cause at no cost.

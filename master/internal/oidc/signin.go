@@ -33,9 +33,9 @@ type SignIn struct {
 
 // derive returns one of the values of a sign-in, derived from the secret that the browser keeps. Only
 // a browser with the secret can finish the sign-in, and it can do so at any node.
-func derive(secret, what string) string {
+func derive(secret, purpose string) string {
 	m := hmac.New(sha256.New, []byte(secret))
-	m.Write([]byte("sign-in: " + what))
+	m.Write([]byte("sign-in: " + purpose))
 	return hex.EncodeToString(m.Sum(nil))
 }
 

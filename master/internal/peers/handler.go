@@ -46,7 +46,7 @@ type Config struct {
 	Lockout     *eauth.Lockout
 	Missed      *presence.Resender
 	// Problem reports a lasting fault; a nil error ends the fault.
-	Problem func(what control.Fault, err error)
+	Problem func(fault control.Fault, err error)
 	Log     *slog.Logger
 }
 

@@ -238,9 +238,9 @@ func (p *Publisher) Recent(since time.Time) []Recent {
 	return p.history.recentSince(since, p.cfg.Now())
 }
 
-// sendInOrder wraps a load and calls the function out with it when the load has its turn. It uses the payload in r
-// if that was encrypted with the current key.
-func (p *Publisher) sendInOrder(ctx context.Context, r Recent, out func([]byte, crypt.Key, int64) error) error {
+// sendInOrder wraps a load and calls send with it when the load has its turn. It uses the payload
+// in r if that was encrypted with the current key.
+func (p *Publisher) sendInOrder(ctx context.Context, r Recent, send func([]byte, crypt.Key, int64) error) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("publish: %w", err)
 	}
@@ -265,7 +265,7 @@ func (p *Publisher) sendInOrder(ctx context.Context, r Recent, out func([]byte, 
 	<-before // short: no publication before this one waits for a peer
 	defer close(sent)
 	if err == nil {
-		err = out(payload, key, serial)
+		err = send(payload, key, serial)
 	}
 
 	if err != nil {

@@ -49,15 +49,15 @@ func (s *Service) Git() control.Git {
 		}
 
 		if f := st.Fault; f != nil {
-			what, ok := faults()[f.Kind]
+			fault, ok := faults()[f.Kind]
 			if !ok {
-				what = control.GitFilesFault
+				fault = control.GitFilesFault
 				if !m.Files {
-					what = control.GitPillarFault
+					fault = control.GitPillarFault
 				}
 			}
 
-			m.Fault = &control.GitFault{What: what, Kind: string(f.Kind), Text: f.Text, Since: st.Since}
+			m.Fault = &control.GitFault{What: fault, Kind: string(f.Kind), Text: f.Text, Since: st.Since}
 		}
 
 		out.Remotes = append(out.Remotes, m)

@@ -23,8 +23,8 @@ func (s *Service) reportFaults() {
 	s.telling.Lock() // else a goroutine could report an older state last
 	defer s.telling.Unlock()
 	found := map[control.Fault][]string{control.GitPillarFault: nil, control.GitFilesFault: nil}
-	for _, what := range faults() {
-		found[what] = nil
+	for _, fault := range faults() {
+		found[fault] = nil
 	}
 
 	for _, r := range s.store.Repositories() {
@@ -35,8 +35,8 @@ func (s *Service) reportFaults() {
 
 		files, pillars := s.usesOf(r)
 		text := fmt.Sprintf("%s (%s): %s", st.URL, useWords(files, pillars), st.Fault.Text)
-		if what, ok := faults()[st.Fault.Kind]; ok {
-			found[what] = append(found[what], text)
+		if fault, ok := faults()[st.Fault.Kind]; ok {
+			found[fault] = append(found[fault], text)
 			continue
 		}
 
@@ -49,8 +49,8 @@ func (s *Service) reportFaults() {
 		}
 	}
 
-	for what, texts := range found {
-		s.cfg.Problem(what, joined(texts))
+	for fault, texts := range found {
+		s.cfg.Problem(fault, joined(texts))
 	}
 }
 

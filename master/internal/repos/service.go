@@ -25,7 +25,7 @@ type Config struct {
 	Alone   bool // there are no other masters
 	Fire    func(tag string, data *value.Map)
 	// Problem reports a lasting fault. If err is nil, the fault is over.
-	Problem func(what control.Fault, err error)
+	Problem func(fault control.Fault, err error)
 	Now     func() time.Time
 	Log     *slog.Logger
 }

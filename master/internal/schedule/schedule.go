@@ -61,7 +61,7 @@ type Config struct {
 	Now     func() time.Time // local time, with a monotonic clock
 	// Problem reports a fault that an administrator should know about; err is nil when it is over. It
 	// may be nil.
-	Problem func(what control.Fault, err error)
+	Problem func(fault control.Fault, err error)
 	Log     *slog.Logger
 }
 
@@ -304,9 +304,9 @@ func (s *Schedule) setAside(cause error) error {
 	return nil
 }
 
-func (s *Schedule) report(what control.Fault, err error) {
+func (s *Schedule) report(fault control.Fault, err error) {
 	if s.cfg.Problem != nil {
-		s.cfg.Problem(what, err)
+		s.cfg.Problem(fault, err)
 	}
 }
 

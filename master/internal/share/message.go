@@ -65,7 +65,7 @@ func sumMessage(kind int64, sums [cache.Buckets]uint64) (b []byte) {
 	return packMessage(kind, b)
 }
 
-func bytesMessage(kind int64, what []byte) []byte { return packMessage(kind, what) }
+func bytesMessage(kind int64, body []byte) []byte { return packMessage(kind, body) }
 
 func wantMessage(keys []entryKey) []byte {
 	var parts []any

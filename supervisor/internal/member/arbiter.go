@@ -41,17 +41,17 @@ func AsArbiter(s *settings.Settings) (*settings.Settings, error) {
 
 // NoMaster returns the error with which the cluster's arbiter refuses to do what needs a
 // salt-master on its own machine. The error names the nodes that have one.
-func NoMaster(what string, t nodes.Table) error {
+func NoMaster(action string, t nodes.Table) error {
 	var names []string
 	for _, n := range t.Serving() {
 		names = append(names, n.Name)
 	}
 	return fmt.Errorf("%w: cannot %s here: this node is the cluster's arbiter and runs no salt-master; do it on %s",
-		api.ErrState, what, strings.Join(names, " or "))
+		api.ErrState, action, strings.Join(names, " or "))
 }
 
 // noMaster returns the error of [NoMaster] for the present table of nodes.
-func (p *peers) noMaster(what string) error { return NoMaster(what, p.keeper.Table()) }
+func (p *peers) noMaster(action string) error { return NoMaster(action, p.keeper.Table()) }
 
 // serving returns the clients of the other nodes that have a master, by name.
 func (p *peers) serving() map[string]*nodeapi.Client {

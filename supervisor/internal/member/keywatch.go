@@ -409,13 +409,13 @@ func (k *keyWatch) mayAct() error {
 }
 
 // findings returns a finding for each node whose key another machine uses.
-func (k *keyWatch) findings() (out []status.Finding) {
+func (k *keyWatch) findings() (list []status.Finding) {
 	t := k.keeper.Table()
 	for _, n := range t.Present() {
 		if n.Certificate == k.id.Hash {
 			s := k.standing()
 			if s.copied && !s.lost {
-				out = append(out, status.Finding{Code: status.NotTheNode, Subject: n.Name, Cause: s.refusal})
+				list = append(list, status.Finding{Code: status.NotTheNode, Subject: n.Name, Cause: s.refusal})
 			}
 			if s.copied {
 				continue
@@ -434,10 +434,10 @@ func (k *keyWatch) findings() (out []status.Finding) {
 			}
 		}
 
-		out = append(out, status.Finding{Code: status.KeyTwice, Subject: n.Name, Cause: worst.Text(n.Name, n.Address)})
+		list = append(list, status.Finding{Code: status.KeyTwice, Subject: n.Name, Cause: worst.Text(n.Name, n.Address)})
 	}
 
-	return out
+	return list
 }
 
 // close waits for the workers, for a bounded time.

@@ -214,13 +214,13 @@ func balancerDown(i service.Info, blocked bool) []status.Finding {
 	return nil
 }
 
-func balancerFindings(cfg *settings.Settings, f facts) (out []status.Finding) {
+func balancerFindings(cfg *settings.Settings, f facts) (found []status.Finding) {
 	if !cfg.LB.Enabled {
 		return nil
 	}
 
 	if b := f.balancer; b != nil && b.fdBudget > 0 && b.fdFree < b.fdBudget/20 {
-		out = append(out,
+		found = append(found,
 			status.Finding{
 				Code:  status.DescriptorsShort,
 				Cause: fmt.Sprintf("%d of %d are free", b.fdFree, b.fdBudget),
@@ -228,30 +228,30 @@ func balancerFindings(cfg *settings.Settings, f facts) (out []status.Finding) {
 	}
 
 	if b := f.balancer; b != nil && b.limited != "" {
-		out = append(out, status.Finding{Code: status.SourceLimited, Cause: b.limited})
+		found = append(found, status.Finding{Code: status.SourceLimited, Cause: b.limited})
 	}
 
 	if f.balancer != nil {
-		out = append(out, apiFrontFindings(cfg, f)...)
+		found = append(found, apiFrontFindings(cfg, f)...)
 	}
 
 	switch {
 	case f.balErr != nil:
-		out = append(out, status.Finding{Code: status.BalancerSilent, Cause: f.balErr.Error()})
+		found = append(found, status.Finding{Code: status.BalancerSilent, Cause: f.balErr.Error()})
 		if f.front != nil {
-			out = append(out,
+			found = append(found,
 				status.Finding{Code: status.NoBackend, Cause: "ping through the front: " + f.front.Error()})
 		}
-		return out
+		return found
 	case f.balancer != nil && f.balancer.up == 0 && len(f.balancer.unwell) == 0:
-		return append(out,
+		return append(found,
 			status.Finding{
 				Code:  status.NoBackend,
 				Cause: fmt.Sprintf("0 of %d up; %s", f.balancer.backends, f.balancer.why),
 			})
 	case f.front != nil:
-		return append(out, status.Finding{Code: status.NoBackend, Cause: "ping through the front: " + f.front.Error()})
+		return append(found, status.Finding{Code: status.NoBackend, Cause: "ping through the front: " + f.front.Error()})
 	}
 
-	return out
+	return found
 }

@@ -76,33 +76,33 @@ func findings(cfg *settings.Settings, f facts) []status.Finding {
 
 // hostFindings returns the findings about the node's programs, options and accounts, and about the
 // machine.
-func hostFindings(f facts) (out []status.Finding) {
+func hostFindings(f facts) (found []status.Finding) {
 	if f.LastGood != "" {
-		out = append(out, status.Finding{Code: status.MasterLastGood, Cause: f.LastGood})
+		found = append(found, status.Finding{Code: status.MasterLastGood, Cause: f.LastGood})
 	}
 
 	if f.Packages != "" {
-		out = append(out, status.Finding{Code: status.PythonPackages, Cause: f.Packages})
+		found = append(found, status.Finding{Code: status.PythonPackages, Cause: f.Packages})
 	}
 
 	if f.Audit != "" {
-		out = append(out, status.Finding{Code: status.AuditLost, Cause: "the supervisor: " + f.Audit})
+		found = append(found, status.Finding{Code: status.AuditLost, Cause: "the supervisor: " + f.Audit})
 	}
 
 	for _, o := range f.Insecure {
-		out = append(out, status.Finding{Code: status.InsecureOption, Subject: o})
+		found = append(found, status.Finding{Code: status.InsecureOption, Subject: o})
 	}
 
 	for _, s := range f.AsRoot {
-		out = append(out, status.Finding{Code: status.ChildrenAsRoot, Subject: s})
+		found = append(found, status.Finding{Code: status.ChildrenAsRoot, Subject: s})
 	}
 
 	for _, s := range slices.Sorted(maps.Keys(f.Unbounded)) {
-		out = append(out, status.Finding{Code: status.MemoryUnbounded, Subject: s, Cause: f.Unbounded[s]})
+		found = append(found, status.Finding{Code: status.MemoryUnbounded, Subject: s, Cause: f.Unbounded[s]})
 	}
 
 	if f.locked {
-		out = append(out,
+		found = append(found,
 			status.Finding{
 				Code:  status.NobodyCanLogIn,
 				Cause: "the account " + setup.AdminAccount + " has neither a password nor an SSH key",
@@ -110,10 +110,10 @@ func hostFindings(f facts) (out []status.Finding) {
 	}
 
 	if f.clock != nil && !*f.clock {
-		out = append(out, status.Finding{Code: status.ClockUnsynced})
+		found = append(found, status.Finding{Code: status.ClockUnsynced})
 	}
 
-	return out
+	return found
 }
 
 func masterFindings(now time.Time, i service.Info, blocked bool) []status.Finding {
@@ -170,9 +170,9 @@ func crashText(i service.Info) string {
 	return s
 }
 
-func diskFindings(cfg *settings.Settings, f facts) (out []status.Finding) {
+func diskFindings(cfg *settings.Settings, f facts) (found []status.Finding) {
 	for path, d := range f.hang {
-		out = append(out,
+		found = append(found,
 			status.Finding{
 				Code:    status.StorageUnusable,
 				Subject: path,
@@ -187,7 +187,7 @@ func diskFindings(cfg *settings.Settings, f facts) (out []status.Finding) {
 			continue
 		}
 		if d.err != nil {
-			out = append(out,
+			found = append(found,
 				status.Finding{Code: status.StorageUnusable, Subject: path, Cause: probe.DiskCause(d.err)})
 			continue
 		}
@@ -201,23 +201,23 @@ func diskFindings(cfg *settings.Settings, f facts) (out []status.Finding) {
 			status.Size(d.Total), d.FreePercent, d.InodesPercent)
 		switch least := min(d.FreePercent, d.InodesPercent); {
 		case d.ReadOnly:
-			out = append(out,
+			found = append(found,
 				status.Finding{Code: status.StorageUnusable, Subject: path, Cause: "is mounted read-only"})
 		case least <= cfg.Limits.DiskFullPercent:
-			out = append(out, status.Finding{Code: status.DiskFull, Subject: path, Cause: cause})
+			found = append(found, status.Finding{Code: status.DiskFull, Subject: path, Cause: cause})
 		case least <= cfg.Limits.DiskLowPercent:
-			out = append(out, status.Finding{Code: status.DiskLow, Subject: path, Cause: cause})
+			found = append(found, status.Finding{Code: status.DiskLow, Subject: path, Cause: cause})
 		}
 	}
 
 	for _, path := range slices.Sorted(maps.Keys(f.unwritable)) {
-		out = append(out, probe.FileFinding(path, f.unwritable[path]))
+		found = append(found, probe.FileFinding(path, f.unwritable[path]))
 	}
 
 	if f.keysErr != nil {
-		out = append(out,
+		found = append(found,
 			status.Finding{Code: status.StorageUnusable, Subject: cfg.PKIDir(), Cause: probe.DiskCause(f.keysErr)})
 	}
 
-	return out
+	return found
 }

@@ -11,7 +11,7 @@ import (
 
 // masterReports returns the problems that the master reports, or a finding that it has stopped
 // reporting.
-func masterReports(f facts) (out []status.Finding) {
+func masterReports(f facts) (found []status.Finding) {
 	s := f.master
 	var running service.Info
 	for _, i := range f.services {
@@ -37,32 +37,32 @@ func masterReports(f facts) (out []status.Finding) {
 		code, ok := status.GitCode(p.What)
 		switch {
 		case p.What == control.JobCacheFault:
-			out = append(out, status.Finding{Code: status.ReturnsNotKept, Cause: p.Text})
+			found = append(found, status.Finding{Code: status.ReturnsNotKept, Cause: p.Text})
 		case p.What == control.PillarFault:
-			out = append(out, status.Finding{Code: status.PillarsUnanswered, Cause: unansweredCause(p)})
+			found = append(found, status.Finding{Code: status.PillarsUnanswered, Cause: unansweredCause(p)})
 		case p.What == control.ReactionFault:
-			out = append(out, status.Finding{Code: status.ReactionsLost, Cause: p.Text})
+			found = append(found, status.Finding{Code: status.ReactionsLost, Cause: p.Text})
 		case p.What == control.AuditFault && f.Audit == "":
-			out = append(out, status.Finding{Code: status.AuditLost, Cause: "salt-master: " + p.Text})
+			found = append(found, status.Finding{Code: status.AuditLost, Cause: "salt-master: " + p.Text})
 		case p.What == control.AuditFault: // reported already
 		case ok:
-			out = append(out, status.Finding{Code: code, Cause: p.Text})
+			found = append(found, status.Finding{Code: code, Cause: p.Text})
 		default:
-			out = append(out, status.Finding{Code: status.MasterProblem, Subject: string(p.What), Cause: p.Text})
+			found = append(found, status.Finding{Code: status.MasterProblem, Subject: string(p.What), Cause: p.Text})
 		}
 	}
 
-	out = append(out, apartFindings(s.Apart, f.Others)...)
+	found = append(found, apartFindings(s.Apart, f.Others)...)
 	if e := s.PillarError; e != nil {
-		out = append(out, status.Finding{Code: status.PillarErrors, Cause: pillarCause(e, s.PillarFaulty)})
+		found = append(found, status.Finding{Code: status.PillarErrors, Cause: pillarCause(e, s.PillarFaulty)})
 	}
 
-	return out
+	return found
 }
 
 // apartFindings returns findings about masters that serve but have no connection to this node's
 // master.
-func apartFindings(list []control.Apart, others []status.Node) (out []status.Finding) {
+func apartFindings(list []control.Apart, others []status.Node) (found []status.Finding) {
 	name := func(address string) string {
 		for _, o := range others {
 			if o.Address == address && o.State == "ready" && o.Master == "ok" {
@@ -83,7 +83,7 @@ func apartFindings(list []control.Apart, others []status.Node) (out []status.Fin
 			effect = "what they have for each other goes through " + cmp.Or(name(a.Through), a.Through)
 		}
 
-		out = append(out,
+		found = append(found,
 			status.Finding{
 				Code:    status.MastersApart,
 				Subject: node,
@@ -91,7 +91,7 @@ func apartFindings(list []control.Apart, others []status.Node) (out []status.Fin
 			})
 	}
 
-	return out
+	return found
 }
 
 // unansweredCause returns a sentence about the requests for pillars that the master could not
@@ -102,12 +102,12 @@ func unansweredCause(p control.Problem) string {
 }
 
 func pillarCause(e *control.PillarError, minions int) string {
-	who := "minion " + e.Minion
+	maker := "minion " + e.Minion
 	switch {
 	case minions == 2:
-		who += " (and 1 other)"
+		maker += " (and 1 other)"
 	case minions > 2:
-		who += fmt.Sprintf(" (and %d others)", minions-1)
+		maker += fmt.Sprintf(" (and %d others)", minions-1)
 	}
-	return fmt.Sprintf("%s: %s (at %s)", who, e.Text, e.At.UTC().Format("15:04 UTC"))
+	return fmt.Sprintf("%s: %s (at %s)", maker, e.Text, e.At.UTC().Format("15:04 UTC"))
 }

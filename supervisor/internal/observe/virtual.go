@@ -28,7 +28,7 @@ func holders(list []status.Node) []string {
 
 // virtualFindings returns the findings about the holders of the address, and about a crash of
 // keepalived.
-func virtualFindings(f facts) (out []status.Finding) {
+func virtualFindings(f facts) (found []status.Finding) {
 	v := f.Virtual
 	if v == nil {
 		return nil
@@ -37,7 +37,7 @@ func virtualFindings(f facts) (out []status.Finding) {
 	for _, i := range f.services {
 		if i.Name == status.VirtualService &&
 			(i.State == service.Pausing || i.State == service.Starting && i.Failures > 0) {
-			out = append(out,
+			found = append(found,
 				status.Finding{Code: status.VirtualUnable, Subject: v.Address, Cause: "keepalived: " + crashText(i)})
 		}
 	}
@@ -59,22 +59,22 @@ func virtualFindings(f facts) (out []status.Finding) {
 
 	switch {
 	case len(have) > 1:
-		out = append(out,
+		found = append(found,
 			status.Finding{
 				Code:    status.VirtualTwice,
 				Subject: v.Address,
 				Cause:   strings.Join(have, " and ") + " have it",
 			})
 	case len(have) == 0 && len(away) > 0:
-		out = append(out,
+		found = append(found,
 			status.Finding{
 				Code:    status.VirtualNobody,
 				Subject: v.Address,
 				Cause:   "of those that answer; not asked: " + strings.Join(away, ", "),
 			})
 	case len(have) == 0:
-		out = append(out, status.Finding{Code: status.VirtualNobody, Subject: v.Address})
+		found = append(found, status.Finding{Code: status.VirtualNobody, Subject: v.Address})
 	}
 
-	return out
+	return found
 }

@@ -14,14 +14,14 @@ type Runner struct{ busy chan struct{} }
 func New() Runner { return Runner{make(chan struct{}, 1)} }
 
 // Do calls f in another goroutine and returns what f returns. If ctx ends first, Do returns an error
-// that wraps the error of ctx and names the action, what. f may still be running then, so it must not
+// that wraps the error of ctx and names the action. f may still be running then, so it must not
 // write to variables of its caller, and the next function begins only when f has returned.
-func Do[T any](ctx context.Context, r Runner, what string, f func() (T, error)) (T, error) {
+func Do[T any](ctx context.Context, r Runner, action string, f func() (T, error)) (T, error) {
 	var none T
 	select {
 	case r.busy <- struct{}{}:
 	case <-ctx.Done():
-		return none, fmt.Errorf("%s: %w", what, ctx.Err())
+		return none, fmt.Errorf("%s: %w", action, ctx.Err())
 	}
 
 	type result struct {
@@ -39,6 +39,6 @@ func Do[T any](ctx context.Context, r Runner, what string, f func() (T, error)) 
 	case out := <-done:
 		return out.value, out.err
 	case <-ctx.Done():
-		return none, fmt.Errorf("%s: %w", what, ctx.Err())
+		return none, fmt.Errorf("%s: %w", action, ctx.Err())
 	}
 }

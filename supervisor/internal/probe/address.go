@@ -104,13 +104,13 @@ func LinkFault(ip string) string {
 // PortFindings returns the findings for those addresses (ip:port) of this node at which no program
 // could listen. Each errno has its own finding: another program has the port, the machine lacks the
 // address, or another cause.
-func PortFindings(addresses ...string) (out []status.Finding) {
+func PortFindings(addresses ...string) (found []status.Finding) {
 	for _, a := range addresses {
 		if err := PortFree(a); err != nil {
-			out = append(out, PortFinding(a, err))
+			found = append(found, PortFinding(a, err))
 		}
 	}
-	return out
+	return found
 }
 
 // PortFinding returns the finding for an address (ip:port) where listening failed with err.

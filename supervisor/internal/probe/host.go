@@ -119,8 +119,8 @@ func PortFree(address string) error {
 	if !errors.Is(err, syscall.EADDRINUSE) {
 		return fmt.Errorf("cannot listen on %s: %w", address, shortenError(err))
 	}
-	if who := holder(address); who != "" {
-		return fmt.Errorf("%w: %s is held by %s", errPortInUse, address, who)
+	if program := holder(address); program != "" {
+		return fmt.Errorf("%w: %s is held by %s", errPortInUse, address, program)
 	}
 	return fmt.Errorf("%w: %s", errPortInUse, address)
 }

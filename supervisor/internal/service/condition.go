@@ -22,8 +22,8 @@ type Condition interface {
 // Poll returns a Condition that calls check every interval until it returns nil. The description
 // includes the error of the last call. Each call of check gets a context that ends after limit. A
 // check that ignores its context blocks only the service that waits.
-func Poll(what string, interval, limit time.Duration, check func(context.Context) error) Condition {
-	return &poll{what: what, interval: interval, limit: limit, check: check}
+func Poll(description string, interval, limit time.Duration, check func(context.Context) error) Condition {
+	return &poll{what: description, interval: interval, limit: limit, check: check}
 }
 
 type poll struct {

@@ -17,18 +17,18 @@ import (
 )
 
 // Lock locks a folder against other changes, even by other nodes, until unlock is called. It uses
-// the same kind of lock as the lease of the volume. limit bounds the wait. what names the folder's
-// content in errors.
-func Lock(ctx context.Context, dir, what string, limit time.Duration) (unlock func(), err error) {
+// the same kind of lock as the lease of the volume. limit bounds the wait. content names the
+// folder's content in errors.
+func Lock(ctx context.Context, dir, content string, limit time.Duration) (unlock func(), err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return nil, fmt.Errorf("lock %s: %w", what, err)
+		return nil, fmt.Errorf("lock %s: %w", content, err)
 	}
 	defer root.Close()
 
 	f, err := root.OpenFile(".lock", os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("lock %s: %w", what, err)
+		return nil, fmt.Errorf("lock %s: %w", content, err)
 	}
 
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -40,11 +40,11 @@ func Lock(ctx context.Context, dir, what string, limit time.Duration) (unlock fu
 		}
 		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
 			f.Close()
-			return nil, fmt.Errorf("lock %s: %w", what, err)
+			return nil, fmt.Errorf("lock %s: %w", content, err)
 		}
 		if pause.For(ctx, 100*time.Millisecond) != nil {
 			f.Close()
-			return nil, fmt.Errorf("somebody else changes %s at this moment; try again", what)
+			return nil, fmt.Errorf("somebody else changes %s at this moment; try again", content)
 		}
 	}
 }

@@ -237,13 +237,13 @@ func (s *System) WatchAge(ctx context.Context) {
 // ageFindings returns what the status should say about a system that runs from the image, which
 // gets packages only by an upgrade. since is when the node was set up; zero: long ago, or not
 // known.
-func ageFindings(st rollout.State, now, since time.Time) (out []status.Finding) {
+func ageFindings(st rollout.State, now, since time.Time) (found []status.Finding) {
 	if !st.Image {
 		return nil
 	}
 
 	if age := now.Sub(st.Created); !st.Created.IsZero() && age > 90*24*time.Hour {
-		out = append(out,
+		found = append(found,
 			status.Finding{
 				Code: status.SystemOld,
 				Cause: fmt.Sprintf("version %s was built %s, %d days ago: security fixes of since then are missing",
@@ -254,7 +254,7 @@ func ageFindings(st rollout.State, now, since time.Time) (out []status.Finding) 
 	// For its first week, while an administrator may only be trying the node out, it does not
 	// report that it accepts no upgrade.
 	if st.Keys == 0 && now.Sub(since) > 7*24*time.Hour {
-		out = append(out,
+		found = append(found,
 			status.Finding{
 				Code:  status.SystemFixed,
 				Cause: "it trusts no key: the image was built without one, and none was added",
@@ -263,7 +263,7 @@ func ageFindings(st rollout.State, now, since time.Time) (out []status.Finding) 
 
 	switch {
 	case st.Window != "" && st.WentBack():
-		out = append(out,
+		found = append(found,
 			status.Finding{
 				Code:    status.UpgradeStopped,
 				Subject: st.Left,
@@ -271,7 +271,7 @@ func ageFindings(st rollout.State, now, since time.Time) (out []status.Finding) 
 					status.Clip(st.Version)),
 			})
 	case !st.GaveUp.IsZero():
-		out = append(out,
+		found = append(found,
 			status.Finding{
 				Code:    status.UpgradeGaveUp,
 				Subject: st.Left,
@@ -280,7 +280,7 @@ func ageFindings(st rollout.State, now, since time.Time) (out []status.Finding) 
 			})
 	}
 
-	return out
+	return found
 }
 
 // setUpSince returns when this node was set up, or zero if that is not known.
@@ -317,10 +317,10 @@ func (s *System) setBusy(busy, fault string) {
 }
 
 // setDriving records which upgrade of all nodes this node drives. Empty: none.
-func (s *System) setDriving(what string) {
+func (s *System) setDriving(driving string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.drives = what
+	s.drives = driving
 }
 
 // lastLine is a writer that calls tell with the last line of each write.

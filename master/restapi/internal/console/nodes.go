@@ -54,9 +54,9 @@ func appliance(ctx context.Context, v *visit) (a control.Appliance, err error) {
 	return a, err
 }
 
-// typedAnswer calls a runner without arguments and decodes its answer into out, a type of package
-// control.
-func typedAnswer(ctx context.Context, v *visit, fun string, out any) error {
+// typedAnswer calls a runner without arguments and decodes its answer into the variable that into
+// points to, of a type of package control.
+func typedAnswer(ctx context.Context, v *visit, fun string, into any) error {
 	got, err := v.runCommand(ctx, "runner", fun)
 	if err != nil {
 		return err
@@ -65,7 +65,7 @@ func typedAnswer(ctx context.Context, v *visit, fun string, out any) error {
 		return &Refusal{http.StatusBadGateway, "The nodes cannot be asked: " + briefName(value.StrMax(got, maxName))}
 	}
 	text, _ := value.JSON{Indent: -1}.Text(got)
-	if err := json.Unmarshal([]byte(text), out); err != nil {
+	if err := json.Unmarshal([]byte(text), into); err != nil {
 		return &Refusal{http.StatusBadGateway, "The nodes cannot be asked: their answer cannot be read."}
 	}
 	return nil
@@ -113,7 +113,7 @@ func (c *Console) machines(ctx context.Context, v *visit) (m *machines, why stri
 
 // toldRefusal returns the text of a refusal for a page. otherThanRefusal returns err, or nil if err
 // is a refusal.
-func toldRefusal(what string, err error) string { return what + ": " + err.Error() }
+func toldRefusal(action string, err error) string { return action + ": " + err.Error() }
 
 func otherThanRefusal(err error) error {
 	if _, ok := errors.AsType[*Refusal](err); ok {

@@ -44,10 +44,10 @@ const jobsOfOverview = 8
 
 func overview(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	d := overviewPage{Cluster: c.cfg.Cluster, MayJobs: v.mayCall("runner", "jobs.list_jobs_filter")}
-	note := func(what string, err error) error {
+	note := func(part string, err error) error {
 		r, ok := errors.AsType[*Refusal](err)
 		if ok && (r.Code == http.StatusUnauthorized || r.Code == http.StatusBadRequest) {
-			d.NotShown = append(d.NotShown, what)
+			d.NotShown = append(d.NotShown, part)
 			return nil
 		}
 		return err
