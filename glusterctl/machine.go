@@ -58,7 +58,8 @@ type Clock interface {
 	Now() time.Time
 	// Sleep waits for d. It returns the error of ctx if that ends first.
 	Sleep(ctx context.Context, d time.Duration) error
-	// Jitter returns a number in [0, 1), by which nodes do not try again at the same moment.
+	// Jitter returns a random number in [0, 1). Pauses depend on it, so that nodes do not try again
+	// at the same moment.
 	Jitter() float64
 }
 

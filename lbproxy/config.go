@@ -199,7 +199,8 @@ type Rebalance struct {
 	Off bool `yaml:"off" json:"off"`
 	// Delay is how long a backend must have been up before sessions move to it (default 5s).
 	Delay time.Duration `yaml:"delay" json:"delay"`
-	// Excess is the part above its share from which a backend is relieved (default 0.10).
+	// Excess is how far above its share of the sessions a backend must be before sessions move away
+	// from it, as a part of the share (default 0.10).
 	Excess float64 `yaml:"excess" json:"excess"`
 	// Rate is the part of all sessions cut per second (default 0.01, at least
 	// one). Drain uses it as well.
@@ -212,7 +213,7 @@ type Rebalance struct {
 // Move tunes how a session continues at another backend, unnoticed by its client, when its own backend is
 // lost, drained or above its share.
 type Move struct {
-	// Off turns moving off: such sessions are cut, and clients connect again.
+	// Off cuts such sessions instead of moving them: their clients connect again.
 	Off bool `yaml:"off" json:"off"`
 	// Request bounds the bytes of one request that the proxy keeps until the answer has come (default 1
 	// MiB), Total those of all requests (default 64 MiB). A session whose request was not kept cannot move

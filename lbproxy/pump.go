@@ -317,7 +317,7 @@ func (l *loop) copyThrough(s *session, h *half, from side, src, dst int) int {
 }
 
 // peekThrough moves bytes without holding any: it looks at them, writes what the destination
-// accepts, and only then removes that many from the source.
+// accepts, and only then removes the accepted bytes from the source.
 func (l *loop) peekThrough(s *session, h *half, from side, src, dst int) int {
 	n, e := l.kernel.recv(src, l.buf[:peekChunk], unix.MSG_PEEK)
 	switch {

@@ -135,7 +135,8 @@ func New(ctx context.Context, cfg *conf.Master, log *slog.Logger) (*Master, erro
 	return NewWithClock(ctx, cfg, log, time.Now)
 }
 
-// NewWithClock is New with another clock than time.Now for limits and for reports about minions.
+// NewWithClock works like New, with another clock than time.Now for limits and for reports about
+// minions.
 func NewWithClock(ctx context.Context, cfg *conf.Master, log *slog.Logger, now func() time.Time) (*Master, error) {
 	m := &Master{
 		cfg:        cfg,

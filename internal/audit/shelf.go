@@ -78,7 +78,7 @@ func shelves() []shelf {
 // largestPart is the largest part of all shelves. It bounds how much of one file is read.
 const largestPart = 8 * mib
 
-// shelfNamed returns the shelf of that name, or the zero shelf.
+// shelfNamed returns the shelf with the name, or the zero shelf if there is none.
 func shelfNamed(name string) shelf {
 	for _, s := range shelves() {
 		if s.name == name {

@@ -17,8 +17,8 @@ func Replace(path string, content []byte, mode fs.FileMode) error {
 	return ReplaceWith(path, func(f *os.File) error { return Fill(f, content, mode) })
 }
 
-// ReplaceWith is Replace for a file whose content write writes. The file has mode 0600 until write
-// changes that.
+// ReplaceWith works like Replace, for a file whose content write writes. The file has mode 0600
+// until write changes that.
 func ReplaceWith(path string, write func(*os.File) error) error {
 	if _, err := Rename(path, write); err != nil {
 		return err
@@ -26,9 +26,9 @@ func ReplaceWith(path string, write func(*os.File) error) error {
 	return SyncDir(filepath.Dir(path))
 }
 
-// Rename is ReplaceWith without the sync of the folder: until the folder is synced, a crash may bring
-// the old file back. It is for callers that sync once for many files, or do not need to. st describes
-// the new file.
+// Rename works like ReplaceWith, but does not sync the folder: until the folder is synced, a crash
+// may bring the old file back. It is for callers that sync once for many files, or do not need to.
+// st describes the new file.
 func Rename(path string, write func(*os.File) error) (st fs.FileInfo, err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), ".tmp-*") // mode 0600
 	if err != nil {

@@ -8,8 +8,8 @@ func Brief(s string, maxBytes int) string {
 	return Clip(Clean(strings.Join(strings.Fields(s), " ")), maxBytes)
 }
 
-// LastLine is Brief for the last line of a program's output, where programs usually state why they
-// failed.
+// LastLine works like Brief, for the last line of a program's output, where programs usually state
+// why they failed.
 func LastLine(s string, maxBytes int) string {
 	s = strings.TrimSpace(s)
 	return Brief(s[strings.LastIndexByte(s, '\n')+1:], maxBytes)

@@ -36,7 +36,7 @@ func Text(s string) string {
 	return escape(strings.ReplaceAll(s, "\r\n", "\n"), unsafeInText)
 }
 
-// Line is [Text] for one line: newlines become escapes too.
+// Line works like [Text], for one line: newlines become escapes too.
 func Line(s string) string {
 	unsafe := func(r rune) bool { return r != '\t' && Unsafe(r) }
 	if utf8.ValidString(s) && !strings.ContainsFunc(s, unsafe) {

@@ -150,8 +150,8 @@ func duration(value []byte, name string) (d time.Duration, is bool) {
 	return time.Duration(binary.BigEndian.Uint32(text)) * time.Millisecond, true
 }
 
-// AppendMoved is [Append] with the marks that [Moved] reads. Servers that do not know these TLVs skip
-// them.
+// AppendMoved works like [Append], and adds the marks that [Moved] reads. Servers that do not know
+// these TLVs skip them.
 func AppendMoved(b []byte, src, dst netip.AddrPort, m Move) []byte {
 	at := len(b)
 	b = Append(b, src, dst)

@@ -73,7 +73,7 @@ func (f File) Read() ([]byte, uint64, error) {
 	return b, v, err
 }
 
-// newest is Read, but returns version 0 for a missing file.
+// newest works like Read, but returns version 0 for a missing file.
 func (f File) newest() ([]byte, uint64, error) {
 	b, v, err := f.readOne(f.Path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

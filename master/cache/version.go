@@ -377,8 +377,8 @@ func (s *Store) Rescan(now time.Time) error {
 	return errors.Join(errs...)
 }
 
-// RescanTokens is Rescan for tokens only, and only if their folder has changed since the last call.
-// Only one goroutine may call it.
+// RescanTokens works like Rescan, but for tokens only, and only if their folder has changed since
+// the last call. Only one goroutine may call it.
 func (s *Store) RescanTokens() error {
 	if s.tokens == "" {
 		return nil

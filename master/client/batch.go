@@ -93,9 +93,9 @@ func (c *Client) Batch(ctx context.Context, q BatchRequest, output BatchOutput) 
 	return len(up), err
 }
 
-// HandOver is Batch for a batch that the master drives: HandOver publishes the first part, gives
-// the rest to the master, and returns. It requires the rights of [Client.Fire]. It calls down for
-// minions that did not answer the first ping (salt/cli/salt.py _run_batch_async).
+// HandOver starts a batch that the master drives: HandOver publishes the first part, gives the rest
+// to the master, and returns. It requires the rights of [Client.Fire]. It calls down for minions
+// that did not answer the first ping (salt/cli/salt.py _run_batch_async).
 func (c *Client) HandOver(ctx context.Context, q BatchRequest, down func(id string)) (minions int, err error) {
 	b, up, absent, err := c.newBatch(ctx, q)
 	if err != nil || len(up) == 0 {

@@ -37,8 +37,8 @@ func (c *Client) StartRunner(
 // either.
 const AnswerField = "__saltern_answer__"
 
-// startRunner is StartRunner for a complete load. data is nil, or the data of the end event if the
-// runner has ended and its result must not go on the event bus.
+// startRunner works like StartRunner, with a complete load. data is nil, or the data of the end
+// event if the runner has ended and its result must not go on the event bus.
 func (c *Client) startRunner(ctx context.Context, load, cred *value.Map) (jid string, data *value.Map, err error) {
 	load = c.signed(load, cred)
 	timeout := c.cfg.Timeout

@@ -18,8 +18,8 @@ const (
 	maxMembers    = 256 // connections of members; before TLS the address decides who may be one, afterwards the key
 	maxStrangers  = 96
 	maxPerAddress = 16
-	// messages a second that cost RSA operations, from all strangers together; all members together
-	// get as many
+	// messages a second that cost RSA operations: of all strangers together, and the same number of
+	// all members together
 	strangerRate  = 30
 	sourceRate    = 6         // the same, from one address of a stranger
 	maxParked     = 256       // events of one Salt master that wait for its session key

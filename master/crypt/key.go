@@ -178,8 +178,8 @@ func cutMarker(plain []byte, err error) ([]byte, error) {
 	return body, nil
 }
 
-// OpenReply is Open for a reply. The nonce of the request must precede the body, as minions check
-// it; otherwise the error is ErrNonce.
+// OpenReply works like Open, for a reply. The nonce of the request must precede the body, as
+// minions check it; otherwise the error is ErrNonce.
 func (k Key) OpenReply(blob []byte, nonce string) ([]byte, error) {
 	body, err := k.Open(blob)
 	if err != nil {

@@ -25,8 +25,8 @@ const (
 	maxPrivateBits = 16384
 )
 
-// GeneratePrivate returns a new RSA key with so many bits (Salt's option keysize, 2048 by default).
-// It refuses less than 2048 bits.
+// GeneratePrivate returns a new RSA key of the given size in bits (Salt's option keysize, 2048 by
+// default). It refuses less than 2048 bits.
 func GeneratePrivate(bits int) (*rsa.PrivateKey, error) {
 	if bits < 2048 || bits > maxPrivateBits {
 		return nil, fmt.Errorf("crypt: refusing to make an RSA key of %d bits, want 2048 to %d", bits, maxPrivateBits)

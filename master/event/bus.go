@@ -60,13 +60,13 @@ func (b *Bus) Fire(tag string, data *value.Map) error {
 	return b.stampAndDeliver(Event{Tag: tag, Data: data, Origin: Internal})
 }
 
-// FireFor is Fire for an event of a minion, which chose the data and possibly the tag.
+// FireFor works like Fire, for an event of a minion, which chose the data and possibly the tag.
 func (b *Bus) FireFor(minion, tag string, data *value.Map) error {
 	return b.stampAndDeliver(Event{Tag: tag, Data: data, Origin: Minion, Minion: minion})
 }
 
-// FireBy is Fire for an event that somebody else made through this process; by names the origin.
-// For a minion's event call [Bus.FireFor] instead, for a peer's [Bus.Relay].
+// FireBy works like Fire, for an event that somebody else made through this process; by names the
+// origin. For a minion's event call [Bus.FireFor] instead, for a peer's [Bus.Relay].
 func (b *Bus) FireBy(by Origin, tag string, data *value.Map) error {
 	return b.stampAndDeliver(Event{Tag: tag, Data: data, Origin: by})
 }
@@ -172,8 +172,7 @@ type Subscription struct {
 	lost    atomic.Uint64
 }
 
-// reserve is the share (one reserve-th) by which a subscription has more room for events that no
-// minion made.
+// reserve: a subscription has one reserve-th more room for events that no minion made.
 const reserve = 8
 
 // Subscribe adds a reader. name appears in logs and status. depth bounds the number of waiting

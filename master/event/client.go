@@ -64,7 +64,8 @@ func (l *Listener) Next(ctx context.Context) (Event, error) {
 	return p.Event()
 }
 
-// NextPacked is Next without unpacking the data, for callers that need few of the events.
+// NextPacked works like Next, but does not unpack the data. It is for callers that need few of the
+// events.
 func (l *Listener) NextPacked(ctx context.Context) (Packed, error) {
 	stop := context.AfterFunc(ctx, func() { l.conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer func() {

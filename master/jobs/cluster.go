@@ -225,7 +225,7 @@ func (c *Cluster) SaveLoad(ctx context.Context, jid string, load *value.Map, min
 	return wait(ctx)
 }
 
-// StageCopy is Stage for a job that a peer has started.
+// StageCopy works like Stage, for a job that a peer has started.
 func (c *Cluster) StageCopy(
 	ctx context.Context,
 	peer, jid string,

@@ -18,7 +18,7 @@ type Query struct {
 	From, To  time.Time  // earliest and latest start of the job, both included; the zero time for no bound
 	NoFindJob bool       // skip jobs that run saltutil.find_job
 	NoRuns    bool       // skip runs of runners and wheel functions
-	Last      int        // return only the so many latest jobs; 0 for all
+	Last      int        // return only the latest jobs, this many; 0 for all
 }
 
 // Visit calls visit for the jobs that satisfy a query, in no particular order. It ignores Last.
@@ -31,8 +31,8 @@ func Visit(ctx context.Context, c Cache, q Query, visit func(Job) error) error {
 	})
 }
 
-// Find returns the jobs that satisfy a query, sorted by job id. With Last it holds at most that
-// many loads in memory, without Last those of all jobs; see [Visit].
+// Find returns the jobs that satisfy a query, sorted by job id. With Last it holds at most Last
+// loads in memory, otherwise the loads of all jobs; see [Visit].
 func Find(ctx context.Context, c Cache, q Query) (out []Job, err error) {
 	err = Visit(ctx, c, q, func(j Job) error {
 		if q.Last <= 0 {

@@ -43,10 +43,9 @@ func FromTime(t time.Time) string {
 	return s[:14] + s[15:]
 }
 
-// Valid reports whether jid is a job id: exactly 20 ASCII digits, optionally an
-// underscore and 1 to 10 digits (unique_jid adds a process id). Salt's own
-// check lets any text through after the underscore; jid becomes part of
-// paths and tags, so this one does not.
+// Valid reports whether jid is a job id: exactly 20 ASCII digits, optionally an underscore and 1 to
+// 10 digits (unique_jid adds a process id). Salt's own check lets any text through after the
+// underscore; jid becomes part of paths and tags, so this check does not.
 func Valid(jid string) bool {
 	switch n := len(jid); {
 	case n == jidDigits:

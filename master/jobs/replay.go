@@ -106,8 +106,8 @@ func (c *Local) replaySegment(seg *segment, waiting *int) error {
 }
 
 // adoptRecord passes a record of an earlier run to the background writer as if it had just been
-// committed. It reserves room in the queue if there is some, else it goes without: the earlier
-// run's records had room once.
+// committed. It reserves room in the queue if there is some. Otherwise the record takes no room: it
+// had room in the earlier run.
 func (c *Local) adoptRecord(seg *segment, r *record) {
 	if c.overlay.add(r) != nil {
 		return // the overlay has the same return already

@@ -58,16 +58,17 @@ func (s *Store) storeKey(id string, st State, pem string, elsewhere []State) err
 	return s.removeKeys(id, elsewhere...)
 }
 
-// Swap is Put on the condition that the key of id is still old, which the caller looked up (the
-// zero Entry: no key). Swap checks the folders themselves, so that it does not overwrite a decision
-// of an administrator or another master that this store has not seen yet. If the key has changed,
-// Swap returns ErrChanged and the caller should look it up again.
+// Swap works like Put if the key of id is still old, the Entry that the caller looked up (the zero
+// Entry: no key). Swap checks the folders themselves, so that it does not overwrite a decision of
+// an administrator or another master that this store has not seen yet. If the key has changed, Swap
+// returns ErrChanged and the caller should look it up again.
 func (s *Store) Swap(id string, old Entry, st State, pem string) error {
 	return s.SwapFrom(netip.Addr{}, id, old, st, pem)
 }
 
-// SwapFrom is Swap for a key that came from an address. The key counts against the share of that
-// address (see Config.PendingPerSource). Without room for a new key it returns ErrPendingFull.
+// SwapFrom works like Swap, for a key that came from an address. The key counts against the share
+// of that address (see Config.PendingPerSource). Without room for a new key it returns
+// ErrPendingFull.
 func (s *Store) SwapFrom(from netip.Addr, id string, old Entry, st State, pem string) error {
 	if err := ValidID(id); err != nil {
 		return err
@@ -344,8 +345,8 @@ func (s *Store) Delete(id string, states ...State) error {
 // disk access. Deny stores no key that the bounds forbid in any state.
 func (s *Store) Deny(id, pem string) error { return s.DenyFrom(netip.Addr{}, id, pem) }
 
-// DenyFrom is Deny for a key that came from an address. The rate limit of new keys applies to
-// denied keys, too.
+// DenyFrom works like Deny, for a key that came from an address. The rate limit of new keys applies
+// to denied keys, too.
 func (s *Store) DenyFrom(from netip.Addr, id, pem string) error {
 	if err := ValidID(id); err != nil {
 		return err

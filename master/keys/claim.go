@@ -222,7 +222,7 @@ func (s *Store) settleOnce(c *claim) error {
 	return nil
 }
 
-// yieldsTo returns the states in which another file of the id prevents that a claim becomes a file.
+// yieldsTo returns the states in which another file of the id keeps a claim from becoming a file.
 // If two masters have one claim each, at most one of the claims gives way.
 func yieldsTo(st State) []State {
 	if st == Pending {

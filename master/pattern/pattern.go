@@ -35,7 +35,7 @@ func Match(expr, s string) bool {
 	return err == nil && ok
 }
 
-// MatchErr is Match, but it returns an error for an invalid expression.
+// MatchErr works like Match, but returns an error for an invalid expression.
 func MatchErr(expr, s string) (bool, error) {
 	m, err := prefixes.get(expr, prefix)
 	if err != nil {

@@ -81,9 +81,9 @@ type Cache interface {
 // Targets finds the accepted minions that a target names.
 type Targets interface {
 	Match(target any, targetType string) ([]string, error)
-	// MatchExact is Match for a compound target, but pillar terms match exact values only, and
-	// minions without cached data do not match (CkMinions._check_compound_pillar_exact_minions, not
-	// greedy).
+	// MatchExact works like Match for a compound target, but pillar terms match exact values only,
+	// and minions without cached data do not match (CkMinions._check_compound_pillar_exact_minions,
+	// not greedy).
 	MatchExact(compound string) ([]string, error)
 }
 

@@ -49,7 +49,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // document, or an empty one. Every error is an *Error that contains name.
 func Decode(b []byte, name string) (any, error) { return DecodeWithin(b, name, defaultLimits()) }
 
-// DecodeWithin is Decode with other limits.
+// DecodeWithin works like Decode, with other limits.
 func DecodeWithin(b []byte, name string, l Limits) (any, error) {
 	if len(b) > l.Bytes {
 		return nil, &Error{name, 0, fmt.Errorf("%w: %d bytes, at most %d", errLimit, len(b), l.Bytes)}
@@ -210,9 +210,9 @@ func Lines(b []byte) map[string]int {
 	return lines
 }
 
-// LinesBelow returns the lines of keys inside of the map in b: those below the given keys, down to
-// so many levels. [Below] makes their names. A key inside of a list has the name that it would have
-// without the list; of equal names the first line counts.
+// LinesBelow returns the lines of keys inside of the map in b: the keys below the given ones, down
+// to levels levels. [Below] makes their names. A key inside of a list has the name that it would
+// have without the list; of equal names the first line counts.
 func LinesBelow(b []byte, levels int, keys ...string) map[string]int {
 	root, err := parseDocument(b)
 	if err != nil || root == nil || root.Kind != yaml.MappingNode {

@@ -22,9 +22,9 @@ func PillarPattern(tgt any, typ, delimiter string, groups *value.Map) (term stri
 	return "", false
 }
 
-// OwnPillarPattern is PillarPattern without the terms that the administrator wrote into nodegroups.
-// Clients replace nodegroups by their words (salt/client/__init__.py _prep_pub), so it recognises
-// these terms by their text.
+// OwnPillarPattern works like PillarPattern, but ignores the terms that the administrator wrote
+// into nodegroups. Clients replace nodegroups by their words (salt/client/__init__.py _prep_pub),
+// so it recognises these terms by their text.
 func OwnPillarPattern(tgt any, typ, delimiter string, groups *value.Map) (term string, found bool) {
 	for _, t := range pillarTerms(tgt, typ, delimiter, groups) {
 		if t.isPattern() && !t.written(groups) {

@@ -18,7 +18,7 @@ func Str(v any) string {
 	return Repr(v)
 }
 
-// StrMax is Str, but it omits further elements of a container once the text has limit bytes.
+// StrMax works like Str, but omits further elements of a container once the text has limit bytes.
 func StrMax(v any, limit int) string {
 	if s, ok := v.(string); ok {
 		return s

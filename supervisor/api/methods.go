@@ -119,7 +119,7 @@ var ReadLog = rpc.Add(Table, rpc.Method[LogRequest, LogPage]{
 	Absent: noLog,
 })
 
-// RestartService restarts the service of that name.
+// RestartService restarts the service that the request names.
 var RestartService = rpc.Add(Table, rpc.Method[string, rpc.None]{
 	Row: rpc.Row{
 		Route:   "POST /v1/services/{name}/restart",

@@ -171,8 +171,8 @@ func (k *key) noteSpeaker(s Speaker, source string, now time.Time) {
 // firstHeard returns when the asking machine was first heard, and until when its beat holds. If the
 // machine was heard with the beat before this one, that beat ends now. If its earlier beat had
 // ended already, it is another machine, first heard now. followed reports that the beat follows one
-// that was overtaken: a request that outlasted an outage may have it, so it holds for nothing, and
-// only the next one proves that its machine runs.
+// that was overtaken: a request that waited during an outage may carry the overtaken beat, so the
+// beat after it proves nothing; only the next beat proves that its machine runs.
 func (k *key) firstHeard(s Speaker, now time.Time) (first, until time.Time, followed bool) {
 	for _, u := range k.uses {
 		if u.speaker.turnName() == s.turnName() {

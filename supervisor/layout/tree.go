@@ -104,9 +104,9 @@ func WriteFile(path string, content []byte, mode fs.FileMode) (bool, error) {
 	return true, nil
 }
 
-// WriteSecret is WriteFile for content that may have secrets: only this account and the group of
-// reader can read it. If reader is this account, only this account can. It also corrects the mode
-// of a file that has the content already.
+// WriteSecret works like WriteFile, for content that may have secrets: only this account and the
+// group of reader can read it. If reader is this account, only this account can. It also corrects
+// the mode of a file that has the content already.
 func WriteSecret(path string, content []byte, reader Account) (bool, error) {
 	wrote, err := WriteFile(path, content, 0o600)
 	if err != nil {

@@ -6,8 +6,8 @@ import "saltern/internal/control"
 // the node was removed.
 type Half struct {
 	Node Node
-	// Removal is the entry that is missing in the masters' record. It is zero if the record has one
-	// and the table does not.
+	// Removal is the entry that is missing in the masters' record. It is zero if the record has the
+	// removal and the table does not.
 	Removal control.Removal
 	// Guess reports whether the record names only an address and no machine, as after salt-run
 	// cluster.remove. A guess counts once it has held for a while. There is no guess about a node

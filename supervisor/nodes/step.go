@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// maxLeap is how far the version of a table may be ahead of a node's own. No node ever misses that
-// many changes, and the bound keeps an attacker from using up the versions.
+// maxLeap is how far the version of a table may be ahead of a node's own. No node ever misses
+// maxLeap changes, and the bound keeps an attacker from using up the versions.
 const maxLeap = 1 << 32
 
 // CheckStep returns nil if next is a valid successor of the table now when the node from offers it,

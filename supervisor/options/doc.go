@@ -94,8 +94,9 @@ type Node interface {
 	State(ctx context.Context, fresh bool) (State, error)
 	// Check checks the options by the master's own rules.
 	Check(ctx context.Context) (Findings, error)
-	// Try restarts the master with the options of that mark, on trial. If it does not serve within
-	// limit, the node goes back by itself. The node keeps the earlier options until [Node.Keep].
+	// Try restarts the master, on trial, with the options that mark identifies. If it does not
+	// serve within limit, the node goes back by itself. The node keeps the earlier options until
+	// [Node.Keep].
 	Try(ctx context.Context, mark string, limit time.Duration) error
 	// Back restarts the master with the options that the node keeps, and records why those of mark
 	// are refused. It may be repeated.

@@ -8,9 +8,9 @@ import (
 	"saltern/supervisor/internal/vip"
 )
 
-// ValidateHere is [Validate] for answers that a person gives at the machine itself: an address that
-// the machine does not have is then a fault. Answers that were given with the machine may name an
-// address that it does not have yet, because a DHCP server may be late.
+// ValidateHere works like [Validate], for answers that a person gives at the machine itself: an
+// address that the machine does not have is then a fault. Answers that were given with the machine
+// may name an address that it does not have yet, because a DHCP server may be late.
 func ValidateHere(a Answers, f Facts, base Base) Validation {
 	v := Validate(a, f, base)
 	if slices.ContainsFunc(v.Faults, func(x Fault) bool { return x.Field == "address" }) ||

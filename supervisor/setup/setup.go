@@ -58,7 +58,7 @@ type Answers struct {
 	API     bool    `yaml:"api" json:"api,omitempty"`
 	Network Network `yaml:"network" json:"network"`
 	Admin   Admin   `yaml:"admin" json:"admin"`
-	// Settings holds further keys of appliance.yaml, in the form of that file.
+	// Settings holds further keys of appliance.yaml, in the form of appliance.yaml.
 	Settings Tree `yaml:"settings" json:"settings,omitempty"`
 }
 

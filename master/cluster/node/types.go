@@ -136,8 +136,8 @@ type Command struct {
 	ID     uint64
 	Rotate bool            // replace the cluster AES key
 	Remove control.Removal // remove a master
-	// Stage creates the next secret, unless there is one. Commit makes the next secret the present
-	// one; it is that secret's fingerprint.
+	// Stage creates the next secret, unless there is one. Commit is the fingerprint of the next
+	// secret, which becomes the present one; "": leave it as it is.
 	Stage  bool
 	Commit string
 }

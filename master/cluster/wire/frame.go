@@ -197,7 +197,7 @@ func AppendFrame(dst []byte, tag string, data any) ([]byte, error) {
 	return AppendPacked(dst, tag, packed)
 }
 
-// AppendPacked is AppendFrame for data that is packed already.
+// AppendPacked works like AppendFrame, for data that is packed already.
 func AppendPacked(dst []byte, tag string, packed []byte) ([]byte, error) {
 	n := len(tag) + len(tagEnd) + len(packed)
 	if n > MaxFrame-64 {

@@ -53,10 +53,10 @@ func LoadIdentity(dir, name, passphrase string) (Identity, error) {
 	return id, nil
 }
 
-// OpenMaster reads the master's own key pair, or creates one of that many bits if there is none.
-// masterID is the option id. The files have its name without the suffix "_master"; master.pem and
-// master.pub are links to them, as in 3008 (crypt.py MasterKeys). If master.pem is a regular file,
-// from an older release, it is used.
+// OpenMaster reads the master's own key pair, or creates one of the given size in bits if there is
+// none. masterID is the option id. The files have its name without the suffix "_master"; master.pem
+// and master.pub are links to them, as in 3008 (crypt.py MasterKeys). If master.pem is a regular
+// file, from an older release, it is used.
 func OpenMaster(dir, masterID, passphrase string, bits int) (Identity, error) {
 	name := strings.TrimSuffix(masterID, "_master")
 	if name == "" || strings.ContainsAny(name, "/\\\x00") || name[0] == '.' {

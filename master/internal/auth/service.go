@@ -239,7 +239,7 @@ func unsigned(ret any) *value.Map {
 	return value.NewMap("enc", "clear", "load", value.NewMap("ret", ret))
 }
 
-// SignInEvent is SignIn but also returns the outcome.
+// SignInEvent works like SignIn, and also returns the outcome.
 func (s *Service) SignInEvent(ctx context.Context, load *value.Map, version int64, from netip.AddrPort) (any, Event) {
 	s.stats.signIns.Add(1)
 	r, err := parseRequest(load, version)

@@ -19,7 +19,7 @@ type Pool struct {
 	ended bool
 }
 
-// New returns a Pool with that many slots.
+// New returns a Pool that runs at most slots pieces of work at once.
 func New(slots int) *Pool {
 	ctx, stop := context.WithCancel(context.Background())
 	return &Pool{ctx: ctx, stop: stop, slots: make(chan struct{}, slots), waits: make(chan struct{}, MaxWaits)}

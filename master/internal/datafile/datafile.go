@@ -42,7 +42,7 @@ func (b Bound) Read(path string) (any, error) {
 	return v, nil
 }
 
-// ReadMap is Read for a file that must hold a map.
+// ReadMap works like Read, for a file that must hold a map.
 func (b Bound) ReadMap(path string) (*value.Map, error) {
 	v, err := b.Read(path)
 	m, ok := v.(*value.Map)

@@ -34,7 +34,8 @@ func NewShared(
 	return &Shared{Tree: t, Source: source, Newest: newest, turn: make(chan struct{}, 1)}
 }
 
-// Write is [Tree.Write] on the shared storage. It returns when this node's copy has the file.
+// Write writes to the shared storage, like [Tree.Write]. It returns when this node's copy has the
+// file.
 func (s *Shared) Write(ctx context.Context, data, rel, env string, index int) (string, error) {
 	dir, refusal := s.rootDir(data, rel, env, index)
 	if refusal != "" {

@@ -348,7 +348,7 @@ func (b *Backend) Open(ctx context.Context, q fileserver.Query) (fileserver.Hand
 	return nil, fileserver.File{}, false, nil
 }
 
-// Find is Open, but closes the file.
+// Find works like Open, but closes the file.
 func (b *Backend) Find(ctx context.Context, q fileserver.Query) (fileserver.File, bool, error) {
 	h, f, ok, err := b.Open(ctx, q)
 	if h != nil {

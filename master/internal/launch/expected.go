@@ -100,8 +100,9 @@ func (l *Launcher) MayReturn(ctx context.Context, jid, id string) bool {
 	return false
 }
 
-// mayReturn is MayReturn without counting. For a job that it cannot find it returns true: the job's
-// load may be on its way from another master, and minions also run jobs of their own.
+// mayReturn works like MayReturn, but counts nothing. For a job that it cannot find it returns
+// true: the job's load may be on its way from another master, and minions also run jobs of their
+// own.
 func (l *Launcher) mayReturn(ctx context.Context, jid, id string) bool {
 	may, known := l.expected.mayReturn(jid, id, l.started)
 	if known {

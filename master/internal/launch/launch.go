@@ -165,7 +165,7 @@ func (l *Launcher) New(ctx context.Context, load *value.Map) (*Job, error) {
 	return l.NewWithin(target.NewEffort(work), load)
 }
 
-// NewWithin is New with a bound e on its work.
+// NewWithin works like New, within the bound e.
 func (l *Launcher) NewWithin(e *target.Effort, load *value.Map) (*Job, error) {
 	tgt := load.Value("tgt")
 	minions, missing, err := l.cfg.Targets.Resolve(e, tgt, TargetType(load), Delimiter(load))

@@ -45,7 +45,7 @@ func (t *Targets) Resolve(e *target.Effort, tgt any, typ, delimiter string) (min
 	return minions, missing, err
 }
 
-// Among is Resolve for the given minions, or for all accepted ones if ids is nil.
+// Among works like Resolve, for the given minions, or for all accepted ones if ids is nil.
 func (t *Targets) Among(e *target.Effort, tgt any, typ string, ids ...string) ([]string, error) {
 	if ids == nil {
 		ids = t.Accepted()

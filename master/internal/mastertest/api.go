@@ -43,7 +43,7 @@ type API struct {
 // StartAPI starts a master and a salt-api beside it. section holds lines of the option rest_cherrypy.
 func StartAPI(t *testing.T, section string) *API { return StartAPIWith(t, "", section) }
 
-// StartAPIWith is StartAPI with further options of the master.
+// StartAPIWith works like StartAPI, with further options of the master.
 func StartAPIWith(t *testing.T, options, section string) *API {
 	t.Helper()
 	text := "rest_cherrypy:\n"

@@ -58,7 +58,7 @@ func Start(t testing.TB, options string) *Master {
 	return StartIn(t, dir, options)
 }
 
-// StartWithClock is Start with a clock that the test provides.
+// StartWithClock works like Start, with a clock that the test provides.
 func StartWithClock(t testing.TB, now func() time.Time, options string) *Master {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "saltern")

@@ -193,7 +193,7 @@ func (n *Minion) Ask(cmd string, fields ...any) any {
 	return n.AskLoad(n.Load(cmd, fields...))
 }
 
-// AskLoad is Ask with a complete load.
+// AskLoad works like Ask, with a complete load.
 func (n *Minion) AskLoad(load *value.Map) any {
 	n.Master.T.Helper()
 	b, err := n.Send(n.Payload(load))

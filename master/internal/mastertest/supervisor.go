@@ -114,7 +114,7 @@ func (s *HostileSupervisor) Verbs() []string {
 	return slices.Clone(s.verbs)
 }
 
-// StartSupervised is StartAPI on a node with a supervisor.
+// StartSupervised works like StartAPI, on a node with a supervisor.
 func StartSupervised(t *testing.T) (*API, *HostileSupervisor) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "door")

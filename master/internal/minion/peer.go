@@ -227,7 +227,7 @@ const (
 	queueBytes = 64 << 20
 )
 
-// newQueue returns a queue with that many turns.
+// newQueue returns a queue in which at most turns requests have their turn at once.
 func newQueue(turns int) *queue.Queue[any] {
 	return queue.New[any](queue.Config{Turns: turns, Bytes: queueBytes, Now: time.Now})
 }

@@ -28,10 +28,10 @@ const (
 	latelyLeast = 2 * time.Second
 	latelyAsks  = 6
 	latelyMost  = 30 * time.Second
-	// askAgain is the time after a failure of the volume to answer in which requests do not wait for it.
+	// askAgain is how long requests do not wait for the volume after it has failed to answer.
 	askAgain = 10 * time.Second
-	// toldAgain is the time in which the warning that a minion gets old files is not repeated for the
-	// same job.
+	// toldAgain is how long the warning that a minion gets old files is not repeated for the same
+	// job.
 	toldAgain = 30 * time.Second
 	// maxMinions bounds each of the two maps of minions. Overflow policy: the map is cleared. A
 	// minion that signed in then gets files as new as the last job, and its warning may be repeated.
@@ -344,9 +344,9 @@ func (s *Service) answered(q *question, answer control.Newest, err error) {
 	}
 }
 
-// Serve is Await for a request of a minion. If the minion's files are old, it fires the event
-// [event.TagOldFiles] before it returns, once for each job. One event covers all minions that were
-// found within warnEvery.
+// Serve works like Await, for a request of a minion. If the minion's files are old, it fires the
+// event [event.TagOldFiles] before it returns, once for each job. One event covers all minions that
+// were found within warnEvery.
 func (s *Service) Serve(ctx context.Context, minion string, since time.Time) {
 	old := s.Await(ctx, since)
 	if old == nil {

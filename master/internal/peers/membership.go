@@ -294,8 +294,8 @@ func (m *Membership) Forget(id string) {
 	}
 }
 
-// Rotate replaces the cluster key if a tool has asked for that. Apart from that, the cluster's owner
-// replaces an old key, see package node.
+// Rotate replaces the cluster key if a tool has asked for a new one. The cluster's owner also
+// replaces a key that is old, see package node.
 func (m *Membership) Rotate(ctx context.Context, secrets *auth.Secrets) {
 	if !secrets.RotationAsked() {
 		return

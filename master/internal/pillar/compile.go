@@ -56,8 +56,8 @@ func (c *Compiler) Compile(ctx context.Context, req Request) (*value.Map, error)
 	return c.compile(ctx, req, nil)
 }
 
-// compile is Compile for a question that waits for its turn. It calls turn when it needs a renderer;
-// turn reports whether there is one. If there is none, the error is errMustWait.
+// compile works like Compile, for a question that waits for its turn. It calls turn when it needs a
+// renderer; turn reports whether there is one. If there is none, the error is errMustWait.
 func (c *Compiler) compile(ctx context.Context, req Request, turn func() bool) (*value.Map, error) {
 	if req.ID == "" {
 		return nil, errors.New("compile a pillar: no minion id")

@@ -134,7 +134,7 @@ func (s *Service) Tops(ctx context.Context, q Question, opts func() *value.Map) 
 	return m, err
 }
 
-// servePillar is Serve without the counters.
+// servePillar works like Serve, but counts nothing.
 func (s *Service) servePillar(ctx context.Context, q Question) (*value.Map, error) {
 	c := &s.cfg
 	if c.Keep && q.Clean {

@@ -118,7 +118,7 @@ type peerReport struct {
 	subs cluster.Subs
 }
 
-// absence is the time in which a node was lost.
+// absence is the period during which a node was lost.
 type absence struct {
 	peer        string
 	heard, back time.Time // back is zero while the node is away
@@ -186,8 +186,8 @@ func (k *Resender) arrive(p zmtp.Peer, from netip.Addr, now time.Time) (a Arriva
 
 	a = Arrival{ID: p.ID, At: now, Since: p.Missing.Add(-lossMargin)}
 	if now.Sub(p.Began) < givenWithin {
-		// The master that it left may have ended before it resent what the subscription had missed
-		// earlier.
+		// The subscription was at another master before, which may have ended before it sent what
+		// the subscription had missed.
 		before, owed := k.missed.Arrive(from, p.ID, p.Began, now)
 		if owed {
 			a.Since = minTime(a.Since, before.Since)

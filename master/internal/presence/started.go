@@ -78,11 +78,11 @@ func (s *Started) Saw(id string, sum uint64, at time.Time) (since time.Time, fre
 	return at, fresh
 }
 
-// AsksToken reports whether the newest process of a minion must sign in again, because it has not shown
-// a token. It returns true only once for a process. A minion shows no token as long as it does not have
-// the master's key (salt/crypt.py minion_sign_in_payload), so at the sign-in of its very first start. If
-// it showed one only at a later sign-in, when it connects anew, it would seem to have been restarted in
-// between. For a nil Started AsksToken returns false.
+// AsksToken reports whether the newest process of a minion must sign in again, because it has not
+// shown a token. It returns true only once for a process. A minion that does not have the master's
+// key yet shows no token (salt/crypt.py minion_sign_in_payload), so the first sign-in of a new
+// minion has none. If that process showed its token only when it connects again later, it would
+// look like a new process. For a nil Started AsksToken returns false.
 func (s *Started) AsksToken(id string) bool {
 	if s == nil {
 		return false

@@ -286,8 +286,8 @@ func (f *feed) probeRefused(ctx context.Context, failed order, why error) (order
 }
 
 // orderAfter returns an order behind o whose success is telling: the first behind probeDistance
-// skipped orders, or the last one before them if there are not so many. between is the number of
-// orders in between. Without a telling order behind o, later has no records.
+// skipped orders, or the last order if there are fewer. between is the number of orders in between.
+// Without a telling order behind o, later has no records.
 func (f *feed) orderAfter(o order) (later order, between int, err error) {
 	end := o.end
 	for skipped := 0; ; skipped++ {

@@ -240,7 +240,7 @@ func prepared(jid string, nocache bool) call {
 	}
 }
 
-// plain returns a load without ownFields, as Salt's master has it.
+// plain returns a copy of a load without ownFields: the load in Salt's master has no such fields.
 func plain(load *value.Map) *value.Map {
 	out := load.Clone()
 	for _, name := range ownFields {
@@ -249,8 +249,8 @@ func plain(load *value.Map) *value.Map {
 	return out
 }
 
-// plainReturn returns the load of a return as Salt's master has it when it has fired the event of the
-// return, which adds the time.
+// plainReturn returns the load of a return as Salt's master passes it to a returner: with the time,
+// which firing the event of the return has added.
 func plainReturn(load *value.Map, now time.Time) *value.Map {
 	out := plain(load)
 	stamped := out

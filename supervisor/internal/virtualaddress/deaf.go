@@ -53,7 +53,7 @@ type hearing struct {
 }
 
 // judge returns nil if the node may have the address, or why not. holds reports whether the node
-// has it, others is the number of other nodes.
+// has the address. others is the number of other nodes.
 func (h *hearing) judge(holds bool, others int, heard lastHeard, now time.Time) error {
 	h.listen(heard, now)
 	switch {

@@ -14,8 +14,8 @@ const (
 	Beat = 100 * time.Millisecond
 	// lease is how long after a leader's message this master denies pre-votes.
 	lease = 750 * time.Millisecond
-	// patience is the shortest time for which a Saltern master waits for another leader. To it, a
-	// random time up to patience is added.
+	// patience is the shortest time for which a Saltern master waits for another leader. A random
+	// time of up to patience is added.
 	patience = 40 * Beat
 	// candidacy is how long a candidate waits for votes.
 	candidacy = 10 * Beat

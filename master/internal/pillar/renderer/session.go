@@ -177,8 +177,8 @@ func (u Unshareable) Error() string {
 	return "the result is for one minion only: the template " + string(u)
 }
 
-// Record is Render of a file that also returns what the result depends on. If the error is an
-// Unshareable, the result is valid.
+// Record renders a file like Render, and also returns what the result depends on. If the error is
+// an Unshareable, the result is valid.
 func (s *Session) Record(ctx context.Context, t Template) (any, memo.Trace, error) {
 	req := t.request()
 	req.Set("record", true)

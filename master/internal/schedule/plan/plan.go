@@ -24,7 +24,7 @@ const (
 	window = Tick - time.Nanosecond
 )
 
-// Plan is the option schedule, as it is obeyed.
+// Plan is the option schedule in the form that the master carries out.
 type Plan struct {
 	Enabled bool
 	Entries []*Entry // in the order of the option
