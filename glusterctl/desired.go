@@ -223,9 +223,9 @@ const completeOption = "user.glusterctl-complete"
 // granularOption has a command of its own: `volume heal … granular-entry-heal enable`.
 const granularOption = "cluster.granular-entry-heal"
 
-// options returns the settings of the volume for that number of copies and of pool members. The
-// result always contains every key that may ever be set, if need be with its default, so that an old
-// value is reset.
+// options returns the settings of the volume with replica copies in a pool of poolSize members. The
+// result always contains every key that may ever be set, if need be with its default, so that an
+// old value is reset.
 func (d Desired) options(replica, poolSize int, allow, names []string) map[string]string {
 	sec := func(t time.Duration) string { return strconv.Itoa(int(t / time.Second)) }
 	o := map[string]string{

@@ -21,9 +21,9 @@ import (
 const (
 	// mostNames bounds how many names are looked up. Further names are not checked.
 	mostNames = 1 << 20
-	// namesRest is longer than any cache keeps what a directory list has said about a name
-	// (entry-timeout of the mount and performance.md-cache-timeout, 1 s each). A look-up after that
-	// time asks all copies.
+	// namesRest is the pause between listing a directory and looking up its names. It is longer
+	// than any cache keeps what a list says about a name (entry-timeout of the mount and
+	// performance.md-cache-timeout, 1 s each), so the look-up asks all copies.
 	namesRest   = 2500 * time.Millisecond
 	namesAtOnce = 8
 	namesLimit  = 15 * time.Minute

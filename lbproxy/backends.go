@@ -40,8 +40,8 @@ func (p *Proxy) AddBackend(cfg Backend) error {
 
 	for i, m := range b.members {
 		if !m.frontend.addMember(m) {
-			for _, done := range b.members[:i] {
-				done.frontend.removeMember(done)
+			for _, added := range b.members[:i] {
+				added.frontend.removeMember(added)
 			}
 			return fmt.Errorf("add backend %s: more than %d backends", cfg.Name, maxBackends)
 		}

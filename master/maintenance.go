@@ -131,9 +131,9 @@ func (m *Master) rotate(ctx context.Context) {
 		return
 	}
 
-	done, err := m.secrets.RotateIfDue()
+	rotated, err := m.secrets.RotateIfDue()
 	m.problems.Report(control.KeyRotationFault, err)
-	if err != nil || !done {
+	if err != nil || !rotated {
 		return
 	}
 

@@ -280,7 +280,7 @@ func (k keyChoice) changeKeys(cmd *cobra.Command, c *api.Client) error {
 		}
 	}
 
-	done := map[string]string{"accept": "accepted", "reject": "rejected", "delete": "deleted"}[k.verb]
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", done, shown)
+	participle := map[string]string{"accept": "accepted", "reject": "rejected", "delete": "deleted"}[k.verb]
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", participle, shown)
 	return err
 }

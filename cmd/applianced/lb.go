@@ -117,13 +117,13 @@ func (l *lbFlags) client() *lbproxy.Client {
 	return lbproxy.NewClient(s.LBSocket())
 }
 
-func (l *lbFlags) newVerb(name, short string, do func(*lbproxy.Client, context.Context, string) error) *cobra.Command {
+func (l *lbFlags) newVerb(name, short string, act func(*lbproxy.Client, context.Context, string) error) *cobra.Command {
 	return &cobra.Command{
 		Use:     name + " BACKEND",
 		Short:   short,
 		Args:    cobra.ExactArgs(1),
 		Example: "  applianced lb " + name + " sca-2",
-		RunE:    func(cmd *cobra.Command, args []string) error { return do(l.client(), cmd.Context(), args[0]) },
+		RunE:    func(cmd *cobra.Command, args []string) error { return act(l.client(), cmd.Context(), args[0]) },
 	}
 }
 

@@ -61,15 +61,15 @@ and the ports when they are not Salt's usual ones, as lines for a minion's
 	}.verb(cmd)
 }
 
-// configOfMinions returns the values of the set-up, or those of the status if the node was configured
-// by hand. done may be nil: the node was not set up by answers.
-func configOfMinions(d status.Document, done *setup.Done) (minionConfig, error) {
+// configOfMinions returns the values of the set-up, or the values of the status if the node was
+// configured by hand: then setUp is nil.
+func configOfMinions(d status.Document, setUp *setup.Done) (minionConfig, error) {
 	out := minionConfig{Masters: d.Front.Addresses, PublishPort: d.Front.PublishPort, RequestPort: d.Front.RequestPort}
 	switch {
-	case d.Arbiter() || done != nil && done.Arbiter:
+	case d.Arbiter() || setUp != nil && setUp.Arbiter:
 		return out, errors.New("this node is the cluster's arbiter and serves no minions: ask another node")
-	case done != nil:
-		out.Masters, out.Finger = done.Addresses, done.Finger
+	case setUp != nil:
+		out.Masters, out.Finger = setUp.Addresses, setUp.Finger
 	case d.Virtual != nil:
 		out.Masters = []string{d.Virtual.Address}
 	}

@@ -131,15 +131,15 @@ Exit codes: 0 ended, 1 there was none or it failed, 64 wrong usage.`,
 			return err
 		}
 
-		done, err := f.client().RevokeTokens(cmd.Context(), r)
+		revoked, err := f.client().RevokeTokens(cmd.Context(), r)
 		if err != nil {
 			return err
 		}
 		if asJSON {
-			return json.NewEncoder(cmd.OutOrStdout()).Encode(done)
+			return json.NewEncoder(cmd.OutOrStdout()).Encode(revoked)
 		}
 
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "ended: %d\n", done.Count)
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "ended: %d\n", revoked.Count)
 		return err
 	}
 

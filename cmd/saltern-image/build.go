@@ -95,8 +95,8 @@ func (b *build) buildImages(cmd *cobra.Command) error {
 		}
 	}
 
-	o, done, err := b.options(cmd)
-	defer done()
+	o, cleanUp, err := b.options(cmd)
+	defer cleanUp()
 	if err != nil {
 		return err
 	}
@@ -397,13 +397,13 @@ func (e *epoch) buildTime(newest time.Time) (at time.Time, from string, err erro
 func (c *common) options(cmd *cobra.Command) (tree.Options, func(), error) {
 	o := c.o
 	o.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
-	done := func() {}
+	cleanUp := func() {}
 	if o.Work == "" {
 		dir, err := os.MkdirTemp("/var/tmp", "saltern-image-")
 		if err != nil {
-			return o, done, fmt.Errorf("work folder: %w", err)
+			return o, cleanUp, fmt.Errorf("work folder: %w", err)
 		}
-		o.Work, done = dir, func() { _ = os.RemoveAll(dir) }
+		o.Work, cleanUp = dir, func() { _ = os.RemoveAll(dir) }
 	}
 
 	for _, p := range []*string{&o.Work, &o.Cache} {
@@ -413,17 +413,17 @@ func (c *common) options(cmd *cobra.Command) (tree.Options, func(), error) {
 
 		abs, err := filepath.Abs(*p)
 		if err != nil {
-			return o, done, fmt.Errorf("work folder: %w", err)
+			return o, cleanUp, fmt.Errorf("work folder: %w", err)
 		}
 
 		*p = abs
 	}
 
 	if err := os.MkdirAll(o.Work, 0o755); err != nil {
-		return o, done, fmt.Errorf("work folder: %w", err)
+		return o, cleanUp, fmt.Errorf("work folder: %w", err)
 	}
 
-	return o, done, nil
+	return o, cleanUp, nil
 }
 
 // withTime returns the options with the time of everything inside the image, and prints it.

@@ -41,10 +41,10 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 	root.SetVersionTemplate("saltern-image {{.Version}}\n")
 	started := false // a verb has started, so the command line was valid
 	for _, verb := range root.Commands() {
-		do := verb.RunE
+		runVerb := verb.RunE
 		verb.RunE = func(cmd *cobra.Command, args []string) error {
 			started = true
-			return do(cmd, args)
+			return runVerb(cmd, args)
 		}
 	}
 

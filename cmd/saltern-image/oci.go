@@ -64,8 +64,8 @@ needs root, mmdebstrap and Debian 12.`,
 			}
 
 			c.o.Mirror, c.o.Security = tree.DebianMirror, tree.DebianSecurity
-			options, done, err := c.options(cmd)
-			defer done()
+			options, cleanUp, err := c.options(cmd)
+			defer cleanUp()
 
 			if err != nil {
 				return err

@@ -27,8 +27,8 @@ func treeCommand() *cobra.Command {
 			return errors.New("tree: say where: --work FOLDER")
 		}
 
-		o, done, err := c.options(cmd)
-		defer done()
+		o, cleanUp, err := c.options(cmd)
+		defer cleanUp()
 		if err != nil {
 			return err
 		}

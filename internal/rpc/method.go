@@ -146,21 +146,21 @@ type Handlers struct {
 	byRoute map[string]endpoint
 }
 
-// Handle registers the function of a method. Several goroutines may call do at once. Its context ends
-// with the request, or at [Row.Takes].
-func Handle[In, Out any](h *Handlers, m *Method[In, Out], do func(context.Context, In) (Out, error)) {
+// Handle registers the function of a method. Several goroutines may call it at once. Its context
+// ends with the request, or at [Row.Takes].
+func Handle[In, Out any](h *Handlers, m *Method[In, Out], call func(context.Context, In) (Out, error)) {
 	if h.byRoute == nil {
 		h.byRoute = map[string]endpoint{}
 	}
-	h.byRoute[m.Route] = m.endpoint(do)
+	h.byRoute[m.Route] = m.endpoint(call)
 }
 
 // Order adapts a function that returns only an error for [Handle].
-func Order[In any](do func(context.Context, In) error) func(context.Context, In) (None, error) {
-	return func(ctx context.Context, in In) (None, error) { return None{}, do(ctx, in) }
+func Order[In any](call func(context.Context, In) error) func(context.Context, In) (None, error) {
+	return func(ctx context.Context, in In) (None, error) { return None{}, call(ctx, in) }
 }
 
 // Question adapts a function that takes no request for [Handle].
-func Question[Out any](do func(context.Context) (Out, error)) func(context.Context, None) (Out, error) {
-	return func(ctx context.Context, _ None) (Out, error) { return do(ctx) }
+func Question[Out any](call func(context.Context) (Out, error)) func(context.Context, None) (Out, error) {
+	return func(ctx context.Context, _ None) (Out, error) { return call(ctx) }
 }

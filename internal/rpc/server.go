@@ -66,7 +66,7 @@ func (s *Server) Handler() http.Handler {
 	return mux
 }
 
-func (m *Method[In, Out]) endpoint(do func(context.Context, In) (Out, error)) endpoint {
+func (m *Method[In, Out]) endpoint(call func(context.Context, In) (Out, error)) endpoint {
 	return func(s *Server, slots chan struct{}, w http.ResponseWriter, r *http.Request) {
 		refusal := s.admitCall(&m.Row, slots, r)
 		if refusal == nil && slots != nil {
@@ -91,7 +91,7 @@ func (m *Method[In, Out]) endpoint(do func(context.Context, In) (Out, error)) en
 			defer cancel()
 
 			var err error
-			out, err = do(ctx, in)
+			out, err = call(ctx, in)
 			begun()
 			if err != nil {
 				refusal = s.explain(err)

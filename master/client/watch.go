@@ -299,8 +299,8 @@ func (w *watch) unanswered() (ids []string) {
 }
 
 // nextStep returns what the caller must do now: ask the minions in ask about the job, stop waiting
-// (done), or call nextStep again at wake at the latest.
-func (w *watch) nextStep(now time.Time) (ask []string, done bool, wake time.Time) {
+// (stop), or call nextStep again at wake at the latest.
+func (w *watch) nextStep(now time.Time) (ask []string, stop bool, wake time.Time) {
 	open := w.unanswered()
 	if len(open) == 0 && w.syndics == 0 {
 		return nil, true, now

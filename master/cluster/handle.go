@@ -60,7 +60,7 @@ func (k *conn) answer(b []byte) error {
 
 // handleBatch handles those messages of a batch that were not handled before, all at once. It
 // returns how many messages from the front of the batch the caller may acknowledge.
-func (in *inbox) handleBatch(ctx context.Context, peer string, d Duty, batch []arrived) (done int) {
+func (in *inbox) handleBatch(ctx context.Context, peer string, d Duty, batch []arrived) (handled int) {
 	in.mu.Lock()
 	s := in.progress[peer]
 	if s == nil || s.inc != batch[0].inc {
@@ -92,12 +92,12 @@ func (in *inbox) handleBatch(ctx context.Context, peer string, d Duty, batch []a
 	}
 
 	wg.Wait()
-	for done < len(batch) && ok[done] {
-		s.last[d] = max(s.last[d], batch[done].seq)
-		done++
+	for handled < len(batch) && ok[handled] {
+		s.last[d] = max(s.last[d], batch[handled].seq)
+		handled++
 	}
 
-	return done
+	return handled
 }
 
 // handleOne handles a message and reports whether the caller may acknowledge it. After false the

@@ -228,20 +228,20 @@ func (q *queue) sentBytes() int {
 }
 
 // acknowledge removes the messages up to seq, calls their acked functions and returns them.
-func (q *queue) acknowledge(seq uint64) (done []*item) {
+func (q *queue) acknowledge(seq uint64) (acknowledged []*item) {
 	q.mu.Lock()
 	for q.sent > 0 && q.items[0].seq <= seq {
-		done = append(done, q.items[0])
+		acknowledged = append(acknowledged, q.items[0])
 		q.handed++
 		q.remove(0)
 	}
 	q.mu.Unlock()
-	for _, i := range done {
+	for _, i := range acknowledged {
 		if i.acked != nil {
 			i.acked()
 		}
 	}
-	return done
+	return acknowledged
 }
 
 // markUnsent marks all messages as unsent, after the connection broke.

@@ -304,7 +304,7 @@ func (c *Cluster) Import(ctx context.Context) error {
 		}
 
 		c.mu.Lock()
-		read, done := c.imported[name], c.records[name]
+		read, imported := c.imported[name], c.records[name]
 		before, again := c.rereadFrom[name]
 		c.mu.Unlock()
 
@@ -322,7 +322,7 @@ func (c *Cluster) Import(ctx context.Context) error {
 		if err == nil {
 			err = c.volume.readSegment(name, func(r *record) error {
 				n++
-				if n <= done {
+				if n <= imported {
 					return nil // read before: a segment only grows
 				}
 				if again { // an earlier run has imported the records of this segment
@@ -347,7 +347,7 @@ func (c *Cluster) Import(ctx context.Context) error {
 		delete(c.rereadFrom, name)
 
 		if !again {
-			c.count += uint64(max(n-done, 0))
+			c.count += uint64(max(n-imported, 0))
 		}
 		c.mu.Unlock()
 	}

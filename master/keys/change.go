@@ -84,11 +84,11 @@ func (s *Store) SwapFrom(from netip.Addr, id string, old Entry, st State, pem st
 	if _, has := s.Lookup(id); !has && old.State == None {
 		switch st {
 		case Pending:
-			done, err := s.admitPending(from, id, pem)
+			release, err := s.admitPending(from, id, pem)
 			if err != nil {
 				return err
 			}
-			defer done()
+			defer release()
 		case Rejected:
 			if n := s.Count(Rejected); n >= s.cfg.MaxPending {
 				return fmt.Errorf("store a rejected key: %w (%d)", ErrPendingFull, n)

@@ -344,14 +344,14 @@ type PendingStats struct {
 // admitPending makes room for a key that is about to be stored as pending; no stripe is held. If
 // the source has too many keys, the oldest of them is evicted instead of refusing the new one:
 // minions come back after acceptance_wait_time, so honest ones behind the same address get their
-// turn. The caller must call done after it has stored the key.
-func (s *Store) admitPending(from netip.Addr, id, pem string) (done func(), err error) {
+// turn. The caller must call release after it has stored the key.
+func (s *Store) admitPending(from netip.Addr, id, pem string) (release func(), err error) {
 	victim, err := s.pending.beginStore(from, id, crypt.NormalizePEM(pem))
 	if err != nil {
 		return nil, err
 	}
 
-	done = func() {
+	release = func() {
 		e, _ := s.Lookup(id)
 		s.pending.endStore(id, e.State == Pending)
 	}
@@ -360,12 +360,12 @@ func (s *Store) admitPending(from netip.Addr, id, pem string) (done func(), err 
 		err := s.evictPending(victim.id)
 		s.pending.endEviction(victim, err == nil)
 		if err != nil {
-			done()
+			release()
 			return nil, fmt.Errorf("make room for a pending key: %w", err)
 		}
 	}
 
-	return done, nil
+	return release, nil
 }
 
 // evictPending removes a pending key, and a denied key of the same id. It reads the folders first,

@@ -43,7 +43,7 @@ type KeptConfig struct {
 	// serve exchanges frames ([pyframe]).
 	Program string
 	Layer   string   // folder of packages, as returned by [Layer]
-	Env     []string // environment of the process; nil means that of [command.PythonEnviron]
+	Env     []string // environment of the process; nil: the environment of [command.PythonEnviron]
 }
 
 // Keep starts the first interpreter that has Salt. It returns [ErrNoSalt] if none has.

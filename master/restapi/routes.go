@@ -208,16 +208,16 @@ func (s *Server) serveEndpoint(q *request, e endpoint) error {
 		return err
 	}
 
-	do := e.get
+	handle := e.get
 	switch r.Method {
 	case http.MethodGet, http.MethodHead:
 	case http.MethodPost:
-		do = e.post
+		handle = e.post
 	default:
-		do = nil
+		handle = nil
 	}
 
-	if do == nil {
+	if handle == nil {
 		return &failure{code: http.StatusMethodNotAllowed}
 	}
 
@@ -249,7 +249,7 @@ func (s *Server) serveEndpoint(q *request, e endpoint) error {
 		}
 	}
 
-	v, err := do(s, ctx, q)
+	v, err := handle(s, ctx, q)
 	if err != nil || q.code != 0 {
 		return err
 	}

@@ -112,13 +112,13 @@ type routes struct {
 }
 
 // addRoute registers a route. It panics if accessTable has no row for the route.
-func (r routes) addRoute(pattern string, do memberHandler) {
+func (r routes) addRoute(pattern string, handle memberHandler) {
 	allowed, ok := r.table[pattern]
 	if !ok {
 		panic(fmt.Sprintf("node API: the route %q has no row in accessTable", pattern))
 	}
 	delete(r.table, pattern)
-	r.mux.HandleFunc(pattern, r.server.member(allowed, do))
+	r.mux.HandleFunc(pattern, r.server.member(allowed, handle))
 }
 
 // checkRows panics if accessTable has a row without a route.

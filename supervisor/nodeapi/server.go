@@ -310,9 +310,9 @@ func (s *Server) proven(r *http.Request, member bool) {
 func (s *Server) changeState(to nodes.State) memberHandler {
 	return func(w http.ResponseWriter, r *http.Request, n nodes.Node) {
 		t, err := s.host.SetState(r.Context(), n.Name, to)
-		done := audit.Record{Actor: peerActor(r, n.Name, audit.Peer), Action: "node." + stateVerb(to), Object: n.Name}
-		done.Limited = roleOf(n) != fullRole || n.State == nodes.Joining
-		s.host.Record(done.Ended(err))
+		record := audit.Record{Actor: peerActor(r, n.Name, audit.Peer), Action: "node." + stateVerb(to), Object: n.Name}
+		record.Limited = roleOf(n) != fullRole || n.State == nodes.Joining
+		s.host.Record(record.Ended(err))
 		if err != nil {
 			refuse(w, faultOf(err))
 			return
@@ -322,8 +322,8 @@ func (s *Server) changeState(to nodes.State) memberHandler {
 	}
 }
 
-// withBody returns a handler that decodes a body of at most limit bytes for do.
-func withBody[T any](limit int64, do func(http.ResponseWriter, *http.Request, T)) http.HandlerFunc {
+// withBody returns a handler that decodes a body of at most limit bytes for handle.
+func withBody[T any](limit int64, handle func(http.ResponseWriter, *http.Request, T)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var v T
 		b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
@@ -334,7 +334,7 @@ func withBody[T any](limit int64, do func(http.ResponseWriter, *http.Request, T)
 			refuse(w, newFault(codeRequest, "the message cannot be read", http.StatusBadRequest))
 			return
 		}
-		do(w, r, v)
+		handle(w, r, v)
 	}
 }
 

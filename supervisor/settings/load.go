@@ -131,8 +131,8 @@ func managed() []string {
 	}
 }
 
-// managedInCluster returns the options that the appliance also sets itself on a node of a cluster
-// (peering.enabled).
+// managedInCluster returns the options that the appliance sets itself on a node of a cluster
+// (peering.enabled), in addition to those of managed.
 func managedInCluster() []string {
 	return []string{"cluster_id", "cluster_peers", "cluster_pki_dir", "cluster_secret", "cluster_pool_port",
 		"cluster_pub_fingerprint", "include", "saltern_supervisor"}

@@ -51,8 +51,8 @@ const (
 
 // planSteps returns the steps for these answers, in their order.
 func planSteps(a Answers) (out []step) {
-	add := func(id, name string, phase status.Setup, part bool, do func(*Machine, context.Context, Answers) error) {
-		out = append(out, step{id, name, phase, part, do})
+	add := func(id, name string, phase status.Setup, part bool, run func(*Machine, context.Context, Answers) error) {
+		out = append(out, step{id, name, phase, part, run})
 	}
 	disk := func(phase status.Setup) {
 		if a.DataDisk != "" {

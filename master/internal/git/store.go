@@ -24,8 +24,8 @@ type Config struct {
 	// addition to the host's. "" means the account's.
 	KnownHosts string
 	Limits     Limits
-	// Prepare is called with each new snapshot when it enters service. The fetch ends after it
-	// returns. It may be nil.
+	// The Store calls Prepare with each new snapshot that enters service, and ends the fetch after
+	// Prepare has returned. Prepare may be nil.
 	Prepare func(ctx context.Context, r *Repository, s *Snapshot)
 	// Fetched is called after each fetch. It may be nil.
 	Fetched func(r *Repository, changed bool, err error)

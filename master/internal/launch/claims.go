@@ -128,9 +128,9 @@ func (l *Launcher) allUnknown(ctx context.Context, jids []string) bool {
 	})
 }
 
-// Learn records the job of a peer: which minions may return for it, and by stage what the job cache
-// keeps of it. started is the event of its start. If another caller's job has the same id, the job of
-// higher rank stays ([jobs.Outranks]), as on all other masters.
+// Learn records the job of a peer: which minions may return for it, and, by calling stage, what the
+// job cache keeps of it. started is the event of the job's start. If another caller's job has the
+// same id, the job of higher rank stays ([jobs.Outranks]), as on all other masters.
 func (l *Launcher) Learn(ctx context.Context, jid string, started *value.Map, stage func() error) error {
 	leave, err := l.claims.waitForClaim(ctx, jid, started)
 	if err != nil {

@@ -153,8 +153,8 @@ func (s *session) search(q query) ([]entry, error) {
 			return nil, err
 		}
 
-		var done message
-		for done.op == 0 {
+		var last message
+		for last.op == 0 {
 			m, err := s.receive()
 			if err != nil {
 				return nil, err
@@ -173,13 +173,13 @@ func (s *session) search(q query) ([]entry, error) {
 				found = append(found, e)
 			case searchReference:
 			case searchDone:
-				done = m
+				last = m
 			default:
 				return nil, s.noAnswer(errWire)
 			}
 		}
 
-		if err := result(done.body); err != nil {
+		if err := result(last.body); err != nil {
 			if r, ok := errors.AsType[*resultError](err); ok && r.code == sizeLimitExceeded {
 				return found, errMore
 			}
@@ -190,7 +190,7 @@ func (s *session) search(q query) ([]entry, error) {
 			return found, nil
 		}
 
-		if cookie, err = nextPage(done.controls); err != nil {
+		if cookie, err = nextPage(last.controls); err != nil {
 			return nil, s.noAnswer(err)
 		}
 		if len(cookie) == 0 {

@@ -68,7 +68,7 @@ func (a *allowance) charge(id string, n int64, now time.Time) {
 // metered wraps a method and charges its work to the minion. Its Effort ends when the minion hangs
 // up. A minion in debt gets no answer and asks again later: it would take an empty answer for a true
 // one.
-func (s *Service) metered(do func(context.Context, *target.Effort, *request.Call) (any, error)) request.Func {
+func (s *Service) metered(call func(context.Context, *target.Effort, *request.Call) (any, error)) request.Func {
 	return func(ctx context.Context, c *request.Call) (any, error) {
 		if !s.allowance.hasCredit(c.ID, s.cfg.Now()) {
 			s.overdrawn.Add(1)
@@ -80,7 +80,7 @@ func (s *Service) metered(do func(context.Context, *target.Effort, *request.Call
 		e := target.NewEffortFor(work, minionEffort)
 		defer func() { s.allowance.charge(c.ID, e.Steps(), s.cfg.Now()) }()
 
-		answer, err := do(ctx, e, c)
+		answer, err := call(ctx, e, c)
 		if spent := e.Spent(); spent != nil {
 			return nil, unanswered(spent)
 		}

@@ -16,7 +16,7 @@ import (
 
 // withNewestFiles wraps a method. It runs the method when the files are as new as the minion needs,
 // see package newest. Meanwhile the request is parked.
-func (s *Service) withNewestFiles(do request.Func) request.Func {
+func (s *Service) withNewestFiles(call request.Func) request.Func {
 	return func(ctx context.Context, c *request.Call) (any, error) {
 		since := s.cfg.Newest.Since(c.ID)
 		if s.cfg.Newest.Due(c.ID, since) {
@@ -37,7 +37,7 @@ func (s *Service) withNewestFiles(do request.Func) request.Func {
 			s.cfg.Newest.Serve(ctx, c.ID, since) // does not wait here: it only counts the minion
 		}
 
-		return do(ctx, c)
+		return call(ctx, c)
 	}
 }
 

@@ -232,10 +232,10 @@ func newQueue(turns int) *queue.Queue[any] {
 	return queue.New[any](queue.Config{Turns: turns, Bytes: queueBytes, Now: time.Now})
 }
 
-// runInTurn calls the function do when the request has its turn. Meanwhile the request is parked. If the queue is
-// full, or the minion hangs up before its turn, the request gets no answer: the minion would take an
-// empty one for the answer of the runner.
-func runInTurn(ctx context.Context, q *queue.Queue[any], c *request.Call, do func() (any, error)) (answer any, err error) {
+// runInTurn calls work when the request has its turn. Meanwhile the request is parked. If the queue
+// is full, or the minion hangs up before its turn, the request gets no answer: the minion would
+// take an empty one for the answer of the runner.
+func runInTurn(ctx context.Context, q *queue.Queue[any], c *request.Call, work func() (any, error)) (answer any, err error) {
 	asked := queue.Question{Minion: c.ID, Bytes: c.Size()}
 	turn, ok := q.Try(asked)
 	if !ok {
@@ -253,7 +253,7 @@ func runInTurn(ctx context.Context, q *queue.Queue[any], c *request.Call, do fun
 		return nil, unanswered(err)
 	}
 
-	return do()
+	return work()
 }
 
 // onMinionPublish starts a job for a minion, waits for its returns and answers with them. Minions of

@@ -158,19 +158,19 @@ type questionWork func(ctx context.Context, r Request, turn func() bool) (*value
 // once, because each holds a decoded request. If the try needs a renderer and none is free, it ends
 // with errMustWait. Then the question waits for a renderer, and the work starts again from the
 // beginning.
-func (s *Service) runInTurn(ctx context.Context, q Question, do questionWork) (*value.Map, error) {
+func (s *Service) runInTurn(ctx context.Context, q Question, work questionWork) (*value.Map, error) {
 	m, err := s.waitTurn(ctx, s.firstTries, &q, func(ctx context.Context, r Request) (*value.Map, error) {
-		return s.tryWithoutRenderer(ctx, q, r, do)
+		return s.tryWithoutRenderer(ctx, q, r, work)
 	})
 	if !errors.Is(err, errMustWait) {
 		return m, err
 	}
-	return s.waitTurn(ctx, s.renderTurns, &q, func(ctx context.Context, r Request) (*value.Map, error) { return do(ctx, r, nil) })
+	return s.waitTurn(ctx, s.renderTurns, &q, func(ctx context.Context, r Request) (*value.Map, error) { return work(ctx, r, nil) })
 }
 
 // tryWithoutRenderer does the work on a question. It gives up if the work needs a renderer and none
 // is free.
-func (s *Service) tryWithoutRenderer(ctx context.Context, q Question, r Request, do questionWork) (m *value.Map, err error) {
+func (s *Service) tryWithoutRenderer(ctx context.Context, q Question, r Request, work questionWork) (m *value.Map, err error) {
 	var turn *queue.Turn[*value.Map]
 	defer func() {
 		if turn != nil {
@@ -179,7 +179,7 @@ func (s *Service) tryWithoutRenderer(ctx context.Context, q Question, r Request,
 	}()
 
 	err = errCutShort
-	m, err = do(ctx, r, func() bool {
+	m, err = work(ctx, r, func() bool {
 		if turn == nil {
 			turn, _ = s.renderTurns.Try(q.queueQuestion())
 		}

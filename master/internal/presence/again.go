@@ -151,7 +151,7 @@ func (k *Resender) reportUndelivered(r publish.Recent, minions []string, why str
 var errSlow = errors.New("the job cache does not answer")
 
 // readReturns returns the minions that have returned for a job. It gives up if the disk hangs.
-func (k *Resender) readReturns(ctx context.Context, jid string) (done map[string]bool, err error) {
+func (k *Resender) readReturns(ctx context.Context, jid string) (returned map[string]bool, err error) {
 	if !k.narrowings.readingReturns.CompareAndSwap(false, true) {
 		return nil, errSlow
 	}

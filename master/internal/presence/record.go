@@ -113,9 +113,9 @@ func (t *Tracker) Since() time.Time {
 	return time.Unix(t.earlier.Since, 0)
 }
 
-// Before returns when a minion was last heard before this start of the master. It counts sign-ins
-// with the key on file, with denied sign-ins with another key, and with heard proven requests. The
-// zero time means never.
+// Before returns when a minion was last heard before this start of the master: when it signed in
+// with the key on file, or, with heard, sent a proven request. With denied it returns when a minion
+// of that id last signed in with another key. The zero time means never.
 func (t *Tracker) Before(id string, heard, denied bool) time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -49,7 +49,7 @@ type Peers interface {
 
 // PublishPort is the part of this master's publish port that a Resender uses.
 type PublishPort interface {
-	// Recent returns the publications since a time, Passed their number.
+	// Recent returns the publications since a time. Passed returns how many there were.
 	Recent(since time.Time) []publish.Recent
 	Passed(since time.Time) int
 	// Resend sends a publication to one subscriber.

@@ -190,14 +190,14 @@ func (r *Rules) refuseForFile() *value.Map {
 		"The rules of the reactor are in "+r.cfg.File+": change them there.")
 }
 
-func (r *Rules) changeAndTell(change *value.Map, done, not string) *value.Map {
+func (r *Rules) changeAndTell(change *value.Map, success, failure string) *value.Map {
 	if !r.Obey(change) {
-		return value.NewMap("status", false, "comment", not)
+		return value.NewMap("status", false, "comment", failure)
 	}
 	if r.cfg.Tell != nil {
 		r.cfg.Tell(change)
 	}
-	return value.NewMap("status", true, "comment", done)
+	return value.NewMap("status", true, "comment", success)
 }
 
 // Obey applies a change, made here or by another master of the cluster. It returns false if that

@@ -567,7 +567,7 @@ func (s *Server) attempt(ctx context.Context, name string, m Method, c *Call) (v
 	return v, false, nil
 }
 
-// failed logs a method's error, and returns an empty text, which is Salt's sign for it.
+// failed logs a method's error, and returns an empty text, with which Salt answers after an error.
 func (s *Server) failed(name string, c *Call, err error) any {
 	s.stats.failed.Add(1)
 	s.cfg.Log.Error("method failed", "cmd", name, "minion", c.ID, "from", c.From, "error", err)

@@ -321,10 +321,10 @@ func kindOf(err error) string {
 }
 
 // countDone adds to the numbers of records that were handed over and that were refused.
-func (f *feed) countDone(done, refused int) {
+func (f *feed) countDone(handed, refused int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.stats.Done += uint64(done)
+	f.stats.Done += uint64(handed)
 	f.stats.Refused += uint64(refused)
 }
 

@@ -287,13 +287,13 @@ func (s *Socket) actor(by control.By) audit.Actor {
 	}
 }
 
-// recorded calls do, which a user has asked for, and writes audit records before and after it.
+// recorded calls act, which a user has asked for, and writes audit records before and after it.
 func (s *Socket) recorded(
 	ctx context.Context,
 	by control.By,
 	action, object string,
 	goesOn bool,
-	do func(context.Context) error,
+	act func(context.Context) error,
 ) error {
 	r := audit.Record{
 		Actor:  s.actor(by),
@@ -312,7 +312,7 @@ func (s *Socket) recorded(
 	}
 
 	s.cfg.Record.Write(ctx, r)
-	err := do(audit.WithActor(ctx, r.Actor))
+	err := act(audit.WithActor(ctx, r.Actor))
 	r = r.Ended(err)
 	switch {
 	case errors.Is(err, api.ErrState), errors.Is(err, service.ErrUnknown):

@@ -150,11 +150,11 @@ func (c *Log) scanLines(from place, take func(line string) bool) (place, error) 
 			at.offset = 0 // another file has the same inode number
 		}
 
-		done, err := scanFile(f, &at.offset, take)
+		refused, err := scanFile(f, &at.offset, take)
 		if err != nil {
 			return at, fmt.Errorf("log of %s: %w", c.name, err)
 		}
-		if done {
+		if refused {
 			break
 		}
 	}
@@ -163,8 +163,8 @@ func (c *Log) scanLines(from place, take func(line string) bool) (place, error) 
 }
 
 // scanFile reads complete lines from offset on and moves offset past each line that take accepts.
-// done reports whether take refused one.
-func scanFile(f *os.File, offset *int64, take func(string) bool) (done bool, err error) {
+// refused reports whether take refused one.
+func scanFile(f *os.File, offset *int64, take func(string) bool) (refused bool, err error) {
 	if _, err := f.Seek(*offset, io.SeekStart); err != nil {
 		return false, err
 	}

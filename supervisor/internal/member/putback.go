@@ -230,7 +230,7 @@ func (w *witness) findings() []status.Finding {
 	case w.twin && now.Sub(w.undecided) >= twinTold:
 		return finding(status.CopyUndecided, "", "another machine answers as this node, and this one's disk is from %s: it is a copy of that machine",
 			timeText(w.disk.lastCounted(stageAside)))
-	case w.twin: // the other machine may be this one, from before it was put back
+	case w.twin: // this node's own machine may have answered, before its disk was put back
 		return nil
 	case w.verdict == marks.Hold && w.serving:
 		return finding(status.CopyUndecided, "",

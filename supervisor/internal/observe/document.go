@@ -261,7 +261,7 @@ func summary(f facts, d status.Document) status.Node {
 // frontAddresses replaces a wildcard by the machine's own addresses, because "0.0.0.0" is useless
 // in a minion's configuration.
 func frontAddresses(configured []string) []string {
-	const most = 8
+	const maxAddresses = 8
 	out := []string{}
 	for _, a := range configured {
 		ip, err := netip.ParseAddr(a)
@@ -280,7 +280,7 @@ func frontAddresses(configured []string) []string {
 		}
 	}
 
-	return out[:min(len(out), most)]
+	return out[:min(len(out), maxAddresses)]
 }
 
 // masterDocument returns the part of the document about the master, from the master's own report.

@@ -184,11 +184,11 @@ func (a *API) writeMinionConf() error {
 	if a.cfg.Setup == nil {
 		return nil
 	}
-	done := a.cfg.Setup.Progress().Done
-	if done == nil || done.MinionConf == "" {
+	setUp := a.cfg.Setup.Progress().Done
+	if setUp == nil || setUp.MinionConf == "" {
 		return nil
 	}
-	_, err := layout.WriteFile(a.env.Settings.APIMinionConf(), []byte(done.MinionConf), 0o644)
+	_, err := layout.WriteFile(a.env.Settings.APIMinionConf(), []byte(setUp.MinionConf), 0o644)
 	return err
 }
 

@@ -626,10 +626,10 @@ func (r *reader) checkLimits() {
 
 // spellValue returns a short text of a value for a message.
 func spellValue(v any) string {
-	const most = 80 // bytes
+	const maxBytes = 80 // bytes
 	text := value.Repr(v)
-	if len(text) > most {
-		text = text[:most] + "…"
+	if len(text) > maxBytes {
+		text = text[:maxBytes] + "…"
 	}
 	return text
 }

@@ -72,8 +72,8 @@ func (e *Entry) Tells(s, next State) bool {
 	return delayed || added
 }
 
-// maxClockBack is how far the clock may be set back so that earlier runs count as done. It exceeds a
-// change to or from summer time.
+// maxClockBack: if the clock is set back by no more than this, the calendar runs until the former
+// time count as done. It exceeds a change to or from summer time.
 const maxClockBack = 3 * time.Hour
 
 // Shift returns the State after the clock was set forward by a time (back if it is negative). An

@@ -300,15 +300,15 @@ func (c *Console) answer(ctx context.Context, v *visit) (Answer, error) {
 
 	r, ok := c.routes[v.Path]
 	v.section = r.section
-	do := r.get
+	handler := r.get
 	if method == http.MethodPost {
-		do = r.post
+		handler = r.post
 	}
 
 	switch {
 	case !ok:
 		return Answer{}, &Refusal{http.StatusNotFound, "There is no such page."}
-	case do == nil || method != http.MethodGet && method != http.MethodPost:
+	case handler == nil || method != http.MethodGet && method != http.MethodPost:
 		return Answer{}, &Refusal{http.StatusMethodNotAllowed, "This page is not for that."}
 	case method == http.MethodPost && c.origin.Check(v.HTTP) != nil:
 		return Answer{}, &Refusal{http.StatusForbidden, "The form was sent by another site. Nothing was done."}
@@ -326,7 +326,7 @@ func (c *Console) answer(ctx context.Context, v *visit) (Answer, error) {
 		}
 	}
 
-	return do(c, ctx, v)
+	return handler(c, ctx, v)
 }
 
 // redirect returns an answer that sends the browser to a page of the console.

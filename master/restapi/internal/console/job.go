@@ -165,10 +165,10 @@ func (c *Console) markAway(ctx context.Context, v *visit, rows []minionResult) (
 // runAgainURL returns the URL of the form to run a job, filled in with this job, or "" when the
 // form cannot hold it.
 func (c *Console) runAgainURL(m *value.Map) string {
-	const most = 2048 // bytes of each field in a URL
+	const fieldBytes = 2048 // bytes of each field in a URL
 	fun, ok := m.Value("Function").(string)
-	tgt, args := targetText(m.Value("Target"), most), m.List("Arguments")
-	if !ok || len(tgt) >= most || len(value.StrMax(args, most)) >= most {
+	tgt, args := targetText(m.Value("Target"), fieldBytes), m.List("Arguments")
+	if !ok || len(tgt) >= fieldBytes || len(value.StrMax(args, fieldBytes)) >= fieldBytes {
 		return "" // several functions, or a field is too long
 	}
 
