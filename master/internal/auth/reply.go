@@ -24,7 +24,8 @@ type answer struct {
 
 // Process identifies a process of a minion: a digest of its token, or 0 without one. A minion draws
 // its token when it starts and shows the same one at each sign-in (salt/crypt.py
-// AsyncAuth.__singleton_init__).
+// AsyncAuth.__singleton_init__), but for the first one of its first start, which shows none. It draws
+// another one for another master of its list, and salt-call draws its own.
 type Process uint64
 
 // processOf returns the digest of a token in the clear.
