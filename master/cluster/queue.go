@@ -93,7 +93,7 @@ type queue struct {
 	lostJobs []*item
 }
 
-// maxLostJobs bounds queue.lostJobs: the latest count.
+// maxLostJobs is how many jobs queue.lostJobs holds. Overflow policy: the oldest are forgotten.
 const maxLostJobs = 64
 
 // put adds a message and reports whether it has room.

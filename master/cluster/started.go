@@ -300,8 +300,8 @@ func (p *Pool) relayStarts(peer string, fresh []Start) {
 var ErrUntold = errors.New("another master could not be told of the minion's new process, and is not known to be lost yet")
 
 // Announce tells the peers of a minion process that has just been seen for the first time. It
-// returns nil when each of them has confirmed or is lost, else ErrUntold. After nil no peer gives
-// the minion a job that its former process may have run.
+// returns nil when each of them has confirmed or is lost, else ErrUntold. When it returns nil, no
+// peer gives the minion a job that its former process may have run.
 func (p *Pool) Announce(ctx context.Context, s Start) error {
 	began := p.cfg.Now()
 	waiting := map[*link]uint64{}

@@ -143,7 +143,8 @@ func OpenCluster(cfg ClusterConfig) (*Cluster, error) {
 
 func (c *Cluster) importedFile() string { return filepath.Join(c.journal.dir, "imported") }
 
-// SaveReturn implements Cache. After nil the return is as safe as described at [Cluster].
+// SaveReturn implements Cache. When it returns nil, the return is as safe as the comment of
+// [Cluster] says.
 func (c *Cluster) SaveReturn(ctx context.Context, ret Return) (bool, error) {
 	if ret.Load == nil || ret.ID == c.cfg.ID { // no Load: a return of this master's own runners
 		return c.Local.SaveReturn(ctx, ret)
@@ -193,7 +194,7 @@ func (c *Cluster) SaveReturn(ctx context.Context, ret Return) (bool, error) {
 	}
 }
 
-// SaveCopy stores a return that a peer took. After nil the copy is durable.
+// SaveCopy stores a return that a peer took. When it returns nil, the copy is durable.
 func (c *Cluster) SaveCopy(ctx context.Context, peer string, ret Return) error {
 	r, facts, err := c.newReturn(ret)
 	if err != nil || facts.nocache {

@@ -169,8 +169,8 @@ func (c *Cluster) unhandedNow() map[string]bool {
 	return jids
 }
 
-// forgetImported arranges that Import reads again the segments that an earlier run's records, if
-// handed over, would be in.
+// forgetImported makes Import read some segments again: those into which another master may have
+// handed over the records of an earlier run.
 func (c *Cluster) forgetImported() {
 	c.filling = maps.Clone(c.leftover.jids)
 	if len(c.filling) == 0 {

@@ -38,7 +38,8 @@ type Heard struct {
 // heardFor is how long a machine counts as running after an answer.
 const heardFor = 20 * time.Second
 
-// Twin reports whether a machine other than the one with this start answers in its place.
+// Twin reports whether another machine answers in place of the machine whose supervisor has this
+// start.
 func (r Report) Twin(start string) bool {
 	return r.Heard != nil && r.Heard.Start != "" && r.Heard.Start != start && r.Heard.Ago < heardFor
 }

@@ -2,9 +2,9 @@ package auth
 
 import "bytes"
 
-// SetClusterSeed replaces the seed of session keys (hexadecimal) by the one that the cluster uses
-// from now on. Minions that signed in before must sign in again. The old seed is invalid at once,
-// because a seed is replaced when somebody who must not know it does.
+// SetClusterSeed replaces the seed of session keys by text, the seed in hexadecimal that the
+// cluster uses from now on. Minions that signed in before must sign in again. The old seed becomes
+// invalid at once: the cluster replaces a seed because somebody knows it who must not.
 func (s *Secrets) SetClusterSeed(text string) error {
 	seed, err := parseSeed(text)
 	if err != nil {

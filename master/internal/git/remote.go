@@ -159,8 +159,8 @@ func (r *Remote) Shown() string {
 	return printable.Brief(strings.TrimPrefix(r.address, "file://"), 300)
 }
 
-// dirName returns the name of the remote's directory. If any of these settings changes, the remote
-// gets a new directory and is fetched from scratch.
+// dirName returns the name of the remote's directory. If the address, the user, the depth or the
+// refspecs change, the remote gets a new directory and is fetched from scratch.
 func (r *Remote) dirName() string {
 	h := sha256.New()
 	fmt.Fprintf(h, "1\x00%s\x00%s\x00%d\x00%s", r.address, r.User, r.Depth, strings.Join(r.Refspecs, "\x00"))

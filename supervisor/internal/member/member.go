@@ -181,7 +181,7 @@ func (m *Member) Run(ctx context.Context) {
 			m.shared.placeKey(ctx, m.cfg.Volume)
 		}
 
-		if m.Removed() == "" { // other nodes would only repeat that this node was removed
+		if m.Removed() == "" { // a removed node asks the others nothing: they would only repeat that it was removed
 			m.uses.reconcile(ctx)
 			if others, heard := m.peers.lastHeard(); others > 0 {
 				m.uses.announce(m.env.Now(), heard)
