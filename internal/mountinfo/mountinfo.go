@@ -25,7 +25,9 @@ type Mount struct {
 
 // ParseLine reads one line. It returns false for a line without a mount point.
 func ParseLine(line string) (m Mount, ok bool) {
-	fields := strings.Fields(line)
+	// The kernel puts one space between two fields, also beside an empty source. Other white space
+	// may be a part of a name.
+	fields := strings.Split(strings.TrimSuffix(line, "\n"), " ")
 	if len(fields) < 5 {
 		return Mount{}, false
 	}
