@@ -9,6 +9,7 @@ import (
 	"io"
 	"os/exec"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -48,6 +49,7 @@ func (w *worker) setStuck(t time.Time) {
 
 type liveChild struct {
 	cmd   *exec.Cmd
+	said  words // what the child wrote to its standard error
 	in    io.WriteCloser
 	lines chan []byte
 	steps chan struct{} // the child reported progress
@@ -132,8 +134,9 @@ func askOnce(ctx context.Context, command []string, reply any) error {
 // answer.
 func (w *worker) decodeAnswer(line []byte, there bool, reply any) error {
 	if !there {
+		err := w.child.cause()
 		w.killChild()
-		return errors.New("the helper ended")
+		return err
 	}
 
 	var fault struct {
@@ -201,6 +204,14 @@ func startChild(command []string) (*liveChild, error) {
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	c := &liveChild{
+		cmd:   cmd,
+		lines: make(chan []byte, 1),
+		steps: make(chan struct{}, 1),
+		done:  make(chan struct{}),
+	}
+
+	cmd.Stderr = &c.said
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, fmt.Errorf("start the helper: %w", err)
@@ -215,20 +226,41 @@ func startChild(command []string) (*liveChild, error) {
 		return nil, fmt.Errorf("start the helper: %w", err)
 	}
 
-	c := &liveChild{
-		cmd:   cmd,
-		in:    in,
-		lines: make(chan []byte, 1),
-		steps: make(chan struct{}, 1),
-		done:  make(chan struct{}),
-	}
+	c.in = in
 	go func() {
 		defer close(c.done)
 		c.hear(out)
-		_ = cmd.Wait() // the exit status does not matter
+		_ = cmd.Wait() // cause tells the exit status
 	}()
 
 	return c, nil
+}
+
+// cause returns why a child ended without an answer: how it ended, and the beginning of what it wrote
+// to its standard error.
+func (c *liveChild) cause() error {
+	select {
+	case <-c.done:
+	case <-time.After(time.Second): // it hangs in a call on the volume
+		return errors.New("the helper ended its answers")
+	}
+
+	err := fmt.Errorf("the helper ended: %v", c.cmd.ProcessState)
+	if said := strings.TrimSpace(string(c.said)); said != "" {
+		err = fmt.Errorf("%w: %s", err, said)
+	}
+	return err
+}
+
+// words keeps the beginning of what is written to it, up to maxWords.
+type words []byte
+
+const maxWords = 1 << 10 // bytes
+
+func (w *words) Write(b []byte) (int, error) {
+	room := maxWords - len(*w)
+	*w = append(*w, b[:min(room, len(b))]...)
+	return len(b), nil
 }
 
 // hear passes on the lines that a child writes, until the child ends. An empty line reports

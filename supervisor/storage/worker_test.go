@@ -39,6 +39,7 @@ func TestMain(m *testing.M) {
 			case strings.Contains(s, "fault"):
 				return nil, errors.New("no such luck")
 			case strings.Contains(s, "end"):
+				_, _ = os.Stderr.WriteString("out of luck\n" + strings.Repeat("x", 1<<20))
 				os.Exit(3)
 			}
 
@@ -77,8 +78,9 @@ func TestWorker(t *testing.T) {
 		t.Errorf("a fault came as %v", err)
 	}
 
-	if _, err := ask("end", plenty); err == nil {
-		t.Error("a child that ended gave an answer")
+	_, err = ask("end", plenty)
+	if err == nil || !strings.Contains(err.Error(), "exit status 3: out of luck\nx") || len(err.Error()) > 2*maxWords {
+		t.Errorf("a child that ended: %.200v", err)
 	}
 
 	if next, err := askUntil(t, func() (int, error) { return ask("c", plenty) }); err != nil || next == first {

@@ -225,7 +225,7 @@ func TestRecoverOnAVolume(t *testing.T) {
 	}
 
 	stage(stageCopy)
-	helper("echo 'no room' >&2; exit 1\n")
+	helper("echo '{\"error\":\"no room\"}'\n")
 	if step() {
 		t.Error("it was left although the copy has failed")
 	}
@@ -236,7 +236,7 @@ func TestRecoverOnAVolume(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 
-	helper("dest=$(echo \"$4\" | sed 's/.*\"dest\":\"\\([^\"]*\\)\".*/\\1/'); mkdir -p \"$dest/pki\"\n")
+	helper("dest=$(echo \"$4\" | sed 's/.*\"dest\":\"\\([^\"]*\\)\".*/\\1/'); mkdir -p \"$dest/pki\"\necho '{}'\n")
 	for range 2 {
 		if err := w.Recover(t.Context(), false); err != nil {
 			t.Fatal(err)
