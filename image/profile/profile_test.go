@@ -35,12 +35,13 @@ func TestProfile(t *testing.T) {
 	}
 
 	modes := map[string]fs.FileMode{
-		"usr/lib/systemd/system/saltern-keyboard.service": 0o644,
-		"usr/libexec/saltern/console":                     0o755,
-		"etc/sudoers.d/saltern":                           0o440,
-		"usr/lib/saltern/nftables.conf":                   0o644,
-		"usr/libexec/saltern/rules":                       0o755,
-		"etc/initramfs-tools/scripts/init-bottom/saltern": 0o755,
+		"usr/lib/systemd/system/saltern-keyboard.service":   0o644,
+		"usr/libexec/saltern/console":                       0o755,
+		"etc/sudoers.d/saltern":                             0o440,
+		"usr/lib/saltern/nftables.conf":                     0o644,
+		"usr/libexec/saltern/rules":                         0o755,
+		"etc/initramfs-tools/scripts/init-bottom/saltern":   0o755,
+		"etc/initramfs-tools/scripts/init-premount/saltern": 0o755,
 	}
 
 	for _, f := range files {

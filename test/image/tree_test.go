@@ -231,7 +231,8 @@ func TestTreeSettings(t *testing.T) {
 	}
 
 	for _, script := range []string{"/usr/libexec/saltern/console", "/usr/libexec/saltern/seed",
-		"/etc/initramfs-tools/hooks/saltern", "/etc/initramfs-tools/scripts/init-bottom/saltern"} {
+		"/etc/initramfs-tools/hooks/saltern", "/etc/initramfs-tools/scripts/init-bottom/saltern",
+		"/etc/initramfs-tools/scripts/init-premount/saltern"} {
 		chroot("dash", "-n", script)
 	}
 }
