@@ -23,7 +23,7 @@ type Newest struct {
 	// exists below the other.
 	Copy   string `json:"copy,omitempty"`
 	Source string `json:"source,omitempty"`
-	// AsOf is the time whose state of Source the copy has.
+	// AsOf is the time as of which the copy has the content of Source.
 	AsOf time.Time `json:"as_of,omitzero"`
 	// Why is the reason why AsOf is older than the question; empty: it is not.
 	Why string `json:"why,omitempty"`

@@ -189,7 +189,7 @@ type PillarError struct {
 const (
 	// StatusFile is the name of the status in the master's cachedir.
 	StatusFile = "status.json"
-	// Schema is the only one there is.
+	// Schema is the version of the status's format. There is only this one.
 	Schema = 1
 	// StatusStale is the age from which a status means that its master is silent.
 	StatusStale = 10 * time.Second

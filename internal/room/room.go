@@ -168,8 +168,8 @@ func (w *Watch) File() error {
 // blockSize is the size of the smallest file on most file systems.
 const blockSize = 4096
 
-// Writer returns a writer that passes bytes on to to while there is room.
-func (w *Watch) Writer(to io.Writer) io.Writer { return &writer{w, to} }
+// Writer returns a writer that passes bytes on to dst while there is room.
+func (w *Watch) Writer(dst io.Writer) io.Writer { return &writer{w, dst} }
 
 type writer struct {
 	watch *Watch

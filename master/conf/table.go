@@ -112,8 +112,8 @@ func readTable(text string) (*table, error) {
 	return t, nil
 }
 
-// cellsOf returns the cells of a line of the table, at least least, padded with "".
-func cellsOf(line string, least int) []string {
+// cellsOf returns the cells of a line of the table, at least minCells of them, padded with "".
+func cellsOf(line string, minCells int) []string {
 	for strings.Contains(line, "| |") { // an empty cell may have any width
 		line = strings.ReplaceAll(line, "| |", "|  |")
 	}
@@ -121,7 +121,7 @@ func cellsOf(line string, least int) []string {
 	for i := range cells {
 		cells[i] = strings.TrimSpace(cells[i])
 	}
-	return append(cells, make([]string, max(0, least-len(cells)))...)
+	return append(cells, make([]string, max(0, minCells-len(cells)))...)
 }
 
 // checkRow returns the first fault of a row, or nil.

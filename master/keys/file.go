@@ -99,7 +99,7 @@ func createFile(path string, data []byte, mode os.FileMode) (sig fileSig, err er
 	return fillFile(f, data, mode)
 }
 
-// writeNew is createFile without the signature of the file.
+// writeNew works like createFile, but returns no signature of the file.
 func writeNew(path string, data []byte, mode os.FileMode) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, mode)
 	if err != nil {

@@ -44,8 +44,8 @@ func (o *Options) stripEscapes(s string) string {
 	return printable.Text(s)
 }
 
-// stripLine is stripEscapes for text that must stay on one line. An id or a key with a line break
-// could look like the result of another minion.
+// stripLine works like stripEscapes, for text that must stay on one line. An id or a key with a
+// line break could look like the result of another minion.
 func (o *Options) stripLine(s string) string {
 	if !o.StripEscapes {
 		return s

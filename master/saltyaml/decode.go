@@ -211,8 +211,8 @@ func Lines(b []byte) map[string]int {
 }
 
 // LinesBelow returns the lines of keys inside of the map in b: the keys below the given ones, down
-// to levels levels. [Below] makes their names. A key inside of a list has the name that it would
-// have without the list; of equal names the first line counts.
+// to a depth of levels. [Below] makes their names. A key inside of a list has the name that it
+// would have without the list; of equal names the first line counts.
 func LinesBelow(b []byte, levels int, keys ...string) map[string]int {
 	root, err := parseDocument(b)
 	if err != nil || root == nil || root.Kind != yaml.MappingNode {

@@ -92,7 +92,8 @@ func (o *outbox) sendPackets(ps ...packet) error {
 	return err
 }
 
-// sendLocked is sendPackets for a caller that holds o.mu; broken means that the connection is over.
+// sendLocked works like sendPackets, for a caller that holds o.mu; broken means that the connection
+// is over.
 func (o *outbox) sendLocked(ps []packet) (broken bool, err error) {
 	if o.dead {
 		freeAll(ps)

@@ -65,8 +65,8 @@ func (l *List) Add(node string, events []Event) {
 	}
 }
 
-// Newest sorts the list by time and keeps the last last events.
-func (l *List) Newest(last int) {
+// Newest sorts the list by time and keeps the newest events, at most limit.
+func (l *List) Newest(limit int) {
 	slices.SortStableFunc(l.Events, func(a, b Seen) int { return a.Time.Compare(b.Time) })
-	l.Events = l.Events[max(0, len(l.Events)-last):]
+	l.Events = l.Events[max(0, len(l.Events)-limit):]
 }

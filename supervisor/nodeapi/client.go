@@ -140,9 +140,9 @@ func (c *Client) do(ctx context.Context, method, path string, in, into any) erro
 	return c.within(ctx, maxAnswer, method, path, in, into)
 }
 
-// within sends a request and decodes the answer into into. An answer of more than limit bytes is an
-// error.
-func (c *Client) within(ctx context.Context, limit int64, method, path string, in, into any) error {
+// within sends a request and decodes its answer into the variable that decoded points to. An answer
+// of more than limit bytes is an error.
+func (c *Client) within(ctx context.Context, limit int64, method, path string, in, decoded any) error {
 	var body io.Reader = http.NoBody
 	if in != nil {
 		b, err := json.Marshal(in)
@@ -187,11 +187,11 @@ func (c *Client) within(ctx context.Context, limit int64, method, path string, i
 		return errors.New(oneLine(f.Error))
 	}
 
-	if into == nil {
+	if decoded == nil {
 		return nil
 	}
 
-	if err := json.Unmarshal(b, into); err != nil {
+	if err := json.Unmarshal(b, decoded); err != nil {
 		return fmt.Errorf("node API: the answer cannot be read: %w", err)
 	}
 

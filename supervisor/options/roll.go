@@ -15,9 +15,9 @@ import (
 
 // Turn is the right to restart masters. There is one in a cluster.
 type Turn interface {
-	// Take takes the turn, or takes it again, for the time until until. Its error [ErrHeld] says
-	// which node has it.
-	Take(ctx context.Context, until time.Time) error
+	// Take takes the turn, or takes it again, until end. Its error [ErrHeld] says which node has
+	// it.
+	Take(ctx context.Context, end time.Time) error
 	// Give gives the turn back.
 	Give(ctx context.Context) error
 }

@@ -152,7 +152,7 @@ func secretFault(s string) string {
 	return ""
 }
 
-// freshFault is secretFault for a new secret, which must also be hard to guess.
+// freshFault works like secretFault, for a new secret, which must also be hard to guess.
 func freshFault(s string) string {
 	if why := secretFault(s); why != "" {
 		return why

@@ -20,9 +20,9 @@ import (
 )
 
 // Words returns the description of an error from the shared storage of a node with these settings.
-// is is false if the error has another cause. After such an error it is unknown whether the change
-// was made: another node may see a change whose answer was lost.
-func Words(err error, s *settings.Settings) (text string, is bool) {
+// isShared is false if the error has another cause. After such an error it is unknown whether the
+// change was made: another node may see a change whose answer was lost.
+func Words(err error, s *settings.Settings) (text string, isShared bool) {
 	if err == nil || s == nil || s.Storage.Kind == settings.LocalStorage {
 		return "", false
 	}

@@ -110,7 +110,7 @@ type cachedSession struct {
 	key   crypt.Key
 }
 
-// cachedOrDerived is deriveSession with a cache of the last key that worked.
+// cachedOrDerived works like deriveSession, with a cache of the last key that worked.
 func (s *Secrets) cachedOrDerived(id, pem string, epoch int64) (crypt.Key, error) {
 	if v, ok := s.sessions.Load(id); ok {
 		if c := v.(*cachedSession); c.epoch == epoch && c.pem == pem && c.gen == s.seedGen.Load() {

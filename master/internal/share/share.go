@@ -56,7 +56,7 @@ type Config struct {
 type Share struct {
 	cfg   Config
 	in    chan incoming
-	bytes atomic.Int64 // total size of the messages in in
+	bytes atomic.Int64 // total size of the messages in the channel in
 	wake  chan struct{}
 
 	mu       sync.Mutex

@@ -239,12 +239,12 @@ func (s *Spool) cutDamaged(g *segment, number uint64) error {
 	return nil
 }
 
-// missing returns how many records from from to before end are in no segment. The caller holds the
-// lock.
-func (s *Spool) missing(from, end uint64) uint64 {
-	missing := end - from
+// missing returns how many records, from number first up to before end, are in no segment. The
+// caller holds the lock.
+func (s *Spool) missing(first, end uint64) uint64 {
+	missing := end - first
 	for _, g := range s.segments {
-		if low, high := max(from, g.first), min(end, g.endNumber()); low < high {
+		if low, high := max(first, g.first), min(end, g.endNumber()); low < high {
 			missing -= high - low
 		}
 	}

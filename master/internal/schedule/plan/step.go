@@ -161,7 +161,7 @@ func (w *step) findDue(run bool) bool {
 	return ok
 }
 
-// dueOnce is Salt's _handle_once.
+// dueOnce decides like Salt's _handle_once.
 func (w *step) dueOnce() bool {
 	if !w.state.Next.IsZero() {
 		waits := w.state.Next.After(w.look.Now) && w.state.Delayed.IsZero()
@@ -173,7 +173,7 @@ func (w *step) dueOnce() bool {
 	return !w.missed(w.state.Next)
 }
 
-// dueWhen is Salt's _handle_when.
+// dueWhen decides like Salt's _handle_when.
 func (w *step) dueWhen(run bool) bool {
 	var times []time.Time
 	for _, m := range w.entry.when {
@@ -314,7 +314,7 @@ func (w *step) limitsAllow() (run, failed bool) {
 	return run, false
 }
 
-// inRange is Salt's _handle_range. An entry that is outside of its range stays due.
+// inRange decides like Salt's _handle_range. An entry that is outside of its range stays due.
 func (w *step) inRange(start, end time.Time) bool {
 	now := w.look.Now
 	if w.entry.invert {
@@ -337,8 +337,8 @@ func (w *step) inRange(start, end time.Time) bool {
 	return false
 }
 
-// notSkipped is Salt's _handle_skip_explicit. Before a time of skip_explicit that is yet to come, the
-// entry never runs.
+// notSkipped decides like Salt's _handle_skip_explicit. Before a time of skip_explicit that is yet
+// to come, the entry never runs.
 func (w *step) notSkipped() bool {
 	for _, t := range w.entry.skipAt {
 		if w.missed(t) {

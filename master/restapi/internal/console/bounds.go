@@ -29,7 +29,8 @@ const (
 // briefName returns a foreign text as one line of at most maxName characters.
 func briefName(s string) string { return printable.Brief(s, maxName) }
 
-// budget is how much a page may still show: left bytes of long texts, and states states.
+// budget is how much a page may still show: the bytes of long texts, and the number of states, that
+// are left.
 type budget struct{ left, states int }
 
 func newBudget() *budget { return &budget{maxPageText, maxPage} }
