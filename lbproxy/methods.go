@@ -112,6 +112,7 @@ func (p *Proxy) Handler() http.Handler {
 	methods := rpc.Server{
 		Table:      adminTable,
 		Handlers:   h,
+		Whole:      true,
 		Strict:     true,
 		Unreadable: "read request: ",
 		Explain:    explain,

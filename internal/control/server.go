@@ -43,6 +43,7 @@ func methods(table *rpc.Table, h *rpc.Handlers) http.Handler {
 	server := rpc.Server{
 		Table:      table,
 		Handlers:   h,
+		Whole:      true,
 		Unreadable: "read the request: ",
 		Log:        slog.New(slog.DiscardHandler),
 	}

@@ -135,6 +135,9 @@ func Add[In, Out any](t *Table, m Method[In, Out]) *Method[In, Out] {
 		if added.Absent != nil {
 			return added.Absent(in)
 		}
+		if added.Needs == nil {
+			return out, fmt.Errorf("this program has no function for %s", added.Route)
+		}
 		return out, added.Needs
 	}
 	t.rows = append(t.rows, entry{&added.Row, added.endpoint(absent)})
@@ -153,6 +156,16 @@ func Handle[In, Out any](h *Handlers, m *Method[In, Out], call func(context.Cont
 		h.byRoute = map[string]endpoint{}
 	}
 	h.byRoute[m.Route] = m.endpoint(call)
+}
+
+// Missing returns the routes of a table for which h has no function, in the order of the table.
+func (h *Handlers) Missing(t *Table) (routes []string) {
+	for _, e := range t.rows {
+		if h.byRoute[e.row.Route] == nil {
+			routes = append(routes, e.row.Route)
+		}
+	}
+	return routes
 }
 
 // Order adapts a function that returns only an error for [Handle].

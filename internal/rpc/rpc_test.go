@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -379,4 +380,27 @@ func TestRoutesAreUnique(t *testing.T) {
 		}
 	}()
 	Add(table, Method[None, None]{Row: Row{Route: greet.Route}})
+}
+
+// TestRowWithoutFunction: a server that should have all methods cannot be built without one, and no server
+// answers with success for a method that it does not have.
+func TestRowWithoutFunction(t *testing.T) {
+	h := &Handlers{}
+	Handle(h, greet, func(_ context.Context, q greeting) (greeting, error) { return q, nil })
+	if missing := h.Missing(table); len(missing) != len(table.Rows())-1 || slices.Contains(missing, greet.Route) {
+		t.Errorf("missing are %q", missing)
+	}
+
+	c := start(t, h, func(s *Server, _ *http.Server) { s.Permit = func(*http.Request, Role) *Error { return nil } })
+	got, err := Call(t.Context(), c, rare, None{})
+	if err == nil || !strings.Contains(err.Error(), "no function for GET /v1/rare") {
+		t.Errorf("a method without a function: %+v %v", got, err)
+	}
+
+	defer func() {
+		if why, _ := recover().(string); !strings.Contains(why, "no function for POST /v1/order, ") {
+			t.Errorf("a server that lacks methods was built: %q", why)
+		}
+	}()
+	(&Server{Table: table, Handlers: h, Whole: true}).Handler()
 }

@@ -26,6 +26,9 @@ const (
 type Server struct {
 	Table    *Table
 	Handlers *Handlers
+	// Whole means that this server has all methods of the table. [Server.Handler] then panics if
+	// Handlers lacks one.
+	Whole bool
 	// Strict refuses requests with unknown fields.
 	Strict bool
 	// Unreadable begins the error text for a body that cannot be read.
@@ -49,6 +52,10 @@ type endpoint func(s *Server, slots chan struct{}, w http.ResponseWriter, r *htt
 
 // Handler returns the HTTP handler for all routes of the table.
 func (s *Server) Handler() http.Handler {
+	if missing := s.Handlers.Missing(s.Table); s.Whole && len(missing) > 0 {
+		panic(fmt.Sprintf("rpc: no function for %s", strings.Join(missing, ", ")))
+	}
+
 	mux := http.NewServeMux()
 	for _, e := range s.Table.rows {
 		answer := e.absent

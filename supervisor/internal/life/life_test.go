@@ -190,6 +190,30 @@ func serveMethods(t *testing.T, n *Life) *api.Client {
 	return api.NewClient(socket)
 }
 
+// TestEveryMethodHasAFunction: a node that lacks nothing has a function for each row of the local API. A row
+// that is never registered would answer with what it needs, on a node that has it.
+func TestEveryMethodHasAFunction(t *testing.T) {
+	// The supervisor registers these on every machine.
+	everywhere := []string{
+		api.ReadStatus.Route, api.ReadConfig.Route, api.CheckConfig.Route, api.SetConfig.Route, api.Reload.Route,
+		api.PlanReset.Route, api.ResetNode.Route, api.ReadReset.Route,
+		api.ReadSetup.Route, api.ReadFacts.Route, api.CheckAnswers.Route, api.RunPreflight.Route, api.StartSetup.Route,
+		api.RetrySetup.Route, api.LeaveSetup.Route, api.TryNetwork.Route, api.ClaimSetup.Route,
+	}
+	n := testLife(t, func(s *settings.Settings) {
+		inCluster(t, "n1")(s)
+		s.Backup = settings.Backup{Every: "6h", To: "/backups", Keep: 3}
+	})
+	handlers := &rpc.Handlers{}
+	n.Register(handlers)
+
+	for _, route := range handlers.Missing(api.Table) {
+		if !slices.Contains(everywhere, route) {
+			t.Errorf("%s has no function: register it, see docs/recipes.md", route)
+		}
+	}
+}
+
 // TestMethods: the local API answers for what a node has, and says what it lacks.
 func TestMethods(t *testing.T) {
 	t.Run("alone", func(t *testing.T) {
