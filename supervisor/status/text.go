@@ -150,6 +150,10 @@ func (t *wording) answerLine(step *SetupStep) string {
 	}
 
 	var parts []string
+	if names := d.starting(); step == nil && len(names) > 0 {
+		parts = append(parts, "starting: "+strings.Join(names, ", "))
+	}
+
 	if d.Cluster != "" {
 		parts = append(parts, "cluster "+d.Cluster)
 	}
@@ -180,6 +184,16 @@ func (t *wording) answerLine(step *SetupStep) string {
 	}
 
 	return text
+}
+
+// starting returns the names of the services that have started and have not answered yet.
+func (d Document) starting() (names []string) {
+	for _, s := range d.Services {
+		if s.State == "starting" {
+			names = append(names, s.Name)
+		}
+	}
+	return names
 }
 
 // served returns a phrase that names the nodes whose salt-api answers.

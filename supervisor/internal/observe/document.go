@@ -25,6 +25,10 @@ func (o *Observer) compose(f facts) status.Document {
 
 	f.Cluster = append(slices.Clip(f.Cluster), f.judgeOthers()...)
 	serving := f.observed && f.front == nil && !f.Stopping
+	if len(f.Others) == 0 && (f.settles(status.MasterService) || f.settles(status.BalancerService)) {
+		serving = false // nobody else answers minions
+	}
+
 	switch {
 	case serving && o.since == nil:
 		o.since = &now
@@ -45,6 +49,10 @@ func (o *Observer) compose(f facts) status.Document {
 		d.Health = status.ServedElsewhere(d.Problems)
 	}
 
+	if d.Health == status.Healthy && slices.ContainsFunc(minionServices, f.settles) {
+		d.Health = status.Degraded
+	}
+
 	if !serving {
 		d.Health = status.NotServing
 	}
@@ -63,6 +71,10 @@ func (o *Observer) compose(f facts) status.Document {
 	d.Next = nextStep(d, entry, o.cfg.Settings.Arbiter)
 	return d
 }
+
+// minionServices are the services of a node whose answers minions and their administrators need. A
+// node is healthy only when those that it has are up.
+var minionServices = []string{status.MasterService, status.BalancerService, status.APIService}
 
 // blank returns a document with only what follows from the settings and the storage.
 func (o *Observer) blank(f facts, now time.Time) status.Document {

@@ -2,6 +2,7 @@ package observe
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"saltern/internal/control"
@@ -135,6 +136,17 @@ func (f facts) judgeOthers() (found []status.Finding) {
 	}
 
 	return found
+}
+
+// settles reports whether a service of this node waits for its start, starts or stops. No finding
+// says so, because a start is no fault. It returns false if the node does not have the service.
+func (f facts) settles(name string) bool {
+	for _, i := range f.services {
+		if i.Name == name {
+			return slices.Contains([]service.State{service.Waiting, service.Starting, service.Stopping}, i.State)
+		}
+	}
+	return false
 }
 
 // serviceWord returns the state of a service in one word.

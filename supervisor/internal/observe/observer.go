@@ -123,7 +123,7 @@ func (o *Observer) Run(ctx context.Context, node func() Node) {
 
 		failed = text
 		wait := 500 * time.Millisecond
-		if d.ServingSince != nil && f.front == nil {
+		if d.ServingSince != nil && f.front == nil && !slices.ContainsFunc(minionServices, f.settles) {
 			wait = 2 * time.Second
 		}
 
