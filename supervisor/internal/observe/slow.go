@@ -64,7 +64,7 @@ func (s *slowFacts) lastAnswers(now time.Time) slowAnswer {
 func (s *slowFacts) startLook() {
 	disks := map[string]diskFact{}
 	for _, p := range s.paths {
-		s.markFull(p)
+		s.notePath(p)
 		d, err := probe.StatDisk(p)
 		disks[p] = diskFact{d, err}
 	}
@@ -72,12 +72,12 @@ func (s *slowFacts) startLook() {
 	var keys probe.Keys
 	var err error
 	if s.pki != "" {
-		s.markFull(s.pki)
+		s.notePath(s.pki)
 		keys, err = probe.CountKeys(s.pki)
 	}
 
 	locked := setup.LockedOut()
-	s.markFull(s.report)
+	s.notePath(s.report)
 	master, merr := control.ReadStatus(s.report)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,9 +111,9 @@ func (s *slowFacts) masterSpoke(pid int, since time.Time) bool {
 	return m == nil || m.PID != pid || m.Written.After(since)
 }
 
-// markFull notes the path that is looked at next. If the collection hangs, that path is named as
+// notePath records the path that is looked at next. If the collection hangs, that path is named as
 // the one whose file system does not answer.
-func (s *slowFacts) markFull(path string) {
+func (s *slowFacts) notePath(path string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.at = path
