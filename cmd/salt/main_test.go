@@ -387,6 +387,51 @@ func TestSaltRun(t *testing.T) {
 		"Usage: salt-run [options] <function> [arguments]\n\nsalt-run: error: '12' is not a valid JID\n")
 }
 
+// TestDocsOfRunners: without a Python, salt-run -d shows how built-in functions are called, by the forms of
+// Salt's: a name, a module, a pattern, none. Functions that Salt does not have are described with a Python too.
+func TestDocsOfRunners(t *testing.T) {
+	h := newHouse(t, nil, "")
+	status := "git.status:\n\n    Returns which commits of the git remotes each master serves.\n\n" +
+		"    Usage:\n\n        salt-run git.status\n\n"
+	h.want(h.run("salt-run", "-d", "test.sleep"), 0,
+		"test.sleep:\n\n    Usage:\n\n        salt-run test.sleep [s_time=...]\n\n", "")
+	h.want(h.run("salt-run", "-d", "git.status"), 0, status, "")
+	for asked, want := range map[string][]string{
+		"jobs":       {"jobs.list_job", "jobs.list_jobs", "jobs.lookup_jid"},
+		"jobs.":      {"jobs.list_job", "jobs.list_jobs"},
+		"*.list_jo*": {"jobs.list_job", "jobs.list_jobs", "jobs.list_jobs_filter"},
+		"":           {"appliance.status", "cluster.secret", "jobs.list_job", "test.arg"},
+	} {
+		words := []string{"-d"}
+		if asked != "" {
+			words = append(words, asked)
+		}
+		code := h.run("salt-run", words...)
+		at := 0
+		for _, name := range want {
+			i := strings.Index(h.out[at:], name+":\n")
+			if code != 0 || i < 0 {
+				t.Errorf("%q: %d, no %s in its order in\n%s%s", asked, code, name, h.out, h.errs)
+				break
+			}
+			at += i
+		}
+		if strings.Contains(h.out, "manage.up:") != (asked == "") {
+			t.Errorf("%q shows\n%s", asked, h.out)
+		}
+	}
+
+	for _, unknown := range []string{"state.orchestrate", "job", "jobs.nonsense", "jobs.list_job.x"} {
+		if code := h.run("salt-run", "-d", unknown); code != exitUnavailable || h.out != "" ||
+			!strings.Contains(h.errs, "'"+unknown+"' is not available") {
+			t.Errorf("%s: %d %q %q", unknown, code, h.out, h.errs)
+		}
+	}
+
+	h.env["SALTERN_PYTHON_SALT_RUN"] = "/bin/false" // ends the test as failed if it runs
+	h.want(h.run("salt-run", "-d", "git.status"), 0, status, "")
+}
+
 func TestPythonSaltRun(t *testing.T) {
 	h := newHouse(t, nil, "")
 	bin := filepath.Join(h.dir, "bin")

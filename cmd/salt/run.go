@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	op "saltern/cmd/salt/optparse"
 	"saltern/master/pyrunner"
+	"saltern/master/runner"
 )
 
 func (e *env) runParser() *op.Parser {
@@ -74,7 +76,10 @@ func (r *runCall) execute(ctx context.Context) error {
 	if jid := r.values.Str("jid"); jid != "" && !isJID(jid) {
 		return op.Error("'" + jid + "' is not a valid JID")
 	}
-	if r.values.Bool("doc") || len(r.args) == 0 {
+	if r.values.Bool("doc") {
+		return r.showDocs(ctx)
+	}
+	if len(r.args) == 0 {
 		return r.python(ctx)
 	}
 
@@ -90,6 +95,51 @@ func (r *runCall) execute(ctx context.Context) error {
 	return r.python(ctx)
 }
 
+// showDocs shows the documentation of functions as Salt's salt-run does (salt/runner.py print_docs). That of
+// Salt's functions is in Python; without a Python, only how they are called is shown. Functions that Salt
+// does not have come first.
+func (r *runCall) showDocs(ctx context.Context) error {
+	asked := ""
+	if len(r.args) > 0 {
+		asked = r.args[0]
+	}
+
+	_, noPython := r.pythonSaltRun()
+	docs := runner.Docs(asked)
+	shown := 0
+	for _, name := range slices.Sorted(maps.Keys(docs)) {
+		doc := docs[name]
+		if doc.About == "" && noPython == nil {
+			continue
+		}
+
+		shown++
+		text := name + ":\n\n"
+		if doc.About != "" {
+			text += "    " + doc.About + "\n\n"
+		}
+		fmt.Fprintf(r.stdout, "%s    Usage:\n\n        %s\n\n", text, doc.Usage)
+	}
+
+	if noPython != nil && shown == 0 {
+		return r.unavailable(noPython)
+	}
+	if noPython != nil || docs[asked].About != "" {
+		return nil
+	}
+	return r.python(ctx)
+}
+
+// unavailable tells the user why the function that he named cannot be run or described.
+func (r *runCall) unavailable(why error) error {
+	fun := ""
+	if len(r.args) > 0 {
+		fun = r.args[0]
+	}
+	fmt.Fprintf(r.stderr, "'%s' is not available: %v\n", fun, why)
+	return exit(exitUnavailable)
+}
+
 func isJID(s string) bool {
 	base, pid, _ := strings.Cut(s, "_")
 	return len(base) == 20 && strings.Trim(base+pid, "0123456789") == ""
@@ -99,12 +149,7 @@ func isJID(s string) bool {
 func (r *runCall) python(ctx context.Context) error {
 	path, err := r.pythonSaltRun()
 	if err != nil {
-		fun := ""
-		if len(r.args) > 0 {
-			fun = r.args[0]
-		}
-		fmt.Fprintf(r.stderr, "'%s' is not available: %v\n", fun, err)
-		return exit(exitUnavailable)
+		return r.unavailable(err)
 	}
 
 	r.renewFiles(ctx)

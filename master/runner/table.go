@@ -50,13 +50,18 @@ type Table struct{ funcs map[string]Func }
 // New returns a table of all runners in this package.
 func New() *Table {
 	t := &Table{funcs: map[string]Func{}}
-	for _, defs := range []func() map[string]def{jobsDefs, manageDefs, cacheDefs, filesDefs, showFilesDefs,
-		pillarDefs, miscDefs, reactorDefs} {
+	for _, defs := range allDefs() {
 		for name, d := range defs() {
 			t.funcs[name] = d.bindTo(name)
 		}
 	}
 	return t
+}
+
+// allDefs returns the functions that return the runners of each module.
+func allDefs() []func() map[string]def {
+	return []func() map[string]def{jobsDefs, manageDefs, cacheDefs, filesDefs, showFilesDefs, pillarDefs, miscDefs,
+		reactorDefs}
 }
 
 // Add adds or replaces a runner. Nobody may use the table meanwhile.

@@ -1,0 +1,49 @@
+package runner
+
+// added describes a function that no table of [New] has, because it asks a part of a running master.
+type added struct {
+	params string // the parameters, as in def.params
+	// about says what the function does. It is "" for a function that Salt has.
+	about string
+}
+
+// addedByMaster are the functions that every Saltern master adds to its table of runners.
+var addedByMaster = map[string]added{
+	minions:                {"finger=", "Returns all keys, each with what this master knows of its minion."},
+	records:                {"since= user= action= last=", "Returns the newest records of the audit on this node."},
+	"audit.all":            {"since= user= action= last=", "Returns the newest records of the audit on all nodes."},
+	"schedule.list":        {"count=", "Returns the entries of the master's schedule and their next runs."},
+	"git.status":           {"", "Returns which commits of the git remotes each master serves."},
+	"git.fetch":            {"", "Fetches all git remotes, on this master and on the others."},
+	"git.reload":           {"", "Reads the options of the git remotes again, on all masters."},
+	"appliance.status":     {"", "Returns the state of the nodes, their services and problems."},
+	"appliance.course":     {"", "Returns the metrics of the nodes of the last day."},
+	"auth.mk_token":        {"**", ""},
+	"auth.del_token":       {"token", ""},
+	"git_pillar.update":    {"branch= repo=", ""},
+	"cache.clear_git_lock": {"role remote= **", ""},
+}
+
+// addedByCluster are the functions that a master in a cluster adds to its table of runners.
+var addedByCluster = map[string]added{
+	"cluster.members":       {"", "Returns the masters of this cluster, their state, queues and keys."},
+	"cluster.remove":        {"id", "Removes a master for good. Returns the new cluster_secret."},
+	"cluster.rotate":        {"", "Replaces the cluster's AES key."},
+	"cluster.secret":        {"", "Returns the secret that a joining master must show now."},
+	"cluster.secret_next":   {"", "Creates the next secret. From then on the masters accept both."},
+	"cluster.secret_commit": {"finger", "Makes the next secret the only one."},
+}
+
+// OfMaster reports whether a function needs a running master: every Saltern master adds it to its
+// table of runners.
+func OfMaster(name string) bool {
+	_, ok := addedByMaster[name]
+	return ok
+}
+
+// OfCluster reports whether a function needs a cluster: a master in one adds it to its table of
+// runners.
+func OfCluster(name string) bool {
+	_, ok := addedByCluster[name]
+	return ok
+}
