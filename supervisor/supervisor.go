@@ -153,7 +153,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 			s.opt.Renew()
 		}
 
-		s.opt.Log.Info("starting anew with the configuration as it is now", "path", s.opt.ConfigPath)
+		s.opt.Log.Info("restarting with the present configuration", "path", s.opt.ConfigPath)
 	}
 }
 

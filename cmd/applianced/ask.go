@@ -159,7 +159,7 @@ func restartCommand(f *flags) *cobra.Command {
 func reloadCommand(f *flags) *cobra.Command {
 	return &cobra.Command{
 		Use:     "reload",
-		Short:   "Start this node anew with its configuration as it is now",
+		Short:   "Restart this node with its present configuration",
 		Args:    cobra.NoArgs,
 		Example: "  sudo applianced config check && applianced reload",
 		RunE: func(cmd *cobra.Command, _ []string) error {

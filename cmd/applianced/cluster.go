@@ -253,7 +253,7 @@ func removeCommand(f *flags) *cobra.Command {
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: f.otherNodes,
 		Long: `remove refuses NODE for ever: its key opens nothing any more, its master is taken
-out, and the cluster's secret changes, so that join strings of before are void.
+out, and the cluster's secret changes, so that earlier join strings are void.
 A node that still answers is removed with --force only; it stops serving when it
 hears of it. On a terminal it asks first.`,
 		Example: "  applianced remove sca-3\n  applianced remove sca-3 --yes",
@@ -280,7 +280,7 @@ hears of it. On a terminal it asks first.`,
 
 func removeEffect(node string) string {
 	return printable.Clean(node) + " will be refused for ever under its present key, and the cluster's " +
-		"secret changes: join strings of before are void."
+		"secret changes: earlier join strings are void."
 }
 
 func replaceCommand(f *flags) *cobra.Command {

@@ -154,7 +154,7 @@ var applyNext = map[options.Code]string{
 	options.Away: "; nothing is changed: fix it, or leave such nodes out with --force: they take the " +
 		"options when they start",
 	options.Busy: "; nothing is changed: try again when it is done",
-	options.Stopped: "; the options of before are in force where the list says so. The files are as you " +
+	options.Stopped: "; the earlier options are in force where the list says so. The files are as you " +
 		"wrote them: fix them and run it again",
 	options.Lost:        "; run it again when that is fixed, it goes on with the nodes that are left",
 	options.Interrupted: "",
@@ -174,7 +174,7 @@ func printResult(w io.Writer, r options.Result) {
 
 	for _, n := range r.Nodes {
 		line := map[options.Force]string{
-			options.New: "has the new options", options.Same: "has the options of now already", options.Before: "has the options of before",
+			options.New: "has the new options", options.Same: "has the present options already", options.Before: "has the earlier options",
 			options.LastGood: "has its last good options, and refuses the new ones until they change", options.Left: "is left out",
 			options.Unknown: "is not known",
 		}[n.State]

@@ -85,7 +85,7 @@ func TestConfigApply(t *testing.T) {
 			dry: []bool{true}},
 		"nothing to do": {
 			s:   &applies{check: of(options.Checked, options.Same), roll: of(options.Unchanged, options.Same)},
-			out: []string{"n1 has the options of now already"},
+			out: []string{"n1 has the present options already"},
 			dry: []bool{true, false},
 		},
 		"dry": {

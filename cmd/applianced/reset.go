@@ -26,7 +26,7 @@ func resetCommand(f *flags) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use:   "reset",
-		Short: "Forget everything of this node, to begin anew",
+		Short: "Forget everything of this node, to start over",
 		Args:  cobra.NoArgs,
 		Example: "  applianced leave && applianced reset --yes\n  applianced reset          what would be " +
 			"removed on a host of your own",

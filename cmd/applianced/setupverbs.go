@@ -31,7 +31,7 @@ func setupVerbs(f *flags) []*cobra.Command {
 
 	back := &cobra.Command{
 		Use:     "back",
-		Short:   "Give up a set-up that has not ended, and answer anew",
+		Short:   "Give up a set-up that has not ended, and answer again",
 		Args:    cobra.NoArgs,
 		Example: "  applianced setup back",
 		Long: `back takes a set-up that has not ended back to the answers. What it has made of a

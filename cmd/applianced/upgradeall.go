@@ -159,10 +159,10 @@ func printUpgrade(w io.Writer, p rollout.Progress) {
 		line := map[rollout.Where]string{
 			rollout.New:    "has the new version",
 			rollout.Same:   "has this version already",
-			rollout.Before: "has the version of before" + runs,
-			rollout.Written: "has the version of before, and tries the new one at its next boot" +
+			rollout.Before: "has the earlier version" + runs,
+			rollout.Written: "has the earlier version, and tries the new one at its next boot" +
 				runs, rollout.Restart: "restarts, or tries the new version",
-			rollout.Back: "went back to the version of before" +
+			rollout.Back: "went back to the earlier version" +
 				runs, rollout.Host: "is left out", rollout.Unknown: "is not known",
 		}[n.Where]
 

@@ -129,8 +129,8 @@ func TestUpgradeAll(t *testing.T) {
 			dry:  []bool{false},
 		},
 		"stopped": {s: &rollouts{roll: of(rollout.Stopped, rollout.Back, rollout.Written)}, args: "--yes",
-			out: []string{"n1 went back to the version of before (runs 1)\n",
-				"n2 has the version of before, and tries the new one at its next boot (runs 1)"}, fault: "because. The nodes stand as listed", code: status.ExitUnknown, dry: []bool{false}},
+			out: []string{"n1 went back to the earlier version (runs 1)\n",
+				"n2 has the earlier version, and tries the new one at its next boot (runs 1)"}, fault: "because. The nodes stand as listed", code: status.ExitUnknown, dry: []bool{false}},
 		"in JSON": {
 			s:     &rollouts{roll: of(rollout.Away, rollout.Unknown)},
 			args:  "--yes --json",

@@ -55,7 +55,7 @@ func parse(args []string, stderr io.Writer) (options, *pflag.FlagSet, error) {
 		"print the versions of the master and of what it is built with, and leave")
 	f.StringVar(&o.saltfile, "saltfile", "",
 		"file with defaults of these options; without it that of SALT_SALTFILE, ./Saltfile or ~/.salt/Saltfile is read")
-	f.Bool("disable-keepalive", false, "accepted for Salt's sake: there are no processes to start anew")
+	f.Bool("disable-keepalive", false, "accepted for Salt's sake: there are no processes to start again")
 
 	if err := daemon.Parse(f, args); err != nil {
 		return o, f, err

@@ -29,7 +29,7 @@ func (t *tool) oldFiles() func(client.OldFiles) {
 
 		warned[s] = true
 
-		of := "of before"
+		of := "of an earlier time"
 		if !old.AsOf.IsZero() {
 			of = "of " + old.AsOf.UTC().Format(time.RFC3339)
 		}

@@ -32,7 +32,7 @@ func TestOldFilesAreWritten(t *testing.T) {
 	}
 
 	want := "salt: not the newest files: node n1 serves web1 and others files and pillars of 2026-11-23T12:00:00Z, without what was written since: the shared volume does not answer; next: applianced storage status\n" +
-		"salt: not the newest files: node n2 serves web3 and others files and pillars of before, without what was written since: no such luck; next: applianced storage status\n"
+		"salt: not the newest files: node n2 serves web3 and others files and pillars of an earlier time, without what was written since: no such luck; next: applianced storage status\n"
 	if got := errOut.String(); got != want {
 		t.Errorf("got\n%s", got)
 	}
@@ -94,7 +94,7 @@ func TestFilesAreRenewedForPython(t *testing.T) {
 	tl.renewFiles(t.Context())
 	got := errOut.String()
 	if n := strings.Count(got,
-		"salt-run: not the newest files: node n1 reads files and pillars of before"); n != 2 ||
+		"salt-run: not the newest files: node n1 reads files and pillars of an earlier time"); n != 2 ||
 		!strings.Contains(got, "does not answer; next:") {
 		t.Errorf("said %d times: %s", n, got)
 	}

@@ -36,7 +36,7 @@ type step struct {
 
 // errHangs means that an earlier child has not ended: it hangs in a call, or its supervisor was
 // killed a moment ago.
-var errHangs = errors.New("the storage, or the directory for backups, does not answer: a try of before is still at it")
+var errHangs = errors.New("the storage, or the directory for backups, does not answer: an earlier try is still running")
 
 // Main is the main function of the children. args is "look" or "make", and in holds a [Spec]. The
 // [Keeper] reads what they write to out. Main returns the exit status.

@@ -61,7 +61,7 @@ func (w Wall) Keep(ctx context.Context) error {
 
 	if text, err := durable.Read(filepath.Join(w.Dir, refusedFile), maxReport); err == nil && len(text) > 0 {
 		first = append(first, status.Finding{Code: status.FirewallWrong,
-			Cause: "/etc/nftables.conf is refused, and the rules of before, or the image's own, " +
+			Cause: "/etc/nftables.conf is refused, and the earlier rules, or the image's own, " +
 				"hold in its place: " + string(text)})
 	}
 

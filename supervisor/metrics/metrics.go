@@ -100,7 +100,7 @@ func (p *page) services(d status.Document) {
 	for _, s := range d.Services {
 		p.Sample("saltern_service_running", oneIf(s.State == "running"), "service", s.Name)
 	}
-	p.Family("saltern_service_restarts_total", "counter", "How often a service was started anew.")
+	p.Family("saltern_service_restarts_total", "counter", "How often a service was started again.")
 	for _, s := range d.Services {
 		p.Sample("saltern_service_restarts_total", float64(s.Restarts), "service", s.Name)
 	}

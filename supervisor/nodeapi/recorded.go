@@ -49,7 +49,7 @@ func CheckRecorded(s *settings.Settings, name string) error {
 				name, key, have, want, key, want, next))
 	}
 
-	const again = "It cannot be changed later: to change it, take the node out (applianced leave), then applianced reset, and let it join anew"
+	const again = "It cannot be changed later: to change it, take the node out (applianced leave), then applianced reset, and let it join again"
 	if s.Node != n.Name {
 		differs("node", s.Node, n.Name, again+" (without the key node the host name counts)")
 	}

@@ -51,7 +51,7 @@ func (t *Table) Check() error {
 		return errors.New("table of nodes: keyHash is not a SHA-256")
 	case len(t.Former) > maxKeys || slices.ContainsFunc(t.Former,
 		func(h string) bool { return !hashForm.MatchString(h) }):
-		return fmt.Errorf("table of nodes: the keys of before are more than %d, or no SHA-256", maxKeys)
+		return fmt.Errorf("table of nodes: the earlier keys are more than %d, or no SHA-256", maxKeys)
 	case len(t.Gone) > maxGone:
 		return fmt.Errorf("table of nodes: %d removed ones are remembered, at most %d", len(t.Gone), maxGone)
 	case t.Turn != nil && (!control.PlainName(t.Turn.Node) || len(t.Turn.Life) > 64):
@@ -234,13 +234,13 @@ var (
 // and always refuses the key of a removed node. A new machine may have the name of a removed one.
 func Admit(t *Table, n Node) error {
 	if slices.Contains(t.Gone, n.Certificate) {
-		return fmt.Errorf("this machine %w from the cluster; set it up anew to join again", ErrRemoved)
+		return fmt.Errorf("this machine %w from the cluster; set it up again to join", ErrRemoved)
 	}
 
 	for _, o := range t.Nodes {
 		switch {
 		case o.Certificate == n.Certificate && o.State == Removed:
-			return fmt.Errorf("%s %w from the cluster; set the machine up anew to join again", o.Name, ErrRemoved)
+			return fmt.Errorf("%s %w from the cluster; set the machine up again to let it join", o.Name, ErrRemoved)
 		case o.Certificate == n.Certificate && o.Name == n.Name && o.Address == n.Address:
 			return nil
 		case o.Certificate == n.Certificate:

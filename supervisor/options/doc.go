@@ -79,7 +79,7 @@ var (
 	// ErrTrying means that the node is trying other options already.
 	ErrTrying = errors.New("its master is being started with other options just now")
 	// ErrNotHeld means that the node keeps no earlier options to go back to.
-	ErrNotHeld = errors.New("it keeps no options of before to go back to")
+	ErrNotHeld = errors.New("it keeps no earlier options to go back to")
 	// ErrHeld means that another node has the turn.
 	ErrHeld = errors.New("another one is at it")
 	// ErrOld means that the node's version does not support this.

@@ -65,7 +65,7 @@ func (p Place) Add(ctx context.Context, a Addition) ([]Package, error) {
 	})
 	kept, err := openWheels(p.Shared, after)
 	if err != nil {
-		return nil, fmt.Errorf("a package of before cannot be read: %w; remove it, and add it again", err)
+		return nil, fmt.Errorf("an earlier package cannot be read: %w; remove it, and add it again", err)
 	}
 	defer closeAll(kept)
 

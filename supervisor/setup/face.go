@@ -291,10 +291,10 @@ func (m *Machine) Back(token string) error {
 	s := m.snapshot()
 	switch {
 	case s.Phase == status.SetupReady:
-		return fmt.Errorf("%w: this node is set up; to begin anew: applianced reset", ErrState)
+		return fmt.Errorf("%w: this node is set up; to start over: applianced reset", ErrState)
 	case s.Part && !m.isAlone(s):
 		return fmt.Errorf("%w: this machine may be part of a cluster already; "+
-			"try again, or begin anew: applianced reset",
+			"try again, or start over: applianced reset",
 			ErrState)
 	case s.Part:
 		return m.cfg.World.Undo()

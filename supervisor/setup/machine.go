@@ -142,7 +142,7 @@ func (m *Machine) loadState() {
 		s = saved{
 			Phase: status.SetupFailed,
 			Failure: &Failure{Tried: "read where the set-up stands", Cause: err.Error(),
-				Check: []string{"look at " + m.cfg.Dir + "; remove it to begin anew"}},
+				Check: []string{"look at " + m.cfg.Dir + "; remove it to start over"}},
 		}
 	}
 

@@ -86,7 +86,7 @@ func meetCheck(peer string, port int, err error) Check {
 	switch {
 	case errors.Is(err, nodeapi.ErrSecret):
 		c.Detail = "the secret is not that of the cluster"
-		c.Hint = "copy the join string anew: applianced join-string on a node of the cluster"
+		c.Hint = "copy the join string again: applianced join-string on a node of the cluster"
 	case errors.Is(err, nodeapi.ErrProof):
 		c.Hint = "the join string is of another cluster, or a machine in between pretends to be the cluster: " +
 			"check the peer's address"
@@ -98,7 +98,7 @@ func meetCheck(peer string, port int, err error) Check {
 		c.Hint = "check the name of the cluster (cluster_id), or leave it empty: " + peer +
 			" belongs to another cluster"
 	case errors.Is(err, nodeapi.ErrRemoved):
-		c.Hint = "a removed machine joins again only after it was set up anew: applianced reset"
+		c.Hint = "a removed machine joins again only after it was set up again: applianced reset"
 	case errors.Is(err, nodeapi.ErrRole):
 		c.Hint = "look at the nodes there: applianced nodes; " +
 			"or join as a node that serves minions: leave storage.role (--arbiter) out"

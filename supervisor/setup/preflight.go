@@ -154,7 +154,7 @@ func (p *Preflight) checkDisk(s *settings.Settings) Check {
 	case d.InodesPercent <= s.Limits.DiskFullPercent:
 		c.Result = Fail
 		c.Detail = fmt.Sprintf("%.1f %% of the inodes are free", d.InodesPercent)
-		c.Hint = "delete files, or make the file system anew with more inodes"
+		c.Hint = "delete files, or create the file system again with more inodes"
 	case s.Arbiter && d.Free < goodArbiter:
 		c.Result = Warn
 		c.Hint = "1 GiB or more is better, also for an arbiter: logs are kept there"

@@ -148,7 +148,7 @@ func (m *Machine) doNetwork(ctx context.Context, a Answers) error {
 	}
 	if err := m.cfg.Host.SetNetwork(ctx, a.Network); err != nil {
 		return withHint(err, "look at the interface: networkctl status "+a.Network.Interface,
-			"fix network in the answers, and begin anew: applianced setup back")
+			"fix network in the answers, and start over: applianced setup back")
 	}
 	return nil
 }

@@ -69,7 +69,7 @@ func (s store) readState() (v saved, err error) {
 	}
 	if v.Schema != storeSchema {
 		return saved{}, fmt.Errorf("state of the set-up: schema %d is not known to this version; "+
-			"install a newer one, or begin anew: applianced reset",
+			"install a newer one, or start over: applianced reset",
 			v.Schema)
 	}
 

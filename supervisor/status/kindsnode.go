@@ -74,7 +74,7 @@ func nodeKinds() []Kind {
 			Code:     NobodyCanLogIn,
 			Severity: Notice,
 			Title:    "no administrator can log in to this node",
-			Next: "give the machine answers with admin.ssh_keys or admin.password and set it up anew: " +
+			Next: "give the machine answers with admin.ssh_keys or admin.password and set it up again: " +
 				"Factory reset in its boot menu",
 		},
 

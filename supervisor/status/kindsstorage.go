@@ -10,7 +10,7 @@ func storageKinds() []Kind {
 			Severity: Fatal,
 			Title:    "storage %s cannot be used",
 			Next: "look at the disk below it: findmnt -T %s, journalctl -k. " +
-				"When it works, mount it anew (a restart of the machine does); it is used again by itself",
+				"When it works, mount it again (a restart of the machine does); it is used again by itself",
 		},
 
 		{

@@ -193,8 +193,8 @@ func (m *Manager) remindDaemon(ctx context.Context) error {
 	if may, _ := m.mayServe(); !may {
 		return errHeld
 	}
-	m.cfg.Log.Warn("glusterd is started anew: "+why, "volume", m.cfg.Volume)
-	m.setDoing("start glusterd anew: " + why)
+	m.cfg.Log.Warn("glusterd is restarted: "+why, "volume", m.cfg.Volume)
+	m.setDoing("restart glusterd: " + why)
 	return m.daemon.start(ctx, true)
 }
 

@@ -60,7 +60,7 @@ type liveChild struct {
 var errHangs = errors.New("the volume does not answer")
 
 // errStuck means that the question was not asked, because an earlier child still hangs.
-var errStuck = fmt.Errorf("%w: it holds a call of before", errHangs)
+var errStuck = fmt.Errorf("%w: an earlier call has not returned", errHangs)
 
 // maxAnswer bounds one line of an answer.
 const maxAnswer = 1 << 20

@@ -235,7 +235,7 @@ func TestFaultsOfTheMaster(t *testing.T) {
 			code       int
 		}{
 			{"file_roots: {seven: [/srv/none]}\n", "node1 has the new options", 0},
-			{"file_roots: {seven: [/srv/none]}\n", "node1 has the options of now already", 0},
+			{"file_roots: {seven: [/srv/none]}\n", "node1 has the present options already", 0},
 			{"file_roots: {eight: [/srv/none]}\ntimeout: soon\n", "node1: " + conf + ":2: option timeout", 1},
 			{"file_roots: {eight: [/srv/none]}\nmaster_sign_pubkey: true\nmaster_use_pubkey_signature: true\n",
 				"node1 has its last good options", 1},

@@ -20,7 +20,7 @@ import (
 
 // TestLeaveBesideAHungMaster: the master of the first node that is asked hangs while
 // another node leaves. Leave says so only when it is true: the master of that node is
-// out, and join strings of before are void. A further try, and a removal, say what is.
+// out, and earlier join strings are void. A further try, and a removal, say what is.
 func TestLeaveBesideAHungMaster(t *testing.T) {
 	t.Parallel()
 	nodes := threeOrdinary(t, lab.NewNetwork(t, "lvh", "10.72"))

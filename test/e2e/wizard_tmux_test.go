@@ -163,7 +163,7 @@ func TestWizardStops(t *testing.T) {
 		says                        []string
 	}{
 		{"wrong secret", n2, "n2", "lab", n1.Addr, "another-secret-of-that-length",
-			[]string{"the secret is not that of the cluster", "-> copy the join string anew"}},
+			[]string{"the secret is not that of the cluster", "-> copy the join string again"}},
 		{"unreachable peer", n2, "n2", "lab", nobody, lab.ApplianceSecret,
 			[]string{"port 4521/tcp of " + nobody, "-> check that the node runs"}},
 		{"name taken", n2, "n1", "lab", n1.Addr, lab.ApplianceSecret,

@@ -231,11 +231,11 @@ func (o *OptionsNode) Back(ctx context.Context, mark, why string) error {
 
 	o.trial.setRefused(layout.Refusal{Mark: mark, Why: printable.Brief(why, 500)})
 	if err := layout.Release(o.env.Settings); err != nil {
-		o.env.Log.Warn("the options of before a change are not removed", "error", err)
+		o.env.Log.Warn("the options from before a change are not removed", "error", err)
 	}
 
 	o.trial.abandon()
-	o.env.Log.Warn("salt-master goes back to the options of before", "reason", printable.Brief(why, 500))
+	o.env.Log.Warn("salt-master goes back to the earlier options", "reason", printable.Brief(why, 500))
 	o.trial.restart()
 	return nil
 }

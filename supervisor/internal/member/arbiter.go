@@ -100,7 +100,7 @@ func (l *oldBrick) reconcile(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, changeTakes)
 		defer cancel()
 		if err := l.replaceBrick(ctx, self); err != nil {
-			l.env.Log.Warn("the arbiter's brick directory of before is still there", "path", self.Brick, "error", err)
+			l.env.Log.Warn("the arbiter's earlier brick directory is still there", "path", self.Brick, "error", err)
 		}
 	})
 }

@@ -266,7 +266,7 @@ func pingHint(err error, node string) string {
 	case errors.Is(err, nodeapi.ErrRemoved):
 		return "it says that we were removed: applianced status"
 	case errors.Is(err, nodeapi.ErrPin):
-		return "another machine has that address, or " + node + " was set up anew: applianced replace " + node
+		return "another machine has that address, or " + node + " was set up again: applianced replace " + node
 	}
 	return "check that the machine runs, its network, and firewalls; if it is gone for good: applianced remove " + node
 }

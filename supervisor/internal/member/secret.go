@@ -87,7 +87,7 @@ func (s *shared) keepSecrets(r control.Secrets) error {
 		}
 
 		own = r.Secret
-		s.env.Log.Info("the cluster has a new secret; join strings of before are void")
+		s.env.Log.Info("the cluster has a new secret; earlier join strings are void")
 	}
 
 	staged, err := setup.ReadNextSecret(dir)

@@ -166,7 +166,7 @@ func (t *turns) reconcile(ctx context.Context) {
 
 		switch {
 		case now.Options:
-			t.env.Log.Info("the turn for new options, of before this start, is given back")
+			t.env.Log.Info("the turn for new options that this node had before its start is given back")
 		case missing != nil:
 			t.env.Log.Warn("the turn to restart is given back, though this node does not do all its work", "error", missing)
 		default:

@@ -74,7 +74,7 @@ func diskErrnos() []diskErrno {
 				syscall.ECONNABORTED, syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EHOSTDOWN, syscall.EHOSTUNREACH,
 				syscall.ENETUNREACH, syscall.ETIMEDOUT, syscall.EBADFD,
 			},
-			text: "whoever serves this file system has gone away; it has to be mounted anew",
+			text: "whoever serves this file system has gone away; it has to be mounted again",
 		},
 	}
 }

@@ -101,7 +101,7 @@ var (
 	// ErrOld means that the node's version does not support this.
 	ErrOld = errors.New("it runs a version that cannot be upgraded from another node; upgrade it on itself first: applianced upgrade FILE --reboot")
 	// ErrBusy means that the node is already doing something of the kind.
-	ErrBusy = errors.New("is at it already")
+	ErrBusy = errors.New("is busy")
 )
 
 // Hosts says how to upgrade a machine that does not run from the image.

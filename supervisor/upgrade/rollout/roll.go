@@ -386,7 +386,7 @@ func (u *run) serves(ctx context.Context, n *node, before string) error {
 				return fmt.Errorf("did not restart: %s", s.Fault)
 			}
 			if s.Busy == "" {
-				return errors.New("did not restart: its supervisor was started anew meanwhile")
+				return errors.New("did not restart: its supervisor was restarted meanwhile")
 			}
 			last, says = errors.New("it has not restarted: "+s.Busy), s.Busy
 		case !s.runsVersion(u.Manifest):

@@ -212,7 +212,7 @@ func TestRoll(t *testing.T) {
 		"one forgets it": {
 			change: func(n map[string]*fake) { n["n2"].forgets = true },
 			code:   Stopped,
-			cause:  "n2 did not restart: its supervisor was started anew meanwhile",
+			cause:  "n2 did not restart: its supervisor was restarted meanwhile",
 		},
 		"one is away": {
 			change: func(n map[string]*fake) { n["n2"].awayFor = errors.New("no route") },
