@@ -24,8 +24,9 @@ type answer struct {
 
 // Process identifies a process of a minion: a digest of its token, or 0 without one. A minion draws
 // its token when it starts and shows the same one at each sign-in (salt/crypt.py
-// AsyncAuth.__singleton_init__), but for the first one of its first start, which shows none. It draws
-// another one for another master of its list, and salt-call draws its own.
+// AsyncAuth.__singleton_init__). A sign-in without the master's key shows none. A minion draws another
+// one for another master of its list, and once more in the life in which it made its keys, since they
+// are part of the key under which the token is remembered (_auth_singleton_key); salt-call draws its own.
 type Process uint64
 
 // processOf returns the digest of a token in the clear.
