@@ -371,7 +371,7 @@ func TestAttack08Replay(t *testing.T) {
 func TestSignInAgain(t *testing.T) {
 	kr := twoMinions(t)
 	s := newServer(kr, Table{
-		"_pillar": {Once: true, Do: func(context.Context, *Call) (any, error) { return "done", nil }},
+		"_minion_event": {Once: true, Do: func(context.Context, *Call) (any, error) { return "done", nil }},
 	})
 	var asked []string
 	s.cfg.SignInAgain = func(id string) bool {
@@ -380,8 +380,12 @@ func TestSignInAgain(t *testing.T) {
 	}
 
 	send := func(tok string) any {
-		in := sealedRequest(t, kr.sessions["a"], "a", 3, request("a", tok, "_pillar"))
+		in := sealedRequest(t, kr.sessions["a"], "a", 3, request("a", tok, "_minion_event"))
 		return decode(t, kr, "a", s.Handle(context.Background(), from, in, nil), nonce)
+	}
+	pillar := sealedRequest(t, kr.sessions["a"], "a", 3, request("a", "token of a", "_pillar"))
+	if s.Handle(context.Background(), from, pillar, nil); len(asked) > 0 {
+		t.Error("asked for at its pillar")
 	}
 	if got := send("token of b"); got != "bad load" || len(asked) > 0 {
 		t.Errorf("not proven: %v, asked for %v", got, asked)
