@@ -32,7 +32,7 @@ func (c *Console) BeforeLogin() { c.stranger = true }
 // proofField asks for the administrator's password.
 func (c *Console) proofField(w *Wizard, f *fieldMaker) huh.Field {
 	account := cleanLine(c.access.Account())
-	return f.secret("password", "Password of "+account, "because nobody has logged in at this console",
+	return f.secret("password", "Password of "+account, "asked for because nobody has logged in at this console",
 		&w.draft.password)
 }
 
@@ -101,7 +101,7 @@ func (c *Console) setPassword() tea.Cmd {
 		fields: func(w *Wizard, f *fieldMaker) (list []huh.Field) {
 			if proof {
 				list = append(list,
-					f.secret("password", "Present password", "because nobody has logged in at this console",
+					f.secret("password", "Present password", "asked for because nobody has logged in at this console",
 						&w.draft.secret))
 			}
 

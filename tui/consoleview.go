@@ -72,7 +72,7 @@ const menuOfAccess = `1 status details   4 support bundle   7 log in            
 const restartMenu = `
  1 restart salt-master          minions reconnect by themselves
  2 restart the load balancer    minions reconnect by themselves
- 3 restart this machine`
+ 3 restart this machine         minions go to other nodes, if there are any`
 
 func (c *Console) renderBody() string {
 	b := c.size.bodySize()

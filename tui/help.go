@@ -22,7 +22,7 @@ var help = map[string][]string{
 	"Network": {
 		"Leave the network as it is when the address that the page shows will stay: it is fixed, or the DHCP " +
 			"server always gives the same one. Nodes know each other by their addresses.",
-		"Fixed asks for address, gateway, name servers and time servers on the next page.",
+		"Fixed asks for address, gateway, name servers, search domains and time servers on the next page.",
 		"Every change is tried first. If you do not confirm it within 60 seconds, because the terminal is " +
 			"cut off for example, the machine goes back by itself.",
 	},
@@ -95,12 +95,13 @@ var help = map[string][]string{
 	},
 	"Checks": {
 		"pass: as it should be. warn: the set-up can go on, and what it says deserves a look. fail: it must " +
-			"be fixed first. skip: it could not be checked, for the reason given.",
+			"be fixed first. skip: it could not be checked, for the reason given. later: the set-up tries it " +
+			"when the cluster has admitted this machine.",
 		"r checks everything again, for example after a firewall was opened. Esc goes back to the answers; " +
 			"none is lost.",
 	},
 	"Review": {
-		"Nothing has been changed yet, except the network if you confirmed it. s starts; Esc goes back to the answers.",
+		"Nothing has been changed yet, except the keyboard, and the network if you confirmed it. s starts; Esc goes back to the answers.",
 		"Once started, the set-up continues by itself, also when this terminal is closed or the power fails. " +
 			"Until other nodes know of this one, its answers can still be changed if it fails.",
 	},

@@ -23,13 +23,13 @@ func wizardPages() []page {
 	return []page{
 		&formPage{name: "Welcome", fields: modeFields, facts: unusedLines,
 			intro: "This machine becomes a node of a Salt master that keeps working when a node is lost. " +
-				"Nothing is changed until you have seen all answers once more."},
+				"Only keyboard and network change before you have seen all answers."},
 		networkPage(), fixedPage(),
 		&trialPage{},
 		&formPage{name: "Administrator", fields: adminFields, check: adminFaults,
 			intro: "How you log in later as admin: over SSH with a key, on the console with a password. SSH " +
-				"takes keys only. Where no key can be pasted, give a password: the console page adds keys " +
-				"later, from a web address, too."},
+				"takes keys only. If you cannot paste one here, give a password, and add keys later on the " +
+				"console page, also from a web address."},
 		&formPage{name: "Cluster", fields: formFields, when: forming},
 		&formPage{name: "Cluster", fields: joinHowFields, when: func(w *Wizard) bool { return !forming(w) }},
 		&formPage{
@@ -112,7 +112,7 @@ func modeFields(w *Wizard, f *fieldMaker) []huh.Field {
 	mode := f.choice("mode", "What shall this machine do?", "", &w.draft.mode,
 		huh.NewOption("form a new cluster (this is its first node, or its only one)", string(setup.Form)),
 		huh.NewOption("join an existing cluster", string(setup.Join)),
-		huh.NewOption("join as arbiter (no data, no minions): two nodes go on when one is lost", joinAsArbiter))
+		huh.NewOption("join as arbiter of two nodes (keeps no data, serves no minions)", joinAsArbiter))
 
 	if w.keys == nil {
 		return []huh.Field{mode}
@@ -282,7 +282,7 @@ func adminFaults(w *Wizard) (faults []setup.Fault) {
 func (w *Wizard) nodeFields(f *fieldMaker) []huh.Field {
 	fields := []huh.Field{
 		f.newInput("node", "Name of this node",
-			"unique in the cluster, for example sca-1; it cannot be changed later", &w.draft.node),
+			"unique in the cluster, for example salt-1; it cannot be changed later", &w.draft.node),
 		f.newInput("address", "Address for the other nodes",
 			"an IP address of this machine; empty: "+w.defaultAddress(), &w.draft.peerAddress),
 	}
@@ -304,7 +304,7 @@ func (w *Wizard) defaultAddress() string {
 
 func formFields(w *Wizard, f *fieldMaker) []huh.Field {
 	first := f.newInput("cluster_id", "Name of the cluster",
-		"letters, digits, dots and dashes, for example prod-eu; empty: saltern", &w.draft.cluster)
+		"for example prod-eu; it cannot be changed later; empty: saltern", &w.draft.cluster)
 	return append(append([]huh.Field{first}, w.nodeFields(f)...),
 		f.secret("secret", "Secret of the cluster", "empty: one is generated, and shown at the end", &w.draft.secret))
 }

@@ -116,14 +116,16 @@ func summary(a setup.Answers, d *draft, f setup.Facts) (rows [][2]string) {
 	if d.arbiter() {
 		row("Role", "arbiter: it keeps no data and serves no minions")
 	} else if front := strings.Join(a.Front, ", "); strings.Contains(front, "0.0.0.0") {
-		row("Addresses for minions", "all of this machine")
+		row("Minions connect to", "any address of this machine")
 	} else {
-		row("Addresses for minions", front)
+		row("Minions connect to", front)
 	}
 
 	row("Virtual address", a.Virtual)
 	if a.API {
 		row("Salt's API", "served by this node")
+	} else if !d.arbiter() {
+		row("Salt's API", "not served by this node")
 	}
 
 	switch {

@@ -85,7 +85,7 @@ func TestArbiter(t *testing.T) {
 	}
 
 	if !strings.Contains(text, "Role: arbiter: it keeps no data and serves no minions") ||
-		strings.Contains(text, "Addresses for minions") {
+		strings.Contains(text, "Minions connect to") {
 		t.Error(text)
 	}
 

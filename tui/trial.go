@@ -140,7 +140,9 @@ func (p *trialPage) handleAnswer(w *Wizard, msg trialMsg) tea.Cmd {
 	}
 
 	p.ended = true
-	return w.goBack()
+	back := w.goBack()
+	w.message = "The network is as it was before."
+	return back
 }
 
 func (p *trialPage) handleKey(w *Wizard, key string) tea.Cmd {

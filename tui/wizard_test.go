@@ -421,7 +421,7 @@ func TestTrialEnds(t *testing.T) {
 		p.keys("r")
 		p.has("taken back in 60 seconds")
 		p.keys("esc")
-		p.has("A change is tried first")
+		p.has("A change is tried first", "The network is as it was before.")
 	})
 
 	if got := strings.Join(s.networks, " "); got != "try try revert" {

@@ -369,7 +369,7 @@ func (t *wording) addKeys() {
 
 	if d.Storage.Total > 0 {
 		t.addParagraph("Storage  ",
-			fmt.Sprintf("%s: %s free of %s (%.0f %%)", d.Storage.Path, Size(d.Storage.Free),
+			fmt.Sprintf("%s: %s of %s free (%.0f %%)", d.Storage.Path, Size(d.Storage.Free),
 				Size(d.Storage.Total), d.Storage.FreePercent))
 	}
 

@@ -126,7 +126,7 @@ func spaceWord(s control.Space) string {
 	if s.Total == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s free of %s (%d %%)", bytesWord(float64(s.Free)), bytesWord(float64(s.Total)),
+	return fmt.Sprintf("%s of %s free (%d %%)", bytesWord(float64(s.Free)), bytesWord(float64(s.Total)),
 		s.Free*100/s.Total)
 }
 
