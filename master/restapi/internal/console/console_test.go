@@ -568,7 +568,7 @@ func TestLogInOfNobody(t *testing.T) {
 	r := httptest.NewRequestWithContext(t.Context(), "GET", "https://salt:8000/console/login", nil)
 	text := c.Serve(t.Context(), Request{HTTP: r, Path: "/login", Master: &recorded{}}).Body
 	for _, want := range []string{"Nobody can log in yet", "external_auth:\n  pam:\n    admin: [",
-		"applianced config apply"} {
+		"applianced config apply", "reload this page", "sudo passwd admin"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not on the page", want)
 		}
