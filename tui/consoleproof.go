@@ -97,7 +97,7 @@ func (c *Console) setPassword() tea.Cmd {
 	return c.askOn(&formPage{
 		name: "New password",
 		intro: "The password of " + cleanLine(c.access.Account()) +
-			" is for logging in at this console, and for sudo. SSH takes keys only.",
+			" is for logging in at this console and in the browser. SSH takes keys only.",
 		fields: func(w *Wizard, f *fieldMaker) (list []huh.Field) {
 			if proof {
 				list = append(list,

@@ -123,7 +123,7 @@ var help = map[string][]string{
 		"Without a password, log in over SSH and use: applianced join-string, applianced keys.",
 	},
 	"New password": {
-		"It is for a login at this console, and for sudo there. Ctrl-T shows what you typed, which helps " +
+		"It is for a login at this console and for the console in a browser. Ctrl-T shows what you typed, which helps " +
 			"when the keyboard has another layout than you think.",
 		"Who has forgotten it and has an SSH key logs in with that, then: sudo passwd admin",
 	},
