@@ -128,18 +128,7 @@ func summary(a setup.Answers, d *draft, f setup.Facts) (rows [][2]string) {
 		row("Salt's API", "not served by this node")
 	}
 
-	switch {
-	case a.DataDisk != "" && a.EraseDisk:
-		row("Data disk", wordDisk(a.DataDisk, f)+": ALL DATA ON IT IS ERASED")
-	case a.DataDisk != "":
-		row("Data disk", wordDisk(a.DataDisk, f)+": will be formatted")
-	case a.Storage.Kind == "directory":
-		row("Shared directory", a.Storage.Path)
-	case d.arbiter():
-		row("Names of files", "on the system disk")
-	default:
-		row("Storage", "on the system disk")
-	}
+	row(storageOf(a, d, f))
 
 	switch {
 	case a.Mode == setup.Form && d.secret == "":
@@ -169,6 +158,22 @@ func summary(a setup.Answers, d *draft, f setup.Facts) (rows [][2]string) {
 	}
 
 	return rows
+}
+
+// storageOf returns the name and the value of the row about storage.
+func storageOf(a setup.Answers, d *draft, f setup.Facts) (name, value string) {
+	switch {
+	case a.DataDisk != "" && a.EraseDisk:
+		return "Data disk", wordDisk(a.DataDisk, f) + ": ALL DATA ON IT IS ERASED"
+	case a.DataDisk != "":
+		return "Data disk", wordDisk(a.DataDisk, f) + ": will be formatted"
+	case a.Storage.Kind == "directory":
+		return "Shared directory", a.Storage.Path
+	case d.arbiter():
+		return "Names of files", "on the system disk"
+	default:
+		return "Storage", "on the system disk"
+	}
 }
 
 // wordDisk returns a disk's path with its size and model.

@@ -371,7 +371,7 @@ func TestForOther(t *testing.T) {
 		`{"tool":"salt-elsewhere","user":"root","words":["/"]}`:                                "cannot be asked",
 		`{"tool":"salt","user":"bob","words":["a","test.ping"]}`:                               "only root",
 		`{"tool":"salt-run","user":"root","words":["no.such"]}`:                                "not available",
-		`{"tool":"salt-run","user":"root","words":["-d"]}`:                                     "not available",
+		`{"tool":"salt-run","user":"root","words":["-d","no.such"]}`:                           "not available",
 		`not JSON`: "decode",
 	} {
 		if code, got := run(text, h.dir); code == 0 || !strings.Contains(got, want) {

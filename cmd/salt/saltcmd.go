@@ -254,24 +254,7 @@ func (s *saltCall) gather(ctx context.Context) error {
 	var jid string
 	started := func(j client.Job) {
 		jid = j.JID
-		if s.values.Bool("progress") && s.fun != "sys.doc" {
-			s.bar = &progressBar{
-				out:     s.stderr,
-				columns: s.columns,
-				total:   len(j.Minions),
-				began:   time.Now(),
-			}
-			s.bar.show()
-			return
-		}
-
-		switch {
-		case s.values.Bool("verbose") && s.fun != "sys.doc":
-			msg := "Executing job with jid " + jid
-			s.println(msg + "\n" + strings.Repeat("-", len(msg)) + "\n")
-		case s.values.Bool("show_jid"):
-			s.println("jid: " + jid)
-		}
+		s.announce(j)
 	}
 
 	req := s.req
@@ -327,6 +310,25 @@ func (s *saltCall) gather(ctx context.Context) error {
 	}
 
 	return s.finish(o)
+}
+
+// announce shows that a job has started, as the options of the command line want it.
+func (s *saltCall) announce(j client.Job) {
+	switch {
+	case s.values.Bool("progress") && s.fun != "sys.doc":
+		s.bar = &progressBar{
+			out:     s.stderr,
+			columns: s.columns,
+			total:   len(j.Minions),
+			began:   time.Now(),
+		}
+		s.bar.show()
+	case s.values.Bool("verbose") && s.fun != "sys.doc":
+		msg := "Executing job with jid " + j.JID
+		s.println(msg + "\n" + strings.Repeat("-", len(msg)) + "\n")
+	case s.values.Bool("show_jid"):
+		s.println("jid: " + j.JID)
+	}
 }
 
 func (s *saltCall) interrupted(jid string) error {

@@ -114,7 +114,9 @@ func (c *Log) openFile() error {
 	if c.file != nil {
 		_ = c.file.Close()
 	}
-	c.file, c.opened, c.size = f, fi, fi.Size()
+	c.file = f
+	c.opened = fi
+	c.size = fi.Size()
 	return nil
 }
 
