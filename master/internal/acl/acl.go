@@ -1,6 +1,6 @@
-// Package acl decides what a proven caller may do: users of this host by publisher_acl, callers of
-// external systems by external_auth, minions by peer and peer_run. It does no I/O: callers pass
-// functions that know the minions.
+// Package acl decides what an authenticated caller may do: users of this host by publisher_acl,
+// callers of external systems by external_auth, minions by peer and peer_run. It does no I/O: its
+// callers pass functions that resolve targets.
 //
 // Sources: salt/acl/__init__.py, salt/utils/minions.py (auth_check, spec_check, fill_auth_list),
 // salt/master.py and salt/daemons/masterapi.py (peer, peer_run).
@@ -15,11 +15,12 @@ import (
 	"saltern/master/value"
 )
 
-// FillAuthList returns what one section of external_auth grants to a user called name and to his
-// groups. A key that ends in % is a group. The key "*" is for everybody, but counts only if no other
-// key is for the name, or if permissive is set. Every other key is a plain name, not a pattern:
-// "john.doe" would otherwise match "johnXdoe" too. (Salt tries the name as a pattern for the keys, so
-// that a user who signs in as "*" is everybody; for plain names the result is the same.)
+// FillAuthList returns the permissions that one section of external_auth grants to the user name
+// and to his groups. A key that ends in % is the name of a group. The key "*" applies to everybody,
+// but only if no other key applies, or if permissive is set. Every other key is a plain name, not a
+// pattern, because the pattern "john.doe" would also match "johnXdoe". (Salt uses the name as a
+// pattern for the keys, so that a user who signs in as "*" matches every key. For plain names the
+// result is the same.)
 func FillAuthList(section *value.Map, name string, groups []string, permissive bool) (out []any) {
 	matched := false
 	for k, v := range section.All() {
@@ -50,8 +51,9 @@ func FillAuthList(section *value.Map, name string, groups []string, permissive b
 	return out
 }
 
-// Named returns what a section of external_auth grants a user by the key of his own name. It never
-// returns the grants of groups, of everybody or of options, even if he has a name like their keys.
+// Named returns the permissions that a section of external_auth grants a user by the key with his
+// own name. It never returns permissions of groups, of everybody or of options, even if the user's
+// name looks like one of their keys.
 func Named(section *value.Map, name string) []any {
 	if name == "*" || strings.HasSuffix(name, "%") || strings.HasPrefix(name, "^") {
 		return nil
@@ -62,7 +64,7 @@ func Named(section *value.Map, name string) []any {
 // Blacklist is the option publisher_acl_blacklist.
 type Blacklist struct{ Users, Modules []string }
 
-// Refuses reports whether user, or one of the functions, is blacklisted.
+// Refuses reports whether the user, or one of the functions, is blacklisted.
 func (b Blacklist) Refuses(user string, funs []string) bool {
 	return listed(b.Users, user) || anyListed(b.Modules, funs)
 }
@@ -75,25 +77,26 @@ func anyListed(list, values []string) bool {
 	return slices.ContainsFunc(values, func(v string) bool { return listed(list, v) })
 }
 
-// Request is a job that somebody wants to publish.
+// Request is a job that a caller wants to publish.
 type Request struct {
-	// Funs are the job's functions, and Args their argument lists in the same order. A job of one
-	// function has one of each. The last member of an argument list may be the map of named
-	// arguments.
+	// Funs lists the job's functions, and Args lists their argument lists in the same order. A job
+	// of one function has one element in each. The last element of an argument list may be the map
+	// of named arguments.
 	Funs []string
 	Args []any
-	// Minions are the ids that the target selects.
+	// Minions lists the ids that the target selects.
 	Minions []string
 }
 
 // Resolver returns the ids that a compound target selects.
 type Resolver func(compound string) ([]string, error)
 
-// Publish reports whether the permissions allow a job (auth_check). A text permits functions on all
-// minions. A map {target: functions} permits them if every selected minion is in the target.
-// Functions in always need no permission. Every function of a compound job must be permitted; in Salt
-// one is enough. Expressions match from the beginning of a name, as in Salt: "test" permits all
-// functions of test.
+// Publish reports whether the permissions allow a job (auth_check). A permission that is a text
+// permits functions on all minions. A permission that is a map {target: functions} permits the
+// functions if the target includes every minion that the job selects. Functions in always need no
+// permission. Every function of a compound job must be permitted; in Salt one permitted function is
+// enough. Expressions match from the beginning of a name, as in Salt: "test" permits all functions
+// of the module test.
 func Publish(perms []any, r Request, resolve Resolver, always ...string) bool {
 	if len(r.Funs) == 0 {
 		return false
@@ -134,8 +137,8 @@ func permitted(perms []any, fun string, args []any, minions []string, resolve Re
 	return false
 }
 
-// allInTarget reports whether all minions are in a target. It returns false if there are no minions
-// (CVE-2022-22941).
+// allInTarget reports whether a target includes all minions. The target "*" always does. For any
+// other target it returns false if minions is empty (CVE-2022-22941).
 func allInTarget(minions []string, target string, resolve Resolver) bool {
 	if target == "*" {
 		return true
@@ -157,8 +160,9 @@ func allInTarget(minions []string, target string, resolve Resolver) bool {
 	return !slices.ContainsFunc(minions, func(id string) bool { return !set[id] })
 }
 
-// funAllowed reports whether the value of a map entry permits fun. The value is a text, or a list of
-// texts and of maps {function: conditions on its arguments}. matches compares an expression with fun.
+// funAllowed reports whether valid, the value of a map entry, permits fun. valid is a text, or a
+// list whose elements are texts or maps {function: conditions on its arguments}. matches reports
+// whether an expression matches fun.
 func funAllowed(valid any, fun string, args []any, matches func(expr, s string) bool) bool {
 	list, ok := valid.([]any)
 	if !ok {
@@ -199,8 +203,9 @@ func splitArgs(args []any) ([]any, *value.Map) {
 	return args, nil
 }
 
-// argsAllowed reports whether arguments meet a condition {args: [patterns], kwargs: {name: pattern}},
-// or any one of a list of such conditions. A nil pattern accepts any value.
+// argsAllowed reports whether arguments meet a condition {args: [patterns], kwargs: {name:
+// pattern}}. cond may also be a list of such conditions, of which one must be met. A nil pattern
+// accepts any value.
 func argsAllowed(cond any, args []any, kwargs *value.Map) bool {
 	list, ok := cond.([]any)
 	if !ok {
@@ -224,15 +229,15 @@ func argsAllowed(cond any, args []any, kwargs *value.Map) bool {
 	return false
 }
 
-// keyword matches a named argument written as text (KWARG_REGEX of salt/utils/args.py). Which
-// characters count as letters and digits depends on the minion's Python, so all characters outside
-// ASCII do here.
+// keyword matches a named argument in the form of text (KWARG_REGEX of salt/utils/args.py). Which
+// characters count as letters and digits depends on the minion's Python. Therefore keyword treats
+// all characters outside ASCII as letters.
 var keyword = regexp.MustCompile(`^[A-Za-z_\x{80}-\x{10FFFF}][\w.\x{80}-\x{10FFFF}-]*=([^=]|$)`)
 
-// hidesNamed reports whether positional arguments contain named ones. A minion takes named arguments
-// out of any place (salt/minion.py load_args_and_kwargs), so that a condition would be checked
-// against another argument than the function gets. Salt's clients send named arguments in a map at
-// the end.
+// hidesNamed reports whether positional arguments contain named arguments in the form of text. A
+// minion extracts named arguments from any position (salt/minion.py load_args_and_kwargs). So a
+// condition on a positional argument would be checked against another argument than the function
+// gets. Salt's clients send named arguments in a map at the end instead.
 func hidesNamed(args []any) bool {
 	return slices.ContainsFunc(args, func(a any) bool {
 		switch a := a.(type) {

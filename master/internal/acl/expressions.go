@@ -9,7 +9,7 @@ import (
 	"saltern/master/value"
 )
 
-// Fault is an expression in an option that cannot be read.
+// Fault is an invalid expression in an option.
 type Fault struct {
 	Option     string
 	Expression string
@@ -19,12 +19,12 @@ type Fault struct {
 // Error implements error.
 func (f Fault) Error() string { return fmt.Sprintf("expression %.100q: %v", f.Expression, f.Err) }
 
-// errWord means that a special word, which grants everything or a right, has a list of functions
-// below it.
+// errWord means that a keyword, which grants everything or a right, has a list of functions below
+// it.
 var errWord = errors.New("it stands alone, as a text: it takes no list of functions")
 
-// Faults collects the expressions in permission options that cannot be read. Such an expression would
-// match nothing: a blacklist would not refuse, or a permission would silently be missing.
+// Faults collects the invalid expressions in options with permissions. An invalid expression would
+// match nothing: a blacklist would refuse nothing, or a permission would silently be missing.
 type Faults struct {
 	// Target returns an error for an invalid compound target.
 	Target func(string) error
@@ -44,7 +44,7 @@ func (f *Faults) checkRegex(option string, v any) {
 	}
 }
 
-// External checks external_auth: a map of systems, with maps of users to permissions.
+// External checks external_auth: a map of external systems to maps of users to permissions.
 func (f *Faults) External(option string, m *value.Map) {
 	for _, v := range m.All() {
 		users, _ := v.(*value.Map)
@@ -62,7 +62,8 @@ func (f *Faults) Publisher(option string, m *value.Map) {
 	}
 }
 
-// Minions checks peer, peer_run and mine_get: maps of regular expressions of minions to permissions.
+// Minions checks peer, peer_run and mine_get: maps of regular expressions for minion ids to
+// permissions.
 func (f *Faults) Minions(option string, m *value.Map) {
 	for k, v := range m.All() {
 		f.checkRegex(option, k)
@@ -70,7 +71,7 @@ func (f *Faults) Minions(option string, m *value.Map) {
 	}
 }
 
-// Names checks a list of globs and regular expressions of names.
+// Names checks a list of globs and regular expressions for names.
 func (f *Faults) Names(option string, list []any) {
 	for _, v := range list {
 		if s, ok := v.(string); ok {
@@ -79,7 +80,7 @@ func (f *Faults) Names(option string, list []any) {
 	}
 }
 
-// grants checks permissions as Publish and Special read them.
+// grants checks permissions in the form that Publish and Special expect.
 func (f *Faults) grants(option string, v any) {
 	list, _ := v.([]any)
 	for _, g := range list {

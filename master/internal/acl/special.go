@@ -9,7 +9,7 @@ import (
 	"saltern/master/value"
 )
 
-// pythonText returns an argument in the form of Python's str, as far as permissions depend on it.
+// pythonText returns an argument as Python's str() prints it, as far as permissions depend on it.
 func pythonText(v any) string {
 	switch v := v.(type) {
 	case string:
@@ -38,18 +38,19 @@ func IsWellFormed(fun string) bool {
 	return ok && mod != "" && f != "" && !strings.Contains(f, ".")
 }
 
-// Special reports whether the permissions allow a runner or a wheel function; form is "runner" or
-// "wheel" (spec_check). Permissions are "@runner" for all of them, "@jobs" for a module, and maps
-// {"@jobs": functions}, {"@runner": [...]}. Functions are expressions that match the whole name (in
-// Salt: its beginning). Conditions are checked against args and kwargs, which must be the arguments
-// of the call.
+// Special reports whether the permissions allow a call of a runner or wheel function (spec_check).
+// form is "runner" or "wheel". A permission is "@runner" for all runners, "@jobs" for all functions
+// of the module jobs, or a map {"@jobs": functions} or {"@runner": [...]}. Functions are
+// expressions that must match the whole name (in Salt: its beginning). Conditions are checked
+// against args and kwargs, which must be the arguments of the call.
 func Special(perms []any, form, fun string, args []any, kwargs *value.Map) bool {
 	if !IsWellFormed(fun) {
 		return false
 	}
 
 	mod, name, _ := strings.Cut(fun, ".")
-	kw := value.NewMap("__kwarg__", true) // always set, so that an argument in args cannot pose as this map
+	// __kwarg__ is always set, so that a map in args cannot pose as the map of named arguments.
+	kw := value.NewMap("__kwarg__", true)
 	kw.Update(kwargs)
 	kw.Set("__kwarg__", true)
 	all := append(slices.Clone(args), kw)
@@ -79,8 +80,8 @@ func Special(perms []any, form, fun string, args []any, kwargs *value.Map) bool 
 	return false
 }
 
-// Peer returns the expressions of functions that peer (or peer_run) grants a minion. The option maps
-// expressions of ids to lists of expressions of functions.
+// Peer returns the expressions for functions that the option peer (or peer_run) grants a minion.
+// The option maps expressions for minion ids to lists of expressions for functions.
 func Peer(option *value.Map, id string) (out []any) {
 	for k, v := range option.All() {
 		expr, _ := k.(string)
@@ -91,9 +92,9 @@ func Peer(option *value.Map, id string) (out []any) {
 	return out
 }
 
-// Run reports whether a minion may call a runner: one of the granted expressions matches the runner's
-// whole name. In Salt it only has to match the beginning (minion_runner), so that a grant of
-// manage.up also grants manage.upgrade.
+// Run reports whether a minion may call a runner: one of the granted expressions must match the
+// runner's whole name. In Salt it needs to match only the beginning (minion_runner), so that a
+// grant of manage.up also grants manage.upgrade.
 func Run(perms []any, fun string) bool {
 	for _, p := range perms {
 		if expr, ok := p.(string); ok && expr != "" && pattern.Whole(expr, fun) {

@@ -7,14 +7,15 @@ import (
 	"saltern/master/value"
 )
 
-// Words in external_auth for rights other than functions. Salt has no such words: there every
-// logged-in user reads all events and fires hooks.
+// Keywords in external_auth for rights that do not concern functions. Salt has no such keywords; in
+// Salt every logged-in user may read all events and use the web hook.
 const (
-	ReadEvents = "@events" // allows reading all events of the master
-	FireHooks  = "@hook"   // allows firing events by the web hook of salt-api
+	ReadEvents = "@events" // permits reading all events of the master
+	FireHooks  = "@hook"   // permits firing events by the web hook of salt-api
 )
 
-// Grants reports whether permissions permit anything at all. A user without any gets no log-in.
+// Grants reports whether permissions permit anything at all. A user whose permissions permit
+// nothing cannot log in.
 func Grants(perms []any) bool { return slices.ContainsFunc(perms, grantsSomething) }
 
 func grantsSomething(perm any) bool {
@@ -33,19 +34,19 @@ func grantsSomething(perm any) bool {
 	return false
 }
 
-// MayReadEvents reports whether permissions allow reading all events of the master.
+// MayReadEvents reports whether permissions include the right to read all events of the master.
 func MayReadEvents(perms []any) bool {
 	return slices.Contains(perms, any(ReadEvents)) || everything(perms)
 }
 
-// MayFireHooks reports whether permissions allow firing events by the web hook.
+// MayFireHooks reports whether permissions include the right to fire events by the web hook.
 func MayFireHooks(perms []any) bool {
 	return slices.Contains(perms, any(FireHooks)) || everything(perms)
 }
 
 // everything reports whether permissions grant all functions on all minions, all runners and all
-// wheel functions, in the usual spelling. It does not count an expression that only happens to match
-// all names.
+// wheel functions, in the usual spelling. An expression that merely matches all names does not
+// count.
 func everything(perms []any) bool {
 	var functions, runners, wheel bool
 	for _, perm := range perms {
@@ -67,8 +68,8 @@ func everything(perms []any) bool {
 	return functions && runners && wheel
 }
 
-// holdsEverything reports whether an expression, or one in a list, has the spelling that means all
-// functions.
+// holdsEverything reports whether functions is, or contains, the expression in the spelling that
+// means all functions.
 func holdsEverything(functions any) bool {
 	list, ok := functions.([]any)
 	if !ok {
