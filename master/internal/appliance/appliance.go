@@ -1,6 +1,6 @@
-// Package appliance adds runners with which users of a master query the machines on which it runs, and
-// wheel functions with which they change a few things there. Permissions apply as to all other functions.
-// The master passes the calls to its supervisor's admin socket.
+// Package appliance adds runners that show the state of the machines on which a master runs, and
+// wheel functions that change a few things on these machines. Permissions apply as for all other
+// functions. The master forwards the calls to its supervisor, over the supervisor's admin socket.
 package appliance
 
 import (
@@ -21,12 +21,12 @@ import (
 // ErrNone means that this master has no supervisor.
 var ErrNone = errors.New("this master has no applianced: it runs on a host of its own")
 
-// Appliance is a client of the supervisor's admin socket. Its zero value is for a master without a
-// supervisor.
+// Appliance is a client of the supervisor's admin socket. The zero value belongs to a master
+// without a supervisor.
 type Appliance struct{ door *control.Door }
 
-// New returns a client of the socket at path, on which root or the user own must listen. An empty
-// path means that there is no supervisor.
+// New returns a client of the socket at path. The process that listens on the socket must run as
+// root or as the user with the id own. An empty path means that there is no supervisor.
 func New(path string, own int) Appliance {
 	if path == "" {
 		return Appliance{}
@@ -34,7 +34,7 @@ func New(path string, own int) Appliance {
 	return Appliance{control.NewDoor(path, own)}
 }
 
-// Newest asks this node's supervisor to copy changes of the shared volume.
+// Newest asks the supervisor of this node to copy changes from the shared volume.
 func (a Appliance) Newest(ctx context.Context, q control.NewestQuestion) (control.Newest, error) {
 	if a.door == nil {
 		return control.Newest{}, ErrNone
@@ -42,19 +42,19 @@ func (a Appliance) Newest(ctx context.Context, q control.NewestQuestion) (contro
 	return a.door.Newest(ctx, q)
 }
 
-// NewestEverywhere asks the supervisors of all nodes to copy changes of the shared volume.
+// NewestEverywhere asks the supervisors of all nodes to copy changes from the shared volume.
 func (a Appliance) NewestEverywhere(ctx context.Context) (control.Newest, error) {
 	return a.Newest(ctx, control.NewestQuestion{All: true})
 }
 
-// AddRunners adds appliance.status and appliance.course.
+// AddRunners adds the runners appliance.status and appliance.course.
 func (a Appliance) AddRunners(t *runner.Table) {
 	t.Add("appliance.status",
 		a.plainRunner("status", func(ctx context.Context) (any, error) { return a.door.Appliance(ctx) }))
 	t.Add("appliance.course", a.plainRunner("course", func(ctx context.Context) (any, error) { return a.door.Course(ctx) }))
 }
 
-// plainRunner returns a runner that takes no arguments and returns what ask returns.
+// plainRunner returns a runner without arguments that returns the result of ask.
 func (a Appliance) plainRunner(name string, ask func(context.Context) (any, error)) runner.Func {
 	return func(ctx context.Context, _ *runner.Env, args []any, named *value.Map) (any, error) {
 		given := len(args)
@@ -99,7 +99,8 @@ func (a Appliance) Records(ctx context.Context, q audit.Query) (list audit.List,
 	return list, nil
 }
 
-// Drain keeps new minions away from a node, or with end admits them again.
+// Drain stops a node from getting new minions. If end is set, it lets the node get new minions
+// again.
 func (a Appliance) Drain(ctx context.Context, node string, end bool) error {
 	if a.door == nil {
 		return ErrNone
@@ -115,8 +116,8 @@ func (a Appliance) Restart(ctx context.Context, node, service string) error {
 	return a.door.Restart(ctx, control.Restart{By: byCaller(ctx), Node: node, Service: service})
 }
 
-// byCaller returns the user on whose behalf ctx runs. Without one, the master itself acts, for its
-// reactor.
+// byCaller returns the user on whose behalf ctx runs. If ctx contains no user, the master's own
+// reactor is the caller, and byCaller returns the user UNKNOWN.
 func byCaller(ctx context.Context) control.By {
 	who, ok := audit.ActorOf(ctx)
 	if !ok {
@@ -132,7 +133,7 @@ func byCaller(ctx context.Context) control.By {
 	}
 }
 
-// saltValue converts a value through JSON into Salt's types.
+// saltValue converts a value to Salt's types, by way of JSON.
 func saltValue(v any) (any, error) {
 	b, err := json.Marshal(v)
 	if err != nil {
