@@ -2,9 +2,9 @@ package auth
 
 import "bytes"
 
-// SetClusterSeed replaces the seed of session keys by text, the seed in hexadecimal that the
-// cluster uses from now on. Minions that signed in before must sign in again. The old seed becomes
-// invalid at once: the cluster replaces a seed because somebody knows it who must not.
+// SetClusterSeed replaces the seed from which session keys are derived. text is the cluster's new
+// seed in hexadecimal. Minions that signed in before must sign in again. The old seed becomes
+// invalid at once, because the cluster replaces a seed when somebody unauthorised knows it.
 func (s *Secrets) SetClusterSeed(text string) error {
 	seed, err := parseSeed(text)
 	if err != nil {
@@ -13,7 +13,7 @@ func (s *Secrets) SetClusterSeed(text string) error {
 	s.mu.Lock()
 	changed := !bytes.Equal(s.seed, seed)
 	s.seed = seed
-	s.seedGen.Add(1) // raised after the seed is replaced, see openSession
+	s.seedGen.Add(1) // raised only after the seed is replaced, see openSession
 	s.mu.Unlock()
 	if changed && s.files != nil {
 		return s.files.removeAll()
@@ -21,6 +21,6 @@ func (s *Secrets) SetClusterSeed(text string) error {
 	return nil
 }
 
-// RotationAsked removes the drop file of RequestRotation and reports whether there was one. It is for
-// masters in a cluster, where RotateIfDue does nothing.
+// RotationAsked removes a valid drop file, which RequestRotation writes, and reports whether there
+// was one. Masters in a cluster call it, because RotateIfDue does nothing there.
 func (s *Secrets) RotationAsked() bool { return s.takeDropFile() }

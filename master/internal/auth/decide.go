@@ -18,16 +18,17 @@ type verdict struct {
 	pem         string  // the accepted key, from which session keys are derived
 	wasAccepted bool    // the key was accepted before
 	newlyStored bool    // the key was stored as accepted now
-	busy        bool    // the minion must come back later
-	busyReason  string  // reason of busy, if known
-	keyChanged  bool    // somebody else changed the key meanwhile: decide again
-	prepared    *answer // answer made while the key was being stored; nil: none yet
+	busy        bool    // the minion must sign in again later
+	busyReason  string  // why busy is set; may be ""
+	keyChanged  bool    // another writer changed the key meanwhile: decide again
+	prepared    *answer // answer made while the key was being stored; may be nil: not made yet
 }
 
 func refused(act string) verdict { return verdict{act: act, ret: false} }
 
-// decide chooses the answer: the first rule that fits (master.py _auth_impl). Only a change of the
-// key store takes time. If somebody else changes the key at the same time, decide starts again.
+// decide returns the verdict of the first rule that matches a sign-in (master.py _auth_impl). Of
+// the steps, only a change of the key store takes time. If another writer changes the key at the
+// same time, decide starts again.
 func (s *Service) decide(ctx context.Context, r request, from netip.AddrPort) verdict {
 	for range 3 {
 		if v := s.decideOnce(ctx, r, from); !v.keyChanged {
@@ -121,11 +122,11 @@ func (s *Service) unknown(ctx context.Context, r request, from netip.AddrPort) v
 	return s.storeKey(ctx, r, keys.Entry{}, keys.Pending, verdict{act: ActPend, ret: true}, "new key is pending", from)
 }
 
-// pending handles a further sign-in while the administrator has not decided.
+// pending handles a repeated sign-in of an id whose key the administrator has not decided on yet.
 func (s *Service) pending(ctx context.Context, r request, e keys.Entry, from netip.AddrPort) verdict {
 	if s.cfg.Autosign.Reject(r.id) {
 		old := r
-		old.pub = e.PEM // whichever key is offered, the one on file is rejected
+		old.pub = e.PEM // the key on file is rejected, whichever key the minion offers
 		return s.storeKey(ctx, old, e, keys.Rejected, refused(ActReject), "pending key rejected by autoreject_file", from)
 	}
 
@@ -148,7 +149,7 @@ func (s *Service) pending(ctx context.Context, r request, e keys.Entry, from net
 	return verdict{act: ActPend, ret: true}
 }
 
-// acceptAnyKey accepts whichever key is offered. It is for open_mode.
+// acceptAnyKey accepts the offered key, whatever key is on file. It implements open_mode.
 func (s *Service) acceptAnyKey(ctx context.Context, r request, e keys.Entry, from netip.AddrPort) verdict {
 	pub, err := s.parsePublic(r.pub)
 	if err != nil {
@@ -163,9 +164,10 @@ func (s *Service) acceptAnyKey(ctx context.Context, r request, e keys.Entry, fro
 	return s.storeKey(ctx, r, e, keys.Accepted, v, "key accepted in open mode", from)
 }
 
-// storeKey stores the offered key in place of old and returns v, or another verdict if that fails. If
-// making the answer has no side effect, storeKey makes it while the key is being stored. Otherwise
-// the minions that share a write would wait for each other's RSA work afterwards.
+// storeKey stores the offered key in place of old and returns v, or another verdict if the key
+// cannot be stored. If making the answer has no side effect, storeKey makes it while the key is
+// being stored. Otherwise minions whose keys are stored by the same write would afterwards wait for
+// each other's RSA work.
 func (s *Service) storeKey(
 	ctx context.Context,
 	r request,
@@ -196,7 +198,7 @@ func (s *Service) storeKey(
 		return verdict{keyChanged: true}
 	}
 	if st == keys.Rejected && errors.Is(err, keys.ErrPendingFull) {
-		return v // the minion is refused in any case, so its key need not be stored
+		return v // the minion is refused anyway, so its key need not be stored
 	}
 	if err != nil {
 		return s.failed(r, st, err, from)
@@ -210,8 +212,9 @@ func (s *Service) storeKey(
 	return v
 }
 
-// failed returns the verdict for a key that could not be stored. If there are too many pending keys,
-// the master answers "full". Any other failure is temporary, so the minion is told to come back.
+// failed returns the verdict for a key that could not be stored. If there are too many pending
+// keys, the verdict's answer is "full". Any other failure is temporary: the verdict asks the minion
+// to sign in again later.
 func (s *Service) failed(r request, st keys.State, err error, from netip.AddrPort) verdict {
 	if errors.Is(err, keys.ErrPendingFull) {
 		s.full.logLimited(s.log, slog.LevelWarn, "sign-in refused", "minion", r.id, "peer", from, "error", err)
@@ -230,8 +233,8 @@ func (s *Service) parsePublic(pem string) (*rsa.PublicKey, error) {
 	return s.cfg.Keys.Bounds().ParsePublic([]byte(pem))
 }
 
-// autosign reports whether a rule accepts a new key. The files with the rules may be on a volume that
-// hangs; then autosign returns the error of changeStore.
+// autosign reports whether a rule accepts a new key. The files with the rules may be on a volume
+// that hangs; autosign then returns the error of changeStore.
 func (s *Service) autosign(ctx context.Context, r request) (accept bool, err error) {
 	if s.cfg.Autosign.Open() {
 		return !s.cfg.Autosign.Doubtful(r.id), nil
@@ -246,9 +249,9 @@ func (s *Service) autosign(ctx context.Context, r request) (accept bool, err err
 	return <-answer, nil
 }
 
-// changeStore runs a change of the key store. It returns when ctx is done or MaxWait has passed, even
-// if the disk hangs. A hanging change keeps its slot until the disk answers, so at most diskSlots
-// changes hang.
+// changeStore calls change, which changes the key store. changeStore returns when ctx ends or
+// MaxWait has passed, even if the disk hangs. A change that hangs keeps its slot until the disk
+// responds, so at most diskSlots changes hang.
 func (s *Service) changeStore(ctx context.Context, change func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.MaxWait)
 	defer cancel()

@@ -1,9 +1,9 @@
-// Package auth signs minions in and proves who sends a request.
+// Package auth signs minions in and authenticates the senders of requests.
 //
-// Secrets holds what a master knows and minions do not: the RSA identity that it shows to them, the
-// key that encrypts publishes, and the seed from which each minion's session key is derived.
-// Service answers sign-ins (Salt's command _auth, salt/master.py AuthFuncs), opens encrypted
-// requests and checks the token in them.
+// Secrets holds the secrets of a master: the RSA identity that it presents to minions, the key that
+// encrypts publishes, and the seed from which each minion's session key is derived. Service answers
+// sign-ins (Salt's command _auth, salt/master.py AuthFuncs), opens encrypted requests and verifies
+// the tokens in them.
 //
 // Three things differ from Salt, none of them visible to a minion:
 //   - Session keys are not files. They are derived from a seed, the minion's

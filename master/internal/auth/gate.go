@@ -7,26 +7,26 @@ import (
 	"time"
 )
 
-// errBusy means that a gate's queue is full, or that a caller has waited too long.
+// errBusy means that a gate's queue is full, or that a caller has waited in the queue too long.
 var errBusy = errors.New("too much work at once")
 
 // gate bounds how many callers work at once and how many wait. Overflow policy: a caller that finds
-// the queue full, or has waited too long, is turned away and counted. Serving senders that have
-// already given up would only prolong a storm.
+// the queue full, or has waited too long, is refused and counted. A caller that has waited too long
+// has probably given up, and serving it would only prolong the overload.
 type gate struct {
 	slots      chan struct{}
 	queue      int64
 	wait       time.Duration
 	waiting    atomic.Int64
-	turnedAway atomic.Uint64 // callers turned away
+	turnedAway atomic.Uint64 // callers refused
 }
 
 func newGate(slots, queue int, wait time.Duration) *gate {
 	return &gate{slots: make(chan struct{}, slots), queue: int64(queue), wait: wait}
 }
 
-// waitSlot waits for a slot. The caller calls leave to free the slot. waitSlot returns errBusy or
-// the error of ctx.
+// waitSlot waits for a slot. It returns errBusy, or the error of ctx. On success the caller must
+// call leave to free the slot.
 func (g *gate) waitSlot(ctx context.Context) (leave func(), err error) {
 	select {
 	case g.slots <- struct{}{}:

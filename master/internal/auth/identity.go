@@ -11,16 +11,16 @@ import (
 	"saltern/master/crypt"
 )
 
-// Identity is an RSA key pair of a master: its own, the cluster's or the one
+// Identity is an RSA key pair of a master: the master's own pair, the cluster's pair, or the pair
 // that signs public keys.
 type Identity struct {
 	Key *rsa.PrivateKey
-	// Public is the PEM text of the public half exactly as minions get it: normalised, without a
+	// Public is the public key as PEM text, exactly as minions receive it: normalised, without a
 	// newline at the end.
 	Public string
 }
 
-// NewIdentity returns the Identity of a key in memory.
+// NewIdentity returns an Identity of the given key. It reads and writes no file.
 func NewIdentity(key *rsa.PrivateKey) (Identity, error) {
 	text, err := crypt.PublicPEM(&key.PublicKey)
 	if err != nil {
@@ -29,8 +29,8 @@ func NewIdentity(key *rsa.PrivateKey) (Identity, error) {
 	return Identity{Key: key, Public: text}, nil
 }
 
-// LoadIdentity reads <dir>/<name>.pem. The text of the public half comes from <name>.pub when that
-// file holds the same key, so that minions which compare it byte by byte see what they have stored.
+// LoadIdentity reads <dir>/<name>.pem. If <name>.pub holds the same key, Public is the text of
+// <name>.pub, because some minions compare it byte by byte with the text that they have stored.
 func LoadIdentity(dir, name, passphrase string) (Identity, error) {
 	key, err := crypt.LoadPrivate(filepath.Join(dir, name+".pem"), passphrase)
 	if err != nil {
@@ -53,10 +53,10 @@ func LoadIdentity(dir, name, passphrase string) (Identity, error) {
 	return id, nil
 }
 
-// OpenMaster reads the master's own key pair, or creates one of the given size in bits if there is
-// none. masterID is the option id. The files have its name without the suffix "_master"; master.pem
-// and master.pub are links to them, as in 3008 (crypt.py MasterKeys). If master.pem is a regular
-// file, from an older release, it is used.
+// OpenMaster reads the master's own key pair. If there is none, OpenMaster creates one of the given
+// size in bits. masterID is the option id. The files are named after masterID without the suffix
+// "_master"; master.pem and master.pub are links to these files, as in 3008 (crypt.py MasterKeys).
+// If master.pem is a regular file, as older releases write it, OpenMaster uses that file.
 func OpenMaster(dir, masterID, passphrase string, bits int) (Identity, error) {
 	name := strings.TrimSuffix(masterID, "_master")
 	if name == "" || strings.ContainsAny(name, "/\\\x00") || name[0] == '.' {
@@ -85,8 +85,8 @@ func OpenMaster(dir, masterID, passphrase string, bits int) (Identity, error) {
 	return id, nil
 }
 
-// OpenSigner reads the key pair that signs the master's public key (master_sign_pubkey; name is
-// master_sign_key_name), or creates it.
+// OpenSigner reads the key pair that signs the master's public key (option master_sign_pubkey), or
+// creates it. name is the option master_sign_key_name.
 func OpenSigner(dir, name, passphrase string, bits int) (Identity, error) {
 	id, err := LoadIdentity(dir, name, passphrase)
 	if errors.Is(err, os.ErrNotExist) {

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// burst is how many lines are logged in each window. Further ones are only counted.
+// burst is how many lines are logged in each window. Further lines are only counted.
 const (
 	burst  = 20
 	window = 10 * time.Second
 )
 
-// limitedLog logs a message that a stranger can provoke, at a bounded rate, so that he cannot fill
-// the disk.
+// limitedLog logs, at a bounded rate, a message that an unauthenticated sender can provoke. Without
+// the bound such a sender could fill the disk.
 type limitedLog struct {
 	now func() time.Time
 

@@ -5,16 +5,17 @@ import (
 	"time"
 )
 
-// How many sign-ins of one accepted id skip the strangers' queue per minute: paceOwn from the address
-// where the id last proved itself, paceOther from all other addresses together. A public key proves
-// nothing, because anybody may have overheard it; so other addresses get less. Further sign-ins wait
-// with the strangers.
+// paceOwn and paceOther bound how many sign-ins of one accepted id skip the strangers' queue per
+// minute: paceOwn those from the address of the id's last authenticated request, paceOther those
+// from all other addresses together. paceOther is smaller, because anybody may have overheard a
+// public key, so a sign-in with it authenticates nobody. Sign-ins beyond the bounds wait in the
+// strangers' queue.
 const (
 	paceOwn   = 30
 	paceOther = 4
 )
 
-// signInPace counts sign-ins of accepted ids.
+// signInPace counts the sign-ins of accepted ids.
 type signInPace struct {
 	mu   sync.Mutex
 	byID map[string]*paceCount
@@ -27,8 +28,8 @@ type paceCount struct {
 
 func newSignInPace() *signInPace { return &signInPace{byID: map[string]*paceCount{}} }
 
-// skipsQueue reports whether a sign-in of an accepted id need not wait with the strangers. own means
-// that it comes from the id's own address.
+// skipsQueue reports whether a sign-in of an accepted id may skip the strangers' queue. own means
+// that the sign-in comes from the address of the id's last authenticated request.
 func (p *signInPace) skipsQueue(id string, own bool, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

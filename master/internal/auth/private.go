@@ -9,7 +9,8 @@ import (
 	"saltern/master/value"
 )
 
-// Algorithms are the algorithms that a request names. "" stands for Salt's oldest.
+// Algorithms are the algorithms that a request asks for in its answer. "" means Salt's oldest
+// algorithm.
 type Algorithms struct{ Encryption, Signing string }
 
 func (a Algorithms) encryption() string {
@@ -26,9 +27,9 @@ func (a Algorithms) signing() string {
 	return a.Signing
 }
 
-// Private wraps a pillar for one accepted minion: signed with the key that minions know, and
-// encrypted with a new key (salt/channel/server.py _encrypt_private). The error for an unknown
-// algorithm is crypt.ErrAlgorithm.
+// Private returns the pillar of an accepted minion, signed with the master's key and encrypted with
+// a new key (salt/channel/server.py _encrypt_private). For an unknown algorithm it returns
+// crypt.ErrAlgorithm.
 func (s *Service) Private(id string, a Algorithms, nonce string, pillar *value.Map) (*value.Map, error) {
 	key, err := crypt.NewKey(rand.Reader)
 	if err != nil {
@@ -68,9 +69,9 @@ func (s *Service) Private(id string, a Algorithms, nonce string, pillar *value.M
 	return value.NewMap("key", wrapped, "pillar", key.Seal(signed, "")), nil
 }
 
-// VerifyLoad verifies the signature over the load of a return, from a minion with
-// minion_sign_messages. load lacks nonce, tok and sig; it is packed with bin types in the order of
-// sending.
+// VerifyLoad verifies the signature over the load of a return from a minion with
+// minion_sign_messages. The caller has removed nonce, tok and sig from load. VerifyLoad packs load
+// with bin types, in the order in which the minion sent the fields.
 func (s *Service) VerifyLoad(id string, a Algorithms, load *value.Map, sig []byte) error {
 	packed, err := msgpack.Marshal(load, msgpack.Modern)
 	if err != nil {

@@ -18,25 +18,29 @@ import (
 type answer struct {
 	payload  any
 	act      string // Act of the event to fire, or "" for none
-	accepted bool   // the payload holds the keys
+	accepted bool   // the payload contains the keys
 	process  Process
 }
 
-// Process identifies a process of a minion: a digest of its token, or 0 without one. A minion draws
-// its token when it starts and shows the same one at each sign-in (salt/crypt.py
-// AsyncAuth.__singleton_init__). A sign-in without the master's key shows none. A minion draws another
-// one for another master of its list, and once more in the life in which it made its keys, since they
-// are part of the key under which the token is remembered (_auth_singleton_key); salt-call draws its own.
+// Process identifies a process of a minion: it is a digest of the process's token, or 0 if the
+// process sent no token. A minion creates a token when it starts and sends the same token at each
+// sign-in (salt/crypt.py AsyncAuth.__singleton_init__). A minion that does not know the master's
+// key yet sends no token.
+//
+// A minion remembers its token by master and by its own key (_auth_singleton_key). So it uses a
+// different token for each master in its list, and creates another token in the run in which it
+// generates its key. salt-call creates its own token.
 type Process uint64
 
-// processOf returns the digest of a token in the clear.
+// processOf returns the Process of a decrypted token.
 func processOf(token []byte) Process {
 	sum := sha256.Sum256(append([]byte("process "), token...))
 	return Process(binary.BigEndian.Uint64(sum[:]))
 }
 
-// answer makes the payload for a verdict. Its RSA work passes the gates: minions without an accepted
-// key, and those that sign in too often, get at most half of the workers.
+// answer returns the answer for a verdict. It waits for a slot of the gates before the RSA work, so
+// that minions without an accepted key, and minions that sign in too often, get at most half of the
+// workers.
 func (s *Service) answer(ctx context.Context, r request, v verdict, from netip.AddrPort) *answer {
 	if !v.wasAccepted || !s.pace.skipsQueue(r.id, s.fromOwnAddress(r.id, from), s.cfg.Secrets.cfg.Now()) {
 		leave, err := s.strangers.waitSlot(ctx)
@@ -73,8 +77,8 @@ func (s *Service) answer(ctx context.Context, r request, v verdict, from netip.A
 	return &answer{s.signedMap(m, r.sigAlgo), v.act, true, process}
 }
 
-// fromOwnAddress reports whether an id last proved itself from this address. Without Config.Presence
-// it returns true.
+// fromOwnAddress reports whether the last authenticated request of an id came from this address. If
+// Config.Presence is nil, it returns true.
 func (s *Service) fromOwnAddress(id string, from netip.AddrPort) bool {
 	if s.cfg.Presence == nil {
 		return true
@@ -83,7 +87,8 @@ func (s *Service) fromOwnAddress(id string, from netip.AddrPort) bool {
 	return ok && a.Unmap() == from.Addr().Unmap()
 }
 
-// verdictReply returns the answer to a minion that is not accepted, or not yet.
+// verdictReply returns the answer to a minion that gets no keys: ret, signed if the protocol
+// version of the request has signatures.
 func (s *Service) verdictReply(r request, ret any) any {
 	if r.version < 2 {
 		return unsigned(ret)
@@ -91,7 +96,7 @@ func (s *Service) verdictReply(r request, ret any) any {
 	return s.signedMap(value.NewMap("ret", ret, "nonce", r.nonce), r.sigAlgo)
 }
 
-// signedMap wraps a map together with the signature over exactly the bytes that are sent.
+// signedMap packs m and returns it together with a signature over exactly the packed bytes.
 func (s *Service) signedMap(m *value.Map, algo string) any {
 	load, err := msgpack.Marshal(m, msgpack.Raw)
 	if err == nil {
@@ -104,7 +109,7 @@ func (s *Service) signedMap(m *value.Map, algo string) any {
 	return busyText
 }
 
-// acceptedMap returns the answer with the keys for a minion (master.py _auth_impl).
+// acceptedMap returns the answer with the keys for an accepted minion (master.py _auth_impl).
 func (s *Service) acceptedMap(r request, v verdict, from netip.AddrPort) (m *value.Map, p Process, err error) {
 	if _, err := crypt.EncryptionHash(r.encAlgo); err != nil {
 		return nil, 0, err
@@ -119,8 +124,8 @@ func (s *Service) acceptedMap(r request, v verdict, from netip.AddrPort) (m *val
 	if r.token != nil {
 		var token []byte
 		if token, p, err = s.returnToken(r, v.pub); err != nil {
-			// As in Salt the answer then lacks a token. A minion that knows the master refuses such
-			// an answer.
+			// As in Salt, the answer then lacks a token. A minion that knows the master's key
+			// refuses such an answer.
 			s.badTokens.logLimited(s.log, slog.LevelWarn, "token of a sign-in does not open", "minion", r.id, "peer", from)
 		} else {
 			m.Set("token", token)
@@ -151,9 +156,9 @@ func (s *Service) acceptedMap(r request, v verdict, from netip.AddrPort) (m *val
 
 var errToken = errors.New("token has not the form of a key")
 
-// returnToken opens a token with the master's key and encrypts it for the minion, which proves to the
-// minion that the master has that key. It returns only texts of symmetric keys, the form of a token:
-// otherwise an accepted minion could let the master decrypt other ciphertexts.
+// returnToken decrypts a token with the master's key and encrypts it for the minion, so that the
+// minion can verify that the master has that key. returnToken returns only tokens in the form of a
+// symmetric key. Otherwise an accepted minion could have the master decrypt other ciphertexts.
 func (s *Service) returnToken(r request, pub *rsa.PublicKey) ([]byte, Process, error) {
 	plain, err := crypt.Decrypt(s.cfg.Secrets.cfg.Identity.Key, r.encAlgo, r.token)
 	if err != nil {

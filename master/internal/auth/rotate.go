@@ -15,7 +15,7 @@ import (
 	"saltern/master/crypt"
 )
 
-// serialBlock is how many serials the file marks as used in advance.
+// serialBlock is how many serials reserveSerials marks as used in advance.
 const serialBlock = 1 << 20
 
 const dropMode = 0o400
@@ -23,8 +23,8 @@ const dropMode = 0o400
 func (s *Secrets) publishFile() string { return filepath.Join(s.cfg.CacheDir, ".publish_key") }
 func (s *Secrets) dropFile() string    { return filepath.Join(s.cfg.CacheDir, ".dfn") }
 
-// openPublishKey uses the stored publish key, or creates a new one if that is too old or if somebody
-// asked for a new one while the master was down.
+// openPublishKey reads the stored publish key. It creates a new key if the stored key is too old,
+// or if a drop file requested a new key while the master was down.
 func (s *Secrets) openPublishKey() error {
 	p, err := s.readPublishKey()
 	asked := s.takeDropFile()
@@ -53,7 +53,8 @@ func (s *Secrets) isOld(made time.Time) bool {
 	return age >= s.cfg.PublishSession || age < -time.Hour
 }
 
-// readPublishKey reads the key, the limit of its used serials, and the time of its creation.
+// readPublishKey returns the stored publish key with the limit of its used serials and the time of
+// its creation.
 func (s *Secrets) readPublishKey() (publishKey, error) {
 	text, _, err := readSecret(s.publishFile())
 	if err != nil {
@@ -79,8 +80,8 @@ func (s *Secrets) readPublishKey() (publishKey, error) {
 	return publishKey{key: key, serial: serial, limit: serial, made: time.Unix(made, 0)}, nil
 }
 
-// reserveSerials marks a block of serials as used on disk. After a restart, serials continue after
-// the block.
+// reserveSerials marks a block of serials as used on disk. After a restart the serials continue
+// after that block.
 func (s *Secrets) reserveSerials(p *publishKey) error {
 	limit := p.serial + serialBlock
 	text := fmt.Sprintf("%s %d %d\n", p.key.String(), limit, p.made.Unix())
@@ -101,10 +102,10 @@ func (s *Secrets) signDigest(key crypt.Key) ([]byte, error) {
 	return sig, nil
 }
 
-// Rotate replaces the publish key; its serials start at 1 again. A minion notices at the next
-// publish, signs in again and then reads that same publish. The caller fires the event "key",
-// {"rotate_aes_key": true}. In a cluster Rotate returns an error: there the masters agree on a key
-// and call SetClusterKey.
+// Rotate replaces the publish key and restarts its serials at 1. A minion cannot decrypt the next
+// publish with the old key, signs in again, and then decrypts that publish with the new key. The
+// caller must fire the event "key" with {"rotate_aes_key": true}. In a cluster Rotate returns an
+// error: there the masters agree on a key and call SetClusterKey.
 func (s *Secrets) Rotate() error {
 	if s.headOnly {
 		return errors.New("rotate the publish key: the cluster owns it")
@@ -149,8 +150,9 @@ func (s *Secrets) SetClusterKey(key crypt.Key) error {
 	return nil
 }
 
-// RotateIfDue replaces the publish key if it is older than publish_session or if a drop file asks for
-// it, and reports whether it did. Call it every loop_interval. In a cluster it does nothing.
+// RotateIfDue replaces the publish key if the key is older than publish_session or if a drop file
+// requests it, and reports whether it replaced the key. The caller calls it every loop_interval. In
+// a cluster it does nothing.
 func (s *Secrets) RotateIfDue() (bool, error) {
 	if s.headOnly {
 		return false, nil
@@ -164,8 +166,9 @@ func (s *Secrets) RotateIfDue() (bool, error) {
 	return true, s.Rotate()
 }
 
-// takeDropFile removes a drop file and reports whether it was valid: a regular file of mode 0400 that
-// names this master, or nobody as older tools write it (master.py handle_key_rotate).
+// takeDropFile removes a valid drop file, and reports whether there was one. A drop file is valid
+// if it is a regular file of mode 0400 that contains this master's id, or is empty, as older tools
+// write it (master.py handle_key_rotate). takeDropFile leaves an invalid file in place.
 func (s *Secrets) takeDropFile() bool {
 	path := s.dropFile()
 	st, err := os.Lstat(path)
@@ -194,8 +197,9 @@ func (s *Secrets) takeDropFile() bool {
 	return true
 }
 
-// RequestRotation writes a drop file, which asks the master with this cachedir for a new publish key
-// (crypt.py dropfile). Tools beside the master call it. If the file exists, it does nothing.
+// RequestRotation writes a drop file, which requests a new publish key from the master that uses
+// cacheDir (crypt.py dropfile). Tools on the master's host call it. If the file exists, it does
+// nothing.
 func RequestRotation(cacheDir, masterID string) error {
 	path := filepath.Join(cacheDir, ".dfn")
 	if _, err := os.Lstat(path); err == nil {

@@ -20,34 +20,34 @@ import (
 
 // SecretsConfig says where a master's secrets are stored.
 type SecretsConfig struct {
-	// Identity is the key pair by which minions know the master: in a cluster that of the cluster,
-	// otherwise the master's own.
+	// Identity is the key pair by which minions recognise the master: the cluster's pair in a
+	// cluster, otherwise the master's own.
 	Identity Identity
 	// MasterID is the option id, which drop files contain.
 	MasterID string
 	// CacheDir holds the seed, the publish key and the drop file.
 	CacheDir string
-	// SeedFile is the file of the session seed; "" means
-	// <CacheDir>/.session_seed. In a cluster it is one shared file.
+	// SeedFile is the file of the session seed; "" means <CacheDir>/.session_seed. In a cluster
+	// SeedFile is one file that all masters share.
 	SeedFile string
-	// Seed is the seed of session keys in hexadecimal, once the masters of a cluster have agreed on
-	// one. With Seed there is no file. SetClusterSeed replaces it.
+	// Seed is the seed of session keys in hexadecimal, if the masters of a cluster have agreed on a
+	// seed. If Seed is set, SeedFile is not used. SetClusterSeed replaces Seed.
 	Seed string
-	// SessionDir is the folder with one session key file for each minion, for a cluster with Salt's
-	// masters. If it is "", session keys are derived from the seed.
+	// SessionDir is the directory with one session key file for each minion. It is used in a
+	// cluster that contains Python masters. If it is "", session keys are derived from the seed.
 	SessionDir string
 	// ClusterKey is the publish key that the masters of a cluster share. If it is set, publishes
-	// carry no serial (each master would count by itself), and only SetClusterKey replaces the key.
+	// carry no serial, because each master would count separately, and only SetClusterKey replaces
+	// the key.
 	ClusterKey crypt.Key
-	// PublishSession is publish_session: the age at which the publish key is
-	// replaced and the length of an epoch of session keys. 0 means Salt's
-	// 24 hours.
+	// PublishSession is publish_session: the age at which the publish key is replaced, and the
+	// length of an epoch of session keys. 0 means Salt's default, 24 hours.
 	PublishSession time.Duration
 	// Signer signs the public key for minions with verify_master_pubkey_sign (option
-	// master_sign_pubkey). It may be nil: no signature.
+	// master_sign_pubkey). It may be nil: the public key is not signed.
 	Signer *Identity
-	// PubkeySignature is a ready-made signature that is sent unchanged (master_use_pubkey_signature).
-	// It takes precedence over Signer.
+	// PubkeySignature is a signature from a file, which is sent unchanged
+	// (master_use_pubkey_signature). It takes precedence over Signer.
 	PubkeySignature string
 	// SigningAlgorithm is publish_signing_algorithm; "" means PKCS1v15-SHA1.
 	SigningAlgorithm string
@@ -57,12 +57,12 @@ type SecretsConfig struct {
 	Logger *slog.Logger     // nil discards
 }
 
-// Secrets holds what only masters know. All methods may be called concurrently.
+// Secrets holds the secrets of a master. All methods may be called concurrently.
 type Secrets struct {
 	cfg      SecretsConfig
 	pubSigs  map[string]string
 	headOnly bool          // the master is in a cluster: publishes have no serials, and the publish key is not stored
-	files    *sessionFiles // nil when session keys are derived
+	files    *sessionFiles // nil if session keys are derived
 
 	sessions sync.Map // id → *cachedSession
 
@@ -70,9 +70,9 @@ type Secrets struct {
 
 	mu   sync.Mutex
 	pub  publishKey
-	seed []byte // pseudo-random key of HKDF; replaced, never changed in place
+	seed []byte // pseudo-random key of HKDF; replaced as a whole, its bytes never change
 
-	seedGen atomic.Uint64 // number of replacements of the seed
+	seedGen atomic.Uint64 // how often the seed was replaced
 }
 
 // publishKey is the shared AES key with its signature and its serials.
@@ -80,13 +80,13 @@ type publishKey struct {
 	key    crypt.Key
 	digest []byte    // X9.31 over the hexadecimal SHA-256 of the key text
 	made   time.Time // time of creation
-	serial int64     // last serial handed out
+	serial int64     // last serial assigned
 	limit  int64     // serials up to this one are marked on disk as used
 }
 
 // OpenSecrets reads the secrets and creates missing ones. It computes the X9.31 signature over the
-// publish key and, with a Signer, the signatures over the public key only once, because they do not
-// depend on the request.
+// publish key and, if there is a Signer, the signatures over the public key. These signatures do
+// not depend on a request, so they are computed only once.
 func OpenSecrets(cfg SecretsConfig) (*Secrets, error) {
 	if cfg.Identity.Key == nil {
 		return nil, errors.New("open secrets: no identity")
@@ -135,8 +135,9 @@ func OpenSecrets(cfg SecretsConfig) (*Secrets, error) {
 	return s, s.openPublishKey()
 }
 
-// signPublic returns the field pub_sig for each algorithm that a minion may ask for: base64 with a
-// newline at the end (binascii.b2a_base64), or the content of the signature file, as Salt sends it.
+// signPublic returns the field pub_sig for each algorithm that a minion may ask for, in the form in
+// which Salt sends it: base64 with a newline at the end (binascii.b2a_base64), or the content of
+// the signature file.
 func signPublic(cfg SecretsConfig) (map[string]string, error) {
 	sigs := map[string]string{}
 	for _, algo := range []string{crypt.PKCS1SHA1, crypt.PKCS1SHA224} {
@@ -155,30 +156,30 @@ func signPublic(cfg SecretsConfig) (map[string]string, error) {
 	return sigs, nil
 }
 
-// Public returns the public key as minions store it.
+// Public returns the public key in the form in which minions store it.
 func (s *Secrets) Public() string { return s.cfg.Identity.Public }
 
 // SigningAlgorithm returns the algorithm by which publishes are signed.
 func (s *Secrets) SigningAlgorithm() string { return s.cfg.SigningAlgorithm }
 
-// Sign signs data with the identity: pillars by the algorithm that the minion asked for, publishes by
-// SigningAlgorithm. It costs an RSA private-key operation.
+// Sign signs data with the private key of Identity: pillars with the algorithm that the minion
+// asked for, publishes with SigningAlgorithm. It costs one RSA private-key operation.
 func (s *Secrets) Sign(algo string, data []byte) ([]byte, error) {
 	return crypt.Sign(s.cfg.Identity.Key, algo, data)
 }
 
-// PublishKey returns the key that encrypts publishes at present.
+// PublishKey returns the current key for encrypting publishes.
 func (s *Secrets) PublishKey() crypt.Key {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.pub.key
 }
 
-// NextPublish returns the key for one publish together with its serial. Minions drop a publish whose
-// serial is not above the last one they saw under the same key (crypt.py Crypticle.loads), so serials
-// must continue after a restart. In a cluster the serial is 0 and must be left out. An error means
-// that the disk cannot mark serials as used; NextPublish writes to the disk at most once in 2^20
-// publishes.
+// NextPublish returns the key and the serial for one publish. A minion drops a publish whose serial
+// is not greater than the last serial that it received under the same key (crypt.py
+// Crypticle.loads), so serials must continue after a restart. In a cluster the serial is 0, and the
+// caller must leave it out. NextPublish returns an error if it cannot mark serials as used on disk;
+// it writes to the disk at most once in 2^20 publishes.
 func (s *Secrets) NextPublish() (crypt.Key, int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -194,7 +195,7 @@ func (s *Secrets) NextPublish() (crypt.Key, int64, error) {
 	return s.pub.key, s.pub.serial, nil
 }
 
-// currentKey returns the publish key and the signature over it.
+// currentKey returns the publish key and the X9.31 signature over it.
 func (s *Secrets) currentKey() (crypt.Key, []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

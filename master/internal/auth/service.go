@@ -35,18 +35,18 @@ const (
 	ActError  = "error"
 )
 
-// Defaults of Config. A minion waits 5 s for an answer (auth_timeout), so a
-// longer queue than can be served in that time helps nobody.
+// Defaults of Config. A minion waits 5 s for an answer (auth_timeout), so a queue that takes longer
+// than that to serve is useless.
 const (
 	defaultQueue   = 2048
 	defaultMaxWait = 4 * time.Second
 )
 
-// Presence knows which minions are connected, and from where they send requests.
+// Presence knows which minions are connected, and from which addresses they send requests.
 type Presence interface {
 	// CountWith returns how many minions are connected, and whether id is one of them.
 	CountWith(id string) (count int, has bool)
-	// LastRequest returns when and from where id last proved itself by a request.
+	// LastRequest returns the address and the time of the last authenticated request of id.
 	LastRequest(id string) (from netip.Addr, at time.Time, ok bool)
 }
 
@@ -55,30 +55,30 @@ type Config struct {
 	Keys     *keys.Store
 	Secrets  *Secrets
 	Autosign *keys.Autosign // may be nil: no rule accepts or rejects a key
-	// PublishPort is the publish port that minions are told, usually 4505.
+	// PublishPort is the publish port that the master sends to minions, usually 4505.
 	PublishPort int
-	// OpenMode is open_mode: every key is accepted and overwrites the one on file. It turns
-	// authentication off.
+	// OpenMode is open_mode: the service accepts every key and overwrites the key on file. It
+	// disables authentication.
 	OpenMode bool
 	// MaxMinions is max_minions, 0 for no limit. It requires Presence.
 	MaxMinions int
-	// Presence knows the connected minions. It may be nil: nothing is known of them.
+	// Presence may be nil: it is not known which minions are connected.
 	Presence Presence
-	// ClusterEvents fires the event salt/key, which tells other masters of the cluster about keys
-	// accepted here.
+	// ClusterEvents enables the event salt/key, which informs the other masters of the cluster
+	// about keys that this master has accepted.
 	ClusterEvents bool
-	// NoEvents is auth_events: False. EventGrains is auth_events_autosign_grains: the acts whose
-	// events include the minion's grains.
+	// NoEvents is auth_events: False. EventGrains is auth_events_autosign_grains: it lists the acts
+	// whose events include the minion's grains.
 	NoEvents    bool
 	EventGrains []string
 	// Events is called with each event. It must not block. It may be nil: events are dropped.
 	Events func(tag string, data *value.Map)
 	// Admit is called before a minion gets its keys, with the process that signs in, see [Process].
-	// It may wait. If it returns an error, the minion is told to come back. It may be nil: every
-	// minion is admitted.
+	// Admit may block. If it returns an error, the minion is asked to sign in again later. It may
+	// be nil: every minion is admitted.
 	Admit func(ctx context.Context, id string, p Process) error
-	// Workers is how many sign-ins do RSA work at once, 0 for one per processor. Queue and MaxWait
-	// bound the sign-ins that wait, 0 for the defaults.
+	// Workers is how many sign-ins do RSA work at once; 0 means one for each processor. Queue is
+	// how many sign-ins may wait, MaxWait how long each may wait; 0 means the default.
 	Workers int
 	Queue   int
 	MaxWait time.Duration
@@ -86,27 +86,29 @@ type Config struct {
 	// Trouble returns why keys cannot be stored now, or "". Minions see the text. It may be nil:
 	// keys can always be stored.
 	Trouble func() string
-	// Decided is called for keys that a rule accepted or rejected without an administrator. It may
-	// be nil.
+	// Decided is called for each key that a rule accepted or rejected without an administrator. It
+	// may be nil.
 	Decided func(id, rule string, st keys.State, from netip.Addr)
 }
 
 // Stats are counters since the start.
 type Stats struct {
-	SignIns  uint64 // requests answered, whatever the answer
-	Accepted uint64 // of these, accepted
-	Busy     uint64 // sign-ins turned away because a queue was full or too slow
+	SignIns  uint64 // requests answered, including refusals
+	Accepted uint64 // sign-ins accepted
+	Busy     uint64 // sign-ins refused because a queue was full or too slow
 	Tokens   uint64 // verified tokens that cost a public-key operation
 }
 
-// Service signs minions in and proves requests. All methods may be called
+// Service signs minions in and authenticates their requests. All methods may be called
 // concurrently.
 type Service struct {
 	cfg Config
 	log *slog.Logger
 
-	known     *gate // bounds the RSA work of all sign-ins
-	strangers *gate // a gate before known, for minions without an accepted key and those that sign in too often
+	known *gate // bounds the RSA work of all sign-ins
+	// strangers is passed before known by minions without an accepted key and those that sign in
+	// too often.
+	strangers *gate
 	pace      *signInPace
 	disk      *gate       // bounds the changes of the key store
 	closed    atomic.Bool // Close has taken all slots of disk
@@ -117,12 +119,11 @@ type Service struct {
 	stats                                 struct{ signIns, accepted, tokens atomic.Uint64 }
 }
 
-// diskSlots is how many changes of keys run at once; new keys that wait together for a volume share
-// one file there. A change that hangs keeps its slot, so at most this many changes hang.
+// diskSlots is how many key changes run at once. New keys that wait together for a volume are
+// written to one file there. A change that hangs keeps its slot, so at most diskSlots changes hang.
 const diskSlots = 64
 
-// New returns a Service. It logs a warning for each option that weakens authentication, see
-// Warnings.
+// New returns a Service. It logs each weakness that Warnings returns.
 func New(cfg Config) (*Service, error) {
 	if cfg.Keys == nil || cfg.Secrets == nil {
 		return nil, errors.New("make the sign-in service: keys and secrets are required")
@@ -177,9 +178,9 @@ func (s *Service) Warnings() (w []string) {
 	return w
 }
 
-// Close waits until no change of a key is running. Afterwards the service stores no key, and tells
-// minions whose sign-in would need that to come back. Close returns the error of ctx. A second call
-// does nothing.
+// Close waits until no key change is running. Afterwards the service stores no key, and a sign-in
+// that would store one is answered with a request to sign in again later. Close returns the error
+// of ctx. A second call does nothing.
 func (s *Service) Close(ctx context.Context) error {
 	if s.closed.Load() {
 		return nil
@@ -218,20 +219,22 @@ type Event struct {
 	Result bool   // accepted or pending
 }
 
-// SignIn answers the load of an _auth request with the complete payload: a map, or a text where a map
-// is impossible. It never fails; the answer tells the minion what to do. Events go to Config.Events.
-// It returns when the answer is ready, the queues are full, or ctx is done.
+// SignIn answers the load of an _auth request with the complete payload: a map, or a text if a map
+// is impossible. It returns no error, because the answer tells the minion what to do. Events go to
+// Config.Events. SignIn blocks until the answer is ready; it returns a busy answer if the queues
+// are full or ctx ends.
 func (s *Service) SignIn(ctx context.Context, load *value.Map, version int64, from netip.AddrPort) any {
 	payload, _ := s.SignInEvent(ctx, load, version, from)
 	return payload
 }
 
-// Unsigned answers. A minion treats a text as a failed sign-in and comes back on a new connection
-// after acceptance_wait_time, as it does after "full".
+// Unsigned answers. A minion treats a text as a failed sign-in: it opens a new connection and signs
+// in again after acceptance_wait_time, as it does after "full".
 const (
 	badLoad  = "bad load"
 	busyText = "master is busy, sign in again later"
-	// notStored is the answer with the reason, which the minion logs.
+	// notStored is the answer if a key cannot be stored. The minion logs the reason that it
+	// contains.
 	notStored = "the master cannot store the key, %s; sign in again later"
 )
 
@@ -239,7 +242,7 @@ func unsigned(ret any) *value.Map {
 	return value.NewMap("enc", "clear", "load", value.NewMap("ret", ret))
 }
 
-// SignInEvent works like SignIn, and also returns the outcome.
+// SignInEvent works like SignIn, and also returns the Event.
 func (s *Service) SignInEvent(ctx context.Context, load *value.Map, version int64, from netip.AddrPort) (any, Event) {
 	s.stats.signIns.Add(1)
 	r, err := parseRequest(load, version)
@@ -283,7 +286,7 @@ func (s *Service) SignInEvent(ctx context.Context, load *value.Map, version int6
 	return a.payload, ev
 }
 
-// request is an _auth load of the right shape.
+// request is an _auth load whose fields have the right types.
 type request struct {
 	id, pub          string // pub is normalised
 	nonce            string
@@ -353,8 +356,8 @@ func parseRequest(load *value.Map, version int64) (request, error) {
 	return r, nil
 }
 
-// fireEvents fires the event of a sign-in (master.py _auth_impl), with its fields in the order of
-// Python's master.
+// fireEvents fires the event of a sign-in (master.py _auth_impl). Its fields are in the order in
+// which the Python master sends them.
 func (s *Service) fireEvents(r request, v verdict, ev Event) {
 	if s.cfg.Events == nil || ev.Act == "" {
 		return
@@ -380,8 +383,8 @@ func (s *Service) fireEvents(r request, v verdict, ev Event) {
 	s.cfg.Events(TagAuth, data)
 }
 
-// pythonText returns a grain's value in the form of Python's str, in which the lines of the autosign
-// files are written.
+// pythonText returns the value of a grain as Python's str() prints it, because the autosign files
+// contain grains in that form.
 func pythonText(v any) (string, bool) {
 	switch v := v.(type) {
 	case nil:
@@ -400,7 +403,7 @@ func pythonText(v any) (string, bool) {
 	return "", false
 }
 
-// grainTexts returns the grains that can decide about a new key, as texts.
+// grainTexts returns the grains by which autosign may accept a new key, as texts.
 func grainTexts(m *value.Map) map[string]string {
 	if m.Len() == 0 || m.Len() > 64 {
 		return nil

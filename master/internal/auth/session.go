@@ -25,7 +25,8 @@ const (
 )
 
 // openSeed reads the seed of session keys, or creates it. If several masters start at once on a
-// shared folder, one of them creates the file (link fails when the name exists), and all read it.
+// shared directory, only one of them creates the file, because link fails if the name exists; all
+// of them then read that file.
 func openSeed(path string, random io.Reader) ([]byte, error) {
 	text, _, err := readSecret(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -47,7 +48,7 @@ func openSeed(path string, random io.Reader) ([]byte, error) {
 	return prk, nil
 }
 
-// parseSeed returns the HKDF key for a seed's text.
+// parseSeed returns the HKDF key of a seed in text form.
 func parseSeed(text string) ([]byte, error) {
 	seed, err := hex.DecodeString(text)
 	if err != nil || len(seed) != seedLen {
@@ -70,8 +71,8 @@ func makeSeed(path string, random io.Reader) (err error) {
 	return err
 }
 
-// epochAt returns the number of a minion's epoch at a time. Each minion changes epochs at its own
-// time of day, so that they do not all sign in again at once.
+// epochAt returns the number of a minion's epoch at a time. Each minion changes epochs at a
+// different time of day, so that the minions do not all sign in again at once.
 func (s *Secrets) epochAt(id string, at time.Time) int64 {
 	sum := sha256.Sum256([]byte(id))
 	period := int64(s.cfg.PublishSession / time.Second)
@@ -80,7 +81,7 @@ func (s *Secrets) epochAt(id string, at time.Time) int64 {
 }
 
 // deriveSession derives the session key of a minion for an epoch. pem is the minion's accepted key,
-// normalised: with another key the minion has other session keys.
+// normalised. A minion with another accepted key gets another session key.
 func (s *Secrets) deriveSession(id, pem string, epoch int64) (crypt.Key, error) {
 	sum := sha256.Sum256([]byte(pem))
 	info := make([]byte, 0, 1+len(id)+1+sha256.Size+8)
@@ -101,16 +102,17 @@ func (s *Secrets) deriveSession(id, pem string, epoch int64) (crypt.Key, error) 
 	return crypt.ParseKey(base64.StdEncoding.EncodeToString(raw))
 }
 
-// cachedSession is the session key that a minion last used. It takes less than a kibibyte, and there
-// is at most one for each accepted key.
+// cachedSession is the session key that a minion last used. It takes less than one KiB of memory,
+// and there is at most one cachedSession for each accepted key.
 type cachedSession struct {
-	gen   uint64 // number of the seed, see seedGen
+	gen   uint64 // seedGen when the key was derived
 	pem   string
 	epoch int64
 	key   crypt.Key
 }
 
-// cachedOrDerived works like deriveSession, with a cache of the last key that worked.
+// cachedOrDerived returns the cached session key if it fits the arguments, and otherwise calls
+// deriveSession.
 func (s *Secrets) cachedOrDerived(id, pem string, epoch int64) (crypt.Key, error) {
 	if v, ok := s.sessions.Load(id); ok {
 		if c := v.(*cachedSession); c.epoch == epoch && c.pem == pem && c.gen == s.seedGen.Load() {
@@ -120,8 +122,8 @@ func (s *Secrets) cachedOrDerived(id, pem string, epoch int64) (crypt.Key, error
 	return s.deriveSession(id, pem, epoch)
 }
 
-// keepSession caches a key that opened a request of an accepted minion. gen is the seed's number,
-// read before the key was derived.
+// keepSession caches a key that decrypted a request of an accepted minion. gen is the value of
+// seedGen that the caller read before it derived the key.
 func (s *Secrets) keepSession(id, pem string, epoch int64, gen uint64, key crypt.Key) {
 	if v, ok := s.sessions.Load(id); ok {
 		if c := v.(*cachedSession); c.epoch == epoch && c.pem == pem && c.gen == gen {
@@ -131,9 +133,9 @@ func (s *Secrets) keepSession(id, pem string, epoch int64, gen uint64, key crypt
 	s.sessions.Store(id, &cachedSession{gen, pem, epoch, key})
 }
 
-// openSession tries the session keys of a minion that are valid now: that of this epoch, that of the
-// one before and, shortly before a change of epoch, the next. It overwrites blob; the returned body
-// is a part of it.
+// openSession decrypts blob with the session keys of a minion that are valid now: the key of the
+// current epoch, that of the previous epoch and, shortly before the epoch changes, that of the next
+// one. openSession overwrites blob; the returned body is a part of it.
 func (s *Secrets) openSession(id, pem string, blob []byte) ([]byte, crypt.Key, error) {
 	if s.files != nil {
 		key, err := s.files.sessionKey(id)
@@ -159,8 +161,8 @@ func (s *Secrets) openDerived(id, pem string, blob []byte) ([]byte, crypt.Key, e
 	gen := s.seedGen.Load()
 	now := s.cfg.Now()
 	current := s.epochAt(id, now)
-	// Also accept a key of the next epoch shortly before that begins, because the clocks of two
-	// masters may differ.
+	// Also accept a key of the next epoch shortly before that epoch begins, because the clocks of
+	// two masters may differ.
 	epochs := [3]int64{current, current - 1, s.epochAt(id, now.Add(5*time.Minute))}
 	for i, e := range epochs {
 		if i == 2 && e == current {

@@ -15,9 +15,9 @@ import (
 	"saltern/master/keys"
 )
 
-// sessionFiles are session keys in the form in which Salt's masters share them: one file for each
-// minion. Any master that finds the file missing or older than publish_session replaces it
-// (salt/channel/server.py session_key). Its methods may be called concurrently.
+// sessionFiles stores session keys as Salt's masters share them: one file for each minion. A master
+// that finds the file missing or older than publish_session replaces it (salt/channel/server.py
+// session_key). The methods may be called concurrently.
 type sessionFiles struct {
 	dir    string
 	period time.Duration
@@ -26,7 +26,7 @@ type sessionFiles struct {
 	seen   sync.Map // id → seenFile
 }
 
-// seenFile is a key and its file's metadata at the time of reading.
+// seenFile is a key, and the metadata of its file when the key was read.
 type seenFile struct {
 	info os.FileInfo
 	key  crypt.Key
@@ -91,7 +91,8 @@ func (f *sessionFiles) readKey(id, path string) (crypt.Key, error) {
 	return key, nil
 }
 
-// writeKey writes a new key. If several masters find the file missing, the first one's key stays.
+// writeKey writes a new key. If several masters find the file missing at once, the key of the first
+// writer stays.
 func (f *sessionFiles) writeKey(path string, replace bool) error {
 	key, err := crypt.NewKey(f.random)
 	if err != nil {
@@ -119,8 +120,8 @@ func (f *sessionFiles) writeKey(path string, replace bool) error {
 	return nil
 }
 
-// forget removes the key of a minion that is no longer accepted, so that a later minion of that name
-// gets another key.
+// forget removes the session key of a minion that is no longer accepted, so that a later minion
+// with the same id gets another key.
 func (f *sessionFiles) forget(id string) error {
 	f.seen.Delete(id)
 	if keys.ValidID(id) != nil {
@@ -132,8 +133,8 @@ func (f *sessionFiles) forget(id string) error {
 	return nil
 }
 
-// removeAll removes all keys, because somebody who must not know them does. A minion that just got a
-// new key only signs in once more.
+// removeAll removes all session keys, because somebody unauthorised knows them. A minion that has
+// just got a new key merely signs in once more.
 func (f *sessionFiles) removeAll() error {
 	names, err := os.ReadDir(f.dir)
 	if err != nil {

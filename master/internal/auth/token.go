@@ -10,7 +10,7 @@ import (
 	"saltern/master/keys"
 )
 
-// ErrNotAccepted means that an id has no accepted key, or is not valid.
+// ErrNotAccepted means that an id has no accepted key, or that the id is malformed.
 var ErrNotAccepted = errors.New("minion is not accepted")
 
 // verified is a token that was verified against a key.
@@ -30,10 +30,10 @@ func (s *Service) acceptedKey(id string) (keys.Entry, error) {
 	return e, nil
 }
 
-// VerifyToken reports whether tok was made with the accepted key of id: the X9.31 operation over
-// "salt" (channel/server.py validate_token). A minion sends the same token with each request, so
-// Service remembers the last good one, whose verification costs only a hash. Each call checks that
-// the key is still accepted.
+// VerifyToken reports whether tok was made with the accepted key of id. A token is the X9.31
+// operation over "salt" (channel/server.py validate_token). A minion sends the same token with each
+// request, so Service remembers the last valid token of each minion; verifying that one again costs
+// only a hash. Each call also checks that the key is still accepted.
 func (s *Service) VerifyToken(id string, tok []byte) bool {
 	e, err := s.acceptedKey(id)
 	if err != nil {
@@ -63,8 +63,9 @@ func (s *Service) VerifyToken(id string, tok []byte) bool {
 	return true
 }
 
-// forget drops the remembered token and session of a key that is no longer accepted. This only saves
-// memory: other checks refuse the key.
+// forget drops the token and the session key that are remembered for a key that is no longer
+// accepted. Dropping them only saves memory, because other checks refuse the key. With session
+// files, forget also removes the minion's session key file.
 func (s *Service) forget(c keys.Change) {
 	if c.New != keys.Accepted {
 		s.tokens.Delete(c.ID)
@@ -78,11 +79,12 @@ func (s *Service) forget(c keys.Change) {
 	}
 }
 
-// OpenRequest opens the encrypted load of a request from id. It returns the packed body, in the
-// memory of blob, and the session key that fitted, with which the answer must be sealed. The present
-// and the previous session key are valid. The errors are keys.ErrID, ErrNotAccepted, crypt.ErrOpen,
-// and one for a text that is no pickle. The caller answers each with "bad load", after which a real
-// minion signs in again. Nothing is stored about ids that are not accepted.
+// OpenRequest decrypts the load of a request from id. It returns the packed body, which uses the
+// memory of blob, and the session key that decrypted it; the answer must be encrypted with that
+// same key. The current and the previous session key are valid. The errors are keys.ErrID,
+// ErrNotAccepted, crypt.ErrOpen, and one for a decrypted text that is no pickle. The caller must
+// answer each of them with "bad load", after which a minion signs in again. OpenRequest stores
+// nothing about ids that are not accepted.
 func (s *Service) OpenRequest(id string, blob []byte) ([]byte, crypt.Key, error) {
 	e, err := s.acceptedKey(id)
 	if errors.Is(err, ErrNotAccepted) {
@@ -98,16 +100,17 @@ func (s *Service) OpenRequest(id string, blob []byte) ([]byte, crypt.Key, error)
 	return body, key, nil
 }
 
-// earlyLooks is how often the key folders are read to find a key that another master may have
-// accepted. Each reading has its own time limit.
+// earlyLooks is how often openEarly reads the key directories to find a key that another master may
+// have accepted. Each reading has its own time limit.
 const earlyLooks = 3
 
-// openEarly opens a request of an id whose key is pending here, if it is sealed with a session key
-// for that key. Then another master of the cluster may just have accepted the key: openEarly reads
-// the key folders to find out. A minion of 3008 whose first request is refused does not come up.
+// openEarly decrypts a request of an id whose key is pending on this master, if the request is
+// encrypted with a session key for that key. Such a request means that another master of the
+// cluster may just have accepted the key, so openEarly reads the key directories to find out. It
+// exists because a minion of 3008 does not start up if its first request is refused.
 func (s *Service) openEarly(id string, blob []byte) ([]byte, crypt.Key, error) {
 	e, ok := s.cfg.Keys.Lookup(id)
-	// with session files, reading would create files for strangers
+	// With session files, openSession would create files for strangers.
 	if !ok || e.State != keys.Pending || s.cfg.Secrets.files != nil {
 		return nil, crypt.Key{}, ErrNotAccepted
 	}
