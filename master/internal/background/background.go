@@ -1,5 +1,5 @@
-// Package background owns goroutines that outlive the request that started them, and queued work of
-// the master itself.
+// Package background runs work that is not bound to a request: goroutines that outlive the request
+// which started them, and queued work of the master itself.
 package background
 
 import (
@@ -7,8 +7,9 @@ import (
 	"sync"
 )
 
-// Pool runs runners of local clients, which outlive their request. Overflow policy: if all slots are
-// taken, Go returns false, and the caller is told. It is safe for concurrent use.
+// Pool runs runners for local clients. The runners outlive the clients' requests. Overflow policy:
+// if all slots are taken, Go returns false, and the caller is told that. Pool is safe for
+// concurrent use.
 type Pool struct {
 	ctx   context.Context
 	stop  context.CancelFunc
@@ -19,17 +20,19 @@ type Pool struct {
 	ended bool
 }
 
-// New returns a Pool that runs at most slots pieces of work at once.
+// New returns a Pool that runs at most slots functions at once.
 func New(slots int) *Pool {
 	ctx, stop := context.WithCancel(context.Background())
 	return &Pool{ctx: ctx, stop: stop, slots: make(chan struct{}, slots), waits: make(chan struct{}, MaxWaits)}
 }
 
-// MaxWaits bounds the requests of tools that wait for a wheel function in Python. Each occupies a
-// worker of the request port. Overflow policy: the newest is refused at once, and its user is told.
+// MaxWaits bounds the requests of tools that wait for a wheel function in Python. Each of them
+// occupies a worker of the request port. Overflow policy: a further request is refused at once, and
+// the tool reports that to its user.
 const MaxWaits = 64
 
-// Wait takes a place among the waiting requests; leave frees it. ok is false if there is no place.
+// Wait takes one of the MaxWaits slots. The caller must call leave to free the slot. ok is false if
+// no slot is free.
 func (p *Pool) Wait() (leave func(), ok bool) {
 	select {
 	case p.waits <- struct{}{}:
@@ -39,13 +42,14 @@ func (p *Pool) Wait() (leave func(), ok bool) {
 	}
 }
 
-// Ending returns a context that ends when the master starts to stop.
+// Ending returns a context that ends when the master begins to stop.
 func (p *Pool) Ending() context.Context { return p.ctx }
 
-// End cancels running work and the context of Ending. Close does so as well.
+// End cancels running work and the context of Ending. Close does the same.
 func (p *Pool) End() { p.stop() }
 
-// Go runs f in a slot. It returns false if all slots are taken or Close was called.
+// Go runs f in a slot, in a new goroutine. It returns false if all slots are taken or Close was
+// called.
 func (p *Pool) Go(f func(ctx context.Context)) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -67,7 +71,7 @@ func (p *Pool) Go(f func(ctx context.Context)) bool {
 	return true
 }
 
-// Close cancels running work and waits for it.
+// Close cancels running work and waits for its end.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	p.ended = true

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// Backlog runs tasks that nobody would submit again if they were lost. It starts them in the order of
-// arrival, a bounded number at once.
+// Backlog runs tasks that nobody would submit again if they were lost. It starts them in the order
+// of their arrival, and runs a bounded number at once.
 //
 // Overflow policy: Put waits until there is room for the task and its bytes. Backlog is safe for
 // concurrent use.
@@ -27,7 +27,7 @@ type Backlog struct {
 	workers sync.WaitGroup
 }
 
-// BacklogConfig of a Backlog. All fields are required.
+// BacklogConfig configures a Backlog. All fields are required.
 type BacklogConfig struct {
 	Workers int // tasks that run at once
 	Depth   int // tasks that may wait
@@ -61,8 +61,8 @@ func NewBacklog(cfg BacklogConfig) *Backlog {
 	return b
 }
 
-// Put adds a task that holds about size bytes while it waits. After an error the task will not run:
-// ctx or the master has ended.
+// Put adds a task. size is the approximate number of bytes that the task holds while it waits. If
+// Put returns an error, the task will not run, because ctx or the master has ended.
 func (b *Backlog) Put(ctx context.Context, size int, work func(ctx context.Context)) error {
 	least := int64(backlogBytes / max(b.cfg.Depth, 1))
 	t := task{bytes: min(max(int64(size), least, 1), backlogBytes), do: work}
@@ -101,7 +101,8 @@ func (b *Backlog) runTasks() {
 	}
 }
 
-// nextTask takes the first task. If there is none, it returns false and the worker ends.
+// nextTask removes and returns the first task. If there is none, it returns false, and its caller
+// must end.
 func (b *Backlog) nextTask() (task, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -130,7 +131,8 @@ func (b *Backlog) Stats() BacklogStats {
 	return s
 }
 
-// Close cancels running tasks, waits for them, and returns how many tasks were not started.
+// Close cancels the running tasks and waits for their end. It returns how many tasks were not
+// started.
 func (b *Backlog) Close() (left int) {
 	b.mu.Lock()
 	b.closed = true
