@@ -26,17 +26,17 @@ const (
 // stateBound bounds the size of a batch file.
 var stateBound = datafile.Bound{Bytes: maxFile}
 
-// errNotOurs means that somebody other than the master and root may have written the state of a
+// errNotOurs means that an account other than the master's and root may have written the state of a
 // batch.
 var errNotOurs = errors.New("it is not the master's or root's, or others can write it")
 
-// jobDir returns the folder of a job.
+// jobDir returns the directory of a job.
 func (m *Manager) jobDir(jid string) (string, error) {
 	return jobs.Folder(filepath.Join(m.cfg.Dir, "jobs"), m.cfg.HashType, jid)
 }
 
-// readState returns the state of a batch. The file must belong to the master's account or root, which
-// proves that the state is genuine.
+// readState returns the stored state of a batch. It returns an error unless the file belongs to the
+// master's account or root, which proves that the state is genuine.
 func (m *Manager) readState(jid string) (*value.Map, error) {
 	dir, err := m.jobDir(jid)
 	if err != nil {
@@ -60,7 +60,7 @@ func (m *Manager) readState(jid string) (*value.Map, error) {
 	return kept, nil
 }
 
-// onlyOursWrite reports whether only root and this process's account can have written a file.
+// onlyOursWrite reports whether only root and the account of this process can have written a file.
 func onlyOursWrite(info fs.FileInfo) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -84,7 +84,7 @@ func (m *Manager) writeState(jid string, kept *value.Map) error {
 	return stateBound.Write(filepath.Join(dir, stateFile), kept, false)
 }
 
-// activeJIDs returns the jids of the batches that have not ended.
+// activeJIDs returns the job ids of the batches in the index, which are those that have not ended.
 func (m *Manager) activeJIDs() ([]string, error) {
 	v, err := stateBound.Read(filepath.Join(m.cfg.Dir, indexFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -94,7 +94,7 @@ func (m *Manager) activeJIDs() ([]string, error) {
 	return value.NewMap("l", list).Texts("l"), err
 }
 
-// setActive adds a batch to the index, or removes it.
+// setActive adds a batch to the index, or removes it from the index.
 func (m *Manager) setActive(jid string, active bool) error {
 	jids, err := m.activeJIDs()
 	if err != nil || slices.Contains(jids, jid) == active {

@@ -18,15 +18,16 @@ import (
 )
 
 const (
-	// maxActive bounds the batches that are driven at once. Overflow policy: a new one waits until
-	// another ends. Its first minions already have the job; their returns go to the job cache.
+	// maxActive bounds the batches that the Manager runs at once. Overflow policy: a new batch
+	// waits until another one ends. The first minions of the new batch already have the job, and
+	// their returns are stored in the job cache.
 	maxActive = 256
-	// maxWaiting bounds the batches that wait. Overflow policy: a new one is halted, and an event
-	// says so.
+	// maxWaiting bounds the batches that wait. Overflow policy: a new batch is halted, and an event
+	// reports that.
 	maxWaiting = 10_000
 )
 
-// Publisher publishes the parts of a batch.
+// Publisher publishes the slices of a batch.
 type Publisher interface {
 	// StartSlice publishes a load of the form {fun, arg, tgt, tgt_type, ret, jid, user}.
 	StartSlice(ctx context.Context, load *value.Map) error
@@ -34,40 +35,43 @@ type Publisher interface {
 
 // Jobs is the job cache.
 type Jobs interface {
-	// Load returns the load of a job. Its user is the one under whom the master took the first part.
+	// Load returns the load of a job. The load's user is the one under whom the master accepted the
+	// first slice.
 	Load(ctx context.Context, jid string) (*value.Map, error)
-	// Returns returns the returns of a job so far, by minion.
+	// Returns returns the returns of a job that have arrived so far, by minion.
 	Returns(ctx context.Context, jid string) (*value.Map, error)
 }
 
 // Config configures a Manager. All fields are required.
 type Config struct {
 	Dir       string // cachedir
-	HashType  string // hash_type, which decides about the folder of a job below Dir
+	HashType  string // hash_type, which determines the directory of a job below Dir
 	Jobs      Jobs
 	Publisher Publisher
-	// UserKey reads the key of the master's user. An event with it proves its state.
+	// UserKey returns the key of the master's user. If an event contains this key, the state in the
+	// event is genuine.
 	UserKey func() (string, error)
-	// Adopted is called once for a batch that this master drives from now on, or when its turn
-	// comes.
+	// Adopted is called once for each batch when this master begins to run it. For a batch that
+	// waits it is called when the wait is over.
 	Adopted func(jid string, kept *value.Map)
 	Fire    func(tag string, data *value.Map)
 	Now     func() time.Time
 	Log     *slog.Logger
 }
 
-// Manager drives the batches of `salt --batch --async`: the tool publishes the job to the first
-// minions, stores the batch's state in .batch.p in the job's folder or sends it along, fires
-// salt/batch/<jid>/new and ends. For a batch that a tool drives itself, Manager stores the states
-// from the tool's events, for batch.status.
+// Manager runs the batches of `salt --batch --async`. The tool publishes the job to the first
+// minions. It stores the batch's state in .batch.p in the job's directory, or sends the state in
+// the event salt/batch/<jid>/new; then it ends. For a batch that a tool runs itself, Manager stores
+// the states in the tool's events, for the runner batch.status.
 //
-// Whoever drives a batch publishes without a further check of permissions. So the Manager adopts only
-// genuine states: those in the file, which only the master's account and root can write, and those
-// whose event carries the key of the master's user. It never drives another state ([event.MayOrder]).
+// Whoever runs a batch publishes its slices without a further check of permissions. Therefore the
+// Manager adopts only genuine states: states in the file, which only the master's account and root
+// can write, and states in events that contain the key of the master's user. It ignores all other
+// states ([event.MayOrder]).
 //
-// The Manager writes a state to the disk before the minions in it get the job. If the master dies in
-// between, no minion runs the job twice; the Manager gives up those minions as late.
-// (salt/utils/batch_manager.py)
+// The Manager writes a state to the disk before it sends the job to the minions in that state. If
+// the master dies in between, no minion runs the job twice, and the Manager treats those minions as
+// timed out. (salt/utils/batch_manager.py)
 type Manager struct {
 	cfg     Config
 	batches map[string]*driven
@@ -77,10 +81,10 @@ type Manager struct {
 
 type driven struct {
 	*State
-	kept *value.Map // as in .batch.p
+	kept *value.Map // the state in the form of .batch.p
 }
 
-// NewManager returns a Manager. Run does its work.
+// NewManager returns a Manager. The caller must call Run.
 func NewManager(cfg Config) *Manager {
 	m := &Manager{cfg: cfg, batches: map[string]*driven{}}
 	m.updateWanted()
@@ -100,7 +104,7 @@ var (
 	returnTag = regexp.MustCompile(`^salt/job/([0-9_]{20,40})/ret/([^/]+)$`)
 )
 
-// Wants reports whether Run needs events with a tag. It may be called concurrently with Run.
+// Wants reports whether Run needs events with this tag. It may be called concurrently with Run.
 func (m *Manager) Wants(tag string) bool {
 	if !strings.HasPrefix(tag, "salt/job/") {
 		return strings.HasPrefix(tag, "salt/batch/")
@@ -113,7 +117,7 @@ func (m *Manager) Wants(tag string) bool {
 	return t != nil && ids[t[1]]
 }
 
-// Run adopts the unfinished batches and drives batches until ctx ends.
+// Run adopts the unfinished batches and runs batches until ctx ends.
 func (m *Manager) Run(ctx context.Context, events <-chan event.Event) {
 	jids, err := m.activeJIDs()
 	if err != nil {
@@ -146,7 +150,7 @@ func (m *Manager) Run(ctx context.Context, events <-chan event.Event) {
 	}
 }
 
-// adoptWaiting adopts waiting batches while there is room.
+// adoptWaiting adopts waiting batches as long as maxActive allows.
 func (m *Manager) adoptWaiting(ctx context.Context) {
 	for len(m.waiting) > 0 && len(m.batches) < maxActive {
 		jid := m.waiting[0]
@@ -171,7 +175,7 @@ func (m *Manager) handle(ctx context.Context, e event.Event) {
 	}
 
 	t := batchTag.FindStringSubmatch(e.Tag)
-	if t == nil || e.Origin == event.Peer { // the master next to the tool drives it
+	if t == nil || e.Origin == event.Peer { // the master that the tool used runs the batch
 		return
 	}
 
@@ -191,7 +195,7 @@ func (m *Manager) handle(ctx context.Context, e event.Event) {
 	switch order {
 	case event.BatchKeep:
 		m.keepOfTool(jid, state, t[2] == "complete" || t[2] == "halted")
-	case event.BatchDrive: // a tool leaves the files to the master
+	case event.BatchDrive: // the tool leaves writing the files to the master
 		m.keepOfTool(jid, state, false)
 		m.adoptBatch(ctx, jid, false)
 	case event.BatchAdopt:
@@ -201,8 +205,9 @@ func (m *Manager) handle(ctx context.Context, e event.Event) {
 	}
 }
 
-// orderOf returns what an event of a batch orders. asked is false for most events, which only
-// report progress. verb is the last part of the tag. state may be nil: the event has no state.
+// orderOf returns the order that an event of a batch contains. asked is false for most events,
+// which contain none and only report progress. verb is the last part of the tag. state may be nil:
+// the event has no state.
 func orderOf(verb string, state *value.Map) (o event.Order, asked bool) {
 	driver := state.Str("driver")
 	switch {
@@ -218,7 +223,7 @@ func orderOf(verb string, state *value.Map) (o event.Order, asked bool) {
 	return 0, false
 }
 
-// keepOfTool stores the state of a batch that a tool drives.
+// keepOfTool stores the state of a batch that a tool runs.
 func (m *Manager) keepOfTool(jid string, state *value.Map, ended bool) {
 	err := m.writeState(jid, state)
 	if err == nil {
@@ -229,8 +234,9 @@ func (m *Manager) keepOfTool(jid string, state *value.Map, ended bool) {
 	}
 }
 
-// adoptBatch begins to drive a batch. With again it continues the batch of an earlier master: minions
-// that have the job get their full time once more, since no master took their answers meanwhile.
+// adoptBatch begins to run a batch. again means that an earlier process of the master ran the
+// batch. Then minions that already have the job get their full time again, because no master
+// received their answers in between.
 func (m *Manager) adoptBatch(ctx context.Context, jid string, again bool) {
 	if m.batches[jid] != nil {
 		return
@@ -294,8 +300,8 @@ func (m *Manager) adoptBatch(ctx context.Context, jid string, again bool) {
 	m.advance(ctx, jid, b)
 }
 
-// queueBatch queues a batch until it has its turn. It returns false if the queue is full. The index
-// on disk lists the batch meanwhile.
+// queueBatch queues a batch until fewer than maxActive batches run. It returns false if the queue
+// is full. The index on disk lists the batch while it waits.
 func (m *Manager) queueBatch(jid string) bool {
 	if slices.Contains(m.waiting, jid) {
 		return true
@@ -312,8 +318,8 @@ func (m *Manager) queueBatch(jid string) bool {
 	return true
 }
 
-// reconcile takes returns from the job cache whose events the Manager missed: from minions that
-// answered before the tool handed over, or while no master ran.
+// reconcile reads returns from the job cache whose events the Manager did not receive, because the
+// minions answered before the tool handed the batch over, or while no master ran.
 func (m *Manager) reconcile(ctx context.Context, jid string, b *driven) {
 	rets, err := m.cfg.Jobs.Returns(ctx, jid)
 	if err != nil {
@@ -334,7 +340,7 @@ func (m *Manager) reconcileAll(ctx context.Context) {
 	}
 }
 
-// giveUpLate gives up minions that have not answered in time, and opens slots whose --batch-wait has
+// giveUpLate removes minions that have not answered in time, and opens slots whose --batch-wait has
 // passed.
 func (m *Manager) giveUpLate(ctx context.Context) {
 	for jid, b := range m.batches {
@@ -358,7 +364,8 @@ func (m *Manager) giveUpLate(ctx context.Context) {
 	}
 }
 
-// advance publishes to the next minions, or ends the batch, and stores the state if it has changed.
+// advance publishes the job to the next minions or ends the batch, and stores the state if the
+// state has changed.
 func (m *Manager) advance(ctx context.Context, jid string, b *driven) {
 	before := len(b.kept.Map("done").Keys()) + len(b.kept.Map("failed").Keys())
 	next, _ := b.Next(m.cfg.Now())
@@ -369,7 +376,7 @@ func (m *Manager) advance(ctx context.Context, jid string, b *driven) {
 	b.Fill(b.kept, m.cfg.Now())
 	if err := m.writeState(jid, b.kept); err != nil {
 		m.cfg.Log.Error("the state of a batch cannot be kept", "jid", jid, "error", err)
-		if len(next) > 0 { // better that no minion gets the job than that some run it twice
+		if len(next) > 0 { // store the state first: no minion may run the job twice
 			b.Halted = "its state cannot be written"
 			b.Fill(b.kept, m.cfg.Now())
 			next = nil
@@ -412,7 +419,7 @@ func (b *driven) nextLoad(jid string, ids []string) *value.Map {
 		"jid", jid, "user", b.kept.Str("user"))
 }
 
-// fireEvent fires one of Salt's events of a batch (salt/utils/batch_output.py).
+// fireEvent fires one of Salt's events about a batch (salt/utils/batch_output.py).
 func (m *Manager) fireEvent(jid string, b *driven, verb string, fields ...any) {
 	data := value.NewMap("jid", jid)
 	for _, k := range []string{"fun", "tgt", "tgt_type", "user"} {
@@ -434,8 +441,8 @@ func (m *Manager) fireEvent(jid string, b *driven, verb string, fields ...any) {
 	m.cfg.Fire("salt/batch/"+jid+"/"+verb, data)
 }
 
-// haltBatch stops a batch for the runner batch.stop. Minions that have the job finish it. If a tool
-// drives the batch, that tool gets the event and stops.
+// haltBatch stops a batch for the runner batch.stop. Minions that already have the job finish it.
+// If a tool runs the batch, haltBatch fires an event, and the tool stops.
 func (m *Manager) haltBatch(ctx context.Context, jid, reason string) {
 	reason = cmp.Or(reason, "stop")
 	if b := m.batches[jid]; b != nil {
@@ -468,7 +475,7 @@ func (m *Manager) forget(jid string) {
 	}
 }
 
-// returnCode returns the return code of a return, and the highest one of a compound job.
+// returnCode returns the return code in a return. For a compound job it returns the highest one.
 func returnCode(ret *value.Map) int64 {
 	if n, ok := ret.Int("retcode"); ok {
 		return n

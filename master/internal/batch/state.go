@@ -1,5 +1,5 @@
-// Package batch runs jobs on a few minions at a time: State is the state of one batch, and the
-// Manager drives the batches that tools hand over to the master.
+// Package batch runs jobs on a few minions at a time. State is the state of one batch. Manager runs
+// the batches that tools hand over to the master.
 package batch
 
 import (
@@ -9,7 +9,7 @@ import (
 	"saltern/master/value"
 )
 
-// State decides which minions get the job next. It has no clock and does no I/O
+// State determines which minions get the job next. It has no clock and does no I/O
 // (salt/utils/batch_state.py progress_batch).
 type State struct {
 	Size     int
@@ -17,10 +17,10 @@ type State struct {
 	Failhard bool
 
 	Pending []string
-	Active  map[string]time.Time // time at which each minion got the job
+	Active  map[string]time.Time // time when each minion was sent the job
 	Done    map[string]bool
-	Failed  map[string]string // reason, by minion id
-	Closed  []time.Time       // times at which closed slots open
+	Failed  map[string]string // reason of the failure, by minion id
+	Closed  []time.Time       // times when closed slots open again
 	Halted  string            // why the batch was stopped, or ""
 }
 
@@ -35,8 +35,8 @@ func New(minions []string, size int) *State {
 	}
 }
 
-// Returned takes a minion out of its slot. bad means that its return code is above 0, which with
-// failhard stops the batch.
+// Returned frees the slot of a minion that has returned. bad means that the return code is above 0;
+// with failhard that stops the batch.
 func (b *State) Returned(id string, bad bool, now time.Time) {
 	if b.Done[id] || b.Failed[id] != "" {
 		return
@@ -49,7 +49,7 @@ func (b *State) Returned(id string, bad bool, now time.Time) {
 	}
 }
 
-// TimedOut takes a minion that has not answered out of its slot.
+// TimedOut frees the slot of a minion that has not answered in time.
 func (b *State) TimedOut(id string, now time.Time) {
 	if b.Done[id] || b.Failed[id] != "" {
 		return
@@ -65,8 +65,8 @@ func (b *State) closeSlot(now time.Time) {
 	}
 }
 
-// Next returns the minions that get the job now, or none if all slots are taken. wake is the time at
-// which the next closed slot opens, or zero if none is closed.
+// Next returns the minions that must get the job now, or none if all slots are taken. wake is the
+// time when the next closed slot opens, or zero if no slot is closed.
 func (b *State) Next(now time.Time) (ids []string, wake time.Time) {
 	open := b.Closed[:0]
 	for _, t := range b.Closed {
@@ -94,10 +94,11 @@ func (b *State) Next(now time.Time) (ids []string, wake time.Time) {
 	return ids, wake
 }
 
-// Over reports whether the batch has ended.
+// Over reports whether the batch has ended or was halted.
 func (b *State) Over() bool { return b.Halted != "" || len(b.Pending) == 0 && len(b.Active) == 0 }
 
-// Fill writes the batch's changing values into Salt's map of the batch, under Salt's names.
+// Fill writes the values that change during a batch into m, Salt's map of the batch, under Salt's
+// names.
 func (b *State) Fill(m *value.Map, now time.Time) {
 	active := value.NewMap()
 	done := value.NewMap()
@@ -134,7 +135,7 @@ func (b *State) Fill(m *value.Map, now time.Time) {
 	}
 }
 
-// parseState reads a State from Salt's map of a batch.
+// parseState returns the State in Salt's map of a batch.
 func parseState(m *value.Map) (*State, error) {
 	size, ok := m.Int("batch_size")
 	if !ok || size < 1 {
@@ -170,7 +171,7 @@ func parseState(m *value.Map) (*State, error) {
 	return b, nil
 }
 
-// numberIn returns a number in the map, or def when there is none.
+// numberIn returns the number with this key in the map, or def if there is none.
 func numberIn(m *value.Map, key string, def float64) float64 {
 	v, _ := m.Get(key)
 	switch v := v.(type) {
