@@ -1,5 +1,5 @@
-// Package datafile stores Salt's values in files, packed as Salt packs them: tokens, batches, jobs,
-// minion data.
+// Package datafile stores values in files, in the format in which Salt packs them. It is used for
+// tokens, batches, jobs and minion data.
 package datafile
 
 import (
@@ -11,13 +11,13 @@ import (
 	"saltern/master/value"
 )
 
-// errTooLarge means that a value does not fit into the bound of its file.
+// errTooLarge means that a value exceeds the bound of its file.
 var errTooLarge = errors.New("too large")
 
-// Bound bounds the content of a file.
+// Bound bounds the size of a file and the number of values in it.
 type Bound struct {
 	Bytes int64
-	// Nodes bounds the number of values in the file. 0 means the number in msgpack.DefaultLimits.
+	// Nodes bounds the number of values in the file. 0 means the bound in msgpack.DefaultLimits.
 	Nodes int
 }
 
@@ -42,7 +42,7 @@ func (b Bound) Read(path string) (any, error) {
 	return v, nil
 }
 
-// ReadMap works like Read, for a file that must hold a map.
+// ReadMap works like Read, but returns an error if the value is not a map.
 func (b Bound) ReadMap(path string) (*value.Map, error) {
 	v, err := b.Read(path)
 	m, ok := v.(*value.Map)
@@ -52,8 +52,8 @@ func (b Bound) ReadMap(path string) (*value.Map, error) {
 	return m, err
 }
 
-// Write replaces the file at path. With raw it uses the old types of Salt's protocol, otherwise bin
-// types. It returns when the file is durable.
+// Write replaces the file at path by the packed value v. If raw is set, it uses the old types of
+// Salt's protocol, otherwise bin types. It returns when the file is durable.
 func (b Bound) Write(path string, v any, raw bool) error {
 	packed, err := b.Pack(v, raw)
 	if err != nil {
@@ -62,7 +62,7 @@ func (b Bound) Write(path string, v any, raw bool) error {
 	return durable.Replace(path, packed, 0o600)
 }
 
-// Pack returns the content of a file.
+// Pack returns the content of a file with the value v.
 func (b Bound) Pack(v any, raw bool) ([]byte, error) {
 	mode := msgpack.Modern
 	if raw {
@@ -75,7 +75,7 @@ func (b Bound) Pack(v any, raw bool) ([]byte, error) {
 	return packed, err
 }
 
-// Unpack reads the content of a file that must hold a map.
+// Unpack returns the map in the content of a file. It returns false if the content is not a map.
 func (b Bound) Unpack(packed []byte) (*value.Map, bool) {
 	v, err := msgpack.Decode(packed, b.limits())
 	m, ok := v.(*value.Map)
