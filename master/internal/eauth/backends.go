@@ -16,7 +16,7 @@ import (
 	"saltern/master/internal/userfile"
 )
 
-// LDAP returns a Backend that checks passwords against a directory.
+// LDAP returns a Backend that checks passwords against an LDAP directory.
 func LDAP(d *ldap.Directory) Backend {
 	return func(ctx context.Context, user, password string) (Verdict, error) {
 		name, groups, err := d.Login(ctx, user, password)
@@ -32,8 +32,8 @@ func OIDC(p *oidc.Provider) Backend {
 	}
 }
 
-// File returns a Backend that finds users in a file. It calls otherwise for a password stored in an
-// unknown form.
+// File returns a Backend that checks passwords against a file of users. If the file stores a
+// password in an unknown form, the Backend calls otherwise.
 func File(f *userfile.File, otherwise Backend) Backend {
 	return func(ctx context.Context, user, password string) (Verdict, error) {
 		ok, err := f.Login(user, password)
@@ -44,7 +44,8 @@ func File(f *userfile.File, otherwise Backend) Backend {
 	}
 }
 
-// REST returns a Backend that sends log-ins to a URL. The answer also says what the user may do.
+// REST returns a Backend that sends log-ins to a URL. The answer may contain the user's
+// permissions.
 func REST(u *loginurl.URL) Backend {
 	return func(ctx context.Context, user, password string) (Verdict, error) {
 		ok, permissions, err := u.Login(ctx, user, password)
@@ -52,9 +53,9 @@ func REST(u *loginurl.URL) Backend {
 	}
 }
 
-// PAM returns a Backend that asks the helper at socket, which runs as root, to check passwords of
-// this host's accounts. If there is no helper it calls otherwise: Salt's module, for which the master
-// must run as root.
+// PAM returns a Backend that checks passwords of accounts of this host. It asks the helper at
+// socket, which runs as root. If there is no helper, it calls otherwise: Salt's module, which works
+// only if the master runs as root.
 func PAM(socket string, otherwise Backend, log *slog.Logger) Backend {
 	return func(ctx context.Context, user, password string) (Verdict, error) {
 		a, err := pam.Ask(ctx, socket, user, password)
@@ -74,12 +75,12 @@ func PAM(socket string, otherwise Backend, log *slog.Logger) Backend {
 	}
 }
 
-// Auto accepts everybody, as Salt's "auto" does. It is for tests; the master warns of a
-// configuration that enables it.
+// Auto accepts every log-in, as Salt's "auto" does. It is meant for tests; the master logs a
+// warning if the configuration enables it.
 func Auto(context.Context, string, string) (Verdict, error) { return Verdict{OK: true}, nil }
 
 // SharedSecret returns a Backend that compares the password with the option sharedsecret
-// (salt/auth/sharedsecret.py). An empty secret refuses everybody.
+// (salt/auth/sharedsecret.py). If secret is empty, the Backend refuses every log-in.
 func SharedSecret(secret string) Backend {
 	return func(_ context.Context, _, password string) (Verdict, error) {
 		return Verdict{OK: secret != "" && subtle.ConstantTimeCompare([]byte(secret), []byte(password)) == 1}, nil

@@ -1,6 +1,6 @@
-// Package eauth proves who a local caller is: by the key file of a system user, by user name and
-// password at an external system, or by a token that was granted for such a log-in. Package acl
-// decides what a proven caller may do.
+// Package eauth authenticates local callers: by the key file of a system user, by user name and
+// password at an external system, or by a token that an earlier log-in returned. Package acl
+// decides what an authenticated caller may do.
 //
 // Sources: salt/auth/__init__.py (LoadAuth), salt/daemons/masterapi.py (access_keys),
 // salt/master.py (ClearFuncs).
@@ -25,14 +25,16 @@ import (
 	"saltern/master/value"
 )
 
-// Verdict is the answer of a backend.
+// Verdict is a backend's answer to a log-in.
 type Verdict struct {
 	OK bool
-	// Name is the user's name as the system spells it, if that differs from the one he typed: ALICE
-	// may be alice. Permissions are looked up by Name. "" means that the typed name is right.
+	// Name is the user's name in the spelling of the external system, if the user typed another
+	// spelling: ALICE may be alice. Permissions are looked up by Name. "" means that the user typed
+	// the system's spelling.
 	Name   string
 	Groups []string
-	// Permissions replace those that external_auth grants. It may be nil: external_auth applies.
+	// Permissions replace the permissions that external_auth grants. It may be nil: external_auth
+	// applies.
 	Permissions []any
 }
 
@@ -40,15 +42,15 @@ type Verdict struct {
 // it.
 type Backend func(ctx context.Context, user, password string) (Verdict, error)
 
-// Lists reads lists of permissions.
+// Lists interprets lists of permissions.
 type Lists interface {
-	// Permissions collects what a user and his groups are granted in the section of a system.
+	// Permissions returns what the section of an external system grants a user and his groups.
 	Permissions(section *value.Map, user string, groups []string) []any
-	// Grants reports whether permissions permit anything. A user without any is refused as if his
-	// password were wrong.
+	// Grants reports whether permissions permit anything. A user whose permissions permit nothing
+	// is refused as if his password were wrong.
 	Grants(permissions []any) bool
-	// Rights returns which rights permissions give besides functions, as words for the programs of
-	// this project, see [RightsField].
+	// Rights returns the rights in permissions that do not concern functions, as keywords for the
+	// programs of this project, see [RightsField].
 	Rights(permissions []any) []string
 }
 
@@ -56,36 +58,41 @@ type Lists interface {
 type Config struct {
 	// External is external_auth: system → user or group% → permissions.
 	External *value.Map
-	// Backends are the backends by name of the system. Other is called for all other systems. It
-	// may be nil: they are refused.
+	// Backends are the backends by the name of their system. Other is called for all other systems.
+	// Other may be nil: log-ins at other systems are refused.
 	Backends map[string]Backend
 	Other    func(ctx context.Context, system, user, password string) (Verdict, error)
-	// Module returns the permissions of a user whose password is proven, which replace those of
-	// external_auth, or nil to keep those (eauth_acl_module). It may be nil: never replaced.
+	// Module returns the permissions of a user whose password was right. They replace those of
+	// external_auth; if Module returns nil, external_auth applies (eauth_acl_module). Module may be
+	// nil: external_auth always applies.
 	Module func(ctx context.Context, system, user, password string) ([]any, error)
 	// KeepACL stores the permissions of a token's owner in the token (keep_acl_in_token).
 	KeepACL bool
-	// PublisherACL is publisher_acl, SudoACL sudo_acl. User is the master's user; Running is the
-	// account of the process, if that is another.
+	// PublisherACL is publisher_acl, SudoACL is sudo_acl. User is the option user. Running is the
+	// account of the process, if that is another account.
 	PublisherACL  *value.Map
 	SudoACL       bool
 	User, Running string
 	Lists         Lists
-	// Expand holds, by name of the system, a function that changes the permissions granted there.
+	// Expand holds, by the name of an external system, a function that returns the expanded form of
+	// the permissions granted there.
 	Expand map[string]func(ctx context.Context, grants []any) []any
 	// UserKeys are the contents of the key files, by system user.
 	UserKeys map[string]string
 	Tokens   *Tokens
-	// TokenExpire is how long a token is valid. ExpireOverride says who may choose another time
-	// (token_expire_user_override): true, or a map of external systems to lists of users.
+	// TokenExpire is how long a token is valid. ExpireOverride lists the users who may choose
+	// another time (token_expire_user_override): true for all users, or a map of external systems
+	// to lists of users.
 	TokenExpire    time.Duration
 	ExpireOverride any
 	Log            *slog.Logger
 	Now            func() time.Time
-	// FailDelay is the least time that a refused log-in takes, to slow down guessing.
+	// FailDelay is the least time that a refused log-in takes. The delay slows down password
+	// guessing.
 	FailDelay time.Duration
-	// Lockout refuses log-ins after too many wrong passwords. It may be nil: never. Here reports
-	// whether an address belongs to this host. It may be nil: [Here].
+	// Lockout refuses log-ins after too many wrong passwords. It may be nil: no log-in is refused
+	// for that reason. Here reports whether an address belongs to this host. It may be nil: the
+	// function [Here] is used.
 	Lockout *Lockout
 	Here    func(netip.Addr) bool
 }
@@ -93,9 +100,9 @@ type Config struct {
 // Authenticator checks callers. It is safe for concurrent use.
 type Authenticator struct {
 	cfg          Config
-	logins       *ratelimit.Pool[culprit]     // bounds concurrent log-ins: external systems are slow
-	people       ratelimit.Lately[culprit]    // users who proved themselves lately, each with the address
-	sources      ratelimit.Lately[netip.Addr] // addresses at which a user proved himself lately
+	logins       *ratelimit.Pool[culprit]     // bounds concurrent log-ins
+	people       ratelimit.Lately[culprit]    // users who logged in lately, each with the address
+	sources      ratelimit.Lately[netip.Addr] // addresses from which a user logged in lately
 	counters     loginCounters
 	ending       context.Context // ends when the master ends
 	end          context.CancelFunc
@@ -113,18 +120,18 @@ func New(cfg Config) *Authenticator {
 	return a
 }
 
-// Stop turns away all waiting log-ins and ends the delays of refusals.
+// Stop refuses all waiting log-ins and ends the delays of refusals.
 func (a *Authenticator) Stop() { a.end() }
 
-// Caller is a proven caller.
+// Caller is an authenticated caller.
 type Caller struct {
-	// Kind is "user", "eauth" or "token".
+	// Kind is how the caller was authenticated: "user" (by a key file), "eauth" or "token".
 	Kind string
-	// Name is the proven name.
+	// Name is the name of the authenticated user.
 	Name string
-	// Eauth is the external system that proved the caller; "" for a key.
+	// Eauth is the external system that authenticated the caller; "" for a caller with a key file.
 	Eauth string
-	// All means that the caller needs no permission, because he holds the key of root or of the
+	// All means that the caller may do everything, because he holds the key of root or of the
 	// master's user.
 	All bool
 	// Permissions are what the caller may do if All is false; package acl checks them.
@@ -136,7 +143,7 @@ type Failure struct {
 	Name, Message string
 	Busy          bool // not refused: the caller may try again, see [ErrBusy]
 	// Cause is an [Unanswered] if nobody has checked the password. It may be nil: the password was
-	// refused. The caller must not see it.
+	// refused. The master must not send Cause to the caller.
 	Cause error
 }
 
@@ -153,13 +160,13 @@ func (f *Failure) Map() *value.Map {
 	return m
 }
 
-// Busy returns the answer for [ErrBusy]. Salt's tools show the text of this name
-// (salt/client/__init__.py pub).
+// Busy returns the answer for [ErrBusy]. Its error name is one whose text Salt's tools show to the
+// user (salt/client/__init__.py pub).
 func Busy() *Failure {
 	return &Failure{Name: "AuthenticationError", Message: ErrBusy.Error(), Busy: true}
 }
 
-// ErrorName returns the name of Salt's error class for refusals of this kind of log-in.
+// ErrorName returns the name of Salt's error class for refused log-ins of this kind.
 func ErrorName(kind string) string {
 	switch kind {
 	case "token":
@@ -170,9 +177,10 @@ func ErrorName(kind string) string {
 	return "UserAuthenticationError"
 }
 
-// Check proves the caller of a clear command. from is the address on whose behalf it was sent
-// ([Authenticator.Source]). Token and password are taken from creds (the load itself, or its kwargs
-// for publish), the key of a system user from load. Check removes the secrets from both maps.
+// Check authenticates the caller of a clear command. from is the address on whose behalf the
+// command was sent ([Authenticator.Source]). Check reads token and password from creds (the load
+// itself, or its kwargs for publish) and the key of a system user from load. It removes these
+// secrets from both maps.
 func (a *Authenticator) Check(ctx context.Context, load, creds *value.Map, from netip.Addr) (Caller, error) {
 	creds = cmp.Or(creds, value.NewMap())
 	defer func() {
@@ -209,8 +217,8 @@ func (a *Authenticator) byToken(ctx context.Context, token string) (Caller, erro
 	return Caller{Kind: "token", Name: t.Name, Eauth: t.Eauth, Permissions: a.expanded(ctx, t.Eauth, g)}, nil
 }
 
-// tokenOf returns a token and what its owner is granted today. It returns false for an invalid token,
-// and if the owner has lost all permissions.
+// tokenOf returns a token and its owner's current permissions. It returns false if the token is
+// invalid or the owner has no permissions any more.
 func (a *Authenticator) tokenOf(token string) (Token, grant, bool) {
 	t, err := a.cfg.Tokens.Get(token, a.cfg.Now())
 	if err != nil {
@@ -224,7 +232,7 @@ func (a *Authenticator) tokenOf(token string) (Token, grant, bool) {
 	return t, g, a.grants(g)
 }
 
-// grantOfToken returns what the owner of a token is granted.
+// grantOfToken returns the permissions of the owner of a token.
 func (a *Authenticator) grantOfToken(section *value.Map, t Token) grant {
 	if a.cfg.KeepACL {
 		return a.grantOf(section, t.Name, t.Groups, t.Permissions)
@@ -235,11 +243,13 @@ func (a *Authenticator) grantOfToken(section *value.Map, t Token) grant {
 // grant is the permissions of a user.
 type grant struct {
 	permissions []any
-	said        bool // permissions replace those of external_auth: they come from the system, a module or the token
+	// said means that the permissions come from the system, a module or the token, in place of
+	// external_auth.
+	said bool
 }
 
-// grantOf returns the permissions in stated, or, if stated is nil, what external_auth grants a user
-// and his groups.
+// grantOf returns the permissions in stated. If stated is nil, it returns the permissions that
+// external_auth grants a user and his groups.
 func (a *Authenticator) grantOf(section *value.Map, name string, groups []string, stated []any) grant {
 	if stated != nil {
 		return grant{permissions: stated, said: true}
@@ -249,8 +259,8 @@ func (a *Authenticator) grantOf(section *value.Map, name string, groups []string
 
 func (a *Authenticator) grants(g grant) bool { return a.cfg.Lists.Grants(g.permissions) }
 
-// expanded returns a grant's permissions after Config.Expand. Salt expands them only for passwords,
-// so that there ldap() targets never apply to a token.
+// expanded returns a grant's permissions after Config.Expand. (Salt expands them only when the
+// caller logs in with a password, so in Salt ldap() targets never apply to a token.)
 func (a *Authenticator) expanded(ctx context.Context, system string, g grant) []any {
 	if expand := a.cfg.Expand[system]; expand != nil && !g.said {
 		return expand(ctx, g.permissions)
@@ -302,10 +312,11 @@ func (a *Authenticator) byPassword(ctx context.Context, creds *value.Map, from n
 	}, nil
 }
 
-// byKey follows Salt's authenticate_key, with one difference: the key decides who the caller is. The
-// names root, sudo_NAME, that of the master's user and an empty name need the key of root or of the
-// master's user, which Salt's clients send (salt/client/__init__.py __read_master_key); Salt accepts
-// any known key. sudo_NAME acts as NAME with sudo_acl. Every other name needs its user's key.
+// byKey authenticates a caller by the key of a system user, as Salt's authenticate_key does, with
+// one difference: in Salt any known key is valid for any name. Here the names root, sudo_NAME, the
+// name of the master's user and the empty name need the key of root or of the master's user, which
+// Salt's clients send (salt/client/__init__.py __read_master_key). Every other name needs the key
+// of that user. sudo_NAME acts as NAME with sudo_acl.
 func (a *Authenticator) byKey(load *value.Map) (Caller, error) {
 	denied := &Failure{Name: "UserAuthenticationError", Message: `Authentication failure of type "user" occurred`}
 	key := load.Str("key")
@@ -327,7 +338,7 @@ func (a *Authenticator) byKey(load *value.Map) (Caller, error) {
 		}
 		return a.restricted(sudo, denied)
 	case name != "" && super:
-		// The key of root or of the master's user allows any name.
+		// A caller with the key of root or of the master's user may use any name.
 		return Caller{Kind: "user", Name: name, All: true}, nil
 	case known && name != "" && a.ownsKey(name, key):
 		return a.restricted(name, denied)
@@ -337,8 +348,8 @@ func (a *Authenticator) byKey(load *value.Map) (Caller, error) {
 	return Caller{}, denied
 }
 
-// ownerOfKey returns the user of a key. It compares the key with all known ones, each in constant
-// time.
+// ownerOfKey returns the system user to whom a key belongs. It compares the key with every known
+// key in constant time.
 func (a *Authenticator) ownerOfKey(key string) (string, bool) {
 	found, ok := "", false
 	for user, k := range a.cfg.UserKeys {
@@ -349,8 +360,8 @@ func (a *Authenticator) ownerOfKey(key string) (string, bool) {
 	return found, ok
 }
 
-// Knows reports whether key belongs to a system user, token is valid, or passed was written by
-// [source.Say] with a user's key. It does not check permissions.
+// Knows reports whether key belongs to a system user, token is valid, or passed was made by
+// [source.Say] with the key of root or of the master's user. It does not check permissions.
 func (a *Authenticator) Knows(key, token, passed string) bool {
 	if key != "" {
 		if _, ok := a.ownerOfKey(key); ok {
@@ -377,8 +388,8 @@ func (a *Authenticator) ownsKey(user, key string) bool {
 	return k != "" && subtle.ConstantTimeCompare([]byte(k), []byte(key)) == 1
 }
 
-// restricted collects the permissions of publisher_acl whose user pattern
-// matches (salt/utils/master.py get_values_of_matching_keys).
+// restricted returns the caller with the permissions of the publisher_acl entries whose user
+// pattern matches (salt/utils/master.py get_values_of_matching_keys).
 func (a *Authenticator) restricted(user string, denied *Failure) (Caller, error) {
 	var perms []any
 	for k, v := range a.cfg.PublisherACL.All() {
@@ -407,14 +418,15 @@ func (a *Authenticator) mayChooseExpire(system, user string) bool {
 	return all
 }
 
-// RightsField is the field with the rights other than functions of a token's owner, in the master's
-// answers about a token: words of acl, for salt-api. Salt does not have it, and its clients ignore
-// it.
+// RightsField is a field in the master's answers about a token, for salt-api. It lists the rights
+// of the token's owner that do not concern functions, as keywords of package acl. Salt has no such
+// field, and its clients ignore it.
 const RightsField = "saltern_rights"
 
-// MakeToken logs a caller in and returns a token. from is the address on whose behalf he asks
-// ([Authenticator.Source]). The empty text is Salt's refusal (salt/master.py mk_token). The error may
-// be [ErrBusy], or an [Unanswered] beside the empty text.
+// MakeToken logs a caller in and returns a token. from is the address on whose behalf the caller
+// logs in ([Authenticator.Source]). If MakeToken refuses the log-in, it returns the empty text, as
+// Salt does (salt/master.py mk_token). The error may be [ErrBusy], or an [Unanswered] together with
+// the empty text.
 func (a *Authenticator) MakeToken(ctx context.Context, load *value.Map, from netip.Addr) (any, error) {
 	system, user := load.Str("eauth"), load.Str("username")
 	proven, err := a.logIn(ctx, login{system, user, load.Str("password"), a.countsAt(from), true})
@@ -440,7 +452,8 @@ func (a *Authenticator) MakeToken(ctx context.Context, load *value.Map, from net
 	if a.cfg.KeepACL {
 		wanted.Permissions = append([]any{}, a.expanded(ctx, system, proven.grant)...)
 
-		// Nothing may be left after the expansion, if a directory lacks the computers that it names.
+		// The expanded permissions may be empty, if the directory does not contain the named
+		// computers.
 		if !a.grants(grant{permissions: wanted.Permissions, said: true}) {
 			a.cfg.Log.Warn("a token of this account would permit nothing, and none is given", "eauth",
 				system, "user", user)
@@ -458,14 +471,15 @@ func (a *Authenticator) MakeToken(ctx context.Context, load *value.Map, from net
 	return a.describe(t, a.grantOfToken(section, t)), nil
 }
 
-// describe returns a token in the form that clients see.
+// describe returns the description of a token that clients receive.
 func (a *Authenticator) describe(t Token, g grant) *value.Map {
 	m := t.Map()
 	m.Set(RightsField, value.List(a.cfg.Lists.Rights(g.permissions)))
 	return m
 }
 
-// shownAddr returns an address in the form for the list of tokens, or "" if it is unknown.
+// shownAddr returns an address in the form in which lists of tokens show it, or "" if the address
+// is unknown.
 func shownAddr(a netip.Addr) string {
 	if !a.IsValid() {
 		return ""
@@ -473,8 +487,8 @@ func shownAddr(a netip.Addr) string {
 	return a.Unmap().String()
 }
 
-// GetToken returns the description of a token. For an unknown or expired token it returns Salt's
-// answer, the empty map.
+// GetToken returns the description of a token. For an unknown or expired token it returns an empty
+// map, as Salt does.
 func (a *Authenticator) GetToken(load *value.Map) any {
 	if _, ok := load.Get("token"); !ok {
 		return false

@@ -15,9 +15,9 @@ import (
 )
 
 // Lockout refuses all log-ins of a user from an address after too many wrong passwords of that user
-// from there. The lock applies neither to the user at other addresses, so that nobody can lock out an
-// administrator from elsewhere, nor to other users at that address. Its methods may be called
-// concurrently.
+// from that address. The lock does not apply to the same user at other addresses, so that nobody
+// can lock out an administrator from elsewhere. Nor does it apply to other users at that address.
+// The methods may be called concurrently.
 type Lockout struct {
 	most int           // wrong passwords that cause a lock; 0: no locks
 	lock time.Duration // how long the lock lasts, and how long a wrong password counts
@@ -30,11 +30,11 @@ type Lockout struct {
 	stats lockoutCounters
 }
 
-// maxCulprits bounds the pairs of user and address. Overflow policy: among the oldest pairs one that is
-// not locked is forgotten, or else the one that failed longest ago.
+// maxCulprits bounds the pairs of user and address. Overflow policy: the oldest unlocked pair among
+// the 64 oldest pairs is dropped; if all of these are locked, the oldest pair is dropped.
 const maxCulprits = 65536
 
-// maxUser bounds the name in the event of a lock, in bytes.
+// maxUser bounds the user name in the event of a lock, in bytes.
 const maxUser = 256
 
 // Defaults of saltern_login_failures and saltern_login_lock.
@@ -53,28 +53,28 @@ type attempts struct {
 	who    culprit
 	wrong  int
 	last   time.Time
-	locked time.Time // the lock lasts until then; zero: not locked
+	locked time.Time // end of the lock; zero: not locked
 }
 
 // Locked describes a lock: which user is locked out, at which address, and until when.
 type Locked struct {
 	System, User string
-	From         netip.Addr // a source: an IPv4 address, or the network of an IPv6 one
+	From         netip.Addr // an IPv4 address, or the network of an IPv6 address
 	Wrong        int
 	Until        time.Time
 }
 
-// LockTag is the tag of the event that reports a lock to people and to the other masters of the
+// LockTag is the tag of the event that reports a lock to users and to the other masters of the
 // cluster.
 const LockTag = event.TagLoginLocked
 
-// Map returns the data of the event.
+// Map returns the data of the event LockTag.
 func (k Locked) Map() *value.Map {
 	return value.NewMap("eauth", k.System, "user", k.User, "address", k.From.String(), "wrong",
 		int64(k.Wrong), "until", k.Until.Unix())
 }
 
-// lockedOf reads the event's data. An unreadable address becomes the invalid one.
+// lockedOf reads the data of the event LockTag. An unreadable address becomes the invalid address.
 func lockedOf(m *value.Map) Locked {
 	k := Locked{System: m.Str("eauth"), User: m.Str("user")}
 	k.From, _ = netip.ParseAddr(m.Str("address"))
@@ -90,13 +90,13 @@ type lockoutCounters struct{ locks, refused, evicted atomic.Uint64 }
 type LockoutStats struct {
 	Locks   uint64 `json:"locks"`   // users locked out at an address
 	Refused uint64 `json:"refused"` // log-ins refused because of a lock
-	Evicted uint64 `json:"evicted"` // pairs of user and address forgotten to make room
+	Evicted uint64 `json:"evicted"` // pairs of user and address dropped to make room
 	Locked  int    `json:"locked"`  // pairs locked now
 }
 
-// NewLockout returns a Lockout. maxWrong is the number of wrong passwords that cause a lock. lock
-// is how long the lock lasts. 0 means the default of either. A negative maxWrong turns the lockout
-// off. The Lockout calls tell for each new lock, without a mutex held.
+// NewLockout returns a Lockout. maxWrong is the number of wrong passwords that cause a lock, lock
+// is how long the lock lasts; 0 means the default. A negative maxWrong disables the Lockout. The
+// Lockout calls tell for each new lock, without holding a mutex.
 func NewLockout(maxWrong int, lock time.Duration, tell func(Locked)) *Lockout {
 	if maxWrong == 0 {
 		maxWrong = DefaultFailures
@@ -113,8 +113,8 @@ func NewLockout(maxWrong int, lock time.Duration, tell func(Locked)) *Lockout {
 	}
 }
 
-// culpritOf returns the pair of a user and an address. All spellings of a name that a directory takes
-// for the same user give the same pair.
+// culpritOf returns the pair of a user and an address. If a directory treats two spellings as the
+// same user, both result in the same pair.
 func culpritOf(system, user string, from netip.Addr) culprit {
 	return culprit{system, username.Fold(user), ratelimit.Source(from)}
 }
@@ -135,7 +135,7 @@ func (l *Lockout) Refuses(system, user string, from netip.Addr, now time.Time) b
 	return true
 }
 
-// Wrong counts a wrong password.
+// Wrong counts a wrong password. If there are too many, it locks the pair of user and address.
 func (l *Lockout) Wrong(system, user string, from netip.Addr, now time.Time) {
 	if l == nil || l.most == 0 || !from.IsValid() {
 		return
@@ -162,7 +162,7 @@ func (l *Lockout) countWrong(c culprit, now time.Time) (Locked, bool) {
 	return Locked{c.system, c.user, c.from, a.wrong, a.locked}, true
 }
 
-// Right forgets the wrong passwords of a user at an address.
+// Right drops the count of wrong passwords of a user at an address.
 func (l *Lockout) Right(system, user string, from netip.Addr) {
 	if l == nil || l.most == 0 || !from.IsValid() {
 		return
@@ -175,8 +175,8 @@ func (l *Lockout) Right(system, user string, from netip.Addr) {
 	}
 }
 
-// Adopt adopts a lock of another master of the cluster from the data of its event. The lock lasts no
-// longer than one of this master's locks.
+// Adopt applies a lock of another master of the cluster. event is the data of the event LockTag.
+// The lock lasts no longer than a lock of this master.
 func (l *Lockout) Adopt(event *value.Map, now time.Time) {
 	k := lockedOf(event)
 	if l == nil || l.most == 0 || !k.From.IsValid() || !now.Before(k.Until) {
@@ -192,7 +192,8 @@ func (l *Lockout) Adopt(event *value.Map, now time.Time) {
 	a.locked = k.Until
 }
 
-// entryFor returns the entry of a pair, and creates it if need be. The caller holds mu.
+// entryFor returns the entry of a pair, and creates the entry if there is none. The caller holds
+// mu.
 func (l *Lockout) entryFor(c culprit) *attempts {
 	if e := l.entries[c]; e != nil {
 		l.order.MoveToFront(e)
@@ -206,7 +207,7 @@ func (l *Lockout) entryFor(c culprit) *attempts {
 	return a
 }
 
-// evictOne forgets one pair to make room. The caller holds mu.
+// evictOne drops one pair to make room. The caller holds mu.
 func (l *Lockout) evictOne() {
 	gone := l.order.Back()
 	for e, n := gone, 0; e != nil && n < 64; e, n = e.Prev(), n+1 {

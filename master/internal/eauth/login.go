@@ -15,31 +15,34 @@ import (
 	"saltern/master/internal/request"
 )
 
-// loginsAtWork bounds the log-ins that are checked at once, loginsInLine those that wait. Each
-// occupies a worker of the request port, and refusals are slow on purpose, so a guesser takes as many
-// places as he can get. Strangers share one part of the places, in which each address gets no more
-// than stays free for others. Addresses at which a user proved himself lately have another part, and
-// such users at their addresses a third.
+// loginsAtWork bounds the log-ins that are checked at once. loginsInLine bounds the log-ins that
+// wait. Each log-in occupies a worker of the request port, and refusals are delayed on purpose, so
+// password guessers fill as many slots as they can get. Therefore the slots are divided: strangers
+// share one part, in which each address gets no more slots than stay free for other addresses.
+// Addresses from which a user logged in lately may use a second part. A user who logged in lately
+// from the same address may use all.
 //
-// Overflow policy: a log-in waits at most loginWait. If no place to wait is free, it is answered with
-// [ErrBusy] at once. That is no refusal, because nobody has checked the password.
+// Overflow policy: a log-in waits at most loginWait. If no waiting slot is free, it is answered
+// with [ErrBusy] at once. [ErrBusy] is not a refusal, because nobody has checked the password.
 var (
 	loginsAtWork = ratelimit.Bounds{Strangers: 8, Familiar: 12, All: 16}
 	loginsInLine = ratelimit.Bounds{Strangers: 48, Familiar: 96, All: 128}
 )
 
-// loginWait is how long a log-in waits for its turn. Tools wait twice as long.
+// loginWait is how long a log-in waits for a slot. Tools wait twice as long for the answer.
 const loginWait = 15 * time.Second
 
 var (
-	// ErrBusy means that nobody had time to check a password.
+	// ErrBusy means that too many other log-ins were in progress, so nobody has checked the
+	// password.
 	ErrBusy = errors.New("too many log-ins are under way at once; nobody has looked at the password. Try again in a few seconds")
-	// errWrong means that a log-in was refused; the log says why.
+	// errWrong means that a log-in was refused. The log contains the reason.
 	errWrong = errors.New("the log-in is refused")
 )
 
-// Unanswered means that the external system could not be asked, so nobody has checked the password.
-// Its text is for the log and the audit record; the caller gets Salt's refusal.
+// Unanswered means that the external system did not answer, so nobody has checked the password. Its
+// text is for the log and the audit record; the caller gets the same refusal as after a wrong
+// password.
 type Unanswered struct {
 	System string
 	Err    error
@@ -65,14 +68,14 @@ type loginCounters struct{ right, wrong, ungranted, faults, busy atomic.Uint64 }
 type Stats struct {
 	Right uint64 `json:"right"`
 	Wrong uint64 `json:"wrong"` // the system refused the name or the password
-	// Ungranted are log-ins with a right password but without permissions. They were refused as if
-	// the password were wrong.
+	// Ungranted counts log-ins with a right password but without permissions. They were refused as
+	// if the password were wrong.
 	Ungranted uint64       `json:"ungranted"`
-	Faults    uint64       `json:"faults"`  // the system could not be asked
-	Busy      uint64       `json:"busy"`    // turned away because too many log-ins were under way
+	Faults    uint64       `json:"faults"`  // the system did not answer
+	Busy      uint64       `json:"busy"`    // refused because too many log-ins were in progress
 	Waiting   int          `json:"waiting"` // log-ins that wait now
 	Lockout   LockoutStats `json:"lockout"` // see Lockout
-	// EndedTokens are tokens that were removed because their user had too many newer ones.
+	// EndedTokens counts tokens that were removed because their user had too many newer ones.
 	EndedTokens uint64 `json:"ended_tokens"`
 }
 
@@ -98,7 +101,7 @@ func (a *Authenticator) Stats() Stats {
 	return s
 }
 
-// proven is a user with the right password and some permission.
+// proven is a user who has the right password and at least one permission.
 type proven struct {
 	grant
 	name   string // name as the external system spells it
@@ -121,7 +124,7 @@ func (a *Authenticator) logIn(ctx context.Context, t login) (proven, error) {
 	}
 	defer turn.Release()
 
-	if a.lockedOut(t) { // a refusal because of a lock waits and takes as long as any other
+	if a.lockedOut(t) { // this refusal is delayed like any other
 		a.refuseSlowly(ctx)
 		return proven{}, errWrong
 	}
@@ -138,7 +141,7 @@ func (a *Authenticator) logIn(ctx context.Context, t login) (proven, error) {
 		t.user = cmp.Or(v.Name, t.user)
 		g := a.grantOf(section, t.user, v.Groups, a.askModule(ctx, t, v.Permissions))
 		lasting := g
-		if t.forToken && !a.cfg.KeepACL { // permissions that the system stated are not kept in the token
+		if t.forToken && !a.cfg.KeepACL { // tokens store no permissions that the system stated
 			lasting = a.grantOf(section, t.user, v.Groups, nil)
 		}
 
@@ -150,9 +153,9 @@ func (a *Authenticator) logIn(ctx context.Context, t login) (proven, error) {
 			return proven{grant: g, name: t.user, groups: v.Groups}, nil
 		}
 
-		// The caller must not learn that the password was right. A right password also locks nobody
-		// out, so it counts neither as wrong nor as right. The missing lock reveals nothing, since a
-		// refusal because of a lock takes as long as any other.
+		// The caller must not learn that the password was right, so he gets the delayed refusal for
+		// a wrong one. The log-in counts neither as wrong nor as right for the Lockout. The missing
+		// lock reveals nothing, since a refusal because of a lock takes as long as any other.
 		a.counters.ungranted.Add(1)
 		why := "external_auth grants this account nothing"
 		if a.grants(g) {
@@ -174,8 +177,9 @@ func (a *Authenticator) logIn(ctx context.Context, t login) (proven, error) {
 	return proven{}, errWrong
 }
 
-// waitTurn waits until a log-in may be checked, or until the caller no longer waits for the answer.
-// The caller must release the returned share.
+// waitTurn waits for a slot in which a log-in may be checked. It returns an error when loginWait
+// has passed, the caller disconnects or the master stops. The caller of waitTurn must release the
+// returned share.
 func (a *Authenticator) waitTurn(ctx context.Context, t login) (*ratelimit.Share[culprit], error) {
 	ctx, left := request.WhileAsked(ctx)
 	defer left()
@@ -197,8 +201,9 @@ func (a *Authenticator) waitTurn(ctx context.Context, t login) (*ratelimit.Share
 	return a.logins.Wait(ctx, culprit{from: source}, ratelimit.Stranger, 1)
 }
 
-// askModule asks the module in eauth_acl_module for permissions, which replace own. If the module
-// fails, own stays, as in Salt (LoadAuth.__get_acl).
+// askModule returns the permissions from the module in eauth_acl_module, which replace own. If
+// there is no module, it returns own. If the module fails, external_auth applies, as in Salt
+// (LoadAuth.__get_acl).
 func (a *Authenticator) askModule(ctx context.Context, t login, own []any) []any {
 	if a.cfg.Module == nil {
 		return own
@@ -219,7 +224,7 @@ func (a *Authenticator) lockedOut(t login) bool {
 	return true
 }
 
-// refuseSlowly waits as long as the check of a wrong password takes.
+// refuseSlowly delays a refusal for as long as the check of a wrong password takes.
 func (a *Authenticator) refuseSlowly(ctx context.Context) { a.delayRefusal(ctx, 0, false) }
 
 func (a *Authenticator) askSystem(ctx context.Context, system, user, password string) (Verdict, error) {
@@ -232,9 +237,10 @@ func (a *Authenticator) askSystem(ctx context.Context, system, user, password st
 	return Verdict{}, fmt.Errorf("no backend for external_auth %q", system)
 }
 
-// delayRefusal waits so that all refusals take about the same time, whatever was wrong
-// (salt/auth/__init__.py time_auth). The time of a system that did not answer does not count, or
-// every refusal would stay slow after an outage.
+// delayRefusal waits so that all refusals take about the same time, whatever their reason
+// (salt/auth/__init__.py time_auth). took is how long the system worked on the log-in. If the
+// system did not answer, took does not count for later refusals: otherwise each of them would stay
+// slow after an outage.
 func (a *Authenticator) delayRefusal(ctx context.Context, took time.Duration, answered bool) {
 	a.mu.Lock()
 	if answered {

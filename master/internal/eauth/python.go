@@ -14,34 +14,34 @@ import (
 )
 
 const (
-	// maxPythons bounds the Python processes; each takes some 60 MiB. Overflow policy: further
-	// log-ins wait for their turn.
+	// maxPythons bounds the Python processes; each uses some 60 MiB of memory. Overflow policy:
+	// further log-ins wait for a process.
 	maxPythons = 4
-	// maxVerdict bounds the answer to a log-in in bytes; it mostly holds names of groups.
+	// maxVerdict bounds the answer of a module in bytes. Most of an answer is the names of groups.
 	maxVerdict = 1 << 20
-	// maxAsked bounds the time of a module for one log-in.
+	// maxAsked bounds how long a module may work on one log-in.
 	maxAsked = time.Minute
 	// idleTime is how long an unused Python process is kept.
 	idleTime = 5 * time.Minute
-	// maxServed is how many log-ins one process serves before it is replaced: modules may leak
-	// memory.
+	// maxServed is how many log-ins one process serves before it is replaced, because modules may
+	// leak memory.
 	maxServed = 1000
 )
 
 //go:embed login.py
 var loginScript string
 
-// Python checks log-ins with modules of Salt's library and of the administrator, in Python processes
-// that it keeps for later log-ins: one process for each concurrent log-in, at most [maxPythons].
-// Names and passwords go through a pipe. Python runs isolated (-I), in the root directory. Its
-// methods may be called concurrently. Close must be called.
+// Python checks log-ins with Salt's own modules and those of the administrator. The modules run in
+// Python processes: one process for each concurrent log-in, at most [maxPythons]. An idle process
+// is kept for later log-ins. Names and passwords are passed through a pipe. Python runs isolated
+// (-I), in the root directory. The methods may be called concurrently. Close must be called.
 type Python struct {
 	cfg     pyrunner.KeptConfig
 	conf    string // the master's configuration file
-	layer   string // link to the folder of packages
+	layer   string // link to the directory of packages
 	turns   chan struct{}
 	mu      sync.Mutex
-	idle    []worker // the one used last comes last
+	idle    []worker // the most recently used process comes last
 	closed  bool
 	cleaner *time.Timer
 }
@@ -54,9 +54,9 @@ type worker struct {
 	used   time.Time
 }
 
-// NewPython returns a Python. It tries the interpreters pythons in order, or the usual ones if there
-// are none. layer is a folder of packages ([pyrunner.Layer]), or "". No process starts before the
-// first log-in.
+// NewPython returns a Python. It tries the interpreters in pythons in order; if pythons is empty,
+// it tries the usual ones. layer is a directory of packages ([pyrunner.Layer]), or "". No process
+// starts before the first log-in.
 func NewPython(pythons []string, configFile, layer string) *Python {
 	if len(pythons) == 0 {
 		pythons = []string{"/opt/saltstack/salt/bin/python3", "python3"}
@@ -71,8 +71,8 @@ func NewPython(pythons []string, configFile, layer string) *Python {
 	return p
 }
 
-// Login checks a name and a password. The permissions come from the module's function "acl",
-// otherwise from the module in eauth_acl_module.
+// Login checks a name and a password. The permissions come from the function "acl" of the system's
+// module; without that function they come from the module in eauth_acl_module.
 func (p *Python) Login(ctx context.Context, system, user, password string) (Verdict, error) {
 	m, err := p.askPython(ctx, "login", system, user, password)
 	if err != nil {
@@ -81,14 +81,14 @@ func (p *Python) Login(ctx context.Context, system, user, password string) (Verd
 	return Verdict{OK: m.Bool("ok"), Groups: m.Texts("groups"), Permissions: m.List("acl")}, nil
 }
 
-// Permissions returns what the module in eauth_acl_module permits a user whose password was proven
-// elsewhere, or nil if the module does not know him.
+// Permissions returns what the module in eauth_acl_module permits a user whose password another
+// backend has checked. It returns nil if the module does not know the user.
 func (p *Python) Permissions(ctx context.Context, system, user, password string) ([]any, error) {
 	m, err := p.askPython(ctx, "acl", system, user, password)
 	return m.List("acl"), err
 }
 
-// askPython sends a question to one Python process and returns the answer.
+// askPython sends a request to one Python process and returns the answer.
 func (p *Python) askPython(ctx context.Context, question, system, user, password string) (*value.Map, error) {
 	select {
 	case p.turns <- struct{}{}:
@@ -119,7 +119,7 @@ func (p *Python) askPython(ctx context.Context, question, system, user, password
 	return m, nil
 }
 
-// takeWorker returns the process that was used last, or a new one.
+// takeWorker returns the most recently used idle process, or starts one.
 func (p *Python) takeWorker(ctx context.Context) (worker, error) {
 	layer := pyrunner.Layer(p.layer)
 	for {
@@ -155,7 +155,7 @@ func (p *Python) popIdle() (w worker, ok bool) {
 	return w, true
 }
 
-// keepIdle keeps a process for the next log-in.
+// keepIdle keeps a process for later log-ins.
 func (p *Python) keepIdle(w worker) {
 	w.used = time.Now()
 	p.mu.Lock()
@@ -170,7 +170,7 @@ func (p *Python) keepIdle(w worker) {
 	}
 }
 
-// endIdle ends the processes that were not used after since.
+// endIdle ends the processes that have been idle since before since.
 func (p *Python) endIdle(since time.Time) {
 	p.mu.Lock()
 	var old, young []worker
@@ -193,7 +193,7 @@ func (p *Python) endIdle(since time.Time) {
 	}
 }
 
-// Close ends all processes. One that is working ends after its answer.
+// Close ends all processes. A process that is checking a log-in ends after its answer.
 func (p *Python) Close() {
 	p.mu.Lock()
 	p.closed = true

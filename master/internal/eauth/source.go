@@ -9,9 +9,10 @@ import (
 	"saltern/master/value"
 )
 
-// Source returns the address on whose behalf a command was sent, and removes it from the command. A
-// program that passes commands on names the address and must hold the key of root or of the
-// master's user; otherwise Source returns the address of the connection.
+// Source returns the address on whose behalf a command was sent. A program that forwards commands
+// states that address in the load, with the key of root or of the master's user as the proof;
+// passed is true then. Otherwise Source returns from, the address of the connection. Source removes
+// the stated address from load.
 func (a *Authenticator) Source(load *value.Map, from netip.Addr) (addr netip.Addr, passed bool) {
 	var keys []string
 	for user, key := range a.cfg.UserKeys {
@@ -25,9 +26,9 @@ func (a *Authenticator) Source(load *value.Map, from netip.Addr) (addr netip.Add
 	return from, false
 }
 
-// countsAt returns the address for which a wrong password counts. It is not valid for this host
-// itself, because many users may be behind it: a salt-api in Python, or a web server in front of
-// ours.
+// countsAt returns the address for which a wrong password counts. It returns the invalid address if
+// from belongs to this host, because many users may share that address: those of a Python salt-api,
+// or of a web server in front of ours.
 func (a *Authenticator) countsAt(from netip.Addr) netip.Addr {
 	if a.cfg.Here(from) {
 		return netip.Addr{}

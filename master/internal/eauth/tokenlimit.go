@@ -14,10 +14,11 @@ import (
 // defaultUserTokens is the default of saltern_user_sessions.
 const defaultUserTokens = 1000
 
-// tokenLimit bounds the tokens of each user, for programs that log in for each command and never log
-// out. Overflow policy: the user's oldest tokens are removed. It knows the tokens that this master
-// has made, and those of other masters and of earlier starts that [Tokens.Clean] last found. So until
-// the next Clean a user may have as many more from other masters. It is safe for concurrent use.
+// tokenLimit bounds the tokens of each user, because some programs log in for each command and
+// never log out. Overflow policy: the user's oldest tokens are removed. It counts the tokens that
+// this master has made, and those of other masters and of earlier starts that the last
+// [Tokens.Clean] found. So until the next Clean a user may have further tokens from other masters.
+// It is safe for concurrent use.
 type tokenLimit struct {
 	most  int // 0: no bound
 	ended atomic.Uint64
@@ -35,8 +36,8 @@ type given struct {
 	start time.Time
 }
 
-// Limit sets how many tokens each user may have at once: 0 means the default, negative no bound. Call
-// it before the first token is made.
+// Limit sets how many tokens each user may have at once: 0 means the default, a negative number
+// means no bound. The caller calls it before the first token is made.
 func (t *Tokens) Limit(limit int) {
 	if limit == 0 {
 		limit = defaultUserTokens
@@ -44,9 +45,10 @@ func (t *Tokens) Limit(limit int) {
 	t.limit.most = max(limit, 0)
 }
 
-// addToken adds a new token, and returns the tokens to remove. gone reports whether a token no longer
-// exists. addToken calls it for all tokens of the user only at each tenth of the bound, so that a
-// log-in checks few files. Until then a user may have a tenth more.
+// addToken adds a new token, and returns the tokens that the caller must remove. gone reports
+// whether a token no longer exists. addToken lets a user exceed the bound by a tenth. Only then
+// does it call gone for all tokens of the user and cut them to the bound, so that most log-ins
+// check no files.
 func (l *tokenLimit) addToken(user owner, g given, gone func(token string) bool) (ending []given) {
 	if l.most == 0 {
 		return nil
@@ -67,8 +69,8 @@ func (l *tokenLimit) addToken(user owner, g given, gone func(token string) bool)
 	return l.cutOldest(user)
 }
 
-// replace replaces the known tokens by those that the folder held at since, keeps those made later,
-// and returns the tokens to remove.
+// replace replaces the known tokens by found, the tokens that were in the directory at since. It
+// keeps the tokens that were made later, and returns the tokens that the caller must remove.
 func (l *tokenLimit) replace(found map[owner][]given, since time.Time) (ending []given) {
 	if l.most == 0 {
 		return nil
@@ -95,7 +97,7 @@ func (l *tokenLimit) replace(found map[owner][]given, since time.Time) (ending [
 	return ending
 }
 
-// cutOldest removes a user's oldest tokens beyond the bound from the list and returns them. The
+// cutOldest drops the user's oldest tokens beyond the bound from the list, and returns them. The
 // caller holds mu.
 func (l *tokenLimit) cutOldest(user owner) (ending []given) {
 	list := l.byOwner[user]
@@ -104,7 +106,7 @@ func (l *tokenLimit) cutOldest(user owner) (ending []given) {
 	return list[:n]
 }
 
-// removeExcess removes the tokens beyond the bound from the disk.
+// removeExcess removes the files of the given tokens.
 func (t *Tokens) removeExcess(list []given) error {
 	var errs []error
 	for _, g := range list {
@@ -114,7 +116,8 @@ func (t *Tokens) removeExcess(list []given) error {
 	return errors.Join(errs...)
 }
 
-// isGone reports whether a token was revoked, or has expired and was removed.
+// isGone reports whether a token no longer exists, because it was revoked or has expired and was
+// removed.
 func (t *Tokens) isGone(token string) bool {
 	path, err := t.pathOf(token)
 	if err != nil {

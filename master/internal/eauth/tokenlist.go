@@ -13,8 +13,8 @@ import (
 	"saltern/internal/control"
 )
 
-// maxLooked bounds the tokens that are read for one list: programs that never log out fill the folder
-// until their tokens expire.
+// maxLooked bounds the tokens that are read for one list, because the tokens of programs that never
+// log out remain in the directory until they expire.
 const maxLooked = 20_000
 
 // LogIns returns the log-ins that are valid now. It implements control.Master.
@@ -89,7 +89,7 @@ func (t *Tokens) EndLogIns(r control.Revocation) (out control.Revoked, err error
 	return out, nil
 }
 
-// allByAge returns the tokens that have files, the oldest file first.
+// allByAge returns the tokens in the directory, sorted by the age of their files, the oldest first.
 func (t *Tokens) allByAge() ([]string, error) {
 	entries, err := os.ReadDir(t.dir)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"saltern/master/value"
 )
 
-// Token is a log-in that was granted.
+// Token is the token of a log-in.
 type Token struct {
 	Token, Name, Eauth string
 	Start, Expire      time.Time
@@ -27,7 +27,7 @@ type Token struct {
 	From string
 }
 
-// Map returns the token in the form that clients see (salt/auth/__init__.py mk_token).
+// Map returns the token in the form that clients receive (salt/auth/__init__.py mk_token).
 func (t Token) Map() *value.Map {
 	m := value.NewMap("start", seconds(t.Start), "expire", seconds(t.Expire), "name", t.Name, "eauth", t.Eauth)
 	if t.Permissions != nil {
@@ -42,8 +42,8 @@ func (t Token) Map() *value.Map {
 
 func seconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
 
-// Tokens stores each token in a file of mode 0600, in the format of Salt's localfs cache: {"data": …,
-// "_expires": …}. The address and the node of the log-in are stored beside the data.
+// Tokens stores each token in a file of mode 0600, in the format of Salt's localfs cache: {"data":
+// …, "_expires": …}. The file also contains the address and the node of the log-in, next to "data".
 type Tokens struct {
 	dir, node string
 	now       func() time.Time
@@ -73,8 +73,9 @@ func (t *Tokens) pathOf(token string) (string, error) {
 	return filepath.Join(t.dir, token+".p"), nil
 }
 
-// Make stores and returns a new token, valid for life, for the user, system, groups and address in
-// wanted. If the user has too many tokens, his oldest are removed ([Tokens.Limit]).
+// Make stores a new token and returns it. The token is valid for life. Its user, system, groups and
+// address are those of wanted. If the user has too many tokens, Make removes his oldest ones
+// ([Tokens.Limit]).
 func (t *Tokens) Make(wanted Token, life time.Duration, now time.Time) (Token, error) {
 	seed := make([]byte, 512)
 	if _, err := rand.Read(seed); err != nil {
@@ -106,7 +107,7 @@ func (t *Tokens) Make(wanted Token, life time.Duration, now time.Time) (Token, e
 	return tok, nil
 }
 
-// Get returns a valid token. It refuses an expired one and removes its file.
+// Get returns a valid token. If the token has expired, Get removes its file and returns an error.
 func (t *Tokens) Get(token string, now time.Time) (Token, error) {
 	p, err := t.pathOf(token)
 	if err != nil {
@@ -129,7 +130,7 @@ func (t *Tokens) Get(token string, now time.Time) (Token, error) {
 	return tok, nil
 }
 
-// Remove revokes a token. If the token does not exist, it returns nil.
+// Remove revokes a token. If the token does not exist, Remove returns nil.
 func (t *Tokens) Remove(token string) error {
 	p, err := t.pathOf(token)
 	if err != nil {
@@ -141,8 +142,8 @@ func (t *Tokens) Remove(token string) error {
 	return nil
 }
 
-// Clean removes expired tokens, files that are no tokens, and the oldest tokens of users who have
-// too many.
+// Clean removes expired tokens, files that are no tokens, and the oldest tokens of each user who
+// has too many.
 func (t *Tokens) Clean(now time.Time) error {
 	found := map[owner][]given{}
 	entries, err := os.ReadDir(t.dir)
@@ -174,7 +175,7 @@ func (t *Tokens) Clean(now time.Time) error {
 }
 
 const (
-	// fromKey and nodeKey are keys beside the data, where Salt does not look.
+	// fromKey and nodeKey are keys next to "data" in a token's file. Salt does not read them.
 	fromKey = "saltern_from"
 	nodeKey = "saltern_node"
 )
