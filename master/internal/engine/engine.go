@@ -1,9 +1,10 @@
-// Package engine runs engines: modules of Salt, or of the administrator, that run beside the master,
-// listen to its events and fire events. Each is a process of Salt's Python, which the master starts,
-// watches, restarts and ends.
+// Package engine runs engines: modules of Salt or of the administrator that run next to the master,
+// receive its events and fire events. Each engine runs in a separate process of Salt's Python. The
+// master starts, watches, restarts and ends these processes.
 //
-// In a cluster an engine runs only on the master that owns cluster-wide work, unless its entry has
-// the key saltern_each_node. The process is bounded in memory, and ends whenever the master ends.
+// In a cluster an engine runs only on the master that owns cluster-wide work, unless the engine's
+// entry has the key saltern_each_node. The memory of the process is bounded, and the process ends
+// when the master ends.
 //
 // Source: salt/engines/__init__.py (start_engines).
 package engine
@@ -21,8 +22,8 @@ import (
 const (
 	// lookEvery is how often the service checks on which master an engine must run.
 	lookEvery = time.Second
-	// firstPause is the pause after an engine has ended. It doubles up to lastPause, and starts again
-	// at firstPause after a run of steadyAfter.
+	// firstPause is the pause after an engine has ended. The pause doubles each time, up to
+	// lastPause. After the engine has run for steadyAfter, it starts again at firstPause.
 	firstPause  = time.Second
 	lastPause   = time.Minute
 	steadyAfter = lastPause
@@ -39,7 +40,8 @@ type Process interface {
 // Config of a Service.
 type Config struct {
 	Entries []entry.Entry
-	// Own reports whether this master does the work that only one master of a cluster may do.
+	// Own reports whether this master is the owner, which does the work that only one master of a
+	// cluster may do.
 	Own  func() (term uint64, ok bool)
 	Open func(ctx context.Context, e entry.Entry) (Process, error)
 	Log  *slog.Logger
@@ -50,17 +52,17 @@ type State string
 
 // The states of engines.
 const (
-	Elsewhere State = "elsewhere" // another master of the cluster runs it
+	Elsewhere State = "elsewhere" // another master of the cluster runs the engine
 	Starting  State = "starting"
 	Running   State = "running"
 	Waiting   State = "waiting" // the engine has ended and waits for its next start
 )
 
-// Stats are the figures of one engine. Starts counts since the master's start.
+// Stats are the metrics of one engine. Starts counts since the master's start.
 type Stats struct {
 	Name   string
 	State  State
-	Since  time.Time // when the state began
+	Since  time.Time // when the engine entered the state
 	Starts uint64
 	Error  string // error of the last end; "": none, or the engine has been steady since
 }
@@ -79,7 +81,7 @@ type engine struct {
 	stats Stats
 }
 
-// New returns a Service. Run starts the engines.
+// New returns a Service. The caller must call Run.
 func New(cfg Config) *Service {
 	s := &Service{cfg: cfg}
 	for _, configured := range cfg.Entries {
@@ -92,7 +94,7 @@ func New(cfg Config) *Service {
 	return s
 }
 
-// Run runs the engines until ctx ends.
+// Run starts the engines and keeps them running until ctx ends.
 func (s *Service) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, e := range s.engines {
@@ -101,7 +103,7 @@ func (s *Service) Run(ctx context.Context) {
 	all.Wait()
 }
 
-// Stats returns the figures of all engines.
+// Stats returns the metrics of all engines.
 func (s *Service) Stats() []Stats {
 	var all []Stats
 	for _, e := range s.engines {
@@ -131,7 +133,7 @@ func (e *engine) runLoop(ctx context.Context) {
 			return
 		}
 		if err == nil {
-			continue // another master runs it, or it restarts with other packages
+			continue // another master runs the engine, or it restarts with other packages
 		}
 
 		if time.Since(began) > steadyAfter {
@@ -157,8 +159,8 @@ func (e *engine) isOurs() bool {
 	return own
 }
 
-// runOnce runs the engine until it ends by itself, for which it returns an error, or until this
-// master must no longer run it.
+// runOnce runs the engine until the engine ends by itself, or until this master must end it. It
+// returns an error if the engine could not be started or ended by itself, and otherwise nil.
 func (e *engine) runOnce(ctx context.Context) error {
 	process, err := e.cfg.Open(ctx, e.Entry)
 	if err != nil {
@@ -195,8 +197,8 @@ func (e *engine) runOnce(ctx context.Context) error {
 	}
 }
 
-// setState sets the state. The error of the last end stays until the engine is steady, or runs
-// elsewhere.
+// setState sets the state of the engine. The error of the last end is kept until the engine has run
+// for steadyAfter, or runs elsewhere.
 func (e *engine) setState(state State, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -215,7 +217,7 @@ func (e *engine) setState(state State, err error) {
 	}
 }
 
-// clearError forgets the error of an earlier run.
+// clearError drops the error of an earlier run.
 func (e *engine) clearError() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -1,4 +1,4 @@
-// Package entry reads the option engines.
+// Package entry parses the option engines.
 //
 // Source: salt/engines/__init__.py (start_engines).
 package entry
@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// maxEngines bounds the engine processes.
+	// maxEngines bounds the number of engines.
 	maxEngines = 64
 
 	moduleKey   = "engine_module"
@@ -23,11 +23,12 @@ type Entry struct {
 	Name      string
 	Module    string     // option engine_module; "" means Name
 	Arguments *value.Map // arguments of the module's function start
-	EachNode  bool       // runs on all masters of a cluster instead of one
+	EachNode  bool       // runs on every master of a cluster, not only on the owner
 }
 
-// Parse reads the option engines: a list of names and of maps from one name to its settings, or one
-// map of them. faults describe invalid entries; entries holds only valid ones.
+// Parse parses the option engines. The option is a list whose elements are names, or maps from one
+// name to its settings; or it is one map of names to settings. faults describes the invalid
+// entries; entries contains only valid ones.
 func Parse(option any) (entries []Entry, faults []error) {
 	list, isList := option.([]any)
 	byName, isMap := option.(*value.Map)
@@ -52,7 +53,8 @@ func Parse(option any) (entries []Entry, faults []error) {
 		}
 
 		named[e.Name]++
-		if named[e.Name] > 1 { // a number makes the names distinct in logs and metrics
+		// A number distinguishes entries with the same name in logs and metrics.
+		if named[e.Name] > 1 {
 			e.Name = fmt.Sprintf("%s %d", e.Name, named[e.Name])
 		}
 
