@@ -10,24 +10,24 @@ import (
 	"saltern/master/value"
 )
 
-// maxCachedLists bounds the cached lists: with __env__ any name that a minion makes up is an
+// maxCachedLists bounds the cached lists. With __env__ every name that a minion invents is an
 // environment. Overflow policy: further lists are built for each request.
 const maxCachedLists = 200
 
-// maxCachedNames bounds the names in lists of Updaters, which do not expire. Overflow policy: the
-// lists that were used longest ago are dropped. One name takes some 100 bytes.
+// maxCachedNames bounds the names in the lists of Updaters, because these lists do not expire.
+// Overflow policy: the least recently used lists are dropped. One name takes some 100 bytes.
 const maxCachedNames = 400000
 
 type listKey struct{ backend, env string }
 
-// cachedList is a listing in wire form, sorted.
+// cachedList is a sorted listing in the form that is sent to minions.
 type cachedList struct {
 	files, dirs, emptyDirs []any
 	links                  *value.Map
-	made                   time.Time  // when the walk of the directories began
-	at                     []dirState // state of the directories; nil: unknown
+	made                   time.Time  // when the walk that read the directories began
+	at                     []dirState // state of the listed directories; nil: unknown
 	known                  bool       // the backend has this environment
-	version                string     // version of the Updater
+	version                string     // Updater.Version when the list was made
 	used                   time.Time
 	looked                 time.Time // when the directories were last found unchanged; guarded by Server.mu
 }
@@ -66,12 +66,12 @@ func (s *Server) listing(ctx context.Context, b Backend, env string, since time.
 		if err != nil || updates || !c.made.Before(since) {
 			return c, err
 		}
-		// The running walk began before since.
+		// walkFor returned the result of a walk that began before since. Try again.
 	}
 }
 
-// isCurrent reports whether a list is as new as since: it was made or checked after since, or none of
-// its directories has changed.
+// isCurrent reports whether a list is as new as since: the list was made or checked after since, or
+// none of its directories has changed.
 func (s *Server) isCurrent(c *cachedList, since time.Time) bool {
 	now := s.cfg.Now()
 	s.mu.Lock()
@@ -94,12 +94,12 @@ func (s *Server) isCurrent(c *cachedList, since time.Time) bool {
 	return true
 }
 
-// walkFor builds a list. Concurrent callers share one walk.
+// walkFor builds a list. Concurrent callers share one walk of the directories.
 func (s *Server) walkFor(ctx context.Context, b Backend, key listKey, version string) (*cachedList, error) {
 	v, err, _ := s.lists.Do(key.backend+"\x00"+version+"\x00"+key.env, func() (any, error) {
 		begun := s.cfg.Now()
 
-		// Others may wait for this walk, so ctx does not end it.
+		// Other callers may wait for this walk, so ctx does not end it.
 		l, err := b.List(context.WithoutCancel(ctx), key.env)
 		if err != nil {
 			return nil, err
@@ -158,7 +158,8 @@ func (s *Server) keepList(key listKey, c *cachedList) {
 	}
 }
 
-// answerList answers the three requests for lists.
+// answerList answers the requests for lists of files, of directories and of empty directories. part
+// selects the list.
 func (s *Server) answerList(ctx context.Context, id string, load *value.Map, part func(*cachedList) []any) (any, error) {
 	env, prefix, ok := listArgs(load)
 	if !ok {

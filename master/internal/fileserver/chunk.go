@@ -11,24 +11,25 @@ import (
 	"saltern/master/value"
 )
 
-// Chunk is a part of a file. Its bytes are read only when it is packed, straight into the buffer that
-// is sent. Until Close it holds the open file and a turn at the disk. Only one goroutine may use it.
+// Chunk is a part of a file. Its bytes are read only when it is packed, directly into the buffer
+// that is sent. Until Close it holds the open file and a disk slot. Only one goroutine may use it.
 type Chunk struct {
 	file   Handle
 	path   string // path on this master
-	rel    string // path as minions name it
+	rel    string // path in the requests of minions
 	offset int64
-	size   int // bytes from offset to the end of the part, when the file was opened
-	level  int // gzip level; 0: not compressed
-	leave  func()
+	// size is the number of bytes from offset to the end of the part, when the file was opened.
+	size  int
+	level int // gzip level; 0: not compressed
+	leave func()
 }
 
-// missing returns the answer for a file that cannot be served. A disk error must not get this answer,
-// because an empty chunk also ends a transfer.
+// missing returns the answer for a file that does not exist or may not be served. A disk error must
+// not get this answer: its data are empty, and a minion takes empty data for the end of the file.
 func missing() *value.Map { return value.NewMap("data", "", "dest", "") }
 
-// Serve answers _serve_file. The result is a *Chunk, which the caller must close, or a map.
-// Otherwise Serve returns the same as Call.
+// Serve answers _serve_file. It returns a *Chunk, which the caller must close, or a map. Its errors
+// are those of Call.
 func (s *Server) Serve(ctx context.Context, load *value.Map) (any, error) {
 	leave, err := s.waitTurn(ctx, "_serve_file")
 	if err != nil {
@@ -58,8 +59,8 @@ func (s *Server) Serve(ctx context.Context, load *value.Map) (any, error) {
 	return v, nil
 }
 
-// openChunk opens the file named in a load of _serve_file. If there is none, the chunk is nil and the
-// map is the answer.
+// openChunk opens the file that a _serve_file load names. If there is no such file, the chunk is
+// nil and the map is the answer.
 func (s *Server) openChunk(ctx context.Context, load *value.Map) (*Chunk, *value.Map, error) {
 	loc, ok := load.Int("loc")
 	if !ok || loc < 0 {
@@ -88,7 +89,8 @@ func (s *Server) openChunk(ctx context.Context, load *value.Map) (*Chunk, *value
 	return c, nil, nil
 }
 
-// readInto fills b from the file, or less if the file ends earlier.
+// readInto reads from the file until b is full or the file ends, and returns the number of bytes
+// read.
 func (c *Chunk) readInto(b []byte) (int, error) {
 	if len(b) == 0 {
 		return 0, nil
@@ -119,7 +121,7 @@ func (c *Chunk) asMap() (any, error) {
 		return nil, err
 	}
 
-	w.Write(buf[:n]) // into memory, cannot fail
+	w.Write(buf[:n]) // w writes into memory, which cannot fail
 	if err := w.Close(); err != nil {
 		return nil, err
 	}
@@ -129,20 +131,20 @@ func (c *Chunk) asMap() (any, error) {
 	return ret, nil
 }
 
-// Packed parts of an answer: the head of a map of two, and its keys.
+// Packed parts of an answer: the head of a map with two entries, and the keys of that map.
 const (
 	packedData = "\x82\xa4data"
 	packedDest = "\xa4dest"
-	rawHead    = 5 // longest head of packed bytes, in bytes
+	rawHead    = 5 // longest head of a packed byte string, in bytes
 )
 
-// PackedSize returns an upper bound of the bytes that AppendPacked appends.
+// PackedSize returns an upper bound for the number of bytes that AppendPacked appends.
 func (c *Chunk) PackedSize() int {
 	return len(packedData) + rawHead + c.size + len(packedDest) + rawHead + len(c.rel)
 }
 
-// AppendPacked reads the file and appends the packed answer, which is a map with data and dest. head
-// appends the head of n packed bytes.
+// AppendPacked reads the file and appends the packed answer, a map with data and dest, to dst. head
+// appends the head of a packed byte string of n bytes.
 func (c *Chunk) AppendPacked(dst []byte, head func(dst []byte, n int) []byte) ([]byte, error) {
 	if need := c.PackedSize(); cap(dst)-len(dst) < need {
 		dst = append(make([]byte, 0, len(dst)+need), dst...)
@@ -150,7 +152,7 @@ func (c *Chunk) AppendPacked(dst []byte, head func(dst []byte, n int) []byte) ([
 
 	dst = append(dst, packedData...)
 
-	// Leave room for the longest head. Only a short chunk has a shorter head; its data are then
+	// Leave room for the longest head. A short chunk has a shorter head; only then are the data
 	// moved.
 	start := len(dst)
 	data := dst[start+rawHead : start+rawHead+c.size]
@@ -171,7 +173,7 @@ func (c *Chunk) AppendPacked(dst []byte, head func(dst []byte, n int) []byte) ([
 	return append(dst, c.rel...), nil
 }
 
-// Close closes the file and frees the turn.
+// Close closes the file and frees the disk slot.
 func (c *Chunk) Close() error {
 	if c.leave != nil {
 		defer c.leave()

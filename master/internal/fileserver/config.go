@@ -10,31 +10,35 @@ import (
 	"time"
 )
 
-// errUnsupportedBackend means that the configuration names a backend that this master does not have.
+// errUnsupportedBackend means that the configuration names a backend of Salt that this master does
+// not implement.
 var errUnsupportedBackend = errors.New("file server backend is not supported")
 
 // Config configures a Server. Salt's option names follow in comments. A zero value means Salt's
 // default unless a comment says otherwise.
 type Config struct {
-	Roots          map[string][]string // environment → directories, in order of search (file_roots)
-	Backends       []string            // fileserver_backend; empty: roots
-	Extra          []Backend           // further backends, which Backends names by their Name
-	IgnoreRegex    []string            // file_ignore_regex, in Python's syntax
-	IgnoreGlob     []string            // file_ignore_glob
-	FollowSymlinks bool                // fileserver_followsymlinks; Salt's default is true, so set it
-	IgnoreSymlinks bool                // fileserver_ignoresymlinks
-	HashType       string              // hash_type; empty: sha256
-	BufferSize     int                 // file_buffer_size in bytes; 0: 1 MiB
-	// ListCacheTime is how long a list may be used while its directories do not change. 0 means 20 s;
-	// negative means no cache.
+	Roots       map[string][]string // environment → directories, in order of search (file_roots)
+	Backends    []string            // fileserver_backend; empty: roots
+	Extra       []Backend           // further backends, which Backends names by their Name
+	IgnoreRegex []string            // file_ignore_regex, in Python's syntax
+	IgnoreGlob  []string            // file_ignore_glob
+	// FollowSymlinks is fileserver_followsymlinks. Salt's default is true, so the caller must set
+	// it.
+	FollowSymlinks bool
+	IgnoreSymlinks bool   // fileserver_ignoresymlinks
+	HashType       string // hash_type; empty: sha256
+	BufferSize     int    // file_buffer_size in bytes; 0: 1 MiB
+	// ListCacheTime is how long a list may be used while its directories do not change. 0 means 20
+	// s; a negative value disables the cache.
 	ListCacheTime time.Duration
 	Cachedir      string         // cachedir: files of minions are below <Cachedir>/minions
 	Recv          RecvConfig     // limits what minions may send
 	MinionFS      MinionFSConfig // used when Backends names minionfs
-	// MaxConcurrent is how many requests may access the disk at once; others wait. 0 means 64.
+	// MaxConcurrent is how many requests may access the disk at once; further requests wait. 0
+	// means 64.
 	MaxConcurrent int
-	// Since returns the time as of which a minion's lists must be current. "" stands for the master
-	// itself. It may be nil: as of the request.
+	// Since returns a time: lists for this minion must be at least as new. minion is "" for the
+	// master itself. Since may be nil: lists must be as new as the request.
 	Since func(minion string) time.Time
 	Log   *slog.Logger     // nil: no log
 	Now   func() time.Time // nil: time.Now
@@ -48,23 +52,25 @@ type RecvConfig struct {
 	MaxFiles int   // files and directories of one minion; 0: 10,000
 }
 
-// MinionFSConfig exposes pushed files to other minions.
+// MinionFSConfig configures the backend minionfs, which serves pushed files to other minions.
 type MinionFSConfig struct {
-	Env        string   // minionfs_env; empty: base
-	Mountpoint string   // minionfs_mountpoint, with or without salt://
-	Whitelist  []string // minionfs_whitelist: globs or whole-match expressions of ids
-	Blacklist  []string // minionfs_blacklist
+	Env        string // minionfs_env; empty: base
+	Mountpoint string // minionfs_mountpoint, with or without salt://
+	// Whitelist is minionfs_whitelist: globs of ids, or regular expressions that match the whole
+	// id.
+	Whitelist []string
+	Blacklist []string // minionfs_blacklist
 }
 
-// File is a file that a backend has found. Path is its path on the master, Rel its path below the
-// root.
+// File is a file that a backend has found. Path is the file's path on the master. Rel is its path
+// below the root.
 type File struct {
 	Path, Rel string
 	Stat      Stat
 	ModeOnly  bool // minions get only the mode of Stat, as from Salt's gitfs
 }
 
-// statFor returns the part of Stat that minions get.
+// statFor returns the part of Stat that is sent to minions.
 func (f File) statFor() []any {
 	if f.ModeOnly {
 		return []any{f.Stat[0]}
@@ -76,7 +82,7 @@ func (f File) statFor() []any {
 type Query struct {
 	Path    string
 	Saltenv string
-	Index   int // index of the only root to search; -1: all, in order
+	Index   int // index of the only root to search; -1: search all roots, in order
 }
 
 // Handle is an open regular file.
@@ -87,18 +93,18 @@ type Handle interface {
 
 // Backend is one source of files. Methods may be called concurrently.
 type Backend interface {
-	// Name is the name in fileserver_backend.
+	// Name returns the name of the backend in fileserver_backend.
 	Name() string
 	// Envs returns the environments.
 	Envs() []string
 	// Find looks up a file. ok is false if there is none.
 	Find(ctx context.Context, q Query) (f File, ok bool, err error)
-	// Open is Find that also opens the file.
+	// Open works like Find, and also opens the file.
 	Open(ctx context.Context, q Query) (h Handle, f File, ok bool, err error)
-	// List reads the content of an environment, uncached. It returns nil if the backend does not have
-	// the environment.
+	// List reads the content of an environment without a cache. It returns nil if the backend does
+	// not have the environment.
 	List(ctx context.Context, saltenv string) (*Listing, error)
-	// Times returns the modification time of every file, which Update compares.
+	// Times returns the modification time of every file. Update compares these times.
 	Times(ctx context.Context) (map[string]int64, error)
 }
 
@@ -106,13 +112,13 @@ type Backend interface {
 type Updater interface {
 	// Update fetches changes, and reports whether there were any.
 	Update(ctx context.Context) (changed bool, err error)
-	// Version changes whenever the result of List may have changed. A list does not expire while
-	// Version stays the same.
+	// Version returns a text that changes whenever the result of List may have changed. A cached
+	// list is valid while Version returns the same text.
 	Version() string
 }
 
-// unsupported are the backends of Salt that this master does not have, under all names that Salt
-// accepts.
+// unsupported lists the backends of Salt that this master does not implement, under all names that
+// Salt accepts.
 var unsupported = []string{"hg", "hgfs", "svn", "svnfs", "s3fs", "s3", "azurefs", "azure"}
 
 func (c *Config) setDefaults() {
@@ -153,7 +159,7 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// backends makes the configured backends. It reports all faults at once.
+// backends returns the configured backends. Its error contains all faults of the configuration.
 func (c *Config) backends(ig *Ignore) (out []Backend, err error) {
 	var errs []error
 	for _, name := range c.Backends {

@@ -16,7 +16,8 @@ type dirState struct {
 	id    regular.ID
 }
 
-// noteDir adds a directory to the listing. fi may be nil: the directory does not exist.
+// noteDir adds the state of a directory to the listing. fi may be nil: the directory does not
+// exist.
 func (l *Listing) noteDir(dir string, fi fs.FileInfo) {
 	d := dirState{path: dir}
 	if fi != nil {
@@ -25,7 +26,7 @@ func (l *Listing) noteDir(dir string, fi fs.FileInfo) {
 	l.dirs = append(l.dirs, d)
 }
 
-// stateOr returns fi, or nil on an error.
+// stateOr returns fi, or nil if err is not nil.
 func stateOr(fi fs.FileInfo, err error) fs.FileInfo {
 	if err != nil {
 		return nil
@@ -33,8 +34,8 @@ func stateOr(fi fs.FileInfo, err error) fs.FileInfo {
 	return fi
 }
 
-// settledDirs returns the directories of a walk, or nil if one of them had changed so recently that
-// its times may not show the next change.
+// settledDirs returns dirs, the directories of a walk. It returns nil if one of them changed so
+// shortly before the walk that its times may not show the next change.
 func settledDirs(dirs []dirState, begun time.Time) []dirState {
 	for _, d := range dirs {
 		if d.there && begun.UnixNano()-d.id.Newest() <= int64(settled) {
@@ -44,7 +45,7 @@ func settledDirs(dirs []dirState, begun time.Time) []dirState {
 	return dirs
 }
 
-// unchanged reports whether the directories are known and have not changed since.
+// unchanged reports whether the states of the directories are known and still the same.
 func unchanged(dirs []dirState) bool {
 	for _, d := range dirs {
 		fi, err := os.Stat(d.path)

@@ -5,12 +5,13 @@
 // (salt/fileserver/__init__.py and roots.py of 3008.3) and returns values in wire form. Its methods
 // may be called concurrently.
 //
-// Files are named by minions. Therefore a name is cleaned and must stay below its root before a
-// file is touched. Only regular files are opened, and opening never waits: a FIFO in the tree is
-// "not found". With fileserver_followsymlinks off the kernel itself resolves the name below the
-// root (os.Root). What minions send (cp.push) is always written through os.Root, with limits per
-// file and per minion.
+// Minions choose the file names in their requests. So the server cleans a name and checks that it
+// stays below its root before it accesses a file. It opens only regular files, and opening never
+// blocks: a FIFO in the tree is "not found". If fileserver_followsymlinks is off, the kernel
+// resolves the name below the root (os.Root). Files that minions push (cp.push) are always written
+// through os.Root, with limits per file and per minion.
 //
-// Lists and hashes are cached in memory. A hash is reused only while device, inode, size, mtime and
-// ctime stay the same, a list for ListCacheTime or until Update sees a change.
+// Lists and hashes are cached in memory. A cached hash is used only while device, inode, size,
+// mtime and ctime of the file stay the same. A cached list is used for ListCacheTime, or until
+// Update finds a change.
 package fileserver

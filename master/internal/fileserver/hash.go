@@ -21,8 +21,8 @@ import (
 // maxHashes bounds the cache of hashes. Overflow policy: the least recently used hash is dropped.
 const maxHashes = 50000
 
-// settled is the least age of a file's last change for its hash to be cached: two changes within one
-// tick of the file system's clock look the same.
+// settled is how old a file's last change must be before its hash is cached. Two changes within one
+// tick of the file system's clock leave the same times.
 const settled = 100 * time.Millisecond
 
 type hasher struct {
@@ -61,7 +61,7 @@ func newHasher(name string, now func() time.Time) (*hasher, error) {
 	}, nil
 }
 
-// sumOf returns the hash of an open file. Concurrent callers share one reading.
+// sumOf returns the hash of an open file. Concurrent callers for the same file share one reading.
 func (h *hasher) sumOf(f Handle, path string) (string, error) {
 	osf, _ := f.(*os.File)
 	if osf == nil {

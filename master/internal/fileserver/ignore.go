@@ -11,15 +11,15 @@ import (
 	"saltern/master/pattern"
 )
 
-// Ignore decides which files are hidden (salt/fileserver/__init__.py,
+// Ignore determines which files are hidden from minions (salt/fileserver/__init__.py,
 // is_file_ignored).
 type Ignore struct {
 	find  []func(string) bool
 	globs []string
 }
 
-// NewIgnore compiles file_ignore_regex and file_ignore_glob. An expression
-// that does not compile is skipped with a warning, as in Salt.
+// NewIgnore compiles file_ignore_regex and file_ignore_glob. If an expression does not compile,
+// NewIgnore logs a warning and skips it, as Salt does.
 func NewIgnore(regexes, globs []string, log *slog.Logger) *Ignore {
 	ig := &Ignore{globs: globs}
 	for _, expr := range regexes {
@@ -28,7 +28,7 @@ func NewIgnore(regexes, globs []string, log *slog.Logger) *Ignore {
 			continue
 		}
 
-		// Try an engine for Python's look-around and other constructs that need backtracking.
+		// regexp2 supports Python's look-around and other constructs that need backtracking.
 		re, err := regexp2.Compile(expr, regexp2.None)
 		if err != nil {
 			log.Warn("skipping a file_ignore_regex that does not compile", "regex", expr, "error", err)

@@ -25,7 +25,7 @@ var errTooMany = errors.New("the environment has too many files to list")
 // Listing is the content of one environment. Paths are relative to its roots.
 type Listing struct {
 	Files, Dirs, EmptyDirs map[string]struct{}
-	Links                  map[string]string // link → its target as stored in the link
+	Links                  map[string]string // target of each link, as stored in the link
 	dirs                   []dirState        // the listed directories; nil: unknown
 }
 
@@ -105,8 +105,8 @@ func (r *roots) addEntry(l *Listing, tgt map[string]struct{}, root, realRoot, pa
 		return
 	}
 
-	// A target that starts with .. is resolved relative to the link itself, not to its directory.
-	// That is Salt's behaviour, on which minions depend.
+	// A target that starts with .. is resolved relative to the link itself, not to the link's
+	// directory. Salt does the same, and minions depend on it.
 	base := filepath.Dir(full)
 	if strings.HasPrefix(dest, "..") {
 		base = full
@@ -123,23 +123,23 @@ func (r *roots) addEntry(l *Listing, tgt map[string]struct{}, root, realRoot, pa
 	}
 }
 
-// walker walks a tree top down, as os.walk does. Links to directories count as directories, but the
-// walk enters them only if follow is set. It enters a directory that contains itself by a link only
+// walker walks a tree top down, as os.walk does. A link to a directory counts as a directory, but
+// the walker enters it only if follow is set. It enters a directory that is linked into itself only
 // once.
 type walker struct {
 	ctx    context.Context
 	follow bool
 	prune  func(name string) bool // reports whether to skip a directory; may be nil
 	visit  func(parent string, dirs, files []fs.DirEntry)
-	// listing is called before a directory is listed. fi is nil if the directory does not exist.
-	// listing may be nil.
+	// listing is called before the walker lists a directory. fi is nil if the directory does not
+	// exist. listing may be nil.
 	listing func(dir string, fi fs.FileInfo)
 	seen    int
 }
 
 type dirID struct{ dev, ino uint64 }
 
-// walkRoot walks a root. It returns nil if the root does not exist.
+// walkRoot walks the tree below root. It returns nil if root does not exist.
 func (w *walker) walkRoot(root string) error { return w.enterDir(root, nil) }
 
 func (w *walker) enterDir(dir string, above []dirID) error {
@@ -212,7 +212,8 @@ func isEmptyDir(dir string) bool {
 	return len(names) == 0
 }
 
-// realpath returns p with all links resolved, as far as the path exists (Python's os.path.realpath).
+// realpath returns p with all links resolved (Python's os.path.realpath). Parts of the path that do
+// not exist stay unchanged.
 func realpath(p string) string {
 	p = filepath.Clean(p)
 	rest := ""

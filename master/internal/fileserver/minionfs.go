@@ -17,8 +17,8 @@ import (
 )
 
 // minionFS serves files that minions have pushed, as <mountpoint>/<id>/<path>
-// (salt/fileserver/minionfs.py). It never follows links out of a minion's directory. It never serves
-// top.sls, because a minion must not define the states of others.
+// (salt/fileserver/minionfs.py). It does not follow links that lead out of a minion's directory. It
+// never serves top.sls, because a minion must not define the states of other minions.
 type minionFS struct {
 	dir        string
 	env, mount string
@@ -180,5 +180,5 @@ func (m *minionFS) List(ctx context.Context, env string) (*Listing, error) {
 	return out, nil
 }
 
-// Times returns no files: minions push all the time, so lists expire by age instead.
+// Times returns no files: minions push files all the time, so lists expire by their age instead.
 func (m *minionFS) Times(context.Context) (map[string]int64, error) { return map[string]int64{}, nil }

@@ -11,9 +11,9 @@ import (
 const maxPath = 4096
 
 // parseQuery converts the path and environment of a request into a Query, by Salt's rules
-// (salt/fileserver/__init__.py find_file, salt/utils/url.py). After a leading pipe the rest is a
-// plain name; otherwise a question mark starts options. ok is false for any path that cannot be a
-// file below a root.
+// (salt/fileserver/__init__.py find_file, salt/utils/url.py). If the path starts with a pipe, the
+// rest is a plain name; otherwise a question mark starts options. ok is false if the path cannot be
+// that of a file below a root.
 func parseQuery(p, saltenv string) (q Query, ok bool) {
 	q = Query{Saltenv: saltenv, Index: -1}
 	if len(p) > maxPath || !utf8.ValidString(p) || strings.ContainsRune(p, 0) {
@@ -52,14 +52,14 @@ func parseQuery(p, saltenv string) (q Query, ok bool) {
 	return q, true
 }
 
-// validEnv reports whether a name may replace __env__ in a path.
+// validEnv reports whether the name of an environment may replace __env__ in a path.
 func validEnv(env string) bool {
 	return env != "" && len(env) <= 255 && utf8.ValidString(env) && !strings.HasPrefix(env, ".") &&
 		!strings.ContainsAny(env, "/\\\x00\n\r")
 }
 
-// textOf returns Python's str() of the few types that an environment name or a path may have. ok is
-// false for other types.
+// textOf returns Python's str() of v if v has a type that an environment name or a path may have.
+// ok is false for other types.
 func textOf(v any) (s string, ok bool) {
 	switch v := v.(type) {
 	case string:

@@ -19,7 +19,8 @@ import (
 	"saltern/master/value"
 )
 
-// maxComponents bounds the components of a pushed path, maxUsage the entries in the table of usage.
+// maxComponents bounds the components of a pushed path. maxUsage bounds the entries in the table of
+// usage.
 const (
 	maxComponents = 64
 	maxUsage      = 20000
@@ -27,17 +28,19 @@ const (
 
 // receiver stores what minions push, below <cachedir>/minions/<id>/files.
 type receiver struct {
-	cfg   RecvConfig
-	dir   string
-	log   *slog.Logger
-	now   func() time.Time
-	locks [64]sync.Mutex // one for each hash of an id, so that concurrent pushes cannot exceed a quota
+	cfg RecvConfig
+	dir string
+	log *slog.Logger
+	now func() time.Time
+	// locks are chosen by a hash of the minion's id. A lock prevents that concurrent pushes of a
+	// minion exceed its quota.
+	locks [64]sync.Mutex
 
 	mu    sync.Mutex
 	usage map[string]*usage
 }
 
-// usage is how much one minion has stored. An entry that is too old is counted again.
+// usage is how much one minion has stored. When an entry is too old, the files are counted again.
 type usage struct {
 	bytes   int64
 	entries int
@@ -54,9 +57,9 @@ func newReceiver(c *Config) *receiver {
 	}
 }
 
-// Recv stores one chunk of a file that a minion pushes (_file_recv, salt/master.py). It returns false
-// for everything that it refuses: the minion then stops sending. Chunks may be repeated but must
-// leave no gap.
+// Recv stores one chunk of a file that a minion pushes (_file_recv, salt/master.py). It returns
+// false if it refuses the chunk; the minion then stops sending. A minion may repeat chunks, but
+// must leave no gap.
 func (s *Server) Recv(ctx context.Context, id string, load *value.Map) (bool, error) {
 	r := s.recv
 	if !r.cfg.Enabled || !validMinionID(id) {
@@ -107,7 +110,7 @@ func (r *receiver) storeChunk(id, name string, loc int64, data []byte) error {
 		}
 		was = fi.Size()
 	case errors.Is(err, fs.ErrNotExist):
-		entries = 1 + strings.Count(name, "/") // an upper bound: some directories may exist
+		entries = 1 + strings.Count(name, "/") // an upper bound: some of the directories may exist
 	default:
 		return err
 	}
@@ -165,7 +168,7 @@ func (r *receiver) storeChunk(id, name string, loc int64, data []byte) error {
 	return err
 }
 
-// openDir creates and opens the directory of one minion.
+// openDir creates the directory of one minion if it is missing, and opens it.
 func (r *receiver) openDir(id string) (*os.Root, error) {
 	if err := os.MkdirAll(r.dir, 0o750); err != nil {
 		return nil, err
@@ -193,7 +196,7 @@ func (r *receiver) usageOf(id string, root *os.Root) *usage {
 
 	u = &usage{counted: r.now()}
 
-	// The walk is bounded, because the quota bounds the number of entries.
+	// The quota bounds the number of entries, so the walk is bounded.
 	fs.WalkDir(root.FS(), ".", func(p string, d fs.DirEntry, err error) error {
 		if err != nil || p == "." {
 			return nil
@@ -221,8 +224,8 @@ func (r *receiver) usageOf(id string, root *os.Root) *usage {
 	return u
 }
 
-// pushedName joins the components of a pushed path. ok is false unless the result is a relative path
-// below the minion's directory.
+// pushedName joins the components of a pushed path. ok is false if the result is not a relative
+// path below the minion's directory.
 func pushedName(parts []any) (name string, ok bool) {
 	if len(parts) == 0 || len(parts) > maxComponents {
 		return "", false
@@ -253,7 +256,8 @@ func pushedName(parts []any) (name string, ok bool) {
 	return name, true
 }
 
-// validMinionID checks an id again, although ids were validated where the request entered the master.
+// validMinionID checks an id. Package request has already checked it; this is a second check before
+// the id becomes part of a path.
 func validMinionID(id string) bool {
 	return id != "" && len(id) <= 255 && id != "." && id != ".." && !strings.ContainsAny(id, "/\\\x00\n")
 }

@@ -14,18 +14,18 @@ import (
 	"saltern/master/internal/fileserver/regular"
 )
 
-// envKey is the entry of file_roots for all environments without an entry. In its directories, envKey
-// stands for the name of the environment.
+// envKey is the entry of file_roots that applies to all environments without an entry. In the
+// directories of that entry, the text of envKey is replaced by the name of the environment.
 const envKey = "__env__"
 
-// roots serves directories of the master (salt/fileserver/roots.py).
+// roots is the backend that serves directories of the master (salt/fileserver/roots.py).
 type roots struct {
 	dirs           map[string][]string
 	ignore         *Ignore
 	follow         bool
 	ignoreSymlinks bool
 	log            *slog.Logger
-	unlisted       sync.Once // so that only the first name that no minion can ask for is logged
+	unlisted       sync.Once // only the first file name that no minion can request is logged
 }
 
 func newRoots(c *Config, ig *Ignore) *roots {
@@ -129,9 +129,9 @@ func (r *roots) Open(ctx context.Context, q Query) (Handle, File, bool, error) {
 	return nil, File{}, false, nil
 }
 
-// openBelow opens a file if its real path is below the real path of root. It follows links inside the
-// root, including absolute ones, as Salt does. The kernel resolves the final name below the root, so
-// a link that is changed meanwhile cannot lead out.
+// openBelow opens a file if the file's real path is below the real path of root. Like Salt it
+// follows links that stay inside the root, including absolute ones. The kernel resolves the final
+// name below the root. So a link that is changed in the meantime cannot lead out of the root.
 func (r *roots) openBelow(root, full string) (*os.File, fs.FileInfo, error) {
 	realRoot, err := filepath.EvalSymlinks(root)
 	if err != nil {

@@ -7,10 +7,10 @@ import (
 	"saltern/master/value"
 )
 
-// Runners implements the runners fileserver.* by a Server.
+// Runners implements the runners fileserver.* on a Server.
 type Runners struct {
 	Server *Server
-	// Newest updates this node's copy of the files, All the copies of all nodes.
+	// Newest updates this node's copy of the files. All updates the copies of all nodes.
 	Newest func(context.Context)
 	All    func(context.Context) error
 }
@@ -21,7 +21,8 @@ func (r Runners) Call(ctx context.Context, cmd string, load *value.Map) (any, er
 	return r.Server.Call(ctx, cmd, "", load)
 }
 
-// Backends resolves names of backends; nil means the configured ones.
+// Backends returns the names of the backends that names stands for; nil means the configured
+// backends.
 func (r Runners) Backends(names any) []string { return r.Server.Backends(names) }
 
 // Envs lists the environments of one backend.
@@ -29,7 +30,7 @@ func (r Runners) Envs(_ context.Context, backend string) ([]string, error) {
 	return r.Server.Envs(backend), nil
 }
 
-// Update refreshes backends, on all nodes.
+// Update refreshes backends on all nodes.
 func (r Runners) Update(ctx context.Context, backends []string) error {
 	copied := r.All(ctx)
 	_, err := r.Server.Update(ctx, backendNames(backends))
@@ -46,7 +47,8 @@ func (r Runners) ClearLists(_ context.Context, backends, envs []string) (map[str
 	return r.Server.ClearFileListCache(envs, backendNames(backends)), nil
 }
 
-// backendNames returns a list of backend names in the form of a request. nil stays nil.
+// backendNames returns a list of backend names in the form that a request has. For nil it returns
+// nil.
 func backendNames(names []string) any {
 	if names == nil {
 		return nil

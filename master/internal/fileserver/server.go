@@ -32,8 +32,8 @@ type Server struct {
 	times  map[string]map[string]int64 // backend → file → mtime at the last Update
 }
 
-// New returns a Server. It fails when the configuration names a backend or hash type that does not
-// exist here.
+// New returns a Server. It returns an error if the configuration names an unknown backend or hash
+// type.
 func New(cfg Config) (*Server, error) {
 	cfg.setDefaults()
 	ig := NewIgnore(cfg.IgnoreRegex, cfg.IgnoreGlob, cfg.Log)
@@ -59,10 +59,11 @@ func New(cfg Config) (*Server, error) {
 	}, nil
 }
 
-// Call answers one request of the minion id, which the caller has already proven. The result goes
-// into the reply. It may share memory with caches and must not be changed. If a file does not exist
-// or is not allowed, the result is Salt's empty answer, not an error. An error is a disk error, that
-// of ctx while the request waits for its turn, or errUnknownCommand.
+// Call answers one request of the minion id, which the caller has authenticated. The result is the
+// answer. It may share memory with caches, so the caller must not change it. If a file does not
+// exist or may not be served, the result is Salt's empty answer, not an error. Call returns an
+// error after a disk error, if ctx ends while the request waits for a disk slot, or
+// errUnknownCommand.
 func (s *Server) Call(ctx context.Context, cmd, id string, load *value.Map) (any, error) {
 	if cmd == "_file_envs" {
 		back, _ := load.Get("back")
@@ -91,7 +92,7 @@ func (s *Server) Call(ctx context.Context, cmd, id string, load *value.Map) (any
 	return v, nil
 }
 
-// waitTurn waits for a turn to access the disk. leave ends the turn.
+// waitTurn waits for a disk slot. The caller must call leave to free the slot.
 func (s *Server) waitTurn(ctx context.Context, cmd string) (leave func(), err error) {
 	select {
 	case s.slots <- struct{}{}:
@@ -133,9 +134,9 @@ func (s *Server) dispatch(ctx context.Context, cmd, id string, load *value.Map) 
 	return nil, errUnknownCommand
 }
 
-// chooseBackends returns the backends that back names by Salt's rules: a list, or a text with commas.
-// If all names start with a minus, it returns the enabled backends except those
-// (Fileserver.backends).
+// chooseBackends returns the backends that back selects by Salt's rules. back is a list, or a text
+// with commas. If all names start with a minus sign, chooseBackends returns the enabled backends
+// except those (Fileserver.backends).
 func (s *Server) chooseBackends(back any) []Backend {
 	var names []string
 	switch v := back.(type) {
@@ -155,7 +156,7 @@ func (s *Server) chooseBackends(back any) []Backend {
 		return s.backends
 	}
 
-	for i, n := range names { // names from before 2018.3
+	for i, n := range names { // accept names from before 2018.3
 		switch strings.TrimPrefix(n, "-") {
 		case "git", "minion":
 			names[i] += "fs"
@@ -247,7 +248,7 @@ func (s *Server) hashAndStat(ctx context.Context, load *value.Map) (sum, stat an
 // Stats are counters since the start, for metrics.
 type Stats struct {
 	HashHits, HashMisses uint64
-	Busy                 int // requests that access the disk now
+	Busy                 int // requests that are accessing the disk
 }
 
 // Stats returns the counters.

@@ -12,14 +12,15 @@ import (
 // sharedWrite bounds the time of a write to shared storage, including the wait for earlier writes.
 const sharedWrite = 10 * time.Second
 
-// Shared is a Tree whose files this node reads from a copy. Its Write writes to the shared storage,
-// from which all nodes copy, because the next pass would overwrite a change in the copy.
+// Shared is a Tree whose files this node reads from its copy. Write writes to the shared storage,
+// from which all nodes update their copies. A change in the copy itself would be overwritten by the
+// next update.
 type Shared struct {
 	Tree
-	// Source returns the directory on the shared storage that corresponds to a directory of the copy.
-	// Its error says why nothing can be written there now.
+	// Source returns the directory on the shared storage that corresponds to a directory of the
+	// copy. It returns an error if that directory cannot be written now.
 	Source func(ctx context.Context, dir string) (string, error)
-	// Newest updates the copy. Its error says why the copy stays older.
+	// Newest updates the copy. It returns an error if the copy could not be updated.
 	Newest func(ctx context.Context) error
 	// turn holds a token while a file is being written.
 	turn chan struct{}
@@ -34,8 +35,8 @@ func NewShared(
 	return &Shared{Tree: t, Source: source, Newest: newest, turn: make(chan struct{}, 1)}
 }
 
-// Write writes to the shared storage, like [Tree.Write]. It returns when this node's copy has the
-// file.
+// Write writes to the shared storage, with the arguments and results of [Tree.Write]. It returns
+// when this node's copy contains the file.
 func (s *Shared) Write(ctx context.Context, data, rel, env string, index int) (string, error) {
 	dir, refusal := s.rootDir(data, rel, env, index)
 	if refusal != "" {
@@ -67,8 +68,8 @@ func (s *Shared) Write(ctx context.Context, data, rel, env string, index int) (s
 	return "Wrote data to file " + dest, nil
 }
 
-// writeShared replaces a file; only one write runs at a time. If the storage hangs, one goroutine
-// hangs with it, until the supervisor unmounts the storage.
+// writeShared replaces a file on the shared storage. Only one write runs at a time. If the storage
+// hangs, one goroutine hangs with it, until the supervisor unmounts the storage.
 func (s *Shared) writeShared(ctx context.Context, dir, rel, data string) error {
 	wait, cancel := context.WithTimeout(ctx, sharedWrite)
 	defer cancel()

@@ -11,7 +11,7 @@ import (
 // size, and the times of access, modification and change in whole seconds.
 type Stat [10]int64
 
-// List returns the wire form.
+// List returns the stat in the form that is sent to minions.
 func (s Stat) List() []any { return value.List(s[:]) }
 
 func statOf(fi fs.FileInfo) Stat {

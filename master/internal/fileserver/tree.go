@@ -15,18 +15,18 @@ import (
 	"saltern/master/value"
 )
 
-// maxEdit bounds the files that wheel functions read or write, in bytes.
+// maxEdit bounds the size of a file that wheel functions read or write, in bytes.
 const maxEdit = 16 << 20
 
 // Tree implements the wheel functions file_roots.* and pillar_roots.* (salt/wheel), which show and
-// edit files of environments. Although only administrators call them, paths must stay below the
-// roots.
+// edit files of environments. Only administrators can call them; still, Tree refuses paths that
+// lead out of the roots.
 type Tree struct {
 	Roots map[string][]string // environment → directories
 }
 
-// Find returns the files with this relative path: for each root that has one, a map of its path to
-// "txt" or "bin".
+// Find returns the files with the relative path rel in an environment: for each root that has such
+// a file, a map of the file's path to "txt" or "bin".
 func (t Tree) Find(rel, env string) []any {
 	out := []any{}
 	for _, root := range t.Roots[env] {
@@ -43,8 +43,8 @@ func (t Tree) Find(rel, env string) []any {
 	return out
 }
 
-// Read returns the text files with this relative path: for each root that has one, a map of its path
-// to its content.
+// Read returns the text files with the relative path rel in an environment: for each root that has
+// such a file, a map of the file's path to its content.
 func (t Tree) Read(rel, env string) []any {
 	out := []any{}
 	for _, root := range t.Roots[env] {
@@ -77,8 +77,9 @@ func (t Tree) readBelow(root, rel string) (full string, data []byte, ok bool) {
 	return full, data[:n], true
 }
 
-// Write replaces a file below the root with that index in an environment. It returns Salt's sentence
-// about the outcome, also for a refusal. The error says why the file could not be written.
+// Write replaces a file below the root that has this index in an environment. It returns Salt's
+// sentence about the outcome, which may be a refusal. It returns an error if the file could not be
+// written.
 func (t Tree) Write(_ context.Context, data, rel, env string, index int) (string, error) {
 	dir, refusal := t.rootDir(data, rel, env, index)
 	if refusal != "" {
@@ -95,7 +96,8 @@ func (t Tree) Write(_ context.Context, data, rel, env string, index int) (string
 	return "Wrote data to file " + dest, nil
 }
 
-// rootDir returns the directory below which Write writes, or Salt's sentence about why Write refuses.
+// rootDir returns the directory into which Write writes. If Write must refuse the file, rootDir
+// returns Salt's sentence about the reason instead.
 func (t Tree) rootDir(data, rel, env string, index int) (dir, refusal string) {
 	dirs, ok := t.Roots[env]
 	switch {
@@ -111,8 +113,8 @@ func (t Tree) rootDir(data, rel, env string, index int) (dir, refusal string) {
 	return dirs[index], ""
 }
 
-// replaceBelow writes data to a new file below dir and renames it, so that no minion gets an
-// incomplete file.
+// replaceBelow writes data to a new file below dir and renames that file to rel, so that no minion
+// gets an incomplete file.
 func replaceBelow(dir, rel, data string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -132,7 +134,7 @@ func replaceBelow(dir, rel, data string) error {
 		mode = fi.Mode().Perm()
 	}
 
-	// Another request, or another node, may write the same file at the same moment.
+	// Another request or another node may write the same file at the same time.
 	tmp := filepath.Join(filepath.Dir(rel), "."+rand.Text()+".tmp")
 	f, err := root.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
@@ -160,7 +162,8 @@ func replaceBelow(dir, rel, data string) error {
 	return err
 }
 
-// ListEnv returns a map of each root to nested maps of directories. Files have the value "f".
+// ListEnv returns a map of each root of an environment to the root's content. A directory is a map
+// of the names in it, a file is "f".
 func (t Tree) ListEnv(ctx context.Context, env string) (*value.Map, error) {
 	out := value.NewMap()
 	for _, root := range t.Roots[env] {
@@ -189,7 +192,8 @@ func (t Tree) ListEnv(ctx context.Context, env string) (*value.Map, error) {
 	return out, nil
 }
 
-// ListRoots returns a map of each environment to a list with its ListEnv.
+// ListRoots returns a map with an entry for each environment. The value is a list whose only
+// element is the result of ListEnv.
 func (t Tree) ListRoots(ctx context.Context) (*value.Map, error) {
 	out := value.NewMap()
 	names := slices.Sorted(maps.Keys(t.Roots))
@@ -203,8 +207,9 @@ func (t Tree) ListRoots(ctx context.Context) (*value.Map, error) {
 	return out, nil
 }
 
-// isBinary guesses like Salt (salt/utils/stringutils.py): b holds a NUL, or more than three in ten
-// bytes are not text. b may end within a character.
+// isBinary guesses whether a file is binary, as Salt does (salt/utils/stringutils.py). b is the
+// beginning of the file and may end within a character. isBinary returns true if b contains a NUL,
+// or if more than three in ten bytes are not text.
 func isBinary(b []byte) bool {
 	isText := utf8.Valid(b)
 	for cut := 1; !isText && cut < utf8.UTFMax && cut < len(b); cut++ {

@@ -15,13 +15,15 @@ import (
 type Changes struct {
 	Backend                  string
 	Added, Removed, Modified []string
-	fetched, new             bool // set for an Updater, which does not list files
+	// fetched and new are set only for an Updater, which does not list its files. new means that
+	// the Updater has fetched changes.
+	fetched, new bool
 }
 
 // Changed reports whether anything changed.
 func (c Changes) Changed() bool { return c.new || len(c.Added)+len(c.Removed)+len(c.Modified) > 0 }
 
-// Event returns the data of the event fileserver/<backend>/update (fileserver_events,
+// Event returns the data of the event fileserver/<backend>/update (option fileserver_events,
 // salt/fileserver/roots.py update).
 func (c Changes) Event() *value.Map {
 	if c.fetched {
@@ -32,9 +34,9 @@ func (c Changes) Event() *value.Map {
 			value.List(c.Added)), "backend", c.Backend)
 }
 
-// Update walks the backends and compares modification times with those of the last call; the first
-// call only stores them. It drops the cached lists of backends that changed. back names backends as
-// in Salt's runner; nil means all.
+// Update walks the backends and compares the modification times with those of the last call. The
+// first call only stores the times. Update drops the cached lists of backends that have changed.
+// back selects backends as in Salt's runner; nil selects all.
 func (s *Server) Update(ctx context.Context, back any) (out []Changes, err error) {
 	var errs []error
 	for _, b := range s.chooseBackends(back) {
@@ -91,8 +93,9 @@ func (c *Changes) compare(old, now map[string]int64) {
 	slices.Sort(c.Modified)
 }
 
-// Locate finds a file for the master itself. url is like salt://reactor/r.sls, with ?saltenv= for an
-// environment other than base. path is the file on this host. ok is false if no backend has the file.
+// Locate finds a file for the master itself. url is an URL such as salt://reactor/r.sls, with
+// ?saltenv= for an environment other than base. path is the path of the file on this host. ok is
+// false if no backend has the file.
 func (s *Server) Locate(ctx context.Context, url string) (path string, ok bool, err error) {
 	rel, ok := strings.CutPrefix(url, "salt://")
 	if !ok {
@@ -109,8 +112,8 @@ func (s *Server) Locate(ctx context.Context, url string) (path string, ok bool, 
 // Envs returns the environments of the named backends (runner fileserver.envs).
 func (s *Server) Envs(back any) []string { return s.envsOf(back) }
 
-// ClearCache drops the hashes, and the lists of the named backends (runner fileserver.clear_cache).
-// It returns the names of those backends.
+// ClearCache drops all hashes, and the lists of the backends that back selects (runner
+// fileserver.clear_cache). It returns the names of those backends.
 func (s *Server) ClearCache(back any) []string {
 	out := s.Backends(back)
 	s.hasher.forgetAll()
@@ -118,8 +121,8 @@ func (s *Server) ClearCache(back any) []string {
 	return out
 }
 
-// ClearFileListCache drops the lists of some environments (nil: all). It returns the environments
-// whose lists were dropped, by backend (runner fileserver.clear_file_list_cache).
+// ClearFileListCache drops the lists of the given environments; nil means all. It returns the
+// environments whose lists were dropped, by backend (runner fileserver.clear_file_list_cache).
 func (s *Server) ClearFileListCache(envs []string, back any) map[string][]string {
 	chosen := s.chooseBackends(back)
 	out := map[string][]string{}
@@ -141,7 +144,7 @@ func (s *Server) ClearFileListCache(envs []string, back any) map[string][]string
 	return out
 }
 
-// Backends returns the names of the backends that back stands for in Salt's runner; nil: all.
+// Backends returns the names of the backends that back selects in Salt's runner; nil selects all.
 func (s *Server) Backends(back any) (out []string) {
 	for _, b := range s.chooseBackends(back) {
 		out = append(out, b.Name())

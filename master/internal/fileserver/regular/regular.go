@@ -1,7 +1,8 @@
-// Package regular opens regular files, and only those.
+// Package regular opens regular files, and refuses all other files.
 //
-// Minions choose names of files, and administrators edit the trees, so a name may lead to a FIFO
-// without a writer or to a device. The functions here never wait for a FIFO and never use a device.
+// Minions choose names of files, and administrators edit the trees. So a name may be that of a FIFO
+// without a writer, or of a device. The functions of this package never block on a FIFO and never
+// use a device.
 package regular
 
 import (
@@ -12,9 +13,9 @@ import (
 	"syscall"
 )
 
-// ID identifies a version of a file: two readings with the same ID give the same bytes. Two changes
-// within one tick of the file system's clock look the same, so do not rely on an ID shortly after a
-// change: see Newest.
+// ID identifies a version of a file: two reads with the same ID return the same bytes. Two changes
+// within one tick of the file system's clock cannot be distinguished, so a caller must not rely on
+// an ID shortly after a change: see Newest.
 type ID struct {
 	Dev, Ino     uint64
 	Size         int64
@@ -24,7 +25,7 @@ type ID struct {
 // Newest returns the later of Mtime and Ctime.
 func (id ID) Newest() int64 { return max(id.Mtime, id.Ctime) }
 
-// IDOf returns the ID of a file. ok is false if the system does not provide it.
+// IDOf returns the ID of a file. ok is false if the operating system does not provide it.
 func IDOf(fi fs.FileInfo) (id ID, ok bool) {
 	st, ok := fi.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -33,11 +34,11 @@ func IDOf(fi fs.FileInfo) (id ID, ok bool) {
 	return ID{uint64(st.Dev), st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano()}, true
 }
 
-// Flags must be added when a regular file is opened: then the open of a FIFO returns at once, and a
-// terminal does not become the controlling one.
+// Flags must be added to the flags with which a regular file is opened. With them opening a FIFO
+// returns at once, and a terminal does not become the controlling terminal.
 const Flags = syscall.O_NONBLOCK | syscall.O_NOCTTY
 
-// Open opens a file for reading. For anything but a regular file it returns fs.ErrNotExist.
+// Open opens a regular file for reading. For any other file it returns fs.ErrNotExist.
 func Open(path string) (*os.File, fs.FileInfo, error) {
 	fi, err := os.Stat(path)
 	if err != nil {
@@ -66,8 +67,8 @@ func Check(f *os.File) (*os.File, fs.FileInfo, error) {
 	return f, fi, nil
 }
 
-// Missing reports whether an error means that no readable file has that name. It returns false for a
-// disk error.
+// Missing reports whether an error means that there is no readable file with that name. It returns
+// false for a disk error.
 func Missing(err error) bool {
 	for _, e := range []error{fs.ErrNotExist, fs.ErrPermission, syscall.ENOTDIR, syscall.ELOOP,
 		syscall.ENAMETOOLONG, syscall.EINVAL, syscall.ENXIO} {
@@ -76,6 +77,7 @@ func Missing(err error) bool {
 		}
 	}
 	var pe *fs.PathError
-	// os.Root reports an escape without an errno and exports no error for it.
+	// If a path leads out of the root, os.Root returns an error without an errno, and exports no
+	// variable for it.
 	return errors.As(err, &pe) && strings.Contains(pe.Err.Error(), "escapes")
 }
