@@ -18,9 +18,9 @@ import (
 // maxKey bounds the file of a private key, in bytes.
 const maxKey = 1 << 20
 
-// startAgent starts an SSH agent that holds the key of a remote whose key has a passphrase. (The only
-// other way to give ssh a passphrase is a program that prints it.) socket is "" if there is no such
-// key. stop ends the agent and waits for it.
+// startAgent starts an SSH agent with the private key of a remote, if that key has a passphrase.
+// (The only other way to pass a passphrase to ssh is a program that prints the passphrase.) socket
+// is "" if the remote has no such key. stop ends the agent and waits for its end.
 func startAgent(ctx context.Context, r *Remote) (socket string, stop func(), err error) {
 	if r.Passphrase == "" || r.PrivKey == "" || r.transport != "ssh" {
 		return "", func() {}, nil
@@ -44,7 +44,7 @@ func startAgent(ctx context.Context, r *Remote) (socket string, stop func(), err
 		return "", nil, &Fault{Kind: Authentication, Text: "the private key cannot be used: " + briefOf(err.Error())}
 	}
 
-	dir, err := os.MkdirTemp("", "saltern-git-") // the folder has mode 0700
+	dir, err := os.MkdirTemp("", "saltern-git-") // MkdirTemp creates the directory with mode 0700
 	if err != nil {
 		return "", nil, fmt.Errorf("serve a private key: %w", err)
 	}

@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// Batch collects the remotes that a store will have. Only one goroutine may use it.
+// Batch collects the remotes for the next Commit to a store. Only one goroutine may use it.
 type Batch struct {
 	store   *Store
 	entries []*entryOf
@@ -23,9 +23,10 @@ type entryOf struct {
 // Batch returns an empty Batch. The store changes only at Commit.
 func (s *Store) Batch() *Batch { return &Batch{store: s} }
 
-// Add returns the repository of a remote. Equal remotes share one, which is fetched at the shorter of
-// their intervals. expect are the branches and tags that the configuration names: if the remote lacks
-// one, that is a fault. A snapshot of an earlier fetch is served at once.
+// Add adds a remote to the batch and returns the remote's repository. Equal remotes share one
+// repository, which is fetched at the shorter of their intervals. expect lists the branches and
+// tags that the configuration names; a remote that lacks one of them has a fault. If an earlier
+// fetch left a snapshot, the repository serves that snapshot at once.
 func (b *Batch) Add(ctx context.Context, remote Remote, expect ...string) (*Repository, error) {
 	if err := remote.normalize(); err != nil {
 		return nil, err
@@ -88,7 +89,7 @@ func (s *Store) openRepository(ctx context.Context, dir string, e *entryOf) *Rep
 	return r
 }
 
-// addMissing returns the list with the names added that it lacks.
+// addMissing returns the list to with those names appended that it lacks.
 func addMissing(to, names []string) []string {
 	to = slices.Clone(to)
 	for _, n := range names {
@@ -99,7 +100,7 @@ func addMissing(to, names []string) []string {
 	return to
 }
 
-// Drop gives up a batch without Commit.
+// Drop discards a batch without Commit.
 func (b *Batch) Drop() {
 	have := b.store.Repositories()
 	for _, e := range b.entries {
@@ -109,8 +110,8 @@ func (b *Batch) Drop() {
 	}
 }
 
-// Commit makes the batch's remotes those of the store. It removes the copies of all others once
-// nobody reads from them.
+// Commit replaces the store's remotes by those of the batch. The store removes the repositories of
+// all other remotes when nobody reads from them any more.
 func (b *Batch) Commit() {
 	s := b.store
 	s.mu.Lock()

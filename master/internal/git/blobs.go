@@ -14,8 +14,9 @@ import (
 	"saltern/internal/room"
 )
 
-// blobs keeps files of repositories as ordinary files on disk, by object id, so that they can be
-// served. Their content never changes. The files that were used longest ago are removed first.
+// blobs caches files of repositories as regular files on disk, by object id, so that they can be
+// served. The content of an object never changes. To make room, the least recently used files are
+// removed.
 type blobs struct {
 	dir    string
 	limits Limits
@@ -38,7 +39,7 @@ func newBlobs(dir string, limits Limits) *blobs {
 
 func (b *blobs) pathOf(id string) string { return filepath.Join(b.dir, id[:2], id) }
 
-// Open opens a file of a repository by its object id. The caller must not write to it.
+// Open opens the file with this object id. The caller must not write to it.
 func (r *Repository) Open(ctx context.Context, id string) (*os.File, error) {
 	if !objectID.MatchString(id) {
 		return nil, fmt.Errorf("open object %.80q: %w", id, errMissing)
@@ -51,7 +52,7 @@ func (r *Repository) Open(ctx context.Context, id string) (*os.File, error) {
 			if err == nil || try > 0 {
 				return f, err
 			}
-			b.forget(id) // another program has removed the file
+			b.forget(id) // another program has removed the cached file
 		}
 
 		// Other callers may wait for the same object, so ctx must not end its fetch.
@@ -85,7 +86,7 @@ func (b *blobs) forget(id string) {
 	}
 }
 
-// fetchBlob writes a blob to the disk, and removes old ones to make room.
+// fetchBlob writes a blob to the disk cache. It removes old files to make room.
 func (b *blobs) fetchBlob(ctx context.Context, r *Repository, id string) error {
 	if b.markUsed(id) {
 		return nil
@@ -110,7 +111,7 @@ func (b *blobs) fetchBlob(ctx context.Context, r *Repository, id string) error {
 		old := b.lru.Remove(b.lru.Back()).(keptBlob)
 		delete(b.byID, old.id)
 		b.size -= old.size
-		_ = os.Remove(b.pathOf(old.id)) // whoever has it open can still read it
+		_ = os.Remove(b.pathOf(old.id)) // a process that has the file open can still read it
 	}
 
 	return nil
@@ -129,7 +130,7 @@ func (b *blobs) removeAll() int {
 	return n
 }
 
-// writeBlob writes an object to a new file, which appears only when it is complete.
+// writeBlob writes an object to a new file. The file gets its name only when it is complete.
 func writeBlob(
 	ctx context.Context,
 	r *Repository,

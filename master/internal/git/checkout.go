@@ -21,8 +21,8 @@ import (
 	"saltern/internal/room"
 )
 
-// checkouts keeps whole trees on disk, by the id of the tree, because templates can import only from
-// files. Trees never change. If there are too many, unused ones are removed.
+// checkouts caches whole trees on disk, by the id of the tree, because templates can import only
+// from files. A tree never changes. If there are too many trees, unused ones are removed.
 type checkouts struct {
 	dir    string
 	limits Limits
@@ -39,19 +39,20 @@ type keptTreeDir struct {
 	size int64
 }
 
-// keepTreeFor is how long a requested tree stays on disk even if others need the room: longer than
-// any request takes.
+// keepTreeFor is how long a requested tree stays on disk even if other trees need the room. It is
+// longer than any request takes.
 const keepTreeFor = 3 * time.Minute
 
 func newCheckouts(dir string, limits Limits, now func() time.Time) *checkouts {
 	return &checkouts{dir: dir, limits: limits, now: now, kept: map[string]*keptTreeDir{}}
 }
 
-// blockSize is the least space that a file takes on disk, in bytes.
+// blockSize is the least space that a file occupies on disk, in bytes.
 const blockSize = 4096
 
-// Checkout returns a directory with the files of a tree. The directory stays while somebody asks for
-// it every few minutes. Links that could lead out of it are left out.
+// Checkout returns a directory with the files of a tree. The directory stays on disk if Checkout is
+// called for the tree every few minutes. Checkout leaves out links that could lead out of the
+// directory.
 func (r *Repository) Checkout(ctx context.Context, root string) (dir string, err error) {
 	c := r.store.checkouts
 	dir = filepath.Join(c.dir, root)
@@ -67,7 +68,7 @@ func (r *Repository) Checkout(ctx context.Context, root string) (dir string, err
 			return nil, fmt.Errorf("%w: trees of %d MiB are in use at once", ErrNoRoom, c.limits.Work>>20)
 		}
 
-		// Other callers may wait for the same tree, so ctx must not end the write.
+		// Other callers may wait for the same tree, so the end of ctx must not cancel the write.
 		size, err := c.writeTree(context.WithoutCancel(ctx), r, root, dir)
 		if err == nil {
 			c.mu.Lock()
@@ -92,7 +93,8 @@ func (c *checkouts) markUsed(id string) bool {
 	return ok
 }
 
-// makeRoom removes unused trees until there is room for one more. It reports whether there is.
+// makeRoom removes unused trees until there is room for one more. It returns false if there is no
+// room.
 func (c *checkouts) makeRoom() bool {
 	c.dropOldest(c.now().Add(-keepTreeFor), func() bool { return c.size >= c.limits.Work || len(c.kept) >= c.limits.Checkouts })
 	c.mu.Lock()
@@ -188,9 +190,9 @@ func (c *checkouts) writeFile(
 	return size, err
 }
 
-// linkStaysInside reports whether a link at the path at stays below the root. Its target may contain
-// ".." only at the beginning: there it starts in a real directory, while later parts could follow
-// another link.
+// linkStaysInside reports whether the target of a link at the path at stays below the root. The
+// target may contain ".." only at its beginning, where ".." refers to a real directory. Behind
+// another part it might follow another link.
 func linkStaysInside(at, target string) bool {
 	if target == "" || path.IsAbs(target) || strings.ContainsRune(target, 0) {
 		return false
@@ -213,8 +215,8 @@ func linkStaysInside(at, target string) bool {
 	return up <= strings.Count(at, "/")
 }
 
-// Mount returns a directory in which a directory of a tree appears under the path at. tree is the
-// tree's id, and root the directory in its Checkout.
+// Mount returns a directory in which the directory root appears under the path at. root is a
+// directory in the Checkout of tree, which is the id of a tree.
 func (r *Repository) Mount(tree, root, at string) (dir string, err error) {
 	c := r.store.checkouts
 	sum := sha256.Sum256([]byte(root + "\x00" + at))
@@ -236,12 +238,12 @@ func (r *Repository) Mount(tree, root, at string) (dir string, err error) {
 	return dir, nil
 }
 
-// dropUnused removes trees that nobody has used after since, while there are too many.
+// dropUnused removes trees that were last used before since, as long as there are too many trees.
 func (c *checkouts) dropUnused(since time.Time) {
 	c.dropOldest(since, func() bool { return c.size > c.limits.Work/2 || len(c.kept) > c.limits.Checkouts/2 })
 }
 
-// dropOldest removes trees that nobody has used after since, the oldest first, while overLimit
+// dropOldest removes trees that were last used before since, the oldest first, as long as overLimit
 // returns true.
 func (c *checkouts) dropOldest(since time.Time, overLimit func() bool) {
 	c.mu.Lock()

@@ -6,13 +6,14 @@ import (
 	"strings"
 )
 
-// inheritedEnv returns the variables of this process that git, ssh and curl get.
+// inheritedEnv returns the environment variables of this process that are passed to git, ssh and
+// curl.
 func inheritedEnv() []string {
 	return []string{"PATH", "HOME", "XDG_CONFIG_HOME", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR",
 		"http_proxy", "https_proxy", "all_proxy", "no_proxy", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"}
 }
 
-// localEnv returns the environment for a git that must not use the network.
+// localEnv returns the environment variables for a git process that must not use the network.
 func localEnv() []string {
 	out := []string{"GIT_TERMINAL_PROMPT=0", "GIT_ASKPASS=", "SSH_ASKPASS=", "GIT_PROTOCOL_FROM_USER=0",
 		"GIT_NO_REPLACE_OBJECTS=1",
@@ -25,8 +26,8 @@ func localEnv() []string {
 	return out
 }
 
-// localOptions returns the options for every call of git. With them git executes nothing from a
-// repository.
+// localOptions returns the options for every call of git. They prevent git from executing anything
+// from a repository.
 func localOptions(dir string) []string {
 	argv := []string{"git", "--no-pager"}
 	if dir != "" {
@@ -37,8 +38,8 @@ func localOptions(dir string) []string {
 		"-c", "fetch.writeCommitGraph=false", "-c", "transfer.bundleURI=false", "-c", "core.alternateRefsCommand=")
 }
 
-// remoteCommand returns the command line and the environment for a git that talks to a remote.
-// Secrets are in the environment, which other users cannot see.
+// remoteCommand returns the command line and the environment for a git process that connects to a
+// remote. Secrets are in the environment, which other users cannot read.
 func (r *Remote) remoteCommand(dir, agent, knownHosts string) (argv, env []string) {
 	allowed := r.transport
 	if allowed == "http" {
@@ -58,7 +59,8 @@ func (r *Remote) remoteCommand(dir, agent, knownHosts string) (argv, env []strin
 		}
 
 		if r.Password != "" {
-			// The credential is for this host only, even if the host redirects elsewhere.
+			// git may send the credential only to this host, even if the host redirects to another
+			// one.
 			host, _, _ := strings.Cut(strings.TrimPrefix(r.address, r.transport+"://"), "/")
 			argv = append(argv, "-c", "credential.helper=",
 				"-c", "credential."+r.transport+"://"+host+

@@ -1,11 +1,11 @@
 // Package git keeps copies of git repositories for the file server and pillars, and reads their
 // content.
 //
-// The program git fetches, and uses the host's ssh, known_hosts, certificates, proxies and
-// authorities. A long-lived `git cat-file --batch` reads objects (docs/decisions/0012-git.md). A
-// [Store] has one bare [Repository] for each remote, which all users of an equal remote share. A
-// fetch that finds something new makes a [Snapshot], which never changes and replaces the last one in
-// one step. After a failed fetch the last snapshot stays in service.
+// The program git does the fetching, with the host's ssh, known_hosts, certificate authorities and
+// proxies. A long-lived `git cat-file --batch` process reads objects (docs/decisions/0012-git.md).
+// A [Store] has one bare [Repository] for each remote; all users of equal remotes share one. A
+// fetch that finds changes creates a new [Snapshot], which never changes and replaces the previous
+// snapshot in one step. After a failed fetch the previous snapshot stays in use.
 //
 // A remote may be hostile. The number of refs, and the sizes of the repository, of trees, paths and
 // files are bounded ([Limits]). Names that could lead out of a directory are ignored, links are not

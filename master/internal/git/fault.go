@@ -7,37 +7,37 @@ import (
 	"saltern/internal/printable"
 )
 
-// Kind is the kind of a remote's fault, by what an administrator can do about it.
+// Kind classifies a remote's fault by what an administrator can do about it.
 type Kind string
 
 // The kinds of faults.
 const (
 	Unreachable    Kind = "unreachable"    // no connection, no answer, or no repository at the URL
-	Authentication Kind = "authentication" // the remote refuses our credentials
+	Authentication Kind = "authentication" // the remote refuses the master's credentials
 	HostKey        Kind = "host key"       // the remote's key or certificate is not trusted
-	RefGone        Kind = "ref gone"       // the remote lacks a branch or tag of that name, or has none at all
-	TooLarge       Kind = "too large"      // beyond a bound of Limits
-	Broken         Kind = "broken"         // our copy, or the program git, is broken
+	RefGone        Kind = "ref gone"       // the remote has no such branch or tag, or none at all
+	TooLarge       Kind = "too large"      // exceeds a bound of Limits
+	Broken         Kind = "broken"         // the local copy, or the program git, is broken
 )
 
-// Fault is an error of a remote. Its text contains no password.
+// Fault is an error with a remote. Its text contains no password.
 type Fault struct {
 	Kind Kind
 	Text string // one line
 
-	corrupt bool // our copy is damaged
+	corrupt bool // the local copy is damaged
 }
 
 func (f *Fault) Error() string { return string(f.Kind) + ": " + f.Text }
 
-// tooLarge returns a fault of the kind TooLarge.
+// tooLarge returns a Fault of the kind TooLarge.
 func tooLarge(text string) error { return &Fault{Kind: TooLarge, Text: text} }
 
-// ErrNoRoom means that this master has no room for another tree now. There may be room later, when
+// ErrNoRoom means that there is no room on disk for another tree now. There may be room later, when
 // other trees are unused.
 var ErrNoRoom = errors.New("no room for one more tree of files")
 
-// KindOf returns the kind of a fault in the chain of err, or "" for any other error.
+// KindOf returns the kind of the Fault in the chain of err, or "" if there is no Fault.
 func KindOf(err error) Kind {
 	var f *Fault
 	if errors.As(err, &f) {
@@ -46,8 +46,8 @@ func KindOf(err error) Kind {
 	return ""
 }
 
-// faultOf returns the fault for an error output of git. It recognises the texts of git in the C
-// locale (remote-curl.c, connect.c, credential.c), of OpenSSH and of libcurl.
+// faultOf returns the Fault for what git wrote to its standard error. It recognises the messages of
+// git in the C locale (remote-curl.c, connect.c, credential.c), of OpenSSH and of libcurl.
 func faultOf(message string) *Fault {
 	low := strings.ToLower(message)
 	has := func(words ...string) bool {
@@ -80,8 +80,8 @@ func faultOf(message string) *Fault {
 	return &Fault{kind, briefOf(message), corrupt}
 }
 
-// briefOf returns the important lines of an error output of git, without the advice that follows
-// them.
+// briefOf returns the important lines of what git wrote to its standard error, without the advice
+// after them.
 func briefOf(message string) string {
 	var out []string
 	for line := range strings.Lines(message) {

@@ -18,10 +18,11 @@ import (
 	"saltern/internal/room"
 )
 
-// maxPacks is how many packs a repository may have before git joins them.
+// maxPacks is how many packs a repository may have before they are joined.
 const maxPacks = 40
 
-// refresh makes a new snapshot if the remote has anything new. The caller holds fetchTurn's token.
+// refresh fetches from the remote, and creates a new snapshot if there are changes. The caller
+// holds the token of fetchTurn.
 func (r *Repository) refresh(ctx context.Context) (changed bool, err error) {
 	set := r.settings.Load()
 	agent, stop, err := startAgent(ctx, &set.Remote)
@@ -64,8 +65,8 @@ func (r *Repository) refresh(ctx context.Context) (changed bool, err error) {
 	return changed, set.missingRef(s)
 }
 
-// updateCopy fetches the remote's refs, and the commits that the configuration names. If the copy is
-// damaged or lacks objects, it fetches everything into an empty repository.
+// updateCopy fetches the remote's refs, and the commits that the configuration names. If the local
+// copy is damaged or lacks objects, updateCopy fetches everything into an empty repository.
 func (r *Repository) updateCopy(ctx context.Context, set *settings, agent, format string, lacking bool) error {
 	r.unlock()
 	get := func() error {
@@ -103,7 +104,7 @@ func (r *Repository) updateCopy(ctx context.Context, set *settings, agent, forma
 	return nil
 }
 
-// serve replaces the served snapshot.
+// serve makes s the served snapshot, and calls Prepare.
 func (r *Repository) serve(ctx context.Context, s *Snapshot) {
 	s.Seq = r.snapshots.Add(1)
 	r.served.Store(s)
@@ -112,7 +113,8 @@ func (r *Repository) serve(ctx context.Context, s *Snapshot) {
 	}
 }
 
-// missingRef returns the fault of a snapshot that lacks a ref which the configuration names, or nil.
+// missingRef returns a Fault if the snapshot lacks a branch or tag that the configuration names,
+// and otherwise nil.
 func (set *settings) missingRef(s *Snapshot) error {
 	for _, name := range set.expect {
 		_, branch := s.Branch(name)
@@ -126,7 +128,8 @@ func (set *settings) missingRef(s *Snapshot) error {
 	return nil
 }
 
-// listRefs asks the remote for its refs. listed is a digest of the answer, format the object format.
+// listRefs gets the list of the remote's refs. listed is a digest of that list. format is the
+// object format of the repository.
 func (r *Repository) listRefs(ctx context.Context, set *settings, agent string) (listed, format string, err error) {
 	argv, env := set.remoteCommand("", agent, r.store.cfg.KnownHosts)
 	argv = append(argv, "ls-remote", "--quiet")
@@ -134,7 +137,7 @@ func (r *Repository) listRefs(ctx context.Context, set *settings, agent string) 
 	if slices.Equal(set.Refspecs, DefaultRefspecs()) {
 		argv = append(argv, "--heads", "--tags")
 	} else {
-		maxLines *= 10 // only the refs that match the refspecs count
+		maxLines *= 10 // only refs that match the refspecs are counted
 	}
 
 	out, err := runGit(ctx, r.store.limits.List, env, append(argv, "--", set.address), maxLines*200)
@@ -180,7 +183,7 @@ func runGit(ctx context.Context, limit time.Duration, env, argv []string, maxOut
 	return out.Stdout, nil
 }
 
-// prepare creates an empty repository if there is none.
+// prepare creates an empty repository if there is no repository.
 func (r *Repository) prepare(ctx context.Context, format string) error {
 	if _, err := os.Stat(filepath.Join(r.bareDir(), "HEAD")); err == nil {
 		return nil
@@ -195,8 +198,8 @@ func (r *Repository) prepare(ctx context.Context, format string) error {
 
 var errLacking = errors.New("objects are missing")
 
-// refetchEmpty fetches into an empty repository. If that fails, it puts back the damaged one, which
-// can still serve some files.
+// refetchEmpty calls get to fetch into an empty repository. If get fails, refetchEmpty restores the
+// damaged repository, which can still serve some files.
 func (r *Repository) refetchEmpty(get func() error) error {
 	aside := r.bareDir() + ".damaged"
 	if err := os.RemoveAll(aside); err != nil {
@@ -217,8 +220,8 @@ func (r *Repository) refetchEmpty(get func() error) error {
 	return nil
 }
 
-// fetchRefs fetches refs with their objects. It stops if they exceed a bound, or if no more bytes
-// arrive.
+// fetchRefs fetches refs and their objects. It cancels the fetch if the repository exceeds a bound,
+// or if no more bytes arrive.
 func (r *Repository) fetchRefs(ctx context.Context, set *settings, agent string, refspecs ...string) error {
 	argv, env := set.remoteCommand(r.bareDir(), agent, r.store.cfg.KnownHosts)
 	argv = append(argv, "-c", "fetch.unpackLimit=1", "-c", "transfer.unpackLimit=1", "fetch", "--quiet",
@@ -252,7 +255,7 @@ func (r *Repository) fetchRefs(ctx context.Context, set *settings, agent string,
 	return err
 }
 
-// watchFetch cancels a fetch that exceeds a bound or makes no progress.
+// watchFetch cancels a fetch when the repository exceeds a bound, or when no more bytes arrive.
 func (r *Repository) watchFetch(ctx context.Context, cancel context.CancelCauseFunc) {
 	t := time.NewTicker(250 * time.Millisecond)
 	defer t.Stop()
@@ -292,12 +295,12 @@ func sizeOf(dir string) (size int64) {
 				size += fi.Size()
 			}
 		}
-		return nil // ignore errors: files may appear and vanish meanwhile
+		return nil // ignore errors: git creates and removes files meanwhile
 	})
 	return size
 }
 
-// takeSnapshot returns a snapshot of the local refs.
+// takeSnapshot returns a new snapshot of the refs in the local repository.
 func (r *Repository) takeSnapshot(ctx context.Context) (*Snapshot, error) {
 	limits := &r.store.limits
 	argv := append(localOptions(r.bareDir()), "for-each-ref", "--format=%(objectname) %(refname)",
@@ -345,7 +348,7 @@ func (r *Repository) takeSnapshot(ctx context.Context) (*Snapshot, error) {
 	return s, nil
 }
 
-// peelTag returns the commit to which annotated tags lead.
+// peelTag returns the commit to which an annotated tag leads, if need be through further tags.
 func (r *Repository) peelTag(ctx context.Context, id string) (string, error) {
 	for range 10 {
 		h, b, err := r.reader.readWhole(ctx, id, maxObject)
@@ -362,12 +365,15 @@ func (r *Repository) peelTag(ctx context.Context, id string) (string, error) {
 	return "", errors.New("a tag names tags without end")
 }
 
-// repack joins many packs into one, and checks the size of the repository.
+// repack joins the packs of a repository into one if there are too many, and checks the
+// repository's size.
 func (r *Repository) repack(ctx context.Context) error {
 	packs, _ := filepath.Glob(filepath.Join(r.bareDir(), "objects/pack/*.pack"))
 	limit := r.store.limits.Size
 	if len(packs) > maxPacks || sizeOf(r.bareDir()) > limit {
-		expire := "1.hour.ago" // keep recent objects: the served snapshot may need some that no ref reaches any more
+		// Keep recent objects, because the served snapshot may need objects that no ref reaches any
+		// more.
+		expire := "1.hour.ago"
 		if r.Snapshot() == nil {
 			expire = "now"
 		}
@@ -390,8 +396,8 @@ func (r *Repository) repack(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// unlock removes the lock files of a killed fetch. That is safe, because only this process changes
-// the repository, one fetch at a time.
+// unlock removes the lock files that a killed fetch left. No fetch can be using them, because only
+// this process changes the repository, and only one fetch runs at a time.
 func (r *Repository) unlock() {
 	for _, pattern := range []string{"*.lock", "gc.pid", "objects/pack/tmp_*", "objects/pack/.tmp-*",
 		"objects/tmp_objdir-*", "objects/incoming-*", "objects/*/tmp_obj_*", "objects/info/*.lock"} {

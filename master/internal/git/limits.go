@@ -5,21 +5,22 @@ import (
 	"time"
 )
 
-// Limits bounds the remotes of a Store. A zero value means the default, which follows the unit.
+// Limits bounds the remotes of a Store. 0 means the default, which the comments give after the
+// semicolon.
 type Limits struct {
-	Refs      int           // refs of one remote; 20,000
-	Size      int64         // of one repository on disk, in bytes; 4 GiB
+	Refs      int           // number of refs of one remote; 20,000
+	Size      int64         // size of one repository on disk, in bytes; 4 GiB
 	Entries   int           // files and directories of one tree; 1,048,576
-	Depth     int           // nested directories; 100
-	File      int64         // bytes of one file; 1 GiB
-	Blobs     int64         // bytes of all files kept on disk after reading; 1 GiB
-	BlobFiles int           // number of those files; 200,000
-	Checkout  int64         // bytes of a tree on disk; 512 MiB
-	Checkouts int           // trees on disk; 64
-	Work      int64         // bytes of all trees on disk; 2 GiB
-	Trees     int64         // bytes of trees in memory; 32 MiB
+	Depth     int           // levels of nested directories; 100
+	File      int64         // size of one file, in bytes; 1 GiB
+	Blobs     int64         // size of all files in the disk cache, in bytes; 1 GiB
+	BlobFiles int           // number of files in the disk cache; 200,000
+	Checkout  int64         // size of one tree on disk, in bytes; 512 MiB
+	Checkouts int           // number of trees on disk; 64
+	Work      int64         // size of all trees on disk, in bytes; 2 GiB
+	Trees     int64         // size of the trees in memory, in bytes; 32 MiB
 	Fetch     time.Duration // time of one fetch; 30 minutes
-	Stall     time.Duration // time without a new byte in a fetch; 3 minutes
+	Stall     time.Duration // time without a new byte during a fetch; 3 minutes
 	List      time.Duration // time to list a remote's refs; 1 minute
 	Read      time.Duration // time to read one object; 1 minute
 }

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// killOrphanFetches kills the fetches on repositories below dir that an earlier process left running
-// when it was killed. Each leads its own process group. It returns after they have ended, because no
-// fetch may start before that.
+// killOrphanFetches kills the fetches below dir that an earlier process left running when it was
+// killed. Each such fetch leads its own process group. killOrphanFetches returns when the fetches
+// have ended, because no new fetch may start before that.
 func killOrphanFetches(dir string) {
 	mark := []byte("--git-dir=" + filepath.Join(dir, "remotes") + "/")
 	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {

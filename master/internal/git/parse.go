@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// mode is the mode of an entry in a tree. git writes only the modes below.
+// mode is the mode of an entry in a tree. git writes only the modes listed here.
 type mode uint32
 
 const (
@@ -22,17 +22,17 @@ const (
 	modeSubmodule mode = 0o160000
 )
 
-// entry is one name in a directory.
+// entry is one entry of a directory.
 type entry struct {
 	name string
 	id   string // hexadecimal
 	mode mode
 }
 
-// tree is a directory, by name.
+// tree is a directory: its entries by name.
 type tree struct {
 	entries []entry
-	size    int64 // bytes of memory
+	size    int64 // size in memory, in bytes
 }
 
 func (t *tree) findEntry(name string) (entry, bool) {
@@ -45,8 +45,9 @@ func (t *tree) findEntry(name string) (entry, bool) {
 
 var errTree = errors.New("a tree object cannot be read")
 
-// parseTree reads a tree object: mode in octal, a space, a name, a zero byte and an id of idSize
-// bytes, repeated. It leaves out names that could lead elsewhere, and names that are not text.
+// parseTree reads a tree object. Each entry of it has a mode in octal, a space, a name, a zero byte
+// and an id of idSize bytes. parseTree leaves out names that could lead out of the directory, and
+// names that are not UTF-8 text.
 func parseTree(b []byte, idSize int) (*tree, error) {
 	t := &tree{}
 	for len(b) > 0 {
@@ -98,13 +99,13 @@ func parseTree(b []byte, idSize int) (*tree, error) {
 	return t, nil
 }
 
-// plainName reports whether a name in a tree may be a file name.
+// plainName reports whether a name in a tree is safe as a file name.
 func plainName(n string) bool {
 	return n != "" && n != "." && n != ".." && len(n) <= maxName && !strings.ContainsAny(n, "/\x00") &&
 		!strings.EqualFold(n, ".git") && utf8.ValidString(n)
 }
 
-// parseCommit returns the tree's id from the first line of a commit object.
+// parseCommit returns the id of the tree from the first line of a commit object.
 func parseCommit(b []byte) (string, error) {
 	line, _, _ := bytes.Cut(b, []byte("\n"))
 	id, ok := strings.CutPrefix(string(line), "tree ")
@@ -114,7 +115,7 @@ func parseCommit(b []byte) (string, error) {
 	return id, nil
 }
 
-// parseTagged returns the target's id from the first line of an annotated tag.
+// parseTagged returns the id of the target from the first line of an annotated tag.
 func parseTagged(b []byte) (string, error) {
 	line, _, _ := bytes.Cut(b, []byte("\n"))
 	id, ok := strings.CutPrefix(string(line), "object ")
@@ -150,9 +151,9 @@ func parseHeader(line string) (h header, err error) {
 // namedRef is a ref and its target.
 type namedRef struct{ id, name string }
 
-// parseRefs reads lines of an id, a space or tab, and the name of a ref, as `git ls-remote` and
-// `git for-each-ref` write them. It leaves out names that are not text. If there are more than
-// maxRefs refs, it returns an error.
+// parseRefs reads lines as `git ls-remote` and `git for-each-ref` write them: an id, a space or
+// tab, and the name of a ref. It leaves out names that are not UTF-8 text. It returns an error if
+// there are more than maxRefs refs.
 func parseRefs(b []byte, maxRefs int) (out []namedRef, err error) {
 	for line := range strings.Lines(string(b)) {
 		line = strings.TrimSuffix(line, "\n")

@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// reader is a `git cat-file --batch` process of a repository. It starts for the first object, gets
-// one request at a time, and is stopped when it is idle or hangs. It also finds objects that are
-// fetched while it runs.
+// reader reads objects of a repository through a `git cat-file --batch` process. The process starts
+// when the first object is read, and serves one request at a time. It is stopped when it is idle or
+// hangs. It also finds objects that were fetched after it started.
 type reader struct {
 	dir   string
 	limit time.Duration // time to read one object
-	turn  chan struct{} // holds one token, which guards the fields below
+	turn  chan struct{} // holds one token; its owner may use the fields below
 
 	cmd  *exec.Cmd
 	in   io.WriteCloser
@@ -33,8 +33,9 @@ func newReader(dir string, limit time.Duration) *reader {
 
 var errMissing = errors.New("the object is not there")
 
-// readObject reads an object and passes its content to take. name is an id, or an id with ^{commit}
-// or ^{tree}. If the object has more than maxBytes, it returns an error instead.
+// readObject reads an object, and calls take with the object's content. name is an id, or an id
+// with ^{commit} or ^{tree}. If the object is larger than maxBytes, readObject returns an error
+// without calling take.
 func (r *reader) readObject(ctx context.Context, name string, maxBytes int64, take func(h header, body io.Reader) error) error {
 	select {
 	case <-r.turn:
@@ -44,7 +45,8 @@ func (r *reader) readObject(ctx context.Context, name string, maxBytes int64, ta
 	}
 
 	h, err := r.requestObject(name)
-	if err != nil && !h.missing { // the process may have ended since the last request: start another
+	// The process may have ended since the last request. Start a new one.
+	if err != nil && !h.missing {
 		r.stopProcess()
 		h, err = r.requestObject(name)
 	}
@@ -80,7 +82,7 @@ func (r *reader) readObject(ctx context.Context, name string, maxBytes int64, ta
 	return nil
 }
 
-// requestObject sends a name and reads the first line of the answer.
+// requestObject sends the name of an object to the process, and reads the first line of the answer.
 func (r *reader) requestObject(name string) (h header, err error) {
 	if r.cmd == nil {
 		if err := r.startProcess(); err != nil {
@@ -128,13 +130,13 @@ func (r *reader) startProcess() error {
 	return nil
 }
 
-// killWhenLate returns a timer that kills the process if it hangs.
+// killWhenLate returns a timer that kills the process when the time limit has passed.
 func (r *reader) killWhenLate() *time.Timer {
 	p := r.cmd.Process
 	return time.AfterFunc(r.limit, func() { _ = p.Kill() }) // the process may have ended
 }
 
-// stopProcess ends the process. The caller holds the turn.
+// stopProcess ends the process. The caller holds the token of turn.
 func (r *reader) stopProcess() {
 	if r.cmd == nil {
 		return
@@ -147,7 +149,7 @@ func (r *reader) stopProcess() {
 	r.out = nil
 }
 
-// stopIdle stops the process if nobody has used it after since.
+// stopIdle stops the process if it was last used before since.
 func (r *reader) stopIdle(since time.Time) {
 	select {
 	case <-r.turn:
@@ -159,7 +161,7 @@ func (r *reader) stopIdle(since time.Time) {
 	}
 }
 
-// close waits for the current read and stops the process. A later read starts another one.
+// close waits for the current read and stops the process. A later read starts a new process.
 func (r *reader) close() {
 	<-r.turn
 	r.stopProcess()
@@ -169,8 +171,8 @@ func (r *reader) close() {
 // isMissing reports whether an error means that an object is missing.
 func isMissing(err error) bool { return errors.Is(err, errMissing) }
 
-// readWhole returns a whole object and its header. If the object has more than maxBytes, it returns
-// an error.
+// readWhole returns an object and its header. It returns an error if the object is larger than
+// maxBytes.
 func (r *reader) readWhole(ctx context.Context, name string, maxBytes int64) (h header, b []byte, err error) {
 	err = r.readObject(ctx, name, maxBytes, func(got header, body io.Reader) (err error) {
 		h = got

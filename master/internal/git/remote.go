@@ -14,18 +14,17 @@ import (
 	"saltern/internal/printable"
 )
 
-// Remote is a remote repository, and how to fetch it. It comes from the administrator's
-// configuration.
+// Remote describes a remote repository and how to fetch it, as configured by the administrator.
 type Remote struct {
 	URL      string // https, http, ssh, git, file, user@host:path, or a path on this disk
 	Refspecs []string
-	Depth    int // commits to fetch of each ref; 0: all
-	// Commits are commit ids that the configuration names. They are fetched even if no ref leads to
-	// them.
+	Depth    int // how many commits of each ref to fetch; 0: all
+	// Commits lists commit ids that the configuration names. They are fetched even if no ref leads
+	// to them.
 	Commits []string
 
 	User, Password     string // for http and https
-	InsecureAuth       bool   // send user and password over http, too
+	InsecureAuth       bool   // send User and Password over http, too
 	PubKey, PrivKey    string // paths of key files, for ssh
 	Passphrase         string // passphrase of PrivKey
 	SkipVerify         bool   // accept any certificate
@@ -45,17 +44,17 @@ var (
 	objectID = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 )
 
-// DefaultRefspecs returns Salt's default (salt/config/__init__.py, gitfs_refspecs).
+// DefaultRefspecs returns Salt's default refspecs (salt/config/__init__.py, gitfs_refspecs).
 func DefaultRefspecs() []string {
 	return []string{"+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*"}
 }
 
-// Check returns an error for an invalid remote, as [Batch.Add] does.
+// Check returns an error if the remote is invalid. [Batch.Add] refuses the same remotes.
 func (r *Remote) Check() error { return r.normalize() }
 
-// normalize splits the URL and sets defaults. It returns an error for an invalid remote. It moves a
-// password from the URL to Password, because the URL becomes an argument of a program, which all
-// users can see.
+// normalize checks the remote, splits its URL and sets defaults. If the URL contains a password,
+// normalize moves it to Password, because the URL becomes a command-line argument, which all users
+// can read.
 func (r *Remote) normalize() error {
 	if len(r.Refspecs) == 0 {
 		r.Refspecs = DefaultRefspecs()
@@ -109,7 +108,8 @@ func (r *Remote) locate() error {
 
 	u, err := url.Parse(r.URL)
 	if err != nil {
-		return errors.New("this URL cannot be read") // the text of err contains the URL, and perhaps a password
+		// The text of err contains the URL, and perhaps a password.
+		return errors.New("this URL cannot be read")
 	}
 
 	switch r.transport = strings.ToLower(u.Scheme); r.transport {
@@ -160,7 +160,7 @@ func (r *Remote) Shown() string {
 }
 
 // dirName returns the name of the remote's directory. If the address, the user, the depth or the
-// refspecs change, the remote gets a new directory and is fetched from scratch.
+// refspecs change, so does the name; then the remote is fetched from scratch.
 func (r *Remote) dirName() string {
 	h := sha256.New()
 	fmt.Fprintf(h, "1\x00%s\x00%s\x00%d\x00%s", r.address, r.User, r.Depth, strings.Join(r.Refspecs, "\x00"))

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// settings are the settings that may change while a repository is in use.
+// settings are the settings of a repository that may change while it is in use.
 type settings struct {
 	Remote
 	expect []string // branches or tags that the configuration names
@@ -21,40 +21,40 @@ type Repository struct {
 	store    *Store
 	dir      string // directory of the bare repository and the snapshot
 	reader   *reader
-	url      string // URL without a password
+	url      string // URL of the remote, without a password
 	settings atomic.Pointer[settings]
 
 	served atomic.Pointer[Snapshot]
-	// lacking is set when an object of a snapshot is missing. Then the next fetch begins with an
+	// lacking is set when an object of a snapshot is missing. The next fetch then starts with an
 	// empty repository.
 	lacking   atomic.Bool
 	snapshots atomic.Uint64
-	fetchTurn chan struct{} // holds one token: the right to change the repository
+	fetchTurn chan struct{} // holds one token; its owner may change the repository
 	// tried is closed when the first fetch of this process has ended.
 	tried chan struct{}
 
 	mu         sync.Mutex
-	started    uint64 // number of fetches that have started
+	started    uint64 // number of fetches started so far; numbers the last one
 	fetching   bool
-	ended      uint64 // number of the last fetch that has ended
+	ended      uint64 // number of the last fetch that ended
 	lastErr    error  // outcome of the fetch number ended
 	failures   int    // failed fetches in a row
 	fault      *Fault
 	faultSince time.Time // when the fault began
-	fetched    time.Time // time of the last success
+	fetched    time.Time // time of the last successful fetch
 	next       time.Time
 }
 
 func (r *Repository) bareDir() string      { return filepath.Join(r.dir, "repo") }
 func (r *Repository) snapshotFile() string { return filepath.Join(r.dir, "snapshot") }
 
-// Snapshot returns the snapshot in service. It may be nil: nothing has been fetched.
+// Snapshot returns the served snapshot. It may be nil: nothing has been fetched yet.
 func (r *Repository) Snapshot() *Snapshot { return r.served.Load() }
 
 // URL returns the URL of the remote, without a password.
 func (r *Repository) URL() string { return r.url }
 
-// Ready returns the snapshot in service. If there is none yet, it waits for the first fetch of this
+// Ready returns the served snapshot. If there is none yet, Ready waits for the first fetch of this
 // process. It returns nil if that fetch fails or ctx ends.
 func (r *Repository) Ready(ctx context.Context) *Snapshot {
 	if s := r.Snapshot(); s != nil {
@@ -71,15 +71,15 @@ func (r *Repository) Ready(ctx context.Context) *Snapshot {
 type Status struct {
 	URL      string
 	Snapshot *Snapshot     // nil: none
-	Fetched  time.Time     // time of the last success; zero: none since the start
+	Fetched  time.Time     // time of the last successful fetch; zero: none since the start
 	Next     time.Time     // when the next fetch starts
-	Interval time.Duration // between fetches
+	Interval time.Duration // time between fetches
 	Fetching bool
 	Fault    *Fault    // nil: the last fetch succeeded
 	Since    time.Time // when the fault began
 }
 
-// Status returns the state.
+// Status returns the current state.
 func (r *Repository) Status() Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,8 +95,8 @@ func (r *Repository) Status() Status {
 	}
 }
 
-// Fetch fetches now, and reports whether there was anything new. Concurrent calls share a fetch that
-// starts after all of them.
+// Fetch fetches now, and reports whether there were changes. Concurrent callers share one fetch,
+// which starts after the last of these calls.
 func (r *Repository) Fetch(ctx context.Context) (changed bool, err error) {
 	r.mu.Lock()
 	want := r.started + 1
@@ -111,7 +111,7 @@ func (r *Repository) Fetch(ctx context.Context) (changed bool, err error) {
 	}
 
 	r.mu.Lock()
-	if r.ended >= want { // somebody else's fetch started after this call
+	if r.ended >= want { // another caller's fetch started after this call
 		err := r.lastErr
 		r.mu.Unlock()
 		return r.Snapshot() != before, err
@@ -184,8 +184,8 @@ func (r *Repository) noteFetch(n uint64, err error) {
 	r.fault = f
 }
 
-// Resolve returns the tree of a commit, given its id or at least the first seven digits of it. ok is
-// false if there is no such commit.
+// Resolve returns the tree of a commit. id is the id of the commit, or at least its first seven
+// digits. ok is false if there is no such commit.
 func (r *Repository) Resolve(ctx context.Context, id string) (tree string, ok bool, err error) {
 	if r.Snapshot() == nil || len(id) < 7 || len(id) > 64 || strings.Trim(id, "0123456789abcdef") != "" {
 		return "", false, nil
@@ -201,7 +201,8 @@ func (r *Repository) Resolve(ctx context.Context, id string) (tree string, ok bo
 	return tree, err == nil, err
 }
 
-// loadServed puts the snapshot of the previous process into service if its trees exist.
+// loadServed serves the snapshot of the previous process again, if the trees of that snapshot
+// exist.
 func (r *Repository) loadServed(ctx context.Context) error {
 	s, err := loadSnapshot(r.snapshotFile())
 	if err != nil {

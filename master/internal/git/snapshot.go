@@ -21,9 +21,9 @@ type Ref struct {
 // Snapshot holds the refs of a repository when it was fetched. It never changes.
 type Snapshot struct {
 	Refs    []Ref     `json:"refs"`    // sorted by name
-	Listed  string    `json:"listed"`  // digest of the remote's list of refs
+	Listed  string    `json:"listed"`  // digest of the remote's list of refs, as listRefs returns it
 	Fetched time.Time `json:"fetched"` // when the snapshot was made
-	Seq     uint64    `json:"-"`       // counts the snapshots of a repository in this process
+	Seq     uint64    `json:"-"`       // sequence number of the snapshot in this process
 }
 
 // maxSnapshot bounds the file of a snapshot, in bytes.
@@ -40,7 +40,7 @@ func (s *Snapshot) findRef(name string) (Ref, bool) {
 	return s.Refs[i], true
 }
 
-// Branch returns a branch of the remote. A nil snapshot has none.
+// Branch returns a branch of the remote. s may be nil: there is no branch.
 func (s *Snapshot) Branch(name string) (Ref, bool) { return s.findRef("refs/remotes/origin/" + name) }
 
 // Tag returns a tag.
@@ -72,7 +72,7 @@ func (s *Snapshot) saveTo(path string) error {
 	return durable.Replace(path, b, 0o600)
 }
 
-// loadSnapshot reads a file of saveTo, and checks it as if a stranger had written it.
+// loadSnapshot reads a file that saveTo has written. It validates the content as untrusted input.
 func loadSnapshot(path string) (*Snapshot, error) {
 	b, err := durable.Read(path, maxSnapshot)
 	if err != nil {

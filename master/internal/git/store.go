@@ -19,13 +19,13 @@ import (
 
 // Config of a Store.
 type Config struct {
-	Dir string // only the Store uses this directory
-	// KnownHosts is a file with keys of SSH servers, used instead of the account's known_hosts and in
-	// addition to the host's. "" means the account's.
+	Dir string // directory that only this Store may use
+	// KnownHosts is a file with the keys of SSH servers. It replaces the account's known_hosts; the
+	// host's file is used as well. "" means the account's known_hosts.
 	KnownHosts string
 	Limits     Limits
-	// The Store calls Prepare with each new snapshot that enters service, and ends the fetch after
-	// Prepare has returned. Prepare may be nil.
+	// Prepare is called with each new snapshot that the Store begins to serve. The fetch ends only
+	// after Prepare has returned. Prepare may be nil.
 	Prepare func(ctx context.Context, r *Repository, s *Snapshot)
 	// Fetched is called after each fetch. It may be nil.
 	Fetched func(r *Repository, changed bool, err error)
@@ -36,11 +36,11 @@ type Config struct {
 // maxFetches is how many remotes are fetched at the same time.
 const maxFetches = 4
 
-// unusedFor is how long an unused process, or an unused tree on disk, is kept.
+// unusedFor is how long an idle process, or an unused tree on disk, is kept.
 const unusedFor = 10 * time.Minute
 
-// Store holds the repositories. Give it remotes by a [Batch], then call Run. Close ends its
-// processes.
+// Store holds the repositories. The caller sets the remotes by a [Batch], then calls Run. Close
+// ends the processes of the Store.
 type Store struct {
 	cfg       Config
 	limits    Limits
@@ -48,17 +48,17 @@ type Store struct {
 	trees     *treeCache
 	blobs     *blobs
 	checkouts *checkouts
-	removals  sync.WaitGroup // removes the files of the previous process
+	removals  sync.WaitGroup // tracks the removal of the previous process's files
 
 	changed chan struct{} // gets a value when the remotes have changed
 
 	mu              sync.Mutex
 	repos           []*Repository
-	former, leaving []*Repository // repositories removed from the store; see closeLeaving
+	former, leaving []*Repository // repositories that were removed from the store; see closeLeaving
 }
 
-// Open returns a Store in a directory. It does not use the network. It removes the cached files of
-// the previous process, which may be torn after a power loss.
+// Open returns a Store with its files in a directory. It does not use the network. It removes the
+// cached files of the previous process, because they may be incomplete after a power loss.
 func Open(cfg Config) (*Store, error) {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	if cfg.Now == nil {
@@ -109,8 +109,8 @@ func (s *Store) Repositories() []*Repository {
 	return slices.Clone(s.repos)
 }
 
-// Run removes the copies of remotes that are not in the store, and fetches the others repeatedly
-// until ctx ends.
+// Run removes the repositories of remotes that are not in the store. It fetches the other
+// repositories repeatedly until ctx ends.
 func (s *Store) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -152,7 +152,7 @@ func (s *Store) Run(ctx context.Context) {
 	}
 }
 
-// removeForeign removes the directories of remotes that are not in the store.
+// removeForeign removes the directories of remotes that are not in the store any more.
 func (s *Store) removeForeign() {
 	keep := map[string]bool{}
 	s.mu.Lock()
@@ -176,8 +176,8 @@ func (s *Store) removeForeign() {
 	}
 }
 
-// closeLeaving closes and removes the repositories that left the store before its last call. By now
-// nobody reads from them.
+// closeLeaving closes and removes the repositories that had left the store when it was last called.
+// By now nobody reads from them.
 func (s *Store) closeLeaving() {
 	s.mu.Lock()
 	gone := s.leaving
@@ -191,15 +191,15 @@ func (s *Store) closeLeaving() {
 	}
 }
 
-// fetchLoop fetches repeatedly. After a fault the next fetch comes sooner at first, then at growing
-// intervals.
+// fetchLoop fetches a repository repeatedly. After a fault the interval is short at first, then
+// grows with each failure.
 func (r *Repository) fetchLoop(ctx context.Context) {
 	for {
 		_, _ = r.Fetch(ctx) // Fetch records its outcome
 		r.mu.Lock()
 		wait := r.settings.Load().Interval
-		if r.failures > 0 && r.fault.Kind != RefGone { // a fetch with a missing ref has worked
-			// Fetch a remote that keeps failing at least this often, or at its own interval if that
+		if r.failures > 0 && r.fault.Kind != RefGone { // a fetch with the fault RefGone did succeed
+			// Fetch a failing remote at least this often, or at its own interval if that interval
 			// is longer.
 			slow := max(wait, 2*time.Minute)
 			wait = min(wait, 15*time.Second)
@@ -218,7 +218,7 @@ func (r *Repository) fetchLoop(ctx context.Context) {
 	}
 }
 
-// Close waits for the present reads and ends the processes.
+// Close waits for the reads in progress and ends the processes.
 func (s *Store) Close() {
 	s.mu.Lock()
 	all := slices.Concat(s.repos, s.former, s.leaving)
@@ -229,16 +229,16 @@ func (s *Store) Close() {
 	s.removals.Wait()
 }
 
-// ClearFiles removes cached files and trees, and reports whether there were any. Repositories stay,
-// and files are read from them again.
+// ClearFiles removes the cached files and trees, and reports whether there were any. The
+// repositories stay, and later reads use them again.
 func (s *Store) ClearFiles() bool {
 	n := s.blobs.removeAll()
 	s.trees.clear()
 	return n > 0
 }
 
-// FetchAll fetches all repositories for which want returns true, and joins the faults. want may be
-// nil: all.
+// FetchAll fetches all repositories for which want returns true, and returns their faults joined.
+// want may be nil: it fetches all repositories.
 func (s *Store) FetchAll(ctx context.Context, want func(*Repository) bool) (changed bool, err error) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex

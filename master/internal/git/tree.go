@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// treeCache keeps the most recently used trees, up to a total size.
+// treeCache caches the most recently used trees, up to a total size.
 type treeCache struct {
 	mu    sync.Mutex
 	limit int64
@@ -60,7 +60,7 @@ func (c *treeCache) clear() {
 	c.size = 0
 }
 
-// readTree returns one directory, from the cache or from the repository.
+// readTree returns the directory with this tree id, from the cache or from the repository.
 func (s *Store) readTree(ctx context.Context, r *Repository, id string) (*tree, error) {
 	if t := s.trees.get(id); t != nil {
 		return t, nil
@@ -98,7 +98,7 @@ type Entry struct {
 	Mode int64 // mode as git writes it: 0100644, 0100755, 0120000
 }
 
-// entryAt returns the entry at a path in a tree. It does not follow links on the way.
+// entryAt returns the entry at a path in a tree. It does not follow links in the path.
 func (r *Repository) entryAt(ctx context.Context, root, p string) (e entry, ok bool, err error) {
 	e = entry{id: root, mode: modeDir}
 	if p == "" {
@@ -123,11 +123,11 @@ func (r *Repository) entryAt(ctx context.Context, root, p string) (e entry, ok b
 	return e, true, nil
 }
 
-// maxLinks is how many links are followed (salt/utils/gitfs.py SYMLINK_RECURSE_DEPTH).
+// maxLinks is how many links Find follows (salt/utils/gitfs.py SYMLINK_RECURSE_DEPTH).
 const maxLinks = 100
 
-// Find looks up a file. If the path ends at a link, Find looks up the link's target in the same tree,
-// relative to the link's directory. A link never leads out of the tree (salt/utils/gitfs.py
+// Find looks up a file. If the path is that of a link, Find looks up the link's target, which is
+// relative to the link's directory. Find follows no link out of the tree (salt/utils/gitfs.py
 // find_file).
 func (r *Repository) Find(ctx context.Context, root, p string) (f Entry, ok bool, err error) {
 	for range maxLinks {
@@ -168,13 +168,13 @@ func (r *Repository) Target(ctx context.Context, id string) (string, error) {
 	return string(b), err
 }
 
-// Subtree returns the tree of a directory. An empty path is the root.
+// Subtree returns the tree id of a directory. An empty path means the root.
 func (r *Repository) Subtree(ctx context.Context, root, p string) (id string, ok bool, err error) {
 	e, ok, err := r.entryAt(ctx, root, strings.Trim(path.Clean("/"+p), "/"))
 	return e.id, ok && e.mode == modeDir, err
 }
 
-// Item is one file or directory that Walk visits.
+// Item is one file or directory that Walk passes to its callback.
 type Item struct {
 	Path string // path below the root of the walk
 	ID   string
@@ -183,8 +183,8 @@ type Item struct {
 	Exec bool
 }
 
-// Walk visits everything below a directory in order of names, and directories before their content.
-// It leaves out submodules. For a tree with too many entries it returns a [Fault].
+// Walk calls visit for each entry below a directory, in order of names; a directory comes before
+// its content. Walk leaves out submodules. It returns a [Fault] if the tree has too many entries.
 func (r *Repository) Walk(ctx context.Context, root string, visit func(Item) error) error {
 	n := 0
 	return r.walkTree(ctx, root, "", 0, &n, visit)
