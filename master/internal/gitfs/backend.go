@@ -18,26 +18,27 @@ import (
 // Backend is the file server backend gitfs. It is safe for concurrent use.
 type Backend struct {
 	remotes atomic.Pointer[[]*remote]
-	changes atomic.Uint64 // number of changes of remotes
+	changes atomic.Uint64 // number of changes of remotes; a part of Version
 	update  func(ctx context.Context) (changed bool, err error)
 }
 
-// remote is a remote with its settings of environments.
+// remote is a remote and its environment settings.
 type remote struct {
 	gitremote.Remote
 	global map[string]gitremote.Env
 	revmap map[string][]string // environments by ref
 	repo   *git.Repository
-	last   atomic.Pointer[envSet] // environments of the last snapshot asked for
+	last   atomic.Pointer[envSet] // environments of the last snapshot for which they were determined
 }
 
-// envSet is the set of environments that a snapshot exposes.
+// envSet is the set of environments of one snapshot.
 type envSet struct {
 	snapshot *git.Snapshot
 	envs     map[string]struct{}
 }
 
-// New returns a backend and adds its remotes to a batch. update fetches all its remotes.
+// New returns a Backend and adds its remotes to a batch. update must fetch all remotes of the
+// Backend.
 func New(
 	ctx context.Context,
 	batch *git.Batch,
@@ -97,8 +98,9 @@ func (r *remote) mapEnvs() {
 	}
 }
 
-// expected returns the refs without which a remote serves nothing, or less than the configuration
-// asks for. They do not include the base, because a remote may serve other environments only.
+// expected returns the refs that the configuration names. If the remote repository lacks one, it
+// serves nothing, or less than it should. They do not include the base branch, because a remote may
+// serve other environments only.
 func (r *remote) expected() (out []string) {
 	if r.AllSaltenvs != nil {
 		return []string{*r.AllSaltenvs}
@@ -155,8 +157,8 @@ func firstSet(own, global *string, all string) string {
 	return all
 }
 
-// exposed reports whether the remote serves an environment (salt/utils/
-// stringutils.py check_whitelist_blacklist).
+// exposed reports whether the remote may serve an environment by its whitelist and blacklist
+// (salt/utils/stringutils.py check_whitelist_blacklist).
 func (r *remote) exposed(env string) bool {
 	any := func(l []string) bool {
 		return slices.ContainsFunc(l, func(p string) bool { return pattern.Expr(env, p) })
@@ -164,7 +166,7 @@ func (r *remote) exposed(env string) bool {
 	return !any(r.Blacklist) && (len(r.Whitelist) == 0 || any(r.Whitelist))
 }
 
-// exposedEnvs returns the exposed environments of the snapshot in service
+// exposedEnvs returns the exposed environments of the served snapshot
 // (GitProvider._get_envs_from_ref_paths, GitFS.envs).
 func (r *remote) exposedEnvs() map[string]struct{} {
 	s := r.repo.Snapshot()
@@ -216,7 +218,7 @@ func (r *remote) exposedEnvs() map[string]struct{} {
 }
 
 // treeOf returns the tree of an environment (GitProvider.get_tree). ok is false if the remote does
-// not serve it.
+// not serve the environment.
 func (r *remote) treeOf(ctx context.Context, env string) (id string, ok bool, err error) {
 	s := r.repo.Snapshot()
 	ref, has := r.refOf(env)
@@ -262,7 +264,7 @@ func (b *Backend) Envs() []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// isKnownEnv reports whether an environment is listed or may be a commit id.
+// isKnownEnv reports whether an environment is in Envs or may be a commit id.
 func (b *Backend) isKnownEnv(env string) bool {
 	if gitremote.IsHex(env) {
 		return true
@@ -273,11 +275,11 @@ func (b *Backend) isKnownEnv(env string) bool {
 	})
 }
 
-// serves reports whether a remote may serve an environment. known says whether isKnownEnv is true for
-// it. A remote with a fallback serves every environment.
+// serves reports whether a remote may serve an environment. known is the result of isKnownEnv. A
+// remote with a fallback serves every environment.
 func (r *remote) serves(known bool) bool { return known || r.Fallback != "" }
 
-// Version changes whenever the result of List may have changed.
+// Version returns a text that changes whenever the result of List may have changed.
 func (b *Backend) Version() string {
 	var v strings.Builder
 	fmt.Fprint(&v, b.changes.Load(), ":")
@@ -348,7 +350,7 @@ func (b *Backend) Open(ctx context.Context, q fileserver.Query) (fileserver.Hand
 	return nil, fileserver.File{}, false, nil
 }
 
-// Find works like Open, but closes the file.
+// Find works like Open, but does not return the file open.
 func (b *Backend) Find(ctx context.Context, q fileserver.Query) (fileserver.File, bool, error) {
 	h, f, ok, err := b.Open(ctx, q)
 	if h != nil {
@@ -357,7 +359,7 @@ func (b *Backend) Find(ctx context.Context, q fileserver.Query) (fileserver.File
 	return f, ok, err
 }
 
-// List lists an environment (GitFS._file_lists).
+// List returns the content of an environment (GitFS._file_lists).
 func (b *Backend) List(ctx context.Context, env string) (*fileserver.Listing, error) {
 	known := b.isKnownEnv(env)
 	out := fileserver.NewListing()
@@ -417,5 +419,5 @@ func (r *remote) addToListing(ctx context.Context, env string, links bool, listi
 	})
 }
 
-// Times returns no files: Update reports changes.
+// Times returns no files, because Update reports changes.
 func (*Backend) Times(context.Context) (map[string]int64, error) { return map[string]int64{}, nil }

@@ -6,9 +6,9 @@ import (
 	"path/filepath"
 )
 
-// Dirs returns the directories of an environment, in the order in which remotes are searched. It is
-// for programs that read files from the disk. The directories never change, and stay for minutes
-// after the last call.
+// Dirs returns the directories of an environment, in the order in which the remotes are searched,
+// for programs that read the files from disk. The content of these directories never changes. They
+// stay on disk for minutes after the last call.
 func (b *Backend) Dirs(ctx context.Context, env string) (out []string, err error) {
 	known := b.isKnownEnv(env)
 	for _, r := range *b.remotes.Load() {
