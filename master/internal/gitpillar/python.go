@@ -8,8 +8,8 @@ import _ "embed"
 //go:embed stub.py
 var Python string
 
-// ForPython returns roots, the directories of one git entry in ext_pillar, in the form that Python's
-// git_pillars expects.
+// ForPython returns the directories of one git entry in ext_pillar, roots, in the form that the
+// Python function git_pillars expects.
 func ForPython(roots []Root) []any {
 	out := []any{}
 	for _, r := range roots {

@@ -19,7 +19,8 @@ import (
 	"saltern/master/value"
 )
 
-// dynamicBranch is the branch name of a remote each of whose branches is an environment.
+// dynamicBranch is the branch name in the configuration of a remote whose branches are all
+// environments.
 const dynamicBranch = "__env__"
 
 // Source serves the git pillars of a configuration. It is safe for concurrent use.
@@ -27,8 +28,9 @@ type Source struct {
 	entries atomic.Pointer[[][]*remote] // remotes of each git entry in ext_pillar
 	log     *slog.Logger
 
-	mu       sync.Mutex
-	prepared map[*git.Repository]*git.Snapshot // last snapshot of each repository that Prepare has checked out
+	mu sync.Mutex
+	// prepared holds, for each repository, the last snapshot that Prepare has checked out.
+	prepared map[*git.Repository]*git.Snapshot
 }
 
 type remote struct {
@@ -38,9 +40,11 @@ type remote struct {
 
 // Root is one directory of a git pillar.
 type Root struct {
-	Env     string // pillar environment
-	Dir     string
-	Mounted bool // other roots of the environment may include from it, and it has no top file
+	Env string // pillar environment
+	Dir string
+	// Mounted means that other roots of the environment may include from this root. It has no top
+	// file.
+	Mounted bool
 }
 
 // Entries returns the values of the git entries in the option ext_pillar, in order.
@@ -54,8 +58,8 @@ func Entries(extPillar []any) (out []any) {
 	return out
 }
 
-// New reads the git entries of the option ext_pillar and adds their remotes to a batch. The error
-// joins all faults.
+// New reads the git entries of the option ext_pillar and adds their remotes to a batch. Its error
+// contains all faults.
 func New(
 	ctx context.Context,
 	batch *git.Batch,
@@ -102,7 +106,7 @@ func New(
 	return s, errors.Join(errs...)
 }
 
-// Replace replaces the remotes of s by those of other, which must have as many git entries.
+// Replace replaces the remotes of s by those of other. other must have as many git entries as s.
 func (s *Source) Replace(other *Source) {
 	s.entries.Store(other.entries.Load())
 	used := s.Repositories()
@@ -114,7 +118,7 @@ func (s *Source) Replace(other *Source) {
 // Len returns the number of git entries in ext_pillar.
 func (s *Source) Len() int { return len(*s.entries.Load()) }
 
-// Repositories returns the repositories of the remotes, each once.
+// Repositories returns the repositories of the remotes, without duplicates.
 func (s *Source) Repositories() (out []*git.Repository) {
 	for _, l := range *s.entries.Load() {
 		for _, r := range l {
@@ -142,7 +146,7 @@ func (s *Source) Remotes() (out []Remote) {
 	return out
 }
 
-// expected returns the refs that the remote must have.
+// expected returns the refs that the remote repository must have.
 func (r *remote) expected() []string {
 	switch {
 	case r.Fallback != "" || gitremote.IsCommit(r.Branch):
@@ -150,13 +154,13 @@ func (r *remote) expected() []string {
 	case r.Branch == dynamicBranch && r.AllSaltenvs != nil:
 		return []string{*r.AllSaltenvs}
 	case r.Branch == dynamicBranch:
-		return nil // the base may be missing
+		return nil // the base branch may be missing
 	}
 	return []string{r.Branch}
 }
 
-// Prepare checks out the trees of a snapshot that pillars will need, which may take a while. From
-// then on pillars are compiled from this snapshot.
+// Prepare checks out the trees of a snapshot that pillars will need, which may take long.
+// Afterwards pillars are compiled from this snapshot.
 func (s *Source) Prepare(ctx context.Context, repo *git.Repository, snap *git.Snapshot) {
 	for _, l := range *s.entries.Load() {
 		for _, r := range l {
@@ -183,7 +187,8 @@ func (s *Source) Prepare(ctx context.Context, repo *git.Repository, snap *git.Sn
 	}
 }
 
-// snapshot returns the snapshot for pillars. It may be nil: nothing has been fetched.
+// snapshot returns the snapshot from which pillars are compiled. It may be nil: nothing has been
+// fetched yet.
 func (s *Source) snapshot(ctx context.Context, repo *git.Repository) *git.Snapshot {
 	s.mu.Lock()
 	snap := s.prepared[repo]
@@ -191,13 +196,13 @@ func (s *Source) snapshot(ctx context.Context, repo *git.Repository) *git.Snapsh
 	if snap != nil {
 		return snap
 	}
-	// Nothing was ever fetched, so the pillar waits for the first fetch.
+	// Nothing has been fetched yet, so the pillar waits for the first fetch.
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	return repo.Ready(ctx)
 }
 
-// targetOf returns the branch or tag of a remote for a minion's environments
+// targetOf returns the branch or tag of a remote that belongs to a minion's environments
 // (GitProvider.get_checkout_target).
 func (r *remote) targetOf(pillarenv, saltenv string) string {
 	if r.Branch != dynamicBranch {
@@ -228,8 +233,9 @@ func (r *remote) envOf(pillarenv, saltenv string) string {
 	}
 }
 
-// treeOf returns the tree of a branch or tag, or else of the fallback (GitPython.checkout). It
-// accepts a commit only if the configuration names it.
+// treeOf returns the tree of a branch or tag. If there is no such branch or tag, it returns the
+// tree of the fallback (GitPython.checkout). It accepts a commit id only if the configuration names
+// that commit.
 func (r *remote) treeOf(ctx context.Context, s *git.Snapshot, target string) (string, bool, error) {
 	for _, name := range []string{target, r.Fallback} {
 		if name == "" {
@@ -251,19 +257,19 @@ func (r *remote) treeOf(ctx context.Context, s *git.Snapshot, target string) (st
 	return "", false, nil
 }
 
-// errUnfetched means that the first fetch of a repository has not ended.
+// errUnfetched means that the first fetch of a repository has not ended yet.
 var errUnfetched = errors.New("it has not been fetched yet")
 
-// Unable reports whether an error of Roots means that this master cannot provide the directories now.
-// Otherwise a repository is at fault.
+// Unable reports whether an error of Roots means that this master cannot provide the directories
+// now. Otherwise a repository is at fault.
 func Unable(err error) bool {
 	return errors.Is(err, errUnfetched) || errors.Is(err, git.ErrNoRoom) ||
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// Roots returns the directories of git entry n in ext_pillar for a minion with these environments. As
-// in Salt, it leaves out a remote without the branch. For a remote that was never fetched it returns
-// an error, because the pillar would be incomplete.
+// Roots returns the directories of the n-th git entry in ext_pillar for a minion with these
+// environments. As in Salt, it leaves out a remote that lacks the branch. If a remote was never
+// fetched, Roots returns an error, because the pillar would be incomplete.
 func (s *Source) Roots(ctx context.Context, n int, pillarenv, saltenv string) (out []Root, err error) {
 	var errs []error
 	for _, r := range (*s.entries.Load())[n] {
@@ -306,7 +312,7 @@ func (r *remote) checkout(ctx context.Context, s *git.Snapshot, target string) (
 
 	dir = filepath.Join(dir, r.Root)
 	if fi, err := os.Stat(dir); err != nil || !fi.IsDir() {
-		return "", false, nil // as Salt's check_root does
+		return "", false, nil // Salt's check_root does the same
 	}
 	if r.Mountpoint == "" {
 		return dir, true, nil
