@@ -11,23 +11,24 @@ import (
 	"saltern/master/value"
 )
 
-// Role is the use of a remote.
+// Role is what a remote is used for.
 type Role string
 
-// The roles, named by the prefix of their options.
+// The roles. A role is named after the prefix of its options.
 const (
 	Files  Role = "gitfs"
 	Pillar Role = "git_pillar"
 )
 
-// Env holds the settings of one environment (the option saltenv of gitfs). A nil field means that the
-// setting is missing.
+// Env holds the settings of one environment (option saltenv of gitfs). A nil field means that the
+// setting is not given.
 type Env struct{ Ref, Root, Mountpoint *string }
 
-// Remote is a remote with its options. Its fields are named like the options.
+// Remote is a remote with its options. The fields have the names of the options.
 type Remote struct {
 	git.Remote
-	ID   string // entry as configured: URL, or branch and URL; may contain a password
+	// ID is the entry as configured: a URL, or a branch and a URL. It may contain a password.
+	ID   string
 	Name string
 
 	Base, Fallback, Root, Mountpoint string
@@ -36,21 +37,22 @@ type Remote struct {
 	RefTypes                         []string
 	Whitelist, Blacklist             []string
 	Saltenv                          map[string]Env // the remote's own option saltenv
-	Branch, Env                      string         // for a pillar
+	Branch, Env                      string         // for pillars only
 }
 
-// Defaults are a role's options that apply to all its remotes.
+// Defaults holds the options of a role that apply to all its remotes.
 type Defaults struct {
 	Remote
 	Global map[string]Env // option gitfs_saltenv
 }
 
-// authParams returns the options that both roles have (salt/utils/gitfs.py AUTH_PARAMS).
+// authParams returns the names of the options that both roles have (salt/utils/gitfs.py
+// AUTH_PARAMS).
 func authParams() []string {
 	return []string{"user", "password", "pubkey", "privkey", "passphrase", "insecure_auth"}
 }
 
-// params returns the options that a remote of the role may have.
+// params returns the names of the options that a remote of the role may have.
 func (r Role) params() []string {
 	own := []string{"base", "fallback", "root", "ssl_verify", "refspecs", "proxy", "ref_types",
 		"disable_saltenv_mapping", "depth", "name", "mountpoint", "all_saltenvs"}
@@ -62,7 +64,7 @@ func (r Role) params() []string {
 	return append(own, authParams()...)
 }
 
-// Parse reads one entry of the list of remotes: a text, or a map with a single key.
+// Parse parses one entry of the list of remotes: a text, or a map with a single key.
 func (d *Defaults) Parse(role Role, entry any) (r Remote, err error) {
 	r = d.Remote
 	r.Refspecs, r.RefTypes = slices.Clone(r.Refspecs), slices.Clone(r.RefTypes)
@@ -112,7 +114,7 @@ func (d *Defaults) Parse(role Role, entry any) (r Remote, err error) {
 	return r, nil
 }
 
-// splitBranch splits a pillar's entry into its branch and its URL (get_url).
+// splitBranch splits the entry of a git pillar into its branch and its URL (get_url).
 func (r *Remote) splitBranch(role Role) {
 	r.URL = r.ID
 	if role == Pillar {
@@ -131,7 +133,7 @@ func cutSpace(s string) (before, after string, ok bool) {
 	return s[:i], strings.TrimSpace(s[i:]), true
 }
 
-// urlForMessage returns the URL for a message, without a password.
+// urlForMessage returns the URL without its password, for a message.
 func (r *Remote) urlForMessage() string {
 	url := r.URL
 	if url == "" {
@@ -181,7 +183,7 @@ func (r *Remote) setOption(name string, v any) (err error) {
 	return err
 }
 
-// textOption returns the field of an option that is a text, or nil.
+// textOption returns a pointer to the field for a text option, or nil if there is no such option.
 func (r *Remote) textOption(name string) *string {
 	return map[string]*string{
 		"base":       &r.Base,
@@ -199,7 +201,7 @@ func (r *Remote) textOption(name string) *string {
 	}[name]
 }
 
-// listOption returns the field of an option that is a list of texts, or nil.
+// listOption returns a pointer to the field for a list option, or nil if there is no such option.
 func (r *Remote) listOption(name string) *[]string {
 	return map[string]*[]string{
 		"ref_types":         &r.RefTypes,
@@ -225,7 +227,7 @@ func (r *Remote) finish() (err error) {
 		return fmt.Errorf("mountpoint: %w", err)
 	}
 
-	// Collect the commits that the configuration names, so that they are fetched.
+	// Collect the commit ids in the configuration, so that these commits are fetched.
 	refs := []string{r.Base, r.Fallback, r.Branch}
 	if r.AllSaltenvs != nil {
 		refs = append(refs, *r.AllSaltenvs)

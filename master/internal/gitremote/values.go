@@ -10,7 +10,7 @@ import (
 	"saltern/master/value"
 )
 
-// Text returns an option in the form of Python's str() (enforce_types).
+// Text returns the value of an option as Python's str() prints it (enforce_types).
 func Text(v any) string {
 	if v == nil {
 		return ""
@@ -18,7 +18,7 @@ func Text(v any) string {
 	return value.Str(v)
 }
 
-// Texts returns an option that is a list of texts, or one text with commas.
+// Texts returns the texts in the value of an option: a list of texts, or one text with commas.
 func Texts(v any) (out []string) {
 	l, ok := v.([]any)
 	if !ok {
@@ -47,8 +47,8 @@ func number(v any) (int64, error) {
 	return 0, errors.New("this is not a number")
 }
 
-// flattenMaps returns one map with the content of a list of maps. It returns a map unchanged
-// (salt/utils/data.py repack_dictlist).
+// flattenMaps merges a list of maps into one map. If v is a map, it returns v (salt/utils/data.py
+// repack_dictlist).
 func flattenMaps(v any) (*value.Map, error) {
 	out := value.NewMap()
 	switch v := v.(type) {
@@ -69,7 +69,7 @@ func flattenMaps(v any) (*value.Map, error) {
 	return out, nil
 }
 
-// Envs returns the option saltenv: the settings of environments.
+// Envs parses the value of the option saltenv, the settings of environments.
 func Envs(v any) (map[string]Env, error) {
 	all, err := flattenMaps(v)
 	if err != nil {
@@ -111,7 +111,7 @@ func Envs(v any) (map[string]Env, error) {
 	return out, nil
 }
 
-// stripProto returns a mountpoint without salt:// (salt/utils/url.py strip_proto).
+// stripProto removes salt:// from a mountpoint (salt/utils/url.py strip_proto).
 func stripProto(s string) string {
 	if _, after, ok := strings.Cut(s, "://"); ok {
 		return after
@@ -119,7 +119,8 @@ func stripProto(s string) string {
 	return s
 }
 
-// cleanFolder returns a path below a root, without leading and trailing slashes.
+// cleanFolder returns a relative path without leading and trailing slashes. It returns an error if
+// the path leads out of the root.
 func cleanFolder(p string) (string, error) {
 	if len(p) > 4096 || strings.ContainsAny(p, "\x00\n") {
 		return "", errors.New("this is not a path")
