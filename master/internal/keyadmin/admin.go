@@ -1,6 +1,7 @@
-// Package keyadmin carries out an administrator's orders for minion keys, from salt-key or a wheel
-// call: list, accept, reject, delete and fingerprint, by glob or by lists, with the events and the
-// key rotation that they require. The shapes of its answers are those of salt/key.py (class Key).
+// Package keyadmin executes an administrator's commands for minion keys, from salt-key or a wheel
+// call: list, accept, reject, delete and fingerprint. Keys are selected by glob or by lists. The
+// package also fires the events and requests the key rotation that the changes require. Its answers
+// have the form of those of salt/key.py (class Key).
 package keyadmin
 
 import (
@@ -18,26 +19,27 @@ import (
 	"saltern/master/value"
 )
 
-// Ring is the set of keys together with the side effects of a change. All fields are required. It is
-// safe for concurrent use if its functions are.
+// Ring is the set of keys, together with the side effects of a change. All fields are required. It
+// is safe for concurrent use if its functions are.
 type Ring struct {
 	Store *keys.Store
-	// Dir is pki_dir, where the master's own keys are.
+	// Dir is pki_dir, the directory of the master's own keys.
 	Dir      string
 	HashType string
 	// Fire fires the event of a change. The tag is always "salt/key".
 	Fire func(tag string, data *value.Map) error
-	// Rotate asks the master for a new AES key, because a minion lost the right to read publishes. It
-	// does nothing if rotate_aes_key is off.
+	// Rotate requests a new publish key from the master, because a minion has lost the right to
+	// read publishes. It does nothing if rotate_aes_key is off.
 	Rotate func() error
-	// Forget removes the cached data of a minion that has no key any more.
+	// Forget removes the cached data of a minion that does not have a key any more.
 	Forget func(id string) error
 }
 
-// statuses are the states in the order in which Salt lists them.
+// statuses lists the states in the order in which Salt lists them.
 var statuses = []keys.State{keys.Pending, keys.Rejected, keys.Accepted, keys.Denied}
 
-// parseStatus returns the state for the name of a folder in Salt's answers, such as "minions_pre".
+// parseStatus returns the state of the keys in a directory. name is the name of the directory in
+// Salt's answers, such as "minions_pre".
 func parseStatus(name string) (keys.State, bool) {
 	for _, st := range statuses {
 		if st.Dir() == name {
@@ -47,7 +49,8 @@ func parseStatus(name string) (keys.State, bool) {
 	return keys.None, false
 }
 
-// List returns the ids in each of the four folders, by folder name. Empty folders are included.
+// List returns the ids in each of the four directories, by directory name. It includes empty
+// directories.
 func (r *Ring) List() *value.Map {
 	m := value.NewMap()
 	for _, st := range statuses {
@@ -62,13 +65,13 @@ func (r *Ring) idsIn(st keys.State) []string {
 	return ids
 }
 
-// foldSort sorts ids without regard to case, as Salt does.
+// foldSort sorts ids ignoring case, as Salt does.
 func foldSort(ids []string) {
 	sort.SliceStable(ids, func(i, j int) bool { return strings.ToLower(ids[i]) < strings.ToLower(ids[j]) })
 }
 
 // Local returns the names of the master's own key files. It leaves out links, such as master.pem
-// beside <id>.pem (salt/cache/localfs_key.py list).
+// when it is a link to <id>.pem (salt/cache/localfs_key.py list).
 func (r *Ring) Local() ([]string, error) {
 	entries, err := os.ReadDir(r.Dir)
 	if err != nil {
@@ -84,7 +87,7 @@ func (r *Ring) Local() ([]string, error) {
 	return out, nil
 }
 
-// All is List together with the master's own keys under "local".
+// All returns the result of List, with the master's own keys under the key "local".
 func (r *Ring) All() (*value.Map, error) {
 	local, err := r.Local()
 	if err != nil {
@@ -95,8 +98,8 @@ func (r *Ring) All() (*value.Map, error) {
 	return m, nil
 }
 
-// Status returns the part of All that name selects: acc…, pre… or un…, rej…, den…, all. For another
-// name it returns an empty map, as Salt does.
+// Status returns the part of All that name selects: acc…, pre… or un…, rej…, den…, all. For any
+// other name it returns an empty map, as Salt does.
 func (r *Ring) Status(name string) (*value.Map, error) {
 	one := func(st keys.State) (*value.Map, error) {
 		return value.NewMap(st.Dir(), value.List(r.idsIn(st))), nil
@@ -117,8 +120,9 @@ func (r *Ring) Status(name string) (*value.Map, error) {
 	return value.NewMap(), nil
 }
 
-// Match returns the keys that match a glob, globs separated by commas, or a list of globs, by folder
-// name. It leaves out folders without a match. With full it also searches the master's own keys.
+// Match returns the ids that match, by directory name. match is a glob, a text with globs separated
+// by commas, or a list of globs. Match leaves out directories without a matching id. If full is
+// set, it also searches the master's own keys.
 func (r *Ring) Match(match any, full bool) (*value.Map, error) {
 	globs := patterns(match)
 	all := r.List()
@@ -168,8 +172,8 @@ func patterns(match any) []string {
 	return nil
 }
 
-// Selection selects the keys for an action: those that Match finds for its field Match, or those that
-// Dict lists by folder name.
+// Selection selects the keys for an action: those that the method Match finds for the field Match,
+// or those that Dict lists by directory name.
 type Selection struct {
 	Match any
 	Dict  *value.Map
@@ -182,7 +186,8 @@ func (r *Ring) selected(s Selection) (*value.Map, error) {
 	return r.Match(s.Match, false)
 }
 
-// whereNow returns the answer to an action: the folders in which the selected keys are now.
+// whereNow returns the answer to an action: the selected keys, by the directories in which they are
+// now.
 func (r *Ring) whereNow(s Selection) (*value.Map, error) {
 	if s.Dict == nil {
 		return r.Match(s.Match, false)
@@ -211,11 +216,11 @@ func (r *Ring) hasKey(id string, st keys.State) bool {
 	return ok && e.State == st
 }
 
-// errInvalid means that a key is not an acceptable public key and was not moved.
+// errInvalid means that a key is not a valid public key, so the key stays where it was.
 var errInvalid = errors.New("unable to accept invalid key")
 
-// Accept accepts pending keys, and with rejected or denied also keys in those states. The answer says
-// where the selected keys are afterwards.
+// Accept accepts the selected pending keys. If rejected or denied is set, it also accepts keys in
+// those states. It returns the selected keys by the directories in which they are afterwards.
 func (r *Ring) Accept(s Selection, rejected, denied bool) (*value.Map, error) {
 	from := []keys.State{keys.Pending}
 	if rejected {
@@ -227,7 +232,8 @@ func (r *Ring) Accept(s Selection, rejected, denied bool) (*value.Map, error) {
 	return r.changeState(s, from, keys.Accepted)
 }
 
-// Reject rejects pending keys, and with accepted or denied also keys in those states.
+// Reject rejects the selected pending keys. If accepted or denied is set, it also rejects keys in
+// those states.
 func (r *Ring) Reject(s Selection, accepted, denied bool) (*value.Map, error) {
 	from := []keys.State{keys.Pending}
 	if denied {
@@ -261,7 +267,7 @@ func (r *Ring) changeState(s Selection, from []keys.State, to keys.State) (*valu
 
 func (r *Ring) moveKey(id string, from, to keys.State) error {
 	if !r.hasKey(id, from) {
-		return nil // somebody else has changed the key meanwhile
+		return nil // another writer has changed the key meanwhile
 	}
 
 	var e keys.Entry
@@ -286,8 +292,8 @@ func (r *Ring) moveKey(id string, from, to keys.State) error {
 	return r.Fire("salt/key", value.NewMap("result", true, "act", to.String(), "id", id, "pub", e.PEM))
 }
 
-// Delete removes keys. Unless preserve is set it also removes the cached data of minions that have no
-// key any more.
+// Delete removes keys. Unless preserve is set, it also removes the cached data of minions that do
+// not have a key any more.
 func (r *Ring) Delete(s Selection, preserve bool) (*value.Map, error) {
 	found, err := r.selected(s)
 	if err != nil {
@@ -326,7 +332,7 @@ func (r *Ring) remove(id string, st keys.State, preserve bool) error {
 	return r.Fire("salt/key", value.NewMap("result", true, "act", "delete", "id", id))
 }
 
-// Text returns the PEM text of the matching keys, by folder and id.
+// Text returns the PEM texts of the matching keys, by directory and id.
 func (r *Ring) Text(match any) (*value.Map, error) {
 	return r.forEach(match, false, func(st keys.State, id string) (any, error) {
 		if st == keys.Denied {
@@ -338,8 +344,8 @@ func (r *Ring) Text(match any) (*value.Map, error) {
 	})
 }
 
-// Finger returns the fingerprints of the matching keys, including the master's own, by folder and
-// name. hashType "" means the configured one.
+// Finger returns the fingerprints of the matching keys, including the master's own, by directory
+// and name. If hashType is "", it uses the configured hash type.
 func (r *Ring) Finger(match any, hashType string) (*value.Map, error) {
 	hashType = cmp.Or(hashType, r.HashType)
 	return r.forEach(match, true, func(st keys.State, id string) (any, error) {
