@@ -11,8 +11,8 @@ import (
 )
 
 // claims holds the ids of jobs that are being started and are not in the job cache yet. If two
-// callers choose the same id at the same time, one of them gets it. Each request that is being
-// handled has one entry at most, so the bound on requests bounds the entries. claims is safe for
+// callers choose the same id at the same time, only one of them gets it. Each request in progress
+// has at most one entry, so the bound on requests also bounds the entries. claims is safe for
 // concurrent use.
 type claims struct {
 	mu   sync.Mutex
@@ -28,8 +28,9 @@ type claim struct {
 func newClaims() *claims { return &claims{open: map[string]*claim{}} }
 
 // waitForClaim claims a job id for a load until the caller calls leave. Parts of one job share a
-// claim. Another job with the same id waits until the first one is in the job cache or was refused.
-// It is not refused at once, because the first caller may turn out to have no right to the id.
+// claim. If another job has claimed the id, waitForClaim waits until that job is in the job cache
+// or was refused. It does not refuse the load at once, because the other caller may turn out to
+// have no right to the id.
 func (c *claims) waitForClaim(ctx context.Context, jid string, load *value.Map) (leave func(), err error) {
 	for {
 		leave, ended := c.tryClaim(jid, load)
@@ -44,8 +45,8 @@ func (c *claims) waitForClaim(ctx context.Context, jid string, load *value.Map) 
 	}
 }
 
-// tryClaim claims an id for a load. On success ended is nil. Otherwise the id belongs to another
-// load, which closes ended when it gives the id up.
+// tryClaim claims an id for a load. On success ended is nil, and the caller must call leave.
+// Otherwise another load has claimed the id; ended is closed when that claim ends.
 func (c *claims) tryClaim(jid string, load *value.Map) (leave func(), ended <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -73,19 +74,19 @@ func (c *claims) releaseClaim(jid string, held *claim) {
 	}
 }
 
-// errTaken returns the refusal for a caller whose job id belongs to another job. Salt would overwrite
-// that job (salt/returners/local_cache.py prep_jid, save_load).
+// errTaken returns the refusal for a caller who chose the id of another job. Salt would overwrite
+// the other job (salt/returners/local_cache.py prep_jid, save_load).
 func errTaken(jid string) error {
 	return refuse("the job id %s is that of another job: choose another one, or leave it out and the master makes one",
 		jid)
 }
 
-// claimJID ensures that no other job gets the id that a caller has chosen, until leave is called.
-// Call leave when the job is in the job cache. again means that the job is already known, and load is
-// one more part of it.
+// claimJID claims the id that a caller has chosen, so that no other job gets that id until leave is
+// called. The caller must call leave when the job is in the job cache. again means that the job is
+// already known, and that load is a further part of it.
 func (l *Launcher) claimJID(ctx context.Context, jid string, load *value.Map) (leave func(), again bool, err error) {
-	// Check before the claim, so that nobody has to wait for a caller who asks for the id of
-	// another's job.
+	// Check before the claim, so that no caller has to wait for another who asks for the id of an
+	// existing job.
 	if _, err := l.continuesKnownJob(ctx, jid, load); err != nil {
 		return nil, false, err
 	}
@@ -99,8 +100,8 @@ func (l *Launcher) claimJID(ctx context.Context, jid string, load *value.Map) (l
 	return leave, again, nil
 }
 
-// continuesKnownJob reports whether load is one more part of a known job. It returns an error if the
-// id belongs to another job.
+// continuesKnownJob reports whether load is a further part of a known job. It returns an error if
+// the id belongs to another job.
 func (l *Launcher) continuesKnownJob(ctx context.Context, jid string, load *value.Map) (known bool, err error) {
 	kept, err := l.cfg.Jobs.Load(ctx, jid)
 	if err != nil {
@@ -115,8 +116,8 @@ func (l *Launcher) continuesKnownJob(ctx context.Context, jid string, load *valu
 	return kept != nil, nil
 }
 
-// IsFreeJID reports whether tools can mistake no job known here for the job with this id: no job has
-// the id, or an id that is the beginning of this one.
+// IsFreeJID reports whether a new job may have this id. It may not if a known job has the same id,
+// or an id with which this id begins, because tools could confuse the two jobs.
 func (l *Launcher) IsFreeJID(ctx context.Context, jid string) bool {
 	return l.allUnknown(ctx, append(jobs.Beginnings(jid), jid))
 }
@@ -128,9 +129,9 @@ func (l *Launcher) allUnknown(ctx context.Context, jids []string) bool {
 	})
 }
 
-// Learn records the job of a peer: which minions may return for it, and, by calling stage, what the
-// job cache keeps of it. started is the event of the job's start. If another caller's job has the
-// same id, the job of higher rank stays ([jobs.Outranks]), as on all other masters.
+// Learn records the job of a peer: it records which minions may return for the job, and calls stage
+// to store the job in the job cache. started is the event of the job's start. If the job of another
+// caller has the same id, the job of higher rank stays ([jobs.Outranks]), as on all other masters.
 func (l *Launcher) Learn(ctx context.Context, jid string, started *value.Map, stage func() error) error {
 	leave, err := l.claims.waitForClaim(ctx, jid, started)
 	if err != nil {

@@ -12,15 +12,16 @@ import (
 	"saltern/master/value"
 )
 
-// Bounds of expected, in jobs and in ids of minions.
+// Bounds of expected: the number of jobs, and the number of minion ids.
 const (
 	maxExpectedJobs = 16384
-	maxExpectedIDs  = 1 << 20 // ids of all jobs together
+	maxExpectedIDs  = 1 << 20 // minion ids of all jobs together
 )
 
-// expected knows which minions may return for a job. A job of a caller with all rights has no list:
-// each minion decides for itself whether it is targeted. Overflow policy: the oldest jobs are
-// forgotten. For those, and for jobs from before the master's start, the job cache is asked.
+// expected knows which minions may return for a job. The job of a caller with all rights has no
+// list of minions, because each minion decides for itself whether it is targeted. Overflow policy:
+// the oldest jobs are dropped. The Launcher looks up dropped jobs, and jobs from before the
+// master's start, in the job cache.
 type expected struct {
 	mu      sync.RWMutex
 	jobs    map[string]map[string]bool // set of minions by job id; nil: any minion
@@ -31,8 +32,8 @@ type expected struct {
 
 func newExpected() *expected { return &expected{jobs: map[string]map[string]bool{}} }
 
-// addJob records the minions of a job. only means that no other minions get it. If a job is published
-// in several parts (a batch), their minions add up.
+// addJob records the minions of a job. only means that no other minions get the job. If a job is
+// published in several parts (a batch), addJob joins their minions.
 func (e *expected) addJob(jid string, only bool, minions []string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -77,8 +78,9 @@ func (e *expected) forgetJob(jid string) {
 	e.order = slices.DeleteFunc(e.order, func(known string) bool { return known == jid })
 }
 
-// mayReturn reports whether a minion may return for a job. known is false if expected cannot tell.
-// before is a job id from the time of the master's start: older jobs are unknown.
+// mayReturn reports whether a minion may return for a job. known is false if expected does not know
+// the job but may have missed or dropped it. before is a job id from the time of the master's
+// start: jobs with smaller ids may be unknown.
 func (e *expected) mayReturn(jid, id, before string) (may, known bool) {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
@@ -89,8 +91,8 @@ func (e *expected) mayReturn(jid, id, before string) (may, known bool) {
 	return ids == nil || ids[id], true
 }
 
-// MayReturn reports whether a minion may return for a job. It counts and logs returns for which it
-// returns false.
+// MayReturn reports whether a minion may return for a job. If not, it counts and logs the refused
+// return.
 func (l *Launcher) MayReturn(ctx context.Context, jid, id string) bool {
 	if l.mayReturn(ctx, jid, id) {
 		return true
@@ -100,9 +102,9 @@ func (l *Launcher) MayReturn(ctx context.Context, jid, id string) bool {
 	return false
 }
 
-// mayReturn works like MayReturn, but counts nothing. For a job that it cannot find it returns
-// true: the job's load may be on its way from another master, and minions also run jobs of their
-// own.
+// mayReturn works like MayReturn, but does not count or log. For a job that it cannot find it
+// returns true, because the load of the job may still be on its way from another master, and
+// because minions also run jobs that no master started.
 func (l *Launcher) mayReturn(ctx context.Context, jid, id string) bool {
 	may, known := l.expected.mayReturn(jid, id, l.started)
 	if known {
@@ -117,17 +119,18 @@ func (l *Launcher) mayReturn(ctx context.Context, jid, id string) bool {
 	return may
 }
 
-// Expect records which minions may return for a job of a peer, from the event of its start.
+// Expect records which minions may return for a job of a peer. started is the event of the job's
+// start.
 func (l *Launcher) Expect(jid string, started *value.Map) {
 	l.expected.addJob(jid, started.Bool(jobs.OnlyField), started.Texts("minions"))
 }
 
-// errNames means that these minions cannot be put into a list target: Salt's list matcher takes a
-// name that begins and ends with a comma for several names (salt/matchers/list_match.py).
+// errNames means that a list target cannot contain the minion. Salt's list matcher splits a name
+// that begins and ends with a comma into several names (salt/matchers/list_match.py).
 var errNames = errors.New("the name of a minion begins and ends with a comma")
 
-// Restrict limits a job to the minions that were found, so that nobody resolves its target again with
-// another result.
+// Restrict limits a job to the minions in j.Minions. Afterwards nobody resolves the job's target
+// again, with perhaps another result.
 func (j *Job) Restrict() error {
 	for _, id := range j.Minions {
 		if strings.HasPrefix(id, ",") && strings.HasSuffix(id, ",") {
@@ -138,8 +141,8 @@ func (j *Job) Restrict() error {
 	return nil
 }
 
-// setTarget writes the target into the load for minions: the one that was asked for, or for a
-// restricted job the list of minions.
+// setTarget writes the target into pub, the load for minions: for a restricted job the list of its
+// minions, otherwise the target that the caller sent.
 func (j *Job) setTarget(pub *value.Map) {
 	if !j.only {
 		return

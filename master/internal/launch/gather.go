@@ -10,8 +10,8 @@ import (
 	"saltern/master/value"
 )
 
-// Ask publishes a job and collects its returns, for runners. After the timeout it asks silent minions
-// whether they still run the job (find_job), until none does.
+// Ask publishes a job and collects its returns, for runners. After the timeout it asks the silent
+// minions whether they still run the job (find_job), and repeats that until no minion does.
 func (l *Launcher) Ask(ctx context.Context, q runner.Question) (runner.Answer, error) {
 	timeout, gather := q.Timeout, q.Gather
 	if timeout <= 0 {
@@ -51,7 +51,8 @@ func (l *Launcher) Ask(ctx context.Context, q runner.Question) (runner.Answer, e
 	}
 }
 
-// StartAndWait starts a job, and waits until all its minions have returned or wait has passed.
+// StartAndWait starts a job. It returns when all minions of the job have returned, or when wait has
+// passed.
 func (l *Launcher) StartAndWait(ctx context.Context, j *Job, wait time.Duration) error {
 	g := l.startGathering("minion_publish", j, 4096)
 	defer g.sub.Close()
@@ -66,18 +67,19 @@ func (l *Launcher) StartAndWait(ctx context.Context, j *Job, wait time.Duration)
 
 // gathering collects the returns of one job.
 type gathering struct {
-	sub     *event.Subscription
-	job     *Job
-	silent  map[string]bool       // minions that have not returned
-	returns map[string]*value.Map // may be nil: the returns are not needed
-	// probe is the job id of the last find_job. stillRunning holds the minions that answered it; the
-	// value is true if they run the job.
+	sub    *event.Subscription
+	job    *Job
+	silent map[string]bool // minions that have not returned
+	// returns holds the returns by minion. It may be nil: the caller needs no returns.
+	returns map[string]*value.Map
+	// probe is the job id of the last find_job. stillRunning holds the minions that answered that
+	// find_job; the value is true if the minion still runs the job.
 	probe        string
 	stillRunning map[string]bool
 	asked        int
 }
 
-// startGathering subscribes to the returns of a job that has not started yet.
+// startGathering subscribes to the returns of a job. The caller calls it before it starts the job.
 func (l *Launcher) startGathering(name string, j *Job, depth int) *gathering {
 	g := &gathering{
 		sub:    l.cfg.Bus.Subscribe(name, depth, event.Prefix("salt/job/")),
@@ -90,7 +92,8 @@ func (l *Launcher) startGathering(name string, j *Job, depth int) *gathering {
 	return g
 }
 
-// collectFor collects returns until wait has passed. It reports whether all minions have answered.
+// collectFor collects returns until wait has passed or all minions have answered. It reports
+// whether all have answered.
 func (g *gathering) collectFor(ctx context.Context, wait time.Duration) bool {
 	t := time.NewTimer(wait)
 	defer t.Stop()
@@ -116,7 +119,7 @@ func (g *gathering) collectFor(ctx context.Context, wait time.Duration) bool {
 
 func (g *gathering) takeReturn(e event.Event) {
 	if !event.MayOrder(e, event.JobReturn) {
-		return // another sender poses as that minion
+		return // the sender of the event is not the minion that it names
 	}
 	if id, ok := strings.CutPrefix(e.Tag, event.Tag("job", g.job.JID, "ret")+"/"); ok {
 		delete(g.silent, id)
@@ -130,7 +133,8 @@ func (g *gathering) takeReturn(e event.Event) {
 	}
 }
 
-// askRunning asks the silent minions whether they still run the job. It returns false if none does.
+// askRunning asks the silent minions whether they still run the job. It returns false if no minion
+// does.
 func (l *Launcher) askRunning(ctx context.Context, g *gathering, wait time.Duration) (bool, error) {
 	var silent []any
 	for _, id := range g.job.Minions {

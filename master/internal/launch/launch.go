@@ -1,6 +1,6 @@
-// Package launch starts jobs. It finds the minions of a target, limits the job of a caller without
-// all rights to the minions that he may command, stores the job, announces and publishes it, and
-// collects the returns. Afterwards it knows which minions may return for the job.
+// Package launch starts jobs. It resolves the target of a job and limits the job of a caller
+// without all rights to the minions that he may command. It stores the job, announces and publishes
+// it, and collects the returns. For later returns it knows which minions may return for the job.
 package launch
 
 import (
@@ -22,20 +22,20 @@ import (
 // Peers are the other masters of the cluster.
 type Peers interface {
 	// Spread prepares for the event that publishes a job. wait returns when the connected masters
-	// have the job, or after a short time. Call done in the end.
+	// have received the job, or after a short time. The caller must call done at the end.
 	Spread(jid string) (wait func(context.Context), done func())
 }
 
-// noPeers are the Peers of a master that is alone.
+// noPeers are the Peers of a master that is not in a cluster.
 type noPeers struct{}
 
 func (noPeers) Spread(string) (wait func(context.Context), done func()) {
 	return func(context.Context) {}, func() {}
 }
 
-// Problems collects the lasting faults of the master.
+// Problems records the persistent faults of the master.
 type Problems interface {
-	// Report reports a fault. A nil err ends it.
+	// Report reports a fault. If err is nil, the fault has ended.
 	Report(fault control.Fault, err error)
 }
 
@@ -46,34 +46,37 @@ type Config struct {
 	Bus     *event.Bus
 	// Fire fires an event on the bus.
 	Fire func(tag string, data *value.Map)
-	// Running reports whether a runner of this master has this job id. It may be nil: none has.
+	// Running reports whether a runner of this master has this job id. It may be nil: no runner has
+	// it.
 	Running func(jid string) bool
 	// Limits and Quota bound callers without all rights. Quota is in MiB per Keep; 0 means the
-	// default, a negative value no quota. QuotaFile stores the used quotas for the next start.
+	// default, a negative value means no quota. QuotaFile stores the used quotas across restarts.
 	Limits    Limits
 	Quota     int
 	Keep      time.Duration
 	QuotaFile string
 	Now       func() time.Time
-	// Publish sends a load to its minions.
+	// Publish sends a load to the given minions.
 	Publish  func(ctx context.Context, load *value.Map, minions []string) error
-	Peers    Peers // may be nil: the master is alone
+	Peers    Peers // may be nil: the master is not in a cluster
 	Problems Problems
 	// User is the master's account, under which its own jobs run.
-	User         string
-	MasterID     any  // option master_id
-	OrderMasters bool // there are lower masters, whose minions this master does not know
-	// Timeout and GatherTimeout are how long Ask waits by default.
+	User     string
+	MasterID any // option master_id
+	// OrderMasters means that there are lower masters. This master does not know their minions.
+	OrderMasters bool
+	// Timeout and GatherTimeout are the default waiting times of Ask: for returns, and for answers
+	// to find_job.
 	Timeout, GatherTimeout time.Duration
 	Started                time.Time // when this master started
-	// Quiet is the logger for lines that minions can cause at no cost.
+	// Log is the logger. Quiet is the logger for lines that minions can provoke at no cost.
 	Log, Quiet *slog.Logger
 }
 
 // Launcher starts jobs. It is safe for concurrent use.
 type Launcher struct {
 	cfg            Config
-	started        string // job id of the time when this master started
+	started        string // job id with the time of this master's start
 	expected       *expected
 	claims         *claims
 	quota          *quota
@@ -106,8 +109,8 @@ func New(cfg Config) *Launcher {
 	return l
 }
 
-// SaveQuota writes the used quotas of callers without all rights. A master that is killed forgets
-// what was used since the last call. On a nil Launcher it does nothing.
+// SaveQuota writes the used quotas of callers without all rights. If the master is killed, the use
+// since the last call is lost. If l is nil, SaveQuota does nothing.
 func (l *Launcher) SaveQuota(context.Context) {
 	if l == nil {
 		return
@@ -121,10 +124,11 @@ func (l *Launcher) SaveQuota(context.Context) {
 // Stats are counters since the start of the master.
 type Stats struct {
 	Jobs uint64 `json:"jobs"` // published jobs
-	// Unlisted are returns that were refused because their minion did not get the job.
+	// Unlisted counts returns that were refused because the minion was not sent the job.
 	Unlisted uint64 `json:"unlisted"`
 	Taken    uint64 `json:"taken"` // jobs refused because another job has their id
-	// OverQuota are jobs refused because their caller has used up his quota of the job cache.
+	// OverQuota counts jobs that were refused because the caller has used up his quota of the job
+	// cache.
 	OverQuota uint64 `json:"over_quota"`
 }
 
@@ -145,27 +149,28 @@ type Job struct {
 	Eauth            string // external system that proved the user; "" for a key
 	JID              string // job id, set by Start
 	Minions, Missing []string
-	only             bool   // only Minions get the job
+	only             bool   // no minions other than Minions get the job
 	account          string // account whose quota the job uses; "": no quota
-	slice            bool   // the job is the next part of a batch that this master drives
+	slice            bool   // the job is the next slice of a batch that this master runs
 }
 
-// Only reports whether only the job's Minions get it.
+// Only reports whether no minions other than the job's Minions get the job.
 func (j *Job) Only() bool { return j.only }
 
-// Own returns the load of a job that the master itself starts.
+// Own returns the load for a job that the master itself starts.
 func (l *Launcher) Own(fun string, arg []any, tgt any, tgtType, ret string) *value.Map {
 	return value.NewMap("fun", fun, "arg", arg, "tgt", tgt, "tgt_type", tgtType, "ret", ret, "user", l.cfg.User)
 }
 
-// New resolves the target of a load. It gives up when the caller no longer waits for the answer.
+// New returns a Job with the minions that the target of a load selects. It returns an error if the
+// caller disconnects meanwhile.
 func (l *Launcher) New(ctx context.Context, load *value.Map) (*Job, error) {
 	work, stop := request.WhileAsked(ctx)
 	defer stop()
 	return l.NewWithin(target.NewEffort(work), load)
 }
 
-// NewWithin works like New, within the bound e.
+// NewWithin works like New, with the work bounded by e.
 func (l *Launcher) NewWithin(e *target.Effort, load *value.Map) (*Job, error) {
 	tgt := load.Value("tgt")
 	minions, missing, err := l.cfg.Targets.Resolve(e, tgt, TargetType(load), Delimiter(load))
@@ -175,8 +180,8 @@ func (l *Launcher) NewWithin(e *target.Effort, load *value.Map) (*Job, error) {
 	return &Job{Load: load, Target: tgt, Minions: minions, Missing: missing}, nil
 }
 
-// StartOwn starts a job of the master itself on the minions of its target. It returns false if there
-// are none.
+// StartOwn starts a job of the master itself on the minions of its target. It returns false if the
+// target selects no minions.
 func (l *Launcher) StartOwn(ctx context.Context, load *value.Map) (found bool, err error) {
 	j, err := l.New(ctx, load)
 	if err != nil || len(j.Minions) == 0 {
@@ -185,11 +190,11 @@ func (l *Launcher) StartOwn(ctx context.Context, load *value.Map) (found bool, e
 	return true, l.Start(ctx, j)
 }
 
-// errNobody means that no minion of a slice has an accepted key.
+// errNobody means that no minion of the slice has an accepted key.
 var errNobody = errors.New("none of them has an accepted key")
 
-// StartSlice starts the job of a batch on its next minions. It restricts the job to them, because the
-// user may have been limited to them.
+// StartSlice starts the job of a batch on the next slice of its minions. It restricts the job to
+// these minions, because the user may have permission only for them.
 func (l *Launcher) StartSlice(ctx context.Context, load *value.Map) error {
 	j, err := l.New(ctx, load)
 	if err != nil {
@@ -209,8 +214,8 @@ func (l *Launcher) StartSlice(ctx context.Context, load *value.Map) error {
 	return l.Start(ctx, j)
 }
 
-// Start gives the job its id, announces it, stores it and publishes it. When it returns, the job is
-// durable and the minions have it. The text of a [Refusal] is for the caller.
+// Start gives the job its id, announces it, stores it and publishes it. When Start returns, the job
+// is durable and was sent to the minions. If the error is a [Refusal], its text is for the caller.
 func (l *Launcher) Start(ctx context.Context, j *Job) error {
 	for _, own := range []string{"cmd", jobs.OnlyField, jobs.AccountField, jobs.ChosenField} {
 		j.Load.Delete(own)
@@ -268,12 +273,13 @@ func (l *Launcher) Start(ctx context.Context, j *Job) error {
 	}
 
 	l.cfg.Problems.Report(control.JobCacheFault, nil)
-	spread(ctx) // wait for the other masters; the minions here have the job
+	spread(ctx) // wait for the other masters; the minions here were already sent the job
 	return nil
 }
 
-// identify gives a job its id, and charges it to its account. It keeps an id that the caller has
-// chosen, if no other job has it. Call leave when the job is in the job cache.
+// identify gives a job its id, and charges the job to its account. If the caller has chosen an id
+// that no other job has, the job gets that id. The caller of identify must call leave when the job
+// is in the job cache.
 func (l *Launcher) identify(ctx context.Context, j *Job) (leave func(), err error) {
 	asked, nocache := j.Load.Str("jid"), j.Load.Map("kwargs").Bool("nocache")
 	if asked != "" && !jobs.Valid(asked) {
@@ -307,14 +313,15 @@ func (l *Launcher) identify(ctx context.Context, j *Job) (leave func(), err erro
 	}
 
 	if j.only && asked != "" {
-		l.mayReturn(ctx, asked, "") // also loads a job of that id, which may be open to all minions
+		// This also loads a job with that id, which may be open to all minions.
+		l.mayReturn(ctx, asked, "")
 	}
 
 	return leave, nil
 }
 
-// chargeJob charges a job to the quota of its account. again means that the job's files exist, so
-// only the load counts.
+// chargeJob charges a job to the quota of its account. again means that the files of the job
+// already exist; then only the load is charged.
 func (l *Launcher) chargeJob(j *Job, again bool) error {
 	cost := jobCost(j.Load)
 	if again {
@@ -328,7 +335,7 @@ func (l *Launcher) chargeJob(j *Job, again bool) error {
 	return err
 }
 
-// Publication returns the load for minions, with its fields in Salt's order (salt/master.py
+// Publication returns the load that minions receive. Its fields are in Salt's order (salt/master.py
 // _prep_pub).
 func (l *Launcher) Publication(j *Job) *value.Map {
 	load := j.Load

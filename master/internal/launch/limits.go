@@ -8,22 +8,23 @@ import (
 	"saltern/master/value"
 )
 
-// Limits says which fields besides function, arguments and target a caller without all rights may
-// set. The zero Limits permits only fields that change nothing but the answer.
+// Limits determines which fields a caller without all rights may set in addition to function,
+// arguments and target. The zero Limits permits only fields that affect nothing but the answer.
 type Limits struct {
-	// Fields are those [PermittableFields] that the administrator permits
+	// Fields lists those of the [PermittableFields] that the administrator permits
 	// (saltern_user_publish_fields).
 	Fields []string
-	// Returners are the returners that may be named in ret (saltern_user_returners). "*" stands for
-	// any.
+	// Returners lists the returners that a caller may name in ret (saltern_user_returners). "*"
+	// means any returner.
 	Returners []string
 	// ExtJobCache is the returner that Salt's clients add to each job (ext_job_cache,
-	// salt/client/__init__.py _prep_pub). It is always allowed, because the administrator chose it
-	// for all jobs.
+	// salt/client/__init__.py _prep_pub). It is always permitted, because the administrator chose
+	// it for all jobs.
 	ExtJobCache string
 }
 
-// Refusal is an error whose text is for the caller: it says what was refused, and what helps.
+// Refusal is an error whose text is for the caller: the text says what was refused, and what the
+// caller can do.
 type Refusal struct{ Text string }
 
 // Error implements error.
@@ -31,28 +32,28 @@ func (r *Refusal) Error() string { return r.Text }
 
 func refuse(format string, a ...any) error { return &Refusal{fmt.Sprintf(format, a...)} }
 
-// right is the permission that a field needs from a caller without all rights.
+// right says who may set a field of a job.
 type right uint8
 
 const (
-	free        right = iota // gives no power beyond that of the function
+	free        right = iota // every caller: the field adds nothing to what the function may do
 	permittable              // needs the administrator's permission
-	reserved                 // only for callers with all rights, such as a syndic
+	reserved                 // only callers with all rights, such as a syndic
 )
 
-// field is one field of a job that clients may send. For a caller without all rights, fields that are
-// not listed here are dropped: they are neither stored nor sent.
+// field is one field of a job that clients may send. If a caller without all rights sends a field
+// that is not listed in fields, the field is removed: it is neither stored nor published.
 type field struct {
 	name  string
-	kwarg bool // the field is in the load's kwargs
+	kwarg bool // the field is in kwargs of the load
 	right right
 	fits  func(v any) bool
-	form  string // valid values, in words
+	form  string // description of the valid values
 }
 
-// fields are the fields that salt/master.py _prep_pub sends to minions, and those that change what
-// the master does. Minions read them in salt/minion.py _thread_return, which is the same in 3006,
-// 3007 and 3008. Minions return metadata unchanged, as they do the arguments.
+// fields lists the fields that salt/master.py _prep_pub sends to minions, and the fields that
+// affect the master. Minions read the former in salt/minion.py _thread_return, which is the same in
+// 3006, 3007 and 3008. Minions return the field metadata unchanged, like the arguments.
 var fields = []field{
 	{name: "fun", right: free, fits: isFunction, form: "a function or a list of functions"},
 	{name: "arg", right: free, fits: isType[[]any], form: "a list"},
@@ -82,7 +83,7 @@ var fields = []field{
 		form:  "true or false",
 	},
 
-	// A returner may write files as root. These fields say where.
+	// A returner may write files as root. These fields choose the returner and its configuration.
 	{
 		name:  "ret_config",
 		kwarg: true,
@@ -100,7 +101,7 @@ var fields = []field{
 	// An executor changes how the function runs: as another user, or in a container.
 	{name: "module_executors", kwarg: true, right: permittable, fits: anything},
 	{name: "executor_opts", kwarg: true, right: permittable, fits: anything},
-	// With nocache the job leaves no returns in the job cache.
+	// With nocache the returns of the job are not stored in the job cache.
 	{
 		name:  "nocache",
 		kwarg: true,
@@ -109,14 +110,14 @@ var fields = []field{
 		form:  "true or false",
 	},
 
-	// These name the job's owner. A syndic sends them for the master above it.
+	// These fields name the owner of the job. A syndic sends them on behalf of the master above it.
 	{name: "master_id", kwarg: true, right: reserved},
 	{name: "id", kwarg: true, right: reserved},
 	{name: "auth_list", kwarg: true, right: reserved},
 }
 
-// PermittableFields returns the fields that an administrator may permit to callers without all
-// rights.
+// PermittableFields returns the names of the fields that an administrator may permit to callers
+// without all rights.
 func PermittableFields() (names []string) {
 	for _, f := range fields {
 		if f.right == permittable {
@@ -127,8 +128,9 @@ func PermittableFields() (names []string) {
 }
 
 // limitLoad returns the load of a caller without all rights, reduced to the fields that he may set.
-// It refuses a field that he may not set, because an accepted field must be obeyed, except if its
-// value is empty, as the clients' defaults are.
+// If the load contains a known field that he may not set, limitLoad returns a Refusal, because a
+// job without the field would not be the job that he asked for. It drops such a field if its value
+// is empty, because clients send empty values by default.
 func (l Limits) limitLoad(c Caller, sent *value.Map) (*value.Map, error) {
 	load, kwargs := value.NewMap(), value.NewMap()
 	for _, f := range fields {
@@ -191,7 +193,8 @@ func (l Limits) mayHave(f field, v any) error {
 	return nil
 }
 
-// returners returns ret, which is a list of names separated by commas, or refuses it.
+// returners returns ret if the caller may use all returners in it, otherwise a Refusal. ret is a
+// list of names, separated by commas.
 func (l Limits) returners(ret any) (string, error) {
 	if !value.Truth(ret) {
 		return "", nil
@@ -214,14 +217,15 @@ func (l Limits) returners(ret any) (string, error) {
 	return text, nil
 }
 
-// fieldPrefix begins the names of the arguments in which minions give functions the job's fields
-// (salt/minion.py load_args_and_kwargs).
+// fieldPrefix is the prefix of the named arguments through which minions pass the job's fields to
+// functions (salt/minion.py load_args_and_kwargs).
 const fieldPrefix = "__pub_"
 
-// posesAsField returns the first argument that a function would take for a field of the job: for
-// example x509.sign_remote_certificate reads in __pub_id whose certificate it may sign. (A field that
-// is sent overrides such an argument, as the id of a minion's job does.) Named arguments are in a
-// map, or are text (KWARG_REGEX of salt/utils/args.py); those of a compound job are in lists.
+// posesAsField returns the first argument that a function would mistake for a field of the job. For
+// example, x509.sign_remote_certificate reads from __pub_id whose certificate it may sign. (If the
+// field itself is sent, as the id of a minion's job is, it overrides such an argument.) Named
+// arguments are in a map or in text (KWARG_REGEX of salt/utils/args.py); those of a compound job
+// are in lists.
 func posesAsField(arg any) (name string, found bool) {
 	switch arg := arg.(type) {
 	case string:

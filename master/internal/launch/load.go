@@ -5,8 +5,8 @@ import "saltern/master/value"
 // MaxFunctions bounds the functions of a compound job.
 const MaxFunctions = 1000
 
-// Functions returns the functions in fun of a load: one, or the list of a compound job. ok is false
-// if fun is neither, or if the list is too long.
+// Functions returns the functions in the field fun of a load: one function, or the list of a
+// compound job. ok is false if fun is neither of the two, or if the list is too long.
 func Functions(load *value.Map) (funs []string, ok bool) {
 	switch f := load.Value("fun").(type) {
 	case string:
@@ -30,7 +30,7 @@ func Functions(load *value.Map) (funs []string, ok bool) {
 	return nil, false
 }
 
-// arguments returns one list of arguments for each of the n functions.
+// arguments returns a list with the arguments of each of the n functions.
 func arguments(load *value.Map, n int) []any {
 	arg := load.List("arg")
 	if _, one := load.Value("fun").(string); one {
@@ -47,7 +47,7 @@ func TargetType(load *value.Map) string {
 	return "glob"
 }
 
-// Delimiter returns the text that separates the parts of a load's target.
+// Delimiter returns the delimiter between the parts of a load's target.
 func Delimiter(load *value.Map) string {
 	if d := load.Map("kwargs").Str("delimiter"); d != "" {
 		return d

@@ -12,8 +12,8 @@ import (
 // ErrNotPermitted means that a caller may not start a job.
 var ErrNotPermitted = errors.New("not permitted")
 
-// findJob is the function that asks minions whether they run a job. All tools call it while they wait
-// for a job.
+// findJob is the function by which tools ask minions whether they still run a job. All tools call
+// it while they wait for returns.
 const findJob = "saltutil.find_job"
 
 // maxFindJob bounds the load of a findJob call, in bytes.
@@ -22,23 +22,23 @@ const maxFindJob = 4096
 // Caller is a user or minion without all rights who starts a job.
 type Caller struct {
 	User string // name that is stored with the job
-	// Account names the part of the job cache that the caller may use: ldap/alice, minion/web1.
+	// Account identifies the caller's share of the job cache: ldap/alice, minion/web1.
 	Account     string
 	Minion      string // id of a minion; "" for people and programs
 	Permissions []any
-	Always      []string // functions that need no permission
+	Always      []string // functions for which the caller needs no permission
 }
 
-// Permit checks that a caller without all rights may start a job, and reduces the job's load to what
+// Permit checks that a caller without all rights may start a job. It reduces the job's load to what
 // such callers may send ([Limits]). It restricts the job to the minions for which it is permitted,
-// because others might resolve the target differently. e bounds the work; nil means the bound for one
-// target. The text of a [Refusal] is for the caller.
+// because minions or other masters might resolve the target differently. e bounds the work; nil
+// means the default bound for one target. If the error is a [Refusal], its text is for the caller.
 //
-// Permit leaves two kinds of targets unchanged: "*", if the job is permitted on all minions, because
-// otherwise each minion would get a list of thousands of names; and every target with order_masters,
-// because lower masters have minions that are unknown here.
+// Permit leaves two kinds of targets unchanged. The target "*" stays if the job is permitted on all
+// minions; otherwise each minion would receive a list of thousands of names. With order_masters
+// every target stays, because this master does not know the minions of lower masters.
 func (l *Launcher) Permit(e *target.Effort, j *Job, c Caller) error {
-	// Check this first: the outcome and time of later checks may depend on pillars.
+	// Check this first, because results and durations of later checks may depend on pillars.
 	if err := l.MayTarget(c, j.Load); err != nil {
 		return err
 	}
@@ -56,7 +56,8 @@ func (l *Launcher) Permit(e *target.Effort, j *Job, c Caller) error {
 
 	j.Load, j.account = load, c.Account
 	if j.account != "" && asksForJob(load, funs) {
-		// a quota of its own: a caller over his quota may still follow his jobs
+		// find_job has a quota of its own, so that a caller over his quota can still follow his
+		// jobs.
 		j.account = findJob + " of " + c.Account
 	}
 
@@ -70,10 +71,11 @@ func (l *Launcher) Permit(e *target.Effort, j *Job, c Caller) error {
 	return j.Restrict()
 }
 
-// MayTarget refuses a target that matches values of pillars from a caller without all rights.
-// [Launcher.Permit] calls it too. Called before [Launcher.New], it also prevents that the time of New
-// reveals which minions the target matches. Users may use the administrator's nodegroups. Minions may
-// not, because they must learn nothing about the pillars of others.
+// MayTarget returns an error if a caller without all rights sends a target that matches values of
+// pillars. [Launcher.Permit] calls it, too. A caller that calls it before [Launcher.New] also
+// prevents that the duration of New reveals which minions the target matches. Users may use the
+// administrator's nodegroups. Minions may not, because they must learn nothing about the pillars of
+// other minions.
 func (l *Launcher) MayTarget(c Caller, load *value.Map) error {
 	pattern := target.OwnPillarPattern
 	if c.Minion != "" {
@@ -87,7 +89,7 @@ func (l *Launcher) MayTarget(c Caller, load *value.Map) error {
 		term)
 }
 
-// asksForJob reports whether a load only asks minions about a job.
+// asksForJob reports whether a load does nothing but ask minions about a job (find_job).
 func asksForJob(load *value.Map, funs []string) bool {
 	return len(funs) == 1 && funs[0] == findJob && event.Weight(load) <= maxFindJob
 }

@@ -16,25 +16,24 @@ import (
 
 const (
 	// defaultUserQuota is the default of saltern_user_job_quota, in bytes. 50,000 jobs a day with
-	// short arguments take 0.8 GiB of it.
+	// short arguments use 0.8 GiB.
 	defaultUserQuota = 2 << 30
-	// defaultWindow is the time in which a used quota comes back if jobs are kept for ever.
+	// defaultWindow is the time in which a used quota is regained if jobs are kept for ever.
 	defaultWindow = 24 * time.Hour
-	// jobFiles is the approximate size of a job's files on disk besides its load: the folder and
-	// three small files, in bytes.
+	// jobFiles is the approximate size on disk of a job without its load, in bytes: a directory and
+	// three small files.
 	jobFiles = 16 << 10
-	// maxAccounts bounds the remembered accounts. Overflow policy: the account that has used least is
-	// forgotten.
+	// maxAccounts bounds the accounts. Overflow policy: the account with the least use is dropped.
 	maxAccounts = 65536
 	// maxQuotaFile bounds the file of used quotas, in bytes.
 	maxQuotaFile = 16 << 20
 )
 
-// quota bounds what each caller without all rights writes into the job cache, in bytes per keep_jobs.
-// Used bytes come back evenly over that time, so at most twice the quota of an account is on the
-// disk. It is safe for concurrent use.
+// quota bounds how much each caller without all rights writes into the job cache, in bytes per
+// keep_jobs. An account regains its used bytes evenly over that time, so the disk holds at most
+// twice the quota of an account. quota is safe for concurrent use.
 type quota struct {
-	rate   ratelimit.Rate // Burst 0: no bound
+	rate   ratelimit.Rate // if Burst is 0, there is no bound
 	window time.Duration
 
 	mu      sync.Mutex
@@ -42,7 +41,8 @@ type quota struct {
 	changed bool                         // changed since the last saveUsage
 }
 
-// newQuota returns the quota for an option in MiB: 0 means the default, a negative number no bound.
+// newQuota returns a quota. mib is the option, in MiB: 0 means the default, a negative number means
+// no bound. window is the time in which a used quota is regained.
 func newQuota(mib int, window time.Duration) *quota {
 	burst := float64(defaultUserQuota)
 	if mib != 0 {
@@ -58,8 +58,8 @@ func newQuota(mib int, window time.Duration) *quota {
 	}
 }
 
-// jobCost returns the approximate size of a job on disk, in bytes. It leaves out the list of minions,
-// because each minion is charged for its own return.
+// jobCost returns the approximate size of a job on disk, in bytes. It leaves out the list of
+// minions, because each minion is charged for its own return.
 func jobCost(load *value.Map) int {
 	sent := load.Clone()
 	sent.Delete("minions")
@@ -67,8 +67,8 @@ func jobCost(load *value.Map) int {
 	return event.Weight(sent) + jobFiles
 }
 
-// chargeOrRefuse charges an account for a job, or returns a refusal. An empty account is never
-// refused.
+// chargeOrRefuse charges a job to an account, or returns a Refusal if the account is over its
+// quota. An empty account has no quota.
 func (q *quota) chargeOrRefuse(account string, cost int, now time.Time) error {
 	if account == "" || q.rate.Burst == 0 {
 		return nil
@@ -95,8 +95,8 @@ func (q *quota) chargeOrRefuse(account string, cost int, now time.Time) error {
 		mebibytes(used), burst, q.window, max(wait, time.Second))
 }
 
-// chargePeerJob charges an account for a job that another master of the cluster has accepted. It
-// never refuses.
+// chargePeerJob charges a job that another master of the cluster has accepted to an account. It
+// never refuses the job.
 func (q *quota) chargePeerJob(account string, cost int, now time.Time) {
 	if account == "" || q.rate.Burst == 0 {
 		return
@@ -123,7 +123,7 @@ func (q *quota) bucketOf(account string, now time.Time) *ratelimit.Bucket {
 	return b
 }
 
-// evictLeast forgets the account that has used least. The caller holds mu.
+// evictLeast drops the account with the least use. The caller holds mu.
 func (q *quota) evictLeast(now time.Time) {
 	least, ofLeast := "", -1.0
 	for account, b := range q.buckets {
@@ -137,14 +137,14 @@ func (q *quota) evictLeast(now time.Time) {
 	delete(q.buckets, least)
 }
 
-// savedQuota is the content of the file: how much each account had used at that time.
+// savedQuota is the content of the quota file: how much each account had used at the time At.
 type savedQuota struct {
 	At   int64            `json:"at"` // in Unix seconds
 	Used map[string]int64 `json:"used"`
 }
 
-// loadUsage reads the used quotas from the file of an earlier start. What it cannot read is not
-// charged, and the error says why.
+// loadUsage reads the used quotas from the file of an earlier start. If it cannot read the file, it
+// returns an error, and the accounts start without use.
 func (q *quota) loadUsage(path string, now time.Time) error {
 	b, err := durable.Read(path, maxQuotaFile)
 	if errors.Is(err, fs.ErrNotExist) {

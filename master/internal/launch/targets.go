@@ -7,21 +7,21 @@ import (
 	"saltern/master/value"
 )
 
-// Targets finds the accepted minions that a target selects. It is safe for concurrent use.
+// Targets resolves targets to accepted minions. It is safe for concurrent use.
 type Targets struct {
 	Accepted   func() []string // ids of the accepted minions
 	Nodegroups *value.Map
 	Cache      *cache.Store // cached grains and pillars of minions
 }
 
-// minionData reads the cached grains and pillars of minions, for targets.
+// minionData provides the cached grains and pillars of minions for resolving targets.
 type minionData struct{ c *cache.Store }
 
 func (d minionData) Grains(id string) (*value.Map, bool) { return d.c.Get(cache.Grains, id) }
 func (d minionData) Pillar(id string) (*value.Map, bool) { return d.c.Get(cache.Pillar, id) }
 
-// resolveAmong returns those of ids that a target selects. e bounds the work; nil means the bound for
-// one target.
+// resolveAmong returns those of ids that a target selects. e bounds the work; nil means the default
+// bound for one target.
 func (t *Targets) resolveAmong(
 	e *target.Effort,
 	ids []string,
@@ -32,8 +32,8 @@ func (t *Targets) resolveAmong(
 		target.Env{Delimiter: delimiter, Nodegroups: t.Nodegroups, Source: minionData{t.Cache}, Effort: e})
 }
 
-// Resolve returns the accepted minions that a target selects, and as missing the names in a list
-// target that have no accepted key. e bounds the work; nil means the bound for one target.
+// Resolve returns the accepted minions that a target selects. missing holds the names in a list
+// target that have no accepted key. e bounds the work; nil means the default bound for one target.
 func (t *Targets) Resolve(e *target.Effort, tgt any, typ, delimiter string) (minions, missing []string, err error) {
 	minions, missing, err = t.resolveAmong(e, t.Accepted(), tgt, typ, delimiter)
 	if minions == nil {
@@ -45,7 +45,8 @@ func (t *Targets) Resolve(e *target.Effort, tgt any, typ, delimiter string) (min
 	return minions, missing, err
 }
 
-// Among works like Resolve, for the given minions, or for all accepted ones if ids is nil.
+// Among works like Resolve, but considers only the minions in ids. If ids is nil, it considers all
+// accepted minions.
 func (t *Targets) Among(e *target.Effort, tgt any, typ string, ids ...string) ([]string, error) {
 	if ids == nil {
 		ids = t.Accepted()
@@ -65,8 +66,8 @@ func (t *Targets) MatchExact(compound string) ([]string, error) {
 	return t.Among(nil, compound, "compound_pillar_exact")
 }
 
-// permissionResolver returns a function that resolves the targets in permissions. It resolves each
-// target only once, so use it for one decision.
+// permissionResolver returns a function that resolves the targets in permissions. The function
+// caches the result for each target, so the caller must use it for one decision only.
 func (t *Targets) permissionResolver(e *target.Effort) acl.Resolver {
 	known := map[string][]string{}
 	return func(expr string) ([]string, error) {
