@@ -21,11 +21,11 @@ const maxServers = 16
 type server struct {
 	name             string // as configured
 	network, address string
-	host             string // name that its certificate must have
-	tls              bool   // TLS from the first byte
+	host             string // name for which the server's certificate must be valid
+	tls              bool   // the connection begins with TLS (ldaps)
 }
 
-// servers returns the servers in auth.ldap.uri. Blanks and commas separate them, as in libldap.
+// servers returns the servers in auth.ldap.uri. As in libldap, blanks and commas separate them.
 func servers(uris string) ([]server, error) {
 	var out []server
 	for _, u := range strings.FieldsFunc(uris,
@@ -75,8 +75,8 @@ func serverOf(uri string) (server, error) {
 	}, nil
 }
 
-// dialAny opens a session with the first server that answers. It first tries the one that answered
-// last.
+// dialAny opens a session with the first server that answers. It first tries the server that
+// answered last.
 func (d *Directory) dialAny(ctx context.Context) (*session, error) {
 	first := int(d.preferred.Load())
 	var errs []error
@@ -133,8 +133,8 @@ func (d *Directory) connect(ctx context.Context, srv server) (*session, error) {
 	return newSession(ctx, c, srv.name), nil
 }
 
-// startTLS asks for TLS on a connection (RFC 4511, 4.14). It reads nothing beyond the answer: bytes
-// that somebody inserted before TLS must not count as received under TLS.
+// startTLS starts TLS on a connection (RFC 4511, 4.14). It reads nothing beyond the server's
+// answer: bytes that an attacker inserted before TLS must not count as received through TLS.
 func startTLS(ctx context.Context, c net.Conn, name string) error {
 	s := newSession(ctx, c, name)
 	defer func() {
@@ -167,13 +167,14 @@ func startTLS(ctx context.Context, c net.Conn, name string) error {
 	return nil
 }
 
-// oneByte is a connection that reads one byte at a time, so that no buffer reads ahead.
+// oneByte is a connection that returns one byte per read, so that no reader buffers bytes beyond
+// the answer.
 type oneByte struct{ net.Conn }
 
 func (o oneByte) Read(b []byte) (int, error) { return o.Conn.Read(b[:min(1, len(b))]) }
 
-// tlsConfig returns a configuration that requires a certificate for the server's name, signed by an
-// authority of the system or of saltern_ldap_ca.
+// tlsConfig returns a TLS configuration that requires a certificate for the name host, signed by a
+// certificate authority of the system or of saltern_ldap_ca.
 func (d *Directory) tlsConfig(host string) (*tls.Config, error) {
 	c := &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12, InsecureSkipVerify: d.opts.NoVerify}
 	if d.opts.CA == "" || d.opts.NoVerify {

@@ -6,9 +6,9 @@
 //	                └─ groups: memberUid and memberOf, Active Directory, FreeIPA
 //	Directory.Expand ─ the computers below an entry, remembered for a minute
 //
-// A session is one connection with a deadline, used by one goroutine; there are no other connections.
-// What the directory sends is bounded before it is read. Text chosen by users is escaped before it
-// becomes part of a filter or a name.
+// A session is one connection with a deadline, used by one goroutine; there are no other
+// connections. The size of the directory's messages is bounded before they are read. Text from
+// users is escaped before it becomes part of a filter or a name.
 //
 // Sources: salt/auth/ldap.py for what is asked for; RFC 4511 (protocol), 4513 (log-ins),
 // 4514 (names), 4515 (filters), 2696 (pages).

@@ -9,16 +9,16 @@ import (
 	ldapv3 "github.com/go-ldap/ldap/v3"
 )
 
-// Bounds of a user's groups, which are stored in the file of a token. Further groups are ignored, and
-// the log says so.
+// Bounds of a user's groups, because they are stored in the file of a token. Further groups are
+// dropped, and the log reports that.
 const (
 	maxGroups     = 1024
 	maxGroupBytes = 32 << 10 // bytes of all names
 	maxGroupName  = 256
 )
 
-// groups returns the names of a user's groups, as the options say (salt/auth/ldap.py groups). If the
-// directory refuses the search, it returns none and logs a warning.
+// groups returns the names of a user's groups, found as the options require (salt/auth/ldap.py
+// groups). If the directory refuses the search, groups returns no names and logs a warning.
 func (d *Directory) groups(s *session, user string) ([]string, error) {
 	read := d.groupsListing
 	switch {
@@ -48,7 +48,8 @@ func (d *Directory) groups(s *session, user string) ([]string, error) {
 	return names, nil
 }
 
-// bounded returns the names sorted, without those beyond the bounds. all is false if any was dropped.
+// bounded returns the sorted names, without those beyond the bounds. all is false if any name was
+// dropped.
 func bounded(names []string) (kept []string, all bool) {
 	slices.Sort(names)
 	size := 0
@@ -65,9 +66,9 @@ func bounded(names []string) (kept []string, all bool) {
 }
 
 // groupsListing returns the groups that list the user's name (posixGroup with memberUid). If
-// auth.ldap.groupclass also matches the user's own entry, it returns the groups listed there, too
-// (memberOf). Unlike Salt it does not count the user's own entry as a group, because he may often
-// change its cn.
+// auth.ldap.groupclass also matches the user's own entry, it also returns the groups in the
+// memberOf of that entry. Unlike Salt it does not count the user's own entry as a group, because in
+// many directories users may change the cn of their entry.
 func (d *Directory) groupsListing(s *session, user string) ([]string, error) {
 	o := d.opts
 	filter := fmt.Sprintf("(&(%s=%s)(objectClass=%s))", o.AccountAttribute, ldapv3.EscapeFilter(user),
@@ -106,8 +107,8 @@ func (d *Directory) isPerson(e entry) bool {
 	})
 }
 
-// memberOf returns the groups that list the user's entry as a member: in Active Directory, and by
-// groupOfNames elsewhere. If the user has several entries, it returns none.
+// memberOf returns the groups that list the user's entry as a member, in Active Directory or by
+// groupOfNames. If the user has several entries, it returns no groups.
 func (d *Directory) memberOf(s *session, user string) ([]string, error) {
 	o := d.opts
 	filter := fmt.Sprintf("(&(%s=%s)(objectClass=%s))", o.AccountAttribute, ldapv3.EscapeFilter(user),
@@ -150,7 +151,7 @@ func (d *Directory) memberOf(s *session, user string) ([]string, error) {
 	return names, err
 }
 
-// freeIPA returns the groups that a filter finds and that list the user in
+// freeIPA returns the groups that match the filter and list the user in
 // auth.ldap.accountattributename or auth.ldap.groupattribute.
 func (d *Directory) freeIPA(s *session, user string) ([]string, error) {
 	o := d.opts
@@ -178,13 +179,13 @@ func (d *Directory) freeIPA(s *session, user string) ([]string, error) {
 	return names, err
 }
 
-// firstOf returns the first value as a list, or an empty list.
+// firstOf returns a list with the first value, or an empty list if there is no value.
 func firstOf(values []string) []string { return values[:min(1, len(values))] }
 
 // nameOf returns the value of the first part of a distinguished name: "ann" for uid=ann,ou=people.
-// For other text it returns the text. It returns "" if the first part has several values, or none
-// that can be read. (Salt cuts at the first comma and at the last equals sign before it, which turns
-// a group "x=admins" into "admins".)
+// If s is not a distinguished name, nameOf returns s. It returns "" if the first part has several
+// values, or a value that cannot be read. (Salt cuts s at the first comma and at the last equals
+// sign before that comma, which turns a group "x=admins" into "admins".)
 func nameOf(s string) string {
 	if !strings.ContainsAny(s, "=,") {
 		return s

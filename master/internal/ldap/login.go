@@ -40,8 +40,8 @@ type Directory struct {
 	computers   computers
 }
 
-// New returns a Directory. The error says which option is wrong. log is for lines that strangers can
-// cause.
+// New returns a Directory. It returns an error that names the option if an option is invalid. log
+// is for lines that untrusted senders can provoke.
 func New(o Options, log *slog.Logger, now func() time.Time) (*Directory, error) {
 	o = o.withDefaults()
 	p, err := o.makePlan()
@@ -95,9 +95,9 @@ func Check(o Options) error {
 	return err
 }
 
-// Login checks a user's password. It returns his name as the directory spells it, and the names of
-// his groups. name is "" if the directory does not know him or refuses his password. An error means
-// that the directory could not be asked; it says nothing about the password.
+// Login checks a user's password. It returns the user's name in the directory's spelling, and the
+// names of the user's groups. name is "" if the directory does not know the user or refuses the
+// password. An error means that the directory did not answer; it says nothing about the password.
 func (d *Directory) Login(ctx context.Context, user, password string) (name string, groups []string, err error) {
 	if password == "" || len(password) > maxPassword || !plausible(user) {
 		return "", nil, nil
@@ -146,8 +146,8 @@ func plausible(user string) bool {
 		!strings.ContainsFunc(user, unicode.IsControl)
 }
 
-// refusal returns nil for a wrong password, and an error if the directory could not check the
-// password.
+// refusal examines the error of a bind. It returns nil if the directory refused the password, and
+// an error if the directory could not check the password.
 func (d *Directory) refusal(err error, user, dn string) error {
 	r, ok := errors.AsType[*resultError](err)
 	if !ok {
@@ -162,7 +162,7 @@ func (d *Directory) refusal(err error, user, dn string) error {
 	return fmt.Errorf("log in to the directory as %.200q: %w", dn, err)
 }
 
-// bindService binds as the service account, or anonymously if there is none.
+// bindService binds as the service account, or anonymously if no service account is configured.
 func (d *Directory) bindService(s *session) error {
 	if d.opts.BindPassword == "" {
 		return s.unbind()
@@ -174,7 +174,8 @@ func (d *Directory) bindService(s *session) error {
 	return nil
 }
 
-// findUser returns a user's entry with his names, or the zero entry if there is none.
+// findUser returns the entry of a user, including the attributes with his names. It returns the
+// zero entry if there is none.
 func (d *Directory) findUser(s *session, user string) (entry, error) {
 	if d.opts.BindPassword != "" {
 		if err := d.bindService(s); err != nil {

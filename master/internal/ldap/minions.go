@@ -12,20 +12,20 @@ import (
 	"saltern/master/value"
 )
 
-// Bounds of cached ldap(…) targets. The options limit how many there are.
+// Bounds of cached ldap(…) targets. The options limit the number of targets.
 const (
 	maxComputers = 20_000 // computers of one target
-	pageSize     = 500    // entries of a page; servers send 500 to 1,000 at once
+	pageSize     = 500    // entries of a page; servers send at most 500 to 1,000 in one
 )
 
-// prefix is how a target begins that names an entry of the directory.
+// prefix is the beginning of a target that names an entry of the directory.
 const prefix = "ldap("
 
 // IsTarget reports whether a target of external_auth names an entry of a directory.
 func IsTarget(target string) bool { return strings.HasPrefix(target, prefix) }
 
-// computers caches the minions of ldap(…) targets. One search runs at a time; others wait for it
-// until their context ends.
+// computers caches the minions of ldap(…) targets. Only one search runs at a time; other callers
+// wait until that search ends or their context ends.
 type computers struct {
 	turn   chan struct{}
 	mu     sync.Mutex
@@ -55,9 +55,10 @@ func (c *computers) remember(base string, l lookup) {
 }
 
 // Expand replaces the ldap(…) targets in permissions by minions, as salt/auth/ldap.py process_acl
-// does. A minion matches if its id is the cn of a computer below the entry, in lower case and without
-// auth.ldap.minion_stripdomains. All minions of one grant become one target, so that a job may go to
-// several of them. A target that cannot be resolved grants nothing, and a warning is logged.
+// does. A minion matches if its id is the cn of a computer below the entry, in lower case and
+// without auth.ldap.minion_stripdomains. All minions of one grant are combined into one target, so
+// that one job may go to several of them. If a target cannot be resolved, it grants nothing, and
+// Expand logs a warning.
 func (d *Directory) Expand(ctx context.Context, grants []any) []any {
 	if !slices.ContainsFunc(grants, hasTarget) {
 		return grants
@@ -129,7 +130,7 @@ func (d *Directory) minions(ctx context.Context, base string) []string {
 	return ids
 }
 
-// search returns the minions on the computers below an entry.
+// search returns the minion ids of the computers below an entry.
 func (d *Directory) search(ctx context.Context, base string) ([]string, error) {
 	if d.opts.BindPassword == "" || d.opts.BindDN == "" {
 		return nil, errors.New("ldap() targets need a service account: set auth.ldap.binddn and auth.ldap.bindpw")
@@ -172,7 +173,7 @@ func (d *Directory) search(ctx context.Context, base string) ([]string, error) {
 	return slices.Compact(ids), nil
 }
 
-// minionOf returns the id of the minion on the computer with this cn.
+// minionOf returns the minion id of the computer with this cn.
 func (d *Directory) minionOf(cn string) string {
 	id := strings.ToLower(cn)
 	for _, domain := range d.opts.StripDomains {
@@ -183,7 +184,7 @@ func (d *Directory) minionOf(cn string) string {
 	return id
 }
 
-// plainID reports whether an id means only itself in a compound target: the directory may name
+// plainID reports whether an id matches only itself in a compound target. The directory may name
 // minions, but must not inject expressions.
 func plainID(id string) bool {
 	return id != "" && len(id) <= maxName && !strings.ContainsFunc(id, func(r rune) bool {

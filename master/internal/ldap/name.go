@@ -12,14 +12,14 @@ import (
 	"saltern/master/internal/username"
 )
 
-// A directory treats ALICE and alice as the same user. Lists of users compare exactly, so from here
-// on a user has the name in the spelling of his entry.
+// A directory treats ALICE and alice as the same user, but lists of users are compared exactly.
+// Therefore a user's name is replaced by its spelling in the user's entry.
 
-// namePart matches the end of a template's text before the user's name: the attribute that is
-// compared with the name, in a filter or in the name of an entry.
+// namePart matches the text of a template just before the placeholder for the user's name. It
+// captures the attribute that is compared with the name, in a filter or in a distinguished name.
 var namePart = regexp.MustCompile(`(?:^|[(,+])\s*([A-Za-z][A-Za-z0-9-]*)\s*=\s*$`)
 
-// nameAttributes returns the attributes that the options compare with a user's name, or
+// nameAttributes returns the attributes with which the options compare a user's name, or
 // [noAttributes] if there is none.
 func (d *Directory) nameAttributes() []string {
 	t := d.plan.filter
@@ -37,7 +37,8 @@ func (d *Directory) nameAttributes() []string {
 	}
 
 	if d.plan.way == byTemplate && d.opts.ActiveDirectory {
-		names = append(names, d.opts.AccountAttribute) // users of Active Directory also log in as NAME@DOMAIN
+		// In Active Directory users also log in as NAME@DOMAIN.
+		names = append(names, d.opts.AccountAttribute)
 	}
 
 	if len(names) == 0 {
@@ -48,8 +49,8 @@ func (d *Directory) nameAttributes() []string {
 	return slices.Compact(names)
 }
 
-// readEntry reads the entry of a user who has logged in by a template, with his names. It lacks
-// attributes that the directory does not let him read.
+// readEntry reads the entry of a user who has logged in by a template, including the attributes
+// with his names. The entry lacks attributes that the user may not read.
 func (d *Directory) readEntry(s *session, dn, user string) (entry, error) {
 	if d.nameAttributes()[0] == noAttributes {
 		return entry{dn: dn}, nil
@@ -81,8 +82,8 @@ func (d *Directory) readEntry(s *session, dn, user string) (entry, error) {
 	return found[0], nil
 }
 
-// nameIn returns the user's name in the spelling of his entry: the value that the directory matched
-// with what he typed. If the entry does not show it, nameIn returns what he typed.
+// nameIn returns the user's name as his entry spells it: the value that the directory matched with
+// wrote, the name that he typed. If the entry contains no such value, nameIn returns wrote.
 func (d *Directory) nameIn(e entry, wrote string) string {
 	for _, attribute := range d.nameAttributes() {
 		for _, v := range e.values(attribute) {

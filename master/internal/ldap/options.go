@@ -9,17 +9,17 @@ import (
 	"saltern/internal/durable"
 )
 
-// Options are Salt's options auth.ldap.*. Fields that are not set have Salt's defaults.
+// Options are Salt's options auth.ldap.*. A field that is not set means Salt's default.
 type Options struct {
 	URI           string // one or more servers; replaces Server, Port and TLS
 	Server, Port  string
 	TLS, StartTLS bool
 	NoVerify      bool
-	// CA is saltern_ldap_ca: a file of certificates that replaces the system's authorities.
+	// CA is saltern_ldap_ca: a file of certificate authorities that replaces those of the system.
 	CA     string
 	BaseDN string
-	// BindDN is a service account, or without a BindPassword a user's name that may contain {{
-	// username }}.
+	// BindDN is the name of a service account. Without BindPassword it is the name of a user, and
+	// may contain {{ username }}.
 	BindDN, BindPassword string
 	Anonymous            bool   // search without a service account
 	Filter               string // filter that finds a user
@@ -36,15 +36,15 @@ type Options struct {
 	StripDomains         []string
 }
 
-// loginWay is the way in which a user's password is checked.
+// loginWay is how a user's password is checked.
 type loginWay int
 
 const (
-	byTemplate loginWay = iota // binds with the user's name in BindDN
-	bySearch                   // first searches for the user, as a service account or anonymously
+	byTemplate loginWay = iota // bind with the user's name inserted into BindDN
+	bySearch                   // first search for the user, as a service account or anonymously
 )
 
-// loginPlan holds the options after they were checked and parsed.
+// loginPlan holds the checked and parsed options.
 type loginPlan struct {
 	way         loginWay
 	bind        template
@@ -54,7 +54,7 @@ type loginPlan struct {
 	groupBase   string
 }
 
-// orPreset returns s, or preset if s is empty.
+// orPreset returns s, or preset if s is "".
 func orPreset(s, preset string) string {
 	if s == "" {
 		return preset
@@ -62,7 +62,8 @@ func orPreset(s, preset string) string {
 	return s
 }
 
-// withDefaults returns the options with the defaults of salt/auth/ldap.py, __defopts__.
+// withDefaults returns the options, with unset fields replaced by the defaults of
+// salt/auth/ldap.py, __defopts__.
 func (o Options) withDefaults() Options {
 	o.Server, o.Port = orPreset(o.Server, "localhost"), orPreset(o.Port, "389")
 	o.GroupClass, o.GroupAttribute = orPreset(o.GroupClass, "posixGroup"), orPreset(o.GroupAttribute, "memberOf")
@@ -84,7 +85,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// makePlan checks the options. Errors say what to write instead.
+// makePlan checks the options. Its errors say what the administrator must write instead.
 func (o Options) makePlan() (loginPlan, error) {
 	p := loginPlan{scope: 2}
 	if o.StartTLS && o.TLS {
@@ -145,7 +146,7 @@ func (o Options) makePlan() (loginPlan, error) {
 	return p, nil
 }
 
-// maxCA bounds the file of certificates, in bytes.
+// maxCA bounds the size of the file of certificate authorities, in bytes.
 const maxCA = 4 << 20
 
 func readCA(path string) (*x509.CertPool, error) {

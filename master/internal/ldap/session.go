@@ -16,7 +16,7 @@ import (
 	"golang.org/x/crypto/cryptobyte/asn1"
 )
 
-// session is a connection to a directory. Only one goroutine may use it.
+// session is a connection to a directory server. Only one goroutine may use it.
 type session struct {
 	net.Conn
 	name      string // name of the server, for messages
@@ -36,7 +36,7 @@ func newSession(ctx context.Context, c net.Conn, name string) *session {
 	return s
 }
 
-// sayGoodbye sends an unbind and closes the connection.
+// sayGoodbye sends an unbind request and closes the connection.
 func (s *session) sayGoodbye() {
 	s.stop()
 	_ = s.SetWriteDeadline(time.Now().Add(time.Second))
@@ -44,7 +44,7 @@ func (s *session) sayGoodbye() {
 	_ = s.Conn.Close()
 }
 
-// sendRequest sends a request.
+// sendRequest sends a request with its controls.
 func (s *session) sendRequest(op, controls func(*cryptobyte.Builder)) error {
 	s.id++
 	b, err := buildRequest(s.id, op, controls)
@@ -57,7 +57,7 @@ func (s *session) sendRequest(op, controls func(*cryptobyte.Builder)) error {
 	return nil
 }
 
-// noAnswer returns err in words that name the server.
+// noAnswer returns err wrapped in a message that names the server.
 func (s *session) noAnswer(err error) error {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -68,7 +68,7 @@ func (s *session) noAnswer(err error) error {
 	return fmt.Errorf("ask the directory %s: %w", s.name, err)
 }
 
-// receive returns the next answer to the last request.
+// receive returns the next message that answers the last request.
 func (s *session) receive() (message, error) {
 	for {
 		m, n, err := readMessage(s.r, min(maxMessage, s.bytesLeft))
@@ -81,7 +81,7 @@ func (s *session) receive() (message, error) {
 		case m.op == intermediate && m.id == s.id:
 		case m.id == 0 && m.op == extendedAnswer: // a notice of disconnection
 			return m, s.noAnswer(fmt.Errorf("it ends the connection: %w", result(m.body)))
-		case m.id < s.id: // an answer to a search that was given up
+		case m.id < s.id: // an answer to a search that was abandoned
 		case m.id > s.id:
 			return m, s.noAnswer(errWire)
 		default:
@@ -90,9 +90,9 @@ func (s *session) receive() (message, error) {
 	}
 }
 
-// bindAs logs in with a name and its password. If the directory refuses, the error is a *resultError.
-// It never sends an empty password, which many servers answer with success but without rights (RFC
-// 4513, 5.1.2).
+// bindAs binds with a name and a password. If the directory refuses the bind, the error is a
+// *resultError. bindAs never sends an empty password: many servers answer it with success, but
+// without authenticating the user (RFC 4513, 5.1.2).
 func (s *session) bindAs(dn, password string) error {
 	if password == "" {
 		return &resultError{invalidCredentials, "the password is empty"}
@@ -135,11 +135,11 @@ type query struct {
 	page   int // entries per page; 0: no pages
 }
 
-// errMore means that a search finds more entries than query.most.
+// errMore means that a search found more entries than query.most.
 var errMore = errors.New("the directory finds more entries than are accepted")
 
-// search returns the entries of a query. The entries are valid even with errMore, or if the server's
-// own limit was reached. References to other servers are not followed.
+// search returns the entries of a query. If the error is errMore, or if the server's own limit was
+// reached, the entries found so far are valid. search does not follow references to other servers.
 func (s *session) search(q query) ([]entry, error) {
 	filter, err := compileFilter(q.filter)
 	if err != nil {
@@ -199,7 +199,7 @@ func (s *session) search(q query) ([]entry, error) {
 	}
 }
 
-// appendTo appends the search request. filter is the encoded filter.
+// appendTo appends the search request to b. filter is the encoded filter.
 func (q query) appendTo(b *cryptobyte.Builder, filter []byte) {
 	limit := int64(q.most) + 1
 	if q.page > 0 {
@@ -222,7 +222,8 @@ func (q query) appendTo(b *cryptobyte.Builder, filter []byte) {
 	})
 }
 
-// pageControl returns a function that appends the control for the next page, or nil without pages.
+// pageControl returns a function that appends the control for the next page. It returns nil if the
+// query has no pages.
 func (q query) pageControl(cookie []byte) func(*cryptobyte.Builder) {
 	if q.page == 0 {
 		return nil
@@ -241,7 +242,7 @@ func (q query) pageControl(cookie []byte) func(*cryptobyte.Builder) {
 	}
 }
 
-// compileFilter encodes a filter. Like libldap it accepts one without outer parentheses.
+// compileFilter encodes a filter. Like libldap it accepts a filter without outer parentheses.
 func compileFilter(filter string) ([]byte, error) {
 	if !strings.HasPrefix(filter, "(") {
 		filter = "(" + filter + ")"
@@ -253,7 +254,7 @@ func compileFilter(filter string) ([]byte, error) {
 	return p.Bytes(), nil
 }
 
-// unbind makes the session anonymous by an anonymous bind (RFC 4513, 5.1.1).
+// unbind makes the session anonymous again, by an anonymous bind (RFC 4513, 5.1.1).
 func (s *session) unbind() error {
 	if err := s.sendBind("", ""); err != nil {
 		return err

@@ -8,8 +8,8 @@ import (
 	ldapv3 "github.com/go-ldap/ldap/v3"
 )
 
-// template is text with placeholders for the user's name: {{ username }}, optionally with |lower or
-// |upper. (Salt allows all of Jinja.)
+// template is a text with placeholders for the user's name: {{ username }}, optionally with |lower
+// or |upper. (Salt allows all of Jinja in it.)
 type template struct {
 	parts []string // text between the names: parts[0] name parts[1] name …
 	cases []string // case of each name: "", "lower" or "upper"
@@ -50,8 +50,8 @@ func parseTemplate(option, s string) (template, error) {
 	return t, nil
 }
 
-// parseFilter parses the template of a filter. It drops blanks between the filter's parts, as libldap
-// does.
+// parseFilter parses the template of a filter. Like libldap it drops blanks between the parts of
+// the filter.
 func parseFilter(option, s string) (template, error) {
 	s = strings.TrimSpace(s)
 	s = afterMark.ReplaceAllString(afterGroup.ReplaceAllString(s, ")"), "($1")
@@ -65,10 +65,11 @@ func parseFilter(option, s string) (template, error) {
 	return t, nil
 }
 
-// variable reports whether the template has a placeholder.
+// variable reports whether the template contains a placeholder.
 func (t template) variable() bool { return len(t.cases) > 0 }
 
-// render returns the text with name in each placeholder, after escape.
+// render returns the text of the template, with each placeholder replaced by the result of escape
+// for the name.
 func (t template) render(name string, escape func(string) string) string {
 	var b strings.Builder
 	for i, p := range t.parts {
@@ -90,9 +91,9 @@ func (t template) render(name string, escape func(string) string) string {
 	return b.String()
 }
 
-// renderName returns the name for a bind, with the user's name in each placeholder: a distinguished
-// name, in which the user's name is escaped to one value, or a name in a form that Active Directory
-// also accepts (NAME@domain, DOMAIN\NAME).
+// renderName returns the name for a bind, with each placeholder replaced by the user's name. A
+// distinguished name contains the user's name escaped as one value. Other forms are those that
+// Active Directory accepts (NAME@domain, DOMAIN\NAME).
 func (t template) renderName(name string) string {
 	if strings.Contains(t.parts[0], "=") {
 		return t.render(name, ldapv3.EscapeDN)

@@ -20,7 +20,7 @@ const (
 	maxSession = 8 << 20 // bytes of all messages of a session
 )
 
-// Tags of the operations of RFC 4511, and of parts of them.
+// Tags of the operations of RFC 4511, and of parts of the operations.
 const (
 	bindRequest     = asn1.Tag(0x60)
 	bindResponse    = 0x61
@@ -38,12 +38,12 @@ const (
 	sequenceTag, setTag, integerTag, enumTag, octetsTag = 0x30, 0x31, 0x02, 0x0a, 0x04
 )
 
-// errWire means that the received bytes are not LDAP.
+// errWire means that the received bytes are not valid LDAP.
 var errWire = errors.New("what the directory sends is not LDAP")
 
-// element splits the first element off b: its tag, its content, and the bytes after it. LDAP uses
-// only definite lengths and tags of one byte (RFC 4511, 5.1). Active Directory writes lengths with
-// leading zeros.
+// element splits the first element off b. It returns the element's tag, its content, and the bytes
+// after it. LDAP uses only definite lengths and tags of one byte (RFC 4511, 5.1). Active Directory
+// writes lengths with leading zeros.
 func element(b []byte) (tag byte, content, rest []byte, err error) {
 	if len(b) < 2 || b[0]&0x1f == 0x1f {
 		return 0, nil, nil, errWire
@@ -72,7 +72,7 @@ func element(b []byte) (tag byte, content, rest []byte, err error) {
 	return tag, b[:n], b[n:], nil
 }
 
-// elementOf is element, but returns an error for another tag than want.
+// elementOf works like element, but returns an error if the tag is not want.
 func elementOf(b []byte, want byte) (content, rest []byte, err error) {
 	tag, content, rest, err := element(b)
 	if err == nil && tag != want {
@@ -81,7 +81,7 @@ func elementOf(b []byte, want byte) (content, rest []byte, err error) {
 	return content, rest, err
 }
 
-// number reads a non-negative integer of at most 32 bits.
+// number reads a non-negative integer of at most 32 bits. want is its tag.
 func number(b []byte, want byte) (int, []byte, error) {
 	c, rest, err := elementOf(b, want)
 	if err != nil || len(c) == 0 || len(c) > 5 || c[0]&0x80 != 0 {
@@ -97,7 +97,7 @@ func number(b []byte, want byte) (int, []byte, error) {
 	return n, rest, nil
 }
 
-// message is one answer of a directory.
+// message is one message from a directory.
 type message struct {
 	id       int
 	op       byte
@@ -105,7 +105,7 @@ type message struct {
 	controls []byte
 }
 
-// readMessage reads one message of at most limit bytes and returns its length.
+// readMessage reads one message of at most limit bytes. It also returns the length of the message.
 func readMessage(r *bufio.Reader, limit int) (message, int, error) {
 	head := make([]byte, 2, 6)
 	if _, err := io.ReadFull(r, head); err != nil {
@@ -160,13 +160,13 @@ func parseMessage(b []byte) (m message, err error) {
 	return m, err
 }
 
-// resultError is a refusal of the directory.
+// resultError is an error result that the directory returned.
 type resultError struct {
 	code int
-	text string // the directory's text, made safe to show
+	text string // message of the directory, made safe for display
 }
 
-// Result codes with special treatment (RFC 4511, appendix A).
+// Result codes that are treated specially (RFC 4511, appendix A).
 const (
 	sizeLimitExceeded        = 4
 	constraintViolation      = 19
@@ -178,7 +178,7 @@ const (
 	unwillingToPerform       = 53
 )
 
-// resultNames are the names of results that administrators may see.
+// resultNames holds the names of the result codes that messages for administrators use.
 var resultNames = map[int]string{
 	1:                        "operations error",
 	2:                        "protocol error",
@@ -210,7 +210,7 @@ func (e *resultError) Error() string {
 	return name
 }
 
-// result returns the error in an LDAPResult, or nil for success.
+// result returns the error in an LDAPResult, or nil if the result is a success.
 func result(body []byte) error {
 	code, rest, err := number(body, enumTag)
 	if err != nil {
@@ -235,11 +235,12 @@ func result(body []byte) error {
 
 // entry is one entry found by a search.
 type entry struct {
-	dn    string
-	attrs map[string][]string // values by attribute name in lower case; values that are not UTF-8 are left out
+	dn string
+	// attrs holds the values by attribute name in lower case. It lacks values that are not UTF-8.
+	attrs map[string][]string
 }
 
-// values returns the values of an attribute. The case of its name does not matter.
+// values returns the values of an attribute, ignoring the case of its name.
 func (e entry) values(name string) []string { return e.attrs[strings.ToLower(name)] }
 
 func parseEntry(body []byte) (entry, error) {
@@ -289,7 +290,8 @@ func parseEntry(body []byte) (entry, error) {
 // pagedResults is the OID of the control of RFC 2696.
 const pagedResults = "1.2.840.113556.1.4.319"
 
-// nextPage returns the cookie in an answer's controls. It is empty on the last page.
+// nextPage returns the cookie for the next page from an answer's controls. It is empty after the
+// last page.
 func nextPage(controls []byte) ([]byte, error) {
 	for len(controls) > 0 {
 		control, rest, err := elementOf(controls, sequenceTag)
