@@ -17,8 +17,8 @@ import (
 	"saltern/master/value"
 )
 
-// AutosignRecord returns a function that writes an audit record for a key that a rule accepted or
-// rejected.
+// AutosignRecord returns a function that writes an audit record for a key that an autosign rule
+// accepted or rejected.
 func AutosignRecord(log *audit.Log) func(id, rule string, st keys.State, from netip.Addr) {
 	return func(id, rule string, st keys.State, from netip.Addr) {
 		r := audit.Record{
@@ -39,8 +39,8 @@ func AutosignRecord(log *audit.Log) func(id, rule string, st keys.State, from ne
 }
 
 // BatchRecord returns a function that writes an audit record for a batch that the master continues
-// for a tool. The job on the batch's first minions has its own record, which says how the caller was
-// proven.
+// for a tool. The job of the batch's first minions has its own record, which contains how the
+// caller was authenticated.
 func BatchRecord(log *audit.Log) func(jid string, kept *value.Map) {
 	return func(jid string, kept *value.Map) {
 		var funs []string
@@ -69,14 +69,16 @@ func BatchRecord(log *audit.Log) func(jid string, kept *value.Map) {
 	}
 }
 
-// origin describes where a command comes from.
+// origin describes from where a command was sent.
 type origin struct {
-	login     string
-	addr      netip.Addr
-	from, via string // from is addr as text; via is the program that passed the command on
+	login string
+	addr  netip.Addr
+	// from is addr as text. via is the program that forwarded the command.
+	from, via string
 }
 
-// originOf removes the fields that only describe the caller from a load, and returns them.
+// originOf returns the fields of a load that only describe its sender, and removes these fields
+// from the load.
 func (s *Service) originOf(c *request.Call) origin {
 	addr, passed := s.cfg.Auth.Source(c.Load, c.From.Addr())
 	o := origin{login: c.Load.Str(audit.LoginField), addr: addr, from: addr.Unmap().String()}
@@ -87,7 +89,7 @@ func (s *Service) originOf(c *request.Call) origin {
 	return o
 }
 
-// actorOf returns the actor for the record of a proven caller.
+// actorOf returns the audit.Actor for an authenticated caller.
 func (o origin) actorOf(caller eauth.Caller) audit.Actor {
 	a := audit.Actor{
 		User:    caller.Name,
@@ -115,7 +117,7 @@ func (o origin) actorOf(caller eauth.Caller) audit.Actor {
 	return a
 }
 
-// stranger returns the actor for the record of a caller without proof.
+// stranger returns the audit.Actor for an unauthenticated caller.
 func (o origin) stranger(user, system string) audit.Actor {
 	return audit.Actor{
 		User:  cmp.Or(user, "UNKNOWN"),
@@ -126,8 +128,9 @@ func (o origin) stranger(user, system string) audit.Actor {
 	}
 }
 
-// loginRefused records a caller who has not proven who he is. action is the command that he asked
-// for. creds may be nil. err is the refusal; it may be nil.
+// loginRefused writes an audit record of a caller who failed to authenticate. action is the command
+// that he sent. creds may be nil: they are not known. err is the reason of the refusal; it may be
+// nil.
 func (s *Service) loginRefused(o origin, load, creds *value.Map, action string, err error) {
 	user := cmp.Or(creds.Str("username"), load.Str("username"), load.Str("user"))
 	s.cfg.Audit.Note(audit.Record{
@@ -140,8 +143,8 @@ func (s *Service) loginRefused(o origin, load, creds *value.Map, action string, 
 	})
 }
 
-// unanswered returns the reason why nobody has checked a password, or "" if somebody has or there was
-// no password.
+// unanswered returns why nobody has checked a password. It returns "" if somebody has checked the
+// password, or if there was none.
 func unanswered(err error) string {
 	if cause, ok := errors.AsType[*eauth.Unanswered](err); ok {
 		return printable.Brief(cause.Error(), maxShown)
@@ -149,12 +152,12 @@ func unanswered(err error) string {
 	return ""
 }
 
-// maxShown bounds the text of a foreign value, in bytes.
+// maxShown bounds the text of a value from outside, in bytes.
 const maxShown = 1000
 
-// jobRecord returns the record of a job, still without its result. It leaves out the arguments,
-// because no rule tells which of them are secrets. Whoever may read the job cache finds them by the
-// job id.
+// jobRecord returns the audit record of a job, without its result. It leaves out the arguments,
+// because nothing shows which of them are secrets. Readers with access to the job cache find the
+// arguments there by the job id.
 func (o origin) jobRecord(caller eauth.Caller, load *value.Map, funs []string) audit.Record {
 	return audit.Record{
 		Actor:    o.actorOf(caller),
@@ -164,7 +167,7 @@ func (o origin) jobRecord(caller eauth.Caller, load *value.Map, funs []string) a
 	}
 }
 
-// published returns the record of a job with its result: started, refused or failed.
+// published returns r, the record of a job, with the result: started, refused or failed.
 func published(r audit.Record, j *launch.Job, err error) audit.Record {
 	r = r.Ended(err)
 	_, refused := errors.AsType[*launch.Refusal](err)
@@ -179,14 +182,14 @@ func published(r audit.Record, j *launch.Job, err error) audit.Record {
 	return r
 }
 
-// followsJob reports whether tools call these functions only to follow a job, which has its own
-// record.
+// followsJob reports whether the functions are ones that tools call only to follow a job. The job
+// itself has a record.
 func followsJob(funs []string) bool {
 	return !slices.ContainsFunc(funs, func(f string) bool { return f != "saltutil.find_job" })
 }
 
-// onlyLists reports whether a runner only shows lists. The console calls such runners for each of its
-// pages, and their records would bury the others.
+// onlyLists reports whether a runner only lists data. The console calls such runners for each of
+// its pages, so their records would drown out the other records.
 func onlyLists(fun string) bool {
 	switch fun {
 	case "presence.minions", "cluster.members",
@@ -198,17 +201,18 @@ func onlyLists(fun string) bool {
 	return false
 }
 
-// callRecord returns the record of a call of a runner or wheel function, without its result.
+// callRecord returns the audit record of a call of a runner or wheel function, without its result.
 func (o origin) callRecord(caller eauth.Caller, form, fun string) audit.Record {
 	return audit.Record{Actor: o.actorOf(caller), Action: form + ".call", Function: fun}
 }
 
-// quietWheel are the wheel functions that only show keys and minions. They get no record.
+// quietWheel lists the wheel functions that only show keys and minions. Calls of them get no
+// record.
 var quietWheel = []string{"key.list", "key.list_all", "key.name_match", "key.glob_match", "key.print",
 	"key.key_str", "key.finger", "key.finger_master",
 	"key.master_key_str", "minions.connected"}
 
-// keyActions are the wheel functions that change keys, with their actions in the record.
+// keyActions maps the wheel functions that change keys to their actions in the audit record.
 var keyActions = map[string]string{
 	"key.accept":      "key.accept",
 	"key.accept_dict": "key.accept",
@@ -219,8 +223,8 @@ var keyActions = map[string]string{
 	"key.delete_dict": "key.delete",
 }
 
-// wheelRecord returns the record of a call of a wheel function, still without its result. ok is false
-// if the call needs no record.
+// wheelRecord returns the audit record of a call of a wheel function, without its result. ok is
+// false if the call needs no record.
 func (s *Service) wheelRecord(
 	o origin,
 	caller eauth.Caller,
@@ -236,7 +240,7 @@ func (s *Service) wheelRecord(
 	r.Op = audit.NewOp()
 	module, _, _ := strings.Cut(fun, ".")
 	if !slices.Contains([]string{"key", "config", "file_roots", "pillar_roots", "appliance", "token"}, module) {
-		return r, true // the meaning of its arguments is unknown
+		return r, true // the meaning of the arguments is unknown
 	}
 
 	var object any
@@ -246,7 +250,8 @@ func (s *Service) wheelRecord(
 		}
 	}
 
-	if object == nil && len(args) > 0 && module == "key" { // other modules' first argument may be content
+	// The first argument of other modules may be content.
+	if object == nil && len(args) > 0 && module == "key" {
 		object = args[0]
 	}
 

@@ -17,7 +17,7 @@ import (
 	"saltern/master/value"
 )
 
-// Callers holds the parts that prove who a caller of this master is.
+// Callers holds the parts that authenticate callers of this master.
 type Callers struct {
 	Auth    *eauth.Authenticator
 	Tokens  *eauth.Tokens
@@ -25,7 +25,7 @@ type Callers struct {
 	python  *eauth.Python
 }
 
-// Stop turns away waiting log-ins, so that they do not delay the end of the master.
+// Stop refuses waiting log-ins, so that they do not delay the stop of the master.
 func (c Callers) Stop() {
 	if c.Auth != nil {
 		c.Auth.Stop()
@@ -39,8 +39,9 @@ func (c Callers) Close() {
 	}
 }
 
-// OpenCallers creates the keys of this host's users and prepares log-ins. fire fires the event of a
-// lockout. quiet is the logger for lines that strangers can cause.
+// OpenCallers creates the keys of this host's users and opens the external systems for log-ins.
+// fire fires the event of a lockout. quiet is the logger for lines that untrusted senders can
+// provoke.
 func OpenCallers(c *conf.Master, fire func(tag string, data *value.Map), log, quiet *slog.Logger) (Callers, error) {
 	users := append([]string{c.User, CurrentUser()}, c.PublisherACL.Keys()...)
 	known, err := UserKeys(c.CacheDir, users, c.ClientACLVerify, log)
@@ -92,7 +93,7 @@ func OpenCallers(c *conf.Master, fire func(tag string, data *value.Map), log, qu
 	})}, nil
 }
 
-// accessLists reads lists of permissions according to the options. It implements [eauth.Lists].
+// accessLists interprets lists of permissions by the master's options. It implements [eauth.Lists].
 type accessLists struct{ options *conf.Master }
 
 func (l accessLists) Permissions(section *value.Map, user string, groups []string) []any {
@@ -102,15 +103,15 @@ func (l accessLists) Permissions(section *value.Map, user string, groups []strin
 func (l accessLists) Grants(permissions []any) bool     { return acl.Grants(permissions) }
 func (l accessLists) Rights(permissions []any) []string { return l.options.Rights(permissions) }
 
-// loginSystems are the external systems that check passwords.
+// loginSystems holds the external systems that check passwords.
 type loginSystems struct {
 	backends map[string]eauth.Backend
 	expand   map[string]func(context.Context, []any) []any
 	python   *eauth.Python
 }
 
-// openLoginSystems opens the systems in external_auth. quiet is the logger for lines that strangers
-// can cause.
+// openLoginSystems opens the systems in external_auth. quiet is the logger for lines that untrusted
+// senders can provoke.
 func openLoginSystems(c *conf.Master, quiet *slog.Logger) (loginSystems, error) {
 	s := loginSystems{
 		backends: map[string]eauth.Backend{"auto": eauth.Auto, "sharedsecret": eauth.SharedSecret(c.SharedSecret)},
@@ -164,11 +165,11 @@ func openLoginSystems(c *conf.Master, quiet *slog.Logger) (loginSystems, error) 
 	return s, nil
 }
 
-// permissionsFunc returns the permissions of a user whose password is proven.
+// permissionsFunc returns the permissions of a user whose password was right.
 type permissionsFunc func(ctx context.Context, system, user, password string) ([]any, error)
 
-// module returns the function that asks the module in eauth_acl_module, or nil if the option is not
-// set.
+// module returns the function that calls the module in eauth_acl_module. It returns nil if the
+// option is not set.
 func (s loginSystems) module(c *conf.Master) (module permissionsFunc) {
 	if c.EauthACLModule != "" {
 		module = s.python.Permissions

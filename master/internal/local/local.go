@@ -26,29 +26,32 @@ import (
 
 // Config of a Service.
 type Config struct {
-	Auth         *eauth.Authenticator
-	Blacklist    acl.Blacklist // publisher_acl_blacklist
-	Launch       *launch.Launcher
-	OrderMasters bool // there are lower masters, whose minions this master does not know
+	Auth      *eauth.Authenticator
+	Blacklist acl.Blacklist // publisher_acl_blacklist
+	Launch    *launch.Launcher
+	// OrderMasters means that there are lower masters. This master does not know their minions.
+	OrderMasters bool
 	Runs         *runner.Runs
 	Wheel        *wheel.Service
 	Background   *background.Pool
-	ReloadKeys   func() error                      // reads the minions' keys again
-	Settle       func(ctx context.Context) error   // waits until new readers of the event bus get events
-	Fire         func(tag string, data *value.Map) // puts an event on the bus
-	// Trouble returns the reason why this master cannot store jobs, or "". Strangers see the text.
+	ReloadKeys   func() error // reads the minions' keys again
+	// Settle waits until the event bus has accepted new readers.
+	Settle func(ctx context.Context) error
+	Fire   func(tag string, data *value.Map) // fires an event on the bus
+	// Trouble returns why this master cannot store jobs, or "". Unauthenticated callers see the
+	// text.
 	Trouble    func() string
 	Audit      *audit.Log   // may be nil: nothing is recorded
-	Log, Quiet *slog.Logger // Quiet is for lines that strangers can cause
+	Log, Quiet *slog.Logger // Quiet is for lines that untrusted senders can provoke
 }
 
-// Service answers commands in clear text from tools on this host (salt/master.py ClearFuncs).
+// Service answers the unencrypted commands of tools on this host (salt/master.py ClearFuncs).
 type Service struct{ cfg Config }
 
 // New returns a Service.
 func New(cfg Config) *Service { return &Service{cfg} }
 
-// Methods returns the commands and their handlers.
+// Methods returns the table of the commands and their handlers.
 func (s *Service) Methods() request.Table {
 	return request.Table{
 		"ping":                  {Local: true, Do: s.onPing},
@@ -65,7 +68,8 @@ func (s *Service) Methods() request.Table {
 	}
 }
 
-// onPing answers a ping, by which load balancers find out whether this master can serve minions.
+// onPing answers a ping. Load balancers send pings to find out whether this master can serve
+// minions.
 func (s *Service) onPing(_ context.Context, c *request.Call) (any, error) {
 	if trouble := s.cfg.Trouble(); trouble != "" {
 		return value.NewMap("ret", false, "cluster_retry", true, control.PingFault, trouble), nil
@@ -73,15 +77,15 @@ func (s *Service) onPing(_ context.Context, c *request.Call) (any, error) {
 	return pongOf(c.Load), nil
 }
 
-// Bounds of the echo of a ping: bytes of its texts, and fields.
+// Bounds of the load that a ping returns: bytes of its texts, and number of fields.
 const (
 	maxPong       = 1024
 	maxPongFields = 16
 )
 
-// pongOf returns the answer to a ping. Like Salt's master it returns the load (salt/master.py
-// ClearFuncs.ping). If the load is large or nested, it returns the answer to the usual health check
-// instead.
+// pongOf returns the answer to a ping. Like Salt's master it returns the load of the ping
+// (salt/master.py ClearFuncs.ping). If the load is large or nested, it returns the load of the
+// usual health check instead.
 func pongOf(load *value.Map) *value.Map {
 	size := 0
 	for k, v := range load.All() {
@@ -103,8 +107,8 @@ func pongOf(load *value.Map) *value.Map {
 	return load
 }
 
-// caller proves who sent a command. On success answer and error are nil. Otherwise the answer is for
-// the caller, while the error may say more.
+// caller authenticates the sender of a command. On success answer and error are nil. Otherwise
+// answer is the answer for the sender. The error may contain details that the sender must not see.
 func (s *Service) caller(ctx context.Context, o origin, load *value.Map) (eauth.Caller, *value.Map, error) {
 	caller, err := s.cfg.Auth.Check(ctx, load, load, o.addr)
 	if f, ok := errors.AsType[*eauth.Failure](err); ok {
@@ -119,8 +123,8 @@ func (s *Service) caller(ctx context.Context, o origin, load *value.Map) (eauth.
 	return caller, nil, nil
 }
 
-// admitCaller proves the caller of a wheel or runner command and checks that he may call the
-// function. refusal is nil if he may.
+// admitCaller authenticates the caller of a wheel or runner command, and checks that he may call
+// the function. refusal is nil if he may.
 func (s *Service) admitCaller(
 	ctx context.Context,
 	o origin,
@@ -139,7 +143,7 @@ func (s *Service) admitCaller(
 	}
 	defer func() {
 		if refusal != nil {
-			if o.via != "" { // Salt's own text sounds like a wrong password
+			if o.via != "" { // Salt's own text would suggest a wrong password
 				refusal.Set(source.ProvenField, true)
 			}
 			r := o.callRecord(caller, form, fun)
@@ -168,7 +172,7 @@ func (s *Service) admitCaller(
 	return caller, nil
 }
 
-// onLogin answers mk_token: it returns a token for a name and a password.
+// onLogin answers mk_token, which requests a token for a name and a password.
 func (s *Service) onLogin(ctx context.Context, c *request.Call) (any, error) {
 	o := s.originOf(c)
 	system, user := c.Load.Str("eauth"), c.Load.Str("username")
@@ -177,15 +181,15 @@ func (s *Service) onLogin(ctx context.Context, c *request.Call) (any, error) {
 	case errors.Is(err, eauth.ErrBusy) && o.via != "":
 		return eauth.Busy().Map(), nil
 	case errors.Is(err, eauth.ErrBusy):
-		// Salt's tools take any map for a token. After an empty text they ask again with the password
-		// (salt/cli/salt.py), and then get the right answer.
+		// Salt's tools take any map for a token. After an empty text they send the command again
+		// with the password (salt/cli/salt.py), and then get the right answer.
 		return "", nil
 	case v == "":
 		s.loginRefused(o, c.Load, nil, "mk_token", err)
 		return "", nil
 	case err == nil:
 		if t, ok := v.(*value.Map); ok {
-			user = t.Str("name") // the name as the external system spells it
+			user = t.Str("name") // the name in the external system's spelling
 		}
 
 		s.cfg.Audit.Note(audit.Record{Actor: audit.Actor{
@@ -200,8 +204,8 @@ func (s *Service) onLogin(ctx context.Context, c *request.Call) (any, error) {
 	return v, err
 }
 
-// awaitReaders waits until tools that have connected to the event bus get events. A tool connects
-// first, and then sends the command whose events it expects.
+// awaitReaders waits until the event bus has accepted the tools that have connected to it. A tool
+// first connects to the bus, and then sends the command whose events it expects.
 func (s *Service) awaitReaders(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -243,8 +247,8 @@ func (s *Service) onWheel(ctx context.Context, c *request.Call) (any, error) {
 	return value.NewMap("tag", run.Tag, "data", data), nil
 }
 
-// onRunner starts a runner and answers at once. The result follows as an event (salt/client/mixins.py
-// asynchronous).
+// onRunner starts a runner and answers at once. The result of the runner follows as an event
+// (salt/client/mixins.py asynchronous).
 func (s *Service) onRunner(ctx context.Context, c *request.Call) (any, error) {
 	load, o := c.Load, s.originOf(c)
 	args, named := runner.LowArguments(load)
@@ -292,8 +296,9 @@ func (s *Service) onRunner(ctx context.Context, c *request.Call) (any, error) {
 	return value.NewMap("tag", run.Tag, "jid", run.JID), nil
 }
 
-// onJobUser returns the user who started a job to salt-api, which shows users the events of their own
-// jobs. salt-api asks with the key of the master's account. Everybody else gets an empty answer.
+// onJobUser returns the user who started a job. Only salt-api gets that answer, because it asks
+// with the key of the master's account: it shows users the events of their own jobs. All other
+// callers get an empty answer.
 func (s *Service) onJobUser(ctx context.Context, c *request.Call) (any, error) {
 	who, jid := value.NewMap(), c.Load.Str("jid")
 	_, passed := s.cfg.Auth.Source(c.Load, c.From.Addr())
@@ -318,10 +323,10 @@ func (s *Service) onJobUser(ctx context.Context, c *request.Call) (any, error) {
 	return who, nil
 }
 
-// onRunnerResult returns the whole result of a runner to the user who started it. Tools ask if the
-// event of the runner's end was trimmed to max_event_size. (Salt's salt-run calls runners in its own
-// process, without that bound.) The answer lacks "return" if the result is not stored, or belongs to
-// another user.
+// onRunnerResult returns the whole result of a runner to the user who started the runner. Tools ask
+// for the result if the event of the runner's end was trimmed to max_event_size. (Salt's salt-run
+// calls runners in its own process, without that bound.) The answer lacks the field "return" if the
+// result is not stored, or if another user started the runner.
 func (s *Service) onRunnerResult(ctx context.Context, c *request.Call) (any, error) {
 	none, jid := value.NewMap(), c.Load.Str("jid")
 	caller, refusal, _ := s.caller(ctx, s.originOf(c), c.Load)

@@ -16,7 +16,7 @@ import (
 	"saltern/master/value"
 )
 
-// authorization returns Salt's answer to a caller who lacks the permission.
+// authorization returns Salt's answer to a caller who lacks a permission.
 func authorization() *value.Map {
 	return (&eauth.Failure{Name: "AuthorizationError", Message: "Authorization error occurred."}).Map()
 }
@@ -26,15 +26,15 @@ func invocation(message string) *value.Map {
 	return (&eauth.Failure{Name: "SaltInvocationError", Message: message}).Map()
 }
 
-// blacklisted reports whether publisher_acl_blacklist names a proven user. (Salt checks only the
-// account of the tool's process.) For a directory that hides the user's entry, any spelling of his
-// name counts.
+// blacklisted reports whether publisher_acl_blacklist names an authenticated user. (Salt checks
+// only the account of the tool's process.) For a user of LDAP it also looks up the folded name,
+// because a directory that hides the user's entry leaves the name as he typed it.
 func (s *Service) blacklisted(caller eauth.Caller) bool {
 	return s.cfg.Blacklist.Refuses(caller.Name, nil) ||
 		caller.Eauth == "ldap" && s.cfg.Blacklist.Refuses(username.Fold(caller.Name), nil)
 }
 
-// limitedCaller returns a caller without all rights in the form for package launch.
+// limitedCaller returns a caller without all rights, in the form that package launch expects.
 func limitedCaller(caller eauth.Caller, load *value.Map) launch.Caller {
 	c := launch.Caller{
 		User:        caller.Name,
@@ -43,7 +43,7 @@ func limitedCaller(caller eauth.Caller, load *value.Map) launch.Caller {
 		Always:      []string{"saltutil.find_job"},
 	}
 	if caller.Kind == "user" {
-		c.User = load.Str("user") // sudo_NAME, who acts with the rights of NAME
+		c.User = load.Str("user") // sudo_NAME, who has the rights of NAME
 	}
 	return c
 }
@@ -67,8 +67,8 @@ func (s *Service) onPublish(ctx context.Context, c *request.Call) (any, error) {
 	}
 	if err != nil {
 		s.loginRefused(o, load, load.Map("kwargs"), "publish "+audit.Names(funs), err)
-		// Python's master fires an event with the whole load here. That would allow anyone who
-		// reaches the port to write to the event bus.
+		// Python's master fires an event with the whole load here. Then anyone who can reach the
+		// port could write to the event bus.
 		return (&eauth.Failure{Name: "AuthenticationError", Message: "Authentication error occurred."}).Map(), nil
 	}
 
@@ -96,8 +96,8 @@ func (s *Service) onPublish(ctx context.Context, c *request.Call) (any, error) {
 		value.NewMap("jid", j.JID, "minions", j.Minions, "missing", j.Missing)), nil
 }
 
-// prepare returns the job that a proven caller asks for, if he may start it and it has minions.
-// Otherwise it returns the answer for the caller, and records a refusal.
+// prepare returns the job that an authenticated caller asks for, if he may start it and its target
+// selects minions. Otherwise prepare returns the answer for the caller, and records a refusal.
 func (s *Service) prepare(
 	ctx context.Context,
 	caller eauth.Caller,
@@ -120,7 +120,7 @@ func (s *Service) prepare(
 	}
 
 	if j, err = s.findMinions(ctx, load); err != nil {
-		// As in Salt, a target that cannot be parsed selects no minion.
+		// As in Salt, a target that cannot be parsed selects no minions.
 		s.cfg.Quiet.Error("target cannot be read", "user", load.Str("user"), "error", err)
 		return nil, nobody(load.Value("tgt"))
 	}
@@ -138,7 +138,7 @@ func (s *Service) prepare(
 	return j, nil
 }
 
-// findMinions resolves the target of a load.
+// findMinions resolves the target of a load to a Job.
 func (s *Service) findMinions(ctx context.Context, load *value.Map) (*launch.Job, error) {
 	j, err := s.cfg.Launch.New(ctx, load)
 	if err != nil || len(j.Minions) > 0 && len(j.Missing) == 0 {
@@ -151,7 +151,7 @@ func (s *Service) findMinions(ctx context.Context, load *value.Map) (*launch.Job
 	return s.cfg.Launch.New(ctx, load)
 }
 
-// refused records a job that is not permitted, and returns the answer for the caller.
+// refused records that a caller may not start a job, and returns the answer for the caller.
 func (s *Service) refused(
 	ctx context.Context,
 	caller eauth.Caller,
@@ -184,10 +184,10 @@ func nobody(tgt any) *value.Map {
 		"error", fmt.Sprintf("Master could not resolve minions for target %s", value.Str(tgt))))
 }
 
-// fireJobError fires an event that tells a tool, which has chosen the job id itself, that the job
-// will not start. It fires nothing if another job may have the id: the tools that wait for that job
-// would take this event, and the minions in it, for news of their own job (salt/client/__init__.py
-// get_iter_returns).
+// fireJobError fires an event which reports that a job with an id that the tool chose will not
+// start. If another job may have that id, fireJobError fires nothing: the tools that wait for the
+// other job would take this event, and the minions in it, for one of their own job
+// (salt/client/__init__.py get_iter_returns).
 func (s *Service) fireJobError(ctx context.Context, load *value.Map, name, message string) {
 	jid := load.Str("jid")
 	if !jobs.Valid(jid) || !s.cfg.Launch.IsFreeJID(ctx, jid) {

@@ -15,16 +15,16 @@ import (
 	"saltern/master/value"
 )
 
-// Bounds of the answer of audit.records, in records.
+// Bounds of the answer of audit.records, in number of records.
 const (
 	maxRecords     = 500
 	defaultRecords = 50
 )
 
-// Records returns the runner audit.records, which returns the records of this master, its tools and
-// salt-api, the oldest first. Its arguments are named: since, a duration such as 24h or 7d, or a time
-// of RFC 3339; user; action, a shell pattern; last, a number. Only one call reads at a time, because
-// there may be 128 MiB of records; others wait.
+// Records returns the runner audit.records. That runner returns the records of this master, its
+// tools and salt-api, the oldest first. Its named arguments are: since, a duration such as 24h or
+// 7d, or a time of RFC 3339; user; action, a shell pattern; last, a number. Only one call reads
+// records at a time, because there may be 128 MiB of them; further calls wait.
 func Records(from audit.Config, now func() time.Time) runner.Func {
 	return records("audit.records", now, func(ctx context.Context, q audit.Query) (*value.Map, error) {
 		page, err := audit.Read(ctx, from.Node, q, from.Dir)
@@ -35,8 +35,8 @@ func Records(from audit.Config, now func() time.Time) runner.Func {
 	})
 }
 
-// AllRecords returns the runner audit.all, which returns the records of all nodes, including those of
-// supervisors. It takes the arguments of audit.records.
+// AllRecords returns the runner audit.all. That runner returns the records of all nodes, including
+// those of supervisors. It has the arguments of audit.records.
 func AllRecords(ask func(context.Context, audit.Query) (audit.List, error), now func() time.Time) runner.Func {
 	return records("audit.all", now, func(ctx context.Context, q audit.Query) (*value.Map, error) {
 		list, err := ask(ctx, q)
@@ -51,7 +51,8 @@ func AllRecords(ask func(context.Context, audit.Query) (audit.List, error), now 
 	})
 }
 
-// records returns the runner called name, which reads records by read, one call at a time.
+// records returns the runner with the given name, which reads records by the function read. Only
+// one call reads at a time.
 func records(
 	name string,
 	now func() time.Time,
@@ -78,7 +79,7 @@ func records(
 	}
 }
 
-// pageMap returns a page of records as a map, with v under the key whose.
+// pageMap returns a page of records as a map. It adds v to the map under the key whose.
 func pageMap(p audit.Page, whose string, v any) *value.Map {
 	out := make([]any, 0, len(p.Records))
 	for _, r := range p.Records {
@@ -121,7 +122,7 @@ func recordsQuery(args []any, named *value.Map, now time.Time) (audit.Query, err
 	return audit.ParseQuery(q.Values())
 }
 
-// recordMap returns a record in the form of its JSON, without empty fields.
+// recordMap returns a record as a map with the keys of its JSON, without empty fields.
 func recordMap(r audit.Record) *value.Map {
 	m := value.NewMap("time", r.Time.UTC().Format(time.RFC3339Nano), "node", r.Node, "program", r.Program)
 	for _, f := range []struct{ name, text string }{

@@ -12,17 +12,17 @@ import (
 	"saltern/master/value"
 )
 
-// AddTokenRunners adds the runners auth.mk_token and auth.del_token (salt/runners/auth.py). The
-// master itself runs them, because the arguments of a call in Python would be stored in the job
-// cache. A user who may call them may log others in by their passwords, with the limits of any
-// log-in.
+// AddTokenRunners adds the runners auth.mk_token and auth.del_token (salt/runners/auth.py). They
+// run in the master itself, because the arguments of a runner in Python would be stored in the job
+// cache. A caller who may call these runners may log in any user whose password he has; the limits
+// of log-ins apply.
 func AddTokenRunners(table *runner.Table, callers Callers, log *audit.Log, now func() time.Time) {
 	t := tokenRunners{callers, log, now}
 	table.Add(tokenMaker, t.makeToken)
 	table.Add("auth.del_token", t.removeToken)
 }
 
-// tokenMaker is the runner that logs a user in.
+// tokenMaker is the name of the runner that logs a user in.
 const tokenMaker = "auth.mk_token"
 
 type tokenRunners struct {
@@ -70,9 +70,9 @@ func (t tokenRunners) makeToken(ctx context.Context, _ *runner.Env, args []any, 
 		return made, nil
 	}
 
-	record.User = token.Str("name") // the name as the external system spells it
+	record.User = token.Str("name") // the name in the external system's spelling
 	t.audit.Note(record)
-	token.Delete(eauth.RightsField) // only for salt-api
+	token.Delete(eauth.RightsField) // this field is only for salt-api
 	return token, nil
 }
 

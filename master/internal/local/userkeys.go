@@ -1,5 +1,5 @@
-// Package local answers tools on this host, which publish jobs, call wheel and runner functions, and
-// get tokens.
+// Package local answers commands of tools on this host. The tools publish jobs, call wheel and
+// runner functions, and request tokens.
 package local
 
 import (
@@ -18,9 +18,9 @@ import (
 	"saltern/master/crypt"
 )
 
-// UserKeys reads or creates the key files by which users of this host prove themselves to the master:
-// cachedir/.<user>_key, mode 0600, owned by the user (salt/daemons/masterapi.py access_keys and
-// mk_key). With verify it leaves out users that the host does not know.
+// UserKeys reads the key files by which users of this host authenticate to the master, and creates
+// missing ones: cachedir/.<user>_key, mode 0600, owned by the user (salt/daemons/masterapi.py
+// access_keys and mk_key). If verify is set, it leaves out users that do not exist on the host.
 func UserKeys(cachedir string, users []string, verify bool, log *slog.Logger) (map[string]string, error) {
 	keys := map[string]string{}
 	for _, name := range users {
