@@ -20,8 +20,8 @@ import (
 const (
 	// System is the system's name in external_auth.
 	System = "rest"
-	// maxTime bounds the time of a request, maxAnswer its answer in bytes, and maxKept the idle
-	// connections that are kept.
+	// maxTime bounds the time of a request, maxAnswer the size of its answer in bytes, and maxKept
+	// the number of idle connections.
 	maxTime   = 20 * time.Second
 	maxAnswer = 32 << 10
 	maxKept   = 16
@@ -34,8 +34,8 @@ type URL struct {
 	client  *http.Client
 }
 
-// New reads the section of external_auth. It returns an error if nobody could log in with the
-// section. It does not follow redirects, so that no password is sent elsewhere.
+// New reads the section of external_auth. It returns an error if nobody could log in with that
+// section. The returned URL does not follow redirects, so that no password is sent elsewhere.
 func New(section *value.Map) (*URL, error) {
 	address := section.Str("^url")
 	u, err := url.Parse(address)
@@ -56,9 +56,9 @@ func New(section *value.Map) (*URL, error) {
 	}}, nil
 }
 
-// Login posts a name and a password as a form. Status 200 means that they are right; the body is a
-// list of permissions, which is added to those of the user's own entry in the section. If both are
-// empty, permissions is nil.
+// Login posts a name and a password as a form. The status 200 means that they are right. The body
+// is a list of permissions, to which Login adds those of the user's own entry in the section. If
+// both are empty, permissions is nil.
 func (u *URL) Login(ctx context.Context, user, password string) (ok bool, permissions []any, err error) {
 	answer, ok, err := u.askPermissions(ctx, user, password)
 	own := acl.Named(u.section, user)
@@ -68,8 +68,8 @@ func (u *URL) Login(ctx context.Context, user, password string) (ok bool, permis
 	return true, append(own[:len(own):len(own)], answer...), nil
 }
 
-// askPermissions returns the permissions in the URL's answer. ok is false if the URL refuses the
-// user.
+// askPermissions returns the permissions in the answer of the URL. ok is false if the URL refuses
+// the user.
 func (u *URL) askPermissions(ctx context.Context, user, password string) (permissions []any, ok bool, err error) {
 	form := url.Values{"username": {user}, "password": {password}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, u.address, strings.NewReader(form.Encode()))
@@ -112,7 +112,7 @@ func (u *URL) askPermissions(ctx context.Context, user, password string) (permis
 	return nil, true, nil // a body that is not a list grants nothing, as in Salt
 }
 
-// withoutAddress returns an error without its URL, which may contain a secret.
+// withoutAddress returns err without the URL in it, because the URL may contain a secret.
 func withoutAddress(err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		return u.Err
