@@ -33,17 +33,18 @@ token_expire: 3600
 netapi_enable_clients: [local, local_async, local_batch, local_subset, runner, runner_async, wheel, wheel_async, ssh]
 `
 
-// API is a salt-api beside a test's master.
+// API is a salt-api that uses a test's master.
 type API struct {
 	*Master
 	T   *testing.T
 	URL string
 }
 
-// StartAPI starts a master and a salt-api beside it. section holds lines of the option rest_cherrypy.
+// StartAPI starts a master and a salt-api that uses it. section holds lines for the option
+// rest_cherrypy.
 func StartAPI(t *testing.T, section string) *API { return StartAPIWith(t, "", section) }
 
-// StartAPIWith works like StartAPI, with further options of the master.
+// StartAPIWith works like StartAPI. options holds further options of the master.
 func StartAPIWith(t *testing.T, options, section string) *API {
 	t.Helper()
 	text := "rest_cherrypy:\n"
@@ -53,14 +54,14 @@ func StartAPIWith(t *testing.T, options, section string) *API {
 	for l := range strings.Lines("host: 127.0.0.1\n" + section) {
 		text += "  " + l
 	}
-	dir, err := os.MkdirTemp("", "saltern") // paths of sockets must be short
+	dir, err := os.MkdirTemp("", "saltern") // not t.TempDir, because paths of sockets must be short
 	check.Must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	check.Must(t, os.Mkdir(filepath.Join(dir, "static"), 0o755))
 	return ServeAPI(t, StartIn(t, dir, APIOptions+options+text))
 }
 
-// ServeAPI starts a salt-api beside a running master.
+// ServeAPI starts a salt-api that uses a running master.
 func ServeAPI(t *testing.T, r *Master) *API {
 	t.Helper()
 	cfg, err := conf.Load(r.Path("master"))
@@ -92,8 +93,9 @@ func ServeAPI(t *testing.T, r *Master) *API {
 	return &API{r, t, scheme + ln.Addr().String()}
 }
 
-// AwaitEvent fires events with this tag until a stream shows one. Events fired after that reach the
-// stream as well. (The master accepts a reader a moment after the reader has connected.)
+// AwaitEvent fires events with this tag until lines, a stream of events, contains one. The stream
+// then also contains all events fired afterwards. (The master accepts a reader a moment after the
+// reader has connected.)
 func (a *API) AwaitEvent(lines *bufio.Scanner, tag string) {
 	a.T.Helper()
 	ctx, stop := context.WithCancel(a.T.Context())
@@ -117,7 +119,8 @@ func (a *API) AwaitEvent(lines *bufio.Scanner, tag string) {
 	a.T.Fatalf("the stream ended before %s", tag)
 }
 
-// Do sends a request. header holds pairs of a name and a value.
+// Do sends an HTTP request. header holds alternating names and values. Do returns the status, the
+// body and the header of the answer.
 func (a *API) Do(method, path, body string, header ...string) (int, string, http.Header) {
 	a.T.Helper()
 	r, err := http.NewRequest(method, a.URL+path, strings.NewReader(body))
@@ -139,7 +142,7 @@ func (a *API) Do(method, path, body string, header ...string) (int, string, http
 	return res.StatusCode, string(b), res.Header
 }
 
-// Token logs a user in with the right password and returns the token.
+// Token logs a user in with the right password and returns the user's token.
 func (a *API) Token(user string) string {
 	a.T.Helper()
 	code, _, h := a.Do("POST", "/login", `{"username": "`+user+`", "password": "right", "eauth": "sharedsecret"}`)

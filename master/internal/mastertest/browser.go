@@ -10,7 +10,7 @@ import (
 	"saltern/test/check"
 )
 
-// Browser is a client of the console with its cookies.
+// Browser is a client of the console that stores cookies.
 type Browser struct {
 	*API
 	Cookies map[string]string
@@ -19,7 +19,8 @@ type Browser struct {
 // OpenBrowser returns a browser that is not logged in.
 func (a *API) OpenBrowser() *Browser { return &Browser{a, map[string]string{}} }
 
-// Send requests a page of the console. header holds pairs of a name and a value.
+// Send requests a page of the console. header holds alternating names and values. Send returns the
+// status, the body and the header of the answer.
 func (b *Browser) Send(method, path string, form url.Values, header ...string) (int, string, http.Header) {
 	b.T.Helper()
 	r, err := http.NewRequest(method, b.URL+"/console"+path, strings.NewReader(form.Encode()))
@@ -54,17 +55,17 @@ func (b *Browser) Send(method, path string, form url.Values, header ...string) (
 	return res.StatusCode, string(text), res.Header
 }
 
-// Get requests a page of the console and returns its status and text.
+// Get requests a page of the console and returns its status and its body.
 func (b *Browser) Get(path string) (int, string) {
 	b.T.Helper()
 	code, text, _ := b.Send("GET", path, nil)
 	return code, text
 }
 
-// FormField matches the hidden token in a form.
+// FormField matches the hidden field with a form's token.
 var FormField = regexp.MustCompile(`name="form" value="([0-9a-f]{64})"`)
 
-// FormToken returns the hidden token in the forms of a page.
+// FormToken returns the token in the hidden field of a page's forms.
 func (b *Browser) FormToken(path string) string {
 	b.T.Helper()
 	_, text := b.Get(path)

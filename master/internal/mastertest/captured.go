@@ -16,7 +16,8 @@ func TestData(t testing.TB, parts ...string) string {
 	return filepath.Join(append([]string{source.Root(t), "master", "testdata"}, parts...)...)
 }
 
-// KeyPair returns the private key of one of the key pairs recorded with the captures.
+// KeyPair returns the private key with this name. The key pairs were recorded with the captures of
+// Salt's traffic.
 func KeyPair(t testing.TB, name string) *rsa.PrivateKey {
 	t.Helper()
 	k, err := crypt.LoadPrivate(TestData(t, "wire", "keys", name+"_TESTONLY.pem"), "")
@@ -24,7 +25,7 @@ func KeyPair(t testing.TB, name string) *rsa.PrivateKey {
 	return k
 }
 
-// PublicPEM returns the public half of a key in the form in which minions send it.
+// PublicPEM returns the public key of k in the form in which minions send it.
 func PublicPEM(t testing.TB, k *rsa.PrivateKey) string {
 	t.Helper()
 	text, err := crypt.PublicPEM(&k.PublicKey)

@@ -15,12 +15,12 @@ import (
 	"saltern/test/logged"
 )
 
-// StartCluster starts n masters that share a folder of keys. Each master but the first knows the one
-// before it.
+// StartCluster starts n masters that share a directory of keys. Each master after the first is
+// configured with the address of the master before it.
 func StartCluster(t *testing.T, n int, more ...string) []*Master {
 	t.Helper()
 	shared := t.TempDir()
-	// The test minions know the key of the captures.
+	// The test minions know the cluster key that was recorded with the captures.
 	check.Must(t, crypt.SavePrivate(filepath.Join(shared, "cluster.pem"), KeyPair(t, "masterA"), ""))
 	check.Must(t, crypt.SavePublic(filepath.Join(shared, "cluster.pub"), &KeyPair(t, "masterA").PublicKey))
 	check.Must(t, os.Mkdir(filepath.Join(shared, "peers"), 0o700))
@@ -41,7 +41,7 @@ func startMember(t *testing.T, shared, host, net string, port, i int, more ...st
 	r := &Master{T: t, Dir: dir, Log: &logged.Buffer{}, Host: host}
 	check.Must(t, os.MkdirAll(r.Path("pki"), 0o700))
 
-	// Use the captures' keys, because generating keys is slow.
+	// Use recorded keys, because generating keys is slow.
 	own, err := crypt.LoadPrivate(TestData(t, "cluster", "keys",
 		[]string{"10.27.12.13", "10.27.7.126", "10.27.3.73"}[i]+".pem"),
 		"")

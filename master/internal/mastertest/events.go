@@ -12,7 +12,7 @@ import (
 	"saltern/test/check"
 )
 
-// BusReader reads the event socket, as Python's tools do.
+// BusReader reads the event socket as Python's tools do.
 type BusReader struct {
 	l    *event.Listener
 	mu   sync.Mutex
@@ -20,7 +20,7 @@ type BusReader struct {
 	done chan struct{}
 }
 
-// ListenToBus starts to collect events for NewEvents.
+// ListenToBus starts to collect the events that NewEvents returns.
 func (r *Master) ListenToBus() {
 	r.T.Helper()
 	l, err := event.DialPub(await.Context(r.T), r.Path("run"))
@@ -43,21 +43,21 @@ func (r *Master) ListenToBus() {
 	r.NewEvents()
 }
 
-// Close ends the reader and waits for it.
+// Close stops the reader and waits for its end.
 func (b *BusReader) Close() {
 	b.l.Close()
 	<-b.done
 }
 
-// NewEvents returns the events fired since the last call. It fires a marker to know that all of them
-// have arrived.
+// NewEvents returns the events fired since the last call. It fires a marker event, and waits for
+// the marker so that all earlier events have arrived.
 func (r *Master) NewEvents() []event.Event {
 	r.T.Helper()
 	r.marks++
 	mark := fmt.Sprintf("test/mark/%d", r.marks)
 	var out []event.Event
 	await.That(r.T, "marker event", func() bool {
-		// Repeat the marker, because the reader may not be connected yet.
+		// Repeat the marker, because the master may not have accepted the reader yet.
 		r.Parts.Fire(mark, value.NewMap())
 		r.Bus.mu.Lock()
 		defer r.Bus.mu.Unlock()
@@ -92,8 +92,8 @@ func TagsOf(events []event.Event) []string {
 	return out
 }
 
-// WantQuiet fails the test if an event was fired since the last call of NewEvents, except for tags
-// with one of the prefixes.
+// WantQuiet fails the test if events were fired since the last call of NewEvents. It ignores events
+// whose tag begins with one of the prefixes in but.
 func (r *Master) WantQuiet(what string, but ...string) {
 	r.T.Helper()
 next:

@@ -14,14 +14,14 @@ import (
 	"saltern/test/check"
 )
 
-// AddFile writes a file below the master's folder, and the folders above it.
+// AddFile writes a file below the master's directory. It creates missing directories.
 func (r *Master) AddFile(name, text string) {
 	r.T.Helper()
 	check.Must(r.T, os.MkdirAll(filepath.Dir(r.Path(name)), 0o755))
 	check.Must(r.T, os.WriteFile(r.Path(name), []byte(text), 0o644))
 }
 
-// AwaitRecords waits until there are exactly n audit records of an action.
+// AwaitRecords waits until the audit log contains exactly n records of an action, and returns them.
 func (r *Master) AwaitRecords(n int, action string) []audit.Record {
 	r.T.Helper()
 	var p audit.Page
@@ -37,14 +37,14 @@ func (r *Master) AwaitRecords(n int, action string) []audit.Record {
 	return p.Records
 }
 
-// volatile are files that change without an attack, or that record attacks.
+// volatile lists files that change without an attack, or that record attacks.
 var volatile = map[string]bool{
-	// refusals are recorded here
+	// These files record refusals.
 	"cache/audit": true, "cache/audit/acts.jsonl": true, "cache/audit/strangers.jsonl": true, "cache/audit/jobs.jsonl": true, "cache/audit/users.jsonl": true, "cache/audit/refused.jsonl": true,
 	"cache/status.json": true, "cache/status.json.new": true, "cache/health/alive": true, "cache/health/ready": true, "cache/health": true,
 }
 
-// Snapshot returns a description of everything in the master's folder: names, types, modes and
+// Snapshot returns a description of all files in the master's directory: names, types, modes and
 // contents.
 func (r *Master) Snapshot() map[string]string {
 	r.T.Helper()
@@ -94,7 +94,8 @@ func (r *Master) Snapshot() map[string]string {
 	return out
 }
 
-// WantUnchanged fails the test if the master's folder differs from the snapshot before.
+// WantUnchanged fails the test if the files in the master's directory differ from the snapshot
+// before.
 func (r *Master) WantUnchanged(what string, before map[string]string) {
 	r.T.Helper()
 	after := r.Snapshot()

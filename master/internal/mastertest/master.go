@@ -29,26 +29,26 @@ import (
 	"saltern/test/logged"
 )
 
-// Master is a master that runs in this process, with ports and folders like a real one. Its methods
-// end the test at failures that the test did not ask for.
+// Master is a master that runs in the process of the test, with its own ports and directories. If a
+// method fails in a way that the test did not ask for, it ends the test.
 type Master struct {
 	T              testing.TB
 	Parts          master.Parts
-	Dir            string // folder with the configuration file and all folders of the master
+	Dir            string // directory of the configuration file and of all other files of the master
 	Host           string // address on which the master listens
 	Stop           func() // stops the master and waits for its end; later calls do nothing
 	Log            *logged.Buffer
-	Key            string // key of the user who runs the test
+	Key            string // key of the system user who runs the test
 	RequestAddress string
 	PublishAddress string
-	Bus            *BusReader // nil until ListenToBus
+	Bus            *BusReader // may be nil: ListenToBus was not called
 
-	marks int              // number of markers that NewEvents has fired
+	marks int              // number of marker events that NewEvents has fired
 	now   func() time.Time // nil: the real clock
 }
 
-// Start runs a master on an address of its own until the test ends. options are lines of the
-// configuration file, in which %DIR% stands for the master's folder.
+// Start runs a master, on a separate address, until the test ends. options holds lines of the
+// configuration file, in which %DIR% stands for the master's directory.
 func Start(t testing.TB, options string) *Master {
 	t.Helper()
 	// The path of a socket must be short, so do not use t.TempDir.
@@ -58,7 +58,7 @@ func Start(t testing.TB, options string) *Master {
 	return StartIn(t, dir, options)
 }
 
-// StartWithClock works like Start, with a clock that the test provides.
+// StartWithClock works like Start. now is the clock of the master.
 func StartWithClock(t testing.TB, now func() time.Time, options string) *Master {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "saltern")
@@ -67,7 +67,7 @@ func StartWithClock(t testing.TB, now func() time.Time, options string) *Master 
 	return startWith(t, Master{Dir: dir, now: now}, options)
 }
 
-// StartIn is Start in a folder that may contain files of an earlier master.
+// StartIn works like Start, in a directory that may contain files of an earlier master.
 func StartIn(t testing.TB, dir, options string) *Master {
 	t.Helper()
 	return startWith(t, Master{Dir: dir}, options)
@@ -76,7 +76,7 @@ func StartIn(t testing.TB, dir, options string) *Master {
 func startWith(t testing.TB, with Master, options string) *Master {
 	t.Helper()
 	var err error
-	for range 5 { // another program may take a port before the master does
+	for range 5 { // another program may take a port before the master opens it
 		r := &Master{T: t, Dir: with.Dir, now: with.now, Log: &logged.Buffer{}}
 		r.Host = fmt.Sprintf("127.%d.%d.%d", 1+mathrand.IntN(250), mathrand.IntN(250), 1+mathrand.IntN(250))
 		if err = r.TryStart(options); err == nil {
@@ -97,7 +97,7 @@ func (r *Master) Path(parts ...string) string {
 	return filepath.Join(append([]string{r.Dir}, parts...)...)
 }
 
-// TryStart starts the master, or returns the error. Start then tries another address.
+// TryStart starts the master, or returns an error. Start then tries again with another address.
 func (r *Master) TryStart(options string) error {
 	t := r.T
 	t.Helper()
@@ -149,7 +149,7 @@ func (r *Master) TryStart(options string) error {
 		case <-time.After(2 * time.Millisecond):
 		}
 
-		// The master fires its start event after it has written the file.
+		// The master fires its start event only after it has written the file.
 		if _, err := os.Stat(r.Path("cache", "health", "ready")); err == nil && r.Parts.Bus.Stats().Fired > 0 {
 			break
 		}
@@ -161,7 +161,7 @@ func (r *Master) TryStart(options string) error {
 	return nil
 }
 
-// writeConfig writes the configuration file with free ports, and reads it as the program does.
+// writeConfig writes the configuration file with free ports, and parses it as the program does.
 func (r *Master) writeConfig(options string) *conf.Master {
 	r.T.Helper()
 	text := fmt.Sprintf(`interface: %s
@@ -193,7 +193,7 @@ log_file: /dev/null
 	return cfg
 }
 
-// AskRaw sends a payload on a new connection, and returns the answer.
+// AskRaw sends a payload over a new connection, and returns the answer.
 func (r *Master) AskRaw(payload []byte) ([]byte, error) {
 	r.T.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -206,7 +206,7 @@ func (r *Master) AskRaw(payload []byte) ([]byte, error) {
 	return c.Do(ctx, payload)
 }
 
-// AskValue sends a value as AskRaw does, and returns the decoded answer.
+// AskValue packs a value, sends it like AskRaw, and returns the decoded answer.
 func (r *Master) AskValue(v any) any {
 	r.T.Helper()
 	b, err := r.AskRaw(Pack(r.T, v))
@@ -214,7 +214,7 @@ func (r *Master) AskValue(v any) any {
 	return Unpack(r.T, b)
 }
 
-// AskInClear sends a command in clear text, as local clients do.
+// AskInClear sends an unencrypted command, as local clients do.
 func (r *Master) AskInClear(cmd string, fields ...any) any {
 	r.T.Helper()
 	load := value.NewMap(fields...)
@@ -222,7 +222,8 @@ func (r *Master) AskInClear(cmd string, fields ...any) any {
 	return r.AskValue(value.NewMap("enc", "clear", "load", load, "version", 3))
 }
 
-// Publish starts a job with the key of the master's user, and returns the load in the answer.
+// Publish starts a job with the key of the master's user, and returns the load in the master's
+// answer.
 func (r *Master) Publish(tgt, fun string, more ...any) *value.Map {
 	r.T.Helper()
 	fields := append([]any{"tgt", tgt, "fun", fun, "arg", []any{}, "tgt_type", "glob", "ret", "", "jid", "",
@@ -235,8 +236,8 @@ func (r *Master) Publish(tgt, fun string, more ...any) *value.Map {
 	return v.Map("load")
 }
 
-// LogInFrom gets a token in the way that salt-api does for a client at an address. It returns "" if
-// the log-in is refused.
+// LogInFrom logs a user in as salt-api does for a client at an address, and returns the token. It
+// returns "" if the log-in is refused.
 func (r *Master) LogInFrom(user, password string, from netip.Addr) string {
 	r.T.Helper()
 	load := value.NewMap("eauth", "sharedsecret", "username", user, "password", password)
@@ -249,7 +250,7 @@ func (r *Master) LogInFrom(user, password string, from netip.Addr) string {
 	return m.Str("token")
 }
 
-// Restart stops the master and starts another one on the same folders.
+// Restart stops the master and starts another one in the same directory.
 func (r *Master) Restart(options string) *Master {
 	r.T.Helper()
 	r.Stop()

@@ -14,20 +14,20 @@ import (
 	"saltern/test/check"
 )
 
-// Minion is a minion in this process. It signs in as Python's minion does, and sends whatever the
-// test wants.
+// Minion is a minion in the process of the test. It signs in as Python's minion does, and sends any
+// requests that the test asks for.
 type Minion struct {
 	Master  *Master
 	ID      string
 	Key     *rsa.PrivateKey
 	Token   []byte
-	Process crypt.Key // its text is the token that sign-ins of this process show
+	Process crypt.Key // its text is the token that this process sends when it signs in
 	Session crypt.Key
 	AES     crypt.Key
 	conn    *zmtp.Req
 }
 
-// NewMinion returns a minion with one of the captures' keys. It has not signed in.
+// NewMinion returns a minion with the recorded key of that name. The minion has not signed in.
 func (r *Master) NewMinion(id, key string) *Minion {
 	r.T.Helper()
 	n := &Minion{Master: r, ID: id, Key: KeyPair(r.T, key)}
@@ -40,7 +40,7 @@ func (r *Master) NewMinion(id, key string) *Minion {
 	return n
 }
 
-// AcceptedMinion returns a minion whose key is accepted and that has signed in.
+// AcceptedMinion returns a minion that has signed in and whose key is accepted.
 func (r *Master) AcceptedMinion(id, key string) *Minion {
 	r.T.Helper()
 	n := r.NewMinion(id, key)
@@ -51,7 +51,7 @@ func (r *Master) AcceptedMinion(id, key string) *Minion {
 	return n
 }
 
-// HangUp closes the minion's connection. The next message opens a new one.
+// HangUp closes the minion's connection. The next request opens a new one.
 func (n *Minion) HangUp() {
 	if n.conn != nil {
 		n.conn.Close()
@@ -66,14 +66,14 @@ func NewNonce() string {
 	return hex.EncodeToString(b)
 }
 
-// SignInLoad returns the load of a sign-in, with its fields in Salt's order.
+// SignInLoad returns the load of a sign-in. Its fields are in Salt's order.
 func (n *Minion) SignInLoad() *value.Map {
 	n.Master.T.Helper()
 	return value.NewMap("cmd", "_auth", "id", n.ID, "nonce", NewNonce(), "enc_algo", crypt.OAEPSHA1,
 		"sig_algo", crypt.PKCS1SHA1, "pub", PublicPEM(n.Master.T, n.Key))
 }
 
-// SignIn signs in. It checks the answer as a minion does, and returns the signed map.
+// SignIn signs in. It verifies the answer as a minion does, and returns the signed map.
 func (n *Minion) SignIn() *value.Map {
 	t := n.Master.T
 	t.Helper()
@@ -84,7 +84,7 @@ func (n *Minion) SignIn() *value.Map {
 	return n.ReadSignIn(load, n.Master.AskValue(value.NewMap("enc", "clear", "load", load, "version", 3)))
 }
 
-// ReadSignIn checks the answer to a sign-in, and stores the keys in it.
+// ReadSignIn verifies the answer to a sign-in, and stores the keys that the answer contains.
 func (n *Minion) ReadSignIn(load *value.Map, answer any) *value.Map {
 	t := n.Master.T
 	t.Helper()
@@ -118,7 +118,7 @@ func (n *Minion) unwrap(s *value.Map, field string) crypt.Key {
 	return k
 }
 
-// Load returns the inner map of a request, with id, nonce, time and token.
+// Load returns the load of a request, with id, nonce, time and token.
 func (n *Minion) Load(cmd string, fields ...any) *value.Map {
 	l := value.NewMap("cmd", cmd)
 	for i := 0; i+1 < len(fields); i += 2 {
@@ -135,13 +135,14 @@ func (n *Minion) Load(cmd string, fields ...any) *value.Map {
 	return l
 }
 
-// Payload seals a load as a request of this minion.
+// Payload encrypts a load with the minion's session key and returns the payload of the request.
 func (n *Minion) Payload(load *value.Map) []byte {
 	n.Master.T.Helper()
 	return n.Sealed(n.ID, n.Session, load)
 }
 
-// Sealed seals a load with any key, in an envelope that names any minion, or none if outer is nil.
+// Sealed encrypts a load with key and returns a payload with the id outer in its envelope. outer
+// may be nil: the envelope has no id.
 func (n *Minion) Sealed(outer any, key crypt.Key, load any) []byte {
 	n.Master.T.Helper()
 	env := value.NewMap("enc", "aes", "load", key.Seal(Pack(n.Master.T, load), ""), "version", 3, "enc_algo",
@@ -152,8 +153,8 @@ func (n *Minion) Sealed(outer any, key crypt.Key, load any) []byte {
 	return Pack(n.Master.T, env)
 }
 
-// Send sends a payload on the minion's connection and returns the answer. An error closes the
-// connection.
+// Send sends a payload over the minion's connection and returns the answer. After an error it
+// closes the connection.
 func (n *Minion) Send(payload []byte) ([]byte, error) {
 	n.Master.T.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -174,7 +175,8 @@ func (n *Minion) Send(payload []byte) ([]byte, error) {
 	return b, err
 }
 
-// Open returns the body of an answer. sealed is false if the answer came in clear text.
+// Open returns the body of an answer, decrypted if need be. sealed is false if the answer was not
+// encrypted.
 func (n *Minion) Open(b []byte, nonce string) (body any, sealed bool) {
 	n.Master.T.Helper()
 	v := Unpack(n.Master.T, b)
@@ -187,13 +189,13 @@ func (n *Minion) Open(b []byte, nonce string) (body any, sealed bool) {
 	return Unpack(n.Master.T, plain), true
 }
 
-// Ask sends a command and returns the answer, which must be sealed.
+// Ask sends a command and returns the answer, which must be encrypted.
 func (n *Minion) Ask(cmd string, fields ...any) any {
 	n.Master.T.Helper()
 	return n.AskLoad(n.Load(cmd, fields...))
 }
 
-// AskLoad works like Ask, with a complete load.
+// AskLoad works like Ask. The caller passes the complete load.
 func (n *Minion) AskLoad(load *value.Map) any {
 	n.Master.T.Helper()
 	b, err := n.Send(n.Payload(load))
@@ -205,15 +207,15 @@ func (n *Minion) AskLoad(load *value.Map) any {
 	return v
 }
 
-// Unanswered reports whether the master gives a request no answer.
+// Unanswered reports whether the master sends no answer to a request.
 func (n *Minion) Unanswered(cmd string, fields ...any) bool {
 	n.Master.T.Helper()
 	b, err := n.Send(n.Payload(n.Load(cmd, fields...)))
 	return err != nil && b == nil
 }
 
-// WantRefused fails the test unless the master gives the answer after which a real minion signs in
-// again.
+// WantRefused fails the test unless the master answers the payload with the refusal after which a
+// minion signs in again.
 func (n *Minion) WantRefused(what string, payload []byte) {
 	n.Master.T.Helper()
 	b, err := n.Send(payload)
@@ -226,7 +228,7 @@ func (n *Minion) WantRefused(what string, payload []byte) {
 	}
 }
 
-// Pillar requests the pillar and opens the private reply.
+// Pillar requests the pillar and decrypts the private reply.
 func (n *Minion) Pillar(fields ...any) *value.Map {
 	t := n.Master.T
 	t.Helper()
@@ -263,7 +265,7 @@ func (n *Minion) Pillar(fields ...any) *value.Map {
 	return d.Map("pillar")
 }
 
-// OpenPublication verifies and opens a publication of the master with the minion's key.
+// OpenPublication verifies and decrypts a publication of the master.
 func (n *Minion) OpenPublication(payload []byte) *value.Map {
 	t := n.Master.T
 	t.Helper()
@@ -276,7 +278,7 @@ func (n *Minion) OpenPublication(payload []byte) *value.Map {
 	return Unpack(t, b).(*value.Map)
 }
 
-// TalkTo makes the minion use another master from now on.
+// TalkTo makes the minion send its requests to another master from now on.
 func (n *Minion) TalkTo(r *Master) *Minion {
 	n.HangUp()
 	n.Master = r

@@ -13,8 +13,8 @@ import (
 	"saltern/test/check"
 )
 
-// AskSalt runs a Python script with questions as JSON on its standard input, and decodes its output
-// into answer.
+// AskSalt runs a Python script with Salt's library. It writes questions as JSON to the script's
+// standard input, and decodes the script's output into answer.
 func AskSalt(t testing.TB, script string, questions, answer any) {
 	t.Helper()
 	in, err := json.Marshal(questions)
@@ -30,7 +30,8 @@ func AskSalt(t testing.TB, script string, questions, answer any) {
 	check.Must(t, json.Unmarshal(out.Bytes(), answer))
 }
 
-// SaltPython returns a Python that has Salt's library. It skips the test if there is none.
+// SaltPython returns the path of a Python that has Salt's library. It skips the test if there is
+// none.
 func SaltPython(t testing.TB) string {
 	p := os.Getenv("SALTERN_PYTHON")
 	if p == "" {

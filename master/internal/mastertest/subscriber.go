@@ -12,7 +12,8 @@ type Subscriber struct {
 	s      *zmtp.Sub
 }
 
-// Subscribe connects to the publish port, and waits until the master counts the subscription.
+// Subscribe connects to the publish port, and waits until the master has registered the
+// subscription.
 func (r *Master) Subscribe() *Subscriber {
 	r.T.Helper()
 	before := len(r.Parts.Publisher.Subscribers())
@@ -34,7 +35,7 @@ func (r *Master) Subscribe() *Subscriber {
 	return &Subscriber{r, s}
 }
 
-// Published returns the payloads that have arrived since the last call.
+// Published returns the payloads that arrived since the last call.
 func (s *Subscriber) Published() [][]byte {
 	s.Master.T.Helper()
 	mark := "mark " + NewNonce()

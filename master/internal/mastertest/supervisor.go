@@ -17,11 +17,11 @@ import (
 	"saltern/test/check"
 )
 
-// Hostile is text that would become a script, an attribute or an entity if it were not escaped. It is
-// a valid minion id.
+// Hostile is a text that would become a script, an attribute or an entity if a page did not escape
+// it. It is a valid minion id.
 const Hostile = `<img src=x onerror=alert(1)>"'&lt;`
 
-// HostileSupervisor is a supervisor of a cluster whose names are hostile.
+// HostileSupervisor is a supervisor that reports hostile names.
 type HostileSupervisor struct {
 	mu    sync.Mutex
 	Acted []control.By
@@ -107,14 +107,14 @@ func (s *HostileSupervisor) act(by control.By, verb string) error {
 	return nil
 }
 
-// Verbs returns the requests so far, each with its object.
+// Verbs returns the requests recorded so far, each with its object.
 func (s *HostileSupervisor) Verbs() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.verbs)
 }
 
-// StartSupervised works like StartAPI, on a node with a supervisor.
+// StartSupervised works like StartAPI, on a node with a HostileSupervisor.
 func StartSupervised(t *testing.T) (*API, *HostileSupervisor) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "door")

@@ -15,7 +15,8 @@ import (
 	"saltern/test/check"
 )
 
-// PlainValue returns v with plain maps in place of each value.Map, so that values can be compared.
+// PlainValue returns v with each value.Map in it replaced by a Go map, so that values can be
+// compared.
 func PlainValue(v any) any {
 	switch v := v.(type) {
 	case *value.Map:
@@ -43,7 +44,7 @@ func Pack(t testing.TB, v any) []byte {
 	return b
 }
 
-// Unpack decodes msgpack within the usual limits.
+// Unpack decodes msgpack with the default limits.
 func Unpack(t testing.TB, b []byte) any {
 	t.Helper()
 	v, err := msgpack.Decode(b, msgpack.DefaultLimits)
@@ -51,10 +52,10 @@ func Unpack(t testing.TB, b []byte) any {
 	return v
 }
 
-// PlainMap returns a map whose values fmt prints.
+// PlainMap returns the content of m as a Go map, which package fmt can print.
 func PlainMap(m *value.Map) map[any]any { return maps.Collect(m.All()) }
 
-// PlainText returns a value as text, including the content of its maps.
+// PlainText returns a value as text, including the contents of its maps.
 func PlainText(v any) string {
 	b, err := msgpack.Marshal(v, msgpack.Raw)
 	if err != nil {
@@ -63,7 +64,7 @@ func PlainText(v any) string {
 	return string(b)
 }
 
-// AsIndexed converts a decoded value to the form that the captures' index uses.
+// AsIndexed converts a decoded value to the form in which the index of the captures stores it.
 func AsIndexed(v any) any {
 	switch v := v.(type) {
 	case []byte:

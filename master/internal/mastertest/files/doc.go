@@ -1,3 +1,3 @@
-// Package files tests what a master serves from folders and git repositories, as files and as
+// Package files tests what a master serves from directories and git repositories, as files and as
 // pillars.
 package files

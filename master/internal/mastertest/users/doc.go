@@ -1,3 +1,3 @@
-// Package users tests what users of a master may order, see and keep: jobs, targets, batches,
-// log-ins and secrets.
+// Package users tests what users of a master may do, see and store: jobs, targets, batches, log-ins
+// and secrets.
 package users

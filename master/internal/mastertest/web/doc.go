@@ -1,2 +1,2 @@
-// Package web tests salt-api and its console beside a master.
+// Package web tests salt-api and its console together with a master.
 package web
