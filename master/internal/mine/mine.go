@@ -1,6 +1,6 @@
-// Package mine answers queries of minions for values in the mines of other minions. A mine holds the
-// values that its minion publishes for the others. The package applies the master's option mine_get
-// and the permissions that a minion has attached to a value.
+// Package mine answers queries of minions for values in the mines of other minions. A mine holds
+// the values that its minion publishes for other minions. The package applies the option mine_get
+// and the permissions that the publishing minion has attached to a value.
 //
 // Sources: salt/daemons/masterapi.py (_mine_get), salt/utils/mine.py.
 package mine
@@ -16,7 +16,7 @@ import (
 	"saltern/master/value"
 )
 
-// Keys of a value that carries its own permissions (salt/utils/mine.py).
+// Keys of a value that contains its own permissions (salt/utils/mine.py).
 const (
 	aclID      = "__saltmine_acl__"
 	aclData    = "__data__"
@@ -33,20 +33,21 @@ var ErrTooLarge = errors.New("mine query is too large")
 type Service struct {
 	// Data returns the mine of a minion.
 	Data func(id string) (*value.Map, bool)
-	// Resolve returns the ids that a target selects, without unknown minions. Pillar matches must be
-	// exact, so that nobody can guess pillar values by mine queries. If among is given, it checks
-	// only these ids, whose keys must be accepted.
+	// Resolve returns the ids that a target selects. It leaves out unknown minions. Pillar matches
+	// must be exact, so that nobody can guess pillar values by mine queries. If among is given,
+	// Resolve considers only these ids; their keys must be accepted.
 	Resolve func(e *target.Effort, tgt any, typ string, among ...string) ([]string, error)
-	// ACL is the option mine_get: a map from regular expressions of the asking id to expressions of
-	// functions. Restricted reports whether the option is set at all.
+	// ACL is the option mine_get: a map from regular expressions for the id of the querying minion
+	// to expressions for functions. Restricted reports whether the option is set at all.
 	ACL        *value.Map
 	Restricted bool
-	// Match matches like Python's re.match.
+	// Match reports whether pattern matches s as Python's re.match does.
 	Match func(pattern, s string) bool
 }
 
-// Get answers a _mine_get load of the minion id. The answer for one function is a map of ids to
-// values, the answer for several a map of functions to such maps. e bounds and counts the work.
+// Get answers a _mine_get load of the minion id. For one function the answer is a map of ids to
+// values. For several functions it is a map of functions to such maps. e bounds and counts the
+// work.
 func (s *Service) Get(e *target.Effort, id string, load *value.Map) (*value.Map, error) {
 	funs, several := functions(load)
 	if len(funs) > maxFuns {
@@ -103,8 +104,8 @@ func (s *Service) Get(e *target.Effort, id string, load *value.Map) (*value.Map,
 	return ret, nil
 }
 
-// functions returns the requested functions. several is true for a list, or a text with commas: then
-// the answer is by function.
+// functions returns the requested functions. several is true if the load contains a list, or a text
+// with commas; then the answer must be a map by function.
 func functions(load *value.Map) (funs []string, several bool) {
 	raw, _ := load.Get("fun")
 	switch v := raw.(type) {
@@ -158,8 +159,9 @@ func (s *Service) permitted(id string, funs []string) []string {
 	return out
 }
 
-// targetType returns tgt_type, or expr_form from old minions. It makes pillar matches exact, so that
-// nobody can guess at the pillars of others. (Salt forgets to do that for pillar_pcre.)
+// targetType returns the field tgt_type of a load, or expr_form, which old minions send. It
+// replaces types of pillar matches by the exact one, so that nobody can guess values in the pillars
+// of other minions. (Salt does not do that for pillar_pcre.)
 func targetType(load *value.Map) string {
 	typ := "glob"
 	if _, ok := load.Get("tgt_type"); ok {
@@ -179,8 +181,8 @@ func targetType(load *value.Map) string {
 	return typ
 }
 
-// visibleValue returns a value without its permissions, if it has any, and reports whether the minion
-// id may see it.
+// visibleValue returns a value without the permissions attached to it. It reports whether the
+// minion id may see the value.
 func (s *Service) visibleValue(e *target.Effort, id string, v any) (any, bool) {
 	m, ok := v.(*value.Map)
 	if !ok {
