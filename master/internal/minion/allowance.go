@@ -15,31 +15,34 @@ import (
 	"saltern/master/value"
 )
 
-// Bounds of the work that minions may cause, in steps. A step is one compared name or one value
-// looked up, a few tenths of a microsecond. A minion that queries the mines of 5,000 others needs
-// 10,000 steps: it may do so 500 times at once and 20 times a second for ever.
+// Bounds of the work that minions may cause, in steps. A step is the comparison of one name or the
+// look-up of one value, and takes a few tenths of a microsecond. For example, a minion that queries
+// the mines of 5,000 other minions needs 10,000 steps. It may do so 500 times at once, and 20 times
+// a second continuously.
 const (
 	allowanceBurst = 5_000_000
-	// stepsPublish are the steps of a job, and stepsPerMinion those of each minion in it.
+	// stepsPublish is the number of steps for a job, stepsPerMinion that for each minion of the
+	// job.
 	stepsPublish   = 1_000
 	stepsPerMinion = 10
 	stepsRunner    = 20_000
 )
 
-// allowance bounds the work that each minion causes by requests whose size does not show their cost.
-// Work is charged after it is done, and a minion in debt must wait. The entries are accepted minions
-// only, since their ids are proven.
+// allowance bounds the work that each minion causes by requests whose cost does not follow from
+// their size. The work is charged when it is done, and a minion that exceeds its allowance must
+// wait. There are entries for accepted minions only, because their ids are authenticated.
 type allowance struct {
 	mu      sync.Mutex
 	buckets map[string]*ratelimit.Bucket
 }
 
-// stepRate is the number of steps that each minion may cause.
+// stepRate is the rate of steps that each minion may cause.
 var stepRate = ratelimit.Rate{Burst: allowanceBurst, PerSecond: 200_000}
 
 func newAllowance() *allowance { return &allowance{buckets: map[string]*ratelimit.Bucket{}} }
 
-// maxDebts is the number of entries at which minions without a debt are forgotten.
+// maxDebts is the number of entries at which the entries of minions without charged steps are
+// dropped.
 const maxDebts = 4096
 
 // hasCredit reports whether a minion may cause more work now.
@@ -65,9 +68,9 @@ func (a *allowance) charge(id string, n int64, now time.Time) {
 	d.Charge(now, stepRate, float64(n))
 }
 
-// metered wraps a method and charges its work to the minion. Its Effort ends when the minion hangs
-// up. A minion in debt gets no answer and asks again later: it would take an empty answer for a true
-// one.
+// metered wraps a method and charges its work to the minion. The Effort that it passes to the
+// method ends when the minion disconnects. A minion that exceeds its allowance gets no answer, and
+// asks again later. It would take an empty answer for the true result.
 func (s *Service) metered(call func(context.Context, *target.Effort, *request.Call) (any, error)) request.Func {
 	return func(ctx context.Context, c *request.Call) (any, error) {
 		if !s.allowance.hasCredit(c.ID, s.cfg.Now()) {
@@ -89,7 +92,7 @@ func (s *Service) metered(call func(context.Context, *target.Effort, *request.Ca
 	}
 }
 
-// onMineGet answers _mine_get, a query for values of other minions' mines.
+// onMineGet answers _mine_get, a query for values in the mines of other minions.
 func (s *Service) onMineGet(ctx context.Context, e *target.Effort, c *request.Call) (any, error) {
 	leave, err := s.turns.waitTurn(ctx, c)
 	if err != nil {

@@ -14,15 +14,16 @@ import (
 	"saltern/master/value"
 )
 
-// withNewestFiles wraps a method. It runs the method when the files are as new as the minion needs,
-// see package newest. Meanwhile the request is parked.
+// withNewestFiles wraps a method. It waits until this node's files are as new as the minion needs,
+// and then calls the method, see package newest. The request is parked while it waits.
 func (s *Service) withNewestFiles(call request.Func) request.Func {
 	return func(ctx context.Context, c *request.Call) (any, error) {
 		since := s.cfg.Newest.Since(c.ID)
 		if s.cfg.Newest.Due(c.ID, since) {
 			leave, err := s.cfg.Newest.Enter()
 			if err != nil {
-				return nil, fmt.Errorf("%w: %w", request.ErrSilence, err) // the minion asks again
+				// Send no answer, so that the minion asks again.
+				return nil, fmt.Errorf("%w: %w", request.ErrSilence, err)
 			}
 
 			err = c.Park(ctx, func(asked context.Context) error {
@@ -34,7 +35,7 @@ func (s *Service) withNewestFiles(call request.Func) request.Func {
 				return nil, fmt.Errorf("%w: %w", request.ErrLeft, err)
 			}
 		} else {
-			s.cfg.Newest.Serve(ctx, c.ID, since) // does not wait here: it only counts the minion
+			s.cfg.Newest.Serve(ctx, c.ID, since) // returns at once: this call only counts the minion
 		}
 
 		return call(ctx, c)
@@ -50,10 +51,10 @@ func (s *Service) onFile(cmd string) request.Func {
 	}
 }
 
-// onPillar compiles the caller's pillar and stores its grains. Faults of the pillar's sources are in
-// the pillar (_errors), as minions expect. If the pillar cannot be compiled now, the request gets no
-// answer: the minion keeps its old pillar and asks again (salt/channel/client.py
-// crypted_transfer_decode_dictentry).
+// onPillar compiles the pillar of the calling minion and stores the minion's grains. Faults of the
+// pillar's sources are in the pillar itself (_errors), as minions expect. If the pillar cannot be
+// compiled now, onPillar sends no answer: the minion keeps its old pillar and asks again
+// (salt/channel/client.py crypted_transfer_decode_dictentry).
 func (s *Service) onPillar(ctx context.Context, c *request.Call) (any, error) {
 	r, ok := pillarRequest(c.ID, c.Load)
 	if !ok {
@@ -93,8 +94,9 @@ func (s *Service) onPillar(ctx context.Context, c *request.Call) (any, error) {
 	return request.Plain{Payload: private}, nil
 }
 
-// pillarQuestion returns a call as a question for a renderer. While the question waits, the load is
-// packed; read is called with it again afterwards.
+// pillarQuestion returns the pillar.Question of a call. read reads the pillar request from the
+// load. While the Question waits in a queue, the load is stored packed; afterwards read is called
+// again with the decoded load.
 func (s *Service) pillarQuestion(
 	ctx context.Context,
 	c *request.Call,
@@ -113,7 +115,7 @@ func (s *Service) pillarQuestion(
 	}
 }
 
-// unanswered returns an error with which a request gets no answer. err is the reason.
+// unanswered returns an error that makes the server send no answer. err is the reason.
 func unanswered(err error) error {
 	if errors.Is(err, queue.ErrLeft) {
 		return fmt.Errorf("%w: %w", request.ErrLeft, err)
@@ -160,8 +162,8 @@ func (s *Service) onMasterTops(ctx context.Context, c *request.Call) (any, error
 	return tops, nil
 }
 
-// topsOpts returns the options that a minion sends with a request for master_tops, with the proven
-// id.
+// topsOpts returns the options that a minion sends with a request for master_tops, with the
+// authenticated id.
 func topsOpts(c *request.Call) *value.Map {
 	opts := c.Load.Map("opts").Clone()
 	opts.Set("id", c.ID)

@@ -8,7 +8,7 @@ import (
 	"saltern/master/value"
 )
 
-// onMinionEvent puts a minion's events on the bus, except those that the allow-list does not permit
+// onMinionEvent fires the events of a minion that the allow-list permits on the bus
 // (salt/daemons/masterapi.py _minion_event).
 func (s *Service) onMinionEvent(ctx context.Context, c *request.Call) (any, error) {
 	for tag, data := range eventRequest(c.Load) {
@@ -22,7 +22,7 @@ func (s *Service) onMinionEvent(ctx context.Context, c *request.Call) (any, erro
 	return nil, nil
 }
 
-// fireFor fires an event on behalf of a minion if the minion may fire it.
+// fireFor fires an event on behalf of a minion, if the allow-list permits the tag.
 func (s *Service) fireFor(id, tag string, data any) {
 	if !s.events.Allowed(id, tag) {
 		s.filtered.Add(1)
@@ -32,7 +32,7 @@ func (s *Service) fireFor(id, tag string, data any) {
 	s.fireOf(id, tag, ownData(id, tag, data))
 }
 
-// fireOf fires an event whose origin is a minion.
+// fireOf fires an event and marks a minion as its origin.
 func (s *Service) fireOf(minion, tag string, data *value.Map) {
 	if err := s.cfg.Bus.FireFor(minion, tag, data); err != nil {
 		s.cfg.Log.Warn("event of a minion cannot be fired", "minion", minion, "tag", tag, "error", err)

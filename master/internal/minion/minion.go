@@ -1,5 +1,5 @@
-// Package minion answers the requests of signed-in minions. Each method relies only on the proven id
-// of the caller, and its cost is bounded.
+// Package minion answers the requests of signed-in minions. Each method uses only the authenticated
+// id of the caller, and the cost of each method is bounded.
 package minion
 
 import (
@@ -46,27 +46,28 @@ type Config struct {
 	Targets  *launch.Targets
 	Launch   *launch.Launcher
 	Runs     *runner.Runs
-	// Ending ends with the master, and then the runners that minions have called end, too. It may be
+	// Ending ends when the master stops. It cancels the runners that minions have called. It may be
 	// nil: they run to their end.
 	Ending context.Context
-	// Fire puts an event of the master on the bus.
+	// Fire fires an event of the master on the bus.
 	Fire func(tag string, data *value.Map)
-	// Problem reports a lasting fault; a nil error ends the fault.
+	// Problem reports a persistent fault. If err is nil, the fault has ended.
 	Problem func(fault control.Fault, err error)
 	Now     func() time.Time
-	Audit   *audit.Log // records keys that minions revoke; may be nil: nothing is recorded
-	// Quiet is the logger for lines that minions can cause at no cost.
+	// Audit records the keys that minions revoke. It may be nil: nothing is recorded.
+	Audit *audit.Log
+	// Log is the logger. Quiet is the logger for lines that minions can provoke at no cost.
 	Log, Quiet *slog.Logger
 }
 
-// Service answers minions. It is safe for concurrent use.
+// Service answers the requests of minions. It is safe for concurrent use.
 type Service struct {
 	cfg       Config
 	events    EventFilter
 	allowance *allowance
 	turns     turns
-	runners   *queue.Queue[any] // minions that call a runner
-	waiters   *queue.Queue[any] // minions that wait for the returns of their job
+	runners   *queue.Queue[any] // queue of requests that call a runner
+	waiters   *queue.Queue[any] // queue of requests that wait for the returns of a job
 	quota     *quota
 
 	returns, overdrawn, trimmed, filtered atomic.Uint64
@@ -86,8 +87,8 @@ func New(cfg Config) *Service {
 
 // Stats are counters since the start.
 type Stats struct {
-	Returns   uint64 // returns that were taken
-	Overdrawn uint64 // requests refused because their minion asks for too much work
+	Returns   uint64 // returns stored
+	Overdrawn uint64 // requests refused because the minion exceeds its allowance
 	Trimmed   uint64 // returns stored without their value
 	Filtered  uint64 // events refused because of their tag
 	Runners   queue.Stats
@@ -137,8 +138,8 @@ func (s *Service) Methods() request.Table {
 	return t
 }
 
-// onResources fires an event that says that a minion has reported its resources. Minions of 3008
-// report after each connect, even if they have none.
+// onResources fires an event which says that a minion has reported its resources. Minions of 3008
+// report after each connect, even if they have no resources.
 func (s *Service) onResources(_ context.Context, c *request.Call) (any, error) {
 	s.cfg.Fire("resource/refresh/"+c.ID, value.NewMap("Resource cache refresh", c.ID))
 	return true, nil

@@ -27,8 +27,8 @@ import (
 // peerFields are the required fields of a minion's job.
 var peerFields = []string{"fun", "arg", "tgt", "ret"}
 
-// peerJob returns the job that a minion asks for, or nil if the option peer does not permit it
-// (salt/master.py __verify_minion_publish). With an error the request gets no answer.
+// peerJob returns the job that a minion asks to start, or nil if the option peer does not permit it
+// (salt/master.py __verify_minion_publish). If it returns an error, the request gets no answer.
 func (s *Service) peerJob(ctx context.Context, e *target.Effort, c *request.Call, r jobRequest) (*launch.Job, error) {
 	leave, err := s.turns.waitTurn(ctx, c)
 	if err != nil {
@@ -44,7 +44,7 @@ func (s *Service) peerJob(ctx context.Context, e *target.Effort, c *request.Call
 	return j, nil
 }
 
-// permittedJob returns the job if the option peer permits it, otherwise nil.
+// permittedJob returns the job if the option peer permits it, and otherwise nil.
 func (s *Service) permittedJob(e *target.Effort, c *request.Call, r jobRequest) *launch.Job {
 	if r.fun == "" || strings.HasPrefix(r.fun, "publish.") {
 		return nil
@@ -110,8 +110,8 @@ func (s *Service) permittedJob(e *target.Effort, c *request.Call, r jobRequest) 
 	return j
 }
 
-// refused reports whether err refuses a minion's job for a stated reason, and logs that reason,
-// because Salt's answer to the minion has no field for it.
+// refused reports whether err is a refusal of a minion's job with a reason, and logs the reason.
+// The log is the only place for it, because Salt's answer to the minion has no field for a reason.
 func (s *Service) refused(id string, err error) bool {
 	_, ok := errors.AsType[*launch.Refusal](err)
 	if ok {
@@ -149,8 +149,8 @@ func (s *Service) ownerFile(jid string) string {
 	return filepath.Join(s.cfg.Options.CacheDir, "publish_auth", jid)
 }
 
-// ownerMark returns a text that identifies a minion together with its key. So a later minion with the
-// same id but another key does not see the returns of this one.
+// ownerMark returns a text that identifies a minion together with its key. A later minion with the
+// same id but another key therefore cannot read the returns of this minion's jobs.
 func (s *Service) ownerMark(id string) string {
 	e, _ := s.cfg.Keys.Lookup(id)
 	return fmt.Sprintf("%s\n%x\n", id, sha256.Sum256([]byte(e.PEM)))
@@ -166,7 +166,7 @@ func (s *Service) rememberOwner(jid, id string) error {
 	return nil
 }
 
-// ForgetOwners forgets the owners of jobs that were started before t.
+// ForgetOwners drops the owners of jobs that were started before t.
 func (s *Service) ForgetOwners(t time.Time) {
 	dir := filepath.Dir(s.ownerFile("x"))
 	entries, err := os.ReadDir(dir)
@@ -193,7 +193,8 @@ func (s *Service) onPubRet(ctx context.Context, c *request.Call) (any, error) {
 	return s.cachedReturns(ctx, jid)
 }
 
-// cachedReturns returns the returns in the form of get_cache_returns in salt/client/__init__.py.
+// cachedReturns returns the returns of a job in the form of get_cache_returns in
+// salt/client/__init__.py.
 func (s *Service) cachedReturns(ctx context.Context, jid string) (*value.Map, error) {
 	rets, err := s.cfg.Jobs.Returns(ctx, jid)
 	if err != nil {
@@ -214,27 +215,27 @@ func (s *Service) cachedReturns(ctx context.Context, jid string) (*value.Map, er
 }
 
 const (
-	// maxPeerWait bounds how long a minion may wait for a job of its own.
+	// maxPeerWait bounds how long a minion may wait for the returns of a job that it started.
 	maxPeerWait = 45 * time.Second
 	// maxWaiters bounds the minions that wait at once.
 	maxWaiters = 64
-	// How many runners of minions run at once: minRunners, or runnersPerCPU for each processor if
-	// that is more. Many of them mostly wait for another service. Salt runs worker_threads of them, 5
-	// by default.
+	// minRunners and runnersPerCPU determine how many runners of minions run at once: minRunners,
+	// or runnersPerCPU for each processor if that is more. Many runners mostly wait for another
+	// service. Salt runs worker_threads of them, 5 by default.
 	minRunners    = 8
 	runnersPerCPU = 2
 	// queueBytes bounds the requests that wait in each of the two queues, in bytes.
 	queueBytes = 64 << 20
 )
 
-// newQueue returns a queue in which at most turns requests have their turn at once.
+// newQueue returns a queue that serves at most turns requests at once.
 func newQueue(turns int) *queue.Queue[any] {
 	return queue.New[any](queue.Config{Turns: turns, Bytes: queueBytes, Now: time.Now})
 }
 
-// runInTurn calls work when the request has its turn. Meanwhile the request is parked. If the queue
-// is full, or the minion hangs up before its turn, the request gets no answer: the minion would
-// take an empty one for the answer of the runner.
+// runInTurn calls work when the queue serves the request. The request is parked while it waits in
+// the queue. If the queue is full, or the minion disconnects while it waits, the request gets no
+// answer: the minion would take an empty answer for the result of the runner.
 func runInTurn(ctx context.Context, q *queue.Queue[any], c *request.Call, work func() (any, error)) (answer any, err error) {
 	asked := queue.Question{Minion: c.ID, Bytes: c.Size()}
 	turn, ok := q.Try(asked)
@@ -246,7 +247,7 @@ func runInTurn(ctx context.Context, q *queue.Queue[any], c *request.Call, work f
 	}
 
 	if turn != nil {
-		defer func() { turn.End(nil, nil) }() // nobody else shares the answer
+		defer func() { turn.End(nil, nil) }() // no other request waits for this answer
 	}
 
 	if err != nil {
@@ -256,8 +257,8 @@ func runInTurn(ctx context.Context, q *queue.Queue[any], c *request.Call, work f
 	return work()
 }
 
-// onMinionPublish starts a job for a minion, waits for its returns and answers with them. Minions of
-// maintained releases ask for the returns by pub_ret instead.
+// onMinionPublish starts a job for a minion, waits for the returns and answers with them. Minions
+// of maintained releases do not use it; they ask for the returns by pub_ret.
 func (s *Service) onMinionPublish(ctx context.Context, e *target.Effort, c *request.Call) (any, error) {
 	r := newJobRequest(c.Load)
 	j, err := s.peerJob(ctx, e, c, r)
@@ -288,7 +289,7 @@ func (s *Service) onMinionPublish(ctx context.Context, e *target.Effort, c *requ
 	})
 }
 
-// formatReturns returns the returns of the job in the form that the minion asked for.
+// formatReturns returns the returns of a job in the form that the minion asked for.
 func (r jobRequest) formatReturns(jid string, rets *value.Map) *value.Map {
 	if r.full {
 		for id, ret := range rets.All() {
@@ -304,8 +305,8 @@ func (r jobRequest) formatReturns(jid string, rets *value.Map) *value.Map {
 	return out
 }
 
-// onMinionRunner calls a runner for a minion if peer_run permits it. An empty map means only that the
-// minion lacks the permission (salt/master.py minion_runner).
+// onMinionRunner calls a runner for a minion if peer_run permits it. It answers with an empty map
+// only if peer_run does not permit the runner (salt/master.py minion_runner).
 func (s *Service) onMinionRunner(ctx context.Context, e *target.Effort, c *request.Call) (any, error) {
 	fun := c.Load.Str("fun")
 	_ = e.Do(stepsRunner) // charge the minion for the work done
@@ -324,8 +325,8 @@ func (s *Service) onMinionRunner(ctx context.Context, e *target.Effort, c *reque
 	})
 }
 
-// callRunner calls the runner that a minion asks for. It returns the answer of Salt's minion_runner,
-// also if the runner fails.
+// callRunner calls the runner that a minion asks for. It returns the same answer as Salt's
+// minion_runner, also if the runner fails.
 func (s *Service) callRunner(ctx context.Context, c *request.Call) (any, error) {
 	r := newJobRequest(c.Load)
 	args, named := runner.Arguments(value.NewMap("arg", r.arguments()))
@@ -347,7 +348,7 @@ func (s *Service) callRunner(ctx context.Context, c *request.Call) (any, error) 
 	case errors.As(err, &failed):
 		return failed.Return, nil
 	case errors.As(err, &unknown):
-		return unknown.Error(), nil // the answer of Salt's minion_runner
+		return unknown.Error(), nil // Salt's minion_runner gives the same answer
 	}
 
 	if usage := runner.Result(err); usage != nil {

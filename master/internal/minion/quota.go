@@ -13,16 +13,16 @@ import (
 const (
 	// defaultQuota is the default of saltern_job_cache_quota, in bytes.
 	defaultQuota = 512 << 20
-	// returnFiles is the approximate size on disk of the files of a small return, in bytes.
+	// returnFiles is the approximate size on disk of a small return's files, in bytes.
 	returnFiles = 16 << 10
-	// OverQuota replaces the value in a return of a minion over its quota. It begins with Salt's word
-	// for values that were too large (salt/utils/dicttrim.py).
+	// OverQuota replaces the value in a return of a minion that is over its quota. It begins with
+	// the text that Salt uses for values that are too large (salt/utils/dicttrim.py).
 	OverQuota = "VALUE_TRIMMED: this minion has used up its part of the job cache (saltern_job_cache_quota)"
 )
 
-// quota bounds what each minion writes into this master's job cache, in bytes per keep_jobs. Used
-// bytes come back evenly over that time, so at most twice the quota of a minion is on the disk. The
-// quota starts again when the master starts.
+// quota bounds how much each minion writes into this master's job cache, in bytes per keep_jobs. A
+// minion regains its used bytes evenly over that time, so the disk holds at most twice the quota of
+// a minion. The used bytes are reset when the master restarts.
 type quota struct {
 	bytes  float64 // 0: no bound
 	window time.Duration
@@ -31,19 +31,21 @@ type quota struct {
 	buckets map[string]*ratelimit.Bucket
 }
 
-// newQuota returns the quota for an option in MiB: 0 means the default, a negative number no bound.
+// newQuota returns a quota. mib is the option, in MiB: 0 means the default, a negative number means
+// no bound. window is the time in which a used quota is regained.
 func newQuota(mib int, window time.Duration) *quota {
 	q := &quota{bytes: defaultQuota, window: window, buckets: map[string]*ratelimit.Bucket{}}
 	if mib != 0 {
 		q.bytes = max(0, float64(mib)*(1<<20))
 	}
 	if window <= 0 {
-		q.bytes = 0 // returns are not kept, so there is nothing to bound
+		q.bytes = 0 // returns are not stored, so there is nothing to bound
 	}
 	return q
 }
 
-// chargeReturn charges a minion for a return, and reports whether the return may be stored whole.
+// chargeReturn charges a return to a minion, and reports whether the return may be stored with its
+// value.
 func (q *quota) chargeReturn(id string, size int, now time.Time) bool {
 	if q.bytes == 0 {
 		return true
@@ -65,9 +67,9 @@ func (q *quota) forget(id string) {
 	delete(q.buckets, id)
 }
 
-// keptReturn returns the form in which a return is stored: whole, or without its value if the minion
-// is over its quota. The minion gets an acknowledgement in both cases, because it would repeat the
-// return otherwise.
+// keptReturn returns a return in the form in which it is stored: unchanged, or without its value if
+// the minion is over its quota. The minion gets an acknowledgement in both cases, because it would
+// repeat the return otherwise.
 func (s *Service) keptReturn(id string, load *value.Map) jobs.Return {
 	if s.quota.chargeReturn(id, event.Weight(load)+returnFiles, s.cfg.Now()) {
 		return jobs.ReturnOf(load)

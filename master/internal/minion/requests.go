@@ -13,7 +13,8 @@ import (
 	"saltern/master/value"
 )
 
-// pillarRequest reads a _pillar load. ok is false if it has no grains.
+// pillarRequest reads the pillar request from a _pillar load. ok is false if the load contains no
+// grains.
 func pillarRequest(id string, load *value.Map) (r pillar.Request, ok bool) {
 	grains := load.Map("grains")
 	if grains == nil {
@@ -32,8 +33,9 @@ func pillarRequest(id string, load *value.Map) (r pillar.Request, ok bool) {
 	}, true
 }
 
-// eventRequest reads a _minion_event load, and returns the tag and data of each event. The load is a
-// list of events, each also with a common tag as prefix, or one event whose data is the load itself.
+// eventRequest reads a _minion_event load, and yields the tag and the data of each event. The load
+// contains either a list of events, to which it may add a common prefix for their tags, or one
+// event whose data is the load itself.
 func eventRequest(load *value.Map) iter.Seq2[string, any] {
 	return func(yield func(string, any) bool) {
 		list, several := load.Value("events").([]any)
@@ -41,8 +43,8 @@ func eventRequest(load *value.Map) iter.Seq2[string, any] {
 			yield(load.Str("tag"), load)
 		}
 
-		// Cut a tag that is too long. It is refused later, but is not copied for each event before
-		// that.
+		// Cut off a prefix that is too long. Its events are refused anyway; this avoids copying the
+		// prefix for each of them.
 		pretag := load.Str("pretag")
 		pretag = pretag[:min(len(pretag), maxEventTag)]
 		for _, e := range list {
@@ -64,7 +66,7 @@ func eventRequest(load *value.Map) iter.Seq2[string, any] {
 	}
 }
 
-// jidRequest returns the job id in a pub_ret load, where it may be a number.
+// jidRequest returns the job id from a pub_ret load. In the load it may be a number.
 func jidRequest(load *value.Map) string {
 	if n, ok := load.Int("jid"); ok {
 		return fmt.Sprint(n)
@@ -76,11 +78,11 @@ func jidRequest(load *value.Map) string {
 type jobRequest struct {
 	fun      string
 	arg      []any           // arguments as on a command line
-	noParse  map[string]bool // names of arguments that are not YAML
+	noParse  map[string]bool // names of arguments whose values must not be parsed as YAML
 	tgt, ret any
 	tgtType  string
-	wait     time.Duration // how long to wait for returns; 0: as long as the master's own tools
-	full     bool          // also return the job id, and the minion with each return
+	wait     time.Duration // how long to wait for returns; 0: the default of the master's tools
+	full     bool          // also return the job id, and the id of the minion with each return
 }
 
 // newJobRequest reads a jobRequest from a load.
@@ -108,8 +110,9 @@ func newJobRequest(load *value.Map) jobRequest {
 	return r
 }
 
-// functionsAndArgs returns the function and its arguments, or the lists of both if there are several
-// functions. Then each function needs one text of arguments; otherwise ok is false.
+// functionsAndArgs returns the function and its arguments, or a list of functions and a list of
+// their arguments. With several functions there must be one text of arguments for each; otherwise
+// ok is false.
 func (r jobRequest) functionsAndArgs() (fun, arg any, ok bool) {
 	if !strings.Contains(r.fun, ",") {
 		return r.fun, r.arguments(), true
@@ -133,7 +136,7 @@ func (r jobRequest) functionsAndArgs() (fun, arg any, ok bool) {
 	return value.List(names), args, true
 }
 
-// arguments returns the arguments of one function. Texts are parsed as YAML, and name=value is a
+// arguments returns the parsed arguments of one function. A text is parsed as YAML. name=value is a
 // named argument (salt/utils/args.py parse_input).
 func (r jobRequest) arguments() []any {
 	out, named := []any{}, value.NewMap()

@@ -12,19 +12,19 @@ import (
 	"saltern/master/jobs"
 )
 
-// onReturn stores the return of a job (salt/master.py _return, salt/utils/job.py store_job). The
-// minion gets an answer when the return is durable. While the return cannot be made durable, the
-// minion gets no answer and sends it again. A return that would be refused again is answered, too:
-// one that is too large or was not asked for. So is a return that another cache stores (job_cache
-// off, ext_job_cache).
+// onReturn stores the return of a job (salt/master.py _return, salt/utils/job.py store_job). It
+// answers the minion when the return is durable. While the return cannot be made durable, it sends
+// no answer, so that the minion repeats the return. It does answer a return that it would refuse
+// again (because it is too large, or was not asked for), and a return that another cache stores
+// (job_cache off, ext_job_cache).
 func (s *Service) onReturn(ctx context.Context, c *request.Call) (any, error) {
 	load := c.Load
 	if err := s.checkReturnSignature(c); err != nil {
 		return false, nil
 	}
 
-	// The return of a resource would be stored under a name that the minion chose. Only the proven id
-	// counts.
+	// Remove the fields of resources: the return of a resource would be stored under a name that
+	// the minion chose. Only the authenticated id may be used.
 	deleteAll(load, mastersFields)
 	if _, ok := load.Get("return"); !ok {
 		return nil, nil
@@ -42,7 +42,7 @@ func (s *Service) onReturn(ctx context.Context, c *request.Call) (any, error) {
 		s.cfg.Quiet.Info("return without a valid job id", "minion", c.ID, "jid", jid)
 		return nil, nil
 	case !s.cfg.Launch.MayReturn(ctx, jid, c.ID):
-		return nil, nil // answer it: a repeated return would be refused again
+		return nil, nil // answer, because a repeated return would be refused again
 	}
 
 	s.returns.Add(1)
@@ -62,8 +62,8 @@ func (s *Service) onReturn(ctx context.Context, c *request.Call) (any, error) {
 	return nil, nil
 }
 
-// adoptJob creates a job for a return that belongs to no job: salt-call and scheduled functions send
-// the job id "req".
+// adoptJob creates a job for a return that belongs to no job. salt-call and scheduled functions
+// send such returns, with the job id "req".
 func (s *Service) adoptJob(ctx context.Context, c *request.Call) (string, error) {
 	load := c.Load
 	jid, err := s.cfg.Jobs.Prep(ctx, "", load.Bool("nocache"))
@@ -87,9 +87,9 @@ func (s *Service) adoptJob(ctx context.Context, c *request.Call) (string, error)
 
 var errSignature = errors.New("signature of a return is missing or wrong")
 
-// checkReturnSignature verifies the signature of a return, from a minion with minion_sign_messages.
-// It takes the algorithm from the envelope; 3008.3 takes it from the master's configuration and so
-// loses the return.
+// checkReturnSignature verifies the signature of a return from a minion with minion_sign_messages.
+// It uses the algorithm named in the envelope. (3008.3 uses the algorithm of the master's
+// configuration, and therefore loses the return.)
 func (s *Service) checkReturnSignature(c *request.Call) error {
 	sig, signed := c.Load.Bytes("sig")
 	if !signed {

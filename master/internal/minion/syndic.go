@@ -15,8 +15,8 @@ import (
 	"saltern/master/value"
 )
 
-// onSyndicReturn stores returns that a lower master has collected. It refuses them without
-// order_masters: then there are no lower masters, and a minion could forge returns of others.
+// onSyndicReturn stores returns that a lower master has collected. Without order_masters it refuses
+// them: then there are no lower masters, and a minion could forge the returns of other minions.
 func (s *Service) onSyndicReturn(ctx context.Context, c *request.Call) (any, error) {
 	if !s.cfg.Options.OrderMasters {
 		s.cfg.Quiet.Warn("returns of a syndic are refused: order_masters is off", "minion", c.ID)
@@ -39,7 +39,8 @@ func (s *Service) onSyndicReturn(ctx context.Context, c *request.Call) (any, err
 	return nil, nil
 }
 
-// noteSyndic writes the file by which tools, including Salt's, recognise a syndic.
+// noteSyndic writes the file by which tools, including Salt's, recognise that the minion id belongs
+// to a syndic.
 func (s *Service) noteSyndic(id string) error {
 	folder := filepath.Join(s.cfg.Options.CacheDir, client.SyndicsFolder)
 	path := filepath.Join(folder, id)
@@ -80,12 +81,12 @@ func (s *Service) syndicReturn(ctx context.Context, c *request.Call, load *value
 	return nil
 }
 
-// maxLowerMinions bounds the minions that an event of a syndic adds to a job.
+// maxLowerMinions bounds how many minions one event of a syndic adds to a job.
 const maxLowerMinions = 20_000
 
-// lowerJob returns the job of an event by which a syndic reports to which minions its master has
-// given the job: syndic/<id>/<jid> until 3007, syndic/<id>/salt/job/<jid>/new since 3008
-// (salt/minion.py _process_event).
+// lowerJob returns the job id in the tag of a syndic's event. By such an event a syndic reports to
+// which minions its master has sent the job. The tag is syndic/<id>/<jid> until 3007, and
+// syndic/<id>/salt/job/<jid>/new since 3008 (salt/minion.py _process_event).
 func lowerJob(syndic, tag string) (jid string, ok bool) {
 	jid, ok = strings.CutPrefix(tag, "syndic/"+syndic+"/")
 	if !ok {
@@ -98,10 +99,11 @@ func lowerJob(syndic, tag string) (jid string, ok bool) {
 	return jid, ok && jobs.Valid(jid)
 }
 
-// takeLowerMinions adds the minions of such an event to the expected minions of the job, as in
-// salt/master.py _handle_minion_event, and fires it under the tag that tools of all releases wait
-// for. It reports whether the event was one of those. A syndic names no minion of this master, and
-// adds to no job that this master does not have.
+// takeLowerMinions handles the event by which a syndic reports the minions of a job, see lowerJob.
+// It adds these minions to the expected minions of the job, as in salt/master.py
+// _handle_minion_event, and fires the event under the tag that tools of all releases subscribe to.
+// It ignores ids with an accepted key on this master, and jobs that this master does not know. It
+// returns false if the event is not such a report, or without order_masters.
 func (s *Service) takeLowerMinions(ctx context.Context, syndic, tag string, data any) bool {
 	fields, _ := data.(*value.Map)
 	jid, ok := lowerJob(syndic, tag)

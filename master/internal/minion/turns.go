@@ -15,17 +15,17 @@ const (
 	minionTurns = 2
 	// minionEffort bounds the time to resolve the target of one such request.
 	minionEffort = 3 * time.Second
-	// minionWaits is how many further requests of a minion may wait. A highstate sends one request
-	// after the other.
+	// minionWaits is how many further requests of a minion may wait. It can be small: a highstate
+	// sends one request after the other.
 	minionWaits = 32
 )
 
-// errCrowd refuses a request of a minion that has too many waiting.
+// errCrowd refuses a request because too many requests of the same minion are waiting.
 var errCrowd = errors.New("too many requests of this minion wait")
 
-// turns limits the costly requests that each minion runs at once. Further ones are parked until they
-// have their turn. Overflow policy: requests beyond minionWaits get no answer, so that the minion
-// asks again. The zero value is ready to use.
+// turns limits how many costly requests of each minion run at once. Further requests are parked
+// until a slot is free. Overflow policy: requests beyond minionWaits get no answer, so that the
+// minion asks again. The zero value is ready to use.
 type turns struct {
 	mu       sync.Mutex
 	byMinion map[string]*turn
@@ -36,7 +36,8 @@ type turn struct {
 	users int // requests that have a slot or wait for one
 }
 
-// waitTurn waits for a turn; leave ends it. With an error the request gets no answer.
+// waitTurn waits for a slot of the minion. The caller must call leave to free the slot. If waitTurn
+// returns an error, the request gets no answer.
 func (t *turns) waitTurn(ctx context.Context, c *request.Call) (leave func(), err error) {
 	own := t.joinQueue(c.ID)
 	if own == nil {
@@ -77,8 +78,8 @@ func (t *turns) waitTurn(ctx context.Context, c *request.Call) (leave func(), er
 	return nil, unanswered(err)
 }
 
-// joinQueue adds a request to the turns of a minion and returns them, or nil if too many requests
-// wait.
+// joinQueue adds a request to the turn of a minion and returns the turn, or nil if too many
+// requests of the minion are waiting.
 func (t *turns) joinQueue(id string) *turn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -100,7 +101,7 @@ func (t *turns) joinQueue(id string) *turn {
 	return own
 }
 
-// leaveQueue removes a request from the turns of a minion.
+// leaveQueue removes a request from the turn of a minion.
 func (t *turns) leaveQueue(id string, own *turn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
