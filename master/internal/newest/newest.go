@@ -1,11 +1,11 @@
-// Package newest ensures that a job gets files that are at least as new as its start.
+// Package newest ensures that a job uses files that are at least as new as the start of the job.
 //
-// On a shared volume the master serves from a copy on its own disk, so that state runs continue when
-// the volume hangs. The supervisor makes the copy. Before the master uses the copy for a request, it
-// asks the supervisor whether the copy is new enough: as new as the start of the job or the minion's
-// sign-in (salt-call signs in but starts no job), and never older than a bound. Requests that need
-// the copy at the same time share one question and one pass over the volume. If the volume does not
-// answer, the master serves the old copy and fires a warning.
+// On a shared volume the master serves files from a copy on its own disk, so that state runs
+// continue when the volume hangs. The supervisor updates the copy. Before the master uses the copy
+// for a request, it asks the supervisor whether the copy is new enough: as new as the start of the
+// job or the minion's sign-in (salt-call signs in but starts no job), and never older than a bound.
+// Requests that need the copy at the same time share one query and one pass over the volume. If the
+// volume does not answer, the master serves the old copy and fires an event as a warning.
 package newest
 
 import (
@@ -22,22 +22,24 @@ import (
 )
 
 const (
-	// latelyLeast is how old the copy may be when no time is required. A slow answer extends it to
-	// latelyAsks times the duration of the last question, latelyMost at most, so that questions do
-	// not take up all the time of the volume.
+	// latelyLeast is how old the copy may be when no time is required. If the last query was slow,
+	// the copy may be older: latelyAsks times the duration of that query, but at most latelyMost.
+	// So queries do not keep the volume busy all the time.
 	latelyLeast = 2 * time.Second
 	latelyAsks  = 6
 	latelyMost  = 30 * time.Second
-	// askAgain is how long requests do not wait for the volume after it has failed to answer.
+	// askAgain is how long requests do not wait for the volume after the volume has failed to
+	// answer.
 	askAgain = 10 * time.Second
-	// toldAgain is how long the warning that a minion gets old files is not repeated for the same
+	// toldAgain is how long the warning about old files of a minion is not repeated for the same
 	// job.
 	toldAgain = 30 * time.Second
-	// maxMinions bounds each of the two maps of minions. Overflow policy: the map is cleared. A
-	// minion that signed in then gets files as new as the last job, and its warning may be repeated.
+	// maxMinions bounds each of the two maps of minions. Overflow policy: the map is cleared. Then
+	// the files of minions that signed in before are only as new as the last job, and warnings may
+	// be repeated.
 	maxMinions = 100_000
-	// maxWaiting bounds the requests of minions that wait. Overflow policy: a further request gets no
-	// answer, and its minion asks again.
+	// maxWaiting bounds the requests of minions that wait. Overflow policy: a further request gets
+	// no answer, so that its minion asks again.
 	maxWaiting = 20_000
 )
 
@@ -45,7 +47,8 @@ var errWaiting = errors.New("too many requests wait for the newest files")
 
 // Config of a Service.
 type Config struct {
-	// Ask asks the supervisor to copy changes. It may be nil: the master serves the original files.
+	// Ask asks the supervisor to update the copy. It may be nil: there is no copy, and the master
+	// serves the original files.
 	Ask func(ctx context.Context, q control.NewestQuestion) (control.Newest, error)
 	// Fire fires an event on the bus.
 	Fire func(tag string, data *value.Map)
@@ -55,7 +58,8 @@ type Config struct {
 	Log  *slog.Logger
 }
 
-// Service knows how new the copy is, and asks for a newer one. It is safe for concurrent use.
+// Service knows how new the copy is, and asks the supervisor to update it. It is safe for
+// concurrent use.
 type Service struct {
 	cfg  Config
 	end  context.CancelFunc
@@ -64,33 +68,33 @@ type Service struct {
 
 	mu       sync.Mutex
 	direct   bool                 // there is no copy: the original files are served
-	job      time.Time            // time at which the newest job began
-	signedIn map[string]time.Time // when minions signed in
-	asOf     time.Time            // time whose state the copy has
+	job      time.Time            // start of the newest job
+	signedIn map[string]time.Time // time of each minion's last sign-in
+	asOf     time.Time            // the copy contains the files as of this time
 	copy     string               // path of the copy; "": unknown
 	source   string               // path of the original files
-	took     time.Duration        // duration of the last question
-	asking   *question            // the question that is being asked; nil: none
-	old      *Old                 // why the copy is not newer; nil: the last question succeeded
+	took     time.Duration        // duration of the last query
+	asking   *question            // the query in progress; nil: none
+	old      *Old                 // why the copy is not newer; nil: the last query succeeded
 	except   *Old                 // files that are older than the copy; nil: none
-	failed   time.Time            // time at which old was set
-	waiting  int                  // waiting requests of minions
+	failed   time.Time            // when old was set
+	waiting  int                  // number of waiting requests of minions
 	toldOld  map[string]time.Time // when a warning was last fired, by minion
 	warnings warnings
-	stats    control.Files // counters; AsOf and Old are not set
+	stats    control.Files // counters; the fields AsOf and Old are not used
 }
 
-// question is a question that is being asked.
+// question is a query to the supervisor in progress.
 type question struct {
 	begun time.Time
 	over  chan struct{}
 }
 
-// Old says that outdated files are served, and why.
+// Old describes outdated files that are served, and the reason.
 type Old struct {
-	AsOf time.Time // time whose state the files have; zero: unknown
+	AsOf time.Time // the files are as of this time; zero: unknown
 	Why  string
-	Few  bool // only the files named in Why are older
+	Few  bool // only the files named in Why are outdated
 }
 
 // New returns a Service.
@@ -100,7 +104,7 @@ func New(cfg Config) *Service {
 	return s
 }
 
-// Close ends the running question, and fires the warnings that wait.
+// Close cancels the query in progress, and fires the waiting warnings.
 func (s *Service) Close() {
 	s.mu.Lock()
 	s.end()
@@ -123,13 +127,13 @@ func (s *Service) Stats() *control.Files {
 	return &stats
 }
 
-// readsNothing reports whether tools call a function repeatedly while they wait for a job. Such
-// functions read no files.
+// readsNothing reports whether a function is one that tools call repeatedly while they wait for a
+// job. Such functions read no files.
 func readsNothing(fun string) bool {
 	return fun == "saltutil.find_job" || fun == "saltutil.running" || fun == "test.ping"
 }
 
-// JobBegan records that a job goes to minions, from this master or another one.
+// JobBegan records that this master or another one has started a job with this function.
 func (s *Service) JobBegan(fun string) {
 	if readsNothing(fun) {
 		return
@@ -139,7 +143,7 @@ func (s *Service) JobBegan(fun string) {
 	s.job = s.cfg.Now()
 }
 
-// SignedIn records that a minion, or a tool on it, has signed in.
+// SignedIn records that a minion, or a tool such as salt-call on its machine, has signed in.
 func (s *Service) SignedIn(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,8 +153,9 @@ func (s *Service) SignedIn(id string) {
 	s.signedIn[id] = s.cfg.Now()
 }
 
-// Since returns the time as of which a minion's files must be current: that of the newest job, of the
-// minion's sign-in, or Lately, whichever is latest. For the master itself, "", it returns Now.
+// Since returns the time as of which a minion's files must be current: the start of the newest job,
+// the minion's sign-in, or the result of Lately, whichever is latest. If minion is "", which means
+// the master itself, it returns the result of Now.
 func (s *Service) Since(minion string) time.Time {
 	if minion == "" {
 		return s.Now()
@@ -182,7 +187,7 @@ func (s *Service) lately() time.Time {
 	return s.cfg.Now().Add(-min(max(latelyLeast, latelyAsks*s.took), latelyMost))
 }
 
-// Now returns the time as of which files must be current for a person who waits for them.
+// Now returns the time as of which files must be current for a user who waits for them.
 func (s *Service) Now() time.Time { return s.cfg.Now() }
 
 // Due reports whether Serve would have to wait, or to fire a warning.
@@ -193,7 +198,8 @@ func (s *Service) Due(minion string, since time.Time) bool {
 	return !known || old != nil && s.isUntold(minion)
 }
 
-// knownNow returns the result of Await if that needs no question. The caller holds mu.
+// knownNow returns the result of Await if Await needs no query for it; otherwise known is false.
+// The caller holds mu.
 func (s *Service) knownNow(since time.Time) (old *Old, known bool) {
 	switch {
 	case s.direct, s.ctx.Err() != nil:
@@ -206,9 +212,9 @@ func (s *Service) knownNow(since time.Time) (old *Old, known bool) {
 	return nil, false
 }
 
-// Await waits until the copy is as new as since. It returns nil then, and otherwise why the copy, or
-// a file in it, is older. It waits as long as the supervisor needs, see [control.NewestTakes], or
-// until ctx ends.
+// Await waits until the copy is as new as since, and then returns nil. If the copy or a file in it
+// stays older, Await returns the reason. It waits as long as the supervisor needs, see
+// [control.NewestTakes], or until ctx ends.
 func (s *Service) Await(ctx context.Context, since time.Time) *Old {
 	for waits := uint64(1); ; waits = 0 {
 		s.mu.Lock()
@@ -234,7 +240,8 @@ func (s *Service) Await(ctx context.Context, since time.Time) *Old {
 	}
 }
 
-// Renew updates the copy from the shared volume. The error says why that is impossible.
+// Renew updates the copy from the shared volume. It returns an error if the copy could not be
+// updated.
 func (s *Service) Renew(ctx context.Context) error {
 	old := s.Await(ctx, s.Now())
 	switch {
@@ -246,8 +253,8 @@ func (s *Service) Renew(ctx context.Context) error {
 	return nil
 }
 
-// Source returns the directory on the shared volume that corresponds to dir in the copy. It returns a
-// directory outside the copy unchanged. The error says why the volume does not answer.
+// Source returns the directory on the shared volume that corresponds to dir in the copy. If dir is
+// not in the copy, it returns dir. It returns an error if the volume does not answer.
 func (s *Service) Source(ctx context.Context, dir string) (string, error) {
 	if err := s.Renew(ctx); err != nil {
 		return "", err
@@ -270,7 +277,8 @@ func (s *Service) Source(ctx context.Context, dir string) (string, error) {
 	return filepath.Join(s.source, rel), nil
 }
 
-// Enter takes a place among the waiting requests; leave frees it.
+// Enter registers a waiting request. The caller must call leave when the request no longer waits.
+// Enter returns an error if too many requests wait.
 func (s *Service) Enter() (leave func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -286,7 +294,7 @@ func (s *Service) Enter() (leave func(), err error) {
 	}, nil
 }
 
-// startQuestion starts a question. The caller holds mu.
+// startQuestion starts a query. The caller holds mu.
 func (s *Service) startQuestion() *question {
 	q := &question{begun: s.cfg.Now(), over: make(chan struct{})}
 	s.asking = q
@@ -344,9 +352,9 @@ func (s *Service) answered(q *question, answer control.Newest, err error) {
 	}
 }
 
-// Serve works like Await, for a request of a minion. If the minion's files are old, it fires the
+// Serve works like Await, for a request of a minion. If the minion gets old files, Serve fires the
 // event [event.TagOldFiles] before it returns, once for each job. One event covers all minions that
-// were found within warnEvery.
+// got old files within warnEvery.
 func (s *Service) Serve(ctx context.Context, minion string, since time.Time) {
 	old := s.Await(ctx, since)
 	if old == nil {
@@ -378,15 +386,16 @@ func (s *Service) Serve(ctx context.Context, minion string, since time.Time) {
 	}
 }
 
-// isUntold reports whether a warning is due that a minion gets old files: none was fired since the
-// newest job. The caller holds mu.
+// isUntold reports whether a warning about old files of a minion is due: none was fired for it
+// since the start of the newest job. The caller holds mu.
 func (s *Service) isUntold(minion string) bool {
 	last := s.toldOld[minion]
 	return last.Before(s.job) || last.Before(s.signedIn[minion]) || s.cfg.Now().Sub(last) >= toldAgain
 }
 
-// Data returns the data of an event about old files. minion is the minion that gets them; "" means
-// that a runner reads them. An event about several minions lists them in "minions", see warnings.
+// Data returns the data of an event about old files. minion is the minion that gets the files; ""
+// means that a runner reads them. An event about several minions lists them in the field "minions",
+// see warnings.
 func (s *Service) Data(old *Old, minion string) *value.Map {
 	data := value.NewMap("node", s.cfg.Node, "why", old.Why, "as_of", "")
 	if minion != "" {

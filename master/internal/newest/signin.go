@@ -8,7 +8,7 @@ import (
 	"saltern/master/value"
 )
 
-// Noting is a request.Auth that tells a Service which minions sign in.
+// Noting is a request.Auth that reports the sign-ins of minions to a Service.
 type Noting struct {
 	request.Auth
 	Service *Service

@@ -11,26 +11,27 @@ const (
 	// warnEvery is the least time between two events about the same fault, so that the number of
 	// events does not grow with the number of minions. The first event is fired at once.
 	warnEvery = 250 * time.Millisecond
-	// warnMost bounds the minions in one event. Further ones follow in the next event.
+	// warnMost bounds the minions in one event. Further minions are in the next event.
 	warnMost = 1000
 )
 
-// warnings collects the minions that get old files, so that few events cover many minions.
+// warnings collects the minions that get old files, so that one event covers many minions.
 type warnings struct {
-	waiting []*warning // one warning for each fault
+	waiting []*warning // the waiting warnings, one for each fault
 	fired   time.Time  // when warnings were last fired; zero: never
-	timed   bool       // a goroutine will fire the waiting warnings
+	timed   bool       // a goroutine will fire waiting
 }
 
-// warning is an event that has not been fired yet.
+// warning is an event that was not fired yet.
 type warning struct {
-	old     *Old // the oldest files that one of the minions gets
+	// old describes the oldest files that any of the minions gets.
+	old     *Old
 	minions []any
-	fired   chan struct{} // closed when the event was fired
+	fired   chan struct{} // closed when the event is fired
 }
 
-// addWarning adds a minion to the warning about its old files. If due is true, the caller must call
-// fireWarnings; otherwise a goroutine does. The caller holds mu.
+// addWarning adds a minion to the warning about old. If due is true, the caller must call
+// fireWarnings; otherwise a goroutine will call it. The caller holds mu.
 func (s *Service) addWarning(old *Old, minion string) (w *warning, due bool) {
 	w = s.warnings.warningFor(old)
 	w.minions = append(w.minions, minion)
@@ -57,7 +58,7 @@ func (s *Service) addWarning(old *Old, minion string) (w *warning, due bool) {
 	return w, false
 }
 
-// warningFor returns the waiting warning about a fault, and creates it if need be.
+// warningFor returns the waiting warning for a fault. If there is none, it creates one.
 func (ws *warnings) warningFor(old *Old) *warning {
 	for _, w := range ws.waiting {
 		if w.old.Why != old.Why {
