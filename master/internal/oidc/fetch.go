@@ -23,22 +23,23 @@ import (
 	"saltern/internal/printable"
 )
 
-// Bounds of the provider's answers, and of their time.
+// Bounds of the provider's answers, and of the time that they take.
 const (
-	fetchTime = 10 * time.Second // time of one request, and of the requests for metadata and keys together
-	maxAnswer = 512 << 10        // bytes of one answer
-	maxKeys   = 64               // keys of a provider; further ones are ignored
-	maxCA     = 4 << 20          // bytes of the file of certificates
+	// fetchTime bounds the time of one request, and of the requests for metadata and keys together.
+	fetchTime = 10 * time.Second
+	maxAnswer = 512 << 10 // bytes of one answer
+	maxKeys   = 64        // keys of a provider; further ones are ignored
+	maxCA     = 4 << 20   // bytes of the file of certificate authorities
 )
 
-// Bounds of RSA keys in bits: shorter keys are weak, longer ones slow.
+// Bounds of RSA keys in bits, because shorter keys are weak and longer ones are slow.
 const (
 	minRSA = 2048
 	maxRSA = 8192
 )
 
-// client returns an HTTP client for requests to the provider. It does not follow redirects, and
-// closes each connection after its request.
+// client returns an HTTP client for requests to the provider. The client does not follow redirects,
+// and closes each connection after its request.
 func (p *Provider) client() (*http.Client, error) {
 	secure := &tls.Config{MinVersion: tls.VersionTLS12}
 	if p.opts.CA != "" {
@@ -70,7 +71,7 @@ func (p *Provider) client() (*http.Client, error) {
 	}, nil
 }
 
-// bounded is a transport that fails for answers that are too large.
+// bounded is a transport that returns an error for an answer that is too large.
 type bounded struct{ next http.RoundTripper }
 
 func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -81,14 +82,14 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// view is the provider's metadata and keys as of one time. It never changes.
+// view contains the provider's metadata and keys at one time. It never changes.
 type view struct {
 	oauth oauth2.Config // without the client's secret
 	keys  []jose.JSONWebKey
 	at    time.Time
 }
 
-// fetchView asks the provider for its metadata and its keys.
+// fetchView fetches the provider's metadata and keys.
 func (p *Provider) fetchView(ctx context.Context) (*view, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTime)
 	defer cancel()
@@ -140,7 +141,7 @@ func (p *Provider) fetchView(ctx context.Context) (*view, error) {
 	return v, err
 }
 
-// keysOf returns the signing keys of a provider. It ignores other keys.
+// keysOf returns the signing keys of a provider. It ignores keys for other purposes.
 func keysOf(ctx context.Context, c *http.Client, address string) ([]jose.JSONWebKey, error) {
 	const doing = "read the keys of the provider"
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
@@ -185,7 +186,8 @@ func keysOf(ctx context.Context, c *http.Client, address string) ([]jose.JSONWeb
 	return keys, nil
 }
 
-// signatureCounts reports whether a key is a public key of an accepted type and size.
+// signatureCounts reports whether a key is a public key of an accepted type and size. Signatures
+// with other keys do not count.
 func signatureCounts(key any) bool {
 	switch k := key.(type) {
 	case *rsa.PublicKey:
@@ -196,7 +198,8 @@ func signatureCounts(key any) bool {
 	return false
 }
 
-// foreign returns an error whose text may come from the provider, cut and made safe.
+// foreign returns err with a prefix. The text of err may come from the provider, so foreign
+// shortens it and makes it safe for a log.
 func foreign(doing string, err error) error {
 	return fmt.Errorf("%s: %s", doing, printable.Brief(err.Error(), 300))
 }

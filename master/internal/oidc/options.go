@@ -12,16 +12,16 @@ import (
 // Options are the options auth.oidc.*.
 type Options struct {
 	Issuer, ClientID   string
-	Secret, SecretFile string // the client's secret, or a file that contains it; a public client has none
+	Secret, SecretFile string // the client's secret, or a file with it; a public client has none
 	Scopes             []string
-	UserClaim          string // name of the claim that holds the user's name
+	UserClaim          string // name of the claim with the user's name
 	GroupsClaim        string
-	CA                 string // file of certificates that replaces the system's authorities
-	// Redirect is the API's URL as browsers see it. "" means that nobody can sign in with a browser.
+	CA                 string // file of certificate authorities that replaces those of the system
+	// Redirect is the URL of the API for browsers. "" disables sign-ins with a browser.
 	Redirect string
 }
 
-// withDefaults returns the options with defaults for those that are not set.
+// withDefaults returns the options, with the defaults for those that are not set.
 func (o Options) withDefaults() Options {
 	if len(o.Scopes) == 0 {
 		o.Scopes = []string{"openid", "profile", "email"}
@@ -43,7 +43,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Check returns an error for invalid options, which says what to write instead.
+// Check returns an error if an option is invalid. The error says what the administrator must write
+// instead.
 func Check(o Options) error {
 	switch {
 	case o.Issuer == "":
@@ -75,7 +76,7 @@ func Check(o Options) error {
 	return nil
 }
 
-// checkAddress returns an error for a URL by which tokens would cross a network unencrypted.
+// checkAddress returns an error if tokens would be sent to the URL unencrypted over a network.
 func checkAddress(address string) error {
 	u, err := url.Parse(address)
 	if err != nil || u.Hostname() == "" || u.User != nil || u.Fragment != "" {

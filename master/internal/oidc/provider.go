@@ -10,14 +10,15 @@ import (
 	"time"
 )
 
-// How long a view is used, and how often the provider is asked.
+// How long a view is used, and how often it is fetched.
 const (
-	viewFresh       = 10 * time.Minute // age at which the provider is asked again
-	viewStale       = 6 * viewFresh    // age at which the view is no longer used, even if the provider does not answer
-	unknownKeyPause = 30 * time.Second // least time between two requests because a token's key is unknown
-	failedPause     = 5 * time.Second  // least time after a failed request
+	viewFresh = 10 * time.Minute // age at which the view is fetched again
+	viewStale = 6 * viewFresh    // age from which the view is not used, even if fetching fails
+	// unknownKeyPause is the least time between two fetches because a token's key is unknown.
+	unknownKeyPause = 30 * time.Second
+	failedPause     = 5 * time.Second // least time after a failed fetch
 
-	othersPatience = 2 * time.Second // how long to wait for the request of another caller
+	othersPatience = 2 * time.Second // how long to wait for a fetch of another caller
 )
 
 // Provider is an OpenID provider. It is safe for concurrent use.
@@ -26,14 +27,15 @@ type Provider struct {
 	log  *slog.Logger
 	now  func() time.Time
 
-	lastView  atomic.Pointer[view]
-	turn      chan struct{} // held by the caller who asks the provider; guards the fields below
+	lastView atomic.Pointer[view]
+	// turn holds a token while its owner fetches a view. It guards the fields below.
+	turn      chan struct{}
 	lastAsked time.Time
 	failed    error
 }
 
-// New returns a Provider. It sends no request. The error says which option is wrong. log is for lines
-// that strangers can cause.
+// New returns a Provider. It sends no request. If an option is invalid, it returns an error that
+// names the option. log is for lines that untrusted senders can provoke.
 func New(o Options, log *slog.Logger, now func() time.Time) (*Provider, error) {
 	if err := Check(o); err != nil {
 		return nil, err
@@ -42,7 +44,7 @@ func New(o Options, log *slog.Logger, now func() time.Time) (*Provider, error) {
 }
 
 // Place returns what a log-in page needs for sign-ins with a browser: the host of the provider, and
-// the URL at which they begin.
+// the URL at which a sign-in begins.
 func (p *Provider) Place() (host, begin string) {
 	if u, err := url.Parse(p.opts.Issuer); err == nil {
 		host = u.Host
@@ -50,9 +52,9 @@ func (p *Provider) Place() (host, begin string) {
 	return host, p.opts.Redirect + strings.TrimSuffix(Callback, "/done")
 }
 
-// current returns a view of the provider. lacking is a view that lacks the key of a token, or nil.
-// While one caller asks the provider, other callers get the last view, or wait for a short time,
-// because each of them occupies one of the concurrent log-ins.
+// current returns a view of the provider. lacking is a view that lacks the key of a token; it may
+// be nil: any view will do. While one caller fetches a view, the other callers get the last view or
+// wait for a short time only, because each of them occupies one of the slots for log-ins.
 func (p *Provider) current(ctx context.Context, lacking *view) (*view, error) {
 	v := p.lastView.Load()
 	select {
@@ -80,7 +82,8 @@ func (p *Provider) current(ctx context.Context, lacking *view) (*view, error) {
 	if p.failed == nil || now.Sub(p.lastAsked) >= failedPause {
 		p.lastAsked = now
 
-		// Other callers may wait for the answer, so it must not fail when this caller hangs up.
+		// Other callers may wait for this fetch, so it must not be cancelled when this caller
+		// disconnects.
 		got, err := p.fetchView(context.WithoutCancel(ctx))
 		p.failed = err
 		if err == nil {

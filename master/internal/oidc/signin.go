@@ -22,25 +22,25 @@ const Callback = "/console/oidc/done"
 // Bounds in bytes.
 const (
 	maxCode   = 4 << 10
-	maxSecret = 4 << 10 // the file with the client's secret
+	maxSecret = 4 << 10 // bytes of the file with the client's secret
 )
 
-// SignIn is a user who has signed in with a browser, and the ID token that proves it.
+// SignIn is a user who has signed in with a browser, and the ID token that authenticates him.
 type SignIn struct {
 	User, Token string
 	Groups      []string
 }
 
-// derive returns one of the values of a sign-in, derived from the secret that the browser keeps. Only
-// a browser with the secret can finish the sign-in, and it can do so at any node.
+// derive returns one of the values of a sign-in. All of them are derived from the secret that the
+// browser keeps. So only a browser with the secret can complete the sign-in, at any node.
 func derive(secret, purpose string) string {
 	m := hmac.New(sha256.New, []byte(secret))
 	m.Write([]byte("sign-in: " + purpose))
 	return hex.EncodeToString(m.Sum(nil))
 }
 
-// Begin returns the URL at the provider where a browser signs in. secret must be new for each
-// sign-in, and only the browser may know it.
+// Begin returns the URL at the provider to which a browser goes for a sign-in. secret must be new
+// for each sign-in, and only the browser may know it.
 func (p *Provider) Begin(ctx context.Context, secret string) (string, error) {
 	v, err := p.current(ctx, nil)
 	if err != nil {
@@ -51,14 +51,15 @@ func (p *Provider) Begin(ctx context.Context, secret string) (string, error) {
 		oauth2.S256ChallengeOption(derive(secret, "verifier"))), nil
 }
 
-// Refused reports whether an error of Finish means that the browser sent something invalid. Otherwise
+// Refused reports whether an error of Finish means that the browser sent invalid data. Otherwise
 // the provider or an option is at fault.
 func Refused(err error) bool {
 	_, ok := errors.AsType[*refusal](err)
 	return ok
 }
 
-// Finish checks the provider's answer that a browser brings, and exchanges it for the ID token.
+// Finish checks the provider's answer, which the browser sends to Callback, and exchanges the code
+// in it for the ID token.
 func (p *Provider) Finish(ctx context.Context, secret string, answer url.Values) (SignIn, error) {
 	code := answer.Get("code")
 	switch iss := answer.Get("iss"); {
@@ -86,7 +87,7 @@ func (p *Provider) Finish(ctx context.Context, secret string, answer url.Values)
 	return SignIn{User: id.user, Token: token, Groups: id.groups}, err
 }
 
-// exchange returns the ID token for a code.
+// exchange sends a code to the provider and returns the ID token.
 func (p *Provider) exchange(ctx context.Context, conf oauth2.Config, code, verifier string) (string, error) {
 	const doing = "get the ID token from the provider"
 	c, err := p.client()

@@ -19,14 +19,17 @@ import (
 
 // Bounds of a token and its claims.
 const (
-	maxToken  = 16 << 10        // bytes
-	maxName   = 256             // bytes of a user's or group's name
-	maxGroups = 1024            // number of groups; further ones are ignored
-	maxAge    = time.Hour       // age since it was issued, even if it names a later expiry
-	leeway    = 5 * time.Minute // how far the provider's clock may be ahead
+	maxToken  = 16 << 10 // bytes
+	maxName   = 256      // bytes of a user's or group's name
+	maxGroups = 1024     // number of groups; further ones are ignored
+	// maxAge bounds the age of a token since it was issued, even if the token states a later
+	// expiry.
+	maxAge = time.Hour
+	leeway = 5 * time.Minute // how far the provider's clock may be ahead
 )
 
-// refusal says why a token, or an answer that a browser brings, is not accepted.
+// refusal is the reason why a token, or the answer that a browser sends to Callback, is not
+// accepted.
 type refusal struct{ why string }
 
 func (r *refusal) Error() string { return r.why }
@@ -35,21 +38,21 @@ func refuse(format string, args ...any) error {
 	return &refusal{printable.Brief(fmt.Sprintf(format, args...), 300)}
 }
 
-// algorithms returns the signature algorithms that a provider may use. Algorithms with a shared
-// secret, and "none", are not among them.
+// algorithms returns the accepted signature algorithms. Algorithms with a shared secret and "none"
+// are not accepted.
 func algorithms() []jose.SignatureAlgorithm {
 	return []jose.SignatureAlgorithm{jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512,
 		jose.ES256, jose.ES384, jose.ES512, jose.EdDSA}
 }
 
-// identity is the user that a token names.
+// identity is the user that a token identifies.
 type identity struct {
 	user   string
 	groups []string
 }
 
 // Login checks the ID token of a user. ok is false if the token is invalid or belongs to another
-// user. An error means that the provider could not be asked.
+// user. An error means that the provider did not answer.
 func (p *Provider) Login(ctx context.Context, user, token string) (ok bool, groups []string, err error) {
 	id, err := p.proveToken(ctx, token, "")
 	if err == nil && id.user != user {
@@ -62,8 +65,8 @@ func (p *Provider) Login(ctx context.Context, user, token string) (ok bool, grou
 	return err == nil, id.groups, err
 }
 
-// proveToken verifies an ID token (OpenID Connect Core, 3.1.3.7) and returns its user. nonce is the
-// nonce of the sign-in that the token ends, or "" without a sign-in.
+// proveToken verifies an ID token (OpenID Connect Core, 3.1.3.7) and returns the user that the
+// token identifies. nonce is the nonce of the browser's sign-in, or "" if there was none.
 func (p *Provider) proveToken(ctx context.Context, token, nonce string) (identity, error) {
 	if len(token) == 0 || len(token) > maxToken {
 		return identity{}, refuse("a token of %d bytes; 1 to %d are possible", len(token), maxToken)
@@ -94,10 +97,10 @@ func (p *Provider) proveToken(ctx context.Context, token, nonce string) (identit
 	}
 }
 
-// keyring verifies signatures by the keys of a view.
+// keyring verifies signatures with the keys of a view.
 type keyring struct {
 	view    *view
-	unknown bool // no key has the name that the token states
+	unknown bool // the view lacks the key that the token names
 }
 
 // VerifySignature implements [gooidc.KeySet].
@@ -164,13 +167,14 @@ func (p *Provider) identity(t *gooidc.IDToken, nonce string) (identity, error) {
 	return id, nil
 }
 
-// groups returns the groups claim: a list of names, or a single name. It drops invalid names, which
-// can only remove rights.
+// groups returns the groups claim, which is a list of names or a single name. It drops invalid
+// names; that can only take rights from the user.
 func (p *Provider) groups(claims map[string]json.RawMessage) []string {
 	raw := claims[p.opts.GroupsClaim]
 	if raw == nil {
 		var elsewhere map[string]json.RawMessage
-		_ = json.Unmarshal(claims["_claim_names"], &elsewhere) // another form of this claim names no groups
+		// Ignore the error: a claim in another form names no groups.
+		_ = json.Unmarshal(claims["_claim_names"], &elsewhere)
 		if elsewhere[p.opts.GroupsClaim] != nil {
 			p.log.Warn("the provider leaves the groups of a user out, since they are too many: have it send those of this client alone",
 				"claim", p.opts.GroupsClaim)
@@ -199,7 +203,7 @@ func (p *Provider) groups(claims map[string]json.RawMessage) []string {
 	return names
 }
 
-// textClaim returns a claim that is text, or "".
+// textClaim returns the value of a claim that is a text, or "" for other claims.
 func textClaim(raw json.RawMessage) (s string) {
 	_ = json.Unmarshal(raw, &s) // s stays "" if it is not text
 	return s
