@@ -14,9 +14,9 @@ import (
 	"saltern/master/internal/schedule"
 )
 
-// Controlled answers the supervisor's calls on the control socket. It implements control.Master.
+// Controlled answers the supervisor's calls over the control socket. It implements control.Master.
 type Controlled struct {
-	Pool      *cluster.Pool // nil: the master is alone
+	Pool      *cluster.Pool // may be nil: the master is not in a cluster
 	View      *presence.View
 	Repos     *repos.Service
 	Scheduled *schedule.Schedule
@@ -52,8 +52,9 @@ func (c Controlled) CommitSecret(ctx context.Context, finger string) error {
 	return c.onCluster(finger != "", func() error { return c.Pool.CommitSecret(ctx, finger) })
 }
 
-// onCluster calls f and gives its error a code. It returns an error of its own if there is no cluster, or
-// if given is false, which means that the argument is missing or too long.
+// onCluster calls f, and adds a code to f's error. It returns an error without calling f if the
+// master is not in a cluster, or if given is false. given is false if the argument of the call is
+// missing or too long.
 func (c Controlled) onCluster(given bool, f func() error) error {
 	switch {
 	case c.Pool == nil:

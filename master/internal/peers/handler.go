@@ -30,27 +30,27 @@ import (
 
 // Config of a Handler.
 type Config struct {
-	Key         crypt.Key // cluster key at the start
+	Key         crypt.Key // cluster key when the master starts
 	Secrets     *auth.Secrets
 	Bus         *event.Bus
 	Fire        func(tag string, data *value.Map)
 	Launch      *launch.Launcher
 	Publish     func(ctx context.Context, load *value.Map, minions []string) error
 	Jobs        *jobs.Cluster
-	KeepReturns bool // returns go to the job cache
+	KeepReturns bool // returns are stored in the job cache
 	Pillars     *pillar.Service
 	Repos       *repos.Service
-	Cache       *cache.Store // minion data, which all masters share
+	Cache       *cache.Store // minion data that all masters share
 	Keys        *keys.Store
 	Nonces      *request.Nonces
 	Lockout     *eauth.Lockout
 	Missed      *presence.Resender
-	// Problem reports a lasting fault; a nil error ends the fault.
+	// Problem reports a persistent fault. If err is nil, the fault has ended.
 	Problem func(fault control.Fault, err error)
 	Log     *slog.Logger
 }
 
-// Handler handles what peers send to this master. It implements cluster.Handler.
+// Handler handles the messages of peers. It implements cluster.Handler.
 type Handler struct {
 	cfg        Config
 	member     *Membership
@@ -58,10 +58,10 @@ type Handler struct {
 	removeOnce sync.Once
 
 	mu      sync.Mutex
-	lastKey string // the cluster key that Keys got last
+	lastKey string // the cluster key that was last passed to Keys
 }
 
-// newHandler returns the Handler of a master in its cluster.
+// newHandler returns a Handler for a master that is a member of a cluster.
 func newHandler(member *Membership, cfg Config) *Handler {
 	return &Handler{cfg: cfg, member: member, lastKey: cfg.Key.String(), removed: make(chan struct{})}
 }
@@ -69,7 +69,7 @@ func newHandler(member *Membership, cfg Config) *Handler {
 // WhenRemoved returns a channel that is closed when this master has been removed from the cluster.
 func (h *Handler) WhenRemoved() <-chan struct{} { return h.removed }
 
-// Keys sets the cluster's publish key and seed, which are valid from now on.
+// Keys sets the cluster's publish key and seed, which replace the previous ones at once.
 func (h *Handler) Keys(key crypt.Key, seed string) error {
 	if err := errors.Join(h.cfg.Secrets.SetClusterKey(key), h.cfg.Secrets.SetClusterSeed(seed)); err != nil {
 		return err
@@ -84,8 +84,8 @@ func (h *Handler) Keys(key crypt.Key, seed string) error {
 	return nil
 }
 
-// Event fires an event of a peer on the bus, and carries out what it orders. The event of a job's
-// start also makes the job known here.
+// Event fires an event of a peer on this master's bus, and executes the order that the event
+// contains, if any. If the event announces a job, Event also records the job.
 func (h *Handler) Event(ctx context.Context, peer string, e event.Event) error {
 	if event.MayOrder(e, event.JobStart) {
 		h.learnJob(ctx, peer, e)
@@ -111,7 +111,7 @@ func (h *Handler) Event(ctx context.Context, peer string, e event.Event) error {
 	return nil
 }
 
-// learnJob records the job of a peer whose start e announces.
+// learnJob records the job of a peer. e is the event of the job's start.
 func (h *Handler) learnJob(ctx context.Context, peer string, e event.Event) {
 	jid := e.Data.Str("jid")
 	if !jobs.Valid(jid) || e.Tag != event.Tag("job", jid, "new") {
@@ -123,7 +123,7 @@ func (h *Handler) learnJob(ctx context.Context, peer string, e event.Event) {
 		load.Delete(k)
 	}
 
-	// Do not wait for the disk: the job itself comes next and must not be late.
+	// Do not wait for the disk: the job itself comes next, and must not be delayed.
 	err := h.cfg.Launch.Learn(ctx, jid, e.Data, func() error {
 		_, err := h.cfg.Jobs.StageCopy(ctx, peer, jid, load, e.Data.Texts("minions"))
 		return err
@@ -134,8 +134,8 @@ func (h *Handler) learnJob(ctx context.Context, peer string, e event.Event) {
 	}
 }
 
-// Publish sends the job of a peer to this master's minions under the same id. A late job goes only to
-// minions that have not run it.
+// Publish sends the job of a peer to this master's minions, under the same job id. A late job is
+// sent only to minions that have not run it.
 func (h *Handler) Publish(ctx context.Context, peer string, load *value.Map, late cluster.Late) error {
 	if !jobs.Valid(load.Str("jid")) {
 		h.cfg.Log.Warn("the job of a peer has no valid id", "peer", peer)
@@ -165,8 +165,8 @@ func (h *Handler) Publish(ctx context.Context, peer string, load *value.Map, lat
 	return nil
 }
 
-// JobReachedLate publishes a job of this master again when it has reached a peer late: minions may
-// have moved from that peer to this master before the peer had the job.
+// JobReachedLate publishes a job of this master again, because the job has reached a peer late.
+// Minions may have moved from that peer to this master before the peer received the job.
 func (h *Handler) JobReachedLate(load *value.Map, age time.Duration) {
 	load = load.Clone()
 	load.Delete("_stamp")
@@ -177,15 +177,15 @@ func (h *Handler) JobReachedLate(load *value.Map, age time.Duration) {
 	h.cfg.Missed.JobReachedLate(load, minions, age)
 }
 
-// LostJob reports that a job of this master has never reached a peer.
+// LostJob reports a job of this master that never reached a peer.
 func (h *Handler) LostJob(peer string, load *value.Map) { h.member.undelivered.jobLost(peer, load) }
 
-// Passed returns how many loads this master has published within an age.
+// Passed returns how many loads this master has published in the last period of length age.
 func (h *Handler) Passed(age time.Duration) int {
 	return h.cfg.Missed.Passed(h.member.now().Add(-age))
 }
 
-// Return stores a return that a peer has taken.
+// Return stores a return that a peer has received.
 func (h *Handler) Return(ctx context.Context, peer, tag string, load *value.Map) error {
 	jid, id := load.Str("jid"), load.Str("id")
 	if !jobs.Valid(jid) || keys.ValidID(id) != nil || tag != event.Tag("job", jid, "ret", id) {
@@ -210,33 +210,33 @@ func (h *Handler) Return(ctx context.Context, peer, tag string, load *value.Map)
 	return nil
 }
 
-// PeerSubscribed records which addresses have subscriptions at a peer.
+// PeerSubscribed stores a peer's report of how many subscriptions each address has at that peer.
 func (h *Handler) PeerSubscribed(peer string, from netip.Addr, s cluster.Subs) {
 	h.cfg.Missed.PeerSubscribed(peer, from, s)
 }
 
-// PeerCutOff records subscriptions that ended at a peer and may miss jobs.
+// PeerCutOff adds marks for subscriptions that ended at a peer and may have missed jobs.
 func (h *Handler) PeerCutOff(_ string, cuts []cluster.Cut) { h.cfg.Missed.PeerCutOff(cuts) }
 
-// LearnStarts records new processes of minions, so that a process gets no job again that an earlier
-// process may have run. It returns the starts that were new to this master.
+// LearnStarts records new processes of minions, so that a job which an earlier process may have run
+// is not sent to the new process. It returns the starts that this master did not know.
 func (h *Handler) LearnStarts(_ string, starts []cluster.Start) []cluster.Start {
 	return h.member.Started.Learn(starts, h.member.now())
 }
 
-// KnownStarts returns the processes known here, at most limit.
+// KnownStarts returns at most limit processes that this master knows.
 func (h *Handler) KnownStarts(limit int) []cluster.Start {
 	return h.member.Started.All(limit, h.member.now())
 }
 
-// PeerLost schedules resends for the subscriptions of a lost peer. Jobs of that peer of which this
-// master has copies are written to the shared folder.
+// PeerLost schedules resends for the subscriptions of a lost peer. It also writes jobs of that peer
+// of which this master has copies to the shared directory.
 func (h *Handler) PeerLost(peer string, heard time.Time) {
 	h.cfg.Missed.PeerLost(peer, heard)
 	h.cfg.Jobs.PeerLost(peer)
 }
 
-// PeerConnected sends a new peer the data that it may lack.
+// PeerConnected sends a new peer the data that the peer may lack.
 func (h *Handler) PeerConnected(peer string) {
 	h.member.share.Connected(peer)
 	h.cfg.Missed.PeerConnected(peer)
@@ -246,7 +246,8 @@ func (h *Handler) PeerConnected(peer string) {
 // PeerData stores minion data that a peer has sent.
 func (h *Handler) PeerData(peer string, b []byte) { h.member.share.Receive(peer, b) }
 
-// KeyChanged reads a minion's key from the folder if its state differs from the one known here.
+// KeyChanged reads a minion's key from the key directory if the state st, which a peer has
+// reported, differs from the state that this master knows.
 func (h *Handler) KeyChanged(id string, st clusterwire.KeyState, pub string) {
 	h.cfg.Keys.Hint(id, keyState(st), pub)
 }
@@ -269,8 +270,9 @@ func keyState(st clusterwire.KeyState) keys.State {
 // LearnNonces records requests that a peer has taken, so that this master refuses them.
 func (h *Handler) LearnNonces(taken []request.NonceKey) { h.cfg.Nonces.Learn(taken) }
 
-// OwnNonces returns requests that this master has taken, at most limit.
+// OwnNonces returns at most limit requests that this master has taken.
 func (h *Handler) OwnNonces(limit int) []request.NonceKey { return h.cfg.Nonces.Own(limit) }
 
-// Removed closes the channel of WhenRemoved.
+// Removed closes the channel of WhenRemoved. It is called when this master was removed from the
+// cluster.
 func (h *Handler) Removed() { h.removeOnce.Do(func() { close(h.removed) }) }

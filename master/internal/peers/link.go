@@ -1,5 +1,5 @@
-// Package peers is this master's side of its cluster: what it sends to the other masters, what they
-// may call here, and the runners cluster.*.
+// Package peers connects this master to its cluster. It contains what this master sends to the
+// other masters, the handlers of what they send, and the runners cluster.*.
 package peers
 
 import (
@@ -16,26 +16,27 @@ import (
 	"saltern/master/runner"
 )
 
-// forwardDepth bounds the events that wait for their transfer to the peers.
+// forwardDepth bounds the events that wait to be sent to the peers.
 const forwardDepth = 16384
 
-// Link sends the peers what happens here.
+// Link sends this master's events and returns to the peers.
 type Link struct {
 	Pool *cluster.Pool
 	Now  func() time.Time
 	Log  *slog.Logger
 
 	mu sync.Mutex
-	// kept holds the tags of returns that peers got by Keep, so that the event of the same return is
-	// not sent to them as well. A full map is cleared; then an event goes to the peers twice, which
-	// they notice.
+	// kept holds the tags of returns that were sent to the peers by Keep, so that the event of the
+	// same return is not sent as well. When the map is full, it is cleared; then an event may be
+	// sent to the peers twice, which the peers detect.
 	kept map[string]bool
 }
 
 // maxKept bounds Link.kept.
 const maxKept = 16384
 
-// noteKept records that peers get the return with this tag by Keep, so that its event is not sent.
+// noteKept records that Keep sends the return with this tag to the peers, so that its event is not
+// sent.
 func (l *Link) noteKept(tag string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -45,7 +46,7 @@ func (l *Link) noteKept(tag string) {
 	l.kept[tag] = true
 }
 
-// takeKept reports whether noteKept has recorded the tag, and forgets the tag.
+// takeKept reports whether noteKept has recorded the tag, and removes the tag.
 func (l *Link) takeKept(tag string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -54,7 +55,7 @@ func (l *Link) takeKept(tag string) bool {
 	return ok
 }
 
-// Forward sends the local bus's events to the peers until ctx ends.
+// Forward sends the events on this master's bus to the peers until ctx ends.
 func (l *Link) Forward(ctx context.Context, bus *event.Bus) {
 	sub := bus.Subscribe("cluster", forwardDepth,
 		func(tag string) bool { return tag != "key" && !strings.HasPrefix(tag, "cluster/") })

@@ -24,28 +24,29 @@ import (
 	"saltern/master/zmtp"
 )
 
-// joinTimeout bounds the time to join the cluster, if saltern_cluster_join_timeout is not set.
+// joinTimeout is how long joining the cluster may take if saltern_cluster_join_timeout is not set.
 const joinTimeout = time.Minute
 
-// Heartbeats on connections with minions in a cluster. If the host of its load balancer or master
-// vanishes, a minion must notice soon, because another one can serve it.
+// Heartbeats on connections with minions in a cluster. If the host of a minion's load balancer or
+// master goes down, the minion must notice soon, because another master can serve it.
 const (
 	pingEvery = 2 * time.Second
-	// RequestTTL and PublishTTL are how long after the last PING a minion gives up a connection. The
-	// request connection must go first: then a minion that gets a job again can answer it at once,
-	// instead of waiting a minute for the reply to a return that nobody received.
+	// RequestTTL and PublishTTL are how long after the last PING a minion closes a connection.
+	// RequestTTL is shorter, so that the request connection is closed first. A minion that then
+	// gets a job again can send its return at once, instead of waiting a minute for the reply to a
+	// return that nobody received.
 	RequestTTL = 6 * time.Second
 	PublishTTL = RequestTTL + pingEvery
 	// silentFor is how long a minion may leave PINGs unanswered before its subscription counts as
-	// cut. It is shorter than the time after which the minion gives up the subscription.
+	// lost. It is shorter than the time after which the minion closes the subscription.
 	silentFor = PublishTTL - pingEvery + pingEvery/4
 )
 
-// Membership is a master's membership in its cluster. Without a Pool the master is alone, and the
-// methods answer as Salt does without a cluster.
+// Membership is a master's membership in its cluster. If Pool is nil, the master is not in a
+// cluster, and the methods return what Salt does without a cluster.
 type Membership struct {
 	Options *conf.Master
-	Pool    *cluster.Pool // nil: the master is alone
+	Pool    *cluster.Pool // may be nil: the master is not in a cluster
 	Jobs    *jobs.Cluster
 	Missed  *presence.Resender
 	Started *presence.Started
@@ -58,17 +59,17 @@ type Membership struct {
 	log     *slog.Logger
 
 	undelivered *undelivered
-	noPeer      atomic.Bool // the last return found no other master to store it
+	noPeer      atomic.Bool // for the last return no other master was connected to store it
 }
 
-// degraded reports a fault in storing returns on other masters, or with nil its end.
+// degraded reports a fault in storing returns on other masters. If err is nil, the fault has ended.
 func (m *Membership) degraded(err error) {
 	m.noPeer.Store(errors.Is(err, jobs.ErrNoPeer))
 	m.problem(control.ClusterFault, err)
 }
 
-// peerBack ends the fault that no other master was connected. Otherwise the fault would last until
-// the next job.
+// peerBack ends the fault that no other master was connected. Without it the fault would last until
+// the next return.
 func (m *Membership) peerBack() {
 	if m.noPeer.CompareAndSwap(true, false) {
 		m.problem(control.ClusterFault, nil)
@@ -79,18 +80,19 @@ func (m *Membership) peerBack() {
 type JoinConfig struct {
 	Options  *conf.Master
 	Identity auth.Identity
-	// Port is used only when minions have missed something. It may be opened later.
+	// Port is used only for resending to minions that have missed something, so it may be opened
+	// after Join.
 	Port    presence.PublishPort
 	Fire    func(tag string, data *value.Map)
 	Problem func(control.Fault, error)
-	// Failed reports a single failure. The report lasts for an hour.
+	// Failed reports a single failure. The report expires after an hour.
 	Failed func(control.Fault, error)
 	Now    func() time.Time
 	Log    *slog.Logger
 }
 
-// Join joins the cluster that the options name, or forms it. It returns when this master belongs to
-// the cluster, or at once if the options name none.
+// Join joins the cluster in the options, or creates that cluster. It returns when this master is a
+// member, or at once if the options name no cluster.
 func Join(ctx context.Context, cfg JoinConfig) (*Membership, error) {
 	c := cfg.Options
 	m := &Membership{Options: c, problem: cfg.Problem, now: cfg.Now, log: cfg.Log}
@@ -141,7 +143,7 @@ func Join(ctx context.Context, cfg JoinConfig) (*Membership, error) {
 	return m, nil
 }
 
-// resending returns the configuration for resending missed publications.
+// resending returns the configuration for resending publications that minions have missed.
 func (m *Membership) resending(cfg JoinConfig) presence.ResenderConfig {
 	c := cfg.Options
 	u := &undelivered{fire: cfg.Fire, failed: cfg.Failed, log: cfg.Log}
@@ -154,12 +156,13 @@ func (m *Membership) resending(cfg JoinConfig) presence.ResenderConfig {
 		Log:         cfg.Log,
 	}
 
-	if !c.OrderMasters { // with order_masters, lower masters have minions that are unknown here
+	// With order_masters, this master does not know the minions of lower masters.
+	if !c.OrderMasters {
 		rc.Started = m.Started
 		rc.Unheard = m.Pool.Unheard
 	}
 
-	// returns are stored here, and all minions are this cluster's
+	// Here all returns are stored in this job cache, and all minions belong to this cluster.
 	if c.JobCache && c.ExtJobCache == "" && !c.OrderMasters {
 		rc.Returned = func(ctx context.Context, jid string) (map[string]bool, error) { return m.Jobs.Returned(ctx, jid) }
 	}
@@ -168,16 +171,16 @@ func (m *Membership) resending(cfg JoinConfig) presence.ResenderConfig {
 	return rc
 }
 
-// Alone reports whether this master has no cluster.
+// Alone reports whether this master is not in a cluster.
 func (m *Membership) Alone() bool { return m.Pool == nil }
 
-// Secrets sets the cluster's secrets in a configuration.
+// Secrets sets the cluster's secrets in the configuration sc.
 func (m *Membership) Secrets(sc *auth.SecretsConfig) {
 	if m.Pool == nil {
 		return
 	}
 	sc.ClusterKey, sc.Seed = m.Pool.ClusterKey(), m.Pool.Seed()
-	// Salt's own masters share session keys as files; ours derive them.
+	// Salt's own masters share session keys as files. Saltern's masters derive them.
 	switch c := m.Options; {
 	case !c.ClusterPlainPeers:
 	case c.ClusterSessions != "":
@@ -187,7 +190,7 @@ func (m *Membership) Secrets(sc *auth.SecretsConfig) {
 	}
 }
 
-// KeyDir returns the folder of the minions' keys.
+// KeyDir returns the directory of the minions' keys.
 func (m *Membership) KeyDir() string {
 	if m.Pool == nil {
 		return m.Options.PKIDir
@@ -196,7 +199,7 @@ func (m *Membership) KeyDir() string {
 }
 
 // Incoming returns the name of the file in which new keys are collected. It returns "" in a cluster
-// with Salt's own masters, which expect each key in a file of its own at once.
+// that contains Salt's own masters, because these expect each key in a separate file at once.
 func (m *Membership) Incoming() string {
 	if m.Pool == nil || m.Options.ClusterPlainPeers {
 		return ""
@@ -204,7 +207,8 @@ func (m *Membership) Incoming() string {
 	return m.Pool.ID()
 }
 
-// OpenJobs opens the job cache that all masters share, on top of this master's local one.
+// OpenJobs opens the job cache that all masters share, on top of local, the job cache of this
+// master.
 func (m *Membership) OpenJobs(local *jobs.Local) (err error) {
 	m.Jobs, err = jobs.OpenCluster(jobs.ClusterConfig{
 		ID:       m.Pool.ID(),
@@ -221,8 +225,8 @@ func (m *Membership) OpenJobs(local *jobs.Local) (err error) {
 // Serving reports whether this master may serve minions.
 func (m *Membership) Serving() bool { return m.Pool == nil || m.Pool.Serving() }
 
-// Own reports whether this master does the work that only one master of a cluster may do. term grows
-// with each new owner.
+// Own reports whether this master is the owner, which does the work that only one master of a
+// cluster may do. term is greater for each new owner.
 func (m *Membership) Own() (term uint64, ok bool) {
 	if m.Pool == nil {
 		return 1, true
@@ -239,8 +243,8 @@ func (m *Membership) ScheduleRecord() string {
 	return filepath.Join(m.Options.ClusterPKIDir, cluster.ScheduleFile)
 }
 
-// Heartbeat returns the heartbeat for connections with minions. Without a cluster there is none, as
-// in Salt.
+// Heartbeat returns the heartbeat for connections with minions. Without a cluster it returns none,
+// as in Salt.
 func (m *Membership) Heartbeat(ttl time.Duration) zmtp.Heartbeat {
 	if m.Pool == nil {
 		return zmtp.Heartbeat{}
@@ -248,8 +252,9 @@ func (m *Membership) Heartbeat(ttl time.Duration) zmtp.Heartbeat {
 	return zmtp.Heartbeat{Interval: pingEvery, TTL: ttl}
 }
 
-// ProxyMember returns a function that reports whether an address belongs to a member: a member's load
-// balancer may name the addresses of its clients. It returns nil if no proxy is trusted.
+// ProxyMember returns a function that reports whether an address is that of a member's load
+// balancer, which is trusted to report the addresses of its clients. It returns nil if no proxy is
+// trusted.
 func (m *Membership) ProxyMember() func(netip.Addr) bool {
 	if m.Pool == nil || len(m.Options.ProxyFrom) == 0 {
 		return nil
@@ -257,16 +262,17 @@ func (m *Membership) ProxyMember() func(netip.Addr) bool {
 	return func(a netip.Addr) bool { return m.Pool.IsMember(a.Unmap().String()) }
 }
 
-// ShareNonce tells the peers that this master has taken a request.
+// ShareNonce informs the peers that this master has taken a request.
 func (m *Membership) ShareNonce(k request.NonceKey) {
 	if m.Pool != nil {
 		m.Pool.Taken(k)
 	}
 }
 
-// Admit admits a process of a minion. A new process waits until the other masters know it: otherwise
-// it might get a job again that the process before it has run. It is not enough that another master
-// has reported the process, because the report may not have reached all masters.
+// Admit waits until a process of a minion may be admitted. A new process must wait until all other
+// masters know it: otherwise a job that the previous process has run might be sent to it again. A
+// report of the process from one other master does not suffice, because the report may not have
+// reached all masters.
 func (m *Membership) Admit(ctx context.Context, id string, p auth.Process) error {
 	if m.Pool == nil {
 		return nil
@@ -294,8 +300,8 @@ func (m *Membership) Forget(id string) {
 	}
 }
 
-// Rotate replaces the cluster key if a tool has asked for a new one. The cluster's owner also
-// replaces a key that is old, see package node.
+// Rotate replaces the cluster key if a tool has requested a new one. (The cluster's owner also
+// replaces a key that is too old, see package node.)
 func (m *Membership) Rotate(ctx context.Context, secrets *auth.Secrets) {
 	if !secrets.RotationAsked() {
 		return
@@ -307,7 +313,7 @@ func (m *Membership) Rotate(ctx context.Context, secrets *auth.Secrets) {
 	}
 }
 
-// Serve accepts connections of peers. Call it when the parts in cfg exist.
+// Serve accepts connections of peers. The caller calls it when the parts in cfg exist.
 func (m *Membership) Serve(cfg Config) error {
 	if m.Pool == nil {
 		return nil
@@ -335,8 +341,8 @@ func (m *Membership) Shared() share.Status {
 	return m.share.Status()
 }
 
-// Run forwards events and resends missed publications until ctx ends. It returns cluster.ErrRemoved
-// if the other masters have removed this one.
+// Run forwards events to the peers and resends missed publications to minions, until ctx ends. It
+// returns cluster.ErrRemoved if the other masters have removed this master from the cluster.
 func (m *Membership) Run(ctx context.Context, bus *event.Bus) error {
 	if m.Pool == nil {
 		<-ctx.Done()
@@ -360,7 +366,8 @@ func (m *Membership) Run(ctx context.Context, bus *event.Bus) error {
 	}
 }
 
-// Close leaves the cluster. Before that it sends the peers the minion data that only this master has.
+// Close first sends the peers the minion data that only this master has, and then leaves the
+// cluster.
 func (m *Membership) Close() {
 	if m.Pool == nil {
 		return

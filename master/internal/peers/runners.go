@@ -63,7 +63,7 @@ func AddRunners(t *runner.Table, m *Membership, now func() time.Time) {
 		func(context.Context, *runner.Env, []any, *value.Map) (any, error) { return pool.Secret(), nil })
 }
 
-// clusterMembers returns the answer of cluster.members.
+// clusterMembers returns the answer of the runner cluster.members.
 func clusterMembers(s cluster.Status, now time.Time) *value.Map {
 	out := value.NewMap("id", s.ID, "state", s.Phase, "version", s.Version, "key_generation", s.KeyGen,
 		"owner", s.Owner)
@@ -90,7 +90,9 @@ func clusterMembers(s cluster.Status, now time.Time) *value.Map {
 	}
 
 	out.Set("peers", peers)
-	out.Set("withheld_events", int64(s.Withheld)) // events of minions on which one of Salt's masters would have acted
+	// withheld_events counts events of minions that were not forwarded, because one of Salt's
+	// masters would have acted on them.
+	out.Set("withheld_events", int64(s.Withheld))
 	if c := s.Consensus; c != nil {
 		out.Set("salt_consensus",
 			value.NewMap("role", c.Role, "leader", c.Leader, "term", c.Term, "index", c.Index, "commit", c.Commit,

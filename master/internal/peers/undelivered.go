@@ -12,8 +12,8 @@ import (
 	"saltern/master/value"
 )
 
-// undelivered reports jobs that minions may have missed and will not get: by an event for the user
-// who started the job, in the log, and as a fault of this master.
+// undelivered reports jobs that minions may have missed and will not get. It fires an event for the
+// user who started the job, writes to the log, and reports a fault of this master.
 type undelivered struct {
 	fire   func(tag string, data *value.Map)
 	failed func(control.Fault, error)
@@ -22,11 +22,11 @@ type undelivered struct {
 }
 
 const (
-	maxNamed  = 500 // maxNamed bounds the minions in an event.
-	maxLogged = 10  // maxLogged bounds those in a line of the log.
+	maxNamed  = 500 // maxNamed bounds the minions named in an event.
+	maxLogged = 10  // maxLogged bounds the minions named in a log line.
 )
 
-// jobMissed reports minions that may have missed a job and will not get it again.
+// jobMissed reports the minions that may have missed a job and will not get it again.
 func (u *undelivered) jobMissed(load *value.Map, minions []string, why string) {
 	u.fireEvent(load,
 		value.NewMap("minions", minions[:min(len(minions), maxNamed)], "count", int64(len(minions)), "reason", why))
