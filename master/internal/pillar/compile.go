@@ -16,48 +16,50 @@ import (
 	"saltern/master/value"
 )
 
-// Errors with which a compilation is given up. They concern this master, not the sources of the
-// pillar.
+// Errors that end a compilation without a pillar. Their cause is this master, not the sources of
+// the pillar.
 var (
-	// ErrUnable means that this master cannot compile the pillar now. The pillar's sources may be
-	// fine.
+	// ErrUnable means that this master cannot compile the pillar now, although the sources of the
+	// pillar may be correct.
 	ErrUnable = errors.New("this master could not make the pillar")
-	// errMustWait means that the compilation needs a renderer and all are busy. Later, with a
-	// renderer, the pillar is compiled from the beginning.
+	// errMustWait means that the compilation needs a renderer and all renderers are busy. The
+	// caller waits for a renderer and then compiles the pillar again from the beginning.
 	errMustWait = errors.New("all renderers are at work")
 )
 
-// compilation is the compilation of one pillar.
+// compilation is one run of the compiler for the pillar of one minion.
 type compilation struct {
 	compiler *Compiler
 	ctx      context.Context
-	giveUp   context.CancelCauseFunc // ends ctx, and with it the compilation
-	// takeTurn is called when a renderer is needed, and reports whether there is one. It may be nil:
-	// the compilation waits for a renderer.
+	giveUp   context.CancelCauseFunc // ends ctx, and thereby the compilation
+	// takeTurn is called when the compilation needs a renderer, and reports whether one is free. It
+	// may be nil: the compilation waits for a renderer.
 	takeTurn           func() bool
 	req                Request
 	grains             *value.Map
 	saltenv, pillarenv string
 	envs               []environment
-	pillar             *value.Map // the pillar as templates and matchers see it
+	pillar             *value.Map // the pillar that templates and matchers see
 	ignored            map[string][]string
 	errors, topErrors  []string
 	session            *renderer.Session
 	sessionErr         error
 	rendered           int
 	withoutMemo        bool // do not use the memo
-	altered            bool // a session that has ended changed what its templates see
+	altered            bool // a renderer session, now closed, changed what its templates see
 }
 
-// Compile compiles the pillar of a minion. Faults of the pillar's sources are in the pillar's _errors
-// and in the log. An error means that there is no pillar, for example because ctx has ended. The map
-// belongs to the caller; the values in it may be shared and must not be changed.
+// Compile compiles the pillar of a minion. It reports faults of the pillar's sources in the
+// pillar's _errors and in the log. An error means that there is no pillar, for example because ctx
+// has ended. The caller owns the returned map, but must not change the values in it, because they
+// may be shared.
 func (c *Compiler) Compile(ctx context.Context, req Request) (*value.Map, error) {
 	return c.compile(ctx, req, nil)
 }
 
-// compile works like Compile, for a question that waits for its turn. It calls turn when it needs a
-// renderer; turn reports whether there is one. If there is none, the error is errMustWait.
+// compile works like Compile, but calls turn when it needs a renderer. turn reports whether a
+// renderer is free; if it returns false, compile returns errMustWait. turn may be nil: compile
+// waits for a renderer.
 func (c *Compiler) compile(ctx context.Context, req Request, turn func() bool) (*value.Map, error) {
 	if req.ID == "" {
 		return nil, errors.New("compile a pillar: no minion id")
@@ -82,7 +84,8 @@ func (c *Compiler) compile(ctx context.Context, req Request, turn func() bool) (
 	n.grains.Set("id", req.ID)
 
 	if err := n.chooseEnvs(); err != nil {
-		// Do not use another environment: the minion would get values that it did not ask for.
+		// Do not fall back to another environment: the minion would get values of an environment
+		// for which it did not ask.
 		c.log.Error("a pillar is refused", "minion", req.ID, "error", err)
 		return value.NewMap("_errors", []any{err.Error()}), nil
 	}
@@ -110,20 +113,20 @@ func (c *Compiler) compile(ctx context.Context, req Request, turn func() bool) (
 	return nil, fmt.Errorf("compile the pillar of %s: %w", req.ID, err)
 }
 
-// giveUpIfUnable gives up the compilation if err means that this master could not do a part of it: a
-// pillar without that part would look complete.
+// giveUpIfUnable ends the compilation if err means that this master could not compile a part of the
+// pillar. Otherwise the minion would take a pillar without that part for complete.
 func (c *compilation) giveUpIfUnable(err error) {
 	if renderer.Unable(err) || gitpillar.Unable(err) {
 		c.giveUp(fmt.Errorf("%w: %w", ErrUnable, err))
 	}
 }
 
-// isOver reports whether the compilation was given up. Later failures are then neither logged nor
-// added to the pillar's errors.
+// isOver reports whether the compilation has ended early. Later errors are then neither logged nor
+// added to the pillar's _errors.
 func (c *compilation) isOver() bool { return c.ctx.Err() != nil }
 
-// chooseEnvs sets the environments (Pillar.__init__ and __gen_opts). It returns an error if the
-// minion asks for an environment that could lead out of the roots.
+// chooseEnvs sets saltenv and pillarenv as Salt does (Pillar.__init__ and __gen_opts). It returns
+// an error if the minion asks for an environment that could lead out of the roots.
 func (c *compilation) chooseEnvs() error {
 	cfg := &c.compiler.cfg
 	c.saltenv = cmp.Or(c.saltenv, cfg.Saltenv)
@@ -164,15 +167,16 @@ func (c *compilation) chooseEnvs() error {
 	return nil
 }
 
-// safeEnv reports whether a minion's name for an environment is safe as a part of a path. A name with
-// slashes may be a branch.
+// safeEnv reports whether the name of an environment that a minion asks for is safe as a part of a
+// path. A name may contain slashes, because it may be that of a branch.
 func safeEnv(env string) bool {
 	return len(env) <= 255 && utf8.ValidString(env) && !strings.ContainsAny(env, "\\\x00\n\r") &&
 		!strings.HasPrefix(env, "/") &&
 		!slices.Contains(strings.Split(env, "/"), "..")
 }
 
-// validEnv reports whether a minion's name for an environment may be inserted for __env__ in a path.
+// validEnv reports whether the name of an environment that a minion asks for may replace __env__ in
+// a path.
 func validEnv(env string) bool {
 	return env != "" && len(env) <= 255 && utf8.ValidString(env) && !strings.HasPrefix(env, ".") &&
 		!strings.ContainsAny(env, "/\\\x00\n\r")
@@ -182,7 +186,7 @@ func (c *compilation) hasEnv(env string) bool {
 	return slices.ContainsFunc(c.envs, func(e environment) bool { return e.name == env })
 }
 
-// isKnownEnv reports whether an environment exists. base always does.
+// isKnownEnv reports whether an environment exists. The environment base always exists.
 func (c *compilation) isKnownEnv(env string) bool { return env == "base" || c.hasEnv(env) }
 
 func (c *compilation) envNamed(name string) environment {
@@ -255,14 +259,14 @@ func (c *compilation) setErrors(pillar *value.Map) {
 	}
 	list := make([]any, len(c.errors))
 	for i, e := range c.errors {
-		// the text may contain parts of the pillar
+		// Log the error at level debug only: its text may contain parts of the pillar.
 		c.compiler.log.Debug("pillar error", "minion", c.req.ID, "error", e)
 		list[i] = e
 	}
 	pillar.Set("_errors", list)
 }
 
-// renderSelected renders and merges the SLS that the top files chose (render_pillar).
+// renderSelected renders the SLS that the top files select, and merges the results (render_pillar).
 func (c *compilation) renderSelected(matches []selected) *value.Map {
 	pillar := c.req.Override.Clone()
 	for _, s := range matches {
@@ -283,7 +287,7 @@ func (c *compilation) renderSelected(matches []selected) *value.Map {
 	return pillar
 }
 
-// expandNames replaces patterns among the names of SLS by the names that exist.
+// expandNames replaces each pattern in a list of SLS names by the existing names that match it.
 func (c *compilation) expandNames(s selected) (out []string) {
 	for _, name := range s.sls {
 		if !c.isKnownEnv(s.env) {
@@ -307,7 +311,7 @@ func (c *compilation) expandNames(s selected) (out []string) {
 	return out
 }
 
-// extPillar runs the ext_pillar chain on a pillar: git pillars in Go, all others in Python.
+// extPillar runs the ext_pillar chain on a pillar: git pillars in Go, all other entries in Python.
 func (c *compilation) extPillar(pillar *value.Map) *value.Map {
 	if c.req.Override.Len() > 0 {
 		pillar = c.mergeMaps(pillar, c.req.Override)
@@ -393,8 +397,8 @@ func (c *compilation) decrypt(pillar *value.Map) *value.Map {
 	return out
 }
 
-// masterOpts returns the value of the key "master" for the option pillar_opts: the options with which
-// this pillar is compiled.
+// masterOpts returns the options with which this pillar is compiled. With the option pillar_opts
+// they become the value of the key "master" in the pillar.
 func (c *compilation) masterOpts() *value.Map {
 	out := c.compiler.cfg.Opts.Clone()
 	for _, k := range []string{"pillar", "__context__", "functions", "matchers", "rend"} {
@@ -418,10 +422,11 @@ func (c *compilation) masterOpts() *value.Map {
 	return out
 }
 
-// compileInSalt compiles everything in Salt's own Pillar class, for merging strategies that need
-// Salt's objects. The class gets the directories of the git pillars, so that it fetches nothing.
+// compileInSalt compiles the whole pillar in Salt's own Pillar class, because some merging
+// strategies need Salt's objects. The class gets the directories of the git pillars, so that it
+// does not fetch them itself.
 func (c *compilation) compileInSalt() (*value.Map, error) {
-	git := c.gitForPython() // before it takes a worker, because it may wait for a first fetch
+	git := c.gitForPython() // before a worker is taken, because this may wait for a first fetch
 	s, err := c.openSession(nil)
 	if err != nil {
 		c.errors = append(c.errors, c.failureText("top", err))

@@ -21,51 +21,56 @@ import (
 // Config configures a Compiler. Salt's option names follow in comments.
 type Config struct {
 	Roots map[string][]string // environment → directories (pillar_roots)
-	// environments in the order of the configuration; others follow sorted by name
+	// RootOrder lists environments in the order of the configuration. Environments that are not in
+	// it follow, sorted by name.
 	RootOrder           []string
-	Top                 string             // state_top; empty: top.sls
-	Renderer            string             // renderer; empty: jinja|yaml
-	RestrictedRenderers bool               // renderer_whitelist or renderer_blacklist is set
-	CustomJinja         bool               // jinja_env or jinja_sls_env is set, so template markers may differ
-	Strategy            string             // pillar_source_merging_strategy; empty: smart
-	MergeLists          bool               // pillar_merge_lists
-	IncludesOverride    bool               // pillar_includes_override_sls
-	ShowRenderErrors    bool               // the opposite of pillar_safe_render_error
-	EnvOrder            []string           // env_order
-	Pillarenv           string             // pillarenv of the master
-	Saltenv             string             // saltenv of the master
-	PillarenvFromEnv    bool               // pillarenv_from_saltenv
-	Nodegroups          *value.Map         // nodegroups
-	ExtPillar           []any              // ext_pillar
-	ExtPillarFirst      bool               // ext_pillar_first
-	Git                 *gitpillar.Source  // git entries of ExtPillar; nil: there are none
-	GitIncludes         bool               // git_pillar_includes
-	Decrypt             bool               // decrypt_pillar is set
-	MasterTops          bool               // master_tops is set
-	PillarOpts          bool               // pillar_opts
-	Opts                *value.Map         // all options of the master, for PillarOpts
-	SaltVersion         string             // for PillarOpts
-	Ignore              *fileserver.Ignore // file_ignore_regex and file_ignore_glob
-	Renderers           *renderer.Pool     // may be nil: there are no renderers. The Compiler does not close it
-	// Memo stores results of templates for minions with the same values (saltern_pillar_memo). It may
-	// be nil: nothing is stored.
+	Top                 string // state_top; "": top.sls
+	Renderer            string // renderer; "": jinja|yaml
+	RestrictedRenderers bool   // renderer_whitelist or renderer_blacklist is set
+	// CustomJinja means that jinja_env or jinja_sls_env is set, so the markers of templates may
+	// differ.
+	CustomJinja      bool
+	Strategy         string             // pillar_source_merging_strategy; "": smart
+	MergeLists       bool               // pillar_merge_lists
+	IncludesOverride bool               // pillar_includes_override_sls
+	ShowRenderErrors bool               // the opposite of pillar_safe_render_error
+	EnvOrder         []string           // env_order
+	Pillarenv        string             // pillarenv of the master
+	Saltenv          string             // saltenv of the master
+	PillarenvFromEnv bool               // pillarenv_from_saltenv
+	Nodegroups       *value.Map         // nodegroups
+	ExtPillar        []any              // ext_pillar
+	ExtPillarFirst   bool               // ext_pillar_first
+	Git              *gitpillar.Source  // git entries of ExtPillar; nil: there are none
+	GitIncludes      bool               // git_pillar_includes
+	Decrypt          bool               // decrypt_pillar is set
+	MasterTops       bool               // master_tops is set
+	PillarOpts       bool               // pillar_opts
+	Opts             *value.Map         // all options of the master, for PillarOpts
+	SaltVersion      string             // for PillarOpts
+	Ignore           *fileserver.Ignore // file_ignore_regex and file_ignore_glob
+	// Renderers may be nil: there are no renderers. The Compiler does not close them.
+	Renderers *renderer.Pool
+	// Memo stores the results of templates for other minions with the same values
+	// (saltern_pillar_memo). It may be nil: no results are stored.
 	Memo  *memo.Store
-	Match Match            // nil: matching by package target
+	Match Match            // nil: package target does the matching
 	Log   *slog.Logger     // nil: no log
 	Now   func() time.Time // nil: time.Now
 }
 
-// Match reports whether a target of a top file selects a minion.
+// Match reports whether a target in a top file selects a minion.
 type Match func(tgt, typ, id string, grains, pillar *value.Map, nodegroups *value.Map) (bool, error)
 
 // Request is one minion's request for its pillar.
 type Request struct {
-	ID                 string     // proven id of the minion
-	Grains             *value.Map // as the minion sent them; the grain id is replaced by ID
+	ID string // authenticated id of the minion
+	// Grains are the grains that the minion sent. The Compiler replaces the grain id by ID.
+	Grains             *value.Map
 	Saltenv, Pillarenv string     // "": the minion names none
 	Override           *value.Map // pillar_override (pillar= on a command line)
 	Extra              *value.Map // extra_minion_data, for ext_pillar
-	Ext                any        // an on-demand ext_pillar, which is refused
+	Ext                any        // an on-demand ext_pillar, which the Compiler refuses
 }
 
 // Compiler compiles pillars. All methods may be called concurrently.
@@ -105,8 +110,8 @@ func New(cfg Config) *Compiler {
 	return &Compiler{cfg: cfg, log: cfg.Log, files: newFiles(&cfg), chain: splitChain(cfg.ExtPillar)}
 }
 
-// Tops runs the master_tops modules for a minion with these options, and returns a map of
-// environments to lists of SLS. Faults of modules are logged.
+// Tops runs the master_tops modules for a minion with the given options. It returns a map of
+// environments to lists of SLS, and logs errors of modules.
 func (c *Compiler) Tops(ctx context.Context, minionOpts *value.Map) (*value.Map, error) {
 	if !c.cfg.MasterTops {
 		return value.NewMap(), nil
@@ -128,7 +133,7 @@ func (c *Compiler) Tops(ctx context.Context, minionOpts *value.Map) (*value.Map,
 	return m, err
 }
 
-// singleMinion is a target.Source that knows only one minion.
+// singleMinion is a target.Source that contains only one minion.
 type singleMinion struct{ grains, pillar *value.Map }
 
 func (o singleMinion) Grains(string) (*value.Map, bool) { return o.grains, true }
@@ -153,8 +158,8 @@ func (c *Compiler) Env(req Request) string {
 	return c.cfg.Pillarenv
 }
 
-// Override returns a pillar that was compiled without pillar_override, merged with override. It
-// changes neither of them.
+// Override returns p with override merged over it. p is a pillar that was compiled without
+// pillar_override. Override changes neither of its arguments.
 func (c *Compiler) Override(p, override *value.Map) *value.Map {
 	if override.Len() == 0 {
 		return p

@@ -8,14 +8,14 @@ import (
 )
 
 const (
-	maxFaults    = 256              // remembered minions
-	faultFor     = 10 * time.Minute // how long a failure is remembered
+	maxFaults    = 256              // minions in faults
+	faultFor     = 10 * time.Minute // how long a failure is stored
 	maxFaultText = 1000             // bytes of an error's text
 )
 
-// faults remembers the minions whose pillar fails. A minion is forgotten when its pillar compiles
-// again, or faultFor after its last failure. Overflow policy: the oldest failure is dropped. faults
-// is safe for concurrent use.
+// faults stores the last pillar failure of each minion. The failure is dropped when the minion's
+// pillar compiles again, or faultFor after it was recorded. Overflow policy: the oldest failure is
+// dropped. faults is safe for concurrent use.
 type faults struct {
 	mu       sync.Mutex
 	byMinion map[string]control.PillarError
@@ -23,7 +23,7 @@ type faults struct {
 
 func newFaults() *faults { return &faults{byMinion: map[string]control.PillarError{}} }
 
-// noteFault records the failure of a minion's pillar.
+// noteFault records that a minion's pillar failed.
 func (p *faults) noteFault(minion, text string, at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -39,7 +39,7 @@ func (p *faults) noteFault(minion, text string, at time.Time) {
 	p.byMinion[minion] = control.PillarError{Minion: minion, Text: text[:min(len(text), maxFaultText)], At: at}
 }
 
-// forget removes a minion's failure, and reports whether there was one.
+// forget drops a minion's failure, and reports whether there was one.
 func (p *faults) forget(minion string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -48,8 +48,8 @@ func (p *faults) forget(minion string) bool {
 	return known
 }
 
-// lastFault returns the latest failure that has not expired, or nil, and the number of minions with
-// such a failure.
+// lastFault returns the latest failure that has not expired, or nil, and the number of minions
+// whose failure has not expired.
 func (p *faults) lastFault(now time.Time) (*control.PillarError, int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

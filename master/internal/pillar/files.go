@@ -21,10 +21,10 @@ import (
 	"saltern/master/value"
 )
 
-// Bounds of a file, of the cache of parsed files, and of the trees.
+// Bounds of one file, of the cache of parsed files, and of the directory trees.
 const (
 	maxSLS       = 8 << 20
-	maxKept      = 64 << 20 // bytes of the parsed files' source
+	maxKept      = 64 << 20 // total size of the sources of the parsed files, in bytes
 	maxKeptFile  = 1 << 20
 	maxKeptFiles = 20000
 	maxNames     = 200000
@@ -34,14 +34,15 @@ const (
 
 var errTooLarge = fmt.Errorf("the file is larger than %d bytes", maxSLS)
 
-// environment is an environment with its directories in the order of search.
+// environment is the name of an environment and its directories, in the order in which they are
+// searched.
 type environment struct {
 	name string
 	dirs []string
 }
 
-// parsed is one version of a file in parsed form. The value is shared, so a merge must copy what it
-// changes.
+// parsed is one version of a file in parsed form. Its value is shared between pillars, so a merge
+// must copy what it changes.
 type parsed struct {
 	id        regular.ID
 	plain     bool // the file has no template: value and err are the result
@@ -83,7 +84,8 @@ func newFiles(c *Config) *files {
 	}
 }
 
-// findFile returns the path of the first regular file with this relative name, or "".
+// findFile returns the path of the first regular file with this relative name in the environment's
+// directories, or "" if there is none.
 func findFile(env environment, rel string) (string, error) {
 	if !filepath.IsLocal(rel) || strings.ContainsRune(rel, 0) {
 		return "", nil
@@ -103,8 +105,8 @@ func findFile(env environment, rel string) (string, error) {
 	return "", nil
 }
 
-// findSLS returns the path of an SLS, given its dotted name (salt/fileclient.py get_state), or "".
-// init reports whether it is the init.sls of a directory.
+// findSLS returns the path of the SLS with this dotted name (salt/fileclient.py get_state), or ""
+// if there is none. init reports whether the file is the init.sls of a directory.
 func findSLS(env environment, name string) (path string, init bool, err error) {
 	rel := strings.ReplaceAll(name, ".", "/")
 	for _, suffix := range []string{".sls", "/init.sls"} {
@@ -115,7 +117,7 @@ func findSLS(env environment, name string) (path string, init bool, err error) {
 	return "", false, nil
 }
 
-// parsedFile returns a file as far as Go can parse it.
+// parsedFile returns a file, parsed if Go can parse it.
 func (f *files) parsedFile(path string) (parsed, error) {
 	fi, err := os.Stat(path)
 	if err != nil {
@@ -150,8 +152,8 @@ func (f *files) parsedFile(path string) (parsed, error) {
 	return p, nil
 }
 
-// loadFile reads a file. steady means that id identifies the text: the file did not change during the
-// reading, nor so shortly before it that its times may hide the change.
+// loadFile reads a file. steady means that id identifies the text: the file did not change while it
+// was read, nor so shortly before that its times might not show the change.
 func (f *files) loadFile(path string) (text []byte, id regular.ID, steady bool, err error) {
 	file, fi, err := regular.Open(path)
 	if err != nil {
@@ -179,7 +181,8 @@ func (f *files) loadFile(path string) (text []byte, id regular.ID, steady bool, 
 	return text, id, known && id == before && f.now().UnixNano()-id.Newest() > int64(settled), nil
 }
 
-// contentSum returns the digest of a file. It is a memo.Content.
+// contentSum returns the digest of a file, from the cache if the file has not changed. there is
+// false if the file does not exist. contentSum is a memo.Content.
 func (f *files) contentSum(path string) (sum memo.Sum, there bool, err error) {
 	fi, err := os.Stat(path)
 	if err != nil {
@@ -216,8 +219,8 @@ func (f *files) contentSum(path string) (sum memo.Sum, there bool, err error) {
 	return h.sum, true, nil
 }
 
-// keepParsed caches a parsed file. Its cost is the size of the source. A template costs almost
-// nothing, because only the fact that it is one is cached.
+// keepParsed caches a parsed file. The file counts with the size of its source. A template counts
+// almost nothing, because for it only the fact that it is a template is cached.
 func (f *files) keepParsed(path string, p parsed) {
 	cost := func(p parsed) int64 {
 		if p.plain {
@@ -241,8 +244,8 @@ func (f *files) keepParsed(path string, p parsed) {
 	f.size += cost(p)
 }
 
-// parseYAML reads plain YAML as Salt's yaml renderer does (salt/renderers/yaml.py): an empty file, or
-// a value that counts as false, becomes an empty map.
+// parseYAML reads plain YAML as Salt's yaml renderer does (salt/renderers/yaml.py): an empty file
+// becomes an empty map, and so does a value that is false in Python.
 func parseYAML(text []byte, path string) (any, error) {
 	v, err := saltyaml.Decode(text, path)
 	if err != nil {
@@ -277,8 +280,8 @@ func parseYAML(text []byte, path string) (any, error) {
 	return v, nil
 }
 
-// plainFor returns a function that reports whether a file gives the same result with and without its
-// template renderer. Such a file is read in Go.
+// plainFor returns a function that reports whether a file is plain: its template renderer would not
+// change it. Plain files are read in Go.
 func plainFor(c *Config) func([]byte) bool {
 	if c.RestrictedRenderers {
 		return func(text []byte) bool { return len(bytes.TrimSpace(text)) == 0 }
@@ -314,14 +317,14 @@ func plainFor(c *Config) func([]byte) bool {
 	}
 }
 
-// The renderers of most SLS, in both spellings.
+// The renderer pipe of most SLS, in both spellings.
 const (
 	jinjaYAML = "jinja|yaml"
 	yamlJinja = "yaml_jinja"
 )
 
-// rendererPipe returns the renderers of a file, without spaces: those named in its first line,
-// otherwise those of the option renderer.
+// rendererPipe returns the renderer pipe of a file, without spaces: the pipe in the file's first
+// line or, if there is none, the option renderer.
 func rendererPipe(c *Config, text []byte) string {
 	pipe := c.Renderer
 	if bytes.HasPrefix(text, []byte("#!")) && !bytes.HasPrefix(text, []byte("#!/")) {
@@ -331,16 +334,16 @@ func rendererPipe(c *Config, text []byte) string {
 	return strings.ReplaceAll(pipe, " ", "")
 }
 
-// shareableFor returns a function that reports whether the memo may store the result of a template:
-// only for Jinja and YAML, whose inputs are known.
+// shareableFor returns a function that reports whether the memo may store the result of a template.
+// It may only for templates of Jinja and YAML, because only their inputs are known.
 func shareableFor(c *Config) func([]byte) bool {
 	return func(text []byte) bool {
 		return !c.RestrictedRenderers && utf8.Valid(text) && (rendererPipe(c, text) == jinjaYAML || rendererPipe(c, text) == yamlJinja)
 	}
 }
 
-// slsNames holds the dotted names of all SLS of an environment, sorted (salt/fileclient.py
-// list_states), and the state of its directories.
+// slsNames holds the sorted dotted names of all SLS of an environment (salt/fileclient.py
+// list_states), and the state of the environment's directories.
 type slsNames struct {
 	dirs     []stamp
 	list     []string
@@ -357,8 +360,8 @@ func (n *slsNames) hasName(name string) bool {
 	return ok
 }
 
-// available returns the names of the SLS of an environment. They are cached while no directory of the
-// tree changes.
+// available returns the names of the SLS of an environment. It caches them until a directory of the
+// environment changes.
 func (f *files) available(env environment) (*slsNames, error) {
 	key := strings.Join(append([]string{env.name}, env.dirs...), "\x00")
 	f.mu.Lock()
@@ -386,7 +389,7 @@ func (f *files) available(env environment) (*slsNames, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if n.modified-newest > int64(settled) {
-		if len(f.trees) >= 200 { // with __env__ a minion can make up names
+		if len(f.trees) >= 200 { // with __env__ minions can invent environment names
 			clear(f.trees)
 		}
 		f.trees[key] = n
@@ -410,8 +413,8 @@ func (n *slsNames) current() bool {
 
 var errTooMany = errors.New("the pillar environment has too many files")
 
-// addSLSBelow adds the SLS below a directory. It follows links, but enters a directory that contains
-// itself only once.
+// addSLSBelow adds the names of the SLS below a directory. It follows links. It enters a directory
+// that is linked into itself only once.
 func (f *files) addSLSBelow(n *slsNames, dir, rel string, above []regular.ID) error {
 	fi, err := os.Stat(dir)
 	if err != nil || !fi.IsDir() || len(above) > maxDepth {

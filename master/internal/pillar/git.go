@@ -7,11 +7,11 @@ import (
 	"saltern/master/value"
 )
 
-// gitPillar compiles one git entry in ext_pillar (salt/pillar/git_pillar.py ext_pillar): each root
-// separately, with its own top file.
+// gitPillar compiles one git entry of ext_pillar (salt/pillar/git_pillar.py ext_pillar). It
+// compiles each root of the entry separately, with the root's own top file.
 func (c *compilation) gitPillar(n int) *value.Map {
-	// Each root gets its own session. A compilation that waits for a worker must hold none, or all
-	// workers could wait for each other.
+	// Each root gets its own session. A compilation must not hold a session while it waits for a
+	// worker: otherwise all workers could wait for each other.
 	c.closeSession()
 	out := value.NewMap()
 	roots := c.gitRoots(n)
@@ -50,8 +50,8 @@ func (c *compilation) gitPillar(n int) *value.Map {
 	return out
 }
 
-// gitRoots returns the directories of one git entry. A missing directory becomes an error of the
-// pillar.
+// gitRoots returns the directories of one git entry. For a missing directory it adds an error to
+// the pillar's _errors.
 func (c *compilation) gitRoots(n int) []gitpillar.Root {
 	roots, err := c.compiler.cfg.Git.Roots(c.ctx, n, c.pillarenv, c.saltenv)
 	c.giveUpIfUnable(err)
@@ -67,7 +67,8 @@ func (c *compilation) gitRoots(n int) []gitpillar.Root {
 	return roots
 }
 
-// gitForPython returns the directories of all git entries in the form for Salt's Pillar class.
+// gitForPython returns the directories of all git entries in the form that Salt's Pillar class
+// expects.
 func (c *compilation) gitForPython() []any {
 	out := []any{}
 	if c.compiler.cfg.Git != nil {
@@ -93,10 +94,10 @@ func (c *compilation) compileGitRoot() *value.Map {
 	return pillar
 }
 
-// chainPart is a part of the ext_pillar chain: one git entry, or several consecutive other entries,
-// which Python runs together.
+// chainPart is a part of the ext_pillar chain: either one git entry, or several consecutive other
+// entries, which Python runs together.
 type chainPart struct {
-	git    int // index of the git entry; -1: other entries
+	git    int // index of the git entry; -1: the part has other entries
 	others []any
 }
 

@@ -7,8 +7,8 @@ import (
 	"saltern/master/value"
 )
 
-// mergeBy returns a with b merged over it by a strategy (salt/utils/dictupdate.py merge). The result
-// may share values with both; neither is changed.
+// mergeBy returns a with b merged over it by the given strategy (salt/utils/dictupdate.py merge).
+// It changes neither a nor b. The result may share values with both.
 func mergeBy(a, b *value.Map, strategy string, lists bool) *value.Map {
 	switch strategy {
 	case "smart", "recurse": // "smart" differs from "recurse" only for yamlex, which runs in Python
@@ -32,8 +32,8 @@ func mergeBy(a, b *value.Map, strategy string, lists bool) *value.Map {
 	}
 }
 
-// mergeDeep merges maps at every level. Other values of b replace those of a. With lists, lists are
-// joined without values that a already has.
+// mergeDeep merges b over a, map by map at every level. Other values of b replace those of a. If
+// lists is set, a list of b is appended to the list of a, without the values that a already has.
 func mergeDeep(a, b *value.Map, lists bool) *value.Map {
 	out := a.Clone()
 	for k, v := range b.All() {
@@ -57,8 +57,8 @@ func mergeDeep(a, b *value.Map, lists bool) *value.Map {
 	return out
 }
 
-// joinLists returns a with those values of b appended that a lacks. Duplicates within b stay, as in
-// Salt.
+// joinLists returns a followed by those values of b that a lacks. A value that occurs twice in b is
+// appended twice, as in Salt.
 func joinLists(a, b []any) []any {
 	seen := make(map[any]struct{}, len(a))
 	var compound []any
@@ -86,8 +86,8 @@ func joinLists(a, b []any) []any {
 	return out
 }
 
-// needsPython reports whether a strategy depends on marks in the values, which only Salt's own
-// objects have (salt/serializers/yamlex.py).
+// needsPython reports whether a merging strategy depends on marks in the values. Only Salt's own
+// objects have such marks (salt/serializers/yamlex.py).
 func needsPython(strategy, renderer string) bool {
 	parts := strings.Split(renderer, "|")
 	return strategy == "aggregate" ||

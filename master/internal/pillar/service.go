@@ -22,8 +22,8 @@ import (
 	"saltern/master/value"
 )
 
-// Cleared is the tag of the event that tells peers to compile the pillars of a minion again
-// (pillar_cache), because the minion's next request may reach another master.
+// Cleared is the tag of the event by which this master asks its peers to compile the pillars of a
+// minion again (pillar_cache). The minion's next request may reach any of the masters.
 const Cleared = event.TagPillarsCleared
 
 // ServiceConfig of a Service.
@@ -31,18 +31,19 @@ type ServiceConfig struct {
 	Compiler *Compiler
 	Memo     *memo.Store // the Compiler's memo, for Stats; may be nil
 	Cache    *cache.Store
-	Keep     bool          // pillar_cache: a compiled pillar is reused
+	Keep     bool          // pillar_cache: a compiled pillar is stored and used again
 	TTL      time.Duration // pillar_cache_ttl
 	Data     bool          // minion_data_cache
-	// Turns is how many questions may use a renderer at the same time; 0: two.
+	// Turns is how many pillar requests may use a renderer at the same time; 0 means two.
 	Turns int
-	// QueueBytes bounds the questions that wait for a renderer, in bytes; 0: 256 MiB.
+	// QueueBytes bounds the pillar requests that wait for a renderer, in bytes; 0 means 256 MiB.
 	QueueBytes int64
 	// Tell fires the event Cleared with a minion's id. It may be nil: there are no peers.
 	Tell func(tag string, data *value.Map)
-	// Ending ends with the master, which ends the work in progress. It may be nil.
+	// Ending ends when the master stops. That cancels the compilations in progress. It may be nil:
+	// they run to their end.
 	Ending context.Context
-	// Unable is called with the reason for each question that gets no answer. It may be nil.
+	// Unable is called with the reason for each pillar request that gets no answer. It may be nil.
 	Unable func(error)
 	Now    func() time.Time
 	Log    *slog.Logger
@@ -54,17 +55,20 @@ const (
 	firstTriesPerCPU  = 4
 )
 
-// Service serves pillars to minions, and knows which minions' pillars fail. Questions that need a
-// renderer wait for their turn, see package queue. It is safe for concurrent use.
+// Service serves pillars to minions, and records which minions' pillars fail. A pillar request that
+// needs a renderer waits in a queue for its turn, see package queue. Service is safe for concurrent
+// use.
 type Service struct {
 	cfg         ServiceConfig
-	firstTries  *queue.Queue[*value.Map] // turns of questions that may need no renderer
-	renderTurns *queue.Queue[*value.Map] // turns with a renderer
+	firstTries  *queue.Queue[*value.Map] // queue for first tries, which may need no renderer
+	renderTurns *queue.Queue[*value.Map] // queue for the renderers
 	clearances  clearances
 	faults      *faults
 	pillars     atomic.Uint64 // pillars that were served
 	withErrors  atomic.Uint64 // pillars that were served with errors
-	unanswered  atomic.Uint64 // questions without an answer: this master could not compile the pillar
+	// unanswered counts the pillar requests without an answer, because this master could not
+	// compile the pillar
+	unanswered atomic.Uint64
 }
 
 // NewService returns a Service.
@@ -76,28 +80,29 @@ func NewService(cfg ServiceConfig) *Service {
 	}
 	return &Service{
 		cfg: cfg,
-		// more turns than renderers: a question that finds a renderer keeps its turn to the end
+		// There are more turns than renderers, because a request that finds a free renderer keeps
+		// its turn in firstTries to the end.
 		firstTries:  line(turns + firstTriesPerCPU*runtime.NumCPU()),
 		renderTurns: line(turns),
 		faults:      newFaults(),
 	}
 }
 
-// Question is a minion's request for its pillar.
+// Question is a minion's request for its pillar, as it waits in the queues of a Service.
 type Question struct {
 	Request
-	Clean bool   // compile the pillar again, do not take it from the cache
+	Clean bool   // compile the pillar again instead of using the cached one
 	Nonce string // as in queue.Question
 	Bytes int    // as in queue.Question
-	// Park calls wait. During the wait the request takes little memory; then Park returns the
-	// request, decoded again. It may be nil: the request stays decoded.
+	// Park calls wait. While wait runs, the request is stored packed, to save memory. Then Park
+	// decodes the request again and returns it. Park may be nil: the request stays decoded.
 	Park func(wait func(asked context.Context) error) (Request, error)
 }
 
-// Serve returns the pillar for a minion. With pillar_cache that is the cached one, unless Clean asks
-// for a new one (salt/pillar/__init__.py PillarCache). Pillars with errors are counted and
-// remembered, see Stats. After an error the minion must get no answer, so that it asks again. The
-// error is queue.ErrLeft if nobody waits for the answer any more.
+// Serve returns the pillar of a minion. With pillar_cache it returns the cached pillar, unless
+// Clean is set (salt/pillar/__init__.py PillarCache). It counts and records pillars with errors,
+// see Stats. If Serve returns an error, the caller must send no answer, so that the minion asks
+// again. The error is queue.ErrLeft if the minion has disconnected.
 func (s *Service) Serve(ctx context.Context, q Question) (*value.Map, error) {
 	p, err := s.servePillar(ctx, q)
 	if errors.Is(err, queue.ErrLeft) {
@@ -118,10 +123,10 @@ func (s *Service) Serve(ctx context.Context, q Question) (*value.Map, error) {
 	return p, nil
 }
 
-// Tops returns what the master_tops modules say about a minion. It calls opts for the minion's
-// options when it has its turn. Handle its errors like those of Serve.
+// Tops returns the result of the master_tops modules for a minion. It calls opts to get the
+// minion's options when the request has its turn. The caller handles errors as for Serve.
 func (s *Service) Tops(ctx context.Context, q Question, opts func() *value.Map) (*value.Map, error) {
-	q.Nonce = "" // a minion repeats this request with another nonce, so no answer is shared
+	q.Nonce = "" // a repetition has another nonce, so no answer can be shared
 	m, err := s.runInTurn(ctx, q, func(ctx context.Context, _ Request, turn func() bool) (*value.Map, error) {
 		if turn != nil && !turn() {
 			return nil, errMustWait
@@ -150,14 +155,15 @@ func (s *Service) servePillar(ctx context.Context, q Question) (*value.Map, erro
 	})
 }
 
-// questionWork does the work on a question. It calls turn when it needs a renderer; if turn returns
-// false there is none, and the error is errMustWait. turn may be nil: there is a renderer.
+// questionWork does the work of a pillar request. It calls turn when it needs a renderer; if turn
+// returns false, no renderer is free and questionWork returns errMustWait. turn may be nil: the
+// work waits for a renderer.
 type questionWork func(ctx context.Context, r Request, turn func() bool) (*value.Map, error)
 
-// runInTurn does the work on a question. It first tries in a turn of firstTries; only a few run at
-// once, because each holds a decoded request. If the try needs a renderer and none is free, it ends
-// with errMustWait. Then the question waits for a renderer, and the work starts again from the
-// beginning.
+// runInTurn does the work of a pillar request. The first try takes a turn of firstTries. These
+// turns are few, because each holds a decoded request. If the first try needs a renderer and none
+// is free, it returns errMustWait. Then the request waits for a turn of renderTurns, and the work
+// starts again from the beginning.
 func (s *Service) runInTurn(ctx context.Context, q Question, work questionWork) (*value.Map, error) {
 	m, err := s.waitTurn(ctx, s.firstTries, &q, func(ctx context.Context, r Request) (*value.Map, error) {
 		return s.tryWithoutRenderer(ctx, q, r, work)
@@ -168,8 +174,8 @@ func (s *Service) runInTurn(ctx context.Context, q Question, work questionWork) 
 	return s.waitTurn(ctx, s.renderTurns, &q, func(ctx context.Context, r Request) (*value.Map, error) { return work(ctx, r, nil) })
 }
 
-// tryWithoutRenderer does the work on a question. It gives up if the work needs a renderer and none
-// is free.
+// tryWithoutRenderer does the work of a pillar request. If the work needs a renderer and none is
+// free, it returns errMustWait instead of waiting.
 func (s *Service) tryWithoutRenderer(ctx context.Context, q Question, r Request, work questionWork) (m *value.Map, err error) {
 	var turn *queue.Turn[*value.Map]
 	defer func() {
@@ -189,8 +195,8 @@ func (s *Service) tryWithoutRenderer(ctx context.Context, q Question, r Request,
 	return m, err
 }
 
-// waitTurn waits for a question's turn and does the work, or returns the answer of another turn for
-// the same question.
+// waitTurn waits until the request has a turn in line, and then calls work. If another turn serves
+// the same request, waitTurn returns the answer of that turn.
 func (s *Service) waitTurn(
 	ctx context.Context,
 	line *queue.Queue[*value.Map],
@@ -226,10 +232,11 @@ func (q *Question) queueQuestion() queue.Question {
 	return queue.Question{Minion: q.ID, Nonce: q.Nonce, Bytes: q.Bytes}
 }
 
-// withWorkTime returns a context that bounds the work on a question, and ends with the master. It
-// does not end when the minion hangs up: the minion asks again, and shares the answer.
+// withWorkTime returns a context for the work of a pillar request. The context ends after a time
+// limit, and when the master stops. It does not end when the minion disconnects, because the minion
+// asks again and then gets the answer of this work.
 func (s *Service) withWorkTime(ctx context.Context) (context.Context, context.CancelFunc) {
-	// The time counts from the turn. A minion asks three times and waits a minute each time.
+	// The time starts with the turn. A minion asks three times and waits a minute each time.
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Minute)
 	if s.cfg.Ending == nil {
 		return ctx, stop
@@ -241,10 +248,12 @@ func (s *Service) withWorkTime(ctx context.Context) (context.Context, context.Ca
 	}
 }
 
-// errCutShort is the error for callers who share the turn of a question whose work panics.
+// errCutShort is the error for the callers that wait for the same answer if the work that makes it
+// panics.
 var errCutShort = fmt.Errorf("%w: the work on it was cut short", ErrUnable)
 
-// waitParked calls wait. If the question can be parked, it is parked meanwhile.
+// waitParked calls wait. If Park is set, the request is parked while wait runs. waitParked returns
+// the request.
 func (q *Question) waitParked(ctx context.Context, wait func(asked context.Context) error) (Request, error) {
 	if q.Park == nil {
 		return q.Request, wait(ctx)
@@ -255,8 +264,9 @@ func (q *Question) waitParked(ctx context.Context, wait func(asked context.Conte
 	return q.Park(wait)
 }
 
-// compileAndKeep compiles a pillar, and stores it in the cache unless it has an override. A broken
-// pillar does not replace a whole one, because targets and permissions are decided by the cached one.
+// compileAndKeep compiles a pillar. Unless the request has an override, it stores the pillar in the
+// cache. A pillar with errors does not replace a cached one without, because targets and
+// permissions depend on the cached pillar.
 func (s *Service) compileAndKeep(ctx context.Context, req Request, turn func() bool) (*value.Map, error) {
 	c := &s.cfg
 	end := s.clearances.startCompiling(req.ID)
@@ -283,13 +293,13 @@ func (s *Service) compileAndKeep(ctx context.Context, req Request, turn func() b
 	return p, nil
 }
 
-// keepsWhole reports whether the cached pillar of a minion has no errors.
+// keepsWhole reports whether the cache holds a pillar of the minion without errors.
 func (s *Service) keepsWhole(id string) bool {
 	p, ok := s.cfg.Cache.Get(cache.Pillar, id)
 	return ok && len(p.List("_errors")) == 0
 }
 
-// noteUnanswered counts and logs a question that gets no answer.
+// noteUnanswered counts and logs a pillar request that gets no answer.
 func (s *Service) noteUnanswered(id string, err error) {
 	s.unanswered.Add(1)
 	if errors.Is(err, queue.ErrFull) {
@@ -301,8 +311,8 @@ func (s *Service) noteUnanswered(id string, err error) {
 	}
 }
 
-// noteErrors counts and logs a pillar with errors. It shows only the first line of the first error,
-// without passwords, because the rest may contain parts of the pillar.
+// noteErrors counts and logs a pillar with errors. It logs only the first line of the first error,
+// with passwords removed, because the rest may contain parts of the pillar.
 func (s *Service) noteErrors(id, first string, errs int) {
 	first, _, _ = strings.Cut(first, "\n")
 	first, _ = conf.Shown(first).(string)
@@ -311,8 +321,8 @@ func (s *Service) noteErrors(id, first string, errs int) {
 	s.cfg.Log.Error("pillar has errors", "minion", id, "errors", errs, "first", first)
 }
 
-// Clear drops the cached pillars of a minion, in all environments and on all masters, so that they
-// are compiled again.
+// Clear drops the cached pillars of a minion, for all environments and on all masters. The masters
+// then compile them again.
 func (s *Service) Clear(id string) {
 	s.Drop(id)
 	if s.cfg.Keep && s.cfg.Tell != nil {
@@ -328,20 +338,21 @@ func (s *Service) Drop(id string) {
 	}
 }
 
-// NoteFault records that the pillar of a minion fails.
+// NoteFault records that the pillar of a minion failed.
 func (s *Service) NoteFault(id, text string) { s.faults.noteFault(id, text, s.cfg.Now()) }
 
-// ForgetFault drops the failure of a minion whose key was removed.
+// ForgetFault drops the recorded failure of a minion whose key was removed.
 func (s *Service) ForgetFault(id string) { s.faults.forget(id) }
 
-// ServiceStats are counters since the start, and the present failures.
+// ServiceStats holds counters since the start, and the current failures.
 type ServiceStats struct {
 	Pillars, Errors uint64
 	Last            *control.PillarError // nil: every pillar compiles
 	Faulty          int                  // minions whose last pillar had errors
 	Memo            *control.PillarMemo  // nil: there is no memo
-	Unable          uint64               // questions without an answer, because this master could not compile
-	Queue           queue.Stats          // queue of the questions that need a renderer
+	// Unable counts the pillar requests without an answer, because this master could not compile
+	Unable uint64
+	Queue  queue.Stats // queue of the requests that need a renderer
 }
 
 // Stats returns the counters.
@@ -369,13 +380,13 @@ func (s *Service) Stats() ServiceStats {
 	return st
 }
 
-// Runners implements the runners pillar.* with a Service.
+// Runners implements the runners pillar.* on a Service.
 type Runners struct {
 	Service *Service
 	Newest  func(context.Context) // updates this node's copy of the files
 }
 
-// Compile compiles a pillar without storing it.
+// Compile compiles a pillar without storing it in the cache.
 func (r Runners) Compile(
 	ctx context.Context,
 	id string,
@@ -386,7 +397,7 @@ func (r Runners) Compile(
 	return r.Service.cfg.Compiler.Compile(ctx, Request{ID: id, Grains: grains, Saltenv: saltenv, Pillarenv: pillarenv})
 }
 
-// Top returns an error: this runner runs in Python.
+// Top always returns an error, because this runner runs in Python.
 func (Runners) Top(context.Context, string, *value.Map, string) (*value.Map, []string, error) {
 	return nil, nil, runner.ErrUnavailable
 }
@@ -403,8 +414,8 @@ func (r Runners) Cached(id, pillarenv string) (*value.Map, bool) {
 // Caches reports whether pillars are cached.
 func (r Runners) Caches() bool { return r.Service.cfg.Keep || r.Service.cfg.Data }
 
-// clearances detects when a pillar is cleared while it is being compiled: it may contain old values
-// of its sources then. It is safe for concurrent use.
+// clearances detects that a pillar was cleared while it was being compiled. Such a pillar may
+// contain old values. clearances is safe for concurrent use.
 type clearances struct {
 	mu        sync.Mutex
 	compiling map[string]*underWay // running compilations by minion
@@ -412,8 +423,8 @@ type clearances struct {
 
 type underWay struct{ running, cleared int }
 
-// startCompiling records the start of a compilation. Call end once; it reports whether the pillar was
-// cleared meanwhile.
+// startCompiling records the start of a compilation. The caller must call end once, at the end of
+// the compilation; end reports whether the pillar was cleared in between.
 func (c *clearances) startCompiling(id string) (end func() (cleared bool)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"saltern/master/value"
 )
 
-// sharedTemplate is a template whose result other minions may get (saltern_pillar_memo). It may be
-// nil: the result is for this minion only.
+// sharedTemplate is a template whose result may be used for other minions (saltern_pillar_memo). A
+// *sharedTemplate may be nil: the result is for this minion only.
 type sharedTemplate struct {
 	compilation *compilation
 	sum         memo.Sum // digest of the template's text
@@ -22,7 +22,8 @@ func (c *compilation) shareOf(p parsed, path, env, name string, defaults *value.
 	if cfg.Memo == nil || cfg.Renderers == nil || c.withoutMemo || !p.shareable || c.session.Altered() {
 		return nil
 	}
-	// a nursery must be started first, for which there is no turn
+	// Library starts a Python process if none has started yet. For that the compilation needs a
+	// turn.
 	if c.takeTurn != nil && !cfg.Renderers.Known() && !c.takeTurn() {
 		c.giveUp(errMustWait)
 		return nil
@@ -30,7 +31,7 @@ func (c *compilation) shareOf(p parsed, path, env, name string, defaults *value.
 
 	library, err := cfg.Renderers.Library(c.ctx)
 	if err != nil {
-		return nil // the error is reported when a worker is needed
+		return nil // openSession will report the same error
 	}
 
 	key, err := memo.KeyOf(path, p.sum[:], env, name, value.List(c.envNamed(env).dirs), c.pillarRoots(),
@@ -46,7 +47,7 @@ func (s *sharedTemplate) minion() memo.Minion {
 	return memo.Minion{Grains: s.compilation.grains, Pillar: s.compilation.pillar}
 }
 
-// cachedResult returns the result that the memo has, if any.
+// cachedResult returns the result from the memo. It returns false if the memo has none.
 func (s *sharedTemplate) cachedResult() (any, bool) {
 	if s == nil {
 		return nil, false
@@ -54,7 +55,8 @@ func (s *sharedTemplate) cachedResult() (any, bool) {
 	return s.compilation.compiler.cfg.Memo.Get(s.key, s.minion(), s.compilation.compiler.files.contentSum)
 }
 
-// renderInPython renders a template in Python, and stores the result in the memo if it can be shared.
+// renderInPython renders a template in Python. If the result can be shared, it stores the result in
+// the memo.
 func (c *compilation) renderInPython(session *renderer.Session, t renderer.Template, s *sharedTemplate) (any, error) {
 	store := c.compiler.cfg.Memo
 	if store == nil {
@@ -76,7 +78,7 @@ func (c *compilation) renderInPython(session *renderer.Session, t renderer.Templ
 		return v, nil
 	case err != nil:
 		return nil, err
-	case trace.Sum != s.sum: // the file was replaced after it was read
+	case trace.Sum != s.sum: // the file was replaced after Go had read it
 		store.CountAlone()
 		return v, nil
 	}
@@ -85,10 +87,11 @@ func (c *compilation) renderInPython(session *renderer.Session, t renderer.Templ
 	return v, nil
 }
 
-// compileMemoized compiles the pillar of a request. If a template or an ext_pillar changes the
-// grains, the pillar or options, the results of other templates depend on which of them run and, with
-// Salt 3008, on what they read before. Then everything is compiled again without the memo, and the
-// memo is not used for some minutes.
+// compileMemoized compiles the pillar of a request with the memo. If a template or an ext_pillar
+// changes the grains, the pillar or the options, the results of other templates depend on which
+// templates run before them and, with Salt 3008, on what those have read. In that case
+// compileMemoized compiles the whole pillar again without the memo, and does not use the memo for
+// this minion for some minutes.
 func (c *Compiler) compileMemoized(n *compilation, compile func(*compilation) (*value.Map, error)) (*value.Map, error) {
 	if c.cfg.Memo == nil {
 		return compile(n)

@@ -15,7 +15,7 @@ import (
 // Bounds of one compilation.
 const (
 	maxIncludeDepth = 100
-	maxRendered     = 10000 // SLS that are rendered
+	maxRendered     = 10000 // SLS rendered in one compilation
 )
 
 var errNoRenderers = errors.New("no template renderers are configured on this master")
@@ -32,7 +32,8 @@ func (c *compilation) compileFile(path, env, name string, defaults *value.Map) (
 		return nil, err
 	}
 
-	// If Go cannot parse the file, Salt may be able to, or have its own text for the error.
+	// If Go cannot parse the file, Salt's renderer may succeed, or report the error in its own
+	// words.
 	if p.plain && (p.err == nil || c.compiler.cfg.Renderers == nil) {
 		return p.value, p.err
 	}
@@ -43,7 +44,8 @@ func (c *compilation) compileFile(path, env, name string, defaults *value.Map) (
 		return v, nil
 	}
 
-	// While this compilation waited for a worker, another minion's may have stored the result.
+	// While this compilation waited for a worker, the compilation for another minion may have
+	// stored the result.
 	s, err := c.openSession(func() bool {
 		v, known = share.cachedResult()
 		return !known
@@ -76,9 +78,9 @@ func (c *compilation) compileFile(path, env, name string, defaults *value.Map) (
 	return nil, err
 }
 
-// openSession returns the renderer session of this compilation, and opens it if need be. When there
-// is a worker it calls needed, which reports whether the session is still needed. needed may be nil:
-// it is.
+// openSession returns the renderer session of this compilation, and opens the session if there is
+// none. When openSession has got a worker, it calls needed, which reports whether the session is
+// still needed. needed may be nil: the session is needed.
 func (c *compilation) openSession(needed func() bool) (*renderer.Session, error) {
 	if c.session != nil {
 		return c.session, nil
@@ -134,7 +136,8 @@ func orNil(s string) any {
 	return s
 }
 
-// missingSLS logs a missing SLS, and returns an error for it unless the SLS may be missing.
+// missingSLS returns the error text for a missing SLS. If the SLS may be missing, or its
+// environment is not configured, missingSLS only logs that and returns nil.
 func (c *compilation) missingSLS(name, env string) []string {
 	if slices.Contains(c.ignored[env], name) {
 		c.compiler.log.Debug("an ignored SLS is missing", "minion", c.req.ID, "sls", name, "env", env)
@@ -148,8 +151,9 @@ func (c *compilation) missingSLS(name, env string) []string {
 	return nil
 }
 
-// failureText returns the text for _errors about a failed rendering. Errors of templates may contain
-// secrets, so minions get the details only if the option says so.
+// failureText returns the text for _errors if an SLS cannot be rendered, and logs the error. Errors
+// of templates may contain secrets, so the text contains the details only with
+// Config.ShowRenderErrors.
 func (c *compilation) failureText(name string, err error) string {
 	if c.isOver() {
 		return ""
@@ -175,13 +179,13 @@ func (c *compilation) failureText(name string, err error) string {
 // lineNumber matches the line number in an error of a template.
 var lineNumber = regexp.MustCompile(`\bline (\d{1,9})\b`)
 
-// jinjaFault matches the beginning of an error of Jinja that names only variables of the template,
-// and so no values.
+// jinjaFault matches the beginning of a Jinja error that contains names of template variables, but
+// no values.
 var jinjaFault = regexp.MustCompile(`^Jinja variable '[\w ]{1,64}' (is undefined|has no attribute '[\w-]{1,64}')(; line \d{1,9})?`)
 
-// logAttrs returns the attributes of an error that are fit for a log with many readers. For an error
-// of a template or a module these are its class and line, because its text shows parts of the pillar.
-// The text is logged at level debug only.
+// logAttrs returns log attributes of an error without secrets. For an error of a template or a
+// module they are its class and its line, because the text of such an error contains parts of the
+// pillar. That text is logged at level debug only.
 func (c *compilation) logAttrs(err error) []any {
 	var f *renderer.Failure
 	if !errors.As(err, &f) {
@@ -203,7 +207,7 @@ func (c *compilation) logAttrs(err error) []any {
 }
 
 // renderSLS renders one SLS with its includes (render_pstate). state is nil if there is nothing to
-// merge. mods holds the SLS that were already rendered in this environment.
+// merge. mods holds the SLS that were rendered before in this environment.
 func (c *compilation) renderSLS(
 	name, env string,
 	mods map[string]any,
@@ -258,8 +262,8 @@ func (c *compilation) renderSLS(
 	return c.mergeIncludes(name, env, m, list, isInit, mods, defaults, depth)
 }
 
-// mergeIncludes renders and merges the includes of an SLS. As in Salt, the defaults of one entry also
-// apply to the entries after it.
+// mergeIncludes renders the includes of an SLS and merges the results. As in Salt, the defaults in
+// one entry also apply to the entries after it.
 func (c *compilation) mergeIncludes(
 	name, env string,
 	m *value.Map,
@@ -292,7 +296,7 @@ func (c *compilation) mergeIncludes(
 		for _, s := range found {
 			next, done := mods[s]
 			if !done {
-				// Salt repeats earlier errors for every further name. Report each error once.
+				// Salt adds earlier errors again for every further name. Add each error only once.
 				var more []string
 				next, more = c.renderSLS(s, env, mods, defaults, depth+1)
 				errs = append(errs, more...)
@@ -357,8 +361,9 @@ func includeEntry(v any) (name, key string, defaults *value.Map, ok bool) {
 	return "", "", nil, false
 }
 
-// resolveInclude returns the names of the SLS that a name in an include stands for. If the name
-// exists both as written and below the including SLS, both are returned, as in Salt.
+// resolveInclude returns the names of the SLS to which a name in an include refers. If an SLS
+// exists both under the name itself and under the name below the including SLS, resolveInclude
+// returns both, as Salt does.
 func (c *compilation) resolveInclude(name, env, sub string, isInit bool) ([]string, error) {
 	if !c.isKnownEnv(env) {
 		return []string{sub}, noEnv(env)

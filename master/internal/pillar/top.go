@@ -11,15 +11,15 @@ import (
 	"saltern/master/value"
 )
 
-// errTop is the error with which Salt gives up all top files together.
+// errTop is Salt's error if a top file cannot be rendered: then none of the top files counts.
 const errTop = saltError("Error encountered while rendering pillar top file.")
 
-// saltError is an error in Salt's words, for which tools may search.
+// saltError is an error with the exact text that Salt uses, because tools may search for it.
 type saltError string
 
 func (e saltError) Error() string { return string(e) }
 
-// chosen is a target in a top file, with its SLS.
+// chosen is a target in a top file, with the SLS for it.
 type chosen struct {
 	target any
 	typ    string
@@ -27,14 +27,16 @@ type chosen struct {
 	order  int64
 }
 
-// topFile holds the targets of each environment. The order of environments and of targets matters.
+// topFile holds the targets of each environment. The order of the environments and of the targets
+// is significant.
 type topFile struct {
 	envs    []string
 	targets map[string][]*chosen
 }
 
-// readTops reads the top files of the environments that apply to this minion, as lists of maps by
-// environment (salt/pillar/__init__.py get_tops).
+// readTops reads the top files of the environments that apply to this minion. It returns the names
+// of the environments, and the contents of the top files by environment (salt/pillar/__init__.py
+// get_tops).
 func (c *compilation) readTops() (envs []string, files map[string][]*value.Map) {
 	files = map[string][]*value.Map{}
 	for _, env := range c.topEnvs() {
@@ -55,7 +57,7 @@ func (c *compilation) readTops() (envs []string, files map[string][]*value.Map) 
 		}
 	}
 
-	// Read the files that top files include. Includes in those files are ignored.
+	// Read the files that the top files include. Includes in the included files are ignored.
 	for _, env := range envs {
 		includes, ok := files[env][0].Get("include")
 		if !ok {
@@ -99,7 +101,7 @@ func (c *compilation) readTops() (envs []string, files map[string][]*value.Map) 
 	return envs, files
 }
 
-// topEnvs returns the environments whose top files are read.
+// topEnvs returns the environments whose top files readTops reads.
 func (c *compilation) topEnvs() []string {
 	if c.pillarenv != "" {
 		if c.hasEnv(c.pillarenv) {
@@ -138,8 +140,8 @@ func (c *compilation) readTopFile(env string) (v *value.Map, found bool, err err
 	return m, true, nil
 }
 
-// mergeTops joins the top files (merge_tops and sort_top_targets). If several files name the same
-// target, the last one decides its SLS.
+// mergeTops merges the top files (merge_tops and sort_top_targets). If several files contain the
+// same target, the SLS are those of the last file.
 func (c *compilation) mergeTops(envs []string, files map[string][]*value.Map) (*topFile, error) {
 	t := &topFile{targets: map[string][]*chosen{}}
 	for _, from := range envs {
@@ -204,7 +206,7 @@ func emptyIterable(v any) bool {
 	return false
 }
 
-// choose parses the value of one target.
+// choose parses the value of one target in a top file.
 func choose(tgt, comps any) (ch *chosen, ignoreMissing bool, err error) {
 	ch = &chosen{target: tgt, typ: "compound"}
 	var items []any
@@ -270,13 +272,13 @@ func orderOf(v any) (int64, bool) {
 	return 0, false
 }
 
-// selected is an environment and the SLS for the minion in it.
+// selected is an environment, and the SLS in it that are selected for the minion.
 type selected struct {
 	env string
 	sls []string
 }
 
-// matchTops returns the SLS of all targets that select the minion (top_matches).
+// matchTops returns the SLS of all targets that match the minion (top_matches).
 func (c *compilation) matchTops(t *topFile) (out []selected) {
 	for _, env := range t.envs {
 		if c.pillarenv != "" && env != c.pillarenv {

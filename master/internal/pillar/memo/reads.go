@@ -9,11 +9,11 @@ import (
 	"saltern/master/value"
 )
 
-// Sum is a SHA-256.
+// Sum is a SHA-256 hash.
 type Sum [sha256.Size]byte
 
-// Read is one value that a template read: Path in the pillar if Pillar is set, otherwise in the
-// grains.
+// Read identifies one value that a template read. Path is a path in the pillar if Pillar is set,
+// otherwise in the grains.
 type Read struct {
 	Pillar bool
 	Path   []string
@@ -22,13 +22,13 @@ type Read struct {
 // File is a file that a template imported, or would have imported if the file existed.
 type File struct {
 	Path    string
-	Sum     Sum // digest of the file's content
+	Sum     Sum // hash of the file's content
 	Missing bool
 }
 
 // Trace lists everything on which a result depends.
 type Trace struct {
-	Sum   Sum // digest of the text of the SLS
+	Sum   Sum // hash of the text of the SLS
 	Reads []Read
 	Files []File
 }
@@ -36,12 +36,12 @@ type Trace struct {
 // Minion holds the grains and pillar that templates see.
 type Minion struct{ Grains, Pillar *value.Map }
 
-// maxReads bounds the reads in a trace, as in the renderer.
+// maxReads bounds the reads in a trace. The renderer has the same bound.
 const maxReads = 1000
 
 var errTrace = errors.New("the renderer says in no known form what a template read")
 
-// ReadTrace reads a renderer's report about one rendering.
+// ReadTrace parses the renderer's report about one rendering.
 func ReadTrace(reply *value.Map) (t Trace, err error) {
 	if t.Sum, err = readSum(reply.Value("sum")); err != nil {
 		return t, err
@@ -102,7 +102,7 @@ func readSum(v any) (sum Sum, err error) {
 	return Sum(b), nil
 }
 
-// KeyOf returns the hash of a template's inputs. Their order and types matter.
+// KeyOf returns the hash of a template's inputs. It depends on their order and types.
 func KeyOf(parts ...any) (Sum, error) {
 	b, err := pyframe.Pack(parts)
 	if err != nil {
@@ -111,8 +111,8 @@ func KeyOf(parts ...any) (Sum, error) {
 	return sha256.Sum256(b), nil
 }
 
-// sumOf returns the hash of the values at the paths: how much of each path exists, and the whole
-// value there, packed as for the renderer.
+// sumOf returns a hash over the paths in reads. For each path it covers how many parts of the path
+// exist, and the whole value there, packed as for the renderer.
 func (m Minion) sumOf(reads []Read) (Sum, error) {
 	found := make([]any, 0, len(reads))
 	for _, r := range reads {
@@ -132,8 +132,9 @@ func (m Minion) sumOf(reads []Read) (Sum, error) {
 	return sha256.Sum256(b), nil
 }
 
-// followPath follows a path through maps. depth is how many parts of the path exist. If it meets a
-// value that is not a map, it returns that value; at a missing key found is false.
+// followPath follows a path through nested maps. depth is how many parts of the path exist. If
+// followPath reaches a value that is not a map, it returns that value. If a key is missing, found
+// is false.
 func followPath(m *value.Map, path []string) (depth int, v any, found bool) {
 	v = m
 	if m == nil {

@@ -11,18 +11,18 @@ import (
 const (
 	DefaultBytes   = 64 << 20
 	DefaultResults = 20000
-	maxReadSets    = 16 // different sets of paths read by one SLS
+	maxReadSets    = 16 // different sets of paths that one SLS may read
 	askAgain       = 10 * time.Minute
 )
 
 // Config of a Store. The zero value of a field is its default.
 type Config struct {
-	Bytes   int64 // memory for all results, as estimated by memoryOf
+	Bytes   int64 // bound of the memory for all results, as estimated by memoryOf
 	Results int
 	Now     func() time.Time
 }
 
-// Store stores the results. All methods may be called concurrently.
+// Store stores results of templates. All methods may be called concurrently.
 type Store struct {
 	cfg Config
 
@@ -33,13 +33,16 @@ type Store struct {
 	stats     Stats
 }
 
-// template is one version of an SLS with certain inputs.
+// template is one version of an SLS together with the other inputs.
 type template struct {
 	readSets []*readSet // the most recently used first
-	alone    *result    // set if its results are for one minion only; nil: not known to be
+	// alone is set if results of the template are known to be valid for one minion only. Otherwise
+	// it is nil.
+	alone *result
 }
 
-// readSet is a set of paths that were read, with the results by the hash of their values.
+// readSet is a set of paths that were read. It holds the results by the hash of the values at these
+// paths.
 type readSet struct {
 	reads   []Read
 	results map[Sum]*result
@@ -51,15 +54,15 @@ type result struct {
 	files       []File
 	value       any
 	weight      int64
-	until       time.Time // time until which template.alone is valid
+	until       time.Time // end of the validity of template.alone
 	at          *list.Element
 }
 
 // Stats are counters since the start, and the present size.
 type Stats struct {
 	Hits    uint64 // results that were reused
-	Misses  uint64 // templates that were rendered and whose result was stored
-	Alone   uint64 // templates that were rendered for one minion only
+	Misses  uint64 // templates that were rendered with a result that was stored
+	Alone   uint64 // templates that were rendered with a result for one minion only
 	Dropped uint64 // results that were dropped to make room
 	Results int
 	Bytes   int64
@@ -89,7 +92,7 @@ func (s *Store) Stats() Stats {
 }
 
 // Get returns the stored result of a template for a minion. content returns the current hash of a
-// file. The value is shared and must not be changed.
+// file. The returned value is shared and must not be changed.
 func (s *Store) Get(key Sum, m Minion, content Content) (value any, ok bool) {
 	s.mu.Lock()
 	var forms []*readSet
@@ -130,8 +133,8 @@ func (s *Store) Get(key Sum, m Minion, content Content) (value any, ok bool) {
 	return nil, false
 }
 
-// Content returns the hash of a file. there is false if the file does not exist. After an error
-// neither result is valid.
+// Content returns the hash of a file. there is false if the file does not exist. If err is not nil,
+// the other results are invalid.
 type Content func(path string) (sum Sum, there bool, err error)
 
 func current(files []File, content Content) bool {
@@ -144,8 +147,8 @@ func current(files []File, content Content) bool {
 	return true
 }
 
-// Alone reports whether the results of a template are known to be for one minion only, so that
-// storing them is useless.
+// Alone reports whether the results of a template are known to be valid for one minion only, so
+// that storing them is useless.
 func (s *Store) Alone(key Sum) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,7 +164,7 @@ func (s *Store) Alone(key Sum) bool {
 	return true
 }
 
-// Put stores the result of a template for a minion.
+// Put stores the result of a template that was rendered for a minion.
 func (s *Store) Put(key Sum, m Minion, t Trace, value any) {
 	sum, err := m.sumOf(t.Reads)
 	if err != nil {
@@ -207,8 +210,8 @@ func (s *Store) Put(key Sum, m Minion, t Trace, value any) {
 	s.addResult(r)
 }
 
-// PutAlone records that a template's results are for one minion only. The record expires after some
-// minutes, because another rendering may read other things.
+// PutAlone records that a template's results are valid for one minion only. The record expires
+// after some minutes, because a later rendering may read different values.
 func (s *Store) PutAlone(key Sum) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -220,7 +223,7 @@ func (s *Store) PutAlone(key Sum) {
 	s.addResult(sh.alone)
 }
 
-// CountAlone counts a template that was rendered for one minion only.
+// CountAlone counts a template whose result is valid for one minion only.
 func (s *Store) CountAlone() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -238,7 +241,7 @@ func (s *Store) templateOf(key Sum) *template {
 	return sh
 }
 
-// addResult adds a result and drops others to make room. The caller holds mu.
+// addResult adds a result, and drops other results to make room. The caller holds mu.
 func (s *Store) addResult(r *result) {
 	r.at = s.order.PushFront(r)
 	s.bytes += r.weight
@@ -258,8 +261,8 @@ func (s *Store) unlink(r *result) {
 	}
 }
 
-// dropResult removes a result, and the readSet and template if they are empty then. For a result that
-// was already dropped it does nothing. The caller holds mu.
+// dropResult removes a result. It also removes the result's readSet and template if these are empty
+// then. If the result was already dropped, dropResult does nothing. The caller holds mu.
 func (s *Store) dropResult(r *result) {
 	if r.at == nil {
 		return
@@ -280,10 +283,10 @@ func (s *Store) dropResult(r *result) {
 	}
 }
 
-// markUsed moves a result and its readSet to the front. The caller holds mu.
+// markUsed moves a result and its readSet to the front of their lists. The caller holds mu.
 func (s *Store) markUsed(r *result) {
 	if r.at == nil {
-		return // the result has been dropped meanwhile
+		return // the result was dropped meanwhile
 	}
 	s.order.MoveToFront(r.at)
 	sh := s.templates[r.key]

@@ -2,11 +2,12 @@ package memo
 
 import "saltern/master/value"
 
-// resultWeight is the memory of a result without its value and trace, in bytes: entries in maps and
-// lists, and hashes.
+// resultWeight is the memory that a result uses apart from its value and trace, in bytes: entries
+// in maps and lists, and hashes.
 const resultWeight = 640
 
-// memoryOf returns an estimate of a value's memory in bytes, rather too high than too low.
+// memoryOf returns an estimate of the memory that a value uses, in bytes. The estimate is rather
+// too high than too low.
 func memoryOf(v any) int64 {
 	switch v := v.(type) {
 	case string:
@@ -35,7 +36,7 @@ func memoryOf(v any) int64 {
 	return 16
 }
 
-// traceWeight returns an estimate of the memory of a result without its value, in bytes.
+// traceWeight returns an estimate of the memory that a result uses apart from its value, in bytes.
 func traceWeight(t Trace) int64 {
 	n := int64(resultWeight)
 	for _, r := range t.Reads {

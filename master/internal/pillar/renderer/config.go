@@ -13,19 +13,19 @@ import (
 
 // Errors that callers distinguish.
 var (
-	// ErrNoSalt means that no Python with Salt's library was found. The text lists the programs that
-	// were tried.
+	// ErrNoSalt means that no Python with Salt's library was found. The text of the error that
+	// wraps it lists the programs that were tried.
 	ErrNoSalt = errors.New("no Python with the Salt library")
 	// ErrNotNeeded means that Minion.Needed returned false.
 	ErrNotNeeded = errors.New("the renderer is not needed any more")
-	// errStart means that a Python process could not be started now: memory was short, or the process
-	// was not ready in time.
+	// errStart means that a Python process could not be started now, because memory was short or
+	// the process was not ready in time.
 	errStart = errors.New("the renderers cannot be started now")
 	// errClosed means that the pool is closed.
 	errClosed = errors.New("the renderers are stopped")
-	// errTimeout means that a request took too long and its worker was killed.
+	// errTimeout means that a request took too long, and that its worker was killed.
 	errTimeout = errors.New("rendering took too long")
-	// errDied means that the worker ended during a request, and so did the worker of the second try.
+	// errDied means that the worker of a request died, and the worker of the second try as well.
 	errDied = errors.New("the renderer process died")
 )
 
@@ -33,8 +33,8 @@ var (
 type Config struct {
 	Python     []string // interpreters to try (option saltern_renderer_python); empty: pythons
 	ConfigFile string   // master configuration file that Salt reads; "": only Overrides
-	// Layer returns the current folder of packages, or "". When it changes, the processes are
-	// replaced. It may be nil: no such folder.
+	// Layer returns the current directory of packages, or "" if there is none. When it changes, the
+	// processes are replaced. It may be nil: there is no such directory.
 	Layer             func() string
 	Overrides         *value.Map    // options that replace those in ConfigFile
 	Env               []string      // environment of the processes; nil: PATH, HOME and a UTF-8 locale
@@ -51,8 +51,8 @@ type Config struct {
 	Log               *slog.Logger  // nil: no log
 }
 
-// Unable reports whether err means that this master cannot render now. Otherwise the template or the
-// module is at fault. A later try, or another master, may succeed.
+// Unable reports whether err means that this master cannot render now. A later try, or another
+// master, may succeed then. Otherwise the template or a module is at fault.
 func Unable(err error) bool {
 	for _, cause := range []error{errStart, errClosed, errTimeout, errDied, context.Canceled,
 		context.DeadlineExceeded} {
@@ -63,8 +63,8 @@ func Unable(err error) bool {
 	return false
 }
 
-// pythons are the interpreters to try if none is configured: the Python of Salt's own packages, then
-// the system's.
+// pythons lists the interpreters to try if none is configured: the Python of Salt's own packages,
+// then the system's Python.
 var pythons = []string{"/opt/saltstack/salt/bin/python3", "python3"}
 
 func (c *Config) setDefaults() {

@@ -1,19 +1,19 @@
 // Package renderer runs Salt's own Python renderers for the Go master.
 //
-// Templates (Jinja, #!py, Mako …) and the modules of ext_pillar and master_tops are code of Salt and
-// of its users, so they run only inside Salt's library. On first use a Pool starts a nursery, a
-// Python process that has imported Salt. The nursery forks workers on demand. Both stop when they are
-// idle. A worker serves one session at a time. A session is for one minion and gets its own loaders
-// and options, so that no minion sees values of another.
+// Templates (Jinja, #!py, Mako …) and the modules of ext_pillar and master_tops are code of Salt
+// and of its users, so they run only inside Salt's library. On first use a Pool starts a nursery, a
+// Python process that has imported Salt. The nursery forks workers on demand. The nursery and the
+// workers stop when they are idle. A worker serves one session at a time. A session is for one
+// minion and gets its own loaders and options, so that no minion sees values of another minion.
 //
-// Reactions is a session of the master itself, which stays open: in it Salt's reactor determines
+// Reactions is a session of the master itself, which stays open. In it Salt's reactor determines
 // which functions an event calls.
 //
 // A worker caches the code that Jinja generates from a template's text, see jinjacode.py.
 // Session.Record also reports what a template read, see reads.py and package memo.
 //
-// When a worker dies, its request is tried once more. A worker that takes too long is killed.
-// Messages, the memory of a worker, and its log lines are bounded. Callers wait for a worker in the
-// order of their arrival. Their number is bounded elsewhere: questions of minions have a queue
-// (pillar.Service), runners are few, and reactions have a separate worker.
+// When a worker dies, its request is tried once more. A worker that takes too long is killed. The
+// sizes of messages, the memory of a worker, and its log lines are bounded. Callers wait for a
+// worker in the order of their arrival. The number of callers is bounded elsewhere: pillar requests
+// of minions have a queue (pillar.Service), runners are few, and reactions have a separate worker.
 package renderer

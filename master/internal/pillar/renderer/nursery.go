@@ -29,12 +29,12 @@ var reactionsScript string
 // nursery is a running Python process that forks workers.
 type nursery struct {
 	*pyfork.Parent
-	layer    string // folder of packages with which it was started
+	layer    string // directory of packages that the nursery uses
 	workers  atomic.Int64
 	lastUsed atomic.Int64
 }
 
-// startNursery starts one Python and waits until it has imported Salt.
+// startNursery starts the given Python and waits until it has imported Salt.
 func startNursery(ctx context.Context, cfg *Config, python string) (*nursery, error) {
 	layer := cfg.Layer()
 	env := cfg.Env
@@ -66,7 +66,8 @@ func startNursery(ctx context.Context, cfg *Config, python string) (*nursery, er
 	return n, nil
 }
 
-// sendOrder sends an order about a worker. file is the worker's socket, or nil.
+// sendOrder sends the nursery an order about a worker. file is the worker's socket; it may be nil:
+// the order has none.
 func (n *nursery) sendOrder(op string, worker int64, file *os.File) error {
 	if err := n.Order(value.NewMap("op", op, "worker", worker), file); err != nil {
 		return fmt.Errorf("%s a renderer: %w", op, err)

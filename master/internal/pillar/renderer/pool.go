@@ -15,24 +15,25 @@ import (
 
 // Pool provides sessions. Create it with New, and Close it. All methods may be called concurrently.
 type Pool struct {
-	cfg          Config
-	slots        chan struct{}   // one for each worker in use; callers get them in order of arrival
+	cfg Config
+	// slots holds one token for each worker in use. Callers get slots in order of arrival.
+	slots        chan struct{}
 	reactionSlot chan struct{}   // slot for the worker of reactions
 	ctx          context.Context // ends with Close
 	cancel       context.CancelFunc
 	users        sync.WaitGroup // open sessions, and janitors
 
-	starting sync.Mutex // held while a nursery starts
+	starting sync.Mutex // held while a nursery is being started
 
 	mu         sync.Mutex
 	nursery    *nursery
-	idle       []*worker // the most recently used last
+	idle       []*worker // idle workers, the most recently used one last
 	lastWorker int64
 	failed     error
 	failedAt   time.Time
 	closed     bool
 	stats      Stats
-	library    string // Salt's version in the nursery that was started last
+	library    string // Library's result for the nursery that was started last
 }
 
 // Stats are counters since the start, and current values, for metrics.
@@ -50,7 +51,7 @@ func New(cfg Config) *Pool {
 	return p
 }
 
-// Close stops all processes and waits for their end. Requests of open sessions fail.
+// Close stops all processes and waits for their end. Pending requests of open sessions fail.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	p.closed = true
@@ -93,7 +94,7 @@ func (p *Pool) SaltVersion() string {
 // Workers returns how many sessions may be open at the same time.
 func (p *Pool) Workers() int { return p.cfg.MaxWorkers }
 
-// Known reports whether Library would answer at once.
+// Known reports whether Library would return without starting a nursery.
 func (p *Pool) Known() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,7 +102,7 @@ func (p *Pool) Known() bool {
 }
 
 // Library returns a text that identifies the packages that render templates, because other packages
-// may give other results. It starts the nursery if the packages are not known yet.
+// may give other results. If the packages are not known yet, it starts the nursery.
 func (p *Pool) Library(ctx context.Context) (string, error) {
 	p.mu.Lock()
 	library := p.library
@@ -127,7 +128,8 @@ func (p *Pool) Stats() Stats {
 	return s
 }
 
-// slotsFor returns the slots for sessions of reactions (own), or for all others.
+// slotsFor returns the slots for sessions of reactions if own is set, otherwise the slots for all
+// other sessions.
 func (p *Pool) slotsFor(own bool) chan struct{} {
 	if own {
 		return p.reactionSlot
@@ -135,7 +137,7 @@ func (p *Pool) slotsFor(own bool) chan struct{} {
 	return p.slots
 }
 
-// acquire returns a worker for one session. The caller must release it.
+// acquire returns a worker for one session. The caller must call release for it.
 func (p *Pool) acquire(ctx context.Context, own bool) (*worker, error) {
 	places := p.slotsFor(own)
 	select {
@@ -179,9 +181,9 @@ func (p *Pool) acquire(ctx context.Context, own bool) (*worker, error) {
 	return w, nil
 }
 
-// leaveOldNursery gives up the nursery if the folder of packages has changed since its start, and
-// returns its idle workers. Open sessions keep the old nursery, and its janitor ends it after the
-// last of them. The caller holds mu.
+// leaveOldNursery abandons the nursery if the directory of packages has changed since the nursery
+// started. It returns the idle workers of that nursery. Open sessions continue to use the old
+// nursery, and its janitor ends it after the last of them. The caller holds mu.
 func (p *Pool) leaveOldNursery(layer string) (old []*worker) {
 	if p.nursery == nil || p.nursery.layer == layer {
 		return nil
@@ -192,7 +194,8 @@ func (p *Pool) leaveOldNursery(layer string) (old []*worker) {
 	return old
 }
 
-// release takes a worker back. It ends a broken worker, and that of reactions.
+// release returns a worker to the pool. It ends the worker if the worker is broken or was used for
+// reactions.
 func (p *Pool) release(w *worker, broken, own bool) {
 	defer p.users.Done()
 	defer func() { <-p.slotsFor(own) }()
@@ -219,7 +222,7 @@ func (p *Pool) updateStats(f func(*Stats)) {
 	f(&p.stats)
 }
 
-// forkWorker returns a new worker of the nursery.
+// forkWorker lets the nursery fork a worker, and returns that worker.
 func (p *Pool) forkWorker(ctx context.Context) (*worker, error) {
 	for try := 0; ; try++ {
 		n, err := p.running(ctx)
@@ -255,7 +258,7 @@ func (p *Pool) forkWorker(ctx context.Context) (*worker, error) {
 	}
 }
 
-// dropNursery ends a nursery that does not work.
+// dropNursery ends a nursery that has failed.
 func (p *Pool) dropNursery(n *nursery) {
 	p.mu.Lock()
 	if p.nursery == n {
@@ -265,7 +268,7 @@ func (p *Pool) dropNursery(n *nursery) {
 	n.Stop(0)
 }
 
-// running returns the nursery, and starts it if necessary.
+// running returns the nursery. If no nursery runs, it starts one.
 func (p *Pool) running(ctx context.Context) (*nursery, error) {
 	if n, err := p.current(); n != nil || err != nil {
 		return n, err
@@ -277,7 +280,7 @@ func (p *Pool) running(ctx context.Context) (*nursery, error) {
 		return n, err
 	}
 
-	// The start is for all callers that wait, so only Close may end it.
+	// All waiting callers share this start, so only Close may cancel it.
 	n, err := p.startAny(p.ctx)
 	p.mu.Lock()
 	if p.closed {
@@ -310,7 +313,8 @@ func (p *Pool) running(ctx context.Context) (*nursery, error) {
 	return n, nil
 }
 
-// current returns the running nursery, or the error because of which none can be started now.
+// current returns the running nursery. If an earlier start has failed recently, it returns the
+// error of that start.
 func (p *Pool) current() (*nursery, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -417,5 +421,5 @@ func (p *Pool) endIdle(n *nursery) bool {
 	return end
 }
 
-// transient reports whether a request may be tried again on a new worker.
+// transient reports whether a request that failed with err may be tried again on a new worker.
 func transient(err error) bool { return errors.Is(err, errDied) }

@@ -10,30 +10,31 @@ import (
 	"saltern/master/value"
 )
 
-// Reactions compiles the files of reactions by Salt's own reactor. It has its own worker, apart from
-// those that pillars wait for. The worker starts at the first event. It is replaced when packages or
-// options change, and also after a time, so that it finds changed modules. Create it with
-// Pool.Reactions, and Close it. Only one goroutine at a time may call Compile.
+// Reactions compiles reaction files with Salt's own reactor. It has its own worker, which pillar
+// requests do not use. The worker starts at the first event. It is replaced when packages or
+// options change, and regularly, so that it loads changed modules. A Reactions is created by
+// Pool.Reactions and must be closed. Only one goroutine at a time may call Compile.
 type Reactions struct {
 	pool *Pool
 	cfg  ReactionsConfig
 
 	mu      sync.Mutex
 	session *Session // nil: none is open
-	layer   string   // folder of packages with which session was opened
+	layer   string   // directory of packages that session uses
 	options *value.Map
 	since   time.Time   // when session was opened
-	idle    *time.Timer // timer that closes session
-	// grains are the master's own grains. They are computed once, as in Salt's master.
+	idle    *time.Timer // timer that closes session when it is idle
+	// grains are the master's own grains. As in Salt's master they are computed only once.
 	grains *value.Map
 }
 
 // ReactionsConfig configures Reactions.
 type ReactionsConfig struct {
-	// Options returns current options that differ from the configuration, such as file_roots for
-	// files from git. It may be nil: none differ.
+	// Options returns the options that differ from the configuration at present, such as file_roots
+	// for files from git. It may be nil: none differ.
 	Options func(ctx context.Context) *value.Map
-	// Renew is how long a worker is used (reactor_refresh_interval); 0: one minute.
+	// Renew is how long a worker is used before it is replaced (reactor_refresh_interval); 0 means
+	// one minute.
 	Renew time.Duration
 }
 
@@ -43,14 +44,15 @@ func (p *Pool) Reactions(cfg ReactionsConfig) *Reactions {
 	return &Reactions{pool: p, cfg: cfg}
 }
 
-// Compile renders and compiles the files of an event, in Salt's order. calls has a map for each
-// function to call, with: id and file of the reaction, kind (local, runner, wheel, caller), fun, arg,
-// kwarg. For local it also has load, with the other fields of a publication. For runner and wheel it
-// also has unknown: true if Salt does not have the function, in which case kwarg holds everything in
-// the reaction. faults has a map for each fault, with: text, error (true, or false for a warning)
-// and, if known, file and line.
+// Compile renders and compiles the reaction files of an event, in Salt's order. calls contains a
+// map for each function to call, with the keys id and file of the reaction, kind (local, runner,
+// wheel, caller), fun, arg and kwarg. A call of kind local also has the key load, with the other
+// fields of a publication. A call of kind runner or wheel also has the key unknown: true if Salt
+// does not have the function; kwarg then holds all fields of the reaction. faults contains a map
+// for each fault, with the keys text, error (true for an error, false for a warning) and, if known,
+// file and line.
 //
-// An event is fired only once, so Compile waits until a Python can be started, or ctx ends.
+// An event is fired only once, so Compile waits until a Python can be started or ctx ends.
 func (r *Reactions) Compile(
 	ctx context.Context,
 	tag string,
@@ -99,7 +101,7 @@ func (r *Reactions) sendRequest(ctx context.Context, request *value.Map) (*value
 	return reply, err
 }
 
-// openSession opens a session if the current one is no longer valid. The caller holds r.mu.
+// openSession opens a session if there is no valid one. The caller holds r.mu.
 func (r *Reactions) openSession(ctx context.Context) error {
 	layer := r.pool.cfg.Layer()
 	options := value.NewMap()

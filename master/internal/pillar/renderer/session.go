@@ -10,33 +10,36 @@ import (
 	"saltern/master/value"
 )
 
-// Minion is the minion for which a session renders.
+// Minion describes the minion for which a session renders.
 type Minion struct {
 	ID        string
 	Grains    *value.Map
-	Saltenv   any         // text or nil
-	Pillarenv any         // text or nil
-	Pillar    *value.Map  // the pillar that templates see; nil: empty
-	Opts      *value.Map  // options that are special for this session, such as pillar_roots
-	Master    bool        // render as the master itself, for master_tops
-	Watch     bool        // watch for changes that Session.Altered reports
-	Needed    func() bool // called when there is a worker; false leads to ErrNotNeeded; nil: always needed
+	Saltenv   any        // text or nil
+	Pillarenv any        // text or nil
+	Pillar    *value.Map // the pillar that templates see; nil: empty
+	Opts      *value.Map // options for this session only, such as pillar_roots
+	Master    bool       // render as the master itself, for master_tops
+	Watch     bool       // watch for changes that Session.Altered reports
+	// Needed is called when a worker is free. If it returns false, the error is ErrNotNeeded. It
+	// may be nil: the session is needed.
+	Needed func() bool
 }
 
-// Session is a worker prepared for one minion. Only one goroutine may use it. It must be closed.
+// Session is a worker that is prepared for one minion. Only one goroutine may use it. The caller
+// must close it.
 type Session struct {
 	pool      *Pool
 	isReactor bool // a session of reactions, which has its own worker
 	begin     *value.Map
-	pillar    *value.Map // the pillar that SetPillar set last
+	pillar    *value.Map // the last argument of SetPillar
 	worker    *worker
 	broken    bool
 	once      sync.Once
-	// altered is set when code in the session changed what later templates see.
+	// altered is set when code in the session has changed what later templates see.
 	altered bool
 }
 
-// Session waits for a worker and prepares it for m. ctx bounds the wait.
+// Session waits for a worker and prepares it for the minion m. ctx bounds the wait.
 func (p *Pool) Session(ctx context.Context, m Minion) (*Session, error) {
 	kind := "pillar"
 	if m.Master {
@@ -67,7 +70,7 @@ func (p *Pool) Session(ctx context.Context, m Minion) (*Session, error) {
 	return s, nil
 }
 
-// prepare prepares the worker. After an error the session is closed.
+// prepare prepares the worker for the minion. If it returns an error, it has closed the session.
 func (s *Session) prepare(ctx context.Context) error {
 	if _, err := s.callWorker(ctx, nil); err != nil {
 		s.Close()
@@ -88,8 +91,8 @@ func (s *Session) Close() {
 	})
 }
 
-// callWorker runs a request. If the worker dies, it runs the request once more on a new worker. A nil
-// request only begins the session.
+// callWorker sends a request to the worker and returns the reply. If the worker dies, callWorker
+// sends the request once more, to a new worker. A nil request only begins the session.
 func (s *Session) callWorker(ctx context.Context, req *value.Map) (*value.Map, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -138,18 +141,18 @@ func (s *Session) attempt(ctx context.Context, req *value.Map, begin bool) (*val
 	return s.worker.callOnce(ctx, timeout, req)
 }
 
-// Template is a render request for a file or a text.
+// Template describes a file or text to render.
 type Template struct {
 	Path    string // path of the file; "": render Text
 	Text    string
-	SLS     string // dotted name, for the variable sls and the variables tpl…
+	SLS     string // dotted name, for the variables sls and tpl…
 	Saltenv string
-	Pillar  bool       // imports are searched in pillar_roots
-	Context *value.Map // further variables
+	Pillar  bool       // search imports in pillar_roots
+	Context *value.Map // further variables for the template
 }
 
 // Render renders and compiles a template (salt/template.py compile_template). If the template is
-// wrong, the error is a *Failure.
+// faulty, the error is a *Failure.
 func (s *Session) Render(ctx context.Context, t Template) (any, error) {
 	reply, err := s.callWorker(ctx, t.request())
 	if err != nil {
@@ -169,7 +172,7 @@ func (t Template) request() *value.Map {
 	return req
 }
 
-// Unshareable is the reason why a result is valid for one minion only.
+// Unshareable is the reason why the result of a template may be used for one minion only.
 type Unshareable string
 
 // Error returns the reason.
@@ -178,7 +181,7 @@ func (u Unshareable) Error() string {
 }
 
 // Record renders a file like Render, and also returns what the result depends on. If the error is
-// an Unshareable, the result is valid.
+// an Unshareable, the result is valid for this minion.
 func (s *Session) Record(ctx context.Context, t Template) (any, memo.Trace, error) {
 	req := t.request()
 	req.Set("record", true)
@@ -200,8 +203,8 @@ func (s *Session) Record(ctx context.Context, t Template) (any, memo.Trace, erro
 	return v, trace, nil
 }
 
-// Altered reports whether code in the session changed what later templates see: the grains, the
-// pillar, or options. For a nil Session it returns false.
+// Altered reports whether code in the session has changed what later templates see: the grains, the
+// pillar or options. If s is nil, it returns false.
 func (s *Session) Altered() bool { return s != nil && s.altered }
 
 // SetPillar sets the pillar that later templates see.
@@ -224,7 +227,7 @@ func (s *Session) ExtPillar(
 		value.NewMap("op", "ext_pillar", "pillar", pillar, "entries", entries, "extra", extra.Clone()))
 }
 
-// Whole compiles the whole pillar with Salt's Pillar class, including top files. git holds the
+// Whole compiles the whole pillar with Salt's Pillar class, including the top files. git holds the
 // directories of each git entry in ext_pillar, see [gitpillar.ForPython].
 func (s *Session) Whole(ctx context.Context, override, extra *value.Map, git []any) (*value.Map, error) {
 	m, _, err := s.mapResult(ctx,
@@ -251,8 +254,8 @@ func (s *Session) mapResult(ctx context.Context, req *value.Map) (*value.Map, []
 	return m, errs, nil
 }
 
-// Tops runs the configured master_tops modules for a minion with these options. It leaves out modules
-// that fail, and returns their errors as texts.
+// Tops runs the configured master_tops modules for a minion with the given options. It leaves out
+// modules that fail, and returns the texts of their errors.
 func (p *Pool) Tops(ctx context.Context, minionOpts *value.Map) (*value.Map, []string, error) {
 	s, err := p.Session(ctx, Minion{Master: true})
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"saltern/master/value"
 )
 
-// worker is one forked process. One session at a time uses it.
+// worker is one forked process. Only one session at a time uses it.
 type worker struct {
 	nursery    *nursery
 	number     int64
@@ -19,10 +19,10 @@ type worker struct {
 	sessions   int
 	idle       time.Time
 	maxMessage int
-	gone       bool // discard was called
+	gone       bool // discard has been called
 }
 
-// callOnce sends a request and reads its reply. After an error other than a *Failure the worker is
+// callOnce sends a request and reads its reply. After any error except a *Failure the worker is
 // unusable.
 func (w *worker) callOnce(ctx context.Context, timeout time.Duration, req *value.Map) (*value.Map, error) {
 	frame, err := pyframe.Append(make([]byte, 0, 4096), req)
@@ -51,7 +51,7 @@ func (w *worker) callOnce(ctx context.Context, timeout time.Duration, req *value
 	return readReply(reply)
 }
 
-// readReply unpacks a reply. If the request failed, the error is a *Failure.
+// readReply unpacks a reply. If the reply reports an error, the returned error is a *Failure.
 func readReply(b []byte) (*value.Map, error) {
 	m, err := pyframe.Map(b)
 	if err != nil {
@@ -83,7 +83,8 @@ func (w *worker) discard() {
 	w.gone = true
 	w.nursery.workers.Add(-1)
 	w.conn.Close()
-	w.nursery.sendOrder("kill", w.number, nil) // if the order fails, the worker ends because its socket is closed
+	// If the order fails, the worker ends because its socket is closed.
+	w.nursery.sendOrder("kill", w.number, nil)
 }
 
 func isTimeout(err error) bool {
@@ -91,8 +92,8 @@ func isTimeout(err error) bool {
 	return errors.As(err, &t) && t.Timeout()
 }
 
-// Failure is an error that Python reports: a template is wrong, or a module raised an exception.
-// Message is the exception's text as Salt would show it.
+// Failure is an error that Python has reported: a template is faulty, or a module raised an
+// exception. Message is the exception's text as Salt shows it.
 type Failure struct {
 	Message, Kind, Trace string
 	altered              bool
