@@ -16,14 +16,14 @@ import (
 const (
 	// returnsWait is how long a resend waits for the job cache to report which minions have returned.
 	returnsWait = 500 * time.Millisecond
-	// maxPassed is how many later jobs may have been published before a job is no longer sent again.
-	// A minion remembers only its last hundred job ids (minion_jid_queue_hwm) and would run an older
-	// job a second time.
+	// maxPassed bounds how many later jobs may have been published: after more of them, a job is no
+	// longer sent again. A minion remembers only its last hundred job ids (minion_jid_queue_hwm)
+	// and would run an older job a second time.
 	maxPassed   = 80
 	maxLateJobs = 1024
 	maxReported = 4096
 	// lateFor is how long after its start a job that could not be sent to a peer may still be
-	// published at that peer.
+	// published by that peer.
 	lateFor = 10 * time.Minute
 )
 
@@ -36,11 +36,11 @@ const (
 	whyNotTaken = "too many jobs came late at once"
 )
 
-// narrowings caches recent publications in the form in which they can be sent again.
+// narrowings caches recent publications after their targets were narrowed for resending.
 type narrowings struct {
 	mu    sync.Mutex
 	byJID map[string]narrowing // by job id
-	// reported is the number of minions that Undelivered was called with, by job id.
+	// reported is the number of minions that were last passed to Undelivered, by job id.
 	reported map[string]int
 	// readingReturns is true while a goroutine reads the returns of a job.
 	readingReturns atomic.Bool
@@ -48,8 +48,10 @@ type narrowings struct {
 
 // narrowing is one cached publication.
 type narrowing struct {
-	until       time.Time
-	knownStarts uint64 // Started.Count when the entry was made; if that has changed, the entry is useless
+	until time.Time
+	// knownStarts is Started.Count when the entry was made. If the count has changed, the entry is
+	// useless.
+	knownStarts uint64
 	narrowed    publish.Recent
 	given       bool
 }
@@ -64,9 +66,9 @@ func (a *narrowings) dropExpired(now time.Time) {
 	}
 }
 
-// narrowed returns a publication in the form in which it can be sent again now. given is false if it
-// must not be sent again. Minions that may have missed the job and do not get it are reported to
-// Undelivered.
+// narrowed returns a publication with its target narrowed to the minions that may get it again now.
+// given is false if the publication must not be sent again. narrowed passes the minions that may
+// have missed the job and will not get it to Undelivered. It caches the result for a second.
 func (k *Resender) narrowed(ctx context.Context, r publish.Recent) (narrowed publish.Recent, given bool) {
 	a := &k.narrowings
 	a.mu.Lock()
@@ -81,7 +83,7 @@ func (k *Resender) narrowed(ctx context.Context, r publish.Recent) (narrowed pub
 	return narrowed, given
 }
 
-// narrowNow is narrowed without the cache. The caller holds narrowings.mu.
+// narrowNow works like narrowed, but without the cache. The caller holds narrowings.mu.
 func (k *Resender) narrowNow(ctx context.Context, r publish.Recent) (narrowed publish.Recent, given bool) {
 	var returned, started map[string]bool
 	sure := true
@@ -134,8 +136,8 @@ func (k *Resender) narrowNow(ctx context.Context, r publish.Recent) (narrowed pu
 	return narrowed, true
 }
 
-// reportUndelivered reports minions that do not get a job, whenever there are more of them than
-// before. The caller holds narrowings.mu.
+// reportUndelivered passes the minions that will not get a job to Undelivered, if there are more of
+// them than at the last call for that job. The caller holds narrowings.mu.
 func (k *Resender) reportUndelivered(r publish.Recent, minions []string, why string) {
 	told := k.narrowings.reported
 	if len(minions) <= told[r.JID] {
@@ -150,7 +152,8 @@ func (k *Resender) reportUndelivered(r publish.Recent, minions []string, why str
 
 var errSlow = errors.New("the job cache does not answer")
 
-// readReturns returns the minions that have returned for a job. It gives up if the disk hangs.
+// readReturns returns the minions that have returned for a job. It returns an error if the disk
+// hangs, or if an earlier reading has not ended yet.
 func (k *Resender) readReturns(ctx context.Context, jid string) (returned map[string]bool, err error) {
 	if !k.narrowings.readingReturns.CompareAndSwap(false, true) {
 		return nil, errSlow
@@ -161,7 +164,8 @@ func (k *Resender) readReturns(ctx context.Context, jid string) (returned map[st
 	var lateErr error
 	go func() { // if the disk hangs, nobody waits for this goroutine
 		late, lateErr = k.cfg.Returned(ctx, jid)
-		// before the answer, because the caller may ask about the next job at once
+		// Reset the flag before sending the result, because the receiver may read the returns of
+		// the next job at once.
 		k.narrowings.readingReturns.Store(false)
 		close(answer)
 	}()
@@ -176,9 +180,10 @@ func (k *Resender) readReturns(ctx context.Context, jid string) (returned map[st
 	}
 }
 
-// PublishLate publishes a job that another master started some time ago. In the meantime minions may
-// have got it from another master, or may have been restarted. The job goes to those minions here
-// that have not run it. passed is how many jobs that master has published since.
+// PublishLate publishes a job that another master started some time ago. In the meantime minions
+// may have got the job from another master, or may have been restarted. PublishLate publishes it to
+// the minions of this master that have not run it. passed is how many jobs the other master has
+// published since.
 func (k *Resender) PublishLate(ctx context.Context, load *value.Map, matched []string, age time.Duration, passed int) error {
 	now := k.cfg.Now()
 	r := publish.Recent{
@@ -199,17 +204,17 @@ func (k *Resender) PublishLate(ctx context.Context, load *value.Map, matched []s
 }
 
 // Remembers reports whether a job of that age is still among this master's recent publications. If
-// so, a minion that missed the job gets it when it comes back.
+// so, a minion that missed the job gets it when the minion connects again.
 func (k *Resender) Remembers(jid string, age time.Duration) bool {
 	recent := k.cfg.Port.Recent(k.cfg.Now().Add(-age - time.Second))
 	return slices.ContainsFunc(recent, func(r publish.Recent) bool { return r.JID == jid })
 }
 
-// Passed returns how many loads were published here since a time.
+// Passed returns how many loads this master has published since a time.
 func (k *Resender) Passed(since time.Time) int { return k.cfg.Port.Passed(since) }
 
-// JobReachedLate publishes a job of this master again, because it has only now reached a peer. A
-// minion that moved from that peer to this master in between got it from neither.
+// JobReachedLate publishes a job of this master again, because the job has only now reached a peer.
+// A minion that moved from that peer to this master in between got the job from neither.
 func (k *Resender) JobReachedLate(load *value.Map, matched []string, age time.Duration) {
 	now := k.cfg.Now()
 	r := publish.Recent{

@@ -16,19 +16,19 @@ type narrowedTarget struct {
 	typ       string
 	ids       []string // minions to which the target resolves
 	unchanged bool     // the target is the job's original one
-	// nobody means that no minion is left. unknown means that it cannot be decided which ones are
-	// left.
+	// nobody means that no minion is left in the target. unknown means that narrowTarget cannot
+	// determine which minions are left.
 	nobody, unknown bool
 }
 
-// narrowTarget removes two kinds of minions from the target of a job. Minions that have returned are
-// removed as far as there is room for their names. Minions that were restarted after the publication
-// must be removed, because a restarted minion has forgotten which jobs it has run, and a subscription
-// does not show to which minion it belongs. If they cannot be removed, the result is unknown.
+// narrowTarget excludes two kinds of minions from the target of a job: those that have returned, as
+// far as maxNamedIDs allows, and those that were restarted after the publication. The latter must
+// be excluded, because a restarted minion has forgotten which jobs it has run, and a subscription
+// does not show to which minion it belongs. If they cannot be excluded, the result is unknown.
 //
 // A target of ids becomes a list of the remaining ids. For any other target only the minion itself
-// knows whether it matches. So the target stays, and the names are excluded from it, as Salt's
-// compound targets allow (salt/matchers/compound_match.py).
+// can decide whether it matches, so narrowTarget keeps that target and excludes the ids in it, as
+// Salt's compound targets allow (salt/matchers/compound_match.py).
 func narrowTarget(load *value.Map, matched []string, returned, started map[string]bool) narrowedTarget {
 	typ := load.Str("tgt_type")
 	if typ == "" {
@@ -72,7 +72,7 @@ func narrowTarget(load *value.Map, matched []string, returned, started map[strin
 	return narrowedTarget{tgt: append(words, "and", "not", "L@"+strings.Join(out, ",")), typ: "compound", ids: left}
 }
 
-// byID reports whether targets of a type select minions by their ids alone.
+// byID reports whether a target of this type selects minions by their ids alone.
 func byID(typ string) bool { return typ == "glob" || typ == "list" || typ == "pcre" }
 
 // sortedIDs returns the ids of all sets, sorted.
@@ -89,7 +89,7 @@ func sortedIDs(sets ...map[string]bool) []string {
 	return slices.Compact(out)
 }
 
-// compoundLetters are the letters of target types in a compound target (salt/utils/minions.py
+// compoundLetters maps target types to their letters in a compound target (salt/utils/minions.py
 // TARGET_REX).
 var compoundLetters = map[string]string{
 	"pcre":        "E",
@@ -102,7 +102,8 @@ var compoundLetters = map[string]string{
 	"range":       "R",
 }
 
-// targetWords returns a target as words of a compound target, or nil if that is impossible.
+// targetWords returns a target as the words of a compound target, or nil if the target cannot be
+// expressed as one.
 func targetWords(load *value.Map, typ string) []string {
 	text := load.Str("tgt")
 	if typ == "list" {

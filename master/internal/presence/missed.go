@@ -9,37 +9,37 @@ import (
 
 // Bounds of Missed.
 const (
-	// returnWithin is how long a mark is valid. The time counts from the cut, no matter which master
-	// saw it; passing the mark on to another master does not prolong it.
+	// returnWithin is how long a mark is valid. The time counts from the loss of the subscription,
+	// whichever master saw the loss. Sending the mark to another master does not prolong it.
 	returnWithin = time.Minute
-	// arrivalFor is how long a new subscription is remembered, because it may arrive before the end
-	// of the old one is noticed.
+	// arrivalFor is how long a new subscription is remembered. A minion's new subscription may
+	// arrive before the master notices the end of the old one.
 	arrivalFor  = 20 * time.Second
-	maxMarks    = 1 << 16 // Overflow policy: no mark is made, and the minions lose what they missed
+	maxMarks    = 1 << 16 // overflow policy: no mark is made, and the minions lose what they missed
 	maxArrivals = 1 << 16
-	// markStep is the grid to which the times of marks are rounded, so that marks of almost the same
-	// moment become one.
+	// markStep is the interval to which the times of marks are rounded, so that marks of almost the
+	// same time become one.
 	markStep = 500 * time.Millisecond
 	// minRounds is how many resends an address may get per minute. roundsEach is added for each
-	// subscription that was cut there, because all of them come back whenever a node, its network or
-	// the virtual address changes. Overflow policy: no resend. Without this bound a client that is
-	// not a minion could subscribe again and again.
+	// subscription from the address that was lost, because all of them return whenever a node, its
+	// network or the virtual address changes. Overflow policy: no resend. Without this bound a
+	// client that is not a minion could cause resends by subscribing again and again.
 	minRounds  = 16
 	roundsEach = 8
 )
 
-// Missed knows which publications a new subscription may have missed. A mark is made when
-// subscriptions from an address have ended, were lost, or have stopped answering. A subscription that
-// comes from that address within a minute may lack what was published in between.
+// Missed knows which publications a new subscription may have missed. It keeps a mark for each
+// address whose subscriptions have ended, were lost, or have stopped answering. A subscription that
+// comes from such an address within a minute may have missed what was published in between.
 //
-// A subscription does not carry the minion's id, and minions may share an address. So a mark applies
-// to every subscription from the address, and the earliest mark counts. Sending a job twice is
-// harmless: a minion remembers its last jobs, and a restarted one is excluded by its id, see
-// [Resender]. The order of marks, and repeated marks, make no difference.
+// A subscription does not carry the minion's id, and minions may share an address. So a mark
+// applies to every subscription from the address, and the earliest mark counts. Sending a job twice
+// is harmless: a minion remembers its last jobs, and a minion that was restarted is excluded by its
+// id, see [Resender]. Marks may be added in any order and repeatedly.
 //
-// A subscription that a load balancer moved here states itself what it has missed. It does not need a
-// mark, except if it began so recently that the master it left may not have resent what it missed
-// before.
+// A subscription that a load balancer moved to this master states itself what it has missed, and
+// needs no mark. The exception is a subscription that began only recently: the master that it left
+// may not have resent to it yet.
 type Missed struct {
 	mu            sync.Mutex
 	base          time.Time // time from which markStep counts
@@ -53,22 +53,22 @@ type Missed struct {
 
 // Mark says that a subscription from an address may have missed publications.
 type Mark struct {
-	// Since is the time of the first publication that may be missing. Until is the time until which a
-	// new subscription may use the mark.
+	// Since is the time of the first publication that may be missing. A new subscription may use
+	// the mark until Until.
 	Since, Until time.Time
 	Crowd        int // number of subscriptions from the address at about that time
 }
 
-// roundCount is the number of resends to an address within a minute.
+// roundCount counts the resends to an address within a minute.
 type roundCount struct {
 	from  time.Time
 	count int
 }
 
-// Arrival is a new subscription that may have missed something.
+// Arrival is a new subscription that may have missed publications.
 type Arrival struct {
 	ID    uint64    // id of its connection
-	At    time.Time // when it subscribed; it receives later publications anyway
+	At    time.Time // when it subscribed; it receives all later publications
 	Since time.Time // time of the first publication that may be missing
 }
 
@@ -81,8 +81,9 @@ func newMissed() *Missed {
 	}
 }
 
-// Arrive records a new subscription, and reports whether it may have missed something. began is when
-// its minion first connected, which is before now if it was at another master first.
+// Arrive records a new subscription, and reports whether the subscription may have missed
+// publications. began is the time when the minion first connected. began is before now if the
+// subscription was moved here from another master.
 func (m *Missed) Arrive(from netip.Addr, id uint64, began, now time.Time) (Arrival, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -93,19 +94,19 @@ func (m *Missed) Arrive(from netip.Addr, id uint64, began, now time.Time) (Arriv
 		a.Since = m.marks[from][first].Since
 	}
 
-	if m.arrivalCount < maxArrivals { // remember it, because a mark with an earlier time may follow
+	if m.arrivalCount < maxArrivals { // because a mark with an earlier time may be added later
 		m.arrivals[from] = append(m.arrivals[from], a)
 		m.arrivalCount++
 	}
 
-	// moved by our load balancer: only that makes a subscription older, so a client cannot repeat it
-	// at will
+	// Only our load balancer can make a subscription older than now, by moving it here. A client
+	// cannot do that, so a moved subscription needs no bound.
 	moved := began.Before(now)
 	return a, a.Since.Before(now) && (moved || m.allowRound(from, now))
 }
 
-// Mark adds a mark. It returns recent arrivals from that address that may now lack more than was
-// known.
+// Mark adds a mark. It returns the recent arrivals from that address that may have missed more than
+// was known before.
 func (m *Missed) Mark(from netip.Addr, mark Mark, now time.Time) (back []Arrival) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -133,8 +134,8 @@ func minTime(a, b time.Time) time.Time {
 	return a
 }
 
-// addMark adds a mark, or extends one of the same moment. It returns false if there is no room. The
-// caller holds m.mu.
+// addMark adds a mark, or extends a mark of the same time. It returns false if there is no room for
+// the mark. The caller holds m.mu.
 func (m *Missed) addMark(from netip.Addr, mark Mark) bool {
 	if m.base.IsZero() {
 		m.base = mark.Since
@@ -142,7 +143,7 @@ func (m *Missed) addMark(from netip.Addr, mark Mark) bool {
 
 	step := mark.Since.Sub(m.base) / markStep
 	if mark.Since.Before(m.base) {
-		step-- // round down also for negative numbers
+		step-- // round down, also if the number is negative
 	}
 
 	mark.Since = m.base.Add(step * markStep)
@@ -166,7 +167,7 @@ func (m *Missed) addMark(from netip.Addr, mark Mark) bool {
 	return true
 }
 
-// allowRound counts a resend to an address, and reports whether the address may have it. The caller
+// allowRound counts a resend to an address, and reports whether the resend is allowed. The caller
 // holds m.mu.
 func (m *Missed) allowRound(from netip.Addr, now time.Time) bool {
 	crowd := 0
@@ -189,8 +190,7 @@ func (m *Missed) allowRound(from netip.Addr, now time.Time) bool {
 	return true
 }
 
-// Pending returns the marks that are valid, and those that matter for subscriptions that have already
-// come.
+// Pending returns the valid marks, and the expired marks that still matter for recent arrivals.
 func (m *Missed) Pending(now time.Time) map[netip.Addr][]Mark {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -213,7 +213,7 @@ func (m *Missed) pruneMarks(from netip.Addr, now time.Time) {
 	m.marks[from] = list
 }
 
-// Prune drops marks and arrivals that have expired. Call it now and then.
+// Prune drops expired marks and arrivals. The caller calls it regularly.
 func (m *Missed) Prune(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -1,9 +1,9 @@
 // Package presence knows which minions are connected to this master.
 //
-// A subscription on port 4505 carries no minion id (unless zmq_filtering is on), so presence combines
-// two facts: the address from which a minion's last proven request came, and the addresses that have
-// subscriptions now. Several minions behind one address (NAT) count as present while there are as
-// many subscriptions. If there are fewer, the minions that sent requests most recently count.
+// A subscription on port 4505 carries no minion id (unless zmq_filtering is on). So presence
+// combines two facts: the address from which a minion last sent an authenticated request, and the
+// addresses that have subscriptions now. If several minions share an address (NAT), as many of them
+// count as connected as the address has subscriptions: those that sent a request most recently.
 //
 // Salt instead reads the kernel's table of connections to its own port (salt/utils/minions.py
 // connected_ids), which behind a proxy shows only the proxy.
@@ -29,11 +29,12 @@ type Subscription struct {
 type Tracker struct {
 	mu       sync.Mutex
 	requests map[string]sighting
-	signIns  map[signer]sighting // sign-ins with keys in any state
-	earlier  record              // record of earlier starts of this master
+	signIns  map[signer]sighting // sign-ins with any key: accepted, pending, rejected or denied
+	earlier  record              // what was recorded before this start of the master
 }
 
-// signer is an id that signs in. denied means that it showed another key than the one on file.
+// signer is an id under which a minion signed in. denied means that the minion offered another key
+// than the one on file.
 type signer struct {
 	id     string
 	denied bool
@@ -47,8 +48,8 @@ type sighting struct {
 // New returns an empty Tracker.
 func New() *Tracker { return &Tracker{requests: map[string]sighting{}, signIns: map[signer]sighting{}} }
 
-// SawRequest records a proven request of a minion. The number of accepted keys bounds the entries,
-// see Forget.
+// SawRequest records an authenticated request of a minion. There is at most one entry for each
+// accepted key, because Forget drops the entries of removed keys.
 func (t *Tracker) SawRequest(id string, from netip.Addr, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -68,16 +69,17 @@ func (t *Tracker) Forget(id string) {
 	}
 }
 
-// SawSignIn records a sign-in under an id that has a key, accepted or not. denied means that it
-// showed another key. A sign-in proves nothing: the record only tells administrators where a key came
-// from. The number of keys bounds the entries.
+// SawSignIn records a sign-in under an id that has a key in any state. denied means that the
+// sign-in offered another key than the one on file. A sign-in does not authenticate its sender:
+// administrators only see in the record from where a key was offered. The number of keys bounds the
+// entries.
 func (t *Tracker) SawSignIn(id string, denied bool, from netip.Addr, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.signIns[signer{id, denied}] = sighting{from.Unmap(), at}
 }
 
-// LastSignIn returns from where and when somebody last signed in under an id.
+// LastSignIn returns the address and the time of the last sign-in under an id.
 func (t *Tracker) LastSignIn(id string, denied bool) (from netip.Addr, at time.Time, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -85,7 +87,7 @@ func (t *Tracker) LastSignIn(id string, denied bool) (from netip.Addr, at time.T
 	return s.from, s.at, ok
 }
 
-// LastRequest returns from where and when a minion last sent a proven request.
+// LastRequest returns the address and the time of a minion's last authenticated request.
 func (t *Tracker) LastRequest(id string) (from netip.Addr, at time.Time, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -100,8 +102,8 @@ func topicOf(id string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// subscriptionSet summarises subscriptions: how many each address has, and the minions' own topics
-// among them.
+// subscriptionSet summarises subscriptions: it holds how many subscriptions each address has, and
+// to which topics of single minions there are subscriptions.
 type subscriptionSet struct {
 	unnamed map[netip.Addr]int
 	topics  map[string]bool
@@ -136,8 +138,9 @@ func (h subscriptionSet) holdsTopicOf(id string) bool {
 	return len(h.topics) > 0 && h.topics[topicOf(id)]
 }
 
-// byAddress counts the minions that are recognised by their topic, and for each address those that
-// are recognised by their address only. The caller holds t.mu.
+// byAddress returns the number of minions that are recognised by the topic of their subscription,
+// and, by address, the number of minions that are recognised by their address only. The caller
+// holds t.mu.
 func (t *Tracker) byAddress(h subscriptionSet) (named int, from map[netip.Addr]int) {
 	from = map[netip.Addr]int{}
 	for id, s := range t.requests {
@@ -150,8 +153,8 @@ func (t *Tracker) byAddress(h subscriptionSet) (named int, from map[netip.Addr]i
 	return named, from
 }
 
-// Count returns the number of subscriptions, and the number of ids that Connected would return for
-// them. It builds no list.
+// Count returns the number of subscriptions, and the number of ids that Connected would return. It
+// does not build the list of ids.
 func (t *Tracker) Count(subs iter.Seq[Subscription]) (all, connected int) {
 	h := collectSubscriptions(subs)
 	t.mu.Lock()
@@ -163,10 +166,10 @@ func (t *Tracker) Count(subs iter.Seq[Subscription]) (all, connected int) {
 	return h.total, connected
 }
 
-// Subscribed returns how many subscriptions without a minion's topic each address has, and a function
-// that reports whether a minion subscribed to its own topic. In a cluster a minion's requests and its
-// subscription may be at different masters, so only all masters together know which minions are
-// connected.
+// Subscribed returns the number of subscriptions without a minion's topic, by address, and a
+// function that reports whether a minion has subscribed to its own topic. In a cluster a minion may
+// send its requests to one master and subscribe at another, so which minions are connected follows
+// only from the data of all masters.
 func Subscribed(subs iter.Seq[Subscription]) (from map[netip.Addr]int, named func(id string) bool) {
 	h := collectSubscriptions(subs)
 	return h.unnamed, h.holdsTopicOf

@@ -13,12 +13,14 @@ import (
 // maxRecord bounds the file of a record, in bytes: some 500,000 minions.
 const maxRecord = 64 << 20
 
-// record holds when minions were heard, since before the last start of this master. It is written
-// every few minutes; a master that is killed loses the last minutes.
+// record holds the times of each minion's last requests and sign-ins, including those before this
+// start of the master. It is written every few minutes; a master that is killed loses the times of
+// the last minutes.
 type record struct {
-	// Unix time from which the record is complete; 0: the last one could not be read
+	// Since is the Unix time from which the record is complete; 0: the last record could not be
+	// read.
 	Since  int64            `json:"since"`
-	Heard  map[string]int64 `json:"heard"`  // proven requests, by id
+	Heard  map[string]int64 `json:"heard"`  // authenticated requests, by id
 	Asked  map[string]int64 `json:"asked"`  // sign-ins with the key on file
 	Denied map[string]int64 `json:"denied"` // sign-ins with another key
 }
@@ -27,8 +29,8 @@ func newRecord(since time.Time) record {
 	return record{Since: since.Unix(), Heard: map[string]int64{}, Asked: map[string]int64{}, Denied: map[string]int64{}}
 }
 
-// Load reads the record of earlier starts. If there is none, or it cannot be read, a new record
-// begins now. The error says why it cannot be read.
+// Load reads the record of earlier starts. If there is no record, or it cannot be read, Load begins
+// a new record at now. The error says why the record cannot be read.
 func (t *Tracker) Load(path string, now time.Time) error {
 	fresh := newRecord(now)
 	got := fresh
@@ -55,7 +57,8 @@ func (t *Tracker) Load(path string, now time.Time) error {
 	return err
 }
 
-// Save writes the record, without ids for which has returns false: they have no key any more.
+// Save writes the record. It leaves out the ids for which has returns false, because these have no
+// key any more.
 func (t *Tracker) Save(path string, has func(id string) bool) error {
 	b, err := json.Marshal(t.recorded(has))
 	if err == nil {
@@ -103,7 +106,8 @@ func (t *Tracker) recorded(has func(id string) bool) record {
 	return out
 }
 
-// Since returns the time from which the record is complete, or the zero time if it is not.
+// Since returns the time from which the record is complete, or the zero time if the record is
+// incomplete.
 func (t *Tracker) Since() time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -113,9 +117,9 @@ func (t *Tracker) Since() time.Time {
 	return time.Unix(t.earlier.Since, 0)
 }
 
-// Before returns when a minion was last heard before this start of the master: when it signed in
-// with the key on file, or, with heard, sent a proven request. With denied it returns when a minion
-// of that id last signed in with another key. The zero time means never.
+// Before returns the time of a minion's last sign-in with the key on file, before this start of the
+// master. If heard is set, authenticated requests count as well. If denied is set, Before returns
+// the time of the last sign-in with another key under that id. The zero time means never.
 func (t *Tracker) Before(id string, heard, denied bool) time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()

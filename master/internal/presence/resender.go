@@ -14,27 +14,29 @@ import (
 	"saltern/master/zmtp"
 )
 
-// Times of resending. The margins may be generous: a minion ignores a job that it already has, and a
-// restarted minion is excluded.
+// Times of resending. The margins may be generous, because a minion ignores a job that it already
+// has, and restarted minions are excluded.
 const (
-	gatherCuts = 20 * time.Millisecond // how long cuts are collected before the peers are told
-	// lossMargin is subtracted from the time at which a lost master or its load balancer was last
-	// heard, because its last publications may have been lost on the way.
+	// gatherCuts is how long lost subscriptions are collected before they are reported to the
+	// peers.
+	gatherCuts = 20 * time.Millisecond
+	// lossMargin is subtracted from the time of the last message from a lost master or its load
+	// balancer, because the last publications before that time may have been lost as well.
 	lossMargin = 5 * time.Second
-	// cutMargin is subtracted from the time at which a subscription ended without having answered
-	// PINGs: the publications of that last time may have been lost. A load balancer drops what it
-	// has not passed on when it cuts a session. It waits a little more than a second before it cuts
-	// the sessions to a virtual address that has moved (lbproxy, settleFor).
+	// cutMargin is subtracted from the time at which a subscription ended, if it never answered a
+	// PING, because the last publications before that time may have been lost. A load balancer that
+	// closes a session drops what it has not forwarded. It waits a little more than a second before
+	// it closes the sessions to a virtual address that has moved (lbproxy, settleFor).
 	cutMargin = 5 * time.Second
-	// answerMargin is how long before a PING a publication may have been sent that the minion
-	// received only after that PING.
+	// answerMargin is subtracted from the time of the last answered PING: a publication sent
+	// shortly before that PING may have reached the minion only after it.
 	answerMargin = time.Second
 	// waitForStarts is how long an arrival waits for its resend while another master may know of
-	// restarted minions that are unknown here. waitStep is the interval of the checks.
+	// restarted minions that this master does not know of. waitStep is the interval of the checks.
 	waitForStarts = 3 * time.Second
 	waitStep      = 100 * time.Millisecond
 	// givenWithin is the longest time in which an arrival gets what it missed: waitForStarts, and
-	// the time that a crowd of arrivals takes (lbproxy, givenWithin).
+	// the time for resending to many arrivals at once (lbproxy, givenWithin).
 	givenWithin = 15 * time.Second
 	maxResends  = 1 << 16
 )
@@ -49,7 +51,7 @@ type Peers interface {
 
 // PublishPort is the part of this master's publish port that a Resender uses.
 type PublishPort interface {
-	// Recent returns the publications since a time. Passed returns how many there were.
+	// Recent returns the publications since a time. Passed returns their number.
 	Recent(since time.Time) []publish.Recent
 	Passed(since time.Time) int
 	// Resend sends a publication to one subscriber.
@@ -58,34 +60,36 @@ type PublishPort interface {
 	Republish(ctx context.Context, r, replacement publish.Recent) error
 	// Narrow returns a publication with another target.
 	Narrow(r publish.Recent, tgt any, typ string, ids []string) (publish.Recent, error)
-	// Silent calls yield with the subscribers that have answered nothing since a time.
+	// Silent calls yield with each subscriber that has answered no PING since a time.
 	Silent(since time.Time, yield func(zmtp.Peer) bool)
 }
 
 // ResenderConfig configures a Resender. All fields are required unless a comment says otherwise.
 type ResenderConfig struct {
 	Port PublishPort
-	// Returned returns the minions whose returns of a job are stored. It may be nil: unknown.
+	// Returned returns the minions that have returned for a job. It may be nil: no minion is
+	// excluded because of its return.
 	Returned func(ctx context.Context, jid string) (map[string]bool, error)
-	// Started knows which minions were restarted. It may be nil: unknown, so no minion is excluded
-	// because of a restart.
+	// Started knows which minions were restarted. It may be nil: no minion is excluded because of a
+	// restart.
 	Started *Started
-	// Unheard reports whether minions may have been restarted without Started knowing it. It may be
-	// nil: never.
+	// Unheard reports whether minions may have been restarted without being recorded in Started. It
+	// may be nil: never.
 	Unheard func() bool
-	// SilentFor is how long a subscriber may be silent before it counts as cut.
+	// SilentFor is how long a subscriber may leave PINGs unanswered before its subscription counts
+	// as lost.
 	SilentFor time.Duration
-	// Undelivered is called with the minions that may have missed a job and do not get it, and with
-	// the reason. It must not block. It may be nil.
+	// Undelivered is called with the minions that may have missed a job and will not get it, and
+	// with the reason. It must not block. It may be nil: nobody is informed.
 	Undelivered func(load *value.Map, minions []string, why string)
 	Peers       Peers
 	Now         func() time.Time
 	Log         *slog.Logger
 }
 
-// Resender sends a minion again what was published while its subscription was cut or did not answer.
-// It knows which addresses have subscriptions here and, from reports of the peers, at a node that was
-// lost. It is safe for concurrent use.
+// Resender sends publications again to minions whose subscription was lost or did not answer when
+// they were published. It knows which addresses have subscriptions at this master and, from the
+// reports of peers, which had subscriptions at a node that was lost. It is safe for concurrent use.
 type Resender struct {
 	cfg        ResenderConfig
 	missed     *Missed
@@ -96,23 +100,24 @@ type Resender struct {
 	mu              sync.Mutex
 	listeners       map[uint64]*listener
 	listenersByAddr map[netip.Addr]int   // number of subscriptions by address
-	owed            map[uint64]time.Time // time since which a resend is due, by connection
+	owed            map[uint64]time.Time // time from which publications must be sent again, by connection
 	reports         map[string]peerReport
 	lostNodes       map[netip.Addr]absence // by the address of the lost node's load balancer
 	changed         bool                   // listeners have changed since the last report to the peers
-	untoldCuts      []cluster.Cut          // cuts of which the peers have not been told
+	untoldCuts      []cluster.Cut          // lost subscriptions not yet reported to the peers
 	newPeers        []string               // peers that have just connected
 	wake            chan struct{}
 }
 
-// listener is one subscription: the address of its minion, and that of the load balancer through
-// which it came.
+// listener is one subscription: the address of its minion, and the address of the load balancer
+// through which the subscription came.
 type listener struct {
 	from, via netip.Addr
-	silent    bool // it already counts as cut
+	silent    bool // its subscription already counts as lost
 }
 
-// peerReport is a peer's report of its subscriptions, and the address of its load balancer.
+// peerReport is the subscriptions that a peer has reported, and the address of the peer's load
+// balancer.
 type peerReport struct {
 	from netip.Addr
 	subs cluster.Subs
@@ -145,8 +150,8 @@ func NewResender(cfg ResenderConfig) *Resender {
 	}
 }
 
-// OnSubscribe is a hook of the publish port. For a connection with zmq_filtering it counts only the
-// topic "broadcast", not the minion's own topic.
+// OnSubscribe must be called for each subscription on the publish port. For a connection with
+// zmq_filtering it counts only the topic "broadcast", not the minion's own topic.
 func (k *Resender) OnSubscribe(p zmtp.Peer, topic string) {
 	if topic != "" && topic != "broadcast" {
 		return
@@ -170,7 +175,7 @@ func (k *Resender) OnSubscribe(p zmtp.Peer, topic string) {
 
 	a, missed := k.arrive(p, l.from, now)
 	if heard := away.heard.Add(-lossMargin); absent && heard.Before(a.Since) {
-		a.Since, missed = heard, true // the load balancer did not hear this master either
+		a.Since, missed = heard, true // the load balancer was cut off from this master, too
 	}
 
 	if missed {
@@ -178,7 +183,8 @@ func (k *Resender) OnSubscribe(p zmtp.Peer, topic string) {
 	}
 }
 
-// arrive returns what a new subscription may have missed. missed is false if it missed nothing.
+// arrive returns the arrival of a new subscription, and reports whether the subscription may have
+// missed publications.
 func (k *Resender) arrive(p zmtp.Peer, from netip.Addr, now time.Time) (a Arrival, missed bool) {
 	if p.Missing.IsZero() {
 		return k.missed.Arrive(from, p.ID, now, now)
@@ -186,8 +192,8 @@ func (k *Resender) arrive(p zmtp.Peer, from netip.Addr, now time.Time) (a Arriva
 
 	a = Arrival{ID: p.ID, At: now, Since: p.Missing.Add(-lossMargin)}
 	if now.Sub(p.Began) < givenWithin {
-		// The subscription was at another master before, which may have ended before it sent what
-		// the subscription had missed.
+		// The subscription was at another master before. That master may have stopped before it
+		// resent the publications that the subscription had missed there.
 		before, owed := k.missed.Arrive(from, p.ID, p.Began, now)
 		if owed {
 			a.Since = minTime(a.Since, before.Since)
@@ -197,8 +203,8 @@ func (k *Resender) arrive(p zmtp.Peer, from netip.Addr, now time.Time) (a Arriva
 	return a, true
 }
 
-// OnDisconnect is a hook of the publish port. It does not matter which side ended the subscription: a
-// restarted minion is recognised by its sign-in.
+// OnDisconnect must be called for each closed connection on the publish port. It treats both sides
+// alike: whether the minion was restarted is recognised at its sign-in.
 func (k *Resender) OnDisconnect(p zmtp.Peer, _ error) {
 	now := k.cfg.Now()
 	k.mu.Lock()
@@ -226,13 +232,13 @@ func (k *Resender) OnDisconnect(p zmtp.Peer, _ error) {
 	}
 
 	if owes {
-		since = minTime(since, owed) // it left before its resend was done
+		since = minTime(since, owed) // the subscription ended before its resend was done
 	}
 
 	k.markEverywhere(l.from, Mark{Since: since, Until: now.Add(returnWithin), Crowd: crowd}, now)
 }
 
-// markEverywhere adds a mark here and at the peers.
+// markEverywhere adds a mark at this master and at the peers.
 func (k *Resender) markEverywhere(from netip.Addr, m Mark, now time.Time) {
 	k.mu.Lock()
 	if len(k.untoldCuts) < maxMarks {
@@ -243,7 +249,8 @@ func (k *Resender) markEverywhere(from netip.Addr, m Mark, now time.Time) {
 	k.markHere(from, m, now)
 }
 
-// markHere adds a mark here, and queues resends for subscriptions that have already come.
+// markHere adds a mark at this master, and schedules resends for the recent arrivals that it
+// affects.
 func (k *Resender) markHere(from netip.Addr, m Mark, now time.Time) {
 	for _, a := range k.missed.Mark(from, m, now) {
 		k.queueResend(a)
@@ -272,7 +279,7 @@ func (k *Resender) queueResend(a Arrival) {
 	}
 }
 
-// clearOwed records that a resend is done.
+// clearOwed records that the resend to an arrival is done.
 func (k *Resender) clearOwed(a Arrival) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -281,7 +288,7 @@ func (k *Resender) clearOwed(a Arrival) {
 	}
 }
 
-// Run sends reports to the peers, and publications again to minions, until ctx ends.
+// Run sends reports to the peers and resends publications to minions, until ctx ends.
 func (k *Resender) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -312,9 +319,9 @@ func (k *Resender) Run(ctx context.Context) {
 	}
 }
 
-// mustWait reports whether an arrival must wait for its resend. Its minion may have been restarted at
-// a master that was cut off and that reports the start a moment later. (If that master's host has
-// vanished, the wait is in vain.)
+// mustWait reports whether the resend to an arrival must be delayed. Its minion may have been
+// restarted at a master that was cut off and that reports the restart a moment later. (If the host
+// of that master is down, no report comes, and the delay is useless.)
 func (k *Resender) mustWait(a Arrival) bool {
 	return k.isYoung(a) && k.startsUnheard()
 }
@@ -323,7 +330,7 @@ func (k *Resender) isYoung(a Arrival) bool { return k.cfg.Now().Sub(a.At) < wait
 
 func (k *Resender) startsUnheard() bool { return k.cfg.Unheard != nil && k.cfg.Unheard() }
 
-// resendSome sends again to the arrivals that need not wait, and returns the others.
+// resendSome resends to the arrivals that need not wait, and returns the other arrivals.
 func (k *Resender) resendSome(ctx context.Context, early []Arrival) []Arrival {
 	unheard := k.startsUnheard()
 	return slices.DeleteFunc(early, func(a Arrival) bool {
@@ -338,7 +345,7 @@ func (k *Resender) resendSome(ctx context.Context, early []Arrival) []Arrival {
 func (k *Resender) resend(ctx context.Context, a Arrival) {
 	for _, r := range k.cfg.Port.Recent(a.Since) {
 		if r.At.After(a.At) {
-			break // the subscription received this one and all later ones
+			break // the subscription received this publication and all later ones
 		}
 
 		narrowed, given := k.narrowed(ctx, r)
@@ -346,7 +353,7 @@ func (k *Resender) resend(ctx context.Context, a Arrival) {
 			continue
 		}
 		if k.cfg.Port.Resend(ctx, a.ID, narrowed) != nil {
-			return // the subscription has ended again: OnDisconnect marks what is still due
+			return // the subscription has ended: OnDisconnect marks what must still be sent
 		}
 
 		k.cfg.Log.Debug("job sent again to a minion that was cut off", "jid", r.JID)
@@ -361,7 +368,7 @@ func (k *Resender) runTeller(ctx context.Context) {
 	for {
 		select {
 		case <-k.wake:
-			select { // more arrivals may follow at once
+			select { // more arrivals may follow immediately
 			case <-time.After(gatherCuts):
 			case <-ctx.Done():
 				return
@@ -376,7 +383,8 @@ func (k *Resender) runTeller(ctx context.Context) {
 	}
 }
 
-// tellPeers sends the peers the cuts and subscriptions that they do not know yet.
+// tellPeers sends the peers the lost subscriptions and the subscription counts that they do not
+// know yet.
 func (k *Resender) tellPeers() {
 	k.mu.Lock()
 	cut := k.untoldCuts
@@ -404,7 +412,7 @@ func (k *Resender) tellPeers() {
 	}
 }
 
-// pendingCuts returns the valid marks, for a peer that has just connected.
+// pendingCuts returns the valid marks, in the form for a peer that has just connected.
 func (k *Resender) pendingCuts() (out []cluster.Cut) {
 	for from, list := range k.missed.Pending(k.cfg.Now()) {
 		for _, m := range list {
@@ -414,7 +422,7 @@ func (k *Resender) pendingCuts() (out []cluster.Cut) {
 	return out
 }
 
-// jobsMissedBy returns the jobs that subscriptions with these cuts may have missed.
+// jobsMissedBy returns the jobs that the given lost subscriptions may have missed.
 func (k *Resender) jobsMissedBy(cuts []cluster.Cut) (jobs []cluster.Job) {
 	now := k.cfg.Now()
 	first := now
@@ -427,8 +435,8 @@ func (k *Resender) jobsMissedBy(cuts []cluster.Cut) (jobs []cluster.Job) {
 	return jobs
 }
 
-// takeReport returns the number of subscriptions by address, or nil if the peers know it. The caller
-// holds mu.
+// takeReport returns the number of subscriptions by address, or nil if nothing has changed since
+// the last report. The caller holds mu.
 func (k *Resender) takeReport() cluster.Subs {
 	if !k.changed {
 		return nil
@@ -441,15 +449,16 @@ func (k *Resender) takeReport() cluster.Subs {
 	return s
 }
 
-// checkSilent marks subscriptions that have stopped answering: their load balancer is frozen, or
-// their minion is unreachable. The connection stays open, so no disconnect shows that.
+// checkSilent adds marks for subscriptions that have stopped answering, because their load balancer
+// hangs or their minion is unreachable. The connection of such a subscription stays open, so
+// OnDisconnect is not called.
 func (k *Resender) checkSilent() {
 	now := k.cfg.Now()
 	k.missed.Prune(now)
 	k.narrowings.dropExpired(now)
 	k.mu.Lock()
 	for via, a := range k.lostNodes {
-		// The load balancer of a node that has come back may pass on sessions that missed what was
+		// The load balancer of a node that has recovered may forward sessions that missed what was
 		// published while the node was away.
 		if !a.back.IsZero() && now.Sub(a.back) > 15*time.Second {
 			delete(k.lostNodes, via)
@@ -491,15 +500,15 @@ func (k *Resender) PeerSubscribed(peer string, from netip.Addr, s cluster.Subs) 
 	k.reports[peer] = peerReport{from.Unmap(), s}
 }
 
-// HeldBy returns the number of subscriptions from an address in a peer's report.
+// HeldBy returns the number of subscriptions from an address that a peer last reported.
 func (k *Resender) HeldBy(peer string, from netip.Addr) int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.reports[peer].subs[from]
 }
 
-// PeerConnected schedules a message to a new peer with the valid marks, because minions that were cut
-// elsewhere may come to that peer.
+// PeerConnected schedules a message with the valid marks to a new peer, because minions that lost
+// their subscription elsewhere may connect to that peer.
 func (k *Resender) PeerConnected(peer string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -522,7 +531,7 @@ func (k *Resender) PeerConnected(peer string) {
 	k.wakeTeller()
 }
 
-// PeerCutOff adds the marks of a peer.
+// PeerCutOff adds the marks that a peer has sent.
 func (k *Resender) PeerCutOff(cuts []cluster.Cut) {
 	now := k.cfg.Now()
 	for _, c := range cuts {
@@ -530,8 +539,8 @@ func (k *Resender) PeerCutOff(cuts []cluster.Cut) {
 	}
 }
 
-// PeerLost adds marks for the subscriptions at a lost node, and for those here that came through that
-// node's load balancer.
+// PeerLost adds marks for the subscriptions at a lost node, and for the subscriptions at this
+// master that came through the load balancer of that node.
 func (k *Resender) PeerLost(peer string, heard time.Time) {
 	now := k.cfg.Now()
 	k.mu.Lock()
@@ -552,7 +561,7 @@ func (k *Resender) PeerLost(peer string, heard time.Time) {
 	all := 0
 	for from, n := range report.subs {
 		mark.Crowd = n
-		k.markHere(from, mark, now) // only here: the other masters add this mark themselves
+		k.markHere(from, mark, now) // not at the peers: each master adds this mark itself
 		all += n
 	}
 

@@ -11,30 +11,33 @@ import (
 
 // Bounds of Started.
 const (
-	maxStarted   = 1 << 17 // minions; overflow policy: further ones are not remembered, see After
-	maxProcesses = 8       // processes of one minion: the daemon, one for each of its masters, salt-call
-	// startedFor is how long starts are remembered: as long as a job may be published late.
+	// maxStarted bounds the minions. Overflow policy: starts of further minions are not remembered,
+	// see After.
+	maxStarted   = 1 << 17
+	maxProcesses = 8 // processes of one minion: the daemon, one for each of its masters, salt-call
+	// startedFor is how long starts are remembered: as long as a job may be published late, and a
+	// margin.
 	startedFor = lateFor + 5*time.Minute
-	// KnownFor is the time after which every master knows of a process. If a master has not heard of
-	// it by then, it was cut off for so long that no job waits there for the process.
+	// KnownFor is the time after which every master knows of a process. A master that does not know
+	// of the process by then was cut off for so long that it has no job waiting for it.
 	KnownFor = 90 * time.Second
 )
 
-// Started knows which minions were restarted, and when. A new process signs in with a new token, at
-// this master or at another one that reports it, and remembers no jobs of the process before it.
-// Started is safe for concurrent use.
+// Started knows which minions were restarted, and when. A new process of a minion signs in with a
+// new token, at this master or at another master, which reports it. The new process does not know
+// which jobs the process before it ran. Started is safe for concurrent use.
 type Started struct {
 	mu        sync.Mutex
 	processes map[string][]process // by minion, the latest process last
 	starts    []start              // recent starts, the latest last
-	lastFull  time.Time            // when there was last no room for a start
-	noted     uint64               // number of all starts ever recorded
+	lastFull  time.Time            // when a start was last dropped for lack of room
+	noted     uint64               // number of starts ever recorded
 }
 
 type process struct {
-	sum   uint64 // digest of its token; 0: it showed no token
+	sum   uint64 // digest of the process's token; 0: it sent no token
 	at    time.Time
-	asked bool // it showed no token, and was told to sign in again with one
+	asked bool // the process sent no token and was asked to sign in again with one
 }
 
 type start struct {
@@ -46,7 +49,7 @@ type start struct {
 func NewStarted() *Started { return &Started{processes: map[string][]process{}} }
 
 // Saw records a sign-in of a process, and returns when the process was first seen. fresh means that
-// it was unknown. A process without a token counts as new each time.
+// the process was unknown. A process without a token counts as a new process at each sign-in.
 func (s *Started) Saw(id string, sum uint64, at time.Time) (since time.Time, fresh bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,11 +81,11 @@ func (s *Started) Saw(id string, sum uint64, at time.Time) (since time.Time, fre
 	return at, fresh
 }
 
-// AsksToken reports whether the newest process of a minion must sign in again, because it has not
-// shown a token. It returns true only once for a process. A minion that does not have the master's
-// key yet shows no token (salt/crypt.py minion_sign_in_payload), so the first sign-in of a new
-// minion has none. If that process showed its token only when it connects again later, it would
-// look like a new process. For a nil Started AsksToken returns false.
+// AsksToken reports whether the newest process of a minion must sign in again because it has not
+// sent a token. It returns true only once for a process. A minion that does not have the master's
+// key yet sends no token (salt/crypt.py minion_sign_in_payload), so the first sign-in of a new
+// minion has none. If the process sent its token only at its next connection, it would look like a
+// new process. If s is nil, AsksToken returns false.
 func (s *Started) AsksToken(id string) bool {
 	if s == nil {
 		return false
@@ -104,7 +107,7 @@ func (s *Started) AsksToken(id string) bool {
 	return true
 }
 
-// Count returns a number that changes with each newly known start. For a nil Started it returns 0.
+// Count returns a number that changes with each new start. If s is nil, Count returns 0.
 func (s *Started) Count() uint64 {
 	if s == nil {
 		return 0
@@ -139,8 +142,8 @@ func (s *Started) removeStart(id string, at time.Time) {
 	}
 }
 
-// After returns the minions that have started after a time. sure is false if there may be further
-// ones.
+// After returns the minions that have started after t. sure is false if there may be more such
+// minions: if t is too long ago, or if starts were recently dropped.
 func (s *Started) After(t, now time.Time) (ids map[string]bool, sure bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,7 +154,7 @@ func (s *Started) After(t, now time.Time) (ids map[string]bool, sure bool) {
 	return ids, now.Sub(t) <= startedFor && (s.lastFull.IsZero() || now.Sub(s.lastFull) > startedFor)
 }
 
-// Learn records starts that a peer has reported, and returns those that were new.
+// Learn records the starts that a peer has reported, and returns those that were unknown.
 func (s *Started) Learn(starts []cluster.Start, now time.Time) (fresh []cluster.Start) {
 	for _, x := range starts {
 		if _, unknown := s.Saw(x.ID, x.Process, now.Add(-x.Age)); unknown {
@@ -161,7 +164,7 @@ func (s *Started) Learn(starts []cluster.Start, now time.Time) (fresh []cluster.
 	return fresh
 }
 
-// All returns the starts that a new peer must know, the latest first, at most limit.
+// All returns the starts that a new peer must know: the latest first, at most limit.
 func (s *Started) All(limit int, now time.Time) []cluster.Start {
 	s.mu.Lock()
 	defer s.mu.Unlock()

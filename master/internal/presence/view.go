@@ -19,8 +19,8 @@ import (
 	"saltern/master/zmtp"
 )
 
-// View combines keys, requests and subscriptions to tell which minions this master sees. It is safe
-// for concurrent use.
+// View combines keys, requests and subscriptions to find which minions are connected to this
+// master. It is safe for concurrent use.
 type View struct {
 	*Tracker
 	Keys *keys.Store
@@ -32,7 +32,7 @@ type View struct {
 	recordFile string // path of the record
 }
 
-// Open returns a View that continues the record in a folder.
+// Open returns v with the record in dir loaded.
 func Open(dir string, v View) *View {
 	v.Tracker, v.recordFile = New(), filepath.Join(dir, "minions-heard.json")
 	if err := v.Load(v.recordFile, v.Now()); err != nil {
@@ -41,7 +41,8 @@ func Open(dir string, v View) *View {
 	return &v
 }
 
-// Record writes when minions were heard, for later starts. On a nil View it does nothing.
+// Record writes the times of each minion's last requests and sign-ins, which the next start of the
+// master reads. If v is nil, Record does nothing.
 func (v *View) Record(context.Context) {
 	if v == nil {
 		return
@@ -73,8 +74,8 @@ func (v *View) Heard(id string, from netip.AddrPort) { v.SawRequest(id, from.Add
 // IDs returns the sorted ids of connected minions.
 func (v *View) IDs() []string { return v.Tracker.Connected(v.Subs) }
 
-// CountWith returns the number of connected minions, which is compared with max_minions, and whether
-// id is one of them.
+// CountWith returns the number of connected minions, which the caller compares with max_minions,
+// and whether id is one of them.
 func (v *View) CountWith(id string) (int, bool) {
 	ids := v.IDs()
 	_, has := slices.BinarySearch(ids, id)
@@ -91,7 +92,7 @@ func (v *View) Connected() map[string]string {
 	return out
 }
 
-// Noting is a request.Auth that records from where minions sign in, accepted or not.
+// Noting is a request.Auth that records the address of each sign-in, accepted or not.
 type Noting struct {
 	request.Auth
 	View *View
@@ -111,8 +112,8 @@ func (n Noting) SignIn(ctx context.Context, load *value.Map, version int64, from
 	return answer
 }
 
-// List is the runner presence.minions. It returns [control.Minions], and with finger=True also the
-// fingerprints.
+// List is the runner presence.minions. It returns [control.Minions]. With finger=True it includes
+// the fingerprints.
 func (v *View) List(_ context.Context, _ *runner.Env, _ []any, named *value.Map) (any, error) {
 	finger := named.Bool("finger")
 	all := v.Minions(finger)
@@ -133,7 +134,8 @@ func (v *View) List(_ context.Context, _ *runner.Env, _ []any, named *value.Map)
 	return value.NewMap("minions", out, "subscriptions", from), nil
 }
 
-// Minions returns all keys, each with what this master has seen of its minion.
+// Minions returns all keys, each with what this master knows about the requests and sign-ins of its
+// minion.
 func (v *View) Minions(finger bool) control.Minions {
 	slots, subscribed := Subscribed(v.Subs)
 	out := control.Minions{Minions: []control.Minion{}, Subscriptions: map[string]int{}}
@@ -170,8 +172,8 @@ func (v *View) Minions(finger bool) control.Minions {
 	return out
 }
 
-// fingerOf returns the fingerprint of the key in that state, or "" if the key has been removed
-// meanwhile.
+// fingerOf returns the fingerprint of the key that id has in state st, or "" if there is no such
+// key any more.
 func (v *View) fingerOf(id string, st keys.State) string {
 	e, ok := v.Keys.Lookup(id)
 	if st == keys.Denied {
@@ -187,8 +189,9 @@ func (v *View) fingerOf(id string, st keys.State) string {
 	return f
 }
 
-// Events fires an event that says which minions came and went since the last call. old holds the ids
-// of the last call (salt/master.py handle_presence).
+// Events fires an event with the ids of the minions that connected and disconnected since the last
+// call. old holds the ids connected at the last call; Events updates it (salt/master.py
+// handle_presence).
 func (v *View) Events(old map[string]bool, fire func(tag string, data *value.Map)) {
 	present := v.IDs()
 	now := make(map[string]bool, len(present))
