@@ -1,10 +1,12 @@
-// Package publish sends jobs to minions. It encrypts a load with the publish key, signs it, wraps it
-// and passes it to the PUB socket (salt/channel/server.py, PubServerChannel.wrap_payload).
+// Package publish sends jobs to minions. It encrypts a load with the publish key, signs and packs
+// it, and passes the payload to the PUB socket (salt/channel/server.py,
+// PubServerChannel.wrap_payload).
 //
-// A load is encrypted and signed only once, for any number of minions. Minions drop a load whose
-// serial is not above the last one they saw under the same key. So loads reach the socket in the
-// order of their serials, although they are signed in parallel.
+// A load is encrypted and signed only once, for any number of minions. A minion drops a load whose
+// serial is not greater than the last serial that it received under the same key. So loads are
+// passed to the socket in the order of their serials, although they are signed in parallel.
 //
-// The last publishes are remembered for some time, so that a minion whose connection was cut can get
-// what it missed; see Recent and Resend. The caller decides what is sent again.
+// The last publishes are remembered for some time, so that a minion whose connection was lost can
+// get the publishes that it missed; see Recent and Resend. The caller decides which publishes are
+// sent again.
 package publish

@@ -11,23 +11,25 @@ import (
 
 // Recent is a remembered publish. Its fields are shared and must not be changed.
 type Recent struct {
-	At      time.Time // when it was last published here
-	Born    time.Time // when it was first published, here or by another master
-	Passed  int       // other publications between Born and At, if it came late
+	At   time.Time // when this master last published it
+	Born time.Time // when this master or another one first published it
+	// Passed is the number of other publications between Born and At, if this master published it
+	// late.
+	Passed  int
 	JID     string
-	Load    *value.Map // the load that Publish got
+	Load    *value.Map // the load that was passed to Publish
 	Matched []string
-	// payload is the message as it was sent, encrypted with key. It is stored only if it has no
-	// serial: then it may be sent again unchanged.
+	// payload is the message as it was sent, encrypted with key. It is stored only if the message
+	// has no serial, because only then it may be sent again unchanged.
 	payload []byte
 	key     crypt.Key
 	size    int
 	seq     uint64
 }
 
-// history stores recent publishes. Overflow policy: the oldest are dropped while there are more than
-// count, or more than bytes of payload, or while they are older than age. The newest is dropped at
-// once if it alone exceeds bytes.
+// history stores recent publishes. Overflow policy: the oldest publishes are dropped while there
+// are more than count, while their payloads have more than bytes in total, or while they are older
+// than age. If the newest publish alone exceeds bytes, it is dropped at once.
 type history struct {
 	count int
 	age   time.Duration
@@ -39,7 +41,7 @@ type history struct {
 	seq  uint64
 }
 
-// addRecent stores r. forget undoes that.
+// addRecent stores r. The caller may call forget to remove r again.
 func (h *history) addRecent(r Recent) (forget func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -63,7 +65,7 @@ func (h *history) remove(seq uint64) {
 	})
 }
 
-// dropOld drops the publishes beyond the bounds. The caller holds h.mu.
+// dropOld drops the publishes that exceed the bounds. The caller holds h.mu.
 func (h *history) dropOld(now time.Time) {
 	n := 0
 	for n < len(h.list) && (len(h.list)-n > h.count || h.used > h.bytes || now.Sub(h.list[n].At) > h.age) {

@@ -17,29 +17,30 @@ import (
 
 // Config configures a Publisher.
 type Config struct {
-	// Keys returns the publish key together with the next serial under it. A serial of 0 is left out
-	// of the load, which is necessary if several masters publish with one key. Required.
+	// Keys returns the publish key and the next serial under that key. A serial of 0 is left out of
+	// the load, which is necessary if several masters publish with one key. Required.
 	Keys func() (key crypt.Key, serial int64, err error)
-	// Sign signs with the key by which minions know the master. It may be nil: publishes are not
-	// signed (Salt's sign_pub_messages: False).
+	// Sign signs data with the key by which minions recognise the master. It may be nil: publishes
+	// are not signed (Salt's sign_pub_messages: False).
 	Sign func(algo string, data []byte) ([]byte, error)
-	// Algorithm is Salt's publish_signing_algorithm. Default PKCS1v15-SHA1.
+	// Algorithm is Salt's publish_signing_algorithm. "" means PKCS1v15-SHA1.
 	Algorithm string
-	// Pub is the socket. Required.
+	// Pub is the PUB socket. Required.
 	Pub Socket
-	// Filtering is Salt's zmq_filtering: a load for a list of minions is sent under each minion's
-	// topic, any other load under "broadcast".
+	// Filtering is Salt's zmq_filtering: a load for a list of minions is sent under the topic of
+	// each of these minions, any other load under "broadcast".
 	Filtering bool
-	// OrderMasters is Salt's order_masters: with Filtering, syndics also get loads for lists of
-	// minions.
+	// OrderMasters is Salt's order_masters. With Filtering, loads for lists of minions are then
+	// sent to syndics, too.
 	OrderMasters bool
 
-	// KeepCount, KeepAge and KeepBytes bound the memory of recent publishes.
-	// Defaults 256, 2 minutes, 8 MiB; a negative KeepCount keeps none.
+	// KeepCount, KeepAge and KeepBytes bound the remembered publishes: their number, their age and
+	// the bytes of their payloads. 0 means 256, 2 minutes and 8 MiB. If KeepCount is negative, no
+	// publishes are remembered.
 	KeepCount int
 	KeepAge   time.Duration
 	KeepBytes int
-	// Now is the clock. Default time.Now.
+	// Now is the clock. It may be nil: time.Now.
 	Now func() time.Time
 }
 
@@ -57,11 +58,11 @@ type Publisher struct {
 	history history
 
 	mu   sync.Mutex
-	last chan struct{} // closed when the load with the last serial has been sent
+	last chan struct{} // closed when the load with the last assigned serial was sent
 
 	timesMu   sync.Mutex
-	times     [maxTimes]time.Time // ring of the times of the last publications
-	timeCount int                 // number of all times ever stored
+	times     [maxTimes]time.Time // ring buffer with the times of the last publications
+	timeCount int                 // number of times that were ever stored
 
 	published, resent, failed atomic.Uint64
 }
@@ -89,37 +90,37 @@ func New(cfg Config) (*Publisher, error) {
 
 // Stats are the counters since the start.
 type Stats struct {
-	Published uint64 // loads sent to all
+	Published uint64 // loads sent to all subscribers
 	Resent    uint64 // loads that Resend sent to one subscriber
 	Failed    uint64 // loads that could not be sent
-	Kept      int    // publishes that are remembered now
+	Kept      int    // publishes remembered now
 }
 
-// Publish sends a load to the minions. matched are the ids to which the target was resolved; only
-// Filtering uses them. Publish does not change the load. The caller must not change its values while
-// the load may be sent again (KeepAge). A serial in the load, as in one from another master, is
-// replaced by ours. When Publish returns, the socket's shards have the load; it does not wait for any
-// minion.
+// Publish sends a load to the minions. matched lists the ids that the target selects; only
+// Filtering uses them. Publish does not change the load. The caller must not change the values in
+// the load while the load may be sent again (KeepAge). If the load contains a serial, as a load
+// from another master does, Publish replaces that serial. When Publish returns, the load was passed
+// to the shards of the socket; Publish does not wait for any minion.
 func (p *Publisher) Publish(ctx context.Context, load *value.Map, matched []string) error {
 	kept := Recent{JID: load.Str("jid"), Load: load.Clone(), Matched: matched}
 	return p.publish(ctx, kept, kept)
 }
 
-// Republish publishes an earlier publication r to all subscribers, and remembers r as published
-// now. What it sends is replacement: r itself, or the result of [Publisher.Narrow] for the minions
-// that still need r.
+// Republish publishes an earlier publication r again to all subscribers, and remembers r as
+// published now. replacement is what it sends: r itself, or the result of [Publisher.Narrow] for
+// the minions that still need r.
 func (p *Publisher) Republish(ctx context.Context, r, replacement Recent) error {
 	r.payload = nil
 	return p.publish(ctx, r, replacement)
 }
 
-// publish sends the publication sent to all subscribers, and remembers the publication kept in its
-// place.
+// publish sends the publication sent to all subscribers, and remembers kept instead of it.
 func (p *Publisher) publish(ctx context.Context, kept, sent Recent) error {
 	topics := p.topicsOf(sent.Load, sent.Matched)
 	err := p.sendInOrder(ctx, sent, func(payload []byte, key crypt.Key, serial int64) (err error) {
-		// Remember it before sending: a minion that subscribes during the transmission must find it
-		// in one place or the other. The minion ignores a second copy.
+		// Remember the publication before sending it. A minion that subscribes during the
+		// transmission then gets it by the transmission, by a resend, or by both; it ignores a
+		// second copy.
 		r := kept
 		r.At = p.cfg.Now()
 		r.size = len(payload)
@@ -161,7 +162,7 @@ func (p *Publisher) publish(ctx context.Context, kept, sent Recent) error {
 	return nil
 }
 
-// maxTimes is how many publications Passed can count.
+// maxTimes is how many publications Passed can count at most.
 const maxTimes = 128
 
 func (p *Publisher) noteTime(at time.Time) {
@@ -171,7 +172,7 @@ func (p *Publisher) noteTime(at time.Time) {
 	p.timeCount++
 }
 
-// Passed returns how many loads were published after a time, maxTimes at most.
+// Passed returns how many loads were published after a time, at most maxTimes.
 func (p *Publisher) Passed(since time.Time) int {
 	p.timesMu.Lock()
 	defer p.timesMu.Unlock()
@@ -184,13 +185,14 @@ func (p *Publisher) Passed(since time.Time) int {
 	return n
 }
 
-// errGone means that the connection no longer exists, or that its queue is full.
+// errGone means that the connection is closed, or that its queue is full.
 var errGone = errors.New("publish: subscriber is gone or its queue is full")
 
-// Resend sends a recent publish to one subscriber, given its zmtp.Peer.ID. The load is encrypted
-// again with the current key and serial, because a minion drops loads that are older than the last
-// one it saw. It does no harm that other minions never see this serial. Without serials the stored
-// payload is sent. A minion ignores a job id that it has already run.
+// Resend sends a recent publish to the subscriber with this zmtp.Peer.ID. It encrypts the load
+// again with the current key and a new serial, because a minion drops loads with a serial that is
+// not greater than the last one. Other minions never receive this serial, which does no harm. If
+// publishes have no serials, Resend sends the stored payload. A minion ignores a job id that it has
+// already run.
 func (p *Publisher) Resend(ctx context.Context, subscriber uint64, r Recent) error {
 	err := p.sendInOrder(ctx, r, func(payload []byte, _ crypt.Key, _ int64) error {
 		frames := [][]byte{payload}
@@ -211,8 +213,8 @@ func (p *Publisher) Resend(ctx context.Context, subscriber uint64, r Recent) err
 	return err
 }
 
-// Narrow returns a recent publish with another target, which matches ids. The result may be sent as
-// often as r.
+// Narrow returns a recent publish with another target. ids are the minions that the new target
+// selects. The result may be sent as often as r.
 func (p *Publisher) Narrow(r Recent, tgt any, typ string, ids []string) (Recent, error) {
 	load := r.Load.Clone()
 	load.Set("tgt", tgt)
@@ -233,13 +235,13 @@ func (p *Publisher) Narrow(r Recent, tgt any, typ string, ids []string) (Recent,
 	return r, nil
 }
 
-// Recent returns the remembered publishes since a time, oldest first.
+// Recent returns the remembered publishes since a time, the oldest first.
 func (p *Publisher) Recent(since time.Time) []Recent {
 	return p.history.recentSince(since, p.cfg.Now())
 }
 
-// sendInOrder wraps a load and calls send with it when the load has its turn. It uses the payload
-// in r if that was encrypted with the current key.
+// sendInOrder packs a load, and calls send with the payload after all loads with smaller serials
+// were sent. If the payload in r is encrypted with the current key, sendInOrder uses that payload.
 func (p *Publisher) sendInOrder(ctx context.Context, r Recent, send func([]byte, crypt.Key, int64) error) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("publish: %w", err)
@@ -262,7 +264,7 @@ func (p *Publisher) sendInOrder(ctx context.Context, r Recent, send func([]byte,
 		payload, err = p.wrapLoad(r.Load, key, serial)
 	}
 
-	<-before // short: no publication before this one waits for a peer
+	<-before // this wait is short: no earlier publication waits for a peer
 	defer close(sent)
 	if err == nil {
 		err = send(payload, key, serial)
@@ -276,11 +278,11 @@ func (p *Publisher) sendInOrder(ctx context.Context, r Recent, send func([]byte,
 	return nil
 }
 
-// wrapLoad returns the payload: the encrypted load and a signature over it, with the fields in Salt's
-// order.
+// wrapLoad returns the payload: a map with the encrypted load and a signature over it. Its fields
+// are in Salt's order.
 func (p *Publisher) wrapLoad(load *value.Map, key crypt.Key, serial int64) ([]byte, error) {
 	load = load.Clone()
-	load.Delete("serial") // so that our serial becomes the last field
+	load.Delete("serial") // so that Set below adds the new serial as the last field
 	if serial != 0 {
 		load.Set("serial", serial)
 	}

@@ -14,15 +14,17 @@ const (
 	topicSyndic    = "syndic"
 )
 
-// topicOf returns the topic of a minion with zmq_filtering, besides "broadcast": the hexadecimal
-// SHA-1 of its id. Topics match by prefix, so the hash separates ids that begin alike.
+// topicOf returns the topic to which a minion with zmq_filtering subscribes in addition to
+// "broadcast": the hexadecimal SHA-1 of its id. Subscriptions match topics by prefix, so plain ids
+// would not do: one id may be the beginning of another.
 func topicOf(id string) string {
 	sum := sha1.Sum([]byte(id))
 	return hex.EncodeToString(sum[:])
 }
 
-// topicsOf returns the topics of a load, chosen as in Salt: the topics of the ids of a list target,
-// or of the matched ids of a glob or pcre, and "broadcast" in all other cases and for an empty list.
+// topicsOf returns the topics of a load, chosen as in Salt: for a list target the topics of its
+// ids, for a glob or pcre target the topics of the matched ids. In all other cases, and for an
+// empty list, it returns "broadcast".
 func (p *Publisher) topicsOf(load *value.Map, matched []string) [][]byte {
 	if !p.cfg.Filtering {
 		return nil
