@@ -13,12 +13,12 @@ import (
 const (
 	// maxLine bounds a line of the processes' log, in bytes. The rest of a longer line is dropped.
 	maxLine = 16 << 10
-	// maxLines is how many lines are logged in each logWindow.
+	// maxLines bounds the lines that are logged in each logWindow.
 	maxLines  = 200
 	logWindow = 10 * time.Second
 )
 
-// record is one line written by prelude.py's JSONLines.
+// record is one log line as JSONLines in prelude.py writes it.
 type record struct {
 	Level  int    `json:"level"`
 	Logger string `json:"logger"`
@@ -26,9 +26,9 @@ type record struct {
 	JID    string `json:"jid"` // job id of the job that a worker runs; may be empty
 }
 
-// relayLog logs the lines that the processes write to r, until r ends. A line that is not a record
-// comes from a print, and gets a low level. Overflow policy: lines beyond maxLines in a logWindow are
-// dropped and counted.
+// relayLog reads the lines that the processes write to r, and logs them until r ends. A line that
+// is not a record comes from a print, and is logged at a low level. Overflow policy: lines beyond
+// maxLines in a logWindow are dropped and counted.
 func relayLog(r io.Reader, name string, log *slog.Logger) {
 	lines := bufio.NewReaderSize(r, maxLine)
 	var window time.Time
@@ -86,7 +86,7 @@ func relayLine(text, name string, log *slog.Logger) {
 		attrs = append(attrs, "jid", rec.JID)
 	}
 
-	// Further lines are tracebacks and parts of templates.
+	// The lines after the first contain tracebacks and parts of templates.
 	head, _, more := strings.Cut(rec.Text, "\n")
 	log.Log(context.Background(), level, name+": "+head, attrs...)
 	if more {

@@ -44,22 +44,22 @@ exec(compile(s,"saltern","exec"),{"__name__":"__main__"})`
 const (
 	// maxMessage bounds a message on the control socket, in bytes.
 	maxMessage = 16 << 10
-	// logTakes is how long the log is still read after a parent has ended, because processes that it
-	// started may keep the pipe open.
+	// logTakes is how long the log is read after a parent has ended, because processes that the
+	// parent started may keep the pipe open.
 	logTakes = time.Second
-	// oomScore is the OOM score adjustment of parents and workers: when memory is short, the kernel
-	// kills them before the master, which starts them again.
+	// oomScore is the OOM score adjustment of parents and workers. When memory is short, the kernel
+	// kills them before the master. The master starts them again.
 	oomScore = "300"
 	// exitNoSalt is the exit status of a program that cannot import Salt's library.
 	exitNoSalt = 3
 )
 
-// Errors of a Python process that does not start.
+// Errors of a Python process that does not start up.
 var (
 	// ErrNoSalt means that the Python does not have Salt's library.
 	ErrNoSalt = errors.New("it cannot import salt")
-	// ErrCut means that the process could not be started, or ended before it was ready: memory or
-	// processes were short, or it was too slow. A later start may succeed.
+	// ErrCut means that the process could not be started, or ended before it was ready, because
+	// memory or processes were short or it was too slow. A later start may succeed.
 	ErrCut = errors.New("it was cut short")
 )
 
@@ -67,7 +67,7 @@ var (
 type Config struct {
 	Python   string     // path of the interpreter, or its name in PATH
 	Program  string     // Python code, which must begin with Prelude
-	Settings *value.Map // read by the program with receive_settings
+	Settings *value.Map // the program reads it with receive_settings
 	Env      []string   // environment of the process
 	// StartTimeout bounds the time until the parent reports that it is ready.
 	StartTimeout time.Duration
@@ -91,14 +91,14 @@ type Parent struct {
 
 	command *exec.Cmd
 	control *net.UnixConn
-	done    chan struct{} // closed when the process and its log have ended
+	done    chan struct{} // closed when the process and its log output have ended
 }
 
-// Start starts a Python process and waits until it is ready. The caller must call Stop.
+// Start starts a Python process and waits until the process is ready. The caller must call Stop.
 func Start(ctx context.Context, cfg Config) (*Parent, error) {
 	path, err := exec.LookPath(cfg.Python)
 	if err == nil {
-		path, err = filepath.Abs(path) // absolute: the process runs in another directory
+		path, err = filepath.Abs(path) // absolute, because the process runs in another directory
 	}
 
 	if err != nil {
@@ -122,7 +122,7 @@ func Start(ctx context.Context, cfg Config) (*Parent, error) {
 	}
 
 	log, err := p.launch(cfg, settings, theirs)
-	theirs.Close() // otherwise this side would not notice the end of the process
+	theirs.Close() // so that this side notices the end of the process
 	if err != nil {
 		ours.Close()
 		if isShortage(err) {
@@ -131,7 +131,7 @@ func Start(ctx context.Context, cfg Config) (*Parent, error) {
 		return nil, fmt.Errorf("start %s: %w", path, err)
 	}
 
-	go p.waitForEnd(log, cfg) // runs until the process ends, for which Stop waits
+	go p.waitForEnd(log, cfg) // runs until the process ends; Stop waits for that
 
 	if err := p.awaitReady(ctx, cfg.StartTimeout); err != nil {
 		p.Stop(time.Second)
@@ -149,9 +149,9 @@ func Start(ctx context.Context, cfg Config) (*Parent, error) {
 	return p, nil
 }
 
-// isShortage reports whether a start has failed for want of something that there may be later: memory,
-// processes, open files, or a program that is just being written. Any other failure is one of the
-// program: it is none, or one for other machines.
+// isShortage reports whether a start has failed for lack of something that may be available later:
+// memory, processes or open files, or because the program is just being written. Any other failure
+// is permanent: the file is no program, or one for other machines.
 func isShortage(err error) bool {
 	for _, short := range []error{syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.ETXTBSY,
 		syscall.EINTR, syscall.EIO} {
@@ -162,8 +162,8 @@ func isShortage(err error) bool {
 	return false
 }
 
-// wasKilled reports whether somebody ended a process: the kernel, for want of memory, or Stop. A
-// program that crashes ends by another signal.
+// wasKilled reports whether a process was killed from outside: by the kernel for lack of memory, or
+// by Stop. (A program that crashes ends by another signal.)
 func wasKilled(state *os.ProcessState) bool {
 	status, ok := state.Sys().(syscall.WaitStatus)
 	return ok && status.Signaled() && (status.Signal() == syscall.SIGKILL || status.Signal() == syscall.SIGTERM)
@@ -177,8 +177,8 @@ func (p *Parent) launch(cfg Config, settings []byte, control *os.File) (*os.File
 		input = append(input, part...)
 	}
 
-	// A pipe made here, because exec would close its own pipe when the process ends, even if it was
-	// not read.
+	// The pipe is created here, because exec would close its own pipe when the process ends, even
+	// if the pipe still contains data.
 	log, theirs, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -192,8 +192,8 @@ func (p *Parent) launch(cfg Config, settings []byte, control *os.File) (*os.File
 	c.Stderr = theirs
 	c.ExtraFiles = []*os.File{control}
 
-	// A new process group: a signal from the master's terminal reaches only the master, and a stuck
-	// group can be killed as a whole.
+	// The process gets a new process group, so that a signal from the master's terminal reaches
+	// only the master, and a group that hangs can be killed as a whole.
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	c.WaitDelay = logTakes
 	if err := c.Start(); err != nil {
@@ -205,7 +205,7 @@ func (p *Parent) launch(cfg Config, settings []byte, control *os.File) (*os.File
 	return log, nil
 }
 
-// waitForEnd logs the process's output and waits for its end.
+// waitForEnd logs the process's output until the process ends.
 func (p *Parent) waitForEnd(log *os.File, cfg Config) {
 	defer close(p.done)
 	defer log.Close()
@@ -222,10 +222,10 @@ func (p *Parent) waitForEnd(log *os.File, cfg Config) {
 	<-read
 }
 
-// errNotReady means that a parent did not report that it is ready.
+// errNotReady means that a parent did not report in time that it is ready.
 var errNotReady = errors.New("it did not become ready")
 
-// awaitReady waits for the parent's first message, which reports its start.
+// awaitReady waits for the parent's first message, by which the parent reports that it is ready.
 func (p *Parent) awaitReady(ctx context.Context, timeout time.Duration) error {
 	_ = p.control.SetReadDeadline(time.Now().Add(timeout))
 	defer context.AfterFunc(ctx, func() { _ = p.control.SetReadDeadline(time.Unix(1, 0)) })()
@@ -244,8 +244,8 @@ func (p *Parent) awaitReady(ctx context.Context, timeout time.Duration) error {
 	return p.control.SetReadDeadline(time.Time{})
 }
 
-// Receive waits for the parent's next message. Only one goroutine may call it. It fails when the
-// parent has ended or Stop was called.
+// Receive returns the parent's next message. Only one goroutine may call it. It returns an error
+// when the parent has ended or Stop was called.
 func (p *Parent) Receive() (Message, error) {
 	var m Message
 	buf := make([]byte, maxMessage)
@@ -262,7 +262,7 @@ func (p *Parent) Receive() (Message, error) {
 	return m, nil
 }
 
-// Order sends an order to the parent. file is a file for a worker, or nil.
+// Order sends an order to the parent. file is passed to a worker. It may be nil: no file is passed.
 func (p *Parent) Order(order *value.Map, file *os.File) error {
 	b, err := pyframe.Pack(order)
 	if err != nil {
@@ -293,8 +293,8 @@ func (p *Parent) Alive() bool {
 // Done returns a channel that is closed when the process has ended.
 func (p *Parent) Done() <-chan struct{} { return p.done }
 
-// Stop ends the process and its workers and waits for their end. grace is the time in which they may
-// end by themselves.
+// Stop ends the process and its workers and waits for their end. Processes that have not ended by
+// themselves after grace are killed.
 func (p *Parent) Stop(grace time.Duration) {
 	_ = p.control.Close()
 	t := time.NewTimer(grace)
@@ -308,8 +308,8 @@ func (p *Parent) Stop(grace time.Duration) {
 	<-p.done
 }
 
-// SocketPair returns two connected sockets of a kind such as unix.SOCK_STREAM. The second one is for
-// another process.
+// SocketPair returns two connected sockets of a kind such as unix.SOCK_STREAM. The second socket is
+// to be passed to another process.
 func SocketPair(kind int) (*net.UnixConn, *os.File, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
