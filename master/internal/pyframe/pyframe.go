@@ -1,5 +1,5 @@
-// Package pyframe implements the protocol with our Python programs. A frame is a length of four
-// bytes, most significant byte first, and a packed value.
+// Package pyframe implements the protocol between the master and our Python programs. A frame is a
+// length of four bytes, most significant byte first, followed by a packed value.
 package pyframe
 
 import (
@@ -12,16 +12,16 @@ import (
 	"saltern/master/value"
 )
 
-// head is the number of bytes of the length before a frame's data.
+// head is the number of bytes of the length at the beginning of a frame.
 const head = 4
 
-// limits bounds one answer.
+// limits bounds the value in one frame.
 var limits = msgpack.Limits{Depth: 128, Nodes: 8 << 20}
 
 // Pack returns a packed value without the length.
 func Pack(v any) ([]byte, error) { return msgpack.Marshal(v, msgpack.Modern) }
 
-// Append appends a frame to dst.
+// Append appends a frame with the value v to dst.
 func Append(dst []byte, v any) ([]byte, error) {
 	at := len(dst)
 	dst, err := msgpack.Append(append(dst, make([]byte, head)...), v, msgpack.Modern)
@@ -31,7 +31,7 @@ func Append(dst []byte, v any) ([]byte, error) {
 	return dst, err
 }
 
-// Map decodes packed data that must be a map.
+// Map decodes packed data. It returns an error if the data are not a map.
 func Map(packed []byte) (*value.Map, error) {
 	v, err := msgpack.Decode(packed, limits)
 	if err != nil {
@@ -56,7 +56,7 @@ func Read(r io.Reader, limit int) ([]byte, error) {
 		return nil, fmt.Errorf("reply of %d bytes, %d are allowed", size, limit)
 	}
 
-	// Grow with the bytes that arrive, not with the announced length.
+	// The buffer grows with the bytes that arrive, not with the announced length.
 	buf := make([]byte, 0, min(size, 1<<20))
 	for len(buf) < size {
 		if len(buf) == cap(buf) {
