@@ -10,46 +10,47 @@ import (
 	"saltern/internal/command"
 )
 
-// ErrNoSalt means that no Python with Salt's library was found. The text lists the interpreters that
-// were tried.
+// ErrNoSalt means that no Python with Salt's library was found. The text of the error that wraps it
+// lists the interpreters that were tried.
 var ErrNoSalt = errors.New("no Python with Salt's library was found")
 
 var (
 	errClosed = errors.New("the master is stopping")
-	// errSlow means that a worker did not begin its task in time and was ended.
+	// errSlow means that a worker did not begin its task in time and was killed.
 	errSlow = errors.New("it did not load Salt within two minutes; look whether the disks of the configuration and of Salt's library answer")
 )
 
 // Defaults and bounds of a host.
 const (
-	// workersPerCPU and leastWorkers determine the default of Config.MaxWorkers. Most tasks wait: for
-	// minions, or for a service on the network.
+	// workersPerCPU and leastWorkers determine the default of Config.MaxWorkers. There may be many
+	// workers, because most tasks wait for minions or for a service on the network.
 	workersPerCPU = 16
 	leastWorkers  = 32
-	// DefaultMemory is how many bytes of data a worker, and each process that its task starts, may
-	// have.
+	// DefaultMemory is how many bytes of data memory a worker, and each process that its task
+	// starts, may use.
 	DefaultMemory = 2 << 30
-	// leastMemory is how many bytes Salt's library itself needs.
+	// leastMemory is how many bytes of data memory Salt's library itself needs.
 	leastMemory = 256 << 20
 	maxFiles    = 4096
-	maxTries    = 5 // how often to fork a worker for one task
+	maxTries    = 5 // how often a worker is forked again for one task
 	maxRequest  = 64 << 20
 	maxAnswer   = 31 << 20
-	maxWarm     = 1000 // names of modules in one order
+	maxWarm     = 1000 // names of modules in one order to import them
 	maxName     = 100
 )
 
 // Config of a Host. The zero value of a field is its default.
 type Config struct {
-	Pythons []string // interpreters to try in this order: paths, or names in PATH
-	// Program defines the functions that host.py names: load, work, pack and unpack.
+	Pythons []string // interpreters, tried in this order: paths, or names in PATH
+	// Program is the Python source that defines the functions which host.py calls: load, work, pack
+	// and unpack.
 	Program string
-	// Layer returns the current folder of packages, or "". When it changes, the parent is replaced.
-	// It may be nil: there is no such folder.
+	// Layer returns the current directory of packages, or "" if there is none. When it changes, the
+	// parent is replaced. It may be nil: there is no such directory.
 	Layer      func() string
 	Env        []string      // environment of the processes; nil: [command.PythonEnviron]
-	MaxWorkers int           // workers at the same time; 0: 16 for each CPU, at least 32
-	Memory     int64         // bytes of data that a process may have; 0: DefaultMemory
+	MaxWorkers int           // workers that run at the same time; 0: 16 for each CPU, at least 32
+	Memory     int64         // bytes of data memory that a process may use; 0: DefaultMemory
 	Idle       time.Duration // time without a task after which the parent stops; 0: 5 min
 	Log        *slog.Logger
 }

@@ -19,20 +19,20 @@ var program string
 // Task is one task for a worker.
 type Task struct {
 	Request *value.Map    // passed to the program
-	Limit   time.Duration // time from the moment when the task has a place; 0: no limit
+	Limit   time.Duration // time limit, counted from when the task gets a slot; 0: no limit
 }
 
-// Stats are figures for metrics: counters since the start, and current values.
+// Stats are metrics: counters since the start, and current values.
 type Stats struct {
-	Workers  int     // workers at work
+	Workers  int     // running workers
 	Sessions int     // open sessions
-	Waiting  int     // tasks that wait for a place
+	Waiting  int     // tasks that wait for a slot
 	Tasks    uint64  // tasks that have started
-	Lost     uint64  // tasks whose process ended without an answer
-	Left     uint64  // tasks that got no place in time
+	Lost     uint64  // tasks whose worker ended without an answer
+	Left     uint64  // tasks that gave up waiting for a slot
 	Seconds  float64 // duration of all tasks, including the start of a parent
-	Waited   float64 // seconds that tasks waited for a place
-	Starts   uint64  // starts of a parent
+	Waited   float64 // seconds that tasks waited for a slot
+	Starts   uint64  // starts of parents
 	Restarts uint64  // starts after a parent had died
 	Renewals uint64  // starts because packages or files changed
 	Running  bool    // a parent runs
@@ -42,10 +42,11 @@ type Stats struct {
 type Host struct {
 	cfg       Config
 	places    *places
-	orderTime time.Duration   // usually obeyTakes; shorter in tests
+	orderTime time.Duration   // normally obeyTakes; shorter in tests
 	ctx       context.Context // ends with Close
 	cancel    context.CancelCauseFunc
-	owned     sync.WaitGroup // what Close waits for: tasks, sessions, and goroutines of parents and starts
+	// Close waits for owned: tasks, sessions, and the goroutines of parents and their starts.
+	owned sync.WaitGroup
 
 	number   atomic.Int64 // number of the last worker
 	sessions atomic.Int64
@@ -59,24 +60,24 @@ type Host struct {
 	mu       sync.Mutex
 	closed   bool
 	current  *parent      // nil: no parent runs
-	starting *parentStart // nil: no start of a parent is under way
-	// warmNoModules is set when modules that Warm made a parent import have started threads in it.
-	// From then on no parent imports modules in advance.
+	starting *parentStart // nil: no parent is being started
+	// warmNoModules is set when modules that a parent imported for Warm have started threads. From
+	// then on no parent imports modules in advance.
 	warmNoModules bool
-	deaths        int       // failed starts and deaths of parents since the last task that succeeded
+	deaths        int       // failed starts and deaths of parents since the last successful task
 	notBefore     time.Time // earliest time of the next start
 	failed        error     // error of the last start; nil: it succeeded
 	idle          *time.Timer
 }
 
-// parentStart is one start of a parent, shared by all tasks that wait for it.
+// parentStart is one start of a parent. All tasks that wait for the start share it.
 type parentStart struct {
 	done   chan struct{}
 	parent *parent
 	err    error
 }
 
-// New returns a Host. The first task starts the first process.
+// New returns a Host. No process starts before the first task.
 func New(cfg Config) *Host {
 	cfg.setDefaults()
 	h := &Host{cfg: cfg, places: newPlaces(cfg.MaxWorkers), orderTime: obeyTakes}
@@ -96,7 +97,7 @@ func (h *Host) Close() {
 	h.owned.Wait()
 }
 
-// Stats returns the current figures.
+// Stats returns the current metrics.
 func (h *Host) Stats() Stats {
 	h.mu.Lock()
 	running := h.current != nil && h.current.Alive()
@@ -117,9 +118,10 @@ func (h *Host) Stats() Stats {
 	}
 }
 
-// Do runs a task in a worker of its own and returns the program's reply. When ctx ends, the worker
-// and everything that it has started are killed. The error matches ErrNoSalt or the error of ctx, or
-// says how the worker ended. Do does not bound how many callers wait in it: they must do that.
+// Do runs a task in a new worker and returns the program's reply. When ctx ends, the worker and
+// everything that it has started are killed. The error matches ErrNoSalt or the error of ctx, or
+// reports how the worker ended. Do does not bound how many callers wait in it; the callers must
+// bound that.
 func (h *Host) Do(ctx context.Context, t Task) (*value.Map, error) {
 	asked := time.Now()
 	if !h.countTask() {
@@ -174,8 +176,8 @@ func (h *Host) Do(ctx context.Context, t Task) (*value.Map, error) {
 	return reply, err
 }
 
-// orClosed returns errClosed if Close has been called, since it may be the cause of err; otherwise
-// err.
+// orClosed returns errClosed if Close has been called, because Close may have caused err. Otherwise
+// it returns err.
 func (h *Host) orClosed(err error) error {
 	if h.ctx.Err() != nil {
 		return errClosed
@@ -194,7 +196,8 @@ func packRequest(request *value.Map) ([]byte, error) {
 	return frame, nil
 }
 
-// countTask makes Close wait for a task. It returns false if Close has been called already.
+// countTask registers a task for which Close must wait. It returns false if Close has already been
+// called.
 func (h *Host) countTask() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -204,9 +207,9 @@ func (h *Host) countTask() bool {
 	return !h.closed
 }
 
-// worker forks a worker from a parent whose files are up to date; asked is when the task arrived. A
-// worker that is lost here is replaced by another one, which is safe because it has received no
-// request yet.
+// worker forks a worker from a parent whose files have not changed. asked is when the task arrived.
+// If the worker is lost before it has received its request, worker forks another one, which is safe
+// because the task has not begun.
 func (h *Host) worker(ctx context.Context, asked time.Time) (*worker, error) {
 	for try := 1; ; try++ {
 		p, err := h.parent(ctx)
@@ -244,7 +247,7 @@ func (h *Host) worker(ctx context.Context, asked time.Time) (*worker, error) {
 			return nil, context.Cause(ctx)
 		case err == nil:
 			h.replaceParent(p, "files of Salt's library have changed")
-			continue // the next parent reads the changed files
+			continue // fork from a new parent, which reads the changed files
 		case errors.Is(err, errLost):
 			err = w.endReason()
 		default:
@@ -257,15 +260,15 @@ func (h *Host) worker(ctx context.Context, asked time.Time) (*worker, error) {
 	}
 }
 
-// readHello reads a worker's first message: whether its parent's files are stale.
+// readHello reads a worker's first message, which reports whether its parent's files have changed.
 func (h *Host) readHello(ctx context.Context, w *worker) (*value.Map, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, beginTakes, errSlow)
 	defer cancel()
 	return w.readAnswer(ctx, 1<<10)
 }
 
-// converse sends a worker its task and returns its answer. The worker must say within beginTakes that
-// the task has begun; else cancel ends it.
+// converse sends a task to a worker and returns the worker's answer. The worker must report within
+// beginTakes that the task has begun; otherwise converse calls cancel, which ends the worker.
 func (h *Host) converse(
 	ctx context.Context,
 	cancel context.CancelCauseFunc,
@@ -285,11 +288,11 @@ func (h *Host) converse(
 	return reply, err
 }
 
-// finish waits until a worker has ended, but at most 10 seconds. Its place becomes free when the
-// worker has ended, even if that is after finish has returned.
+// finish waits until a worker has ended, but at most 10 seconds. The worker's slot becomes free
+// when the worker has ended, even if finish returned before that.
 func (h *Host) finish(w *worker, leave func()) {
 	ended := make(chan struct{})
-	h.owned.Go(func() { // waits until the worker or its parent is gone; Close stops both
+	h.owned.Go(func() { // waits for the end of the worker or its parent; Close stops both
 		defer close(ended)
 		select {
 		case <-w.ended:
@@ -303,15 +306,15 @@ func (h *Host) finish(w *worker, leave func()) {
 
 	select {
 	case <-ended:
-	// If the kernel has not ended the worker by then, its place stays taken.
+	// If the kernel has not ended the worker yet, the slot stays occupied.
 	case <-time.After(10 * time.Second):
 		h.cfg.Log.Error("a Python does not end when it is killed; its place is not free until then", "pid",
 			w.parent.PID())
 	}
 }
 
-// release is called when a worker of p has ended: it stops a retired parent that has no more
-// workers, and starts the idle time again.
+// release must be called when a worker of p has ended. It stops a retired parent that has no
+// workers any more, and restarts the idle timer.
 func (h *Host) release(p *parent) {
 	p.mu.Lock()
 	stop := p.retired && len(p.workers) == 0

@@ -19,32 +19,40 @@ import (
 // parent is a running Python process that forks workers.
 type parent struct {
 	*pyfork.Parent
-	layer string        // folder of Python packages with which it was started
-	gone  chan struct{} // closed when listen has read its last message
+	layer string        // directory of Python packages that the parent uses
+	gone  chan struct{} // closed when listen has read the parent's last message
 
 	mu      sync.Mutex
 	workers map[int64]*worker
-	checked time.Time // when its files were last known to be the same on the disk
-	retired bool      // no more tasks go to it
+	checked time.Time // when the parent's files were last known to be unchanged on disk
+	retired bool      // no new tasks use the parent
 }
 
 // worker is one process, forked by a parent for one task.
 type worker struct {
-	parent     *parent
-	number     int64
-	conn       *net.UnixConn
-	check      bool           // the worker must check whether the files that its parent has read have changed
-	forked     time.Time      // when the fork was ordered
-	forkDone   chan struct{}  // closed when the parent says that it has forked the worker
-	killDone   chan struct{}  // closed when the parent says that it is killing the worker
-	ended      chan struct{}  // closed when the parent says that the worker, and everything it has started, has ended
-	endMessage pyfork.Message // the parent's message that the worker has ended; set before ended is closed
-	killedByUs bool           // the host has ordered the parent to kill the worker; only the task's own goroutine uses it
+	parent *parent
+	number int64
+	conn   *net.UnixConn
+	// check means that the worker must check whether the files that its parent has read have
+	// changed.
+	check    bool
+	forked   time.Time     // when the parent was asked to fork the worker
+	forkDone chan struct{} // closed when the parent reports that it has forked the worker
+	killDone chan struct{} // closed when the parent reports that it is killing the worker
+	// ended is closed when the parent reports that the worker, and everything that the worker has
+	// started, has ended.
+	ended chan struct{}
+	// endMessage is the parent's message that the worker has ended. It is set before ended is
+	// closed.
+	endMessage pyfork.Message
+	// killedByUs means that the host has asked the parent to kill the worker. Only the goroutine of
+	// the task uses it.
+	killedByUs bool
 }
 
-// forkWorker orders the parent to fork a worker for a task that arrived at asked. The worker checks
-// for changed files, unless another worker has done so after asked. The caller must call finish for
-// it.
+// forkWorker asks the parent to fork a worker for a task that arrived at asked. The worker checks
+// for changed files, unless another worker has done that after asked. The caller must call finish
+// for the worker.
 func (p *parent) forkWorker(number int64, asked time.Time) (*worker, error) {
 	ours, theirs, err := pyfork.SocketPair(unix.SOCK_STREAM)
 	if err != nil {
@@ -78,8 +86,8 @@ func (p *parent) forkWorker(number int64, asked time.Time) (*worker, error) {
 	return w, nil
 }
 
-// listen handles the messages of the parent until it ends. It calls threads with the names of threads
-// that imported modules have started in the parent.
+// listen handles the messages of the parent until the parent ends. If imported modules have started
+// threads in the parent, listen calls threads with the names of these threads.
 func (p *parent) listen(threads func(names string)) {
 	defer close(p.gone)
 	for {
@@ -112,8 +120,8 @@ func (p *parent) listen(threads func(names string)) {
 	}
 }
 
-// closeOnce closes a channel unless it is closed already: a parent may repeat a message. All calls
-// for a channel come from one goroutine.
+// closeOnce closes a channel unless it is already closed, because a parent may repeat a message.
+// All calls for a channel must come from one goroutine.
 func closeOnce(c chan struct{}) {
 	select {
 	case <-c:
@@ -122,8 +130,8 @@ func closeOnce(c chan struct{}) {
 	}
 }
 
-// noteUnchanged notes that the files were unchanged when this worker was forked, if it was one that
-// checks them.
+// noteUnchanged must be called when w has reported unchanged files. If w was forked to check the
+// files, they are known to be unchanged since w was forked.
 func (p *parent) noteUnchanged(w *worker) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -132,17 +140,18 @@ func (p *parent) noteUnchanged(w *worker) {
 	}
 }
 
-// workerCount returns how many workers of p have not ended.
+// workerCount returns the number of workers of p that have not ended.
 func (p *parent) workerCount() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.workers)
 }
 
-// errLost means that a worker, or its parent, ended without an answer.
+// errLost means that a worker or its parent ended without an answer.
 var errLost = errors.New("the Python ended")
 
-// readAnswer reads the worker's next answer, of at most maxBytes bytes, until ctx ends.
+// readAnswer reads the worker's next answer, which may have at most maxBytes bytes. It returns an
+// error when ctx ends.
 func (w *worker) readAnswer(ctx context.Context, maxBytes int) (*value.Map, error) {
 	defer context.AfterFunc(ctx, func() { _ = w.conn.SetReadDeadline(time.Unix(1, 0)) })()
 	packed, err := pyframe.Read(w.conn, maxBytes)
@@ -155,7 +164,7 @@ func (w *worker) readAnswer(ctx context.Context, maxBytes int) (*value.Map, erro
 	return nil, errors.Join(errLost, err)
 }
 
-// sendRequest sends a packed request to the worker. It gives up when ctx ends.
+// sendRequest sends a packed request to the worker. It returns an error when ctx ends.
 func (w *worker) sendRequest(ctx context.Context, frame []byte) error {
 	defer context.AfterFunc(ctx, func() { _ = w.conn.SetWriteDeadline(time.Unix(1, 0)) })()
 	_, err := w.conn.Write(frame)
@@ -168,23 +177,25 @@ func (w *worker) sendRequest(ctx context.Context, frame []byte) error {
 	return errors.Join(errLost, err)
 }
 
-// endWorker kills the worker with everything that it has started. A lost worker first gets lostTakes
-// to end by itself, so that its exit status becomes known. If the parent does not carry out the
-// order, it is killed, too.
+// endWorker kills the worker with everything that it has started. lost means that the worker's
+// answer ended too early; such a worker first gets lostTakes to end by itself, so that its exit
+// status becomes known. If the parent does not kill the worker in time, endWorker kills the parent,
+// too.
 func (w *worker) endWorker(lost bool) {
 	if lost && w.waitOver(w.killDone, lostTakes) {
 		return
 	}
 	w.killedByUs = true
-	// an error means that the parent is gone
+	// Ignore the error: it means that the parent has ended.
 	_ = w.parent.Order(value.NewMap("op", "kill", "worker", w.number), nil)
 	if !w.waitOver(w.killDone, obeyTakes) {
 		w.parent.Stop(0)
 	}
 }
 
-// waitOver waits until signal is closed, which means that the parent has carried out an order, or
-// until the worker or the parent has ended. If none of this happens within limit, it returns false.
+// waitOver waits until signal is closed, or until the worker or the parent has ended. signal is
+// closed when the parent has carried out an order. waitOver returns false if nothing of that
+// happens within limit.
 func (w *worker) waitOver(signal <-chan struct{}, limit time.Duration) bool {
 	t := time.NewTimer(limit)
 	defer t.Stop()
@@ -198,7 +209,7 @@ func (w *worker) waitOver(signal <-chan struct{}, limit time.Duration) bool {
 	return true
 }
 
-// endReason says how a worker ended that gave no answer.
+// endReason returns an error that reports how a worker ended which gave no answer.
 func (w *worker) endReason() error {
 	select {
 	case <-w.ended:

@@ -7,14 +7,16 @@ import (
 	"time"
 )
 
-// places limits how many workers are at work at once. A caller waits in line for a place until its
-// context ends. A quarter of the places is kept for callers with a deadline, such as questions of
-// minions: those without one may be orchestrations that hold their places for hours.
+// places limits how many workers run at once. A caller waits in a queue for a slot, here called a
+// place, until its context ends. A quarter of the places is reserved for callers with a deadline,
+// such as requests of minions. Callers without a deadline may be orchestrations, which occupy their
+// places for hours.
 type places struct {
-	all     chan struct{}
-	patient chan struct{} // further limit for callers without a deadline: three quarters of the places
+	all chan struct{}
+	// patient is a further limit for callers without a deadline: three quarters of the places.
+	patient chan struct{}
 	waiting atomic.Int64
-	waited  atomic.Int64 // nanoseconds that all callers together have waited
+	waited  atomic.Int64 // nanoseconds that all callers have waited in total
 	left    atomic.Uint64
 }
 
@@ -25,7 +27,7 @@ func newPlaces(n int) *places {
 	}
 }
 
-// waitPlace waits for a place. The caller gives it back with leave.
+// waitPlace waits for a place. The caller must call leave to free the place.
 func (p *places) waitPlace(ctx context.Context) (leave func(), err error) {
 	began := time.Now()
 	p.waiting.Add(1)

@@ -12,20 +12,21 @@ import (
 )
 
 // Session is a task that lasts until it is closed. Its worker either answers one message after the
-// other, or works by itself. It takes none of the places of tasks; callers of Open bound how many
-// sessions there are. Only one goroutine may use a session, except that any may call Close.
+// other, or works without messages. A session occupies no place; the callers of Open bound how many
+// sessions there are. Only one goroutine may use a session, except that any goroutine may call
+// Close.
 type Session struct {
 	host   *Host
 	worker *worker
 	close  sync.Once
 }
 
-// errEnded means that the program of a session has ended without an error.
+// errEnded means that the program of a session has ended by itself, without an error.
 var errEnded = errors.New("it has ended by itself")
 
-// Open starts a session and returns when the program says that it has begun. The error is one that
-// the program returned, or one as Do returns. Sessions must be closed before the host: Close of the
-// host waits for them.
+// Open starts a session and returns when the program reports that it has begun. The error is one
+// that the program returned, or an error as Do returns. All sessions must be closed before the
+// Host, because Close of the Host waits for them.
 func (h *Host) Open(ctx context.Context, request *value.Map) (*Session, error) {
 	asked := time.Now()
 	if !h.countTask() {
@@ -72,7 +73,7 @@ func (h *Host) openSession(ctx context.Context, request *value.Map, asked time.T
 	return nil, err
 }
 
-// outcomeOf returns why a program ended, from its last message. It never returns nil.
+// outcomeOf returns why a program ended, read from its last message. It never returns nil.
 func outcomeOf(reply *value.Map) error {
 	if text := reply.Str("error"); text != "" {
 		return errors.New(text)
@@ -80,7 +81,7 @@ func outcomeOf(reply *value.Map) error {
 	return errEnded
 }
 
-// askOnce sends a packed message to the worker and returns its answer.
+// askOnce sends a packed message to the worker and returns the worker's answer.
 func (w *worker) askOnce(ctx context.Context, frame []byte) (*value.Map, error) {
 	if err := w.sendRequest(ctx, frame); err != nil {
 		return nil, err
@@ -88,8 +89,8 @@ func (w *worker) askOnce(ctx context.Context, frame []byte) (*value.Map, error) 
 	return w.readAnswer(ctx, maxAnswer+1<<10)
 }
 
-// Ask sends the program a message and returns its answer. After an error the session can only be
-// closed.
+// Ask sends a message to the program and returns the program's answer. After an error the session
+// is unusable and must be closed.
 func (s *Session) Ask(ctx context.Context, message *value.Map) (*value.Map, error) {
 	frame, err := pyframe.Append(nil, message)
 	if err != nil {
@@ -102,7 +103,7 @@ func (s *Session) Ask(ctx context.Context, message *value.Map) (*value.Map, erro
 	return reply, s.explain(err)
 }
 
-// Wait waits until the program of the session ends, and returns why. It never returns nil.
+// Wait waits until the program of the session ends, and returns why it ended. It never returns nil.
 func (s *Session) Wait(ctx context.Context) error {
 	reply, err := s.worker.readAnswer(ctx, maxAnswer+1<<10)
 	if err == nil {
@@ -111,7 +112,8 @@ func (s *Session) Wait(ctx context.Context) error {
 	return s.explain(err)
 }
 
-// explain replaces errLost by how the worker ended, and closes the session then.
+// explain returns err, unless err is errLost: then it returns how the worker ended, and closes the
+// session.
 func (s *Session) explain(err error) error {
 	if !errors.Is(err, errLost) {
 		return err
@@ -121,7 +123,7 @@ func (s *Session) explain(err error) error {
 }
 
 // Stale reports whether files of Salt's library, or the Python packages, have changed since the
-// session was opened, so that a new session would use others.
+// session was opened. A new session would use the changed ones.
 func (s *Session) Stale() bool {
 	p := s.worker.parent
 	p.mu.Lock()
@@ -129,16 +131,16 @@ func (s *Session) Stale() bool {
 	return p.retired
 }
 
-// Terminate sends SIGTERM to the program and waits up to stopTakes for its end. Close must be called
-// all the same.
+// Terminate sends SIGTERM to the program and waits up to stopTakes for the program's end. The
+// caller must still call Close.
 func (s *Session) Terminate() {
-	// an error means that the parent is gone
+	// Ignore the error: it means that the parent has ended.
 	_ = s.worker.parent.Order(value.NewMap("op", "terminate", "worker", s.worker.number), nil)
 	s.worker.waitOver(s.worker.ended, stopTakes)
 }
 
-// Close ends the session. A worker that waits for a message ends by itself; one that has not ended
-// after lostTakes is killed with everything that it has started.
+// Close ends the session. A worker that waits for a message ends by itself. A worker that has not
+// ended after lostTakes is killed with everything that it has started.
 func (s *Session) Close() {
 	s.close.Do(func() {
 		w := s.worker

@@ -13,8 +13,8 @@ import (
 	"saltern/master/value"
 )
 
-// parent returns the running parent. If there is none, it starts one or waits for the start that is
-// under way.
+// parent returns the running parent. If no parent runs, it starts one, or waits for a start in
+// progress.
 func (h *Host) parent(ctx context.Context) (*parent, error) {
 	layer := h.cfg.Layer()
 	h.mu.Lock()
@@ -54,7 +54,8 @@ func (h *Host) parent(ctx context.Context) (*parent, error) {
 	}
 }
 
-// startParent carries out the start s. After failed starts or deaths it first waits for a pause.
+// startParent performs the start s. If earlier starts failed or parents died, it first waits for
+// startPause.
 func (h *Host) startParent(s *parentStart, layer string) {
 	defer close(s.done)
 	h.mu.Lock()
@@ -78,7 +79,7 @@ func (h *Host) startParent(s *parentStart, layer string) {
 	h.failed = s.err
 	switch {
 	case errors.Is(s.err, ErrNoSalt):
-		// No Python has Salt's library: until then, tasks fail at once.
+		// No Python has Salt's library. Until notBefore, tasks fail at once.
 		h.notBefore = time.Now().Add(30 * time.Second)
 	case s.err != nil:
 		h.deaths++
@@ -89,7 +90,7 @@ func (h *Host) startParent(s *parentStart, layer string) {
 	}
 }
 
-// startPause returns the pause before the next start. The caller holds mu.
+// startPause returns how long to wait before the next start. The caller holds mu.
 func (h *Host) startPause() time.Duration {
 	if h.deaths == 0 {
 		return 0
@@ -97,7 +98,8 @@ func (h *Host) startPause() time.Duration {
 	return min(lastPause, firstPause<<min(h.deaths-1, 10))
 }
 
-// startAny tries the configured Pythons in turn and starts the first one that has Salt's library.
+// startAny tries the configured Pythons in turn, and starts a parent with the first one that has
+// Salt's library.
 func (h *Host) startAny(layer string) (*parent, error) {
 	settings := value.NewMap(
 		"layer", layer,
@@ -140,8 +142,8 @@ func (h *Host) startAny(layer string) (*parent, error) {
 	return nil, fmt.Errorf("%w (tried %s)", ErrNoSalt, strings.Join(tried, ", "))
 }
 
-// adoptParent wraps a started parent, and follows its messages until it ends. began is a time before
-// it started to read files.
+// adoptParent returns the parent for a started process, and handles its messages until it ends.
+// began must be a time before the process began to read files.
 func (h *Host) adoptParent(started *pyfork.Parent, layer string, began time.Time) *parent {
 	p := &parent{
 		Parent:  started,
@@ -161,8 +163,8 @@ func (h *Host) adoptParent(started *pyfork.Parent, layer string, began time.Time
 	return p
 }
 
-// forgetDead is called when a parent has ended. If nobody wanted that, it counts the death and delays
-// the next start.
+// forgetDead must be called when a parent has ended. If the parent was not stopped on purpose,
+// forgetDead counts the death and delays the next start.
 func (h *Host) forgetDead(p *parent) {
 	p.mu.Lock()
 	retired := p.retired
@@ -184,7 +186,7 @@ func (h *Host) forgetDead(p *parent) {
 		"pid", p.PID())
 }
 
-// forget makes the host give no further tasks to a parent.
+// forget ensures that a parent gets no further tasks.
 func (h *Host) forget(p *parent) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -193,7 +195,8 @@ func (h *Host) forget(p *parent) {
 	}
 }
 
-// replaceParent retires a parent, so that the next task starts another one. why is for the log.
+// replaceParent retires a parent, so that the next task starts a new one. why is written to the
+// log.
 func (h *Host) replaceParent(p *parent, why string) {
 	h.mu.Lock()
 	current := h.current == p
@@ -208,7 +211,8 @@ func (h *Host) replaceParent(p *parent, why string) {
 	h.retire(p)
 }
 
-// retire gives a parent no more tasks, and stops it when its last worker has ended.
+// retire ensures that a parent gets no further tasks, and stops the parent when its last worker has
+// ended.
 func (h *Host) retire(p *parent) {
 	p.mu.Lock()
 	p.retired = true
@@ -219,8 +223,8 @@ func (h *Host) retire(p *parent) {
 	}
 }
 
-// Warm makes the running parent import modules of Salt's library in advance, so that its workers need
-// not. It ignores names of other modules.
+// Warm asks the running parent to import modules of Salt's library in advance, so that its workers
+// need not import them. Names of other modules are ignored.
 func (h *Host) Warm(modules []string) {
 	h.mu.Lock()
 	p := h.current
@@ -240,15 +244,17 @@ func (h *Host) Warm(modules []string) {
 	}
 }
 
-// replaceThreaded replaces a parent in which threads run: a forked worker would not have them.
-// names are the names of the threads.
+// replaceThreaded replaces a parent that runs threads, because a forked worker would not have these
+// threads. names are the names of the threads.
 func (h *Host) replaceThreaded(p *parent, names string) {
 	h.mu.Lock()
 	again := h.warmNoModules
 	h.warmNoModules = true
 	h.mu.Unlock()
 	if again {
-		return // the parent has threads although Warm imported nothing into it: a new one would have them, too
+		// The parent has threads although it imported nothing for Warm. A new parent would have
+		// them, too.
+		return
 	}
 	h.cfg.Log.Warn("modules that runners import make threads as they are imported; each call imports them for itself from now on",
 		"threads", names)
