@@ -1,6 +1,7 @@
-// Package queue lets questions of minions wait for something scarce: a renderer, or a place among the
-// runners. Minions take turns, one question each, so that a minion with many questions does not delay
-// those with few. The first turn goes to the minion that came first.
+// Package queue contains a queue in which requests of minions wait for a scarce resource: a
+// renderer, or a slot for a runner. Minions are served in rotation, one request each, so that a
+// minion with many requests does not delay minions with few. A request is here called a question,
+// and the right to use the resource a turn. The first turn goes to the minion that came first.
 package queue
 
 import (
@@ -12,65 +13,68 @@ import (
 	"time"
 )
 
-// Errors of Wait. In both cases the master must not answer the minion: it will ask again.
+// Errors of Wait. In both cases the master must send no answer, so that the minion asks again.
 var (
-	// ErrFull means that waiting questions already take all the memory they may.
+	// ErrFull means that the waiting questions already use all the memory that they may use.
 	ErrFull = errors.New("too many questions of minions wait")
-	// ErrLeft means that the minion hung up before its turn.
+	// ErrLeft means that the minion disconnected before its question got a turn.
 	ErrLeft = errors.New("the minion hung up before its turn")
 )
 
 // Config configures a Queue.
 type Config struct {
-	Turns int              // how many questions are worked on at once
-	Bytes int64            // how many bytes all waiting questions may take, see Question.Bytes
+	Turns int              // how many questions may have a turn at once
+	Bytes int64            // bound of Question.Bytes of all waiting questions together
 	Now   func() time.Time // clock for Stats
 }
 
-// Question is one question of a minion.
+// Question is one request of a minion.
 type Question struct {
-	Minion string // id of the minion, proven by its key
-	// Nonce is the same whenever the minion repeats the question. If it is empty, the minion never
-	// repeats it.
+	Minion string // authenticated id of the minion
+	// Nonce is the same whenever the minion repeats the question. "" means that the minion never
+	// repeats the question.
 	Nonce string
-	Bytes int // memory that the question takes while it waits
+	Bytes int // memory that the question uses while it waits, in bytes
 }
 
-// shareFraction: a minion may use one sixteenth of Config.Bytes.
+// shareFraction determines the share of one minion: one sixteenth of Config.Bytes.
 const shareFraction = 16
 
-// Queue gives questions their turns. A question with the same minion and nonce as one that waits, or
-// is worked on, is a repetition: one turn answers both. When a minion hangs up, it keeps its place in
-// the queue until that comes to the front. So a minion whose time-out is shorter than the queue asks
-// again without losing its place.
+// Queue gives turns to questions. A question with the same minion and nonce as one that waits or
+// has a turn is a repetition: one turn answers both. When a minion disconnects, it keeps its place
+// in the queue until that place comes to the front. So a minion whose time-out is shorter than the
+// wait can ask again without losing its place.
 //
-// Overflow policy: a question is refused with ErrFull if Config.Bytes, or the minion's share of it,
-// would be exceeded. A Queue is safe for concurrent use.
+// Overflow policy: a question is refused with ErrFull if it would exceed Config.Bytes or the
+// minion's share of that. A Queue is safe for concurrent use.
 type Queue[T any] struct {
 	cfg Config
 
 	mu        sync.Mutex
 	freeTurns int
-	seats     list.List                // each a *seat; the front one has the next turn
-	seatOf    map[string]*list.Element // element of seats, by minion
-	entries   map[key]*entry[T]        // questions with a nonce that wait or are worked on
-	held      map[string]int64         // bytes of waiting questions, by minion
-	stats     Stats
+	// seats contains *seat values. The minion in front gets the next turn.
+	seats   list.List
+	seatOf  map[string]*list.Element // element of seats, by minion
+	entries map[key]*entry[T]        // questions with a nonce that wait or have a turn
+	held    map[string]int64         // bytes of waiting questions, by minion
+	stats   Stats
 }
 
 type key struct{ minion, nonce string }
 
-// seat is a minion's place in the queue. It has no entries when the minion has hung up.
+// seat is a minion's place in the queue. It has no entries if the minion has disconnected.
 type seat[T any] struct {
 	minion  string
 	entries []*entry[T]
 }
 
-// entry is one question with all who ask it.
+// entry is one question with all its askers.
 type entry[T any] struct {
-	key    key
-	askers []*asker      // askers that wait: the first one for the turn, the others for the answer
-	begun  bool          // an asker, or a caller of Try, has the turn; it is not in askers
+	key key
+	// askers holds the waiting askers. The first one waits for the turn, the others for the answer.
+	askers []*asker
+	// begun means that an asker, or a caller of Try, has the turn. That asker is not in askers.
+	begun  bool
 	done   chan struct{} // closed when answer and err are set
 	answer T
 	err    error
@@ -82,18 +86,17 @@ type asker struct {
 	turn  chan struct{} // closed when the asker gets the turn
 }
 
-// Stats are counters since the start, except for Waiting, Working, Bytes and Oldest, which describe
-// this moment.
+// Stats are counters since the start. Waiting, Working, Bytes and Oldest are current values.
 type Stats struct {
-	Waiting int           // questions that have no turn yet
-	Working int           // questions that are worked on
-	Bytes   int64         // memory that waiting questions take
+	Waiting int           // questions without a turn
+	Working int           // questions with a turn
+	Bytes   int64         // memory that the waiting questions use, in bytes
 	Oldest  time.Duration // how long the question in front has waited
 	Turns   uint64        // turns given
-	Joined  uint64        // questions answered by the turn of an earlier one
-	Left    uint64        // questions whose minion hung up before its turn
+	Joined  uint64        // questions answered by the turn of an earlier question
+	Left    uint64        // questions whose minion disconnected before the turn
 	Full    uint64        // questions refused with ErrFull
-	Waited  time.Duration // how long all questions that got a turn had waited, in total
+	Waited  time.Duration // total waiting time of the questions that got a turn
 }
 
 // New returns an empty Queue.
@@ -107,13 +110,13 @@ func New[T any](cfg Config) *Queue[T] {
 	}
 }
 
-// Turn is the right to work on a question. Who gets one must call End once.
+// Turn is the right to work on a question. Its owner must call End once.
 type Turn[T any] struct {
 	queue *Queue[T]
 	entry *entry[T]
 }
 
-// Try returns a turn if one is free at once, and nobody else asks the same question.
+// Try returns a turn if one is free now and nobody else asks the same question.
 func (q *Queue[T]) Try(question Question) (*Turn[T], bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -127,9 +130,9 @@ func (q *Queue[T]) Try(question Question) (*Turn[T], bool) {
 	return &Turn[T]{q, e}, true
 }
 
-// Wait waits for the turn of a question and returns it. If another asker of the same question had the
-// turn, Wait returns a nil turn and the answer of the earlier question. The context asked ends when
-// the minion hangs up.
+// Wait waits until the question gets a turn, and returns the turn. If another asker of the same
+// question had the turn, Wait returns a nil turn and the answer of that asker. The context asked
+// must end when the minion disconnects.
 func (q *Queue[T]) Wait(asked context.Context, question Question) (turn *Turn[T], answer T, err error) {
 	e, own, err := q.joinQuestion(question)
 	if err != nil {
@@ -149,7 +152,7 @@ func (q *Queue[T]) Wait(asked context.Context, question Question) (turn *Turn[T]
 	return nil, answer, ErrLeft
 }
 
-// End gives the turn back and hands the answer to all others who ask the question.
+// End frees the turn and passes the answer to all other askers of the question.
 func (t *Turn[T]) End(answer T, err error) {
 	q, e := t.queue, t.entry
 	q.mu.Lock()
@@ -163,7 +166,7 @@ func (t *Turn[T]) End(answer T, err error) {
 	q.giveTurns()
 }
 
-// Stats returns the current figures.
+// Stats returns the counters and the current values.
 func (q *Queue[T]) Stats() Stats {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -178,7 +181,8 @@ func (q *Queue[T]) Stats() Stats {
 	return s
 }
 
-// addEntry returns a new entry. It is stored for repetitions of the question if there is a nonce.
+// addEntry returns a new entry. If the question has a nonce, addEntry stores the entry, so that
+// repetitions find it.
 func (q *Queue[T]) addEntry(k key) *entry[T] {
 	e := &entry[T]{key: k, done: make(chan struct{})}
 	if k.nonce != "" {
@@ -193,7 +197,8 @@ func (q *Queue[T]) forget(e *entry[T]) {
 	}
 }
 
-// joinQuestion adds an asker to the entry of its question, which it creates if necessary.
+// joinQuestion adds an asker to the entry of its question. If there is no such entry, it creates
+// one.
 func (q *Queue[T]) joinQuestion(question Question) (*entry[T], *asker, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -224,7 +229,7 @@ func (q *Queue[T]) joinQuestion(question Question) (*entry[T], *asker, error) {
 	return e, own, nil
 }
 
-// seatEntry puts an entry behind the other entries of its minion.
+// seatEntry appends an entry to the entries of its minion.
 func (q *Queue[T]) seatEntry(e *entry[T]) {
 	at := q.seatOf[e.key.minion]
 	if at == nil {
@@ -246,8 +251,8 @@ func (q *Queue[T]) giveBack(question Question) {
 	}
 }
 
-// removeAsker removes an asker that has hung up. If it has got the turn at that very moment, the turn
-// is passed on.
+// removeAsker removes an asker that has disconnected. If the asker has just got the turn,
+// removeAsker passes the turn on.
 func (q *Queue[T]) removeAsker(e *entry[T], own *asker) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -270,8 +275,8 @@ func (q *Queue[T]) removeAsker(e *entry[T], own *asker) {
 	s.entries = slices.DeleteFunc(s.entries, func(x *entry[T]) bool { return x == e })
 }
 
-// passTurn takes back a turn that an asker of e does not use, and gives it to another asker of e, or
-// else to the next in the queue.
+// passTurn takes back a turn that an asker of e does not use. It gives the turn to another asker of
+// e or, if there is none, to the next question in the queue.
 func (q *Queue[T]) passTurn(e *entry[T]) {
 	q.freeTurns++
 	if len(e.askers) > 0 {
@@ -282,7 +287,7 @@ func (q *Queue[T]) passTurn(e *entry[T]) {
 	q.giveTurns()
 }
 
-// giveTurns gives all free turns, beginning at the front of the queue.
+// giveTurns gives all free turns to questions, beginning at the front of the queue.
 func (q *Queue[T]) giveTurns() {
 	for q.freeTurns > 0 {
 		at := q.seats.Front()
@@ -291,7 +296,7 @@ func (q *Queue[T]) giveTurns() {
 		}
 
 		s := at.Value.(*seat[T])
-		if len(s.entries) == 0 { // this minion hung up and did not ask again
+		if len(s.entries) == 0 { // this minion has disconnected and not asked again
 			q.giveUpSeat(at)
 			continue
 		}
@@ -309,14 +314,14 @@ func (q *Queue[T]) giveTurns() {
 	}
 }
 
-// giveUpSeat removes a minion's place.
+// giveUpSeat removes a minion's place from the queue.
 func (q *Queue[T]) giveUpSeat(at *list.Element) {
 	delete(q.seatOf, at.Value.(*seat[T]).minion)
 	q.seats.Remove(at)
 }
 
-// giveTurn gives a turn to the first asker of e; the others wait for the answer. Without askers it is
-// the caller, Try, that has the turn.
+// giveTurn gives a turn to the first asker of e. The other askers wait for the answer. If e has no
+// askers, the caller, Try, has the turn.
 func (q *Queue[T]) giveTurn(e *entry[T]) {
 	q.freeTurns--
 	q.stats.Turns++
