@@ -1,9 +1,10 @@
-// Package ratelog limits how many log lines of a kind are written, since strangers can cause some of
-// them. The kind of a line is its level and the beginning of its message, up to the first colon,
-// quotation mark or digit. Lines that are dropped are counted, and the next written line of their
-// kind carries the count.
+// Package ratelog bounds the rate of log lines of each kind, because untrusted senders can provoke
+// some of them. The kind of a line is its level and the beginning of its message, up to the first
+// colon, quotation mark or digit. Dropped lines are counted; the next line of the same kind that is
+// written contains the count.
 //
-// Lines below Info are always written: they are off unless somebody looks for a fault.
+// Lines below Info are always written, because that level is disabled unless an administrator looks
+// for a fault.
 package ratelog
 
 import (
@@ -17,21 +18,21 @@ import (
 )
 
 const (
-	// Of each kind, burst lines may be written at once, and after that perSecond lines a second.
+	// Of each kind, burst lines may be written at once, and then perSecond lines a second.
 	burst     = 50
 	perSecond = 2
 	maxKinds  = 64
-	maxKind   = 48 // how many bytes of a message, at most, make its kind
+	maxKind   = 48 // how many bytes of a message determine its kind
 )
 
-// Handler is a slog.Handler. It is safe for concurrent use. Handlers that WithAttrs and WithGroup
-// return share its counts.
+// Handler is a slog.Handler. It is safe for concurrent use. The Handlers that WithAttrs and
+// WithGroup return share its counts.
 type Handler struct {
 	next  slog.Handler
 	kinds *kinds
 }
 
-// New returns a Handler that passes lines on to the handler next, but not too many.
+// New returns a Handler that passes lines to the handler next, at a bounded rate.
 func New(next slog.Handler, now func() time.Time) *Handler {
 	return &Handler{next, &kinds{now: now, by: map[kind]*bucket{}}}
 }
@@ -97,7 +98,8 @@ func (k *kinds) allowLine(r slog.Record) (skipped int, ok bool) {
 
 	b := k.by[key]
 	if b == nil {
-		// the program does not have that many kinds: a stranger makes them up; they share one bucket
+		// The program does not have so many kinds of lines: an untrusted sender invents them. All
+		// further kinds share one bucket.
 		if len(k.by) >= maxKinds {
 			key = kind{}
 			b = k.by[key]
