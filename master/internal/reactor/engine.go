@@ -21,31 +21,32 @@ import (
 type Config struct {
 	Rules *Rules
 	Depth int // length of each of the two queues (reactor_worker_hwm); 0: 10,000
-	// Threads is how many runners and wheel functions in Python run at once (reactor_worker_threads);
-	// 0 means 10.
+	// Threads is how many runners and wheel functions in Python run at once
+	// (reactor_worker_threads); 0 means 10.
 	Threads int
 	ID      string
 	Bus     *event.Bus
 	Fire    func(tag string, data *value.Map)
-	// Compiler reads the files of reactions. Run closes it at its end.
+	// Compiler compiles the reaction files. Run closes it before it returns.
 	Compiler Compiler
-	// Locate finds a file of the file server on this disk. ok is false if it does not exist.
+	// Locate returns the path on this disk of a file of the file server. ok is false if the file
+	// does not exist.
 	Locate func(ctx context.Context, ref string) (path string, ok bool, err error)
 	Launch *launch.Launcher
 	Wheel  *wheel.Service
 	Runs   *runner.Runs
-	// Settle waits until the event bus has accepted the readers that have connected by now.
+	// Settle waits until the event bus has accepted the readers that have connected so far.
 	Settle func(ctx context.Context) error
-	// UserKey reads the key of the user whom the master runs as. Events that carry it may change the
-	// rules.
+	// UserKey returns the key of the user as whom the master runs. Events that contain this key may
+	// change the rules.
 	UserKey func() (string, error)
 	Log     *slog.Logger
 }
 
 // Engine executes reactions to events (salt/utils/reactor.py). Events wait in a bounded queue.
-// Runners and wheel functions in Python wait in a second one behind it, and start in the order of
-// their events. Overflow policy: when the second queue is full, the first one fills up; when that is
-// full too, the newest events are lost, counted and logged.
+// After it there is a second bounded queue for runners and wheel functions in Python, which start
+// in the order of their events. Overflow policy: when the second queue is full, the first queue
+// fills up; when the first queue is full, the newest events are dropped, counted and logged.
 type Engine struct {
 	cfg     Config
 	rules   *Rules
@@ -59,20 +60,20 @@ const (
 	defaultThreads = 10
 )
 
-// Stats are the engine's figures; Lost counts since the start.
+// Stats are the engine's metrics; Lost counts since the start.
 type Stats struct {
-	background.BacklogStats        // of runners and wheel functions in Python
+	background.BacklogStats        // runners and wheel functions in Python
 	Events                  int    // events that wait
-	Lost                    uint64 // events lost because the queue was full
+	Lost                    uint64 // events dropped because the queue was full
 }
 
-// Stats returns the current figures.
+// Stats returns the current metrics.
 func (r *Engine) Stats() Stats {
 	return Stats{BacklogStats: r.backlog.Stats(), Events: r.sub.Waiting(), Lost: r.sub.Dropped()}
 }
 
-// NewEngine returns an Engine. It collects events from this moment on, even before Run: the start of
-// the master itself and the first minions are events, too.
+// NewEngine returns an Engine. It collects events from now on, even before Run, because the start
+// of the master itself and the first sign-ins of minions fire events, too.
 func NewEngine(cfg Config) *Engine {
 	if cfg.Depth <= 0 {
 		cfg.Depth = defaultDepth
@@ -88,8 +89,8 @@ func NewEngine(cfg Config) *Engine {
 	return r
 }
 
-// Run executes reactions until ctx ends. Events that wait then are lost, as in Salt; the log says how
-// many.
+// Run executes reactions until ctx ends. Events that are still waiting then are dropped, as in
+// Salt, and their number is logged.
 func (r *Engine) Run(ctx context.Context) {
 	cut := 0
 	following, stop := context.WithCancel(ctx)
@@ -129,10 +130,10 @@ func (r *Engine) Run(ctx context.Context) {
 				continue
 			}
 			if e.Origin == event.Peer {
-				continue // only the master that fired it reacts, not every master of the cluster
+				continue // only the master that fired the event reacts to it
 			}
 			if e.Data.Str("user") == user {
-				continue // a reaction fired it (salt/utils/reactor.py Reactor.run)
+				continue // a reaction fired the event (salt/utils/reactor.py Reactor.run)
 			}
 			if manages(e.Tag) {
 				r.manage(ctx, e)
@@ -148,9 +149,9 @@ func (r *Engine) Run(ctx context.Context) {
 	}
 }
 
-// localFiles returns the file patterns of a rule with each salt:// reference replaced by the path of
-// the file on this disk (salt/utils/reactor.py render_reaction). Files that do not exist are logged
-// and left out.
+// localFiles returns the file patterns of a rule, with each salt:// reference replaced by the path
+// of the file on this disk (salt/utils/reactor.py render_reaction). It logs and leaves out files
+// that do not exist.
 func (r *Engine) localFiles(ctx context.Context, refs []string, tag string) (found []string) {
 	for _, ref := range refs {
 		if !strings.HasPrefix(ref, "salt://") {
@@ -171,5 +172,5 @@ func (r *Engine) localFiles(ctx context.Context, refs []string, tag string) (fou
 	return found
 }
 
-// literal escapes a path, so that as a pattern it matches only itself.
+// literal escapes a path into a glob pattern that matches only this path.
 var literal = strings.NewReplacer("[", "[[]", "*", "[*]", "?", "[?]")

@@ -9,20 +9,21 @@ import (
 	"saltern/master/value"
 )
 
-// ManageSpace begins the tags of questions from Salt's runners reactor.* to the reactor of a running
-// master.
+// ManageSpace is the prefix of the tags by which Salt's runners reactor.* send requests to the
+// reactor of a running master.
 const ManageSpace = event.ManageSpace
 
 func manages(tag string) bool { return strings.Contains(tag, ManageSpace+"/") }
 
-// manage answers a question to the reactor, and changes the rules if the question asks for that. The
-// sender must know the key of the user whom the master runs as. Changes last until the master stops.
+// manage answers a request to the reactor, and changes the rules if the request asks for that. The
+// request must contain the key of the user as whom the master runs. Changes last until the master
+// stops.
 func (r *Engine) manage(ctx context.Context, e event.Event) {
 	_, what, _ := strings.Cut(e.Tag, ManageSpace+"/")
 	switch what {
 	case "is_leader", "set_leader", "add", "delete", "list":
 	default:
-		return // an answer, not a question
+		return // the event is an answer, not a request
 	}
 
 	if may, err := event.MayOrderBy(e, event.ReactorManage, r.cfg.UserKey); !may {
@@ -52,8 +53,9 @@ func (r *Engine) manage(ctx context.Context, e event.Event) {
 	}
 }
 
-// awaitReaders waits up to two seconds, so that the sender will hear the answer: it connected to the
-// event bus before it asked, but the master may not have accepted that connection yet.
+// awaitReaders waits up to two seconds until the event bus has accepted the sender of the request,
+// so that the sender receives the answer. The sender connected to the bus before it sent the
+// request, but the master may not have accepted that connection yet.
 func (r *Engine) awaitReaders(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()

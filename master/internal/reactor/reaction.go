@@ -12,15 +12,15 @@ import (
 	"saltern/master/value"
 )
 
-// Compiler reads files of reactions. renderer.Reactions implements it, and documents the fields of
+// Compiler compiles reaction files. renderer.Reactions implements it, and documents the fields of
 // calls and faults.
 type Compiler interface {
 	Compile(ctx context.Context, tag string, data *value.Map, files []string) (calls, faults []*value.Map, err error)
 	Close()
 }
 
-// Kind says who executes a reaction: minions (local), a runner, a wheel function, or this host
-// (caller).
+// Kind determines who executes a reaction: minions (local), a runner, a wheel function, or this
+// host (caller).
 type Kind string
 
 const (
@@ -30,7 +30,7 @@ const (
 	caller Kind = "caller"
 )
 
-// Reaction is one function call that a file of the reactor asks for.
+// Reaction is one function call that a reaction file asks for.
 type Reaction struct {
 	ID     string
 	File   string
@@ -38,9 +38,10 @@ type Reaction struct {
 	Fun    string
 	Args   []any
 	Kwargs *value.Map
-	// Load holds the other fields of the job for minions. It is set for the kind local only.
+	// Load holds the other fields of the job that is published to minions. It is set for the kind
+	// local only.
 	Load *value.Map
-	// Unknown is set when Salt's library does not have the function. Kwargs then holds all fields of
+	// Unknown means that Salt's library does not have the function. Kwargs then holds all fields of
 	// the reaction.
 	Unknown bool
 }
@@ -58,12 +59,12 @@ func newReaction(call *value.Map) Reaction {
 	}
 }
 
-// weight returns about how many bytes a waiting reaction takes.
+// weight returns the approximate size of a waiting reaction in memory, in bytes.
 func (x *Reaction) weight() int {
 	return event.Weight(value.NewMap("args", x.Args, "kwargs", x.Kwargs))
 }
 
-// reactTo compiles the files that react to an event, and executes their reactions.
+// reactTo compiles the reaction files for an event, and executes their reactions.
 func (r *Engine) reactTo(ctx context.Context, e event.Event) {
 	files := r.localFiles(ctx, r.rules.Files(e.Tag), e.Tag)
 	if len(files) == 0 {
@@ -90,7 +91,7 @@ func (r *Engine) reactTo(ctx context.Context, e event.Event) {
 	}
 }
 
-// logFault logs a fault that Compile found in a file.
+// logFault logs a fault that Compile found in a reaction file.
 func (r *Engine) logFault(tag string, fault *value.Map) {
 	attrs := []any{"tag", tag}
 	if file := fault.Str("file"); file != "" {
@@ -111,10 +112,10 @@ func (r *Engine) logFailure(x Reaction, err error) {
 		x.File, "error", err)
 }
 
-// errNotAvailable uses the words of Salt's reactor.
+// errNotAvailable has the text of Salt's reactor.
 var errNotAvailable = errors.New("function not available")
 
-// execute carries out a reaction, or queues it if it may take long.
+// execute executes a reaction, or queues it if it may take long.
 func (r *Engine) execute(ctx context.Context, x Reaction) error {
 	switch x.Kind {
 	case local:
@@ -157,7 +158,8 @@ func (r *Engine) callWheel(ctx context.Context, x Reaction) error {
 		return err
 	}
 
-	return r.backlog.Put(ctx, x.weight(), func(ctx context.Context) { // Python takes its time: queue it
+	// Queue the call, because Python takes long.
+	return r.backlog.Put(ctx, x.weight(), func(ctx context.Context) {
 		if _, err := run.Do(ctx); err != nil {
 			r.logFailure(x, err)
 		}
@@ -174,12 +176,12 @@ func (r *Engine) callRunner(ctx context.Context, x Reaction) error {
 	})
 }
 
-// ofMaster is the runner that calls a function of an execution module on the master's own host.
+// ofMaster is the runner that calls a function of an execution module on the master's host.
 const ofMaster = "salt.cmd"
 
-// callHere calls a function of an execution module on this host. No event tells its outcome. Salt
-// creates a minion with the master's configuration for such calls, which waits for a master to accept
-// its key unless file_client is local.
+// callHere calls a function of an execution module on this host. No event reports the outcome. (For
+// such calls Salt creates a minion with the master's configuration. Unless file_client is local,
+// that minion waits for a master to accept its key.)
 func (r *Engine) callHere(ctx context.Context, x Reaction) error {
 	return r.backlog.Put(ctx, x.weight(), func(ctx context.Context) {
 		if _, err := r.cfg.Runs.Call(ctx, ofMaster, append([]any{x.Fun}, x.Args...), x.Kwargs); err != nil {

@@ -1,5 +1,5 @@
-// Package reactor turns events into reactions. Map knows which files react to a tag, a Compiler lets
-// Salt's own reactor read these files, and Engine executes the reactions.
+// Package reactor turns events into reactions. A Map determines which files react to a tag. A
+// Compiler compiles these files with Salt's own reactor. An Engine executes the reactions.
 //
 // Source: salt/utils/reactor.py (Reactor.list_reactors, ReactWrap.run).
 package reactor
@@ -12,10 +12,10 @@ import (
 	"saltern/master/value"
 )
 
-// user is the name of the user as whom reactions run. Events that carry it cause no reactions.
+// user is the user name under which reactions run. Events with this user name cause no reactions.
 const user = "Reactor"
 
-// Map is the option reactor: which files react to which tags, in order.
+// Map is the parsed option reactor: it determines which files react to which tags, in order.
 type Map struct{ rules []rule }
 
 type rule struct {
@@ -23,8 +23,8 @@ type rule struct {
 	files []string
 }
 
-// Parse reads the option reactor. It leaves out entries that Salt would skip, and returns a fault for
-// each.
+// Parse parses the option reactor. It leaves out entries that Salt would skip, and returns an error
+// for each of them.
 func Parse(option []any) (Map, []error) {
 	var m Map
 	var faults []error
@@ -55,8 +55,8 @@ func Parse(option []any) (Map, []error) {
 	return m, faults
 }
 
-// textsIn returns the strings in v, which is one string or a list of them. all is false if v holds
-// anything else.
+// textsIn returns the strings in v, which may be one string or a list of strings. all is false if v
+// contains anything else.
 func textsIn(v any) (found []string, all bool) {
 	switch v := v.(type) {
 	case string:
@@ -81,8 +81,8 @@ func (m Map) All() []any {
 	return out
 }
 
-// Added returns the rules and one more at the end. ok is false if there is a rule for the tag
-// already, or if files names no file.
+// Added returns the rules with a new rule at the end. ok is false if there already is a rule for
+// the tag, or if files contains no file.
 func (m Map) Added(tag string, files any) (Map, bool) {
 	list, all := textsIn(files)
 	if m.hasTag(tag) || tag == "" || len(list) == 0 || !all {
@@ -91,7 +91,8 @@ func (m Map) Added(tag string, files any) (Map, bool) {
 	return Map{append(slices.Clone(m.rules), rule{tag, list})}, true
 }
 
-// Removed returns the rules without the first one for the tag. ok is false if there is none.
+// Removed returns the rules without the first rule for the tag. ok is false if there is no rule for
+// the tag.
 func (m Map) Removed(tag string) (Map, bool) {
 	for i, r := range m.rules {
 		if r.tag == tag {

@@ -18,15 +18,16 @@ import (
 // RulesConfig configures Rules.
 type RulesConfig struct {
 	Entries []any  // the option reactor, if it is a list
-	File    string // the file with such a list, if the option is a string
-	// Tell tells the other masters of a cluster about a change. It is nil if there are none.
+	File    string // the file with the list of rules, if the option is a string
+	// Tell sends a change to the other masters of the cluster. It may be nil: there are no other
+	// masters.
 	Tell func(change *value.Map)
 	Log  *slog.Logger
 }
 
-// Rules holds the rules in force, and whether this master reacts at all. A change by Add or Delete
-// lasts until the master stops, and applies at all running masters of a cluster. Rules is safe for
-// concurrent use.
+// Rules holds the current rules, and whether this master reacts to events at all. A change by Add
+// or Delete lasts until the master stops. It applies on all running masters of a cluster. Rules is
+// safe for concurrent use.
 type Rules struct {
 	cfg RulesConfig
 
@@ -34,19 +35,20 @@ type Rules struct {
 	text []byte     // contents of the file when its rules were last applied
 	seen []byte     // contents of the file when Follow last read it; only Follow uses it
 	list atomic.Pointer[Map]
-	// idle is set by reactor.set_leader False: this master does not react to events.
+	// idle means that this master does not react to events. The runner reactor.set_leader with
+	// False sets it.
 	idle atomic.Bool
 }
 
 const (
 	// lookEvery is how often the file is read.
 	lookEvery = time.Second
-	// maxRules is how many bytes the file may have.
+	// maxRules bounds the size of the file, in bytes.
 	maxRules = 4 << 20
 )
 
-// NewRules returns the rules of the option reactor. Entries that Salt would skip are logged and left
-// out.
+// NewRules returns the rules in the option reactor. It logs and leaves out entries that Salt would
+// skip.
 func NewRules(cfg RulesConfig) *Rules {
 	r := &Rules{cfg: cfg}
 	r.list.Store(&Map{})
@@ -66,9 +68,10 @@ func (r *Rules) replace(entries []any) {
 	r.list.Store(&list)
 }
 
-// Follow applies changes of the file of rules until ctx ends. Salt reads the file at each event. Here
-// no event waits for a disk: a change applies some moments later, when two reads in a row found the
-// same contents. A program that rewrites the file in place empties it first.
+// Follow applies changes of the file of rules until ctx ends. Salt reads the file at each event.
+// Here no event waits for a disk: a change is applied some moments later, when two reads in a row
+// have returned the same content. This matters because a program that rewrites the file in place
+// first empties it.
 func (r *Rules) Follow(ctx context.Context) {
 	if r.cfg.File == "" {
 		return
@@ -90,8 +93,8 @@ func (r *Rules) Follow(ctx context.Context) {
 	}
 }
 
-// adoptText applies the rules in text. If the file could not be read, err says why, and text is the
-// text of err. A fault is logged once and leaves the rules as they are.
+// adoptText replaces the rules by those in text. If the file could not be read, err is the reason,
+// and text is the text of err. adoptText logs an error once, and the rules stay unchanged.
 func (r *Rules) adoptText(text []byte, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -106,7 +109,7 @@ func (r *Rules) adoptText(text []byte, err error) {
 	}
 
 	list, ok := entries.([]any)
-	empty := entries == nil // the file is empty or holds only comments
+	empty := entries == nil // the file is empty or contains only comments
 	if err == nil && !ok && !empty {
 		err = fmt.Errorf("%s holds no list of rules", r.cfg.File)
 	}
@@ -125,8 +128,8 @@ func (r *Rules) adoptText(text []byte, err error) {
 	r.cfg.Log.Info("rules of the reactor were read", "path", r.cfg.File)
 }
 
-// readFile reads a file. If that fails, text is the text of the error, so that Follow notices a
-// change.
+// readFile returns the content of a file. If it cannot read the file, it returns the text of the
+// error as text, so that Follow notices when the error changes.
 func readFile(path string) (text []byte, err error) {
 	defer func() {
 		if err != nil {
@@ -151,7 +154,8 @@ func readFile(path string) (text []byte, err error) {
 // All returns the rules in the form of the option.
 func (r *Rules) All() []any { return r.list.Load().All() }
 
-// Files returns the files that react to a tag now; none if this master does not react.
+// Files returns the files that react to a tag now. It returns none if this master does not react to
+// events.
 func (r *Rules) Files(tag string) []string {
 	if r.idle.Load() {
 		return nil
@@ -159,14 +163,14 @@ func (r *Rules) Files(tag string) []string {
 	return r.list.Load().Files(tag)
 }
 
-// Fields of an event by which a master tells the others of a change.
+// Fields of the event by which a master reports a change of the rules to the other masters.
 const (
 	addedField   = "added"   // the tag of a new rule
 	filesField   = "files"   // the files of the new rule
 	deletedField = "deleted" // the tag of a rule that was removed
 )
 
-// Add adds a rule and returns the outcome in Salt's words.
+// Add adds a rule. It returns Salt's sentence about the outcome.
 func (r *Rules) Add(tag string, files any) *value.Map {
 	if r.cfg.File != "" {
 		return r.refuseForFile()
@@ -175,7 +179,7 @@ func (r *Rules) Add(tag string, files any) *value.Map {
 	return r.changeAndTell(change, "Reactor added.", "Reactor already exists.")
 }
 
-// Delete removes a rule and returns the outcome in Salt's words.
+// Delete removes a rule. It returns Salt's sentence about the outcome.
 func (r *Rules) Delete(tag string) *value.Map {
 	if r.cfg.File != "" {
 		return r.refuseForFile()
@@ -183,8 +187,8 @@ func (r *Rules) Delete(tag string) *value.Map {
 	return r.changeAndTell(value.NewMap(deletedField, tag), "Reactor deleted.", "Reactor does not exists.")
 }
 
-// refuseForFile returns the outcome if the rules are in a file, so that Add and Delete cannot change
-// them.
+// refuseForFile returns the sentence for Add and Delete if the rules are in a file. Then neither
+// can change the rules.
 func (r *Rules) refuseForFile() *value.Map {
 	return value.NewMap("status", false, "comment",
 		"The rules of the reactor are in "+r.cfg.File+": change them there.")
@@ -200,8 +204,8 @@ func (r *Rules) changeAndTell(change *value.Map, success, failure string) *value
 	return value.NewMap("status", true, "comment", success)
 }
 
-// Obey applies a change, made here or by another master of the cluster. It returns false if that
-// changed nothing.
+// Obey applies a change that this master or another master of the cluster has made. It returns
+// false if the change had no effect.
 func (r *Rules) Obey(change *value.Map) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
