@@ -10,8 +10,8 @@ import (
 	"saltern/master/internal/gitremote"
 )
 
-// Check reports what is wrong with the options of gitfs and git_pillar. It uses neither disk nor
-// network.
+// Check returns an error if the options of gitfs or git_pillar are invalid. It uses neither disk
+// nor network.
 func Check(c *conf.Master) error {
 	var errs []error
 	if slices.Contains(c.FileserverBackend, "gitfs") {
@@ -42,8 +42,7 @@ func Check(c *conf.Master) error {
 	return errors.Join(errs...)
 }
 
-// fileRemotes returns the remotes of gitfs, and the settings for environments that apply to all of
-// them.
+// fileRemotes returns the remotes of gitfs, and the environment settings that apply to all of them.
 func fileRemotes(c *conf.Master) (remotes []gitremote.Remote, global map[string]gitremote.Env, err error) {
 	defaults, err := filesDefaults(c)
 	if err != nil {

@@ -11,13 +11,14 @@ import (
 	"saltern/master/internal/git"
 )
 
-// maxAsked is how many requests of FetchGit may be at work. Overflow policy: more are refused.
+// maxAsked bounds the requests of FetchGit in progress. Overflow policy: further requests are
+// refused.
 const maxAsked = 16
 
 // fetchRequest asks Run to fetch some remotes.
 type fetchRequest struct {
 	want func(*git.Repository) bool
-	done chan struct{} // closed when they have been fetched, or could not be
+	done chan struct{} // closed when the fetch has ended, with or without success
 }
 
 // Git returns the state of all remotes, for the supervisor.
@@ -66,9 +67,9 @@ func (s *Service) Git() control.Git {
 	return out
 }
 
-// FetchGit fetches the remotes with that URL or name; "" means all. It returns their state after the
-// fetch. If that takes longer than [control.GitTakes], it returns the present state, and the fetch
-// continues.
+// FetchGit fetches the remotes with that URL or name; "" means all remotes. It returns their state
+// after the fetch. If the fetch takes longer than [control.GitTakes], FetchGit returns the current
+// state, and the fetch continues.
 func (s *Service) FetchGit(ctx context.Context, remote string) (control.Git, error) {
 	want := func(r *git.Repository) bool { return remote == "" || sameRemote(r.URL(), remote) }
 	any := false
@@ -92,7 +93,7 @@ func (s *Service) FetchGit(ctx context.Context, remote string) (control.Git, err
 	}
 
 	a := fetchRequest{want, make(chan struct{})}
-	s.fetchRequests <- a // never blocks: there is room for maxAsked
+	s.fetchRequests <- a // does not block: the channel has room for maxAsked requests
 	ctx, cancel := context.WithTimeout(ctx, control.GitTakes)
 	defer cancel()
 
@@ -111,16 +112,16 @@ func (s *Service) FetchGit(ctx context.Context, remote string) (control.Git, err
 	return out, nil
 }
 
-// sameRemote reports whether called names the remote whose URL, without its password, is shown. It
-// may be the URL, with or without .git and user and in either form of ssh, or only the last part of
-// its path.
+// sameRemote reports whether called is a name of a remote. shown is the remote's URL without its
+// password. called may be the URL, with or without .git and user and in either form of ssh, or only
+// the last part of the URL's path.
 func sameRemote(shown, called string) bool {
 	return hostAndPath(shown) == hostAndPath(called) ||
 		called != "" && !strings.ContainsAny(called, "/:") &&
 			path.Base(hostAndPath(shown)) == strings.TrimSuffix(called, ".git")
 }
 
-// hostAndPath returns host and path of a URL, without user, port and .git.
+// hostAndPath returns the host and the path of a URL, without user, port and .git.
 func hostAndPath(u string) string {
 	if p, err := url.Parse(u); err == nil && p.Host != "" {
 		u = p.Hostname() + "/" + strings.TrimPrefix(p.Path, "/")

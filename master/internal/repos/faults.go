@@ -9,8 +9,8 @@ import (
 	"saltern/master/internal/git"
 )
 
-// faults maps kinds of a remote's faults to the faults that are reported. All kinds not in it concern
-// our own copy; they are reported as a fault of files or pillars.
+// faults maps kinds of git faults to the faults that the master reports. All other kinds concern
+// the local copy; they are reported as a fault of files or of pillars.
 func faults() map[git.Kind]control.Fault {
 	return map[git.Kind]control.Fault{
 		git.Unreachable: control.GitAwayFault, git.Authentication: control.GitLoginFault, git.HostKey: control.GitHostKeyFault,
@@ -18,9 +18,10 @@ func faults() map[git.Kind]control.Fault {
 	}
 }
 
-// reportFaults reports the faults of all remotes, and that faults reported earlier are over.
+// reportFaults reports the current faults of all remotes, and the end of faults that it reported
+// earlier.
 func (s *Service) reportFaults() {
-	s.telling.Lock() // else a goroutine could report an older state last
+	s.telling.Lock() // otherwise a goroutine with an older state could report last
 	defer s.telling.Unlock()
 	found := map[control.Fault][]string{control.GitPillarFault: nil, control.GitFilesFault: nil}
 	for _, fault := range faults() {
@@ -54,8 +55,8 @@ func (s *Service) reportFaults() {
 	}
 }
 
-// joined returns an error with the first of the texts and the number of the others. It returns nil if
-// there are none.
+// joined returns an error with the first text and the number of further texts. It returns nil if
+// there are no texts.
 func joined(texts []string) error {
 	switch len(texts) {
 	case 0:
@@ -66,7 +67,7 @@ func joined(texts []string) error {
 	return fmt.Errorf("%s (and %d more)", texts[0], len(texts)-1)
 }
 
-// usesOf reports whether a repository is used for files and for pillars.
+// usesOf reports whether a repository is used for files, and whether it is used for pillars.
 func (s *Service) usesOf(r *git.Repository) (files, pillars bool) {
 	return s.files != nil && slices.Contains(s.files.Repositories(), r), s.pillars != nil &&
 		slices.Contains(s.pillars.Repositories(), r)

@@ -7,7 +7,7 @@ import (
 	"saltern/master/internal/gitremote"
 )
 
-// sharedDefaults reads those options that exist both as gitfs_… and as git_pillar_….
+// sharedDefaults reads the options that exist both as gitfs_… and as git_pillar_….
 func sharedDefaults(o conf.GitRemotes) *gitremote.Defaults {
 	d := &gitremote.Defaults{}
 	d.Base = o.Base

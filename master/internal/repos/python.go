@@ -8,8 +8,9 @@ import (
 	"saltern/master/value"
 )
 
-// FileOptions returns file_roots and fileserver_backend such that Salt's library reads from this disk
-// what gitfs serves, in base and in saltenv. It returns an empty map if gitfs is not configured.
+// FileOptions returns values of file_roots and fileserver_backend. With them Salt's library reads
+// from this disk what gitfs serves in the environments base and saltenv. FileOptions returns an
+// empty map if gitfs is not configured.
 func (s *Service) FileOptions(ctx context.Context, saltenv string) *value.Map {
 	out := value.NewMap()
 	if s.files == nil {
@@ -61,8 +62,8 @@ func (s *Service) FileOptions(ctx context.Context, saltenv string) *value.Map {
 	return out
 }
 
-// PillarRoots returns the directories of each git entry in ext_pillar, as Salt's own Pillar class
-// reads them (see [gitpillar.ForPython]).
+// PillarRoots returns the directories of each git entry in ext_pillar, in the form that Salt's own
+// Pillar class gets (see [gitpillar.ForPython]).
 func (s *Service) PillarRoots(ctx context.Context, pillarenv, saltenv string) []any {
 	out := []any{}
 	if s.pillars == nil {
@@ -78,7 +79,7 @@ func (s *Service) PillarRoots(ctx context.Context, pillarenv, saltenv string) []
 	return out
 }
 
-// ForPython returns FileOptions and PillarRoots.
+// ForPython returns the results of FileOptions and PillarRoots.
 func (s *Service) ForPython(ctx context.Context, saltenv, pillarenv string) (options *value.Map, pillars []any) {
 	return s.FileOptions(ctx, saltenv), s.PillarRoots(ctx, pillarenv, saltenv)
 }

@@ -17,21 +17,21 @@ import (
 	"saltern/master/value"
 )
 
-// Tags of events among the masters of a cluster.
+// Tags of events between the masters of a cluster.
 const (
-	// Serving tells which commits a master serves.
+	// Serving is the tag of the event with the commits that a master serves.
 	Serving = event.TagGitServing
-	// Fetch asks all masters to fetch.
+	// Fetch is the tag of the event that asks all masters to fetch.
 	Fetch = event.TagGitFetch
-	// Reload asks all masters to read the options of remotes again.
+	// Reload is the tag of the event that asks all masters to read the options of remotes again.
 	Reload = event.TagGitReload
 )
 
-// Bounds of what is taken from such events, or sent in them.
+// Bounds of the data in such events, both sent and received.
 const (
 	maxPeers   = 64
 	maxRemotes = 1000
-	maxRefs    = 20 // refs listed for each remote
+	maxRefs    = 20 // refs that are listed for each remote
 )
 
 // AddRunners adds the runners git.status, git.fetch, git.reload, git_pillar.update and
@@ -61,7 +61,7 @@ func (s *Service) AddRunners(t *runner.Table) {
 	})
 }
 
-// updateFiles fetches the remotes of gitfs, here and on all other masters.
+// updateFiles fetches the remotes of gitfs on this master, and asks all other masters to fetch.
 func (s *Service) updateFiles(ctx context.Context) (changed bool, err error) {
 	s.askPeers()
 	files := s.files.Repositories()
@@ -69,7 +69,7 @@ func (s *Service) updateFiles(ctx context.Context) (changed bool, err error) {
 }
 
 // updatePillars is the runner git_pillar.update (salt/runners/git_pillar.py). For each remote it
-// returns True if there was something new, None if there was not, and False if the fetch failed.
+// returns True if the fetch found changes, None if it found none, and False if the fetch failed.
 func (s *Service) updatePillars(ctx context.Context, _ *runner.Env, args []any, named *value.Map) (any, error) {
 	filter := []string{named.Str("branch"), named.Str("repo")}
 	for i, v := range args[:min(len(args), 2)] {
@@ -103,7 +103,7 @@ func (s *Service) updatePillars(ctx context.Context, _ *runner.Env, args []any, 
 		return out, nil
 	}
 
-	// These errors are in Salt's words.
+	// These errors have Salt's texts.
 	if filter[0]+filter[1] != "" {
 		return nil, &runner.Exception{
 			Name:    "SaltRunnerError",
@@ -117,7 +117,7 @@ func (s *Service) updatePillars(ctx context.Context, _ *runner.Env, args []any, 
 // askPeers asks the other masters to fetch.
 func (s *Service) askPeers() { s.cfg.Fire(Fetch, value.NewMap("id", s.cfg.Options.ID)) }
 
-// Peer handles an event that another master has fired.
+// Peer handles an event of another master.
 func (s *Service) Peer(peer, tag string, data *value.Map) {
 	switch tag {
 	case Reload:
@@ -128,7 +128,7 @@ func (s *Service) Peer(peer, tag string, data *value.Map) {
 	case Fetch:
 		select {
 		case s.fetchAgain <- struct{}{}:
-		default: // one is pending already
+		default: // such a request is already waiting
 		}
 	case Serving:
 		remotes := data.Map("remotes")
@@ -139,8 +139,9 @@ func (s *Service) Peer(peer, tag string, data *value.Map) {
 	}
 }
 
-// takeServing notes the commits that another master serves. A remote that has changed there is
-// fetched here too, so that the masters agree again before the next regular fetch.
+// takeServing records the commits that another master serves. If a remote has changed there,
+// takeServing schedules a fetch of the remote here, too, so that the masters serve the same commits
+// before the next regular fetch.
 func (s *Service) takeServing(peer string, remotes *value.Map) {
 	if s.store == nil {
 		return
@@ -157,8 +158,8 @@ func (s *Service) takeServing(peer string, remotes *value.Map) {
 	for _, r := range s.store.Repositories() {
 		theirs := remotes.Map(r.URL()).Str("state")
 		if theirs == "" || known && theirs == before.Map(r.URL()).Str("state") {
-			// unchanged there, so it was fetched before; if it still differs, that master may have
-			// other options
+			// The remote has not changed there, so it was fetched before. If the commits still
+			// differ, the other master may have other options.
 			continue
 		}
 		if snap := r.Snapshot(); snap != nil && digest(snap) != theirs {
@@ -174,17 +175,18 @@ func (s *Service) takeServing(peer string, remotes *value.Map) {
 	}
 }
 
-// catchUp fetches the remotes of which other masters serve other commits.
+// catchUp fetches the remotes of which other masters serve different commits.
 func (s *Service) catchUp(ctx context.Context) {
 	s.mu.Lock()
 	behind := s.behind
 	s.behind = map[*git.Repository]bool{}
 	s.mu.Unlock()
-	_, _ = s.store.FetchAll(ctx, func(r *git.Repository) bool { return behind[r] }) // errors are noted by the store
+	// The store reports errors.
+	_, _ = s.store.FetchAll(ctx, func(r *git.Repository) bool { return behind[r] })
 }
 
-// serving returns what this master serves: for each remote a digest of all its refs, and the commits
-// of the first maxRefs.
+// serving returns what this master serves: for each remote a digest of all its refs, and the
+// commits of the first maxRefs refs.
 func (s *Service) serving() *value.Map {
 	out := value.NewMap()
 	for _, r := range s.store.Repositories() {
@@ -207,7 +209,7 @@ func (s *Service) serving() *value.Map {
 	return value.NewMap("remotes", out)
 }
 
-// digest returns a short hash of all refs of a snapshot and their commits.
+// digest returns a short hash over all refs of a snapshot and their commits.
 func digest(snap *git.Snapshot) string {
 	h := sha256.New()
 	for _, ref := range snap.Refs {
@@ -216,8 +218,8 @@ func digest(snap *git.Snapshot) string {
 	return hex.EncodeToString(h.Sum(nil)[:6])
 }
 
-// status returns the answer of git.status: each remote, and what other masters serve of it. Masters
-// with the same state serve the same commits.
+// status returns the answer of the runner git.status: each remote, and what the other masters serve
+// of it. Two masters with the same state of a remote serve the same commits.
 func (s *Service) status() *value.Map {
 	out := value.NewMap()
 	if s.store == nil {

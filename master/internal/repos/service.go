@@ -22,34 +22,34 @@ import (
 // Config configures a Service.
 type Config struct {
 	Options *conf.Master
-	Alone   bool // there are no other masters
+	Alone   bool // the master is not in a cluster
 	Fire    func(tag string, data *value.Map)
-	// Problem reports a lasting fault. If err is nil, the fault is over.
+	// Problem reports a persistent fault. If err is nil, the fault has ended.
 	Problem func(fault control.Fault, err error)
 	Now     func() time.Time
 	Log     *slog.Logger
 }
 
-// Service manages the repositories. Without git in the configuration it does nothing. It is safe for
+// Service manages the repositories. If no remotes are configured, it does nothing. It is safe for
 // concurrent use.
 type Service struct {
 	cfg           Config
 	store         *git.Store
 	files         *gitfs.Backend
 	pillars       *gitpillar.Source
-	fetchAgain    chan struct{}     // signals that another master asks for a fetch
-	reloadAgain   chan struct{}     // signals that another master has read its options again
+	fetchAgain    chan struct{}     // another master has asked for a fetch
+	reloadAgain   chan struct{}     // another master has read its options again
 	fetchRequests chan fetchRequest // requests of FetchGit, for Run
-	requestSlots  chan struct{}     // holds a token for each request of FetchGit at work
+	requestSlots  chan struct{}     // holds a token for each FetchGit in progress
 
-	reload  sync.Mutex // held while options are read again
+	reload  sync.Mutex // held while Reload reads the options
 	telling sync.Mutex // held while faults are reported
 
-	follow chan struct{} // signals that behind is not empty
+	follow chan struct{} // behind has become non-empty
 
 	mu     sync.Mutex
 	peers  map[string]*value.Map    // what other masters serve, by their id
-	behind map[*git.Repository]bool // repositories of which another master serves other commits
+	behind map[*git.Repository]bool // repositories of which another master serves different commits
 }
 
 // Open reads the options and opens the store. It does not use the network.
@@ -100,7 +100,8 @@ func Open(ctx context.Context, cfg Config) (s *Service, err error) {
 	return s, nil
 }
 
-// buildBackends builds what the options ask for. files or pillars is nil if it is not configured.
+// buildBackends creates the backends that the options require. files is nil if gitfs is not
+// configured, pillars is nil if no git pillar is.
 func (s *Service) buildBackends(
 	ctx context.Context,
 	batch *git.Batch,
@@ -139,8 +140,9 @@ func (s *Service) buildFiles(ctx context.Context, batch *git.Batch, c *conf.Mast
 	return gitfs.New(ctx, batch, remotes, global, s.updateFiles)
 }
 
-// Reload reads the options of gitfs and git_pillar again, and applies them if they are valid. Only a
-// restart can turn gitfs on or off, or change how many entries of ext_pillar use git.
+// Reload reads the options of gitfs and git_pillar again, and applies them if they are valid.
+// Enabling or disabling gitfs needs a restart, and so does another number of git entries in
+// ext_pillar.
 func (s *Service) Reload(ctx context.Context) error {
 	c, err := conf.Load(s.cfg.Options.Path)
 	if err != nil {
@@ -189,10 +191,10 @@ func (s *Service) Backends() []fileserver.Backend {
 	return []fileserver.Backend{s.files}
 }
 
-// Pillars returns the source of git pillars, or nil if there are none.
+// Pillars returns the source of git pillars. It returns nil if none are configured.
 func (s *Service) Pillars() *gitpillar.Source { return s.pillars }
 
-// Run fetches until ctx ends.
+// Run fetches the repositories until ctx ends.
 func (s *Service) Run(ctx context.Context) {
 	if s.store == nil {
 		return
@@ -201,7 +203,7 @@ func (s *Service) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { s.store.Run(ctx) })
-	// Faults are reported every minute as long as they last, so that they stay listed.
+	// As long as faults last, report them every minute, so that they stay listed.
 	t := time.NewTicker(time.Minute)
 	defer t.Stop()
 
@@ -211,7 +213,7 @@ func (s *Service) Run(ctx context.Context) {
 			return
 		case <-t.C:
 			s.reportFaults()
-			if !s.cfg.Alone { // for masters that have started since
+			if !s.cfg.Alone { // masters that have started since then need it
 				s.cfg.Fire(Serving, s.serving())
 			}
 		case <-s.reloadAgain:
@@ -227,7 +229,7 @@ func (s *Service) Run(ctx context.Context) {
 		case <-s.follow:
 			wg.Go(func() { s.catchUp(ctx) })
 		case <-s.fetchAgain:
-			wg.Go(func() { _, _ = s.store.FetchAll(ctx, nil) }) // errors are noted by the store
+			wg.Go(func() { _, _ = s.store.FetchAll(ctx, nil) }) // the store reports errors
 		}
 	}
 }
@@ -239,7 +241,7 @@ func (s *Service) Close() {
 	}
 }
 
-// fetched is called by the store when a fetch has ended.
+// fetched is called by the store after each fetch.
 func (s *Service) fetched(r *git.Repository, changed bool, err error) {
 	if s.files != nil && s.cfg.Options.FileserverEvents && err == nil && slices.Contains(s.files.Repositories(), r) {
 		s.cfg.Fire("salt/fileserver/gitfs/update", value.NewMap("changed", changed, "backend", "gitfs"))
