@@ -2,17 +2,18 @@ package request
 
 import "context"
 
-// askerKey is the key under which a request's context holds the context of the asker's connection.
+// askerKey is the context key under which a request's context holds the context of the sender's
+// connection.
 type askerKey struct{}
 
-// Asked returns the context of a request that came over conn. It does not end with the connection;
-// see WhileAsked.
+// Asked returns the context for a request that came over the connection conn. The returned context
+// does not end with the connection; see WhileAsked.
 func Asked(conn context.Context) context.Context {
 	return context.WithValue(context.WithoutCancel(conn), askerKey{}, conn)
 }
 
-// WhileAsked returns a context that ends with ctx or with the asker's connection, for work that is
-// useless when nobody waits for the answer.
+// WhileAsked returns a context that ends when ctx ends or the sender's connection closes. It is for
+// work that is useless when nobody waits for the answer.
 func WhileAsked(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	conn, ok := ctx.Value(askerKey{}).(context.Context)

@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// deadline is a context with a time-out. Unlike context.WithTimeout it starts its timer only when
-// Done or Err is called first, since most requests never call them. Context and at must be set.
+// deadline is a context with a time-out. Unlike context.WithTimeout it starts a timer only at the
+// first call of Done or Err, because most requests call neither. The fields Context and at must be
+// set.
 type deadline struct {
 	context.Context // parent context
 	at              time.Time
@@ -44,7 +45,8 @@ func (d *deadline) stopTimer() {
 	d.cancel()
 }
 
-// endedContext stands for the context of a finished request that never started its timer.
+// endedContext is a cancelled context. It replaces the context of a finished request that never
+// started its timer.
 var endedContext = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

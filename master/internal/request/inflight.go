@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// inflight knows since when each request is at work, so that the status shows one that is stuck.
+// inflight holds the start time of each request that is being handled, so that the status can show
+// a request that hangs.
 type inflight struct{ *inflightState }
 
 type inflightState struct {
@@ -44,8 +45,8 @@ func (f inflight) oldest(now time.Time) (time.Duration, int) {
 	return max, len(f.at)
 }
 
-// sanitize makes a stranger's text fit for a log line: at most 64 bytes, on one line, without control
-// characters.
+// sanitize makes text from an untrusted sender fit for a log line: at most 64 bytes, on one line,
+// without control characters.
 func sanitize(s string) string {
 	if len(s) > 64 {
 		s = s[:64]

@@ -24,17 +24,20 @@ func nonceKey(id, nonce string) NonceKey {
 	return NonceKey(sum[:16])
 }
 
-// Nonces remembers requests with a lasting effect, so that none takes effect twice: those taken by
-// this master, also before a restart, and by other masters of the cluster. A request is noted before
-// it takes effect. When it comes again and its answer is not known here, the answer is "bad load".
-// The minion then signs in and sends the request with another nonce (salt/channel/client.py
-// _crypted_transfer), so that nothing is lost.
+// Nonces remembers requests with a lasting effect, so that no request takes effect twice. It
+// contains the requests that this master has taken, also before a restart, and those that other
+// masters of the cluster have taken. A request is recorded before it takes effect. If a recorded
+// request arrives again and this master does not know the answer, the answer is "bad load". The
+// minion then signs in and repeats the request with another nonce (salt/channel/client.py
+// _crypted_transfer), so nothing is lost.
 //
-// Each request is written to a journal at once, and the journal is synced every few seconds. If the
-// process dies, nothing is forgotten; if the machine loses power, the last seconds are.
+// Each request is written to a journal at once. The journal is synced every few seconds. If the
+// process is killed, no record is lost; after a power loss the records of the last seconds are
+// lost.
 //
-// Overflow policy: requests are kept in two halves. When the newer half is full, or as old as window,
-// the older half is dropped and a new one begun. All methods may be called concurrently.
+// Overflow policy: the records are divided into two halves. When the newer half is full, or as old
+// as window, the older half is dropped and a new half begins. All methods may be called
+// concurrently.
 type Nonces struct {
 	window time.Duration
 	size   int // how many requests a half may hold
@@ -44,12 +47,13 @@ type Nonces struct {
 	stop   chan struct{}
 	done   chan struct{}
 
-	mu          sync.Mutex        // also held while a record is written (to the page cache)
+	// mu is also held while a record is written (to the page cache, without a sync).
+	mu          sync.Mutex
 	cur, old    map[NonceKey]bool // the two halves; a value is true if this master took the request
 	began       time.Time         // when cur was begun
 	file        *os.File          // journal of cur; nil if it cannot be written
 	dirty       bool
-	earlyHalves uint64 // halves that were full before they were as old as window
+	earlyHalves uint64 // halves that were full before they were window old
 }
 
 const (
@@ -61,12 +65,13 @@ const (
 )
 
 // NonceWindow returns how long the master must remember requests if it refuses requests older than
-// ttl. A request from a minion whose clock is ahead by ttl stays valid for twice as long as ttl.
+// ttl. If the clock of a minion is ahead by ttl, the minion's requests stay valid for twice ttl.
 func NonceWindow(ttl time.Duration) time.Duration { return max(replayWindow, 2*ttl) }
 
-// OpenNonces reads the two journals of an earlier run: of the older half, and of the newer half at
-// path. If a journal cannot be read or written, OpenNonces logs that: the master then runs without
-// a journal, and does not know the requests in the unreadable one. The caller must call Close.
+// OpenNonces reads the two journals of the previous run: the journal of the newer half, at path,
+// and that of the older half. If OpenNonces cannot read a journal, it logs the error, and the
+// master does not know the requests in that journal. If it cannot write the journal, it logs the
+// error, and the master runs without a journal. The caller must call Close.
 func OpenNonces(path string, window time.Duration, now func() time.Time, log *slog.Logger) *Nonces {
 	n := &Nonces{
 		window: window,
@@ -104,8 +109,8 @@ func OpenNonces(path string, window time.Duration, now func() time.Time, log *sl
 	return n
 }
 
-// readJournal reads the records that are not too old into the map. first is the time of the first
-// record, or zero if there is none.
+// readJournal reads the records of a journal into the map into, except expired ones. first is the
+// time of the first record, or zero if there is none.
 func (n *Nonces) readJournal(path string, into map[NonceKey]bool) (first time.Time, err error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
@@ -122,7 +127,7 @@ func (n *Nonces) readJournal(path string, into map[NonceKey]bool) (first time.Ti
 	}
 
 	now := n.now()
-	// an incomplete record at the end is left out
+	// Ignore an incomplete record at the end.
 	for b = b[len(nonceMagic):]; len(b) >= nonceRecord; b = b[nonceRecord:] {
 		s := int64(binary.BigEndian.Uint64(b[16:]))
 		own := s > 0
@@ -139,8 +144,8 @@ func (n *Nonces) readJournal(path string, into map[NonceKey]bool) (first time.Ti
 	return first, nil
 }
 
-// reopen opens the journal to append to it; fresh empties it. The caller holds mu, or has the only
-// reference to n.
+// reopen opens the journal for appending. If fresh is set, it first empties the journal. The caller
+// holds mu, or has the only reference to n.
 func (n *Nonces) reopen(fresh bool) error {
 	flags := os.O_WRONLY | os.O_CREATE | os.O_APPEND | syscall.O_NOFOLLOW
 	if fresh {
@@ -177,21 +182,21 @@ func (n *Nonces) dropJournal(err error) {
 	}
 }
 
-// addOwn notes a request that this master takes, and reports whether it was unknown.
+// addOwn records a request that this master takes, and reports whether the request was unknown.
 func (n *Nonces) addOwn(k NonceKey) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.addKeys([]NonceKey{k}, true)
 }
 
-// Learn notes requests that another master has taken.
+// Learn records requests that another master has taken.
 func (n *Nonces) Learn(keys []NonceKey) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.addKeys(keys, false)
 }
 
-// addKeys notes requests, and reports whether any of them was unknown. own means that this master
+// addKeys records requests, and reports whether any of them was unknown. own means that this master
 // takes them. The caller holds mu.
 func (n *Nonces) addKeys(keys []NonceKey, own bool) bool {
 	now := n.now()
@@ -231,8 +236,8 @@ func (n *Nonces) addKeys(keys []NonceKey, own bool) bool {
 	return fresh
 }
 
-// startHalf drops the older half and begins a new one. full: the newer half had no more room. The
-// caller holds mu.
+// startHalf drops the older half and begins a new one. full means that the newer half had no more
+// room. The caller holds mu.
 func (n *Nonces) startHalf(now time.Time, full bool) {
 	if full && now.Sub(n.began) < n.window {
 		n.earlyHalves++
@@ -261,8 +266,9 @@ func (n *Nonces) startHalf(now time.Time, full bool) {
 	}
 }
 
-// forget makes this master accept a failed request again. The journal and the other masters keep it:
-// after a restart, or there, the minion needs another nonce.
+// forget removes the record of a request that has failed, so that this master accepts the same
+// request again. The journal and the other masters keep the record. So after a restart, or at
+// another master, the minion must repeat the request with another nonce.
 func (n *Nonces) forget(k NonceKey) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -270,8 +276,8 @@ func (n *Nonces) forget(k NonceKey) {
 	delete(n.old, k)
 }
 
-// Own returns requests that this master has taken, at most limit, for another master that may not
-// know them.
+// Own returns at most limit requests that this master has taken. They are sent to another master
+// that may not know them.
 func (n *Nonces) Own(limit int) []NonceKey {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -307,7 +313,8 @@ func (n *Nonces) syncLoop() {
 
 		n.dirty = false
 		n.mu.Unlock()
-		if f != nil { // if startHalf closed it meanwhile, Sync fails, and the older half remains unsynced
+		// If startHalf has closed the file meanwhile, Sync fails and the older half stays unsynced.
+		if f != nil {
 			_ = f.Sync()
 		}
 	}

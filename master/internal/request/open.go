@@ -11,38 +11,40 @@ import (
 	"saltern/master/value"
 )
 
-// Account is a sender's share of the master's memory. Package zmtp implements it. Only the goroutine
-// that handles the request calls the methods.
+// Account bounds the memory that one sender's requests may use. Package zmtp implements it. Only
+// the goroutine that handles the request calls the methods.
 type Account interface {
 	// Take reserves n bytes until the request is answered. It returns false if there is no room.
 	Take(n int64) bool
-	// Prove notes that the sender has proved who he is. If he had not before, it calls fresh, which
-	// must return true for the proof to count: false means that the proof was seen before.
+	// Prove records that the sender is authenticated. If the sender was not authenticated before,
+	// Prove calls fresh; the record is made only if fresh returns true. fresh returns false for a
+	// replayed request.
 	Prove(fresh func() bool)
 }
 
-// Bounds of a request whose sender has proved nothing yet.
+// Bounds of a request whose sender is not authenticated yet.
 const (
 	maxFields     = 16        // fields in the envelope
-	maxField      = 8 << 10   // bytes of each field but the load
+	maxField      = 8 << 10   // bytes of each field other than the load
 	maxStrange    = 256 << 10 // bytes of an unencrypted load
 	maxValues     = 4096      // values in an unencrypted load
 	maxLoadFields = 64        // top-level fields of an unencrypted load
-	// maxWalks is how many payloads a second that have more values are searched for a valid key or
-	// token.
+	// maxWalks bounds how many payloads with more than maxValues values are searched for a valid
+	// key or token per second.
 	maxWalks = 50
-	// freeValues is how many bytes decoded values may take without Account.Take.
+	// freeValues is how many bytes of decoded values are allowed without Account.Take.
 	freeValues = 16 << 10
 )
 
-// strangeLimits bounds an unencrypted load of an unknown sender. Sign-ins and commands of tools need
-// no deeper nesting.
+// strangeLimits bounds an unencrypted load of an unauthenticated sender. Sign-ins and commands of
+// tools need no deeper nesting.
 var strangeLimits = msgpack.Limits{Depth: 16, Nodes: maxValues}
 
-// errMemory means that there is no memory for the request at the moment.
+// errMemory means that the sender may use no more memory at the moment.
 var errMemory = errors.New("no memory for the request now")
 
-// walkLimit limits payloads with many values to maxWalks a second. The zero value is ready to use.
+// walkLimit limits how many payloads with many values are accepted: maxWalks a second. The zero
+// value is ready to use.
 type walkLimit struct {
 	mu    sync.Mutex
 	since time.Time
@@ -59,15 +61,16 @@ func (w *walkLimit) allowWalk(now time.Time) bool {
 	return w.count <= maxWalks
 }
 
-// envelope is the outer map of a request. Missing fields are nil. The load is decoded later, when the
-// sender is known.
+// envelope is the outer map of a request. A missing field is nil. The load is decoded later, when
+// the sender is authenticated.
 type envelope struct {
 	enc, id, version any
 	encAlgo, sigAlgo any
 	load             []byte // packed; a part of the payload's memory
 }
 
-// fieldAt returns where to store a field, or nil for a field that nobody reads.
+// fieldAt returns a pointer to the struct field for a field of the request, or nil if the server
+// does not use that field.
 func (e *envelope) fieldAt(field []byte) *any {
 	switch string(field) {
 	case "enc":
@@ -84,8 +87,8 @@ func (e *envelope) fieldAt(field []byte) *any {
 	return nil
 }
 
-// openEnvelope reads the envelope of a request. Outside of an encrypted load few payloads have many
-// values, so the number of those that are searched is limited to maxWalks a second.
+// openEnvelope reads the envelope of a request. Few legitimate payloads contain many values outside
+// of an encrypted load. So openEnvelope accepts at most maxWalks such payloads a second.
 func (s *Server) openEnvelope(payload []byte, now time.Time) (e envelope, err error) {
 	raw, err := msgpack.Fields(payload,
 		msgpack.Limits{Depth: msgpack.DefaultLimits.Depth, Nodes: maxValues + 2*maxFields}, maxFields)
@@ -128,7 +131,7 @@ func (s *Server) openEnvelope(payload []byte, now time.Time) (e envelope, err er
 	return e, nil
 }
 
-// unpack decodes b and accounts for the memory of its values.
+// unpack decodes b and charges the memory of its values to account.
 func unpack(b []byte, limits msgpack.Limits, account Account) (any, error) {
 	size, err := msgpack.Measure(b, limits)
 	if err != nil {
@@ -137,7 +140,7 @@ func unpack(b []byte, limits msgpack.Limits, account Account) (any, error) {
 	return unpackSized(b, size, limits, account)
 }
 
-// unpackSized decodes b, whose size is already measured, and accounts for its memory.
+// unpackSized decodes b and charges its memory to account. size is the result of measuring b.
 func unpackSized(b []byte, size msgpack.Size, limits msgpack.Limits, account Account) (any, error) {
 	if n := size.Memory; n > freeValues && account != nil && !account.Take(n) {
 		return nil, fmt.Errorf("%w: %d bytes", errMemory, n)
@@ -145,7 +148,8 @@ func unpackSized(b []byte, size msgpack.Size, limits msgpack.Limits, account Acc
 	return msgpack.Decode(b, limits)
 }
 
-// clearLoad decodes an unencrypted load. A large one must contain a valid key or token.
+// clearLoad decodes an unencrypted load. It refuses a large load that contains no valid key or
+// token.
 func (s *Server) clearLoad(raw []byte, account Account) (any, error) {
 	limits := strangeLimits
 	size, err := msgpack.Measure(raw, limits)
@@ -184,22 +188,25 @@ func (s *Server) clearLoad(raw []byte, account Account) (any, error) {
 	return v, nil
 }
 
-// denied returns the answer of Salt's master to a tool with a wrong key (salt/master.py
+// denied returns the answer of the Python master to a tool with a wrong key (salt/master.py
 // ClearFuncs.publish).
 func denied() *value.Map {
 	return value.NewMap("error",
 		value.NewMap("name", "AuthenticationError", "message", "Authentication error occurred."))
 }
 
-// Credentials are the proofs in an unencrypted load. A missing one is empty.
+// Credentials are the secrets in an unencrypted load by which its sender authenticates. A missing
+// field is empty.
 type Credentials struct {
 	Key, Token string
-	Source     string // set by a program of this host that passes on the load of another one; see package source
+	// Source is set by a program of this host that forwards the load of another sender; see package
+	// source.
+	Source string
 }
 
-// hasCredentials reports whether an unencrypted load holds a valid key, token or Source. A token may
-// also be among the kwargs of a publish. tool is true if there are credentials at all, valid or not.
-// Nothing is decoded.
+// hasCredentials reports whether an unencrypted load contains a valid key, token or Source. In a
+// publish the token may be among the kwargs. tool is true if the load contains any credentials,
+// valid or not. hasCredentials decodes no values.
 func (s *Server) hasCredentials(raw []byte) (known, tool bool) {
 	c, kwargs, tool := credentialsIn(raw)
 	if kwargs != nil && c.Token == "" {
@@ -209,10 +216,10 @@ func (s *Server) hasCredentials(raw []byte) (known, tool bool) {
 	return tool && s.cfg.Known != nil && s.cfg.Known(c), tool
 }
 
-// credentialsIn returns the credentials in a packed map, without those that are too long, and its
-// field kwargs. any is true if there is a field for credentials.
+// credentialsIn returns the credentials in a packed map, and the packed value of its field kwargs.
+// It leaves out credentials that are too long. any is true if the map has a field for credentials.
 func credentialsIn(raw []byte) (c Credentials, kwargs []byte, any bool) {
-	const longest = 4096 // bytes; real ones are far shorter
+	const longest = 4096 // bytes; valid credentials are far shorter
 	fields, err := msgpack.Fields(raw, msgpack.DefaultLimits, maxLoadFields)
 	if err != nil {
 		return c, nil, false

@@ -9,19 +9,20 @@ import (
 	"saltern/master/value"
 )
 
-// parker is an Account whose sender's worker can be given to other requests for a while. The accounts
-// of package zmtp can do that.
+// parker is an Account that can release the sender's worker to other requests while the sender's
+// request waits. The accounts of package zmtp implement it.
 type parker interface{ Park() (resume func()) }
 
-// Park calls wait, which may wait as long as the sender does. Meanwhile the request occupies its
-// connection, its packed load and a goroutine, but no worker of the port. c.Load is nil during wait,
-// and is decoded again after it. The time of wait does not count as work (see Server.Oldest).
+// Park calls wait, which may block for as long as the sender waits for the answer. While wait runs,
+// the request occupies its connection, its packed load and a goroutine, but no worker of the port.
+// c.Load is nil during wait, and Park decodes it again afterwards. The time of wait does not count
+// as work (see Server.Oldest).
 //
-// The context asked ends with the sender's connection: then nobody needs the answer any more. Park
-// returns the error of wait, or an error that says that decoding failed.
+// The context that wait gets, asked, ends when the sender disconnects: then nobody needs the answer
+// any more. Park returns the error of wait, or the error of decoding the load again.
 //
-// The time limit of the request (Config.Timeout) continues to run during wait. So the caller sets a
-// limit of its own for the work after it.
+// The time limit of the request (Config.Timeout) continues to run during wait. So the caller must
+// set its own time limit for the work after Park.
 func (c *Call) Park(ctx context.Context, wait func(asked context.Context) error) error {
 	asked, stop := WhileAsked(context.WithoutCancel(ctx))
 	defer stop()
@@ -43,13 +44,13 @@ func (c *Call) Park(ctx context.Context, wait func(asked context.Context) error)
 	return err
 }
 
-// Size returns about how many bytes a parked request takes.
+// Size returns the approximate size of a parked request in bytes.
 func (c *Call) Size() int { return len(c.body) + parkedSize }
 
-// parkedSize is about how many bytes a waiting goroutine takes together with its connection.
+// parkedSize is the approximate size in bytes of a waiting goroutine and its connection.
 const parkedSize = 16 << 10
 
-// parkable makes Park possible for a call; body is its packed load.
+// parkable prepares a call for Park. body is the packed load of the call.
 func (s *Server) parkable(c *Call, body []byte, account Account) {
 	c.body = body
 	c.park = func() (resume func()) {
@@ -65,8 +66,8 @@ func (s *Server) parkable(c *Call, body []byte, account Account) {
 	}
 }
 
-// reload decodes the load once more. It does not call Account.Take: few requests continue at the same
-// time, and each was accounted for when it arrived.
+// reload decodes the load again. It does not call Account.Take: few requests resume at the same
+// time, and each was charged when it arrived.
 func (c *Call) reload() (*value.Map, error) {
 	v, err := msgpack.Decode(c.body, msgpack.DefaultLimits)
 	if err != nil {

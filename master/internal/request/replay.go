@@ -10,23 +10,25 @@ import (
 	"saltern/master/value"
 )
 
-// replays remembers the answers to requests with a lasting effect, by minion and nonce. A minion that
-// repeats a request because the answer got lost receives the remembered answer. A recorded request
-// that somebody sends again has no effect.
+// replays stores the answers to requests with a lasting effect, by minion and nonce. A minion that
+// repeats a request because the answer was lost receives the stored answer. A replayed request of
+// an attacker has no effect.
 //
-// Overflow policy: an answer is forgotten after window. The oldest ones are forgotten earlier if
-// there are more than size, or if they take more than maxReplayBytes.
+// Overflow policy: an answer is dropped after window. The oldest answers are dropped earlier if
+// there are more than size answers, or if the answers take more than maxReplayBytes.
 type replays struct {
 	mu     sync.Mutex
 	window time.Duration
 	size   int
 	byKey  map[replayKey]*list.Element
 	order  *list.List
-	bytes  int            // memory of the answers measured so far
-	fresh  []*replayEntry // entries whose answers are not measured yet; about as many as requests at work
+	bytes  int // memory of the answers measured so far
+	// fresh holds the entries whose answers are not measured yet. There are about as many as
+	// requests in progress.
+	fresh []*replayEntry
 }
 
-// maxReplayBytes bounds the memory of remembered answers: a minion can make some of them large.
+// maxReplayBytes bounds the memory of stored answers, because a minion can make some answers large.
 const maxReplayBytes = 64 << 20
 
 type replayKey struct{ id, nonce string }
@@ -40,7 +42,7 @@ type replayEntry struct {
 	bytes int
 	gone  bool
 
-	sharers atomic.Int32 // callers that wait for done
+	sharers atomic.Int32 // callers that wait for done to close
 }
 
 func newReplays(size int, window time.Duration) *replays {
@@ -48,7 +50,8 @@ func newReplays(size int, window time.Duration) *replays {
 }
 
 // claimEntry returns the entry of a request. If the second result is true, the caller must execute
-// the request and close done; otherwise it waits for done and takes value and err.
+// the request and close done. Otherwise the caller waits until done is closed, and uses value and
+// err.
 func (r *replays) claimEntry(id, nonce string, now time.Time) (*replayEntry, bool) {
 	k := replayKey{id, nonce}
 	r.mu.Lock()
@@ -81,7 +84,7 @@ func (r *replays) remove(e *list.Element) {
 	old.gone = true
 }
 
-// weighAnswers measures the answers that have arrived since the last call.
+// weighAnswers measures the answers that were stored since the last call.
 func (r *replays) weighAnswers() {
 	r.fresh = slices.DeleteFunc(r.fresh, func(e *replayEntry) bool {
 		if e.gone {
@@ -98,7 +101,7 @@ func (r *replays) weighAnswers() {
 	})
 }
 
-// weight returns about how many bytes of memory a value takes.
+// weight returns the approximate size of a value in memory, in bytes.
 func weight(v any) int {
 	const word = 16
 	switch v := v.(type) {
@@ -131,7 +134,7 @@ func weight(v any) int {
 	return word
 }
 
-// forget lets a request be executed again after it has failed.
+// forget drops the entry of a failed request, so that the request can be executed again.
 func (r *replays) forget(entry *replayEntry) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 type sealed struct{ bytes []byte }
 
 const (
-	// rawHead is the longest possible head of a packed byte string.
+	// rawHead is the length of the longest possible head of a packed byte string.
 	rawHead = 5
 	// smallAnswer is a buffer size that suffices for most answers, such as nil or a hash.
 	smallAnswer = 512
@@ -21,8 +21,8 @@ const (
 	pooledMin, pooledMax = 64 << 10, 8 << 20
 )
 
-// sealAnswer packs an answer and encrypts it with the key that opened the request. One buffer holds
-// the encrypted blob, and before it the head of the blob as packed bytes.
+// sealAnswer packs an answer and encrypts it with the key that decrypted the request. It uses one
+// buffer, which holds the head of a packed byte string followed by the encrypted blob.
 func (s *Server) sealAnswer(key crypt.Key, nonce string, answer any) (any, error) {
 	const start = rawHead
 	body := start + crypt.Room(nonce)
@@ -42,7 +42,7 @@ func (s *Server) sealAnswer(key crypt.Key, nonce string, answer any) (any, error
 
 	buf = key.SealInPlace(buf, start, nonce)
 
-	// The head has to end where the blob begins.
+	// The head must end where the blob begins.
 	n := len(buf) - start
 	if n > math.MaxUint32 {
 		return nil, fmt.Errorf("pack an answer: %d bytes", n)
@@ -66,8 +66,8 @@ func (s *Server) buffer(size int) []byte {
 	return make([]byte, 0, size)
 }
 
-// Recycle takes back an answer of Handle that nobody reads any more, so that a later big answer can
-// use its memory. Calling it is optional.
+// Recycle takes ownership of an answer that Handle returned and that is no longer used. A later big
+// answer can use its memory. Calling Recycle is optional.
 func (s *Server) Recycle(answer []byte) {
 	if c := cap(answer); c >= pooledMin && c <= pooledMax {
 		s.buffers.Put(&answer)

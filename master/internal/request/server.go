@@ -20,8 +20,8 @@ import (
 type Auth interface {
 	// SignIn returns the complete payload that answers an _auth load.
 	SignIn(ctx context.Context, load *value.Map, version int64, from netip.AddrPort) any
-	// OpenRequest decrypts, in place, a load of an accepted minion, and returns the key that
-	// decrypted it. It must not create state for other ids.
+	// OpenRequest decrypts the load of an accepted minion in place, and returns the key that
+	// decrypted the load. It must not create state for other ids.
 	OpenRequest(id string, blob []byte) (body []byte, key crypt.Key, err error)
 	// VerifyToken reports whether tok was made with the accepted key of id.
 	VerifyToken(id string, tok []byte) bool
@@ -29,38 +29,39 @@ type Auth interface {
 
 // Cluster is the part of the master's cluster that the server uses.
 type Cluster interface {
-	// Serving reports whether this master can serve. As long as it cannot, every request but a
-	// sign-in is answered with cluster_retry.
+	// Serving reports whether this master can serve requests. While it returns false, the server
+	// answers every request other than a sign-in with cluster_retry.
 	Serving() bool
-	// ShareNonce tells the other masters which request this one takes, before it has any effect. It
-	// must not block.
+	// ShareNonce informs the other masters which request this master takes, before the request has
+	// any effect. It must not block.
 	ShareNonce(k NonceKey)
 }
 
-// Config configures a Server. All fields are required, except TTL and those that may be nil.
+// Config configures a Server. All fields are required, except TTL and those whose comment says what
+// nil means.
 type Config struct {
 	Auth    Auth
 	Methods Table
-	// MinVersion is minimum_auth_version: requests with an older protocol version are refused
-	// (CVE-2025-62349).
+	// MinVersion is minimum_auth_version: the server refuses requests with an older protocol
+	// version (CVE-2025-62349).
 	MinVersion int64
-	// TTL is request_server_ttl: encrypted requests older than this are refused. 0 accepts any age,
-	// as Salt does by default.
+	// TTL is request_server_ttl: the server refuses encrypted requests older than TTL. 0 means that
+	// it accepts requests of any age, as Salt does by default.
 	TTL time.Duration
-	// Nonces holds the requests taken before the start and by other masters. If it is nil, only this
-	// process remembers requests.
+	// Nonces holds the requests that were taken before the start or by other masters. It may be
+	// nil: only the requests of this process are remembered.
 	Nonces *Nonces
 	// Cluster is nil if this master is not in a cluster.
 	Cluster Cluster
 	// Timeout is how long a method may work on a request.
 	Timeout time.Duration
-	// Known reports whether any of a tool's credentials is valid. It must not block. nil means that
-	// none is.
+	// Known reports whether any of a tool's credentials is valid. It must not block. It may be nil:
+	// none is valid.
 	Known func(Credentials) bool
-	// Saw is called for each request whose minion is proven. It may be nil.
+	// Saw is called for each request of an authenticated minion. It may be nil.
 	Saw func(id string, from netip.AddrPort)
-	// SignInAgain reports whether a minion, which has proven who it is, must sign in again before its
-	// request is answered. nil means never.
+	// SignInAgain reports whether an authenticated minion must sign in again before its request is
+	// answered. It may be nil: no minion must.
 	SignInAgain func(id string) bool
 	Now         func() time.Time
 	Log         *slog.Logger
@@ -70,7 +71,7 @@ type Config struct {
 type Stats struct {
 	Requests, Refused, Failed, Replayed uint64
 	Untimely                            uint64 // refused because of their age, see Config.TTL
-	UntimelyWhy                         string // why the last of these was refused
+	UntimelyWhy                         string // why the last untimely request was refused
 }
 
 // Server decodes, checks, dispatches and answers requests. Handle may be called by any number of
@@ -78,12 +79,13 @@ type Stats struct {
 type Server struct {
 	cfg            Config
 	replays        *replays
-	proofs         *replays // nonces by which senders have proved who they are
+	proofs         *replays // nonces with which senders were authenticated
 	walks          walkLimit
 	stats          struct{ requests, refused, failed, replayed, untimely atomic.Uint64 }
 	untimelyReason atomic.Pointer[string] // see Stats.UntimelyWhy
 	oldest         inflight
-	buffers        sync.Pool // *[]byte, each with at least pooledMin bytes; see Recycle
+	// buffers holds *[]byte, each with a capacity of at least pooledMin bytes; see Recycle.
+	buffers sync.Pool
 }
 
 const (
@@ -118,11 +120,11 @@ func (s *Server) Stats() Stats {
 	}
 }
 
-// Oldest returns how long the request that has been at work longest has been so, and how many are at
-// work.
+// Oldest returns how long the oldest request in progress has been worked on, and the number of
+// requests in progress.
 func (s *Server) Oldest() (time.Duration, int) { return s.oldest.oldest(s.cfg.Now()) }
 
-// Refusals in the words of the Python master.
+// Refusals, with the exact texts of the Python master.
 const (
 	badLoad       = "bad load"
 	notAMap       = "payload and load must be a dict"
@@ -130,7 +132,8 @@ const (
 	handlerFailed = "Some exception handling minion payload"
 )
 
-// refusal is an error with the unencrypted answer to the sender, and the reason for the log.
+// refusal is an error that contains the unencrypted answer for the sender, and the reason for the
+// log.
 type refusal struct {
 	answer any
 	why    string
@@ -143,23 +146,23 @@ func refuse(answer any, format string, args ...any) error {
 	return &refusal{answer, fmt.Sprintf(format, args...), slog.LevelInfo}
 }
 
-// notExposed refuses a command that the caller may not use. The log line has the wording of the
-// Python master, since log watchers look for it.
+// notExposed returns the refusal of a command that the caller may not call. Its log line has the
+// text of the Python master's, because log watchers search for that text.
 func notExposed(cmd any) error {
 	return &refusal{value.NewMap(), "Requested method not exposed: " + sanitize(fmt.Sprint(cmd)), slog.LevelError}
 }
 
 // ErrSilence, wrapped in an error, makes the server close the connection without an answer. The
-// sender then repeats the request after its time-out. It would take any answer for success
+// sender then repeats the request after its time-out. It would take any answer for a success
 // (salt/minion.py _return_pub).
 var ErrSilence = errors.New("request is left unanswered")
 
-// ErrLeft is an ErrSilence for a sender who has hung up. It is not a fault.
+// ErrLeft is an ErrSilence for a sender that has disconnected. It is not logged as a fault.
 var ErrLeft = fmt.Errorf("the sender has hung up: %w", ErrSilence)
 
-// Handle answers one payload. If it returns nil, the caller must close the connection without an
-// answer (see ErrSilence). A nil account means that memory is not bounded. Handle overwrites payload
-// when it decrypts it.
+// Handle returns the answer to one payload. If it returns nil, the caller must close the connection
+// without an answer (see ErrSilence). account may be nil: the memory is not bounded. Handle
+// overwrites payload when it decrypts the load.
 func (s *Server) Handle(ctx context.Context, from netip.AddrPort, payload []byte, account Account) []byte {
 	s.stats.requests.Add(1)
 	now := s.cfg.Now()
@@ -204,11 +207,11 @@ func (s *Server) Handle(ctx context.Context, from netip.AddrPort, payload []byte
 	return out
 }
 
-// routingError returns the answer that the worker pool router of Salt 3008 gives to a frame that it
+// routingError returns the answer of the worker pool router of Salt 3008 to a frame that the router
 // cannot read (salt/master.py RequestRouter).
 func routingError() *value.Map { return value.NewMap("error", "Routing error") }
 
-// handle answers a payload. In c only the token is set; handle fills in the rest.
+// handle answers a payload. The caller sets only the token in c; handle sets the other fields.
 func (s *Server) handle(
 	ctx context.Context,
 	c *Call,
@@ -247,8 +250,8 @@ func (s *Server) handle(
 	return nil, refuse(badLoad, "unknown encoding %.20q", fmt.Sprint(e.enc))
 }
 
-// checkID checks ids as handle_message of salt/channel/server.py does. Package auth checks them fully
-// at the sign-in.
+// checkID checks the id in a load as handle_message of salt/channel/server.py does. Package auth
+// checks ids more strictly at the sign-in.
 func checkID(load *value.Map) error {
 	raw, ok := load.Get("id")
 	if !ok {
@@ -266,7 +269,7 @@ func checkID(load *value.Map) error {
 
 func (s *Server) isReady() bool { return s.cfg.Cluster == nil || s.cfg.Cluster.Serving() }
 
-// clusterRetry returns the answer of a 3008 cluster member that cannot serve yet.
+// clusterRetry returns the answer of a 3008 cluster member that cannot serve requests yet.
 func clusterRetry() *value.Map {
 	return value.NewMap("enc", "clear", "load", value.NewMap("ret", false, "cluster_retry", true))
 }
@@ -331,7 +334,7 @@ func (s *Server) handleEncrypted(
 
 	v, err := unpack(body, msgpack.DefaultLimits, account)
 	if errors.Is(err, errMemory) {
-		// no answer, so that the minion repeats the request
+		// Send no answer, so that the minion repeats the request.
 		return nil, fmt.Errorf("decode the request of %.64q: %w: %w", outer, err, ErrSilence)
 	}
 	if err != nil {
@@ -351,15 +354,15 @@ func (s *Server) handleEncrypted(
 		return nil, err
 	}
 
-	// Of an event, because that comes from the minion itself: its pillar is asked for by another
-	// object of Salt's, with a token of its own.
+	// Ask for it only at an event, because events are sent by the minion process itself. The
+	// pillar, for example, is requested by another object in Salt, which has a token of its own.
 	if s.cfg.SignInAgain != nil && load.Str("cmd") == "_minion_event" && s.cfg.SignInAgain(outer) {
 		return nil, refuse(badLoad, "%.64q is to sign in again, as its sign-in showed no token", outer)
 	}
 
 	s.parkable(c, body, account)
 	if account != nil {
-		// A recorded request that somebody sends again proves nothing.
+		// A replayed request does not authenticate its sender.
 		account.Prove(func() bool {
 			if c.Nonce == "" {
 				return false
@@ -393,8 +396,8 @@ func (s *Server) handleEncrypted(
 	return s.sealAnswer(key, c.Nonce, answer)
 }
 
-// proveSender checks age, id and token of a decrypted load, removes nonce and token from it, and
-// fills in c.
+// proveSender checks the age, the id and the token of a decrypted load. It removes nonce and token
+// from the load, and sets the fields of c.
 func (s *Server) proveSender(c *Call, outer string, load *value.Map, version int64, now time.Time) error {
 	if s.cfg.TTL > 0 {
 		ts, ok := load.Int("ts")
@@ -426,8 +429,8 @@ func (s *Server) proveSender(c *Call, outer string, load *value.Map, version int
 	return nil
 }
 
-// wrongTime refuses a request because of its age. said is false if the request gives no time. The
-// minion only gets "bad load", so the log here must name the cause.
+// wrongTime refuses a request because of its age. said is false if the request contains no time.
+// The minion gets only "bad load", so wrongTime logs the cause.
 func (s *Server) wrongTime(id string, said bool, age time.Duration) error {
 	why := "does not say when it was made"
 	switch {
@@ -494,15 +497,17 @@ func (s *Server) dispatch(ctx context.Context, c *Call) (any, error) {
 	return entry.value, entry.err
 }
 
-// maxSharers is how many callers may wait for the answer to one request. It can be small: a minion
-// hangs up before it repeats a request. Overflow policy: further callers get no answer.
+// maxSharers bounds how many callers wait for the answer to one request. A small bound suffices,
+// because a minion disconnects before it repeats a request. Overflow policy: further callers get no
+// answer.
 const maxSharers = 8
 
-// errUndone means that the caller who was to execute the request hung up before its turn.
+// errUndone means that the request was not executed, because the caller who had claimed it
+// disconnected before its turn.
 var errUndone = errors.New("the request was not begun")
 
-// shared waits for the answer to a request that came first over another connection of the same
-// sender. If it returns errUndone, the caller must try to claim the request again.
+// shared waits for the answer to a request that arrived earlier over another connection of the same
+// sender. If it returns errUndone, the caller must claim the request again.
 func (s *Server) shared(ctx context.Context, c *Call, entry *replayEntry) (any, error) {
 	select {
 	case <-entry.done:
@@ -532,8 +537,8 @@ func (s *Server) shared(ctx context.Context, c *Call, entry *replayEntry) (any, 
 	return entry.value, entry.err
 }
 
-// takeNonce notes a request with a lasting effect before it is executed. It refuses one that another
-// master took, or this one before its start.
+// takeNonce records a request with a lasting effect before the request is executed. It refuses a
+// request that another master took, or that this master took before its start.
 func (s *Server) takeNonce(c *Call) (NonceKey, error) {
 	if s.cfg.Nonces == nil {
 		return NonceKey{}, nil
@@ -554,8 +559,8 @@ func (s *Server) callMinion(ctx context.Context, name string, m Method, c *Call)
 	return v, err
 }
 
-// attempt runs a method. failed is true if it returned an error. The sender then gets an empty text,
-// or no answer (ErrSilence) if a repetition may succeed.
+// attempt runs a method. failed is true if the method returned an error. attempt then returns an
+// empty text as the answer, or ErrSilence if the sender may succeed by repeating the request.
 func (s *Server) attempt(ctx context.Context, name string, m Method, c *Call) (v any, failed bool, err error) {
 	v, err = s.callMethod(ctx, name, m, c)
 	switch {
@@ -569,14 +574,14 @@ func (s *Server) attempt(ctx context.Context, name string, m Method, c *Call) (v
 	return v, false, nil
 }
 
-// failed logs a method's error, and returns an empty text, with which Salt answers after an error.
+// failed logs a method's error. It returns an empty text, which is Salt's answer after an error.
 func (s *Server) failed(name string, c *Call, err error) any {
 	s.stats.failed.Add(1)
 	s.cfg.Log.Error("method failed", "cmd", name, "minion", c.ID, "from", c.From, "error", err)
 	return ""
 }
 
-// callMethod runs a method. A panic in it becomes an error of this request only.
+// callMethod runs a method. It turns a panic of the method into an error.
 func (s *Server) callMethod(ctx context.Context, name string, m Method, c *Call) (v any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -587,11 +592,12 @@ func (s *Server) callMethod(ctx context.Context, name string, m Method, c *Call)
 	return m.Do(ctx, c)
 }
 
-// Busy returns the answer to a request for which the master has no time. After "bad load" a minion
-// that signs in tries again some seconds later, and a tool tells its user. For an encrypted request
-// it returns nil, which means no answer: after "bad load" its minion would sign in, ask only once
-// more, at once, and then fail (salt/channel/client.py _crypted_transfer). Without an answer the
-// minion asks again after its time-out.
+// Busy returns the answer to a request that the master is too busy to handle. For an unencrypted
+// request it returns "bad load": a minion that signs in tries again some seconds later, and a tool
+// reports an error to its user. For an encrypted request it returns nil, which means no answer.
+// After "bad load" the minion would sign in, repeat the request only once and at once, and then
+// fail (salt/channel/client.py _crypted_transfer). Without an answer it repeats the request after
+// its time-out.
 func Busy(payload []byte) []byte {
 	fields, err := msgpack.Fields(payload, strangeLimits, maxFields)
 	if err != nil {
@@ -607,6 +613,6 @@ func Busy(payload []byte) []byte {
 }
 
 func packed(text string) []byte {
-	b, _ := msgpack.Marshal(text, msgpack.Raw) // text can always be packed
+	b, _ := msgpack.Marshal(text, msgpack.Raw) // packing a text cannot fail
 	return b
 }

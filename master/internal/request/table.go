@@ -7,47 +7,49 @@ import (
 	"saltern/master/value"
 )
 
-// Call is one request on its way to a method.
+// Call is one request that is passed to a method.
 type Call struct {
-	// ID is the proven id of the minion that asks. It is empty for local methods, whose callers prove
-	// who they are with a key or a token in the load.
+	// ID is the authenticated id of the minion that sent the request. It is empty for local
+	// methods, whose callers authenticate by a key or a token in the load.
 	ID string
-	// Load holds the fields of the command without cmd, nonce and token. Its field id, if any, equals
-	// ID.
+	// Load holds the fields of the command without cmd, nonce and token. If Load has a field id, it
+	// equals ID.
 	Load *value.Map
-	// From is the sender's address, as the connection or the trusted proxy in front of it tells.
+	// From is the sender's address, as reported by the connection or by the trusted proxy in front
+	// of the master.
 	From netip.AddrPort
-	// EncAlgo and SigAlgo are the algorithms that the sender wants in a private reply.
+	// EncAlgo and SigAlgo are the algorithms that the sender requests for a private reply.
 	EncAlgo, SigAlgo string
-	// Nonce is the nonce of the request, which a private reply must repeat. A minion that asks for
-	// its pillar again repeats the nonce (salt/channel/client.py crypted_transfer_decode_dictentry).
-	// All other requests have a new one each time.
+	// Nonce is the nonce of the request, which a private reply must contain. A minion that repeats
+	// a request for its pillar sends the same nonce again (salt/channel/client.py
+	// crypted_transfer_decode_dictentry). All other requests have a new nonce each time.
 	Nonce string
 
-	// park and the fields below are for Park. If park is nil, the call cannot be parked.
+	// park, body and token are for Park. If park is nil, the call cannot be parked.
 	park  func() (resume func())
 	body  []byte // the packed load; a part of the payload's memory
 	token uint64 // key of the request in inflight
 }
 
-// Func is a method. Its result is packed as it is. The answer to a minion is encrypted with its
-// session key unless the result is Plain; the answer of a local method is the packed result alone.
-// Only methods for minions may return a packer. An error is logged and answered with an empty text,
-// as Salt does when a handler raises an exception. There is no answer at all after an ErrSilence, or
-// if the time limit or the stop of the master caused the error.
+// Func is a method. The server packs its result unchanged. It encrypts the answer to a minion with
+// the minion's session key, unless the result is Plain. The answer of a local method is the packed
+// result alone. Only methods for minions may return a packer. If a Func returns an error, the
+// server logs it and answers with an empty text, as Salt does when a handler raises an exception.
+// It sends no answer if the error wraps ErrSilence, or if the time limit or the stop of the master
+// caused the error.
 type Func func(ctx context.Context, c *Call) (any, error)
 
-// Plain is a complete payload that is sent without encryption by the session key: the private pillar
-// reply, whose map contains a key of its own.
+// Plain is a complete payload that the server sends without encrypting it with the session key. It
+// is used for the private pillar reply, whose map contains a key of its own.
 type Plain struct{ Payload *value.Map }
 
-// packer is a result that appends itself to the buffer that is sent, so that a big answer is not
-// copied. A method with Once must not return one. The server calls AppendPacked at most once, and
-// then Close in any case.
+// packer is a result that appends its packed form to the buffer that is sent, so that a big answer
+// is not copied. A method with Once must not return a packer. The server calls AppendPacked at most
+// once, and always calls Close afterwards.
 type packer interface {
 	// PackedSize returns how many bytes AppendPacked appends at most.
 	PackedSize() int
-	// AppendPacked appends the packed value to dst. It may use head, which appends the head of a
+	// AppendPacked appends the packed value to dst. It may call head, which appends the head of a
 	// packed byte string of n bytes.
 	AppendPacked(dst []byte, head func(dst []byte, n int) []byte) ([]byte, error)
 	Close() error
@@ -56,17 +58,17 @@ type packer interface {
 // Method is one row of the table.
 type Method struct {
 	// Local methods are called without encryption by tools on the master's host, and check
-	// credentials themselves. All others need a session key and a token.
+	// credentials themselves. All other methods require a session key and a token.
 	Local bool
-	// Requires lists the fields that the load must have.
+	// Requires lists the fields that the load must contain.
 	Requires []string
-	// Missing is the answer when one of these fields is missing.
+	// Missing is the answer if one of the fields in Requires is missing.
 	Missing any
-	// Once marks a method with a lasting effect. When a request arrives again with the same nonce, it
-	// is not executed again, but gets the first answer.
+	// Once marks a method with a lasting effect. If a request for it arrives again with the same
+	// nonce, the server does not execute the request again, but sends the first answer.
 	Once bool
 	Do   Func
 }
 
-// Table maps the value of cmd to its method. It must not change after it is passed to New.
+// Table maps each value of cmd to its method. It must not be changed after it is passed to New.
 type Table map[string]Method
