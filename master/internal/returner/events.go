@@ -23,15 +23,16 @@ const eventDepth = 16384
 
 // EventsConfig configures Events.
 type EventsConfig struct {
-	Dir       string   // folder with the spool; no other node may use it
-	Bytes     int64    // how large the spool may be
+	Dir       string   // directory of the spool; no other node may use it
+	Bytes     int64    // bound of the spool's size, in bytes
 	Returners []string // names of returners (event_return)
-	// Whitelist and Blacklist are globs of tags. An empty Whitelist allows all.
+	// Whitelist and Blacklist are globs of tags. An empty Whitelist allows all tags.
 	Whitelist, Blacklist []string
 	// Queue is how many events one call hands over (event_return_queue). 0 means one.
 	Queue int
-	// MaxWait is how long events wait until there are Queue of them; after that, fewer are handed
-	// over (event_return_queue_max_seconds). 0 means for ever, as in Salt.
+	// MaxWait is how long events wait until Queue of them have arrived; after that time a call
+	// hands over fewer (event_return_queue_max_seconds). 0 means that they wait for ever, as in
+	// Salt.
 	MaxWait time.Duration
 	Bus     *event.Bus
 	Open    func(ctx context.Context) (Worker, error)
@@ -40,15 +41,15 @@ type EventsConfig struct {
 	pause time.Duration // pause after the first failure; 0: firstPause
 }
 
-// Events hands the events of this master's bus to returners (event_return). It leaves out events from
-// another master of the cluster, which hands them over itself, as in Salt (salt/utils/event.py
-// EventReturn).
+// Events hands the events on this master's bus over to returners (event_return). It leaves out
+// events from another master of the cluster, because that master hands them over itself, as in Salt
+// (salt/utils/event.py EventReturn).
 type Events struct {
 	cfg   EventsConfig
 	sub   *event.Subscription
 	spool *spool.Spool // used by Run only
 
-	notKept atomic.Uint64 // events that were lost before they got into the spool
+	notKept atomic.Uint64 // events that were lost before they were written to the spool
 	failing bool          // the last event could not be written; used by Run only
 
 	mu    sync.Mutex
@@ -56,12 +57,13 @@ type Events struct {
 	fault string  // why the spool cannot be opened
 }
 
-// NewEvents returns Events, which collect events from this moment on. The caller must call Run.
+// NewEvents returns an Events that collects events from now on. The caller must call Run.
 func NewEvents(cfg EventsConfig) *Events {
 	e := &Events{cfg: cfg}
 	e.cfg.Returners = nil
 	for _, name := range cfg.Returners {
-		if !slices.Contains(e.cfg.Returners, name) { // a returner named twice gets each event once
+		// A returner that is named twice gets each event once.
+		if !slices.Contains(e.cfg.Returners, name) {
 			e.cfg.Returners = append(e.cfg.Returners, name)
 		}
 	}
@@ -69,8 +71,8 @@ func NewEvents(cfg EventsConfig) *Events {
 	return e
 }
 
-// openSpool tries to open the spool until that succeeds. Until then events wait in the subscription.
-// It returns false if ctx ends first.
+// openSpool tries to open the spool until it succeeds. Until then events wait in the subscription
+// to the bus. openSpool returns false if ctx ends first.
 func (e *Events) openSpool(ctx context.Context) bool {
 	for {
 		err := e.tryOpen()
@@ -141,12 +143,13 @@ func (e *Events) wantsTag(tag string) bool {
 	return allowed
 }
 
-// Run hands events over until ctx ends. Events that are not handed over by then stay in the spool for
-// the next start.
+// Run hands events over to the returners until ctx ends. Events that are not handed over by then
+// stay in the spool for the next start.
 func (e *Events) Run(ctx context.Context) {
 	stop := context.AfterFunc(ctx, e.sub.Close)
 	defer stop()
-	_ = e.cfg.Bus.Fire("salt/event_listen/start", value.NewMap()) // EventReturn of Salt fires this event, too
+	// Salt's EventReturn fires this event, too.
+	_ = e.cfg.Bus.Fire("salt/event_listen/start", value.NewMap())
 	if !e.openSpool(ctx) {
 		return
 	}
@@ -156,7 +159,8 @@ func (e *Events) Run(ctx context.Context) {
 		feeds.Go(func() { f.handOver(ctx) })
 	}
 
-	for event := range e.sub.C { // after Close of the subscription, this still receives the events that wait
+	// After the subscription is closed, the loop still receives the waiting events.
+	for event := range e.sub.C {
 		e.keepEvent(event)
 	}
 
@@ -187,8 +191,8 @@ func (e *Events) keepEvent(next event.Event) {
 	}
 }
 
-// logOutcome logs only the first of several failures in a row to write an event, and then the end of
-// them. So a full disk causes two lines, not one for each event.
+// logOutcome logs the first of several failures in a row to write an event, and the end of these
+// failures. So a full disk causes two lines, not one for each event.
 func (e *Events) logOutcome(tag string, err error) {
 	switch {
 	case err != nil && !e.failing:
@@ -200,8 +204,8 @@ func (e *Events) logOutcome(tag string, err error) {
 	e.failing = err != nil
 }
 
-// Stats returns the figures of each returner. Events that did not get into the spool count as lost
-// for all of them. e may be nil.
+// Stats returns the metrics of each returner. Events that were not written to the spool count as
+// lost for every returner. e may be nil.
 func (e *Events) Stats() []Stats {
 	if e == nil {
 		return nil

@@ -16,52 +16,53 @@ import (
 )
 
 const (
-	// firstPause is the pause after an order has failed. It doubles up to lastPause.
+	// firstPause is the pause after an order has failed. The pause doubles with each failure, up to
+	// lastPause.
 	firstPause = 500 * time.Millisecond
 	lastPause  = 15 * time.Second
-	// triesAlone is how often an order must fail before a later one is tried. If the later one
-	// succeeds, the returner is reachable, but refuses the failing order. If the error is of the same
-	// kind as at the last refusal, one failure is enough.
+	// triesAlone is how often an order must fail before a later order is tried. If the later order
+	// succeeds, the returner is reachable, and refuses the failing order. If the error is of the
+	// same kind as at the last refusal, one failure suffices.
 	triesAlone = 5
-	// maxProbeDistance is how many orders behind the failing one may be skipped to find one that
-	// succeeds. After each probe that fails, the next one skips about twice as many.
+	// maxProbeDistance is how many orders after the failing one may be skipped to find an order
+	// that succeeds. After each probe that fails, the next probe skips about twice as many orders.
 	maxProbeDistance = 4096
-	// orderBytes is how many bytes the records of one order may have in total. A single record may
-	// have more.
+	// orderBytes bounds the total size of the records of one order, in bytes. A single record may
+	// be larger.
 	orderBytes = 16 << 20
 )
 
 // errMissing means that Salt's library has no such returner.
 var errMissing = errors.New("there is no such returner of events")
 
-// Worker is a session in Python that executes orders (pyhost.Session).
+// Worker is a session in Python that hands orders to a returner. *pyhost.Session implements it.
 type Worker interface {
 	Ask(ctx context.Context, order *value.Map) (*value.Map, error)
 	Stale() bool
 	Close()
 }
 
-// Stats are the figures of one returner. The counters start at zero with the master.
+// Stats are the metrics of one returner. The counters start at zero with the master.
 type Stats struct {
 	Returner string
 	Waiting  uint64 // records not handed over yet
 	Done     uint64
-	Lost     uint64 // records dropped because the spool was full, or damaged
-	Refused  uint64 // records that failed although later ones succeeded
+	Lost     uint64 // records dropped because the spool was full or damaged
+	Refused  uint64 // records that failed while later records succeeded
 	Error    string // error of the last try; "" if it succeeded
 }
 
-// feed hands the records of a spool to one returner.
+// feed hands the records of one spool over to one returner.
 type feed struct {
 	name    string
 	reader  *spool.Reader
 	batch   int           // records in an order
-	maxWait time.Duration // after this time, fewer records are an order; 0: never
+	maxWait time.Duration // how long to wait for a full order; 0: without limit
 	pause   time.Duration // pause after the first failure
 	open    func(ctx context.Context) (Worker, error)
-	eager   bool // open a worker before there is an order
-	// telling reports whether the success of a record's call proves that the returner can be reached.
-	// It may be nil: then each success does.
+	eager   bool // open a worker before the first order arrives
+	// telling reports whether the success of a record's call proves that the returner can be
+	// reached. It may be nil: every success proves it.
 	telling func(record []byte) bool
 	log     *slog.Logger
 
@@ -70,18 +71,19 @@ type feed struct {
 	lastLacking   bool   // the returner has no function for the last order; used by handOver only
 	lastRefusal   string // kind of the last refusal, "" before the first; used by handOver only
 
-	mu      sync.Mutex
-	stats   Stats
-	changed chan struct{} // closed when an order is settled or has failed; nil: nobody waits
+	mu    sync.Mutex
+	stats Stats
+	// changed is closed when an order is done, refused or has failed. It may be nil: nobody waits.
+	changed chan struct{}
 }
 
-// order holds the records of one call.
+// order holds the records that one call hands over.
 type order struct {
 	records [][]byte
-	end     uint64 // number of the record that follows them
+	end     uint64 // number of the record after them
 }
 
-// handOver hands records over until ctx ends.
+// handOver hands records over to the returner until ctx ends.
 func (f *feed) handOver(ctx context.Context) {
 	defer func() {
 		if f.worker != nil {
@@ -124,7 +126,8 @@ func (f *feed) handOver(ctx context.Context) {
 
 		f.noteOutcome(err)
 		if tries%2 == 0 && f.worker != nil {
-			f.closeWorker() // a new one has new connections, and reads current options and modules
+			// A new worker opens new connections, and reads the current options and modules.
+			f.closeWorker()
 		}
 
 		if pause.For(ctx, min(lastPause, f.pause<<min(tries-1, 10))) != nil {
@@ -171,7 +174,7 @@ func (f *feed) nextOrder(ctx context.Context) (order, bool) {
 	}
 }
 
-// callReturner calls the returner with an order. It opens a worker if there is none.
+// callReturner calls the returner with the records of an order. If no worker is open, it opens one.
 func (f *feed) callReturner(ctx context.Context, o order) error {
 	ctx, cancel := orderContext(ctx)
 	defer cancel()
@@ -218,13 +221,13 @@ func (f *feed) openWorker(ctx context.Context) error {
 	return nil
 }
 
-// orderContext returns a context that outlives ctx by a few seconds, so that a running call need not
-// be repeated only because the master stops.
+// orderContext returns a context that ends a few seconds after ctx, so that a call in progress need
+// not be repeated only because the master stops.
 func orderContext(ctx context.Context) (context.Context, context.CancelFunc) {
-	// When this time is over, the worker of a call that hangs is killed.
+	// When this time has passed, the worker of a call that hangs is killed.
 	patient, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Minute)
 	stop := context.AfterFunc(ctx, func() {
-		// The master stops; a running call gets this long.
+		// The master stops. A call in progress gets this much more time.
 		if pause.For(patient, 5*time.Second) == nil {
 			cancel()
 		}
@@ -237,10 +240,10 @@ func (f *feed) closeWorker() {
 	f.worker = nil
 }
 
-// probeRefused finds out whether the returner refuses a failing order. It does if a later order
-// succeeds and the failing one then fails again. Orders between the two are handed over too, or
-// refused if they fail for the same reason. It returns the order up to which all are settled, or why
-// if none is.
+// probeRefused determines whether the returner refuses a failing order. The returner does if a
+// later order succeeds and the failing order then fails again. probeRefused also hands over the
+// orders between the two; it counts those that fail with the same kind of error as refused. It
+// returns the last order that is done or refused. If there is none, it returns why.
 func (f *feed) probeRefused(ctx context.Context, failed order, why error) (order, error) {
 	if errors.Is(why, errMissing) {
 		return failed, why
@@ -252,7 +255,7 @@ func (f *feed) probeRefused(ctx context.Context, failed order, why error) (order
 	}
 	if f.callReturner(ctx, later) != nil || f.lastLacking {
 		f.probeDistance = min(2*f.probeDistance+1, maxProbeDistance)
-		return failed, why // the returner is unreachable, or refuses this order too
+		return failed, why // the returner is unreachable, or refuses this order, too
 	}
 
 	refusal := ""
@@ -269,7 +272,7 @@ func (f *feed) probeRefused(ctx context.Context, failed order, why error) (order
 			f.countDone(0, len(o.records))
 			f.log.Error("a returner refuses what it got, again and again, but takes what comes after it; it is left out",
 				"returner", f.name, "records", len(o.records), "error", err)
-		default: // another error: the returner may be unreachable again
+		default: // another kind of error: the returner may have become unreachable
 			return order{end: failed.end}, nil
 		}
 
@@ -285,9 +288,9 @@ func (f *feed) probeRefused(ctx context.Context, failed order, why error) (order
 	}
 }
 
-// orderAfter returns an order behind o whose success is telling: the first behind probeDistance
-// skipped orders, or the last order if there are fewer. between is the number of orders in between.
-// Without a telling order behind o, later has no records.
+// orderAfter returns a telling order behind o: the first one behind probeDistance skipped orders,
+// or the last one if there are fewer orders. between is the number of orders between o and later.
+// If there is no telling order behind o, later has no records.
 func (f *feed) orderAfter(o order) (later order, between int, err error) {
 	end := o.end
 	for skipped := 0; ; skipped++ {
@@ -309,18 +312,20 @@ func (f *feed) orderAfter(o order) (later order, between int, err error) {
 	}
 }
 
-// isTelling reports whether the success of an order proves that the returner can be reached.
+// isTelling reports whether an order is telling: its success proves that the returner can be
+// reached.
 func (f *feed) isTelling(o order) bool {
 	return f.telling == nil || slices.ContainsFunc(o.records, f.telling)
 }
 
-// kindOf returns the beginning of a returner's error, which is the class of the exception.
+// kindOf returns the text of a returner's error up to the first colon, which is the class of the
+// exception.
 func kindOf(err error) string {
 	kind, _, _ := strings.Cut(err.Error(), ":")
 	return kind
 }
 
-// countDone adds to the numbers of records that were handed over and that were refused.
+// countDone adds to the counters of records that were handed over and that were refused.
 func (f *feed) countDone(handed, refused int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -328,7 +333,7 @@ func (f *feed) countDone(handed, refused int) {
 	f.stats.Refused += uint64(refused)
 }
 
-// advanceTo notes that an order, and all before it, are settled.
+// advanceTo records on disk that an order, and all orders before it, are done.
 func (f *feed) advanceTo(ctx context.Context, o order) {
 	f.countDone(len(o.records), 0)
 	f.noteOutcome(nil)
@@ -338,8 +343,8 @@ func (f *feed) advanceTo(ctx context.Context, o order) {
 			f.signalChange()
 			return
 		}
-		// A restart would hand the order over again. Further calls now would make that worse, so
-		// wait.
+		// After a restart the order would be handed over again, and so would further orders. Hand
+		// over none until the disk works.
 		f.noteOutcome(err)
 		if pause.For(ctx, lastPause) != nil {
 			return
@@ -347,7 +352,7 @@ func (f *feed) advanceTo(ctx context.Context, o order) {
 	}
 }
 
-// noteOutcome notes the error of the last try, or nil.
+// noteOutcome records the error of the last try. err is nil if the try succeeded.
 func (f *feed) noteOutcome(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -371,8 +376,8 @@ func (f *feed) signalChangeLocked() {
 	}
 }
 
-// awaitDone waits until all records before a number are settled. It returns earlier if the returner
-// fails or ctx ends.
+// awaitDone waits until all records before the record with this number are done. It returns early
+// if the returner fails or ctx ends.
 func (f *feed) awaitDone(ctx context.Context, number uint64) {
 	for {
 		f.mu.Lock()
@@ -394,7 +399,7 @@ func (f *feed) awaitDone(ctx context.Context, number uint64) {
 	}
 }
 
-// Stats returns the current figures.
+// Stats returns the current metrics.
 func (f *feed) Stats() Stats {
 	waiting, lost := f.reader.Waiting(), f.reader.Lost()
 	f.mu.Lock()

@@ -20,24 +20,25 @@ import (
 	"saltern/master/value"
 )
 
-// LocalCache names the returner that the master need not call, since it writes the same files itself.
+// LocalCache names Salt's returner local_cache. The master need not call it, because the master
+// itself writes the same files.
 const LocalCache = "local_cache"
 
-// loadWait is how long a publish waits at most until the returner has its load.
+// loadWait is the longest time that a publish waits until the returner has the load.
 const loadWait = 2 * time.Second
 
-// ownFields are the fields of stored loads that Salt's masters do not have.
+// ownFields lists the fields of stored loads that the loads of Salt's masters do not have.
 var ownFields = []string{event.EauthField, jobs.AccountField, jobs.ChosenField, jobs.OnlyField}
 
 // JobsConfig configures Jobs.
 type JobsConfig struct {
-	Dir   string // folder for the spools; no other node may use it
-	Bytes int64  // how large the spool of each returner may be
-	// Master is master_job_cache: this returner gets everything about a job. "" or LocalCache means
-	// none.
+	Dir   string // directory of the spools; no other node may use it
+	Bytes int64  // bound of the size of each returner's spool, in bytes
+	// Master is master_job_cache: the returner that gets everything about each job. "" or
+	// LocalCache means none.
 	Master string
-	// External is ext_job_cache: this returner gets the loads of jobs; minions send it their returns
-	// themselves. "" or LocalCache means none.
+	// External is ext_job_cache: the returner that gets the loads of jobs; minions send their
+	// returns to it themselves. "" or LocalCache means none.
 	External string
 	// StoreEndtime is job_cache_store_endtime.
 	StoreEndtime bool
@@ -48,19 +49,19 @@ type JobsConfig struct {
 	pause time.Duration // pause after the first failure; 0: firstPause
 }
 
-// Jobs is a job cache on top of another one (the cache below). It stores all in the cache below and
-// reads from it. It also tells returners what it stores, with the calls that Salt's master makes
-// (salt/master.py publish, salt/utils/job.py store_job). A job or return is acknowledged when the
-// cache below and the spools of the returners have it on the disk. The returners get it after that,
-// in the same order.
+// Jobs is a job cache on top of another job cache, the cache below. It stores everything in the
+// cache below and reads from there. It also hands what it stores to returners, with the same calls
+// as Salt's master (salt/master.py publish, salt/utils/job.py store_job). A job or return is
+// acknowledged when the cache below and the spools of the returners have stored it on disk. The
+// returners get it after that, in the same order.
 //
-// In a cluster each master tells its returners about the jobs that it published, and about the
-// returns that it acknowledged.
+// In a cluster each master calls its returners for the jobs that it published, and for the returns
+// that it acknowledged.
 type Jobs struct {
 	jobs.Cache
 	cfg      JobsConfig
-	master   *sink // nil: no returner is set
-	external *sink // nil: no returner is set; may be the same as master
+	master   *sink // may be nil: no returner is set
+	external *sink // may be nil: no returner is set. May equal master
 	cleaning atomic.Uint64
 }
 
@@ -72,8 +73,8 @@ type sink struct {
 	log     *slog.Logger
 }
 
-// OpenJobs opens the spools of the returners. The caller must call Run, and after it Close. If the
-// options name no returner, it returns nil without an error.
+// OpenJobs opens the spools of the returners. The caller must call Run, and after Run has returned,
+// Close. If the options name no returner, OpenJobs returns nil and no error.
 func OpenJobs(below jobs.Cache, cfg JobsConfig) (*Jobs, error) {
 	j := &Jobs{Cache: below, cfg: cfg}
 	var err error
@@ -123,8 +124,8 @@ func openSink(cfg JobsConfig, name string) (*sink, error) {
 			pause:  cmp.Or(cfg.pause, firstPause),
 			open:   cfg.Open,
 			eager:  true,
-			// prep_jid makes an id without asking the service. What a returner may do without is
-			// nothing to go by, either.
+			// prep_jid creates an id without connecting to the service, and a returner may lack
+			// some functions. The success of such calls proves nothing.
 			telling: func(record []byte) bool {
 				made, err := pyframe.Map(record)
 				return err == nil && slices.Contains([]string{"save_load", "returner", "save_minions"}, made.Str("function"))
@@ -135,7 +136,7 @@ func openSink(cfg JobsConfig, name string) (*sink, error) {
 	}, nil
 }
 
-// sinks returns all returners, each one once.
+// sinks returns all returners without duplicates.
 func (j *Jobs) sinks() []*sink {
 	var all []*sink
 	if j.master != nil {
@@ -147,8 +148,8 @@ func (j *Jobs) sinks() []*sink {
 	return all
 }
 
-// Run hands jobs and returns over until ctx ends. What is left then stays on the disk for the next
-// start.
+// Run hands jobs and returns over to the returners until ctx ends. Those that are not handed over
+// by then stay on disk for the next start.
 func (j *Jobs) Run(ctx context.Context) {
 	var feeds sync.WaitGroup
 	for _, s := range j.sinks() {
@@ -157,7 +158,7 @@ func (j *Jobs) Run(ctx context.Context) {
 	feeds.Wait()
 }
 
-// Close closes the spools, but not the cache below. After that nothing can be stored any more.
+// Close closes the spools, but not the cache below. Afterwards nothing can be stored any more.
 func (j *Jobs) Close() error {
 	var err error
 	for _, s := range j.sinks() {
@@ -166,7 +167,7 @@ func (j *Jobs) Close() error {
 	return err
 }
 
-// Stats returns the figures of each returner. j may be nil.
+// Stats returns the metrics of each returner. j may be nil.
 func (j *Jobs) Stats() []Stats {
 	if j == nil {
 		return nil
@@ -182,16 +183,16 @@ func (j *Jobs) Stats() []Stats {
 	return all
 }
 
-// call is a call of one of a returner's functions.
+// call is a call of one function of a returner.
 type call struct {
 	function string
 	args     []any
 	named    *value.Map
 }
 
-// write packs calls and writes them to the spool, without a sync: for that, pass its result to
+// write packs calls and writes them to the spool, without a sync. The caller passes end to
 // s.spool.Sync. Overflow policy: calls that are too large for the spool are counted and logged, and
-// only the cache below keeps what they hold.
+// their data are stored in the cache below only.
 func (s *sink) write(jid string, calls ...call) (end uint64, err error) {
 	records := make([][]byte, 0, len(calls))
 	for _, c := range calls {
@@ -221,7 +222,7 @@ func (s *sink) write(jid string, calls ...call) (end uint64, err error) {
 	return end, nil
 }
 
-// writeDurably writes calls to the spool and syncs it.
+// writeDurably writes calls to the spool and syncs the spool.
 func (s *sink) writeDurably(jid string, calls ...call) error {
 	end, err := s.write(jid, calls...)
 	if err != nil {
@@ -230,8 +231,8 @@ func (s *sink) writeDurably(jid string, calls ...call) error {
 	return s.spool.Sync(end)
 }
 
-// prepared returns the call that announces a job. It contains the job id, so that the returner does
-// not choose another.
+// prepared returns the call that announces a job. The call contains the job id, so that the
+// returner does not choose another id.
 func prepared(jid string, nocache bool) call {
 	return call{
 		function: "prep_jid",
@@ -240,7 +241,7 @@ func prepared(jid string, nocache bool) call {
 	}
 }
 
-// plain returns a copy of a load without ownFields: the load in Salt's master has no such fields.
+// plain returns a copy of a load without ownFields.
 func plain(load *value.Map) *value.Map {
 	out := load.Clone()
 	for _, name := range ownFields {
@@ -249,13 +250,14 @@ func plain(load *value.Map) *value.Map {
 	return out
 }
 
-// plainReturn returns the load of a return as Salt's master passes it to a returner: with the time,
-// which firing the event of the return has added.
+// plainReturn returns the load of a return in the form in which Salt's master passes it to a
+// returner. In that form it contains the time, which Salt adds when it fires the event of the
+// return.
 func plainReturn(load *value.Map, now time.Time) *value.Map {
 	out := plain(load)
 	stamped := out
 	_, ofRunner := load.Get(event.EauthField)
-	// a runner's load holds the data of its event inside
+	// The load of a runner contains the data of the runner's event.
 	if result, ok := load.Value("return").(*value.Map); ok && ofRunner {
 		stamped = plain(result)
 		out.Set("return", stamped)
@@ -267,7 +269,8 @@ func plainReturn(load *value.Map, now time.Time) *value.Map {
 	return out
 }
 
-// SaveLoad implements jobs.Cache, for a return to a job that no master here has published.
+// SaveLoad implements jobs.Cache. It is called for a return to a job that no master of this cluster
+// has published.
 func (j *Jobs) SaveLoad(ctx context.Context, jid string, load *value.Map, minions []string) error {
 	if err := j.Cache.SaveLoad(ctx, jid, load, minions); err != nil || j.master == nil {
 		return err
@@ -277,9 +280,10 @@ func (j *Jobs) SaveLoad(ctx context.Context, jid string, load *value.Map, minion
 		call{function: "save_load", args: []any{jid, plain(load)}})
 }
 
-// Stage implements jobs.Cache. The function that it returns also waits, for up to loadWait, until the
-// master_job_cache returner has the load: Python's salt asks that returner for the load at once, and
-// without one believes that the job does not exist (salt/client/__init__.py get_iter_returns).
+// Stage implements jobs.Cache. The function that Stage returns also waits, for up to loadWait,
+// until the master_job_cache returner has the load. Python's salt reads the load from that returner
+// at once, and if there is no load it assumes that the job does not exist (salt/client/__init__.py
+// get_iter_returns).
 func (j *Jobs) Stage(
 	ctx context.Context,
 	jid string,
@@ -318,7 +322,7 @@ func (j *Jobs) Stage(
 	}, nil
 }
 
-// published returns the calls for a new job.
+// published returns the calls that a returner gets for a new job.
 func (j *Jobs) published(s *sink, jid string, load *value.Map, minions []string) []call {
 	var calls []call
 	ids := make([]any, len(minions))
@@ -326,7 +330,7 @@ func (j *Jobs) published(s *sink, jid string, load *value.Map, minions []string)
 		ids[i] = id
 	}
 
-	shown := value.NewMap("cmd", "publish") // as Salt's master receives it
+	shown := value.NewMap("cmd", "publish") // the form in which Salt's master receives the load
 	shown.Update(plain(load))
 	if s == j.master {
 		calls = append(calls, prepared(jid, load.Map("kwargs").Bool("nocache")))
@@ -361,9 +365,9 @@ func (j *Jobs) AddMinions(ctx context.Context, jid string, minions []string, syn
 		call{function: "save_minions", args: []any{jid, ids}, named: value.NewMap("syndic_id", syndicID)})
 }
 
-// SaveReturn implements jobs.Cache. As in Salt, the returner gets every return that arrives, even one
-// that the cache below has already: the master may have died after storing it and before telling the
-// returner.
+// SaveReturn implements jobs.Cache. As in Salt, the returner gets every return that arrives, even
+// one that the cache below already contains: the master may have died after it stored the return
+// and before it called the returner.
 func (j *Jobs) SaveReturn(ctx context.Context, r jobs.Return) (stored bool, err error) {
 	stored, err = j.Cache.SaveReturn(ctx, r)
 	if err != nil || j.master == nil {
@@ -372,7 +376,7 @@ func (j *Jobs) SaveReturn(ctx context.Context, r jobs.Return) (stored bool, err 
 
 	var calls []call
 	load := plainReturn(r.Load, j.cfg.Now())
-	if load.Str("tgt_type") == "" { // otherwise SaveLoad has announced the job
+	if load.Str("tgt_type") == "" { // otherwise SaveLoad has already announced the job
 		calls = append(calls,
 			call{function: "prep_jid", args: []any{false}, named: value.NewMap("passed_jid", r.JID)})
 	}
@@ -388,8 +392,8 @@ func (j *Jobs) SaveReturn(ctx context.Context, r jobs.Return) (stored bool, err 
 	return stored, j.master.writeDurably(r.JID, calls...)
 }
 
-// Clean implements jobs.Cache. It asks the returner to clean up as well, unless an earlier such call
-// still waits.
+// Clean implements jobs.Cache. It also calls the returner's clean-up function, unless an earlier
+// such call still waits in the spool.
 func (j *Jobs) Clean(ctx context.Context, keep time.Duration) (removed int, err error) {
 	removed, err = j.Cache.Clean(ctx, keep)
 	if j.master == nil || !j.master.feed.reader.Past(j.cleaning.Load()) {
