@@ -11,7 +11,7 @@ import (
 // maxListed is how many future runs are listed for each entry.
 const maxListed = 100
 
-// List returns the entries, each with its next runs, at most maxRuns.
+// List returns the entries, each with at most maxRuns of its next runs.
 func (s *Schedule) List(maxRuns int) (control.Schedule, error) {
 	states, own, err := s.knownStates()
 	if err != nil {
@@ -54,8 +54,8 @@ func (s *Schedule) List(maxRuns int) (control.Schedule, error) {
 	return list, nil
 }
 
-// knownStates returns the states of the entries. own is whether this master owns the schedule. If
-// another master of the cluster owns it, the states come from the shared record.
+// knownStates returns the states of the entries. own reports whether this master owns the schedule.
+// If another master of the cluster owns the schedule, the states are those in the shared record.
 func (s *Schedule) knownStates() (states []plan.State, own bool, err error) {
 	_, own = s.cfg.Own()
 	if s.cfg.Records != nil && !own {
@@ -67,7 +67,7 @@ func (s *Schedule) knownStates() (states []plan.State, own bool, err error) {
 	return slices.Clone(s.states), own, nil
 }
 
-// localTime returns the time at which the wall clock in the zone of now shows civil. The zero time
+// localTime returns the time at which the clock in the time zone of now shows civil. The zero time
 // stays zero.
 func localTime(civil, now time.Time) time.Time {
 	if civil.IsZero() {

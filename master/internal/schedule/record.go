@@ -11,19 +11,19 @@ import (
 	"saltern/master/internal/schedule/plan"
 )
 
-// maxRecord is how many bytes the record may have. With 10,000 entries it has some 3 MiB.
+// maxRecord bounds the size of the record, in bytes. With 10,000 entries the record has some 3 MiB.
 const maxRecord = 8 << 20
 
 // record is the state of the schedule that all masters of a cluster share.
 type record struct {
 	Version uint64       `json:"version"`
-	Term    uint64       `json:"term"`   // term of the master that wrote it
+	Term    uint64       `json:"term"`   // term of the master that wrote the record
 	Looked  time.Time    `json:"looked"` // civil time of the last check
 	Entries entryRecords `json:"entries"`
 }
 
-// entryRecords holds the entries by key. An entry that cannot be read is left out: it starts
-// without a record, and the other entries keep theirs.
+// entryRecords holds the records of the entries by key. A record that cannot be read is left out.
+// Then only its entry starts without a record.
 type entryRecords map[string]entryRecord
 
 // UnmarshalJSON implements [json.Unmarshaler].
@@ -43,18 +43,18 @@ func (r *entryRecords) UnmarshalJSON(text []byte) error {
 }
 
 type entryRecord struct {
-	// hash of the entry's settings; if the settings in the option have another hash, the record of
-	// the entry is not used
+	// Digest is the hash of the entry's settings. If the settings in the option have another hash,
+	// the record of the entry is not used.
 	Digest string     `json:"digest"`
 	State  plan.State `json:"state"`
 }
 
-// Records keeps the record of a cluster in a file that all masters share. Each run is noted there
-// before it starts. Only one master can write the version after a given one, so no run starts twice,
-// whichever master owns the schedule.
+// Records stores the record of a cluster in a file that all masters share. Each run is recorded
+// there before it starts. Only one master can write the version that follows a given version, so no
+// run starts twice, whichever master owns the schedule.
 type Records struct{ file versioned.File }
 
-// OpenRecords returns the Records at path. It does not use the disk.
+// OpenRecords returns the Records at path. It does not access the disk.
 func OpenRecords(path string) *Records {
 	return &Records{versioned.File{
 		Path:  path,
@@ -77,7 +77,7 @@ func parseRecord(content []byte) (r record, err error) {
 	return r, nil
 }
 
-// loadNewest returns the newest record. If there is none yet, its version is 0.
+// loadNewest returns the newest record. If there is no record yet, it returns one with version 0.
 func (r *Records) loadNewest() (record, error) {
 	content, _, err := r.file.Read()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -89,12 +89,12 @@ func (r *Records) loadNewest() (record, error) {
 	return parseRecord(content)
 }
 
-// setAside renames records that cannot be read, so that the newest readable one counts. It returns
-// their new names.
+// setAside renames the records that cannot be read, so that loadNewest returns the newest readable
+// one. It returns the new names.
 func (r *Records) setAside() ([]string, error) { return r.file.SetAside() }
 
-// replaceNext writes next, whose version must follow that of the present record. The error matches
-// [versioned.ErrConflict] if another master has written that version.
+// replaceNext writes next. The version of next must follow that of the current record. The error
+// matches [versioned.ErrConflict] if another master has already written that version.
 func (r *Records) replaceNext(next record) error {
 	content, err := json.Marshal(next)
 	if err == nil {

@@ -7,7 +7,7 @@ import (
 	"saltern/master/value"
 )
 
-// runResult returns the data for the event of a run, still without the outcome.
+// runResult returns the data for the event of a run, without the outcome of the run.
 func (e *entry) runResult(id, jid, fun string, args []any, now time.Time) *value.Map {
 	data := value.NewMap(
 		"id", id,
@@ -29,7 +29,7 @@ func (e *entry) runResult(id, jid, fun string, args []any, now time.Time) *value
 	return data
 }
 
-// toReturners adds the fields for returners to a result.
+// toReturners adds the fields that only returners get to a result, and returns it.
 func (e *entry) toReturners(data *value.Map) *value.Map {
 	if e.ReturnConfig != nil {
 		data.Set("ret_config", e.ReturnConfig)

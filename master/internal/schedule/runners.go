@@ -38,7 +38,7 @@ func countOf(args []any, named *value.Map) (int, error) {
 	return int(count), nil
 }
 
-// listOf returns a list in the form that a runner returns.
+// listOf returns a list of entries in the form in which a runner returns it.
 func listOf(list control.Schedule) *value.Map {
 	entries := value.NewMap()
 	for _, e := range list.Entries {

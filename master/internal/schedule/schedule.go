@@ -1,8 +1,8 @@
 // Package schedule runs the master's own scheduled runners (option schedule).
 //
-// Each second it checks every entry with package plan. When a run is due, it notes the run for the
-// other masters of the cluster, waits for a free worker, calls the runner, and fires the result on
-// the event bus.
+// Each second it checks every entry with package plan. When a run is due, it records the run for
+// the other masters of the cluster, waits for a free worker, calls the runner, and fires the result
+// as an event on the bus.
 package schedule
 
 import (
@@ -30,82 +30,84 @@ import (
 // Runs calls runners (runner.Runs).
 type Runs interface {
 	Call(ctx context.Context, fun string, args []any, named *value.Map) (any, error)
-	// Return hands a result to returners of Salt's library.
+	// Return passes a result to returners of Salt's library.
 	Return(ctx context.Context, returners []string, result *value.Map) error
-	// Public returns a result as all readers of events may see it.
+	// Public returns a result without the parts that must not be visible to all readers of events.
 	Public(fun string, named *value.Map, result any) any
 }
 
-// IDs makes job ids (jobs.IDs).
+// IDs creates job ids (jobs.IDs).
 type IDs interface{ New() string }
 
 // Config configures a Schedule.
 type Config struct {
 	Plan     *plan.Plan
-	Problems []plan.Problem // problems of the option; refused entries are listed
+	Problems []plan.Problem // problems of the option, including refused entries
 	Runs     Runs
 	IDs      IDs
-	// Fire puts an event on the bus. If it is nil, results are not announced.
+	// Fire fires an event on the bus. It may be nil: results are not announced.
 	Fire func(tag string, data *value.Map)
 	ID   string // id of this master
-	// Returners get the result of each run (schedule_returner).
+	// Returners lists the returners that get the result of each run (schedule_returner).
 	Returners []string
-	// Workers is how many runs are at work at once. 0 means 10, like the default of
+	// Workers is how many runs execute at once. 0 means 10, which is also the default of
 	// reactor_worker_threads.
 	Workers int
-	// Own reports whether this master does the work that only one master of a cluster does, and the
-	// term in which it does so.
+	// Own reports whether this master is the owner, which does the work that only one master of a
+	// cluster does. term is the term of the owner.
 	Own func() (term uint64, ok bool)
-	// Records is shared by the masters of the cluster. It is nil if there is only one.
+	// Records is shared by the masters of the cluster. It may be nil: there is only one master.
 	Records *Records
 	Now     func() time.Time // local time, with a monotonic clock
-	// Problem reports a fault that an administrator should know about; err is nil when it is over. It
-	// may be nil.
+	// Problem reports a fault that an administrator should know about. If err is nil, the fault has
+	// ended. Problem may be nil.
 	Problem func(fault control.Fault, err error)
 	Log     *slog.Logger
 }
 
 // Schedule runs the entries of a plan.
 //
-// Overflow policy: a run waits if all workers are busy. As in Salt, a run is left out if as many runs
-// of its entry wait or are at work as the entry allows (maxrunning; by default 1). The log says how
-// many were left out.
+// Overflow policy: if all workers are busy, a run waits. As in Salt, a run is skipped if as many
+// runs of its entry are waiting or executing as the entry allows (maxrunning; by default 1). The
+// number of skipped runs is logged.
 type Schedule struct {
 	cfg     Config
 	entries []*entry
 	backlog *background.Backlog
 
-	mu     sync.Mutex
-	states []plan.State // of entries, in their order; only takeDue writes it, and reads it without mu
+	mu sync.Mutex
+	// states holds the states of the entries, in the order of the entries. Only takeDue writes the
+	// field, and reads it without holding mu.
+	states []plan.State
 
 	// Only takeDue uses the following fields.
-	loggedFault string // why runs could not be recorded, as last logged
-	// lastTime is when the last check was, and lastCivil what the wall clock showed then. Both are
-	// zero before the first.
+	loggedFault string // why runs could not be recorded, as it was last logged
+	// lastTime is the time of the last check, and lastCivil is what the clock showed then. Both are
+	// zero before the first check.
 	lastTime  time.Time
 	lastCivil time.Time
-	version   uint64 // version of the newest record known
+	version   uint64 // version of the newest record that this master knows
 	wrote     uint64 // term of the master that wrote that record
-	term      uint64 // term in which the states are known to be current; 0: they are not
+	term      uint64 // term in which states is known to be current; 0: it is not
 }
 
 const (
 	defaultWorkers = 10
-	maxWaiting     = 10_000 // runs
+	maxWaiting     = 10_000 // bound of the waiting runs
 
 )
 
-// entry is a plan.Entry with its runs.
+// entry is a plan.Entry together with its runs.
 type entry struct {
 	*plan.Entry
-	running atomic.Int64  // runs that wait or are at work
-	missed  atomic.Uint64 // runs left out meanwhile, because of maxrunning
-	// lapsed is when a run was due that is left out because there was no check for too long. Only
+	running atomic.Int64  // runs that are waiting or executing
+	missed  atomic.Uint64 // runs skipped since the last log line, because of maxrunning
+	// lapsed is when a run was due that is skipped because no check was made for too long. Only
 	// takeDue uses it.
 	lapsed time.Time
 }
 
-// dueRun is a run that is to start.
+// dueRun is a run that must start now.
 type dueRun struct {
 	entry *entry
 	fun   string
@@ -128,7 +130,7 @@ func New(cfg Config) *Schedule {
 // Stats returns the counters of runs.
 func (s *Schedule) Stats() background.BacklogStats { return s.backlog.Stats() }
 
-// Run checks the entries each second until ctx ends. Runners that are at work then are cancelled.
+// Run checks the entries each second until ctx ends. Then it cancels the runners in progress.
 func (s *Schedule) Run(ctx context.Context) {
 	if len(s.entries) > 0 {
 		s.lookUntil(ctx)
@@ -153,9 +155,9 @@ func (s *Schedule) lookUntil(ctx context.Context) {
 	}
 }
 
-// takeDue makes one check and returns the runs that are due. In a cluster it has recorded them when
-// it returns. Only one goroutine calls it. It waits for the shared storage, but holds no lock
-// meanwhile.
+// takeDue makes one check and returns the runs that are due. In a cluster it has recorded these
+// runs before it returns. Only one goroutine may call it. It may wait for the shared storage, but
+// holds no lock while it waits.
 func (s *Schedule) takeDue() []dueRun {
 	term, own := s.cfg.Own()
 	if !own {
@@ -183,7 +185,7 @@ func (s *Schedule) takeDue() []dueRun {
 		})
 		if err != nil {
 			s.reportFault(err)
-			return nil // the next check will find them due again
+			return nil // the next check finds these runs due again
 		}
 
 		if !noted.Looked.Equal(looked) {
@@ -213,7 +215,7 @@ func (s *Schedule) setStates(states []plan.State) {
 	s.states = states
 }
 
-// logLapsed logs the runs that are left out because there was no check for too long.
+// logLapsed logs the runs that are skipped because no check was made for too long.
 func (s *Schedule) logLapsed() {
 	for _, e := range s.entries {
 		if !e.lapsed.IsZero() {
@@ -224,7 +226,8 @@ func (s *Schedule) logLapsed() {
 	}
 }
 
-// haveNews reports whether states hold something that other masters must learn even if no run is due.
+// haveNews reports whether states contain something that the other masters must know even if no run
+// is due.
 func (s *Schedule) haveNews(states []plan.State) bool {
 	for i, e := range s.entries {
 		if e.Tells(s.states[i], states[i]) {
@@ -234,9 +237,9 @@ func (s *Schedule) haveNews(states []plan.State) bool {
 	return false
 }
 
-// recordRuns writes a record with the runs that are about to start, and returns the record that
-// counts. A write that reported an error may have succeeded all the same: then a record of this
-// version and term exists, from an earlier check.
+// recordRuns writes a record with the runs that are about to start, and returns the record that is
+// then current. An earlier write that returned an error may still have succeeded. In that case a
+// record of this version and term already exists.
 func (s *Schedule) recordRuns(next record) (record, error) {
 	err := s.cfg.Records.replaceNext(next)
 	if err == nil {
@@ -247,12 +250,12 @@ func (s *Schedule) recordRuns(next record) (record, error) {
 		return taken, nil
 	}
 	if errors.Is(err, versioned.ErrConflict) {
-		s.term = 0 // another master owns the schedule, or did: its record counts
+		s.term = 0 // another master owns or owned the schedule: its record is the current one
 	}
 	return record{}, err
 }
 
-// begunIn returns the runs that are noted in states, but not yet in those of the last check.
+// begunIn returns the runs that are recorded in states, but not in the states of the last check.
 func (s *Schedule) begunIn(states []plan.State) (dues []dueRun) {
 	for i, e := range s.entries {
 		if states[i].LastRun.After(s.states[i].LastRun) {
@@ -262,9 +265,10 @@ func (s *Schedule) begunIn(states []plan.State) (dues []dueRun) {
 	return dues
 }
 
-// reportFault reports why runs cannot be recorded, or with nil that they can be. It logs each cause
-// once. It compares causes without file names, which contain a different temporary name each time. A
-// record that cannot be read is set aside.
+// reportFault reports why runs cannot be recorded, or, if err is nil, that they can be recorded
+// again. It logs each cause once; it compares causes without file names, because these contain a
+// different temporary name each time. If err means that a record cannot be read, reportFault sets
+// that record aside.
 func (s *Schedule) reportFault(err error) {
 	if errors.Is(err, versioned.ErrContent) {
 		err = s.setAside(err)
@@ -288,8 +292,8 @@ func (s *Schedule) reportFault(err error) {
 	s.loggedFault = text
 }
 
-// setAside renames a record that cannot be read because of cause. The next check continues with the
-// newest readable one.
+// setAside renames a record that cannot be read. cause is the error of reading it. The next check
+// continues with the newest readable record.
 func (s *Schedule) setAside(cause error) error {
 	aside, err := s.cfg.Records.setAside()
 	if err != nil {
@@ -310,13 +314,13 @@ func (s *Schedule) report(fault control.Fault, err error) {
 	}
 }
 
-// takeOver reads from the record which runs there have been.
+// takeOver reads the states of the entries from the record.
 func (s *Schedule) takeOver(now time.Time) error {
 	r, err := s.cfg.Records.loadNewest()
 	if err != nil {
 		return err
 	}
-	// the newest records are lost: this master knows newer states
+	// The newest records are lost. This master knows newer states.
 	if r.Version < s.version && r.Term <= s.wrote {
 		s.version = r.Version
 		return nil
@@ -328,7 +332,7 @@ func (s *Schedule) takeOver(now time.Time) error {
 	s.lastTime = time.Time{}
 	s.lastCivil = r.Looked
 	if ahead := r.Looked.Sub(plan.Civil(now)); r.Version > 0 && ahead > 0 {
-		s.lastCivil = time.Time{} // the clock of the writer is ahead of ours
+		s.lastCivil = time.Time{} // the clock of the record's writer is ahead of this master's clock
 		for i, e := range s.entries {
 			states[i] = e.Shift(states[i], -ahead.Truncate(plan.Tick))
 		}
@@ -356,8 +360,8 @@ func (s *Schedule) entryRecords(states []plan.State) entryRecords {
 	return records
 }
 
-// walkEntries makes all checks of all entries since the last call. If an entry was due several times
-// since, only its last run is returned.
+// walkEntries makes all checks of all entries since the last call. If an entry was due several
+// times since then, only its last run is returned.
 func (s *Schedule) walkEntries(now time.Time) (states []plan.State, dues []dueRun) {
 	civil := plan.Civil(now).Truncate(plan.Tick)
 	from, shift, gap := s.sinceLastLook(now, civil)
@@ -392,8 +396,9 @@ func (s *Schedule) walkEntries(now time.Time) (states []plan.State, dues []dueRu
 	return states, dues
 }
 
-// resume continues an entry after a time without checks, and notes a run that is left out. After a
-// takeover from another master it notes none, since that master may have left it out for a reason.
+// resume continues an entry after a time without checks, and records a run that is skipped because
+// of that. After a takeover from another master it records none, because that master may have
+// skipped the run for a reason.
 func (s *Schedule) resume(e *entry, state plan.State, from time.Time) plan.State {
 	next := e.Resume(state, from)
 	due := state.Due()
@@ -404,8 +409,9 @@ func (s *Schedule) resume(e *entry, state plan.State, from time.Time) plan.State
 	return next
 }
 
-// sinceLastLook returns since when there were no checks, by how much the clock was set forward
-// meanwhile, and whether it leaves out some of that time (gap).
+// sinceLastLook returns the time from which checks must be made, and by how much the clock was set
+// forward since the last check. gap means that from is later than the last check, so runs in
+// between are skipped.
 func (s *Schedule) sinceLastLook(now, civil time.Time) (from time.Time, shift time.Duration, gap bool) {
 	if s.lastCivil.IsZero() {
 		return civil.Add(-plan.Tick), 0, false
@@ -414,14 +420,14 @@ func (s *Schedule) sinceLastLook(now, civil time.Time) (from time.Time, shift ti
 	from = s.lastCivil
 	if !s.lastTime.IsZero() {
 		shift = plan.Civil(now).Sub(plan.Civil(s.lastTime)) - now.Sub(s.lastTime)
-		// Small differences come from the imprecision of the clock.
+		// Small differences are due to the imprecision of the clock.
 		if shift.Abs() < 2*time.Second {
 			shift = 0
 		}
 	}
 
 	// If the clock was set forward by a few hours at most, as for summer time, the runs in between
-	// still take place, late.
+	// still take place, but late.
 	if shift != 0 && civil.After(from) && civil.Sub(from) <= 3*time.Hour {
 		return from, shift, false
 	}
@@ -429,7 +435,8 @@ func (s *Schedule) sinceLastLook(now, civil time.Time) (from time.Time, shift ti
 		return civil.Add(-plan.Tick), shift, false
 	}
 
-	// No master made checks for longer than a takeover takes: leave out runs that were due earlier.
+	// No master made checks for longer than a takeover takes. Skip runs that were due earlier than
+	// that.
 	if oldest := civil.Add(-10 * time.Minute); from.Before(oldest) {
 		return oldest, shift, true
 	}
@@ -454,11 +461,12 @@ func (s *Schedule) startRun(ctx context.Context, d dueRun) {
 		}
 	})
 	if err != nil {
-		d.entry.running.Add(-1) // the master stops
+		d.entry.running.Add(-1) // not started, because the master stops
 	}
 }
 
-// callRunner calls the function and announces the result (salt/utils/schedule.py handle_func).
+// callRunner calls the function of a run and announces the result (salt/utils/schedule.py
+// handle_func).
 func (s *Schedule) callRunner(ctx context.Context, d dueRun) {
 	e := d.entry
 	shown := redact.Of(d.fun, e.Args, e.Kwargs)

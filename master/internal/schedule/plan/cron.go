@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// cron is an expression as croniter 7.0 reads it, the library that Salt uses (salt/utils/schedule.py
-// _handle_cron). Its fields are minute, hour, day, month and day of the week, and perhaps second and
-// year.
+// cron is a parsed cron expression. It has the meaning that croniter 7.0 gives it, the library that
+// Salt uses (salt/utils/schedule.py _handle_cron). The fields of an expression are minute, hour,
+// day, month and day of the week, and optionally second and year.
 type cron struct {
 	fields  []cronField // one for each field of the expression, in the order of cronBounds
 	nth     map[int][]int
@@ -36,7 +36,7 @@ const (
 	cronYear
 )
 
-// lastOf stands in cron.nth for "l": the last such weekday of a month.
+// lastOf is the entry in cron.nth for "l": the last such weekday of a month.
 const lastOf = 6
 
 const cronSearch = 50 // how many years ahead croniter searches for a match
@@ -78,7 +78,7 @@ var (
 	cronNth     = regexp.MustCompile(`^(?:((?:(?:sun|mon|tue|wed|thu|fri|sat)(?:-(?:sun|mon|tue|wed|thu|fri|sat))?)|\w+)#|(l))(\d+)$`)
 )
 
-// maxCron is how many bytes an expression may have.
+// maxCron bounds the length of an expression, in bytes.
 const maxCron = 1000
 
 // parseCron parses an expression.
@@ -116,7 +116,8 @@ func parseCron(text string) (*cron, error) {
 	return c, c.checkNth()
 }
 
-// checkNth refuses plain weekdays beside numbered ones (such as "mon#2"), as croniter does.
+// checkNth returns an error if an expression combines plain weekdays with numbered ones (such as
+// "mon#2"). croniter refuses such expressions, too.
 func (c *cron) checkNth() error {
 	days := c.fields[cronWeekday].values
 	if len(c.nth) == 0 || len(days) == cronBounds[cronWeekday].count {
@@ -130,7 +131,7 @@ func (c *cron) checkNth() error {
 	return nil
 }
 
-// parseField parses the field with an index such as cronHour.
+// parseField parses the text of the field with this index, such as cronHour.
 func (c *cron) parseField(index int, text string) (f cronField, err error) {
 	switch {
 	case cronHash.MatchString(text):
@@ -212,8 +213,8 @@ func (c *cron) parsePart(index int, text string, f *cronField) error {
 	return nil
 }
 
-// cronValues returns the values of a part. For "*" and "l" it returns none, but sets all or lastDay
-// in f.
+// cronValues returns the values of a part of a field. For "*" and "l" it returns no values, but
+// sets f.all or f.lastDay.
 func cronValues(index int, text string, f *cronField) ([]int, error) {
 	bounds := cronBounds[index]
 	spelled := text
@@ -222,7 +223,7 @@ func cronValues(index int, text string, f *cronField) ([]int, error) {
 	}
 
 	m := cronRange.FindStringSubmatch(spelled)
-	fromStart := false // the part is START/STEP, without an end
+	fromStart := false // the part has the form START/STEP, without an end
 	if m == nil {
 		if s := cronStep.FindStringSubmatch(text); s != nil {
 			m = cronRange.FindStringSubmatch(fmt.Sprintf("%s-%d/%s", s[1], bounds.high, s[2]))
@@ -271,8 +272,9 @@ func cronValue(index int, text string) (int, error) {
 	return v, nil
 }
 
-// cronSpan returns the values of a range. A range whose end is before its start goes on from the
-// lowest value of the field. One whose end equals its start is the whole field.
+// cronSpan returns the values of a range. If the end of the range is before its start, the range
+// continues at the lowest value of the field. If the end equals the start, the range is the whole
+// field.
 func cronSpan(index int, from, to, every string, fromStart bool) ([]int, error) {
 	bounds := cronBounds[index]
 	if index == cronDay && to == "l" {
@@ -328,8 +330,8 @@ func rangeSteps(low, high, step int) (out []int) {
 	return out
 }
 
-// nextAfter returns the first matching time after now. ok is false if there is none in the next
-// cronSearch years.
+// nextAfter returns the first matching time after now. ok is false if no time in the next
+// cronSearch years matches.
 func (c *cron) nextAfter(now time.Time) (time.Time, bool) {
 	start := now.Truncate(time.Minute).Add(time.Minute)
 	if len(c.fields) > 5 {
@@ -341,8 +343,8 @@ func (c *cron) nextAfter(now time.Time) (time.Time, bool) {
 		return c.searchFrom(start, day, weekday)
 	}
 
-	// If both fields are restricted, it suffices that one of them matches. Numbered and nearest
-	// weekdays count for neither field, but restrict both searches (croniter _calc_next).
+	// If both day fields are restricted, one of them must match. Numbered and nearest weekdays
+	// count as neither field, but restrict both searches (croniter _calc_next).
 	anyDay := cronField{all: true}
 	byDay, ok1 := c.searchFrom(start, day, anyDay)
 	byWeekday, ok2 := c.searchFrom(start, anyDay, weekday)
@@ -359,7 +361,7 @@ func (c *cron) nextAfter(now time.Time) (time.Time, bool) {
 	return byWeekday, true
 }
 
-// searchFrom returns the first match at or after start.
+// searchFrom returns the first matching time at or after start.
 func (c *cron) searchFrom(start time.Time, day, weekday cronField) (time.Time, bool) {
 	date := time.Date(start.Year(), start.Month(), start.Day(), 0, 0, 0, 0, time.UTC)
 	for at := start; date.Year() <= start.Year()+cronSearch; at = date {
@@ -382,7 +384,7 @@ func (c *cron) searchFrom(start time.Time, day, weekday cronField) (time.Time, b
 	return time.Time{}, false
 }
 
-// matchesDate reports whether day and weekday allow a date.
+// matchesDate reports whether both day and weekday allow a date.
 func (c *cron) matchesDate(date time.Time, day, weekday cronField) bool {
 	days := daysIn(date.Year(), date.Month())
 	switch {
@@ -407,7 +409,8 @@ func (c *cron) matchesDate(date time.Time, day, weekday cronField) bool {
 	})
 }
 
-// firstOnDate returns the first matching time at or after at, on the same day.
+// firstOnDate returns the first matching time at or after at on the same date. It returns false if
+// there is none.
 func (c *cron) firstOnDate(at time.Time) (time.Time, bool) {
 	second := cronField{values: []int{0}}
 	if len(c.fields) > cronSecond {
@@ -451,8 +454,8 @@ func daysIn(year int, month time.Month) int {
 	return time.Date(year, month+1, 0, 0, 0, 0, 0, time.UTC).Day()
 }
 
-// nearestWeekday returns which day from Monday to Friday is nearest to the given day of date's month.
-// It stays within that month.
+// nearestWeekday returns the day of the month, Monday to Friday, that is nearest to the given day
+// in the month of date.
 func nearestWeekday(date time.Time, day int) int {
 	first := day == 1
 	last := day == daysIn(date.Year(), date.Month())

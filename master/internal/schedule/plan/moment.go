@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// moment is a time as an administrator writes it. What is missing in its date is taken from the day
-// on which the moment is evaluated.
+// moment is a time as an administrator writes it. Parts of the date that the text lacks are taken
+// from the day on which the moment is evaluated.
 //
-// Salt parses such text with dateutil.parser.parse. Every text that is accepted here has the same
-// meaning there. Other spellings that dateutil accepts are refused.
+// Salt parses such texts with dateutil.parser.parse. Every text that is accepted here has the same
+// meaning in dateutil. Some spellings that dateutil accepts are refused here.
 type moment struct {
 	year    int // 0: the current year
 	month   time.Month
-	day     int // 0: the current day, or the next day that is weekday
+	day     int // 0: the current day, or the next day with this weekday
 	weekday time.Weekday
 	named   bool // the text names a weekday
 	clock   time.Duration
@@ -60,7 +60,7 @@ func weekdaysByName() map[string]time.Weekday {
 	return names
 }
 
-// maxMoment is how many bytes the text of a moment may have.
+// maxMoment bounds the length of a moment's text, in bytes.
 const maxMoment = 200
 
 // parseMoment parses a moment.
@@ -114,7 +114,7 @@ func (p *momentParser) peekWord() string {
 	return p.words[0]
 }
 
-// readWord parses what begins with the next word: a weekday, a date or a time of day.
+// readWord parses the weekday, date or time of day that begins with the next word.
 func (p *momentParser) readWord() error {
 	w := p.takeWord()
 	if w == "at" || w == "on" {
@@ -155,7 +155,7 @@ func (p *momentParser) readWord() error {
 	return p.setClock(w)
 }
 
-// yearBehind takes the next word if it is a year; otherwise it returns "".
+// yearBehind removes and returns the next word if it is a year; otherwise it returns "".
 func (p *momentParser) yearBehind() string {
 	if !fourDigits.MatchString(p.peekWord()) {
 		return ""
@@ -168,7 +168,7 @@ func monthOf(text string) time.Month {
 	return time.Month(n)
 }
 
-// setDate sets the date. An empty year means the current one.
+// setDate sets the date. If year is "", the date is in the current year.
 func (p *momentParser) setDate(year string, month time.Month, day string) error {
 	p.hasDate = true
 	d, _ := strconv.Atoi(day)
@@ -226,13 +226,13 @@ func (p *momentParser) finish() error {
 	return nil
 }
 
-// isAbsolute reports whether the moment is the same whenever it is evaluated.
+// isAbsolute reports whether the moment is independent of the day on which it is evaluated.
 func (m moment) isAbsolute() bool { return m.year != 0 }
 
 // isTimeOfDay reports whether the moment has no date, but only a time of day.
 func (m moment) isTimeOfDay() bool { return m.day == 0 && !m.named }
 
-// onDayOf evaluates the moment on the day of now.
+// onDayOf returns the time of the moment, evaluated on the day of now.
 func (m moment) onDayOf(now time.Time) time.Time {
 	year, month, day := now.Date()
 	if m.day != 0 {

@@ -1,12 +1,13 @@
-// Package plan computes when the entries of the master's option schedule are due, as Salt's evaluator
-// does (salt/utils/schedule.py Schedule.eval).
+// Package plan computes when the entries of the master's option schedule are due, by the rules of
+// Salt's scheduler (salt/utils/schedule.py Schedule.eval).
 //
-// [Read] makes a [Plan] from the option and reports everything that it cannot obey. [Entry.Step]
-// makes one check of one entry: from the entry's [State] and the time it computes the next State, and
-// whether the entry is due. It is a pure function. So the runs that are shown in advance, those after
-// another master takes over, and the actual ones are the same.
+// [Read] parses the option into a [Plan] and reports everything that it cannot follow. [Entry.Step]
+// checks one entry once: from the entry's [State] and the time it computes the next State, and
+// whether the entry runs now. Step is a pure function. So the runs that are predicted, the runs
+// after another master takes over, and the actual runs are the same.
 //
-// All times are civil: what the master's wall clock shows, as a time.Time in time.UTC.
+// All times are civil: they contain what the master's clock shows in its time zone, stored as a
+// time.Time in time.UTC.
 package plan
 
 import (
@@ -16,15 +17,15 @@ import (
 )
 
 // Tick is how often an entry is checked. A moment (of when or once) counts as missed if no check
-// falls within window after it. Salt's master uses its option loop_interval both as tick and as
-// window. Its checks are a little further apart than that, so there is one check within a window
-// there, too.
+// happens within window after it. Salt's master uses its option loop_interval as both tick and
+// window. Its checks are a little further apart than loop_interval, so in Salt, too, there is one
+// check within a window.
 const (
 	Tick   = time.Second
 	window = Tick - time.Nanosecond
 )
 
-// Plan is the option schedule in the form that the master carries out.
+// Plan is the parsed option schedule.
 type Plan struct {
 	Enabled bool
 	Entries []*Entry // in the order of the option
@@ -41,17 +42,17 @@ type Entry struct {
 	Enabled   bool
 	DryRun    bool
 	Unlimited bool // option jid_include is False: maxrunning does not apply
-	Max       int  // option maxrunning: how many runs may be at work at once
+	Max       int  // option maxrunning: how many runs may be in progress at once
 
 	// What to do with the result:
 	Silent       bool // option return_job is False: fire no event
-	Uncached     bool // option return_job is nocache: the job cache does not keep it
+	Uncached     bool // option return_job is nocache: do not store the result in the job cache
 	Returners    []string
 	ReturnConfig any
 	ReturnKwargs any
 	Metadata     *value.Map // nil if there is none
 
-	interval time.Duration // 0: it is due by when, once or cron
+	interval time.Duration // 0: when, once or cron determine when the entry is due
 	when     []moment
 	byWhen   bool
 	once     time.Time // zero: not set
@@ -63,27 +64,28 @@ type Entry struct {
 	invert       bool
 	skip         *span // option skip_during_range
 	runAfterSkip bool
-	skipFun      string // option skip_function: it runs when Fun is skipped
+	skipFun      string // option skip_function: runs instead of Fun when Fun is skipped
 	skipAt       []time.Time
 	runAt        []time.Time
 	until        *moment
 	after        *moment
 }
 
-// splay is a random delay of low to high whole seconds. The zero value means none.
+// splay is a random delay between low and high whole seconds. The zero value means no delay.
 type splay struct{ low, high int64 }
 
-// span is the time from start to end, both included.
+// span is a period of time that includes its start and its end.
 type span struct{ start, end moment }
 
-// onDayOf evaluates the span on the day of now. ok is false if its end is not after its start.
+// onDayOf returns the start and end of the span, evaluated on the day of now. ok is false if the
+// end is not after the start.
 func (s *span) onDayOf(now time.Time) (start, end time.Time, ok bool) {
 	start = s.start.onDayOf(now)
 	end = s.end.onDayOf(now)
 	return start, end, end.After(start)
 }
 
-// Trigger says in a word or two what makes the entry due.
+// Trigger returns a short description of what makes the entry due.
 func (e *Entry) Trigger() string {
 	switch {
 	case e.interval > 0:
@@ -96,15 +98,15 @@ func (e *Entry) Trigger() string {
 	return "when"
 }
 
-// Civil returns what the wall clock shows at t.
+// Civil returns t as a civil time, see the package comment.
 func Civil(t time.Time) time.Time {
 	return time.Date(t.Year(), t.Month(), t.Day(), t.Hour(), t.Minute(), t.Second(), t.Nanosecond(), time.UTC)
 }
 
-// Problem is a part of the option that is not obeyed as written.
+// Problem is a part of the option that the master does not follow as written.
 type Problem struct {
 	Entry   string // key of the entry; "" for the whole schedule
 	Key     string // key in the entry; "" for the entry as a whole
-	Refused bool   // the entry, or the whole schedule, does not run
+	Refused bool   // true: the entry, or the whole schedule, does not run
 	Text    string
 }

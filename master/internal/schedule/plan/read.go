@@ -19,7 +19,7 @@ const (
 	maxTimes    = 1000 // times in one list of an entry
 )
 
-// Keys of settings for the whole schedule, which are beside the keys of entries.
+// Keys of settings for the whole schedule, which are at the same level as the keys of entries.
 const (
 	enabledKey = "enabled"
 	splayKey   = "splay"
@@ -32,13 +32,13 @@ func isSetting(key string) bool {
 	return slices.Contains([]string{enabledKey, splayKey, skipKey, skipFunKey}, key)
 }
 
-// unitOf is a key for an interval and the unit of its number.
+// unitOf is a key that sets an interval, and the unit of its number.
 type unitOf struct {
 	key  string
 	unit time.Duration
 }
 
-// units are all keys for an interval.
+// units lists all keys that set an interval.
 var units = []unitOf{
 	{"seconds", time.Second},
 	{"minutes", time.Minute},
@@ -46,15 +46,15 @@ var units = []unitOf{
 	{"days", 24 * time.Hour},
 }
 
-// keys are all keys that an entry may have, with the functions that read them.
+// keys maps each key that an entry may have to the function that reads its value.
 var keys = map[string]func(*reader, any){
 	"name":                 (*reader).readName,
-	"function":             nil, // this and the two below: see readFun
+	"function":             nil, // function, func and fun: see readFun
 	"func":                 nil,
 	"fun":                  nil,
 	"args":                 (*reader).readArgs,
 	"kwargs":               (*reader).readKwargs,
-	"seconds":              nil, // this and those below: see readTrigger
+	"seconds":              nil, // seconds and the keys below: see readTrigger
 	"minutes":              nil,
 	"hours":                nil,
 	"days":                 nil,
@@ -92,8 +92,8 @@ func keyNames() []string {
 	return names
 }
 
-// Read parses the option schedule. whens holds the named moments that when may use; nil means none.
-// What cannot be obeyed does not run and is listed in problems.
+// Read parses the option schedule. whens holds the named moments that the option when may refer to;
+// nil means none. An entry that Read cannot follow does not run; Read lists it in problems.
 func Read(option, whens *value.Map) (p *Plan, problems []Problem) {
 	p = &Plan{Enabled: true}
 	if option.Len() > maxEntries {
@@ -140,8 +140,8 @@ func (r *reader) addWarning(key, format string, args ...any) {
 	r.problems = append(r.problems, Problem{r.key, key, false, fmt.Sprintf(format, args...)})
 }
 
-// readSettings parses the settings of the whole schedule into p. It returns an Entry with the
-// settings that single entries may have too.
+// readSettings parses the settings of the whole schedule into p. Some settings may also be set by
+// single entries; readSettings returns them as an Entry.
 func (r *reader) readSettings(option *value.Map, p *Plan) (common Entry) {
 	for _, key := range []string{splayKey, skipKey, skipFunKey} {
 		common.Digest += value.Repr(option.Value(key)) + "\n"
@@ -168,8 +168,8 @@ func (r *reader) readSettings(option *value.Map, p *Plan) (common Entry) {
 	return common
 }
 
-// readEntry parses the entry v. common holds the settings of the whole schedule, which the entry may
-// replace.
+// readEntry parses the entry v. common holds the settings of the whole schedule, which the entry
+// may override.
 func (r *reader) readEntry(v any, common Entry) {
 	m, ok := v.(*value.Map)
 	if !ok {
@@ -202,8 +202,8 @@ func (r *reader) readEntry(v any, common Entry) {
 	r.checkLimits()
 }
 
-// refuseUnknown refuses a key that is not known: without a limit whose key is misspelt, the entry
-// would run too often.
+// refuseUnknown refuses an entry with an unknown key. Without this check an entry with a misspelt
+// limit would run too often.
 func (r *reader) refuseUnknown(key string) {
 	r.refuse(key, "an entry has no such key; there are: %s", strings.Join(keyNames(), ", "))
 }
@@ -216,7 +216,8 @@ func (r *reader) readName(v any) {
 	r.refuse("name", "it is not a text")
 }
 
-// readFun takes the function from the first of its three keys that is there, as Salt does.
+// readFun sets the function of the entry. As in Salt, the function is the value of the first key
+// present among function, func and fun.
 func (r *reader) readFun(m *value.Map) {
 	for _, key := range []string{"function", "func", "fun"} {
 		v, set := m.Get(key)
@@ -354,7 +355,7 @@ func (r *reader) readRange(v any) {
 	}
 }
 
-// readSpan parses {start: TIME, end: TIME}. If it is wrong, it returns nil.
+// readSpan parses {start: TIME, end: TIME}. It returns nil if the value is invalid.
 func (r *reader) readSpan(key string, v any) *span {
 	m, ok := v.(*value.Map)
 	if !ok {
@@ -400,7 +401,7 @@ func (r *reader) readLimit(key string, v any) *moment {
 	return &at
 }
 
-// readMoment parses a moment as YAML delivers it.
+// readMoment parses a moment from the value that the YAML parser returned.
 func readMoment(v any) (moment, error) {
 	switch v := v.(type) {
 	case string:
@@ -438,7 +439,7 @@ func (r *reader) readTimes(key string, v any) (out []time.Time) {
 	return out
 }
 
-// readTrigger parses the keys that say when the entry is due.
+// readTrigger parses the keys that determine when the entry is due.
 func (r *reader) readTrigger(m *value.Map) {
 	has := func(key string) bool { _, ok := m.Get(key); return ok }
 	byInterval := slices.ContainsFunc(units, func(u unitOf) bool { return has(u.key) })
@@ -506,7 +507,7 @@ func (r *reader) readInterval(m *value.Map) {
 	r.entry.interval = sum
 }
 
-// wholeNumber converts v as Python's int() does.
+// wholeNumber converts v to an integer as Python's int() does.
 func wholeNumber(v any) (int64, error) {
 	switch v := v.(type) {
 	case int64:
@@ -594,8 +595,8 @@ func (r *reader) readCron(v any) {
 	r.entry.cron = c
 }
 
-// checkLimits warns about limits without effect. Salt checks all limits one after the other, and the
-// result of each replaces that of the one before.
+// checkLimits warns about limits that have no effect. Salt checks all limits in sequence, and the
+// result of each limit replaces the result of the one before.
 func (r *reader) checkLimits() {
 	limits := []struct {
 		key  string
@@ -624,7 +625,7 @@ func (r *reader) checkLimits() {
 	}
 }
 
-// spellValue returns a short text of a value for a message.
+// spellValue returns a short text of a value, for a message.
 func spellValue(v any) string {
 	const maxBytes = 80 // bytes
 	text := value.Repr(v)

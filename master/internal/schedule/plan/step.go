@@ -6,29 +6,32 @@ import (
 	"time"
 )
 
-// State is what one check of an entry hands on to the next check. An entry that was never checked has
-// the zero State.
+// State is what one check of an entry passes to the next check. For the first check of an entry it
+// is the zero State.
 type State struct {
-	Next    time.Time `json:"next,omitzero"`    // when it is due; zero: not known
-	Delayed time.Time `json:"delayed,omitzero"` // when it is due including its splay; zero: splay not chosen yet
+	Next time.Time `json:"next,omitzero"` // when the entry is due; zero: not known
+	// Delayed is when the entry is due including its splay. Zero means that the splay is not chosen
+	// yet.
+	Delayed time.Time `json:"delayed,omitzero"`
 	LastRun time.Time `json:"last_run,omitzero"`
-	// SkipRun: the run at LastRun called skip_function, not the entry's own function.
+	// SkipRun means that the run at LastRun called skip_function instead of the entry's function.
 	SkipRun bool `json:"skip_run,omitempty"`
-	// Started: the entry was checked before, so run_on_start does not apply any more.
+	// Started means that the entry was checked before, so run_on_start does not apply any more.
 	Started bool `json:"started,omitempty"`
-	// Aimed: the field Armed is valid (for when).
+	// Aimed means that the field Armed is valid (for when).
 	Aimed bool `json:"aimed,omitempty"`
-	// Armed: the entry has not run yet for the moment in Next (for when).
+	// Armed means that the entry has not run yet for the moment in Next (for when).
 	Armed bool `json:"armed,omitempty"`
-	// RunAt are times that run_after_skip_range has added.
+	// RunAt holds the times that run_after_skip_range has added.
 	RunAt []time.Time `json:"run_at,omitempty"`
 
-	// Skipped is why it did not run when it was last due. It is empty if it did run.
+	// Skipped is why the entry did not run when it was last due. It is "" if the entry did run.
 	Skipped     string    `json:"skipped,omitempty"`
 	SkippedTime time.Time `json:"skipped_time,omitzero"`
 }
 
-// Due returns when the entry runs next, including its splay. Zero means that it is not known.
+// Due returns when the entry runs next, including its splay. The zero time means that it is not
+// known.
 func (s State) Due() time.Time {
 	if s.Delayed.After(s.Next) {
 		return s.Delayed
@@ -36,7 +39,7 @@ func (s State) Due() time.Time {
 	return s.Next
 }
 
-// RunOf returns which function the last run of state called.
+// RunOf returns the function that the last run before state called.
 func (e *Entry) RunOf(state State) string {
 	if state.SkipRun {
 		return e.skipFun
@@ -44,7 +47,7 @@ func (e *Entry) RunOf(state State) string {
 	return e.Fun
 }
 
-// Reasons why an entry that is due does not run, as in Salt's _skip_reason.
+// Reasons why an entry that is due does not run. The texts are those of Salt's _skip_reason.
 const (
 	SkipDisabled   = "disabled"
 	SkipRunning    = "maxrunning"
@@ -55,10 +58,10 @@ const (
 	SkipAfter      = "after_not_passed"
 )
 
-// Splay chooses a delay of low to high seconds for a run.
+// Splay chooses the delay of a run, between low and high seconds.
 type Splay func(e *Entry, due time.Time, low, high int64) int64
 
-// SameSplay chooses a delay that is the same on every master, but differs between the runs of an
+// SameSplay chooses a delay that is the same on every master. It differs from run to run of an
 // entry.
 func SameSplay(e *Entry, due time.Time, low, high int64) int64 {
 	h := fnv.New64a()
@@ -70,14 +73,14 @@ func SameSplay(e *Entry, due time.Time, low, high int64) int64 {
 // Look holds the inputs of one check.
 type Look struct {
 	Now     time.Time     // civil time of the check
-	Window  time.Duration // how long a moment counts as now
+	Window  time.Duration // how long after its time a moment counts as now
 	Running int           // unfinished runs of this entry
-	Enabled bool          // whether the schedule as a whole is enabled
+	Enabled bool          // the schedule as a whole is enabled
 	Splay   Splay
 }
 
-// Step makes one check of an entry. It returns the function to run now, or "" for none, and the State
-// for the next check.
+// Step checks an entry once. It returns the function to run now, or "" for none, and the State for
+// the next check.
 func (e *Entry) Step(s State, look Look) (fun string, next State) {
 	w := step{entry: e, state: s, look: look, fun: e.Fun}
 	w.state.Skipped = ""
@@ -105,16 +108,18 @@ func (e *Entry) Step(s State, look Look) (fun string, next State) {
 
 // step is a Step in progress.
 type step struct {
-	entry   *Entry
-	state   State
-	look    Look
-	fun     string
-	skipped bool // a limit has skipped the run: the entry is not due again before its next time
+	entry *Entry
+	state State
+	look  Look
+	fun   string
+	// skipped means that a limit has skipped the run. The entry is not due again before its next
+	// time.
+	skipped bool
 }
 
 func (w *step) missed(t time.Time) bool { return t.Before(w.look.Now.Add(-w.look.Window)) }
 
-// atMoment reports whether now is t or up to a window later.
+// atMoment reports whether now is at t, or less than a window after t.
 func (w *step) atMoment(t time.Time) bool {
 	return !w.look.Now.Before(t) && !w.look.Now.After(t.Add(w.look.Window))
 }
@@ -136,8 +141,8 @@ func (w *step) runsExplicitly() bool {
 	return false
 }
 
-// findDue computes when the entry is due. It returns false if there is nothing more to check. run
-// means that it runs now explicitly.
+// findDue computes when the entry is due. It returns false if the check is complete. run means that
+// the entry runs now because of runsExplicitly.
 func (w *step) findDue(run bool) bool {
 	e, now := w.entry, w.look.Now
 	switch {
@@ -161,7 +166,7 @@ func (w *step) findDue(run bool) bool {
 	return ok
 }
 
-// dueOnce decides like Salt's _handle_once.
+// dueOnce applies the rules of Salt's _handle_once.
 func (w *step) dueOnce() bool {
 	if !w.state.Next.IsZero() {
 		waits := w.state.Next.After(w.look.Now) && w.state.Delayed.IsZero()
@@ -173,7 +178,7 @@ func (w *step) dueOnce() bool {
 	return !w.missed(w.state.Next)
 }
 
-// dueWhen decides like Salt's _handle_when.
+// dueWhen applies the rules of Salt's _handle_when.
 func (w *step) dueWhen(run bool) bool {
 	var times []time.Time
 	for _, m := range w.entry.when {
@@ -216,8 +221,8 @@ func (w *step) dueWhen(run bool) bool {
 	return true
 }
 
-// addSplay chooses the splay if there is none yet. It returns whether the entry runs now in any case,
-// and in how many seconds it is due.
+// addSplay chooses the splay if it is not chosen yet. It returns whether the entry runs now
+// regardless of the due time, and the number of seconds until the entry is due.
 func (w *step) addSplay(run bool) (bool, float64) {
 	now := w.look.Now
 	seconds := float64(int64(w.state.Next.Truncate(time.Second).Sub(now.Truncate(time.Second)) / time.Second))
@@ -248,7 +253,7 @@ func (w *step) addSplay(run bool) (bool, float64) {
 	return run, seconds
 }
 
-// timeHasCome reports whether the entry runs now, before its limits are checked.
+// timeHasCome reports whether the entry is due now. It does not check the limits of the entry.
 func (w *step) timeHasCome(run bool, seconds float64) bool {
 	e := w.entry
 	switch {
@@ -273,8 +278,9 @@ func (w *step) timeHasCome(run bool, seconds float64) bool {
 	return run || seconds == 0
 }
 
-// limitsAllow checks the limits of the entry in Salt's order. Each one overrules those before it,
-// about which Read warns. failed means that a span ends before it begins on this day.
+// limitsAllow checks the limits of the entry in Salt's order. The result of each limit overrides
+// the results of those before; Read warns about that. failed means that the end of a span is not
+// after its start on this day.
 func (w *step) limitsAllow() (run, failed bool) {
 	e, now := w.entry, w.look.Now
 	run = true
@@ -314,7 +320,7 @@ func (w *step) limitsAllow() (run, failed bool) {
 	return run, false
 }
 
-// inRange decides like Salt's _handle_range. An entry that is outside of its range stays due.
+// inRange applies the rules of Salt's _handle_range. An entry outside of its range stays due.
 func (w *step) inRange(start, end time.Time) bool {
 	now := w.look.Now
 	if w.entry.invert {
@@ -337,8 +343,8 @@ func (w *step) inRange(start, end time.Time) bool {
 	return false
 }
 
-// notSkipped decides like Salt's _handle_skip_explicit. Before a time of skip_explicit that is yet
-// to come, the entry never runs.
+// notSkipped applies the rules of Salt's _handle_skip_explicit. As long as a time of skip_explicit
+// is in the future, the entry does not run.
 func (w *step) notSkipped() bool {
 	for _, t := range w.entry.skipAt {
 		if w.missed(t) {
@@ -352,8 +358,8 @@ func (w *step) notSkipped() bool {
 	return true
 }
 
-// skipRun notes that the entry does not run. With instead it returns true if skip_function runs in
-// its place.
+// skipRun records that the entry does not run, and why. If instead is set and the entry has a
+// skip_function, that function runs instead, and skipRun returns true.
 func (w *step) skipRun(why string, instead bool) bool {
 	if instead && w.entry.skipFun != "" {
 		w.fun = w.entry.skipFun
@@ -376,8 +382,8 @@ func (w *step) addRun(t time.Time) {
 	}
 }
 
-// finishRun decides whether a due run takes place, and when the entry is due again. It returns the
-// function to run, or "".
+// finishRun decides whether a due run takes place, and computes when the entry is due again. It
+// returns the function to run, or "".
 func (w *step) finishRun(run bool) string {
 	e, now := w.entry, w.look.Now
 	if !w.look.Enabled || !e.Enabled {
@@ -394,7 +400,8 @@ func (w *step) finishRun(run bool) string {
 		w.state.LastRun = now
 		w.state.SkipRun = w.fun != e.Fun
 		w.state.Delayed = time.Time{}
-		w.state.Skipped = "" // an earlier limit may have set it, and a later one overruled that
+		// An earlier limit may have set Skipped before a later limit overrode its result.
+		w.state.Skipped = ""
 		w.state.SkippedTime = time.Time{}
 	}
 
@@ -409,8 +416,8 @@ func (w *step) finishRun(run bool) string {
 	return w.fun
 }
 
-// served reports whether the interval begins again after this check. It does after a run. When a
-// limit has skipped the entry, the interval begins again if the entry was due, even if a later
+// served reports whether the interval starts again after this check. It does after a run. If a
+// limit has skipped the entry, the interval starts again if the entry was due, even if a later
 // limit permits the run after all.
 func (w *step) served(run bool) bool {
 	if w.skipped {

@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// strptimeParts are the directives that once_fmt may have: those of Python's strptime, as expressions
-// that prefer the same alternatives (Lib/_strptime.py TimeRE).
+// strptimeParts maps the directives that once_fmt may contain to regular expressions. The
+// directives are those of Python's strptime, and the expressions prefer the same alternatives
+// (Lib/_strptime.py TimeRE).
 var strptimeParts = map[byte]string{
 	'Y': `(?P<Y>\d\d\d\d)`,
 	'y': `(?P<y>\d\d)`,
@@ -31,8 +32,8 @@ var strptimeParts = map[byte]string{
 // onceFormat is the default of once_fmt.
 const onceFormat = "%Y-%m-%dT%H:%M:%S"
 
-// strptime parses a time in a format of Python's strptime. Missing parts are taken from 1900-01-01,
-// midnight.
+// strptime parses a time in a format of Python's strptime. Parts that the format lacks are taken
+// from 1900-01-01, midnight.
 func strptime(text, format string) (t time.Time, err error) {
 	if len(text) > maxMoment || len(format) > maxMoment {
 		return t, fmt.Errorf("more than %d bytes", maxMoment)
@@ -65,17 +66,17 @@ func strptime(text, format string) (t time.Time, err error) {
 	return time.Date(f.year, f.month, f.day, f.hour, f.minute, f.second, 0, time.UTC), nil
 }
 
-// strptimeFields are the parts of a time. If several directives set the same part, the last one
-// counts.
+// strptimeFields holds the parts of a time. If several directives set the same part, the last
+// directive counts.
 type strptimeFields struct {
 	year, day, hour, minute, second int
 	month                           time.Month
 }
 
-// setField sets the part that a directive has matched. afternoon is true if %p matched "pm" anywhere
-// in the text.
+// setField sets the part of the time that a directive has matched. afternoon is true if %p matched
+// "pm" anywhere in the text.
 func (f *strptimeFields) setField(directive, matched string, afternoon bool) {
-	number, _ := strconv.Atoi(strings.TrimSpace(matched)) // names have no number, and do not use it
+	number, _ := strconv.Atoi(strings.TrimSpace(matched)) // 0 for a name, which does not use it
 	switch directive {
 	case "Y":
 		f.year = number

@@ -5,16 +5,15 @@ import (
 	"time"
 )
 
-// maxSteps is how many checks a Walk may make.
+// maxSteps bounds how many checks one Walk makes.
 const maxSteps = 20_000
 
-// Walk makes the checks of an entry after from and until to. It calls visit for each run, until visit
-// returns false, and returns the State after that. There would be a check each Tick, but Walk skips
-// those that would find nothing. It assumes that no run starts or ends meanwhile: look.Running stays
-// the same.
+// Walk makes the checks of an entry after from and until to. It calls visit for each run, until
+// visit returns false. It returns the State after the last check. It skips checks that would change
+// nothing. Walk assumes that no run starts or ends in that time: look.Running stays the same.
 //
-// If the clock was set back, an entry with calendar times (when, once, cron) is not checked again for
-// the time up to its last run: what was due until then counts as done.
+// If the clock was set back, an entry with calendar times (when, once, cron) is not checked again
+// for the time up to its last run: runs that were due until then count as done.
 func (e *Entry) Walk(s State, from, to time.Time, look Look, visit func(at time.Time, fun string) bool) State {
 	look.Window = window
 	if back := s.LastRun.Sub(from); e.interval == 0 && back > 0 && back <= maxClockBack {
@@ -45,17 +44,17 @@ func (e *Entry) Walk(s State, from, to time.Time, look Look, visit func(at time.
 	return s
 }
 
-// foundNothing reports whether a check changed nothing. Then the next check would change nothing
-// either, unless one of the times of nextLook comes.
+// foundNothing reports whether a check changed nothing. The next check then changes nothing either,
+// unless a time of nextLook is reached.
 func (s State) foundNothing(next State) bool {
 	same := s.Next.Equal(next.Next) && s.Delayed.Equal(next.Delayed) && s.LastRun.Equal(next.LastRun)
 	return same && s.Armed == next.Armed && s.Aimed == next.Aimed && s.Started == next.Started &&
 		len(s.RunAt) == len(next.RunAt)
 }
 
-// Resume returns the State with which to continue when there were no checks until from. A calendar
-// entry that was due meanwhile has missed its run, as after a start of Salt's master. An interval
-// that is over is due at once.
+// Resume returns the State with which to continue when no checks were made until from. A calendar
+// entry (when, once, cron) that was due in that time has missed its run, as after a start of Salt's
+// master. An interval that has ended in that time is due at once.
 func (e *Entry) Resume(s State, from time.Time) State {
 	due := s.Due()
 	if e.interval > 0 || due.IsZero() || !due.Before(from) {
@@ -64,20 +63,21 @@ func (e *Entry) Resume(s State, from time.Time) State {
 	return State{Started: s.Started, LastRun: s.LastRun, RunAt: s.RunAt}
 }
 
-// Tells reports whether next holds something new that a master which continues from s could not find
-// out: a run that is delayed beyond its due time, or a time that run_after_skip_range has added.
+// Tells reports whether next contains something that another master, continuing from s, could not
+// compute: a delay beyond the due time, or a time that run_after_skip_range has added.
 func (e *Entry) Tells(s, next State) bool {
 	delayed := e.interval == 0 && !next.Delayed.IsZero() && !next.Delayed.Equal(s.Delayed)
 	added := slices.ContainsFunc(next.RunAt, func(t time.Time) bool { return !slices.Contains(s.RunAt, t) })
 	return delayed || added
 }
 
-// maxClockBack: if the clock is set back by no more than this, the calendar runs until the former
-// time count as done. It exceeds a change to or from summer time.
+// maxClockBack is how far the clock may be set back so that the calendar runs until the former time
+// still count as done. It exceeds a change to or from summer time.
 const maxClockBack = 3 * time.Hour
 
-// Shift returns the State after the clock was set forward by a time (back if it is negative). An
-// interval is a length of time, so its due time moves along; calendar times do not.
+// Shift returns the State after the clock was set forward by a duration (back if it is negative).
+// The due time of an interval is shifted by the same duration, because an interval is a length of
+// time. Calendar times stay.
 func (e *Entry) Shift(s State, by time.Duration) State {
 	if e.interval == 0 && by < -maxClockBack {
 		return State{Started: s.Started, LastRun: s.LastRun}
@@ -94,7 +94,8 @@ func (e *Entry) Shift(s State, by time.Duration) State {
 	return s
 }
 
-// nextLook returns the next time after at when a check may find something. Zero means never.
+// nextLook returns the next time after at at which a check may change something. The zero time
+// means never.
 func (e *Entry) nextLook(s State, at time.Time) time.Time {
 	soon := at.Truncate(Tick).Add(Tick)
 	times := append([]time.Time{s.Next, s.Delayed}, e.runAt...)
