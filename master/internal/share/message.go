@@ -9,19 +9,22 @@ import (
 	"saltern/master/cluster/wire"
 )
 
-// Kinds of messages between masters. A message is a list of its kind and these arguments:
+// Kinds of messages between masters. A message is a list whose first element is its kind. The
+// comments name the other elements.
 const (
 	kindHave int64 = iota + 1 // entries, each a list of bank, id, At, Base, Gone, and the data or nil
-	kindSum                   // the sums of all buckets, 8 bytes each
-	kindList                  // numbers of buckets, a byte each; asks for lists of their entries
-	kindWant                  // bank and id by turns; asks for these entries
+	kindSum                   // the sums of all buckets, 8 bytes for each
+	kindList                  // bucket numbers, a byte each; asks for lists of their entries
+	kindWant                  // bank and id, alternating; asks for these entries
 	kindDone                  // the answer to a kindWant is complete
-	kindMeet                  // like kindSum, from a master that has just connected; the answer is a kindSum
+	// kindMeet is like kindSum, sent by a master that has just connected. The receiver answers with
+	// a kindSum.
+	kindMeet
 )
 
 var errMessage = errors.New("bad message")
 
-// maxNodes is how many values a message may hold.
+// maxNodes bounds the number of values in a message.
 const maxNodes = 8 * maxListed
 
 type entryKey struct {
@@ -37,7 +40,8 @@ type message struct {
 	keys    []entryKey
 }
 
-// packMessage packs a message. It returns nil if that fails, which no message of this package does.
+// packMessage packs a message. It returns nil if packing fails, which does not happen for the
+// messages of this package.
 func packMessage(kind int64, parts ...any) []byte {
 	b, err := wire.Pack(append([]any{kind}, parts...))
 	if err != nil {

@@ -1,15 +1,17 @@
-// Package share copies to all masters of a cluster what one of them has learnt: grains, pillars and
-// mines of minions, and tokens. Each master has them in the files of Salt's own cache.
+// Package share copies data that one master of a cluster has received to all other masters: grains,
+// pillars and mines of minions, and tokens. Each master stores the data in the files of Salt's own
+// cache.
 //
 //	cache (a change here) ── Changed ─ have ──► peers ─ Take ─ cache
 //	connected, every 30 s ── sum ──► peer ── list ──► have ──► want ──► have … done
 //	connected ◄── sum ── peer
 //
-// A change is sent to all peers at once; the master neither waits for an answer nor repeats it. When
-// a connection begins, and every 30 seconds, each master sends the sums of its buckets of entries. A
-// peer whose sums differ asks for the lists of those buckets, and then for the entries that it lacks,
-// some at a time. So in a comparison each master only fetches what it lacks. Which of two entries
-// counts is decided by their versions, see package cache.
+// A change is sent to all peers at once; the master neither waits for an answer nor repeats it.
+// When a connection begins, and every 30 seconds, each master sends the sums of its buckets of
+// entries. If the sums of a peer differ, the peer asks for the lists of entries in those buckets,
+// and then for the entries that it lacks, a limited number at a time. So each master only fetches
+// what it lacks. If two masters have different versions of an entry, the versions decide which of
+// them stays, see package cache.
 //
 // # Bounds and what happens beyond them
 //
@@ -35,7 +37,7 @@ const (
 	maxAsked    = 128
 	maxListed   = 1000
 	maxInline   = 256 << 10 // bytes of data in one message, but a single entry may be larger
-	maxAnswer   = 8 << 20   // bytes of data in the answer to one kindWant
+	maxAnswer   = 8 << 20   // bytes of data in the answers to one kindWant
 )
 
 const (
@@ -45,14 +47,14 @@ const (
 // Config configures a Share. All fields are required.
 type Config struct {
 	Store *cache.Store
-	// Send sends bytes to a peer, or to all peers if peer is "". It returns false if there was no
-	// room. It must not block.
+	// Send sends bytes to a peer, or to all peers if peer is "". It returns false if there is no
+	// room for them. It must not block.
 	Send func(peer string, b []byte) bool
 	Log  *slog.Logger
 }
 
-// Share is one master's part in the exchange. Create it with New, then call Run. The other methods
-// may be called concurrently, and even before Run.
+// Share exchanges the data of one master with its peers. The caller creates it with New and then
+// calls Run. The other methods may be called concurrently, and even before Run.
 type Share struct {
 	cfg   Config
 	in    chan incoming
@@ -61,9 +63,9 @@ type Share struct {
 
 	mu       sync.Mutex
 	changed  map[entryKey]struct{}
-	newPeers map[string]struct{} // peers that have just connected
+	newPeers map[string]struct{} // peers that have connected since the last sums were sent
 
-	pulls  map[string]*pull // by peer; used by Run's goroutine only
+	pulls  map[string]*pull // by peer; only the goroutine of Run uses it
 	failed bool
 	count  counters
 }
@@ -75,24 +77,25 @@ type incoming struct {
 	b    []byte
 }
 
-// pull is the state of fetching entries from a peer.
+// pull is the state of fetching entries from one peer.
 type pull struct {
-	want     []entryKey // entries still to be asked for, in order
+	want     []entryKey // entries that must still be requested, in order
 	pending  map[entryKey]struct{}
 	asked    []entryKey
-	since    time.Time // when the last question was sent, or the last answer came
-	answered bool      // part of the answer to the last question has come
+	since    time.Time // when the last request was sent or the last answer arrived
+	answered bool      // a part of the answer to the last request has arrived
 }
 
 // Status holds counters since the start.
 type Status struct {
-	Sent  uint64 // changes sent; each counts once, however many peers there are
-	Taken uint64 // entries of peers that replaced ours
-	Lost  uint64 // changes and messages that did not get through; a later comparison finds them
+	Sent  uint64 // changes sent; each counts once, whatever the number of peers
+	Taken uint64 // entries of peers that replaced entries of this master
+	Lost  uint64 // changes and messages dropped; a later comparison finds them
 	Bad   uint64 // messages that could not be parsed
 }
 
-// New returns a Share. From then on the store reports its changes to it.
+// New returns a Share. It registers the Share with the store, which from then on reports changes to
+// it.
 func New(cfg Config) (*Share, error) {
 	s := &Share{
 		cfg:      cfg,
@@ -128,7 +131,8 @@ func (s *Share) wakeRun() {
 	}
 }
 
-// Connected makes Run compare entries with a peer that has just connected. It does not block.
+// Connected schedules a comparison of entries with a peer that has just connected. It does not
+// block.
 func (s *Share) Connected(peer string) {
 	s.mu.Lock()
 	s.newPeers[peer] = struct{}{}
@@ -136,7 +140,7 @@ func (s *Share) Connected(peer string) {
 	s.wakeRun()
 }
 
-// Receive takes a message from a peer. It does not block.
+// Receive queues a message from a peer for Run. It does not block.
 func (s *Share) Receive(peer string, b []byte) {
 	if n := int64(len(b)); s.bytes.Add(n) <= maxIncoming || s.bytes.Load() == n {
 		select {
@@ -149,7 +153,7 @@ func (s *Share) Receive(peer string, b []byte) {
 	s.count.lost.Add(1)
 }
 
-// Run exchanges data until ctx ends.
+// Run exchanges data with the peers until ctx ends.
 func (s *Share) Run(ctx context.Context) {
 	compare, tick := time.NewTicker(compareEvery), time.NewTicker(500*time.Millisecond)
 	defer compare.Stop()
@@ -169,7 +173,7 @@ func (s *Share) Run(ctx context.Context) {
 			s.report(s.cfg.Store.RescanTokens())
 			for peer, p := range s.pulls {
 				if time.Since(p.since) > 10*time.Second {
-					delete(s.pulls, peer) // the peer does not answer: the next comparison asks again
+					delete(s.pulls, peer) // the peer does not answer; the next comparison asks again
 				}
 			}
 		case <-ctx.Done():
@@ -178,10 +182,10 @@ func (s *Share) Run(ctx context.Context) {
 	}
 }
 
-// SendLast sends the changes that are left after Run has ended.
+// SendLast sends the changes that were not sent yet. It is called after Run has ended.
 func (s *Share) SendLast() { s.sendChanges() }
 
-// report logs only the first of several errors of the disk in a row. nil ends them.
+// report logs the first of several disk errors in a row. A nil err ends the row.
 func (s *Share) report(err error) {
 	if err != nil && !s.failed {
 		s.cfg.Log.Error("data of minions that other masters have is not kept", "error", err)
@@ -197,7 +201,7 @@ func (s *Share) sendMessage(peer string, b []byte) bool {
 	return ok
 }
 
-// sendChanges sends the changed entries to all peers, and our sums to new peers.
+// sendChanges sends the changed entries to all peers, and the sums of this master to new peers.
 func (s *Share) sendChanges() {
 	s.mu.Lock()
 	changed, greet := s.changed, s.newPeers
@@ -218,8 +222,8 @@ func (s *Share) sendChanges() {
 	s.sendEntries("", list, 0)
 }
 
-// sendEntries sends entries with their data. It sends at most maxBytes bytes of data, but at least
-// one entry; 0 means no bound.
+// sendEntries sends entries with their data to a peer. It sends at most maxBytes bytes of data, but
+// at least one entry. 0 means no bound.
 func (s *Share) sendEntries(peer string, list []entryKey, maxBytes int) {
 	var batch []cache.Entry
 	size, all := 0, 0
@@ -264,7 +268,8 @@ func (s *Share) handle(m incoming) {
 		s.takeEntries(m.peer, msg.entries)
 	case kindSum, kindMeet:
 		ours := s.cfg.Store.Sums()
-		if msg.kind == kindMeet { // we may have changes that the peer could not ask for while it was not connected
+		// This master may have changes for which the peer could not ask while it was not connected.
+		if msg.kind == kindMeet {
 			s.sendMessage(m.peer, sumMessage(kindSum, ours))
 		}
 
@@ -294,8 +299,8 @@ func (s *Share) handle(m incoming) {
 	}
 }
 
-// takeEntries takes entries from a peer, and asks for those that came without their data and are
-// needed.
+// takeEntries stores entries from a peer. It asks the peer for the data of entries that arrived
+// without data and are needed.
 func (s *Share) takeEntries(peer string, entries []cache.Entry) {
 	p := s.pulls[peer]
 	for _, e := range entries {
@@ -333,8 +338,8 @@ func (s *Share) takeEntries(peer string, entries []cache.Entry) {
 	}
 }
 
-// endQuestion handles the end of an answer. Entries that were not in it are asked for again. But if
-// it was empty, the peer no longer has them.
+// endQuestion handles the end of an answer. It asks again for requested entries that the answer did
+// not contain. If the answer contained no entries, the peer does not have them any more.
 func (s *Share) endQuestion(peer string) {
 	p := s.pulls[peer]
 	if p == nil {
