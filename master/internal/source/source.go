@@ -1,6 +1,7 @@
-// Package source lets a program such as salt-api tell the master for which client's address it sends
-// a command. The master records that address, and locks it out after failed log-ins. It trusts the
-// address if there is a proof, made with the key of the user whom the master runs as.
+// Package source lets a program such as salt-api inform the master of the client on whose behalf
+// the program sends a command: it adds the client's address to the command. The master records that
+// address, and locks it out after failed log-ins. It trusts the address only with a proof that was
+// made with the key of the user as whom the master runs.
 package source
 
 import (
@@ -14,34 +15,36 @@ import (
 	"saltern/master/value"
 )
 
-// Field is the field of an unencrypted command that holds the address and its proof.
+// Field is the field of an unencrypted command that contains the address and the proof.
 const Field = "saltern_source"
 
 const maxField = 256 // bytes
 
-// Fields that the master adds to an answer whose error is in Salt's words, because Salt has the same
-// words for several errors.
+// Fields that the master adds to an answer with one of Salt's errors, because Salt uses the same
+// text for several causes.
 const (
-	// BusyField: the master did not refuse; the caller may try again.
+	// BusyField means that the master was too busy: it has not refused the caller, who may try
+	// again.
 	BusyField = "saltern_busy"
-	// ProvenField: the caller has proven who he is, but may not do that. He did not guess a password.
+	// ProvenField means that the caller is authenticated but lacks the permission. He did not guess
+	// a password.
 	ProvenField = "saltern_proven"
 )
 
 type fromKey struct{}
 
-// With returns a context with the address for which commands are sent.
+// With returns a context that contains the address of the client on whose behalf commands are sent.
 func With(ctx context.Context, from netip.Addr) context.Context {
 	return context.WithValue(ctx, fromKey{}, from)
 }
 
-// Of returns the address that With has put into the context, or an invalid one.
+// Of returns the address that With has added to the context, or the invalid address.
 func Of(ctx context.Context) netip.Addr {
 	a, _ := ctx.Value(fromKey{}).(netip.Addr)
 	return a
 }
 
-// Say puts the address into a command, with a proof made with key. If key is empty, it adds nothing.
+// Say adds the address to a command, with a proof made with key. If key is empty, it adds nothing.
 func Say(load *value.Map, key string, from netip.Addr) {
 	load.Delete(Field)
 	if key != "" && from.IsValid() {
@@ -49,8 +52,8 @@ func Say(load *value.Map, key string, from netip.Addr) {
 	}
 }
 
-// Take removes the address from a command and returns it. ok is false if no key fits the proof, or
-// there is no address.
+// Take removes the address from a command and returns it. ok is false if there is no address, or if
+// none of keys fits the proof.
 func Take(load *value.Map, keys []string) (from netip.Addr, ok bool) {
 	said := load.Str(Field)
 	load.Delete(Field)
