@@ -12,21 +12,21 @@ import (
 	"strings"
 )
 
-// Reader reads the records of a spool in order. Only one goroutine may use it, except for Waiting and
-// Lost.
+// Reader reads the records of a spool in order. Only one goroutine may use it; Waiting and Lost may
+// be called concurrently.
 type Reader struct {
 	spool *Spool
-	path  string // file that holds its place
+	path  string // file with the reader's position
 	ready chan struct{}
 
-	// The lock of the spool guards these:
+	// next and the fields after it are guarded by the lock of the spool.
 	next uint64 // number of the next record to read
 	lost uint64
-	file *os.File // the open file at path; nil: not opened yet
+	file *os.File // the file at path; nil: not opened yet
 }
 
-// Reader adds a reader. If it existed before under that name, it continues at its place; otherwise it
-// begins with the next record that is appended.
+// Reader opens the reader with this name. If the reader existed before, it continues at its stored
+// position. Otherwise it begins with the next record that is appended.
 func (s *Spool) Reader(name string) (*Reader, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -46,21 +46,23 @@ func (s *Spool) Reader(name string) (*Reader, error) {
 	case err != nil:
 		return nil, fmt.Errorf("read the place of a reader of the spool: %w", err)
 	default:
-		r.next = parsePlace(string(text)) // 0, which means all records, if the place was not written completely
+		// If the position was not written completely, this is 0, which means all records.
+		r.next = parsePlace(string(text))
 	}
 
 	if len(s.segments) > 0 {
 		r.next = max(r.next, s.segments[0].first)
 	}
 
-	s.next = max(s.next, r.next) // a power cut may have destroyed records that were already read
+	// A power cut may have destroyed records that were already read.
+	s.next = max(s.next, r.next)
 	s.readers = append(s.readers, r)
 	r.signalReady()
 	return r, nil
 }
 
-// Forget removes the places of all readers that are not open, and then the records that only they had
-// not read. It is for readers that will never come back.
+// Forget removes the positions of all readers that are not open, and then the records that only
+// those readers had not read. It is called when these readers will never be opened again.
 func (s *Spool) Forget() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,7 +79,8 @@ func (s *Spool) Forget() error {
 	return err
 }
 
-// formatPlace returns the text of a place. Its length is fixed, so that one write replaces all of it.
+// formatPlace returns a position as text. The text has a fixed length, so that one write replaces
+// all of it.
 func formatPlace(number uint64) string {
 	text := fmt.Sprintf("%020d", number)
 	return fmt.Sprintf("%s %08x\n", text, crc32.Checksum([]byte(text), castagnoli))
@@ -90,7 +93,7 @@ func parsePlace(text string) (number uint64) {
 	return number
 }
 
-// writePlace writes the place to its file. The caller holds the lock.
+// writePlace writes the reader's position to its file. The caller holds the lock of the spool.
 func (r *Reader) writePlace() error {
 	if r.file == nil {
 		file, err := os.OpenFile(r.path, os.O_WRONLY|os.O_CREATE, 0o600)
@@ -110,34 +113,34 @@ func (r *Reader) signalReady() {
 	}
 }
 
-// Ready returns a channel that receives when there may be new records since the last Read.
+// Ready returns a channel that receives a value when there may be new records since the last Read.
 func (r *Reader) Ready() <-chan struct{} { return r.ready }
 
-// Waiting returns how many records are unread.
+// Waiting returns the number of unread records.
 func (r *Reader) Waiting() uint64 {
 	r.spool.mu.Lock()
 	defer r.spool.mu.Unlock()
 	return r.spool.next - r.next
 }
 
-// Past reports whether all records before a number are done or lost for this reader.
+// Past reports whether all records before this number are done or lost for this reader.
 func (r *Reader) Past(number uint64) bool {
 	r.spool.mu.Lock()
 	defer r.spool.mu.Unlock()
 	return r.next >= number
 }
 
-// Lost returns how many records this reader lost since the spool was opened: they were dropped before
-// it read them, or damaged.
+// Lost returns how many records this reader has lost since the spool was opened, because they were
+// dropped before it read them, or were damaged.
 func (r *Reader) Lost() uint64 {
 	r.spool.mu.Lock()
 	defer r.spool.mu.Unlock()
 	return r.lost
 }
 
-// Enough reports whether it is time to read: whether as many records or bytes are unread as the
-// arguments say, or half of what the spool may hold. To wait longer could push out the oldest
-// records.
+// Enough reports whether the unread records should be read now: whether there are at least this
+// many records or bytes, or whether they take half of the spool's bound. Waiting longer could lose
+// the oldest records.
 func (r *Reader) Enough(records int, bytes int64) bool {
 	s := r.spool
 	s.mu.Lock()
@@ -161,15 +164,15 @@ func (r *Reader) Enough(records int, bytes int64) bool {
 	return waiting >= min(bytes, s.cfg.Bytes/2)
 }
 
-// Read returns the next unread records, at most maxRecords, if there are any. It stops after the
-// record with which their size reaches maxBytes. end is the number to pass to Advance when the
-// records are done. Read may return fewer records if lost ones follow.
+// Read returns the next unread records, at most maxRecords. It stops after the record with which
+// their total size reaches maxBytes. When the records are done, the caller passes end to Advance.
+// Read returns no records if none are unread, and fewer records if lost records follow.
 func (r *Reader) Read(maxRecords int, maxBytes int64) (records [][]byte, end uint64, err error) {
 	return r.ReadFrom(0, maxRecords, maxBytes)
 }
 
-// ReadFrom reads like Read, but begins with the record that has the number. If Advance has already
-// passed that record, ReadFrom begins with the next unread one.
+// ReadFrom works like Read, but begins with the record of this number. If Advance has already
+// passed that record, ReadFrom begins with the next unread record.
 func (r *Reader) ReadFrom(number uint64, maxRecords int, maxBytes int64) (records [][]byte, end uint64, err error) {
 	s := r.spool
 	s.mu.Lock()
@@ -184,7 +187,7 @@ func (r *Reader) ReadFrom(number uint64, maxRecords int, maxBytes int64) (record
 		g := s.segmentAt(at)
 		if g == nil || g.first > at {
 			if len(records) > 0 {
-				break // the next call skips the missing records
+				break // skip the missing records in the next call
 			}
 			at = r.skipMissing(at, g)
 			continue
@@ -213,9 +216,11 @@ func (r *Reader) ReadFrom(number uint64, maxRecords int, maxBytes int64) (record
 	return records, at, nil
 }
 
-// skipMissing skips records that are in no segment, because a power cut destroyed them, and returns
-// the number after them. g is the segment that follows them, or nil if none does. If records before
-// them are still unread, they count as lost only later, in Advance. The caller holds the lock.
+// skipMissing skips records, beginning with the one of this number, that are in no segment because
+// a power cut destroyed them. It returns the number after them. g is the segment that follows the
+// missing records; it may be nil: none follows. If records before the missing ones are still
+// unread, the missing ones count as lost only later, in Advance. The caller holds the lock of the
+// spool.
 func (r *Reader) skipMissing(number uint64, g *segment) (next uint64) {
 	next = r.spool.next
 	if g != nil {
@@ -228,9 +233,10 @@ func (r *Reader) skipMissing(number uint64, g *segment) (next uint64) {
 	return next
 }
 
-// cutDamaged removes damaged records from a segment: all from a number on. The caller holds the lock.
+// cutDamaged removes all records from this number on from a segment, because they are damaged. The
+// caller holds the lock of the spool.
 func (s *Spool) cutDamaged(g *segment, number uint64) error {
-	if g == s.lastSegment() && s.active != nil { // the next record must go to a new segment
+	if g == s.lastSegment() && s.active != nil { // the next record must be written to a new segment
 		if err := s.endSegment(); err != nil {
 			return err
 		}
@@ -239,8 +245,8 @@ func (s *Spool) cutDamaged(g *segment, number uint64) error {
 	return nil
 }
 
-// missing returns how many records, from number first up to before end, are in no segment. The
-// caller holds the lock.
+// missing returns how many of the records from first up to, but not including, end are in no
+// segment. The caller holds the lock of the spool.
 func (s *Spool) missing(first, end uint64) uint64 {
 	missing := end - first
 	for _, g := range s.segments {
@@ -251,8 +257,9 @@ func (s *Spool) missing(first, end uint64) uint64 {
 	return missing
 }
 
-// segmentAt returns the segment that holds a record, or the first one after it, or nil if there is
-// none. The caller holds the lock.
+// segmentAt returns the segment that contains the record with this number. If no segment contains
+// it, segmentAt returns the first later segment, or nil if there is none. The caller holds the lock
+// of the spool.
 func (s *Spool) segmentAt(number uint64) *segment {
 	i := slices.IndexFunc(s.segments, func(g *segment) bool { return number < g.endNumber() })
 	if i < 0 {
@@ -261,8 +268,8 @@ func (s *Spool) segmentAt(number uint64) *segment {
 	return s.segments[i]
 }
 
-// readSegment reads records of one segment, beginning with the record that has the number. It reads
-// at least one. If it returns an error, the records returned with it are valid.
+// readSegment reads records of one segment, beginning with the record of this number. It reads at
+// least one record. If it returns an error, the records that it returns with the error are valid.
 func (s *Spool) readSegment(g *segment, number uint64, maxRecords int, maxBytes int64) (records [][]byte, err error) {
 	file, err := os.Open(s.segmentPath(g.first))
 	if errors.Is(err, os.ErrNotExist) {
@@ -293,7 +300,7 @@ func (s *Spool) readSegment(g *segment, number uint64, maxRecords int, maxBytes 
 	return records, nil
 }
 
-// Advance notes that all records before number end are done.
+// Advance records that all records before the number end are done.
 func (r *Reader) Advance(end uint64) error {
 	s := r.spool
 	s.mu.Lock()
@@ -303,7 +310,7 @@ func (r *Reader) Advance(end uint64) error {
 		return os.ErrClosed
 	}
 	if end <= r.next {
-		return nil // they were dropped meanwhile
+		return nil // the records were dropped meanwhile
 	}
 
 	r.lost += s.missing(r.next, end)

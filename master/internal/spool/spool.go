@@ -1,4 +1,4 @@
-// Package spool keeps records on disk for readers that may be unreachable for hours.
+// Package spool stores records on disk for readers that may be unreachable for hours.
 //
 // Promises:
 //   - Append writes the record before it returns, so that it survives the end of the process.
@@ -8,9 +8,9 @@
 //   - The size of the spool is bounded. Overflow policy: the oldest segment is dropped, and
 //     each reader counts what it lost (Reader.Lost). Append never waits for a reader.
 //
-// A record is a big-endian length, a CRC-32C of the length and the bytes, and the bytes. A segment is
-// a file whose name is the number of its first record; numbers continue from segment to segment. The
-// place of a reader, in a file of its own, is the number of its next record.
+// A record consists of a big-endian length, a CRC-32C of the length and the bytes, and the bytes. A
+// segment is a file whose name is the number of its first record; the numbers continue from segment
+// to segment. The position of a reader is the number of its next record, stored in a separate file.
 package spool
 
 import (
@@ -29,15 +29,15 @@ import (
 	"saltern/internal/durable"
 )
 
-// ErrTooLarge means that a record is larger than the spool allows.
+// ErrTooLarge means that a record is larger than the spool accepts.
 var ErrTooLarge = errors.New("it is too large for the spool")
 
 var errRecord = errors.New("it is damaged")
 
 const (
 	headSize = 8
-	// segments is how many segments a full spool has at least. Dropping the oldest one loses that
-	// fraction of the waiting records.
+	// segments is the least number of segments in a full spool. When the oldest segment is dropped,
+	// that fraction of the waiting records is lost.
 	segments       = 16
 	largestSegment = 8 << 20
 	segmentSuffix  = ".records"
@@ -49,7 +49,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // Config configures a Spool.
 type Config struct {
 	Dir     string // created if it does not exist
-	Bytes   int64  // how large all segments together may be
+	Bytes   int64  // bound of the total size of all segments
 	Durable bool   // Append syncs the record to the disk
 }
 
@@ -62,7 +62,7 @@ type Spool struct {
 	segments []*segment // oldest first; active is the last one
 	active   *os.File   // nil: the next Append begins a segment
 	next     uint64     // number of the next record
-	synced   uint64     // records before this number are on disk
+	synced   uint64     // records before this number were synced to disk
 	bytes    int64
 	readers  []*Reader
 	closed   bool
@@ -70,20 +70,20 @@ type Spool struct {
 
 type segment struct {
 	first   uint64
-	offsets []uint32 // where each record begins
+	offsets []uint32 // position of each record in the file
 	size    int64
 }
 
 // endNumber returns the number that follows the segment's last record.
 func (g *segment) endNumber() uint64 { return g.first + uint64(len(g.offsets)) }
 
-// addRecord adds a record of that size, which includes its head.
+// addRecord records that a record was added. size is the size of the record including its head.
 func (g *segment) addRecord(size int64) {
 	g.offsets = append(g.offsets, uint32(g.size))
 	g.size += size
 }
 
-// Open opens the spool in cfg.Dir. No other process may have it open.
+// Open opens the spool in cfg.Dir. No other process may have the spool open.
 func Open(cfg Config) (*Spool, error) {
 	s := &Spool{cfg: cfg}
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
@@ -95,7 +95,7 @@ func Open(cfg Config) (*Spool, error) {
 		return nil, fmt.Errorf("list the spool: %w", err)
 	}
 
-	for _, entry := range entries { // sorted by name, and so by number
+	for _, entry := range entries { // the entries are sorted by name, and therefore by number
 		number, ok := strings.CutSuffix(entry.Name(), segmentSuffix)
 		first, err := strconv.ParseUint(number, 10, 64)
 		if !ok || err != nil {
@@ -116,7 +116,7 @@ func Open(cfg Config) (*Spool, error) {
 	return s, nil
 }
 
-// scanSegment finds the complete records of a segment.
+// scanSegment reads a segment and finds its complete records.
 func scanSegment(path string, first uint64) (*segment, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -130,7 +130,7 @@ func scanSegment(path string, first uint64) (*segment, error) {
 		switch {
 		case err == nil:
 		case errors.Is(err, errRecord), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-			return g, nil // the last write was not completed
+			return g, nil // the last write was interrupted
 		default:
 			return nil, err
 		}
@@ -139,7 +139,7 @@ func scanSegment(path string, first uint64) (*segment, error) {
 	}
 }
 
-// largestRecord is how many bytes a record may have.
+// largestRecord bounds the size of a record, in bytes.
 const largestRecord = 64 << 20
 
 func readRecord(file io.ReaderAt, offset, maxBytes int64) ([]byte, error) {
@@ -164,8 +164,8 @@ func readRecord(file io.ReaderAt, offset, maxBytes int64) ([]byte, error) {
 	return record, nil
 }
 
-// checksum returns the checksum of a record. It includes the length. Otherwise zeros, which a power
-// cut can leave at the end of a file, would be a valid empty record.
+// checksum returns the checksum of a record. It covers the length, because otherwise zeros, which a
+// power cut can leave at the end of a file, would be a valid empty record.
 func checksum(length, record []byte) uint32 {
 	return crc32.Update(crc32.Checksum(length, castagnoli), castagnoli, record)
 }
@@ -183,8 +183,9 @@ func (s *Spool) Append(record []byte) error {
 	return s.Sync(end)
 }
 
-// Write adds records in this order, without a sync; see Sync. end is the number that the next
-// record will get. If it returns an error, some of the records may have been added.
+// Write appends records in this order, without a sync. The caller passes end to Sync; end is the
+// number that the next record will get. If Write returns an error, some of the records may have
+// been added.
 func (s *Spool) Write(records ...[]byte) (end uint64, err error) {
 	for _, record := range records {
 		if int64(len(record)) > min(largestRecord, s.cfg.Bytes/2) {
@@ -208,8 +209,8 @@ func (s *Spool) Write(records ...[]byte) (end uint64, err error) {
 	return end, nil
 }
 
-// Sync returns when all records before number end are on the disk. Without Config.Durable it returns
-// at once.
+// Sync returns when all records before the number end are synced to disk. Without Config.Durable it
+// returns at once.
 func (s *Spool) Sync(end uint64) error {
 	if !s.cfg.Durable {
 		return nil
@@ -242,7 +243,8 @@ func (s *Spool) writeRecord(packed []byte) (number uint64, err error) {
 
 	g := s.lastSegment()
 	if _, err := s.active.WriteAt(packed, g.size); err != nil {
-		_ = s.active.Truncate(g.size) // an incomplete record that stays is ignored
+		// If Truncate fails, an incomplete record stays; readers ignore it.
+		_ = s.active.Truncate(g.size)
 		return 0, err
 	}
 
@@ -278,7 +280,8 @@ func (s *Spool) beginSegment() error {
 	}
 
 	s.active = file
-	if n := len(s.segments); n > 0 && s.segments[n-1].first == s.next { // it was empty, and its file is reused
+	// The previous segment was empty, and its file is used again.
+	if n := len(s.segments); n > 0 && s.segments[n-1].first == s.next {
 		s.segments = s.segments[:n-1]
 	}
 
@@ -299,7 +302,7 @@ func (s *Spool) endSegment() error {
 	return err
 }
 
-// syncTo returns when all records before a number are on disk.
+// syncTo returns when all records before this number are synced to disk.
 func (s *Spool) syncTo(number uint64) error {
 	s.syncing.Lock()
 	defer s.syncing.Unlock()
@@ -312,10 +315,10 @@ func (s *Spool) syncTo(number uint64) error {
 	upto, first := s.next, s.lastSegment().first
 	s.mu.Unlock()
 
-	// Open it again: meanwhile another Append may end the segment and close active.
+	// Open the file separately: meanwhile another Append may end the segment and close active.
 	file, err := os.OpenFile(s.segmentPath(first), os.O_RDWR, 0)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil // it was dropped, or read by all
+		return nil // the segment was dropped, or all readers have read it
 	}
 	if err != nil {
 		return err
@@ -332,13 +335,14 @@ func (s *Spool) syncTo(number uint64) error {
 	return nil
 }
 
-// dropOldest removes the oldest segment. With overflow, readers that have not read it count its
-// records as lost. The caller holds mu.
+// dropOldest removes the oldest segment. overflow means that readers which have not read it count
+// its records as lost. The caller holds mu.
 func (s *Spool) dropOldest(overflow bool) {
 	g := s.segments[0]
 	s.segments = s.segments[1:]
 	s.bytes -= g.size
-	_ = os.Remove(s.segmentPath(g.first)) // a file that stays is removed when all have read it, after the next start
+	// If Remove fails, the file is removed after the next start, when all readers have read it.
+	_ = os.Remove(s.segmentPath(g.first))
 	for _, r := range s.readers {
 		if overflow && r.next < g.endNumber() {
 			r.lost += g.endNumber() - r.next
