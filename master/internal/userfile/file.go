@@ -1,5 +1,5 @@
-// Package userfile checks log-ins against a file of users. Each line has a name and a password, plain
-// or hashed, or the file was written by Apache's htpasswd or htdigest.
+// Package userfile checks log-ins against a file of users. Each line of the file contains a name
+// and a password, plain or hashed, or the file was written by Apache's htpasswd or htdigest.
 //
 // Source: salt/auth/file.py.
 package userfile
@@ -22,23 +22,24 @@ import (
 	"saltern/master/value"
 )
 
-// Bounds of a file of users and of a password, in bytes. Hashing a long password takes long.
+// Bounds of a file of users and of a password, in bytes. The password is bounded because hashing a
+// long one takes long.
 const (
 	maxUserFile = 16 << 20
 	maxPassword = 4 << 10
 )
 
-// File is a file of users and its format. It may be used concurrently.
+// File is a file of users, and its format. It may be used concurrently.
 type File struct {
 	name, kind, hash, separator, realm string
-	user, password                     int // numbers of the two fields, from 0
+	user, password                     int // indexes of the two fields, from 0
 }
 
-// ErrUnknown means that the user's password in the file has a form that is not known here. Salt's own
-// module may know it.
+// ErrUnknown means that the user's password in the file has a form that this package does not know.
+// Salt's own module may know it.
 var ErrUnknown = errors.New("a form of password that is not known")
 
-// Login reports whether this is the user's password. It reads the file each time.
+// Login reports whether password is the user's password. It reads the file at each call.
 func (f *File) Login(user, password string) (bool, error) {
 	text, err := f.readText()
 	if err != nil {
@@ -47,8 +48,8 @@ func (f *File) Login(user, password string) (bool, error) {
 	return f.proves(text, user, password)
 }
 
-// New reads those options in a section of external_auth that begin with ^. It refuses options with
-// which nobody could log in.
+// New reads the options in a section of external_auth that begin with ^. It returns an error if
+// nobody could log in with these options.
 func New(section *value.Map) (*File, error) {
 	text := func(name, otherwise string) string {
 		if v, ok := section.Get(name); ok && v != nil {
@@ -110,7 +111,7 @@ func (f *File) readText() (string, error) {
 	return string(b), nil
 }
 
-// proves reports whether the first entry of a user in text has this password.
+// proves reports whether the first entry of user in text has this password.
 func (f *File) proves(text, user, password string) (bool, error) {
 	if user == "" || len(password) > maxPassword {
 		return false, nil
@@ -148,8 +149,8 @@ func (f *File) proves(text, user, password string) (bool, error) {
 
 func equalText(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
-// digest returns a password in the form that a file of users has for it (salt/modules/hashutil.py
-// digest). For an unknown kind it returns "".
+// digest returns the hash of a password in the form that a file of users contains
+// (salt/modules/hashutil.py digest). If the kind of hash is unknown, it returns "".
 func digest(kind, password string) string {
 	switch b := []byte(password); kind {
 	case "plaintext":
@@ -164,17 +165,17 @@ func digest(kind, password string) string {
 	return ""
 }
 
-// classic matches passwords that crypt(3) has hashed with DES, and other forms that are hardly plain
-// passwords.
+// classic matches passwords that were hashed by crypt(3) with DES, and other forms that are
+// unlikely to be plain passwords.
 var classic = regexp.MustCompile(`^[./0-9A-Za-z]{13}$|^[${]`)
 
-// matches reports whether hash, in one of Apache's forms, is a hash of password.
+// matches reports whether hash is a hash of password. hash has one of Apache's forms.
 func matches(hash, password string) (bool, error) {
 	for _, form := range []htpasswd.PasswdParser{htpasswd.AcceptMd5, htpasswd.AcceptBcrypt,
 		htpasswd.AcceptSha, htpasswd.AcceptSsha, htpasswd.AcceptCryptSha} {
 		known, err := form(hash)
 		if err != nil {
-			// err is left out: it contains the hash
+			// Leave out err, because it contains the hash.
 			return false, errors.New("the user's password in the file is malformed")
 		}
 		if known != nil {
