@@ -1,5 +1,5 @@
-// Package username compares names of users as directories do: case, width, accents and blanks make no
-// difference.
+// Package username compares names of users as directories do: it ignores case, width, accents and
+// blanks.
 package username
 
 import (
@@ -10,22 +10,22 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// maxBytes is how many bytes of a name are compared. Directories are not asked about longer names.
+// maxBytes is how many bytes of a name are compared. Longer names are never sent to a directory.
 const maxBytes = 256
 
-// maxRounds is how often a name is folded at most, until that changes nothing more. Two rounds are
-// enough for every character, as a test proves.
+// maxRounds bounds how often a name is folded until folding changes nothing more. Two rounds
+// suffice for every character, as a test proves.
 const maxRounds = 4
 
-// Fold maps all spellings that a directory takes for the same user to one form. It folds case fully
-// (straße is strasse) and replaces compatibility forms (ﬁ is fi) as RFC 4518 does. Like Active
-// Directory and others it drops accents, blanks and invisible characters. So two names of one user
-// always have the same form, but in a stricter directory names with the same form may be different
-// users. It uses only the first 256 bytes.
+// Fold returns the same form for all spellings of a name that a directory treats as the same user.
+// It folds case fully (straße becomes strasse) and replaces compatibility forms (ﬁ becomes fi) as
+// RFC 4518 does. Like Active Directory and others it drops accents, blanks and invisible
+// characters. So two spellings of one user always have the same form. In a stricter directory,
+// names with the same form may be different users. Fold uses only the first 256 bytes of a name.
 func Fold(name string) string {
 	name = name[:min(len(name), maxBytes)]
 	for range maxRounds {
-		// for pairs that case folding does not cover, such as ı and i
+		// ToLower of ToUpper handles pairs that case folding does not cover, such as ı and i.
 		folded := strings.ToLower(strings.ToUpper(norm.NFKD.String(name)))
 		folded = strings.Map(baseRune, norm.NFKD.String(cases.Fold().String(folded)))
 		if folded == name {
@@ -36,7 +36,7 @@ func Fold(name string) string {
 	return name
 }
 
-// baseRune returns -1 to drop a rune that is a blank, an accent or invisible.
+// baseRune returns r, or -1 if r is a blank, an accent or invisible. The rune is then dropped.
 func baseRune(r rune) rune {
 	if unicode.IsSpace(r) || unicode.In(r, unicode.C, unicode.M) {
 		return -1
@@ -44,5 +44,5 @@ func baseRune(r rune) rune {
 	return r
 }
 
-// Same reports whether two names have the same form.
+// Same reports whether Fold returns the same form for two names.
 func Same(a, b string) bool { return Fold(a) == Fold(b) }
