@@ -5,7 +5,8 @@ import (
 	"fmt"
 )
 
-// applianceFunctions returns the functions that ask the supervisor. Salt does not have them.
+// applianceFunctions returns the wheel functions that the supervisor executes. Salt does not have
+// them.
 func applianceFunctions() map[string]function {
 	drain := func(end bool) func(context.Context, *Env, args) (any, error) {
 		return func(ctx context.Context, e *Env, a args) (any, error) {
@@ -36,10 +37,10 @@ func applianceFunctions() map[string]function {
 	}
 }
 
-// maxWord is how long the name of a node or a service may be.
+// maxWord bounds the length of the name of a node or a service.
 const maxWord = 64
 
-// oneWord returns an argument that must be a single word.
+// oneWord returns the argument with this name, which must be a single word.
 func (a args) oneWord(name string) (string, error) {
 	s := a.textOf(name, "")
 	if s == "" || len(s) > maxWord {

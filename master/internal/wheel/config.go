@@ -22,14 +22,14 @@ func configFunctions() map[string]function {
 	}
 }
 
-// confName matches names of files that stay inside the include folder. (CVE-2021-25282 was a path
-// that left it.)
+// confName matches names of files that stay inside the include directory. (CVE-2021-25282 used a
+// path that led out of it.)
 var confName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,100}$`)
 
 func updateConfig(_ context.Context, e *Env, a args) (any, error) {
 	name := a.textOf("file_name", "")
 	if !confName.MatchString(name) {
-		return "Invalid path", nil // callers of Salt's function expect this answer
+		return "Invalid path", nil // the answer of Salt's function
 	}
 	if e.ConfigDir == "" {
 		return nil, errors.New("applianced keeps the options of this master, for all nodes: write them below etc/master.d on the shared storage, then run `applianced config apply`")

@@ -73,7 +73,7 @@ func keyFunctions() map[string]function {
 			_, pem := e.PublicKey()
 			h := a.textOf("hash_type", e.Keys.HashType)
 			f, err := keys.Fingerprint(pem, h)
-			// callers expect this name, whatever the file is called
+			// Callers expect the name master.pub, whatever the name of the file.
 			return value.NewMap("local", value.NewMap("master.pub", f)), err
 		}},
 		"key.master_key_str": {nil, 0, func(_ context.Context, e *Env, _ args) (any, error) {
@@ -88,7 +88,8 @@ func keyFunctions() map[string]function {
 	}
 }
 
-// maxKeySize limits the bits of a generated key, so that a call cannot occupy a core for minutes.
+// maxKeySize bounds the size of a generated key in bits, so that a call cannot occupy a CPU core
+// for minutes.
 const maxKeySize = 8192
 
 func generate(e *Env, a args) (*value.Map, error) {

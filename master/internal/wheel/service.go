@@ -13,19 +13,19 @@ import (
 	"saltern/master/value"
 )
 
-// Service calls the wheel functions of a master. Those that are not implemented here, such as an
-// administrator's own, run in Python.
+// Service calls the wheel functions of a master. Functions that are not implemented in this
+// package, such as an administrator's own, run in Python.
 type Service struct {
 	Env    *Env
 	Python *pyrunner.Caller
-	// Runs keeps the results and fires the events.
+	// Runs stores the results and fires the events.
 	Runs *runner.Runs
-	// Wait takes one of the places for requests that wait for other work of the master; leave gives
-	// it back. ok is false if none is free.
+	// Wait takes a slot for requests that wait for other work of the master. The caller must call
+	// leave to free the slot. ok is false if no slot is free.
 	Wait func() (leave func(), ok bool)
 }
 
-// Run is a call of a wheel function that is announced on the event bus.
+// Run is a call of a wheel function that fires events at its start and its end.
 type Run struct {
 	JID, Tag string
 	service  *Service
@@ -33,7 +33,7 @@ type Run struct {
 	call     pyrunner.Call
 }
 
-// Prepare returns a call with a new job id.
+// Prepare returns a Run with a new job id.
 func (s *Service) Prepare(fun string, by runner.Caller, args []any, named *value.Map) *Run {
 	jid := s.Runs.IDs.New()
 	return &Run{
@@ -51,9 +51,9 @@ func (s *Service) Prepare(fun string, by runner.Caller, args []any, named *value
 	}
 }
 
-// Do calls the function, fires an event before and after that, and keeps the result. data is what the
-// caller gets: the data of the second event, but with all of the result. err is the function's error,
-// in words that others may see.
+// Do calls the function. It fires an event before the call and another after it, and stores the
+// result. data is the answer for the caller: the data of the second event, but with the whole
+// result. err is the error of the function, with a text that others may see.
 func (r *Run) Do(ctx context.Context) (data *value.Map, err error) {
 	fun, runs := r.call.Fun, r.service.Runs
 	data = value.NewMap("fun", "wheel."+fun, "jid", r.JID, "tag", r.Tag, "user", r.by.User, event.EauthField,
@@ -66,7 +66,8 @@ func (r *Run) Do(ctx context.Context) (data *value.Map, err error) {
 	data.Set("return", result)
 	data.Set("success", success)
 	shown := data.Clone()
-	shown.Set("return", r.call.Shown.Result(conf.ShownKeys(result))) // only the caller gets all of the result
+	// Others see only a part of the result.
+	shown.Set("return", r.call.Shown.Result(conf.ShownKeys(result)))
 
 	if Private(fun) && success {
 		shown.Set("return", runner.NotForAll)
@@ -81,7 +82,7 @@ func (r *Run) Do(ctx context.Context) (data *value.Map, err error) {
 	return data, err
 }
 
-// callFunction calls a wheel function, in Python if it is not implemented here.
+// callFunction calls a wheel function, in Python if this package does not implement it.
 func (s *Service) callFunction(ctx context.Context, c pyrunner.Call) (any, error) {
 	ret, err := callNamed(ctx, s.Env, c.Fun, c.Args, c.Named)
 	if !errors.Is(err, errUnknown) {

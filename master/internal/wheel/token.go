@@ -14,15 +14,15 @@ type Tokens interface {
 	EndLogIns(r control.Revocation) (control.Revoked, error)
 }
 
-// tokenList is the function whose result only its caller may see.
+// tokenList is a function whose result only its caller may see.
 const tokenList = "token.list"
 
-// Private reports whether only the caller may see the result of a function. Then neither the job
-// cache nor the event at its end contains it.
+// Private reports whether only the caller may see the result of a function. The job cache and the
+// event at the end of the call then do not contain the result.
 func Private(fun string) bool { return fun == tokenList }
 
-// tokenFunctions returns functions that Salt does not have. Their arguments are named owner and
-// system, because user and eauth already describe the caller.
+// tokenFunctions returns wheel functions that Salt does not have. Their arguments are named owner
+// and system, because user and eauth in a command already describe the caller.
 func tokenFunctions() map[string]function {
 	return map[string]function{
 		tokenList: {do: func(_ context.Context, e *Env, _ args) (any, error) {

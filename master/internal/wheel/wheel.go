@@ -1,6 +1,6 @@
-// Package wheel implements the functions that change the master itself: keys, roots, configuration.
-// Authenticated local clients call them with the unencrypted command "wheel". Names, parameters and
-// answers are those of salt/wheel/*.py.
+// Package wheel implements the functions that change the master itself: its keys, roots and
+// configuration. Authenticated local clients call them by the unencrypted command "wheel". Names,
+// parameters and answers are those of salt/wheel/*.py.
 package wheel
 
 import (
@@ -15,7 +15,7 @@ import (
 	"saltern/master/value"
 )
 
-// Roots is a tree of files for each environment that can be edited. fileserver.Tree implements it.
+// Roots is a tree of files, by environment, that can be edited. fileserver.Tree implements it.
 type Roots interface {
 	Find(path, saltenv string) []any
 	ListEnv(ctx context.Context, saltenv string) (*value.Map, error)
@@ -24,53 +24,56 @@ type Roots interface {
 	Write(ctx context.Context, data, path, saltenv string, index int) (string, error)
 }
 
-// Machines carries out an administrator's orders for nodes.
+// Machines executes an administrator's orders for nodes.
 type Machines interface {
 	Drain(ctx context.Context, node string, end bool) error
 	Restart(ctx context.Context, node, service string) error
 }
 
-// Env holds what the functions work on.
+// Env holds the objects that the wheel functions use.
 type Env struct {
 	Keys *keyadmin.Ring
-	// FileRoots and PillarRoots may be nil. Then the functions for them are refused.
+	// FileRoots and PillarRoots may be nil: their functions are refused.
 	FileRoots, PillarRoots Roots
-	// Newest updates the roots before they are read. It is nil if they are always up to date.
+	// Newest updates the roots before they are read. It may be nil: the roots are always up to
+	// date.
 	Newest func(ctx context.Context)
 	// Connected returns the ids of all connected minions.
 	Connected func() []string
-	// ConfigDir is the folder with master.d, into which config.update_config writes. It is empty if
-	// the configuration is kept elsewhere; then that function is refused.
+	// ConfigDir is the directory that contains master.d, into which config.update_config writes. ""
+	// means that the configuration is elsewhere; config.update_config is then refused.
 	ConfigDir string
 	// DefaultInclude is the option default_include (such as "master.d/*.conf").
 	DefaultInclude string
-	// Values returns the whole configuration, for config.values.
+	// Values returns the whole configuration for the function config.values.
 	Values func() *value.Map
-	// KeySize is how many bits a generated key has at least.
+	// KeySize is the least size of a generated key in bits.
 	KeySize int
-	// Machines changes the nodes that the master runs on.
+	// Machines changes the nodes of the cluster.
 	Machines Machines
 	// Tokens lists and ends log-ins.
 	Tokens Tokens
-	// PublicKey returns the public key that minions know, and the name of its file.
+	// PublicKey returns the public key by which minions recognise the master, and the name of its
+	// file.
 	PublicKey func() (name, pem string)
 }
 
-// function is one wheel function. params are its parameters in order. The first ones, as many as
-// required says, have no default.
+// function is one wheel function. params lists its parameters in order. The first required of them
+// have no default.
 type function struct {
 	params   []string
 	required int
 	do       func(ctx context.Context, e *Env, a args) (any, error)
 }
 
-// errUnknown means that there is no such function here.
+// errUnknown means that this package does not implement the function.
 var errUnknown = errors.New("no such wheel function")
 
-// Has reports whether there is such a function here, not only in Python.
+// Has reports whether this package implements the function. Other functions may exist in Python.
 func Has(name string) bool { return functionTable()[name].do != nil }
 
-// functionTable builds the table for each call, so that nobody can change it for others.
+// functionTable builds a new table for each call, so that no caller can change the table of
+// another.
 func functionTable() map[string]function {
 	t := keyFunctions()
 	maps.Copy(t, configFunctions())
@@ -89,9 +92,9 @@ func functionTable() map[string]function {
 	return t
 }
 
-// callNamed calls a function with positional and named arguments. It refuses unknown arguments, as
-// Python does. The caller has removed those that belong to the command: the credentials, and names
-// that begin with two underscores.
+// callNamed calls a function with positional and named arguments. Like Python it refuses unknown
+// arguments. The caller has already removed the arguments that belong to the command: the
+// credentials, and names that begin with two underscores.
 func callNamed(ctx context.Context, e *Env, name string, positional []any, named *value.Map) (any, error) {
 	f, ok := functionTable()[name]
 	if !ok {
