@@ -15,5 +15,6 @@
 //     publish_session or when somebody asks, as salt-key does after deleting
 //     a key.
 //   - RSA work is bounded. Minions whose key is accepted never wait behind a
-//     crowd of strangers. Beyond the bounds a minion is told to come back.
+//     crowd of minions without an accepted key. Beyond the bounds a minion is
+//     asked to sign in again later.
 package auth

@@ -8,8 +8,8 @@ import (
 )
 
 // Pool runs runners for local clients. The runners outlive the clients' requests. Overflow policy:
-// if all slots are taken, Go returns false, and the caller is told that. Pool is safe for
-// concurrent use.
+// if all slots are taken, Go returns false, and its caller reports that to the client. Pool is safe
+// for concurrent use.
 type Pool struct {
 	ctx   context.Context
 	stop  context.CancelFunc

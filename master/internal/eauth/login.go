@@ -101,7 +101,7 @@ func (a *Authenticator) Stats() Stats {
 	return s
 }
 
-// proven is a user who has the right password and at least one permission.
+// proven is an authenticated user who has at least one permission.
 type proven struct {
 	grant
 	name   string // name as the external system spells it

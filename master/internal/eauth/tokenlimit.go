@@ -81,7 +81,7 @@ func (l *tokenLimit) replace(found map[owner][]given, since time.Time) (ending [
 	for user, list := range l.byOwner {
 		for _, g := range list {
 			known := slices.ContainsFunc(found[user], func(f given) bool { return f.token == g.token })
-			if !g.start.Before(since) && !known { // keep tokens made while the folder was being read
+			if !g.start.Before(since) && !known { // keep tokens made while the directory was being read
 				found[user] = append(found[user], g)
 			}
 		}

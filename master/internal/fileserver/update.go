@@ -93,9 +93,9 @@ func (c *Changes) compare(old, now map[string]int64) {
 	slices.Sort(c.Modified)
 }
 
-// Locate finds a file for the master itself. url is an URL such as salt://reactor/r.sls, with
-// ?saltenv= for an environment other than base. path is the path of the file on this host. ok is
-// false if no backend has the file.
+// Locate finds a file for the master itself. url has the form salt://reactor/r.sls, with ?saltenv=
+// for an environment other than base. path is the path of the file on this host. ok is false if no
+// backend has the file.
 func (s *Server) Locate(ctx context.Context, url string) (path string, ok bool, err error) {
 	rel, ok := strings.CutPrefix(url, "salt://")
 	if !ok {

@@ -89,7 +89,7 @@ func (s *Store) openRepository(ctx context.Context, dir string, e *entryOf) *Rep
 	return r
 }
 
-// addMissing returns the list to with those names appended that it lacks.
+// addMissing returns to, followed by those names that to lacks.
 func addMissing(to, names []string) []string {
 	to = slices.Clone(to)
 	for _, n := range names {

@@ -24,7 +24,7 @@ type Caller struct {
 	User string // name that is stored with the job
 	// Account identifies the caller's share of the job cache: ldap/alice, minion/web1.
 	Account     string
-	Minion      string // id of a minion; "" for people and programs
+	Minion      string // id of a minion; "" for users and programs
 	Permissions []any
 	Always      []string // functions for which the caller needs no permission
 }

@@ -92,7 +92,7 @@ func startWith(t testing.TB, with Master, options string) *Master {
 	return nil
 }
 
-// Path returns a path below the master's folder.
+// Path returns a path below the master's directory.
 func (r *Master) Path(parts ...string) string {
 	return filepath.Join(append([]string{r.Dir}, parts...)...)
 }

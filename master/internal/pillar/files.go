@@ -244,8 +244,8 @@ func (f *files) keepParsed(path string, p parsed) {
 	f.size += cost(p)
 }
 
-// parseYAML reads plain YAML as Salt's yaml renderer does (salt/renderers/yaml.py): an empty file
-// becomes an empty map, and so does a value that is false in Python.
+// parseYAML reads plain YAML as Salt's yaml renderer does (salt/renderers/yaml.py): it returns an
+// empty map for an empty file, and for a value that is false in Python.
 func parseYAML(text []byte, path string) (any, error) {
 	v, err := saltyaml.Decode(text, path)
 	if err != nil {

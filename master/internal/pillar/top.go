@@ -11,7 +11,7 @@ import (
 	"saltern/master/value"
 )
 
-// errTop is Salt's error if a top file cannot be rendered: then none of the top files counts.
+// errTop is Salt's error if a top file is malformed. Then none of the top files is used.
 const errTop = saltError("Error encountered while rendering pillar top file.")
 
 // saltError is an error with the exact text that Salt uses, because tools may search for it.

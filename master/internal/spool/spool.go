@@ -2,8 +2,8 @@
 //
 // Promises:
 //   - Append writes the record before it returns, so that it survives the end of the process.
-//     With Config.Durable it also syncs it; one sync serves all callers that wait.
-//   - Every reader gets all records in order, from the place where it was last
+//     With Config.Durable it also syncs the record; one sync serves all waiting callers.
+//   - Every reader gets all records in order, from the position to which it was last
 //     advanced. If its process ends between Read and Advance, it reads them once more.
 //   - The size of the spool is bounded. Overflow policy: the oldest segment is dropped, and
 //     each reader counts what it lost (Reader.Lost). Append never waits for a reader.
@@ -362,7 +362,7 @@ func (s *Spool) dropRead() {
 	}
 }
 
-// Close closes the spool. Readers keep their places.
+// Close closes the spool. The positions of the readers stay on disk.
 func (s *Spool) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
