@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// acceptTurn bounds how many connections a listener accepts before sessions have their turn.
-// Listeners are level-triggered, so the next turn accepts the rest.
+// acceptTurn bounds how many connections the loop accepts from a listener before it serves sessions
+// again. Listeners are level-triggered, so the loop accepts the rest in its next turn.
 const acceptTurn = 64
 
 // reservedFDs is the number of descriptors that sessions may not use: they are for listeners, logs, the
@@ -140,11 +140,11 @@ func (l *loop) noteClient(s *session) {
 	}
 }
 
-// applySourceLimits applies the limits of sources to a connection that has its descriptors. It returns the
-// reason to refuse it, or refusals (the number of reasons) if it may stay. A fourth of all descriptors is
-// reserved for known sources and this machine. Of the rest, one unknown source gets at most half of what
-// is left, the next one half of the remaining half, so that a source with a few connections always finds
-// room.
+// applySourceLimits applies the limits of sources to a connection for which descriptors are already
+// reserved. It returns the reason to refuse the connection, or refusals (the number of reasons) if
+// it may stay. A fourth of all descriptors is reserved for known sources and this machine. Of the
+// others, the first unknown source gets at most half of those that are free, the next one half of
+// the remaining half. So a source with few connections always finds room.
 func (p *Proxy) applySourceLimits(fe *frontend, fd int, a netip.Addr, now int64) refusal {
 	if fe.sources == nil {
 		return refusals

@@ -16,8 +16,8 @@ import (
 	"saltern/internal/pause"
 )
 
-// maxAdminConns bounds the open connections to the admin socket, and separately those to the metrics
-// address. Further ones are closed.
+// maxAdminConns bounds the open connections to the admin socket, and separately those to the
+// metrics address. Connections above the bound are closed.
 const maxAdminConns = 32
 
 func (p *Proxy) serveMetrics(w http.ResponseWriter, _ *http.Request) {
@@ -124,9 +124,9 @@ func (p *Proxy) metricsLater(ctx context.Context, addr string, h http.Handler) {
 	p.log.Error("metrics are not served: the address stays in use", "addr", addr)
 }
 
-// listenUnix opens a unix socket, which has the given mode from its first moment. It takes the place of a
-// socket on which nobody listens any more. With replace it takes the place of any socket: the earlier
-// process then keeps its open connections and gets no new ones.
+// listenUnix creates a unix socket with the given mode from its first moment. It replaces a socket
+// on which nobody listens. If replace is set, it also replaces a socket in use: the process that
+// listens there keeps its open connections and gets no new ones.
 func listenUnix(path string, mode os.FileMode, replace bool) (*net.UnixListener, error) {
 	if !replace {
 		if err := localsock.Free(path); err != nil {

@@ -33,7 +33,7 @@ func seedOf(name string) uint64 {
 	return spreadBits(h.Sum64())
 }
 
-// sourceHash returns the hash of an address. All addresses that count as one source have the same.
+// sourceHash returns the hash of an address. All addresses of one source have the same hash.
 func sourceHash(a netip.Addr) uint64 {
 	b := ratelimit.Source(a).As16()
 	h := fnv.New64a()

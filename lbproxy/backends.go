@@ -212,8 +212,8 @@ func (p *Proxy) takeRemoved() (names []string) {
 	return names
 }
 
-// Cut closes at once the sessions of a backend: those of one frontend, or all when frontend is "". It
-// returns their number.
+// Cut closes the sessions of a backend at once: those of one frontend, or all if frontend is "". It
+// returns how many it closed.
 func (p *Proxy) Cut(name, frontend string) (int, error) {
 	b, err := p.backendNamed(name)
 	if err != nil {
@@ -240,8 +240,9 @@ func (p *Proxy) Cut(name, frontend string) (int, error) {
 	return n, nil
 }
 
-// cutWhere moves to another backend, or closes, the open sessions for which f is true, limit of them at
-// most (negative: no limit). It returns their number. It waits for the loops, so a loop must not call it.
+// cutWhere moves or closes the open sessions for which f returns true, at most limit of them
+// (negative: no limit), and returns their number. It waits for the loops, so a loop must not call
+// it.
 func (p *Proxy) cutWhere(why ending, limit int, f func(s *session, now int64) bool) (int, error) {
 	n := 0
 	for _, l := range p.allLoops() {

@@ -20,9 +20,10 @@ const (
 // Balance names a way to choose a backend.
 type Balance string
 
-// leastConn chooses the backend with the fewest sessions for its weight, and deals equal ones out in turn.
-// roundRobin deals connections out in turn by weight. bySource gives a source (an IPv4 address, an IPv6
-// /64) the same backend while that backend is up. When a backend goes, only its sources get another.
+// leastConn chooses the backend with the fewest sessions for its weight, and among equal ones the
+// next in turn. roundRobin chooses the backends in turn, by weight. bySource gives a source (an
+// IPv4 address, an IPv6 /64) the same backend while that backend is up. When a backend goes down,
+// only its sources get another one.
 const (
 	leastConn  Balance = "leastconn"
 	roundRobin Balance = "roundrobin"
@@ -92,8 +93,8 @@ type Frontend struct {
 	// Stall cuts a session whose client has accepted no byte for this long although bytes wait for it
 	// (default 60s).
 	Stall time.Duration `yaml:"stall" json:"stall"`
-	// Allow and Deny are lists of CIDR. A source in Deny is refused. When Allow is not empty, so is a
-	// source outside of it.
+	// Allow and Deny are lists of CIDR. A source in Deny is refused. If Allow is not empty, a
+	// source outside of Allow is refused as well.
 	Allow []netip.Prefix `yaml:"allow" json:"allow"`
 	Deny  []netip.Prefix `yaml:"deny" json:"deny"`
 	// ProxyFrom lists balancers whose connections begin with a PROXY v2 header. The header of any other
@@ -104,14 +105,15 @@ type Frontend struct {
 	ProxyV2 bool `yaml:"proxy_v2" json:"proxy_v2"`
 	// MaxSessions limits this frontend (default 0: only the descriptor budget).
 	MaxSessions int `yaml:"max_sessions" json:"max_sessions"`
-	// MaxPerSource limits sessions per IPv4 address or IPv6 /64 (-1 for no limit). A positive number holds
-	// for every source. The default, 0, adapts: 20000 for an unknown source, ten times that for one whose
-	// minions a master has accepted, and no limit for this machine. All unknown sources together get three
-	// fourths of the descriptors.
+	// MaxPerSource limits sessions per IPv4 address or IPv6 /64 (-1 for no limit). A positive
+	// number holds for every source. The default, 0, depends on the source: 20000 for an unknown
+	// one, ten times that for one whose minions a master has accepted, and no limit for this
+	// machine. All unknown sources together get three fourths of the descriptors.
 	MaxPerSource int `yaml:"max_per_source" json:"max_per_source"`
-	// Rate is the number of new connections a second per IPv4 address or IPv6 /64 (-1 for no limit), Burst
-	// the size of the bucket (default 10 x Rate). The default, 0, adapts as that of MaxPerSource does: 500,
-	// with a burst of 10000. When only one of MaxPerSource and Rate is given, the other sets no limit.
+	// Rate is the number of new connections a second per IPv4 address or IPv6 /64 (-1 for no
+	// limit), Burst the size of the bucket (default 10 x Rate). The default Rate, 0, depends on the
+	// source as that of MaxPerSource does: 500 for an unknown one, with a burst of 10000. If only
+	// one of MaxPerSource and Rate is given, the other one sets no limit.
 	Rate  float64 `yaml:"rate" json:"rate"`
 	Burst float64 `yaml:"burst" json:"burst"`
 }
@@ -151,15 +153,16 @@ type Limits struct {
 type Connect struct {
 	// Timeout limits the search for a backend, all dials included (default 2s).
 	Timeout time.Duration `yaml:"timeout" json:"timeout"`
-	// Hedge is how long a dialled backend may stay silent before a second one is dialled too. The first to
-	// answer gets the session (default 250ms, -1s for never).
+	// Hedge is how long a dialled backend may stay silent before the proxy dials a second one as
+	// well. The first of the two to answer gets the session (default 250ms, -1s for never).
 	Hedge time.Duration `yaml:"hedge" json:"hedge"`
 	// Header is how long a PROXY v2 header may take to arrive (default 3s).
 	Header time.Duration `yaml:"header" json:"header"`
-	// Handshake is how long a client may take to send its ZMTP greeting (default 30s, -1s for ever).
-	// Unproven is for sources of which no master ever accepted a minion: a session ends when it is silent
-	// for this long (default 5m, -1s for never), and in any case at twelve times this age. Neither has a
-	// default for backends that are not checked as Salt masters.
+	// Handshake is how long a client may take to send its ZMTP greeting (default 30s, -1s for
+	// ever). Unproven limits sessions of a source of which no master ever accepted a minion: such a
+	// session ends after this time of silence (default 5m, -1s for never), and always at twelve
+	// times this age. Neither field has a default for backends that are not checked as Salt
+	// masters.
 	Handshake time.Duration `yaml:"handshake" json:"handshake"`
 	Unproven  time.Duration `yaml:"unproven" json:"unproven"`
 }
@@ -180,8 +183,8 @@ type Health struct {
 	// Timeout limits one check (default 1s). A backend that answers slowly gets four times its smoothed
 	// answer time when that is longer, at most 5 x Timeout.
 	Timeout time.Duration `yaml:"timeout" json:"timeout"`
-	// Silence protects sessions while checks of a backend time out: a session that got bytes from it within
-	// this time stays (default 30s; ZMTP heartbeats come every 10s).
+	// Silence protects sessions while checks of a backend time out: a session stays if the backend
+	// sent it bytes within this time (default 30s; ZMTP heartbeats come every 10s).
 	Silence time.Duration `yaml:"silence" json:"silence"`
 	// SlowStart is how long the weight of a backend that came up rises, from a tenth to its full value
 	// (default 20s, -1s for none).
@@ -215,9 +218,9 @@ type Rebalance struct {
 type Move struct {
 	// Off cuts such sessions instead of moving them: their clients connect again.
 	Off bool `yaml:"off" json:"off"`
-	// Request bounds the bytes of one request that the proxy keeps until the answer has come (default 1
-	// MiB), Total those of all requests (default 64 MiB). A session whose request was not kept cannot move
-	// until the answer has come.
+	// Request bounds the bytes that the proxy keeps of one request until its answer has come
+	// (default 1 MiB). Total bounds the kept bytes of all requests (default 64 MiB). A session
+	// whose request was not kept cannot move until the answer has come.
 	Request int   `yaml:"request" json:"request"`
 	Total   int64 `yaml:"total" json:"total"`
 }
@@ -245,8 +248,8 @@ type Admin struct {
 	Mode uint32 `yaml:"mode" json:"mode"`
 	// UIDs are the users that may use the socket besides root and the proxy's own user.
 	UIDs []int `yaml:"uids" json:"uids"`
-	// Metrics is an IP:port for Prometheus, loopback only unless MetricsPublic (default "": none). The
-	// socket serves /metrics in any case.
+	// Metrics is the IP:port for Prometheus, loopback only unless MetricsPublic is set (default "":
+	// none). The admin socket always serves /metrics.
 	Metrics       string `yaml:"metrics" json:"metrics"`
 	MetricsPublic bool   `yaml:"metrics_public" json:"metrics_public"`
 	// Handover is the path of the unix socket on which a newer process asks for

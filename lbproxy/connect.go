@@ -26,8 +26,8 @@ func (l *loop) startDial(s *session) {
 	l.dialNext(s)
 }
 
-// queueTimer appends a deadline to a queue. Headers and dials share a queue although their delays
-// differ, so an entry may be moved to a later time to keep the queue in order.
+// queueTimer appends a deadline to a queue. Deadlines of headers and dials share a queue although
+// their delays differ. To keep the queue in order, queueTimer may delay an entry.
 func (l *loop) queueTimer(q *[]timer, s *session, delay int64) {
 	at := l.now + delay
 	if n := len(*q); n > 0 && (*q)[n-1].at > at {
@@ -43,8 +43,8 @@ func (l *loop) armFor(at int64) {
 	}
 }
 
-// dialNext dials members until one is connected or being connected. The dial takes the main place
-// of the session, or the alternative place when the main one is taken.
+// dialNext dials members until one is connected or connecting. The dial uses the main socket of the
+// session, or the alternative one while the main one is in use.
 func (l *loop) dialNext(s *session) {
 	for {
 		m := s.frontend.chooseMember(s.tried, l.now, s.client.addr())
@@ -146,8 +146,8 @@ func (l *loop) dialEvent(s *session, tag int8, ev uint32) {
 	l.dialNext(s)
 }
 
-// dropDial closes one dial of a session and returns its member. The other dial, if any, takes the
-// main place.
+// dropDial closes one dial of a session and returns its member. The session's other dial, if any,
+// becomes the main one.
 func (l *loop) dropDial(s *session, tag int8) (m *member) {
 	if tag == s.dialTag {
 		closeSocket(int(s.fd[sideBackend]))
@@ -197,8 +197,8 @@ func (l *loop) hedgeDial(s *session) {
 	}
 }
 
-// expireConnect is called when a header, a dial, or the greeting of another master has taken too long. It
-// closes the session, or tries the next master.
+// expireConnect runs when a header, a dial, or the greeting of another master has taken too long.
+// It closes the session, or tries the next master.
 func (l *loop) expireConnect(s *session) {
 	if s.state == stateHeader {
 		l.closeSession(s, endHeaderTimeout)

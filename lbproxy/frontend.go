@@ -61,7 +61,7 @@ func (f *frontend) sessionClosed(s *session) {
 	}
 }
 
-// addMember gives a member a free index. It returns false when there is none.
+// addMember assigns a free index to a member. It returns false if there is none.
 func (f *frontend) addMember(m *member) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -94,8 +94,9 @@ func (f *frontend) removeMember(m *member) {
 	}
 }
 
-// tierOf returns how good a member is: 0 is best, -1 means never. While a member is up, only
-// members that are up get new sessions. When none is, the one that was up last is tried.
+// tierOf returns the preference of a member for new sessions: 0 is best, -1 means never. While any
+// member is up, only members that are up get new sessions. If none is up, the proxy tries the one
+// that was up last.
 func (f *frontend) tierOf(m *member) int {
 	if m.backend.closedToNew() {
 		return -1
@@ -123,8 +124,8 @@ func (f *frontend) tierOf(m *member) int {
 	return 3
 }
 
-// chooseMember chooses a member that is not in tried for a client, and counts a session on it. It
-// returns nil when there is none.
+// chooseMember chooses a member for a client, except those in tried, and counts a session on it. It
+// returns nil if there is none.
 func (f *frontend) chooseMember(tried uint64, now int64, client netip.Addr) *member {
 	f.mu.Lock()
 	defer f.mu.Unlock()

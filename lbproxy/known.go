@@ -44,8 +44,8 @@ func (k *knownSources) contains(a netip.Addr, now int64) bool {
 	return ok && now-at < int64(knownFor)
 }
 
-// add records a proof. A full table forgets the first entry in Go's random map order, so nobody can choose
-// which.
+// add records that a master answered a minion of this source. If the table is full, add removes the
+// first entry in Go's random map order, so that nobody can choose which.
 func (k *knownSources) add(a netip.Addr, at int64) {
 	a = ratelimit.Source(a)
 	k.mu.Lock()

@@ -15,16 +15,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// settleFor is how long an address must be gone before its sessions are cut: programs that
-// configure networks remove addresses and add them again. Masters send again what was published
-// meanwhile (master/internal/presence, cutMargin).
+// settleFor is how long an address must be missing before its sessions are cut: programs that
+// configure networks remove addresses and add them again. Masters resend what was published during
+// that time (master/internal/presence, cutMargin).
 const settleFor = time.Second
 
-// watchAddresses starts to watch this machine's addresses and returns a function that follows them until
-// its ctx ends. When an address leaves, a virtual address has moved to another machine, and no packet of
-// its sessions arrives here any more: those sessions are cut. The kernel reports changes (rtnetlink(7),
-// RTMGRP_IPV4_IFADDR). If the kernel cannot be asked, watchAddresses logs that, and such sessions last
-// until the client gives up.
+// watchAddresses subscribes to changes of this machine's addresses and returns a function that
+// handles them until its ctx ends. A virtual address that leaves has moved to another machine. The
+// packets of its sessions no longer arrive here, so the proxy cuts those sessions. The kernel
+// reports changes (rtnetlink(7), RTMGRP_IPV4_IFADDR). If subscribing fails, watchAddresses logs
+// that, and such sessions last until the client gives up.
 func (p *Proxy) watchAddresses() (run func(ctx context.Context)) {
 	f, err := addressEvents()
 	if err == nil {
@@ -131,8 +131,8 @@ func hostAddresses() (map[netip.Addr]bool, error) {
 	return out, nil
 }
 
-// cutLocal closes all sessions whose clients connected to one of these addresses. Masters see resets, as
-// after any cut.
+// cutLocal closes all sessions whose clients connected to one of these addresses. The masters see
+// resets, as after every cut.
 func (p *Proxy) cutLocal(gone map[netip.Addr]bool) {
 	n, err := p.cutWhere(endCut, -1, func(s *session, _ int64) bool {
 		sa, err := unix.Getsockname(int(s.fd[sideClient]))

@@ -36,8 +36,8 @@ const (
 // otherDial returns the tag of a session's other dial.
 func otherDial(tag int8) int8 { return tagDialA + tagDialB - tag }
 
-// slot is one place of the session table. A session that takes the place of another one raises gen,
-// so that late events of the old session are ignored.
+// slot is one entry of the session table. When a new session reuses the entry, gen is incremented,
+// so that late events of the earlier session are ignored.
 type slot struct {
 	session *session
 	gen     int32
@@ -141,8 +141,9 @@ func newLoop(p *Proxy, id int) (*loop, error) {
 	return l, nil
 }
 
-// run handles events until stopping is set. See [gate] for how it sleeps. A blocking epoll_wait
-// would make the runtime take the processor away each time, which costs more than the work itself.
+// run handles events until stopping is set. [gate] describes how the loop sleeps. run does not
+// block in epoll_wait: the Go runtime would take the processor away each time, which costs more
+// than the work itself.
 func (l *loop) run() error {
 	l.gate.file = os.NewFile(uintptr(l.gate.fd), "gate")
 	defer l.closeDescriptors()
@@ -296,8 +297,8 @@ func (l *loop) drainCounter(fd int) {
 	}
 }
 
-// runLater queues f for the loop's goroutine and reports whether f will run. A caller either waits
-// for f or calls once per tick, which bounds the inbox.
+// runLater queues f for the loop's goroutine and reports whether f will run. To bound the inbox, a
+// caller must wait for f, or call runLater only once per tick.
 func (l *loop) runLater(f func()) bool {
 	l.mu.Lock()
 	if l.ended {
@@ -323,7 +324,7 @@ func (l *loop) runAndWait(f func()) bool {
 	return true
 }
 
-// wakeUp makes the loop look at its inbox. Any goroutine may call it.
+// wakeUp wakes the loop so that it handles its inbox. Any goroutine may call it.
 func (l *loop) wakeUp() {
 	l.wakeMu.RLock() // keeps wakeFD open meanwhile
 	defer l.wakeMu.RUnlock()
@@ -396,8 +397,8 @@ func (l *loop) runTimers() {
 	l.armTimer()
 }
 
-// runDue removes from the front of a queue the entries that are due, and calls f for their sessions. It
-// also removes entries whose session no longer needs them. f may append to the queue.
+// runDue removes the due entries from the front of a queue and calls f for their sessions. It also
+// removes each entry that its session no longer needs. f may append to the queue.
 func (l *loop) runDue(q *[]timer, f func(*session)) {
 	for len(*q) > 0 {
 		t := (*q)[0]

@@ -64,14 +64,15 @@ func (p *Proxy) manage(ctx context.Context, faults chan error) error {
 // cutFailed ends sessions of a port that is down. It runs when the port goes down and after each
 // further bad check.
 //
-// A session that got bytes since the checks began to fail is left alone until it has been silent
-// for Health.Silence, which is longer than the interval of ZMTP heartbeats. The other sessions go
-// at once when connects are refused or find no route, because the master is gone.
+// A session that has received bytes since the checks began to fail stays until it has been silent
+// for Health.Silence, which is longer than the interval of ZMTP heartbeats. If connects are refused
+// or find no route, the master is not running or not reachable, and cutFailed ends the other
+// sessions at once.
 //
-// Checks that time out are weak evidence: the fault may be ours or the network's. Then the other
-// sessions go only if no session of the port got a byte. Those that once had an answer also stay
-// until another master can take them. Otherwise the minions would come back to the same slow
-// master, which would have their handshakes to do as well.
+// Checks that time out are weak evidence: the fault may be on this machine or in the network. Then
+// cutFailed ends the other sessions only if no session of the port received a byte. Of those it
+// keeps sessions that once had an answer until another master can take them. Otherwise the minions
+// would reconnect to the same slow master and cost it their handshakes as well.
 func (p *Proxy) cutFailed(m *member, g grade, since int64) {
 	if p.cfg.Health.KeepSessions || m.sessions.Load() == 0 {
 		return
@@ -129,8 +130,8 @@ func (p *Proxy) cutsPerTick(n int64) int {
 }
 
 // rebalanceTick moves sessions away from the member that is furthest above its share, after another
-// one joined or came back. Without it the shares would stay uneven, since publish sessions last
-// long.
+// member has joined or returned. Publish sessions last long, so without rebalanceTick the shares
+// would stay uneven.
 func (p *Proxy) rebalanceTick(fe *frontend, now int64) {
 	if p.cfg.Rebalance.Off || fe.mode != Publish {
 		return
@@ -177,8 +178,8 @@ func (p *Proxy) rebalanceTick(fe *frontend, now int64) {
 	p.counters.rebalanced.Add(uint64(n))
 }
 
-// cutOldest moves or closes the oldest sessions of a member, limit of them at most (negative: no limit),
-// and returns their number. It takes only sessions that are quiet and between frames.
+// cutOldest moves or closes the oldest sessions of a member, at most limit of them (negative: no
+// limit), and returns their number. It takes only sessions that are quiet and between frames.
 func (p *Proxy) cutOldest(m *member, limit int, why ending) int {
 	quiet := int64(p.cfg.Rebalance.Quiet)
 	mine := func(s *session, now int64) bool { return s.member == m && s.cuttable(now, quiet) }
@@ -210,16 +211,17 @@ func (p *Proxy) cutOldest(m *member, limit int, why ending) int {
 	return n
 }
 
-// patientFor is how long a hand-over waits for request sessions that were quiet for Rebalance.Quiet. After
-// that any pause between two requests is enough. streamsFor is how long sessions of the API that are never
-// quiet, such as event streams, may continue.
+// patientFor is how long a hand-over waits until request sessions have been quiet for
+// Rebalance.Quiet. After that any pause between two requests is enough. streamsFor is how long
+// sessions of the API that are never quiet, such as event streams, may continue.
 const (
 	patientFor = 30 * time.Second
 	streamsFor = 10 * time.Minute
 )
 
-// windDown ends the sessions after the listeners have closed. Requests may finish. Cuts of publish sessions
-// are spread: after a hand-over at the pace of Rebalance.Rate, and once ctx has ended over Config.Stop.
+// windDown ends the sessions after the listeners have closed. Requests may finish. Publish sessions
+// are cut one after the other: after a hand-over at the pace of Rebalance.Rate, and once ctx has
+// ended within Config.Stop.
 func (p *Proxy) windDown(ctx context.Context) {
 	step := min(p.tick, 100*time.Millisecond)
 	t := time.NewTicker(step)

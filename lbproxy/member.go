@@ -12,9 +12,9 @@ import (
 // State is the state of a backend's port.
 type State int32
 
-// A port starts Unknown: it gets sessions only when no other port is up. Joining is a master that
-// answers but is not ready yet. Unwell is a master that says it cannot store jobs: its sessions
-// move to others, and it gets new ones only while no other port is up.
+// A port starts Unknown: it gets sessions only if no other port is up. Joining means that the
+// master answers but is not ready yet. Unwell means that the master reports that it cannot store
+// jobs: its sessions move to other masters, and it gets new ones only if no other port is up.
 const (
 	Unknown State = iota
 	Up
@@ -30,7 +30,7 @@ func (s State) String() string { return stateNames[s] }
 // MarshalText makes JSON contain the state as a word.
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText reads the word of a state. An unknown word becomes Unknown.
+// UnmarshalText parses the name of a state. An unknown name becomes Unknown.
 func (s *State) UnmarshalText(b []byte) error {
 	for i, n := range stateNames {
 		if n == string(b) {
@@ -130,7 +130,7 @@ func (m *member) dialWon() {
 	m.racesLost.Store(0)
 }
 
-// lostRace counts a dial that stayed silent. After two in a row the checker checks at once.
+// lostRace counts a dial that stayed silent. After two in a row the checker runs a check at once.
 func (m *member) lostRace() {
 	if m.racesLost.Add(1) >= 2 {
 		m.racesLost.Store(0)
@@ -138,8 +138,8 @@ func (m *member) lostRace() {
 	}
 }
 
-// dialRefused counts a dial that failed. A reset proves nothing while the sessions of the master get bytes:
-// the master may be full.
+// dialRefused counts a dial that failed. A reset does not count while the sessions of the master
+// get bytes: the master may only be at its limit of connections.
 func (m *member) dialRefused(e unix.Errno) {
 	m.refusals.Add(1)
 	p := m.frontend.proxy

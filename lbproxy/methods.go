@@ -23,7 +23,8 @@ const (
 	bySupervisor = "the supervisor asks"
 )
 
-// adminRequest is the body of every POST. The row of a method says which fields count.
+// adminRequest is the body of every POST. The method's row in the table says which fields the
+// method reads.
 type adminRequest struct {
 	Backend  string   `json:"backend,omitempty"`
 	Frontend string   `json:"frontend,omitempty"`
@@ -124,7 +125,7 @@ func (p *Proxy) Handler() http.Handler {
 	return mux
 }
 
-// explain converts an error to an answer. An error without a code is a mistake of the caller.
+// explain converts an error to a refusal. An error without a code becomes a bad request.
 func explain(err error) *rpc.Error {
 	refusal := rpc.Explain(err)
 	if refusal.Code == rpc.CodeFailed {

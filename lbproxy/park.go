@@ -102,10 +102,10 @@ const (
 	gatherRest  = 256 // waits before gathering is tried again
 )
 
-// pace decides when to let messages gather. A broadcast reaches the proxy as thousands of small messages
-// one after the other: a loop that handles each at once would sleep and wake up for each. A lone client
-// that sends its next request after each answer looks the same at first, but nothing gathers there. So pace
-// then stops for a while.
+// pace decides when a loop lets messages gather. A broadcast reaches the proxy as thousands of
+// small messages, one after the other: a loop that handled each at once would sleep and wake up for
+// each. A lone client that sends its next request after each answer looks the same at first, but no
+// messages gather there. After such a failure pace stops for a while.
 type pace struct {
 	quick  int // waits in a row that ended at once
 	rest   int // waits until gathering may be tried again

@@ -8,8 +8,8 @@ const (
 	pipesMax  = 64 // pipes that a loop may have; without a free one it copies
 )
 
-// pipe holds n spliced bytes. Splice fills an empty pipe only, so that EAGAIN always means that the
-// source is dry.
+// pipe holds n spliced bytes. The loop splices only into an empty pipe, so that EAGAIN always means
+// that the source has no bytes now.
 type pipe struct{ r, w, n int }
 
 func (p *pipe) close() {
@@ -23,7 +23,7 @@ type pipePool struct {
 	total int
 }
 
-// get returns a pipe. It returns nil when there is none; then the caller copies.
+// get returns a pipe. It returns nil if none is available; the caller then copies instead.
 func (pp *pipePool) get() *pipe {
 	if n := len(pp.idle); n > 0 {
 		p := pp.idle[n-1]

@@ -26,7 +26,7 @@ const maxProbeFrame = 16 << 10
 const maxProbeFrames = 16
 
 const (
-	// pingFault is the field in which a Saltern master reports, in its answer to a ping, why it is unwell.
+	// pingFault is the field of a ping's answer in which a Saltern master reports why it is unwell.
 	// It equals control.PingFault, which this package does not import.
 	pingFault = "saltern_fault"
 	// maxTrouble bounds that reason, in bytes.
@@ -350,9 +350,9 @@ func pingRequest() []byte {
 	return []byte("\x83\xa3enc\xa5clear\xa4load\x81\xa3cmd\xa4ping\xa7version\x03")
 }
 
-// pingAnswer judges the answer to a ping. A ready master sends the load back, bare or in the
-// envelope of a clear reply. A member of a cluster that is not ready answers cluster_retry. A
-// master of ours that is unwell answers with its trouble.
+// pingAnswer returns the error that the answer to a ping means, or nil. A ready master sends the
+// load back, bare or in the envelope of a clear reply. A member of a cluster that is not ready
+// answers cluster_retry. A Saltern master that is unwell answers with the reason.
 func pingAnswer(b []byte) error {
 	v, err := msgpack.Decode(b, msgpack.Limits{Depth: 8, Nodes: 256})
 	if err != nil {

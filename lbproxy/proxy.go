@@ -27,8 +27,8 @@ var (
 	errStopped    = errors.New("the load balancer has stopped")
 )
 
-// Proxy is a proxy, running or not. Its methods are safe for concurrent use. Run may be called
-// once.
+// Proxy is a proxy, running or not. Its methods are safe for concurrent use, but Run may be called
+// only once.
 type Proxy struct {
 	cfg        Config
 	log        *slog.Logger
@@ -330,13 +330,13 @@ func (p *Proxy) refuseOne(ln int) bool {
 	return true
 }
 
-// logFault logs a fault of this process, once a second for each kind. It does not block a loop: the
-// log's own goroutine writes the line.
+// logFault logs a fault of this process, at most once a second for each kind. It does not block a
+// loop: the log's own goroutine writes the line.
 func (p *Proxy) logFault(action string, err error) { p.sessionLog.queueFault(action, err) }
 
-// Inherit passes listening sockets of an earlier process to use instead of new ones. Run uses those
-// that are bound to a configured address and closes the others. Call it before Run. It closes the
-// files and keeps duplicates of their descriptors.
+// Inherit passes the listening sockets of an earlier process to the proxy. Run uses those that are
+// bound to a configured address, and closes the others. The caller calls Inherit before Run.
+// Inherit closes the files and keeps duplicates of their descriptors.
 func (p *Proxy) Inherit(files []*os.File) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

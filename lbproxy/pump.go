@@ -12,9 +12,10 @@ const (
 	peekChunk   = 64 << 10
 )
 
-// pumpFrom moves the bytes of one direction until the source is dry, the destination is full or the turn is
-// over. It returns true in the last case: there is more to do. It always writes the held bytes before it
-// reads more. So a slow destination stops the source, and at most one read is held for it.
+// pumpFrom moves the bytes of one direction until the source has no more bytes now, the destination
+// accepts none, or the loop's turn ends. It returns true only if the turn ended: more bytes may be
+// waiting. It writes the held bytes before it reads more. So a slow destination stops the source,
+// and the proxy holds the bytes of at most one read for it.
 func (l *loop) pumpFrom(s *session, from side) bool {
 	h := &s.half[from]
 	if h.shut {
@@ -122,8 +123,8 @@ func (l *loop) noteProof(s *session, h *half) {
 	}
 }
 
-// markDry records that the source has no bytes now. If the client accepts no more bytes, the stream ends
-// here.
+// markDry records that the source has no more bytes now. If the client has stopped reading, markDry
+// ends the stream.
 func (l *loop) markDry(s *session, h *half, from side) {
 	h.readable = false
 	if from == sideBackend && s.half[sideClient].refused {
@@ -169,8 +170,8 @@ func (l *loop) sourceEnded(s *session, h *half, from side, e unix.Errno) {
 	l.abandon(s, from.other())
 }
 
-// abandon gives up the direction whose destination is gone. It still delivers what the other
-// direction holds; then the session closes.
+// abandon gives up the direction whose destination has closed. It still delivers the bytes held for
+// the other direction, then closes the session.
 func (l *loop) abandon(s *session, from side) {
 	h := &s.half[from]
 	l.dropHeld(h)
@@ -183,7 +184,7 @@ func (l *loop) abandon(s *session, from side) {
 	}
 }
 
-// finishHalf passes the end of a stream on. It closes the session when both streams have ended.
+// finishHalf forwards the end of a stream. When both streams have ended, it closes the session.
 func (l *loop) finishHalf(s *session, from side) {
 	h := &s.half[from]
 	if h.shut {
@@ -230,7 +231,8 @@ func (h *half) markFull(now int64) {
 	}
 }
 
-// flushHeld writes the held bytes. It returns false when the destination is full or gone.
+// flushHeld writes the held bytes. It returns false when the destination accepts no more bytes or
+// has closed.
 func (l *loop) flushHeld(s *session, h *half, from side, dst int) bool {
 	st := h.store
 	for len(st.pending) > 0 {
@@ -274,8 +276,8 @@ func (l *loop) flushHeld(s *session, h *half, from side, dst int) bool {
 	return true
 }
 
-// copyThrough reads into the loop's buffer and writes at once. What the destination does not accept
-// is held.
+// copyThrough reads into the loop's buffer and writes at once. It holds the bytes that the
+// destination does not accept.
 func (l *loop) copyThrough(s *session, h *half, from side, src, dst int) int {
 	n, e := l.kernel.recv(src, l.buf, 0)
 	switch {

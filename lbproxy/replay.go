@@ -14,9 +14,9 @@ const (
 	maxSpareReplay  = 16 << 10 // capacity in bytes that an unused replay may keep
 )
 
-// prelude holds what a client says before its first message: its greeting, READY and, for a subscriber, its
-// subscriptions. A master that takes over the session gets the prelude first. Sessions with equal preludes
-// share one.
+// prelude holds what a client sends before its first message: its greeting, READY and, for a
+// subscriber, its subscriptions. When another master takes over the session, the proxy first sends
+// it the prelude. Sessions with equal preludes share one copy.
 type prelude struct {
 	said string // "" when the client's bytes were not understood: its session stays at its master
 	uses int
@@ -32,8 +32,9 @@ type replay struct {
 	greeting   []byte // what that master has sent of its greeting and READY
 }
 
-// keepClientBytes keeps what the client has sent. The tracker has seen the bytes already. b is nil
-// for bytes that went through a pipe unseen.
+// keepClientBytes appends bytes that the client has sent to the session's replay buffer. The caller
+// has already passed them to the tracker. b is nil if the bytes went through a pipe, so that the
+// proxy did not see them.
 func (l *loop) keepClientBytes(s *session, b []byte) {
 	request := s.frontend.mode == Request
 	if s.prelude != nil && (s.prelude.said == "" || request && !s.outstanding()) {
@@ -139,7 +140,8 @@ func (l *loop) pinToMaster(s *session) {
 	l.releaseReplay(s)
 }
 
-// giveUpRequest discards the kept request. The session can move again when the answer has passed.
+// giveUpRequest discards the kept request. The session cannot move until the answer to that request
+// has passed.
 func (l *loop) giveUpRequest(s *session) {
 	l.proxy.counters.requestsNotKept.Add(1)
 	if s.prelude == nil || s.frontend.mode == Publish {
@@ -194,7 +196,8 @@ func (l *loop) newReplay() *replay {
 	return &replay{}
 }
 
-// releaseReplay discards what is kept beside the prelude.
+// releaseReplay drops the session's replay buffer, but not its prelude. The loop keeps a small
+// buffer for reuse.
 func (l *loop) releaseReplay(s *session) {
 	k := s.replay
 	if k == nil {
@@ -247,9 +250,10 @@ func isCommand(body []byte, name string) bool {
 	return len(body) > len(name) && int(body[0]) == len(name) && string(body[1:1+len(name)]) == name
 }
 
-// repeatable reports whether a second master may get a request that the first may have handled. Sealed
-// requests come from minions, which repeat them themselves when no answer comes. A clear request is a
-// sign-in, which is repeatable too, or comes from a tool, whose jobs must not be published twice.
+// repeatable reports whether a request may be sent to a second master although the first may have
+// handled it. Sealed requests come from minions, which repeat them themselves when no answer comes.
+// A clear request is either a sign-in, which is repeatable too, or comes from a tool. A tool's job
+// must not be published twice.
 func repeatable(request []byte) bool {
 	at := bytes.Index(request, []byte("enc"))
 	if at < 0 {

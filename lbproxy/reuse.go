@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// While a master is well, checks of its request port share a connection: a handshake each second would cost
-// both sides more than everything else that they do in idle times. Checks of the publish port do not, since
-// each open connection there is counted as a minion.
+// While a master is well, the checks of its request port share a connection: a handshake each
+// second would cost both sides more than everything else that they do in idle times. Checks of the
+// publish port do not share one, because the master counts each open connection there as a minion.
 const (
 	// holdAfter is how many good checks in a row, each with a new connection, precede the first reuse.
 	holdAfter = 2
@@ -33,7 +33,7 @@ type reuse struct {
 	reader     *bufio.Reader
 }
 
-// errNoConnection means that the check needs a new connection. It says nothing about the backend.
+// errNoConnection means that the check needs a new connection. It is no evidence about the backend.
 var errNoConnection = errors.New("the connection that was kept has ended")
 
 // probeKept checks with the kept connection, if there is one.
@@ -77,7 +77,8 @@ func (h *reuse) probeKept(ctx context.Context, mode Mode, ping bool) error {
 	return errNoConnection
 }
 
-// keepConnection keeps the connection of a good check for the next ones. It reports whether it did.
+// keepConnection keeps the connection of a good check for the next checks. It reports whether it
+// kept the connection.
 func (h *reuse) keepConnection(c net.Conn, r *bufio.Reader) bool {
 	h.goodInRow++
 	if h.off || h.goodInRow < holdAfter {

@@ -11,11 +11,12 @@ import (
 )
 
 // Serve runs a proxy with this configuration until ctx ends. If an earlier proxy runs with the same
-// hand-over socket, Serve takes its place: it takes over the listening sockets and what administrators have
-// set (drain, maint, weights). The earlier process finishes its sessions and exits. No connection is
-// refused meanwhile. Without an earlier process Serve is [New] and [Proxy.Run].
+// hand-over socket, Serve replaces it: it takes over the listening sockets and what administrators
+// have set (drain, maint, weights). The earlier process finishes its sessions and exits. No
+// connection is refused during the hand-over. Without an earlier process, Serve calls [New] and
+// [Proxy.Run].
 //
-// Serve waits at most 10 s for an earlier process that does not answer. After that it fails, because that
+// Serve waits at most 10 s for an earlier process that does not answer. Then it fails, because that
 // process still uses the ports.
 func Serve(ctx context.Context, cfg Config, log *slog.Logger) error {
 	p, err := New(cfg, log)

@@ -17,7 +17,7 @@ const (
 	stateClosed
 )
 
-// ending is the reason why a session ended. Its words appear in the log and in metrics.
+// ending is the reason why a session ended. The log and the metrics show its text.
 type ending uint8
 
 const (
@@ -254,16 +254,16 @@ func (l *loop) pumpBoth(s *session) {
 	}
 }
 
-// setEnding records why the session ended. The first reason stands.
+// setEnding records why the session ended. A second call changes nothing: the first reason stays.
 func (s *session) setEnding(why ending) {
 	if !s.ended {
 		s.ended, s.why = true, why
 	}
 }
 
-// outstanding reports whether a request waits for its answer. Where both directions are known to be
-// ZMTP, it compares the messages of each, so heartbeats do not matter. Otherwise it reports whether
-// the client was the last to send.
+// outstanding reports whether a request waits for its answer. If both directions are known to be
+// ZMTP, outstanding compares their numbers of messages, so heartbeats do not matter. Otherwise it
+// reports whether the client was the last to send.
 func (s *session) outstanding() bool {
 	up, down := &s.half[sideClient], &s.half[sideBackend]
 	if up.tracker.followsZMTP() && down.tracker.followsZMTP() {
@@ -276,9 +276,10 @@ func (s *session) outstanding() bool {
 // holdsBytes reports whether bytes wait for the destination, here or in the kernel.
 func (h *half) holdsBytes() bool { return h.hasWaiting() || h.peeking || h.stuckSince != 0 }
 
-// cuttable reports whether the session may be cut without breaking anything: no byte is held, no
-// frame is incomplete, and nothing was read for quiet nanoseconds. The frames of a stream other
-// than ZMTP are unknown: it must have been silent ten times as long, at least 10 s.
+// cuttable reports whether cutting the session breaks nothing: no byte is held, no frame is
+// incomplete, and nothing was read for quiet nanoseconds. The proxy does not know the frames of a
+// stream that is not ZMTP. Such a session must have been silent for ten times as long, at least 10
+// s.
 func (s *session) cuttable(now, quiet int64) bool {
 	for from := range s.half {
 		if s.half[from].holdsBytes() {

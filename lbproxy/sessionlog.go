@@ -198,8 +198,8 @@ func (s *session) connectTime() int64 {
 	return s.connectedAt - s.acceptedAt
 }
 
-// connectionRefused queues at most one line per second and reason. The line counts the refusals since the
-// last one.
+// connectionRefused queues at most one line per second and reason. The line states how many
+// connections were refused since the previous one.
 func (g *sessionLog) connectionRefused(fe *frontend, from netip.AddrPort, why refusal) {
 	now := int64(time.Since(g.base))
 	g.mu.Lock()
@@ -223,7 +223,7 @@ func (g *sessionLog) connectionRefused(fe *frontend, from netip.AddrPort, why re
 	})
 }
 
-// maxFaults bounds the table of faults. A fault's text holds at most the name of a backend.
+// maxFaults bounds the table of faults. The text of a fault varies only in the name of a backend.
 const maxFaults = 1024
 
 // queueFault queues one line per second and kind of fault.

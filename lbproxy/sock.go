@@ -157,8 +157,8 @@ func noDelay(fd int) {
 		uintptr(unsafe.Pointer(&one)), 4, 0)
 }
 
-// endStream ends the stream to the peer. It ignores ENOTCONN: the peer is gone, and an event reports that
-// too.
+// endStream ends the stream to the peer. It ignores ENOTCONN: the peer has disconnected, which an
+// event reports as well.
 func endStream(fd int) {
 	_, _, _ = unix.RawSyscall(unix.SYS_SHUTDOWN, uintptr(fd), unix.SHUT_WR, 0)
 }
@@ -167,9 +167,9 @@ func endStream(fd int) {
 // be repeated whatever it returns.
 func closeSocket(fd int) { _, _, _ = unix.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0) }
 
-// keepaliveOpts sets keepalive and the user timeout. Accepted sockets inherit them from their listener
-// (tcp(7)) at no cost. Backend sockets get them at their first sweep, so that short connections do not pay
-// for them.
+// keepaliveOpts sets keepalive and the user timeout. Accepted sockets inherit both from their
+// listener (tcp(7)) at no cost. Backend sockets get them at their first sweep, so that short
+// connections do not pay for the system calls.
 func keepaliveOpts(fd int, k Keepalive) error {
 	for _, o := range []struct{ level, name, v int }{
 		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},

@@ -10,8 +10,8 @@ import (
 	"saltern/internal/ratelimit"
 )
 
-// maxSources bounds the table of sources. When it is full and no entry can be forgotten, further
-// sources share one entry and its limits.
+// maxSources bounds the table of sources. When the table is full and no entry can be removed,
+// further sources share one entry and its limits.
 const maxSources = 65536
 
 // Default limits of a source. They have room for all minions behind a NAT gateway that reconnect at once. A
@@ -56,9 +56,10 @@ type sources struct {
 	overflow source
 }
 
-// newSources returns the limits of a frontend, or nil when there are none. Numbers that the administrator
-// gave hold for every source. The defaults depend on whether a source is known, and apply with salt only:
-// with other protocols the proxy cannot tell.
+// newSources returns the limits of a frontend, or nil if there are none. Limits that the
+// administrator has set hold for every source. The defaults depend on whether a source is known.
+// They apply only if salt is set: with another protocol the proxy cannot tell whether a source is
+// known.
 func newSources(f *Frontend, salt bool) *sources {
 	s := &sources{
 		rate:            f.Rate,
@@ -92,8 +93,8 @@ type standing struct {
 	roomShare int64 // how many sessions the source may have, given the free descriptors; 0 means no limit
 }
 
-// admitSession counts a session of a source, or returns false to refuse it. Each true must be
-// followed by one sessionEnded.
+// admitSession counts a session of a source, or returns false to refuse the session. For each true
+// the caller must call sessionEnded once.
 func (s *sources) admitSession(a netip.Addr, now int64, st standing) bool {
 	if s == nil {
 		return true

@@ -21,7 +21,8 @@ type Status struct {
 	Kept   int64  `json:"kept_bytes"` // bytes of requests that wait for their answers
 	Unkept uint64 `json:"requests_not_kept"`
 	Known  int    `json:"known_sources"` // sources of minions that a master has accepted
-	// Heard is when a client on another machine last connected or sent something. It is zero when none did.
+	// Heard is the time at which a client on another machine last connected or sent bytes. It is
+	// zero if no such client did.
 	Heard     time.Time        `json:"heard,omitzero"`
 	Frontends []FrontendStatus `json:"frontends"`
 	Backends  []BackendStatus  `json:"backends"`
@@ -44,8 +45,8 @@ type FrontendStatus struct {
 	Accepted uint64            `json:"accepted"`
 	Refused  map[string]uint64 `json:"refused,omitempty"`
 	Ended    map[string]uint64 `json:"ended,omitempty"`
-	// Limited are the sources that were refused within the last five minutes, the worst first. The list is
-	// cut; LimitedSources is their full number.
+	// Limited lists sources that were refused within the last five minutes, the worst first. The
+	// list is truncated; LimitedSources is the number of all such sources.
 	Limited        []LimitedSource `json:"limited,omitempty"`
 	LimitedSources int             `json:"limited_sources,omitempty"`
 	// Serving reports whether a backend is up for this frontend.

@@ -58,13 +58,15 @@ func (l *loop) enforceLimits(s *session) {
 	}
 }
 
-// unprovenAge is the greatest age of a session of an unknown source, as a multiple of the limit of silence.
-// Without it a stranger could stay for ever by sending a byte now and then. It is high because nothing that
-// a subscriber sends proves its source, and a minion alone behind its address may be quiet for long.
+// unprovenAge is the greatest age of a session of an unknown source, as a multiple of the limit of
+// silence. Without it a stranger could keep a session for ever by sending one byte now and then.
+// The multiple is high because a subscriber sends nothing that authenticates its source, and a
+// single minion behind an address may be quiet for long.
 const unprovenAge = 12
 
-// unprovenEnding returns the reason why a session of an unknown source must end, or endings (the number of
-// reasons) when it may stay. A minion that is cut here connects again when it needs to.
+// unprovenEnding returns the reason why a session of an unknown source must end, or endings (the
+// number of reasons) if the session may stay. A minion whose session is cut reconnects when it
+// needs to.
 func (l *loop) unprovenEnding(s *session) ending {
 	c := &l.proxy.cfg.Connect
 	if c.Handshake > 0 && s.half[sideClient].bytes < greetingLen && l.now-s.connectedAt >= int64(c.Handshake) {

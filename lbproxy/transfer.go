@@ -25,8 +25,9 @@ import (
 // limit.
 const restFor = 5 * time.Second
 
-// givenWithin is the time within which a master sends a moved session again what it missed before
-// (master/internal/presence, givenWithin). A connection that ends sooner may still lack that.
+// givenWithin is the time within which a master sends a moved session what it missed before
+// (master/internal/presence, givenWithin). If a connection ends within this time, the session may
+// still lack jobs.
 const givenWithin = 15 * time.Second
 
 // lostWithin bounds the time from the last byte of a lost master to the move of its sessions.
@@ -59,7 +60,8 @@ func (s *session) movable() bool {
 // toldNothing reports whether the client has received no byte yet.
 func (s *session) toldNothing() bool { return s.half[sideBackend].bytes == 0 }
 
-// transfer starts to move the session to another master. It returns false if the session cannot move.
+// transfer starts to move the session to another master. It returns false if the session cannot be
+// moved.
 func (l *loop) transfer(s *session, why ending) bool {
 	if l.proxy.cfg.Move.Off || !s.movable() || !s.frontend.hasAlternative(1<<s.member.index) {
 		return false
@@ -99,8 +101,8 @@ func (l *loop) transfer(s *session, why ending) bool {
 	return l.leaveMaster(s)
 }
 
-// leaveMaster closes the connection to the session's master. The next turn dials another one, since the
-// caller may still be in this turn.
+// leaveMaster closes the connection to the session's master. The loop dials another master in its
+// next turn, because the caller may still use the session in this one.
 func (l *loop) leaveMaster(s *session) bool {
 	closeSocket(int(s.fd[sideBackend]))
 	s.member.sessionLeft(0, 0) // the bytes are counted where the session ends
@@ -159,8 +161,8 @@ func (l *loop) beginGreeting(s *session) {
 	l.exchangeGreeting(s)
 }
 
-// appendHeader appends the PROXY header. In the header of a moved session a Saltern master reads how long
-// the minion may have missed what was published, and how long ago the client connected.
+// appendHeader appends the PROXY header. For a moved session the header tells a Saltern master for
+// how long the minion may have missed published jobs, and how long ago the client connected.
 func (s *session) appendHeader(b []byte, now int64) []byte {
 	client, here := s.client.addrPort(), localAddr(int(s.fd[sideClient]))
 	if s.toldNothing() {

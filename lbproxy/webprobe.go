@@ -16,9 +16,9 @@ import (
 	"saltern/internal/proxyproto"
 )
 
-// webProbe asks salt-api whether it is ready: GET /readyz, with TLS if the port speaks TLS. It sends
-// nothing secret, so it does not verify the certificate, just as checks do not verify masters; clients
-// verify the server themselves. It belongs to one checker.
+// webProbe asks salt-api whether it is ready: GET /readyz, with TLS if the port speaks TLS. The
+// request holds no secret, so webProbe does not verify the certificate, as other checks do not
+// verify masters. Clients verify the server themselves. Only one checker uses a webProbe.
 type webProbe struct {
 	addr         string
 	plain        bool // the port does not speak TLS

@@ -161,7 +161,8 @@ func minorMark(v byte) mark {
 // giveUp stops following the stream.
 func (t *tracker) giveUp() { *t = tracker{state: trackLost, messages: t.messages} }
 
-// passBody counts n bytes of a body. They may have passed unseen through a pipe.
+// passBody counts n bytes of a frame's body. They may have passed through a pipe, so that the proxy
+// did not see them.
 func (t *tracker) passBody(n uint64) {
 	t.remaining -= n
 	if n > 0 {
@@ -194,8 +195,8 @@ func (t *tracker) unseenBytes() uint64 {
 	return 0
 }
 
-// betweenMessages reports whether no frame and no message is incomplete. It returns false when the stream
-// is not followed.
+// betweenMessages reports whether no frame and no message is incomplete. It returns false if the
+// tracker has lost the stream.
 func (t *tracker) betweenMessages() bool { return t.state == trackFlags && !t.marks.has(markMore) }
 
 // followsZMTP reports whether the direction is past its greeting and was ZMTP 3 so far.
