@@ -14,9 +14,8 @@ import (
 // unset is the login uid that the kernel reports for a process without a login.
 const unset = 1<<32 - 1
 
-// ActorEnv is the environment variable by which a program of a node names, to a tool that it starts,
-// the actor on whose behalf it starts the tool: the [Proof], a colon, and the user. It counts only
-// where nobody has logged in.
+// ActorEnv is the environment variable in which a program of a node names the actor on whose behalf
+// it starts a tool: the [Proof], a colon, and the user. It counts only where nobody has logged in.
 const ActorEnv = "SALTERN_ACTOR"
 
 // Self returns the actor that runs this process. getenv is os.Getenv outside of tests.
@@ -31,9 +30,10 @@ func Self(getenv func(string) string) Actor {
 	return a
 }
 
-// PeerProcess returns the actor that runs the process pid, which has connected to a socket of ours as
-// uid. The kernel vouches for pid and uid. PeerProcess ignores /proc if the process now has another
-// uid or no longer exists: the caller may be gone, and another process may have its ID.
+// PeerProcess returns the actor that runs the process pid, which has connected to one of our
+// sockets as uid. The kernel vouches for pid and uid. If the process now has another uid or no
+// longer exists, PeerProcess ignores /proc: the caller may have ended, and another process may have
+// its ID.
 func PeerProcess(pid, uid int) Actor {
 	dir := fmt.Sprintf("/proc/%d", pid)
 	if pid <= 0 || !runsAs(dir, uid) {
@@ -115,8 +115,8 @@ func UserName(uid int) string {
 	return u.Username
 }
 
-// LoginName returns the user whose login started this process, if the process runs as another user;
-// otherwise "".
+// LoginName returns the user whose login started this process, if the process runs as another user.
+// Otherwise it returns "".
 func LoginName() string {
 	login, ok := loginUID("/proc/self")
 	if !ok || login == os.Getuid() {

@@ -18,15 +18,15 @@ import (
 
 // Bounds of a folder, in addition to those of [shelves].
 const (
-	// MaxAge is how long a record is kept. Whole files are removed, so some records stay up to
+	// MaxAge is how long a record is kept. Only whole files are removed, so some records stay up to
 	// partAge longer.
 	MaxAge   = 366 * 24 * time.Hour
 	partAge  = 30 * 24 * time.Hour
 	maxFiles = 1024 // how many files of a book are read
 )
 
-// book is the files of one shelf in a folder: NAME.jsonl, to which records are added,
-// and older ones, NAME.TIME.jsonl.
+// book is the files of one shelf in a folder: the current file NAME.jsonl, to which records are
+// appended, and older ones, NAME.TIME.jsonl.
 type book struct {
 	dir string
 	shelf
@@ -66,8 +66,9 @@ func (b book) appendLines(lines [][]byte, now time.Time) error {
 	return errors.New("another program keeps beginning new files")
 }
 
-// addTo adds lines to the current file, whose lock the caller holds; addTo releases it after writing.
-// again is true when the file was full and was renamed: the caller must open a new one.
+// addTo appends lines to the current file. The caller holds the file's lock; addTo releases the
+// lock after writing. If again is true, the file was full and addTo has renamed it: the caller must
+// open a new one.
 func (b book) addTo(f *os.File, size int64, lines [][]byte, now time.Time) (again bool, err error) {
 	at, chained, err := lastLink(f, size)
 	if err != nil {
@@ -138,7 +139,7 @@ func (b book) openCurrent() (f *os.File, size int64, err error) {
 	}
 }
 
-// isCurrent reports whether an open file still has its name. It also returns the file's size.
+// isCurrent reports whether an open file still has its name, and returns the file's size.
 func (b book) isCurrent(f *os.File) (int64, bool) {
 	st, err := f.Stat()
 	if err != nil || !st.Mode().IsRegular() {
@@ -151,9 +152,9 @@ func (b book) isCurrent(f *os.File) (int64, bool) {
 // stamp is the layout of the time in an older file's name.
 const stamp = "20060102T150405.000000000"
 
-// rotate gives the current file its archive name. The caller holds the lock. The name sorts after
-// those of all other files, even if the clock was put back, or if the caller's time is old because it
-// waited for the lock.
+// rotate renames the current file to its archive name. The caller holds the lock. The new name
+// sorts after those of all other files, even if the clock was put back, or if the caller's time is
+// old because it waited for the lock.
 func (b book) rotate(now time.Time) error {
 	files, err := b.fileNames()
 	if err != nil {
@@ -169,8 +170,8 @@ func (b book) rotate(now time.Time) error {
 	return os.Rename(b.current(), filepath.Join(b.dir, b.name+"."+at.Format(stamp)+".jsonl"))
 }
 
-// tooMuch returns the files that exceed the bounds of age or size, the oldest first. It never
-// returns the newest, because the chain continues from it.
+// tooMuch returns the files to remove because they exceed the bounds of age or size, the oldest
+// first. It never returns the newest file, because the chain continues from it.
 func (b book) tooMuch(files []string, now time.Time) (remove []string) {
 	size := int64(0)
 	for i, path := range slices.Backward(files) {
@@ -204,8 +205,9 @@ func firstTime(f *os.File, now time.Time) time.Time {
 	return t
 }
 
-// appendText adds text to a file of size bytes. It first completes a line that a power cut has left
-// incomplete. If it cannot write all of the text, it removes the part that it wrote.
+// appendText appends text to a file of size bytes. If a power cut has left the last line
+// incomplete, it first completes that line. If it cannot write all of the text, it removes the part
+// that it wrote.
 func appendText(f *os.File, size int64, text []byte) error {
 	var last [1]byte
 	if size > 0 {

@@ -38,7 +38,7 @@ const (
 )
 
 // link is the position in a chain after a record. The zero link is the position before the first
-// one.
+// record.
 type link struct {
 	seq   uint64
 	chain string
@@ -75,8 +75,8 @@ func chainHash(before string, line []byte) string {
 	return hex.EncodeToString(h.Sum(nil)[:hashLen/2])
 }
 
-// readLink splits a line into its link and the part that was hashed. Text of a record cannot look
-// like a link, because quotation marks in it are escaped.
+// readLink splits a line into its link and the hashed part. The text of a record cannot look like a
+// link, because quotation marks in the text are escaped.
 func readLink(line []byte) (hashed []byte, l link, ok bool) {
 	line = bytes.TrimSuffix(line, []byte("\n"))
 	hashed, rest, ok := cutLast(line, `,"chain":"`)
@@ -231,8 +231,8 @@ func (b book) newHead(now time.Time) (fileHead, error) {
 	return h, nil
 }
 
-// startFile writes the head of the current file, which is empty, then removes the files beyond
-// the bounds. It returns the size of the file and the position in the chain.
+// startFile writes the head of the current file, which is empty, then removes the files that exceed
+// the bounds. It returns the size of the current file and the position in the chain.
 func (b book) startFile(f *os.File, now time.Time) (size int64, at link, err error) {
 	h, err := b.newHead(now)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 )
 
 // LoginField is the field of a clear command to the master that names the user who has logged in,
-// see [LoginName]. The holder of root's key may put anything into it.
+// see [LoginName]. Whoever has root's key can put any text into the field.
 const LoginField = "__saltern_login"
 
 // MasterDir returns the folder of a master's records below its cachedir.

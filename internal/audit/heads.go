@@ -21,8 +21,8 @@ import (
 // other nodes, which record them, and writes them to the system's log. If a chain ends before a head
 // that others have recorded, or has another hash there, it was cut off or computed again.
 
-// headsAction is the action of a record of heads. Its Object is the node, As that node's key in the
-// table of nodes, Detail the heads.
+// headsAction is the action of a record of heads. Its Object is a node, its As that node's key in
+// the table of nodes, its Detail the node's heads.
 const headsAction = "audit.heads"
 
 // Folder is a folder of records of a node.
@@ -109,8 +109,8 @@ func HeadsText(heads []Head) string {
 	return strings.Join(parts, " ")
 }
 
-// Heads returns the heads of the books in some folders. It syncs each book first, so no power cut
-// loses a head that it returns. It blocks while the disk hangs.
+// Heads returns the heads of the books in some folders. It syncs each book first, so that no power
+// cut loses a returned head. It blocks while the disk hangs.
 func Heads(folders ...Folder) ([]Head, error) {
 	var out []Head
 	var faults []error

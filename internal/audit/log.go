@@ -13,9 +13,10 @@ import (
 
 // Bounds of a [Log].
 const (
-	// maxWaiting is how many records may wait for the disk or be in writing. The last actsReserve
-	// places are for acts of administrators. Overflow policy: the newest record is lost and counted,
-	// and the next record that is written states the count. A lost act goes to Config.Log.
+	// maxWaiting is how many records may be queued for the disk or in writing. The last actsReserve
+	// places are for acts of administrators. Overflow policy: the newest record is lost and
+	// counted, and the next record that is written states the count. A lost act is also logged to
+	// Config.Log.
 	maxWaiting  = 8192
 	actsReserve = 2048
 	// WriteTakes is how long [Log.Write] waits for the disk.
@@ -30,12 +31,11 @@ type Config struct {
 	Node    string
 	Program string
 	Now     func() time.Time // nil: time.Now
-	// Log gets each act of an administrator that is lost, or that is not on the disk in time. It may
-	// be nil.
+	// Log gets a line for each act of an administrator whose record is lost or late. It may be nil.
 	Log *slog.Logger
 }
 
-// Log writes records in the background: only callers of Write wait for a disk. It is safe for
+// Log writes records in the background: only callers of Write wait for the disk. It is safe for
 // concurrent use.
 type Log struct {
 	cfg Config
@@ -63,7 +63,7 @@ type waiting struct {
 	act  Record        // set only for an act: logged to Config.Log when the record is lost
 }
 
-// Open returns a log. It touches nothing before the first record. Close ends it.
+// Open returns a log. It does no I/O before the first record. The caller must call Close.
 func Open(cfg Config) *Log {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -79,13 +79,13 @@ func Open(cfg Config) *Log {
 	return l
 }
 
-// Note queues a record and does not wait. A nil Log drops it.
+// Note queues a record and does not wait for the disk. A nil Log drops the record.
 func (l *Log) Note(r Record) { l.putRecord(r, nil) }
 
-// Write queues a record and waits until it is on the disk, for [WriteTakes] at most. The caller
-// carries out the act in any case: a full disk must not keep an administrator from removing a node or
-// a key. A record that is late is written later, or lost and counted. In both cases an act also goes
-// to Config.Log, so that the system's log has it.
+// Write queues a record and waits until it is on the disk, for at most [WriteTakes]. The caller
+// carries out the act whether or not the record was written: a full disk must not keep an
+// administrator from removing a node or a key. A late record is written later, or lost and counted.
+// In both cases the act also goes to Config.Log, so that the system's log has it.
 func (l *Log) Write(ctx context.Context, r Record) {
 	done := make(chan struct{})
 	if !l.putRecord(r, done) {
@@ -129,8 +129,8 @@ func (l *Log) putRecord(r Record, done chan struct{}) bool {
 	return taken
 }
 
-// queueRecord queues a record. fault is the reason why the record is lost. It is nil when the record
-// is left out because of a rate limit.
+// queueRecord queues a record. fault is the reason why the record is lost. It is nil if only a rate
+// limit kept the record out.
 func (l *Log) queueRecord(r Record, book string, done chan struct{}) (taken bool, fault error) {
 	now := l.cfg.Now()
 	l.mu.Lock()
@@ -202,8 +202,8 @@ func (l *Log) wakeRun() {
 	}
 }
 
-// summarize queues a summary of the records that the rate limits of limited users left out. Counts
-// for which the queue has no room stay for the next time.
+// summarize queues a summary of the records that the rate limits of limited users left out. If the
+// queue is full, the remaining counts stay for the next summary.
 func (l *Log) summarize() {
 	now := l.cfg.Now()
 	l.mu.Lock()
@@ -253,7 +253,7 @@ func (l *Log) Fault() error {
 	return fault
 }
 
-// Close writes the queue and ends the log. It gives up on a disk that hangs.
+// Close writes the queue and ends the log. If the disk hangs, it returns without having written.
 func (l *Log) Close() {
 	if l == nil {
 		return
@@ -322,7 +322,7 @@ func (l *Log) runWriter() {
 	}
 }
 
-// writeQueued writes the queued records. Those that it cannot write stay queued.
+// writeQueued writes the queued records. Records that it cannot write stay in the queue.
 func (l *Log) writeQueued() error {
 	l.mu.Lock()
 	list := l.waiting

@@ -14,9 +14,11 @@ import (
 
 // Bounds of what a [Log] remembers of actors with a rate.
 const (
-	// maxSources is how many sources of strangers have a rate each. Further ones share one.
+	// maxSources is how many sources of strangers have a rate limit of their own. All further
+	// sources share one.
 	maxSources = 4096
-	// maxAccounts is how many limited users have a rate each. Further ones share one.
+	// maxAccounts is how many limited users have a rate limit of their own. All further users share
+	// one.
 	maxAccounts = 4096
 )
 
@@ -44,7 +46,7 @@ type account struct {
 	last  Record // the last record that was left out
 }
 
-// rates are the rates of one [Log]. The lock of the Log protects them.
+// rates holds the rate limits of one [Log]. The lock of the Log protects them.
 type rates struct {
 	strangers ratelimit.Bucket
 	sources   map[netip.Addr]*ratelimit.Bucket
@@ -108,8 +110,8 @@ func (l *rates) forgetSources(now time.Time) {
 	}
 }
 
-// admitLimited reports whether a limited user may cause one more record in a book. If not, it counts
-// the record.
+// admitLimited reports whether the rate limit of a limited user admits one more record on a shelf.
+// If not, it counts the record.
 func (l *rates) admitLimited(r Record, onShelf shelf, now time.Time) bool {
 	key := accountKey{onShelf.name, whoOf(r)}
 	acc := l.accounts[key]
@@ -185,7 +187,7 @@ type summary struct {
 	record Record
 }
 
-// summaries returns a summary for each user with records left out, and resets the counts of those
+// summaries returns a summary for each user with omitted records, and resets the counts of those
 // users. It returns at most limit summaries.
 func (l *rates) summaries(limit int) (out []summary) {
 	for key, acc := range l.accounts {

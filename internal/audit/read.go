@@ -24,7 +24,7 @@ import (
 // MaxRecords bounds the records of one answer.
 const MaxRecords = 20_000
 
-// Query selects records. An empty field selects all.
+// Query selects records. An empty field matches every record.
 type Query struct {
 	Since  time.Time
 	User   string // the actor, or the user as whom he acted
@@ -92,8 +92,8 @@ func ParseQuery(v url.Values) (q Query, err error) {
 
 func (q Query) lastOrMost() int { return min(cmp.Or(q.Last, MaxRecords), MaxRecords) }
 
-// matches reports whether the query selects a record. It ignores Node, Last and where the record is
-// stored.
+// matches reports whether the query selects a record. It does not check Node, Last or where the
+// record is stored.
 func (q Query) matches(r Record) bool {
 	if r.Time.Before(q.Since) || q.User != "" && q.User != r.User && q.User != r.As {
 		return false
@@ -114,8 +114,8 @@ func (q Query) matchesAction(action string) bool {
 	return err == nil && ok
 }
 
-// Read returns the newest records in folders of the named node that q selects. A missing folder
-// is empty.
+// Read returns the newest records that q selects in the folders of the named node. A missing folder
+// counts as empty.
 func Read(ctx context.Context, node string, q Query, dirs ...string) (Page, error) {
 	var found newest
 	for _, dir := range dirs {
@@ -164,8 +164,8 @@ func (b book) readInto(ctx context.Context, node string, q Query, into *newest) 
 	return nil
 }
 
-// scanFile reads the lines of a file. It stops at twice the largest size of a file, because others
-// may write to the file.
+// scanFile reads the lines of a file. It stops at twice the largest size of a file, because other
+// programs may append to the file meanwhile.
 func (n *newest) scanFile(ctx context.Context, f *os.File, node string, q Query) error {
 	lines := bufio.NewReaderSize(&bounded{f, 2 * largestPart}, 64<<10)
 	keep := q.lastOrMost() + 1 // one more shows whether there are older ones
@@ -195,7 +195,7 @@ func (n *newest) scanFile(ctx context.Context, f *os.File, node string, q Query)
 	}
 }
 
-// decode returns the record of a line. The action is empty if the line is no record.
+// decode parses the record of a line. If the line is no record, the action is empty.
 func decode(line []byte) Record {
 	var r Record
 	if len(line) > maxLine || json.Unmarshal(line, &r) != nil || r.Time.IsZero() {

@@ -14,8 +14,8 @@ import (
 // Result is the outcome of an act.
 type Result string
 
-// The results. Two records with the same [Record.Op] describe an act that takes time or may end its
-// own program: Asked before it begins, and the outcome.
+// The results of an act. An act that takes time or may end its own program gets two records with
+// the same [Record.Op]: Asked before it begins, and its outcome.
 const (
 	Asked   Result = "asked"
 	Started Result = "started" // a job or a runner; its own result is in the job cache
@@ -24,7 +24,7 @@ const (
 	Refused Result = "refused" // the act was not tried
 )
 
-// Proof says how the actor's identity is known. The strongest proof comes first.
+// Proof is the way in which the actor was authenticated. The strongest proof comes first.
 type Proof string
 
 // The proofs.
@@ -47,7 +47,7 @@ const (
 type Actor struct {
 	User  string `json:"user"`
 	Proof Proof  `json:"proof"`
-	// As is the user as whom he acted, if that is another user; mostly root.
+	// As is the user with whose rights the actor acted, if that is another user; mostly root.
 	As    string `json:"as,omitempty"`
 	UID   *int   `json:"uid,omitempty"` // uid of the process, if it runs on this node
 	Eauth string `json:"eauth,omitempty"`
@@ -55,8 +55,8 @@ type Actor struct {
 	From string `json:"from"`
 	// Via is the program that passed the request on: salt-api.
 	Via string `json:"via,omitempty"`
-	// Limited marks an actor without all rights. His records are rate-limited, and most of them go to
-	// a separate book, see [shelfOf].
+	// Limited marks an actor who does not have all rights. His records are rate-limited, and most
+	// of them go to a separate book, see [shelfOf].
 	Limited bool `json:"limited,omitempty"`
 }
 
@@ -80,13 +80,13 @@ type Record struct {
 	// Lost is how many records of this program are missing before this one, because the disk did not
 	// take them or strangers caused too many.
 	Lost uint64 `json:"lost,omitempty"`
-	// More is how many further records of this actor the rate limit left out. Kinds counts those
-	// records by action, function and result.
+	// More is how many further records of this actor the rate limit omitted. Kinds counts the
+	// omitted records by action, function and result.
 	More  uint64            `json:"more,omitempty"`
 	Kinds map[string]uint64 `json:"kinds,omitempty"`
 
-	// First and Prev are set only in the record that begins a file, see chain.go. First is the number
-	// of the oldest record kept at that time, Prev the hash of the record before.
+	// First and Prev are set only in the record that begins a file, see chain.go. First is the
+	// number of the oldest record kept at that time, Prev the hash of the previous record.
 	First uint64 `json:"first,omitempty"`
 	Prev  string `json:"prev,omitempty"`
 	// Seq numbers the records of a book from 1. Chain is the hash over this record and the Chain of
@@ -98,14 +98,14 @@ type Record struct {
 	Stranger bool `json:"-"`
 }
 
-// Bounds of a record, in bytes unless a comment says otherwise. All text may be foreign.
+// Bounds of a record, in bytes unless a comment says otherwise. All text may be untrusted.
 const (
 	maxName   = 256
 	maxObject = 512
 	maxDetail = 1024
 	maxKind   = 100 // one key of Kinds
 	maxKinds  = 16  // number of keys in Kinds; further kinds are counted together
-	// maxLine bounds a line that is read. Written lines are shorter.
+	// maxLine bounds a line to read. Written lines are shorter.
 	maxLine = 16 << 10
 )
 
@@ -143,7 +143,7 @@ func (r Record) bounded() Record {
 	return r
 }
 
-// cleanKinds returns kinds within their bounds. A hostile file may hold any number of them.
+// cleanKinds returns kinds cut to their bounds. A hostile file may hold any number of them.
 func cleanKinds(kinds map[string]uint64) map[string]uint64 {
 	if len(kinds) == 0 {
 		return nil
@@ -187,7 +187,7 @@ func redact(s string) string {
 // clipText returns the first bytes of a text, which bounds the work of making it safe.
 func clipText(s string, maxBytes int) string { return s[:min(len(s), maxBytes)] }
 
-// Names returns a list of ids for [Record.Object]. Of a long list it names the first 20 and counts
+// Names formats a list of ids for [Record.Object]. Of a long list it names the first 20 and counts
 // the rest.
 func Names(ids []string) string {
 	const shown = 20

@@ -75,7 +75,7 @@ func shelves() []shelf {
 	}
 }
 
-// largestPart is the largest part of all shelves. It bounds how much of one file is read.
+// largestPart is the size of the largest file of any shelf. It bounds how much of one file is read.
 const largestPart = 8 * mib
 
 // shelfNamed returns the shelf with the name, or the zero shelf if there is none.

@@ -31,12 +31,13 @@ type Verified struct {
 	Unchained uint64 `json:"unchained,omitempty"`
 	// Torn counts incomplete lines, which a cut-short write leaves.
 	Torn uint64 `json:"torn,omitempty"`
-	// Faults are records that are missing or changed. Warnings are suspicious but prove nothing.
+	// Faults lists records that are missing or changed. Warnings lists what is suspicious but
+	// proves nothing.
 	Faults     []Fault `json:"faults,omitempty"`
 	Warnings   []Fault `json:"warnings,omitempty"`
 	MoreFaults int     `json:"moreFaults,omitempty"` // faults beyond maxFaults
-	// Told is the newest recorded head that fits: the chain is proven up to it. It may be nil: no
-	// head fits.
+	// Told is the newest recorded head that fits: up to it the chain is verified. It may be nil: no
+	// recorded head fits.
 	Told *Head `json:"told,omitempty"`
 }
 
@@ -69,9 +70,9 @@ const (
 	verifyTries = 5
 )
 
-// Verify reads the chains of a folder. recorded holds the heads that other nodes have recorded, of
-// this folder and of others. A missing folder is correct unless recorded has a head of it. Programs
-// may write to the folder meanwhile.
+// Verify checks the chains of a folder. recorded holds the heads that other nodes have recorded, of
+// this folder and of others. A missing folder is a fault only if recorded has a head of it.
+// Programs may write to the folder during the call.
 func Verify(ctx context.Context, folder Folder, recorded []Head) ([]Verified, error) {
 	var out []Verified
 	for _, b := range booksOf(folder.Dir) {
@@ -94,7 +95,7 @@ func Verify(ctx context.Context, folder Folder, recorded []Head) ([]Verified, er
 	return out, nil
 }
 
-// openFile is an open file of a book. It stays readable when another program renames it.
+// openFile is an open file of a book. It stays readable if another program renames it.
 type openFile struct {
 	path string
 	f    *os.File
@@ -134,7 +135,7 @@ func (b book) openAll() ([]openFile, error) {
 	return nil, errors.New("new files are begun all the time")
 }
 
-// openFiles opens files. It skips those that have been removed.
+// openFiles opens files. It skips files that have been removed.
 func openFiles(files []string) (out []openFile, err error) {
 	for _, path := range files {
 		f, _, err := durable.Open(path, durable.Refuse)

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Who returns the actor's name for people. The text may be as long as the fields of the actor, and
-// foreign.
+// Who returns the actor's name for people. The text may be as long as the actor's fields, and is
+// untrusted.
 func (a Actor) Who() string {
 	switch {
 	case a.Proof == Unproven:

@@ -1,8 +1,8 @@
-// Package command runs programs of the machine until they end, and bounds their time, their output
-// and the processes that they leave behind when they are stopped. It imports nothing of ours.
+// Package command runs programs of the machine until they end. It bounds their time and their
+// output, and kills the processes that a stopped program leaves behind. It imports nothing of ours.
 //
 // Programs that live as long as this process, such as a master or a helper that answers many
-// questions, are not run here: their users keep them.
+// requests, are not run by this package: the packages that use them start them.
 package command
 
 import (
@@ -56,7 +56,8 @@ type Runner interface {
 	Run(ctx context.Context, argv []string) (Output, error)
 }
 
-// Do runs a command and returns its standard output. A command that fails is an error, too.
+// Do runs a command and returns its standard output. If the command fails, Do returns an error,
+// too.
 func Do(ctx context.Context, r Runner, argv ...string) ([]byte, error) {
 	out, err := r.Run(ctx, argv)
 	if err == nil {
@@ -65,16 +66,16 @@ func Do(ctx context.Context, r Runner, argv ...string) ([]byte, error) {
 	return out.Stdout, err
 }
 
-// ErrTimeout is in the chain of the error when a command was stopped at its deadline. Work that it
-// had delegated to other processes continues.
+// ErrTimeout is in the chain of the error when a command was stopped at its deadline. Work that the
+// command had delegated to other processes continues.
 var ErrTimeout = errors.New("stopped at its deadline")
 
 // ErrOutput is in the chain of the error when a command wrote too much.
 var ErrOutput = errors.New("wrote more than is accepted")
 
-// PythonEnviron returns this process's environment for a Python with Salt's library. It leaves out
-// the variables that a service manager sets for this process alone, and those that let Python import
-// code from elsewhere.
+// PythonEnviron returns this process's environment for a Python with Salt's library. It omits the
+// variables that a service manager sets for this process alone, and those that let Python import
+// code from other folders.
 func PythonEnviron() []string {
 	return slices.DeleteFunc(os.Environ(), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
@@ -91,26 +92,26 @@ type Exec struct {
 	// Limit is the time for a command, in addition to the deadline of its context. 0 means no
 	// limit.
 	Limit time.Duration
-	// MaxOutput is how many bytes are accepted from standard output (0 means 8 MiB). From standard
-	// error at most 64 KiB are kept. When standard output is longer, the command is stopped; with Cut
-	// the rest is dropped instead.
+	// MaxOutput is how many bytes are accepted from standard output (0 means 8 MiB). If standard
+	// output is longer, the command is stopped; with Cut the rest is dropped instead. At most 64
+	// KiB of standard error are kept.
 	MaxOutput int
 	Cut       bool
-	// Env replaces the environment of the child. It may be nil: PATH and HOME of this process. Run
-	// adds LC_ALL=C and the variables of Add in any case.
+	// Env replaces the environment of the child. It may be nil: then the child gets PATH and HOME
+	// of this process. Run always adds LC_ALL=C and the variables of Add.
 	Env, Add []string
 	// Credential is the account of the child. It may be nil: the account of this process.
 	Credential *syscall.Credential
 	// Stdin is the input of the child.
 	Stdin string
-	// Tee also gets the child's standard output as it comes, TeeErr its standard error. Both may be
-	// nil. One goroutine writes to each, and may write for a moment after Run has returned.
+	// Tee also receives the child's standard output as it comes, TeeErr its standard error. Both
+	// may be nil. One goroutine writes to each, and may write for a moment after Run has returned.
 	Tee, TeeErr io.Writer
 }
 
-// Run implements [Runner]. When ctx or the time limit ends, it kills the whole process group. It does
-// not wait for a child that still does not end (in a file system call that hangs): a goroutine waits
-// for that child. After an error the Output has what the command has written so far.
+// Run implements [Runner]. When ctx or the time limit ends, it kills the whole process group. If
+// the child still does not end (because a file system call hangs), Run returns, and a goroutine
+// waits for the child. After an error the Output has what the command has written so far.
 func (e Exec) Run(ctx context.Context, argv []string) (Output, error) {
 	if len(argv) == 0 {
 		return Output{}, errors.New("no command")
@@ -250,7 +251,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// takeAll returns the bytes kept so far. From then on the writer keeps nothing.
+// takeAll returns the bytes kept so far. The writer keeps no bytes after that.
 func (b *bounded) takeAll() []byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -13,8 +13,8 @@ const (
 	PointEvery = 5 * time.Minute
 )
 
-// Appliance is the part of a node's status that its supervisor reports to the master. Nothing in it
-// is for root only.
+// Appliance is the part of a node's status that the supervisor passes to the master. It contains
+// nothing that only root may see.
 type Appliance struct {
 	Time     time.Time     `json:"time"`
 	Health   string        `json:"health"`
@@ -84,7 +84,8 @@ type Series struct {
 	Points []Point `json:"points"`
 }
 
-// Point summarises a node over the [PointEvery] that ends at At. A nil value is unknown.
+// Point summarises the state of a node over the [PointEvery] that ends at At. A nil value is
+// unknown.
 type Point struct {
 	At      time.Time `json:"at"`
 	Minions *float64  `json:"minions,omitempty"` // minions connected to the node's front

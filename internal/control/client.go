@@ -70,14 +70,14 @@ func newClient(program, path string, uid int, answerLimit int64) rpc.Client {
 	}
 }
 
-// Minions returns what the master knows of its minions; with finger also the fingerprints of their
-// keys.
+// Minions returns what the master knows about its minions. If finger is set, it includes the
+// fingerprints of their keys.
 func (c *Client) Minions(ctx context.Context, finger bool) (Minions, error) {
 	return ask(ctx, &c.rpc, listMinions, finger)
 }
 
-// RemoveMember removes a master from the cluster for good, and replaces the secret and the keys that
-// it knew. The error matches [ErrNoSuchMember] if there is no such master.
+// RemoveMember permanently removes a master from the cluster, and replaces the secret and the keys
+// that the master knew. If there is no such master, the error matches [ErrNoSuchMember].
 func (c *Client) RemoveMember(ctx context.Context, r Removal) error {
 	_, err := ask(ctx, &c.rpc, removeMember, r)
 	return err
@@ -126,8 +126,8 @@ func unheard(whom string, err error) error {
 	return fmt.Errorf("ask the %s: %w", whom, err)
 }
 
-// silences returns the errors that mean that a program runs but does not answer, or ended meanwhile.
-// EAGAIN: the program accepts no connections, and its queue is full (unix(7)).
+// silences returns the errors which mean that a program runs but does not answer, or that it ended
+// during the call. EAGAIN: the program accepts no connections, and its queue is full (unix(7)).
 func silences() []error {
 	return []error{
 		context.DeadlineExceeded, os.ErrDeadlineExceeded, io.EOF, io.ErrUnexpectedEOF,
@@ -135,7 +135,7 @@ func silences() []error {
 	}
 }
 
-// silence is an error with a text for people; the cause is in its chain.
+// silence is an error with a text for people. It wraps the cause.
 type silence struct {
 	text string
 	err  error

@@ -42,8 +42,8 @@ func PackConditions(list []Condition) ([]byte, error) {
 	return json.Marshal(conditionsFile{append([]Condition{}, list...)})
 }
 
-// ReadConditions returns the conditions in the file at path. A missing file, or one that is old at
-// now, means no conditions.
+// ReadConditions returns the conditions in the file at path. If the file is missing or too old at
+// the time now, there are none.
 func ReadConditions(path string, now time.Time) ([]Condition, error) {
 	b, fi, err := durable.ReadFile(path, MaxConditionFile, durable.Refuse)
 	if errors.Is(err, fs.ErrNotExist) {

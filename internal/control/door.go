@@ -15,8 +15,8 @@ const (
 	doorAnswer = 16 << 20
 )
 
-// Supervisor does what users of its master ask for. The master's account may ask it for nothing else.
-// Refusals are *[rpc.Error]; other errors get [rpc.CodeFailed].
+// Supervisor carries out what users of its master request. These are the only requests that the
+// master's account may make. Refusals are *[rpc.Error]; other errors get [rpc.CodeFailed].
 type Supervisor interface {
 	Appliance(ctx context.Context) (Appliance, error)
 	Course(ctx context.Context) (Course, error)
@@ -28,7 +28,8 @@ type Supervisor interface {
 	Newest(ctx context.Context, q NewestQuestion) (Newest, error)
 }
 
-// By names the user on whose behalf a master asks. The master has already checked that he may.
+// By names the user on whose behalf a master sends a request. The master has already checked that
+// the user may make the request.
 type By struct {
 	User  string `json:"user"`
 	Proof string `json:"proof"` // how the master knows the user, see package audit

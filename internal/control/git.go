@@ -61,8 +61,9 @@ func (c *Client) Git(ctx context.Context) (Git, error) {
 	return g.clean(), err
 }
 
-// FetchGit asks the master to fetch the remotes with that URL or name ("" for all), waits for
-// [GitTakes] at most, and returns their state. The error matches [ErrNoSuchRemote] if there is none.
+// FetchGit asks the master to fetch the remotes with that URL or name ("" for all). It waits for at
+// most [GitTakes] and returns the state of the remotes. If there is no such remote, the error
+// matches [ErrNoSuchRemote].
 func (c *Client) FetchGit(ctx context.Context, remote string) (Git, error) {
 	g, err := ask(ctx, &c.rpc, fetchGit, gitRequest{remote})
 	return g.clean(), err

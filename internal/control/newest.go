@@ -17,20 +17,20 @@ type NewestQuestion struct {
 
 // Newest reports how up to date the files are from which a node's master serves.
 type Newest struct {
-	// Direct means that the master serves the original files. AsOf means nothing then.
+	// Direct means that the master serves the original files. AsOf then has no meaning.
 	Direct bool `json:"direct,omitempty"`
-	// Copy is the folder of the node's copy, Source that of the originals. Every path below one
-	// exists below the other.
+	// Copy is the folder of the node's copy, Source the folder of the originals. Every path below
+	// Copy also exists below Source, and the reverse.
 	Copy   string `json:"copy,omitempty"`
 	Source string `json:"source,omitempty"`
 	// AsOf is the time as of which the copy has the content of Source.
 	AsOf time.Time `json:"as_of,omitzero"`
-	// Why is the reason why AsOf is older than the question; empty: it is not.
+	// Why is the reason why AsOf is earlier than the question; empty: it is not.
 	Why string `json:"why,omitempty"`
 	// Except names files that are older than AsOf because somebody is writing to them; empty: none.
 	Except string `json:"except,omitempty"`
-	// Others are the other nodes whose files are older, each with the reason. It is set only when all
-	// nodes were asked.
+	// Others lists the other nodes whose files are older, each with the reason. It is set only if
+	// all nodes were asked.
 	Others map[string]string `json:"others,omitempty"`
 }
 
@@ -49,7 +49,7 @@ func (n Newest) clean() Newest {
 }
 
 // Newest asks the supervisor to copy the newest files from the shared volume, and returns how up to
-// date the copy is then. An error means that the supervisor could not be asked.
+// date the copy is afterwards. An error means that the supervisor did not answer.
 func (d *Door) Newest(ctx context.Context, q NewestQuestion) (Newest, error) {
 	n, err := ask(ctx, &d.rpc, copyNewest, q)
 	return n.clean(), err

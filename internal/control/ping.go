@@ -2,10 +2,10 @@ package control
 
 import "bytes"
 
-// PingFault is the field in which a master says, in its answer to a ping, why it cannot store jobs.
-// The answer also has cluster_retry, by which a Salt master of a cluster says that it cannot serve
-// yet (salt/channel/server.py): readers that do not know PingFault read that. The load balancer has
-// its own constant for this name.
+// PingFault is the field of a ping's answer in which a master reports why it cannot store jobs. The
+// answer also has cluster_retry, with which a Salt master of a cluster reports that it cannot serve
+// yet (salt/channel/server.py): readers that do not know PingFault use cluster_retry. The load
+// balancer has its own constant for the name PingFault.
 const PingFault = "saltern_fault"
 
 // PingTrouble returns the text of PingFault in an answer packed with msgpack, or "" if there is none.

@@ -30,31 +30,31 @@ type RecordMaster struct {
 	ID  string `json:"id"`  // the master's address
 	Pub string `json:"pub"` // its public key, as PEM
 	Own bool   `json:"own"` // a Saltern master, not one of Salt's
-	// Node is the [Removal.Node] of its removal; empty for a member, and for a removal that named no
-	// node.
+	// Node is the [Removal.Node] of the removal that ended this membership. It is empty for a
+	// member, and for a removal that named no node.
 	Node string `json:"node"`
 }
 
 // Removal says which master to remove from the record.
 type Removal struct {
 	ID string `json:"id,omitempty"` // the master's name in the record: its address
-	// Key is the [KeyFinger] of the master's key. If it is set, it alone decides: a master with the
-	// same name and another key stays, and it is no error if no master has this key. [NoMaster]
-	// removes nobody.
+	// Key is the [KeyFinger] of the master's key. If Key is set, only the key decides: a master
+	// with the same name and another key stays, and it is no error if no master has this key.
+	// [NoMaster] removes no master.
 	Key string `json:"key,omitempty"`
 	// Node is the machine's key in the table of nodes. The record keeps it, so that the removal
 	// happens only once even if another machine gets the address later.
 	Node string `json:"node,omitempty"`
 }
 
-// NoMaster is the [Removal.Key] of a machine whose master is not in the record. Only the secrets that
-// the machine knew are replaced.
+// NoMaster is the [Removal.Key] of a machine whose master is not in the record. Such a removal only
+// replaces the secrets that the machine knew.
 const NoMaster = "none"
 
 // MaxNode bounds [Removal.Node] in bytes.
 const MaxNode = 64
 
-// ReadRecord reads the record at path. Its errors quote nothing of the file, which holds secrets.
+// ReadRecord reads the record at path. The file holds secrets, so its errors quote nothing of it.
 func ReadRecord(path string) (r Record, err error) {
 	b, err := durable.Read(path, maxRecord)
 	if err != nil {

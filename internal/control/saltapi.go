@@ -9,5 +9,5 @@ const APIServedOn = "it is served on "
 const ConsoleServedOn = "its console is at "
 
 // APIBehind begins the line in which salt-api --check prints the address and port for the load
-// balancers, if it serves them. Only they reach the API then.
+// balancers, if salt-api serves load balancers. In that case only they reach the API.
 const APIBehind = "the load balancers reach it on "

@@ -19,13 +19,13 @@ import (
 const Socket = "control.ipc"
 
 // NoMasterFile is a file in the master's configuration folder of a node that runs no master. Its
-// single line says why, for Salt's tools.
+// single line states the reason for Salt's tools.
 const NoMasterFile = "no-master"
 
 const maxConns = 16 // connections at once; further callers wait
 
-// Master does what its supervisor asks for. Refusals are *[rpc.Error]; other
-// errors get [rpc.CodeFailed].
+// Master carries out what its supervisor requests. Refusals are *[rpc.Error]; other errors get
+// [rpc.CodeFailed].
 type Master interface {
 	Minions(finger bool) Minions
 	RemoveMember(ctx context.Context, r Removal) error
@@ -61,7 +61,8 @@ func Serve(ln *net.UnixListener, m Master, log *slog.Logger) *Server {
 	return serve(ln, handler(m), maxConns, []int{0, os.Geteuid()}, log)
 }
 
-// serve answers on ln for these users. An admitted call has the time in its row for its answer.
+// serve answers requests on ln from these users. An admitted call must finish within the time in
+// its row.
 func serve(
 	ln *net.UnixListener,
 	h http.Handler,
@@ -107,8 +108,8 @@ func serve(
 // closeTakes bounds the wait of Close for a handler that hangs on a disk.
 const closeTakes = 5 * time.Second
 
-// Close cuts all connections and waits until every handler has returned, for closeTakes at most. The
-// contexts of the handlers end with their connections.
+// Close cuts all connections and waits until every handler has returned, for at most closeTakes.
+// The contexts of the handlers end with their connections.
 func (s *Server) Close() {
 	_ = s.http.Close()
 	ended := make(chan struct{})

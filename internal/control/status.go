@@ -10,7 +10,7 @@ import (
 )
 
 // Status is the report that a master writes every two seconds to <cachedir>/[StatusFile]. Readers
-// ignore fields that they do not know, so that a newer master may add some.
+// ignore unknown fields, so that a newer master may add fields.
 type Status struct {
 	Schema       int          `json:"schema"` // [Schema]
 	PID          int          `json:"pid"`
@@ -51,10 +51,11 @@ type Status struct {
 // Files describes the copy of the shared volume from which a master serves. The counters begin at the
 // master's start.
 type Files struct {
-	// AsOf is the time whose state the copy has. The master asks the supervisor when it needs a later
-	// one.
+	// AsOf is the time whose state the copy has. If the master needs a later state, it asks the
+	// supervisor.
 	AsOf time.Time `json:"asOf,omitzero"`
-	// Old is the reason why the copy, or a file in it, was older than somebody needed; "": none.
+	// Old is the reason why the copy, or a file in it, was older than a caller needed; "": it was
+	// not.
 	Old       string  `json:"old,omitempty"`
 	Questions uint64  `json:"questions"` // questions to the supervisor for the newest files
 	Late      uint64  `json:"late"`      // questions after which the copy was no newer
@@ -110,8 +111,8 @@ type Runners struct {
 	Renewals uint64 `json:"renewals"`
 }
 
-// Returner describes what is handed over to a returner: events (event_return), or calls that keep
-// jobs (master_job_cache, ext_job_cache). The counters start at zero with the master.
+// Returner describes the data that a master passes to a returner: events (event_return), or calls
+// that store jobs (master_job_cache, ext_job_cache). The counters start at zero with the master.
 type Returner struct {
 	Name    string `json:"name"`
 	Waiting uint64 `json:"waiting"`         // events or calls that wait on this node's disk
@@ -146,7 +147,7 @@ type Problem struct {
 	Count uint64    `json:"count"`
 }
 
-// Fault is the code of a lasting fault. People read it as well.
+// Fault is the code of a lasting fault. It is also shown to people.
 type Fault string
 
 // The faults that a master reports.
@@ -189,7 +190,7 @@ type PillarError struct {
 const (
 	// StatusFile is the name of the status in the master's cachedir.
 	StatusFile = "status.json"
-	// Schema is the version of the status's format. There is only this one.
+	// Schema is the version of the status's format. No other version exists.
 	Schema = 1
 	// StatusStale is the age from which a status means that its master is silent.
 	StatusStale = 10 * time.Second
@@ -206,7 +207,8 @@ const (
 var errStatus = errors.New("status file of salt-master cannot be used")
 
 // ReadStatus reads the status at path. The master's account owns the folder and may be hostile:
-// ReadStatus follows no link, does not wait for a pipe, and quotes nothing of the file in its errors.
+// ReadStatus follows no link, does not wait for a pipe, and quotes nothing of the file in its
+// errors.
 func ReadStatus(path string) (*Status, error) {
 	b, err := durable.Read(path, MaxStatus)
 	if err != nil {
@@ -275,8 +277,8 @@ func ParseStatus(b []byte) (*Status, error) {
 	return &s, nil
 }
 
-// Fresh reports whether the status comes from the master with this process id and is new enough
-// to believe its figures. A nil status is not fresh.
+// Fresh reports whether the status comes from the master with this process id and is recent enough
+// for its figures to be used. A nil status is not fresh.
 func (s *Status) Fresh(now time.Time, pid int) bool {
 	return s != nil && s.PID == pid && pid != 0 && now.Sub(s.Written) <= StatusStale
 }

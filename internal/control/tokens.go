@@ -12,7 +12,7 @@ import (
 // MaxTokens bounds the tokens of one answer.
 const MaxTokens = 500
 
-// Token describes a log-in that a master has granted. It never holds the token itself.
+// Token describes a log-in that a master has granted. It never contains the token itself.
 type Token struct {
 	Name  string `json:"name"` // see [TokenName]
 	User  string `json:"user"`
@@ -31,8 +31,8 @@ type Tokens struct {
 	More   int     `json:"more,omitempty"` // log-ins that are not listed
 }
 
-// Revocation says which log-ins to end: one by its name, or all of a user. Eauth limits it to those
-// of one authentication system; empty: all.
+// Revocation selects the log-ins to end: one by its name, or all of a user. Eauth restricts it to
+// log-ins of one authentication system; empty: all systems.
 type Revocation struct {
 	Name  string `json:"name,omitempty"`
 	User  string `json:"user,omitempty"`
@@ -47,8 +47,8 @@ type Revoked struct {
 // ErrNoSuchToken matches refusals with [rpc.CodeNoSuchToken].
 var ErrNoSuchToken error = &rpc.Error{Code: rpc.CodeNoSuchToken, Text: "no such log-in; it may have ended meanwhile"}
 
-// TokenName returns a token's name for people: 64 bits of a digest. The name proves nothing, and the
-// token cannot be found from it.
+// TokenName returns a token's name for people: 64 bits of a digest. The name grants no access, and
+// the token cannot be derived from it.
 func TokenName(token string) string {
 	sum := sha256.Sum256([]byte("name of a token\n" + token))
 	return hex.EncodeToString(sum[:8])
@@ -80,8 +80,8 @@ func (c *Client) Tokens(ctx context.Context) (Tokens, error) {
 	return t.Clean(), err
 }
 
-// RevokeTokens ends log-ins on all masters of a cluster. The error matches [ErrNoSuchToken] if there
-// are none.
+// RevokeTokens ends log-ins on all masters of a cluster. If no log-in matches, the error matches
+// [ErrNoSuchToken].
 func (c *Client) RevokeTokens(ctx context.Context, r Revocation) (Revoked, error) {
 	return ask(ctx, &c.rpc, revokeTokens, r)
 }

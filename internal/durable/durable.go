@@ -17,8 +17,8 @@ func Replace(path string, content []byte, mode fs.FileMode) error {
 	return ReplaceWith(path, func(f *os.File) error { return Fill(f, content, mode) })
 }
 
-// ReplaceWith works like Replace, for a file whose content write writes. The file has mode 0600
-// until write changes that.
+// ReplaceWith works like Replace, but calls write to write the content. The file has mode 0600
+// until write changes the mode.
 func ReplaceWith(path string, write func(*os.File) error) error {
 	if _, err := Rename(path, write); err != nil {
 		return err
@@ -27,8 +27,8 @@ func ReplaceWith(path string, write func(*os.File) error) error {
 }
 
 // Rename works like ReplaceWith, but does not sync the folder: until the folder is synced, a crash
-// may bring the old file back. It is for callers that sync once for many files, or do not need to.
-// st describes the new file.
+// may bring the old file back. It is for callers that sync once for many files, or need no sync. st
+// describes the new file.
 func Rename(path string, write func(*os.File) error) (st fs.FileInfo, err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), ".tmp-*") // mode 0600
 	if err != nil {
@@ -64,9 +64,9 @@ func Fill(f *os.File, content []byte, mode fs.FileMode) error {
 	return err
 }
 
-// Swap replaces a file like Replace but does not wait for the disk: after a crash the content may be
-// lost. It writes to path with ".new" appended, so only one process may replace the file, in a folder
-// to which nobody else writes. The umask applies.
+// Swap replaces a file like Replace but does not wait for the disk: after a crash the content may
+// be lost. It first writes to path with ".new" appended. So only one process may replace the file,
+// and nobody else may write to the folder. The umask applies.
 func Swap(path string, content []byte, mode fs.FileMode) error {
 	err := os.WriteFile(path+".new", content, mode)
 	if err == nil {

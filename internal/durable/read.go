@@ -15,14 +15,14 @@ import (
 // Links says whether a symbolic link may be the last part of a path.
 type Links int
 
-// The ways. Use Refuse in folders that others can write to.
+// Whether Open follows links. Folders that others can write to need Refuse.
 const (
 	Refuse Links = syscall.O_NOFOLLOW
 	Follow Links = 0
 )
 
-// Open opens a regular file for reading. It returns an error if a pipe or a device is in its place,
-// and never waits for one.
+// Open opens a regular file for reading. If the path is a pipe or a device, it returns an error
+// without waiting.
 func Open(path string, links Links) (*os.File, fs.FileInfo, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY|int(links), 0)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package httpserver serves HTTP while a context lasts. It is used by the local API, the API between
-// nodes, the metrics, the web hook and Salt's API.
+// Package httpserver serves HTTP until a context ends. The local API, the API between nodes, the
+// metrics, the web hook and Salt's API use it.
 package httpserver
 
 import (
@@ -13,9 +13,9 @@ import (
 	"saltern/internal/pause"
 )
 
-// Listen listens on an address (IP:port). While the address is not free it tries again, because a
-// missing listener must not stop the node. The only error is that ctx has ended. name is the
-// service's name in the log.
+// Listen listens on an address (IP:port). While another program uses the address, Listen tries
+// again, because a missing listener must not stop the node. It returns an error only when ctx has
+// ended. name is the service's name in the log.
 func Listen(ctx context.Context, address, name string, log *slog.Logger) (net.Listener, error) {
 	for warned := false; ; warned = true {
 		var lc net.ListenConfig
@@ -32,8 +32,8 @@ func Listen(ctx context.Context, address, name string, log *slog.Logger) (net.Li
 	}
 }
 
-// Serve answers on ln until ctx ends, lets running answers finish within grace, closes ln, and
-// returns after that. The error is nil when ctx has ended.
+// Serve answers requests on ln until ctx ends. Then it lets running answers finish within grace,
+// closes ln, and returns. The error is nil if ctx has ended.
 func Serve(ctx context.Context, srv *http.Server, ln net.Listener, grace time.Duration) error {
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {

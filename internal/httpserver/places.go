@@ -12,15 +12,15 @@ import (
 	"saltern/internal/ratelimit"
 )
 
-// Places bounds the connections of a server. Give its methods State and Context to an [http.Server]
-// as ConnState and ConnContext. Connections without proof share the places of [ratelimit.Bounds] for
-// their class. [Prove] moves a connection to the account of the user who has proved his identity. All
-// methods are safe for concurrent use.
+// Places bounds the open connections of a server. Give its methods State and Context to an
+// [http.Server] as ConnState and ConnContext. Unauthenticated connections share the bounds that
+// [ratelimit.Bounds] sets for their class. [Prove] assigns a connection to the user who has
+// authenticated on it. All methods are safe for concurrent use.
 //
-// Overflow policy: the newest connection is accepted and another one is closed: the oldest unproven
-// one of the source with the most connections, else an idle one of a proven user, who will connect
-// again. A connection whose request is being answered stays. If no connection may be closed, the
-// newest is.
+// Overflow policy: a new connection is accepted and another one is closed for it. That is the
+// oldest unauthenticated connection of the source with the most connections, else an idle
+// connection of an authenticated user, whose client will connect again. A connection whose request
+// is being answered stays open. If no connection may be closed, the new one is closed.
 type Places struct {
 	bounds  ratelimit.Bounds
 	classOf func(netip.Addr) ratelimit.Class
@@ -39,7 +39,7 @@ type holder struct {
 	name   string
 }
 
-// place is one connection. The lock of Places guards its fields.
+// place is the entry of one connection. Places.mu guards its fields.
 type place struct {
 	conn   net.Conn
 	holder holder
@@ -76,8 +76,8 @@ func (p *Places) State(c net.Conn, state http.ConnState) {
 	}
 }
 
-// admitConn admits a new connection, if need be in the place of others, or closes it. The caller
-// holds mu.
+// admitConn admits a new connection, if necessary by closing another one, or closes the new one.
+// The caller holds mu.
 func (p *Places) admitConn(c net.Conn) {
 	source := ratelimit.SourceOf(c.RemoteAddr().String())
 	at := &place{conn: c, holder: holder{source: source}, class: p.classOf(source), since: p.now()}
@@ -97,8 +97,8 @@ func (p *Places) admitConn(c net.Conn) {
 	p.count(at, 1)
 }
 
-// fullClass reports whether there is no place for a connection of a class. Then up is the highest class
-// in which a connection can be closed to make a place. The caller holds mu.
+// fullClass reports whether the bound of a class, or of a higher one, is reached. If so, closing a
+// connection of class up or lower makes room. The caller holds mu.
 func (p *Places) fullClass(class ratelimit.Class) (up ratelimit.Class, ok bool) {
 	n := 0
 	for c, limit := range []int64{p.bounds.Strangers, p.bounds.Familiar, p.bounds.All} {
@@ -110,8 +110,8 @@ func (p *Places) fullClass(class ratelimit.Class) (up ratelimit.Class, ok bool) 
 	return 0, false
 }
 
-// victim returns the connection, of class up or lower, to close for a new one, or nil if none may be
-// closed. The caller holds mu.
+// victim returns the connection to close for a new one. Its class is up or lower. victim returns
+// nil if no such connection may be closed. The caller holds mu.
 func (p *Places) victim(entering *place, up ratelimit.Class) (worst *place) {
 	now := p.now()
 	for _, at := range p.all {
@@ -136,7 +136,7 @@ func (at *place) mayGo(now time.Time, greedy bool) bool {
 	return at.busy == 0 && (greedy || now.Sub(at.since) >= time.Second)
 }
 
-// goesBefore reports whether to close a rather than b. The caller holds mu.
+// goesBefore reports whether connection a is to be closed rather than b. The caller holds mu.
 func (p *Places) goesBefore(a, b *place) bool {
 	if proven := a.class == ratelimit.Proven; proven != (b.class == ratelimit.Proven) {
 		return !proven
@@ -147,7 +147,8 @@ func (p *Places) goesBefore(a, b *place) bool {
 	return a.since.Before(b.since)
 }
 
-// forgetConn removes a connection from the tables. at may be nil. The caller holds mu.
+// forgetConn removes a connection from the tables. at may be nil: the call does nothing. The caller
+// holds mu.
 func (p *Places) forgetConn(at *place) {
 	if at == nil || p.all[at.conn] != at {
 		return
@@ -192,8 +193,8 @@ func (p *Places) Context(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, placeKey{}, &placed{p, c})
 }
 
-// withPlace calls the function do with the place of a request's connection, if it has one. It holds the
-// lock meanwhile.
+// withPlace calls do with the entry of a request's connection, and holds Places.mu during the call.
+// Without such an entry it does nothing.
 func withPlace(ctx context.Context, do func(p *Places, at *place)) {
 	c, _ := ctx.Value(placeKey{}).(*placed)
 	if c == nil {
@@ -216,8 +217,8 @@ func Prove(ctx context.Context, name string) {
 	})
 }
 
-// Working notes that a request has arrived whole. Until the caller calls done, its connection is not
-// closed for others.
+// Working records that a request has arrived completely. Until the caller calls done, the request's
+// connection is not closed for a new one.
 func Working(ctx context.Context) (done func()) {
 	step := func(n int) {
 		withPlace(ctx, func(p *Places, at *place) {

@@ -7,8 +7,8 @@ import (
 )
 
 // Stream begins an answer that may last longer than the limits of its server. Each write is sent at
-// once and fails after the time each. The answer's header must be complete. One goroutine may write,
-// until the handler returns.
+// once, and fails if it takes longer than each. The answer's header must be complete before the
+// call. One goroutine may write, until the handler returns.
 func Stream(w http.ResponseWriter, each time.Duration) io.Writer {
 	s := &stream{w: w, control: http.NewResponseController(w), each: each}
 	_ = s.control.SetReadDeadline(time.Time{}) // otherwise the read deadline would end the request's context

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limit returns a listener that holds at most maxConns connections of ln open at once. It closes
-// further ones immediately, because a waiting connection would hold a descriptor as well. It also
-// closes each connection for which admit returns false. admit may be nil: all are admitted.
+// Limit returns a listener that keeps at most maxConns connections of ln open at once. It closes
+// further connections immediately, because a waiting one would also use a descriptor. It also
+// closes each connection for which admit returns false. admit may be nil: Limit then admits all.
 func Limit(ln net.Listener, maxConns int, admit func(net.Conn) bool) net.Listener {
 	return &limited{ln, admit, make(chan struct{}, maxConns)}
 }
@@ -40,13 +40,13 @@ func (l *limited) Accept() (net.Conn, error) {
 	}
 }
 
-// Queue returns a listener that holds at most maxConns connections of ln open at once. Further ones
-// wait in the kernel's queue, where they cost no descriptor, and are accepted in their order. Queue
-// closes a connection whose caller has closed it while it waited, so that no request is carried out
-// that its caller has given up. It also closes each connection for which admit returns false. admit
-// may be nil: all are admitted.
+// Queue returns a listener that keeps at most maxConns connections of ln open at once. Further
+// connections wait in the kernel's queue, where they use no descriptor, and are accepted in their
+// order. If a caller closes its connection while it waits, Queue drops the connection, so that no
+// abandoned request is carried out. Queue also closes each connection for which admit returns
+// false. admit may be nil: Queue then admits all.
 //
-// Queue is for callers who hold a connection only for one request: a connection that stays open
+// Queue suits callers that use a connection for only one request: a connection that stays open
 // makes all others wait.
 func Queue(ln net.Listener, maxConns int, admit func(net.Conn) bool) net.Listener {
 	return &queue{
@@ -93,8 +93,8 @@ func (q *queue) Close() error {
 	return q.Listener.Close()
 }
 
-// gone reports whether the peer of a unix connection has closed it. A peer that has only closed its
-// sending side still waits for an answer.
+// gone reports whether the peer of a unix connection has closed it. A peer that has closed only its
+// sending side still waits for an answer, and does not count.
 func gone(c net.Conn) (yes bool) {
 	u := Unix(c)
 	if u == nil {

@@ -1,5 +1,5 @@
 // Package localsock creates the unix sockets on which the programs of a machine talk to each other.
-// They are private from their first moment, the kernel identifies callers, and the number of
+// The sockets are private from their first moment, the kernel identifies callers, and the number of
 // connections is bounded.
 package localsock
 
@@ -18,8 +18,8 @@ import (
 // ErrInUse means that another program answers on a socket. It wraps EADDRINUSE.
 var ErrInUse = fmt.Errorf("somebody answers there: %w", unix.EADDRINUSE)
 
-// Free returns nil if a socket may be created at path: nothing is there, or a socket on which nobody
-// answers. For a file of another kind it returns an error.
+// Free returns nil if a socket may be created at path: either the path does not exist, or it is a
+// socket on which nobody answers. For a file of another kind it returns an error.
 func Free(path string) error {
 	st, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -41,10 +41,10 @@ func Free(path string) error {
 	return ErrInUse
 }
 
-// Listen creates a socket with this mode in the place of whatever has its name; see [Free]. The
-// socket also gets the group gid unless that is -1. Listen creates the socket in a temporary folder
-// and renames it, so that it never has a wider mode and the name always exists. Closing the listener
-// leaves the file behind.
+// Listen creates a socket with this mode at path, and replaces an unused socket there; see [Free].
+// The socket also gets the group gid unless gid is -1. Listen creates the socket in a temporary
+// folder and renames it, so that it never has a wider mode and the name always exists. Closing the
+// listener does not remove the socket file.
 func Listen(path string, mode fs.FileMode, gid int) (*net.UnixListener, error) {
 	dir, err := os.MkdirTemp(filepath.Dir(path), ".s-*")
 	if err != nil {

@@ -1,6 +1,7 @@
-// Package memlimit sets how much memory Go's runtime may use, from the limit of the process's control
-// group or the memory of the machine. A service manager limits the group (MemoryMax), and the kernel
-// kills a process that exceeds it. The collector must work harder before that happens.
+// Package memlimit sets how much memory Go's runtime may use, from the limit of the process's
+// control group or the memory of the machine. A service manager limits the group (MemoryMax), and
+// the kernel kills a process that exceeds the limit. Go's garbage collector must work harder before
+// that happens.
 package memlimit
 
 import (
@@ -14,9 +15,9 @@ import (
 	"time"
 )
 
-// Apply sets the runtime's limit to share(n), where n is the memory that the process may have in
-// bytes, and returns n, or 0 if n is unknown. GOMEMLIMIT in the environment has priority: then Apply
-// sets nothing and returns 0.
+// Apply sets the runtime's memory limit to share(n), where n is the memory that the process may
+// use, in bytes, and returns n. If n is unknown, it returns 0. GOMEMLIMIT in the environment has
+// priority: then Apply sets nothing and returns 0.
 func Apply(share func(limit int64) int64) int64 {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return 0
@@ -55,7 +56,7 @@ func Follow(ctx context.Context, share func(limit int64) int64, changed func()) 
 }
 
 // cgroupLimit returns the least memory limit of the process's control group and of the groups above
-// it, in bytes, or 0 if there is none. It knows both versions of control groups: memory.max of the
+// it, in bytes, or 0 if there is none. It reads both versions of control groups: memory.max of the
 // second, memory.limit_in_bytes of the first.
 func cgroupLimit(self, root string) int64 {
 	b, err := os.ReadFile(self)

@@ -9,11 +9,12 @@ import (
 	"strings"
 )
 
-// Self is the file with the mounts of this process. If several have the same mount point, the last
-// one covers the others.
+// Self is the file with the mounts of this process. If several mounts have the same mount point,
+// the last one hides the others.
 const Self = "/proc/self/mountinfo"
 
-// Mount is one line. The fields behind the separator are empty if the line has none.
+// Mount is one line of the file. The fields behind the separator are empty if the line has no
+// separator.
 type Mount struct {
 	Device       string // number of the device, such as 8:1
 	Point        string // mount point, without escapes
@@ -23,7 +24,7 @@ type Mount struct {
 	SuperOptions string // options of the file system
 }
 
-// ParseLine reads one line. It returns false for a line without a mount point.
+// ParseLine parses one line. It returns false for a line without a mount point.
 func ParseLine(line string) (m Mount, ok bool) {
 	// The kernel puts one space between two fields, also beside an empty source. Other white space
 	// may be a part of a name.

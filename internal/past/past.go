@@ -12,8 +12,8 @@ import (
 // maxDays is a hundred years, far below what a time.Duration holds.
 const maxDays = 36500
 
-// Duration reads a time span before now: whole days such as "7d", or the forms of time.ParseDuration.
-// It rejects negative ones.
+// Duration parses a time span before now: whole days such as "7d", or the forms of
+// time.ParseDuration. It rejects negative spans.
 func Duration(text string) (time.Duration, error) {
 	if days, ok := strings.CutSuffix(text, "d"); ok {
 		if n, err := strconv.Atoi(days); err == nil && n >= 0 && n <= maxDays {
@@ -25,8 +25,8 @@ func Duration(text string) (time.Duration, error) {
 	return 0, fmt.Errorf(`%.40q is no duration such as "30m", "12h" or "7d"`, text)
 }
 
-// Time reads a past time: a Duration before now, a time of RFC 3339, a date with or without a time,
-// or a time of today. A text without a zone is in the zone of now.
+// Time parses a past time: a Duration before now, a time of RFC 3339, a date with or without a
+// time, or a time of today. A text without a time zone is in the zone of now.
 func Time(text string, now time.Time) (time.Time, error) {
 	if d, err := Duration(text); err == nil {
 		return now.Add(-d), nil

@@ -19,9 +19,9 @@ func For(ctx context.Context, d time.Duration) error {
 // together is the grid, in time, on which the waits of [About] end.
 const together = 250 * time.Millisecond
 
-// About waits like [For], in a loop that polls as long as the process lives. A wait of a second or
-// more ends up to a quarter of a second early, at the same moment as the waits of other loops: each
-// time that a process wakes up costs some 0.15 ms.
+// About waits like [For], for loops that poll as long as the process lives. A wait of a second or
+// more ends up to a quarter of a second early, so that it ends together with the waits of other
+// loops: each time that a process wakes up costs some 0.15 ms.
 func About(ctx context.Context, d time.Duration) error {
 	if d >= time.Second {
 		end := time.Now().Add(d)

@@ -6,9 +6,10 @@ import (
 	"unicode/utf8"
 )
 
-// Clean returns text of one line in a form that is easy to read, while [Line] keeps every character
-// recognisable. It drops escape sequences, and replaces control characters, direction marks and bytes
-// that are not UTF-8 by '?'. Other invisible characters become escapes as in [Line]. Tabs stay.
+// Clean returns text of one line in a form that is easy to read, whereas [Line] keeps every
+// character recognisable. Clean drops escape sequences, and replaces control characters, direction
+// marks and bytes that are not UTF-8 by '?'. Other invisible characters become escapes as in
+// [Line]. Tabs stay.
 func Clean(s string) string {
 	plain := true
 	for i := 0; i < len(s); i++ {
@@ -48,8 +49,9 @@ func Clean(s string) string {
 	return b.String()
 }
 
-// escapeLen returns the length of the terminal escape sequence with which s starts: CSI (ECMA-48) up
-// to its final byte, OSC and similar ones up to BEL or ST, otherwise ESC and one more byte.
+// escapeLen returns the length of the terminal escape sequence with which s starts. CSI (ECMA-48)
+// ends at its final byte, OSC and similar ones at BEL or ST. Any other sequence is ESC and one more
+// byte.
 func escapeLen(s string) int {
 	if len(s) < 2 {
 		return len(s)

@@ -1,6 +1,6 @@
-// Package printable makes text from elsewhere (minions, other nodes, files, programs) safe to
-// show: on a terminal it can neither send commands nor look like something else. It imports
-// nothing of ours.
+// Package printable makes untrusted text (of minions, other nodes, files, programs) safe to show:
+// on a terminal such text can neither send commands nor look like something else. The package
+// imports nothing of ours.
 package printable
 
 import (
@@ -25,9 +25,9 @@ func Unsafe(r rune) bool {
 		!unicode.Is(unicode.Prepended_Concatenation_Mark, r)
 }
 
-// Text returns text of several lines in a safe form: newlines and tabs stay, CR before a newline is
+// Text returns text of several lines in a safe form. Newlines and tabs stay, CR before a newline is
 // dropped, ESC and the C1 controls become "?" as in Salt (salt/output/__init__.py
-// strip_esc_sequence). Other [Unsafe] characters and bytes that are not UTF-8 are shown as escapes:
+// strip_esc_sequence). Other [Unsafe] characters, and bytes that are not UTF-8, become escapes:
 // \x08, \u202e.
 func Text(s string) string {
 	if utf8.ValidString(s) && !strings.ContainsFunc(s, unsafeInText) {

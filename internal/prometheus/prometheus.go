@@ -22,8 +22,8 @@ func (p *Page) Single(name, kind, help string, value any) {
 	p.Sample(name, value)
 }
 
-// Sample writes a value, which must be a number, with labels: name, value, name, value. The labels'
-// values may be foreign.
+// Sample writes a value, which must be a number, with labels: name, value, name, value. The values
+// of labels may be untrusted text.
 func (p *Page) Sample(name string, value any, labels ...string) {
 	p.WriteString(name)
 	for i := 0; i+1 < len(labels); i += 2 {
@@ -39,5 +39,6 @@ func (p *Page) Sample(name string, value any, labels ...string) {
 	fmt.Fprintf(p, " %v\n", value)
 }
 
-// escape escapes a label's value. The format has escapes for these three characters only.
+// escape escapes a label's value. The Prometheus format defines escapes for these three characters
+// only.
 var escape = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)

@@ -1,6 +1,6 @@
-// Package proxyproto reads and writes the header of the PROXY protocol, version 2. In it a balancer
-// tells a server whose connection it passes on (HAProxy's doc/proxy-protocol.txt, section 2.2). Only
-// [Read] does I/O.
+// Package proxyproto reads and writes the header of the PROXY protocol, version 2. With the header
+// a balancer tells a server for which client it forwards a connection (HAProxy's
+// doc/proxy-protocol.txt, section 2.2). Only [Read] does I/O.
 package proxyproto
 
 import (
@@ -15,15 +15,16 @@ import (
 )
 
 const (
-	// Signature begins a header. Fixed is the length of the part that every header has.
+	// Signature is the beginning of a header. Fixed is the length of the part that every header
+	// has.
 	Signature = "\r\n\r\n\x00\r\nQUIT\n"
 	Fixed     = 16
 	// Local is the header of a connection that the balancer opens for itself, such as a health check.
 	Local   = Signature + "\x20\x00\x00\x00"
 	maxBody = 2048 // bytes that addresses and TLVs may have; a longer header is refused
 
-	// movedType is a TLV type that section 2.2.5 leaves to applications. Our values begin with
-	// movedName or beganName, since others use the type for their purposes, and end with a number of
+	// movedType is a TLV type that section 2.2.5 leaves to applications. Other applications use it
+	// as well, so our values begin with movedName or beganName. They end with a number of
 	// milliseconds.
 	movedType = 0xe5
 	movedName = "saltern moved"
@@ -58,8 +59,8 @@ func BodyLen(b []byte) (int, error) {
 	return n, nil
 }
 
-// Parse reads a whole header (fixed part and body). The returned address is not valid for LOCAL and
-// for families other than TCP over IP: use the connection's own address then.
+// Parse parses a whole header (fixed part and body). For LOCAL, and for families other than TCP
+// over IP, the returned address is not valid: the caller must use the connection's own address.
 func Parse(b []byte) (netip.AddrPort, error) {
 	n, err := BodyLen(b)
 	if err != nil {
@@ -93,8 +94,8 @@ const (
 	addresses6 = 16 + 16 + 2 + 2
 )
 
-// addresses returns how many bytes of addresses the fixed part announces. It returns 0 for LOCAL and
-// for families other than TCP over IP.
+// addresses returns how many bytes of addresses the fixed part announces. For LOCAL, and for
+// families other than TCP over IP, it returns 0.
 func addresses(b []byte) int {
 	switch {
 	case b[12]&0xf == 0:
@@ -107,8 +108,8 @@ func addresses(b []byte) int {
 	return 0
 }
 
-// Moved reports whether a whole header, which [Parse] accepts, marks a session that another server
-// began. Only our own balancer writes such marks, see [AppendMoved].
+// Moved reports whether a whole header that [Parse] accepts marks a session as begun by another
+// server. Only our own balancer writes such marks, see [AppendMoved].
 func Moved(b []byte) (m Move, ok bool) {
 	told := addresses(b)
 	if told == 0 {
@@ -141,7 +142,7 @@ func Moved(b []byte) (m Move, ok bool) {
 	return m, true
 }
 
-// duration reads the value of a TLV of ours. It returns false for other values.
+// duration parses the value of one of our TLVs. It returns false for any other value.
 func duration(value []byte, name string) (d time.Duration, is bool) {
 	text, is := bytes.CutPrefix(value, []byte(name))
 	if !is || len(text) != 4 {
@@ -151,7 +152,7 @@ func duration(value []byte, name string) (d time.Duration, is bool) {
 }
 
 // AppendMoved works like [Append], and adds the marks that [Moved] reads. Servers that do not know
-// these TLVs skip them.
+// their TLV type skip them.
 func AppendMoved(b []byte, src, dst netip.AddrPort, m Move) []byte {
 	at := len(b)
 	b = Append(b, src, dst)

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// Lately remembers for a day who did something, such as proving his identity. The zero value is
+// Lately records for a day who did something, for example who authenticated. The zero value is
 // ready. Its methods are safe for concurrent use.
 //
-// Overflow policy: beyond MaxLately it samples a few entries and forgets the oldest of them, who
-// counts as a stranger until he does it again.
+// Overflow policy: beyond MaxLately entries it samples a few and removes the oldest of them.
+// Whoever is removed counts as a stranger until Note records him again.
 type Lately[K comparable] struct {
 	mu sync.Mutex
 	at map[K]time.Time

@@ -26,8 +26,8 @@ type Bounds struct {
 	Strangers int64 // total of all strangers
 	Familiar  int64 // total of strangers and familiar holders
 	All       int64 // total of everybody
-	// Greed is how many times the free amount a proven holder may hold; 0 means once. All others may
-	// hold once the free amount.
+	// Greed is the multiple of the free amount that an authenticated holder may hold; 0 means 1.
+	// All other holders may hold at most the free amount.
 	Greed int64
 }
 
@@ -37,14 +37,15 @@ func Shared(n int64) Bounds { return Bounds{Strangers: n / 2, Familiar: n * 3 / 
 // ErrFull means that a pool has neither room nor a place to wait.
 var ErrFull = errors.New("there is no room, and too many wait for it")
 
-// Pool is a resource that many share. Holders without proof cannot take from those with proof: each
-// [Class] has a bound that leaves room for the classes above. Within its bound a holder may have as
-// much as stays free for others: a single one gets half, and n greedy ones leave 1/(n+1) to the next
-// (Choudhury and Hahne, Dynamic queue length thresholds, 1998). K identifies a holder.
+// Pool is a resource that many holders share. Unauthenticated holders cannot take from
+// authenticated ones: each [Class] has a bound that leaves room for the classes above. Within its
+// bound a holder may have as much as stays free for others: a single holder gets half, and n greedy
+// ones leave 1/(n+1) to the next (Choudhury and Hahne, Dynamic queue length thresholds, 1998). K
+// identifies a holder.
 //
-// Overflow policy: [Pool.Take] fails at once. [Pool.Wait] waits if there is a place to wait; these
-// places are a pool as well. Room goes first to proven holders, then to those who hold least, then to
-// those who came first. All methods are safe for concurrent use.
+// Overflow policy: [Pool.Take] fails at once. [Pool.Wait] waits if a place to wait is free; these
+// places are a pool as well. Room that becomes free goes first to authenticated holders, then to
+// those who hold least, then to those who came first. All methods are safe for concurrent use.
 type Pool[K comparable] struct {
 	line *Pool[K] // places to wait; nil: nobody may wait
 
@@ -63,7 +64,8 @@ type waiter[K comparable] struct {
 	given chan struct{}
 }
 
-// NewPool creates a pool. room bounds the waiting; the zero Bounds allow none.
+// NewPool creates a pool with the bounds b. room bounds the places to wait; with the zero Bounds
+// nobody may wait.
 func NewPool[K comparable](b, room Bounds) *Pool[K] {
 	p := &Pool[K]{by: map[K]int64{}}
 	p.Resize(b)
@@ -170,8 +172,8 @@ func (s *Share[K]) WaitMore(ctx context.Context, n int64) error {
 	return nil // the wait succeeded at the moment when ctx ended
 }
 
-// Move transfers the share to another holder, who has proved something meanwhile. It always succeeds,
-// even beyond that holder's bound.
+// Move transfers the share to another holder, for example after its user has authenticated. It
+// always succeeds, even beyond that holder's bound.
 func (s *Share[K]) Move(key K, class Class) {
 	if s == nil {
 		return
@@ -214,8 +216,8 @@ func (p *Pool[K]) holderLimit(class Class) int64 {
 // fitsMore reports whether a holder may have n more. The caller holds mu.
 func (p *Pool[K]) fitsMore(key K, class Class, n int64) bool { return p.hasRoom(p.by[key]+n, class, n) }
 
-// hasRoom reports whether the pool has room for n more. has is what the holder would have then. The
-// caller holds mu.
+// hasRoom reports whether the pool has room for n more. has is the amount that the holder would
+// then have. The caller holds mu.
 func (p *Pool[K]) hasRoom(has int64, class Class, n int64) bool {
 	var below int64
 	for c := range Class(classes) {
@@ -241,7 +243,7 @@ func (p *Pool[K]) giveMore(s *Share[K], n int64) {
 	}
 }
 
-// admitWaiting gives free room to waiters. The caller holds mu.
+// admitWaiting hands free room to waiters. The caller holds mu.
 func (p *Pool[K]) admitWaiting() {
 	for {
 		best := -1

@@ -7,11 +7,12 @@ import (
 	"time"
 )
 
-// Rate is the capacity of a [Bucket]: Burst tokens at once, and PerSecond tokens back each second.
+// Rate is the capacity of a [Bucket]: Burst tokens at most, refilled by PerSecond tokens each
+// second.
 type Rate struct{ Burst, PerSecond float64 }
 
-// Bucket is a token bucket; it stores how many tokens are missing. The zero Bucket is full. It is not
-// safe for concurrent use. A clock that goes back returns no tokens.
+// Bucket is a token bucket; it stores how many tokens are missing. The zero Bucket is full. It is
+// not safe for concurrent use. If the clock goes back, no tokens are refilled.
 type Bucket struct {
 	used float64
 	at   time.Time
@@ -35,8 +36,8 @@ func (b *Bucket) Take(now time.Time, r Rate, n float64) bool {
 	return ok
 }
 
-// Charge takes n tokens even if the bucket has fewer. Take succeeds again only when the debt has come
-// back.
+// Charge takes n tokens even if the bucket has fewer. Take then fails until the missing tokens are
+// refilled.
 func (b *Bucket) Charge(now time.Time, r Rate, n float64) {
 	b.used = b.Used(now, r) + n
 	b.at = now

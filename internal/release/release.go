@@ -12,7 +12,7 @@ import (
 var version string
 
 // Unknown is the version of a program that was built outside a repository and without a version.
-// Two such programs may differ.
+// Two programs of this version may differ.
 const Unknown = "devel"
 
 // Version returns the version that was set at build time, else that of the module, else the commit,

@@ -11,19 +11,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Keep is how much must stay free.
+// Keep is the room that a write must leave free.
 type Keep struct {
 	Bytes int64
 	Files int64 // inodes
 }
 
-// Usual returns the default: what a node needs to continue for a while.
+// Usual returns the default Keep: the room that a node needs to continue for a while.
 func Usual() Keep { return Keep{Bytes: 256 << 20, Files: 10_000} }
 
-// smallPart: on a small file system only one part in smallPart is kept free.
+// smallPart limits what a small file system must keep free: at most 1/smallPart of its size.
 const smallPart = 20
 
-// ErrFull is in the chain of errors that say that a file system lacks room.
+// ErrFull is in the chain of each error that reports that a file system lacks room.
 var ErrFull = errors.New("not enough room")
 
 // fullError says which room is missing, for an administrator.
@@ -39,7 +39,7 @@ type free struct {
 	keep         Keep
 }
 
-// askFree asks how much room a file system has. It may hang, as any call on a network file system.
+// askFree returns how much room a file system has. On a network file system the call may hang.
 func askFree(dir string, keep Keep) (f free, err error) {
 	var st unix.Statfs_t
 	for {
@@ -91,8 +91,8 @@ func (f free) missing(dir string, addBytes, addFiles int64) error {
 	return nil
 }
 
-// Check returns nil if dir has room for addBytes more bytes and addFiles more files, besides what
-// must stay free. Otherwise the error is [ErrFull] with the numbers.
+// Check returns nil if dir has room for addBytes more bytes and addFiles more files, and keep still
+// stays free. Otherwise it returns an [ErrFull] that states the numbers.
 func Check(dir string, addBytes, addFiles int64, keep Keep) error {
 	f, err := askFree(dir, keep)
 	if err != nil {
@@ -108,8 +108,8 @@ const (
 	askFiles = 200
 )
 
-// Watch stops writes below a folder before the file system is full. It is for one goroutine. A
-// nil Watch allows everything.
+// Watch stops writes below a folder before the file system is full. One goroutine uses it. A nil
+// Watch allows every write.
 type Watch struct {
 	dir   string
 	keep  Keep
@@ -117,7 +117,8 @@ type Watch struct {
 	files int64
 }
 
-// Guard returns a Watch of a folder. The error is [ErrFull] when there is too little room already.
+// Guard returns a Watch of a folder. It returns [ErrFull] if the file system has too little room
+// already.
 func Guard(dir string, keep Keep) (*Watch, error) {
 	w := &Watch{dir: dir, keep: keep}
 	return w, w.refresh()

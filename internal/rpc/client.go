@@ -21,8 +21,8 @@ type Client struct {
 	Header http.Header
 }
 
-// Call calls a method of the server and waits for [Row.Takes] plus [Slack] at most. A refusal is an
-// *[Error]. Other errors come from the connection, or are an [*AnswerError].
+// Call calls a method of the server and waits for at most [Row.Takes] plus [Slack]. A refusal is an
+// *[Error]. Any other error comes from the connection, or is an [*AnswerError].
 func Call[In, Out any](ctx context.Context, c *Client, m *Method[In, Out], in In) (out Out, err error) {
 	ctx, cancel := context.WithTimeout(ctx, m.Takes+Slack)
 	defer cancel()

@@ -5,7 +5,7 @@ import (
 	"net/http"
 )
 
-// Code says why a request was refused. Callers decide by it, never by the text.
+// Code says why a request was refused. Callers decide by the code, never by the text.
 type Code string
 
 // The codes of every program.
@@ -51,7 +51,7 @@ func (c Code) Status() int {
 	return http.StatusInternalServerError
 }
 
-// codeOf returns the code for a status. It is for answers of earlier versions, which have no code.
+// codeOf returns the code for an HTTP status. Answers of earlier versions have no code.
 func codeOf(status int) Code {
 	for _, c := range []Code{
 		CodeBadRequest, CodeNotPermitted, CodeNotFound, CodeState, CodeTooLarge, CodeConfig, CodeBusy,
@@ -63,7 +63,8 @@ func codeOf(status int) Code {
 	return CodeFailed
 }
 
-// Error is a refusal. The server returns it, the answer carries it, and the client gets it back.
+// Error is a refusal. The server's handler returns it, the answer carries it, and the client's call
+// returns it.
 type Error struct {
 	Code Code   `json:"code"`
 	Text string `json:"error"`

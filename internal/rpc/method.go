@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Role says who may call a method. The server defines what its roles mean, see [Server.Permit]. The
-// empty role is everybody who may connect.
+// Role names the callers who may call a method. The server defines its roles, see [Server.Permit].
+// The empty role is everybody who may connect.
 type Role string
 
 // Row holds the properties of a method that do not depend on its types.
@@ -21,15 +21,15 @@ type Row struct {
 	Route string
 	// Bound limits the body of a request in bytes. 0 means that a request has no body.
 	Bound int64
-	// Takes limits the time of the work. A client waits [Slack] longer.
+	// Takes limits the time that the server works on a call. The client waits [Slack] longer.
 	Takes time.Duration
-	// AtOnce limits concurrent calls. Further ones are refused with the text Busy. 0 means no limit
-	// besides the server's bound on connections.
+	// AtOnce limits concurrent calls. Calls above the limit are refused with the text Busy. 0 means
+	// no limit besides the server's bound on connections.
 	AtOnce int
 	Busy   string
 	Role   Role
-	// Needs is the answer of a server that does not have this method. It may be nil if
-	// [Method.Absent] is set, or if every server of the table has the method.
+	// Needs is the answer of a server that has no function for this method. It may be nil if
+	// [Method.Absent] is set, or if every server of the table has a function.
 	Needs error
 	// Audit is the action in the audit record. If it is empty, Unaudited says why there is no record.
 	Audit     string
@@ -64,11 +64,11 @@ type Method[In, Out any] struct {
 	Form *Form[In]
 	// Body encodes a request in the body instead of JSON. It may be nil.
 	Body *Body[In]
-	// Subject returns what the audit record says about a request. It may be nil: then the record has
-	// only the action.
+	// Subject returns what the audit record says about a request. It may be nil: then the record
+	// names only the action.
 	Subject func(In) Subject
-	// Absent answers on a server that does not have this method. It may be nil: then Needs is the
-	// answer.
+	// Absent answers on a server that has no function for this method. It may be nil: then the
+	// server answers with Needs.
 	Absent func(In) (Out, error)
 }
 
@@ -91,12 +91,12 @@ type Subject struct {
 	Action string // replaces [Row.Audit] unless empty
 	Object string
 	Detail string
-	// Dry marks a request that changes nothing. It gets no record.
+	// Dry marks a request that changes nothing. The audit log gets no record of it.
 	Dry bool
 }
 
-// Stream is an answer that is not JSON. It may last longer than [Row.Takes], which limits only the
-// time until it begins.
+// Stream is an answer that is not JSON. It may last longer than [Row.Takes], which then limits only
+// the time until the answer begins.
 type Stream struct {
 	Header http.Header
 	Body   io.ReadCloser // ends with the context of the call; the server closes it
@@ -149,8 +149,8 @@ type Handlers struct {
 	byRoute map[string]endpoint
 }
 
-// Handle registers the function of a method. Several goroutines may call it at once. Its context
-// ends with the request, or at [Row.Takes].
+// Handle registers the function of a method. Several goroutines may call the function at once. Its
+// context ends with the request, or after [Row.Takes].
 func Handle[In, Out any](h *Handlers, m *Method[In, Out], call func(context.Context, In) (Out, error)) {
 	if h.byRoute == nil {
 		h.byRoute = map[string]endpoint{}

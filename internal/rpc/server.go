@@ -33,21 +33,24 @@ type Server struct {
 	Strict bool
 	// Unreadable begins the error text for a body that cannot be read.
 	Unreadable string
-	// Explain converts an error of a handler to a refusal. It may be nil: then [Explain] does.
+	// Explain converts an error of a handler to a refusal. It may be nil: then the function
+	// [Explain] converts it.
 	Explain func(error) *Error
-	// Permit returns a refusal for callers who do not have a role. It may be nil if no row has a
-	// role.
+	// Permit returns a refusal if the caller does not have the role, otherwise nil. It may be nil
+	// if no row has a role.
 	Permit func(*http.Request, Role) *Error
-	// Context returns the context for handlers, with facts about the request. It may be nil.
+	// Context returns the handler's context, to which it may add facts about the request. It may be
+	// nil: the handler gets the request's own context.
 	Context func(*http.Request) context.Context
-	// Actor returns who calls. It may be nil: then this server records nothing.
+	// Actor returns the actor who sent a request. It may be nil: then this server records nothing.
 	Actor func(*http.Request) audit.Actor
-	// Record is the audit log. It may be nil.
+	// Record is the audit log. It may be nil: then this server records nothing.
 	Record *audit.Log
 	Log    *slog.Logger
 }
 
-// endpoint answers one request. slots limits concurrent calls to [Row.AtOnce]; it may be nil.
+// endpoint answers one request. slots limits concurrent calls to [Row.AtOnce]; it may be nil: there
+// is no limit.
 type endpoint func(s *Server, slots chan struct{}, w http.ResponseWriter, r *http.Request)
 
 // Handler returns the HTTP handler for all routes of the table.
@@ -112,8 +115,8 @@ func (m *Method[In, Out]) endpoint(call func(context.Context, In) (Out, error)) 
 	}
 }
 
-// admitCall refuses callers without the method's role, and calls above its limit. If it returns nil,
-// the call holds a slot.
+// admitCall refuses callers without the method's role, and calls above its limit. If it returns
+// nil, the call occupies a slot.
 func (s *Server) admitCall(row *Row, slots chan struct{}, r *http.Request) *Error {
 	if row.Role != "" {
 		refusal := s.Permit(r, row.Role)
@@ -162,8 +165,8 @@ func (m *Method[In, Out]) read(s *Server, w http.ResponseWriter, r *http.Request
 	return in, &Error{Code: code, Text: err.Error()}
 }
 
-// decode reads the JSON of a request. The body must hold one value, which is not null: otherwise a
-// part of what the caller asks for would be ignored.
+// decode parses the JSON of a request. The body must hold exactly one value, which is not null:
+// otherwise the server would ignore a part of the request.
 func decode[In any](body io.Reader, strict bool) (in In, err error) {
 	decoder := json.NewDecoder(body)
 	if strict {
@@ -208,8 +211,8 @@ func places(path string) (names []string) {
 	return names
 }
 
-// begin adds the caller to the context and writes the audit record that the work begins. It does
-// neither for a method that only reads. The returned record is nil if nothing was written.
+// begin adds the caller to the context and writes the audit record that the work begins. For a
+// method that only reads it does neither. The returned record is nil if begin wrote none.
 func (m *Method[In, Out]) begin(
 	ctx context.Context,
 	s *Server,
@@ -274,8 +277,8 @@ func (m *Method[In, Out]) extendAnswer(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(m.Takes + 20*time.Second))
 }
 
-// bounded returns the context of the work, limited to [Row.Takes]. For a stream, begun ends the limit:
-// the stream lasts while somebody reads.
+// bounded returns the context of the work, limited to [Row.Takes]. For a stream, calling begun
+// removes the limit: the stream lasts while somebody reads it.
 func (m *Method[In, Out]) bounded(ctx context.Context) (_ context.Context, begun, cancel func()) {
 	var out Out
 	if _, streams := any(out).(Stream); !streams {

@@ -11,13 +11,13 @@ import (
 	"saltern/internal/durable"
 )
 
-// SetAside renames the file, and each successor, whose content cannot be understood ([ErrContent]),
-// to NAME.broken-TIME-NUMBER beside it, and returns these names. It replaces a broken file at once by
-// the newest intact successor, so that nobody finds the file missing. That successor is the version
-// of the broken file or the one before, because every version begins as a successor.
+// SetAside renames the file, and each successor, whose content cannot be decoded ([ErrContent]), to
+// NAME.broken-TIME-NUMBER beside it, and returns the new names. It replaces a broken file at once
+// by the newest intact successor, so that nobody finds the file missing. That successor has the
+// version of the broken file or the one before, because every version begins as a successor.
 //
-// Several machines may call it at once. SetAside leaves alone a file that it cannot read for another
-// reason: that file may be the newest.
+// Several machines may call SetAside at once. It does not rename a file that it cannot read for
+// another reason: that file may be the newest.
 func (f File) SetAside() (aside []string, err error) {
 	broken, newest, err := f.findBroken()
 	for _, path := range broken {
@@ -68,8 +68,9 @@ func (f File) findBroken() (broken []string, newest []byte, err error) {
 	return broken, newest, nil
 }
 
-// replaceBroken keeps the broken file under another name, and writes content to the file. If another
-// machine did this a moment ago, a version newer than content already stands there or follows.
+// replaceBroken keeps the broken file under another name, and writes content to the file. If
+// another machine did so a moment ago, the file or a successor of it may already have a newer
+// version than content.
 func (f File) replaceBroken(content []byte) (name string, err error) {
 	name = f.freeName()
 	if err := os.Link(f.Path, name); err != nil {
@@ -82,8 +83,8 @@ func (f File) replaceBroken(content []byte) (name string, err error) {
 	return name, nil
 }
 
-// moveBroken renames a broken file. If another machine has just put an intact file there, moveBroken
-// puts it back.
+// moveBroken renames a broken file. If another machine has just replaced it by an intact file,
+// moveBroken renames that file back.
 func (f File) moveBroken(path string) (name string, err error) {
 	name = f.freeName()
 	if err := os.Rename(path, name); err != nil {

@@ -1,15 +1,17 @@
 // Package versioned keeps a small file that several machines change on a shared volume, without
-// locks. To replace version 5, a machine first creates its successor under the name
+// locks. To replace version 5, a machine first creates the file's successor under the name
 // ".NAME.after-5-HASH" (the hash of version 5's content) by link(2), which succeeds on only one
-// machine. Only then does that machine replace the file itself. A machine that finds such a successor
-// continues from it. So a machine that stops in between blocks nobody and loses nothing.
+// machine. Only then does that machine replace the file itself. A machine that finds such a
+// successor continues from the successor. So a machine that stops between the two steps blocks
+// nobody and loses nothing.
 //
-// Locks of a network file system are no alternative: GlusterFS (10.3) may never answer a lock request
-// that is on its way when a node vanishes.
+// Locks of a network file system are no alternative: GlusterFS (10.3) may never answer a lock
+// request that is being sent when a node vanishes.
 //
 // Version numbers grow and are part of the content. If a machine is stopped during a rename for so
-// long that the successors of its version have been removed (keepFor, keepVersions), its rename puts
-// an older version back. Users who remember the newest version that they have seen notice that.
+// long that the successors of its version have been removed (keepFor, keepVersions), its rename
+// puts an older version back. A caller that remembers the newest version that it has seen notices
+// that.
 package versioned
 
 import (
@@ -41,8 +43,8 @@ const (
 	maxChain     = 4096 // how many successors a reader follows
 )
 
-// File is a file of this kind. Its methods block as long as the file system does. They are safe for
-// concurrent use by any number of processes.
+// File is a file that is kept in this way. Its methods block as long as the file system does. They
+// are safe for concurrent use by any number of processes.
 type File struct {
 	Path  string
 	Mode  os.FileMode
@@ -51,7 +53,8 @@ type File struct {
 	Version func(content []byte) (uint64, error)
 }
 
-// successor returns the path of the successor of a version. Version 0 has no content.
+// successor returns the path of the successor of a version. Version 0, a missing file, has no
+// content.
 func (f File) successor(version uint64, content []byte) string {
 	name := f.prefix() + strconv.FormatUint(version, 10)
 	if version > 0 {
@@ -128,8 +131,8 @@ func (f File) readOne(path string) (b []byte, v uint64, err error) {
 }
 
 // Write replaces version expect (0: there is no file) by content, whose version must be higher. It
-// returns when the change is durable. The error is [ErrConflict] if expect is not the newest version.
-// After any other error the change may have happened or not.
+// returns when the change is durable. If expect is not the newest version, the error is
+// [ErrConflict]. After any other error the change may or may not have happened.
 func (f File) Write(expect uint64, content []byte) error {
 	v, err := f.Version(content)
 	if err == nil && v <= expect {
@@ -198,8 +201,8 @@ func (f File) writeVersion(expect uint64, content []byte) error {
 	return nil
 }
 
-// Create creates a file with this content unless the name exists, and reports whether it did. Nobody
-// ever sees an incomplete file. If several machines try, one succeeds.
+// Create creates a file with this content unless the name exists, and reports whether it did.
+// Nobody ever sees an incomplete file. If several machines try at once, only one succeeds.
 func Create(path string, content []byte, mode os.FileMode) (made bool, err error) {
 	f := File{Path: path, Mode: mode}
 	tmp, err := f.temporary(content)
@@ -216,9 +219,9 @@ func Create(path string, content []byte, mode os.FileMode) (made bool, err error
 	return true, durable.SyncDir(filepath.Dir(path))
 }
 
-// Mkdir creates a directory unless it exists. Several machines may call it at once: it creates the
-// directory under another name and renames it, because GlusterFS may end up with copies that disagree
-// after two mkdir of one name.
+// Mkdir creates a directory unless it exists. Several machines may call it at once. It creates the
+// directory under another name and renames it, because after two mkdir of one name the copies of a
+// GlusterFS volume may disagree.
 func Mkdir(path string, mode os.FileMode) error {
 	if st, err := os.Stat(path); err == nil && st.IsDir() {
 		return nil
@@ -253,8 +256,8 @@ func (f File) followed(content []byte) bool {
 	return err == nil
 }
 
-// isSameFile reports whether two names belong to one file. Then a link was made although its call
-// returned an error.
+// isSameFile reports whether two names belong to one file. If so, link(2) has succeeded although
+// the call returned an error.
 func isSameFile(a, b string) bool {
 	x, err := os.Lstat(a)
 	if err != nil {

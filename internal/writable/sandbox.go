@@ -14,10 +14,10 @@ import (
 	"saltern/internal/mountinfo"
 )
 
-// Advise adds the next step to an error of a write that failed because the sandbox of this process's
-// systemd unit makes the folder read-only (systemd.exec(5), ProtectSystem) while the disk itself
-// takes writes. It returns every other error unchanged. The added text names paths, so it is for logs
-// and terminals.
+// Advise adds the next step for the administrator to an error of a write that failed because of the
+// sandbox of this process's systemd unit (systemd.exec(5), ProtectSystem): the folder is read-only
+// in the sandbox although the disk is writable. Advise returns every other error unchanged. The
+// added text names paths, so it is for logs and terminals.
 func Advise(err error) error {
 	if text := advice(err); text != "" {
 		return fmt.Errorf("%w; %s", err, text)

@@ -1,5 +1,5 @@
-// Package writable reports whether folders take writes. It repeatedly writes, syncs and reads back a
-// small file. statfs(2) is no test: it succeeds on a file system that has shut down.
+// Package writable reports whether files can be written to folders. It repeatedly writes, syncs and
+// reads back a small file. statfs(2) is no test: it succeeds on a file system that has shut down.
 package writable
 
 import (
@@ -16,9 +16,9 @@ import (
 // tryBytes is the size of the file of [Try]: a block of most file systems.
 const tryBytes = 4 << 10
 
-// Try shows that new files can be stored at path: it creates the file, syncs it, reads it back from
+// Try tests that new files can be stored at path: it creates the file, syncs it, reads it back from
 // the disk, and removes it. The folder must exist, and no other program may use the name. If a
-// process that was killed has left a file of that name, Try removes it first.
+// killed process has left a file of that name, Try removes it first.
 //
 // Try blocks for as long as the disk does. Its error wraps the errno.
 func Try(path string) (err error) {

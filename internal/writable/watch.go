@@ -25,16 +25,16 @@ func Cause(err error) string {
 // ErrHangs means that a try has not returned in time.
 var ErrHangs = errors.New("the disk does not answer")
 
-// Watch tries repeatedly and keeps the outcome of the newest try. Err may be called from any
-// goroutine.
+// Watch tries the folder repeatedly and keeps the outcome of the newest try. Any goroutine may call
+// Err.
 type Watch struct {
 	// Every is the pause between two tries. Takes is how long a try may take before the disk counts
-	// as hung. So a fault is known after the sum of both.
+	// as hung. So a fault is known after at most Every plus Takes.
 	Every, Takes time.Duration
 	// Try makes one try, such as [Try] of a file.
 	Try func() error
-	// Note is called with each outcome, and repeatedly with ErrHangs while a try hangs. It may be
-	// nil.
+	// Note is called with the outcome of each try, and repeatedly with ErrHangs while a try hangs.
+	// It may be nil.
 	Note func(error)
 
 	newest atomic.Pointer[error]
@@ -61,12 +61,12 @@ func (w *Watch) Run(ctx context.Context) {
 	}
 }
 
-// looks is how often awaitTry checks the time before a try counts as hung. After a stop of the
-// machine or process, for example for a snapshot, only one check is due when it continues. So the
-// time of the stop does not count against the disk.
+// looks is how often awaitTry checks the time before a try counts as hung. If the machine or the
+// process is suspended, for example for a snapshot, only one check is due when it continues. So the
+// time of the suspension does not count against the disk.
 const looks = 8
 
-// awaitTry waits for the outcome of a try, and reports meanwhile when it does not come. It returns
+// awaitTry waits for the outcome of a try, and reports ErrHangs while the try hangs. It returns
 // false when ctx has ended.
 func (w *Watch) awaitTry(ctx context.Context, done <-chan error, began time.Time) bool {
 	late := time.NewTicker(w.Takes / looks)

@@ -30,8 +30,9 @@ type request struct {
 	Password string `json:"password"`
 }
 
-// Answer is the helper's result. Why says what is wrong with the account or the request: it is for
-// the master's log, not for the user who logs in. Fault means that the password could not be checked.
+// Answer is the helper's result. Why is the fault of the account or the request: it is for the
+// master's log, not for the user who logs in. Fault means that the helper could not check the
+// password.
 type Answer struct {
 	OK     bool     `json:"ok"`
 	Groups []string `json:"groups,omitempty"`
@@ -39,8 +40,8 @@ type Answer struct {
 	Fault  bool     `json:"fault,omitempty"`
 }
 
-// Ask asks the helper at socket to check a password. The error wraps fs.ErrNotExist if there is no
-// socket.
+// Ask asks the helper at socket to check a password. If there is no socket, the error wraps
+// fs.ErrNotExist.
 func Ask(ctx context.Context, socket, user, password string) (Answer, error) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, Time)

@@ -65,8 +65,8 @@ type Request struct {
 	Columns  int  `json:"columns,omitempty"`
 }
 
-// Check returns what is wrong with a request. It does not judge the options among the words: the tool
-// does, which knows their spellings.
+// Check returns an error that says what is wrong with a request, or nil. It does not check the
+// options among the words: only the tool knows their spellings.
 func (r Request) Check() error {
 	switch {
 	case !slices.Contains([]string{"salt", "salt-run"}, r.Tool):
@@ -132,8 +132,8 @@ const (
 
 const maxFrame = 1<<16 - 1
 
-// WriteFrame writes data as one frame, or as several if it is longer than a frame. Each frame is one
-// call of Write.
+// WriteFrame writes data as one frame, or as several if data is longer than a frame. It calls Write
+// once for each frame.
 func WriteFrame(w io.Writer, k Kind, data []byte) error {
 	for {
 		n := min(len(data), maxFrame)
@@ -147,7 +147,7 @@ func WriteFrame(w io.Writer, k Kind, data []byte) error {
 	}
 }
 
-// ReadFrame reads a frame. Its error is [io.ErrUnexpectedEOF] when the stream ends.
+// ReadFrame reads a frame. If the stream ends, the error is [io.ErrUnexpectedEOF].
 func ReadFrame(r io.Reader) (Kind, []byte, error) {
 	var head [3]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

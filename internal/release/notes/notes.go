@@ -1,5 +1,5 @@
-// Package notes writes the notes of a release. It knows which versions a release may have, and takes
-// the text from CHANGELOG.md and docs/compatibility.md.
+// Package notes writes the notes of a release. It checks that a release may have its version, and
+// takes the text from CHANGELOG.md and docs/compatibility.md.
 package notes
 
 import (
@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// version matches a semantic version (semver.org) without build metadata. It accepts only those
-// names of pre-releases that package managers sort before the release.
+// version matches a semantic version (semver.org) without build metadata. Of pre-releases it
+// accepts only names that package managers sort before the release.
 var version = regexp.MustCompile(`^(0|[1-9][0-9]{0,8})(\.(0|[1-9][0-9]{0,8})){2}(-(alpha|beta|rc)\.(0|[1-9][0-9]{0,8}))?$`)
 
 // Check returns an error unless a release may have this version.

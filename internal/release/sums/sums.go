@@ -24,8 +24,8 @@ const (
 // plain matches names that sha256sum writes and reads without escapes.
 var plain = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+~-]*$`)
 
-// Write writes the digests of all files in a folder, and signs them unless key is nil. It replaces
-// older digests and their signature.
+// Write writes the digests of all files in a folder, and signs the digests unless key is nil. It
+// replaces earlier digests and their signature.
 func Write(dir string, key ed25519.PrivateKey) error {
 	files, err := os.ReadDir(dir)
 	if err != nil {
