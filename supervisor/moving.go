@@ -15,8 +15,8 @@ import (
 // from its local directory until nearly all files are copied to the volume. Then it stops for the
 // last few files, and starts again on the volume.
 
-// runNode runs a configured node until ctx ends or somebody requests a reload. While a move is
-// pending, the node runs with its former settings during the copy.
+// runNode runs a configured node until ctx ends or somebody requests a reload. If a move to the
+// shared volume is pending, the node runs with its former settings while the files are copied.
 func (s *Supervisor) runNode(ctx context.Context, cfg *settings.Settings, differs error) error {
 	s.recovery.Switch(ctx, cfg)
 	m := storage.PendingMigration(cfg, s.opt.Executable, s.opt.Log)

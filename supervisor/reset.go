@@ -37,8 +37,8 @@ var errAnew = errors.New("reset")
 // errReset marks a reset that has stopped.
 var errReset = errors.New("reset")
 
-// order is the content of the file that orders a reset. It has the former settings, because they
-// show what belongs to the node.
+// order is the content of the file that orders a reset. It contains the former settings, because
+// they show which files belong to the node.
 type order struct {
 	Settings []byte `json:"settings"`
 	// Answers reports whether to search again for answers given with the machine after the reset.
@@ -180,8 +180,8 @@ func (r *resetter) toReset() ([]byte, *settings.Settings, error) {
 	return text, nodeapi.FollowTable(cfg), nil
 }
 
-// mayReset returns what a reset removes. It refuses a reset by which other nodes would lose
-// something.
+// mayReset returns what a reset removes. It returns an error if other nodes would lose something by
+// the reset.
 func (r *resetter) mayReset(cfg *settings.Settings) (reset.Plan, nodes.Table, error) {
 	var t nodes.Table
 	if b, _, err := durable.ReadFile(filepath.Join(cfg.DataDir, nodes.File), nodes.MaxTable,
@@ -208,8 +208,8 @@ func (r *resetter) mayReset(cfg *settings.Settings) (reset.Plan, nodes.Table, er
 	return p, t, nil
 }
 
-// carryOut carries out the order, if there is one. It returns why the order could not be carried
-// out yet.
+// carryOut carries out the order, if there is one. Its error says why it could not carry out the
+// order yet.
 func (r *resetter) carryOut(ctx context.Context) error {
 	o, err := r.ordered()
 	if err == nil && o == nil {
@@ -249,8 +249,8 @@ func (r *resetter) notifyWorking(ctx context.Context) (stop func()) {
 	return func() { cancel(); <-done }
 }
 
-// eraseFiles removes everything that the order names. It may be repeated, because missing files are
-// no fault.
+// eraseFiles removes everything that the order names. It may be repeated, because it ignores
+// missing files.
 func (r *resetter) eraseFiles(ctx context.Context, o *order) error {
 	cfg, err := o.settings(r.opt.Hostname)
 	if err != nil {

@@ -29,8 +29,8 @@ func (s *Supervisor) baseSettings() settings.Settings {
 	return b
 }
 
-// readFacts returns the facts of the machine. The set-up may have renamed it since this program was
-// started.
+// readFacts returns the facts of the machine. It reads the host name again, because the set-up may
+// have renamed the machine since this program was started.
 func (s *Supervisor) readFacts(ctx context.Context) setup.Facts {
 	name, err := os.Hostname()
 	if err != nil || name == "" {
@@ -42,8 +42,8 @@ func (s *Supervisor) readFacts(ctx context.Context) setup.Facts {
 	return f
 }
 
-// newSetup creates the set-up. It keeps its state in the node's data directory, as far as that is
-// known before appliance.yaml exists.
+// newSetup creates the set-up. Its state is stored in the node's data directory, as far as that
+// directory is known before appliance.yaml exists.
 func (s *Supervisor) newSetup() *setup.Machine {
 	b := s.baseSettings()
 	return setup.NewMachine(setup.Config{

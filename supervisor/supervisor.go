@@ -40,13 +40,13 @@ type Options struct {
 	Notify     systemd.Notifier // may be nil: nobody is notified
 	Now        func() time.Time // may be nil: time.Now
 	// Renew is called at a reload, while only the load balancer runs. It may replace this process
-	// by another program, and then does not return. It may be nil: it does nothing.
+	// by another program, and then does not return. It may be nil: the process is never replaced.
 	Renew func()
-	// OnTrial reports whether the system runs a version that is still on trial. It may be nil: it
-	// never does.
+	// OnTrial reports whether the system runs a version that is still on trial. It may be nil: no
+	// version is on trial.
 	OnTrial func() bool
-	// InImage reports whether this is the appliance's image, which has all accounts. There a child
-	// without its account is not started; elsewhere it runs as root.
+	// InImage reports whether this system is the appliance's image, which has all accounts. In the
+	// image a child without its account is not started; elsewhere it runs as root.
 	InImage bool
 	// Base says where a node keeps its files before appliance.yaml exists.
 	Base setup.Base
@@ -108,9 +108,10 @@ func New(opt Options) *Supervisor {
 // configPoll is the interval at which a missing or wrong file is read again.
 const configPoll = time.Second
 
-// Run runs the node until ctx ends, then stops its children in reverse order. The error lists what
-// did not stop, or says why nothing could be started (above all, the local API's socket). A missing
-// or wrong configuration is not an error: the status reports it until somebody corrects it.
+// Run runs the node until ctx ends, then stops its children in reverse order. The error lists the
+// children that did not stop, or says why nothing could be started (most often because of the local
+// API's socket). A missing or wrong configuration is not an error: the status reports it until
+// somebody corrects it.
 func (s *Supervisor) Run(ctx context.Context) error {
 	own, cancel := context.WithCancel(ctx)
 	stopped := s.reset.carryOut(ctx) // before the set-up starts
@@ -212,8 +213,8 @@ func (s *Supervisor) runWithout(ctx context.Context, read string, fault error) e
 }
 
 // runNodeAs runs a configured node until ctx ends or somebody requests a reload. m is the move to
-// the shared volume that the node carries out meanwhile; nil: none. differs says where
-// appliance.yaml contradicts the table of nodes; nil: nowhere.
+// the shared volume that the node makes while it runs; nil: none. differs says where appliance.yaml
+// contradicts the table of nodes; nil: nowhere.
 func (s *Supervisor) runNodeAs(ctx context.Context, cfg *settings.Settings, differs error, m *sharedvolume.Migration) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -330,7 +331,7 @@ func (s *Supervisor) guide() guide {
 }
 
 // serveAPI serves the socket while body runs, and returns when both have ended. The API answers
-// until the end. A reload cancels the context of body with the cause life.ErrReload.
+// until body has ended. A reload cancels the context of body with the cause life.ErrReload.
 func (s *Supervisor) serveAPI(
 	ctx context.Context,
 	cancel context.CancelCauseFunc,
@@ -412,8 +413,7 @@ func (s *Supervisor) copied() string {
 	return n.Copied()
 }
 
-// endLife ends the life of the node with the cause why. A reset replaces a reload that is still
-// waiting.
+// endLife ends the life of the node with the cause why. A reset replaces a pending reload.
 func (s *Supervisor) endLife(why error) {
 	for {
 		select {

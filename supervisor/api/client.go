@@ -142,7 +142,8 @@ func (c *Client) Config(ctx context.Context) ([]byte, error) {
 	return []byte(answer.Text), err
 }
 
-// SetConfig replaces the configuration. The supervisor refuses a wrong one and changes nothing.
+// SetConfig replaces the configuration. If the configuration is wrong, the supervisor refuses it
+// and changes nothing.
 func (c *Client) SetConfig(ctx context.Context, text []byte) error {
 	return order(ctx, c, SetConfig, text)
 }
@@ -200,8 +201,8 @@ func (c *Client) JoinString(ctx context.Context) (string, error) {
 	return answer.JoinString, err
 }
 
-// Drain sends a node no new minions and moves its present ones slowly. With end set it ends that
-// state.
+// Drain stops sending new minions to a node and moves its present ones slowly. If end is set, it
+// allows new minions again.
 func (c *Client) Drain(ctx context.Context, node string, end bool) error {
 	return order(ctx, c, DrainNode, ClusterRequest{Node: node, End: end})
 }
@@ -221,7 +222,8 @@ func (c *Client) Ping(ctx context.Context, node string) ([]setup.Check, error) {
 	return call(ctx, c, PingNode, ClusterRequest{Node: node})
 }
 
-// Recover starts to turn this node into a cluster of its own. Recovering returns its progress.
+// Recover starts to turn this node into a cluster of its own. The method Recovering returns the
+// progress.
 func (c *Client) Recover(ctx context.Context, force bool) error {
 	return order(ctx, c, RecoverNode, ClusterRequest{Force: force})
 }
@@ -249,14 +251,13 @@ func (c *Client) ClusterKeys(ctx context.Context) (ClusterKeys, error) {
 	return call(ctx, c, ReadClusterKeys, rpc.None{})
 }
 
-// NewKey prepares a new key beside the cluster's, unless there is one already. Nothing uses the new
-// key before TakeKey.
+// NewKey prepares a new key beside the cluster's, unless one is prepared already. The new key is
+// not used before TakeKey.
 func (c *Client) NewKey(ctx context.Context) (ClusterKeys, error) {
 	return call(ctx, c, MakeClusterKey, rpc.None{})
 }
 
-// Fit returns nil if the node may have the virtual address. An error that is [ErrState] says why
-// not.
+// Fit returns nil if the node may have the virtual address. An [ErrState] says why it may not.
 func (c *Client) Fit(ctx context.Context) error {
 	return order(ctx, c, CheckVirtual, rpc.None{})
 }
@@ -271,8 +272,9 @@ func (c *Client) Turn(ctx context.Context) (Turn, error) {
 	return call(ctx, c, ReadTurn, rpc.None{})
 }
 
-// TakeTurn takes the turn for this node, and drains the node. An error that is [ErrState] says
-// which node has the turn, or why the cluster needs this node. force takes it in spite of that.
+// TakeTurn acquires the turn for this node, and drains the node. An [ErrState] says which node has
+// the turn, or why the cluster needs this node. With force TakeTurn acquires the turn in spite of
+// both.
 func (c *Client) TakeTurn(ctx context.Context, force bool) error {
 	return order(ctx, c, ChangeTurn, ClusterRequest{Force: force})
 }
@@ -312,7 +314,7 @@ func (c *Client) MakeBackup(ctx context.Context) error {
 	return order(ctx, c, MakeBackup, rpc.None{})
 }
 
-// Minions returns what all nodes know of their minions. With finger set it includes the keys'
+// Minions returns what all nodes know about their minions. If finger is set, it includes the keys'
 // fingerprints.
 func (c *Client) Minions(ctx context.Context, finger bool) (status.MinionList, error) {
 	return call(ctx, c, ListMinions, MinionsRequest{finger})
@@ -333,8 +335,8 @@ func (c *Client) RevokeTokens(ctx context.Context, r control.Revocation) (contro
 	return call(ctx, c, RevokeTokens, r)
 }
 
-// Git returns the git remotes of all nodes. With fetch set, the masters first fetch the remote with
-// that URL or name, or all for "".
+// Git returns the git remotes of all nodes. If fetch is set, the masters first fetch the remote
+// with that URL or name, or all remotes for "".
 func (c *Client) Git(ctx context.Context, fetch bool, remote string) (status.GitList, error) {
 	if fetch {
 		return call(ctx, c, FetchGit, GitRequest{remote})
@@ -352,8 +354,8 @@ func (c *Client) PlanReset(ctx context.Context) (ResetPlan, error) {
 	return call(ctx, c, PlanReset, rpc.None{})
 }
 
-// Reset starts to remove all that the node has made from this machine. Resetting returns its
-// progress.
+// Reset starts to remove everything that the node has created on this machine. The method Resetting
+// returns the progress.
 func (c *Client) Reset(ctx context.Context) error {
 	return order(ctx, c, ResetNode, rpc.None{})
 }
@@ -384,7 +386,7 @@ func (c *Client) SetupPreflight(ctx context.Context, a setup.Answers) ([]setup.C
 	return call(ctx, c, RunPreflight, a)
 }
 
-// SetupStart starts the set-up. SetupProgress returns its progress.
+// SetupStart starts the set-up. The method SetupProgress returns the progress.
 func (c *Client) SetupStart(ctx context.Context, a setup.Answers) error {
 	return order(ctx, c, StartSetup, a)
 }
@@ -401,8 +403,8 @@ func (c *Client) SetupBack(ctx context.Context) error {
 }
 
 // SetupNetwork tries (action try), shows (look), keeps (confirm) or reverts (revert) a network
-// configuration. Without a confirmation the machine reverts it after setup.TrialLasts. Only try
-// uses n.
+// configuration. Unless somebody confirms the configuration, the machine reverts it after
+// setup.TrialLasts. n is used only by try.
 func (c *Client) SetupNetwork(ctx context.Context, action string, n setup.Network) (setup.Trial, error) {
 	return call(ctx, c, TryNetwork, NetworkRequest{action, n})
 }

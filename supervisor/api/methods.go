@@ -191,7 +191,7 @@ var ShowJoinString = rpc.Add(Table, rpc.Method[rpc.None, JoinLine]{Row: rpc.Row{
 	Command: "applianced join-string",
 }})
 
-// DrainNode sends Node no new minions. With End set it ends that state.
+// DrainNode stops sending new minions to Node. If End is set, it allows new minions again.
 var DrainNode = rpc.Add(Table, rpc.Method[ClusterRequest, rpc.None]{
 	Row: rpc.Row{
 		Route:   "POST /v1/cluster/drain",
@@ -213,7 +213,8 @@ var LeaveCluster = rpc.Add(Table, rpc.Method[rpc.None, rpc.None]{Row: rpc.Row{
 	Command: "applianced leave",
 }})
 
-// RemoveNode removes Node from the cluster. Force removes it even if it answers.
+// RemoveNode removes Node from the cluster. If Force is set, it removes the node even if the node
+// answers.
 var RemoveNode = rpc.Add(Table, rpc.Method[ClusterRequest, rpc.None]{
 	Row: rpc.Row{
 		Route:   "POST /v1/cluster/remove",
@@ -236,8 +237,8 @@ var PingNode = rpc.Add(Table, rpc.Method[ClusterRequest, []setup.Check]{Row: rpc
 	Command:   "applianced ping",
 }})
 
-// RecoverNode starts to turn this node into a cluster of its own. Force does so even if others
-// answer.
+// RecoverNode starts to turn this node into a cluster of its own. If Force is set, it does so even
+// if other nodes answer.
 var RecoverNode = rpc.Add(Table, rpc.Method[ClusterRequest, rpc.None]{
 	Row: rpc.Row{
 		Route:   "POST /v1/cluster/recover",
@@ -260,8 +261,8 @@ var ReadRecovery = rpc.Add(Table, rpc.Method[rpc.None, Recovering]{Row: rpc.Row{
 	Command:   "applianced recover",
 }})
 
-// RotateSecret gives the cluster a new secret. It may be called again after an error. Force
-// does not wait for nodes that cannot be reached; the answer names them.
+// RotateSecret replaces the secret of the cluster. After an error it may be called again. If Force
+// is set, it does not wait for unreachable nodes; the answer names them.
 var RotateSecret = rpc.Add(Table, rpc.Method[ClusterRequest, Rotated]{
 	Row: rpc.Row{
 		Route:   "POST /v1/cluster/rotate",
@@ -275,7 +276,7 @@ var RotateSecret = rpc.Add(Table, rpc.Method[ClusterRequest, Rotated]{
 })
 
 // TakeClusterKey replaces the cluster's key by the prepared one, whose hash must be Key. The
-// masters load it when they start. After an error it may be called again.
+// masters load the new key when they start. After an error TakeClusterKey may be called again.
 var TakeClusterKey = rpc.Add(Table, rpc.Method[ClusterRequest, rpc.None]{Row: rpc.Row{
 	Route:   "POST /v1/cluster/key",
 	Bound:   maxBody,
@@ -338,8 +339,8 @@ var ReadTurn = rpc.Add(Table, rpc.Method[rpc.None, Turn]{
 	Absent: noTurn,
 })
 
-// ChangeTurn takes the turn for this node, and drains the node. With End set it gives the turn
-// back. A refusal says which node has the turn, or why the cluster needs this node.
+// ChangeTurn acquires the turn for this node, and drains the node. If End is set, it releases the
+// turn. A refusal says which node has the turn, or why the cluster needs this node.
 var ChangeTurn = rpc.Add(Table, rpc.Method[ClusterRequest, rpc.None]{
 	Row: rpc.Row{
 		Route:   "POST /v1/cluster/turn",
@@ -415,7 +416,7 @@ var ListBackups = rpc.Add(Table, rpc.Method[rpc.None, status.BackupList]{Row: rp
 	Command:   "applianced backup list",
 }})
 
-// MakeBackup starts a backup on this node. It is refused while the node makes one.
+// MakeBackup starts a backup on this node. It is refused while the node is making another one.
 var MakeBackup = rpc.Add(Table, rpc.Method[rpc.None, rpc.None]{Row: rpc.Row{
 	Route:   "POST /v1/backup",
 	Takes:   answerTakes,
@@ -503,9 +504,10 @@ var ReadSchedule = rpc.Add(Table, rpc.Method[rpc.None, status.Schedule]{Row: rpc
 	Command:   "applianced schedule",
 }})
 
-// RunTool runs one of Salt's tools on another node, when this node's master does not answer. There
-// the tool has all rights of the master's account. The answer is a stream of frames. A refusal with
-// [rpc.CodeState] means that no node has run the tool; after any other error that is unknown.
+// RunTool runs one of Salt's tools on another node, when this node's master does not answer. On the
+// other node the tool has all rights of the master's account. The answer is a stream of frames. A
+// refusal with [rpc.CodeState] means that no node has run the tool. After any other error nobody
+// knows whether a node has run it.
 var RunTool = rpc.Add(Table, rpc.Method[toolrun.Request, rpc.Stream]{
 	Row: rpc.Row{
 		Route:     "POST " + toolrun.Path,

@@ -10,7 +10,7 @@ import (
 	"saltern/supervisor/upgrade/rollout"
 )
 
-// ErrConfig means that a configuration was refused. The caller gets its text.
+// ErrConfig means that a configuration was refused. Its text is sent to the caller.
 var ErrConfig error = &rpc.Kind{Code: rpc.CodeConfig, Text: "configuration refused"}
 
 // ErrState means that a request is not possible in the present state of the node or its set-up, or

@@ -28,7 +28,7 @@ type OutputLines struct {
 	Lines []string `json:"lines"`
 }
 
-// LogPage is a part of what a service wrote. Each line begins with its time in UTC.
+// LogPage is a part of a service's log. Each line begins with its time in UTC.
 type LogPage struct {
 	Lines  []string `json:"lines"`
 	Cursor string   `json:"cursor"` // where the next page begins, for LogQuery
@@ -54,8 +54,8 @@ type EventList struct {
 	Events []history.Event `json:"events"`
 }
 
-// ClusterRequest asks for a change of the cluster. The comment of each method says which fields
-// count.
+// ClusterRequest requests a change of the cluster. The comment of each method says which fields the
+// method uses.
 type ClusterRequest struct {
 	Node  string `json:"node"`
 	End   bool   `json:"end,omitempty"`
@@ -97,13 +97,15 @@ type VirtualRequest struct {
 	Address string `json:"address"`
 }
 
-// Turn says which node has the turn to restart. Machines of a cluster are away one at a time.
+// Turn says which node has the turn to restart. The machines of a cluster are out of service one at
+// a time.
 type Turn struct {
 	// Alone reports whether the node has no cluster, and so needs no turn.
 	Alone bool        `json:"alone,omitempty"`
 	Now   *nodes.Turn `json:"now,omitempty"` // nil: no node has the turn
 	Mine  bool        `json:"mine"`          // this node has the turn, and took it in this life
-	// Needed says why the cluster cannot do without this node now. It is empty if it can.
+	// Needed is the reason why the cluster needs this node now. It is empty if the cluster can do
+	// without the node.
 	Needed string `json:"needed,omitempty"`
 	// Sessions is the number of minions' connections for jobs that this node's master still has.
 	Sessions int `json:"sessions"`
@@ -131,7 +133,8 @@ type MinionsRequest struct {
 type KeyChange struct {
 	Verb string   `json:"verb"` // accept, reject or delete
 	IDs  []string `json:"ids"`  // names of keys, at most MaxKeys
-	// State and Finger restrict the change to keys with that state and fingerprint. Empty: any.
+	// State and Finger restrict the change to keys with that state and that fingerprint. An empty
+	// field restricts nothing.
 	State  string `json:"state,omitempty"` // with delete: accepted, pending, rejected or denied
 	Finger string `json:"finger,omitempty"`
 }
@@ -160,9 +163,9 @@ type ResetPlan struct {
 	// Cluster is the cluster's name, Others names the nodes that would go on without this one.
 	Cluster string   `json:"cluster,omitempty"`
 	Others  []string `json:"others,omitempty"`
-	// Copied says why this machine may not act for the node whose key it has. It is empty if it
-	// may. If it is not empty, the node goes on whatever happens to this machine, and Others is
-	// empty.
+	// Copied is the reason why this machine may not act for the node whose key it has. It is empty
+	// if it may. If it is not empty, the node continues on another machine whatever happens to this
+	// one, and Others is empty.
 	Copied string `json:"copied,omitempty"`
 }
 

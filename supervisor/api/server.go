@@ -33,13 +33,13 @@ const (
 type Config struct {
 	// Handlers holds the node's functions for the methods of [Table].
 	Handlers *rpc.Handlers
-	// Settings are used to word faults of the node's shared storage. It may be nil: the node has
-	// none.
+	// Settings are needed to word faults of the node's shared storage. It may be nil: the node has
+	// no shared storage.
 	Settings *settings.Settings
-	// Record is the audit log for requests of callers. It may be nil: they are not recorded.
+	// Record is the audit log for requests of callers. It may be nil: requests are not recorded.
 	Record *audit.Log
-	// Admin is a group whose members may call, besides root and our own user. An empty or unknown
-	// group adds nobody.
+	// Admin is a group whose members may call, besides root and our own user. If the group is empty
+	// or unknown, only those two may.
 	Admin string
 	Log   *slog.Logger
 }
@@ -53,7 +53,8 @@ type Server struct {
 func NewServer(cfg Config) *Server { return &Server{cfg} }
 
 // Listen creates the socket with mode 0660 (owner: this account; group: admin if that exists). It
-// replaces a socket file on which no process listens. If one answers there, it returns an error.
+// replaces a socket file on which no process listens. If a process answers there, Listen returns an
+// error.
 func (s *Server) Listen(path string) (net.Listener, error) {
 	if err := localsock.Free(path); errors.Is(err, localsock.ErrInUse) {
 		return nil, fmt.Errorf("listen on %s: another supervisor answers there", path)
@@ -86,8 +87,8 @@ func (s *Server) adminGID() (int, bool) {
 	return gid, err == nil
 }
 
-// Serve answers until ctx ends, and then waits a short time for running answers. It closes ln and
-// removes its socket file.
+// Serve answers requests until ctx ends, and then waits a short time for running answers. It closes
+// ln and removes the socket file.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	srv := &http.Server{
 		Handler:           s.handler(),
@@ -125,8 +126,8 @@ func (s *Server) handler() http.Handler {
 	return s.admitCallers(methods.Handler())
 }
 
-// explain returns an error for the caller. If the shared storage failed, the details go to the log
-// only.
+// explain converts an error to a refusal for the caller. If the shared storage failed, only the log
+// gets the details.
 func (s *Server) explain(err error) *rpc.Error {
 	code := rpc.CodeFailed
 	switch {

@@ -1,15 +1,16 @@
-// Package backup writes and restores what cannot be created again: the keys of the cluster and of
-// its minions, the administrator's options, states and pillars, and optionally the job cache.
+// Package backup writes and restores data that cannot be created again: the keys of the cluster and
+// of its minions, the administrator's options, states and pillars, and optionally the job cache.
 //
 // A backup is a tar archive, compressed with gzip and encrypted with age, for recipients (public
-// keys) or with a passphrase. It is never unencrypted on a disk. Its first entry is the [Manifest].
+// keys) or with a passphrase. It is never on a disk without encryption. Its first entry is the
+// [Manifest].
 //
 // Anybody with a recipient's public key can encrypt for that recipient. So the cluster's key signs
 // the archive; on a node without a cluster the master's key does. An archive is restored only if
-// that key is trusted ([Trust]). A passphrase by itself proves who made an archive. The content of
-// an archive is still as hostile as any input: a restore accepts only regular files in known
-// places, with bounded sizes and numbers, and puts nothing into place before it has read and
-// checked the whole archive.
+// that key is trusted ([Trust]). A passphrase by itself authenticates an archive. The content of an
+// archive is still as hostile as any input: a restore accepts only regular files in known places,
+// with bounded sizes and numbers, and puts nothing into place before it has read and checked the
+// whole archive.
 package backup
 
 import (
@@ -38,7 +39,7 @@ import (
 )
 
 // format is the version of the archive's layout. Since version 2 the last entry is a signature.
-// Version 1 can still be read.
+// Archives of version 1 can still be read.
 const format = 2
 
 // Manifest describes an archive.
@@ -61,9 +62,9 @@ type Summary struct {
 	// Signer is the hash of the key that signed the archive. It is empty if the archive is not
 	// signed.
 	Signer string
-	// Skipped lists what is in the trees and not in the backup (links, sockets, devices, names with
-	// control characters), with the reason. It has at most maxSkipped entries, and one more that
-	// says that there are others. The texts are safe for a terminal.
+	// Skipped lists files in the trees that are not in the backup (links, sockets, devices, names
+	// with control characters), with the reason. It has at most maxSkipped entries, and one more if
+	// there are others. The texts are safe for a terminal.
 	Skipped []string
 }
 
@@ -75,7 +76,7 @@ type Options struct {
 	Now        time.Time
 	Jobs       bool
 	// From is a directory to read instead of the storage directory. On a node whose cluster is
-	// lost, it is the node's copy of the shared volume (the brick), which is readable when the
+	// lost, From is the node's copy of the shared volume (the brick), which stays readable when the
 	// volume is not. Empty: the storage directory.
 	From string
 }
@@ -95,13 +96,14 @@ type tree struct {
 	base, rel string
 	// master reports whether files of the tree belong to the account of the master.
 	master bool
-	// skip reports whether a path below rel is left out, because the node creates it again by
-	// itself. It may be nil: nothing is left out.
+	// skip reports whether to omit a path below rel, because the node creates it again by itself.
+	// It may be nil: nothing is omitted.
 	skip func(rel string) bool
 }
 
 // treesOf returns the parts in their order in the archive. Their paths are in the storage itself,
-// not in this node's copies of a volume: files restored into a copy would vanish at its next pass.
+// not in this node's copies of a volume: the next pass of the copier would remove files restored
+// into a copy.
 func treesOf(s *settings.Settings, jobs bool) []tree {
 	list := []tree{
 		{
@@ -143,8 +145,8 @@ func treesOf(s *settings.Settings, jobs bool) []tree {
 	return list
 }
 
-// Write writes a backup for the recipients, at least one. The summary names what was skipped. If a
-// file cannot be read, Write returns an error, and what w holds cannot be restored.
+// Write writes a backup for the recipients, at least one. The summary names the skipped files. If a
+// file cannot be read, Write returns an error, and the incomplete archive in w cannot be restored.
 func Write(ctx context.Context, w io.Writer, o Options, recipients ...age.Recipient) (Summary, error) {
 	sum := Summary{Manifest: Manifest{
 		Format:  format,
@@ -242,7 +244,8 @@ func (b *writer) writeAll(o Options, from *settings.Settings, key *signKey) erro
 	return b.writeText(signatureName, text)
 }
 
-// header begins an entry. The signature covers what is then written to the returned writer.
+// header begins an entry. The caller writes the content to the returned writer; the signature
+// covers it.
 func (b *writer) header(h *tar.Header) (io.Writer, error) {
 	b.digest.addHeader(h)
 	return io.MultiWriter(b.tar, b.digest), b.tar.WriteHeader(h)
@@ -312,7 +315,7 @@ func (b *writer) writeFolder(root *os.Root, t tree, folder string) error {
 	return nil
 }
 
-// writeEntry writes one entry of a tree. For a folder it also writes all that is below.
+// writeEntry writes one entry of a tree. For a folder it also writes everything below.
 func (b *writer) writeEntry(root *os.Root, t tree, rel string, e fs.DirEntry) error {
 	name := t.name + "/" + rel
 	if t.skip != nil && t.skip(rel) {
@@ -338,7 +341,7 @@ func (b *writer) writeEntry(root *os.Root, t tree, rel string, e fs.DirEntry) er
 	return b.writeFile(root, rel, name)
 }
 
-// skipped records something that is left out. The name may be hostile.
+// skipped records a file that is not in the backup. The name may be hostile.
 func (b *writer) skipped(name, why string) {
 	switch n := len(b.sum.Skipped); {
 	case n < maxSkipped:
@@ -363,7 +366,8 @@ func (b *writer) writeDir(name string, e fs.DirEntry) error {
 	return err
 }
 
-// writeFile writes one file. If the file's length has changed meanwhile, it opens the file again.
+// writeFile writes one file. If the file's length has changed since it was opened, it opens the
+// file again.
 func (b *writer) writeFile(root *os.Root, rel, name string) error {
 	f, err := root.OpenFile(rel, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {

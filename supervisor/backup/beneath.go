@@ -15,10 +15,10 @@ import (
 	"saltern/internal/room"
 )
 
-// folder is an open directory below one that only root writes. The folders on the way belong to the
-// master's account, which could replace any of them by a link while root works there. So beneath
-// opens each folder by its name in the open parent. It follows links only in a folder that nobody
-// but root, or this process's account, can change.
+// folder is an open directory below one that only root can write to. The folders on the path belong
+// to the master's account, which could replace any of them by a link while root works there. So
+// beneath opens each folder by its name in the open parent. It follows links only in a folder that
+// only root, or this process's account, can change.
 type folder struct {
 	fd   int
 	path string
@@ -126,8 +126,8 @@ func (f folder) lstat(name string) (st unix.Stat_t, err error) {
 	return st, nil
 }
 
-// makeDir creates a folder with its owner. uid -1: the account of this process. A folder that
-// exists stays as it is.
+// makeDir creates a folder with its owner. uid -1: the account of this process. It does not change
+// a folder that exists.
 func (f folder) makeDir(name string, mode fs.FileMode, uid, gid int) error {
 	err := unix.Mkdirat(f.fd, name, 0o700)
 	if errors.Is(err, unix.EEXIST) {
@@ -159,8 +159,8 @@ func (f folder) makeDir(name string, mode fs.FileMode, uid, gid int) error {
 	return os.Chown(self, uid, gid)
 }
 
-// moveIn moves a file from a path that only root writes to name in the folder, and replaces what is
-// there. From another file system it copies the file.
+// moveIn moves a file from a path that only root can write to to name in the folder, and replaces
+// an existing file. If the path is on another file system, moveIn copies the file.
 func (f folder) moveIn(from, name string) error {
 	err := unix.Renameat(unix.AT_FDCWD, from, f.fd, name)
 	if !errors.Is(err, unix.EXDEV) {

@@ -13,7 +13,7 @@ const (
 	maxFile  = 4 << 30
 )
 
-// Limits bound what is read from an archive. Zero values stand for the defaults.
+// Limits bounds what is read from an archive. Zero values stand for the defaults.
 type Limits struct {
 	Bytes   int64 // bytes of all files together; default 64 GiB
 	Entries int   // number of entries; default 4 million
@@ -29,14 +29,14 @@ func (l Limits) filled() Limits {
 	return l
 }
 
-// CheckName returns why a backup refuses a name, or nil. Good names are relative, separated by
-// slashes, of ordinary components. The error's text continues a sentence that begins with the name
-// ("has a name ...").
+// CheckName returns why a backup refuses a name, or nil. Valid names are relative, with components
+// separated by slashes. The error's text continues a sentence that begins with the name ("has a
+// name ...").
 func CheckName(name string) error { return checkName(name) }
 
-// checkName accepts relative slash-separated names of ordinary components. They may have any bytes
-// except control characters: names in old trees are Latin-1, and those of systemd's units have
-// backslashes. fs.ValidPath would require UTF-8.
+// checkName returns nil for relative names whose components are separated by slashes. Components
+// may have any bytes except control characters: names in old trees are Latin-1, and those of
+// systemd's units have backslashes. fs.ValidPath would require UTF-8.
 func checkName(name string) error {
 	switch {
 	case len(name) > maxName:

@@ -14,19 +14,19 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// placer moves staged files to their places. Only this account can change the folders of staged and
-// of replaced files. In the folders of the places the master's account may create links, see
-// [folder].
+// placer moves staged files to their places. Only this account can change the folders of staged
+// files and of replaced files. In the destination folders the master's account may create links,
+// see [folder].
 type placer struct {
 	from   string
 	before string
 }
 
 // Place moves the files staged below stage, named as in an archive ("pki/minions/web1",
-// "srv/salt/top.sls"), to where the node keeps them, with the right owners. It moves the files that
-// it replaces below before. stage and before must be folders in the storage directory that only
-// this account can change. After an error some files may be in place; then the same files can be
-// staged and placed again.
+// "srv/salt/top.sls"), to where the node keeps them, with the right owners. It moves the replaced
+// files below before. stage and before must be folders in the storage directory that only this
+// account can change. After an error some files may be in place; then the same files can be staged
+// and placed again.
 func Place(ctx context.Context, s *settings.Settings, stage, before string) error {
 	if err := syncFS(stage); err != nil {
 		return err
@@ -66,7 +66,7 @@ func (p *placer) placeAll(ctx context.Context, s *settings.Settings, jobs bool) 
 	return nil
 }
 
-// openTop opens the folder of a tree. It creates missing folders on the way.
+// openTop opens the folder of a tree. It creates missing folders on the path.
 func (t tree) openTop(owner layout.Account) (folder, error) {
 	f, err := beneath(t.base, ".")
 	if err != nil {
@@ -193,8 +193,8 @@ func (p *placer) placeFile(t tree, to folder, rel, staged string, owner layout.A
 	return to.moveIn(staged, filepath.Base(rel))
 }
 
-// otherStates sets aside a minion's keys in other states, because the minion may already have come
-// to the fresh node, where its key is pending. A denied key stays.
+// otherStates sets aside a minion's keys in other states: if the minion has already connected to
+// the fresh node, its key is pending there. A denied key stays.
 func (p *placer) otherStates(t tree, rel string) error {
 	states := []string{"minions", "minions_pre", "minions_rejected"}
 	state, id, ok := strings.Cut(rel, "/")

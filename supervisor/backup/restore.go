@@ -35,13 +35,13 @@ var errNotFresh = errors.New("this node has accepted minions already")
 type Config []byte
 
 // Restore reads a whole archive into a directory beside the node's trees. If the archive is
-// complete and valid, Restore puts its files into place, one by one. It keeps what they replace in
-// <storage>/.before-restore-<stamp>. It does not touch the node's appliance.yaml, and returns the
-// archive's.
+// complete and valid, Restore moves its files into place, one by one. It keeps the replaced files
+// in <storage>/.before-restore-<stamp>. It does not change the node's appliance.yaml, and returns
+// the archive's.
 //
 // salt-master must be restarted afterwards. If Restore fails before the first file is in place,
-// nothing has changed. A later error (a full disk) names the file, and the restore can be repeated
-// with Force.
+// nothing has changed. A later error (for example a full disk) names the file, and the restore can
+// be repeated with Force.
 func Restore(ctx context.Context, r io.Reader, t Target, identities ...age.Identity) (Summary, Config, error) {
 	var sum Summary
 	if err := checkName(t.Stamp); err != nil || strings.Contains(t.Stamp, "/") {
@@ -122,8 +122,8 @@ func kindFault(shared bool) error {
 		"restore onto a node without a cluster")
 }
 
-// Inspect reads a whole archive without restoring anything. It proves that an identity opens the
-// archive and that the archive is complete.
+// Inspect reads a whole archive without restoring anything. If it succeeds, one of the identities
+// opens the archive, and the archive is complete.
 func Inspect(ctx context.Context, r io.Reader, l Limits, identities ...age.Identity) (Summary, Config, error) {
 	var sum Summary
 	x := &extractor{ctx: ctx, sum: &sum, limits: l.filled(), seen: map[string]bool{}}

@@ -21,7 +21,7 @@ import (
 )
 
 // The signature is the last entry of an archive: RSA-PSS with SHA-256 over all entries before it,
-// by the key by which minions know the master. It proves who made an archive for recipients, which
+// by the key by which minions know the master. It authenticates an archive for recipients, which
 // the encryption does not.
 const (
 	signatureName = "signature.json"
@@ -43,8 +43,8 @@ func (e *SignerError) Error() string {
 	return "the backup is signed by a key not known here: " + e.Signer
 }
 
-// Trust says which archives are trusted. An archive that a passphrase opens always is, because
-// nobody else can have made it.
+// Trust says which archives are trusted. An archive that a passphrase opens is always trusted,
+// because nobody without the passphrase can have made it.
 type Trust struct {
 	Signers  []string // hashes of trusted public keys, as [nodeapi.KeyHash] returns them
 	Unsigned bool     // trust archives without a signature too
@@ -87,8 +87,8 @@ type signKey struct {
 	public, hash string
 }
 
-// signer reads the key that signs. It guards against links, because the folder belongs to the
-// master's account.
+// signer reads the signing key. It does not follow links out of the folder, because the folder
+// belongs to the master's account.
 func signer(s *settings.Settings) (*signKey, error) {
 	name := "master.pem"
 	if s.Peering.Enabled {
@@ -139,7 +139,7 @@ func newDigest() digest {
 	return d
 }
 
-// addHeader adds an entry's header. The entry's content must follow.
+// addHeader adds an entry's header to the digest. The caller then adds the entry's content.
 func (d digest) addHeader(h *tar.Header) {
 	fmt.Fprintf(d, "%q %d %o %d\n", h.Name, h.Typeflag, h.Mode, h.Size)
 }

@@ -25,7 +25,7 @@ import (
 
 const (
 	// partSize is how many bytes of an upload are kept in memory. A service accepts 10,000 parts:
-	// 160 GiB, more than a backup may have.
+	// that allows 160 GiB, more than a backup may have.
 	partSize  = 16 << 20
 	maxKeys   = 16 << 10 // bytes of the file with credentials
 	maxCA     = 1 << 20
@@ -90,7 +90,7 @@ func newBucket(b settings.Backup, name, prefix, metadata string) (place, error) 
 }
 
 // keysOf returns the source of the keys for a service. Keys of a role expire after some hours; the
-// source fetches new ones before that.
+// source fetches new keys before that.
 func keysOf(s settings.S3, metadata string) (aws.CredentialsProviderFunc, error) {
 	if s.Role {
 		return func(ctx context.Context) (aws.Credentials, error) {
@@ -227,8 +227,8 @@ func (b *bucket) create(ctx context.Context, name, _ string) (upload, error) {
 	return &partUpload{ctx: ctx, to: b, key: b.objectKey(name), id: out.UploadId}, nil
 }
 
-// removeUnfinished aborts all unfinished uploads of this cluster. No other node makes a backup at
-// the same time.
+// removeUnfinished aborts all unfinished uploads of this cluster. The caller's claim prevents other
+// nodes from uploading at the same time.
 func (b *bucket) removeUnfinished(ctx context.Context, prefix, _ string) {
 	out, err := b.client.ListMultipartUploads(ctx,
 		&s3.ListMultipartUploadsInput{Bucket: &b.name, Prefix: b.objectKey(prefix), MaxUploads: aws.Int32(maxSwept)})
@@ -242,7 +242,7 @@ func (b *bucket) removeUnfinished(ctx context.Context, prefix, _ string) {
 	}
 }
 
-// partUpload is an object that is being uploaded. It must be used by one goroutine only.
+// partUpload is an object that is being uploaded. Only one goroutine may use it.
 type partUpload struct {
 	ctx   context.Context
 	to    *bucket

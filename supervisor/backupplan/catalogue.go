@@ -19,14 +19,14 @@ const (
 	suffix       = ".age"
 )
 
-// catalogue lists the backups of this cluster in a directory or bucket. It is itself a file in that
-// place, because several nodes may write there.
+// catalogue lists the backups of this cluster in a directory or bucket. It is stored as a file
+// there, because several nodes may write backups to the same place.
 type catalogue struct {
 	Format int     `json:"format"` // version of the format: 1
 	Files  []entry `json:"files"`
 }
 
-// entry is a backup in the catalogue. Pending means that it is unknown whether the file was
+// entry is a backup in the catalogue. Pending means that nobody knows whether the backup's file was
 // published.
 type entry struct {
 	status.BackupFile
@@ -39,8 +39,9 @@ type folder struct {
 	prefix string // begins all names; contains the cluster's name and a part of its key's hash
 }
 
-// newFolder returns the folder of a cluster. signer is the hash of the key that signs its backups.
-// Names contain a part of it, because clusters of the same name may share a place.
+// newFolder returns the folder of a cluster. signer is the hash of the key that signs the cluster's
+// backups. File names contain a part of the hash, because clusters of the same name may share a
+// place.
 func newFolder(in place, cluster, signer string) folder {
 	return folder{in, fmt.Sprintf("saltern-%s-%.8s", cluster, signer)}
 }
@@ -72,7 +73,7 @@ func (f folder) freeName(ctx context.Context, at time.Time) (string, error) {
 	return "", fmt.Errorf("%s: too many backups of the same second", f.pathOf(stem))
 }
 
-// catalogue reads the list. fresh reports whether there is none yet. An empty file counts as a
+// catalogue reads the list. fresh reports whether there is no list yet. An empty file counts as a
 // list, because an administrator creates one to confirm a new place.
 func (f folder) catalogue(ctx context.Context) (c catalogue, fresh bool, err error) {
 	if err := f.checkPresent(ctx); err != nil {
@@ -124,8 +125,8 @@ func (f folder) settle(ctx context.Context, c *catalogue) {
 	}
 }
 
-// removeOldest removes the oldest backups, by their order in the catalogue, until keep are left. It
-// returns how many it removed. A backup that cannot be removed stays in the catalogue.
+// removeOldest removes the oldest backups, by their order in the catalogue, until only keep remain.
+// It returns how many it removed. A backup that cannot be removed stays in the catalogue.
 func (f folder) removeOldest(ctx context.Context, c *catalogue, keep int) (gone int, err error) {
 	over := len(c.Files) - keep
 	c.Files = slices.DeleteFunc(c.Files, func(e entry) bool {

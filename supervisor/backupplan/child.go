@@ -19,8 +19,8 @@ import (
 	"saltern/supervisor/status"
 )
 
-// seen is what a child has found at the storage and in the directory. The child prints the record
-// first, without the files, because the directory may hang.
+// seen is what a child has found on the storage and in the directory. The child prints the record
+// first, without the list of files, because the directory may hang.
 type seen struct {
 	Record *record             `json:"record,omitempty"`
 	Files  []status.BackupFile `json:"files,omitempty"`
@@ -39,7 +39,7 @@ type step struct {
 var errHangs = errors.New("the storage, or the directory for backups, does not answer: an earlier try is still running")
 
 // Main is the main function of the children. args is "look" or "make", and in holds a [Spec]. The
-// [Keeper] reads what they write to out. Main returns the exit status.
+// [Keeper] reads the lines that they write to out. Main returns the exit status.
 func Main(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
 	var s Spec
 	if err := json.NewDecoder(io.LimitReader(in, 4<<20)).Decode(&s); err != nil || s.Settings == nil || len(args) != 1 {
@@ -127,7 +127,7 @@ func runLook(ctx context.Context, s *settings.Settings, say func(any) error) {
 }
 
 // lockPurpose locks out other children of this node with the same purpose, even those of an earlier
-// supervisor. The lock ends with the process.
+// supervisor. The lock ends with this process.
 func lockPurpose(s *settings.Settings, purpose string) (unlock func(), err error) {
 	f, err := os.OpenFile(filepath.Join(s.DataDir, "backup."+purpose+".lock"),
 		os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)

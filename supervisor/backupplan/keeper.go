@@ -34,7 +34,7 @@ type child interface {
 	makeBackup(ctx context.Context, now bool) Outcome
 }
 
-// Keeper makes the scheduled backups while Run runs. Its methods are safe for concurrent use.
+// Keeper makes the scheduled backups until Run returns. Its methods are safe for concurrent use.
 type Keeper struct {
 	cfg      Config
 	schedule settings.Schedule
@@ -53,7 +53,7 @@ type Keeper struct {
 	failed *status.BackupFailure // this node's last failure, if it is newer than the record's
 }
 
-// New returns the keeper of a node. It returns nil if the settings have no backup.every.
+// New returns the keeper of a node. If the settings have no backup.every, it returns nil.
 func New(cfg Config) (*Keeper, error) {
 	if !cfg.Settings.Backup.On() {
 		return nil, nil

@@ -32,7 +32,7 @@ type Spec struct {
 type Outcome struct {
 	// Kind says whether a backup was made.
 	Kind Kind
-	// Text says why none was made. For [Made] it says what else failed; it may be empty.
+	// Text is the reason why no backup was made. For [Made] it is another failure; it may be empty.
 	Text string
 }
 
@@ -63,8 +63,8 @@ func newMaker(s Spec, now func() time.Time) *maker {
 	return &maker{Spec: s, now: now, life: rand.Text()}
 }
 
-// makeBackup makes a backup if one is due and this node gets the claim. No other makeBackup may run
-// on this node.
+// makeBackup makes a backup if one is due and this node acquires the claim. Only one makeBackup may
+// run on a node at a time.
 func (m *maker) makeBackup(ctx context.Context) Outcome {
 	out := m.takeClaim()
 	if out.Kind != Made {
@@ -89,7 +89,8 @@ func (m *maker) makeBackup(ctx context.Context) Outcome {
 	return m.recordOutcome(file, err)
 }
 
-// takeClaim takes the claim, the right to make a backup. It returns [Made] if it got the claim.
+// takeClaim acquires the claim, the right to make a backup. It returns [Made] if it acquired the
+// claim.
 func (m *maker) takeClaim() Outcome {
 	b := m.Settings.Backup
 	schedule, err := b.Schedule()
@@ -120,7 +121,7 @@ func (m *maker) takeClaim() Outcome {
 	return out
 }
 
-// renewClaim extends the claim. It returns errLost if this try no longer has it.
+// renewClaim extends the claim. If this try no longer has the claim, it returns errLost.
 func (m *maker) renewClaim() error {
 	return changeRecord(m.Settings, func(r *record) error {
 		if r.Claim == nil || r.Claim.Life != m.life {
@@ -131,8 +132,8 @@ func (m *maker) renewClaim() error {
 	})
 }
 
-// renewing renews the claim until ctx ends. It continues while the storage takes no writes: no
-// other node can take the claim then.
+// renewing renews the claim until ctx ends. It continues while the storage accepts no writes,
+// because no other node can acquire the claim then.
 func (m *maker) renewing(ctx context.Context, lost context.CancelCauseFunc) {
 	for pause.For(ctx, renewEvery) == nil {
 		if err := m.renewClaim(); errors.Is(err, errLost) {
@@ -142,8 +143,8 @@ func (m *maker) renewing(ctx context.Context, lost context.CancelCauseFunc) {
 	}
 }
 
-// writeBackup writes the backup and publishes it. If it returns a file and an error, the backup was
-// made and something after that failed.
+// writeBackup writes the backup and publishes it. If it returns both a file and an error, the
+// backup was made and a later step failed.
 func (m *maker) writeBackup(ctx context.Context) (*status.BackupFile, error) {
 	b := m.Settings.Backup
 	signer, err := backup.Signer(m.Settings)
@@ -195,8 +196,8 @@ func (m *maker) writeBackup(ctx context.Context) (*status.BackupFile, error) {
 	return file, errors.Join(f.writeCatalogue(ctx, c), err)
 }
 
-// openCatalogue reads the catalogue. It refuses a place without one if this node has written there
-// before.
+// openCatalogue reads the catalogue. If the place has no catalogue although this node has written
+// there before, it returns an error.
 func (m *maker) openCatalogue(ctx context.Context, f folder) (catalogue, error) {
 	r, err := readRecord(m.Settings)
 	if err != nil {
@@ -214,7 +215,7 @@ func (m *maker) openCatalogue(ctx context.Context, f folder) (catalogue, error) 
 	return c, nil
 }
 
-// archive writes the backup under a temporary name. The upload that it returns can be published.
+// archive writes the backup under a temporary name. The caller publishes the returned upload.
 func (m *maker) archive(ctx context.Context, f folder) (upload, *status.BackupFile, error) {
 	keys, err := m.Settings.Backup.Keys()
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// place is a directory or a bucket for backups, which may hold other files too. An error for a
-// missing file is fs.ErrNotExist.
+// place is a directory or a bucket for backups, which may hold other files too. If a file is
+// missing, the error is fs.ErrNotExist.
 type place interface {
 	// String returns the name of the place for people, pathOf the full name of a file in it.
 	String() string
@@ -32,7 +32,7 @@ type place interface {
 	hasFile(ctx context.Context, name string) (bool, error)
 	remove(ctx context.Context, name string) error
 	// create begins a file that gets its name when it is published. If the process dies before
-	// that, removeUnfinished removes what is left. The temporary name of the file, if it has one,
+	// that, removeUnfinished removes the remains. The temporary name of the file, if it has one,
 	// begins with partial.
 	create(ctx context.Context, name, partial string) (upload, error)
 	// removeUnfinished removes the unfinished files whose names begin with prefix or partial.
@@ -55,7 +55,7 @@ func newPlace(b settings.Backup) (place, error) {
 	return directory(b.To), nil
 }
 
-// directory is a directory of this node. Often it is a network file system.
+// directory is a directory of this node, often on a network file system.
 type directory string
 
 func (d directory) String() string                    { return string(d) }

@@ -18,7 +18,7 @@ const (
 	makeTakes = 12 * time.Hour
 )
 
-// process is a [child] that runs as a process of this program; see [Main].
+// process implements [child] by a child process that runs this program; see [Main].
 type process struct{ cfg Config }
 
 func (p process) encodeSpec(now bool) (string, error) {

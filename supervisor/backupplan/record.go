@@ -14,12 +14,12 @@ import (
 
 const (
 	maxRecord = 64 << 10
-	// claimFor is how long a claim holds. The node that has it renews it every renewEvery.
+	// claimFor is how long a claim holds. The node with the claim renews it every renewEvery.
 	claimFor   = 5 * renewEvery
 	renewEvery = 2 * time.Minute
 	// retryAfter is the pause after a failed try.
 	retryAfter = 15 * time.Minute
-	// clockSlack is how far in the future another node's time may be. A later time comes from a
+	// clockSlack is how far another node's time may be in the future. A later time comes from a
 	// wrong clock and counts as never.
 	clockSlack = time.Hour
 )
@@ -41,8 +41,8 @@ type claim struct {
 	Until time.Time `json:"until"`
 }
 
-// holder returns the claim, if another node has one that holds now. A claim of this node belongs to
-// a child that has ended, and does not count.
+// holder returns the claim, if another node has a claim that holds now. A claim of this node
+// belongs to a child that has ended, and does not count.
 func (r record) holder(node string, now time.Time) *claim {
 	c := r.Claim
 	if c == nil || c.Node == node || !now.Before(c.Until) || c.Until.Sub(now) > claimFor+clockSlack {
@@ -51,8 +51,8 @@ func (r record) holder(node string, now time.Time) *claim {
 	return c
 }
 
-// lastTime returns the time from which the interval to the next backup counts. Zero: the next is
-// due at once.
+// lastTime returns the time from which the interval to the next backup is measured. Zero: the next
+// backup is due at once.
 func (r record) lastTime(now time.Time) time.Time {
 	if r.Last == nil || r.Last.Time.Sub(now) > clockSlack {
 		return time.Time{}
@@ -60,7 +60,7 @@ func (r record) lastTime(now time.Time) time.Time {
 	return r.Last.Time
 }
 
-// dueTime returns when the next backup is due, whether or not tries have failed. Zero: at once.
+// dueTime returns when the next backup is due. It ignores failed tries. Zero: at once.
 func (r record) dueTime(s settings.Schedule, now time.Time) time.Time {
 	base := r.lastTime(now)
 	if base.IsZero() {
@@ -94,7 +94,7 @@ func recordFile(s *settings.Settings) versioned.File {
 	}
 }
 
-// readRecord returns the newest record. Its version is 0 if there is none.
+// readRecord returns the newest record. If there is none, the record's version is 0.
 func readRecord(s *settings.Settings) (r record, err error) {
 	b, _, err := recordFile(s).Read()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -109,8 +109,9 @@ func readRecord(s *settings.Settings) (r record, err error) {
 	return r, nil
 }
 
-// changeRecord changes the newest record by change. If another node was faster, it calls change
-// again with the newer record. An error of change is returned, and nothing is written.
+// changeRecord applies change to the newest record. If another node changes the record first, it
+// calls change again with the newer record. If change returns an error, changeRecord returns it and
+// writes nothing.
 func changeRecord(s *settings.Settings, change func(*record) error) error {
 	for {
 		r, err := readRecord(s)

@@ -1,6 +1,6 @@
 // Package firewall fills the sets of nftables that hold the addresses of the cluster's nodes. The
-// system has the rules themselves (/etc/nftables.conf in the image): ports for minions and
-// administrators are open to everybody, those between nodes only to the addresses in the sets.
+// system has the rules themselves (/etc/nftables.conf in the image): they open ports for minions
+// and administrators to everybody, and ports between nodes only to the addresses in the sets.
 package firewall
 
 import (
@@ -95,15 +95,15 @@ func runNft(ctx context.Context, script string) error {
 	return nil
 }
 
-// Open opens the port of Salt's API to everybody, and closes the former one. With 0 no port is
-// open. It needs the same rights as Apply.
+// Open opens the port of Salt's API to everybody, and closes the earlier one. If port is 0, it only
+// closes. It needs the same rights as Apply.
 func Open(ctx context.Context, port uint16) error { return runNft(ctx, PortScript(port)) }
 
-// PortFile is a file in a node's data directory with the port for Open. A supervisor that has no
-// right to call Open writes the file and marks the table of nodes as changed ([nodes.Mark]).
+// PortFile is a file in a node's data directory with the port for Open. A supervisor without the
+// rights for Open writes the file and marks the table of nodes as changed ([nodes.Mark]).
 const PortFile = "nodes.api"
 
-// ReadPort reads PortFile. It returns 0 if the file is missing or has no port.
+// ReadPort reads PortFile. If the file is missing or has no port, it returns 0.
 func ReadPort(dir string) uint16 {
 	b, err := durable.Read(filepath.Join(dir, PortFile), 16)
 	if err != nil {

@@ -17,20 +17,22 @@ import (
 	"saltern/internal/durable"
 )
 
-// OwnDir is the folder of the administrator's rules on the image. They are statements of the chain
-// "own", which the input chain evaluates last.
+// OwnDir is the folder of the administrator's rules on the image. The rules are statements of the
+// chain "own", which the input chain evaluates last.
 const OwnDir = "/etc/nftables.d"
 
 const (
 	ownChain = "own"
-	// Bounds of OwnDir: files, and bytes of one. A file beyond them is left out, with a fault.
+	// Bounds of OwnDir: the number of files, and the bytes of one file. A file beyond the bounds is
+	// not loaded, and is a fault.
 	maxOwnFiles = 64
 	maxOwnSize  = 64 << 10
 	// ownTakes bounds the check of one file, because a name in the file may wait for a name server
 	// that is away.
 	ownTakes = 5 * time.Second
-	// ownTakesTogether bounds the checks of all files, one by one. Each file may take only its
-	// share of the remaining time, so that a file with many unknown names costs the others no time.
+	// ownTakesTogether bounds the time for checking all files, one by one. Each file may take only
+	// its share of the remaining time, so that a file with many unknown names costs the others no
+	// time.
 	ownTakesTogether = 40 * time.Second
 )
 
@@ -44,10 +46,10 @@ type Fault struct {
 	Cause string // what nft says, with the line if there is one
 }
 
-// LoadOwn fills the chain "own" in one change with those files of dir that nft accepts, in the
-// order of their names. faults says why the others are left out. A file can only add statements to
-// that chain. LoadOwn does not touch the chain if it already has that content, so that its counters
-// continue. loaded is the result now of the last call, or "" the first time.
+// LoadOwn loads those files of dir that nft accepts into the chain "own", in one change and in the
+// order of their names. faults says why the other files are not loaded. A file can only add
+// statements to that chain. If the chain already has that content, LoadOwn does not change it, so
+// that its counters continue. loaded is the result now of the last call, or "" the first time.
 func LoadOwn(ctx context.Context, dir, loaded string) (now string, faults []Fault, err error) {
 	files, faults, err := ownFiles(dir)
 	if err != nil {
@@ -125,7 +127,7 @@ func ownFiles(dir string) (files []ownFile, faults []Fault, err error) {
 }
 
 // acceptedFiles divides files into those that nft accepts together and the others. If nft accepts
-// all, it asks nft only once; otherwise it takes at most within.
+// all files, one check suffices; otherwise the checks take at most within.
 func acceptedFiles(ctx context.Context, files []ownFile, within time.Duration) (good []ownFile, faults []Fault) {
 	if checkOwn(ctx, files, min(within, ownTakes)) == nil {
 		return files, nil
@@ -146,7 +148,7 @@ func acceptedFiles(ctx context.Context, files []ownFile, within time.Duration) (
 	return good, faults
 }
 
-// checkOwn lets nft check files without loading them. It takes at most limit.
+// checkOwn checks files by nft without loading them. It takes at most limit.
 func checkOwn(ctx context.Context, files []ownFile, limit time.Duration) error {
 	out, err := command.Exec{Limit: limit, Cut: true, Stdin: ownScript(files)}.Run(ctx,
 		[]string{"nft", "-c", "-f", "-"})
@@ -208,10 +210,10 @@ func listOwn(ctx context.Context) (string, error) {
 	return digest(out), nil
 }
 
-// staysInChain refuses text that could end the block in which it is included, or include another
-// file that does. Everything else is a statement of the chain, or nft refuses it. staysInChain
-// reads as nft's scanner does: comments to the end of a line, strings in double quotes, which may
-// span several lines.
+// staysInChain returns an error for a text that could end the block in which it is included, or
+// include another file that does. Any other text is a statement of the chain, or nft refuses it.
+// staysInChain parses as nft's scanner does: comments to the end of a line, strings in double
+// quotes, which may span several lines.
 func staysInChain(text []byte) error {
 	const (
 		code = iota
@@ -261,8 +263,8 @@ func staysInChain(text []byte) error {
 	return nil
 }
 
-// changesSet matches what comes before the name of a set in a statement that changes the set. Such
-// a statement would let the sender of a packet decide who counts as a node.
+// changesSet matches the words before the name of a set in a statement that changes the set. With
+// such a statement the sender of a packet could add its address to the addresses of the nodes.
 var changesSet = regexp.MustCompile(`\b(add|update|delete)\s+$`)
 
 // isWord reports whether text has word at i as a whole word.

@@ -23,8 +23,9 @@ var ErrNoTable = errors.New("the table inet " + Table + " is not there")
 // list.
 const maxRules = 8 << 20
 
-// Rules returns a digest of the table without what changes while the node runs: the addresses and
-// ports in its sets, counters, and the chain "own". The error is ErrNoTable if there is no table.
+// Rules returns a digest of the table without the parts that change while the node runs: the
+// addresses and ports in its sets, counters, and the chain "own". If there is no table, the error
+// is ErrNoTable.
 func Rules(ctx context.Context) (string, error) {
 	out, err := command.Exec{Limit: nftTakes, MaxOutput: maxRules}.Run(ctx,
 		[]string{"nft", "-j", "-s", "list", "table", "inet", Table})
@@ -100,8 +101,8 @@ func Holds(ctx context.Context, peers []netip.Addr) (bool, error) {
 	return slices.Equal(have, peers), nil
 }
 
-// setAddresses returns the addresses in the output of `nft -j list set`. For anything else in the
-// set it returns one address that no node has.
+// setAddresses returns the addresses in the output of `nft -j list set`. If the set holds anything
+// else, setAddresses returns one address that no node has.
 func setAddresses(list []byte) (out []netip.Addr, err error) {
 	var doc struct {
 		Nftables []struct {

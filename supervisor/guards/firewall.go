@@ -18,12 +18,13 @@ import (
 const (
 	// rulesFile holds the digest of the loaded rules. [NoteRules] writes it.
 	rulesFile = "rules"
-	// refusedFile holds nft's complaint about /etc/nftables.conf. While it exists, the former rules
-	// or the image's own are loaded instead.
+	// refusedFile holds nft's error message about /etc/nftables.conf. While the file exists, the
+	// earlier rules or the image's own are loaded instead.
 	refusedFile = "rules.refused"
 )
 
-// NoteRules saves the digest of the rules in dir. It must be called right after they were loaded.
+// NoteRules saves the digest of the loaded rules in dir. It must be called right after the rules
+// were loaded.
 func NoteRules(ctx context.Context, dir string) error {
 	now, err := firewall.Rules(ctx)
 	if err != nil {
@@ -41,7 +42,7 @@ type Wall struct {
 }
 
 // Keep fills the sets and the chain of the administrator's rules, checks the firewall, and writes
-// the report. Its error goes to systemd's journal.
+// the report. systemd logs its error to the journal.
 func (w Wall) Keep(ctx context.Context) error {
 	before, _ := readReport(w.Dir, FirewallFile) // if the report is broken, the administrator's rules are loaded again
 	r := Report{Loaded: before.Loaded}
@@ -69,8 +70,8 @@ func (w Wall) Keep(ctx context.Context) error {
 	return errors.Join(err, Write(w.Dir, FirewallFile, r))
 }
 
-// fillSets fills the sets and the administrator's chain. Its error says why that failed. Faults of
-// the administrator's rules go into the report r.
+// fillSets fills the sets and the administrator's chain. Faults of the administrator's rules go
+// into the report r; any other failure is the error.
 func (w Wall) fillSets(ctx context.Context, r *Report) error {
 	if _, err := firewall.Rules(ctx); err != nil {
 		r.Loaded = ""

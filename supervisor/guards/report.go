@@ -1,7 +1,7 @@
-// Package guards checks what protects a machine made from the image: the firewall, AppArmor's
+// Package guards checks the protection of a machine made from the image: the firewall, AppArmor's
 // profiles, and the configurations of sshd, chrony and journald. systemd's timers start services
-// that make the checks as root. The supervisor, which may not, reads their reports and shows the
-// findings.
+// that make the checks as root. The supervisor has no right to make them; it reads the reports of
+// the services and shows the findings.
 package guards
 
 import (
@@ -76,8 +76,8 @@ func writeReport(dir, name string, r Report) error {
 	return nil
 }
 
-// uptime returns how long this machine has run, without the time for which it was suspended, and
-// unaffected by changes of its clock. The timers that start a check use the same clock
+// uptime returns how long this machine has run, without the time for which it was suspended.
+// Changes of the clock do not affect it. The timers that start a check use the same clock
 // (systemd.timer, CLOCK_MONOTONIC).
 func uptime() time.Duration {
 	var t unix.Timespec
@@ -110,7 +110,7 @@ var codes = []status.Code{status.FirewallWrong, status.FirewallOwn, status.Profi
 // Findings returns the findings of the reports in dir. If reports are missing or old although the
 // machine has run for long enough, it returns the finding that no service checks. If dir does not
 // exist, this machine has no such services, and there are no findings. Findings only reads files in
-// memory and does not block.
+// a memory file system and does not block.
 func Findings(dir string, running time.Duration) []status.Finding {
 	if _, err := os.Stat(dir); err != nil {
 		return nil

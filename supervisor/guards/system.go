@@ -142,9 +142,9 @@ func (s System) checkClock(ctx context.Context) []status.Finding {
 	return nil
 }
 
-// chronySources parses the output of `chronyc -c sources` (chronyc(1)): its sixth field is the
+// chronySources parses the output of `chronyc -c sources` (chronyc(1)): the sixth field is the
 // register of the last eight answers, in octal. It returns how many sources there are and how many
-// are heard.
+// of them answer.
 func chronySources(list string) (sources, heard int) {
 	for line := range strings.Lines(list) {
 		fields := strings.Split(strings.TrimSpace(line), ",")

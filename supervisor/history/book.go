@@ -10,7 +10,8 @@ import (
 	"sync"
 )
 
-// maxFile bounds the file in bytes. When it is full, it becomes the one older file that is kept.
+// maxFile bounds the file in bytes. When the file is full, it is renamed to the older file, of
+// which only one is kept.
 const maxFile = 512 << 10
 
 // Book is the file of events. It is safe for concurrent use.
@@ -58,7 +59,7 @@ func (b *Book) Append(events []Event) error {
 	return nil
 }
 
-// Last returns the events that q selects, the oldest first. It leaves out unreadable lines, which a
+// Last returns the events that q selects, the oldest first. It omits unreadable lines, which a
 // power cut may have left.
 func (b *Book) Last(q Query) ([]Event, error) {
 	b.mu.Lock()

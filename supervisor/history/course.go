@@ -25,10 +25,10 @@ type Sample struct {
 	Memory  func() uint64  // returns bytes of memory; called once for each point
 }
 
-// Course keeps the metrics of the last day: [control.MaxPoints] points, in memory and in a file on
-// the node's own disk. The file is written once for each point, so that a restart of the supervisor
-// loses five minutes at most. A worker touches the disk, because it may hang. The methods are safe
-// for concurrent use.
+// Course keeps the metrics history of the last day: [control.MaxPoints] points, in memory and in a
+// file on the node's own disk. It writes the file once for each point, so that a restart of the
+// supervisor loses five minutes at most. A worker goroutine does the I/O, because the disk may
+// hang. The methods are safe for concurrent use.
 type Course struct {
 	path  string
 	log   *slog.Logger
@@ -50,11 +50,11 @@ type slot struct {
 	memory      func() uint64
 }
 
-// NewCourse returns a course that keeps its points in the file path. It does not read the file
+// NewCourse returns a metrics history that is stored in the file path. It does not read the file
 // before the first Note.
 func NewCourse(path string, log *slog.Logger) *Course { return &Course{path: path, log: log} }
 
-// Note adds a sample. It does not block.
+// Note adds a sample to the history. It does not block.
 func (c *Course) Note(s Sample) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,12 +9,13 @@ import (
 	"saltern/supervisor/status"
 )
 
-// maxUnwritten bounds how many events wait for the disk. The oldest are dropped.
+// maxUnwritten bounds how many events are queued for the disk. When the queue is full, the oldest
+// events are dropped.
 const maxUnwritten = 1000
 
-// Recorder writes the events between one status and the next to a [Book]. A worker writes, because
-// the disk may hang. With the next status the recorder tries again to write events that could not
-// be written.
+// Recorder writes the events between one status and the next to a [Book]. A worker goroutine
+// writes, because the disk may hang. If the worker cannot write events, it tries again at the next
+// status.
 type Recorder struct {
 	book   *Book
 	log    *slog.Logger
@@ -31,8 +32,8 @@ func NewRecorder(path string, log *slog.Logger) *Recorder {
 	return &Recorder{book: newBook(path), log: log}
 }
 
-// Note compares the newest status with the one before it. It does not block, and must be called by
-// one goroutine only.
+// Note compares the newest status with the previous one. It does not block, and must always be
+// called by the same goroutine.
 func (r *Recorder) Note(d status.Document) {
 	events := compare(r.old, d)
 	r.old = &d

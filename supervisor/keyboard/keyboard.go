@@ -1,6 +1,6 @@
 // Package keyboard sets the layout of the keyboard at the machine's own screen, now and for later
-// starts. Serial lines, the terminals of virtual machines' managers and SSH send characters, not
-// keys, so a layout has no effect there.
+// starts. A layout has no effect on serial lines, the terminals of virtual machines' managers and
+// SSH, because they send characters, not keys.
 package keyboard
 
 import (
@@ -49,7 +49,7 @@ var layouts = []Layout{
 	{"jp", "Japanese", "jp106"},
 }
 
-// Keyboard is the keyboard of a machine. Its zero value is useless, see [New]. Its methods must
+// Keyboard is the keyboard of a machine. Its zero value is not usable, see [New]. Its methods must
 // not be called concurrently.
 type Keyboard struct {
 	File string // path of the file with the layout: vconsole.conf(5)
@@ -62,7 +62,7 @@ func New() Keyboard {
 }
 
 // unit is the path of the unit that loads the layout when the machine starts. Only the image has
-// it.
+// that unit.
 const unit = "/usr/lib/systemd/system/saltern-keyboard.service"
 
 var screen = regexp.MustCompile(`^tty[0-9]+$`)

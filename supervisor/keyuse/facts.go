@@ -22,14 +22,14 @@ const (
 
 func allKinds() []Kind { return []Kind{MachineID, Board, Disk, Cards} }
 
-// Facts holds a machine's facts about itself, as digests. Facts that are not known are missing.
+// Facts holds a machine's facts about itself, as digests. It omits unknown facts.
 type Facts map[Kind]string
 
 // digestBytes is how many bytes of a hash a digest has.
 const digestBytes = 8
 
-// Digest returns a digest that hides a fact, because machine-id(5) asks that the ID does not leave
-// the machine. Digests of the same fact are equal only for the same key.
+// Digest returns a digest that hides a fact, because machine-id(5) requires that the ID does not
+// leave the machine. Digests of the same fact are equal only for the same key.
 func Digest(certificate string, kind Kind, fact string) string {
 	sum := sha256.Sum256([]byte(certificate + "\x00" + string(kind) + "\x00" + fact))
 	return hex.EncodeToString(sum[:digestBytes])
@@ -46,8 +46,8 @@ const (
 )
 
 // Compare compares facts with the known facts of a machine. One fact alone decides nothing: a
-// card may be replaced, a hypervisor may give another UUID, and the copy of a disk has the
-// machine-id of its original.
+// network card may be replaced, a hypervisor may assign another UUID, and the copy of a disk has
+// the machine-id of the original.
 func (f Facts) Compare(known Facts) Likeness {
 	equal, different := 0, 0
 	for kind, fact := range f {
@@ -85,8 +85,8 @@ func (f Facts) Check() error {
 // MaxSpeaker bounds the text of a speaker, in bytes.
 const MaxSpeaker = 512
 
-// Speaker is a machine's description of itself with each request. The zero value comes from an
-// older version, which sends none.
+// Speaker is the description of itself that a machine sends with each request. A machine with an
+// older version sends none, which is the zero value.
 type Speaker struct {
 	// Life is the running start of its supervisor.
 	Life string
@@ -117,8 +117,8 @@ func (s Speaker) String() string {
 
 var lifeForm = regexp.MustCompile(`^[A-Za-z0-9]{1,40}$`)
 
-// ParseSpeaker parses the text of a speaker. "" gives the zero value. It skips what a later version
-// may add.
+// ParseSpeaker parses the text of a speaker. For "" it returns the zero value. It skips fields that
+// a later version may add.
 func ParseSpeaker(text string) (Speaker, error) {
 	if text == "" {
 		return Speaker{}, nil

@@ -9,12 +9,12 @@ import (
 
 const (
 	// maxUses bounds the machines that are remembered for one key. Overflow policy: the machine
-	// whose last request is oldest is forgotten.
+	// whose last request is oldest is removed.
 	maxUses = 4
-	// maxTurns bounds the turns that are remembered. Overflow policy: the oldest is forgotten.
+	// maxTurns bounds the turns that are remembered. Overflow policy: the oldest is removed.
 	maxTurns = 16
-	// maxBeats bounds the ended beats that are remembered. Overflow policy: the oldest is
-	// forgotten. A request that comes after its beat is forgotten counts as another machine's.
+	// maxBeats bounds the ended beats that are remembered. Overflow policy: the oldest is removed.
+	// A request with a removed beat counts as another machine's.
 	maxBeats = 32
 	// maxKeys bounds the keys: all nodes of a table. Overflow policy: a further key is not
 	// recorded; [Ledger.Keep] makes room.
@@ -47,8 +47,8 @@ type use struct {
 	source  string // address from which the machine asked
 	first   time.Time
 	last    time.Time
-	// until is when its beat ends at the latest. A later request with the beat was delayed, for
-	// example by a failed network, and does not prove that its machine runs.
+	// until is when the machine's beat ends at the latest. A later request with the same beat was
+	// delayed, for example by a failed network, and does not show that its machine runs.
 	until time.Time
 	// followed reports that it follows a beat that had ended: it was delayed itself, or its machine
 	// runs and draws a further one.
@@ -67,9 +67,9 @@ type turn struct {
 	at   time.Time
 }
 
-// noteRequest records a request. life is the turnName of the machine that sent it, first is when
-// that machine was first heard. If the machine is heard again soon after another machine has begun,
-// that proves nothing: requests of a start that has ended may arrive late.
+// noteRequest records a request. life is the turnName of the machine that sent the request; first
+// is when that machine's first request arrived. If the machine sends again soon after another
+// machine has begun, that is no evidence: requests of a start that has ended may arrive late.
 func (t *turns) noteRequest(life string, first, now time.Time) {
 	t.taken = slices.DeleteFunc(t.taken, func(taken turn) bool { return now.Sub(taken.at) > recent })
 	again := first.Before(now)
@@ -119,8 +119,9 @@ func NewLedger(known map[string]Facts) *Ledger {
 	return l
 }
 
-// Note records a request that a machine made with a key. An older version does not say whether it
-// has the node's address: for it, s.Held must report whether the request came from that address.
+// Note records a request that a machine made with a key. A machine with an older version does not
+// send whether it has the node's address: for such a machine s.Held must report whether the request
+// came from that address.
 func (l *Ledger) Note(certificate string, s Speaker, source string, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -208,8 +209,8 @@ func (k *key) firstHeard(s Speaker, now time.Time) (first, until time.Time, foll
 }
 
 // overtake ends the beats of a start when a new beat follows none of them. Either their machine has
-// drawn beats that were never heard, or the new beat is of another machine, which will draw the
-// next one.
+// drawn beats that never arrived, or the new beat is of another machine, which will draw the next
+// one.
 func (k *key) overtake(life string, now time.Time) {
 	for i := range k.uses {
 		u := &k.uses[i]
@@ -223,7 +224,7 @@ func (k *key) overtake(life string, now time.Time) {
 func (s Speaker) turnName() string { return s.Life + s.Beat }
 
 // learnFacts records for how long one machine alone has used the key at the node's address. It
-// reports whether the known facts of the node have changed to those of the machine.
+// reports whether the facts of that machine have become the known facts of the node.
 func (k *key) learnFacts(s Speaker, now time.Time) bool {
 	if !s.Held || len(s.Facts) == 0 {
 		return false

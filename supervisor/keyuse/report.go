@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Report lists the machines that use one key, if there is more than the node itself, and says which
-// of them may act for the node. Nodes exchange reports.
+// Report lists the machines that use one key, if there are others besides the node itself, and says
+// which of them may act for the node. Nodes exchange reports.
 type Report struct {
 	Certificate string `json:"certificate"` // hash of the node's certificate
 	// Two reports whether two machines took turns, so that both run.
@@ -31,12 +31,13 @@ type Machine struct {
 	May bool `json:"may,omitempty"`
 }
 
-// judgeUses decides which machines may act for a node. Without the node's address no machine may.
-// Of two machines with the address (twoHeld), only the one with the known facts may, if the other's
-// facts differ. If that is not known, neither may: a person must switch one off.
+// judgeUses decides which machines may act for a node. A machine without the node's address may
+// not. If two machines have the address (twoHeld), only the one with the node's known facts may
+// act, provided that the facts of the other differ. If that cannot be decided, neither may act: a
+// person must switch one off.
 //
-// A machine with an older version, which sends no facts, may act while no other machine uses
-// the key.
+// A machine with an older version, which sends no facts, may act while no other machine uses the
+// key.
 func judgeUses(certificate string, uses []use, two, twoHeld bool, known Facts) (Report, bool) {
 	r := Report{Certificate: certificate, Two: two}
 	held := map[Likeness]int{}

@@ -3,8 +3,8 @@ package keyuse
 import "time"
 
 const (
-	// recent is how long an observation counts. Two machines with one address keep each other from
-	// being heard for tens of seconds.
+	// recent is how long an observation counts. Two machines with one address can block each
+	// other's packets for tens of seconds.
 	recent = time.Minute
 	// quiet is the silence after which a machine counts as stopped, unless another one has kept it
 	// from being heard: each running machine asks every two seconds.
@@ -24,8 +24,8 @@ const (
 	// is well below recent.
 	BeatEvery = recent / 6
 
-	// SettledAfter is how long a machine must run before it may take itself out of its cluster. By
-	// then the other nodes have found out whether there is another machine, because each machine
-	// asks every two seconds.
+	// SettledAfter is how long a machine must run before it may remove itself from its cluster. By
+	// then the other nodes have noticed whether there is another machine with the same key, because
+	// each machine sends requests every two seconds.
 	SettledAfter = 15 * time.Second
 )

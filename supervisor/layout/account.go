@@ -26,8 +26,8 @@ type Account struct {
 	Missing bool
 }
 
-// imageMark is a line of os-release that only the appliance's image has. Nobody can change that
-// file there.
+// imageMark is a line of os-release that only the appliance's image has. In the image nobody can
+// change that file.
 const imageMark = "IMAGE_ID=saltern\n"
 
 // InImage reports whether the system is the appliance's image. An empty path
@@ -38,8 +38,8 @@ func InImage(release string) bool {
 	return err == nil && strings.Contains("\n"+string(text), "\n"+imageMark)
 }
 
-// FindAccount returns the account for a child. If this process is not root, name is empty, or the
-// account does not exist, the child runs under the account of this process.
+// FindAccount returns the account under which a child runs. That is the account of this process if
+// this process is not root, name is empty, or the named account does not exist.
 func FindAccount(name string) (Account, error) {
 	self := Account{Name: strconv.Itoa(os.Geteuid()), UID: os.Geteuid(), GID: os.Getegid()}
 	if u, err := user.LookupId(self.Name); err == nil {

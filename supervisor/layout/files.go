@@ -10,9 +10,9 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// FilesLink is a link in a node's runtime directory to states and pillars, wherever its storage is.
-// Files is the link's path on the image, whose /srv/salt and /srv/pillar lead there, because
-// administrators look for the files in these places.
+// FilesLink is a link in a node's runtime directory that leads to states and pillars, wherever the
+// node's storage is. Files is the link's path on the image. There /srv/salt and /srv/pillar lead to
+// Files, because administrators look for states and pillars in /srv.
 const (
 	FilesLink = "srv"
 	Files     = "/run/saltern/" + FilesLink

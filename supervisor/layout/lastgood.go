@@ -24,9 +24,9 @@ type Options struct {
 	Own   map[string]any
 	Files []options.File
 	Mark  string // identifies all options, and Key
-	// Key identifies the cluster's key that belongs to the options: nodes that load the options one
-	// after another also load a new key that way. It is empty if there is none, or if it is not
-	// known.
+	// Key identifies the cluster's key that belongs to the options: when nodes load options one
+	// after another, they load a new key with them. It is empty if there is no such key, or if it
+	// is not known.
 	Key string
 }
 
@@ -36,7 +36,7 @@ func UserOptions(s *settings.Settings, own map[string]any) (Options, error) {
 }
 
 // GoodConfDir returns the folder of the administrator's option files with which the master last
-// served. With them the master can start although a newer line is wrong.
+// served. With these files the master can start although a newer option file has a fault.
 func GoodConfDir(s *settings.Settings) string {
 	return filepath.Join(s.DataDir, "etc", "master.d.good")
 }
@@ -92,8 +92,8 @@ func clusterKey(s *settings.Settings) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// eachFile calls visit with each option file of a folder, in order, until visit fails. It skips
-// links to files that do not exist.
+// eachFile calls visit with each option file of a folder, in order, until visit returns an error.
+// It skips links to missing files.
 func eachFile(dir string, visit func(name string, b []byte) error) error {
 	files, _ := filepath.Glob(filepath.Join(dir, "*.conf"))
 	for _, f := range files[:min(len(files), maxUserFiles)] {
@@ -114,12 +114,12 @@ func eachFile(dir string, visit func(name string, b []byte) error) error {
 	return nil
 }
 
-// GoodOptions returns the options with which the master last served. The error is [fs.ErrNotExist]
-// if there are none.
+// GoodOptions returns the options with which the master last served. If there are none, the error
+// is [fs.ErrNotExist].
 func GoodOptions(s *settings.Settings) (Options, error) { return lastGood(GoodConfDir(s), s) }
 
-// HeldOptions returns the options that the node keeps while newer ones are on trial. The error is
-// [fs.ErrNotExist] if there are none.
+// HeldOptions returns the options that the node stores while newer ones are on trial. If there are
+// none, the error is [fs.ErrNotExist].
 func HeldOptions(s *settings.Settings) (Options, error) { return lastGood(heldConfDir(s), s) }
 
 func lastGood(dir string, s *settings.Settings) (Options, error) {
@@ -224,7 +224,7 @@ func Refused(s *settings.Settings) (r Refusal, err error) {
 	return r, nil
 }
 
-// Refuse saves a refusal. A zero Refusal clears it.
+// Refuse stores a refusal. A zero Refusal removes the stored one.
 func Refuse(s *settings.Settings, r Refusal) error {
 	if r == (Refusal{}) {
 		if err := os.Remove(refusalFile(s)); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -28,8 +28,8 @@ const masterHead = `# Written by applianced at every start of the master; do not
 # and into appliance.yaml under master.options.
 `
 
-// requestTTL is how old a minion's request may be, in seconds, so that nobody can replay an older
-// one. Masters remember younger ones for twice as long (master/request.NonceWindow).
+// requestTTL is how old a minion's request may be, in seconds; it prevents the replay of older
+// requests. Masters remember younger requests for twice as long (master/request.NonceWindow).
 const requestTTL = 600
 
 // MasterConfig returns the generated configuration of the master. user is the account of the
@@ -136,8 +136,8 @@ func MasterConfig(s *settings.Settings, user, include string) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// marshalForSalt encodes YAML for Salt's reader (PyYAML, YAML 1.1). That reader refuses a plain
-// equals sign, which is a type of its own there, so marshalForSalt quotes it.
+// marshalForSalt encodes YAML for Salt's parser (PyYAML, YAML 1.1). That parser refuses a plain
+// equals sign, which has a type of its own in YAML 1.1, so marshalForSalt quotes it.
 func marshalForSalt(v any) ([]byte, error) {
 	var n yaml.Node
 	if err := n.Encode(v); err != nil {
@@ -182,7 +182,7 @@ func Balancers(s *settings.Settings) []byte {
 }
 
 // APIAddresses returns the addresses at which the node listens for Salt's API, according to the
-// settings. Options on the shared storage may say something else.
+// settings. Options on the shared storage may override them.
 func APIAddresses(s *settings.Settings) []string {
 	opts := apiOptions(s)
 	given, _ := s.Master.Options["rest_cherrypy"].(map[string]any)
@@ -214,8 +214,8 @@ func apiHost(s *settings.Settings) string {
 	return host
 }
 
-// clientOptions are the options of the master's configuration that the tools of users other than
-// root need. Everybody can read their file.
+// clientOptions lists the options of the master's configuration that the tools need when a user
+// other than root runs them. Every user can read the file with these options.
 var clientOptions = []string{"id", "user", "interface", "publish_port", "ret_port", "root_dir", "pki_dir",
 	"cachedir", "sock_dir", "ipv6", "cluster_id",
 	"timeout", "gather_job_timeout", "order_masters", "color", "state_output", "state_verbose", "keysize", "hash_type",
@@ -311,9 +311,9 @@ const (
 	maxUserFiles = 256
 )
 
-// CheckUserConf reads the administrator's option files in dir and returns what prevents a start. It
-// looks at top-level keys only, because only the master knows what the options mean. It also
-// returns insecure options of appliance.yaml that are allowed, so that the status can show them.
+// CheckUserConf reads the administrator's option files in dir and returns the faults that prevent a
+// start. It checks only top-level keys, because only the master knows what the options mean. It
+// also returns insecure options that appliance.yaml allows, so that the status can show them.
 func CheckUserConf(s *settings.Settings, dir string) (out []*UserFault) {
 	for _, o := range settings.Insecure() {
 		if v, ok := s.Master.Options[o]; ok && v != false {
@@ -399,8 +399,9 @@ func checkUserFile(s *settings.Settings, path string) []*UserFault {
 	return out
 }
 
-// yamlFault splits a text such as "yaml: line 3: text". The library counts the lines of its
-// parser's faults from zero, and leaves out line zero. It counts those of its scanner from one.
+// yamlFault splits a text such as "yaml: line 3: text" into line and reason. For faults of its
+// parser the YAML library counts lines from zero, and omits line zero. For faults of its scanner it
+// counts them from one.
 func yamlFault(err error) (line int, reason string) {
 	reason = strings.TrimPrefix(err.Error(), "yaml: ")
 	if rest, ok := strings.CutPrefix(reason, "line "); ok {

@@ -91,8 +91,8 @@ func makeDir(path string, mode fs.FileMode, owner *Account, exact bool) error {
 	return nil
 }
 
-// WriteFile does what [durable.Replace] does, unless the file has that content already. It reports
-// whether it wrote.
+// WriteFile replaces a file as [durable.Replace] does, unless the file has that content already. It
+// reports whether it wrote the file.
 func WriteFile(path string, content []byte, mode fs.FileMode) (bool, error) {
 	if old, _, err := durable.ReadFile(path, int64(len(content)), durable.Follow); err == nil &&
 		bytes.Equal(old, content) {
@@ -104,9 +104,9 @@ func WriteFile(path string, content []byte, mode fs.FileMode) (bool, error) {
 	return true, nil
 }
 
-// WriteSecret works like WriteFile, for content that may have secrets: only this account and the
-// group of reader can read it. If reader is this account, only this account can. It also corrects
-// the mode of a file that has the content already.
+// WriteSecret works like WriteFile, for content that may contain secrets: only this account and the
+// group of reader can read the file. If reader is this account, only this account can. WriteSecret
+// also corrects the mode of a file that has the content already.
 func WriteSecret(path string, content []byte, reader Account) (bool, error) {
 	wrote, err := WriteFile(path, content, 0o600)
 	if err != nil {
@@ -158,8 +158,8 @@ func (k *KeyFault) Error() string { return "key file " + k.Path + ": " + k.Reaso
 // maxKeyFile bounds a PEM file in bytes: a 16384-bit private key has 13 KiB.
 const maxKeyFile = 64 << 10
 
-// CheckKeys checks the master's own key files, if they exist. Each must be regular, not empty, in
-// PEM, and readable by the master's account, reader.
+// CheckKeys checks the master's own key files, if they exist. Each must be a regular file in PEM
+// that is not empty and that reader, the master's account, can read.
 func CheckKeys(pki string, reader Account) error {
 	var faults *multierror.Error
 	entries, err := os.ReadDir(pki)

@@ -3,8 +3,8 @@ package marks
 import "time"
 
 const (
-	// lonelyFor is how long one of two nodes waits for the other. Then it continues alone: of two
-	// nodes, the remaining one must be able to serve after a restart.
+	// lonelyFor is how long, in a cluster of two nodes, one node waits for the other. After that it
+	// continues alone: the remaining node must be able to serve after a restart.
 	lonelyFor = time.Minute
 )
 
@@ -30,19 +30,20 @@ type Other struct {
 
 // Situation is what a node knows when it decides.
 type Situation struct {
-	// Copy reports whether this node has a copy. Without a copy there is nothing to decide.
+	// Copy reports whether this node has a copy of the volume. A node without a copy has nothing to
+	// decide.
 	Copy bool
 	// Behind reports whether others remember more of the copy than it has.
 	Behind bool
 	// Serving reports whether this node already serves the copy.
 	Serving bool
-	// Twin reports whether another machine answers as this node. This node cannot tell which of
-	// the two is old.
+	// Twin reports whether another machine answers as this node. This node cannot determine which
+	// of the two is old.
 	Twin bool
 	// Stale reports whether this node lacks the newest table of nodes.
 	Stale bool
-	// Waited is how long this node has been asking. WaitedForRest is for how long a majority has
-	// answered.
+	// Waited is how long this node has been asking the others. WaitedForRest is how long a majority
+	// of them has been answering.
 	Waited, WaitedForRest time.Duration
 	Others                []Other
 }
@@ -57,8 +58,8 @@ type Peer struct {
 	Report *Report
 }
 
-// Look returns a node's situation. own is its own report, memory what the node and those that
-// answered remember. The caller adds how long the node has waited.
+// Look returns the situation of a node. own is the node's own report, memory the counts that the
+// node and the answering nodes remember. The caller sets how long the node has waited.
 func Look(certificate string, own Report, memory Memory, peers []Peer) Situation {
 	s := Situation{
 		Copy:    own.Copy,
@@ -108,17 +109,18 @@ func (s Situation) goodElsewhere() int {
 	return s.countOthers(func(o Other) bool { return o.Copy && o.Answered && !o.Behind })
 }
 
-// oldServed reports whether another node serves an old copy. That copy must not meet ours, because
-// deleted files would come back in both.
+// oldServed reports whether another node serves an old copy. The volume must not join that copy
+// with ours, because deleted files would reappear in both.
 func (s Situation) oldServed() bool {
 	return s.countOthers(func(o Other) bool { return o.Copy && o.Answered && o.Serving && o.Behind }) > 0
 }
 
 // Decide returns the verdict about this node's copy.
 //
-// An old copy is never served beside others: a single answer that remembers more is enough.
-// Otherwise the copy is served when all nodes have answered, or when a majority has and the rest
-// stayed away. In a cluster of two nodes one may decide alone after a longer wait.
+// An old copy is never served together with others: a single answer that remembers a higher count
+// is enough. Otherwise the copy is served when all nodes have answered, or when a majority has
+// answered and the others have stayed silent for a while. In a cluster of two nodes one node may
+// decide alone after a longer wait.
 func Decide(s Situation) Verdict {
 	// The rest may be starting too.
 	waitedLong := s.Majority() && s.WaitedForRest >= 15*time.Second
@@ -144,8 +146,9 @@ func Decide(s Situation) Verdict {
 	return Ask
 }
 
-// decideOld decides about an old copy. The node sets it aside only if the volume works without it:
-// most copies, or of two the other one, must be known to be good.
+// decideOld decides about an old copy. The node sets the copy aside only if the volume works
+// without it: most of the copies, or in a volume of two copies the other one, must be known to be
+// good.
 func (s Situation) decideOld() Verdict {
 	elsewhere, good := s.copiesElsewhere(), s.goodElsewhere()
 	enough := 2*good > elsewhere+1 || elsewhere == 1 && good == 1

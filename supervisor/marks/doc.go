@@ -1,11 +1,11 @@
-// Package marks finds out whether a node's disk is older than the node was before. A machine that
-// was put back to a snapshot, or restored from an image backup, has a copy of the shared volume
-// without the later changes, and nothing in the copy shows that.
+// Package marks detects whether a node's disk holds an earlier state than the node already had. If
+// a machine was put back to a snapshot, or restored from an image backup, its copy of the shared
+// volume lacks the later changes, and nothing in the copy shows that.
 //
 // A node raises a count in each [Place] of its disk (a [History]), first on the disk and then in
-// its reports to the other nodes. They remember the count on their own disks ([Memory]). A node
-// that starts asks them. If one of them remembers more than the place has ([History.Behind]), the
-// place is old. [Decide] says what follows for the node's copy.
+// its reports to the other nodes. Those store the count on their own disks ([Memory]). When a node
+// starts, it asks the others. If one of them remembers a higher count than the place has
+// ([History.Behind]), the place is old. [Decide] returns what the node must do with its copy.
 //
 // The package touches no disk and no network.
 package marks

@@ -22,8 +22,9 @@ const (
 	maxStarts = 64
 	// rememberedStarts is how many of them other nodes remember.
 	rememberedStarts = 8
-	// maxNumber bounds counts and generations that come from other nodes. A count every second in
-	// the life of a machine stays far below it, and a value at the bound can still be raised.
+	// maxNumber bounds counts and generations that come from other nodes. A machine that raises a
+	// count every second stays far below maxNumber all its life, and a count at the bound can still
+	// be raised.
 	maxNumber = 1 << 48
 )
 
@@ -33,10 +34,10 @@ type Start struct {
 	Last uint64 `json:"last"`
 }
 
-// History is the count of a place. The zero value belongs to a place that was never counted.
+// History is the count of a place. The zero value belongs to a place without a count.
 type History struct {
-	// Generation is raised when the place is set aside and filled from other nodes. What others
-	// remember of earlier generations then no longer counts.
+	// Generation is raised when the place is set aside and filled from other nodes. Counts of
+	// earlier generations that others remember are then no longer compared.
 	Generation uint64 `json:"generation,omitempty"`
 	// Forgotten is the highest count of the starts that are no longer listed.
 	Forgotten uint64 `json:"forgotten,omitempty"`
@@ -83,8 +84,8 @@ func (h History) Raise(id string, now time.Time) History {
 	return next
 }
 
-// Renew returns the history for a place that other nodes are about to fill again. It begins a
-// generation after all that others remember, so that the place does not look old.
+// Renew returns the history for a place that other nodes are about to fill again. The history has a
+// higher generation than every one that others remember, so that the place does not look old.
 func (h History) Renew(remembered History) History {
 	return History{Generation: max(h.Generation, remembered.Generation) + 1, At: h.At}
 }

@@ -8,9 +8,9 @@ import (
 // MaxReport bounds a report as JSON, in bytes: 128 nodes with two places each take 200 KiB.
 const MaxReport = 1 << 20
 
-// Report is what a node reports of itself and of its memory. A caller accepts it as that node's
-// only if the caller has dialled the node's address in the table: a copy of the machine at another
-// address does not count.
+// Report holds a node's own histories and the counts that it remembers of other nodes. A caller
+// accepts it as that node's report only if the caller has dialled the node's address in the table:
+// a copy of the machine at another address does not count.
 type Report struct {
 	// Start identifies the running start of the node.
 	Start string `json:"start"`
@@ -24,8 +24,8 @@ type Report struct {
 	// the copy.
 	Copy    bool `json:"copy,omitempty"`
 	Serving bool `json:"serving,omitempty"`
-	// Heard describes the machine that answered when the reporting node last asked the node to
-	// which this report goes. It may be nil: none answered.
+	// Heard describes the machine that answered when the reporting node last asked the node that
+	// receives this report. It may be nil: no machine answered.
 	Heard *Heard `json:"heard,omitempty"`
 }
 

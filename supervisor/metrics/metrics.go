@@ -1,10 +1,10 @@
 // Package metrics serves a node's state on a local port: /metrics for Prometheus, /healthz (the
-// supervisor lives) and /readyz (minions can work with this node) for load balancers and
+// supervisor runs) and /readyz (minions can work with this node) for load balancers and
 // orchestrators.
 //
-// All numbers come from the status document; this package measures nothing. Names, types and labels
-// are stable like the document's fields: they are added, never renamed or removed. See
-// docs/monitoring/README.md.
+// All numbers come from the status document; this package measures nothing. The names, types and
+// labels of metrics are stable like the document's fields: new ones may come, but none is renamed
+// or removed. See docs/monitoring/README.md.
 package metrics
 
 import (

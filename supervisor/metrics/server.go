@@ -19,7 +19,7 @@ type Source struct {
 	// Status returns the node's document. It must not block.
 	Status func() status.Document
 	// Balancer returns the load balancer's own metrics as text. It may be nil: there are none. If
-	// it fails, they are left out: saltern_service_running shows the failure.
+	// Balancer fails, the page omits these metrics, and saltern_service_running shows the failure.
 	Balancer func(context.Context) ([]byte, error)
 }
 
@@ -75,8 +75,8 @@ func respond(w http.ResponseWriter, code int, text string) {
 	_, _ = fmt.Fprintln(w, text)
 }
 
-// Serve serves on the address (IP:port) until ctx ends. If the address is not free, it tries again
-// every ten seconds: missing metrics must not stop a node.
+// Serve serves on the address (IP:port) until ctx ends. While another program uses the address,
+// Serve tries again every ten seconds: missing metrics must not stop a node.
 func Serve(ctx context.Context, address string, s Source, log *slog.Logger) {
 	ln, err := httpserver.Listen(ctx, address, "the metrics", log)
 	if err != nil {

@@ -15,13 +15,13 @@ type role string
 
 // Roles of nodes.
 const (
-	// fullRole serves minions: it has a copy of the data, or uses the copies of other nodes. It
-	// holds the cluster's key.
+	// fullRole is a node that serves minions: it has a copy of the data, or uses the copies of
+	// other nodes. It has the cluster's key.
 	fullRole role = "full"
 	// arbiterRole decides between two copies, and serves no minions.
 	arbiterRole role = "arbiter"
 	// copyRole is a machine that uses the key of a node and may not act for that node. It may read
-	// what it needs to find out that it is a copy, whatever role the node has.
+	// what it needs to detect that it is a copy, whatever role the node has.
 	copyRole role = "copy"
 )
 
@@ -32,7 +32,7 @@ func roleOf(n nodes.Node) role {
 	return fullRole
 }
 
-// access lists the states, by role, in which nodes of the table may use a route. Strangers and
+// access lists, by role, the states in which nodes of the table may use a route. Strangers and
 // removed nodes may use no such route; strangers join, see join.go.
 type access map[role][]nodes.State
 
@@ -45,8 +45,8 @@ func staying() []nodes.State { return append(serving(), nodes.Joining) }
 // serving returns the states of nodes that do their work.
 func serving() []nodes.State { return []nodes.State{nodes.Member, nodes.Draining} }
 
-// forAll permits a route to full nodes and arbiters. It is for what a node must know of the others,
-// and for its own entry in the table.
+// forAll permits a route to full nodes and arbiters. It is for data that every node needs about the
+// others, and for the asking node's own entry in the table.
 func forAll(states []nodes.State) access {
 	return access{fullRole: states, arbiterRole: states}
 }
@@ -56,8 +56,8 @@ func forCopies(states []nodes.State) access {
 	return access{fullRole: states, arbiterRole: states, copyRole: states}
 }
 
-// forFull permits a route only to full nodes that serve. It is for what concerns minions, keys,
-// tools, options, systems and records.
+// forFull permits a route only to full nodes that serve. It is for minions, keys, tools, options,
+// systems and records.
 func forFull() access {
 	return access{fullRole: serving()}
 }
@@ -128,8 +128,8 @@ func (r routes) checkRows() {
 	}
 }
 
-// refusal returns why the node n may not use a route, or "" if it may. copied says why the machine
-// that asks may not act for n; it is "" if the machine may.
+// refusal returns why the node n may not use a route, or "" if it may. copied is the reason why the
+// asking machine may not act for n; it is "" if the machine may.
 func (a access) refusal(n nodes.Node, copied string) string {
 	if _, ok := a[copyRole]; copied != "" && !ok {
 		return copied

@@ -20,7 +20,7 @@ import (
 	"saltern/supervisor/status"
 )
 
-// Client sends requests to one node whose key is known. It is safe for concurrent use. Close ends
+// Client sends requests to one node whose key is known. It is safe for concurrent use. Close closes
 // idle connections.
 type Client struct {
 	http *http.Client
@@ -70,8 +70,8 @@ func (c *Client) Status(ctx context.Context) (s Summary, err error) {
 	return s, c.do(ctx, http.MethodGet, "/v1/status", nil, &s)
 }
 
-// Marks asks for the marks of the node's disks, and for what the node remembers of others' marks.
-// For a node with an older version it returns an empty report.
+// Marks returns the marks of the node's disks, and the marks of other nodes that the node
+// remembers. For a node with an older version it returns an empty report.
 func (c *Client) Marks(ctx context.Context) (r marks.Report, err error) {
 	err = c.within(ctx, marks.MaxReport, http.MethodGet, "/v1/marks", nil, &r)
 	if notThere(err) {
@@ -120,8 +120,8 @@ func (c *Client) SetState(ctx context.Context, s nodes.State) (nodes.Table, erro
 	return t, t.Check()
 }
 
-// Minions asks what the node's master knows of its minions. With finger set, the answer includes
-// the fingerprints of their keys.
+// Minions returns what the node's master knows about its minions. If finger is set, the list
+// includes the fingerprints of their keys.
 func (c *Client) Minions(ctx context.Context, finger bool) (list status.MinionView, err error) {
 	path := "/v1/minions"
 	if finger {
@@ -140,8 +140,8 @@ func (c *Client) do(ctx context.Context, method, path string, in, into any) erro
 	return c.within(ctx, maxAnswer, method, path, in, into)
 }
 
-// within sends a request and decodes its answer into the variable that decoded points to. An answer
-// of more than limit bytes is an error.
+// within sends a request and decodes the answer into the variable to which decoded points. An
+// answer of more than limit bytes is an error.
 func (c *Client) within(ctx context.Context, limit int64, method, path string, in, decoded any) error {
 	var body io.Reader = http.NoBody
 	if in != nil {
@@ -238,13 +238,13 @@ type Ask struct {
 	Ports   []int // ports of this machine that the node should try
 }
 
-// Met is the result of meeting a cluster. All of it comes from a node that has proven that it
-// belongs to the cluster.
+// Met is the result of meeting a cluster. All of it comes from a node that has authenticated as a
+// member of the cluster.
 type Met struct {
 	Table   nodes.Table
 	Storage Storage
 	Version string
-	// Skew is how far the node's clock is ahead of ours. It is exact to within Round.
+	// Skew is how far the node's clock is ahead of ours. Its error is at most Round.
 	Skew, Round time.Duration
 	Reach       []Reach
 	// Node is the certificate's hash of the node that answered.
@@ -262,9 +262,10 @@ func protocolAdvice(theirs int) string {
 		"upgrade this machine to the cluster's version", theirs, protocol)
 }
 
-// Meet proves this machine and the cluster to each other, and joins if a.Join is set. [ErrProof]
-// means that the other end is not the cluster. While the cluster changes its secret, Meet tries the
-// next secret on a second connection: no connection serves for two guesses.
+// Meet authenticates this machine and the cluster to each other, and joins if a.Join is set.
+// [ErrProof] means that the other end does not know the cluster's secret. While the cluster changes
+// its secret, Meet tries the next secret on a second connection, because each connection allows one
+// attempt only.
 func Meet(ctx context.Context, id *Identity, a Ask) (*Met, error) {
 	met, err := meetOnce(ctx, id, a, false)
 	if r, ok := errors.AsType[*refusedError](err); ok && r.next {

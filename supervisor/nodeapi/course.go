@@ -44,13 +44,13 @@ func (s *Server) courseRoutes(routes routes) {
 	})
 }
 
-// Points asks a node for its metrics of the last day. Callers check them with
+// Points returns the metrics history of a node for the last day. Callers check it with
 // [control.Course.Clean].
 func (c *Client) Points(ctx context.Context) (points []control.Point, err error) {
 	return points, orOlder(c.do(ctx, http.MethodGet, "/v1/course", nil, &points))
 }
 
-// RestartService asks a node to restart one of its services. The restart comes soon after the
+// RestartService asks a node to restart one of its services. The service restarts soon after the
 // answer.
 func (c *Client) RestartService(ctx context.Context, name string, by control.By) error {
 	return orOlder(c.do(ctx, http.MethodPost, "/v1/services/restart", serviceRequest{name, by}, nil))

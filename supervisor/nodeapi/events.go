@@ -22,7 +22,7 @@ func (s *Server) eventRoutes(routes routes) {
 	})
 }
 
-// Events asks a node for its events. Callers check them with [history.List.Add].
+// Events returns the events of a node. Callers check them with [history.List.Add].
 func (c *Client) Events(ctx context.Context, q history.Query) (events []history.Event, err error) {
 	err = c.within(ctx, maxList, http.MethodGet, "/v1/events?"+q.Values().Encode(), nil, &events)
 	if notThere(err) {

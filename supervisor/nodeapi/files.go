@@ -17,8 +17,8 @@ func (s *Server) filesRoutes(routes routes) {
 	})
 }
 
-// Newest asks the node to copy what is new on the shared volume. The error says why the node's
-// files are, or may be, older than the request.
+// Newest asks the node to copy the newest files from the shared volume. The error says why the
+// node's files are, or may be, older than the request.
 func (c *Client) Newest(ctx context.Context) error {
 	var n control.Newest
 	err := c.do(ctx, http.MethodPost, "/v1/files/newest", struct{}{}, &n)

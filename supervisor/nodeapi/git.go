@@ -28,8 +28,8 @@ func (s *Server) gitRoutes(routes routes) {
 	})
 }
 
-// Git asks for the git remotes of the node's master. With fetch set, the master first fetches the
-// remote with that URL or name, or all of them for "".
+// Git returns the git remotes of the node's master. If fetch is set, the master first fetches the
+// remote with that URL or name, or all remotes for "".
 func (c *Client) Git(ctx context.Context, fetch bool, remote string) (v status.GitView, err error) {
 	if fetch {
 		err = c.within(ctx, maxList, http.MethodPost, "/v1/git/fetch", gitRequest{remote}, &v)

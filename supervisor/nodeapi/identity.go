@@ -22,15 +22,16 @@ import (
 	"saltern/supervisor/layout"
 )
 
-// Identity is this node's key for the node API, with a self-signed certificate. Other nodes know
-// the key by Hash.
+// Identity is this node's key for the node API, with a self-signed certificate. Other nodes
+// identify the key by Hash.
 type Identity struct {
 	cert tls.Certificate
 	pem  []byte // the key as it is on the disk
 	// Hash is the SHA-256 of the public key (SubjectPublicKeyInfo) in
 	// hexadecimal, as in the table of nodes.
 	Hash string
-	// speaker returns what this machine says of itself with each request; nil: it says nothing.
+	// speaker returns the description of this machine that is sent with each request. It may be
+	// nil: none is sent.
 	speaker func() keyuse.Speaker
 }
 
@@ -56,7 +57,7 @@ func LoadIdentity(dir string) (*Identity, error) {
 	return id, id.Save(dir)
 }
 
-// ReadIdentity reads the key in dir. Its error wraps [fs.ErrNotExist] if there is none.
+// ReadIdentity reads the key in dir. If there is none, the error wraps [fs.ErrNotExist].
 func ReadIdentity(dir string) (*Identity, error) {
 	path := filepath.Join(dir, identityFile)
 	b, err := os.ReadFile(path)
@@ -136,8 +137,8 @@ func hashOf(c *x509.Certificate) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// peerHash returns the hash of the other end's certificate, or "" if it has sent none. The
-// handshake has proven that the other end holds the key.
+// peerHash returns the hash of the other end's certificate, or "" if the other end has sent none.
+// The handshake has shown that the other end has the certificate's key.
 func peerHash(s *tls.ConnectionState) string {
 	if s == nil || len(s.PeerCertificates) == 0 {
 		return ""
@@ -163,7 +164,7 @@ func (i *Identity) serverTLS() *tls.Config {
 var ErrPin = errors.New("another machine answers there: its certificate is not the one in the table of nodes")
 
 // clientTLS returns a configuration that connects only to the node whose certificate has the hash
-// pin. With "" it connects to any node, and then the connection proves nothing.
+// pin. With the pin "" it connects to any node, which is then not authenticated.
 func (i *Identity) clientTLS(pin string) *tls.Config {
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS13,

@@ -195,7 +195,7 @@ func (s *Server) answerProof(w http.ResponseWriter, r *http.Request, q proveRequ
 }
 
 // secrets returns the valid secrets in stretched form, the present one first. It stretches each
-// secret once and keeps the result.
+// secret only once and caches the result.
 func (s *Server) secrets() ([]spake2.Secret, error) {
 	texts, err := s.host.Secrets()
 	if err != nil {

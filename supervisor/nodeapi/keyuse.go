@@ -34,8 +34,8 @@ func (s *speakingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return s.Transport.RoundTrip(r)
 }
 
-// noteSpeaker passes to the host that a machine made a request with the key of the node n. It
-// returns why that machine may not act for n, or "" if it may.
+// noteSpeaker tells the host that a machine made a request with the key of the node n. It returns
+// why that machine may not act for n, or "" if it may.
 func (s *Server) noteSpeaker(r *http.Request, n nodes.Node) (refusal string, err error) {
 	speaker, err := keyuse.ParseSpeaker(r.Header.Get(machineHeader))
 	if err != nil {

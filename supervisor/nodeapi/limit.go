@@ -12,10 +12,11 @@ import (
 )
 
 // limiter counts what strangers do, for each source (an IPv4 address, or the /64 of an IPv6
-// address) and for all together. Of a shared budget one source gets at most half of what is left,
-// and the last of it goes to sources that have used none lately: so an attacker with a few
+// address) and for all together. One source gets at most half of what is left of a shared budget,
+// and the last of the budget goes to sources that have used none lately: so an attacker with a few
 // addresses cannot keep others from joining. Connections of members are counted separately, by
-// address until they have shown a certificate, so that strangers cannot take their places.
+// address until they have shown a certificate, so that strangers cannot use up the connections for
+// members.
 type limiter struct {
 	now    func() time.Time
 	member func(netip.Addr) bool // reports whether an address belongs to a node of the table
@@ -42,8 +43,8 @@ type source struct {
 	conns            [2]int
 }
 
-// Rates. A hello costs the cluster an RSA signature, and a failed proof is a guess at the secret.
-// So a machine may fail a few times and must then wait.
+// Rates. A hello costs the cluster an RSA signature, and a failed authentication is a guess at the
+// secret. So a machine may fail a few times and must then wait.
 const (
 	hellosPerMinute   = 60
 	failuresPerMinute = 6
@@ -83,8 +84,8 @@ func (l *limiter) source(a netip.Addr, now time.Time) *source {
 	return s
 }
 
-// forget drops the sources that have been quiet for two minutes. If all are busy, it drops every
-// source without a connection: the shared budgets still limit those.
+// forget drops the sources that have been quiet for two minutes. If no source was quiet, it drops
+// every source without a connection: the shared budgets still limit those.
 func (l *limiter) forget(now time.Time) {
 	maps.DeleteFunc(l.sources, func(_ netip.Addr, s *source) bool {
 		return s.conns == [2]int{} && now.Sub(s.hellos.Last()) > 2*time.Minute &&
@@ -193,9 +194,9 @@ func (l *limiter) forgetConn(c net.Conn) {
 	}
 }
 
-// proven removes the time limit of a connection on which the peer has shown the secret or a
-// member's certificate. A member's connection counts from then on among those of members, from
-// whatever address it comes.
+// proven removes the time limit of a connection on which the peer has authenticated with the secret
+// or a member's certificate. A member's connection is then counted among those of members, whatever
+// its address is.
 func (l *limiter) proven(c net.Conn, member bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -47,7 +47,8 @@ import (
 
 // protocol is the version of the join protocol. A machine can join only through a node with the
 // same version; members of a cluster talk to each other whatever their versions are. New fields do
-// not change the version. Protocol 1 sent a proof against which secrets could be guessed.
+// not change the version. Protocol 1 sent a proof with which an attacker could check guesses of the
+// secret.
 const protocol = 2
 
 // Bounds, in bytes unless they are times.
@@ -101,8 +102,8 @@ type proveReply struct {
 type Storage struct {
 	Kind string `json:"kind"` // storage.kind, as in appliance.yaml
 	Path string `json:"path"`
-	// Arbiters reports whether this node's version supports arbiters. An older version would count
-	// an arbiter among the nodes that serve minions.
+	// Arbiters reports whether this node's version supports arbiters. An older version would take
+	// an arbiter for a node that serves minions.
 	Arbiters bool `json:"arbiters,omitempty"`
 }
 
@@ -128,8 +129,9 @@ type Summary struct {
 	Heads string `json:"heads,omitempty"`
 	// Life identifies the running start of the node's supervisor.
 	Life string `json:"life,omitempty"`
-	// Uses reports the keys that other machines than their nodes use, as far as those machines have
-	// sent requests to this node. A caller checks the reports: [keyuse.Report.Check].
+	// Uses lists the keys that are used by machines other than their nodes, as far as those
+	// machines have sent requests to this node. The caller checks the reports with
+	// [keyuse.Report.Check].
 	Uses []keyuse.Report `json:"uses,omitempty"`
 }
 
@@ -152,7 +154,7 @@ const (
 	codeNotHeld  = "optionsNotHeld"
 )
 
-// Errors that callers distinguish. Each comes wrapped with the text of the other end.
+// Errors that callers distinguish. Each is wrapped with the text of the other end.
 var (
 	ErrProtocol = errors.New("the cluster runs another version")
 	ErrCluster  = errors.New("that is another cluster")
@@ -167,7 +169,7 @@ var (
 	ErrRole    = errors.New("the cluster does not take this machine in that role")
 	ErrProof   = errors.New("the machine there could not prove that it is the cluster")
 	// ErrUnproven means that the other end received our proof and closed the connection. An
-	// attacker who guesses secrets would do the same, so nothing tries again by itself.
+	// attacker who guesses secrets would do the same, so no program tries again by itself.
 	ErrUnproven = errors.New("the machine there ended the connection when it had to prove that it is the cluster")
 )
 
@@ -187,12 +189,13 @@ var codes = map[string]error{
 	codeNotHeld:  options.ErrNotHeld,
 }
 
-// fault is an error as it is sent to the other end.
+// fault is the JSON body of a response that reports an error.
 type fault struct {
 	Code  string `json:"code"`
 	Error string `json:"error"`
-	// Protocol comes with codeProtocol and is the sender's; nodes of protocol 1 leave it out. Next
-	// comes with codeSecret and means that the next secret may be right.
+	// Protocol is the protocol of the node that sends the fault. It comes only with codeProtocol;
+	// nodes of protocol 1 omit it. Next comes only with codeSecret and means that the cluster's
+	// next secret may be the right one.
 	Protocol int  `json:"protocol,omitempty"`
 	Next     bool `json:"next,omitempty"`
 	http     int

@@ -123,7 +123,7 @@ func (o optionsClient) Keep(ctx context.Context, mark string) error {
 	return o.askRoute(ctx, http.MethodPost, "/v1/options/keep", optionsRequest{Mark: mark}, nil)
 }
 
-// askRoute sends a request. It returns options.ErrOld if the node's version has no such route.
+// askRoute sends a request. If the node's version has no such route, it returns options.ErrOld.
 func (o optionsClient) askRoute(ctx context.Context, method, path string, in, into any) error {
 	err := o.c.do(ctx, method, path, in, into)
 	if notThere(err) {

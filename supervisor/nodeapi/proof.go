@@ -50,8 +50,8 @@ func binding(s *tls.ConnectionState) ([]byte, error) {
 	return s.ExportKeyingMaterial(exporterLabel, nil, 32)
 }
 
-// KeyHash returns the hash of a public key file of the cluster, in the form of join strings. It is
-// the same as Salt's cluster_pub_fingerprint.
+// KeyHash returns the hash of a public key file of the cluster, in the form used in join strings.
+// It equals Salt's cluster_pub_fingerprint.
 func KeyHash(text string) string {
 	sum := sha256.Sum256([]byte(strings.TrimSpace(text) + "\n"))
 	return hex.EncodeToString(sum[:])
@@ -139,8 +139,8 @@ func (k *ClusterKey) signDigest(digest []byte) ([]byte, error) {
 	return rsa.SignPSS(rand.Reader, k.key, crypto.SHA256, digest, pss)
 }
 
-// verifyCluster verifies a signature with the public key that came with it. The caller decides
-// whether that key is the right one.
+// verifyCluster verifies a signature with the public key that came with it. The caller checks
+// whether that key is the cluster's.
 func verifyCluster(public string, digest, sig []byte) error {
 	block, _ := pem.Decode([]byte(public))
 	if block == nil {

@@ -17,7 +17,7 @@ const reachTakes = 3 * time.Second
 const maxReach = 8
 
 // TryPorts dials ports of a machine. A port that refuses the connection counts as reached: only a
-// firewall that drops packets counts as a failure.
+// firewall that drops packets makes a port fail.
 func TryPorts(ctx context.Context, address string, ports []int) []Reach {
 	ports = ports[:min(len(ports), maxReach)]
 	out := make([]Reach, len(ports))

@@ -11,8 +11,9 @@ import (
 )
 
 // recorded returns this node's entry in the table of nodes on its own disk, found by its key, and
-// the name of the cluster. ok is false if there is none: the node has not joined, was removed, or
-// is alone. If a file cannot be read, ok is false too: the node reports that when it starts.
+// the name of the cluster. ok is false if there is no entry: the node has not joined, was removed,
+// or has no cluster. If a file cannot be read, ok is false too: the node reports that when it
+// starts.
 func recorded(s *settings.Settings) (cluster string, n nodes.Node, ok bool) {
 	if !s.Peering.Enabled {
 		return "", nodes.Node{}, false
@@ -33,9 +34,8 @@ func recorded(s *settings.Settings) (cluster string, n nodes.Node, ok bool) {
 	return t.Cluster, n, ok && n.State != nodes.Removed
 }
 
-// CheckRecorded returns where the node's settings contradict the table of nodes. name is the path
-// of the settings' file, for the error. The table is right, because other nodes know the node by
-// it.
+// CheckRecorded returns an error if the node's settings contradict the table of nodes. name is the
+// path of the settings' file, for the error. The table is right, because the other nodes use it.
 func CheckRecorded(s *settings.Settings, name string) error {
 	cluster, n, ok := recorded(s)
 	if !ok {

@@ -30,14 +30,14 @@ import (
 	"saltern/supervisor/upgrade/rollout"
 )
 
-// Host is what the node API needs of the node that it serves. All methods may be called at the same
-// time.
+// Host is what the node API needs from the node that it serves. All methods may be called
+// concurrently.
 type Host interface {
 	// Table returns the table of nodes.
 	Table() nodes.Table
-	// Secrets and ClusterKey return what proves the cluster. An error says why this node cannot
-	// prove it now ("the shared storage is not there yet"). The first of the secrets is the present
-	// one; a second one is the next secret, which is valid too.
+	// Secrets and ClusterKey return the data with which this node authenticates the cluster. An
+	// error says why it cannot do so now ("the shared storage is not there yet"). The first secret
+	// is the present one; a second one is the next secret, which is valid too.
 	Secrets() ([]string, error)
 	ClusterKey() (*ClusterKey, error)
 	Storage() Storage
@@ -46,15 +46,15 @@ type Host interface {
 	// asker is the certificate's hash of the member that asks.
 	Marks(asker string) marks.Report
 	// Used records that a machine at the address source made a request with the key of the node n,
-	// and what the machine said of itself. It returns why that machine may not act for n, or "" if
+	// and how the machine described itself. It returns why that machine may not act for n, or "" if
 	// it may.
 	Used(n nodes.Node, s keyuse.Speaker, source string) (refusal string)
 	// Offer takes another member's table if it is newer.
 	Offer(t nodes.Table) error
 	// LookForTable starts a look for a newer table on the shared storage, and does not wait for it.
 	LookForTable()
-	// Admit enters a machine that has proven the secret in the table, in the state joining. It must
-	// be safe to repeat. It may return ErrName, ErrRole or ErrRemoved.
+	// Admit adds a machine that has authenticated with the secret to the table, in the state
+	// joining. Calls may be repeated. It may return ErrName, ErrRole or ErrRemoved.
 	Admit(ctx context.Context, n nodes.Node) (nodes.Table, error)
 	// SetState changes the state of the asking node, name, in the table, and returns the new table.
 	SetState(ctx context.Context, name string, s nodes.State) (nodes.Table, error)
@@ -62,12 +62,12 @@ type Host interface {
 	StorageAuthority() (Authority, error)
 	// SignStorage signs a node's request (PKCS #10, PEM) for its certificate with that authority.
 	SignStorage(request []byte, node string) (Certificate, error)
-	// Minions returns the minions that our own master knows; with finger set, also their keys'
-	// fingerprints.
+	// Minions returns the minions that our own master knows. If finger is set, it includes their
+	// keys' fingerprints.
 	Minions(ctx context.Context, finger bool) (status.MinionView, error)
-	// Git returns the git remotes of our own master. With fetch set, the master first fetches the
-	// remote with that URL or name, or all for "". If there is no such remote, it returns an empty
-	// view and no error.
+	// Git returns the git remotes of our own master. If fetch is set, the master first fetches the
+	// remote with that URL or name, or all remotes for "". If there is no such remote, Git returns
+	// an empty view and no error.
 	Git(ctx context.Context, fetch bool, remote string) (status.GitView, error)
 	// Audit returns the audit records of this node.
 	Audit(ctx context.Context, q audit.Query) (audit.Page, error)
@@ -86,7 +86,8 @@ type Host interface {
 	// System returns the system of this machine, for upgrades.
 	System() rollout.Node
 	// Tool prepares a run of one of Salt's tools by our own master, on behalf of another node. If
-	// it returns no error, the caller calls run once; run writes frames until the tool or ctx ends.
+	// it returns no error, the caller must call run once. run writes frames until the tool or ctx
+	// ends.
 	Tool(ctx context.Context, r toolrun.Request) (run func(context.Context, io.Writer), err error)
 }
 
@@ -129,8 +130,8 @@ func (s *Server) memberAddress(a netip.Addr) bool {
 	return false
 }
 
-// maxTold bounds how many warnings warnOnce remembers. It logs the same warning about one source at
-// most once a minute.
+// maxTold bounds how many warnings warnOnce remembers. warnOnce logs the same warning about one
+// source at most once a minute.
 const (
 	maxTold = 1024
 )
@@ -228,8 +229,8 @@ func (s *Server) tableRoutes(routes routes) {
 	})
 }
 
-// offered takes the table that a node offers, if it is the next version and changes only what that
-// node may change. A node that missed a version finds the newest one on the shared storage.
+// offered accepts the table that a node offers, if it is the next version and changes only what
+// that node may change. A node that missed a version finds the newest table on the shared storage.
 func (s *Server) offered(r *http.Request, from nodes.Node, t nodes.Table) error {
 	now := s.host.Table()
 	switch {

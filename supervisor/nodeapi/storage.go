@@ -26,9 +26,9 @@ type certificateRequest struct {
 	Request []byte `json:"request"` // PKCS #10, PEM
 }
 
-// storageRoutes adds the routes of the shared volume's certificates. Any node gets a certificate in
-// its own name. Nodes that serve also get the authority's key, so that each of them can admit a new
-// node when the others are lost.
+// storageRoutes adds the routes for certificates of the shared volume. Any node gets a certificate
+// in its own name. Nodes that serve also get the authority's key, so that each of them can admit a
+// new node if all others are lost.
 func (s *Server) storageRoutes(routes routes) {
 	routes.addRoute("POST /v1/storage/certificate", func(w http.ResponseWriter, r *http.Request, n nodes.Node) {
 		withBody(maxHello, func(w http.ResponseWriter, _ *http.Request, q certificateRequest) {

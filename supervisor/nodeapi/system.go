@@ -27,8 +27,8 @@ type systemRequest struct {
 	Version string `json:"version"`
 }
 
-// systemRoutes adds the routes for [rollout.Node]. The node trusts a bundle by its signature only,
-// whichever member sends it, and restarts only in the cluster's turn.
+// systemRoutes adds the routes for [rollout.Node]. The node accepts a bundle only by its signature,
+// whichever member sends it, and restarts only when it has the cluster's turn.
 func (s *Server) systemRoutes(routes routes) {
 	routes.addRoute("GET /v1/system", func(w http.ResponseWriter, r *http.Request, _ nodes.Node) {
 		st, err := s.host.System().State(r.Context())
@@ -132,8 +132,8 @@ func (m *moving) Read(b []byte) (int, error) {
 	return m.Reader.Read(b)
 }
 
-// asOldNode returns rollout.ErrOld if err means that the node has no such route. Else it returns
-// err.
+// asOldNode returns rollout.ErrOld if err means that the node has no such route. Otherwise it
+// returns err.
 func asOldNode(err error) error {
 	if notThere(err) {
 		return rollout.ErrOld

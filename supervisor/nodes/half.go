@@ -6,17 +6,18 @@ import "saltern/internal/control"
 // the node was removed.
 type Half struct {
 	Node Node
-	// Removal is the entry that is missing in the masters' record. It is zero if the record has the
-	// removal and the table does not.
+	// Removal is the entry that the masters' record lacks. It is zero if the record has the removal
+	// and the table lacks it.
 	Removal control.Removal
 	// Guess reports whether the record names only an address and no machine, as after salt-run
-	// cluster.remove. A guess counts once it has held for a while. There is no guess about a node
-	// that joins, which may be a new one at that address.
+	// cluster.remove. A guess counts only if it has stayed true for a while. Nothing is guessed
+	// about a joining node, which may be a new machine at that address.
 	Guess bool
 }
 
-// FindHalves compares a table of nodes with a record of the masters. The record must have been read
-// after the table, because a node is in the record before it becomes a member in the table.
+// FindHalves returns the removals that only one of the two has: the table of nodes or the masters'
+// record. The caller must read the record after the table, because a node is in the record before
+// it becomes a member in the table.
 func FindHalves(t Table, r control.Record) (out []Half) {
 	buried := map[string]bool{} // removed nodes in the record, by their key in the table of nodes
 	nameless := map[string]bool{}

@@ -20,9 +20,9 @@ import (
 // storage.
 const File = "nodes.json"
 
-// ChangedFile is a file in a node's data directory that exists if the table there has changed since
-// the last [Seen]. It is for programs outside of this process that follow the table. They cannot
-// watch File itself: a path unit of systemd misses changes that happen while the service that it
+// ChangedFile is a file in a node's data directory. It exists if the table there has changed since
+// the last [Seen]. Programs outside of this process use it to follow the table. They cannot watch
+// File itself: a path unit of systemd misses changes that happen while the service that the unit
 // started still runs.
 const ChangedFile = "nodes.changed"
 
@@ -44,7 +44,7 @@ func Seen(dir string) error {
 var ErrShared = errors.New("the shared storage does not answer")
 
 // Keeper holds this node's copy of the table. The table on the shared storage is the authoritative
-// one: a node changes that table, based on its newest version, and raises the version (package
+// one: a node bases its change on the newest version of that table, and raises the version (package
 // versioned: without a lock). A Keeper is safe for concurrent use.
 type Keeper struct {
 	path   string // path of this node's copy
@@ -96,8 +96,8 @@ func (k *Keeper) Changed() <-chan struct{} {
 	return k.changed
 }
 
-// Offer accepts a table if it is newer, belongs to the same cluster, and contains no removed node
-// again. It reports whether it accepted the table; if so, the table is on this node's disk.
+// Offer accepts a table if it is newer, belongs to the same cluster, and does not bring a removed
+// node back. It reports whether it accepted the table; if so, the table is on this node's disk.
 func (k *Keeper) Offer(t Table) (bool, error) {
 	if err := t.Check(); err != nil {
 		return false, err
@@ -110,9 +110,9 @@ func (k *Keeper) Offer(t Table) (bool, error) {
 	return k.acceptTable(t)
 }
 
-// settle replaces the table by the table on the shared storage if both have the same version. Two
-// different tables with one version exist only in a cluster whose machines were restored to
-// different times.
+// settle replaces this node's table by the table on the shared storage if both have the same
+// version. Two different tables with one version exist only in a cluster whose machines were
+// restored to different times.
 func (k *Keeper) settle(t Table) (bool, error) {
 	if err := t.Check(); err != nil {
 		return false, err
@@ -161,9 +161,9 @@ func (k *Keeper) acceptTable(t Table) (bool, error) {
 }
 
 // Change changes the table on the shared storage and accepts the result. It calls change with the
-// newest table; an error of change ends it. If another node changes the table first, Change calls
-// change again with the newer table. If the shared storage does not answer until ctx ends, the
-// error is [ErrShared], and the change may still happen; the next Look shows whether it did.
+// newest table, and returns an error of change. If another node changes the table first, Change
+// calls change again with the newer table. If the shared storage does not answer until ctx ends,
+// the error is [ErrShared], and the change may still happen; the next Look shows whether it did.
 func (k *Keeper) Change(ctx context.Context, change func(*Table) error) (Table, error) {
 	own := k.Table()
 	var next Table
@@ -267,7 +267,7 @@ func (k *Keeper) writeShared(ctx context.Context, expect uint64, t Table) error 
 }
 
 // onShared calls f in another goroutine, because f may hang in the kernel for ever. Only one call
-// of f is under way at a time.
+// of f runs at a time.
 func (k *Keeper) onShared(ctx context.Context, f func() error) error {
 	select {
 	case k.busy <- struct{}{}:

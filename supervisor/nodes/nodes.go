@@ -1,7 +1,8 @@
-// Package nodes is the table of a cluster's machines: their names, addresses and keys, and what
-// they bring to the shared volume. Every node keeps a copy on its own disk, so that it knows its
-// peers before the volume is mounted. Any node can change the table on the shared storage, by
-// compare and swap (package versioned). A copy is replaced only by one with a higher Version.
+// Package nodes is the table of a cluster's machines: their names, addresses and keys, and their
+// parts in the shared volume. Every node keeps a copy of the table on its own disk, so that it
+// knows its peers before the volume is mounted. Any node can change the table on the shared
+// storage, by compare and swap (package versioned). A copy is replaced only by one with a higher
+// Version.
 //
 // The load balancer's backends, the master's peers, the firewall's sets, the storage's members and
 // the status's list of nodes all come from this table.
@@ -12,8 +13,8 @@ import (
 	"time"
 )
 
-// State is a node's place in the cluster, as administrators have decided it. The status says how
-// the node works at the moment.
+// State is a node's state in the cluster, as administrators have decided it. Whether the node works
+// at the moment is in the status.
 type State string
 
 // Values of State.
@@ -56,18 +57,18 @@ type Table struct {
 	Version uint64 `json:"version"`
 	Cluster string `json:"cluster"`
 	// KeyHash is the SHA-256 of the cluster's public key in hexadecimal. A join string contains it,
-	// so that the cluster can prove itself.
+	// so that a joining machine can authenticate the cluster.
 	KeyHash string `json:"keyHash"`
-	// Former are the hashes of the cluster's earlier keys, the oldest first. By them a node that
-	// was away while the key changed recognises its cluster.
+	// Former lists the hashes of the cluster's earlier keys, the oldest first. A node that was away
+	// while the key changed recognises its cluster by them.
 	Former []string `json:"former,omitempty"`
 	// Virtual is the cluster's virtual address, which moves between nodes. It is empty if there is
 	// none.
 	Virtual string `json:"virtual,omitempty"`
-	// StorageTLS reports whether connections of the shared volume use TLS. That is decided when the
-	// cluster is formed.
+	// StorageTLS reports whether connections of the shared volume use TLS. The first node decides
+	// that when it forms the cluster.
 	StorageTLS bool `json:"storageTLS,omitempty"`
-	// Turn names the node that may be away. It is nil if no node has the turn.
+	// Turn is the turn of the node that may be out of service. It is nil if no node has the turn.
 	Turn  *Turn  `json:"turn,omitempty"`
 	Nodes []Node `json:"nodes"`
 	// Gone are the certificates of removed nodes whose names other nodes have now.

@@ -15,8 +15,8 @@ import (
 // errNotAlone means that the cluster has other nodes.
 var errNotAlone = errors.New("other nodes are in this cluster")
 
-// Alone returns nil if the named node is the only one of the table that was not removed. Otherwise
-// it returns an [errNotAlone] that names the others.
+// Alone returns nil if all other nodes of the table were removed. Otherwise it returns an
+// [errNotAlone] that names the other nodes.
 func (t *Table) Alone(name string) error {
 	var others []string
 	for _, n := range t.Nodes {
@@ -30,8 +30,8 @@ func (t *Table) Alone(name string) error {
 	return nil
 }
 
-// SetKey gives the table another key of the same cluster. Nodes that know one of its keys still
-// accept the table.
+// SetKey sets another key of the same cluster in the table. Nodes that know an earlier key of the
+// table still accept the table.
 func (t *Table) SetKey(hash string) error {
 	if t.KeyHash == hash {
 		return nil
@@ -58,9 +58,9 @@ func (t *Table) follows(hash string) bool {
 	return t.KeyHash == hash || slices.Contains(t.Former, hash)
 }
 
-// Rekey gives the table another cluster key, on this node's disk and on the shared storage, after
-// the key was restored from a backup. It refuses if the cluster has other nodes. A running supervisor
-// must be reloaded afterwards.
+// Rekey sets another cluster key in the table, on this node's disk and on the shared storage, after
+// the key was restored from a backup. It returns an error if the cluster has other nodes. A running
+// supervisor must be reloaded afterwards.
 func Rekey(ctx context.Context, dir, shared, name, keyHash string) error {
 	k, err := OpenKeeper(dir, shared)
 	if err != nil {

@@ -8,16 +8,16 @@ import (
 )
 
 // maxLeap is how far the version of a table may be ahead of a node's own. No node ever misses
-// maxLeap changes, and the bound keeps an attacker from using up the versions.
+// maxLeap changes. Without the bound an attacker could use up the version numbers.
 const maxLeap = 1 << 32
 
-// CheckStep returns nil if next is a valid successor of the table now when the node from offers it,
-// or why not. next must have passed [Table.Check].
+// CheckStep returns nil if next is a valid successor of the table now when the node from offers it.
+// Otherwise it returns the reason. next must have passed [Table.Check].
 //
-// Any node may change the state and the directory of the copy in its own entry. It may take the
-// turn when no node has it, and give its own back. A node that serves ([Node.Serves]) may make
+// Any node may change the state and the directory of the copy in its own entry. It may acquire the
+// turn if no node has it, and release its own turn. A node that serves ([Node.Serves]) may make
 // every change that it can make on the shared storage: admit machines as joining, change states in
-// their order, remove nodes permanently, and change the key and what the cluster has in common.
+// their order, remove nodes permanently, and change the key and the settings of the whole cluster.
 func CheckStep(from Node, now, next Table) error {
 	switch {
 	case next.Version != now.Version+1:

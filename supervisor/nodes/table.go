@@ -173,8 +173,8 @@ func (t *Table) Peers(self string) []Node {
 	return slices.DeleteFunc(t.Present(), func(n Node) bool { return n.Name == self })
 }
 
-// after lists the states that may follow each state. Removed is final: so a node that decides by an
-// older table cannot bring a removed node back.
+// after lists the states that may follow each state. No state follows Removed: so a node that
+// decides by an older table cannot bring a removed node back.
 var after = map[State][]State{
 	Joining:  {Member, Leaving, Removed},
 	Member:   {Draining, Leaving, Removed},
@@ -182,8 +182,8 @@ var after = map[State][]State{
 	Leaving:  {Removed},
 }
 
-// Set changes the state of a node. It fails if there is no such node, or if the state cannot
-// follow the present one.
+// Set changes the state of a node. It returns an error if there is no such node, or if the new
+// state may not follow the present one.
 func (t *Table) Set(name string, s State) error {
 	for i := range t.Nodes {
 		n := &t.Nodes[i]
@@ -199,8 +199,8 @@ func (t *Table) Set(name string, s State) error {
 	return fmt.Errorf("there is no node %s", name)
 }
 
-// Remove removes the node with that certificate hash permanently. If the node was removed before,
-// that stays so, even if another machine has its name by now.
+// Remove permanently removes the node with that certificate hash. If the node is removed already,
+// Remove changes nothing, even if another machine has its name by now.
 func (t *Table) Remove(certificate string) error {
 	if n, ok := t.ByCertificate(certificate); ok {
 		return t.Set(n.Name, Removed)
@@ -230,8 +230,9 @@ var (
 	ErrArbiter = errors.New("has an arbiter already")
 )
 
-// Admit adds a machine that asks to join. It changes nothing if the machine's key is in the table,
-// and always refuses the key of a removed node. A new machine may have the name of a removed one.
+// Admit adds a joining machine to the table. If the machine's key is in the table, Admit changes
+// nothing; for the key of a removed node it always returns an error. A new machine may have the
+// name of a removed node.
 func Admit(t *Table, n Node) error {
 	if slices.Contains(t.Gone, n.Certificate) {
 		return fmt.Errorf("this machine %w from the cluster; set it up again to join", ErrRemoved)

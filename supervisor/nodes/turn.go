@@ -6,24 +6,25 @@ import (
 	"time"
 )
 
-// Turn is the right of a node to be away for a while. Only one node at a time has it, so that the
-// machines of a cluster restart one after another.
+// Turn is the right of a node to be out of service for a while. Only one node at a time has it, so
+// that the machines of a cluster restart one after another.
 type Turn struct {
 	// Node is the name of the node that has the turn.
 	Node string `json:"node"`
-	// Life identifies the supervisor process that took the turn. A later process of the node gives
-	// the turn back once the node does all its work again.
+	// Life identifies the supervisor process that acquired the turn. A later process of the same
+	// node releases the turn once the node does all its work again.
 	Life  string    `json:"life"`
 	Since time.Time `json:"since"`
 	// Drained reports whether the node is drained only because of the turn.
 	Drained bool `json:"drained,omitempty"`
-	// Options reports whether the turn is for new options: its node restarts no machine, but the
-	// masters of all nodes, one after another, so that they load the options. No node is drained
-	// for that.
+	// Options reports whether the turn is for new options: its node does not restart a machine, but
+	// the masters of all nodes, one after another, so that they load the options. No node is
+	// drained for such a turn.
 	Options bool `json:"options,omitempty"`
 	// Key reports whether a new key of the cluster belongs to the options.
 	Key bool `json:"key,omitempty"`
-	// Until is when the turn ends by itself, unless the node takes it again. It may be zero: never.
+	// Until is when the turn expires unless the node extends it. It may be zero: the turn does not
+	// expire.
 	Until time.Time `json:"until,omitzero"`
 }
 
@@ -60,9 +61,9 @@ func (t *Table) HasTurn(at time.Time) (Turn, bool) {
 	return *t.Turn, ok && n.State != Removed && !over
 }
 
-// TakeTurn gives the turn to the node to.Node at the time to.Since, and drains the node unless the
-// turn is for options. A node that has the turn can take it again for the same purpose. force takes
-// the turn away from another node.
+// TakeTurn assigns the turn to the node to.Node at the time to.Since, and drains the node unless
+// the turn is for options. A node that has the turn can extend it for the same purpose. If force is
+// set, TakeTurn takes the turn from another node.
 func (t *Table) TakeTurn(to Turn, force bool) error {
 	n, ok := t.Find(to.Node)
 	if !ok || n.State == Removed {
@@ -94,8 +95,8 @@ func (t *Table) TakeTurn(to Turn, force bool) error {
 	return nil
 }
 
-// GiveTurn ends the turn of a node, and ends draining that came with it. It reports whether the
-// node had the turn.
+// GiveTurn releases the turn of a node, and ends the draining that TakeTurn began. It reports
+// whether the node had the turn.
 func (t *Table) GiveTurn(node string) bool {
 	if t.Turn == nil || t.Turn.Node != node {
 		return false

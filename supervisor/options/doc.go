@@ -1,12 +1,12 @@
-// Package options gives the administrator's options of Salt's master to all nodes of a cluster in
-// one operation. Each node reports the options it has and why it refuses new ones ([Node]); [Roll]
-// asks one node after the other to take them.
+// Package options changes the administrator's options of Salt's master on all nodes of a cluster in
+// one operation. Each node reports the options it has and why it refuses new ones ([Node]). [Roll]
+// makes the nodes load the options one after the other.
 //
-// Each node by itself keeps this safe, without the node that drives the roll: it gives its master
-// new options on trial and goes back to the last good ones if the trial fails. The driving node may
-// die at any moment; the same roll, started again, continues.
+// Each node keeps this safe by itself, without the node that drives the rolling change: it runs its
+// master with new options on trial, and returns to the last good options if the trial fails. The
+// driving node may fail at any moment: the same change, started again, continues.
 //
-// The package makes decisions and words messages. It reads no file and starts nothing.
+// The package makes decisions and words messages. It reads no file and starts no process.
 package options
 
 import (
@@ -34,8 +34,9 @@ type File struct {
 type State struct {
 	Files []File `json:"files"` // ordered by name
 	// Wanted is the mark of the options with which the master would start now, including the
-	// options in appliance.yaml. Running is the mark of the options with which it was started, Good
-	// the mark of the options with which it last served. Empty: none, or not known.
+	// options in appliance.yaml. Running is the mark of the options with which it was started. Good
+	// is the mark of the options with which it last served. An empty mark means that there are no
+	// such options, or that they are not known.
 	Wanted  string `json:"wanted"`
 	Running string `json:"running"`
 	Good    string `json:"good"`
@@ -89,17 +90,17 @@ var (
 // Node is a node whose master takes options. Its methods are safe for concurrent
 // use and return before ctx ends.
 type Node interface {
-	// State returns what options the node has. With fresh set, the node first updates its copy of
-	// the shared storage.
+	// State returns the options that the node has. If fresh is set, the node first updates its copy
+	// of the shared storage.
 	State(ctx context.Context, fresh bool) (State, error)
 	// Check checks the options by the master's own rules.
 	Check(ctx context.Context) (Findings, error)
-	// Try restarts the master, on trial, with the options that mark identifies. If it does not
-	// serve within limit, the node goes back by itself. The node keeps the earlier options until
-	// [Node.Keep].
+	// Try restarts the master, on trial, with the options that mark identifies. If the master does
+	// not serve within limit, the node returns to the earlier options by itself. The node stores
+	// the earlier options until [Node.Keep].
 	Try(ctx context.Context, mark string, limit time.Duration) error
-	// Back restarts the master with the options that the node keeps, and records why those of mark
-	// are refused. It may be repeated.
+	// Back restarts the master with the earlier options that the node has stored, and records why
+	// it refuses the options of mark. Back may be repeated.
 	Back(ctx context.Context, mark, why string) error
 	// Keep makes the options of mark permanent: the node drops the earlier ones.
 	Keep(ctx context.Context, mark string) error

@@ -13,10 +13,10 @@ import (
 	"saltern/supervisor/roll"
 )
 
-// Turn is the right to restart masters. There is one in a cluster.
+// Turn is the right to restart masters. A cluster has one, which only one node can hold at a time.
 type Turn interface {
-	// Take takes the turn, or takes it again, until end. Its error [ErrHeld] says which node has
-	// it.
+	// Take acquires the turn, or extends it, until end. If another node has the turn, the error is
+	// [ErrHeld] and names that node.
 	Take(ctx context.Context, end time.Time) error
 	// Give gives the turn back.
 	Give(ctx context.Context) error
@@ -28,18 +28,19 @@ type Target struct {
 	Node Node
 }
 
-// Roll asks the nodes one after the other to take their options. It can be used for one call of
-// Run.
+// Roll makes the nodes load their options, one node after the other. It must be used for only one
+// call of Run.
 type Roll struct {
-	// Targets are the nodes; the last is the node that was asked for the roll. All others must see
-	// the same files as the last.
+	// Targets are the nodes; the last is the node that drives the rolling change. All others must
+	// see the same files as the last.
 	Targets []Target
 	Turn    Turn          // nil: the node has no cluster
 	Limit   time.Duration // how long a master may take to serve
 	Force   bool          // leave out nodes that are away
 	Dry     bool          // only check the options
 	Now     func() time.Time
-	// Tell is called with each step when it is made, by one goroutine. It may be nil.
+	// Tell is called with the text of each step when the step is made, always by the same
+	// goroutine. It may be nil.
 	Tell func(line string)
 }
 
@@ -182,7 +183,7 @@ func (u *run) askEach(ctx context.Context, limit time.Duration, f func(context.C
 	return out
 }
 
-// askStates asks all nodes for their state. It returns why the roll may not begin, or "".
+// askStates asks all nodes for their state. It returns why the rolling change may not begin, or "".
 func (u *run) askStates(ctx context.Context) string {
 	errs := u.askEach(ctx, freshTakes+trialTakes, func(ctx context.Context, n *node) (err error) {
 		// A master that has just been started counts as on trial for a moment.
@@ -233,8 +234,8 @@ func (u *run) askStates(ctx context.Context) string {
 	return ""
 }
 
-// settle waits until all nodes see the same files. If they do not in time, it returns a text that
-// says which nodes differ.
+// settle waits until all nodes see the same files. If they still differ after the time limit, it
+// returns a text that names the nodes that differ.
 func (u *run) settle(ctx context.Context) string {
 	first := u.nodes[len(u.nodes)-1]
 	reported := ""
@@ -297,8 +298,8 @@ func differ(a, b []File) string {
 	return strings.Join(names[:min(len(names), 8)], ", ")
 }
 
-// checkOptions asks all nodes to check their options. It returns a text about the nodes that have faults,
-// or "".
+// checkOptions asks all nodes to check their options. It returns a text that names the nodes with
+// faults, or "".
 func (u *run) checkOptions(ctx context.Context) string {
 	errs := u.askEach(ctx, 45*time.Second, func(ctx context.Context, n *node) error {
 		f, err := n.Node.Check(ctx)
@@ -328,7 +329,7 @@ func (u *run) checkOptions(ctx context.Context) string {
 	return "the options are wrong on " + strings.Join(bad, ", ")
 }
 
-// rollNode asks one node to take its options. A code other than "" ends the roll.
+// rollNode makes one node load its options. A code other than "" ends the rolling change.
 func (u *run) rollNode(ctx context.Context, n *node) (Code, string) {
 	if ctx.Err() != nil {
 		return Interrupted, ""
@@ -357,8 +358,8 @@ func (u *run) rollNode(ctx context.Context, n *node) (Code, string) {
 	return "", ""
 }
 
-// allServe waits until all nodes serve, and takes the turn again meanwhile. It returns "", or after
-// mendTakes what still prevents the restart of n.
+// allServe waits until all nodes serve, and extends the turn while it waits. It returns "", or
+// after mendTakes the reason why n must not be restarted.
 func (u *run) allServe(ctx context.Context, n *node) string {
 	end := u.Now().Add(mendTakes)
 	reported := ""

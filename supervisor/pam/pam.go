@@ -30,7 +30,8 @@ const maxPassword = 511
 // maxGroups bounds the returned groups of an account.
 const maxGroups = 1024
 
-// names matches names of accounts. None of them can be an option, or more than one word.
+// names matches names of accounts. No matching name can be taken for an option, or for more than
+// one word.
 var names = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,31}$`)
 
 // Serve answers the one request of a connection, if the process at its other end runs under

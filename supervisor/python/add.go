@@ -17,19 +17,20 @@ type Addition struct {
 	Names []Requirement // packages that pip should find
 	From  string        // folder of wheels in which pip looks for the names; empty: it asks an index
 	Index string        // address of the index; empty: as pip is configured
-	// Hashes are SHA-256 sums. Each of Files must have one of them. It may be empty: any sum will
-	// do.
+	// Hashes lists SHA-256 sums. Each of Files must have one of them. It may be empty: the sums are
+	// not checked.
 	Hashes []string
 	// Agree gets the packages that would be added, and refuses them by an error.
 	Agree func(fresh []Package) error
 }
 
-// ScratchPrefix begins the names of the folders, beside the layers, in which Add prepares. An Add
-// that is killed leaves its folder; the next Add removes it.
+// ScratchPrefix begins the names of the folders, beside the layers, in which Add prepares packages.
+// If an Add is killed, its folder stays; the next Add removes the folder.
 const ScratchPrefix = ".python-add-"
 
-// Add adds packages with all that they need, and returns the new ones. It changes nothing unless
-// all of them fit Salt and each other. Only one change of the cluster's packages is made at a time.
+// Add adds packages together with the packages that they need, and returns the new ones. It changes
+// nothing unless all of them fit Salt and each other. Only one change of the cluster's packages
+// runs at a time.
 func (p Place) Add(ctx context.Context, a Addition) ([]Package, error) {
 	for _, n := range a.Names {
 		if err := n.validate(); err != nil {

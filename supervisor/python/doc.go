@@ -1,11 +1,11 @@
 // Package python manages packages for the Python that runs beside the masters: modules of
 // ext_pillar, renderers, runners, logins.
 //
-// The shared storage has the wheels, and the list, which names every wheel by its hash. Each node
+// The shared storage has the wheels and the list, which names every wheel by its hash. Each node
 // unpacks the wheels for its own Python into a folder on its own disk, a layer. The layer is at the
-// end of Python's path, so that no package replaces one that Salt brings. Nothing is ever built,
-// and no code of a package runs while it is unpacked. A layer appears complete or not at all. If
-// the present packages cannot be unpacked, the last layer stays until they can.
+// end of Python's path, so that no package replaces a module of Salt. Nothing is ever built, and no
+// code of a package runs while it is unpacked. A layer appears completely or not at all. If the
+// present packages cannot be unpacked, the last layer stays in use until they can.
 package python
 
 // Dir is the folder of the packages, relative to the shared storage.

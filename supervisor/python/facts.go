@@ -100,8 +100,8 @@ func withoutProgram(err error) error {
 	return err
 }
 
-// Nobody returns the account under which foreign files are read. It returns nil if this process is
-// not root, and so has no rights to give up.
+// Nobody returns the account under which untrusted files are read. If this process is not root, it
+// has no rights to give up, and Nobody returns nil.
 func Nobody() *syscall.Credential {
 	if os.Geteuid() != 0 {
 		return nil

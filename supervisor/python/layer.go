@@ -30,8 +30,8 @@ const (
 	layerKept = 25 * time.Hour
 )
 
-// ErrIncomplete means that a wheel of the list is missing or incomplete. In a copy of the volume
-// that may pass within a moment.
+// ErrIncomplete means that a wheel of the list is missing or incomplete. If the folder is a copy of
+// the volume, the wheel may arrive within a moment.
 var ErrIncomplete = errors.New("a wheel is not there")
 
 // ListFile returns the path of the list of packages in a folder.
@@ -137,8 +137,8 @@ func unpackLayer(dir string, wheels []*wheel) error {
 	})
 }
 
-// Renew builds the layer for the present packages and takes it into use, unless it is in use
-// already. After an error the earlier layer stays, unless it is for another Python. Only one
+// Renew builds the layer for the present packages and switches to it, unless that layer is already
+// in use. After an error the earlier layer stays in use, unless it is for another Python. Only one
 // process of a node may call Renew at a time.
 func (p Place) Renew(ctx context.Context) error {
 	packages, sum, err := readList(p.Node)
@@ -225,7 +225,8 @@ func syncTree(dir string) error {
 	return unix.Syncfs(int(d.Fd()))
 }
 
-// switchLayer takes a layer into use. The earlier one is kept for layerKept from now on.
+// switchLayer makes a layer the one in use. The earlier layer is kept for layerKept after the
+// switch.
 func (p Place) switchLayer(id string) error {
 	p.retire()
 	tmp := filepath.Join(p.Layers, building+Current)

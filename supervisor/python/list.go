@@ -19,8 +19,8 @@ type Package struct {
 	File    string `json:"file"` // file name of the wheel
 	SHA256  string `json:"sha256"`
 	Size    int64  `json:"size"` // bytes of the wheel
-	// Asked reports whether somebody added the package by name. Other packages were added because
-	// one of those needs them.
+	// Asked reports whether somebody added the package by name. Any other package was added because
+	// an asked one needs it.
 	Asked bool `json:"asked"`
 }
 
@@ -42,7 +42,7 @@ func Canonical(name string) string {
 	return strings.ToLower(separators.ReplaceAllString(name, "-"))
 }
 
-// parseList parses a list. It refuses file names that lead out of the folder.
+// parseList parses a list. It returns an error for file names that lead out of the folder.
 func parseList(text []byte) ([]Package, error) {
 	if len(text) > maxList {
 		return nil, fmt.Errorf("more than %d KiB", maxList>>10)

@@ -29,8 +29,8 @@ const (
 	maxReport  = 64 << 20
 )
 
-// requirement matches a name with versions (PEP 508) that pip looks up in an index. It matches
-// nothing that leads elsewhere: to a URL, a folder or a program that fetches.
+// requirement matches a package name with versions (PEP 508) that pip looks up in an index. It
+// matches no requirement that leads elsewhere: to a URL, a folder or a program that fetches.
 var requirement = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9._-]*)` + // name
 	`(\[[A-Za-z0-9._, -]+\])?\s*` + // extras
 	`((?:[<>=!~]=?=?\s*[0-9A-Za-z.*+!_-]+\s*,?\s*)*)` + // versions
@@ -58,7 +58,7 @@ func (r Requirement) validate() error {
 }
 
 // ParseRequirements parses a file of requirements: names with versions and hashes, as pip-compile
-// and pip hash write them. It refuses other options of pip.
+// and pip hash write them. Other options of pip are errors.
 func ParseRequirements(text string) ([]Requirement, error) {
 	var out []Requirement
 	joined := strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\\\n", " ")

@@ -26,7 +26,7 @@ type Place struct {
 	Layers string // folder of this node's layers
 	// Pythons lists the Pythons to try, in the order in which the master tries them.
 	Pythons []string
-	// As is the account that reads foreign files. It may be nil: the account of this process.
+	// As is the account that reads untrusted files. It may be nil: the account of this process.
 	As *syscall.Credential
 }
 
@@ -52,8 +52,8 @@ func (p Place) List() ([]Item, error) {
 	return items, nil
 }
 
-// Remove removes packages, together with packages that only they need. It returns all that it
-// removed.
+// Remove removes packages, together with packages that only they need. It returns all removed
+// packages.
 func (p Place) Remove(ctx context.Context, names []string) ([]Package, error) {
 	unlock, err := p.lockFolder(ctx)
 	if err != nil {
@@ -88,8 +88,8 @@ func (p Place) Remove(ctx context.Context, names []string) ([]Package, error) {
 	return slices.DeleteFunc(before, func(k Package) bool { return slices.Contains(after, k) }), nil
 }
 
-// needed returns the list without packages that nobody asked for and no other package needs. It
-// refuses a list in which a needed package is missing.
+// needed returns the list without packages that nobody asked for and no other package needs. If a
+// needed package is missing in the list, it returns an error.
 func (p Place) needed(ctx context.Context, packages []Package) ([]Package, error) {
 	for {
 		wheels, err := openWheels(p.Shared, packages)
@@ -152,7 +152,7 @@ func (p Place) lockFolder(ctx context.Context) (unlock func(), err error) {
 }
 
 // writeList writes the new wheels, then the list, and then removes the wheels that the list does
-// not name. So a reader finds all wheels of the old list or of the new one.
+// not name. So a reader always finds all wheels of the list that it reads, the old or the new one.
 func (p Place) writeList(packages []Package, fresh []*wheel) error {
 	if err := checkList(packages); err != nil {
 		return err

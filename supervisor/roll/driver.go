@@ -13,8 +13,9 @@ var ErrRunning = errors.New("a roll is under way")
 // maxSteps bounds how many steps of one roll are kept: a few lines for each of 64 nodes.
 const maxSteps = 1000
 
-// Driver carries out one roll at a time. A roll continues when its caller is gone. It ends when
-// [Driver.Run] ends, and may then be started again. The methods are safe for concurrent use.
+// Driver carries out one rolling change at a time. The change continues after its caller has gone.
+// It ends when [Driver.Run] ends, and may then be started again. The methods are safe for
+// concurrent use.
 type Driver[R any] struct {
 	now   func() time.Time
 	asked chan request[R]
@@ -37,7 +38,8 @@ type Roll[R any] struct {
 	What string // name of the roll for its progress
 	// Begun is called before [Driver.Begin] returns. It may be nil.
 	Begun func()
-	// Make carries out the roll and returns its result. It calls note with each step.
+	// Make carries out the rolling change and returns its result. It calls note with the text of
+	// each step.
 	Make func(ctx context.Context, note func(step string)) R
 }
 
@@ -52,8 +54,9 @@ func NewDriver[R any](now func() time.Time) *Driver[R] {
 	return &Driver[R]{now: now, asked: make(chan request[R])}
 }
 
-// Begin starts a roll and returns when it has begun. The channel delivers the result. While another
-// roll is under way, or waits for [Driver.Run], the error is [ErrRunning]; see [Driver.Progress].
+// Begin starts a rolling change and returns when it has begun. The channel delivers the result.
+// While another change is running, or waits for [Driver.Run], Begin returns [ErrRunning]; see
+// [Driver.Progress].
 func (d *Driver[R]) Begin(ctx context.Context, roll Roll[R]) (<-chan R, error) {
 	before, free := d.claim(roll.What)
 	if !free {
@@ -71,8 +74,8 @@ func (d *Driver[R]) Begin(ctx context.Context, roll Roll[R]) (<-chan R, error) {
 	}
 }
 
-// claim makes the progress that of a new roll, and returns the progress of the last one. It returns
-// false if a roll is under way.
+// claim replaces the stored progress by that of a new rolling change, and returns the progress of
+// the last one. It returns false if a change is running.
 func (d *Driver[R]) claim(what string) (before Progress[R], free bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -1,6 +1,7 @@
-// Package roll drives changes that all nodes of a cluster take one after another: new options of
-// the masters, and new versions of the system. It asks all nodes at the same time, and carries out
-// one roll at a time. The packages that use it decide what is right or wrong with a node.
+// Package roll drives rolling changes, which all nodes of a cluster make one after another: new
+// options of the masters, and new versions of the system. It asks all nodes for their state at the
+// same time, and carries out one rolling change at a time. The packages that use it decide which
+// state of a node is acceptable.
 package roll
 
 import (

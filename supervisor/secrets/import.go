@@ -17,9 +17,9 @@ import (
 )
 
 // Import imports the private keys of an export (gpg --export-secret-keys), armoured or not, into
-// the shared keyring, and returns them. It refuses keys that a master could not use without a
-// person, for example because of a passphrase, and then changes nothing. Only one import in the
-// cluster runs at a time.
+// the shared keyring, and returns them. If a master could not use one of the keys without a person,
+// for example because of a passphrase, Import returns an error and changes nothing. Only one import
+// in the cluster runs at a time.
 func (p Place) Import(ctx context.Context, export string) ([]Key, error) {
 	if err := p.makeFolder(); err != nil {
 		return nil, err
@@ -72,8 +72,8 @@ func (p Place) Import(ctx context.Context, export string) ([]Key, error) {
 }
 
 // Adopt imports the private keys of another keyring into the shared one, as Import does. from is
-// the gpg folder of another master, which Adopt only reads. It does nothing if there are no private
-// keys.
+// the gpg folder of another master, which Adopt only reads. If from has no private keys, Adopt does
+// nothing.
 func (p Place) Adopt(ctx context.Context, from string) ([]Key, error) {
 	keys, err := fs.Glob(os.DirFS(from), privateKeys+"/*.key")
 	if err != nil || len(keys) == 0 {
@@ -152,9 +152,9 @@ func imported(status string) (fingers []string) {
 	return fingers
 }
 
-// usable returns why a master cannot decrypt a message with a key without the help of a person, or
-// nil. It tries that. The try also makes gpg's agent convert the key to its own format, so that the
-// agents of the nodes do not change it again.
+// usable returns why a master cannot decrypt a message with a key without a person, or nil. It
+// finds out by decrypting one. That also makes gpg's agent convert the key to its own format, so
+// that the agents of the nodes do not change the key again.
 func (h *home) usable(ctx context.Context, k Key) error {
 	args := []string{"--armor", "--encrypt", "--recipient", k.Fingerprint}
 	switch k.State {
@@ -223,8 +223,8 @@ func (p Place) lockKeyring(ctx context.Context) (unlock func(), err error) {
 	return sharedfolder.Lock(ctx, p.Shared, "the keyring", lockTakes)
 }
 
-// removeLeftovers removes the files of imports on this node that were killed. The lock must be
-// held.
+// removeLeftovers removes the files that killed imports on this node have left. The caller holds
+// the lock.
 func (p Place) removeLeftovers() {
 	if p.Run == "" {
 		return

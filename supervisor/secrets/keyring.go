@@ -3,7 +3,8 @@
 //
 // Only the files that [Part] names are the keyring. The other files that gpg creates, such as its
 // agent's sockets and locks, belong to the node where gpg runs. So the administrator's gpg never
-// runs in the shared folder: it gets a copy in memory, from which this package writes changes back.
+// runs in the shared folder: it runs on a copy in memory, from which this package writes changes
+// back.
 package secrets
 
 import (
@@ -32,7 +33,7 @@ const privateKeys = "private-keys-v1.d"
 
 // Part reports whether a path relative to Dir belongs to the keyring: public keys, private keys,
 // and an administrator's settings for gpg. Sockets, locks and files that gpg can create again do
-// not.
+// not belong to it.
 func Part(rel string) bool {
 	dir, name := path.Split(rel)
 	switch dir {
@@ -74,8 +75,8 @@ type Place struct {
 // home is a folder that gpg uses for one command.
 type home struct{ dir string }
 
-// openCopy copies the keyring into a new folder. private keys are copied only if private is set.
-// The caller closes it.
+// openCopy copies the keyring into a new folder. It copies private keys only if private is set. The
+// caller closes the copy.
 func (p Place) openCopy(private bool) (*home, error) {
 	if _, err := exec.LookPath("gpg"); err != nil {
 		return nil, ErrNoGPG
@@ -124,7 +125,7 @@ func (h *home) close() {
 	_ = os.RemoveAll(h.dir)
 }
 
-// runGPG runs one command of gpg, which asks nobody anything. Secrets are in stdin, never in args.
+// runGPG runs one gpg command without prompts. Secrets are in stdin, never in args.
 func (h *home) runGPG(ctx context.Context, stdin string, args ...string) (command.Output, error) {
 	argv := append([]string{"gpg", "--homedir", h.dir, "--no-options", "--batch", "--no-tty", "--quiet",
 		"--no-auto-check-trustdb", "--trust-model", "always"},
@@ -133,7 +134,7 @@ func (h *home) runGPG(ctx context.Context, stdin string, args ...string) (comman
 }
 
 // readKeyring returns the content of the keyring's files, by name. A missing folder counts as
-// empty. It follows no links, because the master's account may change the folder.
+// empty. readKeyring follows no links, because the master's account may change the folder.
 func readKeyring(dir string, private bool) (map[string][]byte, error) {
 	root, err := os.OpenRoot(dir)
 	if errors.Is(err, fs.ErrNotExist) {

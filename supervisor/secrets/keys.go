@@ -76,8 +76,8 @@ func (p Place) listKeys(ctx context.Context, h *home) ([]Key, error) {
 // maxKeys bounds how many keys of gpg's list are read.
 const maxKeys = 1000
 
-// parseKeys parses the list that gpg --with-colons prints (doc/DETAILS of GnuPG). It skips lines
-// that it does not know.
+// parseKeys parses the list that gpg --with-colons prints (doc/DETAILS of GnuPG). It skips lines of
+// unknown types.
 func parseKeys(text string) []Key {
 	var keys []Key
 	var kind, validity, able string
@@ -187,8 +187,8 @@ func unescape(s string) string {
 // ErrWhich means that there are several keys, so that the caller must name one.
 var ErrWhich = errors.New("there is more than one key; name one by its fingerprint")
 
-// choose returns the key that a name selects, by the end of its fingerprint or a part of its user
-// ID. Without a name it returns the only key for which fits returns true.
+// choose returns the key that name selects: name is the end of the key's fingerprint or a part of
+// its user ID. Without a name choose returns the only key for which fits returns true.
 func choose(keys []Key, name string, fits func(Key) bool) (Key, error) {
 	var found []Key
 	want := strings.ToUpper(strings.TrimPrefix(strings.ReplaceAll(name, " ", ""), "0x"))

@@ -14,7 +14,7 @@ import (
 
 // Backup configures scheduled backups, which one node of the cluster makes at a time.
 type Backup struct {
-	// Every is a duration, or "daily at HH:MM" in UTC. If it is empty, no backups are made.
+	// Every is a duration, or "daily at HH:MM" in UTC. If it is empty, the node makes no backups.
 	Every string `yaml:"every"`
 	// To is the directory for backups, or s3://BUCKET[/PREFIX].
 	To string `yaml:"to"`
@@ -61,7 +61,7 @@ const (
 	maxRecipientKey = 4096 // bytes; keys against quantum computers have some 2,000
 )
 
-// Schedule is when backups are due. The zero value is midnight UTC of each day.
+// Schedule says when backups are due. The zero value means midnight UTC of each day.
 type Schedule struct {
 	Every time.Duration // interval; 0: once a day
 	Daily time.Duration // time after midnight UTC; only if Every is 0

@@ -20,8 +20,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// ErrNone means that there is no file: the node is not configured yet, and the set-up should be
-// offered. A wrong file is another error.
+// ErrNone means that the file does not exist: the node is not configured yet, and the set-up should
+// be offered. For a wrong file Load returns another error.
 var ErrNone = errors.New("no configuration yet")
 
 // maxFile bounds appliance.yaml in bytes, before it is parsed.
@@ -31,8 +31,8 @@ const maxFile = 1 << 20
 // NUL).
 const maxSocketPath = 107
 
-// Load reads and checks the file. hostname is the node's default name. The error is [ErrNone] if
-// the file does not exist, else a list of all faults.
+// Load reads and checks the file. hostname is the node's default name. If the file does not exist,
+// the error is [ErrNone], otherwise a list of all faults.
 func Load(path, hostname string) (*Settings, error) {
 	f, _, err := durable.Open(path, durable.Follow)
 	if errors.Is(err, os.ErrNotExist) {
@@ -121,8 +121,8 @@ var (
 // Insecure returns the options that allow_insecure must name before they may be set.
 func Insecure() []string { return []string{"open_mode", "auto_accept"} }
 
-// managed returns the master options that the appliance sets itself. Set anywhere else, they would
-// break the node.
+// managed returns the master options that the appliance sets itself. If an administrator set them
+// as well, they would break the node.
 func managed() []string {
 	return []string{
 		"interface", "publish_port", "ret_port", "pki_dir", "cachedir", "sock_dir", "pidfile", "user", "root_dir",

@@ -1,9 +1,9 @@
 // Package settings reads appliance.yaml, the one file that describes a node. It reads strictly: an
-// unknown key, a wrong type or a value out of range is a fault, and it reports all faults at once
-// with file and line.
+// unknown key, a wrong type or a value out of range is a fault. It reports all faults at once, with
+// file and line.
 //
-// Every key has a default, see [Default]. A node without a cluster needs none of them. The file is
-// *not* the master's own configuration: the supervisor generates that from these settings. An
+// Every key has a default, see [Default]. A node without a cluster needs no key. The file is *not*
+// the master's own configuration: the supervisor generates that from these settings. An
 // administrator's Salt options are in <storage>/etc/master.d/*.conf, where no upgrade touches them.
 package settings
 
@@ -49,7 +49,7 @@ type Settings struct {
 	Backup        Backup   `yaml:"backup"`
 	Upgrade       Upgrade  `yaml:"upgrade"`
 	Console       Console  `yaml:"console"`
-	// Members are the nodes of the cluster, including this one. They come from the table of nodes,
+	// Members lists the nodes of the cluster, including this one. It comes from the table of nodes,
 	// never from the file.
 	Members []Member `yaml:"-"`
 	// Founds reports whether this node's master must create the masters' record, because the
@@ -75,9 +75,9 @@ type Webhook struct {
 	SecretFile string `yaml:"secret_file"`
 }
 
-// API configures Salt's API over HTTP, which the program salt-api serves. The load balancers pass
-// requests from front.api_port on to it, unless the master's option rest_cherrypy names another
-// host or port. That option also configures what salt-api does.
+// API configures Salt's API over HTTP, which the program salt-api serves. The load balancers
+// forward requests from front.api_port to salt-api, unless the master's option rest_cherrypy names
+// another host or port. rest_cherrypy also configures salt-api itself.
 type API struct {
 	// Enabled starts salt-api on this node.
 	Enabled bool `yaml:"enabled"`
@@ -138,21 +138,21 @@ type Master struct {
 	Options     map[string]any `yaml:"options"`      // Salt's master options, which follow the generated ones
 }
 
-// Peering makes this node part of a cluster. The set-up writes it. The table of nodes, not this,
-// names the other nodes.
+// Peering makes this node part of a cluster. The set-up writes it. The other nodes are named in the
+// table of nodes, not here.
 type Peering struct {
 	Enabled bool `yaml:"enabled"`
 	// Address is this node's address for the other nodes. master.address must be the same.
 	Address string `yaml:"address"`
-	// NodePort is the port of the node API (default 4521), PoolPort that of the masters' pool
-	// (default 4520). All nodes must have the same.
+	// NodePort is the port of the node API (default 4521), PoolPort the port of the masters' pool
+	// (default 4520). Both must be the same on all nodes.
 	NodePort int `yaml:"node_port"`
 	PoolPort int `yaml:"pool_port"`
 }
 
 // LB configures the load balancer of this node.
 type LB struct {
-	// Enabled starts the load balancer. Without it, minions must reach the master itself.
+	// Enabled starts the load balancer. Without it, minions must connect to the master itself.
 	Enabled bool `yaml:"enabled"`
 	// ProxyProtocol sends the true address of a minion to the masters (PROXY v2).
 	ProxyProtocol bool `yaml:"proxy_protocol"`
@@ -163,17 +163,18 @@ type LB struct {
 // Storage says where keys, files and pillars are kept.
 type Storage struct {
 	Kind string `yaml:"kind"` // local, directory, volume
-	// Path is the directory, or where the volume is mounted. Default: <data_dir>/cluster, and for a
-	// volume /srv/cluster.
+	// Path is the directory, or the mount point of the volume. Default: <data_dir>/cluster, and for
+	// a volume /srv/cluster.
 	Path string `yaml:"path"`
 	// Volume is the name of the shared volume. Bricks is the directory for this node's copy of the
-	// volume, which must not be on the root file system. Default: <data_dir>/bricks.
+	// volume, which must not be on the root file system. The default of Bricks is
+	// <data_dir>/bricks.
 	Volume string `yaml:"volume"`
 	Bricks string `yaml:"bricks"`
 	// TwoCopies permits two nodes to hold two copies without an arbiter. The volume then stops when
 	// the first of these nodes is lost.
 	TwoCopies bool `yaml:"two_copies"`
-	// TLS encrypts the connections of a volume that is formed from now on. Every client must then
+	// TLS encrypts the connections of a volume that is created from now on. Every client must then
 	// have a certificate of the cluster's own authority.
 	TLS bool `yaml:"tls"`
 }
@@ -185,8 +186,8 @@ const (
 	VolumeStorage    = "volume"    // the shared volume of the cluster
 )
 
-// Users names the accounts of the children. They count if the supervisor is root and the account
-// exists.
+// Users names the accounts of the children. It takes effect if the supervisor is root and the
+// account exists.
 type Users struct {
 	Master string `yaml:"master"`
 	LB     string `yaml:"lb"`
@@ -194,8 +195,8 @@ type Users struct {
 	Admin string `yaml:"admin_group"`
 }
 
-// Programs names the programs of the children. By default they are beside the supervisor's own
-// executable.
+// Programs names the programs of the children. By default they are in the folder of the
+// supervisor's own executable.
 type Programs struct {
 	Master string `yaml:"master"`
 	LB     string `yaml:"lb"` // default: the supervisor's own executable
@@ -207,9 +208,9 @@ type Limits struct {
 	// DiskFullPercent is the free space, in percent, below which the node cannot serve.
 	DiskFullPercent float64       `yaml:"disk_full_percent"`
 	StopTimeout     time.Duration `yaml:"stop_timeout"` // how long one child may take to stop
-	// MasterMemory and LBMemory limit the memory of the master with its renderers, and of the load
-	// balancer, in percent of the machine's. 0: no limit. They take effect only where systemd runs
-	// the supervisor.
+	// MasterMemory limits the memory of the master with its renderers, LBMemory that of the load
+	// balancer, in percent of the machine's. 0: no limit. Both take effect only if systemd runs the
+	// supervisor.
 	MasterMemory int `yaml:"master_memory"`
 	LBMemory     int `yaml:"lb_memory"`
 }
@@ -261,8 +262,8 @@ func (s *Settings) StorageDir() string { return s.Storage.Path }
 // OnVolume reports whether keys, files and pillars are on the shared volume.
 func (s *Settings) OnVolume() bool { return s.Storage.Kind == VolumeStorage }
 
-// PKIDir returns the folder of the master's own keys. Without a cluster the minions' keys are there
-// too; see SharedPKIDir.
+// PKIDir returns the folder of the master's own keys. On a node without a cluster the minions' keys
+// are there too; see SharedPKIDir.
 func (s *Settings) PKIDir() string {
 	if s.Peering.Enabled {
 		return filepath.Join(s.DataDir, "pki") // not on the volume, because the master needs its keys while that hangs
@@ -274,15 +275,15 @@ func (s *Settings) PKIDir() string {
 func (s *Settings) SharedPKIDir() string { return filepath.Join(s.Storage.Path, "pki") }
 
 // ClusterRecord returns the path of the masters' record of their cluster: its members, and the keys
-// and secrets that they share (master/cluster/node.Record). All strings at its top level are
-// secret.
+// and secrets that they share (master/cluster/node.Record). Every string at the top level of the
+// record is secret.
 func (s *Settings) ClusterRecord() string { return filepath.Join(s.SharedPKIDir(), control.RecordFile) }
 
 // MirrorDir returns the folder of this node's copy of what the volume holds for minions.
 func (s *Settings) MirrorDir() string { return filepath.Join(s.DataDir, "mirror") }
 
-// served returns the folder from which the master reads what an administrator writes into the
-// storage. For a volume it is this node's copy.
+// served returns the folder from which the master reads the administrator's files in the storage.
+// If the storage is a volume, the folder is this node's copy.
 func (s *Settings) served() string {
 	if s.OnVolume() {
 		return s.MirrorDir()
@@ -303,15 +304,15 @@ func (s *Settings) UserConfDir() string { return filepath.Join(s.served(), "etc"
 // EditConfDir returns the folder in which an administrator writes master options.
 func (s *Settings) EditConfDir() string { return filepath.Join(s.Storage.Path, "etc", "master.d") }
 
-// GPGDir returns the keyring from which the master decrypts secrets in pillars. The node may read a
-// copy of the shared keyring there, so keys are imported into SharedGPGDir.
+// GPGDir returns the keyring from which the master decrypts secrets in pillars. It may be a copy of
+// the shared keyring, so keys are imported into SharedGPGDir.
 func (s *Settings) GPGDir() string { return filepath.Join(s.served(), "etc", "gpgkeys") }
 
 // SharedGPGDir returns the keyring on the storage.
 func (s *Settings) SharedGPGDir() string { return filepath.Join(s.Storage.Path, "etc", "gpgkeys") }
 
-// PythonDir returns the folder of the cluster's Python packages, as this node reads it. They are
-// changed in SharedPythonDir.
+// PythonDir returns the folder from which this node reads the cluster's Python packages. Changes
+// are made in SharedPythonDir.
 func (s *Settings) PythonDir() string { return filepath.Join(s.served(), "etc", "python") }
 
 // SharedPythonDir returns the folder of the Python packages on the storage.
@@ -326,8 +327,8 @@ func (s *Settings) MasterConf() string { return filepath.Join(s.DataDir, "etc", 
 // LBConf returns the path of the load balancer's generated configuration.
 func (s *Settings) LBConf() string { return filepath.Join(s.DataDir, "etc", "lb.yaml") }
 
-// NodeDir returns the folder of what makes this node a member of its cluster: its own key, the
-// table of nodes, the cluster's secret. Its mode is 0700.
+// NodeDir returns the folder of the files that make this node a member of its cluster: its own key,
+// the table of nodes, the cluster's secret. Its mode is 0700.
 func (s *Settings) NodeDir() string { return filepath.Join(s.DataDir, "node") }
 
 // SharedNodesDir returns the folder of the table of nodes on the shared storage.

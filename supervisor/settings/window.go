@@ -13,10 +13,11 @@ import (
 // Upgrade says where this node asks for newer versions of its system, and when it installs them
 // without an administrator.
 type Upgrade struct {
-	// URL is the address of the newest upgrade. In it, {flavour} stands for the node's kernel. It
-	// may be empty: the node does not ask.
+	// URL is the address of the newest upgrade. {flavour} in the URL stands for the node's kernel.
+	// URL may be empty: the node does not look for upgrades.
 	URL string `yaml:"url"`
-	// Window says when the node installs a newer version by itself, in UTC. It may be empty: never.
+	// Window is the time, in UTC, at which the node installs a newer version by itself. It may be
+	// empty: never.
 	Window string `yaml:"window"`
 	// Delay is how old a version must be, since its build, before the node installs it by itself.
 	Delay time.Duration `yaml:"delay"`
@@ -92,8 +93,8 @@ func (u Upgrade) Opens() (w Window, err error) {
 	return w, nil
 }
 
-// At reports whether the window is open at a time, and returns when it closes, or opens next. The
-// zero value never opens.
+// At reports whether the window is open at a time. until is when it closes, or, if it is closed,
+// when it opens next. The zero value never opens.
 func (w Window) At(at time.Time) (open bool, until time.Time) {
 	midnight := at.UTC().Truncate(day)
 	for i := range 9 { // from yesterday to the same day of the next week

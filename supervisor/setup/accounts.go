@@ -20,7 +20,8 @@ import (
 const AdminAccount = "admin"
 
 // Accounts sets the keys and the password of the administrator's account. It does nothing on a
-// machine without [AdminAccount]: that is an ordinary host, whose administrator can log in already.
+// machine without [AdminAccount]: such a machine is an ordinary host, whose administrator can log
+// in already.
 func Accounts(ctx context.Context, a Admin) error {
 	u, err := user.Lookup(AdminAccount)
 	if _, ok := errors.AsType[user.UnknownUserError](err); ok {
@@ -58,9 +59,9 @@ func PasswordFault(password string) string {
 	return ""
 }
 
-// CheckPassword reports whether an account has this password. It must run as root, and runs the
-// helper of pam_unix (unix_chkpwd(8)), which reads the password from a pipe. It returns false for
-// an account without a password.
+// CheckPassword reports whether an account has this password. The caller must be root.
+// CheckPassword runs the helper of pam_unix (unix_chkpwd(8)), which reads the password from a pipe.
+// For an account without a password it returns false.
 func CheckPassword(ctx context.Context, account, password string) (bool, error) {
 	out, err := command.Exec{Limit: time.Minute, Stdin: password + "\x00"}.Run(ctx,
 		[]string{"unix_chkpwd", account, "nonull"})
@@ -111,7 +112,7 @@ func lockedOut(etc, name, home string) bool {
 const maxKeys = 128 << 10
 
 // ReadKeys reads SSH public keys, one in a line, as in authorized_keys without options. It skips
-// empty lines and comments. It returns no keys if any other line is not a key.
+// empty lines and comments. If any other line is not a key, it returns no keys.
 func ReadKeys(r io.Reader) ([]string, error) {
 	text, err := io.ReadAll(io.LimitReader(r, maxKeys+1))
 	if err != nil {

@@ -63,7 +63,7 @@ func (c *checker) checkRole() {
 }
 
 // arbiterFault returns why the machine cannot be the arbiter of a cluster with this storage. It
-// returns nil if it can, or if the answers do not ask for an arbiter.
+// returns nil if the machine can, or if the answers do not request an arbiter.
 func arbiterFault(a Answers, storage nodeapi.Storage) error {
 	switch {
 	case !a.arbiter():

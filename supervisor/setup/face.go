@@ -13,7 +13,7 @@ import (
 	"saltern/supervisor/status"
 )
 
-// claim records which wizard leads the set-up. The zero value: none.
+// claim records which wizard leads the set-up. The zero value: no wizard leads.
 type claim struct {
 	token, name string
 	since, seen time.Time
@@ -29,7 +29,7 @@ func (m *Machine) Progress() Progress {
 	return p
 }
 
-// Where returns the progress without the content of the last page. It sends no request to anybody.
+// Where returns the progress without the content of the last page. It does no I/O.
 func (m *Machine) Where() Progress {
 	m.mu.Lock()
 	s := m.state
@@ -114,7 +114,7 @@ func (m *Machine) resultPage() *Done {
 }
 
 // folders returns the folders in which an administrator writes states and pillars. On an appliance
-// they are Salt's usual ones, where the image has links; elsewhere they are below the storage's
+// these are Salt's usual folders, where the image has links; elsewhere they are below the storage's
 // directory.
 func (m *Machine) folders(a Answers) (states, pillars string) {
 	if m.cfg.Ours {
@@ -131,8 +131,8 @@ func (m *Machine) folders(a Answers) (states, pillars string) {
 	return filepath.Join(s.StorageDir(), "srv/salt"), filepath.Join(s.StorageDir(), "srv/pillar")
 }
 
-// frontPorts returns the ports that minions use: those of the answers, else the defaults. They are
-// zero if the answers are not valid.
+// frontPorts returns the ports that minions use: those of the answers, else the defaults. If the
+// answers are not valid, both ports are zero.
 func (m *Machine) frontPorts(a Answers) Ports {
 	s, err := (&Preflight{Base: m.cfg.Base}).settings(a)
 	if err != nil {
@@ -156,10 +156,10 @@ func forMinions(l NodeLook) (out []string) {
 	return out
 }
 
-// MinionConf returns the lines for a minion's configuration. With several addresses, a minion tries
-// the next one when one does not answer. finger is the fingerprint of the masters' key. It may be
-// empty: then the minion trusts the first master that it meets. The lines name the ports only if
-// they differ from Salt's defaults.
+// MinionConf returns the lines for a minion's configuration. If there are several addresses and one
+// does not answer, a minion tries the next one. finger is the fingerprint of the masters' key. It
+// may be empty: then the minion trusts the first master that it meets. The lines name the ports
+// only if they differ from Salt's defaults.
 func MinionConf(addresses []string, finger string, ports Ports) string {
 	var b strings.Builder
 	if len(addresses) == 1 {
@@ -187,7 +187,7 @@ func MinionConf(addresses []string, finger string, ports Ports) string {
 	return b.String()
 }
 
-// Ports are the ports for minions. Zero: not known.
+// Ports holds the ports for minions. Zero: not known.
 type Ports struct{ Publish, Request int }
 
 // Salt's defaults of publish_port and master_port on a minion (salt/config/__init__.py).
@@ -280,9 +280,9 @@ func (m *Machine) Retry(token string) error {
 	return nil
 }
 
-// Back abandons a set-up, unless this machine may already belong to a cluster with others. If it
-// formed a cluster that no other machine knows, Back starts undoing that cluster and returns before
-// it is undone.
+// Back abandons a set-up, unless this machine may already belong to a cluster with other machines.
+// If the set-up formed a cluster that no other machine knows, Back starts to undo that cluster and
+// returns before this is done.
 func (m *Machine) Back(token string) error {
 	if err := m.May(token); err != nil {
 		return err
@@ -315,9 +315,9 @@ func (m *Machine) isAlone(s saved) bool {
 	return err == nil && len(k.Table().Nodes) <= 1
 }
 
-// Claim answers a wizard: it says who leads, renews the wizard's own claim, and gives it the lead
-// if it asks for that and may have it. A wizard that takes over gets the draft of the wizard before
-// it.
+// Claim answers a wizard. It says which wizard leads, renews the wizard's own claim, and makes the
+// wizard the leader if the wizard requests that and may lead. A wizard that becomes the leader gets
+// the draft of the previous leader.
 func (m *Machine) Claim(token string, q ClaimRequest) Claim {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -345,7 +345,7 @@ func (m *Machine) Claim(token string, q ClaimRequest) Claim {
 }
 
 // May returns an error while another wizard leads the set-up. Once the set-up is over it returns
-// nil, whoever still holds a claim.
+// nil, even if a wizard still has a claim.
 func (m *Machine) May(token string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

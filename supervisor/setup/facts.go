@@ -18,7 +18,7 @@ import (
 )
 
 // Look returns the facts of the machine. It changes nothing. bricks is the directory for a copy of
-// a shared volume on a machine without a data disk.
+// the shared volume on a machine without a data disk.
 func Look(_ context.Context, hostname, version, bricks string) Facts {
 	f := Facts{
 		Hostname:   hostname,
@@ -39,7 +39,7 @@ func Look(_ context.Context, hostname, version, bricks string) Facts {
 	return f
 }
 
-// managedMark is a file of the appliance's image. Where it exists, the set-up may change the
+// managedMark is a file of the appliance's image. If the file exists, the set-up may change the
 // machine's network.
 const managedMark = "/etc/systemd/network/80-saltern-default.network"
 
@@ -48,8 +48,8 @@ func managed() bool {
 	return err == nil
 }
 
-// listDisks lists the whole block devices that could hold data. It leaves out the device from which
-// the system runs.
+// listDisks lists the whole block devices that could hold data. It omits the device from which the
+// system runs.
 func listDisks(sys string) []Disk {
 	out := []Disk{}
 	root := rootDevice(mountinfo.Self)

@@ -105,7 +105,7 @@ const (
 )
 
 // checkOf returns the two check characters of a part. They change with every single wrong character
-// and with every swap of two neighbours. They miss one in a thousand of all other typing errors.
+// and with every swap of two neighbours. Of all other typing errors they miss one in a thousand.
 func checkOf(part string) string {
 	sum, weight := 0, 1
 	for i := range len(part) {

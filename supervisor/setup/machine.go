@@ -20,7 +20,7 @@ import (
 	"saltern/supervisor/status"
 )
 
-// World is what the set-up needs of the supervisor that runs this node. All methods are safe for
+// World is the part of the supervisor of this node that the set-up uses. All methods are safe for
 // concurrent use.
 type World interface {
 	// Configured reports whether appliance.yaml exists.
@@ -30,8 +30,8 @@ type World interface {
 	Configure(text []byte, form bool) error
 	// Look returns the state of the node.
 	Look() NodeLook
-	// Disk prepares the block device dev for this node's copy of the volume, and erases it if erase
-	// is true. Disk may be repeated.
+	// Disk prepares the block device dev for this node's copy of the volume. If erase is true, it
+	// erases the device. Disk may be repeated.
 	Disk(ctx context.Context, cfg *settings.Settings, dev string, erase bool) error
 	// Brick returns a directory for this node's copy of the shared volume.
 	Brick(*settings.Settings) (string, error)
@@ -64,7 +64,7 @@ func (h ThisHost) SetHostname(ctx context.Context, name string) error { return S
 // NodeLook is the state of the node at one moment, as the set-up sees it.
 type NodeLook struct {
 	Running bool // the node runs with the present appliance.yaml
-	// Storage reports whether the shared storage is available and holds the cluster's key.
+	// Storage reports whether the shared storage is available and has the cluster's key.
 	// StorageWaiting says what is missing.
 	Storage        bool
 	StorageWaiting string
@@ -87,23 +87,23 @@ type Config struct {
 	World   World
 	// Facts returns the facts of the machine.
 	Facts func(context.Context) Facts
-	// Source searches for answers that were given with the machine. An error means that there are
-	// such answers and that they are wrong; the set-up shows its text.
+	// Source searches for answers that were given with the machine. An error means that such
+	// answers exist and are wrong; the set-up shows the error's text.
 	Source  func(context.Context) (Given, error)
 	Version string
 	Log     *slog.Logger
 	Now     func() time.Time
-	// Host changes the machine. It may be nil: the set-up leaves the machine as it is.
+	// Host changes the machine. It may be nil: the set-up does not change the machine.
 	Host Host
-	// Ours reports whether the machine is an appliance. The set-up then names the machine after its
-	// node.
+	// Ours reports whether the machine is an appliance. If so, the set-up names the machine after
+	// its node.
 	Ours bool
 }
 
 // ErrState means that the request is not possible in the present state of the set-up.
 var ErrState error = &rpc.Kind{Code: rpc.CodeState, Text: "not possible now"}
 
-// Machine is the state machine of the set-up: it leads the node from new to serving. Run does the
+// Machine is the state machine of the set-up: it takes the node from new to serving. Run does the
 // work; the other methods are safe for concurrent use.
 type Machine struct {
 	cfg   Config
@@ -155,7 +155,7 @@ func (m *Machine) loadState() {
 	m.mu.Unlock()
 }
 
-// Active reports whether this node uses the set-up. A node whose appliance.yaml was written by hand
+// Active reports whether this node uses the set-up. If its appliance.yaml was written by hand, it
 // does not.
 func (m *Machine) Active() bool {
 	m.mu.Lock()
@@ -227,9 +227,9 @@ func (m *Machine) doNext(ctx context.Context) outcome {
 	return onward
 }
 
-// Anew waits until no step runs and calls forget, which removes all that the set-up has made. Then
-// the set-up starts over. answers reports whether to search again for answers given with the
-// machine. If forget fails, the machine makes no step until Anew is called again.
+// Anew waits until no step runs and calls forget, which removes everything that the set-up has
+// created. Then the set-up starts over. answers reports whether to search again for answers given
+// with the machine. If forget fails, the machine makes no step until Anew is called again.
 func (m *Machine) Anew(answers bool, forget func() error) error {
 	m.mu.Lock()
 	m.removing = true
@@ -257,8 +257,8 @@ func (m *Machine) Anew(answers bool, forget func() error) error {
 	return nil
 }
 
-// Intended returns the text of the appliance.yaml that the set-up writes or has written. Without
-// answers, it returns only the directories that the machine uses.
+// Intended returns the text of the appliance.yaml that the set-up will write or has written.
+// Without answers, the text has only the directories that the machine uses.
 func (m *Machine) Intended() []byte {
 	if s := m.snapshot(); s.Answers.Node != "" {
 		if text, err := Render(s.Answers, m.cfg.Base); err == nil {
@@ -275,7 +275,8 @@ func (m *Machine) snapshot() saved {
 	return m.state
 }
 
-// waitForWork waits until somebody wakes Run, at most for d. Zero: without a limit.
+// waitForWork waits until somebody wakes Run, but at most for d. If d is zero, the wait has no
+// limit.
 func (m *Machine) waitForWork(ctx context.Context, d time.Duration) {
 	var after <-chan time.Time
 	if d > 0 {
@@ -297,7 +298,8 @@ func (m *Machine) wakeRun() {
 	}
 }
 
-// change applies f to the state and saves it. The new state counts only once it is on the disk.
+// change applies f to a copy of the state and saves the copy. The copy becomes the state only after
+// it is on the disk.
 func (m *Machine) change(f func(*saved)) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -498,8 +500,8 @@ func public(a Answers) Answers {
 	return a
 }
 
-// passingError is a failure that may pass by itself. Unless always is set, only a set-up without a
-// person (saved.Auto) retries it.
+// passingError is a failure that may pass by itself. If always is set, the set-up retries the step;
+// otherwise it does so only without a person (saved.Auto).
 type passingError struct {
 	error
 	always bool

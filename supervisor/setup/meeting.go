@@ -206,8 +206,8 @@ func masterPorts(s *settings.Settings) []int {
 const glusterPort = 24007
 
 // checkPorts tries ports in both directions. The node port of this machine must be open now. The
-// appliances' own firewalls open the other ports once this machine is admitted;
-// [Machine.triesPorts] tries those again then.
+// appliances' own firewalls open the other ports once this machine is admitted; then
+// [Machine.triesPorts] tries those ports again.
 func (p *Preflight) checkPorts(ctx context.Context, via string, s *settings.Settings, m *nodeapi.Met) []Check {
 	node := Check{
 		Name:   "port",

@@ -16,9 +16,9 @@ import (
 // gives the machine another name.
 const imageHostname = "saltern"
 
-// NodeName returns the name for a node whose answers give none: the machine's host name. If that is
-// the image's name for every machine, it returns salt- and the last six digits of the first network
-// card's address.
+// NodeName returns the name of a node if the answers give none: the machine's host name. If that is
+// the name that the image gives every machine, NodeName returns salt- and the last six digits of
+// the first network card's address.
 func NodeName(f Facts) string {
 	if f.Hostname != imageHostname {
 		return f.Hostname
@@ -31,8 +31,8 @@ func NodeName(f Facts) string {
 	return f.Hostname
 }
 
-// SetHostname sets the machine's host name, now and for later starts. It asks systemd-hostnamed
-// and needs root.
+// SetHostname sets the machine's host name, now and for later starts. It uses systemd-hostnamed and
+// needs root.
 func SetHostname(ctx context.Context, name string) error {
 	// systemd may have to start systemd-hostnamed first.
 	_, err := command.Do(ctx, command.Exec{Limit: 30 * time.Second}, "hostnamectl", "--no-ask-password",
@@ -43,9 +43,9 @@ func SetHostname(ctx context.Context, name string) error {
 	return nil
 }
 
-// nameMachine sets the machine's host name to that of the answers, or on an appliance to the node's
-// name, so that prompts, the journal and DHCP leases tell the nodes apart. The name of the node
-// never follows a host name.
+// nameMachine sets the machine's host name to the one in the answers, or else on an appliance to
+// the node's name, so that prompts, the journal and DHCP leases distinguish the nodes. The name of
+// the node never follows a host name.
 func (m *Machine) nameMachine(ctx context.Context, a Answers) error {
 	given := a.Network.Hostname
 	if m.cfg.Host == nil || given == "" && !m.cfg.Ours {

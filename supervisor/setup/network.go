@@ -20,15 +20,15 @@ import (
 )
 
 // Networker changes the machine's network through systemd-networkd. It tries a configuration and
-// reverts it unless a person confirms it, so that administrators do not lock themselves out. Its
-// methods are safe for concurrent use.
+// reverts it unless a person confirms the configuration, so that administrators do not lock
+// themselves out. Its methods are safe for concurrent use.
 type Networker struct {
 	Dir     string // directory of networkd's files: /etc/systemd/network
 	Reload  func(context.Context) error
 	Lasts   time.Duration // length of a trial; 0: TrialLasts
 	Managed func() bool
 	Log     *slog.Logger
-	// Reach reports which parts of a network answer. It may be nil: nothing is checked.
+	// Reach reports which servers of a network answer. It may be nil: nothing is checked.
 	Reach func(context.Context, Network) []Reach
 
 	mu     sync.Mutex
@@ -173,9 +173,10 @@ const (
 	reachAgain = 5 * time.Second
 )
 
-// keepTrying checks every few seconds which parts of a network answer, until ctx ends: an address or a
-// cable may come late. For the first reachSettles it keeps silence to itself: the interface may not
-// be up yet, and a page that says "NO ANSWER" makes the administrator undo a good network.
+// keepTrying checks every few seconds which servers of a network answer, until ctx ends: an address
+// or a cable may come late. For the first reachSettles it does not report missing answers: the
+// interface may not be up yet, and the message "NO ANSWER" would make the administrator revert a
+// good network.
 func (w *Networker) keepTrying(ctx context.Context, t *trial, n Network) {
 	settled := time.Now().Add(reachSettles)
 	for {
@@ -202,8 +203,8 @@ func (w *Networker) keepTrying(ctx context.Context, t *trial, n Network) {
 // silent reports whether a part of a network exists and does not answer.
 func silent(r Reach) bool { return r.Address != "" && !r.Answers }
 
-// saveCurrent copies the present configuration to beforeFile. An empty copy means that there was
-// none.
+// saveCurrent copies the present configuration to beforeFile. If there is no configuration, the
+// copy is empty.
 func (w *Networker) saveCurrent() error {
 	old, err := readBounded(filepath.Join(w.Dir, networkFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -290,15 +291,15 @@ func (w *Networker) Revert(ctx context.Context) (Trial, error) {
 	return w.trialState(), err
 }
 
-// Look returns the state of the trial. The interface may get its addresses only some time after
-// Try.
+// Look returns the state of the trial. After Try the interface may need some time to get its
+// addresses.
 func (w *Networker) Look() Trial {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.trialState()
 }
 
-// Close reverts an unconfirmed trial and stops the checks. The process calls it at its end.
+// Close reverts an unconfirmed trial and stops the checks. The process must call it before it ends.
 func (w *Networker) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()

@@ -16,7 +16,7 @@ import (
 )
 
 // Set applies a network permanently and waits until the machine has its address. It is for answers
-// given with the machine, which no person confirms. It ends a trial that is under way.
+// given with the machine, which no person confirms. Set ends a running trial.
 func (w *Networker) Set(ctx context.Context, n Network) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -27,8 +27,8 @@ type Preflight struct {
 	Base     Base
 	Identity *nodeapi.Identity
 	Version  string
-	// Ours reports whether this node itself already listens on an address. It may be nil: it does
-	// not.
+	// Ours reports whether this node itself already listens on an address. It may be nil: this node
+	// listens on none.
 	Ours func(address string) bool
 }
 
@@ -44,7 +44,7 @@ const (
 )
 
 // Run makes all checks for complete answers. It changes nothing. met is the answer of the cluster.
-// It is nil when forming, or when no node proved that it belongs to the cluster.
+// It is nil if a new cluster is formed, or if no node authenticated as a member of the cluster.
 func (p *Preflight) Run(ctx context.Context, a Answers) (checks []Check, met *nodeapi.Met) {
 	s, err := p.settings(a)
 	if err != nil {

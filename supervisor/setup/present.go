@@ -14,7 +14,8 @@ import (
 	"syscall"
 )
 
-// interfaces returns the present network interfaces. That of the default route comes first.
+// interfaces returns the present network interfaces. The interface of the default route comes
+// first.
 func interfaces() []Interface {
 	out := []Interface{}
 	all, err := net.Interfaces()
@@ -106,8 +107,8 @@ func defaultRoute(proc string) (name, gateway string) {
 }
 
 // hexAddress decodes an address of the kernel's table of routes. It returns "" for the zero
-// address. IPv4 addresses are in the machine's byte order there; little reports whether that is
-// little endian.
+// address. The table has IPv4 addresses in the machine's byte order; little reports whether that
+// order is little endian.
 func hexAddress(s string, little bool) string {
 	b, err := hex.DecodeString(s)
 	if err != nil {

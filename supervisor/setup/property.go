@@ -58,7 +58,7 @@ func (a *Answers) Set(key, text string) error {
 	return nil
 }
 
-// setSetting sets a key of appliance.yaml. Package settings knows the key's type.
+// setSetting sets a key of appliance.yaml. The type of the key is defined in package settings.
 func (a *Answers) setSetting(key string, path []string, text string) error {
 	field, ok := AnswerField(reflect.TypeFor[settings.Settings](), path)
 	if !ok {
@@ -93,8 +93,8 @@ func (a *Answers) setSetting(key string, path []string, text string) error {
 	return nil
 }
 
-// AnswerField returns the field at a path of YAML names in t, the type [Answers] or that of
-// appliance.yaml. The field's Index starts at t. ok reports whether there is such a field.
+// AnswerField returns the field at a path of YAML names in t, which is the type [Answers] or the
+// type of appliance.yaml. The field's Index starts at t. ok reports whether there is such a field.
 func AnswerField(t reflect.Type, path []string) (field reflect.StructField, ok bool) {
 	var index []int
 	for _, name := range path {
@@ -122,8 +122,8 @@ func AnswerField(t reflect.Type, path []string) (field reflect.StructField, ok b
 	return field, len(path) > 0
 }
 
-// AnswerKeys returns the keys of all answers, as for [Answers.Set]. The keys below "settings" are
-// left out: only "settings" stands for them.
+// AnswerKeys returns the keys of all answers, as for [Answers.Set]. It omits the keys below
+// "settings": only "settings" stands for them.
 func AnswerKeys() []string {
 	return answerKeys(reflect.TypeFor[Answers](), "")
 }
@@ -210,10 +210,10 @@ func quoted(words []string) []string {
 	return out
 }
 
-// SplitKeys splits a list of SSH public keys at line ends. A field of one line may hold several
-// keys, so it also splits at a comma or blank if another key follows, i.e. a type and AAAA. Other
-// commas belong to a comment ("Doe, Jane") or to options. It leaves out empty lines and comment
-// lines.
+// SplitKeys splits a list of SSH public keys at line ends. An input field of one line may hold
+// several keys, so SplitKeys also splits at a comma or blank if another key follows, i.e. a type
+// and AAAA. Other commas belong to a comment ("Doe, Jane") or to options. It omits empty lines and
+// comment lines.
 func SplitKeys(text string) (keys []string) {
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)

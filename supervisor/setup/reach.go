@@ -34,8 +34,8 @@ const (
 	mostReached = 3
 )
 
-// reachOf checks all parts that the network names, at the same time. It asks the system for the
-// parts that a DHCP server gave.
+// reachOf checks all servers that the network names, at the same time. It asks the system for the
+// servers that DHCP assigned.
 func reachOf(ctx context.Context, n Network) []Reach {
 	gateway := n.Gateway
 	servers := n.DNS
@@ -102,8 +102,8 @@ func gatewayOf(name string, all []Interface) string {
 	return all[i].Gateway
 }
 
-// timeServers returns the time servers that systemd-networkd learned from the network, else those
-// of chrony's configuration. The arguments are the paths of their files.
+// timeServers returns the time servers that systemd-networkd learned from the network, or else
+// those of chrony's configuration. The arguments are the paths of the files of these two programs.
 func timeServers(networkd, chrony string) (out []string) {
 	state, _ := readBounded(networkd) // without the file there are none
 	for line := range strings.Lines(string(state)) {
@@ -186,7 +186,7 @@ func dialFault(err error) error {
 	return err
 }
 
-// nameServerAnswers asks a name server for the servers of the root (RFC 1035, 4.1). Any answer
+// nameServerAnswers asks a name server for the root name servers (RFC 1035, 4.1). Any answer
 // counts, including a refusal.
 func nameServerAnswers(ctx context.Context, address string) error {
 	question := []byte{
@@ -215,7 +215,7 @@ func timeServerAnswers(ctx context.Context, address string) error {
 }
 
 // neighbourAnswers returns nil if a machine of the local network has this address. It sends a
-// packet, for which the kernel resolves the address, even if the machine ignores the packet.
+// packet, so that the kernel must resolve the address. The machine may ignore the packet itself.
 func neighbourAnswers(ctx context.Context, address string) error {
 	ip, err := netip.ParseAddr(address)
 	if err != nil {

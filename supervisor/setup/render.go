@@ -10,7 +10,7 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// Base says where a node keeps its files before appliance.yaml exists. Empty values stand for the
+// Base says where a node stores its files before appliance.yaml exists. Empty values stand for the
 // defaults.
 type Base struct {
 	DataDir    string
@@ -19,7 +19,7 @@ type Base struct {
 
 const renderHead = "# Written by the set-up. You may edit it: applianced config check, then applianced reload.\n"
 
-// Render returns the text of appliance.yaml for complete answers. It keeps the keys of Settings,
+// Render returns the text of appliance.yaml for complete answers. It includes the keys of Settings,
 // except those that make the node part of its cluster.
 func Render(a Answers, base Base) ([]byte, error) {
 	doc := maps.Clone(a.Settings)

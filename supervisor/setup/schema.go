@@ -19,7 +19,7 @@ func Schema() map[string]any {
 	return s
 }
 
-// words describes each answer by its key.
+// words holds the description of each answer, by the answer's key.
 var words = map[string]string{
 	"mode": "form: the first node of a new cluster; join: a node of one that exists; " +
 		"arbiter: joins as the arbiter of two nodes, and keeps no data",

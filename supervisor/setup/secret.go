@@ -25,10 +25,11 @@ func readSecret(nodeDir, name string) (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
-// WriteSecret replaces the secret. The new one is on the disk when WriteSecret returns.
+// WriteSecret replaces the secret. When it returns, the new secret is on the disk.
 func WriteSecret(nodeDir, secret string) error { return writeSecret(nodeDir, SecretFile, secret) }
 
-// WriteNextSecret saves the secret that will replace the present one. An empty secret removes it.
+// WriteNextSecret saves the secret that will replace the present one. If secret is empty, it
+// removes the saved one.
 func WriteNextSecret(nodeDir, secret string) error {
 	if secret != "" {
 		return writeSecret(nodeDir, NextSecretFile, secret)

@@ -1,7 +1,8 @@
 // Package setup turns a machine into a serving node. A person or user-data gives the answers. The
-// set-up validates them, checks them against the machine, the network and the cluster (preflight)
-// before it changes anything, and then carries them out step by step. Its state is kept on disk,
-// so that it continues after a power cut at any point, and is shown in the words of the status.
+// set-up validates the answers, checks them against the machine, the network and the cluster
+// (preflight) before it changes anything, and then carries them out step by step. It saves its
+// state on disk, so that it continues after a power cut at any point. The status shows that state
+// by the same names.
 package setup
 
 import (
@@ -17,14 +18,14 @@ type Mode string
 const (
 	Form Mode = "form" // the first node of a new cluster
 	Join Mode = "join" // a node of a cluster that exists
-	// JoinAsArbiter stands for Join with the storage's role [RoleArbiter];
-	// [Validate] replaces it.
+	// JoinAsArbiter is short for Join with the storage's role [RoleArbiter]; [Validate] replaces it
+	// by these two.
 	JoinAsArbiter Mode = "arbiter"
 )
 
-// Answers holds all that the set-up needs to know. The wizard, user-data and a file of answers fill
-// in the same type. Keys are the YAML names. A zero value means that the answer was not given: the
-// default applies, if there is one.
+// Answers holds all input of the set-up. The wizard, user-data and a file of answers fill in the
+// same type. Keys are the YAML names. A zero value means that the answer was not given: the default
+// applies, if there is one.
 type Answers struct {
 	Mode    Mode   `yaml:"mode" json:"mode"`
 	Cluster string `yaml:"cluster_id" json:"cluster_id"`
@@ -36,12 +37,13 @@ type Answers struct {
 	// Front lists the addresses at which minions connect. The default is all addresses of the
 	// machine.
 	Front []string `yaml:"front" json:"front,omitempty"`
-	// Peers are nodes to join through: addresses or names. One is enough.
+	// Peers lists nodes to join through, by address or name. One of them suffices.
 	Peers []string `yaml:"peers" json:"peers,omitempty"`
-	// Secret is the cluster's secret. If it is empty when forming, the set-up generates one.
+	// Secret is the cluster's secret. If it is empty and a new cluster is formed, the set-up
+	// generates one.
 	Secret string `yaml:"secret" json:"secret,omitempty"`
-	// JoinString is "sca2.CHECK.HASH.SECRET@HOST,HOST". It replaces Peers and Secret, and its hash
-	// also lets the cluster prove itself.
+	// JoinString is "sca2.CHECK.HASH.SECRET@HOST,HOST". It replaces Peers and Secret. With its hash
+	// this machine can also authenticate the cluster.
 	JoinString string `yaml:"join" json:"join,omitempty"`
 	// DataDisk is a block device for the copy of the shared volume, or "auto" for the only empty
 	// disk. If it is empty, the copy goes into a directory on the state partition.
@@ -49,10 +51,10 @@ type Answers struct {
 	// EraseDisk permits formatting a data disk that is not empty.
 	EraseDisk bool `yaml:"erase_data_disk" json:"erase_data_disk,omitempty"`
 	// Storage says where keys and files are shared. If it is empty, the set-up chooses a volume on
-	// the nodes' own disks where possible, else a local directory.
+	// the nodes' own disks if possible, else a local directory.
 	Storage Storage `yaml:"storage" json:"storage"`
 	// Virtual is an address for minions that moves between the nodes. The first node of a cluster
-	// sets it. A node that joins learns it from the cluster.
+	// sets it. A joining node gets it from the cluster.
 	Virtual string `yaml:"virtual_address" json:"virtual_address,omitempty"`
 	// API turns on Salt's API over HTTP on this node.
 	API     bool    `yaml:"api" json:"api,omitempty"`
@@ -70,15 +72,16 @@ type Storage struct {
 	// Path is the directory. For the kinds volume and local the default is below the data
 	// directory.
 	Path string `yaml:"path" json:"path,omitempty"`
-	// TLS encrypts the connections of a new cluster's volume. It may be nil: yes. A node that joins
-	// follows its cluster instead.
+	// TLS encrypts the connections of a new cluster's volume. It may be nil: yes. A joining node
+	// uses the setting of its cluster instead.
 	TLS *bool `yaml:"tls" json:"tls,omitempty"`
 	// Role is the role of a machine that joins a cluster with a volume: [RoleData], the default, or
 	// [RoleArbiter].
 	Role string `yaml:"role" json:"role,omitempty"`
 }
 
-// Network is the machine's own network configuration. A zero value leaves the present one as it is.
+// Network is the machine's own network configuration. The zero value keeps the present
+// configuration.
 type Network struct {
 	Interface string   `yaml:"interface" json:"interface,omitempty"`
 	Method    string   `yaml:"method" json:"method,omitempty"`   // dhcp or static; empty: leave the network as it is
@@ -106,21 +109,22 @@ type Fault struct {
 
 // Validation is the outcome of [Validate].
 type Validation struct {
-	// Answers are complete: Validate has filled in defaults and split a join string. A secret that
-	// the set-up will generate is empty.
+	// Answers is the complete set of answers: Validate has filled in defaults and split a join
+	// string. A secret that the set-up will generate is still empty.
 	Answers Answers `json:"answers"`
 	// Faults is empty when the set-up could start with these answers.
 	Faults []Fault `json:"faults"`
 }
 
-// Claim names the wizard that leads: the one in which somebody typed first. Other wizards only show
-// what it does. The leader renews its claim every few seconds and loses it after claimLasts.
+// Claim names the wizard that leads: the one in which somebody typed first. The other wizards only
+// show what the leader does. The leader renews its claim every few seconds and loses it after
+// claimLasts.
 type Claim struct {
 	Mine  bool      `json:"mine"`  // this wizard leads, or may begin to
 	Owner string    `json:"owner"` // name of the wizard that leads, such as "tty1"; empty: none leads
 	Since time.Time `json:"since"`
-	// Draft holds the answers of the former leader, without secrets, for a wizard that has just
-	// taken over. It may be nil: there are none.
+	// Draft holds the answers of the previous leader, without secrets, for a wizard that has just
+	// become the leader. It may be nil: there are none.
 	Draft Draft `json:"draft,omitempty"`
 }
 
@@ -128,12 +132,12 @@ type Claim struct {
 type ClaimRequest struct {
 	Name string `json:"name"` // name of the wizard, such as "tty1"
 	Lead Lead   `json:"lead"`
-	// Draft holds the leader's answers so far. It may be nil: the last draft stays.
+	// Draft holds the leader's answers so far. It may be nil: the stored draft stays.
 	Draft Draft `json:"draft,omitempty"`
 }
 
-// Draft holds answers by names that only the wizard knows. It goes from one wizard to another
-// through the memory of the supervisor. The wizard leaves secrets out.
+// Draft holds answers by names that only wizards interpret. The supervisor keeps it in memory to
+// pass it from one wizard to the next. Wizards omit secrets.
 type Draft map[string]string
 
 // maxDraft bounds a draft in bytes. A larger one is dropped.
@@ -148,7 +152,7 @@ func (d Draft) isBounded() bool {
 	return size <= maxDraft
 }
 
-// Lead says whether a wizard wants to lead.
+// Lead is a wizard's request to lead the set-up.
 type Lead string
 
 // Values of Lead.
@@ -158,7 +162,7 @@ const (
 	Take  Lead = "take"  // lead, even if another wizard does
 )
 
-// claimLasts is how long a claim holds if its wizard does not renew it.
+// claimLasts is how long a wizard stays the leader without renewing its claim.
 const claimLasts = 15 * time.Second
 
 // TrialLasts is how long a new network configuration is tried. Unless somebody confirms it by then,
@@ -171,7 +175,7 @@ type Trial struct {
 	Until     time.Time `json:"until"`     // when it will be reverted
 	Addresses []string  `json:"addresses"` // present addresses of the interface
 	Message   string    `json:"message,omitempty"`
-	// Reach reports which parts of the network answer. It may be nil: no check is complete yet.
+	// Reach reports which servers of the network answer. It may be nil: no check is complete yet.
 	Reach []Reach `json:"reach,omitempty"`
 }
 
@@ -216,19 +220,19 @@ type Facts struct {
 	// DNS and Search are the name servers and search domains that the machine uses.
 	DNS    []string `json:"dns"`
 	Search []string `json:"search"`
-	// Managed reports whether the set-up may change the machine's network: on an appliance, whose
-	// image configures systemd-networkd. Otherwise the wizard leaves out the network page.
+	// Managed reports whether the set-up may change the machine's network: only on an appliance,
+	// whose image configures systemd-networkd. If it is false, the wizard omits the network page.
 	Managed bool `json:"managed"`
 	// Volume reports whether the machine can hold a copy of a shared volume.
 	Volume bool `json:"volume"`
-	// NoBricks says why a machine without a data disk cannot keep that copy on its system disk. It
-	// is empty when it can.
+	// NoBricks is the reason why a machine without a data disk cannot store its copy of the volume
+	// on its system disk. It is empty if the machine can.
 	NoBricks string `json:"noBricks,omitempty"`
 	// LockedOut reports whether nobody can log in to this machine, because its administrator has
 	// neither password nor key.
 	LockedOut bool `json:"lockedOut,omitempty"`
-	// Appliance reports whether the machine was made from the image. Its host name is then the name
-	// of its node, unless the answers give another one.
+	// Appliance reports whether the machine was made from the image. If so, the node's name becomes
+	// its host name, unless the answers give another host name.
 	Appliance bool `json:"appliance,omitempty"`
 	// EC2 reports whether the machine runs on Amazon EC2, where a virtual address has no effect.
 	EC2 bool `json:"ec2,omitempty"`
@@ -258,8 +262,8 @@ type Disk struct {
 // Progress is the state of the set-up. `applianced status` shows the same words.
 type Progress struct {
 	State status.Setup `json:"state"`
-	// Steps are in the order in which they are made. The first that is not done is under way or has
-	// failed.
+	// Steps are in the order in which they are made. The first step that is not done is running or
+	// has failed.
 	Steps []Step    `json:"steps"`
 	Since time.Time `json:"since"` // since when State holds
 	// Failure is set while State is failed.
@@ -293,7 +297,7 @@ type Failure struct {
 	Cause string   `json:"cause"`
 	Check []string `json:"check"` // what to check, one sentence each
 	// Back reports whether the answers can still be changed: this machine belongs to no cluster
-	// yet, or to one of its own that no other machine knows. Retry is always possible.
+	// yet, or to its own cluster that no other machine knows. A retry is always possible.
 	Back bool `json:"back"`
 }
 
@@ -307,7 +311,7 @@ type Done struct {
 	JoinString string   `json:"joinString"`        // join string for the next node; secret. Empty: no node can join
 	BackUp     []string `json:"backUp"`            // what the administrator should keep elsewhere, one sentence each
 	Console    string   `json:"console,omitempty"` // address of the console for browsers; empty: there is none
-	// Arbiter reports whether this node serves no minions. Addresses, MinionConf, States and
-	// Pillars are empty then.
+	// Arbiter reports whether this node is an arbiter, which serves no minions. Addresses,
+	// MinionConf, States and Pillars are empty then.
 	Arbiter bool `json:"arbiter,omitempty"`
 }

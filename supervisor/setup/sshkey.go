@@ -29,10 +29,10 @@ type SSHKey struct {
 	Comment     string
 }
 
-// ParseSSHKey parses one line of a file such as ~/.ssh/id_ed25519.pub. It refuses keys that the
-// image's sshd would not accept, because an administrator without another way to log in would be
-// locked out. It also refuses options before the key. A person who is logged in can add them to
-// ~/.ssh/authorized_keys later, and remove them again.
+// ParseSSHKey parses one line of a file such as ~/.ssh/id_ed25519.pub. It returns an error for keys
+// that the image's sshd would not accept, because an administrator without another way to log in
+// would be locked out. It also returns an error for options before the key. An administrator who is
+// logged in can add options to ~/.ssh/authorized_keys later, and remove them again.
 func ParseSSHKey(line string) (SSHKey, error) {
 	const example = "is not a public key as in ~/.ssh/id_ed25519.pub"
 	words := strings.Fields(line)

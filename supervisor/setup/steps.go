@@ -24,8 +24,8 @@ import (
 	"saltern/supervisor/status"
 )
 
-// step is one action of the set-up. Each step may be repeated, because power may fail after the
-// step and before the machine has saved that it is done.
+// step is one action of the set-up. Each step must be repeatable, because power may fail after the
+// step and before the machine has saved that the step is done.
 type step struct {
 	id    string
 	name  string // what the step does, in words
@@ -114,7 +114,7 @@ const (
 	joinedStorage = "storage.yaml"
 )
 
-// identity returns this node's key. If there is none, it creates the key and saves it.
+// identity returns this node's key. If the node has no key, identity creates one and saves it.
 func (m *Machine) identity() (*nodeapi.Identity, error) {
 	if err := m.mkNodeDir(); err != nil {
 		return nil, fmt.Errorf("node's own key: %w", err)
@@ -126,8 +126,9 @@ func (m *Machine) identity() (*nodeapi.Identity, error) {
 	return id, id.Save(m.cfg.NodeDir)
 }
 
-// draftIdentity returns the key on the disk, or a key in memory that this node may save later.
-// Checks use it, because a machine must not have a key on disk before its set-up: it may be cloned.
+// draftIdentity returns the key on the disk, or else a key in memory that this node may save later.
+// The checks use it: a machine must not have a key on disk before its set-up, because it may be
+// cloned.
 func (m *Machine) draftIdentity() (*nodeapi.Identity, error) {
 	id, err := nodeapi.ReadIdentity(m.cfg.NodeDir)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -389,8 +390,8 @@ func (m *Machine) nodePort(a Answers) (int, error) {
 	return s.Peering.NodePort, nil
 }
 
-// admitted saves what the cluster answered at admission. It writes the table last, because the
-// table makes this node a member.
+// admitted saves the answer of the cluster that admitted this machine. It writes the table last,
+// because the table makes this node a member.
 func (m *Machine) admitted(a Answers, met *nodeapi.Met) error {
 	text, err := yaml.Marshal(Storage{Kind: met.Storage.Kind, Path: met.Storage.Path})
 	if err != nil {
@@ -461,7 +462,7 @@ func (m *Machine) doConfig(ctx context.Context, a Answers) error {
 }
 
 // pollUntil polls the node until done returns true. It has no time limit: the set-up shows the text
-// of done, which says what it waits for, and the status names what is wrong.
+// that done returns, which names what is missing, and the status shows the problems.
 func (m *Machine) pollUntil(ctx context.Context, done func(NodeLook) (bool, string)) error {
 	for {
 		ok, waits := done(m.cfg.World.Look())
@@ -505,8 +506,8 @@ func (m *Machine) doMember(ctx context.Context, a Answers) error {
 }
 
 // triesPorts checks whether the ports of the other nodes are open now that this node is admitted.
-// Closed ports are reported and do not stop the set-up: the node serves, and its status says which
-// ports it cannot reach.
+// It reports closed ports but does not stop the set-up: the node serves, and its status names the
+// ports that it cannot reach.
 func (m *Machine) triesPorts(ctx context.Context, a Answers) error {
 	s, err := (&Preflight{Base: m.cfg.Base}).settings(a)
 	if err != nil {

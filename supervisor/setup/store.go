@@ -14,11 +14,11 @@ import (
 	"saltern/supervisor/status"
 )
 
-// saved is the set-up's state on disk. It suffices to continue after a power cut at any point.
-// Secrets are in another file.
+// saved is the set-up's state on disk. With it the set-up can continue after a power cut at any
+// point. Secrets are in another file.
 type saved struct {
 	Schema int `json:"schema"`
-	// Phase is the state that was reached. After a failure it stays as it was.
+	// Phase is the state that was reached. A failure does not change it.
 	Phase  status.Setup `json:"phase"`
 	Since  time.Time    `json:"since"`
 	Source string       `json:"source,omitempty"` // where the answers were found
@@ -28,7 +28,7 @@ type saved struct {
 	Answers Answers  `json:"answers"`
 	Done    []string `json:"done,omitempty"` // IDs of the steps that are done
 	Failure *Failure `json:"failure,omitempty"`
-	// Part is set before the step after which this machine may belong to a cluster. From then on
+	// Part is set before the step after which this machine may belong to a cluster. Once it is set,
 	// the answers cannot be changed.
 	Part bool `json:"part,omitempty"`
 }
@@ -47,8 +47,8 @@ const (
 	maxStore    = 1 << 20
 )
 
-// store saves the state in a directory of mode 0700. A change is on the disk when writeState
-// returns.
+// store saves the state in a directory of mode 0700. When writeState returns, the change is on the
+// disk.
 type store struct {
 	dir    string
 	before func() error // tests set it to fail as if the power had failed

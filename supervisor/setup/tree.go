@@ -6,9 +6,9 @@ import (
 	"fmt"
 )
 
-// Tree is a part of appliance.yaml: maps, lists, texts, truth values and numbers. JSON does not
-// change it: whole numbers stay whole, where encoding/json alone would turn 12345678 into
-// 1.2345678e+07.
+// Tree is a part of appliance.yaml: maps, lists, texts, truth values and numbers. Encoding it as
+// JSON and decoding it does not change it: whole numbers stay whole, whereas encoding/json alone
+// would turn 12345678 into 1.2345678e+07.
 type Tree map[string]any
 
 // UnmarshalJSON implements [json.Unmarshaler].

@@ -16,8 +16,8 @@ import (
 )
 
 // Validate checks answers without touching the machine or the network: their form, their ranges,
-// and whether they suit each other. It fills in defaults from the facts of the machine, and splits
-// a join string. It returns all faults at once, in the order of the form.
+// and whether they are consistent. It fills in defaults from the facts of the machine, and splits a
+// join string. It returns all faults at once, in the order of the form.
 func Validate(a Answers, f Facts, base Base) Validation {
 	c := &checker{a: a}
 	c.checkMode()
@@ -39,7 +39,7 @@ func Validate(a Answers, f Facts, base Base) Validation {
 	return Validation{Answers: c.a, Faults: c.faults}
 }
 
-// Faults joins a list into one error. It returns nil for an empty list.
+// Faults joins a list of faults into one error. For an empty list it returns nil.
 func Faults(list []Fault) error {
 	var all *multierror.Error
 	for _, f := range list {
@@ -255,8 +255,8 @@ func (c *checker) network(f Facts) {
 	}
 }
 
-// checkFixed checks a fixed address and its gateway. If one of them is wrong, it still checks the
-// other as far as possible.
+// checkFixed checks a fixed address and its gateway. If one of the two is wrong, it still checks
+// the other as far as possible.
 func (c *checker) checkFixed(n Network) {
 	p, err := netip.ParsePrefix(n.Address)
 	switch {

@@ -32,8 +32,8 @@ var commonWords = strings.Fields(`password passwort passphrase changeme change-m
 var rows = []string{"01234567890", "abcdefghijklmnopqrstuvwxyz", "qwertyuiop", "qwertzuiop", "azertyuiop",
 	"asdfghjkl", "yxcvbnm", "zxcvbnm", "!@#$%^&*()", "1q2w3e4r5t6y7u8i9o0p"}
 
-// WeakSecret returns why a secret is easy to guess, without repeating it, or "" for a good one.
-// Only new secrets are checked: a cluster keeps the secret that it has.
+// WeakSecret returns why a secret is easy to guess, without repeating the secret, or "" for a good
+// one. Only new secrets are checked: a cluster keeps its present secret.
 func WeakSecret(s string) string {
 	if bits := secretBits(s); bits < minSecretBits {
 		return fmt.Sprintf("is too easy to guess (about %.0f bits of %d): "+
@@ -49,7 +49,7 @@ var plainLetters = strings.NewReplacer("@", "a", "4", "a", "3", "e", "1", "i", "
 	"$", "s", "7", "t")
 
 // secretBits estimates how many guesses a secret takes, as a logarithm in bits. For secrets that
-// people invent the estimate is rather too low than too high.
+// people invent, the estimate tends to be too low rather than too high.
 func secretBits(s string) float64 {
 	lower := strings.ToLower(s)
 	plain := plainLetters.Replace(lower) // as long as lower

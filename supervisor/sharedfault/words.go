@@ -1,6 +1,6 @@
 // Package sharedfault describes errors of the storage that the nodes of a cluster share, for
-// people. They read the cause, the code of the problem in the status, and the next step, but no
-// name of a file that only programs know.
+// people. The descriptions contain the cause, the code of the problem in the status, and the next
+// step, but no name of a file that only programs know.
 package sharedfault
 
 import (
@@ -19,8 +19,8 @@ import (
 	"saltern/supervisor/status"
 )
 
-// Words returns the description of an error from the shared storage of a node with these settings.
-// isShared is false if the error has another cause. After such an error it is unknown whether the
+// Words describes an error from the shared storage of a node with these settings. isShared is false
+// if the error has another cause. After an error from the shared storage nobody knows whether the
 // change was made: another node may see a change whose answer was lost.
 func Words(err error, s *settings.Settings) (text string, isShared bool) {
 	if err == nil || s == nil || s.Storage.Kind == settings.LocalStorage {

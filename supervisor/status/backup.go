@@ -53,13 +53,13 @@ type BackupList struct {
 	// Files are the backups in the present place for backups, as this node sees it, the oldest
 	// first.
 	Files []BackupFile `json:"files"`
-	// Unread says why that place could not be listed. It is empty if the place was listed.
+	// Unread is the reason why that place could not be listed. It is empty if the place was listed.
 	Unread string `json:"unread,omitempty"`
 	// Tries counts the tries of this node since its supervisor started.
 	Tries int `json:"tries"`
 	// Running reports whether this node makes a backup now.
 	Running bool `json:"running,omitempty"`
-	// Result says why the last try of this node failed. It is empty if the try succeeded.
+	// Result is the reason why the last try of this node failed. It is empty if the try succeeded.
 	Result string `json:"result,omitempty"`
 }
 

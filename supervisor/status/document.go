@@ -54,7 +54,7 @@ func (h Health) Exit() int {
 // Setup is the state of the set-up.
 type Setup string
 
-// Values of Setup. A node without a cluster has only New, Waiting, Ready and Failed.
+// Values of Setup. A node without a cluster uses only New, Waiting, Ready and Failed.
 const (
 	SetupNew       Setup = "new"
 	SetupPreflight Setup = "preflight" // the set-up checks the answers against the machine, the network and the cluster
@@ -94,12 +94,12 @@ type Document struct {
 	Upgrade  *Upgrade  `json:"upgrade,omitempty"` // nil: this node has no upgrade window
 	Clock    Clock     `json:"clock"`
 	Problems []Problem `json:"problems"`
-	// Next is what the administrator can do next, apart from problems. Empty: nothing.
+	// Next is what the administrator can do next, besides solving problems. Empty: nothing.
 	Next string `json:"next,omitempty"`
 }
 
 // Arbiter reports whether the node is its cluster's arbiter. An arbiter serves no minions; its
-// ServingSince says since when it has done its part for the shared volume.
+// ServingSince is the time since which it has done its part for the shared volume.
 func (d Document) Arbiter() bool {
 	return slices.ContainsFunc(d.Nodes, func(n Node) bool { return n.This && n.Role == RoleArbiter })
 }
@@ -198,18 +198,17 @@ type Master struct {
 	// OldestRequestMillis is the age of the longest running request. It is 0 if none runs.
 	OldestRequestMillis int64 `json:"oldestRequestMillis"`
 	PillarErrorMinions  int   `json:"pillarErrorMinions"` // number of minions whose last pillar had errors
-	// PillarsUnanswered counts the requests for pillars that the master could not answer. Their
-	// minions ask again.
+	// PillarsUnanswered counts the requests for pillars that the master could not answer. Minions
+	// repeat such requests.
 	PillarsUnanswered uint64  `json:"pillarsUnanswered"`
 	Waiting           Waiting `json:"waiting"`
-	// PillarMemo counts uses of remembered pillar templates. It may be nil: saltern_pillar_memo is
-	// off.
+	// PillarMemo counts uses of cached pillar templates. It may be nil: saltern_pillar_memo is off.
 	PillarMemo *control.PillarMemo `json:"pillarMemo,omitempty"`
 	// Files describes the copy of the shared volume from which the master serves. It may be nil:
-	// there is none.
+	// the master uses no such copy.
 	Files *control.Files `json:"files,omitempty"`
 	// Runners describes runner and wheel functions that run in Python. It may be nil: the master
-	// runs none.
+	// runs no such functions.
 	Runners *control.Runners `json:"runners,omitempty"`
 	// Returners describes the returners of events, Engines the engines. Both may be empty.
 	Returners []control.Returner `json:"returners,omitempty"`

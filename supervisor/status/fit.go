@@ -17,8 +17,8 @@ type Room struct {
 	Rest string
 }
 
-// brevity says how much a description is shortened. Each value also does what the values before it
-// do. The least important parts are shortened first. The first line always stays.
+// brevity says how much a description is shortened. Each value also shortens what the values before
+// it shorten. The least important parts are shortened first. The first line always stays.
 type brevity int
 
 const (
@@ -33,8 +33,8 @@ const (
 )
 
 // Fit returns the same description of the document as WriteText, shortened to fit into room. The
-// first line sums it up. Fit breaks a word only if it is longer than a line. The lines of extra
-// follow the addresses; they must fit themselves.
+// first line summarises the document. Fit breaks a word only if the word is longer than a line. The
+// lines of extra follow the addresses; the caller must have fitted them.
 func Fit(d Document, room Room, extra ...string) []string {
 	var lines []string
 	for brief := whole; brief <= briefest; brief++ {
@@ -66,7 +66,8 @@ func columns(s string) int { return utf8.RuneCountInString(s) }
 // line.
 const leastText = 16
 
-// addParagraph adds a text after an indent. Further lines begin in the column where the text began.
+// addParagraph adds a text after an indent. Its further lines begin in the column where the text
+// began.
 func (t *wording) addParagraph(indent, text string) {
 	if t.width == 0 {
 		t.lines = append(t.lines, indent+text)
@@ -107,7 +108,7 @@ func (t *wording) addDetail(indent string, lines []string) {
 func Wrap(text string, width int) []string { return wrapWords(text, width, width) }
 
 // wrapWords breaks a text into lines between its words. The first line has room for first columns,
-// the others for rest. A word that is longer than a line is broken where the line ends.
+// the other lines for rest. If a word is longer than a line, it is broken at the end of the line.
 func wrapWords(text string, first, rest int) (lines []string) {
 	line, room := "", max(first, 1)
 	end := func() {
@@ -158,8 +159,8 @@ func clipWords(line string, width int) string {
 }
 
 // fitColumns removes columns from the table of nodes until the table fits into width. It first
-// removes columns with the same value in all rows, and returns these values as words. Then it
-// removes columns that are shown elsewhere, and returns their names.
+// removes columns with the same value in all rows, and returns these values as everywhere. Then it
+// removes columns that are shown elsewhere, and returns their names as missing.
 func fitColumns(rows [][]string, width int) (fitting [][]string, everywhere, missing []string) {
 	tooWide := func() bool {
 		return width > 0 && slices.ContainsFunc(alignRows(rows),

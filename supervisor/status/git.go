@@ -18,7 +18,7 @@ type GitRemote struct {
 	Pillars bool     `json:"pillars"`
 	Refs    []GitRef `json:"refs"` // the first of its branches and tags
 	More    int      `json:"moreRefs"`
-	// State identifies the commits of all branches and tags. Empty: nothing was fetched yet.
+	// State identifies the commits of all branches and tags. Empty: the remote was not fetched yet.
 	State    string     `json:"state"`
 	Fetched  *time.Time `json:"fetched"` // last successful fetch; null: none since the master's start
 	Next     *time.Time `json:"next"`
@@ -104,8 +104,8 @@ func ViewOfGit(g control.Git) GitView {
 	return v
 }
 
-// Bounded returns the view with all texts shortened to one line each. It is for views from other
-// nodes.
+// Bounded returns the view with each text shortened to one line. It is for views that come from
+// other nodes.
 func (v GitView) Bounded() GitView {
 	v.Remotes = v.Remotes[:min(len(v.Remotes), control.MaxGitRemotes)]
 	for i := range v.Remotes {

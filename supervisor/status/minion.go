@@ -7,22 +7,23 @@ type Minion struct {
 	ID string `json:"id"`
 	// Key is accepted, pending, rejected or denied.
 	Key string `json:"key"`
-	// Connected reports whether the minion listens for jobs. Node names the node on which it does.
+	// Connected reports whether the minion listens for jobs. Node names the node to which it is
+	// connected.
 	Connected bool   `json:"connected"`
 	Node      string `json:"node,omitempty"`
-	// Address is the address from which a master last heard the minion, and Seen is when that was.
-	// For a key that is not accepted, Address is the one from which the minion offered the key.
-	// Address is empty if no master has heard the minion since that master's start. Seen is nil if
-	// none has since [MinionView.Since].
+	// Address is the address from which a master last received something from the minion, and Seen
+	// is when that was. For a key that is not accepted, Address is the one from which the minion
+	// offered the key. Address is empty if no master has received anything from the minion since
+	// that master's start. Seen is nil if no master has since [MinionView.Since].
 	Address string     `json:"address,omitempty"`
 	Seen    *time.Time `json:"seen,omitempty"`
 	// Finger is the fingerprint of the key, if the request asked for it.
 	Finger string `json:"finger,omitempty"`
 }
 
-// MinionView is what one master knows. A minion counts as connected only if it subscribed under its
-// own name. The other subscriptions are counted by address, because a minion may send its requests
-// to another master.
+// MinionView holds what one master knows about its minions. A minion counts as connected only if it
+// subscribed under its own name. The other subscriptions are counted by address, because a minion
+// may send its requests to another master.
 type MinionView struct {
 	Minions       []Minion       `json:"minions"`
 	Subscriptions map[string]int `json:"subscriptions"`
@@ -37,7 +38,8 @@ type MinionList struct {
 	// Since is the time from which Seen is complete on every node that answered. It may be nil:
 	// then Seen is incomplete.
 	Since *time.Time `json:"since,omitempty"`
-	// Unasked says for each node that could not be asked why. What only that node knows is missing.
+	// Unasked holds, for each node that did not answer, the reason. What only that node knows is
+	// missing.
 	Unasked map[string]string `json:"unasked,omitempty"`
 }
 

@@ -21,7 +21,7 @@ const (
 // other nodes, 2 master, 3 load balancer, 4 storage, 5 security, 6 system.
 type Code string
 
-// The codes. None is ever used for another kind of problem.
+// The codes. The code of a removed kind of problem is never used again for another kind.
 const (
 	NotConfigured     Code = "SCA-001"
 	ConfigWrong       Code = "SCA-002"
@@ -131,11 +131,12 @@ const (
 type Kind struct {
 	Code     Code
 	Severity Severity
-	// Title is a short sentence, Next says what to do. The subject replaces %s in both.
+	// Title is a short sentence that describes the problem, Next says what to do. The subject
+	// replaces %s in both.
 	Title string
 	Next  string
-	// DependsOn lists the codes of causes: while such a cause is shown, this problem is hidden. A
-	// cause that concerns one node hides only problems of the same node.
+	// DependsOn lists the codes of causes: while a problem with such a code is shown, this problem
+	// is hidden. A cause that concerns one node hides only problems of the same node.
 	DependsOn []Code
 	// Visible is how long the problem must hold before it is shown, so that a flapping one stays
 	// hidden.
@@ -162,8 +163,8 @@ type Finding struct {
 	Cause   string
 }
 
-// Board remembers since when each problem has held, and decides which problems to show. It is not
-// safe for concurrent use.
+// Board remembers since when each problem has existed, and decides which problems to show. It is
+// not safe for concurrent use.
 type Board struct {
 	kinds map[Code]Kind
 	since map[boardKey]time.Time
@@ -186,8 +187,8 @@ func NewBoard() *Board {
 	return b
 }
 
-// Update takes all findings at the time now, and returns the problems to show: severe ones first,
-// without the consequences of a cause that is shown. A finding that is missing from one update
+// Update takes all findings at the time now, and returns the problems to show, severe ones first.
+// It omits the consequences of a cause that is shown. A finding that is missing from one update
 // counts as ended.
 func (b *Board) Update(now time.Time, found []Finding) []Problem {
 	next := make(map[boardKey]time.Time, len(found))
@@ -290,8 +291,8 @@ func (d Document) Serves() bool {
 }
 
 // ServesItself reports whether minions can work with this node even without the masters of other
-// nodes: its own master answers, and the shared volume is mounted here. The result decides whether
-// a new version of the system is kept, and whether another node may restart.
+// nodes: its own master answers, and the shared volume is mounted here. A new version of the system
+// is kept only if its node serves itself, and another node may restart only if this one does.
 func (d Document) ServesItself() bool {
 	if !d.Serves() {
 		return false
@@ -304,14 +305,14 @@ func (d Document) ServesItself() bool {
 	return false
 }
 
-// MasterAnswers reports whether the node's own master answers, or the node has none. If the state
-// of another node's master is not known, it counts as good.
+// MasterAnswers reports whether the node's own master answers, or the node has none. If it is not
+// known whether the master of another node answers, MasterAnswers returns true.
 func (n Node) MasterAnswers() bool {
 	return slices.Contains([]string{"ok", "off", "-", "?", ""}, n.Master)
 }
 
 // ServedElsewhere returns the health of a node whose minions get answers, if necessary from the
-// masters of other nodes. A fatal fault of its own master then only degrades it.
+// masters of other nodes. A fatal fault of the node's own master then only degrades the node.
 func ServedElsewhere(problems []Problem) Health {
 	rest := slices.DeleteFunc(slices.Clone(problems), ofMaster)
 	h := Worst(rest)

@@ -7,7 +7,7 @@ import (
 	"saltern/internal/control"
 )
 
-// addPython describes the returners of events and the engines. With enough brevity it describes
+// addPython adds lines about the returners of events and the engines. With enough brevity it adds
 // only those with trouble.
 func (t *wording) addPython(m *Master) {
 	var returners, engines []string

@@ -24,7 +24,7 @@ func WriteJSON(w io.Writer, d Document) error {
 }
 
 // WriteText writes the document for people: a summary in the first line, then the nodes, then the
-// problems and what to do. It removes control characters from texts that come from elsewhere.
+// problems and what to do. It removes control characters from untrusted texts.
 func WriteText(w io.Writer, d Document) error {
 	return write(w, wording{d: d}.describe(nil))
 }

@@ -4,9 +4,9 @@ import (
 	"time"
 )
 
-// Unknown returns the document of a node whose supervisor could not be asked, with the cause. Its
-// JSON form has all fields: lists are empty, and numbers and times are null, because unknown does
-// not mean 0.
+// Unknown returns the document of a node whose supervisor did not answer, with the cause. Its JSON
+// form has all fields: lists are empty, and numbers and times are null, because an unknown number
+// is not 0.
 func Unknown(now time.Time, cause string) Document {
 	return Document{
 		Schema:   Schema,
@@ -20,8 +20,8 @@ func Unknown(now time.Time, cause string) Document {
 	}
 }
 
-// unasked is the JSON form of such a document. Its fields replace the document's fields of the same
-// name.
+// unasked is the JSON form of a document that Unknown returns. Its fields replace the document's
+// fields of the same name.
 type unasked struct {
 	Document
 	Started *time.Time     `json:"started"`

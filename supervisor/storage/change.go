@@ -16,8 +16,8 @@ import (
 
 const (
 	lookEvery = 3 * time.Second
-	// calmEvery is the interval between rounds while no change is under way. It is long, because a
-	// round starts several processes.
+	// calmEvery is the interval between rounds while no change of the pool is running. It is long,
+	// because a round starts several processes.
 	calmEvery = 10 * time.Second
 	fullEvery = 30 * time.Second // maximum age of a full observation, which takes the lock of the pool
 )
@@ -173,7 +173,7 @@ func (m *Manager) ensureOwnParts(ctx context.Context, d glusterctl.Desired) erro
 
 const (
 	// hiddenLimit is how long clients may fail to find this node's running brick before glusterd is
-	// restarted. Normally they find it within seconds of its start.
+	// restarted. Normally clients find the brick within seconds of its start.
 	hiddenLimit = time.Minute
 	// startedFor is how long remindDaemon waits after it has restarted glusterd before it measures
 	// hiddenLimit again.
@@ -198,8 +198,8 @@ func (m *Manager) remindDaemon(ctx context.Context) error {
 	return m.daemon.start(ctx, true)
 }
 
-// takeForgotten returns which fact glusterd has lacked for too long, or "". It also resets the
-// measured time, because its caller then restarts glusterd. mu is held.
+// takeForgotten returns the fact that glusterd has lacked for too long, or "". It also resets the
+// measured time, because its caller then restarts glusterd. The caller holds mu.
 func (m *Manager) takeForgotten() string {
 	now := m.cfg.Now()
 	switch {

@@ -14,8 +14,8 @@ import (
 )
 
 // clearBrick removes GlusterFS's extended attributes from a brick directory. That needs
-// CAP_SYS_ADMIN. The appliance's service lacks it and runs the helper "clear" through systemd
-// instead.
+// CAP_SYS_ADMIN. The appliance's service lacks this capability and runs the helper "clear" through
+// systemd instead.
 func (m *Manager) clearBrick(ctx context.Context, dir string) error {
 	err := disk.ClearBrick(dir)
 	if !errors.Is(err, unix.EPERM) || !systemdRuns() {

@@ -12,20 +12,20 @@ import (
 	"saltern/internal/durable"
 )
 
-// Each node writes the time into a file of its own on the volume every
-// clocksEvery; the others compare it with theirs when they see it change.
+// Each node writes the time into its own file on the volume every clocksEvery. The other nodes
+// compare that time with their clocks when they see the file change.
 const (
 	// Nodes also compare clocks over the node API. The files cover nodes that do not
 	// answer there.
 	clocksEvery = 20 * time.Second
 	clockFile   = "clock"
-	// skewLimit is the smallest difference that counts. A reader sees stamps that are
-	// a little old: up to clocksEvery, and what the volume caches.
+	// skewLimit is the smallest difference that counts. The time in a file is a little old when it
+	// is read: up to clocksEvery, and as long as the volume caches it.
 	skewLimit = 5 * time.Second
 )
 
 // clocksReply says how far the clock of each other node is ahead (+) or behind (-). It lists only
-// nodes that have written a new stamp since the last question.
+// nodes that have written a new time since the last question.
 type clocksReply struct {
 	Ahead map[string]time.Duration `json:"ahead,omitempty"`
 }
@@ -108,9 +108,9 @@ func readClock(path string) (time.Time, error) {
 // times that a node with a wrong clock wrote may hide a later change.
 const clockKept = 10 * time.Minute
 
-// NoteClocks takes how far the clocks of other nodes are ahead (+) or behind (-), as measured
-// without the volume: stamps cannot show that a clock is behind by less than clocksEvery. The
-// largest difference of a node counts for clockKept, also when its clock was put right since.
+// NoteClocks records how far the clocks of other nodes are ahead (+) or behind (-), as measured
+// without the volume: the files cannot show that a clock is behind by less than clocksEvery. The
+// largest difference of a node counts for clockKept, even if the clock was corrected meanwhile.
 func (m *Manager) NoteClocks(ahead map[string]time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -124,8 +124,8 @@ func (m *Manager) NoteClocks(ahead map[string]time.Duration) {
 	maps.DeleteFunc(m.measured, func(_ string, c clockDiff) bool { return now.Sub(c.at) > clockKept })
 }
 
-// clockSpread returns how far the clocks of all nodes, including this one, are known to
-// differ. It returns 0 when they are within bounds.
+// clockSpread returns the largest known difference between the clocks of all nodes, including this
+// one. It returns 0 if the difference is within bounds.
 func (m *Manager) clockSpread() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -149,9 +149,8 @@ func (m *Manager) clockSpread() time.Duration {
 	return first - last
 }
 
-// clockSkew returns the newest difference to a node, or 0 when it is within bounds.
-// A stamp is up to clocksEvery old when it is read, so being behind by that
-// much is normal.
+// clockSkew returns the newest difference to a node's clock, or 0 if it is within bounds. The time
+// in a file is up to clocksEvery old when it is read, so being behind by that much is normal.
 func clockSkew(ahead time.Duration) time.Duration {
 	if ahead > skewLimit || ahead < -(skewLimit+clocksEvery) {
 		return ahead

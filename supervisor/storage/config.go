@@ -13,8 +13,8 @@ import (
 // formMark is the name of the file in Config.Dir that exists if this node formed its cluster.
 const formMark = "forms-the-volume"
 
-// AllowForm records that this node forms the cluster: its manager may create the volume,
-// once. The set-up calls it before the first start on a volume.
+// AllowForm records that this node forms the cluster: its manager may create the volume, once. The
+// set-up calls AllowForm before the first start on a volume.
 func AllowForm(s *settings.Settings) error {
 	dir := filepath.Join(s.DataDir, "storage")
 	if err := os.MkdirAll(dir, 0o700); err != nil {

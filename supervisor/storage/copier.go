@@ -19,10 +19,10 @@ import (
 	"saltern/internal/room"
 )
 
-// copier makes one directory tree like another, file by file. It replaces each file in one step, so
-// that a reader sees the old version or the new one. It remembers a hash of each file that it
-// copied: it reads a file again whose times changed, but writes it only if the content differs, and
-// it restores a copy that somebody changed.
+// copier makes one directory tree equal to another, file by file. It replaces each file in one
+// step, so that a reader sees either the old version or the new one. It stores a hash of each file
+// that it has copied. If the times of a file have changed, it reads the file again, but writes the
+// copy only if the content differs. It also restores a copy that somebody has changed.
 type copier struct {
 	spec        mirrorSpec
 	source      mountRoot
@@ -42,8 +42,8 @@ type copied struct {
 	CTime int64  `json:"c"` // change time of the source, ns
 	Hash  string `json:"h"`
 	Local int64  `json:"l"` // modification time of the copy, ns
-	// Read is when the source was read, by this node's clock, in ns. Zero: not known. See
-	// readTooEarly.
+	// Read is the time at which the source was read, by this node's clock, in ns. Zero: not known.
+	// See readTooEarly.
 	Read int64 `json:"r,omitempty"`
 }
 
@@ -89,8 +89,8 @@ func (c *copier) checkSource() error {
 	return c.source.requireVolume()
 }
 
-// runPass makes the trees equal once. If it cannot read an entry of the source, the copy of that
-// entry stays as it was and the pass fails. It removes files only after a complete listing.
+// runPass makes the trees equal once. If it cannot read an entry of the source, the pass fails and
+// the copy of that entry stays unchanged. It removes files only after a complete listing.
 func (c *copier) runPass() (r mirrorReport, err error) {
 	if err := errors.Join(c.spec.validate(), c.checkSource()); err != nil {
 		return r, err
@@ -151,8 +151,8 @@ func (c *copier) runPass() (r mirrorReport, err error) {
 // walk is the state of one pass.
 type walk struct {
 	*copier
-	// dest is the copy. As at the source, its folders belong to the master's account: os.Root keeps
-	// a link that this account creates from leading root out of the copy.
+	// dest is the root of the copy. Its folders belong to the master's account, as those of the
+	// source do. os.Root prevents that root follows a link of that account out of the copy.
 	dest         *os.Root
 	report       *mirrorReport
 	copiedNow    map[string]copied
@@ -166,12 +166,12 @@ type walk struct {
 	stagedNames  int                 // number of names used in the stage
 }
 
-// tempPrefix begins the names of files that are being written. Each pass removes those that an
-// earlier one left.
+// tempPrefix begins the names of files that are being written. Each pass removes such files of
+// earlier passes.
 const tempPrefix = ".mirror-"
 
-// tempFile is the file being written when there is no stage. It lies beside the trees, where its
-// name cannot equal one of theirs and cannot grow too long.
+// tempFile is the file being written when there is no stage. It is beside the trees, so that its
+// name cannot equal a name in the trees and cannot grow too long.
 const tempFile = tempPrefix + "new"
 
 // verify reads every copied file again and compares it with the hash of the source's content.
@@ -196,7 +196,7 @@ func (c *copier) verify() error {
 	return nil
 }
 
-// loadIndex reads the index once. Without a usable index everything is copied again.
+// loadIndex reads the index once. Without a usable index the copier copies everything again.
 func (c *copier) loadIndex() error {
 	if c.known != nil {
 		return nil

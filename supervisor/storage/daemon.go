@@ -31,15 +31,16 @@ type daemon struct {
 	runner command.Runner
 	// bricks is the directory whose file system glusterd waits for.
 	bricks string
-	// allowed is the path of a file that is gone after a reboot. Until the file exists again,
-	// systemd does not start glusterd, which would serve this node's copy before it is known
-	// whether it may. Empty: no such condition.
+	// allowed is the path of a file that a reboot removes. Until the file exists again, systemd
+	// does not start glusterd, which would serve this node's copy before the node knows whether it
+	// may. Empty: there is no such condition.
 	allowed string
 }
 
 // start configures and starts glusterd. It restarts a glusterd that runs with another
-// configuration, and any running one if fresh is set, for example for a new certificate. Bricks and
-// mounts keep running meanwhile. start does not wait until glusterd answers: the caller does.
+// configuration. If fresh is set, for example for a new certificate, it restarts any running
+// glusterd. Bricks and mounts keep running during the restart. start does not wait until glusterd
+// answers: the caller does.
 func (d *daemon) start(ctx context.Context, fresh bool) error {
 	changed, err := writeIfDifferent(daemonConfig, glusterctl.DaemonConfig(0))
 	if err != nil {
@@ -154,8 +155,8 @@ func runningDaemon() int {
 	return pid
 }
 
-// writeIfDifferent writes a file if its content differs. A file that is itself a mount
-// point cannot be replaced; it is written in place.
+// writeIfDifferent writes a file if its content differs. A file that is itself a mount point cannot
+// be replaced, so writeIfDifferent writes it in place.
 func writeIfDifferent(path string, content []byte) (changed bool, err error) {
 	if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, content) {
 		return false, nil

@@ -23,8 +23,8 @@ import (
 )
 
 // Dissolution removes the shared volume's configuration from this machine, so that the machine can
-// join a cluster as a new one. The copies of the data stay. A glusterd that also serves other
-// machines keeps what belongs to those.
+// join a cluster as a new one. The copies of the data stay. If glusterd also serves other machines,
+// it keeps their configuration.
 type Dissolution struct {
 	s          *settings.Settings
 	executable string
@@ -33,8 +33,8 @@ type Dissolution struct {
 	log        *slog.Logger
 }
 
-// NewDissolution returns a dissolution for a node on a volume. It does nothing yet. The
-// table names the machines of the pool that belong to the cluster.
+// NewDissolution returns a dissolution for a node on a volume. It changes nothing yet. The table
+// names the machines of the pool that belong to the cluster.
 func NewDissolution(s *settings.Settings, executable string, t nodes.Table, log *slog.Logger) *Dissolution {
 	return &Dissolution{s, executable, glusterctl.DaemonState, t, log}
 }
@@ -62,7 +62,7 @@ func (d *Dissolution) Fault() error {
 }
 
 // Do unmounts the volume and removes it from glusterd's configuration. No process of the node may
-// run meanwhile. Do may be repeated.
+// run during the call. Do may be repeated.
 func (d *Dissolution) Do(ctx context.Context) error {
 	if err := d.Fault(); err != nil {
 		return err
@@ -117,8 +117,8 @@ func (d *Dissolution) bricks() []string {
 	return list
 }
 
-// deleteVolume deletes the volume if this machine has a copy. Fault has made sure that it then has
-// all copies. A volume without a copy here belongs to the other nodes, and stays.
+// deleteVolume deletes the volume if this machine has a copy. Fault has already checked that this
+// machine then has all copies. A volume without a copy here belongs to the other nodes, and stays.
 func (d *Dissolution) deleteVolume(ctx context.Context) error {
 	hosts, err := d.copies()
 	if err != nil || !slices.ContainsFunc(hosts, d.isSelf) {

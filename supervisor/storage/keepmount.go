@@ -14,7 +14,7 @@ import (
 )
 
 // probeMount returns a function that checks the mount with p. A mount that answers new calls while
-// an older call never returns counts as hung too, so that the keeper mounts it again.
+// an older call does not return counts as hung too, so that the keeper mounts the volume again.
 func (m *Manager) probeMount(p *mount.Prober) func(context.Context) mount.Health {
 	return func(ctx context.Context) mount.Health {
 		h := p.Probe(ctx)
@@ -40,9 +40,9 @@ func (m *Manager) askProbe(ctx context.Context, limit time.Duration) (h mount.He
 // wholeProbe is the number of checks of a working mount of which one also writes.
 const wholeProbe = 3
 
-// probesChild checks the mount at args[0] each time when asked. Only every third check also writes,
-// in the directory args[1] of the volume: a write costs some twenty requests to each brick, and
-// without a quorum of bricks reading fails as well.
+// probesChild checks the mount at args[0] each time its parent requests it. Only every third check
+// also writes, to the directory args[1] of the volume: a write costs some twenty requests to each
+// brick, and without a quorum of bricks reading fails as well.
 func probesChild(args []string, in io.Reader, out io.Writer) int {
 	if len(args) != 2 {
 		return 2
@@ -95,8 +95,8 @@ func (m *Manager) healthy() bool {
 // mountWorks reports whether the newest check of the mount was good.
 func (m *Manager) mountWorks() bool { return m.health().State == mount.OK && m.health().Layout > 0 }
 
-// health returns the newest check of the mount. The keeper makes one every few seconds. Before the
-// keeper runs, observations make them.
+// health returns the result of the newest check of the mount. The keeper checks every few seconds.
+// Before the keeper runs, the observations check.
 func (m *Manager) health() mount.Health {
 	h, at := m.keeper.Last()
 	m.mu.Lock()

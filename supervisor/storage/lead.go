@@ -13,8 +13,8 @@ import (
 const turnEvery = 2 * time.Minute
 
 // leadership reports whether this node makes the changes of the pool now. fenced reports whether it
-// is certain that no other node makes them at the same time. why says which node makes the changes,
-// or why none does; it is "" when ok is true.
+// is certain that no other node makes changes at the same time. why says which node makes the
+// changes, or why none does; it is "" if ok is true.
 func (m *Manager) leadership() (ok, fenced bool, why string) {
 	held, holder := m.lease.isHeld()
 	m.mu.Lock()

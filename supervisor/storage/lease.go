@@ -62,8 +62,8 @@ type leaseReply struct {
 	Fresh bool `json:"fresh,omitempty"`
 }
 
-// holdWhile takes part in the lease until ctx ends, as long as wanted reports that this node may
-// have it. It calls gained each time this node gets the lease.
+// holdWhile takes part in the lease until ctx ends, while wanted reports that this node may have
+// it. It calls gained each time this node acquires the lease.
 func (l *lease) holdWhile(ctx context.Context, wanted func() bool, gained func()) {
 	defer l.child.finish()
 	tick := time.NewTicker(leaseEvery)
@@ -123,15 +123,15 @@ func (l *lease) holdWhile(ctx context.Context, wanted func() bool, gained func()
 }
 
 // isHeld reports whether this node has the lease at this moment. It also returns the name of the
-// holder, or "" if that is not known.
+// node that has it, or "" if that is not known.
 func (l *lease) isHeld() (bool, string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return time.Now().Before(l.heldUntil), l.holder
 }
 
-// markChange records that files for minions have changed. While this node holds the lease, it
-// publishes the mark to the others.
+// markChange records that files for minions have changed. While this node has the lease, it
+// publishes the mark of the change to the other nodes.
 func (l *lease) markChange(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

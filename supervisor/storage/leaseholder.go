@@ -121,9 +121,9 @@ func (h *leaseHolder) closeLock() {
 	h.lockFile = nil
 }
 
-// release gives the lease back and writes a free beat. It writes after the lock is
-// gone: a node that reads "free" can lock at once. If another node has the lock by
-// then, its next beat overwrites ours.
+// release releases the lease and writes a free beat. It writes after it has unlocked the file: a
+// node that reads "free" can then lock at once. If another node has the lock by then, that node's
+// next beat overwrites ours.
 func (h *leaseHolder) release() {
 	ours := h.lockFile != nil && h.now().Sub(h.lastBeat) <= leaseFor
 	h.closeLock()
@@ -146,8 +146,8 @@ func (h *leaseHolder) release() {
 	_ = writeBeat(f, free) // if writing fails, the others take over after leaseSilence
 }
 
-// answer takes one step: it renews the lease if this node holds it. Otherwise it reads the beat,
-// and asks for the lock if the holder has released the lease or is silent.
+// answer takes one step. If this node has the lease, it renews the lease. Otherwise it reads the
+// beat, and requests the lock if the holder has released the lease or is silent.
 func (h *leaseHolder) answer(q leaseQuestion) (leaseReply, error) {
 	begin := h.now()
 	if h.lockFile != nil && begin.Sub(h.lastBeat) > leaseFor {
@@ -199,8 +199,8 @@ func (h *leaseHolder) answer(q leaseQuestion) (leaseReply, error) {
 	return h.claimLease(begin, q)
 }
 
-// claimLease asks for the lock. If the holder has refused often enough to be frozen, claimLease
-// begins the next term.
+// claimLease requests the lock. If the lock was refused so often that its holder must be frozen,
+// claimLease begins the next term.
 func (h *leaseHolder) claimLease(begin time.Time, q leaseQuestion) (leaseReply, error) {
 	f, err := os.OpenFile(h.termFile(h.term), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -271,8 +271,8 @@ func (b leaseBeat) padded() ([]byte, error) {
 	return append(t, strings.Repeat(" ", max(0, leaseSize-len(t)))...), err
 }
 
-// readBeat reads the newest beat. It returns an empty beat for an empty file, whose creator is
-// about to write one.
+// readBeat reads the newest beat. For an empty file it returns an empty beat: the file's creator is
+// about to write the first one.
 func readBeat(path string) (leaseBeat, error) {
 	b, _, err := durable.ReadFile(path, 4096, durable.Follow)
 	var r leaseBeat

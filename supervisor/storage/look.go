@@ -12,8 +12,8 @@ import (
 	"saltern/supervisor/layout"
 )
 
-// keepObserving observes until ctx ends. Quick observations are frequent. Full ones, which take the
-// lock of the pool, are rare unless something changed.
+// keepObserving observes until ctx ends. Quick observations are frequent. Full observations, which
+// take the lock of the pool, are rare unless something has changed.
 func (m *Manager) keepObserving(ctx context.Context) {
 	for {
 		if in, _ := m.membership(); in {
@@ -46,8 +46,8 @@ func (m *Manager) maxFullAge() time.Duration {
 	return 2 * fullEvery
 }
 
-// glance observes without starting a command, which is enough while nothing happens. It
-// reports whether all is the same as before, and whether a full observation is due.
+// glance observes without starting a command, which is enough while nothing changes. It reports
+// whether everything is the same as before, and whether a full observation is due.
 func (m *Manager) glance(ctx context.Context, d glusterctl.Desired) (same, due bool) {
 	h, at := m.keeper.Last()
 	m.mu.Lock()
@@ -129,9 +129,9 @@ func addKnown(quick, old *glusterctl.Observation) *glusterctl.Observation {
 	return quick
 }
 
-// observeAll makes a full observation, which takes the lock of the pool. A node that
-// leaves makes none: if the others remove the node while its glusterd holds the lock, the lock
-// stays with them for three minutes.
+// observeAll makes a full observation, which takes the lock of the pool. A node that leaves makes
+// none: if the others removed the node while its glusterd held the lock, the lock would stay in the
+// pool for three minutes.
 func (m *Manager) observeAll(ctx context.Context, d glusterctl.Desired) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -181,8 +181,8 @@ func (m *Manager) isFormed() bool {
 	return m.formed
 }
 
-// replan computes the plan from the observation and the table. It must be called after
-// each change of either. mu is held.
+// replan computes the plan from the observation and the table. The caller must call it after each
+// change of either, and holds mu.
 func (m *Manager) replan() {
 	if m.obs != nil {
 		m.plan = m.ctl.Plan(m.obs, m.desired())

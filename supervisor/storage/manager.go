@@ -31,8 +31,8 @@ type Config struct {
 	// Volume is the name of the volume, Mount where it is mounted.
 	Volume string
 	Mount  string
-	// Dir is a directory on this node's own disk for what must be known without the volume. Mirror
-	// is the copy of the files for minions, on the same disk.
+	// Dir is a directory on this node's own disk for data that must be readable without the volume.
+	// Mirror is the copy of the files for minions, on the same disk.
 	Dir    string
 	Mirror string
 	// Bricks is the directory for this node's copies.
@@ -42,31 +42,32 @@ type Config struct {
 	Helper []string
 	// UID and GID are the account of the master process, which owns its files.
 	UID, GID int
-	// Form reports whether this node formed the cluster: it may create the volume
-	// once. All other nodes only join.
+	// Form reports whether this node formed the cluster. Only then may it create the volume, once.
+	// All other nodes join.
 	Form bool
 	// TwoCopies allows two nodes to hold two copies without an arbiter.
 	TwoCopies bool
 	// Others asks other nodes to sign certificates, in a cluster whose table wants TLS. It may be
 	// nil: this node cannot ask anyone.
 	Others Certifier
-	// Allowed is the path of a file without which systemd does not start glusterd. It is gone after
-	// a reboot.
+	// Allowed is the path of a file without which systemd does not start glusterd. A reboot removes
+	// the file.
 	Allowed string
 	// MayServe reports whether glusterd may start and so serve this node's copy; why is the reason
-	// for waiting. It may be nil: the copy may be served.
+	// for waiting. It may be nil: glusterd may start.
 	MayServe func() (may bool, why string)
-	// Lead may refuse a change by an error, even on the node with the lease. It may be nil.
+	// Lead may return an error to refuse a change, even on the node with the lease. It may be nil:
+	// no change is refused.
 	Lead func(ctx context.Context) error
-	// Mirrored is called when files for minions have changed in the copy. It must not
-	// block. It may be nil.
+	// Mirrored is called when files for minions have changed in the copy. It must not block. It may
+	// be nil.
 	Mirrored func()
 	// Now is the clock. It may be nil: time.Now.
 	Now func() time.Time
 }
 
-// Manager keeps the storage of one node. Its methods are safe for concurrent
-// use and never wait for the volume.
+// Manager keeps the storage of one node. Its methods are safe for concurrent use and never wait for
+// the volume, unless their comments say so.
 type Manager struct {
 	cfg       Config
 	timers    glusterctl.Timers
@@ -89,8 +90,8 @@ type Manager struct {
 	obs           *glusterctl.Observation
 	fullAt        time.Time // time of the newest full observation in obs
 	stoppedSince  time.Time // since when the volume takes no writes; zero: it takes them
-	// lackingSince is since when glusterd lacks the volume that others of its pool have. Zero: it has
-	// the volume.
+	// lackingSince is when this node's glusterd began to lack the volume that the other glusterds
+	// of the pool have. Zero: it has the volume.
 	lackingSince time.Time
 	hiddenSince  time.Time       // since when this node's brick runs but clients cannot find it; zero: they can
 	plan         glusterctl.Plan // made from table and obs; empty without obs
@@ -109,7 +110,7 @@ type clockDiff struct {
 	at    time.Time
 }
 
-// New creates a manager. It does nothing before Run.
+// New creates a manager. It changes nothing before Run.
 func New(cfg Config) *Manager {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	if cfg.Now == nil {
@@ -193,9 +194,9 @@ func (m *Manager) Refresh(ctx context.Context) error {
 }
 
 // Newest updates this node's copy of files and options from the volume, and returns the time of the
-// volume's state that the copy shows. The error says why the copy is older than the call: the
-// volume did not answer within some seconds, or a pass failed. An [Unsteady] names files that are
-// older than asOf. Any number of callers share one pass.
+// volume's state that the copy shows. An error says why the copy is older than the call: the volume
+// did not answer within some seconds, or a pass failed. An [Unsteady] names files that are older
+// than asOf. Any number of callers share one pass.
 func (m *Manager) Newest(ctx context.Context) (asOf time.Time, err error) {
 	return m.mirror.newest(ctx)
 }
@@ -207,8 +208,8 @@ func (m *Manager) helper(args ...string) []string { return append(slices.Clone(m
 
 func (m *Manager) formedMark() string { return filepath.Join(m.cfg.Dir, "volume-made") }
 
-// SetTable sets the table of nodes, which says what members the pool should have. If a change is
-// under way, SetTable stops it between two steps.
+// SetTable sets the table of nodes, which determines the members of the pool. If a change of the
+// pool is running, SetTable stops it between two steps.
 func (m *Manager) SetTable(t nodes.Table) {
 	m.mu.Lock()
 	if reflect.DeepEqual(m.table, t) {
@@ -292,9 +293,9 @@ func (m *Manager) membership() (in, leaving bool) {
 	return ok && n.State != nodes.Removed, ok && n.State == nodes.Leaving
 }
 
-// decidesOnly reports whether this node is the arbiter. An arbiter copies no files for
-// minions and leaves changes of the pool to the nodes with the data: when these are
-// lost, the volume has stopped, and the arbiter could change nothing.
+// decidesOnly reports whether this node is the arbiter. An arbiter copies no files for minions and
+// leaves changes of the pool to the nodes with the data: if all of these are lost, the volume has
+// stopped, and the arbiter could change nothing.
 func (m *Manager) decidesOnly() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -310,7 +311,7 @@ func (m *Manager) serves() bool {
 	return ok && n.Serves() && n.State != nodes.Leaving
 }
 
-// Run keeps the storage until ctx ends. It leaves the volume mounted.
+// Run keeps the storage until ctx ends. The volume stays mounted after that.
 func (m *Manager) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer m.probes.stopChild()
@@ -341,9 +342,9 @@ func (m *Manager) Run(ctx context.Context) error {
 // every 10 s).
 const hangLimit = 60 * time.Second
 
-// Forget removes the cluster from this node's storage, so that it can join one as a
-// new machine: it unmounts the volume and removes glusterd's identity. Copies in
-// bricks stay where they are. Run must have ended.
+// Forget removes the cluster from this node's storage, so that the node can join a cluster as a new
+// machine: it unmounts the volume and removes glusterd's identity. Copies in bricks stay where they
+// are. The caller must end Run first.
 func (m *Manager) Forget(ctx context.Context) error {
 	err := m.mounter.Unmount(ctx, true)
 	if serr := m.daemon.stop(ctx); serr != nil {

@@ -18,12 +18,12 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// Migration moves a node that kept keys, files and pillars in a directory of its own onto the
-// shared volume. While the node serves from the directory, Copy copies everything, again and again
-// until little changes. Then, with the master stopped, Finish copies and compares the rest and
-// renames the directory. The renaming decides: if the node dies earlier, it serves from the
-// directory again and starts over; if it dies later, it serves from the volume. The directory keeps
-// its content under the new name.
+// Migration moves a node that stored keys, files and pillars in its own directory onto the shared
+// volume. While the node serves from the directory, Copy copies everything, again and again until
+// little changes. Then, with the master stopped, Finish copies and compares the rest and renames
+// the directory. The renaming decides: if the node dies earlier, it serves from the directory again
+// and starts over; if it dies later, it serves from the volume. The directory keeps its content
+// under the new name.
 type Migration struct {
 	from, to string
 	pki      string // directory where this node keeps its own keys
@@ -37,8 +37,8 @@ type Migration struct {
 // movedTrees returns the parts of the directory that go to the volume.
 func movedTrees() []string { return append(mirroredTrees(), "pki", "cache/jobs") }
 
-// ownKey reports whether a file of pki is a key of the master itself; in a
-// cluster it stays with its node.
+// ownKey reports whether a file of pki is one of the master's own keys. In a cluster these keys
+// stay with their node.
 func ownKey(name string) bool {
 	ext := filepath.Ext(name)
 	return (ext == ".pem" || ext == ".pub") && strings.TrimSuffix(name, ext) != "cluster"
@@ -50,9 +50,9 @@ const movedSuffix = ".before-volume"
 // localDir returns where a node without a volume keeps the files that clusters share.
 func localDir(s *settings.Settings) string { return filepath.Join(s.DataDir, "cluster") }
 
-// PendingMigration returns the move that this node still has to make. It returns nil if
-// the node does not use a volume, has no directory from before, or did not form the
-// cluster (the directory of a node that joins does not hold the cluster's data).
+// PendingMigration returns the move that this node still has to make. It returns nil if the node
+// does not use a volume, has no directory from before, or did not form the cluster: the directory
+// of a joining node does not hold the cluster's data.
 func PendingMigration(s *settings.Settings, executable string, log *slog.Logger) *Migration {
 	from := localDir(s)
 	dir := filepath.Join(s.DataDir, "storage")
@@ -73,8 +73,8 @@ func PendingMigration(s *settings.Settings, executable string, log *slog.Logger)
 	}
 }
 
-// Before returns the settings of the node from before the move. The node serves with them while it
-// copies.
+// Before returns the node's settings from before the move. The node serves with them during the
+// copy.
 func (m *Migration) Before(s *settings.Settings) *settings.Settings {
 	b := *s
 	b.Storage.Kind, b.Storage.Path = settings.LocalStorage, m.from
@@ -84,7 +84,8 @@ func (m *Migration) Before(s *settings.Settings) *settings.Settings {
 // From returns the directory that is moved.
 func (m *Migration) From() string { return m.from }
 
-// quietChanges is the number of changed files at which Copy ends. Finish copies those that remain.
+// quietChanges is the number of changed files at which Copy ends. Finish copies the remaining
+// changes.
 const quietChanges = 20
 
 // Copy copies while the node serves, until a pass changes little or ctx ends.
@@ -249,8 +250,8 @@ type contentMark struct {
 	Node string `json:"node"`
 }
 
-// copyChild is the main function of the child that copies to the volume: it makes a pass when
-// asked. It returns the exit status.
+// copyChild is the main function of the child that copies to the volume. It makes a pass when its
+// parent requests one, and returns the exit status.
 func copyChild(args []string, in io.Reader, out, errOut io.Writer) int {
 	var spec moveSpec
 	if len(args) != 1 || json.Unmarshal([]byte(args[0]), &spec) != nil {
@@ -263,7 +264,7 @@ func copyChild(args []string, in io.Reader, out, errOut io.Writer) int {
 	})
 }
 
-// copyToVolume makes one pass. It calls step whenever it has got on.
+// copyToVolume makes one pass. It calls step after each part of the work.
 func copyToVolume(spec moveSpec, target func(string) error, step func()) (r mirrorReport, err error) {
 	if err := target(spec.Dest); err != nil {
 		return r, err
@@ -294,8 +295,8 @@ func copyToVolume(spec moveSpec, target func(string) error, step func()) (r mirr
 	return r, c.verify()
 }
 
-// claimVolume records that the volume holds the data of node. It refuses a volume that holds
-// the data of another node. Of two nodes that claim the volume at once, one is refused.
+// claimVolume records that the volume holds the data of node. If the volume holds the data of
+// another node, it returns an error. If two nodes claim the volume at once, one gets an error.
 func claimVolume(path, node string) error {
 	err := checkClaim(path, node)
 	if !errors.Is(err, fs.ErrNotExist) {

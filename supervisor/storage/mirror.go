@@ -29,8 +29,8 @@ type mirrorSpec struct {
 	Keys *account `json:"keys,omitempty"`
 	// Any allows a source that is no volume.
 	Any bool `json:"any,omitempty"`
-	// Stage is a directory of Dest, outside of the trees, where a pass collects new files before it
-	// puts all of them into place. It may be empty: then the pass puts each file into place by
+	// Stage is a directory of Dest, outside of the trees. A pass collects new files there before it
+	// moves all of them into place. It may be empty: then the pass moves each file into place by
 	// itself.
 	Stage string `json:"stage,omitempty"`
 }
@@ -50,8 +50,8 @@ func mirroredTrees() []string {
 // isOptional reports whether a tree may be missing: older volumes do not have it.
 func isOptional(tree string) bool { return tree == secrets.Dir || tree == python.Dir }
 
-// keyPart returns rel relative to the keyring; in reports whether rel is inside it. gpg works on
-// the copy of the keyring: files that gpg creates there are neither copied nor removed.
+// keyPart returns rel relative to the keyring; in reports whether rel is inside the keyring. gpg
+// works on the copy of the keyring: files that gpg creates there are neither copied nor removed.
 func keyPart(rel string) (part string, in bool) {
 	if rel == secrets.Dir {
 		return "", true
@@ -78,8 +78,7 @@ type mirrorReport struct {
 	Copied  int   `json:"copied"`
 	Removed int   `json:"removed"`
 	Bytes   int64 `json:"bytes"` // bytes of the files that were copied
-	// Changing counts files that changed while they were read. The next pass tries
-	// them again.
+	// Changing counts files that changed while they were read. The next pass reads them again.
 	Changing int `json:"changing,omitempty"`
 	// Example is the path of one of the changing files.
 	Example string `json:"example,omitempty"`
@@ -117,8 +116,8 @@ type mirrorQuestion struct {
 	ClockSpread time.Duration `json:"apart,omitempty"`
 }
 
-// Unsteady is the error of a pass that left out files that were being written. The copy keeps their
-// earlier versions.
+// Unsteady is the error of a pass that skipped files because they were being written. Their copies
+// stay at the earlier versions.
 type Unsteady struct {
 	Files   int
 	Example string // path of one of the files
@@ -141,15 +140,15 @@ var errAway = errors.New("the shared volume is not mounted, or does not answer")
 // mirrorPace holds the intervals mirrorEvery, mirrorAnyway and mirrorLook; tests use shorter ones.
 type mirrorPace struct{ every, anyway, look time.Duration }
 
-// mirror is the supervisor's side of the copy: it keeps this node's copy of what the volume holds
-// for minions, so that a volume that hangs does not stop state runs. Its child, mirrorChild,
-// copies.
+// mirror is the supervisor's side of the copy. It keeps a copy of the volume's files for minions on
+// this node, so that a volume that hangs does not stop state runs. Its child, mirrorChild, does the
+// copying.
 type mirror struct {
 	child      worker
 	pace       mirrorPace    // zero: mirrorEvery, mirrorAnyway, mirrorLook
 	passWanted chan struct{} // a caller asks for a pass at once; nil: no caller ever does
-	// attributesMayLack reports whether lists of directories may lack attributes of files. It may be
-	// nil: they never do.
+	// attributesMayLack reports whether listings of directories may lack attributes of files. It
+	// may be nil: they never do.
 	attributesMayLack func() bool
 	clockSpread       func() time.Duration // returns by how much the clocks of the nodes differ; nil: they do not
 
@@ -179,8 +178,8 @@ func (m *mirror) waitForPass(ctx context.Context, d time.Duration) (wanted bool,
 	}
 }
 
-// waitForNew waits for the end of a pass that begins after the call. All calls during
-// one pass share the next one.
+// waitForNew waits for the end of a pass that begins after the call. All calls during one pass wait
+// for the same next pass.
 func (m *mirror) waitForNew(ctx context.Context) error {
 	m.mu.Lock()
 	next := m.passesBegun + 1
@@ -216,9 +215,9 @@ func (m *mirror) waitForNew(ctx context.Context) error {
 	}
 }
 
-// newest calls waitForNew, with a limit that depends on how long the last pass took. It returns the
-// time of the volume's state that the copy shows. The error says why the copy is older than the
-// call, or names single files that are ([Unsteady]).
+// newest calls waitForNew, with a time limit that depends on how long the last pass took. It
+// returns the time of the volume's state that the copy shows. The error says why the copy is older
+// than the call, or names single older files ([Unsteady]).
 func (m *mirror) newest(ctx context.Context) (asOf time.Time, err error) {
 	m.mu.Lock()
 	limit := min(max(newestLeast, newestPasses*m.lastTook), newestMost)

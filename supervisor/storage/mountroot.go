@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mountRoot is a directory where a volume should be mounted. It must be used by one goroutine only.
+// mountRoot is the mount point of a volume. Only one goroutine may use it.
 type mountRoot struct {
 	path  string
 	known mountMark // mark of the volume that was found there; zero: none yet
@@ -20,8 +20,8 @@ type mountMark struct {
 }
 
 // requireVolume returns an error unless the directory is the root of a mounted volume: writes to
-// any other directory would land on the local disk. While the mount is still the same one, it only
-// asks the kernel, because statfs(2) asks all bricks.
+// any other directory would go to the local disk. While the mount has not changed, requireVolume
+// asks only the kernel, because statfs(2) asks all bricks.
 func (m *mountRoot) requireVolume() error {
 	mark, err := markOf(m.path)
 	if err == nil && mark == m.known && mark.id != 0 {
@@ -44,7 +44,7 @@ func (m *mountRoot) requireVolume() error {
 	return nil
 }
 
-// markOf returns the mark of the mount at path. It asks the kernel only (statx(2)).
+// markOf returns the mark of the mount at path. It asks only the kernel (statx(2)).
 func markOf(path string) (mountMark, error) {
 	var st unix.Statx_t
 	err := retryIntr(func() error {

@@ -31,7 +31,7 @@ type Recovery struct {
 	log        *slog.Logger
 }
 
-// NewRecovery returns a recovery for a node on a volume. It does nothing yet.
+// NewRecovery returns a recovery for a node on a volume. It changes nothing yet.
 func NewRecovery(s *settings.Settings, executable string, log *slog.Logger) *Recovery {
 	return &Recovery{s, executable, log}
 }
@@ -46,8 +46,8 @@ type recoverSpec struct {
 	Index string `json:"index"`
 }
 
-// Copy copies the content of the brick completely or not at all. Nobody may write to the
-// volume meanwhile. Copy may be repeated.
+// Copy copies the content of the brick, completely or not at all. Nobody may write to the volume
+// during the call. Copy may be repeated.
 func (r *Recovery) Copy(ctx context.Context, brick string) error {
 	if r.Ready() {
 		return nil
@@ -93,7 +93,7 @@ func (r *Recovery) Switch(ctx context.Context, old string) (brick string, err er
 }
 
 // brickProcesses returns the processes of GlusterFS that serve a brick, and the heal daemon, which
-// heals all volumes. It leaves out processes of other bricks and of containers.
+// heals all volumes. It omits processes of other bricks and of containers.
 func brickProcesses(brick string) (pids []int) {
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, d := range dirs {
@@ -139,8 +139,8 @@ func inContainer(dir string) bool {
 	return false
 }
 
-// recoverChild is the main function of the child of Recovery.Copy, which copies when asked. It
-// returns the exit status.
+// recoverChild is the main function of the child of Recovery.Copy. It copies when its parent
+// requests it, and returns the exit status.
 func recoverChild(args []string, in io.Reader, out, errOut io.Writer) int {
 	var spec recoverSpec
 	if len(args) != 1 || json.Unmarshal([]byte(args[0]), &spec) != nil || !filepath.IsAbs(spec.Dest) ||
@@ -151,7 +151,7 @@ func recoverChild(args []string, in io.Reader, out, errOut io.Writer) int {
 	return serveLines(in, out, func([]byte) (any, error) { return takeBrick(spec, tellSteps(out)) })
 }
 
-// takeBrick copies the content of a brick. It calls step whenever it has got on.
+// takeBrick copies the content of a brick. It calls step after each part of the work.
 func takeBrick(spec recoverSpec, step func()) (r mirrorReport, err error) {
 	if !exists(filepath.Join(spec.Brick, "pki", "cluster.pem")) {
 		return r, fmt.Errorf("%s holds no cluster's key: it is no copy of the cluster's data", spec.Brick)
@@ -193,8 +193,8 @@ func takeBrick(spec recoverSpec, step func()) (r mirrorReport, err error) {
 	return r, syncFileSystem(spec.Dest, step)
 }
 
-// syncFileSystem writes the file system of a directory to the disk. How much is left to write,
-// nobody knows: it calls step each second until it is done.
+// syncFileSystem writes the file system of a directory to the disk. How much is left to write is
+// not known, so it calls step each second until the sync is done.
 func syncFileSystem(dir string, step func()) error {
 	d, err := os.Open(dir)
 	if err != nil {

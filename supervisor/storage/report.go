@@ -11,7 +11,7 @@ import (
 	"saltern/supervisor/status"
 )
 
-// State returns the newest state. It never waits.
+// State returns the newest state. It never blocks.
 func (m *Manager) State() State {
 	h := m.health()
 	held, holder := m.lease.isHeld()

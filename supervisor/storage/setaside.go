@@ -19,12 +19,12 @@ const (
 	// asideMark separates the name of a copy that was set aside from the time when that happened.
 	asideMark = ".before-"
 	asideTime = "20060102T150405"
-	// maxAside is how many copies that were set aside are kept. Another one replaces the oldest.
+	// maxAside is how many copies that were set aside are kept. A further one replaces the oldest.
 	maxAside = 2
 )
 
-// Copies returns the directories under bricks that hold a copy of the volume. It includes those
-// that the table of nodes does not name, because glusterd serves what its own files name.
+// Copies returns the directories under bricks that hold a copy of the volume, even if the table of
+// nodes does not name them: glusterd serves every brick that glusterd's own files name.
 func Copies(bricks, volume string) []string {
 	dirs, _ := filepath.Glob(filepath.Join(bricks, volume+"-*"))
 	return slices.DeleteFunc(dirs, func(dir string) bool {
@@ -68,9 +68,9 @@ func servingProcesses(brick string) (pids []int) {
 	return pids
 }
 
-// SetAside renames every copy of this node, so that GlusterFS no longer serves it or heals from it.
-// Before that it ends glusterd and the processes that serve the copies. Config.MayServe must keep
-// glusterd from starting meanwhile. SetAside may be repeated.
+// SetAside renames every copy of this node, so that GlusterFS no longer serves or heals from it.
+// Before that it stops glusterd and the processes that serve the copies. During the call
+// Config.MayServe must keep glusterd from starting. SetAside may be repeated.
 func (m *Manager) SetAside(ctx context.Context, now time.Time) error {
 	copies := Copies(m.cfg.Bricks, m.cfg.Volume)
 	if len(copies) == 0 {

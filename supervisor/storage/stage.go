@@ -42,8 +42,8 @@ func (w *walk) tempPath() (string, error) {
 	return filepath.Join(w.spec.Stage, strconv.Itoa(w.stagedNames)), nil
 }
 
-// replaceOrStage renames tmp to dst. If there is a stage, it records the two names for placeEach
-// instead.
+// replaceOrStage renames tmp to dst. If there is a stage, it only records the two names, and
+// placeEach renames the file later.
 func (w *walk) replaceOrStage(tmp, dst string, changed int64) error {
 	if w.spec.Stage == "" {
 		return w.replaceBy(tmp, dst)
@@ -76,8 +76,8 @@ func (w *walk) placeEach(placed func(stagedFile)) error {
 	return nil
 }
 
-// unstage removes the files that this pass left in the stage. Those of a pass that was killed are
-// removed by the next use of the stage.
+// unstage removes the files that this pass left in the stage. If a pass was killed, the next use of
+// the stage removes its files.
 func (w *walk) unstage() {
 	switch {
 	case w.spec.Stage == "":

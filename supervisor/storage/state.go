@@ -8,17 +8,17 @@ import (
 	"saltern/supervisor/status"
 )
 
-// State describes the storage of this node at one moment. It is a copy that does not change
+// State describes the storage of this node at one moment. The value is a copy that does not change
 // afterwards.
 type State struct {
 	At time.Time `json:"at"` // time of the newest observation; zero: none yet
 	// Ready reports whether the volume is mounted here and takes writes, its directories
 	// exist, and the files for minions have been copied to this node once.
 	Ready bool `json:"ready"`
-	// Waiting says what Ready waits for. It is empty when Ready is true.
+	// Waiting is the reason why Ready is false. It is empty if Ready is true.
 	Waiting string `json:"waiting,omitempty"`
-	// Leads reports whether this node makes the changes of the pool. Leader names the
-	// node that does, if known.
+	// Leads reports whether this node makes the changes of the pool. Leader names the node that
+	// makes them, if known.
 	Leads  bool   `json:"leads"`
 	Leader string `json:"leader,omitempty"`
 	// Doing is the step that this node is making, or "".
@@ -31,8 +31,8 @@ type State struct {
 	Problems []status.Finding `json:"problems,omitempty"`
 
 	Bricks []Brick `json:"bricks,omitempty"`
-	// Spare is how many more bricks may be lost before the volume stops. It is -1 when the
-	// volume has stopped, or the number is not known.
+	// Spare is how many more bricks may be lost before the volume stops. It is -1 if the volume has
+	// stopped, or if the number is not known.
 	Spare int   `json:"spare"`
 	Heal  Heal  `json:"heal"`
 	Space Space `json:"space"`
@@ -59,8 +59,8 @@ type Heal struct {
 	Known      bool `json:"known"`
 }
 
-// Space is the size and use of the volume, as its mount reports them. All values are 0 when they
-// are not known.
+// Space is the size and use of the volume, as its mount reports them. All values are 0 if they are
+// not known.
 type Space struct {
 	Total      uint64 `json:"totalBytes"`
 	Free       uint64 `json:"freeBytes"`
@@ -84,8 +84,8 @@ type Member struct {
 	Reachable bool   `json:"reachable"` // whether the port of its glusterd answers
 }
 
-// LetGo reports whether the pool has finished the removal of a node. Before that, the pool
-// would take a machine of the same name for the old node.
+// LetGo reports whether the pool has finished the removal of a node. Before that, the pool would
+// confuse a new machine of the same name with the old node.
 func (s *State) LetGo(node string) bool { return !s.Holds(node) && s.Done }
 
 // Holds reports whether the volume has a copy on that node.

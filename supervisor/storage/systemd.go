@@ -48,8 +48,8 @@ func (d *daemon) startUnit(ctx context.Context, restart bool) error {
 		})
 }
 
-// mountUnitText is the format of a mount unit. It takes glusterd's unit, the source, the mount
-// point and the options.
+// mountUnitText is the format of a mount unit. Its arguments are glusterd's unit, the source, the
+// mount point and the options.
 const mountUnitText = `# Written by applianced.
 [Unit]
 Description=The cluster's shared volume

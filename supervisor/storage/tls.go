@@ -62,8 +62,8 @@ func readAuthority(dir string) (a Authority, err error) {
 	return a, nil
 }
 
-// saveTo writes the authority to this node's disk. It writes the certificate first, so that a node
-// with the key always has both.
+// saveTo writes the authority to this node's disk. It writes the certificate before the key, so
+// that a node with the key always has both.
 func (a Authority) saveTo(dir string) error {
 	dir = filepath.Join(dir, tlsDir)
 	err := os.MkdirAll(dir, 0o700)
@@ -86,7 +86,7 @@ type Signed struct{ Cert, Authority []byte }
 type Certifier interface {
 	// Sign asks another node to sign this node's request (PKCS #10, PEM).
 	Sign(ctx context.Context, request []byte) (Signed, error)
-	// Authority asks another node for the authority. This node must serve.
+	// Authority asks another node for the authority. Nodes send it only to a node that serves.
 	Authority(ctx context.Context) (Authority, error)
 }
 
@@ -129,9 +129,9 @@ func (m *Manager) ensureCertificate(ctx context.Context, d glusterctl.Desired) e
 	return glusterctl.EncryptManagement(glusterctl.DaemonState)
 }
 
-// ensureCertificateIn puts this node's certificate into dir, unless a good one is there. The
-// authority on this node's disk signs it; the node that forms the pool creates one first.
-// A node without the authority asks another node.
+// ensureCertificateIn writes this node's certificate to dir, unless dir has a valid one. The
+// authority on this node's disk signs the certificate; the node that forms the pool creates the
+// authority first. A node without the authority asks another node to sign.
 func (m *Manager) ensureCertificateIn(ctx context.Context, dir string, d glusterctl.Desired) error {
 	a, err := readAuthority(m.cfg.Dir)
 	if errors.Is(err, errNoAuthority) && d.Form {
@@ -207,8 +207,8 @@ func (m *Manager) askForCertificate(ctx context.Context, dir string, d glusterct
 	return err
 }
 
-// getAuthority fetches the authority's key for a node that serves and has none yet. The node
-// works without it and tries again later.
+// getAuthority fetches the authority's key if this node serves and has no such key yet. If that
+// fails, the node works without the key and tries again later.
 func (m *Manager) getAuthority(ctx context.Context) {
 	if m.cfg.Others == nil || !m.serves() || m.cfg.Now().Sub(m.askedAt) < time.Minute {
 		return
@@ -250,8 +250,8 @@ func (m *Manager) restartMark() string {
 	return filepath.Join(m.cfg.Dir, tlsDir, "start-glusterd-anew")
 }
 
-// renewCertificate replaces a certificate that ends within a year; it checks hourly. Running
-// processes use the new one from their next start. Only keepChanging calls it.
+// renewCertificate replaces a certificate that expires within a year; it checks hourly. Running
+// processes use the new certificate after their next start. Only keepChanging calls it.
 func (m *Manager) renewCertificate(ctx context.Context, d glusterctl.Desired) error {
 	if !d.TLS {
 		return nil
@@ -267,15 +267,15 @@ func (m *Manager) renewCertificate(ctx context.Context, d glusterctl.Desired) er
 	return err
 }
 
-// secureAccess is the name of the file at whose presence glusterds use TLS with each other; see
+// secureAccess is the name of a file. If it exists, glusterds use TLS with each other; see
 // glusterctl.EncryptManagement.
 const secureAccess = "secure-access"
 
 func (a Authority) asPair() cert.Pair { return cert.Pair{Cert: a.Cert, Key: a.Key} }
 
-// certificateDir returns the directory that holds the certificate files which GlusterFS reads in
-// dir. In the image dir is read-only and has links; then it returns the directory to which they
-// lead.
+// certificateDir returns the directory to which the certificate files are written that GlusterFS
+// reads in dir. In the image dir is read-only and contains links; then certificateDir returns the
+// directory to which the links lead.
 func certificateDir(dir string) string {
 	if to, err := os.Readlink(filepath.Join(dir, "glusterfs.pem")); err == nil && filepath.IsAbs(to) {
 		return filepath.Dir(to)

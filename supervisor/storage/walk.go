@@ -115,8 +115,9 @@ func hasVanished(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESTALE) || errors.Is(err, unix.ENOTDIR)
 }
 
-// retryEntry lists the directory again and copies an entry that has changed since the first list.
-// If the entry changes once more, its copy keeps its earlier version until the next pass.
+// retryEntry lists the directory again and copies an entry that has changed since the first
+// listing. If the entry changes once more, its copy stays at the earlier version until the next
+// pass.
 func (w *walk) retryEntry(p string, depth int) (taken bool, err error) {
 	entries, err := readDir(filepath.Join(w.spec.Source, path.Dir(p)))
 	if hasVanished(err) {
@@ -151,10 +152,10 @@ type emptied struct {
 	listed       time.Time
 }
 
-// A new entry changes the times of its directory, except right after another change, or if its
-// node's clock is behind: the volume never puts times back. So each pass lists the directories that
-// changed less than emptySettled ago, and every directory whose last list is emptyAnyway old.
-// Listing is expensive: it asks all bricks several times.
+// A new entry changes the times of its directory, except right after another change, or if the
+// clock of the entry's node is behind: the volume never sets times back. So each pass lists the
+// directories that changed less than emptySettled ago, and every directory whose last listing is
+// emptyAnyway old. Listing is expensive: it asks all bricks several times.
 const (
 	emptySettled = time.Minute
 	emptyAnyway  = 30 * time.Second
@@ -172,8 +173,8 @@ func (w *walk) stillEmpty(rel string, fi fs.FileInfo) bool {
 	return ok
 }
 
-// readDir lists a directory. GlusterFS sometimes fails with ESTALE for one that was
-// just replaced.
+// readDir lists a directory. If the directory was just replaced, GlusterFS sometimes fails with
+// ESTALE; then readDir tries again.
 func readDir(p string) (entries []fs.DirEntry, err error) {
 	err = durable.RetryStale(50*time.Millisecond, func() (err error) {
 		entries, err = os.ReadDir(p)
@@ -205,8 +206,8 @@ func (w *walk) makeDir(dst string, like fs.FileInfo) error {
 	return w.sameOwner(dst, dst, like, have)
 }
 
-// sameOwner gives dst the owner and mode of like. In the keyring it sets those that gpg accepts.
-// rel is the path of dst in the tree. have describes dst; it may be nil: not known.
+// sameOwner sets the owner and mode of dst to those of like, or in the keyring to those that gpg
+// accepts. rel is the path of dst in the tree. have describes dst; it may be nil: not known.
 func (w *walk) sameOwner(dst, rel string, like, have fs.FileInfo) error {
 	uid, gid, ok := fileOwner(like)
 	if !ok {
@@ -336,8 +337,8 @@ const (
 	readAgainMost = 64 << 20
 )
 
-// copyContent copies a file. whole reports whether the source stayed unchanged meanwhile.
-// k describes the copy; intact reports whether the copy still matches k.
+// copyContent copies a file. whole reports whether the source stayed unchanged during the copy. k
+// describes the earlier copy; intact reports whether that copy still matches k.
 func (w *walk) copyContent(rel string, k copied, intact bool) (whole bool, err error) {
 	f, fi, err := openRegular(filepath.Join(w.spec.Source, rel))
 	if err != nil {
@@ -409,7 +410,8 @@ func forgetPages(f *os.File) {
 	_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED) // only advice: a refusal changes nothing
 }
 
-// openRegular opens a regular file. It fails with fs.ErrNotExist if path is no longer one.
+// openRegular opens a regular file. If path is no longer a regular file, it fails with
+// fs.ErrNotExist.
 func openRegular(path string) (*os.File, fs.FileInfo, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -423,15 +425,15 @@ func openRegular(path string) (*os.File, fs.FileInfo, error) {
 	return nil, nil, errors.Join(err, fs.ErrNotExist)
 }
 
-// settleFor is the difference between nodes' clocks that may go unnoticed. Callers add known
+// settleFor is the difference between nodes' clocks that may stay undetected. Callers add known
 // differences to it.
 const settleFor = skewLimit
 
 // readTooEarly reports whether a file must be read again, because it was read so soon after its
-// last change that a later change may have left the same times. The volume takes the times of a
-// change from the node that makes it, and never puts them back. So a change by a node whose clock
-// is behind leaves the times of the change before, for as long as the clocks differ. apart is by
-// how much the clocks are known to differ.
+// last change that a later change may have left the same times. The volume uses the clock of the
+// node that makes a change, and never sets times back. So a change by a node whose clock is behind
+// leaves the times of the previous change, for as long as the clocks differ. apart is the known
+// difference of the clocks.
 func (k copied) readTooEarly(now time.Time, apart time.Duration) bool {
 	settled := time.Duration(k.Read - k.CTime)
 	clockPutBack := k.Read > now.UnixNano() // this node's clock was put back, so that Read means nothing
@@ -439,7 +441,7 @@ func (k copied) readTooEarly(now time.Time, apart time.Duration) bool {
 }
 
 // writeCopy copies f to tmp with the mode, owner and time of like. rel is the path of f in the
-// tree. It returns the hash and the number of bytes.
+// tree. It returns the hash and the number of bytes of the content.
 func (w *walk) writeCopy(f *os.File, tmp, rel string, like fs.FileInfo) (hash string, n int64, err error) {
 	_ = w.dest.Remove(tmp)
 	watch, err := w.watchRoom()
@@ -470,8 +472,8 @@ func (w *walk) writeCopy(f *os.File, tmp, rel string, like fs.FileInfo) (hash st
 	return hex.EncodeToString(sum.Sum(nil)), n, err
 }
 
-// watchRoom returns the watch that keeps room free on the disk of the copy. It starts the watch at
-// the first write: a pass that writes nothing needs none.
+// watchRoom returns the watch that keeps room free on the disk of the copy. The first write starts
+// the watch: a pass that writes nothing needs none.
 func (w *walk) watchRoom() (*room.Watch, error) {
 	if w.watch != nil {
 		return w.watch, nil
@@ -493,8 +495,8 @@ type copyDir struct {
 	root *os.Root // nil: the copy does not have this directory
 }
 
-// openCopyDir opens a directory of the copy for statCopy; leave closes it. It opens only
-// directories, because opening a pipe would wait for a writer.
+// openCopyDir opens a directory of the copy for statCopy. The caller calls leave to close it. It
+// opens only directories, because opening a pipe would wait for a writer.
 func (w *walk) openCopyDir(rel string) (leave func()) {
 	above := w.openDir
 	w.openDir = copyDir{rel: rel}
@@ -512,8 +514,8 @@ func (w *walk) openCopyDir(rel string) (leave func()) {
 	}
 }
 
-// statCopy is Lstat in the copy. It starts from the open directory, because os.Root opens a longer
-// path directory by directory, which was most of the cost of a pass on this node.
+// statCopy is Lstat in the copy. It resolves the name from the open directory: os.Root opens a
+// longer path directory by directory, which was most of the cost of a pass on this node.
 func (w *walk) statCopy(rel string) (fs.FileInfo, error) {
 	if w.openDir.root != nil && w.openDir.rel == path.Dir(rel) {
 		return w.openDir.root.Lstat(path.Base(rel))
@@ -521,8 +523,8 @@ func (w *walk) statCopy(rel string) (fs.FileInfo, error) {
 	return w.dest.Lstat(rel)
 }
 
-// readCopy lists a directory of the copy. Its name may be any bytes; fs.ReadDir would refuse
-// invalid UTF-8.
+// readCopy lists a directory of the copy. The directory's name may be any bytes; fs.ReadDir would
+// refuse invalid UTF-8.
 func (w *walk) readCopy(rel string) ([]fs.DirEntry, error) {
 	dir, err := w.dest.Open(rel)
 	if err != nil {

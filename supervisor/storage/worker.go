@@ -30,8 +30,8 @@ type worker struct {
 	stuckSince time.Time // when a child was killed that has not ended yet; zero: there is none
 }
 
-// hangsFor returns for how long a killed child has not ended, because it is inside a
-// call on the volume. It returns 0 when there is none.
+// hangsFor returns for how long a killed child has been unable to end because it is inside a call
+// on the volume. It returns 0 if there is no such child.
 func (w *worker) hangsFor() time.Duration {
 	w.stuckMu.Lock()
 	defer w.stuckMu.Unlock()
@@ -65,9 +65,9 @@ var errStuck = fmt.Errorf("%w: an earlier call has not returned", errHangs)
 // maxAnswer bounds one line of an answer.
 const maxAnswer = 1 << 20
 
-// ask sends one question and decodes the answer into reply. The child answers {"error": …} when it
-// could not do what was asked. limit is how long the child may make no progress: a child that
-// reports its steps may take longer in all.
+// ask sends one question and decodes the answer into reply. If the child could not do what the
+// question requests, it answers {"error": …}. limit is how long the child may make no progress: a
+// child that reports its steps may take longer in all.
 func (w *worker) ask(ctx context.Context, limit time.Duration, question, reply any) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -118,8 +118,8 @@ func (w *worker) ask(ctx context.Context, limit time.Duration, question, reply a
 	}
 }
 
-// passHangs is the time limit for a pass that copies, without progress. A pass has no limit as a
-// whole: one that was stopped for taking long would start over for ever.
+// passHangs is how long a pass that copies may make no progress. The pass as a whole has no limit:
+// a pass that was stopped because it took long would start over for ever.
 const passHangs = 2 * time.Minute
 
 // askOnce starts a child, waits for its answer to an empty question, and ends it. The child may
@@ -130,8 +130,8 @@ func askOnce(ctx context.Context, command []string, reply any) error {
 	return w.ask(ctx, passHangs, struct{}{}, reply)
 }
 
-// decodeAnswer decodes the line that a child answered. there is false if the child ended without an
-// answer.
+// decodeAnswer decodes the line that a child answered. If there is false, the child ended without
+// an answer: decodeAnswer then kills it and returns the cause.
 func (w *worker) decodeAnswer(line []byte, there bool, reply any) error {
 	if !there {
 		err := w.child.cause()
@@ -236,8 +236,8 @@ func startChild(command []string) (*liveChild, error) {
 	return c, nil
 }
 
-// cause returns why a child ended without an answer: how it ended, and the beginning of what it wrote
-// to its standard error.
+// cause returns why a child ended without an answer: its exit status, and the beginning of what it
+// wrote to its standard error.
 func (c *liveChild) cause() error {
 	select {
 	case <-c.done:
@@ -252,7 +252,7 @@ func (c *liveChild) cause() error {
 	return err
 }
 
-// words keeps the beginning of what is written to it, up to maxWords.
+// words stores the first maxWords bytes that are written to it.
 type words []byte
 
 const maxWords = 1 << 10 // bytes
@@ -263,7 +263,7 @@ func (w *words) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// hear passes on the lines that a child writes, until the child ends. An empty line reports
+// hear forwards the lines that a child writes, until the child ends. An empty line reports
 // progress; any other line is an answer.
 func (c *liveChild) hear(out io.Reader) {
 	defer close(c.lines)
@@ -286,9 +286,9 @@ func (c *liveChild) hear(out io.Reader) {
 	}
 }
 
-// tellSteps returns a function that a child calls at each step of a long answer, from one
-// goroutine, so that its parent sees the progress. Most calls only read the clock: a line goes out
-// once a second at most.
+// tellSteps returns a function for a child to call at each step of a long answer, from one
+// goroutine, so that its parent sees the progress. Most calls only read the clock: the child writes
+// a line at most once a second.
 func tellSteps(out io.Writer) func() {
 	var lastTold time.Time
 	return func() {
@@ -302,8 +302,8 @@ func tellSteps(out io.Writer) func() {
 	}
 }
 
-// serveLines is the child's loop: it answers each line of in with a line on out, until in ends. It
-// returns the exit status.
+// serveLines is the main loop of a child: it answers each line of in with a line on out, until in
+// ends. It returns the exit status.
 func serveLines(in io.Reader, out io.Writer, answer func(line []byte) (any, error)) int {
 	s := bufio.NewScanner(in)
 	s.Buffer(nil, maxAnswer)

@@ -24,8 +24,8 @@ func runBounded(ctx context.Context, limit time.Duration, argv ...string) ([]byt
 	return slices.Concat(out.Stdout, out.Stderr), err
 }
 
-// checkAnswers returns nil if a directory answers or is missing. A child process looks, because a
-// call on a hanging file system cannot be interrupted.
+// checkAnswers returns nil if a directory answers or is missing. A child process lists the
+// directory, because a call on a hanging file system cannot be interrupted.
 func checkAnswers(ctx context.Context, dir string) error {
 	_, err := runBounded(ctx, commandTime, "sh", "-c",
 		`for d in "$0" "$0"/pki; do ls -f "$d" >/dev/null 2>&1; done; true`, dir)

@@ -14,8 +14,8 @@ import (
 	"saltern/internal/durable"
 )
 
-// readTail returns the end of a regular file, at most limit bytes, from the beginning of a line. It
-// never blocks on a pipe or a device, and follows no link.
+// readTail returns the end of a regular file, at most limit bytes, starting at the beginning of a
+// line. It never blocks on a pipe or a device, and follows no link.
 func readTail(path string, limit int64) ([]byte, error) {
 	f, fi, err := durable.Open(path, durable.Refuse)
 	if err != nil {
@@ -60,7 +60,7 @@ func walkFiles(dir, hangs string, visit fs.WalkDirFunc) error {
 }
 
 // listFiles returns a list of the files below dir with mode, owner, size and time, without their
-// content. It leaves out the directory that hangs names.
+// content. It omits the directory hangs.
 func listFiles(dir, hangs string) []byte {
 	var b strings.Builder
 	n := 0

@@ -16,8 +16,8 @@ import (
 // removed replaces a secret.
 const removed = "[removed]"
 
-// shortest is the length, in bytes, from which a value is removed wherever it appears. Removing
-// shorter values would remove harmless words; a shorter secret is found only by its form.
+// shortest is the least length, in bytes, of a value that is removed wherever it appears. Removing
+// shorter values would remove harmless words, so a shorter secret is found only by its form.
 const shortest = 6
 
 // Redactor removes secrets from texts. It is safe for concurrent use.
@@ -103,8 +103,8 @@ func (r *Redactor) Clean(text []byte) []byte {
 var secretOption = regexp.MustCompile(`(?i)^` + secretName + `$`)
 
 // secretsOf returns the values that are secret on this node: the lines of its secret files, and the
-// options of its configuration whose names say so. It does not look below hangs, a storage
-// directory that does not answer.
+// values of options whose names show that they are secret. It skips hangs, a storage directory that
+// does not answer.
 func secretsOf(s Source, hangs string) (values []string) {
 	for _, dir := range []string{s.Settings.DataDir, s.Settings.StorageDir(), s.Settings.RuntimeDir} {
 		n := 0
@@ -159,7 +159,7 @@ func secretsOf(s Source, hangs string) (values []string) {
 }
 
 // recordSecrets returns the secrets of the masters' record: the strings at its top level. Names,
-// addresses and public keys are below that, in lists and objects.
+// addresses and public keys are deeper, in lists and objects.
 func recordSecrets(path string) (values []string) {
 	text, err := readTail(path, 1<<20)
 	if err != nil {

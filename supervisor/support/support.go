@@ -1,9 +1,9 @@
 // Package support writes a support bundle: one compressed archive with the material for finding a
 // fault of a node, without secrets.
 //
-// Two measures keep secrets out. The bundle collects only files and outputs that this package
+// Two measures keep secrets out. The bundle contains only files and outputs that this package
 // names, never the content of keys, tokens, states, pillars, jobs or minion data. And every text
-// passes a [Redactor], which knows the secrets of this node by value, and the usual forms of
+// passes a [Redactor], which knows the values of this node's secrets and the usual forms of
 // secrets. A bundle may still contain names of minions and nodes, addresses, and options of the
 // configuration.
 package support
@@ -31,13 +31,13 @@ type Source struct {
 	ConfigPath string // path of appliance.yaml; the file may be missing
 	Version    string
 	Now        time.Time
-	// Status asks the supervisor for the status. Its error becomes part of the bundle.
+	// Status returns the status from the supervisor. If it fails, the bundle contains the error.
 	Status func(context.Context) (status.Document, error)
 	// Commands are the command lines of programs whose output is collected. It may be nil:
 	// those of the function [Commands].
 	Commands map[string][]string
-	// Look returns nil if a directory on the shared storage answers. It may be nil: a child process
-	// lists the directory.
+	// Look returns nil if a directory on the shared storage answers. It may be nil: then a child
+	// process checks the directory.
 	Look func(ctx context.Context, dir string) error
 }
 
@@ -47,8 +47,8 @@ const (
 	maxListed = 20000    // number of files in a list
 )
 
-// Commands returns the command lines of the programs whose output is collected, by the name in the
-// bundle. They change nothing, and each program may be missing.
+// Commands returns the command lines of the programs whose output is collected, by the output's
+// name in the bundle. The programs change nothing, and each of them may be missing.
 func Commands() map[string][]string {
 	return map[string][]string{
 		"system/uname.txt":     {"uname", "-a"},
@@ -86,8 +86,8 @@ func userConf(s *settings.Settings, hangs string) []string {
 	return files[:min(len(files), 256)]
 }
 
-// Write writes the bundle. The bundle says what could not be read and why, and leaves out storage
-// that hangs. Write returns an error only if writing to w fails or ctx ends.
+// Write writes the bundle. The bundle says what could not be read and why, and omits storage that
+// hangs. Write returns an error only if writing to w fails or ctx ends.
 func Write(ctx context.Context, w io.Writer, s Source) error {
 	if s.Look == nil {
 		s.Look = checkAnswers

@@ -18,17 +18,17 @@ type Nobody struct{}
 // Notify implements [Notifier].
 func (Nobody) Notify(string) {}
 
-// Unit is the Notifier of a unit with Type=notify. It does nothing if NOTIFY_SOCKET is not set.
+// Unit is the Notifier for a service with Type=notify. It does nothing if NOTIFY_SOCKET is not set.
 type Unit struct{ watchdog bool }
 
-// NewUnit returns the Notifier for this process's environment. It sends WATCHDOG=1 only if the unit
-// has asked this very process for it.
+// NewUnit returns the Notifier for this process's environment. The Notifier sends WATCHDOG=1 only
+// if the unit requests it from this very process.
 func NewUnit() Unit {
 	d, err := daemon.SdWatchdogEnabled(false)
 	return Unit{watchdog: err == nil && d > 0}
 }
 
-// Notify implements [Notifier]. It ignores an error, because no caller could do anything about it.
+// Notify implements [Notifier]. It ignores errors, because no caller could handle them.
 func (s Unit) Notify(state string) {
 	if os.Getenv("NOTIFY_SOCKET") == "" || state == "WATCHDOG=1" && !s.watchdog {
 		return

@@ -13,8 +13,8 @@ import (
 	"saltern/internal/command"
 )
 
-// Job calls begin, which queues a job of systemd, and waits until the job is done, at most for
-// limit. action names the job in errors. Any result but "done" is an error.
+// Job calls begin, which queues a job of systemd, and waits until the job is done, for at most
+// limit. Errors contain the name action. Any result of the job but "done" is an error.
 func Job(
 	ctx context.Context,
 	limit time.Duration,

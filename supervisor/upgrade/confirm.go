@@ -12,8 +12,8 @@ type Well func(context.Context) bool
 // ErrNotWell means that the node did not become well in time with the new version.
 var ErrNotWell = errors.New("upgrade: the node has not become well with this version")
 
-// Confirm waits until the node has been well without a break for steady, and then marks the running
-// version good. It asks well every look, and returns ErrNotWell after limit.
+// Confirm waits until the node has been well without interruption for steady, and then marks the
+// running version good. It calls well every look, and returns ErrNotWell after limit.
 func (s *System) Confirm(ctx context.Context, well Well, look, steady, limit time.Duration) error {
 	st, err := s.Status()
 	if err != nil {
@@ -52,8 +52,8 @@ func (s *System) Confirm(ctx context.Context, well Well, look, steady, limit tim
 	}
 }
 
-// OnTrial reports whether the running version is on trial: it is not known to be good yet. On
-// machines that were not made from the image it returns false.
+// OnTrial reports whether the running version is on trial: it has not been marked good yet. On
+// machines that were not made from the image OnTrial returns false.
 func (s *System) OnTrial() (bool, error) {
 	line, err := small(or(s.Cmdline, "/proc/cmdline"))
 	if err != nil || !hasWord(line, "saltern.try") {

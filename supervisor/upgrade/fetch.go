@@ -25,8 +25,8 @@ const (
 // fetchStalls is how long a server may send nothing.
 const fetchStalls = time.Minute
 
-// Fetch returns the content at an address. plain also permits unencrypted addresses, and redirects.
-// Reading fails when nothing comes for fetchStalls.
+// Fetch returns the content at an address. If plain is set, unencrypted addresses and redirects to
+// them are allowed. Reading fails if nothing arrives for fetchStalls.
 func Fetch(ctx context.Context, from string, plain bool) (io.ReadCloser, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stalled := time.AfterFunc(fetchStalls, func() { cancel(errStalled) })
@@ -121,7 +121,8 @@ func redacted(address string) string {
 const Flavour = "{flavour}"
 
 // Offered returns the manifest of the bundle at an address. It reads only the bundle's beginning.
-// The manifest must be signed by one of the keys, and must be for the kernel of st.
+// If the manifest is not signed by one of the keys, or not for the kernel of st, Offered returns an
+// error.
 func (st *Status) Offered(ctx context.Context, address string, keys []ed25519.PublicKey) (bundle.Manifest, error) {
 	return st.offered(ctx, address, keys, false)
 }

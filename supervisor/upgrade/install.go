@@ -20,7 +20,7 @@ import (
 
 // Install writes a bundle into the slot that does not run, and selects that slot for a trial at the
 // next boot. Until that last step the running version stays selected, whatever fails before: a slot
-// that is being written is never booted. Install calls tell with words about its progress.
+// that is being written is never booted. Install calls tell with texts about its progress.
 func (s *System) Install(
 	ctx context.Context,
 	r io.Reader,
@@ -113,7 +113,7 @@ func write(ctx context.Context, path string, flags int, r io.Reader) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// same reads back what was written and compares it. It bypasses the page cache if the kernel
+// same reads the written part back and compares it. It bypasses the page cache if the kernel
 // permits that.
 func same(ctx context.Context, path string, p bundle.Part) error {
 	f, err := os.Open(path)

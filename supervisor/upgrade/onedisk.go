@@ -11,8 +11,8 @@ import (
 
 // onOneDisk returns an error if the boot partition, the two slots and the node's data are not on
 // one disk. Disks made from one image have the same names and identities. So if the disk of another
-// Saltern machine is attached, for example for a rescue, a name may lead to that disk. What is not
-// a partition of a disk is not checked.
+// Saltern machine is attached, for example for a rescue, a name may lead to the wrong disk. A path
+// that is not a partition of a disk is not checked.
 func (s *System) onOneDisk(slots ...string) error {
 	parts := map[string]uint64{}
 	for part, path := range map[string]string{

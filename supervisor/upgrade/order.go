@@ -11,8 +11,8 @@ import (
 )
 
 // errOlder means that a bundle is older than the running version. The signature of an old version
-// stays valid, and its weaknesses stay too. So an attacker who can offer bundles must not be able
-// to bring them back.
+// stays valid although its weaknesses are known. So an attacker who can offer bundles must not be
+// able to install an old version.
 var errOlder = errors.New("upgrade: this version is older than the one that runs")
 
 // mayFollow returns nil if a version may replace the running one: it must not be built earlier, and

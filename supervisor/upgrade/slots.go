@@ -59,7 +59,7 @@ type Status struct {
 	Built    map[string]time.Time // build times by slot, of versions that an upgrade has written
 	// GaveUp is the slot that the boot loader has abandoned, because its version was not marked
 	// good within its tries. It is empty if there is none, and after the slot is written again.
-	// GaveUpAt is when the trial was due.
+	// GaveUpAt is the time at which the trial was due.
 	GaveUp   string
 	GaveUpAt time.Time
 	Flavour  string    // flavour of the kernel: cloud or generic

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// maxCommandLine bounds /proc/cmdline in bytes. Linux on x86 has 2048.
+// maxCommandLine bounds /proc/cmdline in bytes. On x86, Linux has at most 2048.
 const maxCommandLine = 64 << 10
 
 // commandLine reads answers from the kernel's command line:

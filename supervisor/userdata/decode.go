@@ -20,11 +20,11 @@ const (
 	maxValues = 10_000
 )
 
-// decoder turns a mapping into answers. It collects all faults, each with its line and the name of
-// the answer.
+// decoder decodes a YAML mapping into answers. It collects all faults, each with its line and the
+// name of the answer.
 //
-// The YAML library's own decoder reports faults without line and name of the answer, and it reads
-// some text by YAML's own rules.
+// The YAML library's own decoder reports faults without the line and the answer's name, and it
+// interprets some text by YAML's own rules.
 type decoder struct {
 	faults *multierror.Error
 	values int
@@ -45,7 +45,7 @@ func (d *decoder) addFault(n *yaml.Node, format string, args ...any) {
 	d.faults = multierror.Append(d.faults, fmt.Errorf("line %d: %w", n.Line, fmt.Errorf(format, args...)))
 }
 
-// fillField reads a node into a field of the answers. An empty value leaves the field as it is.
+// fillField decodes a node into a field of the answers. An empty value leaves the field unchanged.
 func (d *decoder) fillField(v reflect.Value, n *yaml.Node, key string) {
 	n = target(n)
 	if n.ShortTag() == "!!null" {
@@ -211,8 +211,8 @@ func elementType(t reflect.Type) reflect.Type {
 // pair is a key with its value.
 type pair struct{ key, value *yaml.Node }
 
-// readPairs returns the pairs of a mapping, including those that it merges (<<). A key that
-// appears twice is a fault.
+// readPairs returns the pairs of a mapping, including pairs that the mapping merges (<<). A key
+// that appears twice is a fault.
 func (d *decoder) readPairs(n *yaml.Node, key string) (out []pair) {
 	n = target(n)
 	if n.Kind != yaml.MappingNode {

@@ -18,8 +18,8 @@ import (
 	"saltern/supervisor/setup"
 )
 
-// ErrOther means that a text is for another program, such as cloud-init. An error that wraps it
-// names the kind of text.
+// ErrOther means that a text is meant for another program, such as cloud-init. An error that wraps
+// ErrOther names the kind of text.
 var ErrOther = errors.New("not for the set-up")
 
 // owner says which programs may find their text in a place.
@@ -30,7 +30,7 @@ const (
 	oursAlone              // no other program looks there
 )
 
-// Bounds of packed texts. Cloud-init has no such bounds.
+// Bounds of packed texts. Cloud-init sets no such bounds.
 const (
 	maxPacked = 8  // levels of gzip, base64 and MIME inside each other
 	maxParts  = 64 // parts of MIME messages and archives, all together
@@ -65,10 +65,10 @@ var foreignHeads = []struct{ head, words string }{
 	{"<", "XML or HTML"},
 }
 
-// Parse finds answers in a text in the same way as [Places] do in user-data: as YAML, alone or
-// below the key saltern of a #cloud-config, in any packing that cloud-init knows. For a text
-// without answers the error wraps [ErrOther] and names the kind of text. For wrong answers the
-// error lists all faults with their lines.
+// Parse finds answers in a text as [Places] does in user-data: as YAML, alone or below the key
+// saltern of a #cloud-config, in any packing that cloud-init knows. If the text has no answers, the
+// error wraps [ErrOther] and names the kind of text. If the answers are wrong, the error lists all
+// faults with their lines.
 func Parse(text []byte) (*setup.Answers, error) { return findAnswers(text, oursAlone) }
 
 // IsPacked reports whether [Parse] must unpack a text: gzip, MIME, UTF-16, or text with a byte
@@ -251,7 +251,7 @@ func isTyped(kind string) bool {
 	return !strings.Contains(kind, "gzip") && !strings.Contains(kind, "compress")
 }
 
-// hasHead reports whether a line begins with head, in any case, as cloud-init compares.
+// hasHead reports whether a line begins with head, ignoring case, as cloud-init does.
 func hasHead(line, head string) bool {
 	return len(line) >= len(head) && strings.EqualFold(line[:len(head)], head)
 }
@@ -276,9 +276,9 @@ func (u *unpacker) gunzip(text []byte) ([]byte, error) {
 	return plain, err
 }
 
-// unreadable records a part that cannot be read completely. It counts as our fault if only we read
-// this place, or if the readable beginning has answers. Otherwise it is unknown for which program
-// the part is.
+// unreadable records a part that cannot be read completely. The part counts as a fault in the
+// answers if only the set-up reads this place, or if the readable beginning has answers. Otherwise
+// nobody knows for which program the part is.
 func (u *unpacker) unreadable(where string, text []byte, err error) {
 	if u.whose == oursAlone || ourKey.Match(text) {
 		u.noteFault(where, err)

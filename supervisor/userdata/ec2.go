@@ -37,8 +37,8 @@ const (
 	imdsTries = 20
 )
 
-// onEC2 reports whether a metadata service can exist, according to the firmware's data. Without
-// that check, machines elsewhere would wait for an answer at each boot.
+// onEC2 reports whether a metadata service can exist, according to the data of the firmware.
+// Without this check, machines outside of EC2 would wait for an answer at each boot.
 func (p Places) onEC2() bool {
 	if p.DMI == "" {
 		return true

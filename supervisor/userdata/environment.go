@@ -13,8 +13,8 @@ import (
 )
 
 // Environment variables, for containers. SALTERN_SECRET_FILE names a file with the secret, because
-// container engines pass secrets as files. Two variables hold YAML: SALTERN_ANSWERS further
-// answers, and SALTERN_MASTER_OPTIONS a map of options.
+// container engines pass secrets as files. Two variables hold YAML: SALTERN_ANSWERS holds further
+// answers, SALTERN_MASTER_OPTIONS a map of options.
 const (
 	secretVariable     = "SALTERN_SECRET"
 	secretFileVariable = "SALTERN_SECRET_FILE"
@@ -108,8 +108,8 @@ func (p *properties) options(text string) {
 	p.answers.Settings["master"] = master
 }
 
-// optionsOf parses a map of options. It does not pass on the library's messages, because they would
-// quote the text, which may be a secret.
+// optionsOf parses a map of options. Its error omits the YAML library's message, because the
+// message would quote the text, which may be a secret.
 func optionsOf(text string) (map[string]any, error) {
 	if len(text) > maxText {
 		return nil, fmt.Errorf("is larger than %d bytes", maxText)

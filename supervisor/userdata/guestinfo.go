@@ -63,7 +63,7 @@ func (g guest) searchKeys(ctx context.Context, s *search) {
 }
 
 // encoded looks for answers in a text with an encoding that DataSourceVMware knows
-// (guestinfo_decode): base64, b64, gzip+base64, gz+b64, in any case. It recognises gzip by the
+// (guestinfo_decode): base64, b64, gzip+base64 or gz+b64, ignoring case. It recognises gzip by the
 // first bytes.
 func (s *search) encoded(name, text, encoding string) {
 	switch strings.ToLower(strings.TrimSpace(encoding)) {
@@ -82,7 +82,7 @@ func (s *search) encoded(name, text, encoding string) {
 }
 
 // readKey reads one key of guestinfo. It returns "" if the key is not set, or if this is no VMware
-// machine. cloud-init replaces what it has read by "---", which counts as not set.
+// machine. cloud-init replaces a value that it has read by "---", which counts as not set.
 func (g guest) readKey(ctx context.Context, key string) (string, error) {
 	argv := []string{g.path, "info-get guestinfo." + key}
 	if g.whole {

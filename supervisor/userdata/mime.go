@@ -22,7 +22,7 @@ import (
 const maxHeader = 4096
 
 // messageHead matches the first line of a MIME message as people and tools write it. It must not
-// match a line of answers, which looks similar (mode: form).
+// match a line of answers, which looks similar (for example "mode: form").
 var messageHead = regexp.MustCompile(`(?i)^(from |(mime-version|content-[a-z-]+|number-attachments|from|to|subject|date|message-id|x-[a-z-]+)[ \t]*:)`)
 
 // isMessage reports whether a text is a MIME message: it begins with a header line, and has

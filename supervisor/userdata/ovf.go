@@ -15,8 +15,8 @@ import (
 	"saltern/supervisor/setup"
 )
 
-// ovfLabels are the labels of the disk with the OVF environment. DSP0243 11.2 has the first one,
-// for the "iso" transport.
+// ovfLabels lists the labels of the disk with the OVF environment. DSP0243 11.2 specifies the first
+// label, for the "iso" transport.
 var ovfLabels = []string{"OVF ENV", "OVF-TRANSPORT"}
 
 // ovfFiles are the names of the file with the environment on that disk.
@@ -60,11 +60,11 @@ func (s *search) environment(name string, text []byte) {
 	s.answers = given.Answers
 }
 
-// ParseOVF reads answers from the properties whose key begins with "saltern.". saltern.answers
-// holds all answers, in base64 or as plain text. Any other property gives the answer of its name.
-// For a nested answer an underscore may replace the dot: saltern.network_address or
-// saltern.network.address. Empty properties do not count. Neither does a data disk alone, because
-// the descriptor fills it in.
+// ParseOVF parses answers from the properties whose key begins with "saltern.". The property
+// saltern.answers holds all answers, in base64 or as plain text. Any other property holds the
+// answer of the same name. In the name of a nested answer an underscore may replace the dot:
+// saltern.network_address or saltern.network.address. Empty properties do not count. A data disk
+// alone does not count either, because the descriptor always sets it.
 func ParseOVF(text []byte) (setup.Given, error) {
 	list, err := ovfProperties(text)
 	if err != nil {
@@ -117,8 +117,8 @@ func wholeOVF(text string, others []string) (given setup.Given, err error) {
 	return given, nil
 }
 
-// ovfProperties returns the properties of this machine. It leaves out those below Entity, which
-// belong to other machines of a vApp (DSP0243 9.5.2, 11.1).
+// ovfProperties returns the properties of this machine. It omits those below Entity, which belong
+// to other machines of a vApp (DSP0243 9.5.2, 11.1).
 func ovfProperties(text []byte) (list []given, err error) {
 	dec := xml.NewDecoder(bytes.NewReader(text))
 	var path []string

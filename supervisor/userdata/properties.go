@@ -23,8 +23,8 @@ type properties struct {
 // given is the name of a property, for messages, and its text.
 type given struct{ name, text string }
 
-// setProperty sets one answer. name is the administrator's name for the property, key that of the
-// answer. Two properties may give the same answer only if their texts agree.
+// setProperty sets one answer. name is the property's name, as the administrator writes it; key is
+// the key of the answer. Two properties may set the same answer only if their texts are equal.
 func (p *properties) setProperty(name, key, text string) {
 	if before, twice := p.given[key]; twice && before.text != text {
 		p.addFault(name, fmt.Errorf("differs from %s, which gives the same answer", before.name))
@@ -58,9 +58,9 @@ func (p *properties) result() (*setup.Answers, error) {
 	return &p.answers, nil
 }
 
-// answerName returns the key of the answer that a property named saltern.… gives. Below a group an
-// underscore may replace the dot (saltern.network_address), because a dot separates class and key
-// in OVF (DSP0243 9.5.1). OVF archives of older versions had the prefix twice, in the class and in
+// answerName returns the key of the answer that a property named saltern.… sets. Below a group an
+// underscore may replace the dot (saltern.network_address), because in OVF a dot separates class
+// and key (DSP0243 9.5.1). OVF archives of older versions had the prefix twice, in the class and in
 // the key.
 func answerName(property string) (key string, ours bool) {
 	key, ours = strings.CutPrefix(property, "saltern.")
@@ -77,8 +77,8 @@ func answerName(property string) (key string, ours bool) {
 	return key, true
 }
 
-// plainOrBase64 returns the text of a whole file of answers, which may be in base64. The two cannot
-// be confused: answers have a colon (key: value), which base64 never has.
+// plainOrBase64 returns the text of a whole file of answers, which may be encoded in base64. The
+// two forms cannot be confused: answers contain a colon (key: value), which base64 never does.
 func plainOrBase64(text string) ([]byte, error) {
 	if strings.ContainsAny(text, ":#{") {
 		return []byte(text), nil

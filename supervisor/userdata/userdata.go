@@ -53,10 +53,10 @@ type source struct {
 	look func(context.Context, *search)
 }
 
-// Places says where the sources look. An empty field leaves its source out.
+// Places says where the sources look for answers. If a field is empty, its source is skipped.
 type Places struct {
-	// Environment returns a variable of the environment: os.Getenv. This source comes first, so
-	// that a container never reads what was given to its host.
+	// Environment returns an environment variable, as os.Getenv does. This source comes first, so
+	// that a container never uses the answers of its host.
 	Environment func(name string) string
 	CommandLine string // /proc/cmdline
 	Seeds       []string
@@ -89,9 +89,9 @@ func Default(log *slog.Logger) Places {
 	}
 }
 
-// Look asks the sources in their order until one has answers for us. If none has, Given.Answers is
-// nil. The error says that answers were found and are wrong, or, if no source has answers, that a
-// source could not be asked.
+// Look asks the sources in their order until one has answers for the set-up. If none has,
+// Given.Answers is nil. An error means that answers were found and are wrong, or, if no source has
+// answers, that a source could not be asked.
 func (p Places) Look(ctx context.Context) (setup.Given, error) {
 	s := &search{log: p.Log}
 	for _, source := range p.sources() {
@@ -144,7 +144,7 @@ func (p Places) searchFile(_ context.Context, s *search) {
 	s.document("", text, oursAlone)
 }
 
-// search collects what the sources have. It ends when one has answers or a fault.
+// search collects what the sources return. It ends when a source has answers or a fault.
 type search struct {
 	log    *slog.Logger
 	source string // name of the source that is being asked
@@ -152,8 +152,8 @@ type search struct {
 	answers *setup.Answers
 	fault   error // why the answers that were found are wrong
 
-	// unreached says why the first unreachable source could not be asked. That is an error only if
-	// no other source has answers.
+	// unreached is the reason why the first unreachable source could not be asked. It is an error
+	// only if no other source has answers.
 	unreached   error
 	unreachedAt string
 
@@ -163,8 +163,8 @@ type search struct {
 // decided reports whether the search has ended.
 func (s *search) decided() bool { return s.answers != nil || s.fault != nil }
 
-// document looks for answers in a text of a source. name is the text's name there, such as a file
-// name. It is "" when the source has one text only.
+// document looks for answers in a text of a source. name is the text's name within the source, such
+// as a file name. It is "" if the source has only one text.
 func (s *search) document(name string, text []byte, whose owner) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return // an empty text is not worth a note
@@ -198,7 +198,8 @@ func (s *search) endWithFault(name string, err error) {
 	s.fault = fmt.Errorf("%s: %w", s.nameAt(name), err)
 }
 
-// unreachable records a source that cannot be asked. Another one may have answers.
+// unreachable records a source that cannot be asked. The search continues, because another source
+// may have answers.
 func (s *search) unreachable(name string, err error) {
 	if s.unreached == nil {
 		s.unreached, s.unreachedAt = fmt.Errorf("%s: %w", s.nameAt(name), err), s.source

@@ -1,10 +1,10 @@
-// Package webhook answers the calls of git servers after a push, and asks all nodes to fetch the
-// repository at once.
+// Package webhook answers the calls that git servers send after a push, and asks all nodes to fetch
+// the repository at once.
 //
-// A call is a POST of JSON to /webhook, proven by the secret: an HMAC-SHA256 of the body
-// (X-Hub-Signature-256 of GitHub, Gitea, Forgejo and Bitbucket Data Center; X-Gitea-Signature), or
-// the secret itself (X-Gitlab-Token), as the servers' manuals describe them. A call can do no more
-// than start a fetch of a remote that is configured, so a call that an attacker repeats does no
+// A call is a POST of JSON to /webhook. The git server authenticates it with the secret: by an
+// HMAC-SHA256 of the body (X-Hub-Signature-256 of GitHub, Gitea, Forgejo and Bitbucket Data Center;
+// X-Gitea-Signature), or by the secret itself (X-Gitlab-Token), as the servers' manuals describe. A
+// call can only start a fetch of a configured remote, so an attacker who replays a call does no
 // harm.
 package webhook
 
@@ -35,8 +35,8 @@ import (
 	"saltern/internal/ratelimit"
 )
 
-// Bounds. All strangers together get half of the connections and bytes. An address that has proven
-// a call lately is no stranger.
+// Bounds. All strangers together get half of the connections and bytes. An address that has sent an
+// authenticated call lately is no stranger.
 const (
 	MinSecret = 16      // bytes
 	maxSecret = 4 << 10 // bytes of the file with the secret
@@ -48,7 +48,8 @@ const (
 	maxWait   = 16 // pushes that wait while another one is fetched
 	maxNames  = 8  // names of one repository
 	workers   = 4
-	// fetchTakes bounds how long a fetch is waited for. The masters' fetches continue after that.
+	// fetchTakes bounds how long a call waits for the fetch. The fetches of the masters continue
+	// after that.
 	fetchTakes = 20 * time.Second
 )
 
@@ -56,8 +57,8 @@ const (
 type Config struct {
 	Address string // IP:port
 	Secret  string // path of the file with the secret; read for each call
-	// Fetch asks all nodes to fetch the remote with that URL or name, or all remotes for "". Its
-	// error is NotOurs if no node has the remote.
+	// Fetch asks all nodes to fetch the remote with that URL or name, or all remotes for "". If no
+	// node has the remote, its error is NotOurs.
 	Fetch   func(ctx context.Context, remote string) error
 	NotOurs error
 	Log     *slog.Logger
@@ -81,17 +82,17 @@ type hook struct {
 	left  int                              // number of log lines left out since the last one
 }
 
-// strange returns the rate of unproven calls of one source. Calls above it are answered with status
-// 429.
+// strange returns the rate limit of one source for unauthenticated calls. Calls above the rate are
+// answered with status 429.
 func strange() ratelimit.Rate { return ratelimit.Rate{Burst: 20, PerSecond: 1} }
 
 // strangeLines returns the rate of log lines for all unproven calls together.
 func strangeLines() ratelimit.Rate { return ratelimit.Rate{Burst: 20, PerSecond: 0.2} }
 
-// maxSources bounds the sources that are remembered. With more, all of them are forgotten.
+// maxSources bounds the table of sources. When the table is full, all sources are removed from it.
 const maxSources = 1024
 
-// Serve serves until ctx ends. If the address is not free, it tries again.
+// Serve serves until ctx ends. While another program uses the address, Serve tries again.
 func Serve(ctx context.Context, cfg Config) {
 	ln, err := httpserver.Listen(ctx, cfg.Address, "the web hook", cfg.Log)
 	if err != nil {
@@ -141,10 +142,10 @@ func (h *hook) classOf(source netip.Addr) ratelimit.Class {
 	return ratelimit.Stranger
 }
 
-// pushes is the queue of pushes to fetch. Its methods may be called concurrently.
+// pushes is the queue of pushes to fetch. Its methods are safe for concurrent use.
 //
-// Overflow policy: a repository that waits already is not added again. If more than maxWait wait,
-// one entry for all remotes replaces them. So no push is lost.
+// Overflow policy: a repository that is already queued is not queued again. If more than maxWait
+// are queued, one entry for all remotes replaces them. So no push is lost.
 type pushes struct {
 	mu   sync.Mutex
 	list [][]string    // the names of each repository, any of which may be configured
@@ -242,8 +243,8 @@ func (h *hook) handler() http.Handler {
 	return mux
 }
 
-// judgeCall checks a call and queues its push. A call with the right proof is accepted, whatever
-// mistakes other calls from its address have made.
+// judgeCall checks a call and queues its push. An authenticated call is accepted, whatever mistakes
+// other calls from its address have made.
 func (h *hook) judgeCall(w http.ResponseWriter, r *http.Request) (code int, text string) {
 	peer := ratelimit.SourceOf(r.RemoteAddr)
 	secret, err := h.secret()
@@ -283,7 +284,7 @@ func (h *hook) judgeCall(w http.ResponseWriter, r *http.Request) (code int, text
 	return http.StatusAccepted, "all nodes fetch"
 }
 
-// readBody reads the body of a call, and counts its bytes in share. It returns the code 0 when the
+// readBody reads the body of a call, and charges its bytes to share. It returns the code 0 if the
 // body is complete.
 func (h *hook) readBody(
 	w http.ResponseWriter,
@@ -334,7 +335,7 @@ func (h *hook) refuse(r *http.Request, text string) (int, string) {
 	return http.StatusUnauthorized, text
 }
 
-// countMistake counts a mistake of a source and logs it, unless there are too many such lines. It
+// countMistake counts a mistake of a source and logs it, unless too many such lines were logged. It
 // reports whether the source has made too many mistakes.
 func (h *hook) countMistake(from netip.Addr, level slog.Level, line string, attributes ...any) (tooMany bool) {
 	now := h.Now()
@@ -385,8 +386,8 @@ func (h *hook) secret() ([]byte, error) {
 	return []byte(secret), nil
 }
 
-// proof proves that the sender of a call knows the secret. One of the two fields is enough; the
-// other may be nil.
+// proof holds the two ways in which the sender of a call can authenticate with the secret. One
+// field is enough; the other may be nil.
 type proof struct {
 	signature []byte // HMAC-SHA256 of the body
 	token     []byte // SHA-256 of the secret itself
@@ -398,7 +399,7 @@ func (p proof) isToken(secret []byte) bool {
 	return subtle.ConstantTimeCompare(p.token, sum[:]) == 1
 }
 
-// proofOf returns the proof in the headers of a call. Both fields are nil if there is none.
+// proofOf returns the proof in the headers of a call. If there is none, both fields are nil.
 func proofOf(head http.Header) (p proof) {
 	signed := func(given string) proof {
 		b, err := hex.DecodeString(given)
@@ -438,8 +439,8 @@ type place struct {
 	GitSSH  string `json:"git_ssh_url"`
 }
 
-// namesIn returns the URLs of the repository in a call. Without any, or for an empty body, it
-// returns what stands for all remotes.
+// namesIn returns the URLs of the repository that a call names. If the call names none, or its body
+// is empty, namesIn returns the name that stands for all remotes.
 func namesIn(body []byte) ([]string, error) {
 	var call struct {
 		Remote     string `json:"remote"` // for other callers: a URL or name as in applianced git

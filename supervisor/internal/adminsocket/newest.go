@@ -7,7 +7,7 @@ import (
 	"saltern/supervisor/internal/everynode"
 )
 
-// Newest implements [control.Supervisor]. It needs no rate limit, because any number of questions
+// Newest implements [control.Supervisor]. It needs no rate limit, because any number of requests
 // share one pass, and only one pass runs at a time.
 func (s *Socket) Newest(ctx context.Context, q control.NewestQuestion) (control.Newest, error) {
 	if !q.All {

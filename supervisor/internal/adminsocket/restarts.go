@@ -17,7 +17,7 @@ const (
 	// answerFirst is how long a restart is delayed, so that the master or salt-api can pass the
 	// answer on first.
 	answerFirst = time.Second
-	// maxSoon bounds the restarts that wait. A further one is refused.
+	// maxSoon bounds the pending restarts. A further one is refused.
 	maxSoon = 4
 )
 
@@ -44,7 +44,8 @@ func NewRestarts(log *slog.Logger, manager serviceManager) *Restarts {
 	return &Restarts{log: log, manager: manager, soon: make(chan string, maxSoon)}
 }
 
-// RestartSoon restarts a service shortly after it has returned. It implements [member.Restarts].
+// RestartSoon restarts a service shortly after the call has returned. It implements
+// [member.Restarts].
 func (r *Restarts) RestartSoon(name string) error {
 	if !slices.Contains(restartable(), name) {
 		return fmt.Errorf("%w: %.70q; these may be restarted: %s", service.ErrUnknown, name,

@@ -1,5 +1,6 @@
-// Package adminsocket serves what the master may ask this node on behalf of its users: the state of
-// the nodes, their audit records, and three verbs. It also restarts services for users.
+// Package adminsocket serves the requests that the master may send to this node on behalf of the
+// master's users: for the state of the nodes, for their audit records, and for three changes. It
+// also restarts services for users.
 package adminsocket
 
 import (
@@ -29,10 +30,10 @@ import (
 	"saltern/supervisor/status"
 )
 
-// Socket answers the master's account, which asks on behalf of users of the master: for the state
-// of the nodes, and for three verbs. The master decides which user may do what. Its account, which
-// salt-api has too, can do no more here than these verbs, and only at a rate. Socket implements
-// [control.Supervisor].
+// Socket answers the master's account, which sends requests on behalf of users of the master: for
+// the state of the nodes, and for three changes. The master decides which user may request what.
+// Its account, which salt-api has too, can make no other changes here, and only at a limited rate.
+// Socket implements [control.Supervisor].
 type Socket struct {
 	cfg    Config
 	asking chan struct{} // capacity 1; held while all nodes are asked how they did
@@ -203,7 +204,8 @@ func (s *Socket) peers() map[string]*nodeapi.Client {
 	return s.cfg.Member.Peers()
 }
 
-// Course implements [control.Supervisor]. It asks all nodes, at most twice a minute.
+// Course implements [control.Supervisor]. It asks all nodes for their metrics history, at most
+// twice a minute.
 func (s *Socket) Course(ctx context.Context) (control.Course, error) {
 	if err := s.checkRate(&s.read, readRate()); err != nil {
 		return control.Course{}, err
@@ -269,8 +271,8 @@ func (s *Socket) Records(ctx context.Context, q control.Question) (json.RawMessa
 	return json.Marshal(list)
 }
 
-// actor returns the user on whose behalf the master says that it asks. That is only the master's
-// claim, so the actor also names the account that made it.
+// actor returns the user on whose behalf the master sends a request. The user is only the master's
+// claim, so the actor also names the account that made the claim.
 func (s *Socket) actor(by control.By) audit.Actor {
 	proof := audit.Proof(by.Proof)
 	if !slices.Contains([]audit.Proof{audit.Token, audit.Password, audit.Key}, proof) {

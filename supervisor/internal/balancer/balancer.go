@@ -40,7 +40,8 @@ type Balancer struct {
 }
 
 // New returns the load balancer of a node. settings returns the node's settings, with the members
-// of its cluster. A stop with the cause adopted leaves the process to the next life of the node.
+// of its cluster. If the context ends with the cause adopted, the process keeps running for the
+// next life of the node.
 func New(
 	env child.Env,
 	programs *child.Programs,
@@ -81,10 +82,10 @@ func (b *Balancer) arguments() []string {
 	return []string{"lb", "--config", b.env.Settings.LBConf(), "--log-format", "json", "--log-level", b.env.Settings.Log.Level}
 }
 
-// process returns the load balancer's process. It outlives the supervisor, and the next life adopts
-// it, so that minions' connections survive a restart of the supervisor. After a change of program
-// or configuration a new process replaces it without a refused connection (see lbproxy.Serve). Only
-// an ordinary stop ends it.
+// process returns the runner of the load balancer's process. The process outlives the supervisor,
+// and the next life adopts it, so that minions' connections survive a restart of the supervisor.
+// After a change of program or configuration a new process replaces it without a refused connection
+// (see lbproxy.Serve). Only an ordinary stop ends the process.
 func (b *Balancer) process(out *service.Lines) *service.Lasting {
 	p := &service.Lasting{
 		Path:        b.program(),
@@ -115,7 +116,8 @@ func (b *Balancer) answers(ctx context.Context) error {
 	return err
 }
 
-// Spec returns the service that runs the load balancer. Each start first waits for wait.
+// Spec returns the service that runs the load balancer. Each start first waits for the condition
+// wait.
 func (b *Balancer) Spec(wait service.Condition) service.Spec {
 	out := b.programs.Output(status.BalancerService)
 	proc := b.process(out)
@@ -144,8 +146,8 @@ func (b *Balancer) Spec(wait service.Condition) service.Spec {
 	}
 }
 
-// prepare creates what the load balancer needs. If one runs already, prepare does not check the
-// ports, which that one has.
+// prepare creates the files that the load balancer needs. If runs is set, a load balancer already
+// runs and has the ports, so prepare does not check them.
 func (b *Balancer) prepare(runs bool) error {
 	if err := b.programs.RequireAccount("applianced lb", b.env.Settings.Users.LB, b.programs.Balancer); err != nil {
 		return err
@@ -168,8 +170,8 @@ func (b *Balancer) prepare(runs bool) error {
 }
 
 // writeConfig writes the load balancer's configuration. A running load balancer gets a changed list
-// of masters at its next health check. Any other change needs a restart of the service, which no
-// connection notices.
+// of masters at its next health check. Any other change needs a restart of the service, which
+// interrupts no connection.
 func (b *Balancer) writeConfig() error {
 	b.writing.Lock()
 	defer b.writing.Unlock()
@@ -188,7 +190,7 @@ func (b *Balancer) writeConfig() error {
 }
 
 // TableChanged writes the configuration for a new table of nodes. The first table of a node may
-// come before its directories exist; then prepare writes the configuration later.
+// arrive before the node's directories exist; then prepare writes the configuration later.
 func (b *Balancer) TableChanged() error {
 	if err := b.writeConfig(); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -231,9 +233,9 @@ func (b *Balancer) tag() (string, error) {
 	return fmt.Sprintf("%x", h.Sum(nil)[:16]), nil
 }
 
-// reconcile changes the masters of a running load balancer to want: it adds those that are missing,
-// and drains and removes all others. A master whose address has changed is removed now, and a later
-// call adds it again.
+// reconcile changes the masters of a running load balancer to want: it adds missing masters, and
+// drains and removes all others. If the address of a master has changed, this call removes the
+// master and a later call adds it again.
 func reconcile(ctx context.Context, c *lbproxy.Client, st lbproxy.Status, want []lbproxy.Backend) (errs error) {
 	have := map[string]bool{}
 	for _, b := range st.Backends {
@@ -287,8 +289,8 @@ func sameBackend(st lbproxy.Status, b lbproxy.BackendStatus, want lbproxy.Backen
 	return true
 }
 
-// CountsMaster reports whether the load balancer sends minions to this node's master. Without a
-// load balancer it returns true, because minions reach the master directly.
+// CountsMaster reports whether the load balancer sends minions to this node's master. If there is
+// no load balancer, it returns true, because minions reach the master directly.
 func (b *Balancer) CountsMaster(ctx context.Context) bool {
 	if !b.env.Settings.LB.Enabled {
 		return true

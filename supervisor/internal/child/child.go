@@ -41,15 +41,15 @@ func PIDFile(s *settings.Settings, service string) string {
 	return filepath.Join(s.RuntimeDir, service+".pid")
 }
 
-// Environ returns the whole environment of a child. It has none of this process's variables except
+// Environ returns the whole environment of a child. Of this process's variables it contains only
 // PATH: no notification socket and no credentials.
 func Environ() []string {
 	path := cmp.Or(os.Getenv("PATH"), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
 	return []string{"PATH=" + path, "LANG=C.UTF-8", "HOME=/"}
 }
 
-// Programs knows the programs of one node. Its methods are safe for concurrent use, except
-// [Programs.Output], which is only for the construction of a node.
+// Programs holds the accounts and logs of one node's programs. Its methods are safe for concurrent
+// use, except [Programs.Output], which is only for the construction of a node.
 type Programs struct {
 	Master   layout.Account // account of salt-master and salt-api
 	Balancer layout.Account // account of the load balancer
@@ -97,7 +97,7 @@ func (p *Programs) Output(name string) *service.Lines {
 // Log returns the log of a service, or nil if it has none.
 func (p *Programs) Log(service string) *childlog.Log { return p.logs[service] }
 
-// Close closes the logs. After that, nothing may be written to an [Programs.Output].
+// Close closes the logs. After that, no [Programs.Output] may be written to.
 func (p *Programs) Close() {
 	for _, l := range p.logs {
 		l.Close()
@@ -108,7 +108,7 @@ func (p *Programs) Close() {
 func (p *Programs) MakeDirectories() error { return layout.Make(p.env.Settings, p.Master, p.Balancer) }
 
 // RequireAccount returns an error on the image if a child would run as root because its account is
-// missing. Elsewhere the status shows that (SCA-502).
+// missing. On other systems the status shows that (SCA-502).
 func (p *Programs) RequireAccount(child, name string, a layout.Account) error {
 	if !a.Missing || !p.inImage {
 		return nil
@@ -146,7 +146,7 @@ func (b Blockers) Error() string {
 	return strings.Join(words, "; ")
 }
 
-// Block records why a service is not started, for the status, and returns err. A nil err means that
+// Block records why a service is not started, for the status, and returns err. If err is nil,
 // nothing prevents the start.
 func (p *Programs) Block(service string, err error) error {
 	var found Blockers
@@ -189,9 +189,9 @@ func (p *Programs) folderOf(path string) string {
 	return path
 }
 
-// Confine limits the memory of a child that has just started to percent of the machine's. oom is
-// its OOM adjustment: the higher, the sooner the kernel kills the child when memory is short. The
-// status shows what was not possible.
+// Confine limits the memory of a child that has just started to percent of the machine's memory.
+// oom is its OOM adjustment: the higher it is, the sooner the kernel kills the child when memory is
+// short. The status shows what could not be set.
 func (p *Programs) Confine(ctx context.Context, service string, pid, oom, percent int) error {
 	err := confine.Child(ctx, service, pid, oom, percent, p.env.Log)
 	p.mu.Lock()

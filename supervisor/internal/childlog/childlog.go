@@ -84,8 +84,8 @@ func (c *Log) writeLine(now time.Time, text string) {
 	c.broken = err != nil
 }
 
-// openFile opens the file unless it is open and has room. It opens the path again when somebody has
-// moved or deleted the file. If that fails, the file that was moved away stays open.
+// openFile opens the file if it is not open or has no room. If somebody has moved or deleted the
+// file, it opens the path again. If that fails, the moved file stays open.
 func (c *Log) openFile() error {
 	moved := c.file != nil && c.moved()
 	switch {
@@ -143,8 +143,8 @@ var (
 )
 
 // parseLine splits a child's line into level, message and attributes. It knows slog's JSON form,
-// slog's text form (of which it reads only the level) and Salt's "[LEVEL ] text". Any other line is
-// a message as a whole.
+// slog's text form (of which it reads only the level) and Salt's "[LEVEL ] text". For any other
+// line the whole line is the message.
 func parseLine(text string) (slog.Level, string, []slog.Attr) {
 	if !strings.HasPrefix(text, "{") {
 		if m := saltForm.FindStringSubmatch(text); m != nil {

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// stamp is the format of the time at the beginning of each line of the file, in UTC. As text these
-// times sort in their order.
+// stamp is the format of the time at the beginning of each line of the file, in UTC. These times
+// sort in order when they are compared as text.
 const stamp = "2006-01-02T15:04:05.000Z"
 
 // maxPage bounds the bytes of one Page.
@@ -61,8 +61,8 @@ func (c *Log) Page(q Query) (Page, error) {
 	return c.After(cursor)
 }
 
-// After returns the lines after the page with this cursor. If that part of the log was removed, it
-// continues with the oldest lines.
+// After returns the lines after the page with this cursor. If that part of the log was removed,
+// After continues with the oldest lines.
 func (c *Log) After(cursor string) (Page, error) {
 	var from place
 	if _, err := fmt.Sscanf(cursor, "%d:%d", &from.inode, &from.offset); err != nil || from.offset < 0 {
@@ -103,8 +103,8 @@ func (c *Log) Last(n int) (Page, error) {
 	return Page{Lines: ring[max(0, len(ring)-n):], Cursor: end.String()}, err
 }
 
-// scanLines passes complete lines to take, beginning at from, until the end or until take returns
-// false. It returns the place after the last line for which take returned true.
+// scanLines passes complete lines to take, beginning at from, until the end of the log or until
+// take returns false. It returns the place after the last line for which take returned true.
 func (c *Log) scanLines(from place, take func(line string) bool) (place, error) {
 	// Open the newest file first: a file that becomes the older one meanwhile is then read twice
 	// rather than missed.

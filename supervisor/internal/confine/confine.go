@@ -21,17 +21,17 @@ import (
 )
 
 // OOM adjustments of the children, from -1000 (never killed) to 1000. The supervisor's unit has
-// -500. A child would inherit that, and then the kernel would kill other processes for memory that
-// the child has taken. The master's renderers raise their own value.
+// -500. If a child inherited that value and used up the memory, the kernel would kill other
+// processes instead. The master's renderers raise their own value.
 const (
 	MasterOOM   = 0
 	BalancerOOM = -300
 )
 
 // Child sets the OOM adjustment of a child that has just started. If systemd runs this process as a
-// service, Child also moves the child into a scope with a limit on its memory, in percent of the
-// machine's (0: none). The child runs in any case; the error says why there is no limit. Child may
-// be called again for the same child.
+// service, Child also moves the child into a scope with a memory limit in percent of the machine's
+// memory (0: none). If that fails, the child still runs without a limit, and the error says why.
+// Child may be called again for the same child.
 func Child(ctx context.Context, child string, pid, oom, percent int, log *slog.Logger) error {
 	if err := raiseOOM(pid, oom); err != nil {
 		log.Warn("a child keeps our readiness to be killed when memory is short", "service", child, "error", err)
@@ -47,8 +47,8 @@ func asService() bool {
 	return os.Geteuid() == 0 && os.Getppid() == 1 && os.Getenv("INVOCATION_ID") != "" && util.IsRunningSystemd()
 }
 
-// raiseOOM sets the OOM adjustment of a child to score if that is higher than this process's own. A
-// lower one would need rights that this process does not have.
+// raiseOOM sets the OOM adjustment of a child to score if score is higher than this process's own
+// value. To set a lower value, this process would need rights that it does not have.
 func raiseOOM(pid, score int) error {
 	own, err := oomScore("self")
 	if err != nil || score <= own {
@@ -65,9 +65,9 @@ func oomScore(process string) (int, error) {
 	return strconv.Atoi(strings.TrimSpace(string(b)))
 }
 
-// moveToScope moves a child into a transient scope. It cannot use a control group below the
-// supervisor's own, because the load balancer outlives the supervisor, and systemd starts no
-// service in a control group that has groups with processes below it.
+// moveToScope moves a child into a transient scope. The scope is not below the supervisor's own
+// control group: the load balancer outlives the supervisor, and systemd starts no service in a
+// control group that has groups with processes below it.
 func moveToScope(ctx context.Context, child string, pid, percent int) error {
 	total, err := memoryTotal("/proc/meminfo")
 	if err != nil {
@@ -111,9 +111,9 @@ func inScope(proc string, pid int, scope string) bool {
 // a try that this process gave up before systemd had answered.
 const unitExists = "org.freedesktop.systemd1.UnitExists"
 
-// scopeProperties returns the properties of the scope: those of the unit applianced.service that
-// work through control groups, and the limits on memory. From MemoryHigh on the kernel slows the
-// child down. At MemoryMax it kills a process of the group.
+// scopeProperties returns the properties of the scope: the properties of the unit
+// applianced.service that work through control groups, and the limits on memory. Above MemoryHigh
+// the kernel slows the child down. At MemoryMax it kills a process of the group.
 func scopeProperties(child string, pid, percent int, total uint64) []dbus.Property {
 	max := total / 100 * uint64(percent)
 	property := func(name string, v any) dbus.Property {

@@ -1,6 +1,6 @@
 // Package datadisk prepares and mounts the disk for a node's copy of the shared volume. The set-up
-// creates its file system once, and each start mounts it. A process that lacks the rights asks
-// systemd for both.
+// creates the disk's file system once, and each start mounts it. A process without the rights for
+// that asks systemd.
 package datadisk
 
 import (
@@ -33,8 +33,9 @@ var (
 )
 
 // diskMark is a file in the data directory of a node with a data disk. It names the device, and the
-// UUID of its file system, which distinguishes it from another node's disk with the same label. A
-// disk with our label but without this file belongs to an earlier node: the machine was reset.
+// UUID of its file system, which distinguishes the disk from another node's disk with the same
+// label. A disk with our label but without this file belongs to an earlier node: the machine was
+// reset.
 const diskMark = "data-disk"
 
 // plainUUID matches blkid's output for a file system of ours, which is also a name in byUUID.
@@ -51,8 +52,8 @@ func markDisk(ctx context.Context, cfg *settings.Settings, dev string) error {
 	return err
 }
 
-// device returns the data disk of this node, found by its recorded UUID or else by its label. The
-// error is fs.ErrNotExist if the node has none, or the disk is missing.
+// device returns the data disk of this node, found by its recorded UUID or else by its label. If
+// the node has no data disk, or the disk is missing, the error is fs.ErrNotExist.
 func device(cfg *settings.Settings) (string, error) {
 	text, err := durable.Read(filepath.Join(cfg.DataDir, diskMark), maxMark)
 	if err != nil {
@@ -68,8 +69,8 @@ func device(cfg *settings.Settings) (string, error) {
 const maxMark = 4 << 10
 
 // Prepare creates a file system on a data disk and mounts it at the directory for the copy of the
-// volume. It does not format a disk that this set-up has prepared before. It refuses a disk with
-// other content unless erase is set.
+// volume. It does not format a disk that this set-up has prepared before. If the disk has other
+// content, Prepare returns an error unless erase is set.
 func Prepare(ctx context.Context, cfg *settings.Settings, dev string, erase bool) error {
 	mark := filepath.Join(cfg.DataDir, diskMark)
 	_, err := os.Stat(mark)
@@ -129,8 +130,8 @@ func mounted(dir string) (bool, error) {
 	return at.Dev != above.Dev, nil
 }
 
-// Mount mounts the data disk that the set-up has prepared. Each start of the node calls it. Without
-// a data disk it does nothing.
+// Mount mounts the data disk that the set-up has prepared. Each start of the node calls it. If the
+// node has no data disk, it does nothing.
 func Mount(ctx context.Context, cfg *settings.Settings) error {
 	if !cfg.OnVolume() {
 		return nil
@@ -145,7 +146,7 @@ func Mount(ctx context.Context, cfg *settings.Settings) error {
 	return mountBricks(ctx, cfg, dev)
 }
 
-// Release unmounts the data disk that [Mount] has mounted. Its content stays. Release may be
+// Release unmounts the data disk that [Mount] has mounted. The disk's content stays. Release may be
 // repeated.
 func Release(ctx context.Context, cfg *settings.Settings) error {
 	if _, err := os.Stat(filepath.Join(cfg.DataDir, diskMark)); err != nil || !cfg.OnVolume() {

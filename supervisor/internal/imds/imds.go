@@ -23,8 +23,8 @@ const (
 	maxKeys  = 16 << 10
 )
 
-// Get returns the text at a path of the service, such as user-data. ok is false if there is none. A
-// text longer than maxBytes is an error.
+// Get returns the text at a path of the service, such as user-data. ok is false if the path has no
+// text. A text longer than maxBytes is an error.
 func Get(ctx context.Context, address, path string, maxBytes int64) (text []byte, ok bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

@@ -102,8 +102,8 @@ type Life struct {
 }
 
 // New creates a life. Nothing runs before [Life.Run]. New creates the parts in an order in which
-// each finds what it needs: first what knows the cluster, then this node's programs, then the
-// member, which offers both to the other nodes, then what asks the other nodes.
+// each finds the parts it needs: first those that know the cluster, then this node's programs, then
+// the member, which offers both to the other nodes, then the parts that ask the other nodes.
 func New(cfg Config) (*Life, error) {
 	var err error
 	cfg.Settings, err = member.AsArbiter(cfg.Settings)
@@ -329,7 +329,7 @@ func (n *Life) namedService(name string) service.Named {
 }
 
 // refresh returns the function that updates the node's copy of the shared volume. It returns nil if
-// there is no volume, or a move is still filling the volume.
+// there is no volume, or while a move is still filling the volume.
 func (n *Life) refresh() func(context.Context) error {
 	if n.volume == nil || n.cfg.Move != nil {
 		return nil
@@ -357,8 +357,8 @@ func (n *Life) masterPeers() func() map[string]*nodeapi.Client {
 // newest updates the files from which this node's master serves.
 func (n *Life) newest(ctx context.Context) control.Newest { return n.role.newest(ctx, n) }
 
-// conditions returns two conditions: what the master waits for, and that this node belongs to its
-// cluster, for which all its services wait. Both are nil if the node has no cluster.
+// conditions returns two conditions: one for which the master waits, and one that this node belongs
+// to its cluster, for which all its services wait. Both are nil if the node has no cluster.
 func (n *Life) conditions() (master, belongs service.Condition) {
 	var ready []service.Condition
 	if n.volume != nil && n.cfg.Move == nil { // otherwise the move is still filling the volume
@@ -372,8 +372,8 @@ func (n *Life) conditions() (master, belongs service.Condition) {
 	return service.All(append(ready, n.cluster.Ready(), belongs)...), belongs
 }
 
-// balancerSpecs returns the service of the load balancer. If the load balancer is not enabled, it
-// stops one that an earlier life has left running.
+// balancerSpecs returns the service of the load balancer. If the load balancer is not enabled,
+// balancerSpecs stops one that an earlier life has left running.
 func (n *Life) balancerSpecs(belongs service.Condition) []service.Spec {
 	if n.cfg.Settings.LB.Enabled {
 		return []service.Spec{n.balancer.Spec(belongs)}
@@ -454,7 +454,7 @@ func (n *Life) watchHeads(ctx context.Context) {
 }
 
 // Run runs the node until ctx ends. The cause of ctx says whether another life follows. The error
-// lists what did not stop.
+// lists the parts that did not stop.
 func (n *Life) Run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { n.ending.Store(true) })()
 	return n.manager.Run(ctx, n.cfg.Settings.Limits.StopTimeout+5*time.Second)

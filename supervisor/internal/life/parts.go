@@ -19,8 +19,8 @@ import (
 	"saltern/supervisor/webhook"
 )
 
-// Register adds this life's functions for the methods of the local API to h. It adds none for what
-// the node does not have: such a method answers with what the node lacks.
+// Register registers this life's functions for the methods of the local API in h. It registers none
+// for parts that the node does not have: such a method answers with what the node lacks.
 func (n *Life) Register(h *rpc.Handlers) {
 	n.registerServices(h)
 	n.registerHistory(h)

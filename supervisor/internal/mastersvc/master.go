@@ -50,8 +50,8 @@ func New(env child.Env, programs *child.Programs, settings func() *settings.Sett
 	return &Master{env: env, programs: programs, settings: settings, trial: trial}
 }
 
-// masterProgram returns the path of salt-master. Unless the settings name it, it is beside this
-// program.
+// masterProgram returns the path of salt-master. Unless the settings name a path, salt-master is in
+// the folder of this program.
 func masterProgram(env child.Env) string {
 	return cmp.Or(env.Settings.Programs.Master, env.Beside("salt-master"))
 }
@@ -71,8 +71,8 @@ func NewTools(env child.Env, account layout.Account) salttools.Tools {
 type Start struct {
 	Wait  service.Condition
 	Spoke func(since time.Time) bool // reports whether the master has shown a sign of life after since
-	// WriteSecret writes the cluster's secret where the master reads it. It may be nil: the node
-	// has no cluster.
+	// WriteSecret writes the cluster's secret to the file from which the master reads it. It may be
+	// nil: the node has no cluster.
 	WriteSecret func() error
 }
 
@@ -123,8 +123,8 @@ func (m *Master) Spec(begin Start) service.Spec {
 	}
 }
 
-// noteTrouble records the trouble that the master reports about itself, and then returns nil,
-// because the master has answered. It returns all other errors of a ping.
+// noteTrouble records the fault that the master reports about itself, and then returns nil, because
+// the master has answered. It returns every other error of a ping unchanged.
 func (m *Master) noteTrouble(err error) error {
 	unwell, ok := errors.AsType[probe.UnwellError](err)
 	m.mu.Lock()
@@ -161,7 +161,7 @@ func (m *Master) prepare(ctx context.Context, writeSecret func() error) error {
 }
 
 // configure writes a configuration with the administrator's present options. If the master cannot
-// start with these, or did not serve with them, configure writes the last good ones instead, and
+// start with these, or did not serve with them, configure writes the last good options instead, and
 // the status says so.
 func (m *Master) configure(ctx context.Context) error {
 	now, refused := m.trial.current()
@@ -218,7 +218,7 @@ func (m *Master) tryOptions(ctx context.Context, o layout.Options) (b child.Bloc
 }
 
 // refusal returns why the master refuses a configuration folder. It returns "" if the master
-// accepts the folder, or if this process cannot find out.
+// accepts the folder, or if this process cannot run the check.
 func (m *Master) refusal(ctx context.Context, dir string) string {
 	run := command.Exec{
 		Limit:      child.CheckTakes,

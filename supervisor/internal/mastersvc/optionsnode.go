@@ -18,8 +18,8 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// OptionsNode carries out, on this node, what a roll of options asks of each node. It implements
-// [options.Node].
+// OptionsNode carries out, on this node, the steps that a rolling change of options requests from
+// each node. It implements [options.Node].
 type OptionsNode struct {
 	cfg   OptionsConfig
 	env   child.Env
@@ -31,7 +31,8 @@ type OptionsNode struct {
 type OptionsConfig struct {
 	Master *Master
 	API    Checker
-	// Refresh updates the node's copy of the shared volume. It may be nil: there is none.
+	// Refresh updates the node's copy of the shared volume. It may be nil: the node has no such
+	// copy.
 	Refresh func(context.Context) error
 	// Moving reports whether the node is moving to the shared volume, and so runs with other
 	// settings than those in the file.
@@ -90,8 +91,8 @@ func (o *OptionsNode) readOptions() (f optionFiles, err error) {
 	return f, err
 }
 
-// Check implements [options.Node]. It checks the options by the appliance's rules, with file and
-// line, and then lets the master check them, under the master's account.
+// Check implements [options.Node]. It checks the options by the appliance's own rules, with file
+// and line, and then by the master, under the master's account.
 func (o *OptionsNode) Check(ctx context.Context) (options.Findings, error) {
 	return oneatatime.Do(ctx, o.files, "read the options in "+o.env.Settings.UserConfDir(),
 		func() (options.Findings, error) { return o.checkOptions(ctx) })
@@ -209,8 +210,8 @@ func (o *OptionsNode) prepare() error {
 	return nil
 }
 
-// Back implements [options.Node]. It makes the earlier options good again before it refuses the
-// present ones, so that a master that starts in between always has options to start with.
+// Back implements [options.Node]. It restores the earlier options before it refuses the present
+// ones, so that a master that starts between the two steps always has options.
 func (o *OptionsNode) Back(ctx context.Context, mark, why string) error {
 	st, err := o.State(ctx, false)
 	if err != nil {

@@ -11,8 +11,9 @@ import (
 	"saltern/supervisor/roll"
 )
 
-// Rolls drives rolls that give all nodes the master's options, one roll at a time. A roll continues
-// when its caller is gone. It ends with this life, and may then be started again.
+// Rolls drives rolling changes that make all nodes load the master's options, one change at a time.
+// A change continues after its caller has gone. It ends with this life of the node, and may then be
+// started again.
 type Rolls struct {
 	env     child.Env
 	own     options.Node
@@ -20,18 +21,20 @@ type Rolls struct {
 	driver  *roll.Driver[options.Result]
 }
 
-// OptionsCluster reaches the other nodes for a roll. [member.Verbs] implements it.
+// OptionsCluster reaches the other nodes for a rolling change of options. [member.Verbs] implements
+// it.
 type OptionsCluster interface {
 	Targets() []options.Target
 	OptionsTurn() options.Turn
 }
 
-// NewRolls returns the rolls that this node drives. cluster may be nil: the node has none.
+// NewRolls returns the driver of rolling changes that start at this node. cluster may be nil: the
+// node is in no cluster.
 func NewRolls(env child.Env, own options.Node, cluster OptionsCluster) *Rolls {
 	return &Rolls{env: env, own: own, cluster: cluster, driver: roll.NewDriver[options.Result](env.Now)}
 }
 
-// Apply starts a roll. It refuses with [api.ErrState] while another roll is under way.
+// Apply starts a rolling change. It returns [api.ErrState] while another one is running.
 func (r *Rolls) Apply(ctx context.Context, q api.ApplyRequest) error {
 	if q.Limit < options.MinLimit || q.Limit > options.MaxLimit {
 		return fmt.Errorf("%w: a master is given %s to %s to serve, not %s", api.ErrState, options.MinLimit,

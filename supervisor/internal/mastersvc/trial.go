@@ -16,11 +16,11 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// Trial decides which of the administrator's options this node's master runs with. Options with
+// Trial decides with which of the administrator's options this node's master runs. Options with
 // which the master has not served yet are on trial: if the master ends or does not serve in time,
 // Trial refuses these options and restarts the master with the options with which it last served.
 // Refused options stay refused, even after a restart of the supervisor, until they change or an
-// administrator asks for them.
+// administrator requests them again.
 type Trial struct {
 	env     child.Env
 	account layout.Account // account of the master
@@ -75,7 +75,7 @@ func NewTrial(
 }
 
 // freshSettings returns this node's settings with the master's options that appliance.yaml has now.
-// If the file is wrong, it returns the present settings.
+// If the file has a fault, it returns the present settings.
 func (t *Trial) freshSettings() *settings.Settings {
 	s := *t.env.Settings
 	if now, err := settings.Load(t.env.ConfigPath, s.Node); err == nil {
@@ -118,7 +118,7 @@ func (t *Trial) Mark() string {
 func (t *Trial) Restart() error { return t.service.Restart() }
 
 // restart restarts the master. It ignores the error for a missing service: a node that tries
-// options has that service.
+// options has the master service.
 func (t *Trial) restart() { _ = t.service.Restart() }
 
 // OldKey reports whether the master was started with another key of the cluster than its
@@ -130,7 +130,8 @@ func (t *Trial) OldKey() bool {
 	return o.Key != "" && t.options.Key != "" && o.Key != t.options.Key
 }
 
-// setRefused saves which options are refused, in memory and on disk. The zero value: none.
+// setRefused stores which options are refused, in memory and on disk. The zero value means that
+// none are.
 func (t *Trial) setRefused(r layout.Refusal) {
 	t.mu.Lock()
 	t.refused = r
@@ -211,8 +212,8 @@ const (
 	isBad
 )
 
-// judge decides about the trial, given whether the master serves. message is the state of its
-// service; why is set for isBad only.
+// judge decides about the trial, given whether the master serves. message is the state of the
+// master service; why is set only with the verdict isBad.
 func (t *Trial) judge(now time.Time, serves bool, message string) (v verdict, why string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -335,6 +336,6 @@ func (t *Trial) masterEnded(err error, last []string) {
 	t.refuseOptions(why)
 }
 
-// ForgetRefusal clears the refusal, so that the next start tries the refused options again. It is
+// ForgetRefusal removes the refusal, so that the next start tries the refused options again. It is
 // called when an administrator restarts the master by hand.
 func (t *Trial) ForgetRefusal() { t.setRefused(layout.Refusal{}) }

@@ -16,8 +16,8 @@ import (
 	"saltern/supervisor/storage"
 )
 
-// AsArbiter returns the settings of a node that the table of nodes has as arbiter: it runs no load
-// balancer, and no other service for minions. It returns s itself for any other node.
+// AsArbiter returns the settings of a node that is the arbiter in the table of nodes: it runs no
+// load balancer, and no other service for minions. For any other node it returns s itself.
 func AsArbiter(s *settings.Settings) (*settings.Settings, error) {
 	if !s.Peering.Enabled || !s.OnVolume() {
 		return s, nil
@@ -39,7 +39,7 @@ func AsArbiter(s *settings.Settings) (*settings.Settings, error) {
 	return &arbiter, nil
 }
 
-// NoMaster returns the error with which the cluster's arbiter refuses to do what needs a
+// NoMaster returns the error with which the cluster's arbiter refuses an action that needs a
 // salt-master on its own machine. The error names the nodes that have one.
 func NoMaster(action string, t nodes.Table) error {
 	var names []string
@@ -110,8 +110,8 @@ func pathExists(path string) bool {
 	return path != "" && err == nil
 }
 
-// replaceBrick enters a new directory in the table of nodes, then deletes the old one. If it is
-// interrupted in between, the old directory stays and does no harm.
+// replaceBrick writes a new directory into the table of nodes, then deletes the old one. If it is
+// interrupted between the two, the old directory stays and does no harm.
 func (l *oldBrick) replaceBrick(ctx context.Context, self nodes.Node) error {
 	fresh, err := l.volume.FreshBrick()
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// drains tells the load balancer to drain the masters of nodes that are drained or leave, and to
-// end that afterwards. A backend that an administrator drained by hand stays drained.
+// drains tells the load balancer to drain the masters of nodes that are drained or leave, and later
+// to end the draining. A backend that an administrator drained by hand stays drained.
 type drains struct {
 	env      Env
 	balancer *lbproxy.Client

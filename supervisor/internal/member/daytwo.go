@@ -22,7 +22,7 @@ import (
 // Verbs carries out what an administrator asks of a member through the local API.
 type Verbs struct{ *Member }
 
-// Drain sends no more new minions to a node. With end set it ends that state instead.
+// Drain stops sending new minions to a node. If end is set, it allows new minions again.
 func (m Verbs) Drain(ctx context.Context, node string, end bool) error {
 	if m.env.Settings.Arbiter {
 		return m.peers.noMaster("drain a node")
@@ -65,9 +65,9 @@ func (m *Membership) Change(ctx context.Context, f func(*nodes.Table) error) err
 	return err
 }
 
-// Remove removes another node from the cluster: from then on the nodes refuse its key, the masters
-// no longer count its master, and the cluster has a new secret. Unless force is set, Remove refuses
-// to remove a node that answers.
+// Remove removes another node from the cluster. After that the nodes refuse its key, its master is
+// no longer a member, and the cluster has a new secret. Unless force is set, Remove returns an
+// error if the node answers.
 func (m Verbs) Remove(ctx context.Context, node string, force bool) error {
 	t := m.keeper.Table()
 	n, ok := t.Find(node)
@@ -85,10 +85,11 @@ func (m Verbs) Remove(ctx context.Context, node string, force bool) error {
 }
 
 // Drop removes a node permanently: first its master from the masters' record, which invalidates the
-// secrets and keys that the node knows, then the node from the table of nodes. Both name the node
-// by its key, so that a machine which has its name or address by then stays. If its master is not
-// in the record, Drop replaces the secrets last, when the node can no longer get the new ones. If
-// Drop is interrupted, any node finishes the removal, see [removals].
+// secrets and keys that the node knows, then the node from the table of nodes. Both removals
+// identify the node by its key, so that another machine which has its name or address by then
+// stays. If the node's master is not in the record, Drop replaces the secrets last, when the node
+// can no longer get the new ones. If Drop is interrupted, any node finishes the removal, see
+// [removals].
 func (m *Member) Drop(ctx context.Context, node string) error {
 	t := m.keeper.Table()
 	n, ok := t.Find(node)
@@ -128,13 +129,13 @@ func (m *Member) Drop(ctx context.Context, node string) error {
 	return nil
 }
 
-// RemoveMaster removes the master at an address from the masters' record. It is no error if the
-// master is not in the record.
+// RemoveMaster removes the master at an address from the masters' record. If the master is not in
+// the record, that is no error.
 func (m *Member) RemoveMaster(ctx context.Context, address string) error {
 	return takeOut(ctx, m.cfg.Master, control.Removal{ID: address})
 }
 
-// takeOut asks the master to remove a member. It is no error if there is no such member.
+// takeOut asks the master to remove a member. If there is no such member, that is no error.
 func takeOut(ctx context.Context, master Master, r control.Removal) error {
 	if err := master.RemoveMember(ctx, r); err != nil && !errors.Is(err, control.ErrNoSuchMember) {
 		return err
@@ -142,8 +143,8 @@ func takeOut(ctx context.Context, master Master, r control.Removal) error {
 	return nil
 }
 
-// Leave removes this node from the cluster. It asks another node to do so, and this node stops
-// serving when it learns that it was removed.
+// Leave asks another node to remove this node from the cluster. This node stops serving when it
+// learns that it was removed.
 func (m Verbs) Leave(ctx context.Context) error {
 	self, _ := m.Self()
 	t := m.keeper.Table()

@@ -14,8 +14,8 @@ import (
 )
 
 // firewallSync keeps the addresses of all nodes of the table in the sets of the appliance's
-// firewall, on an ordinary host. On the image this process may not change the firewall: a systemd
-// service does it there.
+// firewall, on an ordinary host. On the image a systemd service does it, because this process may
+// not change the firewall there.
 type firewallSync struct {
 	env    Env
 	keeper *nodes.Keeper
@@ -47,7 +47,7 @@ func (w *firewallSync) reconcile(ctx context.Context) {
 	})
 }
 
-// syncPeers fills the firewall's sets from a table. It reports whether nothing remains to be done.
+// syncPeers fills the firewall's sets from a table. It reports whether the sets are complete.
 func (w *firewallSync) syncPeers(ctx context.Context, t nodes.Table) bool {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()

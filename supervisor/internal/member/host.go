@@ -27,8 +27,8 @@ type host struct{ m *Member }
 // Table implements nodeapi.Host.
 func (h host) Table() nodes.Table { return h.m.keeper.Table() }
 
-// Secrets implements nodeapi.Host. It reads the secrets at every call, because a removal
-// invalidates older join strings on all nodes.
+// Secrets implements nodeapi.Host. It reads the secrets at every call: a removal on another node
+// invalidates older join strings.
 func (h host) Secrets() ([]string, error) {
 	_ = Verbs{h.m}.LookForSecret() // without the storage nobody can join anyway
 	dir := h.m.env.Settings.NodeDir()
@@ -182,7 +182,7 @@ func (h host) Admit(ctx context.Context, n nodes.Node) (nodes.Table, error) {
 	return nodes.Table{}, err
 }
 
-// SetState implements nodeapi.Host. For the state Removed it removes the asking node from the cluster.
+// SetState implements nodeapi.Host. The state Removed removes the asking node from the cluster.
 func (h host) SetState(ctx context.Context, name string, s nodes.State) (nodes.Table, error) {
 	ctx, cancel := context.WithTimeout(ctx, changeTakes)
 	defer cancel()

@@ -37,7 +37,7 @@ const (
 )
 
 // machinesFile is a file in settings.NodeDir. For each node it holds the hardware facts by which
-// this node recognizes that node's machine.
+// this node recognizes the machine of that node.
 const machinesFile = "machines.json"
 
 // keyWatch finds out which machines use the keys of nodes (package keyuse), and whether this
@@ -124,8 +124,8 @@ func (k *keyWatch) speaker() keyuse.Speaker {
 	}
 }
 
-// reconcile checks the address, records how this machine uses its own key, and starts what is due.
-// Member.Run calls it about once a second.
+// reconcile checks the address, records how this machine uses its own key, and starts the actions
+// that are due. Member.Run calls it about once a second.
 func (k *keyWatch) reconcile(ctx context.Context) {
 	now := k.env.Now()
 	k.lookAtAddress(now)
@@ -171,8 +171,8 @@ func (k *keyWatch) drawBeat(now time.Time) {
 	k.drawn = now
 }
 
-// lookAtAddress finds out whether this machine has the node's address. If the kernel cannot tell,
-// the last answer stays.
+// lookAtAddress records whether this machine has the node's address. If the kernel cannot tell, the
+// last result stays.
 func (k *keyWatch) lookAtAddress(now time.Time) {
 	k.mu.Lock()
 	due := k.looked.IsZero() || now.Sub(k.looked) >= 2*time.Second
@@ -196,10 +196,11 @@ func (k *keyWatch) lookAtAddress(now time.Time) {
 	k.env.Log.Warn("this machine's addresses have changed", "node", self.Name, "address", self.Address, "held", held)
 }
 
-// announce sends a packet from which the other machines learn again which machine has this node's
-// address, when this node hears no other node: a second machine with that address may then receive
-// its packets, and no node would notice. It stops once this node knows of such a machine. heard is
-// when another node's machine last sent anything; zero: never.
+// announce sends a packet when this node receives nothing from other nodes. From the packet the
+// other machines learn again which machine has this node's address. Otherwise a second machine with
+// that address might receive this machine's packets, and no node would notice. announce stops once
+// this node knows about such a machine. heard is the time at which another node's machine last sent
+// anything; zero: never.
 func (k *keyWatch) announce(now, heard time.Time) {
 	if heard.IsZero() {
 		heard = k.began
@@ -239,8 +240,8 @@ func (k *keyWatch) saveFacts() {
 	}
 }
 
-// askOwn asks the machine that answers at this node's address. If that machine has the same key,
-// then it is the machine from which this one was copied, or a copy of this one.
+// askOwn sends a question to this node's own address. If the machine that answers has the same key,
+// then this machine was copied from it, or it from this one.
 func (k *keyWatch) askOwn(ctx context.Context, self nodes.Node) {
 	ctx, cancel := context.WithTimeout(ctx, peerTakes)
 	defer cancel()
@@ -255,8 +256,8 @@ func (k *keyWatch) askOwn(ctx context.Context, self nodes.Node) {
 	k.answered = k.env.Now()
 }
 
-// recordUse records that a machine at source made a request with the key of the node n. It returns why
-// that machine may not act for n, or "" if it may.
+// recordUse records that a machine at source made a request with the key of the node n. It returns
+// why that machine may not act for n, or "" if it may.
 func (k *keyWatch) recordUse(n nodes.Node, s keyuse.Speaker, source string) string {
 	if s.Life == "" { // an older version does not say whether its machine has the address
 		s.Held = source == n.Address
@@ -284,8 +285,8 @@ func (k *keyWatch) reports() (out []keyuse.Report) {
 	return out
 }
 
-// takeReports replaces what another node has said about the uses of keys. It ignores a node that does not
-// serve, which could otherwise stop other nodes from acting.
+// takeReports replaces the stored reports of another node about the uses of keys. It ignores a node
+// that does not serve, because such a node could otherwise stop others from acting.
 func (k *keyWatch) takeReports(from nodes.Node, reports []keyuse.Report) {
 	if !from.Serves() || len(reports) > maxUsesTold {
 		reports = nil

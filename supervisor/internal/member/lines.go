@@ -14,8 +14,8 @@ import (
 )
 
 // clockLead returns how far another node's clock is ahead of ours (negative: behind). theirs is the
-// time that the node sent in answer to a question; the question began at began and its answer took
-// round. A difference that the travel time of the messages could explain counts as 0.
+// time that the node sent in an answer; began is when we sent the question, and round is how long
+// the answer took. A difference that the travel time of the messages could explain counts as 0.
 func clockLead(theirs, began time.Time, round time.Duration) time.Duration {
 	switch d := theirs.Sub(began); {
 	case theirs.IsZero(): // the node's answer contains no time

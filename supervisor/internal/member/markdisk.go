@@ -19,15 +19,15 @@ import (
 
 const (
 	// marksFile is a file in the directory "storage" of the data directory. It holds the mark of
-	// that directory, and the marks of all nodes that this node remembers.
+	// that directory, and the marks that this node remembers of all nodes.
 	marksFile = "marks.json"
-	// copyMarkFile is a file beside the copies of the volume. It holds their mark.
+	// copyMarkFile is a file beside the copies of the volume. It holds the mark of these copies.
 	copyMarkFile = ".marks.json"
 	// putBackFile holds the state of the repair of a disk that was put back.
 	putBackFile = "put-back.json"
 )
 
-// markDisk keeps the marks of this node on its disks. It is safe for concurrent use.
+// markDisk stores the marks of this node on its disks. It is safe for concurrent use.
 type markDisk struct {
 	settings *settings.Settings
 	start    string
@@ -54,8 +54,8 @@ func (d *markDisk) filePath(name string) string {
 
 func (d *markDisk) copyMark() string { return filepath.Join(d.settings.Storage.Bricks, copyMarkFile) }
 
-// readMarks reads the marks and the state of a repair. A damaged file counts as lost: then the other
-// nodes remember a higher mark, and this node takes its data from them.
+// readMarks reads the marks and the state of a repair. If the file is damaged, its content counts
+// as lost: then the other nodes remember a higher mark, and this node copies its data from them.
 func (d *markDisk) readMarks(self string) (marks.Memory, putBack, error) {
 	if err := os.MkdirAll(filepath.Join(d.settings.DataDir, "storage"), 0o700); err != nil {
 		return nil, putBack{}, fmt.Errorf("marks of this node: %w", err)
@@ -146,8 +146,8 @@ func (d *markDisk) remember(m marks.Memory) error {
 	return d.writeData(d.markOf(marks.Data))
 }
 
-// writeData and writeBricks write the mark to the disk first and only then make it visible to
-// others. The caller holds d.writing.
+// writeData and writeBricks write the mark to the disk before they make it visible to others. The
+// caller holds d.writing.
 func (d *markDisk) writeData(own marks.History) error {
 	d.mu.Lock()
 	memory := d.memory

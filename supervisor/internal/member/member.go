@@ -1,7 +1,7 @@
-// Package member is a node's part in its cluster: it serves the node API, keeps the table of nodes,
-// asks the other nodes for their state, finds the cluster's key and secrets on the shared storage,
-// and carries out what an administrator asks of the cluster ([Verbs]). [State] is what the rest of
-// the node needs to know, as plain data; [Config] is what a member needs of the node.
+// Package member does a node's part in its cluster: it serves the node API, keeps the table of
+// nodes, asks the other nodes for their state, finds the cluster's key and secrets on the shared
+// storage, and carries out what an administrator requests of the cluster ([Verbs]). [State] is the
+// plain data for the rest of the node; [Config] is what a member uses of the node.
 package member
 
 import (
@@ -90,8 +90,8 @@ type Tools interface {
 
 // MasterService is the service that runs this node's master.
 type MasterService interface {
-	// OldKey reports whether the master was started with a key of the cluster other than the one
-	// that the storage has now. It reads the storage, so it may hang.
+	// OldKey reports whether the master was started with a cluster key other than the one that the
+	// storage has now. It reads the storage, so it may hang.
 	OldKey() bool
 	Restart() error
 }
@@ -125,11 +125,11 @@ type Member struct {
 	firewall *firewallSync
 	api      *listener
 	keys     *keyFollower
-	// applied is the version of the table that apply used last. Only Run uses it.
+	// applied is the version of the table that apply used last. Only Run accesses it.
 	applied uint64
 }
 
-// New returns a member that does the work of a membership. Nothing runs before [Member.Run].
+// New returns a member that does the work of a membership. It starts nothing before [Member.Run].
 func New(own *Membership, cfg Config) *Member {
 	env := own.env
 	turns := &turns{
@@ -161,9 +161,9 @@ func New(own *Membership, cfg Config) *Member {
 }
 
 const (
-	// sharedEvery is the interval between looks at the shared storage once it holds the cluster's
-	// key. A look is only for a node that missed a table, because nodes send each other new tables
-	// at once, and each look asks all bricks of a volume.
+	// sharedEvery is the interval between two reads of the shared storage once the storage holds
+	// the cluster's key. The reads help only a node that missed a table, because nodes send each
+	// other new tables at once, and each read asks all bricks of a volume.
 	sharedEvery = 4 * time.Second
 )
 
@@ -294,8 +294,9 @@ func (m *Member) announce(ctx context.Context) {
 	})
 }
 
-// applyTable writes the masters of a new table into the load balancer's configuration. Our master learns
-// of its peers without it; the configuration's list of peers counts when that master starts.
+// applyTable writes the masters of a new table into the load balancer's configuration. Our master
+// learns about its peers in another way; it reads the configuration's list of peers only when it
+// starts.
 func (m *Member) applyTable() {
 	t := m.keeper.Table()
 	if t.Version == m.applied {

@@ -16,9 +16,9 @@ import (
 	"saltern/supervisor/storage"
 )
 
-// Membership holds what a node has as a member of its cluster before it does any work as one: its
-// identity, its copy of the table of nodes, the cluster's key and secrets, and what it knows of the
-// other nodes and of its own disk. Its methods are safe for concurrent use.
+// Membership holds what a node needs as a member of its cluster before it does any work: its
+// identity, its copy of the table of nodes, the cluster's key and secrets, and what it knows about
+// the other nodes and its own disk. Its methods are safe for concurrent use.
 type Membership struct {
 	env    Env
 	life   string // identifies this start of the supervisor
@@ -77,14 +77,14 @@ func Open(env Env, removedBefore func() bool) (*Membership, error) {
 }
 
 // Self returns this node's entry in the table of nodes, even if the entry says that the node was
-// removed. It reports whether there is an entry.
+// removed. The second result reports whether there is an entry.
 func (m *Membership) Self() (nodes.Node, bool) {
 	t := m.keeper.Table()
 	return t.ByCertificate(m.id.Hash)
 }
 
-// Heard returns the number of other nodes, and when the machine of one of them last sent anything.
-// The time is zero if none has in this life.
+// Heard returns the number of other nodes, and the time at which one of their machines last sent
+// anything. The time is zero if none has sent anything in this life.
 func (m *Membership) Heard() (others int, last time.Time) { return m.peers.lastHeard() }
 
 // Removed returns which source says that this node was removed, or "" if none does.
@@ -121,7 +121,7 @@ func (m *Membership) setRemoved(by string) {
 // Changed returns a channel that is closed at the next change of the table of nodes.
 func (m *Membership) Changed() <-chan struct{} { return m.keeper.Changed() }
 
-// Belongs returns the condition that this node has not been removed from its cluster. The services
+// Belongs returns the condition that this node has not been removed from its cluster. All services
 // of the node wait for it.
 func (m *Membership) Belongs() service.Condition {
 	return service.Poll("this node to belong to the cluster", time.Second, time.Second, func(context.Context) error {
@@ -174,8 +174,8 @@ func (m *Membership) Authority(ctx context.Context) (storage.Authority, error) {
 	return m.peers.authority(ctx)
 }
 
-// Sign asks the other nodes to sign this node's certificate for the shared volume. It implements
-// [storage.Certifier].
+// Sign asks the other nodes to sign the request for this node's certificate for the shared volume.
+// It implements [storage.Certifier].
 func (m *Membership) Sign(ctx context.Context, request []byte) (storage.Signed, error) {
 	return m.peers.signStorage(ctx, request)
 }
@@ -187,8 +187,8 @@ func (m *Membership) WriteSecret() error { return m.shared.writeSecret() }
 // Copied returns why this machine may not act for the node whose key it has, or "" if it may.
 func (m *Membership) Copied() string { return m.uses.standing().refusal }
 
-// MayServe reports whether this node's copy of the shared volume may be served. If not, why says
-// what that waits for.
+// MayServe reports whether glusterd may serve this node's copy of the shared volume. If not, why is
+// the reason for waiting.
 func (m *Membership) MayServe() (may bool, why string) {
 	if s := m.uses.standing(); s.copied {
 		return false, "this machine to be the node's own: " + s.refusal

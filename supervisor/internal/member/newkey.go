@@ -38,8 +38,8 @@ const (
 	keyLook = 2 * time.Second
 )
 
-// TakeKey replaces the cluster's key by the one with that hash, which must lie beside it. It takes
-// the turn to restart masters and keeps the turn, for the restarts that follow. After an
+// TakeKey replaces the cluster's key by the one with that hash, which must be stored beside it. It
+// acquires the turn to restart masters and keeps the turn for the restarts that follow. After an
 // interruption it may be called again.
 func (m Verbs) TakeKey(ctx context.Context, hash string) error {
 	if m.env.Settings.Arbiter {
@@ -130,7 +130,7 @@ func shownKey(key *nodeapi.ClusterKey, path string) api.ClusterKey {
 }
 
 // NewKey creates a new key beside the cluster's, unless there is one already. It writes the private
-// half last, so that a node which finds that half finds both.
+// half last, so that a node which finds the private half finds both halves.
 func (m Verbs) NewKey(context.Context) (api.ClusterKeys, error) {
 	if m.env.Settings.Arbiter {
 		return api.ClusterKeys{}, m.peers.noMaster("make a key of the cluster")
@@ -168,8 +168,8 @@ func (s *shared) nextFile(half string) string {
 	return filepath.Join(s.env.Settings.SharedPKIDir(), setup.NextKey+half)
 }
 
-// takeNext moves the new key to the place of the cluster's key, if it is the one with that hash.
-// Several nodes may do so at the same moment.
+// takeNext makes the new key the cluster's key, if it is the one with that hash. Several nodes may
+// do so at the same moment.
 func (s *shared) takeNext(hash string) (*nodeapi.ClusterKey, error) {
 	pki := s.env.Settings.SharedPKIDir()
 	text, err := durable.Read(s.nextFile(".pem"), maxKey)
@@ -225,7 +225,8 @@ type keyFollower struct {
 	worker   service.Worker
 }
 
-// reconcile starts the restart if one is due. Member.Run calls it about once a second.
+// reconcile starts the restart of the master if one is due. Member.Run calls it about once a
+// second.
 func (k *keyFollower) reconcile(ctx context.Context) {
 	if ok, _ := k.shared.holdsKey(); !ok || !k.shared.wasReplaced() {
 		return

@@ -16,8 +16,9 @@ const (
 )
 
 // beOnly waits until the other nodes would have noticed a second machine with this node's key. It
-// returns an error if there is one, or if that is still unknown after onlyTakes. It comes before
-// what cannot be undone: a copy that leaves would remove the node from the cluster.
+// returns an error if there is such a machine, or if that is still unknown after onlyTakes. It must
+// precede actions that cannot be undone: if a copy of this machine left the cluster, that would
+// remove the node.
 func (m *Member) beOnly(ctx context.Context) error {
 	asked := m.env.Now()
 	for {

@@ -137,8 +137,9 @@ func (p *peers) askState(ctx context.Context, name string, v *peerView) {
 	v.ahead = clockLead(s.Time, began, round)
 }
 
-// fetchTable takes the newer table of another node. From a node that does not serve it takes only
-// changes that this node may make. Other changes come from the shared storage, or another node.
+// fetchTable accepts the newer table of another node. From a node that does not serve it accepts
+// only changes that this node may make. Other changes come from the shared storage, or from another
+// node.
 func (p *peers) fetchTable(ctx context.Context, v *peerView) error {
 	t, err := v.client.Table(ctx)
 	if err != nil {
@@ -176,7 +177,8 @@ func (p *peers) change(ctx context.Context, f func(*nodes.Table) error) (nodes.T
 	return t, err
 }
 
-// spread sends a new table to the other nodes. A node that cannot be reached asks for it later.
+// spread sends a new table to the other nodes. A node that is unreachable now asks for the table
+// later.
 func (p *peers) spread(t nodes.Table) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -256,8 +258,8 @@ func (p *peers) answeredSince(at time.Time) bool {
 	return false
 }
 
-// lastHeard returns the number of other nodes, and when the machine of one of them last sent anything.
-// The time is zero if none ever has.
+// lastHeard returns the number of other nodes, and the time at which one of their machines last
+// sent anything. The time is zero if none has.
 func (p *peers) lastHeard() (others int, last time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -269,8 +271,8 @@ func (p *peers) lastHeard() (others int, last time.Time) {
 	return len(p.views), last
 }
 
-// askOut asks the other nodes, one after the other, to remove this node. They refuse with
-// [nodeapi.ErrStorage] while the volume needs its copy of the data.
+// askOut asks the other nodes, one after the other, to remove this node. While the volume needs
+// this node's copy of the data, they answer with [nodeapi.ErrStorage].
 func (p *peers) askOut(ctx context.Context, others []nodes.Node) (last error) {
 	last = errors.New("none was spoken with yet")
 	clients := p.clients()

@@ -35,7 +35,7 @@ const (
 )
 
 // putBack records that a disk of this node was put back to an older state, and the stage of the
-// repair. The zero value: no disk was put back.
+// repair. The zero value means that no disk was put back.
 type putBack struct {
 	Stage   string    `json:"stage"`
 	From    time.Time `json:"from"`
@@ -47,8 +47,8 @@ type putBack struct {
 	Generation uint64 `json:"generation,omitempty"`
 }
 
-// giveUp makes the next step of the repair, if there is one. A step that fails is tried again at
-// the next call.
+// giveUp makes the next step of the repair, if there is one. If a step fails, the next call tries
+// it again.
 func (w *witness) giveUp(ctx context.Context, volume *storage.Manager) {
 	w.mu.Lock()
 	p, remembered := w.putBack, w.memory.Of(w.self, marks.Data)
@@ -128,7 +128,7 @@ func (w *witness) nextStage(ctx context.Context, volume *storage.Manager, p putB
 	return "", nil
 }
 
-// setAside sets the old copies aside, once. After a crash it may be called again.
+// setAside sets the old copies aside, once. After a crash setAside may be called again.
 func (w *witness) setAside(ctx context.Context, volume *storage.Manager, p putBack) error {
 	if w.disk.markOf(marks.Bricks).Generation >= p.Generation {
 		return nil
@@ -149,8 +149,8 @@ func (w *witness) setAside(ctx context.Context, volume *storage.Manager, p putBa
 	return w.disk.renewBricks(p.Generation, w.env.Now())
 }
 
-// renewBrick writes a new directory for this node's copy into the table of nodes. That needs a
-// volume that takes writes, through the copies of the other nodes. done reports whether the table
+// renewBrick writes a new directory for this node's copy into the table of nodes. For that, the
+// volume must accept writes through the copies of the other nodes. done reports whether the table
 // names another directory than p.Brick.
 func (w *witness) renewBrick(ctx context.Context, volume *storage.Manager, p putBack) (done bool, err error) {
 	st := volumeState(volume)

@@ -51,7 +51,8 @@ func (h *removals) findings() []status.Finding {
 	return h.found
 }
 
-// reconcile starts a comparison when one is due. Member.Run calls it about once a second.
+// reconcile starts a comparison of table and record when one is due. Member.Run calls it about once
+// a second.
 func (h *removals) reconcile(ctx context.Context) {
 	if h.env.Now().Sub(h.looked) < sharedEvery {
 		return
@@ -118,9 +119,9 @@ func (h *removals) finishFound(ctx context.Context) {
 	h.failed = failed
 }
 
-// finishNode does what is missing of the removal of one node, as finishFound does. It repeats that
-// until nothing is missing, because the node's master may have joined again before the secrets were
-// replaced.
+// finishNode makes the missing half of the removal of one node, as finishFound does. It repeats
+// that until nothing is missing, because the node's master may have joined again before the secrets
+// were replaced.
 func (h *removals) finishNode(ctx context.Context, certificate string) error {
 	for {
 		if err := h.keeper.Look(ctx); err != nil {
@@ -148,9 +149,9 @@ func (h *removals) finishNode(ctx context.Context, certificate string) error {
 	}
 }
 
-// checkNameFree returns nil if n may join. It refuses n while the removal of a node with the same
-// name or address is not finished: that node's master, which may still know the secrets, would be
-// taken for the master of n.
+// checkNameFree returns nil if n may join. It returns an error while the removal of a node with the
+// same name or address is unfinished: that node's master, which may still know the secrets, would
+// be mistaken for the master of n.
 func (h *removals) checkNameFree(ctx context.Context, n nodes.Node) error {
 	if err := h.keeper.Look(ctx); err != nil {
 		return err
@@ -180,7 +181,7 @@ func (h *removals) checkNameFree(ctx context.Context, n nodes.Node) error {
 }
 
 // compare reads the table of nodes, then the masters' record, and returns the half-done removals.
-// It reports whether both could be read and the record is not older than the last one.
+// It reports whether it could read both and the record is not older than the last one.
 func (h *removals) compare(ctx context.Context) ([]nodes.Half, bool) {
 	if h.keeper.Look(ctx) != nil {
 		return nil, false

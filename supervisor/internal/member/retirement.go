@@ -21,8 +21,8 @@ type Retirement struct {
 	Log        *slog.Logger
 }
 
-// Run waits until the node is removed, and stops its services then. It tells the set-up, so that
-// this holds after a restart.
+// Run waits until the node is removed, and then stops its services. It also informs the set-up, so
+// that the services stay stopped after a restart.
 func (r Retirement) Run(ctx context.Context) {
 	for r.Membership.Removed() == "" {
 		if pause.About(ctx, time.Second) != nil {

@@ -25,8 +25,8 @@ import (
 // by the secret. The removal of a node makes a new secret at once, and ends a change that is under
 // way.
 
-// RotateSecret gives the cluster a new secret. After an interruption it may be called again. force
-// skips nodes that cannot be reached; without names them.
+// RotateSecret replaces the secret of the cluster. After an interruption it may be called again. If
+// force is set, it skips unreachable nodes and returns their names in without.
 func (m Verbs) RotateSecret(ctx context.Context, force bool) (without []string, err error) {
 	if m.env.Settings.Arbiter {
 		return nil, m.peers.noMaster("change the secret")
@@ -73,9 +73,9 @@ func (m Verbs) RotateSecret(ctx context.Context, force bool) (without []string, 
 }
 
 // spreadSecret waits until every node has the next secret on its disk, and returns that secret's
-// fingerprint. If another administrator has replaced the secret meanwhile, by rotate or remove, it
-// returns the fingerprint of the new one. before is the fingerprint at the start; without names the
-// nodes that cannot be reached.
+// fingerprint. If another administrator replaces the secret during the wait, by rotate or remove,
+// it returns the fingerprint of the new one. before is the fingerprint at the start; without names
+// the unreachable nodes.
 func (m Verbs) spreadSecret(ctx context.Context, force bool, before string) (next string, without []string, err error) {
 	var refused error
 	err = m.awaitNodes(ctx, func(have map[string]secretNames, away []string) (bool, string) {
@@ -116,9 +116,9 @@ func (m Verbs) spreadSecret(ctx context.Context, force bool, before string) (nex
 // nodeNames returns the nodes' names in order.
 func nodeNames(have map[string]secretNames) []string { return slices.Sorted(maps.Keys(have)) }
 
-// awaitNodes calls done several times a second until it returns true. done gets the secrets of the nodes
-// that answer, including this one, and the names of those that do not. The text of done says what
-// it waits for.
+// awaitNodes calls done several times a second until done returns true. done gets the secrets of
+// the answering nodes, including this one, and the names of the others. The text that done returns
+// says what is missing.
 func (m Verbs) awaitNodes(
 	ctx context.Context,
 	done func(have map[string]secretNames, away []string) (bool, string),

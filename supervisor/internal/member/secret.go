@@ -14,9 +14,9 @@ import (
 	"saltern/supervisor/setup"
 )
 
-// takeSecret reads the table of nodes and the masters' record from the shared storage, and takes
-// the secrets of the record. It reads the table after the record and takes no secrets if the table
-// says that this node was removed: secrets made after its removal are not for it. It must run in
+// takeSecret reads the masters' record and the table of nodes from the shared storage, and stores
+// the record's secrets. It reads the table after the record, and stores no secrets if the table
+// says that this node was removed: secrets made after its removal must not reach it. It must run in
 // the worker of the shared storage.
 func (s *shared) takeSecret(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
@@ -41,8 +41,8 @@ func (s *shared) takeSecret(ctx context.Context) {
 // errUnread means that the cluster may have a secret that this node has not read.
 var errUnread = errors.New("the shared storage does not answer, and the cluster may have another secret by now: try again, or on another node")
 
-// LookForSecret reads the cluster's present secret from the shared storage. It fails after a few
-// seconds if the storage does not answer.
+// LookForSecret reads the cluster's present secret from the shared storage. If the storage does not
+// answer within a few seconds, it returns an error.
 func (m Verbs) LookForSecret() error {
 	const limit = 2 * time.Second
 	s := m.shared
@@ -58,7 +58,7 @@ func (m Verbs) LookForSecret() error {
 	return nil
 }
 
-// JoinString returns the line with which another node joins. It first takes the cluster's present
+// JoinString returns the line with which another node joins. It first reads the cluster's present
 // secret, which another node may just have changed, and then calls line, which reads this node's
 // files.
 func (m Verbs) JoinString(line func() (string, error)) (string, error) {
@@ -112,7 +112,7 @@ func (s *shared) keepSecrets(r control.Secrets) error {
 	return nil
 }
 
-// secretNames are the fingerprints of the secrets on this node's disk. Empty: there is none.
+// secretNames holds the fingerprints of the secrets on this node's disk. Empty: there is none.
 type secretNames struct {
 	own, next string
 	weak      bool // the present secret is easy to guess

@@ -40,8 +40,8 @@ type shared struct {
 	looked time.Time
 }
 
-// placeKey looks for the cluster's key on the shared storage. On the node that formed the cluster it
-// writes the key there. volume may be nil: there is none.
+// placeKey looks for the cluster's key on the shared storage. On the node that formed the cluster
+// it writes the key there. volume may be nil: the storage is no shared volume.
 func (s *shared) placeKey(ctx context.Context, volume *storage.Manager) {
 	if ok, _ := s.holdsKey(); ok {
 		s.look.Start(func() {
@@ -97,8 +97,8 @@ func (s *shared) hasRecord() bool {
 	return s.founded
 }
 
-// isFounder reports whether this node's master creates the record: it is the first in the table
-// that serves. If every master waited for another one to create the record, none would start.
+// isFounder reports whether this node's master creates the record: its node is the first in the
+// table that serves. If every master waited for another one to create the record, none would start.
 func (s *shared) isFounder() bool {
 	t := s.keeper.Table()
 	p := t.Serving()
@@ -118,8 +118,8 @@ func (s *shared) setWaits(waits string) {
 	s.waits = waits
 }
 
-// lookForKey returns the cluster's key from the shared storage, which it first moves or writes
-// there if that is due. It must run in the worker of the shared storage.
+// lookForKey returns the cluster's key from the shared storage. If necessary, it first moves or
+// writes the key to its place there. It must run in the worker of the shared storage.
 func (s *shared) lookForKey(ctx context.Context) (*nodeapi.ClusterKey, error) {
 	cfg := s.env.Settings
 	pki := cfg.SharedPKIDir()
@@ -204,8 +204,8 @@ func (s *shared) makeShared() error {
 }
 
 // putKey writes the cluster's key pair. It writes the public half first, so that a reader that
-// finds the private half finds both. public is that half as minions know it, byte for byte. It may
-// be nil: putKey encodes it in the usual form.
+// finds the private half finds both halves. public is the public half as minions know it, byte for
+// byte. It may be nil: putKey then encodes the public half in the usual form.
 func (s *shared) putKey(pki string, text, public []byte) error {
 	key, err := nodeapi.ParseClusterKey(text)
 	if err != nil {
@@ -229,7 +229,7 @@ func (s *shared) putKey(pki string, text, public []byte) error {
 }
 
 // putOwned writes a file of mode 0400 for an account into a folder that belongs to that account. It
-// sets the owner through the open file, because the name could be a link by then.
+// sets the owner through the open file, because the name could have become a link.
 func putOwned(path string, text []byte, owner layout.Account) error {
 	return durable.ReplaceWith(path, func(f *os.File) error {
 		err := durable.Fill(f, text, 0o400)
@@ -240,15 +240,15 @@ func putOwned(path string, text []byte, owner layout.Account) error {
 	})
 }
 
-// foundKey returns the cluster's key. If it is nil, waits says what is missing.
+// foundKey returns the cluster's key. If key is nil, waits says what is missing.
 func (s *shared) foundKey() (key *nodeapi.ClusterKey, waits string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.key, s.waits
 }
 
-// holdsKey reports whether the shared storage holds the key that the table of nodes names. If not, it
-// also returns what is missing.
+// holdsKey reports whether the shared storage holds the key that the table of nodes names. If not,
+// holdsKey also returns what is missing.
 func (s *shared) holdsKey() (bool, string) {
 	key, waits := s.foundKey()
 	t := s.keeper.Table()

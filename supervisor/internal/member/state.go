@@ -11,7 +11,7 @@ type State struct {
 	Self    nodes.Node // this node's entry in the table
 	Role    string     // one of the roles in [status.Node]
 	Removed string     // source that says that this node was removed; empty: none does
-	// Waits says what the shared storage still lacks. Empty: nothing.
+	// Waits is what the shared storage still lacks. Empty: it lacks nothing.
 	Waits  string
 	Finger string // fingerprint of the cluster's key; empty: not known, or not to be shown to a removed node
 	// Others holds the other nodes' lines of the status, Findings what is wrong in the cluster.

@@ -13,10 +13,10 @@ import (
 	"saltern/supervisor/nodes"
 )
 
-// RunTool runs a tool on another node, and returns the node's name and the tool's frames, which end
-// when ctx ends. It asks one node after the other, and the next one only if the last one answered
-// that the tool has not run. An error that is [api.ErrState] means that no node has run it; after
-// any other error that is unknown.
+// RunTool runs a tool on another node, and returns the node's name and the stream of the tool's
+// frames. The stream ends when ctx ends. RunTool asks one node after the other, and the next one
+// only if the last one answered that the tool has not run. An [api.ErrState] means that no node has
+// run the tool; after any other error that is unknown.
 func (m Verbs) RunTool(ctx context.Context, r toolrun.Request) (node string, frames io.ReadCloser, err error) {
 	var why []string
 	for _, n := range m.peers.answeringMasters() {
@@ -44,8 +44,8 @@ func (m Verbs) RunTool(ctx context.Context, r toolrun.Request) (node string, fra
 	return "", nil, fmt.Errorf("%w: %s", api.ErrState, strings.Join(why, "; "))
 }
 
-// answeringMasters returns the other nodes that answer and have a master. It puts those first whose master was
-// well at their last answer.
+// answeringMasters returns the other nodes that answer and have a master. Nodes whose master was
+// well at their last answer come first.
 func (p *peers) answeringMasters() []nodes.Node {
 	t := p.keeper.Table()
 	p.mu.Lock()

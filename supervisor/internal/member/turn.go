@@ -132,14 +132,14 @@ func complete(v *storage.State) error {
 const (
 	// notRestarted is the time for a node that has not restarted: after it, no restart is expected.
 	notRestarted = 15 * time.Minute
-	// notWhole is the time for a node that has restarted and does not do all its work: it needs
-	// somebody, and may need another node restarted. As long as its own master or its storage is
-	// not well, the others are refused the turn for that reason, see refused.
+	// notWhole is how long after its restart a node may fail to do all its work. After that
+	// somebody must attend to it, perhaps by restarting another node. While the node's own master
+	// or storage is not well, the other nodes are refused the turn for that reason, see refused.
 	notWhole = 30 * time.Minute
 )
 
-// reconcile gives the turn back, once this node has restarted and does all its work again, or will
-// not do so soon. Member.Run calls it about once a second.
+// reconcile releases the turn once this node has restarted and does all its work again, or will not
+// do so soon. Member.Run calls it about once a second.
 func (t *turns) reconcile(ctx context.Context) {
 	table := t.peers.keeper.Table()
 	now, ok := table.HasTurn(t.env.Now())
@@ -194,8 +194,8 @@ func (t *turns) isStale(now nodes.Turn) bool {
 	return now.Life != t.life || !now.Options && t.env.Now().Sub(now.Since) > notRestarted
 }
 
-// sessionsAt returns how many established connections this machine has at a local port. It reads
-// the kernel's /proc/net/tcp (local address, remote address, state; state 01 is ESTABLISHED).
+// sessionsAt returns the number of established connections to a local port of this machine. It
+// reads the kernel's /proc/net/tcp (local address, remote address, state; state 01 is ESTABLISHED).
 func sessionsAt(port int) int {
 	n := 0
 	for _, path := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {

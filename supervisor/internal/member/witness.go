@@ -16,11 +16,11 @@ import (
 )
 
 const (
-	// markEvery is the interval at which a node counts up its marks. If the machine is put back,
-	// the others do not notice the loss of what happened since the last count.
+	// markEvery is the interval at which a node raises its marks. If the machine is put back to an
+	// older state, the others cannot detect the loss of what happened since the last raise.
 	markEvery = 10 * time.Second
-	// witnessAsk is the interval between two questions to a node while this node's copy is
-	// undecided. Afterwards the interval is markEvery.
+	// witnessAsk is the interval between two questions to a node while this node has not decided
+	// about its copy. After the decision the interval is markEvery.
 	witnessAsk = time.Second
 )
 
@@ -86,8 +86,8 @@ func newWitness(env Env, self, start string, keeper *nodes.Keeper, p *peers) (*w
 	return w, w.disk.raiseMarks(env.Now())
 }
 
-// reconcile counts, asks the other nodes, decides, and starts the next step of a repair. Member.Run
-// calls it about once a second. The goroutines that ask are added to all.
+// reconcile raises the marks, asks the other nodes, decides, and starts the next step of a repair.
+// Member.Run calls it about once a second. The goroutines that ask are added to all.
 func (w *witness) reconcile(ctx context.Context, all *sync.WaitGroup, volume *storage.Manager) {
 	now := w.env.Now()
 	w.raising.Start(func() { w.keepDisk(now) })
@@ -171,8 +171,8 @@ func (w *witness) askMarks(ctx context.Context, all *sync.WaitGroup, now time.Ti
 	}
 }
 
-// askNode asks one node. A node with an older version remembers nothing; its empty answer counts as an
-// answer.
+// askNode asks one node. A node with an older version remembers no marks; its empty answer counts
+// as an answer.
 func (w *witness) askNode(ctx context.Context, certificate string, client *nodeapi.Client, h *nodeAnswer) {
 	ctx, cancel := context.WithTimeout(ctx, peerTakes)
 	defer cancel()
@@ -302,8 +302,8 @@ func (w *witness) recordOldDisk(now time.Time, stage string) {
 }
 
 // twinDoubt returns why another machine may have this node's disk, or "" if nothing suggests that.
-// After a disk was put back there is doubt for two minutes, so that the other machine can answer if
-// it runs.
+// After a disk was put back, the doubt lasts for two minutes, so that a second machine has time to
+// answer.
 func (w *witness) twinDoubt() string {
 	now := w.env.Now()
 	w.mu.Lock()
@@ -320,7 +320,7 @@ func (w *witness) twinDoubt() string {
 	return ""
 }
 
-// mayServe reports whether glusterd may start. If not, it also returns what that waits for.
+// mayServe reports whether glusterd may start. If not, it also returns the reason for waiting.
 func (w *witness) mayServe() (bool, string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -24,8 +24,8 @@ type balancerFacts struct {
 	fdFree   int64
 	// down says for each master that fails the load balancer's checks, and so gets no minions, why.
 	down map[string]string
-	// unwell says for each master that reports that it cannot keep jobs why. Such a master still
-	// gets minions while no other master is up.
+	// unwell holds, for each master that reports that it cannot store jobs, the reason. Such a
+	// master gets minions only while no other master is up.
 	unwell  map[string]string
 	limited string // the source address that was refused most often; "": none
 	api     *apiFront
@@ -48,7 +48,7 @@ func askBalancer(ctx context.Context, c *lbproxy.Client) (*balancerFacts, error)
 	return fromBalancer(st), nil
 }
 
-// fromBalancer picks the facts that the node's status needs. A backend counts as up when it is up
+// fromBalancer selects the facts that the node's status needs. A backend counts as up if it is up
 // on all of its ports.
 func fromBalancer(st lbproxy.Status) *balancerFacts {
 	f := &balancerFacts{
@@ -123,7 +123,8 @@ func fromBalancer(st lbproxy.Status) *balancerFacts {
 	return f
 }
 
-// apiOf picks the facts about Salt's API. It returns nil if the load balancer has no front for it.
+// apiOf selects the facts about Salt's API. If the load balancer has no front for the API, it
+// returns nil.
 func apiOf(st lbproxy.Status) *apiFront {
 	i := slices.IndexFunc(st.Frontends, func(fe lbproxy.FrontendStatus) bool { return fe.Mode == lbproxy.API })
 	if i < 0 {
@@ -182,8 +183,8 @@ func apiFrontFindings(cfg *settings.Settings, f facts) []status.Finding {
 // apiLags is how much later than the supervisor the load balancer may learn that salt-api is up.
 const apiLags = 20 * time.Second
 
-// apiStarts reports whether the load balancer may not see this node's salt-api as up yet, because
-// salt-api starts after the master. Other findings say what keeps it from starting.
+// apiStarts reports whether salt-api may still be starting, so that the load balancer does not see
+// it as up: salt-api starts after the master. Other findings say what prevents its start.
 func (f facts) apiStarts() bool {
 	i := slices.IndexFunc(f.services, func(i service.Info) bool { return i.Name == status.APIService })
 	if i < 0 {

@@ -13,7 +13,7 @@ const (
 	clockSoon  = 20 * time.Second // interval otherwise
 )
 
-// clock holds whether the machine's clock is synchronised. It is nil while that is unknown. It is
+// clock stores whether the machine's clock is synchronised. It is nil while that is unknown. It is
 // safe for concurrent use.
 type clock struct{ atomic.Pointer[bool] }
 

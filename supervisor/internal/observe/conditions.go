@@ -10,8 +10,8 @@ import (
 	"saltern/supervisor/status"
 )
 
-// conditions writes the file from which the master learns about faults of the storage. It must be
-// used by one goroutine only.
+// conditions writes the file from which the master learns about faults of the storage. Only one
+// goroutine may use it.
 type conditions struct {
 	path string
 	text string

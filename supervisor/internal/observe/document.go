@@ -72,8 +72,8 @@ func (o *Observer) compose(f facts) status.Document {
 	return d
 }
 
-// minionServices are the services of a node whose answers minions and their administrators need. A
-// node is healthy only when those that it has are up.
+// minionServices lists the services of a node whose answers minions and their administrators need.
+// A node is healthy only if all services on this list that it has are up.
 var minionServices = []string{status.MasterService, status.BalancerService, status.APIService}
 
 // blank returns a document with only what follows from the settings and the storage.
@@ -200,8 +200,8 @@ func (o *Observer) hiccup(f facts, now time.Time) bool {
 	return f.balErr == nil && f.balancer != nil && f.balancer.up+len(f.balancer.unwell) > 0
 }
 
-// reached returns the address of a page with one of this node's own addresses in place of a
-// wildcard. It returns "" if page is not a valid address.
+// reached returns the address of a page, with one of this node's own addresses in place of a
+// wildcard. If page is not a valid address, it returns "".
 func reached(page, own string) string {
 	u, err := url.Parse(page)
 	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {

@@ -12,12 +12,13 @@ import (
 	"saltern/supervisor/storage"
 )
 
-// Node is what the node knows of itself without looking.
+// Node holds what the node knows about itself without an observation.
 type Node struct {
 	Blocked map[string][]status.Finding // why a service is not started, by the service's name
 	// Insecure lists the insecure options that the administrator has allowed and that are on, with their place
 	Insecure []string
-	// LastGood says why the master runs with its last good options; "": it runs with the present ones
+	// LastGood is the reason why the master runs with its last good options; "": it runs with the
+	// present options
 	LastGood string
 	Trouble  string // the trouble that the master reports about itself; "": none
 	Audit    string // why actions are not recorded for the audit; "": they are
@@ -40,8 +41,8 @@ type Node struct {
 	Own       []status.Finding  // findings of other parts of the supervisor
 }
 
-// facts holds the observations of one round. They are plain data, so that tests can judge them
-// without a node.
+// facts holds the observations of one round. It is plain data, so that tests can create it without
+// a node.
 type facts struct {
 	Node
 	now      time.Time
@@ -84,7 +85,7 @@ func pidOf(f facts, name string) int {
 }
 
 // masterWord returns the state of a node's master in one word. The supervisor knows whether the
-// process runs; the load balancer is the first to learn whether it answers.
+// process runs; the load balancer notices first whether the master answers.
 func masterWord(f facts, name string) string {
 	w := serviceWord(f, status.MasterService)
 	if w == "ok" && (f.Trouble != "" || f.unanswered(name) != "") {
@@ -94,7 +95,7 @@ func masterWord(f facts, name string) string {
 }
 
 // unanswered returns why the load balancer does not use the master of the node name. It returns ""
-// if the load balancer uses it or was not asked, or if that master has only just come up.
+// if the load balancer uses the master or was not asked, or if the master has only just come up.
 func (f facts) unanswered(name string) string {
 	if f.balancer == nil {
 		return ""
@@ -118,7 +119,7 @@ func (f facts) cannotKeep(name string) string {
 }
 
 // judgeOthers corrects what other nodes report about their masters by what this node's load
-// balancer sees. It returns the findings that follow from that.
+// balancer observes. It returns the findings that follow.
 func (f facts) judgeOthers() (found []status.Finding) {
 	for i, o := range f.Others {
 		why := f.unanswered(o.Name)
@@ -138,8 +139,9 @@ func (f facts) judgeOthers() (found []status.Finding) {
 	return found
 }
 
-// settles reports whether a service of this node waits for its start, starts or stops. No finding
-// says so, because a start is no fault. It returns false if the node does not have the service.
+// settles reports whether a service of this node starts, stops, or waits for its start. None of
+// this is a finding, because a start is no fault. If the node does not have the service, settles
+// returns false.
 func (f facts) settles(name string) bool {
 	for _, i := range f.services {
 		if i.Name == name {

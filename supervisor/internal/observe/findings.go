@@ -15,12 +15,12 @@ import (
 	"saltern/supervisor/status"
 )
 
-// slowAPI is how long salt-api may take to answer after its start. It covers a machine on which
-// everything starts at once for the first time.
+// slowAPI is how long salt-api may take to answer after its start. It is long enough for a machine
+// on which everything starts at once for the first time.
 const slowAPI = 2 * time.Minute
 
-// findings returns everything that is wrong according to the facts. It depends on its arguments
-// alone. The board decides which findings are shown.
+// findings returns all findings that follow from the facts. Its result depends only on its
+// arguments. The board decides which findings are shown.
 func findings(cfg *settings.Settings, f facts) []status.Finding {
 	if f.Stopping {
 		return []status.Finding{{Code: status.SupervisorStopped}}

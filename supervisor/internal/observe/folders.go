@@ -21,8 +21,8 @@ const (
 	tryShared  = 15 * time.Second
 )
 
-// folders groups the folders on one file system to which the supervisor writes. The master itself
-// tries, with its own account, the folders to which it and salt-api write. The storage manager
+// folders groups the folders on one file system to which the supervisor writes. The master itself,
+// with its own account, tries the folders to which it and salt-api write. The storage manager
 // watches the shared volume.
 type folders struct {
 	writable.Watch
@@ -62,9 +62,9 @@ func newWatch(every time.Duration, file string, paths ...string) *folders {
 	return f
 }
 
-// tryWrites writes to one of the folders, a different one each time, and to those that refused the
-// last write. One failing folder suffices to report a failing disk. tryWrites skips folders that do
-// not exist.
+// tryWrites writes to one of the folders, a different one each time, and to the folders in which
+// the last write failed. One failing folder suffices to report a failing disk. tryWrites skips
+// missing folders.
 func (f *folders) tryWrites() error {
 	f.turn++
 	var faults []error

@@ -55,8 +55,8 @@ func errnoFinding(child, line string) (f status.Finding, ok bool) {
 // maxErrno is the largest errno of Linux.
 const maxErrno = syscall.Errno(133)
 
-// errnoIn returns the errno whose text is contained in a line, which must be in lower case. If
-// there are several, it returns the one with the longest text; if there is none, 0.
+// errnoIn returns the errno whose text is contained in a line, which must be in lower case. If the
+// line contains several, errnoIn returns the one with the longest text; if it contains none, 0.
 func errnoIn(line string) (found syscall.Errno) {
 	length := 0
 	for errno := syscall.Errno(1); errno <= maxErrno; errno++ {

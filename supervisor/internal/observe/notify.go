@@ -9,11 +9,12 @@ import (
 	"saltern/supervisor/systemd"
 )
 
-// extend asks systemd for more time to start. The observer sends it again in each round.
+// extend asks systemd for more time to start. The observer sends it in each round until the start
+// is complete.
 const extend = "EXTEND_TIMEOUT_USEC=30000000"
 
 // readyAnyway is how long the unit waits for the node to serve, which needs the shared volume.
-// After that the unit counts as started all the same: the status says what is wrong, and a restart
+// After that the unit counts as started all the same: the status shows the problem, and a restart
 // by systemd would repair nothing.
 const readyAnyway = time.Minute
 

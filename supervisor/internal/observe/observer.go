@@ -1,8 +1,8 @@
 // Package observe watches a node. Every second or two it collects facts, by its own checks or as
-// plain data from other parts of the supervisor. From facts it derives findings, from findings
-// problems and the status document. It reports that to systemd, to the node's history and to the
-// master. The derivations are pure functions. If a file system hangs, that is a fact, and the
-// observer goes on.
+// plain data from other parts of the supervisor. From the facts it derives findings, and from these
+// the problems and the status document. It reports the result to systemd, to the node's history and
+// to the master. The derivations are pure functions. If a file system hangs, that is a fact too,
+// and the observer continues.
 package observe
 
 import (
@@ -37,7 +37,7 @@ type Config struct {
 	Now      func() time.Time
 	Notify   systemd.Notifier
 	Balancer *lbproxy.Client
-	// Services returns the services with their last events. It may not block.
+	// Services returns the services with their last events. It must not block.
 	Services func(events int) []service.Info
 }
 
@@ -58,7 +58,7 @@ type Observer struct {
 	served   bool       // whether the node has served in this life
 }
 
-// New returns an observer. It observes nothing before Run.
+// New returns an observer. It does nothing before Run.
 func New(cfg Config) *Observer {
 	o := &Observer{
 		cfg:    cfg,
@@ -86,15 +86,15 @@ func (o *Observer) Events(q history.Query) ([]history.Event, error) {
 // Points returns the metrics of the last day.
 func (o *Observer) Points() []control.Point { return o.course.Points(o.cfg.Now()) }
 
-// MasterSpoke reports whether the running master has written its status after since. It returns
-// true if that is not known.
+// MasterSpoke reports whether the running master has written its status after since. If that is not
+// known, it returns true.
 func (o *Observer) MasterSpoke(since time.Time) bool {
 	return o.slow.masterSpoke(pidOf(facts{services: o.cfg.Services(0)}, status.MasterService), since)
 }
 
-// Run observes until ctx ends. It also sends the heartbeat to systemd's watchdog, so no part of it
-// may block for longer than a few seconds. node returns what the node knows of itself and must not
-// block.
+// Run observes until ctx ends. It also sends the heartbeat to systemd's watchdog, so no part of Run
+// may block for longer than a few seconds. node returns what the node knows about itself and must
+// not block.
 func (o *Observer) Run(ctx context.Context, node func() Node) {
 	var beside sync.WaitGroup
 	beside.Go(func() { o.clock.keepAsking(ctx, probe.ClockSynchronised) })
@@ -203,8 +203,8 @@ func pingFront(ctx context.Context, cfg *settings.Settings) error {
 	return last
 }
 
-// answers pings an address. A master that reports trouble of its own counts as one that answers,
-// because another finding reports the trouble.
+// answers pings an address. A master that answers and reports a fault of its own counts as
+// answering, because another finding shows the fault.
 func answers(ctx context.Context, address string) error {
 	err := probe.Ping(ctx, address)
 	if _, unwell := errors.AsType[probe.UnwellError](err); unwell {

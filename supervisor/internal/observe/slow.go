@@ -13,9 +13,9 @@ import (
 	"saltern/supervisor/setup"
 )
 
-// slowFacts collects the facts that need a file system, which may hang. One goroutine at a time
-// collects; meanwhile callers get the last answers. A goroutine that hangs in the kernel cannot be
-// ended, but there is never more than one.
+// slowFacts collects the facts that need a file system, which may hang. Only one goroutine collects
+// at a time; callers get the last results until it is done. A goroutine that hangs in the kernel
+// cannot be ended, but there is never more than one.
 type slowFacts struct {
 	paths  []string
 	pki    string
@@ -98,9 +98,9 @@ func (s *slowFacts) startLook() {
 }
 
 // masterSpoke reports whether the master with that process ID has written its status after since.
-// It returns true if that is not known. A master that writes its status is busy, not hung, because
-// for the status it asks most of its parts, every two seconds. Salt's own master writes none, so
-// about it nothing is known.
+// If that is not known, it returns true. A master that writes its status is busy, not hung, because
+// for the status it asks most of its parts, every two seconds. Salt's own master writes no status,
+// so nothing is known about it.
 func (s *slowFacts) masterSpoke(pid int, since time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,8 +111,8 @@ func (s *slowFacts) masterSpoke(pid int, since time.Time) bool {
 	return m == nil || m.PID != pid || m.Written.After(since)
 }
 
-// notePath records the path that is looked at next. If the collection hangs, that path is named as
-// the one whose file system does not answer.
+// notePath records the path that is read next. If the collection hangs, the findings name that path
+// as the one whose file system does not answer.
 func (s *slowFacts) notePath(path string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

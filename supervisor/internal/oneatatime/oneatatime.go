@@ -13,9 +13,9 @@ type Runner struct{ busy chan struct{} }
 // New returns a runner without a running function.
 func New() Runner { return Runner{make(chan struct{}, 1)} }
 
-// Do calls f in another goroutine and returns what f returns. If ctx ends first, Do returns an error
-// that wraps the error of ctx and names the action. f may still be running then, so it must not
-// write to variables of its caller, and the next function begins only when f has returned.
+// Do calls f in another goroutine and returns the results of f. If ctx ends first, Do returns an
+// error that wraps the error of ctx and names the action. f may still be running then, so it must
+// not write to variables of its caller. The next function begins only after f has returned.
 func Do[T any](ctx context.Context, r Runner, action string, f func() (T, error)) (T, error) {
 	var none T
 	select {

@@ -11,10 +11,10 @@ import (
 	"saltern/supervisor/status"
 )
 
-// AddressFinding returns the finding that this machine does not have an address, or may not use it,
-// so that nobody reaches the node there. It returns nil if the machine has the address, or if that
-// is not known. It makes no difference whether a program can listen on the address all the same
-// (ip_nonlocal_bind in ip(7)).
+// AddressFinding returns a finding if this machine does not have an address, or may not use it, so
+// that nobody reaches the node there. It returns nil if the machine has the address, or if that is
+// not known. Whether a program can listen on the address all the same (ip_nonlocal_bind in ip(7))
+// makes no difference.
 func AddressFinding(ip string) *status.Finding {
 	address, err := netip.ParseAddr(ip)
 	if err != nil || address.IsUnspecified() {
@@ -26,7 +26,7 @@ func AddressFinding(ip string) *status.Finding {
 	return &status.Finding{Code: status.AddressMissing, Subject: ip, Cause: "this machine has " + ownAddresses()}
 }
 
-// usable reports whether the kernel permits an address of this machine to be used. It does not if
+// usable reports whether the kernel permits the use of an address of this machine. It does not if
 // another machine has the same IPv6 address (RFC 4862, 5.4).
 func usable(ip string) bool {
 	c, err := net.ListenPacket("udp", net.JoinHostPort(ip, "0"))
@@ -74,8 +74,8 @@ func ownAddresses() string {
 	return strings.Join(have[:min(len(have), maxOwn)], ", ") + more
 }
 
-// LinkFault returns what is wrong with the interface that has an address. It returns "" if nothing
-// is, or if no interface has the address.
+// LinkFault returns the fault of the interface that has an address. It returns "" if there is no
+// fault, or if no interface has the address.
 func LinkFault(ip string) string {
 	want, err := netip.ParseAddr(ip)
 	if err != nil {
@@ -101,9 +101,9 @@ func LinkFault(ip string) string {
 	return ""
 }
 
-// PortFindings returns the findings for those addresses (ip:port) of this node at which no program
-// could listen. Each errno has its own finding: another program has the port, the machine lacks the
-// address, or another cause.
+// PortFindings returns a finding for each address (ip:port) of this node at which no program could
+// listen. Each cause has its own finding: another program has the port, the machine lacks the
+// address, or any other errno.
 func PortFindings(addresses ...string) (found []status.Finding) {
 	for _, a := range addresses {
 		if err := PortFree(a); err != nil {

@@ -11,7 +11,7 @@ import (
 
 // ClockSynchronised reports whether a time service synchronises the clock. It asks the kernel
 // (adjtimex(2), STA_UNSYNC). If this process may not ask the kernel (ProtectClock=), it asks
-// systemd's time service over D-Bus. That may take a while, because systemd first starts the
+// systemd's time service over D-Bus. The answer may take a while, because systemd first starts that
 // service. An error means that the state is not known.
 func ClockSynchronised(ctx context.Context) (bool, error) {
 	var tx unix.Timex

@@ -29,9 +29,9 @@ type diskErrno struct {
 	text          string
 }
 
-// diskErrnos is the only table of errnos of files: everything that judges a disk's error uses it.
-// The errnos in alsoElsewhere also occur for sockets and single files, so alone they prove nothing
-// about a disk.
+// diskErrnos is the only table of file errnos: all code that interprets an error of a disk uses it.
+// The errnos in alsoElsewhere also occur for sockets and single files, so alone they are no
+// evidence about a disk.
 func diskErrnos() []diskErrno {
 	return []diskErrno{
 		{

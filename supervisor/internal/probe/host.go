@@ -26,7 +26,7 @@ type Disk struct {
 }
 
 // StatDisk describes the file system that holds path. It may block as long as the file system does,
-// so the caller must tolerate that, above all for a network file system.
+// above all if that is a network file system.
 func StatDisk(path string) (Disk, error) {
 	var st unix.Statfs_t
 	for {
@@ -64,7 +64,7 @@ func StatDisk(path string) (Disk, error) {
 type Keys struct{ Accepted, Pending, Rejected, Denied int }
 
 // CountKeys counts the files in the four key directories. A missing directory counts as empty.
-// Names that begin with a dot are Salt's own (.key_cache).
+// Files whose names begin with a dot are Salt's own (.key_cache) and do not count.
 func CountKeys(pki string) (k Keys, err error) {
 	var faults []error
 	for name, n := range map[string]*int{
@@ -109,8 +109,8 @@ func countFiles(dir string) (int, error) {
 	}
 }
 
-// PortFree returns nil if a program could listen on address (ip:port). If another one has the port,
-// the error names it, if its name can be found.
+// PortFree returns nil if a program could listen on address (ip:port). If another program has the
+// port, the error names that program, if its name can be found.
 func PortFree(address string) error {
 	ln, err := net.Listen("tcp", address)
 	if err == nil {

@@ -17,11 +17,11 @@ import (
 	"saltern/supervisor/keyuse"
 )
 
-// Machine holds facts that identify a machine, in plain text; see [keyuse.Kind].
+// Machine holds facts that identify a machine, unhashed; see [keyuse.Kind].
 type Machine map[keyuse.Kind]string
 
 // LookAtMachine returns the facts about this machine, read below root ("" or "/"). dataDir is the
-// node's data directory, address the node's address. Facts that cannot be read are missing.
+// node's data directory, address the node's address. It omits facts that cannot be read.
 func LookAtMachine(root, dataDir, address string) Machine {
 	m := Machine{
 		keyuse.MachineID: firstLine(filepath.Join(root, "etc/machine-id")),
@@ -74,8 +74,8 @@ func boardUUID(root string) string {
 	return uuid
 }
 
-// diskSerial returns the serial number of the disk that holds dir. It returns "" if the disk has
-// none, or if the file system is not on a single disk.
+// diskSerial returns the serial number of the disk that holds dir. If the disk has no serial
+// number, or the file system is not on a single disk, it returns "".
 func diskSerial(root, dir string) string {
 	var st unix.Stat_t
 	if err := unix.Stat(dir, &st); err != nil {
@@ -101,12 +101,13 @@ func diskSerial(root, dir string) string {
 	return ""
 }
 
-// everyonesSerial matches serial numbers that hypervisors give to the disks of all machines, even
-// of copies: QEMU's (hw/ide/core.c), and Proxmox's drive names.
+// everyonesSerial matches serial numbers that hypervisors assign to the disks of every machine,
+// even of copies: QEMU's (hw/ide/core.c), and Proxmox's drive names.
 var everyonesSerial = regexp.MustCompile(`(^|[^0-9A-Za-z])(QM[0-9]{5}|drive-[a-z]+[0-9]+)$`)
 
 // cardAddresses returns the hardware addresses of the network cards that are real devices. If the
-// machine has none, such as a container, it returns that of the interface with the node's address.
+// machine has none, as in a container, it returns the address of the interface with the node's
+// address.
 func cardAddresses(root, address string) string {
 	interfaces, err := net.Interfaces()
 	if err != nil {
@@ -139,7 +140,7 @@ func cardAddresses(root, address string) string {
 }
 
 // HasAddress reports whether this machine has an address. If the loopback interface has a network,
-// the machine has all its addresses (ip-address(8)).
+// the machine has all addresses of that network (ip-address(8)).
 func HasAddress(address string) (bool, error) {
 	want, err := netip.ParseAddr(address)
 	if err != nil {
@@ -177,11 +178,12 @@ func HasAddress(address string) (bool, error) {
 	return false, nil
 }
 
-// Announce makes the other machines of an IPv4 network learn again which machine has an address of
-// this one. It sends a packet to an unknown neighbour, for which the kernel asks the whole network
-// with this machine's hardware address; each machine that hears the question records that address
-// (RFC 826). Networks without a spare address cannot be asked. For IPv6, Announce does nothing,
-// because the kernel does not use an address that another machine has (RFC 4862, 5.4).
+// Announce lets the other machines of an IPv4 network learn again that this machine has the
+// address. It sends a packet to an unknown neighbour. For that the kernel sends the whole network a
+// question that contains this machine's hardware address, and each machine that receives the
+// question records that address (RFC 826). On a network without a spare address Announce cannot do
+// so. For IPv6 it does nothing, because the kernel does not use an address that another machine has
+// (RFC 4862, 5.4).
 func Announce(address string) error {
 	own, err := netip.ParseAddr(address)
 	if err != nil || !own.Is4() {
@@ -240,8 +242,8 @@ func strangerIn(network netip.Prefix, own netip.Addr) netip.Addr {
 	}
 }
 
-// addressOf returns an interface's address with its network. For other kinds of address it returns
-// a zero Prefix.
+// addressOf returns an interface's address with its network. For an address of another type it
+// returns the zero Prefix.
 func addressOf(a net.Addr) netip.Prefix {
 	n, ok := a.(*net.IPNet)
 	if !ok {

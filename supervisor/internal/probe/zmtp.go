@@ -1,4 +1,4 @@
-// Package probe observes what a node depends on: whether a master answers, which program holds a
+// Package probe observes what a node depends on: whether a master answers, which program has a
 // port, how full a disk is, whether the clock is synchronised, how many keys there are. Every
 // observation is bounded in time and size and changes nothing.
 package probe
@@ -20,15 +20,15 @@ import (
 // still joining its cluster.
 var errJoining = errors.New("master is still joining its cluster")
 
-// UnwellError is [Ping]'s error for a master that reports trouble of its own. The text is the
-// master's.
+// UnwellError is the error that [Ping] returns for a master that answers and reports a fault of its
+// own. The text is the master's.
 type UnwellError string
 
 // Error implements error.
 func (e UnwellError) Error() string { return string(e) }
 
-// ErrSilent means that the peer accepted the connection and then sent nothing in time. A
-// connection that failed, was refused or was closed is not silence.
+// ErrSilent means that the peer accepted the connection and then sent nothing in time. A failed,
+// refused or closed connection is another error.
 var ErrSilent = errors.New("timed out")
 
 // Limits of one probe. A master's answer to a ping is a few dozen bytes.

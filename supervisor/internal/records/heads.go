@@ -14,10 +14,10 @@ import (
 	"saltern/supervisor/internal/oneatatime"
 )
 
-// Heads publishes the heads of this node's audit record, the ends of its chains: to the other
-// nodes, which ask every two seconds, and in the system's log. It also records the heads of all
-// nodes in an audit log that only root can write. The master's account could change the files that
-// it writes itself, and the recorded heads show that.
+// Heads publishes the heads of this node's audit record, which are the ends of its chains: to the
+// other nodes, which ask every two seconds, and in the system's log. It also records the heads of
+// all nodes in an audit log that only root can write. If the master's account changes the files
+// that it writes itself, the recorded heads reveal that.
 type Heads struct {
 	env     child.Env
 	record  *audit.Log
@@ -26,8 +26,8 @@ type Heads struct {
 	mu   sync.Mutex
 	told []audit.Head // heads of this node
 
-	// seen holds the newest heads of each node, and noted the heads that were last recorded. Only
-	// Run uses them.
+	// seen holds the newest heads of each node, noted the heads that were last recorded. Only Run
+	// accesses them.
 	seen  map[string][]audit.Head
 	noted map[string]notedHeads
 }
@@ -42,7 +42,7 @@ const (
 	headsNote = 15 * time.Minute
 )
 
-// NewHeads returns the heads of a node. They are recorded in record.
+// NewHeads returns the publisher of a node's heads. It records heads in record.
 func NewHeads(env child.Env, record *audit.Log) *Heads {
 	return &Heads{
 		env:     env,
@@ -60,8 +60,9 @@ func (h *Heads) Own() []audit.Head {
 	return h.told
 }
 
-// Run looks every 20 seconds until ctx ends. key is this node's key in the table of nodes. others
-// returns the heads of the other nodes. It is nil, and key is "", if the node has no cluster.
+// Run reads the heads every 20 seconds until ctx ends. key is this node's key in the table of
+// nodes. others returns the heads of the other nodes. If the node has no cluster, others is nil and
+// key is "".
 func (h *Heads) Run(ctx context.Context, key string, others func() map[string]member.Heads) {
 	for {
 		h.readHeads(ctx, key, others)
@@ -106,7 +107,7 @@ func (h *Heads) readHeads(ctx context.Context, key string, others func() map[str
 }
 
 // noteHeads records a node's heads if they are new and the last record is old enough. It reports
-// whether it did.
+// whether it recorded them.
 func (h *Heads) noteHeads(node, key string, list []audit.Head) bool {
 	h.noteShrunk(node, key, list)
 	// Leave out the audit log in which heads are recorded, because each record changes its head.

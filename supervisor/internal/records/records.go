@@ -91,7 +91,7 @@ func (r *Cluster) Audit(ctx context.Context, q audit.Query) (audit.List, error) 
 	return out, nil
 }
 
-// Told provides this node's audit records and heads to the other nodes. It implements
+// Told sends this node's audit records and heads to the other nodes. It implements
 // [member.Records].
 type Told struct {
 	Node   *Node

@@ -180,7 +180,7 @@ func (w Worker) Recovering() (api.Recovering, error) {
 	return api.Recovering{Stage: r.Stage, Fault: w.lastFault()}, nil
 }
 
-// failed records why a try failed. It logs each reason once.
+// failed records why a try failed. It logs each reason only once.
 func (r *Recovery) failed(err error) {
 	if r.lastFault() != status.Clip(err.Error()) {
 		r.log.Error("recover", "error", err)
@@ -270,8 +270,8 @@ func (w Worker) doStep(ctx context.Context, r *record, leave func()) error {
 	return nil
 }
 
-// Switch carries out the step between two lives of the node. If it fails, the next start tries
-// again.
+// Switch makes the step between two lives of the node. If it fails, the next start of the node
+// tries it again.
 func (r *Recovery) Switch(ctx context.Context, cfg *settings.Settings) {
 	rec, err := readRecord(cfg)
 	if err == nil && (rec == nil || rec.Stage != stageSwitch) {

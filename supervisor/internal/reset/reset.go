@@ -1,6 +1,6 @@
 // Package reset removes what a node has created on its machine, and nothing else: files with names
 // that the appliance uses, in its own directories. It refuses to touch directories of the system,
-// and mounts that are not the node's.
+// and mounts that do not belong to the node.
 package reset
 
 import (
@@ -23,10 +23,10 @@ import (
 )
 
 // Plan lists what a reset removes. Paths are absolute and free of symbolic links, except for the
-// last element, which is never followed.
+// last element; a link there is never followed.
 type Plan struct {
 	// Remove and Bricks are removed with everything in them, Bricks first. Bricks are copies of the
-	// shared volume, which may be on a disk of their own.
+	// shared volume, which may be on a separate disk.
 	Remove, Bricks []string
 	// Folders are removed if nothing is left in them.
 	Folders []string
@@ -34,8 +34,8 @@ type Plan struct {
 	Keep []string
 }
 
-// names are the appliance's files in its data directory. A file whose name begins with one of
-// prefixes is an older version of one of them, or a temporary file.
+// names lists the appliance's files in its data directory. A file whose name begins with one of
+// prefixes is an older version of such a file, or a temporary file.
 var (
 	names = [...]string{"setup", "pki", "mirror", "node", "cache", "python", "log", "etc", "cluster",
 		"cluster.before-volume", "cluster.recovering",
@@ -54,8 +54,8 @@ var system = [...]string{"/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/med
 	"/usr/bin", "/usr/lib", "/usr/local", "/usr/sbin", "/usr/share", "/var/backups", "/var/cache", "/var/lib",
 	"/var/log", "/var/mail", "/var/opt", "/var/run", "/var/spool", "/var/tmp"}
 
-// New returns what to remove of a node with these settings. config is the path of its
-// appliance.yaml. New changes nothing. Its error says what must be done first.
+// New returns the plan to reset a node with these settings. config is the path of the node's
+// appliance.yaml. New changes nothing. Its error says what must be done before the reset.
 func New(s *settings.Settings, config string) (Plan, error) {
 	p := Plan{Remove: existing(config)}
 	data, err := realPath("data_dir", s.DataDir)
@@ -152,8 +152,8 @@ func (p Plan) Mounted(own ...string) error {
 	return nil
 }
 
-// Do removes everything in the plan. It calls between after the copies of the volume are removed,
-// to release their disk. Do may be repeated with a new plan.
+// Do removes everything in the plan. After it has removed the copies of the volume, it calls
+// between to release their disk. Do may be repeated with a new plan.
 func (p Plan) Do(ctx context.Context, between func(context.Context) error) error {
 	if err := p.Mounted(); err != nil {
 		return err
@@ -178,7 +178,7 @@ func (p Plan) Do(ctx context.Context, between func(context.Context) error) error
 	return nil
 }
 
-// remove removes everything in list. It never follows a symbolic link, see [os.RemoveAll].
+// remove removes everything in list. It follows no symbolic link, see [os.RemoveAll].
 func remove(ctx context.Context, list []string) error {
 	for _, path := range list {
 		if err := ctx.Err(); err != nil {

@@ -21,17 +21,17 @@ import (
 	"saltern/supervisor/nodes"
 )
 
-// The nodes of a cluster have certificates for Salt's API from one authority, which the first of
-// them creates on the shared storage. So a program that trusts the authority trusts every node, and
-// whichever node has the virtual address. Only root can read the authority's key. A certificate of
-// the administrator's own (ssl_crt) replaces ours.
+// The nodes of a cluster have certificates for Salt's API from one authority, which the first node
+// creates on the shared storage. So a program that trusts the authority trusts every node, and
+// whichever node has the virtual address. Only root can read the authority's key. If the
+// administrator sets a certificate (ssl_crt), it replaces ours.
 const (
 	maxAPIPEM   = 64 << 10
 	maxAPIHosts = 256
 )
 
 // renewCertificate issues a certificate for this node, unless the node has one for its present
-// names that does not end soon. Only issuing needs the shared storage.
+// names that does not expire soon. It needs the shared storage only to issue one.
 func (a *API) renewCertificate(ctx context.Context) error {
 	must, all := a.hosts()
 	if a.hasCertificate(must) {
@@ -61,7 +61,7 @@ func (a *API) renewCertificate(ctx context.Context) error {
 	return nil
 }
 
-// rejoin deletes a certificate that the cluster's authority has not issued, because the shared
+// rejoin deletes the certificate if the cluster's authority has not issued it, because the shared
 // storage may be a new one. If the storage does not answer, the certificate stays.
 func (a *API) rejoin(ctx context.Context) error {
 	own, err := durable.Read(a.env.Settings.APIAuthority(), maxAPIPEM)
@@ -99,7 +99,7 @@ func (a *API) hasCertificate(must []string) bool {
 }
 
 // authority returns the cluster's authority, and creates it if there is none. If several nodes
-// create one at the same moment, all take the first.
+// create one at the same moment, all use the first.
 func (a *API) authority() (cert.Pair, error) {
 	path := a.env.Settings.SharedAPIAuthority()
 	for range 2 {

@@ -35,9 +35,9 @@ import (
 	"saltern/supervisor/status"
 )
 
-// API is this node's salt-api. It is a client of the master, whose event bus it uses, and it runs
-// under the master's account, with the master's configuration. If it fails, the master serves all
-// the same.
+// API is this node's salt-api. It is a client of the master, whose event bus it uses, and runs
+// under the master's account, with the master's configuration. If salt-api fails, the master
+// continues to serve.
 type API struct {
 	cfg     Config
 	env     child.Env
@@ -61,7 +61,7 @@ type Config struct {
 	Service service.Named // the service that runs it
 }
 
-// New returns the salt-api of a node. Nothing runs before its service does.
+// New returns the salt-api of a node. It starts nothing before its service runs.
 func New(cfg Config) *API {
 	return &API{cfg: cfg, env: cfg.Env, storage: oneatatime.New()}
 }
@@ -179,7 +179,7 @@ func (a *API) nameBalancers() error {
 }
 
 // writeMinionConf writes the file with the lines for minions, which salt-api shows, once the set-up
-// knows them. A node that was configured by hand has no such file.
+// knows these lines. A node that was configured by hand has no such file.
 func (a *API) writeMinionConf() error {
 	if a.cfg.Setup == nil {
 		return nil
@@ -198,8 +198,8 @@ func (a *API) signature() string {
 	return a.cfg.Options() + " " + layout.Signature(a.env.Settings.APICert())
 }
 
-// runCheck lets salt-api check a configuration folder, under the account under which it runs. It
-// returns where salt-api would listen, or why it refuses the folder.
+// runCheck checks a configuration folder by salt-api, under the account under which salt-api runs.
+// It returns where salt-api would listen, or why salt-api refuses the folder.
 func (a *API) runCheck(ctx context.Context, dir string) (at *apiPlace, why string) {
 	if err := a.renewCertificate(ctx); err != nil {
 		return nil, err.Error()
@@ -323,8 +323,8 @@ func (a *API) follow(ctx context.Context, began string) {
 	}
 }
 
-// renewed renews the certificate and returns why that failed, or "". It logs a fault unless it
-// equals last.
+// renewed renews the certificate and returns why that failed, or "". It logs a fault unless the
+// fault equals last.
 func (a *API) renewed(ctx context.Context, last string) (fault string) {
 	err := a.renewCertificate(ctx)
 	if err == nil || ctx.Err() != nil {
@@ -336,9 +336,9 @@ func (a *API) renewed(ctx context.Context, last string) (fault string) {
 	return err.Error()
 }
 
-// OpenPort opens a port in the appliance's firewall on this machine, and closes the former one.
-// With 0 no port is open. On the image this process may not do that; it writes the port to a file
-// for a service that may.
+// OpenPort opens a port in the appliance's firewall on this machine, and closes the earlier one. If
+// port is 0, it only closes. On the image this process may not change the firewall; there OpenPort
+// writes the port to a file for a service that may.
 func (a *API) OpenPort(ctx context.Context, port uint16) {
 	if firewall.ReadPort(a.env.Settings.DataDir) != port {
 		if err := durable.Replace(filepath.Join(a.env.Settings.DataDir, firewall.PortFile),
@@ -363,8 +363,8 @@ func port(u *url.URL) uint16 {
 	return uint16(n)
 }
 
-// answers returns nil if salt-api answers at all. Any status is good, because salt-api itself
-// decides who may ask what.
+// answers returns nil if salt-api answers at all. Any HTTP status counts, because salt-api itself
+// decides who may send which request.
 func (a *API) answers(ctx context.Context) error {
 	at := a.at.Load()
 	u := *at.URL

@@ -14,8 +14,8 @@ import (
 	"saltern/supervisor/status"
 )
 
-// Git returns the master's git remotes. With fetch set, the master first fetches the remote with
-// that URL or name. The result is empty if there is no such remote.
+// Git returns the master's git remotes. If fetch is set, the master first fetches the remote with
+// that URL or name. If there is no such remote, the result is empty.
 func (t Tools) Git(ctx context.Context, fetch bool, remote string) (status.GitView, error) {
 	var g control.Git
 	var err error
@@ -30,8 +30,8 @@ func (t Tools) Git(ctx context.Context, fetch bool, remote string) (status.GitVi
 	return status.ViewOfGit(g), nil
 }
 
-// Git returns the git remotes of the masters of all nodes, which it asks at the same time. With
-// fetch set, they first fetch the remote with that URL or name, or all for "".
+// Git returns the git remotes of the masters of all nodes; it asks them at the same time. If fetch
+// is set, the masters first fetch the remote with that URL or name, or all remotes for "".
 func (c Cluster) Git(ctx context.Context, fetch bool, remote string) (status.GitList, error) {
 	ctx, cancel := context.WithTimeout(ctx, minionsTakes)
 	defer cancel()
@@ -68,7 +68,7 @@ func (c Cluster) Git(ctx context.Context, fetch bool, remote string) (status.Git
 }
 
 // FetchAll asks the masters of all nodes to fetch the git remote with that URL or name. The error
-// names the nodes that could not be asked.
+// names the nodes that did not answer.
 func (c Cluster) FetchAll(ctx context.Context, remote string) error {
 	list, err := c.Git(ctx, true, remote)
 	if err == nil && len(list.Unasked) > 0 {

@@ -24,20 +24,20 @@ type Guest struct {
 	slots   chan struct{}
 }
 
-// NewGuest returns a Guest. master is the request address of this node's master. The tools run as
-// account. It may be nil: the account of this process.
+// NewGuest returns a Guest. master is the request address of this node's master. The tools run
+// under account. account may be nil: the account of this process.
 func NewGuest(tools Tools, account *syscall.Credential, master string) *Guest {
 	return &Guest{tools: tools, account: account, master: master, slots: make(chan struct{}, toolrun.MaxRuns)}
 }
 
-// masterTakes is how long the master may take to prove that it serves. The asking node waits
-// longer.
+// masterTakes is how long the master may take to answer the check that it serves. The asking node
+// waits longer.
 const masterTakes = 2 * time.Second
 
 var errFull = errors.New("too many tools of other nodes run here already")
 
 // Prepare prepares a run. An error says why this node cannot run the tool now. Otherwise the caller
-// must call run once; it writes frames until the tool or ctx has ended.
+// must call run once; run writes frames until the tool or ctx has ended.
 func (g *Guest) Prepare(ctx context.Context, r toolrun.Request) (run func(context.Context, io.Writer), err error) {
 	body, err := r.Encode()
 	if err != nil {
@@ -103,8 +103,8 @@ func (g *Guest) runTool(ctx context.Context, body string, w io.Writer) {
 	f.writeFrame(toolrun.Exit, []byte{byte(code)})
 }
 
-// execTool runs the tool to its end. The request goes to its standard input, because everybody on
-// the machine can see command lines.
+// execTool runs the tool to its end. It sends the request to the tool's standard input, because
+// every user of the machine can see command lines.
 func (g *Guest) execTool(ctx context.Context, body string, f *frames) (code int, err error) {
 	run := command.Exec{
 		Path:       filepath.Join(filepath.Dir(g.tools.Master), "salt"),
@@ -128,7 +128,7 @@ func (g *Guest) execTool(ctx context.Context, body string, f *frames) (code int,
 // frames writes the frames of several goroutines to one reader. After endFrames or a failed write
 // it drops them.
 type frames struct {
-	failed func() // called when the reader has gone
+	failed func() // called when a write to the reader has failed
 
 	mu    sync.Mutex
 	w     io.Writer
@@ -159,8 +159,8 @@ type part struct {
 	kind toolrun.Kind
 }
 
-// Write implements [io.Writer]. Once nobody reads any more, it drops the output, and failed stops
-// the tool.
+// Write implements [io.Writer]. If nobody reads any more, it drops the output, and failed stops the
+// tool.
 func (p part) Write(b []byte) (int, error) {
 	p.f.writeFrame(p.kind, b)
 	return len(b), nil

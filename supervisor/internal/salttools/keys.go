@@ -29,12 +29,12 @@ var (
 	finger  = regexp.MustCompile(`^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){15,63}$`)
 )
 
-// atOnce is how many names one call of salt-key gets. Together they make an argument of at most 64
-// KiB.
+// atOnce is how many names one call of salt-key gets. Together the names make an argument of at
+// most 64 KiB.
 const atOnce = 250
 
-// ChangeKeys accepts, rejects or deletes keys. It runs salt-key for that, so that events and
-// reactors see the same as after a manual call.
+// ChangeKeys accepts, rejects or deletes keys. It runs salt-key, so that events and reactors are
+// the same as after a manual call.
 func (c Cluster) ChangeKeys(ctx context.Context, q api.KeyChange) error {
 	options, err := keyOptions(q)
 	if err != nil {
@@ -92,7 +92,7 @@ func keyOptions(q api.KeyChange) ([]string, error) {
 	return options, nil
 }
 
-// haveKeys returns an error if a name has no key. It is called before anything is changed.
+// haveKeys returns an error if a name has no key. It must be called before anything is changed.
 func (t Tools) haveKeys(ctx context.Context, ids []string) error {
 	list, err := t.Minions(ctx, false)
 	if err != nil {
@@ -120,7 +120,7 @@ func (t Tools) haveKeys(ctx context.Context, ids []string) error {
 }
 
 // saltKey returns the command line of salt-key on this node. It names the configuration in dir
-// unless Salt's tools read that by default, in /etc/salt.
+// unless dir is /etc/salt, which Salt's tools read by default.
 func saltKey(dir string) string {
 	if to, err := filepath.EvalSymlinks("/etc/salt"); err == nil && to == dir {
 		return "salt-key"

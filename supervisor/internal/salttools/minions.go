@@ -27,7 +27,7 @@ type Cluster struct {
 	Peers func() map[string]*nodeapi.Client
 }
 
-// Minions returns the minions of the masters of all nodes. With finger set it includes the
+// Minions returns the minions of the masters of all nodes. If finger is set, it includes the
 // fingerprints of the keys.
 func (c Cluster) Minions(ctx context.Context, finger bool) (status.MinionList, error) {
 	ctx, cancel := context.WithTimeout(ctx, minionsTakes)
@@ -53,8 +53,8 @@ func (c Cluster) Minions(ctx context.Context, finger bool) (status.MinionList, e
 	}, nil
 }
 
-// completeSince returns the time from which all masters that answered know which minions were
-// heard. It returns nil if one of them does not know.
+// completeSince returns the time from which the records of all answering masters about their
+// minions are complete. It returns nil if one of these masters keeps no record.
 func completeSince(lists map[string]status.MinionView) (since *time.Time) {
 	for _, l := range lists {
 		if l.Since == nil {
@@ -70,8 +70,8 @@ func completeSince(lists map[string]status.MinionView) (since *time.Time) {
 // keyOrder is the order of key states in the list.
 var keyOrder = map[string]int{"accepted": 1, "pending": 2, "rejected": 3, "denied": 4}
 
-// mergeViews merges the views of several masters into one list. Of a minion the newest time counts,
-// and it is connected if it has a subscription at any master.
+// mergeViews merges the views of several masters into one list. A minion is listed with its newest
+// time, and as connected if it has a subscription at any master.
 func mergeViews(lists map[string]status.MinionView) []status.Minion {
 	type key struct{ id, key string }
 	at := map[key]int{}
@@ -111,9 +111,9 @@ func mergeViews(lists map[string]status.MinionView) []status.Minion {
 	return out
 }
 
-// nameSubscribers assigns the subscriptions without a name to minions that were last heard from the
-// same address, first to the one heard last. It assigns none if one address has subscriptions at
-// several masters (NAT).
+// nameSubscribers assigns subscriptions without a name to minions that last sent something from the
+// same address, beginning with the minion that sent last. If one address has subscriptions at
+// several masters (NAT), it assigns none of them.
 func nameSubscribers(out []status.Minion, lists map[string]status.MinionView) {
 	slots, nodes := map[string]int{}, map[string]string{}
 	for name, l := range lists {

@@ -59,7 +59,7 @@ func (t Tools) runTool(ctx context.Context, name string, args ...string) ([]byte
 	return out, nil
 }
 
-// Minions asks the master for its minions. With finger set it includes the fingerprints of their
+// Minions returns the master's minions. If finger is set, it includes the fingerprints of their
 // keys.
 func (t Tools) Minions(ctx context.Context, finger bool) (status.MinionView, error) {
 	list, err := t.Control.Minions(ctx, finger)

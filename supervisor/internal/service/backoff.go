@@ -2,7 +2,7 @@ package service
 
 import "time"
 
-// Backoff says how long to pause between two runs of a service. The first pause is Min, every
+// Backoff determines the pauses between two runs of a service. The first pause is Min, every
 // further one is Factor times longer, up to Max. After a run that lasted at least Stable the pauses
 // start again from Min. The zero value stands for [defaultBackoff].
 type Backoff struct {

@@ -9,17 +9,17 @@ import (
 	"saltern/internal/pause"
 )
 
-// A Condition is something that a service waits for before it starts.
+// A Condition is a requirement for which a service waits before it starts.
 //
 // Wait blocks until the condition holds and then returns nil, or returns the error of ctx. String
-// describes what it waits for, without "waiting for": "master to answer ping on 127.0.0.1:14506".
+// describes the condition, without "waiting for": "master to answer ping on 127.0.0.1:14506".
 // String may be called at any time, also during Wait.
 type Condition interface {
 	Wait(ctx context.Context) error
 	String() string
 }
 
-// Poll returns a Condition that calls check every interval until it returns nil. The description
+// Poll returns a Condition that calls check every interval until check returns nil. The description
 // includes the error of the last call. Each call of check gets a context that ends after limit. A
 // check that ignores its context blocks only the service that waits.
 func Poll(description string, interval, limit time.Duration, check func(context.Context) error) Condition {

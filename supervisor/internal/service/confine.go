@@ -14,9 +14,9 @@ func confineAgain() Backoff {
 	return Backoff{Min: 2 * time.Second, Max: 30 * time.Second, Factor: 2}
 }
 
-// keepConfined confines a process. It repeats a failed try until one succeeds, or until the caller
-// calls end, which waits for the try under way. If ctx has ended already, it tries nothing: the
-// next life of the supervisor will confine the process.
+// keepConfined confines a process. If a try fails, it repeats the try until one succeeds, or until
+// the caller calls end, which waits for a running try. If ctx has ended already, it tries nothing:
+// the next life of the supervisor will confine the process.
 func keepConfined(ctx context.Context, confine func(context.Context, int) error, pid int) (end func()) {
 	if confine == nil || ctx.Err() != nil || confine(ctx, pid) == nil {
 		return func() {}

@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// Hang configures when a service whose health check fails is killed and restarted because it hangs.
-// A busy service, a starved machine and a suspended one must not look like that. So only failed
-// checks in a row count that ended in time and for which Silent returns true, and another sign of
-// life from the service resets the count. A run that has not passed its first check never counts as
-// hung, because a start may take long.
+// Hang configures when a service whose health check fails counts as hung, so that it is killed and
+// restarted. A busy service, a starved machine or a suspended one must not count as hung. So only
+// consecutive failed checks count, and of these only checks that ended in time and for whose error
+// Silent returns true. Another sign of life from the service resets the count. A run that has not
+// passed its first check never counts as hung, because a start may take long.
 type Hang struct {
 	After time.Duration // time since the first of at least [hangChecks] such checks; default 15 s
 	// Silent reports whether an error means that the service accepted the request but did not
 	// answer. A refusal counts as an answer.
 	Silent func(error) bool
 	// Alive reports whether the service has shown another sign of life after since. It may be nil:
-	// there is no such sign.
+	// the service shows no such sign.
 	Alive func(since time.Time) bool
 }
 
@@ -45,7 +45,7 @@ type hangWatch struct {
 
 func (w *hangWatch) reset() { w.silent = 0 }
 
-// failed counts a failed check. It returns why the run must be ended, or nil.
+// failed counts a failed check. It returns why the run must be ended, or nil if it may continue.
 func (w *hangWatch) failed(began, ended time.Time, err error) *hangError {
 	if w.hang == nil {
 		return nil

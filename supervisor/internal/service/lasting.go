@@ -35,21 +35,21 @@ type Lasting struct {
 	Credential  *syscall.Credential // nil: the account of this process
 	StopTimeout time.Duration       // default 20 s
 	Log         io.Writer           // gets stdout and stderr; must not block for long
-	// Confine is called with each process that is started or adopted. While it fails, it is called
-	// again at most every half minute. It may be nil.
+	// Confine is called with each process that is started or adopted. If it fails, it is called
+	// again, at most every half minute. It may be nil: nothing is confined.
 	Confine func(ctx context.Context, pid int) error
-	// PIDFile is the file that records the processes, Pipe is the named pipe. Only this account may
-	// be able to write to their directory.
+	// PIDFile is the file that records the processes, Pipe the named pipe for their output. Only
+	// this account may be able to write to their directory.
 	PIDFile, Pipe string
 	// Tag returns one word that identifies the program and its configuration. A process with
 	// another tag is not adopted.
 	Tag func() (string, error)
-	// Answers returns nil if the running process is well enough to be adopted. Lasting asks it
+	// Answers returns nil if the running process works well enough to be adopted. Lasting calls it
 	// repeatedly for Patience (default 10 s), so that a healthy process survives on a busy machine.
 	Answers  func(context.Context) error
 	Patience time.Duration
 	// Leave decides whether to leave the process running when the context ends. cause is the
-	// context's cause. It may be nil: the process is stopped.
+	// context's cause. Leave may be nil: the process is stopped.
 	Leave func(cause error) bool
 
 	mu     sync.Mutex
@@ -238,7 +238,7 @@ func (l *Lasting) forget(p *lasting) {
 	l.saveList()
 }
 
-// release stops watching all processes. They keep running.
+// release stops watching all processes. The processes keep running.
 func (l *Lasting) release() {
 	l.mu.Lock()
 	procs := l.procs
@@ -286,7 +286,7 @@ func (l *Lasting) endAll(s syscall.Signal, limit time.Duration) {
 }
 
 // readPipe creates the pipe if necessary and copies its content to Log until the caller calls the
-// returned function. That function copies the rest and waits until that is done.
+// returned function. That function copies the remaining content before it returns.
 func (l *Lasting) readPipe() (func(), error) {
 	fail := func(err error) (func(), error) {
 		return nil, fmt.Errorf("log pipe %s: %w", l.Pipe, err)
@@ -330,8 +330,8 @@ func (l *Lasting) readPipe() (func(), error) {
 	}, nil
 }
 
-// saveList writes the list to PIDFile. l.mu is held. A failure is ignored: it only keeps the next
-// life from adopting the process.
+// saveList writes the list to PIDFile. It ignores a failure, which only keeps the next life from
+// adopting the process. The caller holds l.mu.
 func (l *Lasting) saveList() {
 	if len(l.procs) == 0 {
 		_ = os.Remove(l.PIDFile)

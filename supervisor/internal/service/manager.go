@@ -28,14 +28,14 @@ type running struct {
 // ErrUnknown is returned for the name of a service that does not exist.
 var ErrUnknown = errors.New("no such service")
 
-// NewManager returns a manager without services. Parts of a service may keep the manager before Add
-// is called.
+// NewManager returns a manager without services. Parts of a service may store the manager before
+// Add is called.
 func NewManager(log *slog.Logger, now func() time.Time) *Manager {
 	return &Manager{log: log, now: now}
 }
 
 // Add checks the specs (unique names, known dependencies, no circle) and orders them. Nothing
-// starts before [Manager.Run]. Add may be called once, before any other method.
+// starts before [Manager.Run]. Add may be called only once, before any other method.
 func (m *Manager) Add(specs ...Spec) error {
 	byName := map[string]Spec{}
 	for _, s := range specs {
@@ -81,9 +81,9 @@ func (m *Manager) Add(specs ...Spec) error {
 }
 
 // Run starts all services and blocks until ctx has ended and every service has stopped. It stops
-// each service before those on which it depends. Their contexts end with the cause of ctx, which a
-// [Lasting] passes to Leave. The error lists the services that did not end within limit. It is nil
-// if all did. Run may be called once.
+// each service before those on which the service depends. The contexts of the services end with the
+// cause of ctx, which a [Lasting] passes to Leave. The error lists the services that did not end
+// within limit; it is nil if all ended. Run may be called only once.
 func (m *Manager) Run(ctx context.Context, limit time.Duration) error {
 	for _, r := range m.order {
 		// Not a child of ctx, because Run stops the services in its own order.
@@ -140,7 +140,7 @@ func (m *Manager) dependencies(s Spec) Condition {
 	return All(list...)
 }
 
-// unknown returns the error for a mistyped name. It lists the services that exist.
+// unknown returns the error for a mistyped name. The error lists the existing services.
 func (m *Manager) unknown(name string) error {
 	var have []string
 	for _, r := range m.order {
@@ -192,8 +192,8 @@ type Named struct {
 	Name    string
 }
 
-// Info returns a snapshot of the service without its events. It is the zero value if there is no
-// such service.
+// Info returns a snapshot of the service without its events. If there is no such service, it
+// returns the zero value.
 func (n Named) Info() Info {
 	r := n.Manager.find(n.Name)
 	if r == nil || r.spec.loop {

@@ -24,9 +24,9 @@ type lasting struct {
 
 }
 
-// watchEnd starts waiting for the end of the process. When it ends, watchEnd calls ended and then
-// closes gone. A pidfd refers to the same process for ever, even if its ID is used again
-// (pidfd_open(2)).
+// watchEnd starts waiting for the end of the process. When the process ends, watchEnd calls ended
+// and then closes gone. A pidfd always refers to the same process, even if the process ID is used
+// again (pidfd_open(2)).
 func (p *lasting) watchEnd(ended func()) error {
 	fd, err := unix.PidfdOpen(p.pid, unix.PIDFD_NONBLOCK)
 	if err != nil {
@@ -59,7 +59,7 @@ func (p *lasting) watchEnd(ended func()) error {
 	return nil
 }
 
-// reap returns how the process ended. Only the process's parent can learn that.
+// reap returns how the process ended. Only the parent of the process can find that out.
 func (p *lasting) reap() error {
 	var ws syscall.WaitStatus
 	for {
@@ -76,7 +76,7 @@ func (p *lasting) reap() error {
 	}
 }
 
-// unwatch stops watching and waits until that is done. The process keeps running.
+// unwatch stops watching, and returns when the watch has ended. The process keeps running.
 func (p *lasting) unwatch() {
 	_ = p.fd.Close()
 	<-p.gone

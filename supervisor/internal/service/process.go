@@ -12,19 +12,19 @@ import (
 	"time"
 )
 
-// A Runner runs something once. Run blocks until that has ended by itself, or until ctx has ended
-// and Run has stopped it. After an end on request Run returns nil. Run calls started once, when the
-// work runs, with its process ID or 0.
+// A Runner runs something once. Run blocks until the work has ended by itself, or until ctx has
+// ended and Run has stopped the work. After an end on request Run returns nil. Run calls started
+// once, when the work runs, with the process ID of the work or 0.
 type Runner interface {
 	Run(ctx context.Context, started func(pid int)) error
 }
 
-// Process is a [Runner] for a child process. The child leads a process group of its own and gets
-// SIGTERM from the kernel when this process dies.
+// Process is a [Runner] for a child process. The child leads its own process group and gets SIGTERM
+// from the kernel when this process dies.
 //
 // When the context ends, only the child gets SIGTERM, so that it can stop its own children in its
-// own order. After StopTimeout, and in any case after the child has ended, the rest of the group
-// is killed.
+// own order. After StopTimeout, and always after the child has ended, Process kills the rest of the
+// group.
 type Process struct {
 	Path        string   // absolute path of the program
 	Args        []string // without the program's name
@@ -33,11 +33,12 @@ type Process struct {
 	Credential  *syscall.Credential // nil: the account of this process
 	StopTimeout time.Duration       // default 20 s
 	Log         io.Writer           // gets stdout and stderr; must not block for long
-	// Confine is called with each child right after its start. While it fails, it is called again
-	// at most every half minute. It may be nil.
+	// Confine is called with each child right after its start. If it fails, it is called again, at
+	// most every half minute. It may be nil: nothing is confined.
 	Confine func(ctx context.Context, pid int) error
-	// PIDFile is the file that records the child, so that KillStale can find it after this process
-	// has died. Empty: there is none. Only this account may be able to write to its directory.
+	// PIDFile is the file that records the child, so that KillStale can find the child after this
+	// process has died. Empty: the child is not recorded. Only this account may be able to write to
+	// the file's directory.
 	PIDFile string
 }
 
@@ -58,7 +59,7 @@ func (e *ExitError) Error() string {
 const defaultStopTimeout = 20 * time.Second
 
 // Run implements [Runner]. It keeps its operating system thread for the whole life of the child,
-// because Linux ties the parent death signal to the thread that started the child, not to the
+// because Linux binds the parent death signal to the thread that started the child, not to the
 // process.
 func (p *Process) Run(ctx context.Context, started func(pid int)) error {
 	runtime.LockOSThread()
@@ -137,8 +138,8 @@ func (p *Process) stopProcess(proc *os.Process, ended <-chan struct{}, hung bool
 }
 
 // killGroup kills the rest of a process group. The group ID stays reserved while any member lives.
-// It can hit another process only if the group is already empty and the kernel has used the ID
-// again between the child's end and this call.
+// killGroup can hit another process only if the group is already empty and the kernel has used the
+// ID again between the child's end and this call.
 func killGroup(pgid int) { _ = syscall.Kill(-pgid, syscall.SIGKILL) }
 
 func exitError(err error) error {

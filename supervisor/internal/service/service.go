@@ -12,31 +12,32 @@ import (
 )
 
 // Health is the health check of a running service. Fall failures in a row set the state to
-// [Failing], Rise passes in a row to [Running].
+// [Failing], Rise successes in a row to [Running].
 type Health struct {
 	Check    func(context.Context) error
 	Interval time.Duration // default 2 s
 	Limit    time.Duration // time limit of one check, default 3 s
 	Fall     int           // default 2
 	Rise     int           // default 1
-	// Hang configures when a hung run is killed. It may be nil: never.
+	// Hang configures when a hung run is killed. It may be nil: hung runs are not killed.
 	Hang *Hang
 }
 
-// Spec describes a service. Only Name and Runner are needed.
+// Spec describes a service. Only Name and Runner are required.
 type Spec struct {
 	Name  string
 	After []string // names of services that must be up before this one starts, and that stop after it
-	// Wait is the condition for which every start waits. It may be nil.
+	// Wait is the condition for which every start waits. It may be nil: starts do not wait.
 	Wait Condition
-	// Prepare is called after Wait and before every start, to write configuration for example.
-	// Its error is shown and does not count as a crash. It is repeated every two seconds until an
-	// administrator has fixed the cause.
+	// Prepare is called after Wait and before every start, for example to write configuration. Its
+	// error is shown and does not count as a crash. Prepare is repeated every two seconds until it
+	// succeeds, for example because an administrator has fixed the cause.
 	Prepare func(context.Context) error
 	Runner  Runner
 	Backoff Backoff
 	Health  *Health
-	// Output has the runner's output. After a crash, its last line is shown. It may be nil.
+	// Output holds the runner's output. After a crash, the state shows its last line. It may be
+	// nil: no line is shown.
 	Output *Lines
 	// Ended is called after each run that ended without a request. It may be nil.
 	Ended func(ran time.Duration, err error)
@@ -175,8 +176,8 @@ func (s *Service) prepare(ctx context.Context) error {
 	return s.spec.Prepare(ctx)
 }
 
-// ifLate calls tell after limit, unless the returned function is called before. That function waits
-// until tell has returned.
+// ifLate calls tell after limit, unless the caller calls stop before that. If tell is running, stop
+// waits until tell has returned.
 func ifLate(limit time.Duration, tell func()) (stop func()) {
 	told := make(chan struct{})
 	timer := time.AfterFunc(limit, func() {
@@ -197,7 +198,7 @@ func (s *Service) setCondition(c Condition) {
 	s.condition = c
 }
 
-// loop runs the service again and again. It returns when ctx has ended and the runner has stopped.
+// loop runs the service repeatedly. It returns when ctx has ended and the runner has stopped.
 func (s *Service) loop(ctx context.Context, dependencies Condition) {
 	pause := newPauser(s.spec.Backoff)
 	defer s.setState(Stopped, "stopped")

@@ -16,8 +16,8 @@ import (
 // staleWait is how long a killed child of an earlier life may take to vanish.
 const staleWait = 10 * time.Second
 
-// remember writes the child's process ID and start time to PIDFile. A failure is ignored: it only
-// keeps KillStale from finding the child.
+// remember writes the child's process ID and start time to PIDFile. It ignores a failure, which
+// only keeps KillStale from finding the child.
 func (p *Process) remember(pid int) {
 	if p.PIDFile == "" {
 		return
@@ -35,9 +35,9 @@ func (p *Process) forget() {
 	}
 }
 
-// KillStale kills a child of an earlier life, with its group: the kernel sent it SIGTERM when that
-// life ended, but the child may be slow or stuck. It must be called before a start. The recorded
-// start time tells the child from another process with the same ID.
+// KillStale kills a child of an earlier life, with its group: the kernel sent the child SIGTERM
+// when that life ended, but the child may be slow or stuck. KillStale must be called before a
+// start. The recorded start time distinguishes the child from another process with the same ID.
 func (p *Process) KillStale(ctx context.Context) error {
 	if p.PIDFile == "" {
 		return nil

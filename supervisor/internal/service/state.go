@@ -2,7 +2,7 @@ package service
 
 import "time"
 
-// State is the state of a service. The words are part of the status document and do not change.
+// State is the state of a service. Its values appear in the status document and do not change.
 type State string
 
 // States, in the order in which a healthy service passes through them.
@@ -37,5 +37,5 @@ type Info struct {
 	Events   []Event   `json:"events,omitempty"`   // oldest first, at most historySize
 }
 
-// historySize bounds the events kept for one service. The oldest are dropped first.
+// historySize bounds the events kept for one service. The oldest events are dropped first.
 const historySize = 40

@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// Worker runs in the background what may hang, one piece of work at a time. The zero value is
-// ready.
+// Worker runs work that may hang in the background, one piece at a time. The zero value is ready.
 type Worker struct {
 	mu   sync.Mutex
 	done chan struct{} // closed when the running work ends; nil: none runs

@@ -81,8 +81,8 @@ func servingWaits(d status.Document) string {
 	return "an answer through the front"
 }
 
-// Report adds to k the state of the set-up and what is wrong with it. If no set-up is active, it
-// adds nothing.
+// Report adds the state of the set-up and its problems to k. If no set-up is active, it adds
+// nothing.
 func (v View) Report(k *observe.Node) {
 	if v.Setup == nil || !v.Setup.Active() {
 		return

@@ -17,8 +17,8 @@ import (
 )
 
 // Lock locks a folder against other changes, even by other nodes, until unlock is called. It uses
-// the same kind of lock as the lease of the volume. limit bounds the wait. content names the
-// folder's content in errors.
+// the same kind of lock as the lease of the volume. limit bounds the wait. Errors contain content,
+// which names what the folder holds.
 func Lock(ctx context.Context, dir, content string, limit time.Duration) (unlock func(), err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -49,8 +49,8 @@ func Lock(ctx context.Context, dir, content string, limit time.Duration) (unlock
 	}
 }
 
-// Write replaces a file in a folder. A reader gets the old file or the new one. own sets owner and
-// mode of the new file; before that, only this account can read it.
+// Write replaces a file in a folder. A reader gets either the old file or the new one. own sets
+// owner and mode of the new file; before that, only this account can read the file.
 func Write(root *os.Root, name string, content io.Reader, own func(*os.File) error) error {
 	tmp := filepath.Join(filepath.Dir(name), ".new-"+filepath.Base(name))
 	_ = root.Remove(tmp)

@@ -29,9 +29,9 @@ type Volume struct {
 	log   *slog.Logger
 }
 
-// New returns the volume of a node with these settings, or nil if they have none. The volume asks
-// cluster for certificates, and whether this node's copy may be served. It may be nil: the node has
-// no cluster.
+// New returns the volume of a node with these settings, or nil if the settings have no volume. The
+// volume asks cluster for certificates, and whether this node's copy may be served. cluster may be
+// nil: the node has no cluster.
 func New(
 	cfg *settings.Settings,
 	env child.Env,
@@ -53,7 +53,7 @@ func New(
 	return &Volume{storage.New(sc), filepath.Join(env.Settings.DataDir, nodes.File), env.Log}
 }
 
-// noCluster takes the place of the cluster on a node that has none. It implements
+// noCluster is used in place of the cluster on a node that has none. It implements
 // [storage.Certifier].
 type noCluster struct{}
 
@@ -103,7 +103,7 @@ func (v *Volume) feed(ctx context.Context) {
 	}
 }
 
-// Ready returns the condition for which the master waits before its start. A master that runs
+// Ready returns the condition for which the master waits before its start. A running master
 // continues when the volume hangs, because it serves files from this node's copy.
 func (v *Volume) Ready() service.Condition {
 	return service.Poll("the shared volume", 500*time.Millisecond, time.Second, func(context.Context) error {
@@ -143,7 +143,7 @@ func (v *Volume) NewestFiles(ctx context.Context, s *settings.Settings) control.
 	return newest
 }
 
-// MoveAgain is the pause after a failed move. The node serves meanwhile.
+// MoveAgain is the pause after a failed move. The node serves during the pause.
 const MoveAgain = time.Minute
 
 // Migration is one try to move a node's directory to the shared volume.

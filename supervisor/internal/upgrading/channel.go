@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// A node asks for a newer version channelFirst after its start and then every channelEvery, or
+	// A node looks for a newer version channelFirst after its start and then every channelEvery, or
 	// after channelAgain if there was no answer. Each time it adds up to channelApart, so that not
 	// all nodes ask at once.
 	channelFirst = time.Minute
@@ -24,7 +24,7 @@ const (
 	channelApart = 10 * time.Minute
 )
 
-// Channel asks an address whether there is a newer version of the system, and reports that in the
+// Channel asks an address for a newer version of the system, and reports that version in the
 // status. It installs nothing.
 type Channel struct {
 	env     child.Env

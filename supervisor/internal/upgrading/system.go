@@ -33,7 +33,8 @@ const (
 	maxWord = 500
 )
 
-// System is the system of this machine, for upgrades of all nodes. It implements rollout.Node.
+// System is the operating system of this machine, for upgrades of all nodes. It implements
+// rollout.Node.
 type System struct {
 	env      child.Env
 	setup    *setup.Machine // nil: the node was configured by hand
@@ -42,8 +43,8 @@ type System struct {
 	boot     string // path of the file that identifies this boot
 	document func() status.Document
 	table    func() nodes.Table // returns the table of nodes; nil: this node has no cluster
-	// reboot waits until the cluster can spare this machine, then starts its restart. It writes to
-	// tell what it waits for. It returns nil when the restart has begun.
+	// reboot waits until the cluster can spare this machine, then starts the machine's restart. It
+	// writes to tell what it waits for. It returns nil when the restart has begun.
 	reboot func(ctx context.Context, tell io.Writer) error
 	asked  chan string // versions for which the machine must restart
 
@@ -234,9 +235,8 @@ func (s *System) WatchAge(ctx context.Context) {
 	}
 }
 
-// ageFindings returns what the status should say about a system that runs from the image, which
-// gets packages only by an upgrade. since is when the node was set up; zero: long ago, or not
-// known.
+// ageFindings returns the findings about the age of a system that runs from the image, which gets
+// packages only by an upgrade. since is when the node was set up; zero: long ago, or not known.
 func ageFindings(st rollout.State, now, since time.Time) (found []status.Finding) {
 	if !st.Image {
 		return nil
@@ -316,7 +316,7 @@ func (s *System) setBusy(busy, fault string) {
 	s.busy, s.fault = printable.Brief(busy, maxWord), fault
 }
 
-// setDriving records which upgrade of all nodes this node drives. Empty: none.
+// setDriving records the upgrade of all nodes that this node drives. Empty: it drives none.
 func (s *System) setDriving(driving string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,8 +16,9 @@ import (
 	"saltern/supervisor/upgrade/rollout"
 )
 
-// Upgrades drives upgrades that give all nodes a version of the system, one upgrade at a time. An
-// upgrade continues when its caller is gone. It ends with this life, and may then be started again.
+// Upgrades drives upgrades that install a version of the system on all nodes, one upgrade at a
+// time. An upgrade continues after its caller has gone. It ends with this life of the node, and may
+// then be started again.
 type Upgrades struct {
 	env    child.Env
 	system *System
@@ -28,14 +29,14 @@ type Upgrades struct {
 	version string // version of the newest upgrade
 }
 
-// NewUpgrades returns the upgrades that this node drives. others returns the other nodes of the
-// cluster. It may be nil: the node has no cluster.
+// NewUpgrades returns the driver of upgrades that start at this node. others returns the other
+// nodes of the cluster. It may be nil: the node has no cluster.
 func NewUpgrades(env child.Env, system *System, others func() []rollout.Target) *Upgrades {
 	return &Upgrades{env: env, system: system, others: others, driver: roll.NewDriver[rollout.Result](env.Now)}
 }
 
-// Upgrade starts an upgrade. It refuses with [api.ErrState] while another one is under way, and if
-// the file is not signed.
+// Upgrade starts an upgrade. It returns [api.ErrState] while another upgrade is running, and if the
+// file is not signed.
 func (u *Upgrades) Upgrade(ctx context.Context, q api.UpgradeRequest) error {
 	if !filepath.IsAbs(q.Path) {
 		return fmt.Errorf("%w: the path of the file is not absolute", api.ErrState)
@@ -64,7 +65,7 @@ func (u *Upgrades) Upgrade(ctx context.Context, q api.UpgradeRequest) error {
 	return err
 }
 
-// beginRoll starts a roll over all nodes. The channel delivers the result.
+// beginRoll starts a rollout over all nodes. The channel delivers the result.
 func (u *Upgrades) beginRoll(ctx context.Context, r *rollout.Roll) (<-chan rollout.Result, error) {
 	if u.others != nil {
 		r.Targets = u.others()

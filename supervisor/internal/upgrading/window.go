@@ -31,9 +31,9 @@ const (
 // window is open, through an upgrade of all nodes that this node drives.
 //
 // The first node by name that serves and is offered a newer version drives the upgrade. Safety does
-// not depend on that: nodes that begin at the same time see each other, and neither continues; and
-// a node restarts only in the cluster's turn. The driving node may die. Then another one continues
-// when all nodes serve again.
+// not depend on this order: nodes that begin at the same time see each other, and none continues;
+// and a node restarts only when it has the cluster's turn. If the driving node fails, another one
+// continues when all nodes serve again.
 type Window struct {
 	env       child.Env
 	record    *audit.Log

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Times of VRRP and of the check. The other nodes replace a vanished node after three missed
-// announcements, and a node that reports itself unfit after two checks.
+// Times of VRRP and of the check. The other nodes take over from a vanished node after three missed
+// announcements, and from a node that reports itself unfit after two checks.
 const (
 	// CheckEvery is the interval at which keepalived asks whether this node is fit. After Fall
 	// negative answers in a row the node gives up the address.
@@ -23,9 +23,10 @@ const (
 	checkTakes = 5 * time.Second
 
 	// announceEvery is the interval at which the node that has the address announces that to its
-	// network. A node that nobody hears any more also goes on announcing until it gives up the
-	// address, so other machines may have heard it last. Without repeated announcements they would
-	// send to it until they doubt it.
+	// network. If nobody receives this node's packets any more, it continues to announce until it
+	// gives up the address. So the announcements of two nodes may mix, and other machines may use
+	// the wrong one. Without repeated announcements these machines would send to the wrong node
+	// until they check the address again.
 	announceEvery = 2 * time.Second
 )
 
@@ -37,7 +38,7 @@ type Config struct {
 	Where   Where        // the interfaces of this node
 	Own     netip.Addr   // this node's address for the other nodes
 	Peers   []netip.Addr // the other nodes' addresses; empty: announcements go to VRRP's multicast group
-	// Rank is this node's place in the table of nodes, counted from 0. If several nodes want the
+	// Rank is this node's place in the table of nodes, counted from 0. If several nodes claim the
 	// address at the same time, the first in the table gets it.
 	Rank int
 	// Check is the command that exits with 0 if this node is fit.
@@ -45,13 +46,13 @@ type Config struct {
 }
 
 // routerID returns the VRRP ID of a cluster, 1 to 255. Two clusters on one network would need
-// different ones only if their announcements met, and these go to peers only.
+// different IDs only if their announcements met, but nodes send announcements only to their peers.
 func routerID(cluster string) int { return int(deriveSum("router id", cluster)[0])%255 + 1 }
 
 // password returns the VRRP password of a cluster, 8 characters. VRRP sends it in clear text. It
 // separates clusters that meet by mistake; the firewall and the list of peers keep attackers out.
-// So it is derived from the cluster's public key and not from its secret, which the nodes change
-// one after the other.
+// So the password is derived from the cluster's public key, and not from the secret, which the
+// nodes change one after the other.
 func password(cluster string) string { return hex.EncodeToString(deriveSum("password", cluster))[:8] }
 
 func deriveSum(purpose, cluster string) []byte {
@@ -59,8 +60,9 @@ func deriveSum(purpose, cluster string) []byte {
 	return s[:]
 }
 
-// priority returns a node's VRRP priority. Ranks are three apart, so that nodes do not take over at
-// the same moment (RFC 3768, 5.3.4: 255 is for the owner of the address, 0 gives the address up).
+// priority returns a node's VRRP priority. The priorities of two ranks differ by three, so that
+// nodes do not take over at the same moment (RFC 3768, 5.3.4: 255 is for the owner of the address,
+// 0 gives the address up).
 func priority(rank int) int { return max(250-3*rank, 1) }
 
 var page = template.Must(template.New("keepalived").Parse(`# Written by applianced; do not edit.
@@ -120,7 +122,7 @@ vrrp_instance saltern {
 }
 `))
 
-// Render returns the text of keepalived's configuration. It contains the password.
+// Render returns the text of keepalived's configuration. The text contains the password.
 func Render(c Config) ([]byte, error) {
 	if len(c.Check) == 0 {
 		return nil, errors.New("virtual address: no check is given")

@@ -22,9 +22,10 @@ import (
 // errMissing means that keepalived is not installed.
 var errMissing = errors.New("keepalived is not installed (apt-get install keepalived)")
 
-// Daemon runs keepalived. If systemd has the [unit] for it, Daemon starts the unit, which has
-// rights that the supervisor lacks. Otherwise keepalived is a child, and gives up the address when
-// the supervisor dies. Daemon implements [service.Runner]. Its methods are safe for concurrent use.
+// Daemon runs keepalived. If systemd has the [unit] for keepalived, Daemon starts that unit, which
+// has rights that the supervisor lacks. Otherwise keepalived is a child, and gives up the address
+// when the supervisor dies. Daemon implements [service.Runner]. Its methods are safe for concurrent
+// use.
 type Daemon struct {
 	// Dir is the folder of the configuration. Only this account may be able to write to it.
 	Dir string
@@ -52,7 +53,7 @@ func Program() (string, error) {
 	return path, nil
 }
 
-// Write lets keepalived check a configuration and then saves it. It reports whether the
+// Write checks a configuration by keepalived and then saves it. It reports whether the
 // configuration has changed.
 func (d *Daemon) Write(ctx context.Context, text []byte) (changed bool, err error) {
 	if err := os.MkdirAll(d.Dir, 0o700); err != nil {
@@ -145,10 +146,10 @@ func (d *Daemon) process() (*service.Process, error) {
 	}, nil
 }
 
-// pidFiles are the names of the PID files of keepalived's first process and of its VRRP process.
-// Those of an earlier life may name a process that is now something else: keepalived would take it
-// for itself and not start (lib/pidfile.c, kill with signal 0). With the unit they are in its
-// RuntimeDirectory, which systemd removes at each stop.
+// pidFiles lists the names of the PID files of keepalived's first process and of its VRRP process.
+// A PID file of an earlier life may name a process that now runs another program: keepalived would
+// assume that it runs already and would not start (lib/pidfile.c, kill with signal 0). With the
+// unit the PID files are in its RuntimeDirectory, which systemd removes at each stop.
 var pidFiles = [...]string{"keepalived.pid", "vrrp.pid"}
 
 // forgetProcesses removes the PID files of an earlier life, whose processes [Daemon.KillStale] has
@@ -167,8 +168,8 @@ func (d *Daemon) KillStale(ctx context.Context) error {
 	return (&service.Process{PIDFile: filepath.Join(d.Dir, "child")}).KillStale(ctx)
 }
 
-// Reload asks a running keepalived to load its configuration again. A node that has the address
-// keeps it.
+// Reload asks a running keepalived to load its configuration again. If the node has the virtual
+// address, it keeps it.
 func (d *Daemon) Reload(ctx context.Context) error {
 	d.mu.Lock()
 	child, unit := d.child, d.unit

@@ -1,12 +1,13 @@
-// Package vip manages the virtual address of a cluster: one node has it, and another node takes it
-// over when that node is lost, is drained or does not serve. Minions that know only this address
-// need no load balancer in front of the nodes.
+// Package vip manages the virtual address of a cluster: one node has the address, and another node
+// takes it over if the first one is lost, drained or does not serve. Minions that know only this
+// address need no load balancer in front of the nodes.
 //
 // Debian's keepalived does the work (VRRP, RFC 3768 for IPv4 and RFC 5798 for IPv6), one on each
 // node. It asks its node whether the node is fit. All nodes begin as backups, and none takes the
 // address from a node that has it, because each move costs the minions their connections.
-// Announcements go to the other nodes' addresses one by one, not to a multicast group.
+// keepalived sends announcements to the other nodes' addresses one by one, not to a multicast
+// group.
 //
 // VRRP moves an address by telling the neighbours on the same network segment. Where a provider
-// routes addresses, as on EC2, that has no effect.
+// routes addresses, as on EC2, VRRP has no effect.
 package vip

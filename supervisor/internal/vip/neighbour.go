@@ -13,9 +13,9 @@ import (
 )
 
 // InUse reports whether a machine of the network has the address. It sends a datagram to an unused
-// port: the kernel then resolves the address (ARP, neighbour discovery), and its neighbour table
-// has the outcome. That needs no privilege. A machine that does not answer within three seconds
-// counts as absent.
+// port. For that the kernel resolves the address (ARP, neighbour discovery), and its neighbour
+// table has the outcome. No privilege is needed. A machine that does not answer within three
+// seconds counts as absent.
 func InUse(ctx context.Context, a netip.Addr) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, 12*time.Second) // the kernel doubts an old entry for 8 s
 	defer cancel()

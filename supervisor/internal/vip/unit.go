@@ -12,7 +12,8 @@ import (
 	"saltern/supervisor/systemd"
 )
 
-// unit is the name of systemd's service for keepalived. It reads the configuration in unitDir.
+// unit is the name of systemd's service for keepalived. The service reads the configuration in
+// unitDir.
 const (
 	unit    = "saltern-vip.service"
 	unitDir = "/run/saltern/vip"
@@ -54,8 +55,8 @@ func reloadUnit(ctx context.Context) error {
 		})
 }
 
-// runUnit starts the unit, or lets one of an earlier life load its configuration again. It stops
-// the unit when ctx ends.
+// runUnit starts the unit. If the unit runs since an earlier life, runUnit lets it load its
+// configuration again. When ctx ends, it stops the unit.
 func (d *Daemon) runUnit(ctx context.Context, started func(pid int)) error {
 	d.mu.Lock()
 	d.unit = true

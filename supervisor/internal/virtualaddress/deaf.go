@@ -24,24 +24,24 @@ const (
 	// deafFrom is the silence from which checks fail, so that the last of the vip.Fall checks fails
 	// at deafFor.
 	deafFrom = deafFor - (vip.Fall-1)*vip.CheckEvery
-	// mostBetween is how much time between two checks counts as silence. If more has passed, this
-	// machine was suspended or starved, and heard nobody for that reason.
+	// mostBetween is the longest time between two checks that counts as silence. If more time has
+	// passed, this machine was suspended or starved, and received nothing for that reason.
 	mostBetween = vip.CheckEvery * 5 / 4
-	// retryDeaf is the time after which a node that has given the address up counts as fit again,
-	// although it has heard nobody. The time doubles with each try, up to mostRetryDeaf.
+	// retryDeaf is the time after which a node that has given up the address counts as fit again,
+	// although it has received nothing. The time doubles with each try, up to mostRetryDeaf.
 	retryDeaf     = time.Minute
 	mostRetryDeaf = 16 * retryDeaf
 )
 
-// lastHeard says when a node last heard others. Zero: never. The two times may come from different
-// clocks.
+// lastHeard holds the times at which a node last received something from others. Zero: never. The
+// two times may come from different clocks.
 type lastHeard struct {
 	nodes time.Time // when it heard another node
 	front time.Time // when it heard a client on another machine
 }
 
-// hearing judges whether anybody reaches a node that has the virtual address. The zero value is
-// ready. It is not safe for concurrent use.
+// hearing decides whether packets of others reach a node that has the virtual address. The zero
+// value is ready. It is not safe for concurrent use.
 type hearing struct {
 	checked time.Time     // when judge was last called; zero: never
 	last    lastHeard     // what the node had heard then

@@ -47,7 +47,7 @@ type Config struct {
 	Service  service.Named // the service that runs it
 }
 
-// New returns the keeper of a node. Nothing runs before its service does.
+// New returns the keeper of a node. It starts nothing before its service runs.
 func New(cfg Config) *Keeper {
 	return &Keeper{cfg: cfg, env: cfg.Env}
 }
@@ -113,7 +113,7 @@ func (k *Keeper) Run(ctx context.Context, started func(pid int)) error {
 }
 
 // follow updates the configuration of a running keepalived when the table of nodes or the
-// interfaces change. If the address changes or is removed, it restarts the service.
+// interfaces change. If the virtual address changes or is removed, follow restarts the service.
 func (k *Keeper) follow(ctx context.Context, began netip.Addr) {
 	tick := time.NewTicker(5 * time.Second)
 	defer tick.Stop()
@@ -250,9 +250,9 @@ func (k *Keeper) Fit() error {
 	return k.hearing.judge(vip.Held(k.address()), others, heard, k.env.Now())
 }
 
-// heardAtFront returns when a client on another machine was last heard at the front. If the load
-// balancer does not answer, it returns the present time: that is no sign of deafness, and other
-// checks find the fault.
+// heardAtFront returns the time at which a client on another machine last sent something to the
+// front. If the load balancer does not answer, it returns the present time: a silent load balancer
+// does not mean that the node is deaf, and other checks find that fault.
 func (k *Keeper) heardAtFront() time.Time {
 	// The load balancer knows when it last heard a client.
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -279,7 +279,7 @@ func checkStatus(d status.Document, now time.Time) error {
 	return nil
 }
 
-// SetVirtual changes the cluster's virtual address. An empty one removes it.
+// SetVirtual changes the cluster's virtual address. An empty address removes it.
 func (k *Keeper) SetVirtual(ctx context.Context, address string) error {
 	t := k.cfg.Member.Table()
 	if k.env.Settings.Arbiter {

@@ -1,14 +1,14 @@
-// Package rollout brings a new version of the system to all machines of a cluster that were made
-// from the image: first each node writes the version into the slot that does not run, which
-// disturbs nobody. Then one node after another restarts, the driving node last.
+// Package rollout installs a new version of the system on all machines of a cluster that were made
+// from the image. First each node writes the version into the slot that does not run, which
+// disturbs nobody. Then the nodes restart one after another, the driving node last.
 //
-// Each node by itself keeps this safe, without the driving node: it checks the signature, restarts
-// only in the cluster's turn, and goes back to the earlier version if it does not become well. The
-// driving node may die at any moment; the same roll, started again, continues with the nodes that
-// remain. A roll ends with the restart of the driving node, so that nothing has to survive that
-// restart.
+// Each node keeps this safe by itself, without the driving node: it checks the signature, restarts
+// only when it has the cluster's turn, and returns to the earlier version if it does not become
+// well. The driving node may fail at any moment: the same rollout, started again, continues with
+// the remaining nodes. A rollout ends with the restart of the driving node, so that nothing has to
+// survive that restart.
 //
-// The package makes decisions and words messages. It writes no disk and restarts nothing.
+// The package makes decisions and words messages. It writes to no disk and restarts nothing.
 package rollout
 
 import (
@@ -32,15 +32,16 @@ type State struct {
 	Flavour string    `json:"flavour"` // kernel flavour
 	Trying  bool      `json:"trying"`  // the running version is on trial
 	Keys    int       `json:"keys"`    // number of keys whose signatures the node trusts
-	// Next is the version that the next boot will try, NextCreated when it was built. Empty: none.
+	// Next is the version that the next boot will try, NextCreated the time at which it was built.
+	// Empty: no version is selected.
 	Next        string    `json:"next,omitempty"`
 	NextCreated time.Time `json:"nextCreated,omitzero"`
 	// Left is the version in a slot that neither runs nor will be tried at the next boot: the
 	// version before the running one, or one from which the node went back.
 	Left        string    `json:"left,omitempty"`
 	LeftCreated time.Time `json:"leftCreated,omitzero"`
-	// GaveUp is when the trial of the other slot's version was due, if the boot loader has
-	// abandoned it. Zero: it has not.
+	// GaveUp is the time at which the trial of the other slot's version was due, if the boot loader
+	// has abandoned that version. Zero: it has not.
 	GaveUp time.Time `json:"gaveUp,omitzero"`
 	// Window is the node's upgrade.window. Empty: the node installs nothing by itself.
 	Window string `json:"window,omitempty"`
@@ -54,7 +55,7 @@ type State struct {
 	// not restart when it was last asked to, or "".
 	Busy  string `json:"busy,omitempty"`
 	Fault string `json:"fault,omitempty"`
-	// Drives is the upgrade of all nodes that this node drives. Empty: none.
+	// Drives describes the upgrade of all nodes that this node drives. Empty: it drives none.
 	Drives string `json:"drives,omitempty"`
 }
 
@@ -86,13 +87,13 @@ func (s State) WentBack() bool {
 	return s.Image && s.Left != "" && !s.Created.IsZero() && s.LeftCreated.After(s.Created)
 }
 
-// Node is a machine of a roll. Each method returns an error if the node cannot be asked.
+// Node is a machine of a rollout. Each method returns an error if the node does not answer.
 type Node interface {
 	State(ctx context.Context) (State, error)
 	// Install writes the version whose bundle is r, and selects it for a trial at the next boot.
 	Install(ctx context.Context, r io.Reader) error
-	// Restart asks the node to restart into that version, in the cluster's turn. It returns at
-	// once. If the node then does not restart, State says why.
+	// Restart asks the node to restart into that version when it has the cluster's turn. It returns
+	// at once. If the node then does not restart, State says why.
 	Restart(ctx context.Context, version string) error
 }
 

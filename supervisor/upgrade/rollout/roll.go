@@ -18,14 +18,14 @@ import (
 const (
 	stateTakes = 10 * time.Second
 	lookEvery  = 2 * time.Second
-	// momentTakes is how long all nodes may take to answer and to serve before the roll begins. It
-	// is short, because nothing was done yet and a person waits for the answer.
+	// momentTakes is how long all nodes may take to answer and to serve before the rollout begins.
+	// It is short, because nothing was changed yet and a person waits for the answer.
 	momentTakes = 20 * time.Second
 	// mendTakes is how long the other nodes may take to serve again before a node restarts: a
 	// master may just be starting again, or a volume may hang for its ping-timeout.
 	mendTakes = 2 * time.Minute
-	// RestartTakes is how long a node may take to get the turn, to restart, and to be well. It
-	// includes boots that fail, and the trial of ten minutes.
+	// RestartTakes is how long a node may take to acquire the turn, to restart, and to become well.
+	// It includes boots that fail, and the trial of ten minutes.
 	RestartTakes = 90 * time.Minute
 	maxText      = 500
 )
@@ -36,7 +36,7 @@ type Target struct {
 	Node Node
 }
 
-// Roll upgrades nodes one after the other. It can be used for one call of Run.
+// Roll upgrades nodes one after the other. It must be used for only one call of Run.
 type Roll struct {
 	// Targets are the nodes; the last is the driving node.
 	Targets  []Target
@@ -44,13 +44,14 @@ type Roll struct {
 	// Open returns the bundle, from its beginning.
 	Open func() (io.ReadCloser, error)
 	Dry  bool // only say what would be done
-	// Window is the upgrade window in which the node has started the roll by itself; every node
-	// must have the same one. Empty: a person has asked for the roll.
+	// Window is the upgrade window in which the node has started the rollout by itself. Every node
+	// must have the same window. Empty: a person has started the rollout.
 	Window string
-	// May reports whether the roll may begin with a further node. It may be nil: always. The roll
-	// always completes the node that it has begun with.
+	// May reports whether the rollout may begin with a further node. It may be nil: it always may.
+	// The rollout always completes the node with which it has begun.
 	May func() bool
-	// Tell is called with each step when it is made, by one goroutine. It may be nil.
+	// Tell is called with the text of each step when the step is made, always by the same
+	// goroutine. It may be nil.
 	Tell func(line string)
 }
 
@@ -149,8 +150,8 @@ func (u *run) upgradeNodes(ctx context.Context) (Code, string) {
 	return Upgraded, ""
 }
 
-// awaitNodes asks all nodes, and waits up to momentTakes for those that are away. A code other than ""
-// ends the roll before anything was done.
+// awaitNodes asks all nodes, and waits up to momentTakes for nodes that do not answer or serve. A
+// code other than "" ends the rollout before anything was changed.
 func (u *run) awaitNodes(ctx context.Context) (Code, string) {
 	end := time.Now().Add(momentTakes)
 	reported := ""
@@ -171,8 +172,8 @@ func (u *run) awaitNodes(ctx context.Context) (Code, string) {
 	}
 }
 
-// judgeNodes asks all nodes once. A code other than "" says why the roll cannot begin. passes reports
-// whether that may pass by itself.
+// judgeNodes asks all nodes once. A code other than "" says why the rollout cannot begin. passes
+// reports whether that reason may pass by itself.
 func (u *run) judgeNodes(ctx context.Context) (code Code, cause string, passes bool) {
 	errs := roll.Each(ctx, u.nodes, stateTakes, func(ctx context.Context, n *node) error { return n.askState(ctx) })
 	why := map[Code][]string{}
@@ -319,8 +320,8 @@ func (u *run) closed(n *node) (Code, string) {
 	return Closed, "the window closed before " + n.Name + " had version " + u.Manifest.Version
 }
 
-// othersServe waits until all nodes but n serve, and n can be asked. It returns "", or after
-// mendTakes what still prevents the restart of n.
+// othersServe waits until all nodes but n serve, and n answers. It returns "", or after mendTakes
+// the reason why n must not be restarted.
 func (u *run) othersServe(ctx context.Context, n *node) string {
 	end := time.Now().Add(mendTakes)
 	reported := ""
@@ -345,8 +346,8 @@ func (u *run) othersServe(ctx context.Context, n *node) string {
 	}
 }
 
-// unwell returns the first node that cannot be asked, or that does not serve and is not n. The
-// cause is in that node's line. It returns nil if there is none.
+// unwell returns the first node that does not answer, or that does not serve and is not n. The
+// cause is in that node's line. If there is no such node, it returns nil.
 func (u *run) unwell(ctx context.Context, n *node) *node {
 	for _, o := range u.nodes {
 		err := o.askState(ctx)

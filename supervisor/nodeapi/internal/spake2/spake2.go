@@ -34,8 +34,8 @@ import (
 // shareLen is the length of a share, an uncompressed point, in bytes.
 const shareLen = 65
 
-// Points M and N of RFC 9382 §4, compressed. The negative of a point differs only in the first
-// byte.
+// Points M and N of RFC 9382 §4, compressed. The negative of a point differs from it only in the
+// first byte.
 const (
 	pointM = "886e2f97ace46e55ba9dd7242579f2993b64e16ef3dcab95afd497333d8fa12f"
 	pointN = "d8bbd6c639c62937b04d997f38c3770719c629d7014d49a24b4f98baa1292b49"
@@ -65,11 +65,11 @@ func NewSecret(stretched []byte) (w Secret, err error) {
 // exchange.
 type Names struct {
 	A, B []byte
-	// Bound is the additional data of RFC 9382 §3.3. It enters the confirmation keys.
+	// Bound is the additional data of RFC 9382 §3.3. The confirmation keys depend on it.
 	Bound []byte
 }
 
-// Party is one side of an exchange. It can be used for one exchange, by one goroutine.
+// Party is one side of an exchange. It must be used for one exchange, by one goroutine.
 type Party struct {
 	first bool // this is party A
 	w     Secret
@@ -120,8 +120,8 @@ func (p *Party) Share() []byte { return p.share }
 // errShare means that the other party has sent something that is not a share.
 var errShare = errors.New("spake2: bad share")
 
-// Finish returns the confirmation to send and the one that the other party must send. Compare that
-// one with [Equal].
+// Finish returns the confirmation to send, own, and the confirmation that the other party must
+// send, others. The caller compares the received one with others by [Equal].
 func (p *Party) Finish(share []byte, n Names) (own, others []byte, err error) {
 	if len(share) != shareLen {
 		return nil, nil, errShare
