@@ -48,14 +48,15 @@ func (e *RefusedError) Error() string {
 // step is needed that the approved plan does not contain.
 var ErrNotApproved = errors.New("the step was not in the plan that was approved")
 
-// maxRuns is how often one step may run without an effect before Apply fails. Apply pauses between
-// two runs.
+// maxRuns is how often one step may run without an effect before Apply returns an error. Apply
+// pauses between two runs.
 const maxRuns = 3
 
-// Apply carries out a plan. After each step it observes and plans again, so it can be stopped at any
-// moment and called again. From the given plan it takes only which destructive steps are allowed. It
-// returns nil when the desired state is reached, a [*RefusedError] when the rest cannot be done
-// safely, and a [*StepError] when a step failed. progress may be nil; this goroutine calls it.
+// Apply carries out a plan. After each step it observes and plans again, so it can be stopped at
+// any moment and called again. It uses the given plan only to decide which destructive steps are
+// allowed. It returns nil when the desired state is reached, a [*RefusedError] if the rest cannot
+// be done safely, and a [*StepError] if a step failed. Apply calls progress in the caller's
+// goroutine. progress may be nil.
 func (c *Controller) Apply(ctx context.Context, plan Plan, progress func(Event)) error {
 	c.applying.Lock()
 	defer c.applying.Unlock()
@@ -198,16 +199,17 @@ func (a *application) pauseBefore(ctx context.Context, s Step) error {
 	return nil
 }
 
-// startsBricks reports whether a step starts more than self-heal daemons. A self-heal daemon that
-// does not start must not keep nodes from joining, from leaving, or from getting another disk.
+// startsBricks reports whether a step starts more than self-heal daemons. If only a self-heal
+// daemon does not start, that must not keep nodes from joining, from leaving, or from getting
+// another disk.
 func startsBricks(s Step, obs *Observation) bool {
 	return s.Kind != StartBricks || slices.ContainsFunc(obs.Volume.Bricks,
 		func(b cli.Brick) bool { return slices.Contains(s.Targets, b.Name) })
 }
 
-// retryStep reports whether to try a failed step again. After a temporary refusal it does so for
-// RetryFor. After another refusal it observes, and returns true only if the step is no longer needed:
-// the next round plans without it.
+// retryStep reports whether to try a failed step again. After a temporary refusal it returns true
+// for RetryFor. After another refusal it observes, and returns true only if the step is no longer
+// needed: the next round plans without the step.
 func (c *Controller) retryStep(ctx context.Context, d Desired, s Step, kind cli.Kind, since time.Time) bool {
 	if kind.Retry() {
 		return c.cfg.Clock.Now().Sub(since) < c.cfg.RetryFor

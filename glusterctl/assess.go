@@ -72,8 +72,8 @@ const (
 	fullPercent = 2
 )
 
-// Assess returns everything that is wrong with the storage, causes before consequences. It is a
-// pure function of the observed and the desired state.
+// Assess returns all problems of the storage, causes before consequences. It is a pure function of
+// the observed and the desired state.
 func Assess(o *Observation, d Desired) (out []Problem) {
 	say := func(sev Severity, code, next, format string, args ...any) *Problem {
 		out = append(out,
@@ -245,7 +245,7 @@ func percent(part, whole uint64) float64 {
 	return 100 * float64(part) / float64(whole)
 }
 
-// HealTracker remembers since when each entry has waited for healing. Only one goroutine may use it.
+// HealTracker stores since when each entry has waited for healing. Only one goroutine may use it.
 type HealTracker struct {
 	// Patience is how long an entry may wait while all bricks run; 0 means 10 min.
 	Patience time.Duration
@@ -253,7 +253,7 @@ type HealTracker struct {
 	since map[cli.HealEntry]time.Time
 }
 
-// maxTracked bounds how many entries are tracked. Further ones are ignored.
+// maxTracked bounds how many entries are tracked. Entries beyond the bound are ignored.
 const maxTracked = 10_000
 
 // Stuck is an entry that has waited too long for healing.
@@ -263,7 +263,7 @@ type Stuck struct {
 }
 
 // Update takes a list of entries (cli.Client.HealEntries) and returns those that were in every list
-// for longer than Patience. While a brick is away, entries have to wait, so their time starts again
+// for longer than Patience. While a brick is down, entries have to wait, so their time starts again
 // afterwards.
 func (t *HealTracker) Update(now time.Time, bricks []cli.Heal) []Stuck {
 	patience := t.Patience

@@ -28,12 +28,13 @@ type Config struct {
 	// Mounter and Prober are for this node's mount. They may be nil: this node has no mount.
 	Mounter *mount.Mounter
 	Prober  *mount.Prober
-	// Tree returns the directories of the volume for these nodes. Helper starts a child of this
-	// program that calls [HelperMain]. The child creates the tree, because the volume may hang.
+	// Tree returns the directories of the volume for these nodes. Helper starts a child that runs
+	// this program and calls [HelperMain]. The child creates the tree, because calls on the volume
+	// may hang.
 	Tree   func(nodes []string) layout.Tree
 	Helper []string
-	// Lead returns an error if this node may no longer make changes. It is called before each change.
-	// It may be nil: always allowed.
+	// Lead returns an error if this node may no longer make changes. It is called before each
+	// change. It may be nil: changes are always allowed.
 	Lead func(ctx context.Context) error
 
 	// RetryFor is how long a step is tried again after temporary refusals. 0 means 200 s, a little
@@ -41,12 +42,12 @@ type Config struct {
 	RetryFor time.Duration
 	// HealFor is how long healing may make no progress. 0 means 30 min.
 	HealFor time.Duration
-	// Clock tells the time and waits. It may be nil: [SystemClock].
+	// Clock returns the time and waits. It may be nil: [SystemClock].
 	Clock Clock
 }
 
 // Controller observes and changes one volume from one node. Several goroutines may call Observe.
-// Apply runs one plan at a time.
+// Only one plan may be applied at a time.
 type Controller struct {
 	cfg      Config
 	client   *cli.Client
@@ -73,8 +74,9 @@ func New(cfg Config) *Controller {
 // Plan calls [NewPlan].
 func (c *Controller) Plan(obs *Observation, d Desired) Plan { return NewPlan(obs, d) }
 
-// Probe adds a machine to the pool. A machine that is a member already is not an error. A machine
-// that does not answer is not asked, because glusterd would wait two minutes for it.
+// Probe adds a machine to the pool. If the machine is a member already, that is no error. If the
+// machine does not answer, Probe does not pass it to glusterd, because glusterd would wait two
+// minutes for it.
 func (c *Controller) Probe(ctx context.Context, m Member) error {
 	if err := c.cfg.Machine.Dial(ctx, m.Address); err != nil {
 		return fmt.Errorf("reach glusterd of %s: %w", m.Name, err)

@@ -17,8 +17,8 @@ const DaemonState = "/var/lib/glusterd"
 
 // DaemonConfig returns the content of /etc/glusterfs/glusterd.vol. Without the ping and user
 // timeouts glusterd takes minutes to notice that a peer has vanished, and every command that needs
-// the lock of the pool hangs as long. Bricks listen on ports from 49152 to lastPort, so that a
-// firewall can name them. 0 means 60999, as in Debian.
+// the lock of the pool hangs for as long. Bricks listen on ports from 49152 to lastPort, so that
+// firewall rules can name these ports. If lastPort is 0, it is 60999, as in Debian.
 func DaemonConfig(lastPort int) []byte {
 	lastPort = cmp.Or(lastPort, 60999)
 	return fmt.Appendf(nil, `# Written by the appliance: changes here are lost.
@@ -39,10 +39,10 @@ end-volume
 `, DaemonState, Port, lastPort)
 }
 
-// UnitDropIn returns a drop-in for glusterd.service. With Debian's unit alone, a restart of glusterd
-// also stops the node's bricks. brickMount is the mount point of the bricks' file system; glusterd
-// starts only if the file allowed exists. Debian's unit is ordered before network-online.target, so
-// this drop-in must not order it after that target.
+// UnitDropIn returns a drop-in for glusterd.service. With Debian's unit alone, a restart of
+// glusterd also stops the node's bricks. brickMount is the mount point of the bricks' file system.
+// glusterd starts only if the file allowed exists. Debian's unit is ordered before
+// network-online.target, so this drop-in must not order it after that target.
 func UnitDropIn(brickMount, allowed string) string {
 	return "[Unit]\nAfter=network.target time-sync.target\nRequiresMountsFor=" + brickMount +
 		"\nConditionPathExists=" + allowed + "\n\n" +
@@ -50,11 +50,11 @@ func UnitDropIn(brickMount, allowed string) string {
 		"ExecStopPost=-/bin/sh -c '" + endLeftOver + "'\n"
 }
 
-// endLeftOver is a shell command for the unit, which kills leftover glusterds within ten seconds.
-// systemd kills only the process that it knows. A glusterd that is stopped during its start, or takes
-// too long to stop, may stay: it holds the port, every later start fails, and its files may be
-// removed under it. The command leaves alone processes outside this unit, such as those of
-// containers.
+// endLeftOver is a shell command for the unit that kills leftover glusterds within ten seconds.
+// systemd kills only the process that it knows. A glusterd that is stopped during its start, or
+// takes too long to stop, may stay: it occupies the port, every later start fails, and its files
+// may be removed while it runs. The command does not touch processes outside this unit, such as
+// those of containers.
 const endLeftOver = `for i in $$(seq 100); do ` +
 	`l=; for p in $$(pgrep -x glusterd); do if cmp -s /proc/$$p/cgroup /proc/self/cgroup; then l="$$l $$p"; fi; done; ` +
 	`[ "$$l" ] || exit 0; kill $$l; sleep 0.1; done`
@@ -62,9 +62,10 @@ const endLeftOver = `for i in $$(seq 100); do ` +
 // keepOnReset are the entries of DaemonState that belong to the package, not to a pool.
 var keepOnReset = [...]string{"hooks", "groups", "secure-access"}
 
-// ResetDaemon removes the pool and the identity from the state of this node's glusterd, so that it
-// can join a pool as a new machine. glusterd must not run. Data in bricks stays. The caller must know
-// that the pool no longer counts on this node: no member lists it, see [Observation].Disowned.
+// ResetDaemon removes the pool and the identity from the state of this node's glusterd, so that
+// this node can join a pool as a new machine. glusterd must not run. Data in bricks stays. The
+// caller must know that the pool no longer counts on this node: no member lists the node, see
+// [Observation].Disowned.
 func ResetDaemon(state string) error {
 	entries, err := os.ReadDir(state)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -85,8 +86,8 @@ func ResetDaemon(state string) error {
 	return nil
 }
 
-// EncryptManagement turns on TLS between glusterds, from their next start. All nodes must do so
-// before they first meet: a node with TLS and one without cannot talk to each other.
+// EncryptManagement turns on TLS between glusterds, from their next start. All nodes must turn it
+// on before they first connect: a node with TLS and one without cannot talk to each other.
 func EncryptManagement(state string) error {
 	f, err := os.OpenFile(filepath.Join(state, "secure-access"), os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -108,6 +109,6 @@ func HostsBlock(members []Member) string {
 }
 
 // ProbeTimeout returns how long a probe of the mount may take before the mount counts as hung. It
-// is a little longer than the longest normal stall when a node is lost, one and three quarters of
-// the ping timeout.
+// is a little longer than the longest normal stall after the loss of a node, which is one and three
+// quarters of the ping timeout.
 func (t Timers) ProbeTimeout() time.Duration { return t.Ping*7/4 + 3*time.Second }

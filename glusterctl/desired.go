@@ -25,15 +25,15 @@ const (
 
 // Member is one machine of the pool.
 type Member struct {
-	// Name is its name in probes, bricks and certificates. It must resolve to Address on every
-	// member, including itself (not to 127.0.1.1).
+	// Name is the member's name in probes, bricks and certificates. It must resolve to Address on
+	// every member, including the member itself (not to 127.0.1.1).
 	Name string `json:"name"`
 	// Address is its IP address on the network of the pool.
 	Address string `json:"address"`
 	Role    Role   `json:"role"`
-	// Brick is the directory of its copy, not on the root file system. It must never have been a
-	// brick before (see disk.FreshBrick): a member that returns with an empty disk gets a new
-	// name here, and the plan then replaces the old brick.
+	// Brick is the directory of the member's copy, not on the root file system. It must never have
+	// been a brick before (see disk.FreshBrick): a member that returns with an empty disk gets a
+	// new directory name here, and the plan then replaces the old brick.
 	Brick string `json:"brick,omitempty"`
 }
 
@@ -42,8 +42,9 @@ func (m Member) BrickName() string { return m.Name + ":" + m.Brick }
 
 // Timers decide how long a node that has vanished silently delays the others.
 type Timers struct {
-	// Ping is how long a client waits for a brick that does not answer. The longest stall of a
-	// write is about one and a half times as long. Below 5 s a loaded network flaps.
+	// Ping is how long a client waits for a brick that does not answer. A write stalls for at most
+	// about one and a half times as long. With less than 5 s a loaded network loses connections
+	// again and again.
 	Ping time.Duration `json:"ping"`
 	// UserTimeout and the keepalive values end the connections of a lost node, and so its
 	// locks.
@@ -53,13 +54,14 @@ type Timers struct {
 	KeepaliveCount    int           `json:"keepaliveCount"`
 }
 
-// DefaultTimers delay a write by less than 8 s, and release the locks of a lost node after about as
-// long (gluster's defaults: 73 s and 38 s or more).
+// DefaultTimers returns timers with which the loss of a node delays a write by less than 8 s, and
+// with which the lost node's locks are released after about as long (gluster's defaults: 73 s and
+// 38 s or more).
 //
 // Ping alone does not achieve that. It ends a connection after one to two times its value. It also
 // depends on the process at the other side, so a short value cuts off nodes that are only busy. The
-// user timeout ends a connection with data on its way, keepalive an idle one. Both depend on the
-// other side's kernel, which answers under load as well.
+// user timeout ends a connection with unacknowledged data, keepalive an idle one. Both depend only
+// on the other side's kernel, which answers under load as well.
 func DefaultTimers() Timers {
 	return Timers{
 		Ping:              5 * time.Second,
@@ -70,8 +72,8 @@ func DefaultTimers() Timers {
 	}
 }
 
-// maxReplica is the largest number of copies. Each write goes to all of them, and three survive the
-// loss of any one without losing the majority.
+// maxReplica is the largest number of copies. Each write goes to all copies, and with three the
+// loss of any one leaves a majority.
 const maxReplica = 3
 
 // Desired is the wanted state of the pool. Members get copies in the order of Members.
@@ -80,21 +82,21 @@ type Desired struct {
 	// Self is the Name of this node.
 	Self    string   `json:"self"`
 	Members []Member `json:"members"`
-	// Leaving are names or addresses of pool members to detach. A pool member that is in neither
-	// list stays, and is reported.
+	// Leaving lists names or addresses of pool members to detach. A pool member that is neither in
+	// Members nor in Leaving stays, and is reported.
 	Leaving []string `json:"leaving,omitempty"`
 	// Form allows Apply to create the volume. Only the node that forms the cluster sets it; on
 	// other nodes a missing volume is a fault.
 	Form bool `json:"form,omitempty"`
-	// TwoCopies allows two copies on two data members without an arbiter. When the first of them
+	// TwoCopies allows two copies on two data members without an arbiter. If the first of the two
 	// is lost, the volume stops until it is back. Without this option there is one copy until a
 	// third member joins.
 	TwoCopies bool `json:"twoCopies,omitempty"`
-	// AcceptLoss names bricks (host:/path) that may be removed although the data may be
-	// incomplete without them. Operators write it by hand.
+	// AcceptLoss lists bricks (host:/path) that may be removed although the data may be incomplete
+	// without them. Administrators set it by hand.
 	AcceptLoss []string `json:"acceptLoss,omitempty"`
-	// TLS encrypts data connections and accepts only members' certificates. It is fixed when the
-	// volume is formed.
+	// TLS encrypts data connections and accepts only members' certificates. It cannot be changed
+	// after the volume is formed.
 	TLS    bool   `json:"tls,omitempty"`
 	Timers Timers `json:"timers"`
 	// Options are further volume options. They override ours.
@@ -112,8 +114,8 @@ var (
 	optionRE = regexp.MustCompile(`^[a-z][a-z0-9._-]{1,127}$`)
 )
 
-// Validate returns all faults of d at once. Names become arguments of commands, so it refuses names
-// that could be options.
+// Validate returns all faults of d at once. Names become arguments of commands, so a name that
+// could be an option is a fault.
 func (d Desired) Validate() error {
 	var faults []error
 	bad := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
@@ -215,16 +217,16 @@ func (d Desired) others() []Member {
 	return slices.DeleteFunc(slices.Clone(d.Members), func(m Member) bool { return m.Name == d.Self })
 }
 
-// completeOption is an option in the volume's configuration, which all members hold. Its value lists
-// the bricks that were complete at a moment when all bricks ran and nothing needed healing. See
-// proof.go.
+// completeOption is an option in the volume's configuration, which all members store. Its value
+// lists the bricks that were complete at a moment when all bricks ran and nothing needed healing.
+// See proof.go.
 const completeOption = "user.glusterctl-complete"
 
 // granularOption has a command of its own: `volume heal … granular-entry-heal enable`.
 const granularOption = "cluster.granular-entry-heal"
 
 // options returns the settings of the volume with replica copies in a pool of poolSize members. The
-// result always contains every key that may ever be set, if need be with its default, so that an
+// result always contains every key that may ever be set, if necessary with its default, so that an
 // old value is reset.
 func (d Desired) options(replica, poolSize int, allow, names []string) map[string]string {
 	sec := func(t time.Duration) string { return strconv.Itoa(int(t / time.Second)) }

@@ -6,10 +6,11 @@ import (
 	"saltern/glusterctl/mount"
 )
 
-// Glance reports whether the state still is as in o, as far as that can be seen without a gluster
-// command: the same glusterds accept connections, and the bricks and the self-heal daemon of this
-// node are the same processes. It then returns o with the present time and the mount's health h. It
-// does not see changes of the pool's configuration: call Observe now and then.
+// Glance reports whether the state is still the one in o, as far as that can be seen without a
+// gluster command: the same glusterds accept connections, and the bricks and the self-heal daemon
+// of this node are the same processes. If so, it returns o with the present time and the mount's
+// health h. It does not see changes of the pool's configuration, so the caller must also call
+// Observe now and then.
 func (c *Controller) Glance(ctx context.Context, d Desired, o *Observation, h mount.Health) (*Observation, bool) {
 	if o.Daemon != "" || o.Mount == nil || o.Mount.State != h.State {
 		return nil, false

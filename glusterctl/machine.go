@@ -26,7 +26,7 @@ type Machine interface {
 	StartDaemon(ctx context.Context) error
 }
 
-// ThisMachine is the machine of this process. Another program starts its glusterd.
+// ThisMachine is the machine of this process. Its glusterd is started by another program.
 type ThisMachine struct{}
 
 // Dial waits one second at most.
@@ -56,10 +56,10 @@ func (ThisMachine) StartDaemon(context.Context) error { return nil }
 // Clock tells the time, and waits between tries.
 type Clock interface {
 	Now() time.Time
-	// Sleep waits for d. It returns the error of ctx if that ends first.
+	// Sleep waits for d. If ctx ends first, it returns the error of ctx.
 	Sleep(ctx context.Context, d time.Duration) error
-	// Jitter returns a random number in [0, 1). Pauses depend on it, so that nodes do not try again
-	// at the same moment.
+	// Jitter returns a random number in [0, 1). The lengths of pauses depend on it, so that nodes
+	// do not try again at the same moment.
 	Jitter() float64
 }
 

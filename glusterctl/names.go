@@ -19,10 +19,10 @@ import (
 )
 
 const (
-	// mostNames bounds how many names are looked up. Further names are not checked.
+	// mostNames bounds how many names are looked up. Names beyond the bound are not checked.
 	mostNames = 1 << 20
 	// namesRest is the pause between listing a directory and looking up its names. It is longer
-	// than any cache keeps what a list says about a name (entry-timeout of the mount and
+	// than any cache keeps the attributes that a listing returns (entry-timeout of the mount and
 	// performance.md-cache-timeout, 1 s each), so the look-up asks all copies.
 	namesRest   = 2500 * time.Millisecond
 	namesAtOnce = 8
@@ -37,8 +37,8 @@ type namesReply struct {
 	Torn []string `json:"torn,omitempty"`
 }
 
-// tornNames looks up every name on the volume, in a child, and returns those whose copies hold
-// different files. Without a mount or a helper it returns none.
+// tornNames looks up every name on the volume, in a child, and returns the names whose copies hold
+// different files. If there is no mount or no helper, it returns none.
 func (c *Controller) tornNames(ctx context.Context, d Desired) ([]string, error) {
 	if d.Mount == "" || len(c.cfg.Helper) == 0 {
 		return nil, nil

@@ -9,8 +9,8 @@ import (
 	"saltern/glusterctl/mount"
 )
 
-// Observation is the state of the pool as seen from this node at one moment. Unknown parts are nil or
-// marked as unknown, and a field beside them gives the reason. Nothing is guessed.
+// Observation is the state of the pool as seen from this node at one moment. An unknown part is nil
+// or marked as unknown, and a field beside it holds the reason. Nothing is guessed.
 type Observation struct {
 	At time.Time `json:"at"`
 	// Daemon is why the local glusterd does not answer, or "".
@@ -38,12 +38,12 @@ type Observation struct {
 	// Processes are the bricks and self-heal daemons of all machines that answer.
 	Processes   []cli.Process `json:"processes,omitempty"`
 	StatusError string        `json:"statusError,omitempty"`
-	// Heal are the entries to heal. It is nil when HealError is set or the volume has only one
+	// Heal lists the entries to heal. It is nil if HealError is set or the volume has only one
 	// copy.
 	Heal      []cli.Heal `json:"heal,omitempty"`
 	HealError string     `json:"healError,omitempty"`
-	// SameEntries means that all bricks that answer list the same pending entries. It is false when
-	// they were not asked.
+	// SameEntries reports whether all answering bricks list the same pending entries. It is false
+	// if they were not asked.
 	SameEntries bool `json:"sameEntries,omitempty"`
 	// Mount is the mount on this node, nil when none is wanted.
 	Mount *mount.Health `json:"mount,omitempty"`
@@ -57,8 +57,8 @@ type HealState struct {
 	Away []string `json:"away,omitempty"`
 }
 
-// HealState adds up Heal. Counts are known only when every brick was asked. A file that is missing on
-// one of three bricks counts twice, once for each brick that has it.
+// HealState adds up the counts in Heal. The counts are known only if every brick was asked. A file
+// that is missing on one of three bricks counts twice, once for each brick that has the file.
 func (o *Observation) HealState() (s HealState) {
 	if o.Volume != nil && o.Volume.Replica == 1 && len(o.Volume.Bricks) == 1 {
 		s.Pending.Known, s.SplitBrain.Known = true, true
@@ -89,10 +89,10 @@ func (o *Observation) HealState() (s HealState) {
 	return s
 }
 
-// Hidden reports whether a brick runs but no client finds it: glusterd reports it as online but does
-// not know its port. That happens when glusterd has started the brick twice at the same time, for
-// example when it meets two others at once (seen with 10.3). It lasts until glusterd restarts, when
-// the brick tells it the port.
+// Hidden reports whether a brick runs but no client finds it: glusterd reports the brick as online
+// but does not know its port. That happens if glusterd has started the brick twice at the same
+// time, for example when glusterd meets two peers at once (seen with 10.3). It lasts until glusterd
+// restarts, when the brick reports its port.
 func (o *Observation) Hidden(brick string) bool {
 	up, known := o.brickState(cli.Brick{Name: brick})
 	return up && known && slices.Contains(o.HealState().Away, brick)

@@ -12,12 +12,14 @@ import (
 	"saltern/glusterctl/cli"
 )
 
-// Observe examines the pool, the volume and the mount. d says which members and which volume matter.
-// It changes nothing and takes a few seconds at most while all peers answer. Parts that stay unknown
-// carry the reason. It returns an error only when ctx has ended.
+// Observe examines the pool, the volume and the mount. d names the members and the volume to
+// examine. Observe changes nothing and takes a few seconds at most while all peers answer. If a
+// part stays unknown, the observation holds the reason. Observe returns an error only if ctx has
+// ended.
 //
-// It leaves out commands that need the lock of the pool (which bricks run) while glusterd counts a
-// peer as connected that does not answer us: such commands would hang and leave the lock behind.
+// While glusterd counts a peer as connected that does not answer us, Observe skips the commands
+// that need the lock of the pool (such as which bricks run): they would hang and leave the lock
+// behind.
 func (c *Controller) Observe(ctx context.Context, d Desired) (*Observation, error) {
 	return c.observe(ctx, d, look{running: true, sizes: true})
 }

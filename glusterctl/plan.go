@@ -13,7 +13,7 @@ import (
 // NewPlan returns the steps from the observed to the desired state, in order. It is a pure
 // function: the same arguments give the same plan.
 //
-// Each step assumes that the steps before it did their work. Apply makes a new plan after each
+// Each step assumes that the previous steps had their effect. Apply makes a new plan after each
 // step, so nothing depends on that assumption.
 func NewPlan(obs *Observation, d Desired) Plan {
 	p := &planner{observed: obs, desired: d, plan: Plan{Desired: d}}
@@ -107,8 +107,8 @@ func (p *planner) daemon() bool {
 	return false
 }
 
-// planVolume plans a new volume. It gets as many copies as there are data members that answer, within
-// the rules of [planner.choose].
+// planVolume plans a new volume. The volume gets as many copies as there are answering data
+// members, within the rules of [planner.choose].
 func (p *planner) planVolume() bool {
 	if !p.desired.Form {
 		p.refuse("storage.no_volume", "join this node to its cluster again, or form a new one",

@@ -9,10 +9,10 @@ import (
 	"saltern/glusterctl/cli"
 )
 
-// choose returns the members that hold the bricks: first those that have one, then those that answer,
-// in the order of the configuration. Three data members give three copies. Two give two copies only
-// with an arbiter or when TwoCopies is set. Existing copies are never removed only because these
-// rules would not create them.
+// choose returns the members that hold the bricks: first those that have a brick, then those that
+// answer, in the order of the configuration. Three data members give three copies. Two data members
+// give two copies only with an arbiter or if TwoCopies is set. Existing copies are never removed
+// only because these rules would not create them.
 func (p *planner) choose(has func(Member) bool) []Member {
 	if has == nil {
 		has = func(Member) bool { return false }
@@ -57,8 +57,8 @@ func (p *planner) choose(has func(Member) bool) []Member {
 	return data
 }
 
-// bricks plans additions and removals of copies. It orders them so that the number of complete copies
-// falls only when that is wanted.
+// bricks plans additions and removals of copies. It orders them so that the number of complete
+// copies falls only if that is wanted.
 func (p *planner) bricks() {
 	add, remove := p.brickChanges()
 	if p.plan.Incomplete && (len(add) > 0 || len(remove) > 0) {
@@ -286,8 +286,8 @@ func (p *planner) remove(b cli.Brick) bool {
 }
 
 // removeBoth plans the removal of the arbiter and one of two copies in one command. The arbiter
-// alone cannot leave first: with two copies the first must run, and without the arbiter nobody
-// knows whether the other copy is complete.
+// cannot be removed alone before: with two copies the first must run, and without the arbiter
+// nothing shows whether the other copy is complete.
 func (p *planner) removeBoth(arbiter, b cli.Brick) bool {
 	proof, ok := p.proofFor(b, "remove")
 	if !ok {
@@ -338,7 +338,8 @@ func (p *planner) waitHealed(why string) {
 	p.healed = len(p.down) == 0
 }
 
-// needAllUp reports whether all bricks run. If not, or if that is unknown, it adds a refusal.
+// needAllUp reports whether all bricks run. If they do not, or if that is unknown, it adds a
+// refusal.
 func (p *planner) needAllUp(change string) bool {
 	if !p.bricksKnown {
 		p.refuse("storage.status_unknown", "try again when all nodes answer",
@@ -353,8 +354,8 @@ func (p *planner) needAllUp(change string) bool {
 	return true
 }
 
-// record plans to record that all copies are complete, see proof.go. With a single copy that is
-// needed only before another one is added.
+// record plans to record that all copies are complete, see proof.go. If there is a single copy,
+// that is needed only before another copy is added.
 func (p *planner) record(growing bool) {
 	if p.volume.Replica == 1 && !growing || len(p.down) > 0 {
 		return

@@ -38,7 +38,7 @@ func (p *planner) planMount() {
 	}
 }
 
-// planTree plans the directories on the volume. Only the forming node starts a new tree.
+// planTree plans the directories on the volume. Only the forming node plans a new tree.
 func (p *planner) planTree(h *mount.Health) {
 	if p.desired.Layout == 0 {
 		return

@@ -116,9 +116,9 @@ func (p *planner) planStart() {
 	}
 }
 
-// idleProcesses returns the bricks of present members that do not run, and, as texts for people, all
-// processes of these members that do not run, including self-heal daemons. A process that has ended
-// does not come back by itself: only the command that starts bricks starts it.
+// idleProcesses returns two lists about present members: the bricks that do not run, and, as texts
+// for people, all processes that do not run, including self-heal daemons. A process that has ended
+// is not started again by itself: only the command that starts bricks starts it.
 func (p *planner) idleProcesses() (bricks, processes []string) {
 	for _, b := range p.volume.Bricks {
 		m := p.ownerOf(b)

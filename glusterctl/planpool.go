@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// planPool plans the steps that bring the members together. It returns false when the rest can be
-// planned only after the pool has changed.
+// planPool plans the steps that bring the members together. It returns false if the other steps can
+// be planned only after the pool has changed.
 func (p *planner) planPool() bool {
 	if p.observed.PoolError != "" {
 		p.addStep(Step{
@@ -134,7 +134,7 @@ func (p *planner) leaving(peer cli.Peer) bool {
 }
 
 // member returns the member to which a brick or peer belongs, found by name or by the UUID of its
-// glusterd. It returns nil if there is none.
+// glusterd. If there is none, it returns nil.
 func (p *planner) member(uuid, host string) *Member {
 	for i, m := range p.desired.Members {
 		if host == m.Name || host == m.Address {
@@ -161,9 +161,9 @@ func (p *planner) ownerOf(b cli.Brick) *Member {
 	return p.member(b.HostUUID, host)
 }
 
-// quorum reports whether enough members are there for changes. Otherwise it refuses all changes:
-// with more than half of the pool away, glusterd accepts none and has stopped the bricks
-// (cluster.server-quorum-type server).
+// quorum reports whether enough members are connected for changes. If not, it adds a refusal of all
+// changes: without more than half of the pool, glusterd accepts no change and has stopped the
+// bricks (cluster.server-quorum-type server).
 func (p *planner) quorum() bool {
 	if p.volume.Options["cluster.server-quorum-type"] != "server" {
 		return true

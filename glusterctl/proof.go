@@ -30,8 +30,9 @@ import (
 //
 // An operator can overrule this brick by brick, see Desired.AcceptLoss.
 
-// proofFor returns the proof that x may be removed. If the proof needs a healed volume, it first
-// plans to wait for that. Without a proof it adds a refusal and returns false.
+// proofFor returns the proof that x may be removed. If the proof needs a healed volume, proofFor
+// first plans to wait until the volume is healed. If there is no proof, it adds a refusal and
+// returns false.
 func (p *planner) proofFor(x cli.Brick, verb string) (string, bool) {
 	unsafe := func(next, format string, args ...any) (string, bool) {
 		if slices.Contains(p.desired.AcceptLoss, x.Name) {

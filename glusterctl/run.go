@@ -70,8 +70,8 @@ func (w waiting) Unwrap() []error { return []error{w.error, command.ErrTimeout} 
 
 var errTakesLong = errors.New("it takes too long")
 
-// pollUntil calls the function done repeatedly until it returns true or limit has passed. The function
-// also returns what it waits for; the last such text is in the error.
+// pollUntil calls done repeatedly until done returns true or limit has passed. done also returns a
+// text that says what is missing; the error contains the last such text.
 func (c *Controller) pollUntil(
 	ctx context.Context,
 	s Step,
@@ -141,8 +141,8 @@ func (c *Controller) peersSettled(ctx context.Context, d Desired, names []string
 	return true, ""
 }
 
-// waitHeal starts healing and watches it. It fails when there is no progress for HealFor, when a
-// brick goes away, or at a split-brain.
+// waitHeal starts healing and watches it. It returns an error if there is no progress for HealFor,
+// if a brick stops, or at a split-brain.
 func (c *Controller) waitHeal(ctx context.Context, d Desired, s Step, progress func(Event)) error {
 	best := -1
 	since := c.cfg.Clock.Now()

@@ -13,19 +13,19 @@ const (
 	mostSettled = 64
 )
 
-// settle replaces the file of a new copy when the complete copies hold another file of the same name.
+// settle replaces the file of a new copy if the complete copies hold another file of the same name.
 //
-// That happens while a volume grows. A client learns of the new copy a moment after the self-heal
-// daemons do. A file that it replaces in between, after the old file was healed, is replaced on the
-// old copies only. The GFIDs of the two files differ then, and opening the file fails with EIO. If
-// the folder was being healed at that moment, healing never ends. If the folder had been healed
-// before, nothing records the difference: it is in no list of entries to heal, and healing
-// everything does not find it either (10.3). No command lists it as split-brain. So settle looks
-// for it among the entries to heal, and settleNames looks up every name before a copy is recorded
-// as complete.
+// That happens while a volume grows. A client learns about the new copy a moment after the
+// self-heal daemons do. If the client replaces a file in between, after the old file was healed, it
+// replaces the file on the old copies only. The GFIDs of the two files differ then, and opening the
+// file fails with EIO. If the folder was being healed at that moment, healing never ends. If the
+// folder had been healed before, nothing records the difference: it is in no list of entries to
+// heal, and healing everything does not find it either (10.3). No command lists it as split-brain.
+// So settle looks for such files among the entries to heal, and settleNames looks up every name
+// before a copy is recorded as complete.
 //
-// A copy that is not recorded as complete has nothing that the others lack, see proof.go. So its file
-// may be lost. When all copies are recorded as complete, settle does nothing.
+// A copy that is not recorded as complete has nothing that the others lack, see proof.go. So its
+// file may be lost. If all copies are recorded as complete, settle does nothing.
 func (c *Controller) settle(ctx context.Context, d Desired, bricks []string) {
 	source, known := c.source(ctx, d, bricks)
 	if source == "" {
@@ -49,8 +49,8 @@ func (c *Controller) settle(ctx context.Context, d Desired, bricks []string) {
 	}
 }
 
-// source returns a copy that is recorded as complete, and all such copies, if at least one of bricks
-// is not recorded. Otherwise it returns "".
+// source returns one copy that is recorded as complete, and all such copies, provided that at least
+// one of bricks is not recorded. Otherwise it returns "".
 func (c *Controller) source(ctx context.Context, d Desired, bricks []string) (string, []string) {
 	o, err := c.ObserveQuick(ctx, d)
 	if err != nil {
@@ -74,9 +74,9 @@ func (c *Controller) takeCopy(ctx context.Context, d Desired, source, path strin
 	}
 }
 
-// settleNames looks up every name before new copies are recorded as complete. Where a new copy holds
-// another file of the same name, it settles that and returns a temporary error, so that the step runs
-// again.
+// settleNames looks up every name before new copies are recorded as complete. If a new copy holds
+// another file of the same name, settleNames replaces that file and returns a temporary error, so
+// that the step runs again.
 func (c *Controller) settleNames(ctx context.Context, d Desired, s Step, progress func(Event)) error {
 	source, _ := c.source(ctx, d, s.Targets)
 	if source == "" {

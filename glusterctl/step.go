@@ -38,8 +38,8 @@ type Step struct {
 	Why  string `json:"why"`
 	// Command is the gluster command without its general options. It is empty for other steps.
 	Command []string `json:"command,omitempty"`
-	// Destructive steps remove a copy or a machine. They run only if the approved plan contains
-	// them.
+	// Destructive marks a step that removes a copy or a machine. Such a step runs only if the
+	// approved plan contains it.
 	Destructive bool `json:"destructive,omitempty"`
 	// Proof is why a destructive step loses nothing.
 	Proof string `json:"proof,omitempty"`
@@ -61,12 +61,12 @@ type Finding struct {
 type Plan struct {
 	Desired Desired `json:"desired"`
 	Steps   []Step  `json:"steps"`
-	// Refused are wanted steps that are not safe, and faults that stop the plan. Steps that
-	// depend on them are not in Steps.
+	// Refused lists wanted steps that are not safe, and faults that stop the plan. Steps that
+	// depend on these are not in Steps.
 	Refused  []Finding `json:"refused,omitempty"`
 	Warnings []Finding `json:"warnings,omitempty"`
-	// Incomplete means that more steps follow that can be planned only after the last one is done. If
-	// there are no steps, it must first become known which bricks run.
+	// Incomplete means that more steps follow, which can be planned only after the last step is
+	// done. If Steps is empty, it is not yet known which bricks run.
 	Incomplete bool `json:"incomplete,omitempty"`
 }
 

@@ -1,7 +1,7 @@
 // Package cert is the certificate authority of one storage pool. GlusterFS checks only that the
-// authority has signed the peer's certificate and that its common name is on a list. So this
-// authority signs the members of one pool and nothing else. A second authority of the same kind signs
-// the HTTPS servers of a cluster.
+// authority has signed the peer's certificate and that the certificate's common name is on a list.
+// So this authority signs certificates for the members of one pool and for nobody else. A second
+// authority of the same kind signs the certificates of a cluster's HTTPS servers.
 package cert
 
 import (
@@ -25,11 +25,11 @@ import (
 )
 
 // Dir is where Debian's build of GlusterFS looks for glusterfs.pem, .key and .ca (not /etc/ssl).
-// Without the files everything starts, but every mount fails.
+// Without these files everything starts, but every mount fails.
 const Dir = "/usr/lib/ssl"
 
-// Lifetimes. A certificate is valid from long before its creation, for nodes whose clocks are wrong.
-// The protection lies in the signature, not in the dates.
+// Lifetimes. A certificate is valid from long before its creation, for nodes whose clocks are
+// wrong. The signature protects the connections, not the dates.
 const (
 	year          = 365 * 24 * time.Hour
 	authorityLife = 20 * year
@@ -96,8 +96,8 @@ func (ca Pair) memberTemplate(
 	return t, parent, key, nil
 }
 
-// Request creates the key of a member and a request for its certificate (PKCS #10), both in PEM.
-// The key is a secret and stays where it is.
+// Request creates the key of a member and a request for the member's certificate (PKCS #10), both
+// in PEM. The key is a secret and must stay on its machine.
 func Request(member string, random io.Reader) (request, key []byte, err error) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), random)
 	if err != nil {
@@ -121,8 +121,8 @@ func Request(member string, random io.Reader) (request, key []byte, err error) {
 
 const requestBlock = "CERTIFICATE REQUEST"
 
-// SignRequest creates the certificate for a request. It takes only the public key from the request,
-// which anybody may have written: the caller must know that it comes from this member.
+// SignRequest creates the certificate for a request. It uses only the public key of the request,
+// which anybody may have written: the caller must know that the request comes from this member.
 func (ca Pair) SignRequest(
 	request []byte,
 	member string,
@@ -218,10 +218,11 @@ func Serves(authority, server []byte, hosts []string, at time.Time) error {
 	return nil
 }
 
-// Join returns certificate and key as one text. Split separates them.
+// Join returns certificate and key as one text. Split separates the two.
 func (ca Pair) Join() []byte { return slices.Concat(ca.Cert, ca.Key) }
 
-// Split separates what Join has joined. It reports whether certificate and key belong together.
+// Split separates a text that Join has made. It reports whether certificate and key belong
+// together.
 func Split(text []byte) (p Pair, ok bool) {
 	b, rest := pem.Decode(text)
 	if b == nil {
@@ -358,8 +359,8 @@ func Expires(cert []byte) (time.Time, error) {
 	return c.NotAfter, nil
 }
 
-// Install writes the files of a member into dir (see [Dir]). It replaces each file atomically, the
-// key first. Only root can read the key.
+// Install writes the certificate files of a member into dir (see [Dir]). It replaces each file
+// atomically, the key first. Only root can read the key.
 func Install(dir string, authority []byte, member Pair) error {
 	for _, f := range []struct {
 		name    string

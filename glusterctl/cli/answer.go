@@ -19,8 +19,8 @@ type answer struct {
 	root       *element
 }
 
-// parseAnswer reads the output of a command. Some failures are plain text in spite of --xml; they
-// become an [*Error] with Ret -1.
+// parseAnswer parses the output of a command. Some failures are plain text in spite of --xml;
+// parseAnswer returns them as an [*Error] with Ret -1.
 func parseAnswer(argv []string, out command.Output) (answer, error) {
 	b := bytes.TrimSpace(out.Stdout)
 	if len(b) == 0 || b[0] != '<' {
@@ -115,8 +115,8 @@ func (e *Error) Error() string {
 		e.Errno, e.Exit)
 }
 
-// KindOf returns the kind of an error of this package. A command that did not end in time counts as
-// Waiting, since glusterd may still be working on it and keep its lock.
+// KindOf returns the kind of an error of this package. If a command did not end in time, the kind
+// is Waiting, because glusterd may still be working on the command and hold its lock.
 func KindOf(err error) Kind {
 	var e *Error
 	switch {

@@ -13,15 +13,14 @@ import (
 )
 
 // Client runs the gluster command. It has no state. Several goroutines may use it at once, but only
-// one writer should change a pool at a time: glusterd refuses concurrent changes instead of
-// queueing them.
+// one at a time should change a pool: glusterd refuses concurrent changes instead of queueing them.
 type Client struct {
 	// Runner runs the command; nil means [command.Exec] with [withoutPython].
 	Runner command.Runner
 	// Program is the gluster command; "" means "gluster".
 	Program string
-	// Timeout is how long the command waits for glusterd. Five seconds later it is
-	// killed. 0 means 20 s for questions and 120 s for changes.
+	// Timeout is how long the command waits for glusterd. Five seconds later the command is killed.
+	// 0 means 20 s for questions and 120 s for changes.
 	Timeout time.Duration
 }
 
@@ -32,8 +31,8 @@ const (
 
 // withoutPython keeps the command from asking Python at each start whether there is geo-replication
 // (cli_cmd_check_gsync_exists_cbk in GlusterFS's cli/src/cli-cmd-volume.c runs `gsyncd --version`,
-// which runs $PYTHON with a script). That takes four fifths of the time of a question, and nothing
-// here needs it.
+// which runs $PYTHON with a script). That would take four fifths of the time of a question, and
+// nothing here uses geo-replication.
 const withoutPython = "PYTHON=true"
 
 func (c *Client) callOnce(ctx context.Context, d time.Duration, global, args []string) (answer, error) {
@@ -67,9 +66,9 @@ func wrapError(action string, err error) error { return fmt.Errorf("%s: %w", act
 // PoolList lists all members, including the machine that is asked.
 func (c *Client) PoolList(ctx context.Context) ([]Peer, error) { return c.poolList(ctx, nil) }
 
-// PoolListOf asks the glusterd of another machine. glusterd answers such questions to anybody who
-// reaches its port 24007. Check first whether that port answers: a silent machine blocks the command
-// until its deadline.
+// PoolListOf asks the glusterd of another machine for its pool. glusterd answers everybody who
+// reaches its port 24007. The caller must first check that the port answers: a silent machine
+// blocks the command until its deadline.
 func (c *Client) PoolListOf(ctx context.Context, host string) ([]Peer, error) {
 	return c.poolList(ctx, []string{"--remote-host=" + host})
 }
@@ -90,10 +89,10 @@ func (c *Client) poolList(ctx context.Context, global []string) ([]Peer, error) 
 }
 
 // Volumes lists the configuration of all volumes. It needs no lock in the pool, and glusterd
-// answers while peers are away.
+// answers even if peers are disconnected.
 func (c *Client) Volumes(ctx context.Context) ([]Volume, error) { return c.volumes(ctx, nil) }
 
-// VolumesOf asks the glusterd of another machine; see [Client.PoolListOf].
+// VolumesOf asks the glusterd of another machine for its volumes; see [Client.PoolListOf].
 func (c *Client) VolumesOf(ctx context.Context, host string) ([]Volume, error) {
 	return c.volumes(ctx, []string{"--remote-host=" + host})
 }
@@ -110,9 +109,9 @@ func (c *Client) volumes(ctx context.Context, global []string) ([]Volume, error)
 	return vols, nil
 }
 
-// Status lists bricks and self-heal daemons of a started volume. It takes the lock of the pool.
-// With a peer that has vanished it hangs until its deadline and leaves the lock behind, so check
-// the ports of the peers first.
+// Status lists bricks and self-heal daemons of a started volume. It takes the lock of the pool. If
+// a peer has vanished, it hangs until its deadline and leaves the lock behind, so the caller must
+// first check the ports of the peers.
 func (c *Client) Status(ctx context.Context, volume string) ([]Process, error) {
 	return c.status(ctx, volume)
 }
@@ -140,7 +139,7 @@ func (c *Client) HealSummary(ctx context.Context, volume string) ([]Heal, error)
 }
 
 // HealEntries lists the entries to heal. With thousands of entries it is slow: use the summary if
-// numbers are enough.
+// only numbers are needed.
 func (c *Client) HealEntries(ctx context.Context, volume string) ([]Heal, error) {
 	return c.healInfo(ctx, volume)
 }
@@ -175,8 +174,9 @@ func (c *Client) Change(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// TakeFrom resolves a split-brain of a file: the copy on the given brick replaces the others.
-// glusterd refuses it for other files. Its answer is plain text (glfsheal, 10.3).
+// TakeFrom resolves a split-brain of a file: the file on the given brick replaces those on the
+// other bricks. For files without a split-brain glusterd refuses the command. Its answer is plain
+// text (glfsheal, 10.3).
 func (c *Client) TakeFrom(ctx context.Context, volume, brick, path string) error {
 	_, err := c.callOnce(ctx, changeTimeout, nil,
 		[]string{"volume", "heal", volume, "split-brain", "source-brick", brick, path})

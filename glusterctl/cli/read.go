@@ -152,8 +152,8 @@ func readStatus(a answer, volume string) ([]Process, error) {
 	return nil, fmt.Errorf("volume %s is not in the answer", volume)
 }
 
-// readHeal reads the three forms of `heal info`. A count that is not a number is unknown: for a
-// brick that is away it is "-", or part of the status.
+// readHeal parses the three forms of `heal info`. A count that is not a number is unknown: for a
+// disconnected brick it is "-", or part of the status.
 func readHeal(a answer) ([]Heal, error) {
 	list := a.root.childAt("healInfo", "bricks")
 	if list == nil {

@@ -40,7 +40,8 @@ func (s VolumeState) String() string {
 	return "unknown"
 }
 
-// Volume is the configuration of a volume, from `volume info`. It does not say which bricks run.
+// Volume is the configuration of a volume, from `volume info`. The configuration does not say which
+// bricks run.
 type Volume struct {
 	Name     string            `json:"name"`
 	ID       string            `json:"id"`
@@ -61,7 +62,7 @@ type Brick struct {
 }
 
 // Process is one line of `volume status`: a brick or a self-heal daemon. The answer omits processes
-// of machines that are away.
+// of disconnected machines.
 type Process struct {
 	Name     string `json:"name"` // host:/path for a brick, "" for a self-heal daemon
 	HostUUID string `json:"hostUUID"`
@@ -69,7 +70,8 @@ type Process struct {
 	Port     int    `json:"port,omitempty"`
 	PID      int    `json:"pid,omitempty"` // process ID on its machine
 
-	// The fields below come from `volume status detail` only. Sized reports whether they were there.
+	// The fields below come from `volume status detail` only. Sized reports whether the answer had
+	// them.
 	Sized       bool   `json:"sized,omitempty"`
 	Total       uint64 `json:"total,omitempty"` // bytes
 	Free        uint64 `json:"free,omitempty"`

@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of an answer. The largest real one is `heal info` of a volume with
-// many pending entries: two elements of about 100 bytes each.
+// Bounds of an answer. The largest answer in practice is `heal info` of a volume with many pending
+// entries: two elements of about 100 bytes each.
 const (
 	maxAnswer = 8 << 20 // bytes
 	maxNodes  = 200_000
@@ -28,8 +28,8 @@ type element struct {
 	kids []*element
 }
 
-// parseXML reads one document within the bounds. Clients of the volume choose file names, so it
-// replaces bytes that XML forbids instead of refusing them.
+// parseXML parses one document within the bounds. Clients of the volume choose file names, so
+// parseXML replaces bytes that XML forbids instead of refusing the document.
 func parseXML(b []byte) (*element, error) {
 	if len(b) > maxAnswer {
 		return nil, fmt.Errorf("answer of %d bytes is larger than %d", len(b), maxAnswer)
@@ -122,8 +122,8 @@ func forbidden(r rune) bool {
 	return r < 0x20 && r != '\t' && r != '\n' && r != '\r' || r == 0xFFFE || r == 0xFFFF || r == utf8.RuneError
 }
 
-// childAt follows the names down, taking the first child of each name. It returns nil if there is
-// none. e may be nil.
+// childAt returns the descendant at a path of names; at each level it follows the first child with
+// the name. If there is none, it returns nil. e may be nil.
 func (e *element) childAt(names ...string) *element {
 	for _, n := range names {
 		if e == nil {

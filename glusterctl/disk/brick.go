@@ -1,6 +1,6 @@
-// Package disk finds an empty disk for a brick, creates a file system on it, and prepares brick
-// directories. It destroys no data: a disk counts as empty only if its first and last mebibyte are
-// zero and nobody uses it.
+// Package disk finds an empty disk for a brick, creates a file system on the disk, and prepares
+// brick directories. It destroys no data: a disk counts as empty only if its first and last
+// mebibyte are zero and nobody uses the disk.
 package disk
 
 import (
@@ -20,8 +20,8 @@ var marks = [...]string{"trusted.glusterfs.volume-id", "trusted.gfid", "trusted.
 	"trusted.glusterfs.mdata"}
 
 // FreshBrick returns the name of a directory under root that has never been a brick: root/volume-1,
-// -2 and so on. The name is not among others, and no existing name consists of it, a point and
-// more. FreshBrick creates nothing. root must pass [CheckRoot].
+// -2 and so on. The name is not in others, and no existing name consists of it, a dot and more
+// characters. FreshBrick creates nothing. root must pass [CheckRoot].
 func FreshBrick(root, volume string, others ...string) (string, error) {
 	if err := CheckRoot(root); err != nil {
 		return "", err
@@ -49,8 +49,8 @@ func FreshBrick(root, volume string, others ...string) (string, error) {
 // and this program never forces it.
 var errRootDisk = errors.New("it is on the root file system")
 
-// CheckRoot returns nil if bricks may be placed below dir. For a directory that does not exist yet it
-// checks the nearest existing one above it.
+// CheckRoot returns nil if bricks may be placed below dir. If dir does not exist yet, it checks the
+// nearest existing directory above.
 func CheckRoot(dir string) error {
 	var d, r unix.Stat_t
 	err := unix.Stat(dir, &d)
@@ -79,8 +79,8 @@ func CheckRoot(dir string) error {
 // errNotEmpty is in the chain when data would be lost.
 var errNotEmpty = errors.New("it is not empty")
 
-// ClearBrick removes glusterd's marks from a directory that holds nothing else. The caller must know
-// that no volume lists it.
+// ClearBrick removes glusterd's marks from a directory that holds nothing else. The caller must
+// know that no volume lists the directory.
 func ClearBrick(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

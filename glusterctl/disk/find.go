@@ -36,7 +36,7 @@ const minSize = 1 << 30
 // Btrfs and file systems have their marks there.
 const edge = 1 << 20
 
-// Finder finds disks. The zero value looks at this machine.
+// Finder finds disks. The zero value searches this machine.
 type Finder struct {
 	Sys  fs.FS                                        // nil means /sys
 	Open func(name string) (io.ReadSeekCloser, error) // nil means /dev/NAME, exclusively
@@ -47,7 +47,7 @@ type Finder struct {
 // ignored are the kinds of block devices that are never data disks.
 var ignored = []string{"loop", "ram", "zram", "dm-", "md", "sr", "fd", "nbd", "mtd"}
 
-// Find lists all disks. For a disk in use, Used is the reason.
+// Find lists all disks. If a disk is in use, its field Used is the reason.
 func (f Finder) Find() ([]Disk, error) {
 	sys := f.Sys
 	if sys == nil {
@@ -174,9 +174,9 @@ func (f Finder) checkEmpty(d Disk) error {
 	return nil
 }
 
-// Format creates an xfs for bricks on an empty disk; it checks again right before that the disk is
-// empty. With wipe it overwrites whatever is on the disk, as the administrator has asked. label has
-// at most 12 characters.
+// Format creates an xfs for bricks on an empty disk. Right before that it checks again that the
+// disk is empty. If wipe is set, because the administrator has requested that, it overwrites any
+// content. label has at most 12 characters.
 func (f Finder) Format(ctx context.Context, r command.Runner, d Disk, label string, wipe bool) error {
 	if !wipe {
 		all, err := f.Find()

@@ -1,9 +1,10 @@
 // Package layout creates the first directories on a shared volume.
 //
-// Two nodes that create the same directory at the same moment leave a GlusterFS volume with entries
+// If two nodes create the same directory at the same moment, a GlusterFS volume may get entries
 // that never heal. So no two nodes may create the same directory. The forming node creates the tree
-// once and finally writes its version into a file. All others read that version and create nothing.
-// The directories of single nodes are created by the one node that changes the pool at that time.
+// once and finally writes the tree's version into a file. All other nodes read that version and
+// create nothing. The directories of single nodes are created by the one node that changes the pool
+// at that time.
 package layout
 
 import (
@@ -51,7 +52,7 @@ type Info struct {
 // maxMarker is far above the size of all names of a pool.
 const maxMarker = 64 << 10
 
-// Read reads the marker at root. A new volume has none.
+// Read reads the marker at root. A new volume has no marker.
 func Read(root string) (Info, error) {
 	b, _, err := durable.ReadFile(filepath.Join(root, marker), maxMarker, durable.Follow)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -91,9 +92,9 @@ func (t Tree) Validate() error {
 	return nil
 }
 
-// Make creates the tree at root, or what is missing of it. Only one node may call it. After an
-// interruption it may be called again: existing files keep their content, while mode and owner are
-// set. It writes the marker last.
+// Make creates the tree at root, or its missing parts. Only one node may call it. After an
+// interruption it may be called again: existing files keep their content, but Make sets their mode
+// and owner. It writes the marker last.
 func Make(root string, t Tree) error {
 	if err := t.Validate(); err != nil {
 		return err
@@ -181,8 +182,8 @@ func writeMarker(r *os.Root, content []byte) error {
 }
 
 // Cluster returns the tree of a cluster's shared volume: keys, files, pillars, configuration, and
-// other files that all nodes must see. uid and gid are those of the master process. Each node gets a
-// directory to which only that node writes.
+// other files that all nodes must see. uid and gid are those of the master process. Each node gets
+// a directory to which no other node writes.
 func Cluster(uid, gid int, nodes ...string) Tree {
 	t := Tree{Version: 1}
 	add := func(mode fs.FileMode, u, g int, paths ...string) {

@@ -19,12 +19,12 @@ type Keeper struct {
 	Every time.Duration
 	// Patience is how long a mount may be stale or hung before Keeper replaces it. 0 means 30 s. A
 	// mount whose client has ended is replaced at once. A mount that hangs because the volume has
-	// lost its quorum recovers by itself, so Keeper asks Healthy first. A new mount that hangs as
-	// well gets twice the time, and so on, up to ten times: on a slow machine each new mount is
+	// lost its quorum recovers by itself, so Keeper calls Healthy first. If a new mount hangs as
+	// well, it gets twice the time, and so on, up to ten times: on a slow machine each new mount is
 	// additional work.
 	Patience time.Duration
-	// Healthy reports whether the volume could serve a new mount: its bricks run. It may be nil:
-	// always.
+	// Healthy reports whether the volume could serve a new mount, that is, whether its bricks run.
+	// It may be nil: the volume always could.
 	Healthy func() bool
 
 	mu     sync.Mutex
@@ -32,15 +32,15 @@ type Keeper struct {
 	lastAt time.Time
 }
 
-// Last returns the newest health and the time of its probe, which is zero before the first one. Any
-// goroutine may call it; it never waits.
+// Last returns the newest health and the time of its probe. Before the first probe the time is
+// zero. Any goroutine may call Last; it never blocks.
 func (k *Keeper) Last() (Health, time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.last, k.lastAt
 }
 
-// Run watches the mount until ctx ends. It does not unmount at the end.
+// Run watches the mount until ctx ends. The volume stays mounted after that.
 func (k *Keeper) Run(ctx context.Context) {
 	every, patience := k.Every, k.Patience
 	every = cmp.Or(every, 5*time.Second)
@@ -113,7 +113,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// remake unmounts and mounts again. It reports whether there is a new mount.
+// remake unmounts the volume and mounts it again. It reports whether the new mount succeeded.
 func (k *Keeper) remake(ctx context.Context, was State) bool {
 	if was != Absent {
 		k.Log.Warn("mount is taken away to be made again", "state", string(was))

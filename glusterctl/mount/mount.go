@@ -1,9 +1,9 @@
 // Package mount mounts a GlusterFS volume, keeps it mounted, and reports its health without ever
-// waiting for it.
+// waiting for the volume.
 //
-// A call on a mount whose servers are gone can hang for ever and cannot be interrupted. So this
+// A call on a mount whose servers are lost can hang for ever and cannot be interrupted. So this
 // process never touches the mount point: [Prober] runs a child that does, and abandons a child that
-// does not return. What the kernel itself knows comes from /proc/self/mountinfo.
+// does not return. The kernel's own data about the mount comes from /proc/self/mountinfo.
 package mount
 
 import (
@@ -51,15 +51,15 @@ type Health struct {
 	Ended bool `json:"ended,omitempty"`
 	// Latency is the time of a lookup, a write, a rename and a removal together.
 	Latency time.Duration `json:"latency,omitempty"`
-	// Total and Free are bytes. They and the numbers of inodes are 0 when unknown.
+	// Total and Free are bytes. They and the numbers of inodes are 0 if not known.
 	Total      uint64 `json:"total,omitempty"`
 	Free       uint64 `json:"free,omitempty"`
 	Inodes     uint64 `json:"inodes,omitempty"`
 	InodesFree uint64 `json:"inodesFree,omitempty"`
 	// Writable reports whether the write of the probe succeeded.
 	Writable bool `json:"writable,omitempty"`
-	// Layout is the version of the tree on the volume, 0 if there is none. Nodes are the nodes
-	// that have directories in it.
+	// Layout is the version of the tree on the volume, 0 if there is no tree. Nodes lists the nodes
+	// that have directories in the tree.
 	Layout int      `json:"layout,omitempty"`
 	Nodes  []string `json:"nodes,omitempty"`
 }
@@ -96,13 +96,13 @@ func findMount(table io.Reader, point string) (Entry, bool, error) {
 	return found, ok, nil
 }
 
-// Mounter mounts and unmounts one volume at one point. Several goroutines may call Mount, Unmount and
-// SetOthers; the calls run one after the other.
+// Mounter mounts and unmounts one volume at one mount point. Several goroutines may call Mount,
+// Unmount and SetOthers; the calls run one after the other.
 type Mounter struct {
 	Runner command.Runner // nil: command.Exec
 	Volume string
 	Point  string
-	// Server is this node's own name. When it does not answer, the client asks Others for the
+	// Server is this node's own name. If the server does not answer, the client asks Others for the
 	// volume's configuration.
 	Server string
 	Others []string
@@ -156,7 +156,7 @@ func (m *Mounter) runCommand(ctx context.Context, argv ...string) error {
 	return nil
 }
 
-// Entry returns the topmost mount at the point, if there is one. It does not touch the mount.
+// Entry returns the topmost mount at the mount point, if there is one. It does not touch the mount.
 func (m *Mounter) Entry() (Entry, bool, error) {
 	open := m.Table
 	if open == nil {
@@ -174,7 +174,7 @@ func (m *Mounter) Entry() (Entry, bool, error) {
 var errForeign = errors.New("something else is mounted there")
 
 // Mount mounts the volume. If the volume is already mounted, it does nothing. It does not check
-// whether the mount answers: [Prober] does.
+// whether the mount answers; [Prober] checks that.
 func (m *Mounter) Mount(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -222,8 +222,8 @@ func (m *Mounter) Mount(ctx context.Context) error {
 	return nil
 }
 
-// RemovePoint removes an empty mount point on which nothing is mounted. If the point does not exist,
-// or may not be removed, it returns nil.
+// RemovePoint removes an empty mount point on which nothing is mounted. If the mount point does not
+// exist, or may not be removed, RemovePoint returns nil.
 func RemovePoint(point string) error {
 	d, err := os.OpenFile(point, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_DIRECTORY, 0)
 	if errors.Is(err, os.ErrNotExist) {
@@ -260,9 +260,9 @@ func (m *Mounter) attach(ctx context.Context, source, point, options string) err
 // immutable is FS_IMMUTABLE_FL of linux/fs.h.
 const immutable = 0x10
 
-// prepare creates the mount point. Nobody can write to it while nothing is mounted, so that no file
-// lands on the local disk by mistake: it has no permissions, and is immutable where the file system
-// supports that (which stops root, too).
+// prepare creates the mount point. Nobody can write to the mount point while nothing is mounted, so
+// that no file is written to the local disk by mistake: it has no permissions, and is immutable if
+// the file system supports that (which stops root, too).
 func prepare(point string) error {
 	if err := os.MkdirAll(filepath.Dir(point), 0o755); err != nil {
 		return fmt.Errorf("make the mount point: %w", err)
@@ -295,8 +295,9 @@ func sameVolume(source, volume string) bool {
 	return ok && strings.TrimPrefix(v, "/") == volume
 }
 
-// Unmount removes the mount even if it hangs. With abort it first ends the calls that wait for the
-// mount: they fail with ENOTCONN or ECONNABORTED. If nothing is mounted it returns nil.
+// Unmount removes the mount even if it hangs. If abort is set, it first aborts the calls that wait
+// for the mount: they fail with ENOTCONN or ECONNABORTED. If nothing is mounted, Unmount returns
+// nil.
 func (m *Mounter) Unmount(ctx context.Context, abort bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -18,9 +18,9 @@ import (
 	"saltern/internal/command"
 )
 
-// Check examines path in this process, for which it may hang as long as the file system does; so only
-// the child of a [Prober] calls it. writeDir, relative to path, is a directory in which only this
-// node's probe writes. If it is "" or does not exist, Check writes nothing.
+// Check examines path in this process. It may hang as long as the file system does, so only the
+// child of a [Prober] calls it. writeDir, relative to path, is a directory in which only this
+// node's probe writes. If writeDir is "" or does not exist, Check writes nothing.
 func Check(path, writeDir string) Health {
 	start := time.Now()
 	var st unix.Statfs_t
@@ -93,8 +93,8 @@ func writeProbe(dir string) error {
 	return os.Remove(name + ".r")
 }
 
-// Main is the entry point of the child: it checks args[0], writes in the directory args[1] if given,
-// and prints the result as JSON. It returns the exit status.
+// Main is the main function of the child: it checks args[0], writes in the directory args[1] if
+// given, and prints the result as JSON. It returns the exit status.
 func Main(args []string, out io.Writer) int {
 	if len(args) == 0 || len(args) > 2 {
 		fmt.Fprintln(os.Stderr, "usage: probe PATH [DIRECTORY-TO-WRITE-IN]")
@@ -113,18 +113,19 @@ func Main(args []string, out io.Writer) int {
 // Prober asks a child process for the health of a mount.
 type Prober struct {
 	Mounter *Mounter
-	// Command is the command of the child, which must call [Main]. The mount point and WriteDir
-	// are appended.
+	// Command is the command of the child, which must call [Main]. Prober appends the mount point
+	// and WriteDir to it.
 	Command  []string
 	WriteDir string
 	// Timeout is the time after which a mount counts as hung. 0 means 10 s. It must be longer than
-	// the longest normal stall when a node is lost, one and a half times the ping timeout of the
-	// volume.
+	// the longest normal stall after the loss of a node, which is one and a half times the ping
+	// timeout of the volume.
 	Timeout time.Duration
 	Runner  command.Runner // nil: command.Exec
-	// Ask asks a permanent child instead, because starting a process costs more than the probe. It
-	// returns within limit. Its error wraps [command.ErrTimeout] when no answer came in time; after
-	// any other error Prober runs Command. It may be nil: Prober always runs Command.
+	// Ask asks a permanent child instead of starting one, because starting a process costs more
+	// than the probe. It returns within limit. If no answer came in time, its error wraps
+	// [command.ErrTimeout]; after any other error Prober runs Command. Ask may be nil: Prober
+	// always runs Command.
 	Ask func(ctx context.Context, limit time.Duration) (Health, error)
 
 	mu       sync.Mutex
@@ -137,8 +138,8 @@ type probing struct {
 	health Health // written before done is closed
 }
 
-// Probe returns within Timeout and a few seconds, whatever the mount does. A caller that comes during
-// a probe gets that probe's result.
+// Probe returns within Timeout and a few seconds, whatever the mount does. If another caller is
+// probing already, Probe returns the result of that probe.
 func (p *Prober) Probe(ctx context.Context) Health {
 	p.mu.Lock()
 	if one := p.underWay; one != nil {
