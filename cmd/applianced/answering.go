@@ -16,12 +16,13 @@ type answering[T any] struct {
 	ask  func(cmd *cobra.Command, args []string) (T, error)
 	// print prints an answer for people.
 	print func(cmd *cobra.Command, answer T) error
-	// document returns the value that --json prints. It may be nil: the answer itself.
+	// document returns the value that --json prints. It may be nil: --json prints the answer
+	// itself.
 	document func(answer T) any
-	// empty returns the value that --json prints when there is no answer, so that programs find the
+	// empty returns the value that --json prints if there is no answer, so that programs find the
 	// fields that they expect. It may be nil: --json then prints nothing.
 	empty func(err error) any
-	// code returns the exit code for an answer. It may be nil: always 0.
+	// code returns the exit code for an answer. It may be nil: the exit code is 0.
 	code func(answer T) int
 }
 

@@ -78,8 +78,8 @@ func checkAnswers(path string, out, errs io.Writer) (ours bool, err error) {
 	return true, fmt.Errorf("%s: %w", path, err)
 }
 
-// checkOptionsOf checks the master's options in valid answers. Whether they fit this machine as well
-// is checked by the supervisor.
+// checkOptionsOf checks the master's options in valid answers. The supervisor also checks whether
+// the options fit its machine.
 func checkOptionsOf(a *setup.Answers, path string, errs io.Writer) error {
 	v := setup.Validate(*a, setup.Anywhere(*a), setup.Base{})
 	if len(v.Faults) > 0 {
@@ -106,7 +106,8 @@ func checkAnswered(a setup.Answers, path string, text []byte, errs io.Writer) ([
 	return checkMaster(s, optionsOf{path, text, inAnswers()}, errs)
 }
 
-// answersForm matches files of answers. An appliance.yaml has none of these keys.
+// answersForm matches a line that only files of answers contain. An appliance.yaml has none of
+// these keys.
 var answersForm = regexp.MustCompile(`(?m)^(#saltern|#cloud-config|saltern:|mode:|join:|cluster_id:|[{ ]*"?(mode|join)"?:)`)
 
 func schemaCommand() *cobra.Command {

@@ -93,7 +93,7 @@ Exit codes: 0 healthy, 1 cannot tell, 2 degraded but serving, 3 not serving,
 // askEvery is how often a node is asked while a verb waits for it.
 const askEvery = time.Second
 
-// awaitHealth waits until the node has the wanted health, or until limit has passed. The node may be
+// awaitHealth waits until the node has the health until, or until limit has passed. The node may be
 // starting or restarting, so a missing answer is no error.
 func awaitHealth(ctx context.Context, c *api.Client, until string, limit time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, limit)

@@ -88,8 +88,8 @@ send; 1 it cannot be told.`,
 	return cmd
 }
 
-// warnAudit prints which records the list lacks. It reports whether records are missing that the user
-// asked for.
+// warnAudit prints which records the list lacks. It reports whether the list lacks records that the
+// user requested.
 func warnAudit(w io.Writer, list audit.List, all bool) (missing bool) {
 	missing = notAsked(w, list.Unasked, ", what it has written down is missing")
 	if list.More && all {

@@ -12,8 +12,8 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// auditedVerbs returns the verbs that work in this process, each with its action in the audit record.
-// The other verbs ask the supervisor, which records who asked.
+// auditedVerbs returns the verbs that work in this process, each with its action in the audit
+// record. The other verbs send a request to the supervisor, which writes the audit record.
 func auditedVerbs() map[string]string {
 	return map[string]string{
 		"secrets import": "secrets.import",
@@ -27,8 +27,9 @@ func auditedVerbs() map[string]string {
 	}
 }
 
-// audited wraps those verbs: each writes an audit record before it begins, and another with its
-// outcome. A verb that does not run as root gets no record: it fails by itself, or changes nothing.
+// audited wraps the verbs of auditedVerbs: each writes an audit record before it begins, and
+// another with its outcome. A verb that does not run as root gets no record: it fails by itself, or
+// changes nothing.
 func audited(f *flags, root *cobra.Command) {
 	verbs := auditedVerbs()
 	var each func(*cobra.Command)

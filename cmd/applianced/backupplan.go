@@ -183,7 +183,7 @@ func writeBackups(w io.Writer, files []status.BackupFile) error {
 }
 
 // backupHelperCommand returns the verb that touches the storage and the directory for backups. The
-// supervisor starts it.
+// supervisor starts this verb.
 func backupHelperCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:                "helper",

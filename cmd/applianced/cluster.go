@@ -352,8 +352,8 @@ func roleFlag(d status.Document, node string) string {
 	return ""
 }
 
-// waitLetGo waits until the shared volume, if there is one, no longer uses a removed node. Until then
-// the cluster admits no machine of that name.
+// waitLetGo waits until the shared volume, if there is one, no longer uses a removed node. Before
+// that the cluster admits no machine with that node's name.
 func waitLetGo(cmd *cobra.Command, c *api.Client, node string) {
 	announced := false
 	for end := time.Now().Add(3 * time.Minute); time.Now().Before(end); {

@@ -120,7 +120,7 @@ terminal it asks first.`,
 }
 
 // takeClusterKey replaces the cluster's key by the new key that is stored beside it, and restarts
-// the masters one after the other. It returns the nodes that could not be reached.
+// the masters one after the other. It returns the unreachable nodes.
 func takeClusterKey(
 	ctx context.Context,
 	client *api.Client,
@@ -134,7 +134,7 @@ func takeClusterKey(
 }
 
 // rollMasters restarts the masters of all nodes one after the other, so that they read new keys and
-// data. It returns the nodes that could not be reached.
+// data. It returns the unreachable nodes.
 func rollMasters(ctx context.Context, client *api.Client, errOut io.Writer) (left []options.NodeResult, err error) {
 	a := &optionsApply{
 		q:      api.ApplyRequest{Force: true, Limit: options.UsualTime},

@@ -16,8 +16,8 @@ func yesFlag(cmd *cobra.Command) *bool {
 	return cmd.Flags().Bool("yes", false, "do not ask (needed where there is no terminal)")
 }
 
-// confirm asks before something is removed. effect describes the consequences, word is the word to
-// type. Without a terminal it refuses and mentions --yes.
+// confirm asks the user before something is removed. effect describes the consequences, word is the
+// word that the user must type. Without a terminal confirm returns an error that mentions --yes.
 func confirm(cmd *cobra.Command, yes bool, effect, word string) error {
 	if yes {
 		return nil

@@ -62,8 +62,8 @@ login first: then sudo applianced console.`,
 	return cmd
 }
 
-// emptyScreen clears the screen and puts the cursor at its top. A Linux console has no second screen
-// for the page: what comes after the page would be written across it.
+// emptyScreen clears the screen and moves the cursor to its top. A Linux console has no second
+// screen for the page: without emptyScreen, later output would be written across the page.
 const emptyScreen = "\x1b[H\x1b[2J"
 
 // carryOut carries out the action that ended the page.

@@ -139,7 +139,8 @@ const (
 	sameAmong  = 200
 )
 
-// writeHistory prints a table. An event that several nodes saw is printed once, at its first time.
+// writeHistory prints a table of events. It prints an event that several nodes saw only once, at
+// the time of the first of them.
 func writeHistory(w io.Writer, list []history.Seen) error {
 	by := make([][]string, len(list))
 	for i, e := range list {

@@ -96,8 +96,8 @@ func dataDir(f *flags) string {
 	return s.DataDir
 }
 
-// peersOf reads the addresses of peers from the table of nodes in a data directory. Before the set-up
-// there are none.
+// peersOf reads the addresses of peers from the table of nodes in a data directory. Before the
+// set-up there is no table and no peer.
 func peersOf(dir string) ([]netip.Addr, error) {
 	k, err := nodes.OpenKeeper(dir, "")
 	if err != nil {
@@ -107,7 +107,7 @@ func peersOf(dir string) ([]netip.Addr, error) {
 }
 
 // guardsCommand returns the verb that examines the machine's protections besides the firewall. A
-// systemd timer starts it.
+// systemd timer starts this verb.
 func guardsCommand() *cobra.Command {
 	var report string
 	cmd := &cobra.Command{

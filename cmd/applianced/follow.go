@@ -10,8 +10,8 @@ import (
 	"saltern/internal/printable"
 )
 
-// follower watches an action that all nodes carry out one after another. The action continues without
-// a watcher.
+// follower watches an action that all nodes carry out one after another. The action continues even
+// if nobody watches.
 type follower[P any] struct {
 	ask    func(ctx context.Context) (P, error)
 	state  func(p P) (lines []string, running bool)

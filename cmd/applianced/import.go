@@ -155,7 +155,7 @@ func (m *importer) runImport(ctx context.Context, source string) error {
 	return m.printReport(p)
 }
 
-// openSource opens the source. It unpacks an archive first.
+// openSource opens the source. If the source is an archive, openSource first unpacks it.
 func (m *importer) openSource(ctx context.Context, source string) (*adopt.Tree, []adopt.Note, error) {
 	in := m.in
 	if source != "-" {
@@ -198,8 +198,8 @@ func (m *importer) openSource(ctx context.Context, source string) (*adopt.Tree, 
 	return t, notes, err
 }
 
-// others sets Beside if the cluster has other nodes. It returns an error if they cannot take the
-// imported data now.
+// others sets Beside if the cluster has other nodes. It returns an error if these nodes cannot take
+// over the imported data now.
 func (m *importer) others(ctx context.Context, s *settings.Settings) error {
 	if aloneInCluster(s) == nil {
 		return nil

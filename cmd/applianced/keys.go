@@ -112,7 +112,8 @@ func statesFor(verb string) []string {
 	}[verb]
 }
 
-// chosen returns the selected keys of the list. With names, each must exist.
+// chosen returns the selected keys of the list. If keys are selected by name, each name must have a
+// key.
 func (k keyChoice) chosen(list status.MinionList) (status.MinionList, error) {
 	list.Minions = slices.DeleteFunc(list.Minions, func(m status.Minion) bool {
 		return !slices.Contains(statesFor(k.verb), m.Key) || k.state != "" && m.Key != k.state ||

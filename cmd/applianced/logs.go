@@ -35,8 +35,8 @@ func serviceList() string {
 	return b.String()
 }
 
-// oneService checks that the argument is the name of a service. Whether this node has that service,
-// only its supervisor knows.
+// oneService checks that the argument is the name of a service. It does not check whether this node
+// has the service, which only the node's supervisor knows.
 func oneService(_ *cobra.Command, args []string) error {
 	var names []string
 	for _, s := range services() {

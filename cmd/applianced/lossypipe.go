@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lossyPipe returns a writer for logs that keeps working when nobody reads. The supervisor gives a
-// child that may outlive it a pipe in non-blocking mode as standard error. When w is such a pipe, a
-// full pipe drops lines instead of blocking the writer. Dropped lines are counted, and reported when
-// there is room again. Any other w is returned unchanged.
+// lossyPipe returns a writer for logs that keeps working if nobody reads them. A child that may
+// outlive the supervisor gets a pipe in non-blocking mode as standard error. If w is such a pipe
+// and the pipe is full, the writer drops lines instead of blocking. It counts the dropped lines,
+// and reports their number when the pipe has room again. lossyPipe returns any other w unchanged.
 func lossyPipe(w io.Writer) io.Writer {
 	const fd = 2 // not os.Stderr.Fd(), which would set blocking mode
 	var st unix.Stat_t
@@ -25,8 +25,8 @@ func lossyPipe(w io.Writer) io.Writer {
 	return &lossyWriter{fd: fd}
 }
 
-// lossyWriter writes to a non-blocking pipe. A line of up to 4096 bytes is written completely or
-// not at all (pipe(7), PIPE_BUF). It is safe for concurrent use.
+// lossyWriter writes to a non-blocking pipe. The kernel writes a line of up to 4096 bytes
+// completely or not at all (pipe(7), PIPE_BUF). A lossyWriter is safe for concurrent use.
 type lossyWriter struct {
 	fd int
 

@@ -67,7 +67,8 @@ func sharedWords(cmd *cobra.Command, err error) error {
 	return err
 }
 
-// withAdvice returns the text of an error. If the caller may not read a file, it adds that root may.
+// withAdvice returns the text of an error. If the caller may not read a file, the text also says
+// that root may.
 func withAdvice(err error, uid int) string {
 	text := err.Error()
 	if uid != 0 && errors.Is(err, fs.ErrPermission) && !strings.Contains(text, "root") {

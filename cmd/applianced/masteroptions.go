@@ -36,8 +36,8 @@ func inAnswers() [][]string {
 }
 
 // checkMaster checks the future configuration of a node's master with the master's own code: the
-// options in from, and the administrator's files. The error lists all faults with file and line. The
-// notes name options that have no effect.
+// options in from, and the administrator's files. The error lists all faults with file and line.
+// notes names options that have no effect.
 func checkMaster(s *settings.Settings, from optionsOf, stderr io.Writer) (notes []conf.Note, err error) {
 	text, err := layout.MasterConfig(s, s.Users.Master, s.UserConfDir())
 	if err != nil {
@@ -96,9 +96,9 @@ func checkMaster(s *settings.Settings, from optionsOf, stderr io.Writer) (notes 
 	return append(notes, others...), all.ErrorOrNil()
 }
 
-// sortFaults sorts the faults that conf found in the configuration. Those in the options of from come
-// first, with their line in from. file is the generated part of the configuration. A file that the
-// caller may not read becomes a note.
+// sortFaults sorts the faults that conf found in the configuration. Faults in the options of from
+// come first, with their line in from. file is the generated part of the configuration. For a file
+// that the caller may not read, sortFaults returns a note instead of a fault.
 func sortFaults(found []error, file string, from optionsOf) (faults []error, notes []conf.Note) {
 	lines := from.optionLines()
 	var own, others []error
@@ -126,8 +126,8 @@ func sortFaults(found []error, file string, from optionsOf) (faults []error, not
 	return append(own, others...), notes
 }
 
-// checkAPI checks the future configuration of salt-api with salt-api's own code. A certificate that
-// the node creates itself may be missing.
+// checkAPI checks the future configuration of salt-api with salt-api's own code. If the node
+// creates a certificate itself, the certificate may be missing.
 func checkAPI(cfg *conf.Master, s *settings.Settings) []error {
 	o, err := restapi.Read(cfg, slog.New(slog.DiscardHandler))
 	if err == nil && o.Cert != s.APICert() {

@@ -11,8 +11,8 @@ import (
 	"saltern/supervisor/pam"
 )
 
-// pamHelperCommand returns the verb that checks one password of a local account. systemd starts it
-// for each connection to saltern-pam.socket; the connection is its standard input.
+// pamHelperCommand returns the verb that checks one password of a local account. systemd starts the
+// verb for each connection to saltern-pam.socket, with the connection as standard input.
 func pamHelperCommand() *cobra.Command {
 	var account string
 	cmd := &cobra.Command{

@@ -13,14 +13,14 @@ import (
 	"saltern/supervisor/api"
 )
 
-// restartTurn restarts the machine with as little disturbance of the cluster as possible: it takes
-// the turn, waits until the minions have moved, and restarts.
+// restartTurn restarts the machine with as little disturbance of the cluster as possible: it
+// acquires the turn, waits until the minions have moved to other nodes, and restarts.
 type restartTurn struct {
 	wait     time.Duration // how long to wait for the turn
 	drain    time.Duration // how long to wait until minions have moved
 	force    bool
 	out      io.Writer
-	askEvery time.Duration // interval of the questions
+	askEvery time.Duration // interval between two requests for the turn
 	boot     func() error
 }
 
@@ -59,7 +59,7 @@ another.`,
 	return cmd
 }
 
-// restartNode restarts the machine. It does not return after a successful restart.
+// restartNode restarts the machine. After a successful restart it does not return.
 func (r *restartTurn) restartNode(ctx context.Context, c *api.Client) error {
 	t, err := c.Turn(ctx)
 	if err != nil && !r.force {
@@ -82,7 +82,7 @@ func (r *restartTurn) restartNode(ctx context.Context, c *api.Client) error {
 	return r.boot()
 }
 
-// takeTurn takes the turn. If another node has it, it waits for up to wait.
+// takeTurn acquires the turn. If another node has the turn, it waits for at most wait.
 func (r *restartTurn) takeTurn(ctx context.Context, c *api.Client) error {
 	end := time.Now().Add(r.wait)
 	printed := ""

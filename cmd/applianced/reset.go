@@ -145,8 +145,8 @@ func writeResetPlan(w io.Writer, p api.ResetPlan) {
 	}
 }
 
-// followReset waits until the reset is done. The supervisor's socket may have another path then,
-// because appliance.yaml is gone.
+// followReset waits until the reset is done. During the reset the path of the supervisor's socket
+// may change, because appliance.yaml is deleted.
 func (f *flags) followReset(cmd *cobra.Command) error {
 	for {
 		r, err := f.client().Resetting(cmd.Context())

@@ -112,8 +112,8 @@ func versionCommand() *cobra.Command {
 	}
 }
 
-// newLog creates the program's logger. Under systemd the journal adds the time, so the logger does
-// not.
+// newLog creates the program's logger. If the program runs under systemd, the logger adds no time,
+// because the journal does.
 func newLog(w io.Writer, level, format string) *slog.Logger {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); err != nil {

@@ -127,8 +127,9 @@ takes its place and no connection is refused.`,
 	return cmd
 }
 
-// execNewer replaces this process by the program at path if that file has changed. For systemd the
-// process stays the same. If execNewer returns, no channel may receive SIGHUP any more.
+// execNewer replaces this process by the program at path if the file has changed. systemd still
+// sees the same process. If execNewer returns, no channel may receive SIGHUP any more: the caller
+// must call signal.Notify again.
 func execNewer(path string, log *slog.Logger) {
 	now, err := os.Stat(path)
 	if err != nil {
@@ -146,7 +147,7 @@ func execNewer(path string, log *slog.Logger) {
 }
 
 // onTrial returns a function that reports whether this version of the system is still on trial. If
-// that cannot be found out, it reports false.
+// the function cannot find that out, it returns false.
 func onTrial(log *slog.Logger) func() bool {
 	return func() bool {
 		var sys upgrade.System

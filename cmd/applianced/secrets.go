@@ -307,7 +307,7 @@ func wordWhichKey(err error) error {
 	return err
 }
 
-// readAtMost reads all of in. It refuses longer input.
+// readAtMost reads all of in. If in has more than maxBytes bytes, it returns an error.
 func readAtMost(in io.Reader, maxBytes int) (string, error) {
 	b, err := io.ReadAll(io.LimitReader(in, int64(maxBytes)+1))
 	if err == nil && len(b) > maxBytes {

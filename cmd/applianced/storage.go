@@ -248,8 +248,8 @@ func aloneManager(f *flags, table string, form bool, errOut io.Writer) (*standal
 	return a, err
 }
 
-// readState returns the state of the storage. It first reads the table of nodes again if that has
-// changed.
+// readState returns the state of the storage. If the table of nodes has changed, readState first
+// reads it again.
 func (a *standalone) readState(context.Context) (storage.State, error) {
 	b, err := os.ReadFile(a.table)
 	if err != nil {
@@ -318,8 +318,8 @@ func follow(
 	}
 }
 
-// storageHelperCommand returns the verb that accesses the volume. The supervisor starts it as a
-// child.
+// storageHelperCommand returns the verb that accesses the volume. The supervisor starts this verb
+// as a child.
 func storageHelperCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:                "helper",

@@ -53,8 +53,8 @@ addresses and options stay: look into it before you hand it on.`,
 	return cmd
 }
 
-// supportSource returns this node as the source of a bundle. Without a usable configuration it uses
-// the defaults.
+// supportSource returns the source of a support bundle about this node. If the configuration is not
+// usable, it uses the defaults.
 func (f *flags) supportSource() support.Source {
 	s, err := settings.Load(f.config, hostname())
 	if err != nil {
@@ -71,8 +71,8 @@ func (f *flags) supportSource() support.Source {
 	}
 }
 
-// writeBundle writes a bundle to path, or to a new file in the data directory when path is "", and
-// returns the file's name. Only this account may read the file.
+// writeBundle writes a bundle to path and returns the file's name. If path is "", it writes to a
+// new file in the data directory. Only this account may read the file.
 func (f *flags) writeBundle(ctx context.Context, path string) (string, error) {
 	src := f.supportSource()
 	own := path == ""

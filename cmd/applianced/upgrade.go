@@ -164,8 +164,9 @@ func (o *upgradeOne) upgradeNode(cmd *cobra.Command, from string, c *api.Client)
 	return err
 }
 
-// mayUpgrade returns an error while this node is not well. Whether the cluster can spare the node
-// matters only before the restart, because writing the new version disturbs nobody.
+// mayUpgrade returns an error while this node is not well. It does not check whether the cluster
+// can spare the node: that matters only before the restart, because writing the new version
+// disturbs nobody.
 func mayUpgrade(ctx context.Context, c *api.Client) error {
 	ctx, stop := context.WithTimeout(ctx, 10*time.Second)
 	defer stop()
@@ -181,7 +182,7 @@ func mayUpgrade(ctx context.Context, c *api.Client) error {
 	return nil
 }
 
-// sysLog writes a line to the system's authorisation log. It ignores a missing log.
+// sysLog writes a line to the system's authorisation log. If there is no such log, it does nothing.
 func sysLog(line string) {
 	w, err := syslog.New(syslog.LOG_AUTHPRIV|syslog.LOG_NOTICE, "applianced")
 	if err != nil {
@@ -191,8 +192,8 @@ func sysLog(line string) {
 	_ = w.Close()
 }
 
-// openVersion opens a file, or the body of a URL's answer. With plain it also accepts unencrypted
-// URLs, and redirections to them.
+// openVersion opens a file, or the body of a URL's answer. If plain is set, it also accepts
+// unencrypted URLs, and redirections to them.
 func openVersion(ctx context.Context, from string, plain bool) (io.ReadCloser, error) {
 	if !strings.HasPrefix(from, "http://") && !strings.HasPrefix(from, "https://") {
 		f, err := os.Open(from)
@@ -279,8 +280,8 @@ func upgradeBackCommand(sys *upgrade.System) *cobra.Command {
 	}
 }
 
-// wellWithVersion reports whether the node itself proves that the version it runs is good. Answers
-// that its front gets from other nodes' masters prove nothing.
+// wellWithVersion reports whether the node itself works with the version that it runs. Answers from
+// other nodes' masters through this node's front do not count.
 func wellWithVersion(d status.Document) bool {
 	return d.ServesItself() || d.Exit == status.ExitUnconfigured
 }

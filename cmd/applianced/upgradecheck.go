@@ -21,13 +21,13 @@ type offer struct {
 	Created time.Time `json:"created"`
 	Runs    string    `json:"runs"`
 	Newer   bool      `json:"newer"`
-	// Installs is the earliest time at which the upgrade window installs the version without being
-	// asked. It may be nil: never.
+	// Installs is the earliest time at which the upgrade window installs the version by itself. It
+	// may be nil: never.
 	Installs *time.Time `json:"installs,omitempty"`
 }
 
-// installs returns the earliest time at which an upgrade window installs a version built at created.
-// It may be nil: never.
+// installs returns the earliest time at which an upgrade window installs a version built at
+// created. The time may be nil: never.
 func installs(u settings.Upgrade, created, now time.Time) *time.Time {
 	w, err := u.Opens()
 	if err != nil {

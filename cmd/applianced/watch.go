@@ -18,8 +18,8 @@ import (
 	"saltern/supervisor/status"
 )
 
-// terminalOf returns the terminal to which w writes. It returns false if w is none, such as
-// /dev/null.
+// terminalOf returns the terminal to which w writes. If w is no terminal, for example /dev/null, it
+// returns false.
 func terminalOf(w io.Writer) (*os.File, bool) {
 	f, ok := w.(*os.File)
 	if !ok {
@@ -45,7 +45,8 @@ func windowOf(terminal *os.File) (width, height int) {
 }
 
 // writeOn prints a status on a terminal, with lines broken between words. If the status is longer
-// than the window, the window scrolls, so writeOn repeats the first line, the health, at the end.
+// than the window, the window scrolls, so writeOn repeats the first line, which shows the health,
+// at the end.
 func writeOn(terminal *os.File, d status.Document) error {
 	width, height := windowOf(terminal)
 	lines := status.Fit(d, status.Room{Width: width})
@@ -74,8 +75,8 @@ func coloured(line string, h status.Health) string {
 	return "\x1b[1;" + colour + "m" + answer + "\x1b[0m" + rest
 }
 
-// watchOn shows the status in a terminal's window repeatedly, and whenever the window's size changes,
-// until ctx ends. It returns the last exit code.
+// watchOn shows the status in a terminal's window, again and again and whenever the window's size
+// changes, until ctx ends. It returns the exit code of the last status.
 func watchOn(ctx context.Context, terminal *os.File, c *api.Client, every time.Duration) error {
 	sizes := make(chan os.Signal, 1)
 	signal.Notify(sizes, syscall.SIGWINCH, syscall.SIGCONT)

@@ -15,10 +15,10 @@ import (
 // something in it needs attention.
 const exitWarnings = 2
 
-// checked prints the result of --check for a valid configuration: warnings, and how the master treats
-// each option. At a start missing files are no fault, as with Salt; --check fails, because the caller
-// has named the wrong ones. Only the file master may be missing in a folder: the packages install
-// files in master.d.
+// checked prints the result of --check for a valid configuration: warnings, and how the master
+// treats each option. At a start missing configuration files are no fault, as with Salt. For
+// --check they are, because the caller has named the wrong files. Only the file master may be
+// missing in a folder: the packages install files in master.d.
 func checked(cfg *conf.Master, stdout, stderr io.Writer) int {
 	if len(cfg.Sources) == 0 || cfg.Sources[0] != cfg.Path && filepath.Base(cfg.Path) != "master" {
 		fmt.Fprintf(stderr, "salt-master: there is no file %s; name its folder or itself by -c\n", cfg.Path)

@@ -13,8 +13,8 @@ import (
 // daemonMark is the environment variable that marks the background process.
 const daemonMark = "SALTERN_DAEMON"
 
-// daemonize starts the program again in a new session without a terminal, and returns the exit status
-// for this process. A running Go program cannot fork.
+// daemonize starts the program again in a new session without a terminal, because a running Go
+// program cannot fork. It returns the exit status for this process.
 func daemonize(stderr io.Writer) int {
 	self, err := os.Executable()
 	if err != nil {

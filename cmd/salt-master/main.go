@@ -125,7 +125,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 }
 
 // sameUser returns an error if name is not the user of this process. This program never changes its
-// user, and must not continue as root when it was asked to run as another user.
+// user, and must not continue as root if it was started to run as another user.
 func sameUser(name string) error {
 	if name == "" {
 		return nil

@@ -15,11 +15,11 @@ const (
 	// roomyHeap is the heap size up to which garbage collections are made rarer: with the runtime's 4
 	// MiB a small master spends a tenth of its time collecting.
 	roomyHeap = 16 << 20
-	// quietAllocs is the most that an idle master allocates between two samples, because of
-	// heartbeats on connections. With a large heap the limit is half of the heap.
+	// quietAllocs is the most that an idle master allocates between two samples; heartbeats on
+	// connections cause these allocations. With a large heap the limit is half of the heap.
 	quietAllocs = 4 << 20
-	// burstAllocs is the least that the master must have allocated since it last returned memory. For
-	// less, another collection is not worth it.
+	// burstAllocs is the least that the master must have allocated since it last returned memory to
+	// the system. After fewer allocations another collection is not worth its cost.
 	burstAllocs = 16 << 20
 )
 
@@ -47,8 +47,8 @@ func (m memoryState) wasteful(before memoryState) bool {
 	return m.allocs-before.allocs < max(quietAllocs, m.live/2) && (started || m.allocs-m.returned > burstAllocs)
 }
 
-// share returns the part of a memory limit for this process. The renderers are in the same group and
-// need some 50 MiB each.
+// share returns the part of a memory limit that this process may use. The renderers are in the same
+// control group and need some 50 MiB each.
 func share(limit int64) int64 { return max(limit*6/10, limit-1<<30) }
 
 // keepMemory adapts the garbage collector to the heap, and returns memory to the system after bursts,

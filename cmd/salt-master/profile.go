@@ -12,14 +12,14 @@ import (
 	"syscall"
 )
 
-// profileDir is the environment variable that enables profiles. Its value is the folder for them.
-// Python's master starts and ends a profile at SIGUSR2 too (salt/utils/debug.py
+// profileDir is the environment variable that enables profiles. Its value is the folder for the
+// profiles. Python's master also starts and ends a profile at SIGUSR2 (salt/utils/debug.py
 // enable_sigusr2_handler).
 const profileDir = "SALTERN_PROFILE_DIR"
 
-// profileOnSignal starts a CPU profile at SIGUSR2. The next SIGUSR2 ends the profile and also writes
-// one of the memory and one of the goroutines. Unless profileDir is set, it does nothing. It opens no
-// port.
+// profileOnSignal starts a CPU profile at SIGUSR2. The next SIGUSR2 ends the CPU profile and also
+// writes a memory profile and a goroutine profile. If profileDir is not set, profileOnSignal does
+// nothing. It opens no port.
 func profileOnSignal(log *slog.Logger) (stop func()) {
 	dir := os.Getenv(profileDir)
 	if dir == "" {

@@ -16,9 +16,9 @@ import (
 // saltNames maps option names in a Saltfile to flags, where the two differ.
 var saltNames = map[string]string{"pidfile": "pid-file", "log_level_logfile": "log-file-level"}
 
-// takeSaltfile sets the flags that the command line does not give to the values for salt-master in a
-// Saltfile (salt/utils/parsers.py SaltfileMixIn). It refuses a name that is no flag: the master's
-// options belong in its configuration.
+// takeSaltfile sets the flags that are missing on the command line to the values for salt-master in
+// a Saltfile (salt/utils/parsers.py SaltfileMixIn). If a name in the Saltfile is no flag, it
+// returns an error: the master's options belong in the master's configuration.
 func takeSaltfile(flags *pflag.FlagSet, path string) error {
 	path = saltfile.Find(path, os.Getenv("SALT_SALTFILE"), os.Getenv("HOME"))
 	if path == "" {

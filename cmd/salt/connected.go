@@ -16,9 +16,10 @@ import (
 	"saltern/master/value"
 )
 
-// presence knows which minions are connected to the publish port. It compares the remote addresses of
-// the port's connections with the addresses in cached grains (salt/utils/minions.py connected_ids).
-// Behind a proxy all connections come from the proxy: then presence knows nothing.
+// presence determines which minions are connected to the publish port. It compares the remote
+// addresses of the port's connections with the addresses in cached grains (salt/utils/minions.py
+// connected_ids). Behind a proxy all connections come from the proxy; then presence finds no
+// minion.
 type presence struct {
 	data    *cache.Store
 	addrs   map[netip.Addr]bool

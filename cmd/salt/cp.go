@@ -118,8 +118,8 @@ func (s *cpCall) copyAll(ctx context.Context) error {
 	return s.display(ret, "nested", 0, s.outputOptions())
 }
 
-// runOnMinions runs a function and collects the answers of all minions. For a minion that does not
-// answer it stores a text.
+// runOnMinions runs a function on the minions and collects their answers. For a minion that does
+// not answer it stores a text.
 func (s *cpCall) runOnMinions(ctx context.Context, fun string, arg []any) (*value.Map, error) {
 	req := s.req
 	req.Fun, req.Arg = fun, arg
@@ -140,7 +140,7 @@ func (s *cpCall) runOnMinions(ctx context.Context, fun string, arg []any) (*valu
 	return ret, err
 }
 
-// sendInOneJob sends all files in one job. They must be text.
+// sendInOneJob sends all files in one job. The files must be text.
 func (s *cpCall) sendInOneJob(ctx context.Context) (*value.Map, error) {
 	files := value.NewMap()
 	for _, f := range s.src {

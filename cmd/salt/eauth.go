@@ -16,9 +16,9 @@ import (
 	"saltern/master/value"
 )
 
-// credentials returns the fields that an external authentication system needs, and asks the user for
-// those that the command line lacks. With -T it also fetches a new token and saves it. Without -a it
-// returns no fields (salt/auth/__init__.py Resolver).
+// credentials returns the fields that an external authentication system needs, and asks the user
+// for the fields that the command line lacks. With -T it also fetches a new token and saves the
+// token. Without -a it returns no fields (salt/auth/__init__.py Resolver).
 func (t *tool) credentials(ctx context.Context, c *client.Client) (*value.Map, error) {
 	eauth := t.values.Str("eauth")
 	m := value.NewMap()
@@ -73,11 +73,11 @@ func (t *tool) credentials(ctx context.Context, c *client.Client) (*value.Map, e
 // saltSystems returns the authentication systems of Salt 3008.3 (salt/auth).
 func saltSystems() []string { return []string{"auto", "file", "ldap", "pam", "rest", "sharedsecret"} }
 
-// knownSystem returns an error for an external authentication system that does not exist, before
-// the user is asked for a password (salt/auth/__init__.py Resolver.cli). Systems exist if they are
-// Salt's own, modules of the administrator, or named in external_auth, such as a module of a Salt
-// extension. The configuration for other users contains neither modules nor external_auth; then
-// knownSystem accepts everything and the master decides.
+// knownSystem returns an error if the external authentication system name does not exist. It is
+// called before the user is asked for a password (salt/auth/__init__.py Resolver.cli). A system
+// exists if it is one of Salt's own, a module of the administrator, or named in external_auth, such
+// as a module of a Salt extension. The configuration for users other than root contains neither
+// modules nor external_auth. For these users knownSystem returns nil, and the master decides.
 func (t *tool) knownSystem(name string) error {
 	if t.partial {
 		return nil
@@ -112,7 +112,7 @@ func (t *tool) saveToken(tok string) {
 	}
 }
 
-// askHidden reads a line. On a terminal it does not echo the input.
+// askHidden reads a line. If the input is a terminal, the line is not echoed.
 func (t *tool) askHidden(question string) (string, error) {
 	f, ok := t.stdin.(*os.File)
 	if !ok {

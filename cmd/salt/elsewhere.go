@@ -21,9 +21,9 @@ import (
 	"saltern/master/client"
 )
 
-// aliveTakes is how long the tool waits for this node's master before it asks another node. Until
-// then the tool must not have sent anything that has an effect: a master that was frozen executes
-// later what it has received.
+// aliveTakes is how long the tool waits for this node's master before it asks another node. Before
+// that the tool must not have sent any request that has an effect: a frozen master executes
+// received requests later.
 const aliveTakes = 3 * time.Second
 
 // askingUser returns the user on whose behalf the tool asks the master.
@@ -35,8 +35,8 @@ func (t *tool) askingUser() string {
 }
 
 // elsewhere runs the tool on another node of the cluster if this node's master does not answer or
-// cannot store jobs. If done is false, nothing was done elsewhere and the call continues here. It
-// must be called before the tool sends anything that has an effect.
+// cannot store jobs. If done is false, no other node has run the tool, and the call continues here.
+// elsewhere must be called before the tool sends any request that has an effect.
 func (t *tool) elsewhere(ctx context.Context) (done bool, err error) {
 	if t.other != nil || t.cfg.Supervisor == "" {
 		return false, nil
@@ -150,7 +150,7 @@ func (e *unknownError) Error() string {
 func (e *unknownError) Unwrap() error { return e.err }
 
 // askSupervisor asks the supervisor for a node that runs the tool. Any error other than an
-// unknownError means that no node ran it.
+// unknownError means that no node has run the tool.
 func askSupervisor(ctx context.Context, socket string, body []byte) (*http.Response, error) {
 	sent := false
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -262,7 +262,7 @@ type otherNode struct {
 const moreReady = "300"
 
 // forOther runs a tool for another node. The supervisor writes the request to standard input. The
-// tool has only the rights of the account that starts it, the account of the master.
+// tool has only the rights of the master's account, under which the supervisor starts it.
 func (e *env) forOther(ctx context.Context, args []string) int {
 	if len(args) != 1 {
 		fmt.Fprintf(e.stderr, "%s is for applianced\n", toolrun.Program)

@@ -8,9 +8,9 @@ import (
 )
 
 // modules returns the names of the files with the administrator's own modules of a kind, such as
-// "auth" or "output". A module may declare another name than that of its file. modules looks where
-// Salt's loader looks (salt/loader/__init__.py _module_dirs): in the folder of the kind below
-// extension_modules and below each of module_dirs, and in dirs.
+// "auth" or "output". The name that a module declares may differ from its file's name. modules
+// searches the folders that Salt's loader searches (salt/loader/__init__.py _module_dirs): the
+// folder of the kind below extension_modules and below each of module_dirs, and dirs.
 func (t *tool) modules(kind string, dirs ...string) []string {
 	dirs = append(dirs, filepath.Join(t.cfg.ExtensionModules, kind))
 	for _, d := range t.cfg.ModuleDirs {

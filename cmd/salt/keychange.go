@@ -17,8 +17,8 @@ import (
 	"saltern/master/value"
 )
 
-// change accepts, rejects or deletes the matching keys in one of the states, after asking the user.
-// An empty list of states means all states.
+// change accepts, rejects or deletes the matching keys in the states from, after asking the user.
+// If from is empty, it considers all states.
 func (k *keyCall) change(ctx context.Context, verb, pattern string, from []keys.State) error {
 	sel := k.matchGlobs(pattern)
 	if from != nil {
@@ -87,8 +87,9 @@ func (k *keyCall) change(ctx context.Context, verb, pattern string, from []keys.
 	return nil
 }
 
-// warnWhenSlow tells the user after ten seconds for what the tool waits, unless answered was called
-// before. A volume that hangs returns no error.
+// warnWhenSlow warns the user after ten seconds what the tool waits for, unless the caller calls
+// answered before. Without the warning a volume that hangs would show nothing, because it returns
+// no error.
 func (k *keyCall) warnWhenSlow() (answered func()) {
 	t := time.AfterFunc(10*time.Second, func() {
 		fmt.Fprintf(k.stderr,
@@ -168,8 +169,8 @@ func (k *keyCall) isTrue(name string) bool {
 // cacheBanks are the cache's banks with the master's data about minions.
 var cacheBanks = []string{"grains", "pillar", "mine"}
 
-// forget deletes the cached data of minions that no longer have a key, so that another machine
-// under the same id cannot get it (salt/key.py check_minion_cache). It also deletes mine data.
+// forget deletes the cached data of minions that no longer have a key, so that another machine with
+// the same id cannot get the data (salt/key.py check_minion_cache). It also deletes mine data.
 func (k *keyCall) forget(sel selection, verb string) {
 	if k.cfg.PreserveMinionCache {
 		return
@@ -216,8 +217,9 @@ func (k *keyCall) forget(sel selection, verb string) {
 	}
 }
 
-// rotate asks the master for new session keys by creating a file (salt/crypt.py dropfile). If the
-// file exists, the master has not handled the last request yet, and rotate does nothing.
+// rotate creates a file with which it requests new session keys from the master (salt/crypt.py
+// dropfile). If the file exists, the master has not handled the last request yet, and rotate does
+// nothing.
 func (k *keyCall) rotate() error {
 	path := filepath.Join(k.cfg.CacheDir, ".dfn")
 	if _, err := os.Lstat(path); err == nil {

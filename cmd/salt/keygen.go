@@ -43,8 +43,8 @@ func (k *keyCall) genKeys(name string) error {
 	return k.displayReturn(f)
 }
 
-// keyPair returns the content of base.pub. It first creates base.pem and base.pub if they are missing
-// or force is set.
+// keyPair returns the content of base.pub. If base.pem is missing, or force is set, it first
+// creates both files.
 func keyPair(base string, bits int, pass string, force bool) ([]byte, error) {
 	_, err := os.Stat(base + ".pem")
 	if err == nil && !force {
@@ -70,8 +70,8 @@ func keyPair(base string, bits int, pass string, force bool) ([]byte, error) {
 	return os.ReadFile(base + ".pub")
 }
 
-// genSignature signs the master's public key (salt/key.py gen_keys_signature). Missing files are a
-// printed result and no error, as in Salt.
+// genSignature signs the master's public key (salt/key.py gen_keys_signature). If files are
+// missing, it prints that as a result and returns no error, as Salt does.
 func (k *keyCall) genSignature() error {
 	pub, priv := k.values.Str("pub"), k.values.Str("priv")
 	if pub != "" && !isFile(pub) {

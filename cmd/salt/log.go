@@ -11,8 +11,8 @@ import (
 	"saltern/internal/printable"
 )
 
-// newLog returns a logger that writes like Salt's console log, "[ERROR ] text". With yaml each line
-// begins with "# ", so that the output stays valid YAML.
+// newLog returns a logger that writes like Salt's console log, "[ERROR ] text". If yaml is set,
+// each line begins with "# ", so that the output stays valid YAML.
 func newLog(w io.Writer, level string, yaml bool) *slog.Logger {
 	h := &consoleLog{w: w, mu: &sync.Mutex{}}
 	if yaml {

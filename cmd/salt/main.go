@@ -51,12 +51,12 @@ type env struct {
 	getenv   func(string) string
 	terminal bool // stdout is a terminal
 	columns  int  // width of the terminal in columns
-	// other is a call of another node, whose master does not answer. It is nil for a call of this
+	// other is a call for another node, whose master does not answer. It is nil for a call of this
 	// node.
 	other *otherNode
 }
 
-// runTool runs the tool of this name; an unknown name means salt.
+// runTool runs the tool of this name. An unknown name means salt.
 func (e *env) runTool(ctx context.Context, name string, args []string) int {
 	switch name {
 	case "salt-key":

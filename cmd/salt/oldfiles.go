@@ -12,8 +12,8 @@ import (
 	"saltern/master/client"
 )
 
-// oldFiles returns a function that warns on standard error when the minions of a job, or a runner,
-// get outdated files. It warns once for each node and age of its files.
+// oldFiles returns a function that warns on standard error if the minions of a job, or a runner,
+// get outdated files. The function warns once for each node and age of the node's files.
 func (t *tool) oldFiles() func(client.OldFiles) {
 	type state struct {
 		node string
@@ -44,8 +44,8 @@ func (t *tool) oldFiles() func(client.OldFiles) {
 	}
 }
 
-// renewFiles asks the supervisor to update this node's files before Python's salt-run reads them. If
-// that fails, it warns on standard error.
+// renewFiles asks the supervisor to update this node's files before Python's salt-run reads them.
+// If the update fails, renewFiles warns on standard error.
 func (t *tool) renewFiles(ctx context.Context) {
 	if t.cfg.Door == "" {
 		return

@@ -45,13 +45,13 @@ func (e *env) parser(prog, usage, text string) *op.Parser {
 	}
 }
 
-// packagesFile is the only file that Saltern's packages install in Salt's configuration directory. It
-// alone does not prove that the directory belongs to a master on this host: a node of an appliance
-// has the file, too.
+// packagesFile is the only file that Saltern's packages install in Salt's configuration directory.
+// If the directory has only this file, it need not belong to a master on this host: a node of an
+// appliance has the file, too.
 const packagesFile = "saltern.conf"
 
-// configDir returns the default configuration directory. It is own, Salt's directory, or node, the
-// directory of the appliance's node on this machine.
+// configDir returns the default configuration directory: either own, which is Salt's directory, or
+// node, the directory of the appliance's node on this machine.
 func configDir(own, node string) string {
 	if _, err := os.Stat(filepath.Join(own, "master")); !errors.Is(err, fs.ErrNotExist) {
 		return own

@@ -18,7 +18,7 @@ type progressBar struct {
 	began   time.Time
 }
 
-// add counts a return. A job can reach more minions than the master knows, below syndics.
+// add counts a return. Below syndics a job can reach more minions than the master knows.
 func (b *progressBar) add() {
 	b.count++
 	b.total = max(b.total, b.count)

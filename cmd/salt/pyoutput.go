@@ -25,9 +25,10 @@ const (
 
 var outputterName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,63}$`)
 
-// ownOutputter reports whether Python must format with this outputter: the administrator has a module
-// of this name, or has any modules, which may declare this name, and the name is not built in.
-// Without such modules no Python is started.
+// ownOutputter reports whether Python must format with the outputter name. It must if the
+// administrator has a module of that name, or if the administrator has any modules and the name is
+// not built in: a module may declare another name than its file's. If the administrator has no such
+// modules, no Python is started.
 func (t *tool) ownOutputter(name string) bool {
 	if !outputterName.MatchString(name) {
 		return false
@@ -36,8 +37,8 @@ func (t *tool) ownOutputter(name string) bool {
 	return slices.Contains(own, name) || len(own) > 0 && !output.Known(name)
 }
 
-// showByPython formats a value with a Python outputter. The second result is false when the
-// outputter does not exist or Python fails; a failure is logged.
+// showByPython formats a value with a Python outputter. It returns false if the outputter does not
+// exist or Python fails; it logs a failure.
 func (t *tool) showByPython(name string, v any, o output.Options) (string, bool) {
 	if t.python == nil {
 		t.python = startOutput(t.pythons(), pyrunner.Layer(t.cfg.PythonLayer))
@@ -83,8 +84,8 @@ var gone = map[string]string{
 	"dson": "Salt 3008 has it no more", "pony": "Salt 3008 has it no more",
 }
 
-// unknownOutputter warns that the outputter nested is used instead. Like Salt it does not warn about
-// "grains", which old minions ask for.
+// unknownOutputter warns that the outputter nested is used instead. Like Salt it does not warn
+// about "grains", which old minions request.
 func (t *tool) unknownOutputter(name string) {
 	why, known := gone[name]
 	switch {
@@ -139,8 +140,8 @@ func (t *tool) pythons() []string {
 	return pyrunner.Usual(exec.LookPath)
 }
 
-// pythonOutput is a Python process that formats values for the whole call. Only one goroutine uses
-// it.
+// pythonOutput is a Python process that formats values until the end of the call. Only one
+// goroutine uses it.
 type pythonOutput struct {
 	kept *pyrunner.Kept
 	err  error // the failure that ended the process; nil while it works
@@ -167,7 +168,7 @@ func (p *pythonOutput) askPython(m *value.Map) (*value.Map, error) {
 	return reply, err
 }
 
-// stopPython ends the process. It may be called on nil.
+// stopPython ends the process. p may be nil: there is no process.
 func (p *pythonOutput) stopPython() {
 	if p != nil && p.kept != nil {
 		p.kept.Close()

@@ -95,9 +95,9 @@ func (r *runCall) execute(ctx context.Context) error {
 	return r.python(ctx)
 }
 
-// showDocs shows the documentation of functions as Salt's salt-run does (salt/runner.py print_docs). That of
-// Salt's functions is in Python; without a Python, only how they are called is shown. Functions that Salt
-// does not have come first.
+// showDocs shows the documentation of functions as Salt's salt-run does (salt/runner.py
+// print_docs). The documentation of Salt's functions is in Python: if there is no Python, showDocs
+// shows only how these functions are called. Functions that Salt does not have come first.
 func (r *runCall) showDocs(ctx context.Context) error {
 	asked := ""
 	if len(r.args) > 0 {

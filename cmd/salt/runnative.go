@@ -15,15 +15,15 @@ import (
 	"saltern/master/value"
 )
 
-// here lists the runners that need only the configuration, the event bus and a terminal. They run in
-// this process, so no master needs to run.
+// here lists the runners that need only the configuration, the event bus and a terminal. They run
+// in this process, so they work without a running master.
 var here = map[string]bool{
 	"test.arg": true, "test.raw_arg": true, "test.metasyntactic": true, "test.stdout_print": true, "test.sleep": true,
 	"test.stream": true, "test.get_opts": true, "event.send": true, "state.event": true, "config.get": true, "error.error": true,
 }
 
-// kept lists those runners of here that the master can run as well. The master then stores the result
-// in the job cache.
+// kept lists the runners of here that the master can run as well. If the master runs them, it
+// stores the result in the job cache.
 var kept = map[string]bool{"test.arg": true, "test.raw_arg": true, "test.metasyntactic": true}
 
 // splitKwargs splits the keyword arguments off the end of parsed arguments.

@@ -373,6 +373,6 @@ func (s *saltCall) failed(err error) error {
 	return s.failureCode()
 }
 
-// failureCode returns the exit code for an error of the master. Salt exits with 0, so that scripts
-// take a refused command for a success. Saltern does not.
+// failureCode returns the exit code for an error of the master. Salt exits with 0 for such an
+// error, so that scripts take a refused command for a success. Saltern does not.
 func (s *saltCall) failureCode() error { return exit(exitGeneric) }

@@ -12,8 +12,8 @@ import (
 	"saltern/master/value"
 )
 
-// returnOptions returns the output options for returns. With --state-output=filter they include the
-// function's keyword arguments exclude and terse.
+// returnOptions returns the output options for returns. With --state-output=filter the options
+// include the function's keyword arguments exclude and terse.
 func (s *saltCall) returnOptions() output.Options {
 	o := s.outputOptions()
 	for _, a := range s.req.Arg {

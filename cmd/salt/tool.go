@@ -51,8 +51,8 @@ type exit int
 
 func (e exit) Error() string { return fmt.Sprintf("exit %d", int(e)) }
 
-// startTool reads the command line and the configuration. If the tool is nil, the call ends with
-// the exit code.
+// startTool parses the command line and reads the configuration. If the returned tool is nil, the
+// call ends with the returned exit code.
 func (e *env) startTool(p *op.Parser, words []string, stdinArgs bool) (*tool, int) {
 	t := &tool{env: e, optionParser: p, input: bufio.NewReader(e.stdin), words: words}
 	var err error
@@ -157,8 +157,8 @@ func (t *tool) configure() error {
 	return nil
 }
 
-// loadConf reads the master's configuration. For users who may not read it, an appliance keeps an
-// excerpt in its folder client; loadConf reads that instead.
+// loadConf reads the master's configuration. For users who may not read the configuration, an
+// appliance keeps an excerpt in its folder client; loadConf then reads the excerpt.
 func loadConf(dir string) (*conf.Master, error) {
 	l := &conf.Loader{Tool: true}
 	cfg, err := l.Load(dir)

@@ -143,9 +143,9 @@ func (b *build) buildImages(cmd *cobra.Command) error {
 	return nil
 }
 
-// flavours builds the wanted formats of both kernel flavours in parallel. Most of the time goes into
-// compression, which uses all processors. Steps that use one processor, such as unpacking a kernel,
-// run while the other flavour compresses.
+// flavours builds the wanted formats of both kernel flavours in parallel. Compression takes most of
+// the time and uses all processors. Steps that use one processor, such as unpacking a kernel, run
+// while the other flavour compresses.
 func (b *build) flavours(ctx context.Context, o tree.Options) ([]string, error) {
 	names := []string{"cloud", "generic"}
 	made := make([][]string, len(names))
@@ -357,8 +357,8 @@ func (c *common) addFlags(cmd *cobra.Command) {
 	c.at.addFlags(cmd)
 }
 
-// epoch chooses one time for everything inside an image: the time of the newest program or package.
-// So two builds of the same parts give the same bytes.
+// epoch determines one time for all files inside an image: the time of the newest program or
+// package. So two builds from the same parts give the same bytes.
 type epoch struct {
 	given  int64 // seconds since 1970; 0 means that none was given
 	commit int64 // time of the programs' commit, in the same unit

@@ -17,7 +17,8 @@ import (
 	"saltern/internal/release/sums"
 )
 
-// programs are the names of a release's programs. They lie in one folder for each architecture.
+// programs lists the names of a release's programs. Each architecture has a folder with all of
+// them.
 var programs = []string{"applianced", "salt-master", "salt-api", "salt"}
 
 type finish struct {
@@ -110,8 +111,8 @@ func (r *finish) finishRelease(dir string) error {
 	return sums.Write(dir, key)
 }
 
-// builtPrograms returns the paths of all programs, and records the version of Go that built them. It
-// fails if the programs were built by different versions.
+// builtPrograms returns the paths of all programs, and records the version of Go that built the
+// programs. If different versions built them, it returns an error.
 func (r *finish) builtPrograms() (paths []string, err error) {
 	for _, arch := range r.arch {
 		for _, p := range programs {

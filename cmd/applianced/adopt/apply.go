@@ -24,8 +24,8 @@ import (
 
 const stagePrefix = ".import-"
 
-// Lock excludes other imports on this and other nodes until unlock is called. It removes what a
-// killed import has left on the storage and on this node's disk.
+// Lock excludes other imports on this and other nodes until unlock is called. It removes the files
+// that a killed import has left on the storage and on this node's disk.
 func Lock(s *settings.Settings) (unlock func(), err error) {
 	if err := storageThere(s); err != nil {
 		return nil, err
@@ -77,8 +77,8 @@ func treeParent(s *settings.Settings) string {
 	return s.DataDir
 }
 
-// TreeDir creates a folder for unpacking an archive. Only this account can change it. The caller
-// holds the lock, and removes the folder.
+// TreeDir creates a folder for unpacking an archive. Only this account can change the folder. The
+// caller holds the lock, and removes the folder.
 func TreeDir(s *settings.Settings) (string, error) {
 	return makeStage(treeParent(s), "tree")
 }
@@ -108,9 +108,9 @@ func makeStage(parent, name string) (string, error) {
 	return dir, nil
 }
 
-// Apply puts all files in place. stamp names the folder that keeps the replaced files. kept is that
-// folder, or "" when nothing was replaced. Apply first stages everything, then changes the node.
-// After an error some files may be in place: repeating the import completes it.
+// Apply first stages all files, then moves them into place. stamp is part of the name of the folder
+// that keeps the replaced files. kept is that folder, or "" if nothing was replaced. After an error
+// some files may be in place: repeating the import completes it.
 func (p *Plan) Apply(ctx context.Context, stamp string) (kept string, err error) {
 	s := p.request.Settings
 	if p.Refused() {
@@ -239,8 +239,8 @@ func (p *Plan) stageItem(stage string, it *item, master layout.Account) error {
 	return errors.Join(err, out.Close())
 }
 
-// adoptKeyring imports the keys of gpg. If that fails it only adds a note, because everything else is
-// in place.
+// adoptKeyring imports the keys of gpg. If that fails, it only adds a note, because all other files
+// are in place already.
 func (p *Plan) adoptKeyring(ctx context.Context) {
 	s, c := p.request.Settings, p.countOf(GPG)
 	at, _, err := p.tree.resolve(p.keyring)

@@ -35,7 +35,7 @@ const (
 	maxAutosign = 1 << 20  // bytes of a list
 )
 
-// Kind is what a file of the import is. Each kind is a line of the summary.
+// Kind is the kind of a file of the import. The summary has a line for each kind.
 type Kind string
 
 // The kinds, in the order of the summary.
@@ -66,7 +66,7 @@ type Count struct {
 	// Other counts the entries that the node has with other content. They are conflicts, except
 	// entries that the node's own master created and no minion knows.
 	Other int `json:"other"`
-	// Left counts the entries of the tree that are not imported. A note says why.
+	// Left counts the entries of the tree that are not imported. A note gives the reason.
 	Left int `json:"left"`
 }
 

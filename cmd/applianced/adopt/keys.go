@@ -43,8 +43,8 @@ type keyring struct {
 	leftOut map[Kind]int
 }
 
-// readKeys reads the keys of minions in all states. It leaves out keys that no minion can use, and
-// adds a note about them.
+// readKeys reads the keys of minions in all states. It omits keys that no minion can use, and adds
+// a note about them.
 func readKeys(ctx context.Context, t *Tree, pki string) (*keyring, error) {
 	r := &keyring{known: map[string]*minionKey{}, denied: map[string]*minionKey{}, leftOut: map[Kind]int{}}
 	n := 0
@@ -121,7 +121,8 @@ type pair struct {
 	opened bool // the private key had a passphrase
 }
 
-// readPair reads <dir>/<name>.pem and .pub. Without such a pair it returns [fs.ErrNotExist].
+// readPair reads <dir>/<name>.pem and .pub. If there is no such pair, the error is
+// [fs.ErrNotExist].
 func readPair(t *Tree, dir, name, passphrase string) (*pair, error) {
 	p := &pair{from: path.Join(dir, name+".pem")}
 	text, err := t.readFile(p.from, maxPrivate)
@@ -191,8 +192,8 @@ func fingerprint(public []byte) string {
 	return f
 }
 
-// strangers returns the minions that are accepted here and that the import does not accept with the
-// same key. They know this node's key and would refuse another.
+// strangers returns the minions that this node has accepted and that the import does not accept
+// with the same key. These minions know this node's master key and would refuse another one.
 func strangers(here, there *keyring) (out []string) {
 	for id, k := range here.known {
 		o := there.known[id]

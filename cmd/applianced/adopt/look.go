@@ -200,7 +200,8 @@ func (p *Plan) placeHalf(name string, text []byte, mode fs.FileMode, rekeyed boo
 	p.compareItem(it)
 }
 
-// foreign adds the objections to giving this node another key.
+// foreign records a conflict if adopting would give this node another master key although its
+// minions know the present one.
 func (p *Plan) foreign(here, there *keyring, has bool) {
 	if known := strangers(here, there); has && len(known) > 0 {
 		p.Conflicts = append(p.Conflicts,

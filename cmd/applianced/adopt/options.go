@@ -52,8 +52,8 @@ func elsewhere() map[string]string {
 	}
 }
 
-// ownedOptions returns the options that the appliance sets on a single node or in a cluster. An
-// import must set none of them, so that it cannot turn a single node into a member.
+// ownedOptions returns the options that the appliance sets, on a single node or in a cluster. An
+// import must not set any of them, so that it cannot turn a single node into a member of a cluster.
 func ownedOptions(s *settings.Settings) []string {
 	c := *s
 	c.Peering.Enabled = true
@@ -127,8 +127,8 @@ func (o *sorter) option(f *confFile, sorted *optionFile, name string, v any, own
 	}
 }
 
-// keepOption keeps an option. In its value it changes paths of files that are imported to another
-// place.
+// keepOption keeps an option for the import. If the option's value contains paths of files that are
+// imported to another place, it changes these paths.
 func (o *sorter) keepOption(f *confFile, file *optionFile, name string, v any) {
 	moved := &paths{sorter: o}
 	w := moved.change(v, 0)
@@ -217,7 +217,7 @@ func plainPath(s string) bool {
 }
 
 // writeText sets the file's text: the other master's text without the lines of dropped and changed
-// options. If that does not give the wanted values, the text holds the values alone.
+// options. If that text does not result in the wanted values, writeText writes only the values.
 func (f *optionFile) writeText() error {
 	want := f.from.options.Clone()
 	for name := range f.drop {

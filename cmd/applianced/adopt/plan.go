@@ -54,9 +54,11 @@ type Plan struct {
 
 	// Rekeyed means that the key that minions know changes on this node.
 	Rekeyed bool
-	// Fingerprint is the fingerprint of the imported key. KeyHash is the hash by which nodes name it.
+	// Fingerprint is the fingerprint of the imported key. KeyHash is the hash by which nodes
+	// identify that key.
 	Fingerprint, KeyHash string
-	// Conflicts are files that the node has with other content. An import with conflicts needs Force.
+	// Conflicts lists files that the node has with other content. An import with conflicts needs
+	// Force.
 	Conflicts []Note
 	// Refusals are reasons that prevent the import even with Force.
 	Refusals []string

@@ -24,8 +24,8 @@ type root struct {
 	served string // path by which the appliance's master reads it
 }
 
-// envDir holds the environments other than base. It is separate because nodes copy only srv/salt and
-// srv/pillar.
+// envDir holds the environments other than base. It is a separate folder because nodes copy only
+// srv/salt and srv/pillar.
 const envDir = "_env"
 
 // findRoots returns the roots in the configuration, and the options that the appliance needs for
@@ -133,8 +133,8 @@ func (x *scanner) skipFile(r *root, name, why string) {
 	}
 }
 
-// scanRoot collects all files of a root. If several roots of an environment have a file, the first
-// root's file is used, as in Salt's file server.
+// scanRoot collects all files of a root. If several roots of an environment have the same file, the
+// one in the first root is used, as in Salt's file server.
 func (x *scanner) scanRoot(r *root) error {
 	at, _, err := x.tree.resolve(r.dir)
 	if err != nil {

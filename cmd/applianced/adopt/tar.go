@@ -18,7 +18,7 @@ import (
 	"saltern/supervisor/backup"
 )
 
-// Limits bound how much of an archive is unpacked. Zero values mean the defaults.
+// Limits bounds how much of an archive is unpacked. Zero values stand for the defaults.
 type Limits struct {
 	Bytes   int64 // bytes of all files
 	Entries int
@@ -37,9 +37,9 @@ func passedOver(name string) bool {
 
 // Unpack unpacks a tar archive, compressed with gzip or not, below root, which must be empty. It
 // creates files, folders and links, but no devices. Links may lead anywhere, because only a [Tree]
-// follows them. It fails at a name that leads outside of root, at a repeated file, at more data than
-// the limits allow, and when the disk is nearly full. The notes name the files left out. After an
-// error the caller removes the unpacked files.
+// follows them. Unpack returns an error for a name that leads outside of root, a repeated file,
+// more data than the limits allow, or a disk that is nearly full. The notes name the omitted files.
+// After an error the caller removes the unpacked files.
 func Unpack(ctx context.Context, r io.Reader, root *os.Root, l Limits) ([]Note, error) {
 	if l.Bytes <= 0 {
 		l.Bytes = maxBytes
@@ -109,8 +109,8 @@ func Unpack(ctx context.Context, r io.Reader, root *os.Root, l Limits) ([]Note, 
 	}
 }
 
-// ending tells an archive that ends with its end mark from one that was cut between two files.
-// Package tar does not.
+// ending distinguishes an archive that ends with its end mark from one that was cut between two
+// files. Package tar does not.
 type ending struct {
 	r       io.Reader
 	reached bool // the input has ended without the end mark
@@ -198,8 +198,8 @@ func (u *unpacker) unpackEntry(h *tar.Header, r io.Reader) error {
 	return err
 }
 
-// folder creates a folder and the folders above it. One name may need many folders, so each one
-// counts.
+// folder creates a folder and the folders above. Each created folder counts towards the limits,
+// because one name may need many.
 func (u *unpacker) folder(name string) error {
 	if name == "." || u.folders[name] {
 		return nil

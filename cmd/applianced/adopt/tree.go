@@ -12,8 +12,8 @@ import (
 	"syscall"
 )
 
-// Tree holds the files of another master, under the paths that they have on that master. It follows
-// links within the tree, as that master would.
+// Tree holds the files of another master, under the paths that the files have on that master. It
+// follows links within the tree, as that master would.
 type Tree struct{ root *os.Root }
 
 // Open opens the folder that stands for / of the other master.
@@ -28,8 +28,8 @@ func Open(dir string) (*Tree, error) {
 // Close closes the tree.
 func (t *Tree) Close() error { return t.root.Close() }
 
-// resolve follows all links of a path. The result is relative to the tree and contained no link at
-// the moment of the check.
+// resolve follows all links of a path. The result is relative to the tree and contains no link,
+// unless somebody changes the tree after the check.
 func (t *Tree) resolve(name string) (string, fs.FileInfo, error) {
 	at := "."
 	rest := strings.Split(name, "/")

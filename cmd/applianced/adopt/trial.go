@@ -13,7 +13,7 @@ import (
 	"saltern/supervisor/layout"
 )
 
-// maxTrials bounds how often options are tried. Each trial removes at least one fault.
+// maxTrials bounds how often options are tried. Each trial removes at least one faulty option.
 const maxTrials = 50
 
 // tryOptions checks the future configuration with the master's own code: the appliance's options, the
@@ -114,7 +114,8 @@ func (o *sorter) importedFile(file, include string) *optionFile {
 	return o.files[i]
 }
 
-// refuse drops the option of a fault. It returns false if the fault is not of an imported option.
+// refuse drops the option that has a fault. If the fault is not in an imported option, it returns
+// false.
 func (o *sorter) refuse(fault *conf.Fault, include string) bool {
 	f := o.importedFile(fault.Path, include)
 	if f == nil || fault.Option == "" {

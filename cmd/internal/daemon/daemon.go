@@ -65,7 +65,7 @@ func (p Program) Flags(o *Options, stderr io.Writer) *pflag.FlagSet {
 	return f
 }
 
-// Parse parses args with f. It returns an error if any of them is not a flag.
+// Parse parses args with f. If an argument is not a flag, it returns an error.
 func Parse(f *pflag.FlagSet, args []string) error {
 	if err := f.Parse(args); err != nil {
 		return err
@@ -81,9 +81,9 @@ func (o Options) LogFlags() conf.LogFlags {
 	return conf.LogFlags{Level: o.LogLevel, File: o.LogFile, FileLevel: o.LogFileLevel}
 }
 
-// OpenLog opens the program's log. Until closeLog is called, SIGHUP reopens the log file. After that,
-// and before OpenLog, only package hangup keeps the signal from ending the program. A log file that
-// was moved away is reopened without a signal (see [saltlog.File]).
+// OpenLog opens the program's log. Until closeLog is called, SIGHUP reopens the log file. Before
+// OpenLog and after closeLog, only package hangup keeps the signal from ending the program. A log
+// file that was moved is reopened without a signal (see [saltlog.File]).
 func (p Program) OpenLog(c saltlog.Config, stderr io.Writer) (log *slog.Logger, closeLog func(), err error) {
 	log, file, err := saltlog.Open(c)
 	if err != nil {

@@ -8,9 +8,10 @@ import (
 	"path/filepath"
 )
 
-// Find returns the path of the Saltfile to read, or "" if there is none. Salt's order is: given by
-// the command line, given by the environment (SALT_SALTFILE), in the working directory, in the user's
-// home folder. home may be "": the user has none.
+// Find returns the path of the Saltfile to read, or "" if there is none. As Salt does, it uses the
+// first of: the path on the command line, the path in the environment (SALT_SALTFILE), the file in
+// the working directory, the file in the user's home folder. home may be "": the user has no home
+// folder.
 func Find(given, environment, home string) string {
 	if path := cmp.Or(given, environment); path != "" {
 		return path

@@ -1,7 +1,7 @@
-// Package optparse reads command lines by the rules of Python's optparse,
-// which Salt's tools use: options may stand anywhere between the arguments,
-// long options may be shortened while they stay unique, short options may be
-// joined, and "--" ends them. The messages are optparse's as well.
+// Package optparse parses command lines by the rules of Python's optparse, which Salt's tools use:
+// options may stand anywhere between the arguments, long options may be shortened while they stay
+// unique, short options may be joined, and "--" ends the options. The messages are optparse's as
+// well.
 //
 // Parse does not change the Parser, which may be used again.
 package optparse
@@ -84,8 +84,8 @@ type Values struct {
 	explicit map[string]bool
 }
 
-// Get returns the value of an option, or nil when it was not given and has no default. Numbers are
-// int and float64.
+// Get returns the value of an option, or nil if the option was not given and has no default.
+// Numbers are int and float64.
 func (v *Values) Get(dest string) any { return v.values[dest] }
 
 // Set changes a value as if it were a default.
@@ -155,8 +155,8 @@ func (p *Parser) All(yield func(*Option) bool) {
 	}
 }
 
-// Parse reads the words after the program's name and returns the options and the arguments. The error
-// is an [Error].
+// Parse parses the words after the program's name and returns the options and the arguments. The
+// error is an [Error].
 func (p *Parser) Parse(words []string) (*Values, []string, error) {
 	v := &Values{values: map[string]any{}, explicit: map[string]bool{}}
 	for o := range p.All {
