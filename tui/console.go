@@ -17,7 +17,7 @@ const (
 	refreshCalm  = 10 * time.Second
 )
 
-// Action is the choice with which the console page ends. The command carries it out.
+// Action is what the user has chosen at the end of the console page. The command carries it out.
 type Action string
 
 // The actions.
@@ -28,8 +28,8 @@ const (
 	PowerOff Action = "shut down the machine"
 )
 
-// Console is the page of a node that is set up, as a bubbletea model: its status and a menu by
-// number. Only bubbletea's goroutine uses it.
+// Console is the page of a node whose set-up is complete, as a bubbletea model: the node's status
+// and a numbered menu. Only bubbletea's goroutine uses it.
 type Console struct {
 	ctx     context.Context
 	api     Supervisor
@@ -150,8 +150,8 @@ func (c *Console) hideSecrets() {
 	}
 }
 
-// touched records the time of a key. If the page was refreshed rarely, it refreshes the page at once,
-// so that the user sees the present state.
+// touched records the time of a key press. If the page was refreshed rarely until now, it refreshes
+// the page at once, so that the user sees the present state.
 func (c *Console) touched() tea.Cmd {
 	calm := c.refreshDelay() == refreshCalm
 	c.pressed = time.Now()
@@ -218,7 +218,8 @@ func (c *Console) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return c, nil
 }
 
-// showLines shows the lines of a view, or the error. It does nothing if the user has left the view.
+// showLines shows the lines of a view, or the error. If the user has left the view, it does
+// nothing.
 func (c *Console) showLines(msg linesMsg) {
 	c.busy = ""
 	if msg.view != c.view {

@@ -58,8 +58,8 @@ func (c *Console) keysRead(m keysRead) {
 	c.keys.at = max(0, min(c.keys.at, len(m.list)-1))
 }
 
-// keysKey handles a key press in the view of pending keys. It returns false for a key that it does
-// not use.
+// keysKey handles a key press in the view of pending keys. For a key press that the view does not
+// use it returns false.
 func (c *Console) keysKey(key string) (tea.Cmd, bool) {
 	k := &c.keys
 	page := c.size.bodySize().height - keysAround

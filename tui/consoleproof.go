@@ -10,7 +10,8 @@ import (
 	"saltern/supervisor/setup"
 )
 
-// pageReply is a message that answers a page with questions. The user may be on another page by then.
+// pageReply is a message with the answer to a request of a page. When it arrives, the user may
+// already be on another page.
 type pageReply interface{ askedOn() *Wizard }
 
 // askedBy is embedded in a [pageReply] and holds the page that asked.
@@ -26,7 +27,7 @@ type proved struct {
 	then func() tea.Cmd
 }
 
-// BeforeLogin marks the user as not logged in. Call it before the page runs.
+// BeforeLogin marks the user as not logged in. The caller must call it before the page runs.
 func (c *Console) BeforeLogin() { c.stranger = true }
 
 // proofField asks for the administrator's password.
@@ -36,9 +37,9 @@ func (c *Console) proofField(w *Wizard, f *fieldMaker) huh.Field {
 		&w.draft.password)
 }
 
-// afterProof calls then, which does something that only an administrator may do. It calls then at
-// once if the user has logged in, otherwise after the user has given the account's password.
-// explanation stands above the question for the password.
+// afterProof calls then, which does something that only an administrator may do. If the user has
+// logged in, it calls then at once, otherwise after the user has typed the account's password.
+// explanation is shown above the prompt for the password.
 func (c *Console) afterProof(explanation string, then func() tea.Cmd) tea.Cmd {
 	switch {
 	case c.locked, c.access == nil && c.stranger:
@@ -71,8 +72,8 @@ func (c *Console) proved(w *Wizard, m proved) tea.Cmd {
 	return m.then()
 }
 
-// refused shows an error at a field of the current page. If the password was wrong, it shows the
-// error at the password instead.
+// refused shows an error at a field of the current page. If the error is a wrong password, it shows
+// the error at the password field instead.
 func (c *Console) refused(w *Wizard, field string, err error) tea.Cmd {
 	p, ok := w.pages[w.at].(*formPage)
 	if !ok {
@@ -128,7 +129,7 @@ func newPasswordFaults(w *Wizard) (faults []setup.Fault) {
 	return faults
 }
 
-// changed shows an error at its field. Without an error it closes the page and shows the text
+// changed shows an error at its field. If there is no error, it closes the page and shows the text
 // success.
 func (c *Console) changed(w *Wizard, field string, err error, success string) tea.Cmd {
 	if err != nil {

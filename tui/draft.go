@@ -75,8 +75,8 @@ func newDraft(f setup.Facts) draft {
 	return d
 }
 
-// answers converts the draft for the supervisor. It leaves out fields of choices that the user did
-// not take.
+// answers converts the draft for the supervisor. It omits fields that belong to choices that the
+// user did not select.
 func (d *draft) answers() setup.Answers {
 	a := setup.Answers{Mode: setup.Join, Node: trimSpace(d.node), Address: trimSpace(d.peerAddress)}
 	a.Admin.Password = d.password

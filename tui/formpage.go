@@ -17,17 +17,17 @@ import (
 // tightFrom is how many fields a page has at least that leaves out the empty lines between them.
 const tightFrom = 5
 
-// maxInput bounds the text of a field. SSH keys are the longest.
+// maxInput bounds the text of a field. The longest texts are SSH keys.
 const maxInput = 16 << 10
 
 // formPage asks for some answers. When its form is complete, the supervisor validates all answers.
-// Faults in fields of this page keep the page open and are shown at the fields.
+// If a field of this page has a fault, the page stays open and shows the fault at the field.
 type formPage struct {
 	name   string
 	intro  string
 	facts  func(w *Wizard) []string // lines below the intro; may be nil
 	fields func(w *Wizard, f *fieldMaker) []huh.Field
-	// prepare fills in what is known before the page opens. It may be nil.
+	// prepare fills in known answers before the page opens. It may be nil.
 	prepare func(w *Wizard)
 	when    func(w *Wizard) bool // reports whether the page applies; may be nil: always
 	check   func(w *Wizard) []setup.Fault
@@ -35,7 +35,7 @@ type formPage struct {
 	// places maps fields of other pages to the field here that shows their faults.
 	places map[string]string
 	// unfinished reports whether the text is certainly incomplete, so that Enter may be a line end
-	// within a pasted text. It may be nil: Enter always ends the text.
+	// within a pasted text. It may be nil: Enter always completes the text.
 	unfinished func(w *Wizard) bool
 
 	form   *huh.Form
@@ -81,8 +81,8 @@ func (f *fieldMaker) secret(field, title, hint string, v *string) *huh.Input {
 	return i.EchoMode(f.p.echoMode())
 }
 
-// choice returns a field with options. If there are many, it shows a few around the chosen one, and
-// their number.
+// choice returns a field with options. If there are many options, the field shows a few around the
+// chosen one, and their number.
 func (f *fieldMaker) choice(field, title, hint string, v *string, options ...huh.Option[string]) *huh.Select[string] {
 	many := len(options) > mostOptions
 	if many && hint == "" {
@@ -237,8 +237,8 @@ func (p *formPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 }
 
 // handleMoveKey handles the keys that move between fields, and the key that shows hidden text. The
-// form itself would move one message later, so that text typed in between would go into the previous
-// field.
+// form itself would move only at its next message, so that text typed before that message would go
+// into the previous field.
 func (p *formPage) handleMoveKey(w *Wizard, key string) (tea.Cmd, bool) {
 	at := slices.Index(p.own, p.form.GetFocusedField().GetKey())
 	_, line := p.form.GetFocusedField().(*huh.Input)
@@ -274,8 +274,8 @@ func (p *formPage) handleMoveKey(w *Wizard, key string) (tea.Cmd, bool) {
 	return nil, false
 }
 
-// forgetFault takes the fault from the field that the cursor leaves if its text has changed: the
-// fault is about what stood there. While somebody corrects the text, it stays.
+// forgetFault removes the fault of the field that the cursor leaves if the field's text has
+// changed: the fault was about the earlier text. While the user corrects the text, the fault stays.
 func (p *formPage) forgetFault(w *Wizard) {
 	name := p.form.GetFocusedField().GetKey()
 	at := slices.IndexFunc(p.texts, func(f textField) bool { return f.input.GetKey() == name })
@@ -292,7 +292,7 @@ func (p *formPage) forgetFault(w *Wizard) {
 type heldEnter struct{ count int }
 
 // holdFor is how long an Enter is held back. If a terminal does not mark a paste, each pasted line
-// ends in an Enter that the next line follows at once.
+// ends in an Enter, and the next line follows at once.
 const holdFor = 300 * time.Millisecond
 
 // holdEnter waits for holdFor whether another key follows an Enter.
@@ -346,8 +346,8 @@ func (w *Wizard) asksLater(field string) bool {
 	})
 }
 
-// markFault records a fault at the first field that shows it. A field records all faults of its own,
-// but only one fault of another field that it shows.
+// markFault records a fault at the first field that shows it. A field records all its own faults.
+// Of the faults of other fields that it shows, it records only one.
 func (p *formPage) markFault(f setup.Fault) {
 	for _, name := range p.own {
 		own, old := isAbout(f.Field, name), p.faults[name]

@@ -13,8 +13,8 @@ const (
 	handedStorage = "storage"
 )
 
-// textAnswers returns the answers that another terminal may get, by name. Passwords, the secret, the
-// join string and the consent to erase a disk stay on the terminal where they were given.
+// textAnswers returns the answers that another terminal may get, by name. Passwords, the secret,
+// the join string and the consent to erase a disk stay on the terminal where the user typed them.
 func (d *draft) textAnswers() map[string]*string {
 	return map[string]*string{
 		"mode":                  &d.mode,
@@ -47,8 +47,8 @@ func (d *draft) handed() setup.Draft {
 	return out
 }
 
-// takeHandedOver replaces the answers here by those that another terminal handed over. It returns
-// false if there are none.
+// takeHandedOver replaces this terminal's answers by those that another terminal handed over. If
+// there are none, it returns false.
 func (d *draft) takeHandedOver(from setup.Draft) bool {
 	if len(from) == 0 {
 		return false

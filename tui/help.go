@@ -143,8 +143,8 @@ func (w *Wizard) typing() bool {
 	return line
 }
 
-// helpKeys names the keys that open the help on every page. Browsers and terminal windows keep F1
-// for themselves.
+// helpKeys names the keys that open the help on every page. Browsers and terminal windows use F1
+// themselves, so there is a second key.
 const helpKeys = "F1, Ctrl-G: help"
 
 // isHelp reports whether a key opens the help. While the user is typing text, a question mark may

@@ -22,13 +22,13 @@ type Access interface {
 	// NeedsPassword reports whether the user must give the account's password to add a
 	// key.
 	NeedsPassword() bool
-	// Prove checks the account's password if NeedsPassword returns true. For a wrong password it
-	// returns [ErrPassword].
+	// Prove checks the account's password if NeedsPassword returns true. If the password is wrong,
+	// it returns [ErrPassword].
 	Prove(ctx context.Context, password string) error
-	// Add allows a public key, or all keys at an https address, to log in, and returns
-	// their number. It checks the password first.
+	// Add allows a public key, or all keys at an https address, to log in, and returns the number
+	// of keys. It checks the password first.
 	Add(ctx context.Context, key, password string) (int, error)
-	// SetPassword sets a new password of the account. It checks the old one first.
+	// SetPassword sets a new password for the account. It first checks the old password.
 	SetPassword(ctx context.Context, password, fresh string) error
 }
 

@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// modes are the modes of a terminal on which a page is drawn. Each key arrives immediately and
-// unchanged. The kernel writes CR LF for each line feed, as the drawing library expects if it does
-// not read the keys itself. With LF alone, only some lines would keep their column: if a serial line
-// ends at another terminal, as with qemu -nographic, that terminal adds a CR.
+// modes holds the modes of a terminal on which a page is drawn. Each key arrives immediately and
+// unchanged. For each line feed the kernel writes CR LF: the drawing library expects that unless it
+// reads the keys itself. With LF alone, the result would depend on the terminal: if a serial line
+// is shown by another terminal, as with qemu -nographic, that terminal adds a CR.
 type modes struct {
 	mu     sync.Mutex
 	in     *os.File
@@ -66,7 +66,7 @@ func setOutputModes(t *unix.Termios) {
 	t.Oflag |= unix.OPOST | unix.ONLCR
 }
 
-// restore sets the modes of before. It ignores errors, because the terminal may be gone.
+// restore sets the modes of before. It ignores errors, because the terminal may be closed.
 func (m *modes) restore() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -75,7 +75,7 @@ func (m *modes) restore() {
 }
 
 // afterStop sets the modes again and calls repaint whenever the process continues after a stop,
-// because a shell used the terminal meanwhile. It returns when ctx ends.
+// because a shell has used the terminal during the stop. It returns when ctx ends.
 func (m *modes) afterStop(ctx context.Context, repaint func()) {
 	continued := make(chan os.Signal, 1)
 	signal.Notify(continued, syscall.SIGCONT)

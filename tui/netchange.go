@@ -38,7 +38,7 @@ func (c *Console) changeNetwork(f setup.Facts) tea.Cmd {
 	return c.within(w, networkPages()...)
 }
 
-// inChange passes a message to the change in progress. It returns false if there is none.
+// inChange passes a message to the network change in progress. If there is none, it returns false.
 func (c *Console) inChange(msg tea.Msg) (tea.Cmd, bool) {
 	w := c.changing
 	if w == nil {

@@ -14,8 +14,8 @@ import (
 
 func forming(w *Wizard) bool { return w.draft.mode == string(setup.Form) }
 
-// namesMachine reports whether the wizard asks for the host name. An appliance takes the name of
-// its node unless another one is typed.
+// namesMachine reports whether the wizard asks for the host name. On an appliance the host name is
+// the node's name unless the user types another one.
 func namesMachine(w *Wizard) bool { return w.facts.Appliance }
 
 // wizardPages returns the pages of the wizard in their order.
@@ -130,7 +130,7 @@ func modeFields(w *Wizard, f *fieldMaker) []huh.Field {
 }
 
 // unusedLines describes the first of the settings that came with this machine and were not used.
-// Whoever prepared the machine sees why the wizard asks.
+// From it the person who prepared the machine sees why the wizard asks.
 func unusedLines(w *Wizard) []string {
 	unused := w.progress.Unused
 	if len(unused) == 0 {

@@ -9,7 +9,7 @@ import (
 	"saltern/supervisor/setup"
 )
 
-// pastes are the functions that rearrange pasted text for certain fields, because text copied from a
+// pastes lists functions that rearrange pasted text for certain fields, because text copied from a
 // terminal is broken at the margin. In all other fields a blank replaces each line end.
 var pastes = map[string]func(string) (text, note string){
 	"join":           joinPasted,
@@ -59,8 +59,8 @@ func listPasted(text string) (string, string) {
 	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\t' }), ", "), ""
 }
 
-// keyPasted joins the lines of an SSH public key. Of several keys it takes the first, because the
-// field holds one.
+// keyPasted joins the lines of an SSH public key. If the text has several keys, it returns the
+// first, because the field holds only one.
 func keyPasted(text string) (key, note string) {
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)

@@ -121,8 +121,8 @@ func (p *preflightPage) render(w *Wizard) string {
 	return "\n" + scrolled(lines, &p.from, b.height-1)
 }
 
-// scrolled returns as many lines as fit, beginning with *from. It corrects *from if that is out of
-// range.
+// scrolled returns as many lines as fit into room, beginning with *from. If *from is out of range,
+// scrolled corrects it.
 func scrolled(lines []string, from *int, room int) string {
 	*from = max(0, min(*from, len(lines)-room))
 	if len(lines) <= room {

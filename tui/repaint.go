@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The drawing library writes only what has changed since the last time. So text that other programs
-// or the kernel write on the terminal stays until the whole page is drawn again: at repaintKey, and
-// at the first key after repaintAfter, for users who do not know repaintKey.
+// The drawing library writes only the parts of the page that have changed. So text that other
+// programs or the kernel write to the terminal stays until the whole page is drawn again: at
+// repaintKey, and at the first key after repaintAfter, for users who do not know repaintKey.
 const (
 	repaintKey   = "ctrl+l"
 	repaintAfter = time.Minute
@@ -20,7 +20,7 @@ const (
 // region, no cursor (ECMA-48; DEC STD 070).
 const asNew = "\x1b[m\x0f\x1b(B\x1b[4l\x1b[?6l\x1b[?7h\x1b[r\x1b[?25l"
 
-// repainter draws the whole page again when that is needed. Only bubbletea's goroutine uses it.
+// repainter decides when to draw the whole page again. Only bubbletea's goroutine uses it.
 type repainter struct {
 	send func(tea.Msg)
 	last time.Time // when the last key came

@@ -16,7 +16,7 @@ import (
 	"saltern/tui/input"
 )
 
-// Terminal is where a page is drawn. Both files are usually the same tty.
+// Terminal is the terminal on which a page is drawn. Both files are usually the same tty.
 type Terminal struct {
 	In  *os.File
 	Out *os.File
@@ -44,7 +44,8 @@ const (
 	consoleFrames = 4
 )
 
-// Run draws the model until it quits, ctx ends or the line is hung up. It returns the last model.
+// Run draws the model until the model quits, ctx ends or the line is hung up. It returns the last
+// model.
 func (t Terminal) Run(ctx context.Context, m tea.Model) (tea.Model, error) {
 	if err := t.guardSize(); err != nil {
 		return m, err
@@ -97,7 +98,7 @@ func (t Terminal) Run(ctx context.Context, m tea.Model) (tea.Model, error) {
 	return last, heard
 }
 
-// guardSize sets the size of a terminal that has none, such as a serial line, to 80x24. Without a
+// guardSize sets the size of a terminal without a size, such as a serial line, to 80x24. Without a
 // size nothing would be drawn.
 func (t Terminal) guardSize() error {
 	if _, err := unix.IoctlGetTermios(int(t.In.Fd()), unix.TCGETS); err != nil {
@@ -121,8 +122,8 @@ func (t Terminal) guardSize() error {
 }
 
 // drawingEnv returns the environment for the drawing library. It sets SSH_TTY, so that the library
-// asks the terminal no questions: a serial line without a listener never answers, and an old terminal
-// would show the question.
+// sends the terminal no queries: a serial line without a listener never answers, and an old
+// terminal would display the query.
 func (t Terminal) drawingEnv() []string {
 	env := append([]string{}, t.Env...)
 	term := ""

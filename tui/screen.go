@@ -8,8 +8,8 @@ import (
 	"github.com/charmbracelet/x/ansi"
 )
 
-// The smallest screen that fits all pages. It is also the assumed size of a terminal that does not
-// report one.
+// The smallest screen that fits all pages. A terminal that does not report its size is assumed to
+// have this size.
 const (
 	minWidth  = 80
 	minHeight = 24
@@ -39,8 +39,8 @@ func (s size) fitsPages() bool { return s.width >= minWidth && s.height >= minHe
 const maxMessage = 4
 
 // drawFrame draws a page: its heading, its position among the pages, its body, a message and the
-// keys. A message of several lines replaces lines at the end of the body, so that its end, which says
-// what to do next, is visible.
+// keys. A message of several lines replaces the last lines of the body, so that the message's end,
+// which says what to do next, is visible.
 func drawFrame(s size, heading, where, body, message, keys string) string {
 	if !s.fitsPages() {
 		return tooSmall(s)
@@ -77,7 +77,7 @@ func drawFrame(s size, heading, where, body, message, keys string) string {
 	return strings.Join(lines, "\n")
 }
 
-// footer returns a line that names the keys. It leaves out empty ones.
+// footer returns a line that names the keys. It omits empty strings.
 func footer(keys ...string) string {
 	return strings.Join(slices.DeleteFunc(keys, func(k string) bool { return k == "" }), "   ")
 }
@@ -102,7 +102,7 @@ func clipLine(l string, width int) string {
 }
 
 // toASCII replaces each column of a character outside ASCII by a question mark. A terminal without
-// UTF-8 would otherwise use other columns than the drawing library assumes.
+// UTF-8 would otherwise use more or fewer columns than the drawing library assumes.
 func toASCII(l string) string {
 	if strings.IndexFunc(l, func(r rune) bool { return r > '~' }) < 0 {
 		return l
@@ -157,7 +157,7 @@ func wrapWords(s string, width int) (lines []string) {
 	return lines
 }
 
-// paragraph wraps s. It puts indent before the first line, and as many spaces before the others.
+// paragraph wraps s. It starts the first line with indent, and the others with as many spaces.
 func paragraph(indent, s string, width int) string {
 	lines := wrapWords(s, width-len(indent))
 	return indent + strings.Join(lines, "\n"+strings.Repeat(" ", len(indent)))

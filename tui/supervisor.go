@@ -8,8 +8,8 @@ import (
 	"saltern/supervisor/status"
 )
 
-// Supervisor is the part of the supervisor's local API that the pages use. *api.Client implements it.
-// Tests of single pages use a scripted one.
+// Supervisor is the part of the supervisor's local API that the pages use. *api.Client implements
+// it. Tests of single pages use a scripted implementation.
 type Supervisor interface {
 	Status(ctx context.Context) (status.Document, error)
 	Output(ctx context.Context, service string, lines int) ([]string, error)

@@ -38,7 +38,8 @@ func plainStyles(separator string) *huh.Styles {
 	return t
 }
 
-// formKeys returns the keys inside a field. The page itself moves between fields.
+// formKeys returns the key bindings inside a field. The page itself handles the keys that move
+// between fields.
 func formKeys() *huh.KeyMap {
 	k := huh.NewDefaultKeyMap()
 	none := key.NewBinding(key.WithDisabled())

@@ -73,7 +73,7 @@ func (p *trialPage) nextTick(w *Wizard) tea.Cmd {
 	return tea.Tick(time.Second, func(time.Time) tea.Msg { return trialTick{turn} })
 }
 
-// askTrial asks the supervisor for the state of the trial. Without an answer the page stays
+// askTrial asks the supervisor for the state of the trial. If there is no answer, the page stays
 // unchanged.
 func (p *trialPage) askTrial(w *Wizard) tea.Cmd {
 	turn := w.turn

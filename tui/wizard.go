@@ -84,7 +84,8 @@ type Keyboard interface {
 	Set(ctx context.Context, name string) error
 }
 
-// AtKeyboard adds the choice of a keyboard layout to the wizard. Call it before the wizard runs.
+// AtKeyboard adds the choice of a keyboard layout to the wizard. The caller must call it before the
+// wizard runs.
 func (w *Wizard) AtKeyboard(k Keyboard) { w.keys = k }
 
 // laidOut is the message with the outcome of setting a layout.
@@ -94,8 +95,8 @@ type laidOut struct {
 	err   error
 }
 
-// layOut sets the chosen layout if it is new. It sets one layout at a time, so that the last choice
-// wins.
+// layOut applies the chosen keyboard layout if it is new. It applies one layout at a time, so that
+// the last choice takes effect.
 func (w *Wizard) layOut() tea.Cmd {
 	name := w.draft.layout
 	if w.keys == nil || w.laying || name == w.laid {
@@ -229,8 +230,8 @@ func (w *Wizard) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return w, w.pages[w.at].update(w, msg)
 }
 
-// handleInput passes typed or pasted text to the page. If no terminal leads, this one does from now
-// on.
+// handleInput passes typed or pasted text to the page. If no terminal leads, this terminal becomes
+// the leader.
 func (w *Wizard) handleInput(msg tea.Msg) tea.Cmd {
 	if w.at < 0 || w.following() {
 		return nil
@@ -403,7 +404,8 @@ func (w *Wizard) onFirstPage() bool {
 	return !slices.ContainsFunc(w.pages[:w.at], func(p page) bool { return p.applies(w) })
 }
 
-// validate asks the supervisor to check the whole draft. The page gets a validated message.
+// validate asks the supervisor to check the whole draft. The page receives the result in a
+// validated message.
 func (w *Wizard) validate() tea.Cmd {
 	w.busy = "Checking the answers ..."
 	turn, a := w.turn, w.draft.answers()

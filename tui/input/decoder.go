@@ -1,7 +1,7 @@
-// Package input turns what a terminal sends into keys and pastes. It knows the sequences of the
-// Linux console, the vt220, xterm and similar terminals. It drops unknown sequences whole, by the
-// grammar of ECMA-48 (5.4 for control sequences, 5.6 for control strings): no letter of a sequence
-// is mistaken for a typed letter.
+// Package input decodes the bytes that a terminal sends into keys and pastes. It knows the
+// sequences of the Linux console, the vt220, xterm and similar terminals. It drops unknown
+// sequences as a whole, by the grammar of ECMA-48 (5.4 for control sequences, 5.6 for control
+// strings): no letter of a sequence is mistaken for a typed letter.
 package input
 
 import (
@@ -19,7 +19,7 @@ const (
 	sequenceWait = 500 * time.Millisecond
 )
 
-// Bounds in bytes of an unfinished sequence and of a paste. Further bytes are dropped.
+// Bounds in bytes of an unfinished sequence and of a paste. Bytes beyond a bound are dropped.
 const (
 	maxSequence = 64
 	maxPaste    = 64 << 10
@@ -71,8 +71,8 @@ func (d *Decoder) Feed(p []byte, now time.Time) []tea.Msg {
 	return d.out
 }
 
-// Deadline returns when to call Expire if Feed is not called before. It is zero when nothing is
-// incomplete.
+// Deadline returns the time at which the caller must call Expire unless it calls Feed before. The
+// time is zero if no sequence is incomplete.
 func (d *Decoder) Deadline() time.Time {
 	if wait := d.pauseLeft(); wait > 0 {
 		return d.last.Add(wait)
@@ -252,9 +252,9 @@ func (d *Decoder) takeEscaped(b byte, now time.Time) {
 	}
 }
 
-// takeString decodes a byte of a control string, and stores nothing. The string may contain the bytes
-// that ECMA-48 5.6 allows. Any other control character ends it, so that a user who started a string
-// by accident need not wait for its end.
+// takeString decodes a byte of a control string, and does not store it. The string may contain the
+// bytes that ECMA-48 5.6 allows. Any other control character ends the string, so that a user who
+// started a string by accident need not wait for its end.
 func (d *Decoder) takeString(b byte, now time.Time) {
 	switch {
 	case b == esc:
@@ -355,7 +355,7 @@ func (d *Decoder) takeRune(b byte) {
 	}
 }
 
-// single returns the key for one byte. It returns false if no key sends the byte.
+// single returns the key that one byte stands for. If no key sends the byte, it returns false.
 func single(b byte) (tea.KeyPressMsg, bool) {
 	switch {
 	case b == '\t':

@@ -14,8 +14,8 @@ type known struct {
 	mod  tea.KeyMod
 }
 
-// finals are the keys of control sequences by final byte (cursor keys of ECMA-48; F1 to F4 with
-// modifiers of xterm).
+// finals maps the final byte of a control sequence to its key (cursor keys of ECMA-48; F1 to F4
+// with modifiers of xterm).
 var finals = map[byte]known{
 	'A': {code: tea.KeyUp},
 	'B': {code: tea.KeyDown},
@@ -30,7 +30,7 @@ var finals = map[byte]known{
 	'Z': {code: tea.KeyTab, mod: tea.ModShift},
 }
 
-// tildes are the keys of control sequences that end with a tilde, by their first parameter (DEC STD
+// tildes maps the first parameter of a control sequence that ends with a tilde to its key (DEC STD
 // 070; xterm, Linux).
 var tildes = map[int]known{
 	1: {code: tea.KeyHome}, 2: {code: tea.KeyInsert}, 3: {code: tea.KeyDelete}, 4: {code: tea.KeyEnd},
@@ -138,8 +138,8 @@ func (d *Decoder) endTilde(numbers []int) {
 }
 
 // pressCode emits the key with a code point and a modifier. Terminals send keys in this form if an
-// earlier program has asked for it (kitty's keyboard protocol, xterm's modifyOtherKeys). Key releases
-// have a part after a colon; they are ignored.
+// earlier program has enabled it (kitty's keyboard protocol, xterm's modifyOtherKeys). Key releases
+// have a part after a colon; pressCode ignores them.
 func (d *Decoder) pressCode(numbers []int) {
 	if len(numbers) == 0 || len(numbers) > 2 || numbers[0] > 0x7f {
 		return
@@ -177,8 +177,8 @@ func (d *Decoder) pressCode(numbers []int) {
 	d.emitKey(k)
 }
 
-// modifier returns the modifiers in xterm's number: 1 plus a bit each for Shift, Alt and Ctrl. It
-// returns false for a number with other modifiers.
+// modifier decodes xterm's modifier number: 1 plus one bit each for Shift, Alt and Ctrl. If the
+// number contains other modifiers, it returns false.
 func modifier(n int) (tea.KeyMod, bool) {
 	if n < 1 || n > 8 {
 		return 0, false

@@ -14,9 +14,9 @@ import (
 	"github.com/muesli/cancelreader"
 )
 
-// Listen reads the keys typed at the terminal f and calls send with each message, until ctx ends. If
-// the line is hung up it returns nil. The terminal must be in raw mode. After Listen has returned, it
-// reads no more.
+// Listen reads the keys typed at the terminal f and calls send with each message, until ctx ends.
+// If the line is hung up, it returns nil. The terminal must be in raw mode. After Listen has
+// returned, it reads no more bytes.
 func Listen(ctx context.Context, f *os.File, send func(tea.Msg)) error {
 	r, err := cancelreader.NewReader(f)
 	if err != nil {
@@ -53,7 +53,7 @@ type chunk struct {
 }
 
 // ahead is how many chunks are read in advance. So each chunk gets the time of its arrival, even
-// while the program is busy. Further bytes stay in the kernel.
+// while the program is busy. Bytes beyond these chunks stay in the kernel.
 const ahead = 64
 
 // readChunks sends everything that it reads to chunks, until a read fails.
@@ -105,7 +105,8 @@ func decode(chunks <-chan chunk, send func(tea.Msg)) {
 	}
 }
 
-// feedChunk decodes a chunk. A chunk without bytes stands for a pause that was too long.
+// feedChunk decodes a chunk. A chunk without bytes means that the pause after the last chunk was
+// too long.
 func (d *Decoder) feedChunk(c chunk) []tea.Msg {
 	if len(c.bytes) == 0 {
 		return d.Expire(time.Now())
@@ -117,8 +118,8 @@ func (d *Decoder) feedChunk(c chunk) []tea.Msg {
 // Its characters are not handled as keys.
 type Text string
 
-// manyKeys is how many characters must arrive at once to become a Text. The page is drawn for each
-// key, which would take seconds for an SSH key.
+// manyKeys is how many characters must arrive at once to become a Text. As single keys they would
+// redraw the page for each character, which would take seconds for an SSH key.
 const manyKeys = 8
 
 // together merges many consecutive characters into a Text.

@@ -12,8 +12,8 @@ import (
 // pasteEnd ends a bracketed paste (xterm, mode 2004).
 const pasteEnd = "\x1b[201~"
 
-// takePasted stores a byte of a bracketed paste. It drops bytes beyond maxPaste, except those that
-// may be the end of the paste.
+// takePasted stores a byte of a bracketed paste. Beyond maxPaste it stores only bytes that may be
+// the end of the paste, and drops all others.
 func (d *Decoder) takePasted(b byte) {
 	if len(d.paste) == maxPaste+len(pasteEnd) {
 		copy(d.paste[maxPaste:], d.paste[maxPaste+1:])
@@ -27,8 +27,8 @@ func (d *Decoder) takePasted(b byte) {
 	}
 }
 
-// endPaste emits the pasted text with line feeds, and without control characters and sequences. A
-// long paste may lack its end.
+// endPaste emits the pasted text with line feeds, and without control characters and sequences. If
+// the paste was too long, its end is missing.
 func (d *Decoder) endPaste() {
 	all := d.paste[:min(len(d.paste), maxPaste)]
 	for n := len(pasteEnd) - 1; n > 0; n-- {
