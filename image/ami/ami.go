@@ -1,9 +1,10 @@
-// Package ami creates an EC2 image of a raw disk without a helping instance: it uploads the disk's
-// blocks into a snapshot through the EBS direct APIs, and registers the snapshot.
+// Package ami creates an EC2 image from a raw disk without an auxiliary instance: it uploads the
+// disk's blocks into a snapshot through the EBS direct APIs, and registers the snapshot as an
+// image.
 //
-// It sends only blocks that are not zero. Every block carries its SHA-256, and the snapshot is
-// completed with the digest of all of them. So either EC2 holds exactly the disk, or there is no
-// snapshot.
+// It uploads only blocks that are not zero. Every block carries its SHA-256, and the request that
+// completes the snapshot carries the digest of all blocks. So EC2 has either exactly the disk, or
+// no snapshot.
 package ami
 
 import (
@@ -82,8 +83,8 @@ func New(cfg Config) (*Client, error) {
 	return &Client{cfg}, nil
 }
 
-// Upload creates a snapshot of a disk of size bytes and registers it. It returns the identifiers of
-// image and snapshot. EC2 drops an unfinished snapshot after a while.
+// Upload creates a snapshot of a disk of size bytes and registers the snapshot as an image. It
+// returns the identifiers of image and snapshot. EC2 removes an unfinished snapshot after a while.
 func (c *Client) Upload(
 	ctx context.Context,
 	disk io.ReaderAt,

@@ -64,7 +64,7 @@ func (c *Client) callEC2(ctx context.Context, v url.Values, answer any) error {
 }
 
 // signedRequest sends a signed request. It retries with growing pauses while the service is busy,
-// broken or unreachable. All requests may be repeated, because blocks are written by number.
+// broken or unreachable. Every request may be repeated, because blocks are written by number.
 func (c *Client) signedRequest(
 	ctx context.Context,
 	service, method, address, kind string,

@@ -19,8 +19,8 @@ import (
 	"saltern/image/internal/tarball"
 )
 
-// vagrantfile is the start of every machine's configuration. Vagrant logs in with the account of the
-// set-up, shares no folder of the host, and inserts no key of its own.
+// vagrantfile is the beginning of every machine's configuration. With it Vagrant logs in with the
+// account of the set-up, shares no folder of the host, and installs no key of its own.
 const vagrantfile = `Vagrant.configure("2") do |config|
   config.ssh.username = "admin"
   config.ssh.insert_key = false
@@ -31,7 +31,7 @@ const vagrantfile = `Vagrant.configure("2") do |config|
 // maxDescriptor bounds the descriptor of an OVA, which is read before packing, in bytes.
 const maxDescriptor = 1 << 20
 
-// Libvirt packs a qcow2 disk. A machine gets a disk of that size in GiB.
+// Libvirt packs a qcow2 disk. A machine gets a disk of gib GiB.
 func Libvirt(out, qcow2 string, gib int, epoch time.Time) error {
 	disk, err := os.Open(qcow2)
 	if err != nil {

@@ -52,7 +52,7 @@ type Manifest struct {
 	Flavour string    `json:"flavour"` // kernel flavour: cloud or generic
 	Created time.Time `json:"created"` // a later time means a newer version
 	// Next is the time by which the signer promises the next version, or zero without a promise.
-	// After that time a node suspects a mirror that keeps offering an old version.
+	// After that time a node suspects that a mirror withholds newer versions.
 	Next  time.Time `json:"next,omitzero"`
 	Parts []Part    `json:"parts"`
 }
@@ -187,8 +187,8 @@ type Reader struct {
 	next     int
 }
 
-// Open reads the manifest and its signature. It verifies the signature with one of the keys before it
-// uses anything in the manifest.
+// Open reads the manifest and its signature. It uses nothing in the manifest before one of the keys
+// has verified the signature.
 func Open(r io.Reader, keys []ed25519.PublicKey) (*Reader, error) {
 	if len(keys) == 0 {
 		return nil, errors.New("bundle: this node trusts no key; put one into /etc/saltern/upgrade-keys/NAME.pem")
@@ -234,9 +234,9 @@ func readSmall(t *tar.Reader, name string, limit int64) ([]byte, error) {
 	return b, nil
 }
 
-// Next returns the next part. Until the part's reader returns io.EOF, its data is not verified; if
-// size or digest differ from the manifest, it ends with another error. After the last part Next
-// returns io.EOF.
+// Next returns the next part. The part's data is verified only when its reader returns io.EOF; if
+// size or digest differ from the manifest, the reader returns another error instead. After the last
+// part Next returns io.EOF.
 func (b *Reader) Next() (Part, io.Reader, error) {
 	if b.next == len(b.Manifest.Parts) {
 		return Part{}, nil, io.EOF
@@ -311,7 +311,7 @@ func publicKey(text []byte) (ed25519.PublicKey, error) {
 	return nil, errors.New("bundle: not an ed25519 public key in PEM")
 }
 
-// Keys reads all NAME.pem of folders. It ignores folders that do not exist.
+// Keys reads all files NAME.pem of the folders. It ignores missing folders.
 func Keys(dirs ...string) (out []ed25519.PublicKey, err error) {
 	for _, d := range dirs {
 		found, err := filepath.Glob(filepath.Join(d, "*.pem"))

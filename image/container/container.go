@@ -1,7 +1,8 @@
-// Package container defines the contents of the container image: a node's supervisor, the master, its
-// tools and salt-api, which are static programs, the certificates of public authorities, one account,
-// and the folders of Salt and of a node. It contains no shell, no Python and no git, unless they come
-// with a tree of Debian as the lowest layer. docs/containers.md says what is left out.
+// Package container defines the contents of the container image: a node's supervisor, the master,
+// the master's tools and salt-api, which are static programs, the certificates of public
+// authorities, one account, and the folders of Salt and of a node. The image contains no shell, no
+// Python and no git, unless a Debian tree is its lowest layer. docs/containers.md lists what is
+// missing.
 package container
 
 import (
@@ -18,8 +19,8 @@ import (
 	"saltern/image/oci"
 )
 
-// account is the number of the user and the group that own everything in the container. Folders that
-// are mounted into it must belong to this number.
+// account is the number of the user and the group that own everything in the container. Folders
+// that are mounted into the container must belong to this number.
 const account = 450
 
 // Options of an image.
@@ -33,8 +34,8 @@ type Options struct {
 	// Certificates is a folder of PEM files, *.crt, taken from a package. The machine's own folder is
 	// not suitable, because it may contain authorities that only the machine trusts.
 	Certificates string
-	// Below is the folder of the lowest layer, or "" for none. It must be for the single architecture
-	// in Arch.
+	// Below is the folder of the lowest layer, or "" for none. The layer must be for the single
+	// architecture in Arch.
 	Below string
 }
 

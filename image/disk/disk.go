@@ -246,8 +246,8 @@ func (b *builder) makeData(ctx context.Context) (string, error) {
 		"-E", "hash_seed="+id+",root_owner=0:0", img)
 }
 
-// copyInto copies a file into a partition. It leaves out blocks of zeroes, so that the disk keeps
-// holes there.
+// copyInto copies a file into a partition. It skips blocks of zeroes, so that the disk has holes
+// there.
 func copyInto(disk *os.File, p Partition, path string) error {
 	in, err := os.Open(path)
 	if err != nil {

@@ -73,7 +73,7 @@ type Partition struct {
 }
 
 // writeGPT writes a protective MBR and both copies of the partition table to a disk. sectors is the
-// disk's size. It keeps the first 440 bytes of the MBR.
+// disk's size. writeGPT does not change the first 440 bytes of the MBR.
 func writeGPT(w io.WriterAt, sectors uint64, id GUID, parts []Partition) error {
 	if sectors < 2*gptFirst || len(parts) > gptEntries {
 		return errors.New("disk: too small, or too many partitions")

@@ -20,9 +20,9 @@ var grubModules = strings.Fields("part_gpt fat normal linux search search_fs_uui
 	"terminal echo test minicmd halt reboot sleep")
 
 // grubCfg decides which slot to boot. The variable slot is the slot known to be good, next the slot
-// to try, and tries how many tries are left. All are variables of grubenv, which the system changes
-// too, see package supervisor/upgrade. GRUB's language has no arithmetic, so a chain of ifs counts
-// down.
+// to try, and tries how many tries are left. All three are variables of grubenv, which the system
+// changes too, see package supervisor/upgrade. GRUB's language has no arithmetic, so a chain of ifs
+// counts the tries down.
 const grubCfg = `# Saltern
 set timeout=2
 set slot=a
@@ -68,9 +68,9 @@ menuentry "Factory reset: forget everything of this node" --id reset {
 }
 `
 
-// Append are the kernel options that do not depend on the slot. A kernel that panics reboots, so that
-// GRUB gives up a bad version after its tries. Transparent huge pages are only for programs that ask
-// for them, since they would waste memory in others.
+// Append holds the kernel options that do not depend on the slot. A kernel that panics reboots, so
+// that GRUB abandons a bad version after its tries. Only programs that request transparent huge
+// pages get them, because such pages would waste memory in others.
 const Append = "console=tty0 console=ttyS0,115200 panic=10 quiet loglevel=4 net.ifnames=1 " +
 	"random.trust_cpu=on no_timer_check transparent_hugepage=madvise"
 

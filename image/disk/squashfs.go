@@ -8,8 +8,8 @@ import (
 )
 
 // Squashfs packs a tree into a read-only file system. level is zstd's: level 15 saves 7 % but takes
-// nine times as long as 9. It leaves out the kernel and the initial RAM disk, which lie on the boot
-// partition.
+// nine times as long as level 9. Squashfs omits the kernel and the initial RAM disk, which are on
+// the boot partition.
 func Squashfs(ctx context.Context, tree, out string, level int, epoch time.Time) error {
 	if err := os.RemoveAll(out); err != nil {
 		return fmt.Errorf("squashfs: %w", err)

@@ -104,7 +104,7 @@ func Load(path string) (Env, error) {
 }
 
 // Save replaces the file's content in place, because GRUB needs the file at the same sectors. The
-// block is smaller than a disk's unit of writing, so a crash does not tear it.
+// block is smaller than the unit in which a disk writes, so a crash does not leave half of it.
 func (e Env) Save(path string) error {
 	b, err := e.Bytes()
 	if err != nil {

@@ -76,8 +76,8 @@ func (e Entry) openFile() (io.ReadCloser, int64, error) {
 	return f, fi.Size(), nil
 }
 
-// writeLayer writes entries as a compressed tar archive. It returns the digest of the archive before
-// compression, which the image's configuration names (diff_ids).
+// writeLayer writes entries as a compressed tar archive. It returns the digest of the uncompressed
+// archive, which the image's configuration names (diff_ids).
 func writeLayer(w io.Writer, entries []Entry, at time.Time) (diffID string, err error) {
 	entries = slices.Clone(entries)
 	slices.SortFunc(entries, func(a, b Entry) int { return strings.Compare(a.Path, b.Path) })

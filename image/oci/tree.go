@@ -8,9 +8,9 @@ import (
 	"syscall"
 )
 
-// Tree returns a folder as entries of a layer. It leaves out special rights (setuid, setgid), and
-// devices, sockets and pipes, which the runtime creates. Each file gets the number of its owner also
-// as its group.
+// Tree returns the files of a folder as entries of a layer. It omits special rights (setuid,
+// setgid), and devices, sockets and pipes, which the runtime creates. The group number of each file
+// becomes its owner's number.
 func Tree(dir string) ([]Entry, error) {
 	var out []Entry
 	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {

@@ -32,8 +32,8 @@ type Options struct {
 	Epoch     time.Time
 }
 
-// dataSize is the capacity in bytes of the empty disk for the shared volume. It takes no space in the
-// archive.
+// dataSize is the capacity in bytes of the empty disk for the shared volume. The disk takes no
+// space in the archive.
 const dataSize = 20 << 30
 
 // Build creates the archive. qemu-img compresses the disk.
@@ -118,9 +118,9 @@ func Build(ctx context.Context, o Options) error {
 // grain is the allocation unit of a stream-optimized disk, in bytes.
 const grain = 64 << 10
 
-// populatedSize returns how many bytes of a disk are in grains that are not all zero: its size on a
-// datastore with thin disks. The holes of the file make no difference, so two builds give the same
-// number.
+// populatedSize returns how many bytes of a disk are in grains that are not all zero, which is the
+// disk's size on a datastore with thin disks. Holes of the file make no difference, so two builds
+// give the same number.
 func populatedSize(path string) (total int64, err error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"text/template"
 )
 
-// class is the OVF class of the properties. The guest sees a property under its class, a dot and its
-// (DSP0243 9.5.1): saltern.mode.
+// class is the OVF class of the properties. The guest sees a property under the class, a dot and
+// the property's key (DSP0243 9.5.1): saltern.mode.
 const class = "saltern"
 
 // Property is one question that VMware asks when the archive is deployed. The guest finds the
@@ -31,9 +31,9 @@ type Category struct {
 	Properties []Property
 }
 
-// categories are the set-up's answers that can be given before the first boot. Their keys are those
-// of the answers (setup.AnswerKeys), with an underscore instead of the dot. The guest parses each
-// value as the type of its answer (userdata/properties.go).
+// categories lists the answers to the set-up that can be given before the first boot. Their keys
+// are those of the answers (setup.AnswerKeys), with an underscore instead of the dot. The guest
+// parses each value as the type of the answer (userdata/properties.go).
 var categories = []Category{
 	{"Cluster", []Property{
 		{
@@ -186,8 +186,8 @@ func (m machine) Annotation() string {
 // releaseForm matches the version of a release.
 var releaseForm = regexp.MustCompile(`^v?[0-9]+(\.[0-9]+){1,3}([-+~.][0-9A-Za-z.+~-]+)?$`)
 
-// releaseOf returns version if it names a release, else "". A program built from a commit reports
-// the commit's name.
+// releaseOf returns version if it names a release, else "". The version of a program built from a
+// commit is the commit's name.
 func releaseOf(version string) string {
 	if !releaseForm.MatchString(version) {
 		return ""

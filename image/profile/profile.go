@@ -1,6 +1,6 @@
 // Package profile holds the contents of an image as data: the list of Debian packages, the kernels,
-// the pinned Python packages of the renderers, and the files that are laid over those of the
-// packages. It runs nothing.
+// the pinned Python packages of the renderers, and the files that replace or complement those of
+// the packages. It runs nothing.
 package profile
 
 import (
@@ -123,8 +123,8 @@ func Requirements() ([]byte, error) {
 }
 
 // Overlay lists the files of the overlay, sorted by path. Their modes depend on their paths, not on
-// the checkout: programs below libexec, and scripts of the initial RAM disk and of the message of the
-// day, are executable; sudo's files are 0440.
+// the checkout: programs below libexec, scripts of the initial RAM disk, and scripts of the message
+// of the day are executable; sudo's files are 0440.
 func Overlay() (out []File, err error) {
 	err = fs.WalkDir(files, "overlay", func(p string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {

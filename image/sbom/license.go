@@ -18,9 +18,9 @@ type Sources struct{ Modules, Go string }
 // licenseFile matches files at the top of a module whose text must accompany its programs.
 var licenseFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|copyright)([.-].*)?$`)
 
-// Licenses adds to the list the license of each Go module, as its files declare it, and returns the
-// text of all those files. A module without a license is an error: its programs may not be
-// distributed.
+// Licenses adds the license of each Go module to the list, as the module's files declare it, and
+// returns the text of all those files. A module without a license is an error: programs that
+// contain it may not be distributed.
 func Licenses(list []Package, from Sources) (licensed []Package, texts []byte, err error) {
 	licensed = slices.Clone(list)
 	var out bytes.Buffer
@@ -87,7 +87,7 @@ func licenseText(dir string) ([]byte, error) {
 	return out, nil
 }
 
-// known are sentences that each identify one license. A space matches any white space.
+// known lists sentences that each identify one license. A space matches any white space.
 var known = []struct{ id, has, not string }{
 	{"Apache-2.0", "Apache License,? Version 2.0", ""},
 	{"MPL-2.0", "Mozilla Public License,? [Vv]ersion 2.0", ""},

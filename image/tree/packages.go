@@ -31,14 +31,13 @@ func (b *builder) sources() []string {
 // unsafeIO is the dpkg option that skips syncing to the disk while the tree is built.
 const unsafeIO = "force-unsafe-io"
 
-// leftOut are dpkg options that leave out documents which nobody reads on an appliance. Licenses
-// stay.
+// leftOut holds dpkg options that omit documents which nobody reads on an appliance. Licenses stay.
 var leftOut = []string{"path-exclude=/usr/share/man/*", "path-exclude=/usr/share/locale/*",
 	"path-exclude=/usr/share/info/*",
 	"path-exclude=/usr/share/doc/*", "path-include=/usr/share/doc/*/copyright", "path-exclude=/usr/share/lintian/*"}
 
-// findStore returns the folder of the packages in the cache. Its name is the hash of its recipe. A
-// build without kernels uses a folder with kernels if there is one.
+// findStore returns the folder of the packages in the cache. The folder's name is the hash of its
+// recipe. A build without kernels uses a folder with kernels if there is one.
 func (b *builder) findStore() (dir string, list []string, flavours map[string]profile.Flavour, err error) {
 	if b.container {
 		list, err = profile.ContainerPackages()
@@ -79,16 +78,16 @@ func (b *builder) storeOf(list []string, flavours map[string]profile.Flavour) st
 	return filepath.Join(base, "packages-"+hex.EncodeToString(sum[:8]))
 }
 
-// packagesEpoch is the time of all files in the packages' tar file, in seconds since 1970. It is
-// fixed, so that one cache serves all builds; each tree later gets the time of its build.
+// packagesEpoch is the time of all files in the packages' tar file, in seconds since 1970. The time
+// is fixed, so that one cache serves all builds; each tree later gets the time of its build.
 const packagesEpoch = 1750000000
 
 // newestFile is the name of the file beside the packages' tar file that says when the newest package
 // was built, in seconds since 1970.
 const newestFile = "newest"
 
-// Packages fetches the packages, unless the cache has them, and returns when the newest of them was
-// built. The time is zero when it was not recorded.
+// Packages fetches the packages, unless the cache has them, and returns the time at which the
+// newest of them was built. If that was not recorded, the time is zero.
 func Packages(ctx context.Context, o Options) (time.Time, error) {
 	b, err := newBuilder(o, "tree")
 	if err != nil {
@@ -159,17 +158,17 @@ func debTime(path string) (time.Time, error) {
 	return time.Unix(seconds, 0).UTC(), nil
 }
 
-// noteNewest returns a hook for mmdebstrap, which writes to file when the newest package was built:
-// the latest time of an installed file, because dpkg-deb gives no file a later time than the
-// package's. The hook ignores files that are newer than stamp, which scripts of packages have
-// changed.
+// noteNewest returns a hook for mmdebstrap that writes to file when the newest package was built.
+// That is the latest time of an installed file, because dpkg-deb gives no file a later time than
+// the package's. The hook ignores files that are newer than stamp, because scripts of packages have
+// changed these.
 func noteNewest(stamp, file string) string {
 	return `--customize-hook=sed "s|^|$1|" "$1"/var/lib/dpkg/info/*.list | grep /usr/ | xargs -d "\n" stat -c "%F:%Y" 2>/dev/null | ` +
 		`awk -F: -v before=$(stat -c %Y '` + stamp + `') '$1 ~ /^regular/ && $2 < before && $2 > n { n = $2 } END { print n + 0 }' >'` + file + `'`
 }
 
-// packages unpacks the packages into the tree, from a tar file in Cache whose folder is named by the
-// hash of its recipe. To get newer packages, remove the cache.
+// packages unpacks the packages into the tree, from a tar file in Cache. The name of the tar file's
+// folder is the hash of its recipe. To get newer packages, remove the cache.
 func (b *builder) packages(ctx context.Context) error {
 	dir, err := b.fetchPackages(ctx)
 	if err != nil {
@@ -267,7 +266,7 @@ func (b *builder) debstrap(ctx context.Context, dir string, list []string, flavo
 	return os.Rename(part, dir)
 }
 
-// kernel installs the kernel's packages. The initial RAM disk follows later.
+// kernel installs the kernel's packages. The initial RAM disk is built later.
 func (b *builder) kernel(ctx context.Context, f profile.Flavour) error {
 	dir, _, _, err := b.findStore()
 	if err != nil {

@@ -16,12 +16,12 @@ import (
 // pythonHome is a virtual environment in the tree: the release's own Python with Salt's library.
 const pythonHome = "opt/saltern/python"
 
-// tools are the programs of Salt's library that are useful on a node. The names salt, salt-key and
-// so on belong to our programs.
+// tools lists the programs of Salt's library that are useful on a node. The names salt, salt-key
+// and so on belong to our own programs.
 var tools = map[string]string{"salt-run": "salt_run", "salt-ssh": "salt_ssh", "salt-call": "salt_call"}
 
-// python installs what requirements.txt pins. Packages without a wheel are compiled with the
-// machine's python3, which must be of the same version as the tree's.
+// python installs the packages that requirements.txt pins. Packages without a wheel are compiled
+// with the machine's python3, which must have the same version as the tree's.
 func (b *builder) python(ctx context.Context) error {
 	if !b.Python {
 		return nil
@@ -98,8 +98,8 @@ func (b *builder) python(ctx context.Context) error {
 	return os.Rename(kept+".part", kept)
 }
 
-// pythonStore returns the path of the installed library in the cache. It lies beside the packages
-// that compiled it, and its name holds the hash of the requirements.
+// pythonStore returns the path of the installed library in the cache. The library is beside the
+// packages with which it was compiled, and its name contains the hash of the requirements.
 func (b *builder) pythonStore(requirements []byte) (string, error) {
 	dir, _, _, err := b.findStore()
 	sum := sha256.Sum256(requirements)

@@ -1,6 +1,6 @@
-// Package tree builds the appliance's root directory: Debian packages by mmdebstrap, a kernel, the
-// profile's files, our programs, and the Python library of the renderers. It removes what must
-// differ between two machines.
+// Package tree builds the appliance's root directory from Debian packages (by mmdebstrap), a
+// kernel, the profile's files, our programs, and the Python library of the renderers. It removes
+// the files that must differ between two machines.
 //
 // It needs root, mmdebstrap, and for Python a python3 of the tree's release.
 package tree
@@ -71,8 +71,8 @@ type step struct {
 	do   func(context.Context) error
 }
 
-// Build builds the tree without a kernel in Work/tree, which is enough for a container, and returns
-// its path. It removes an older tree first.
+// Build builds the tree without a kernel in Work/tree and returns the tree's path. For a container
+// that is enough. Build first removes an older tree.
 func Build(ctx context.Context, o Options) (string, error) {
 	b, err := newBuilder(o, "tree")
 	if err != nil {
@@ -84,8 +84,8 @@ func Build(ctx context.Context, o Options) (string, error) {
 	})
 }
 
-// Container builds in Work/container the layer that lies below our programs in the container image
-// with Python, and returns its path. It removes an older one first.
+// Container builds the layer below our programs in the container image with Python, in
+// Work/container, and returns its path. It first removes an older layer.
 func Container(ctx context.Context, o Options) (string, error) {
 	o.Python, o.NoKernels = true, true
 	b, err := newBuilder(o, "container")
@@ -350,8 +350,8 @@ func (b *builder) identity(context.Context) error {
 	)
 }
 
-// geoReplication are files with which glusterd prepares replication to other sites, which no node
-// uses. While the first of them exists, each start of glusterd runs Python two dozen times
+// geoReplication lists files with which glusterd prepares replication to other sites, which no node
+// uses. While the first of these files exists, each start of glusterd runs Python two dozen times
 // (configure_syncdaemon in GlusterFS's glusterd.c).
 var geoReplication = []string{"usr/lib/*/glusterfs/gsyncd", "usr/lib/*/glusterfs/python/syncdaemon"}
 

@@ -1,6 +1,6 @@
-// Package vhd turns a raw disk into a fixed virtual hard disk for Azure and Hyper-V: the disk itself
-// and a footer of 512 bytes. The format is that of Microsoft's Virtual Hard Disk Image Format
-// Specification 1.0. Azure also demands a size that is a multiple of 1 MiB. qemu-img is no
+// Package vhd converts a raw disk to a fixed virtual hard disk for Azure and Hyper-V: the disk
+// itself and a footer of 512 bytes. The format is that of Microsoft's Virtual Hard Disk Image
+// Format Specification 1.0. Azure also requires a size that is a multiple of 1 MiB. qemu-img is no
 // alternative: it writes a random number and the present time.
 package vhd
 

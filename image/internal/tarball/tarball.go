@@ -18,7 +18,7 @@ type Member struct {
 }
 
 // Write writes the members to the file out, in their order and all with the time modified. After an
-// error, out is as it was before.
+// error, out is unchanged.
 func Write(out string, members []Member, modified time.Time) error {
 	part := out + ".part"
 	f, err := os.Create(part)
