@@ -28,8 +28,8 @@ type OptionsCluster interface {
 	OptionsTurn() options.Turn
 }
 
-// NewRolls returns the driver of rolling changes that start at this node. cluster may be nil: the
-// node is in no cluster.
+// NewRolls returns the driver of the rolling changes that start at this node. cluster may be nil:
+// the node is in no cluster.
 func NewRolls(env child.Env, own options.Node, cluster OptionsCluster) *Rolls {
 	return &Rolls{env: env, own: own, cluster: cluster, driver: roll.NewDriver[options.Result](env.Now)}
 }

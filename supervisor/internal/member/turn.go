@@ -132,9 +132,10 @@ func complete(v *storage.State) error {
 const (
 	// notRestarted is the time for a node that has not restarted: after it, no restart is expected.
 	notRestarted = 15 * time.Minute
-	// notWhole is how long after its restart a node may fail to do all its work. After that
-	// somebody must attend to it, perhaps by restarting another node. While the node's own master
-	// or storage is not well, the other nodes are refused the turn for that reason, see refused.
+	// notWhole is the time after which a node's turn is released although the node has restarted
+	// and does not do all its work: somebody must attend to the node, and may need to restart
+	// another one. While the node's own master or storage is not well, the other nodes are refused
+	// the turn for that reason, see refused.
 	notWhole = 30 * time.Minute
 )
 
