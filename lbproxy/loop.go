@@ -271,7 +271,7 @@ func (l *loop) dispatch(ev *unix.EpollEvent) {
 	}
 }
 
-// resumeReady gives each session with work left one more turn.
+// resumeReady lets each session with remaining work run for one more turn.
 func (l *loop) resumeReady() {
 	now := l.ready
 	l.ready = l.spareReady

@@ -111,7 +111,8 @@ func (l *loop) noteRead(s *session, h *half, from side, b []byte, n int) {
 	}
 }
 
-// noteProof records that the master has sent a sealed answer, which proves that it has accepted the minion.
+// noteProof records that the master has sent a sealed answer, which it sends only to a minion that
+// it has accepted.
 func (l *loop) noteProof(s *session, h *half) {
 	h.tracker.marks.set(markSeal, false)
 	if s.frontend.mode != Request {

@@ -8,7 +8,7 @@ import (
 	"saltern/internal/proxyproto"
 )
 
-// A session whose master is gone, drained or relieved moves to another master without its client
+// A session whose master is lost, drained or relieved moves to another master without its client
 // noticing:
 //
 //	open → (old connection closed) → dialing → greeting → open
