@@ -39,8 +39,8 @@ const (
 	Setting  Proof = "setting"  // nobody: a setting of the node, such as its upgrade window
 	Secret   Proof = "secret"   // the secret of the cluster: a machine that joins
 	Peer     Proof = "node"     // another node of the cluster, by its key
-	Minion   Proof = "minion"   // a minion, by its key; it proves that minion only
-	Unproven Proof = "none"     // an actor who proved nothing: the name is his own claim
+	Minion   Proof = "minion"   // a minion, by its key; it authenticates that minion only
+	Unproven Proof = "none"     // an actor who has not authenticated: the name is his own claim
 )
 
 // Actor is the person or program that acted, and where the act came from.
@@ -94,7 +94,7 @@ type Record struct {
 	Seq   uint64 `json:"seq,omitempty"`
 	Chain string `json:"chain,omitempty"`
 
-	// Stranger marks a record that anybody can cause without proof.
+	// Stranger marks a record that anybody can cause without authentication.
 	Stranger bool `json:"-"`
 }
 

@@ -32,7 +32,7 @@ type Supervisor interface {
 // the user may make the request.
 type By struct {
 	User  string `json:"user"`
-	Proof string `json:"proof"` // how the master knows the user, see package audit
+	Proof string `json:"proof"` // how the user authenticated to the master, see package audit
 	Eauth string `json:"eauth,omitempty"`
 	From  string `json:"from"` // IP address
 	Via   string `json:"via,omitempty"`
@@ -54,7 +54,7 @@ type Restart struct {
 	Service string `json:"service"`
 }
 
-// Question asks for audit records, see package audit.
+// Question is a request for audit records, see package audit.
 type Question struct {
 	Since  time.Time `json:"since,omitzero"`
 	User   string    `json:"user,omitempty"`

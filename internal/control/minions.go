@@ -21,9 +21,9 @@ type Minion struct {
 	ID        string `json:"id"`
 	Key       string `json:"key"`       // accepted, pending, rejected, denied
 	Connected bool   `json:"connected"` // the minion is subscribed under its own name
-	Address   string `json:"address"`   // address from which it was last heard; empty: not since the master's start
-	// Seen is when the minion was last heard, in Unix seconds, also before the master's last start.
-	// 0: never since [Minions.Since].
+	Address   string `json:"address"`   // source of its last message; empty: none since the master's start
+	// Seen is when the minion last sent something, in Unix seconds, even if that was before the
+	// master's last start. 0: it has sent nothing since [Minions.Since].
 	Seen   float64 `json:"seen"`
 	Finger string  `json:"finger,omitempty"` // fingerprint of the key, if it was asked for
 }

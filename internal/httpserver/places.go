@@ -33,7 +33,7 @@ type Places struct {
 	refused uint64
 }
 
-// holder is the owner of places: a source, or a user who has proved his identity.
+// holder is the owner of connections: a source, or a user who has authenticated.
 type holder struct {
 	source netip.Addr
 	name   string
@@ -207,8 +207,8 @@ func withPlace(ctx context.Context, do func(p *Places, at *place)) {
 	}
 }
 
-// Prove moves the connection of a request to the account of the user who has proved his identity.
-// name is any text that identifies him.
+// Prove assigns the connection of a request to the user who has authenticated with the request.
+// name is any text that identifies the user.
 func Prove(ctx context.Context, name string) {
 	withPlace(ctx, func(p *Places, at *place) {
 		p.count(at, -1)

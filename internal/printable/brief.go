@@ -2,7 +2,7 @@ package printable
 
 import "strings"
 
-// Brief returns foreign text in a form that fits inside a line of ours, in a log, an error or a
+// Brief returns untrusted text in a form that fits inside a line of ours, in a log, an error or a
 // status: as [Clean] does, with each run of white space as one space, and cut as [Clip] does.
 func Brief(s string, maxBytes int) string {
 	return Clip(Clean(strings.Join(strings.Fields(s), " ")), maxBytes)

@@ -7,15 +7,15 @@ import (
 	"sync"
 )
 
-// Class is the level of proof of a holder of a share of a [Pool].
+// Class is the level to which a holder of a share of a [Pool] has authenticated.
 type Class uint8
 
 const (
-	// Stranger has proved nothing.
+	// Stranger has not authenticated.
 	Stranger Class = iota
-	// Familiar has proved nothing now, but comes from an address where somebody lately did.
+	// Familiar has not authenticated now, but comes from an address where somebody lately did.
 	Familiar
-	// Proven has proved his identity.
+	// Proven has authenticated.
 	Proven
 
 	classes = 3

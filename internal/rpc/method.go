@@ -75,7 +75,7 @@ type Method[In, Out any] struct {
 // Form is a codec for requests in path and query.
 type Form[In any] struct {
 	Write func(In) url.Values
-	// Read must check the values: they are foreign.
+	// Read must check the values, because they are untrusted.
 	Read func(url.Values) (In, error)
 }
 
@@ -86,7 +86,7 @@ type Body[In any] struct {
 	Read func(io.Reader) (In, error)
 }
 
-// Subject is what the audit record says about one request.
+// Subject is the object of one request and its details, for the audit record.
 type Subject struct {
 	Action string // replaces [Row.Audit] unless empty
 	Object string

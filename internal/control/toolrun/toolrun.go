@@ -54,7 +54,7 @@ const (
 	Takes = 24 * time.Hour
 )
 
-// Request asks for one run of a tool.
+// Request is a request for one run of a tool.
 type Request struct {
 	Tool  string   `json:"tool"`  // salt or salt-run
 	Words []string `json:"words"` // command line without the tool's name
