@@ -14,7 +14,7 @@ import (
 	"saltern/internal/pause"
 )
 
-// Machine is what a [Controller] does on its machine without GlusterFS's commands.
+// Machine does what a [Controller] needs done on its machine without GlusterFS's commands.
 type Machine interface {
 	// Dial tries a TCP connection to address:24007.
 	Dial(ctx context.Context, address string) error
@@ -53,7 +53,7 @@ func (ThisMachine) ClearBrick(_ context.Context, dir string) error { return disk
 // StartDaemon does nothing.
 func (ThisMachine) StartDaemon(context.Context) error { return nil }
 
-// Clock tells the time, and waits between tries.
+// Clock returns the time, and waits between tries.
 type Clock interface {
 	Now() time.Time
 	// Sleep waits for d. If ctx ends first, it returns the error of ctx.

@@ -41,7 +41,7 @@ type Step struct {
 	// Destructive marks a step that removes a copy or a machine. Such a step runs only if the
 	// approved plan contains it.
 	Destructive bool `json:"destructive,omitempty"`
-	// Proof is why a destructive step loses nothing.
+	// Proof is the reason why a destructive step loses no data.
 	Proof string `json:"proof,omitempty"`
 
 	// Targets are the members or bricks that the step changes.
