@@ -12,10 +12,10 @@ import (
 	"saltern/supervisor/status"
 )
 
-// unseenFor selects keys of minions that no master has heard for some time.
+// unseenFor selects keys of minions that have sent no master anything for some time.
 type unseenFor struct {
 	since time.Duration // 0: not selected by time
-	never bool          // also select minions that were never heard
+	never bool          // also select minions that never sent anything
 }
 
 // ageValue is the value of a flag such as 30d or 12h.
@@ -39,7 +39,7 @@ func (v ageValue) Set(text string) error {
 	return nil
 }
 
-// checkKnown returns an error if the nodes cannot tell which minions they have not heard.
+// checkKnown returns an error if the nodes do not know which minions have sent nothing.
 func (u unseenFor) checkKnown(list status.MinionList) error {
 	if len(list.Unasked) > 0 {
 		return fmt.Errorf("nothing was changed: %s may have heard the minions, and does not answer; next: "+

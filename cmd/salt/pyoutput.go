@@ -78,7 +78,7 @@ func (t *tool) showByPython(name string, v any, o output.Options) (string, bool)
 	return reply.Str("text"), ok
 }
 
-// gone holds the outputters that no longer exist, or do not work here, each with the reason.
+// gone lists the outputters that no longer exist, or do not work here, each with the reason.
 var gone = map[string]string{
 	"progress": "there is no progress bar here", "overstatestage": "Salt 3008 has it no more", "virt_query": "Salt 3008 has it no more",
 	"dson": "Salt 3008 has it no more", "pony": "Salt 3008 has it no more",

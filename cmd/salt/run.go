@@ -130,7 +130,7 @@ func (r *runCall) showDocs(ctx context.Context) error {
 	return r.python(ctx)
 }
 
-// unavailable tells the user why the function that he named cannot be run or described.
+// unavailable tells the user why the requested function cannot be run or described.
 func (r *runCall) unavailable(why error) error {
 	fun := ""
 	if len(r.args) > 0 {

@@ -25,7 +25,7 @@ type optionFile struct {
 	change map[string]any
 }
 
-// sorter decides for each option of the other master whether it is kept, changed or left out.
+// sorter decides for each option of the other master whether the import keeps, changes or omits it.
 type sorter struct {
 	settings *settings.Settings
 	confs    *confs
