@@ -19,7 +19,7 @@ type askedBy struct{ page *Wizard }
 
 func (a askedBy) askedOn() *Wizard { return a.page }
 
-// proved is the message with the outcome of checking the administrator's password.
+// proved is the message with the result of checking the administrator's password.
 type proved struct {
 	// askedBy returns the page that asked.
 	askedBy
@@ -30,7 +30,7 @@ type proved struct {
 // BeforeLogin marks the user as not logged in. The caller must call it before the page runs.
 func (c *Console) BeforeLogin() { c.stranger = true }
 
-// proofField asks for the administrator's password.
+// proofField is the field for the administrator's password.
 func (c *Console) proofField(w *Wizard, f *fieldMaker) huh.Field {
 	account := cleanLine(c.access.Account())
 	return f.secret("password", "Password of "+account, "asked for because nobody has logged in at this console",

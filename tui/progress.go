@@ -17,7 +17,7 @@ const progressTitle = "Set-up"
 // the node is ready.
 type progressPage struct{ from int }
 
-// told is the message with the outcome of the requests "retry" and "back".
+// told is the message with the result of the requests "retry" and "back".
 type told struct {
 	turn int
 	err  error
