@@ -279,12 +279,13 @@ func (c *Client) TakeTurn(ctx context.Context, force bool) error {
 	return order(ctx, c, ChangeTurn, ClusterRequest{Force: force})
 }
 
-// EndTurn gives the turn back.
+// EndTurn releases the turn.
 func (c *Client) EndTurn(ctx context.Context) error {
 	return order(ctx, c, ChangeTurn, ClusterRequest{End: true})
 }
 
-// Apply starts to give all nodes the present options of the master, one after another.
+// Apply makes all nodes load the present options of the master, one after another. It returns when
+// the rolling change has begun.
 func (c *Client) Apply(ctx context.Context, q ApplyRequest) error {
 	return order(ctx, c, ApplyOptions, q)
 }
@@ -409,7 +410,7 @@ func (c *Client) SetupNetwork(ctx context.Context, action string, n setup.Networ
 	return call(ctx, c, TryNetwork, NetworkRequest{action, n})
 }
 
-// SetupClaim asks which wizard leads the set-up, or asks for the lead.
+// SetupClaim returns which wizard leads the set-up, or requests the lead.
 func (c *Client) SetupClaim(ctx context.Context, q setup.ClaimRequest) (setup.Claim, error) {
 	return call(ctx, c, ClaimSetup, q)
 }

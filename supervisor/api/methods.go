@@ -355,7 +355,7 @@ var ChangeTurn = rpc.Add(Table, rpc.Method[ClusterRequest, rpc.None]{
 
 // Changes that all nodes take, one after another.
 
-// ApplyOptions starts to give all nodes the present options of the master.
+// ApplyOptions starts a rolling change that makes all nodes load the present options of the master.
 var ApplyOptions = rpc.Add(Table, rpc.Method[ApplyRequest, rpc.None]{
 	Row: rpc.Row{
 		Route:   "POST /v1/options/apply",
@@ -380,7 +380,7 @@ var ReadOptionsRoll = rpc.Add(Table, rpc.Method[rpc.None, options.Progress]{
 	Absent: noRoll,
 })
 
-// UpgradeNodes starts to give all nodes a version of the system.
+// UpgradeNodes starts a rollout of a version of the system to all nodes.
 var UpgradeNodes = rpc.Add(Table, rpc.Method[UpgradeRequest, rpc.None]{
 	Row: rpc.Row{
 		Route:   "POST /v1/upgrade",
@@ -636,7 +636,7 @@ var TryNetwork = rpc.Add(Table, rpc.Method[NetworkRequest, setup.Trial]{
 	Subject: func(q NetworkRequest) rpc.Subject { return rpc.Subject{Object: q.Action} },
 })
 
-// ClaimSetup asks which wizard leads the set-up, or asks for the lead.
+// ClaimSetup returns which wizard leads the set-up, or requests the lead.
 var ClaimSetup = rpc.Add(Table, rpc.Method[setup.ClaimRequest, setup.Claim]{Row: rpc.Row{
 	Route:     "POST /v1/setup/claim",
 	Bound:     maxBody,

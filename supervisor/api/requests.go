@@ -43,7 +43,7 @@ type LogQuery struct {
 	Last   int
 }
 
-// LogRequest asks for a page of the log of a service.
+// LogRequest is a request for a page of the log of a service.
 type LogRequest struct {
 	Service string
 	LogQuery
@@ -124,7 +124,7 @@ type UpgradeRequest struct {
 	Dry  bool   `json:"dry,omitempty"` // only check
 }
 
-// MinionsRequest asks for the minions of all nodes.
+// MinionsRequest is a request for the minions of all nodes.
 type MinionsRequest struct {
 	Finger bool // include the fingerprints of the keys
 }

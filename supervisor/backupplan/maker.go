@@ -19,12 +19,12 @@ import (
 	"saltern/supervisor/status"
 )
 
-// Spec tells a child what to do.
+// Spec is a child's task.
 type Spec struct {
 	Settings   *settings.Settings
 	ConfigPath string // path of appliance.yaml
 	Version    string // version of this program
-	// Now asks for a backup even if none is due.
+	// Now requests a backup even if none is due.
 	Now bool
 }
 
@@ -42,7 +42,7 @@ type Kind string
 // Values of Kind.
 const (
 	Made   Kind = "made"
-	Early  Kind = "early"  // none is due any more: another node has made one
+	Early  Kind = "early"  // no longer due: another node has made a backup
 	Held   Kind = "held"   // another node makes one, or an earlier child has not ended
 	Failed Kind = "failed" // the try failed; the record says so, if it could be written
 )
@@ -257,7 +257,7 @@ func (m *maker) archive(ctx context.Context, f folder) (upload, *status.BackupFi
 	}, nil
 }
 
-// recordOutcome writes the outcome to the record and gives up the claim.
+// recordOutcome writes the outcome to the record and releases the claim.
 func (m *maker) recordOutcome(file *status.BackupFile, err error) Outcome {
 	out := Outcome{Kind: Made}
 	if err != nil {

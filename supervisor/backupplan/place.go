@@ -43,7 +43,7 @@ type place interface {
 type upload interface {
 	io.Writer
 	finish() error  // returns when all is written durably
-	publish() error // gives the file its name
+	publish() error // renames the file to its final name
 	abandon()       // deletes the file unless it was published
 }
 

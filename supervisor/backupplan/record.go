@@ -24,7 +24,7 @@ const (
 	clockSlack = time.Hour
 )
 
-// record is what the nodes share about their backups.
+// record is the data that the nodes share about their backups.
 type record struct {
 	Version uint64                `json:"version"`
 	Claim   *claim                `json:"claim,omitempty"`

@@ -118,7 +118,7 @@ func (s System) checkSSH(ctx context.Context) []status.Finding {
 	return []status.Finding{{Code: status.SSHConfig, Cause: cause}}
 }
 
-// checkClock asks chrony whether it hears any time source.
+// checkClock asks chrony whether any time source answers.
 func (s System) checkClock(ctx context.Context) []status.Finding {
 	list, err := command.Do(ctx, s.Program, "chronyc", "-n", "-c", "-h", "/run/chrony/chronyd.sock", "sources")
 	if notInstalled(err) {

@@ -139,7 +139,7 @@ func pointsSince(points []control.Point, now time.Time) []control.Point {
 	return out
 }
 
-// loadPoints puts the points that earlier lives saved before those of this one.
+// loadPoints inserts the points that earlier lives have saved before the points of this life.
 func (c *Course) loadPoints() {
 	var old []control.Point
 	b, err := durable.Read(c.path, maxCourse)

@@ -57,8 +57,8 @@ type use struct {
 
 // turns records each time when a machine was heard again after another one: then they take turns.
 type turns struct {
-	speaking string    // turnName of the machine that was heard last
-	since    time.Time // when that machine was first heard
+	speaking string    // turnName of the machine that sent the last request
+	since    time.Time // when the first request of that machine arrived
 	taken    []turn
 }
 
@@ -83,7 +83,7 @@ func (t *turns) noteRequest(life string, first, now time.Time) {
 	}
 }
 
-// rename changes the turnName of the machine that was heard last.
+// rename changes the turnName of the machine that sent the last request.
 func (t *turns) rename(from, to string) {
 	if t.speaking == from {
 		t.speaking = to

@@ -17,7 +17,7 @@ const (
 	Serve Verdict = "serve" // the copy may be served
 	Aside Verdict = "aside" // the copy is old: set it aside, and fill a new one from the other nodes
 	Only  Verdict = "only"  // the copy is old, and no other node has one: serve it
-	Hold  Verdict = "hold"  // nobody can tell which copy counts: a person must choose
+	Hold  Verdict = "hold"  // nobody can determine which copy counts: a person must choose
 )
 
 // Other describes another member of the cluster.
@@ -28,7 +28,7 @@ type Other struct {
 	Behind   bool // nodes remember more of its copy than the copy has
 }
 
-// Situation is what a node knows when it decides.
+// Situation holds what a node knows when it decides.
 type Situation struct {
 	// Copy reports whether this node has a copy of the volume. A node without a copy has nothing to
 	// decide.
@@ -51,7 +51,7 @@ type Situation struct {
 // Peer is another member, as the table of nodes and the member's own answer describe it.
 type Peer struct {
 	Certificate string
-	// Copy reports whether the table gives the node a directory for a copy.
+	// Copy reports whether the table names a directory for a copy on the node.
 	Copy bool
 	// Report is the node's newest answer. It may be nil: the node has not answered since this node
 	// started.

@@ -16,7 +16,7 @@ type Report struct {
 	Start string `json:"start"`
 	// Marks are the histories of the node's own places.
 	Marks map[Place]History `json:"marks"`
-	// Memory is what the node remembers of all nodes.
+	// Memory holds the marks of all nodes that the node remembers.
 	Memory Memory `json:"memory"`
 	// Table is the version of the node's table of nodes.
 	Table uint64 `json:"table"`

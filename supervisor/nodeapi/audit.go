@@ -58,7 +58,7 @@ func (s *Server) joinRefused(r *http.Request) {
 	})
 }
 
-// stateVerb returns the last word of the audit action for a node that asks for a state.
+// stateVerb returns the last word of the audit action for a node that requests a state.
 func stateVerb(to nodes.State) string {
 	verb := map[nodes.State]string{
 		nodes.Member:   "ready",

@@ -285,7 +285,7 @@ func oneConnection(conn *tls.Conn) (c *Client, done func()) {
 			select {
 			case c := <-given:
 				return c, nil
-			default: // a new connection would have proven nothing
+			default: // a new connection would not be authenticated
 				return nil, errors.New("the other node ended the connection")
 			}
 		},
@@ -400,7 +400,8 @@ func (a Ask) checkHello(hello helloReply, hash string) error {
 	return nil
 }
 
-// sendProof sends the proof that this machine knows the secret, and asks to join if a.Join is set.
+// sendProof sends the confirmation that this machine knows the secret, and asks to join if a.Join
+// is set.
 func (c *Client) sendProof(ctx context.Context, a Ask, proof []byte) (reply proveReply, err error) {
 	p := proveRequest{
 		Proof: proof,

@@ -19,8 +19,8 @@ type meeting struct {
 	conn   net.Conn
 	mu     sync.Mutex
 	met    bool
-	proof  []byte // the proof that the machine must send
-	answer []byte // the cluster's proof, sent after the machine's
+	proof  []byte // the confirmation that the machine must send
+	answer []byte // the cluster's confirmation, sent after the machine's
 	next   bool   // the cluster has a next secret, for which the machine did not ask
 }
 
@@ -140,7 +140,7 @@ func (s *Server) answerProof(w http.ResponseWriter, r *http.Request, q proveRequ
 		return
 	}
 
-	m.met = false // each hello permits one try to prove the secret
+	m.met = false // each hello permits one attempt to authenticate
 	if !spake2.Equal(q.Proof, m.proof) {
 		s.limit.failed(r.RemoteAddr)
 		f := newFault(codeSecret, "the secret is not that of this cluster", http.StatusForbidden)

@@ -33,7 +33,7 @@ type limiter struct {
 type held struct {
 	source netip.Addr
 	member int         // index of limiter.total: 1 for a member, 0 for a stranger
-	end    *time.Timer // closes the connection of a stranger that proves nothing in time
+	end    *time.Timer // closes the connection of a stranger that does not authenticate in time
 }
 
 // source counts the requests and connections of one address.
@@ -126,7 +126,7 @@ func fairShare(used, left float64) bool {
 	return left >= 1 && (used < 1 || used+1 <= left/2)
 }
 
-// failed counts a wrong proof.
+// failed counts a failed authentication.
 func (l *limiter) failed(remote string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

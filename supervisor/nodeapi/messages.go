@@ -53,7 +53,7 @@ const protocol = 2
 
 // Bounds, in bytes unless they are times.
 const (
-	maxProve    = 64 << 10 // a request of a stranger that has proven nothing yet
+	maxProve    = 64 << 10 // a request of a stranger that has not authenticated yet
 	maxHello    = 8 << 10
 	padding     = 24 << 10 // added to a proof, so that it needs several packets and a small MTU shows
 	maxAnswer   = 1 << 20
@@ -67,7 +67,7 @@ type helloRequest struct {
 	Cluster  string `json:"cluster"` // name of the cluster; empty: not known
 	Nonce    string `json:"nonce"`
 	Share    []byte `json:"share"` // share of the key exchange, see proof.go
-	// Next asks for the secret that will replace the present one.
+	// Next requests an exchange with the secret that will replace the present one.
 	Next bool `json:"next,omitempty"`
 }
 

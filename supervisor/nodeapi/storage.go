@@ -21,7 +21,7 @@ type Certificate struct {
 	Authority []byte `json:"authority"`
 }
 
-// certificateRequest asks for a certificate in the asking node's own name.
+// certificateRequest is a request for a certificate in the asking node's own name.
 type certificateRequest struct {
 	Request []byte `json:"request"` // PKCS #10, PEM
 }

@@ -22,7 +22,7 @@ const (
 	bundleWritten = 20 * time.Minute
 )
 
-// systemRequest asks for a restart into a version of the system.
+// systemRequest is a request to restart into a version of the system.
 type systemRequest struct {
 	Version string `json:"version"`
 }

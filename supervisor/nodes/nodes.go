@@ -22,7 +22,7 @@ const (
 	Joining  State = "joining"  // admitted, not yet serving
 	Member   State = "member"   // serves
 	Draining State = "draining" // keeps its connections, gets no new ones
-	Leaving  State = "leaving"  // gives up its copy of the data, then leaves
+	Leaving  State = "leaving"  // frees its copy of the data, then leaves
 	Removed  State = "removed"  // refused from now on; the entry stays so that the node can learn of its removal
 )
 
@@ -71,7 +71,7 @@ type Table struct {
 	// Turn is the turn of the node that may be out of service. It is nil if no node has the turn.
 	Turn  *Turn  `json:"turn,omitempty"`
 	Nodes []Node `json:"nodes"`
-	// Gone are the certificates of removed nodes whose names other nodes have now.
+	// Gone lists the certificates of removed nodes whose names other nodes have now.
 	Gone []string `json:"gone,omitempty"`
 }
 

@@ -49,7 +49,8 @@ type State struct {
 	// LastGood says why the master runs with its last good options. It is empty if it runs with the
 	// present ones.
 	LastGood string `json:"lastGood,omitempty"`
-	// Held reports whether the node keeps the options from before a roll until the roll has ended.
+	// Held reports whether the node still stores the options from before a rolling change. It does
+	// so until the change has ended.
 	Held bool `json:"held,omitempty"`
 }
 

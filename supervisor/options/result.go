@@ -1,6 +1,6 @@
 package options
 
-// Code is the outcome of a roll, for programs.
+// Code is the outcome of a rolling change, for programs.
 type Code string
 
 // Values of Code.
@@ -13,19 +13,19 @@ const (
 	Away        Code = "away"        // a node cannot be asked or does not serve; nothing was changed
 	Busy        Code = "busy"        // another node has the turn; nothing was changed
 	Stopped     Code = "stopped"     // a node did not serve with the new options; all went back
-	Lost        Code = "lost"        // the roll ended between two nodes; nodes that took the new options keep them
+	Lost        Code = "lost"        // the change ended between two nodes; new options stay where they are
 	Interrupted Code = "interrupted" // as Lost, because the driving node was stopped
 )
 
 // Good reports whether nothing remains to be done.
 func (c Code) Good() bool { return c == Applied || c == Unchanged || c == Checked }
 
-// Force says which options a node's master runs with after a roll.
+// Force says with which options a node's master runs after a rolling change.
 type Force string
 
 // Values of Force.
 const (
-	New      Force = "new"       // the new options, through this roll
+	New      Force = "new"       // the new options, through this rolling change
 	Same     Force = "same"      // the same options before and after
 	Before   Force = "before"    // the earlier options
 	LastGood Force = "last good" // the earlier options, because the node has refused the new ones
@@ -33,7 +33,7 @@ const (
 	Unknown  Force = "unknown"
 )
 
-// NodeResult is the outcome of a roll at one node.
+// NodeResult is the outcome of a rolling change at one node.
 type NodeResult struct {
 	Name  string `json:"name"`
 	State Force  `json:"state"`
@@ -44,7 +44,7 @@ type NodeResult struct {
 // Schema is the version of [Progress].
 const Schema = 1
 
-// Progress is the progress of a roll.
+// Progress is the progress of a rolling change.
 type Progress struct {
 	Schema  int      `json:"schema"`
 	Running bool     `json:"running"`
@@ -52,7 +52,7 @@ type Progress struct {
 	Result  *Result  `json:"result,omitempty"` // result of the last roll that has ended; nil: none has
 }
 
-// Result is the outcome of a roll.
+// Result is the outcome of a rolling change.
 type Result struct {
 	Code  Code         `json:"code"`
 	Cause string       `json:"cause,omitempty"`

@@ -18,11 +18,11 @@ type Turn interface {
 	// Take acquires the turn, or extends it, until end. If another node has the turn, the error is
 	// [ErrHeld] and names that node.
 	Take(ctx context.Context, end time.Time) error
-	// Give gives the turn back.
+	// Give releases the turn.
 	Give(ctx context.Context) error
 }
 
-// Target is a node of a roll.
+// Target is a node of a rolling change.
 type Target struct {
 	Name string
 	Node Node
@@ -36,7 +36,7 @@ type Roll struct {
 	Targets []Target
 	Turn    Turn          // nil: the node has no cluster
 	Limit   time.Duration // how long a master may take to serve
-	Force   bool          // leave out nodes that are away
+	Force   bool          // omit nodes that do not answer or serve
 	Dry     bool          // only check the options
 	Now     func() time.Time
 	// Tell is called with the text of each step when the step is made, always by the same
@@ -44,7 +44,7 @@ type Roll struct {
 	Tell func(line string)
 }
 
-// Time limits of a roll.
+// Time limits of a rolling change.
 const (
 	settleTakes = 15 * time.Second // for all nodes to see the same files
 	askEvery    = 500 * time.Millisecond
@@ -57,27 +57,27 @@ const (
 	backTakes = 30 * time.Second
 )
 
-// Holds returns for how long the turn is kept after the driving node has died: long enough for one
-// node to try and go back.
+// Holds returns for how long the turn is held after the driving node has died: long enough for one
+// node to try the options and to go back.
 func Holds(limit time.Duration) time.Duration { return 2*limit + 2*backTakes }
 
-// node is a target and what the roll knows of it.
+// node is a target and what the rolling change knows about it.
 type node struct {
 	Target
 	state State
-	mark  string // mark of the options that the roll brings
-	out   bool   // the node is left out of the roll
-	tried bool   // the node was given the options, by this roll or by the one that it continues
+	mark  string // mark of the new options
+	out   bool   // the node does not take part in the rolling change
+	tried bool   // the node got the options, in this rolling change or in the one that it continues
 	line  NodeResult
 }
 
-// run is the state of a roll.
+// run is the state of a rolling change.
 type run struct {
 	*Roll
 	nodes []*node
 }
 
-// Run makes the roll and returns its outcome.
+// Run makes the rolling change and returns its outcome.
 func (r *Roll) Run(ctx context.Context) Result {
 	if r.Now == nil {
 		r.Now = time.Now
@@ -168,7 +168,7 @@ func (u *run) giveTurn(ctx context.Context) {
 
 func (u *run) turnEnd() time.Time { return u.Now().Add(Holds(u.Limit)) }
 
-// taking returns the nodes that are not left out.
+// taking returns the nodes that take part.
 func (u *run) taking() []*node {
 	return slices.DeleteFunc(slices.Clone(u.nodes), func(n *node) bool { return n.out })
 }

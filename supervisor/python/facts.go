@@ -44,7 +44,7 @@ type facts struct {
 	Tops     map[string]bool   `json:"tops"`     // names it can import without a layer; true: no namespace
 	Tags     []string          `json:"tags"`
 	Faults   []string          `json:"faults"` // why it cannot use the packages that were asked about
-	Lacks    []string          `json:"lacks"`  // those of Faults that say what is missing
+	Lacks    []string          `json:"lacks"`  // the faults that say what is missing
 }
 
 // askPython asks the first Python that has Salt for its facts, and whether it can use these wheels.

@@ -263,7 +263,8 @@ func (p Place) inService() string {
 	return id
 }
 
-// removeUnused removes layers that are no longer kept, and incomplete ones. id is the layer in use.
+// removeUnused removes layers that need not be kept any longer, and incomplete ones. id is the
+// layer in use.
 func (p Place) removeUnused(id string) error {
 	entries, err := os.ReadDir(p.Layers)
 	if errors.Is(err, fs.ErrNotExist) {

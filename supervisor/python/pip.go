@@ -259,7 +259,7 @@ func (r *resolver) fetchWheels(ctx context.Context, chosen []found) (string, err
 	return to, err
 }
 
-// sandboxed returns the command line that runs a program on foreign files: under the account,
+// sandboxed returns the command line that runs a program on untrusted files: under the account,
 // within limits, and with a network only if network is set.
 func sandboxed(account *syscall.Credential, network bool, argv ...string) []string {
 	out := []string{"prlimit", "--as=" + strconv.Itoa(4<<30), "--fsize=" + strconv.Itoa(2*maxWheel), "--core=0", "--"}

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// ErrRunning means that the node is driving a roll already.
+// ErrRunning means that the node is already driving a rolling change.
 var ErrRunning = errors.New("a roll is under way")
 
-// maxSteps bounds how many steps of one roll are kept: a few lines for each of 64 nodes.
+// maxSteps bounds how many steps of one change are kept: a few lines for each of 64 nodes.
 const maxSteps = 1000
 
 // Driver carries out one rolling change at a time. The change continues after its caller has gone.
@@ -24,18 +24,18 @@ type Driver[R any] struct {
 	last Progress[R]
 }
 
-// Progress is the progress of the newest roll.
+// Progress is the progress of the newest rolling change.
 type Progress[R any] struct {
-	What    string // the roll's name, see [Roll]
+	What    string // the change's name, see [Roll]
 	Since   time.Time
 	Running bool
 	Lines   []string // the steps so far
-	Result  *R       // result of the last roll that has ended; nil: none has
+	Result  *R       // result of the last change that has ended; nil: none has
 }
 
-// Roll describes one roll that Begin starts.
+// Roll describes one rolling change that Begin starts.
 type Roll[R any] struct {
-	What string // name of the roll for its progress
+	What string // name of the change for its progress
 	// Begun is called before [Driver.Begin] returns. It may be nil.
 	Begun func()
 	// Make carries out the rolling change and returns its result. It calls note with the text of
@@ -49,7 +49,7 @@ type request[R any] struct {
 	ended chan R // capacity 1: receives the result
 }
 
-// NewDriver returns a driver without a roll.
+// NewDriver returns a driver without a rolling change.
 func NewDriver[R any](now func() time.Time) *Driver[R] {
 	return &Driver[R]{now: now, asked: make(chan request[R])}
 }
@@ -88,7 +88,7 @@ func (d *Driver[R]) claim(what string) (before Progress[R], free bool) {
 	return before, true
 }
 
-// Run carries out the rolls that Begin starts, until ctx ends.
+// Run carries out the rolling changes that Begin starts, until ctx ends.
 func (d *Driver[R]) Run(ctx context.Context) {
 	for {
 		select {
@@ -114,7 +114,7 @@ func (d *Driver[R]) make(ctx context.Context, q request[R]) {
 	q.ended <- result
 }
 
-// note records a step of the roll under way.
+// note records a step of the running change.
 func (d *Driver[R]) note(step string) {
 	d.update(func(p *Progress[R]) {
 		if len(p.Lines) < maxSteps {
@@ -129,7 +129,7 @@ func (d *Driver[R]) update(change func(*Progress[R])) {
 	change(&d.last)
 }
 
-// Progress returns the progress of the newest roll.
+// Progress returns the progress of the newest rolling change.
 func (d *Driver[R]) Progress() Progress[R] {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Upgrade says where this node asks for newer versions of its system, and when it installs them
+// Upgrade says where this node looks for newer versions of its system, and when it installs them
 // without an administrator.
 type Upgrade struct {
 	// URL is the address of the newest upgrade. {flavour} in the URL stands for the node's kernel.

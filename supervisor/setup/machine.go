@@ -35,7 +35,7 @@ type World interface {
 	Disk(ctx context.Context, cfg *settings.Settings, dev string, erase bool) error
 	// Brick returns a directory for this node's copy of the shared volume.
 	Brick(*settings.Settings) (string, error)
-	// Undo starts to remove all that the set-up has made, through [Machine.Anew].
+	// Undo starts to remove everything that the set-up has created, through [Machine.Anew].
 	Undo() error
 }
 
@@ -119,7 +119,7 @@ type Machine struct {
 	broken   error             // why the state on disk cannot be read; nil: it was read
 	sourced  bool              // Source has searched for answers given with the machine
 	ignored  []string          // what Source found and the set-up does not use, and why
-	removing bool              // Anew is removing what the set-up has made: no step may begin
+	removing bool              // Anew is removing what the set-up has created: no step may begin
 	// decisions counts the decisions of people: the outcome of a step that began before the last
 	// decision does not count. stop cancels the step under way.
 	decisions int
@@ -492,7 +492,7 @@ func (m *Machine) doStep(ctx context.Context, st step, a Answers) (err error, st
 	return err, turn != m.decisions
 }
 
-// public returns the answers without the secrets, which a ready node does not need any more.
+// public returns the answers without the secrets, which a ready node no longer needs.
 func public(a Answers) Answers {
 	a.Secret = ""
 	a.JoinString = ""

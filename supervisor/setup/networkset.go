@@ -70,7 +70,7 @@ func (w *Networker) Set(ctx context.Context, n Network) error {
 	}
 }
 
-// likely returns the interface to use when the answers name none: the only one, or that of the
+// likely returns the interface to use if the answers name none: the only one, or that of the
 // default route.
 func likely(all []Interface) (string, error) {
 	if len(all) == 1 {

@@ -128,7 +128,7 @@ type Claim struct {
 	Draft Draft `json:"draft,omitempty"`
 }
 
-// ClaimRequest is what a wizard sends to [Machine.Claim].
+// ClaimRequest is the request that a wizard sends to [Machine.Claim].
 type ClaimRequest struct {
 	Name string `json:"name"` // name of the wizard, such as "tty1"
 	Lead Lead   `json:"lead"`
@@ -143,7 +143,7 @@ type Draft map[string]string
 // maxDraft bounds a draft in bytes. A larger one is dropped.
 const maxDraft = 32 << 10
 
-// isBounded reports whether a draft is small enough to be kept.
+// isBounded reports whether a draft is small enough to be stored.
 func (d Draft) isBounded() bool {
 	size := 0
 	for name, value := range d {

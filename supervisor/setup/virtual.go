@@ -58,7 +58,7 @@ func (c *checker) virtual(f Facts) {
 	}
 }
 
-// networks returns the interfaces of the machine, and the network that the answers ask for.
+// networks returns the interfaces of the machine, and the network that the answers configure.
 func networks(f Facts, n Network) (out []vip.Interface) {
 	for _, i := range f.Interfaces {
 		v := vip.Interface{Name: i.Name}

@@ -31,7 +31,7 @@ type MinionView struct {
 	Since *time.Time `json:"since,omitempty"`
 }
 
-// MinionList is what all nodes know about all keys.
+// MinionList holds what all nodes know about all keys.
 type MinionList struct {
 	Schema  int      `json:"schema"`
 	Minions []Minion `json:"minions"` // sorted by the state of the key, accepted first, then by ID

@@ -261,7 +261,7 @@ func (t *wording) addNodes() {
 	}
 }
 
-// lastSeen begins the text about when another node was last heard.
+// lastSeen begins the text about when another node last sent anything.
 const lastSeen = "last seen "
 
 // fewNodes is how many other nodes are listed one by one even in a small room.

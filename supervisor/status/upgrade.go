@@ -11,7 +11,7 @@ type Upgrade struct {
 	Open   bool   `json:"open"`
 	// Until is when the window closes, or when it opens next.
 	Until time.Time `json:"until"`
-	// Doing is what the node is doing in the window, or "".
+	// Doing is the node's present action in the window, or "".
 	Doing string `json:"doing,omitempty"`
 	// Result is the outcome of the node's last try, or "" if there was none.
 	Result string `json:"result,omitempty"`

@@ -285,7 +285,7 @@ func readBeat(path string) (leaseBeat, error) {
 	return r, nil
 }
 
-// tryFlock asks for the lock without waiting for it.
+// tryFlock requests the lock without waiting for it.
 func tryFlock(f *os.File) (bool, error) {
 	err := retryIntr(func() error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) })
 	if errors.Is(err, unix.EWOULDBLOCK) {

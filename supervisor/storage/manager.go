@@ -101,7 +101,7 @@ type Manager struct {
 	tracker      glusterctl.HealTracker
 	trackedAt    time.Time
 	ahead        map[string]clockDiff // how far other nodes' clocks are ahead, by their stamps on the volume
-	measured     map[string]clockDiff // the same, as NoteClocks was told
+	measured     map[string]clockDiff // the same, as NoteClocks received them
 	formed       bool                 // the volume was created once: this node never creates another
 }
 
@@ -238,14 +238,14 @@ func (m *Manager) wakeChanging() {
 	}
 }
 
-// Desired returns what the table asks for, as glusterctl understands it.
+// Desired returns the state of the pool that the table requires, as glusterctl's type.
 func (m *Manager) Desired() glusterctl.Desired {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.desired()
 }
 
-// desired returns what the table asks for. mu is held.
+// desired returns the state of the pool that the table requires. The caller holds mu.
 func (m *Manager) desired() glusterctl.Desired {
 	d := glusterctl.Desired{
 		Volume:    m.cfg.Volume,

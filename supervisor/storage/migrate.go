@@ -181,7 +181,7 @@ func (m *Migration) keepOwnKeys() error {
 	return nil
 }
 
-// takeOwner gives a folder the owner and mode of like.
+// takeOwner sets the owner and mode of a folder to those of like.
 func takeOwner(dir string, like fs.FileInfo) error {
 	if uid, gid, ok := fileOwner(like); ok && os.Geteuid() == 0 {
 		if err := os.Lchown(dir, uid, gid); err != nil {

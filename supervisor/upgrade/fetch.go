@@ -159,7 +159,7 @@ func (st *Status) Fetch(ctx context.Context, address string) (io.ReadCloser, err
 	return Fetch(ctx, strings.ReplaceAll(address, Flavour, st.Flavour), false)
 }
 
-// Newer reports whether a version is newer than the one that runs.
+// Newer reports whether a version is newer than the running one.
 func (st *Status) Newer(m bundle.Manifest) bool {
 	return st.mayFollow(&m) == nil && (m.Version != st.Version || m.Created.After(st.Created))
 }

@@ -70,14 +70,14 @@ type hook struct {
 	Config
 	pushes  pushes
 	bodies  *ratelimit.Pool[netip.Addr]  // bounds the bytes of bodies
-	friends ratelimit.Lately[netip.Addr] // sources that have proven a call lately
+	friends ratelimit.Lately[netip.Addr] // sources that have lately sent an authenticated call
 
 	// signing is held while a stranger's signature is checked, so that this takes one processor at
 	// most.
 	signing sync.Mutex
 
 	mu    sync.Mutex
-	calls map[netip.Addr]*ratelimit.Bucket // by source: calls without proof
+	calls map[netip.Addr]*ratelimit.Bucket // by source: unauthenticated calls
 	lines ratelimit.Bucket                 // log lines about these calls
 	left  int                              // number of log lines left out since the last one
 }
@@ -201,7 +201,7 @@ func (h *hook) fetchPushes(ctx context.Context) {
 	}
 }
 
-// fetchNamed asks for a fetch by each name of a repository until one is configured.
+// fetchNamed requests a fetch by each name of a repository until a configured name is found.
 func (h *hook) fetchNamed(ctx context.Context, names []string) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTakes)
 	defer cancel()

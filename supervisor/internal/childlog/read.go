@@ -43,7 +43,7 @@ type place struct {
 
 func (p place) String() string { return fmt.Sprintf("%d:%d", p.inode, p.offset) }
 
-// Page returns the page that q asks for. c may be nil: the service writes no log.
+// Page returns the page that q requests. c may be nil: the service writes no log.
 func (c *Log) Page(q Query) (Page, error) {
 	switch {
 	case c == nil:

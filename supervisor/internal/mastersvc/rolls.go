@@ -59,13 +59,13 @@ func (r *Rolls) Apply(ctx context.Context, q api.ApplyRequest) error {
 	return nil
 }
 
-// Applying returns the progress of the roll.
+// Applying returns the progress of the rolling change.
 func (r *Rolls) Applying() options.Progress {
 	p := r.driver.Progress()
 	return options.Progress{Schema: options.Schema, Running: p.Running, Lines: p.Lines, Result: p.Result}
 }
 
-// Run carries out the rolls that Apply starts, until ctx ends.
+// Run carries out the rolling changes that Apply starts, until ctx ends.
 func (r *Rolls) Run(ctx context.Context) { r.driver.Run(ctx) }
 
 // newRoll returns the roll over all nodes that q asks for. note records its steps.

@@ -21,7 +21,7 @@ type firewallSync struct {
 	keeper *nodes.Keeper
 	done   atomic.Uint64 // version of the table that the firewall has
 	seen   atomic.Bool   // the appliance's firewall was there at least once in this life
-	gone   atomic.Bool   // the firewall was there and has been removed
+	gone   atomic.Bool   // the firewall was present and has been removed
 	looked time.Time     // when the last check began; only reconcile uses it
 	worker service.Worker
 }

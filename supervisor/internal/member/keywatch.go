@@ -274,7 +274,7 @@ func (k *keyWatch) recordUse(n nodes.Node, s keyuse.Speaker, source string) stri
 	return report.Text(n.Name, n.Address)
 }
 
-// reports returns what this node tells the others about strange uses of keys.
+// reports returns this node's reports to the others about machines that use the keys of nodes.
 func (k *keyWatch) reports() (out []keyuse.Report) {
 	t := k.keeper.Table()
 	for _, n := range t.Present() {
@@ -336,7 +336,7 @@ func (k *keyWatch) reportsOf(certificate string) (out []keyuse.Report) {
 // standing says whether this machine may act for the node whose key it has.
 type standing struct {
 	refusal string // why this machine may not act for the node; "": it may
-	copied  bool   // the machine is not the node's, as far as this node can tell
+	copied  bool   // the machine is not the node's, as far as this node knows
 	// lost reports that only the missing address makes this machine a copy: no node knows of
 	// another machine with the key, or of other hardware. [status.AddressMissing] then says what is
 	// missing.

@@ -48,7 +48,7 @@ type Config struct {
 	TableChanged func() error
 
 	Observer Observer
-	Records  Records // may be nil: the node tells the others no heads of its audit record
+	Records  Records // may be nil: the node sends the others no heads of its audit record
 	Record   *audit.Log
 	Newest   func(ctx context.Context) control.Newest // updates the node's files from the shared volume
 	Restarts Restarts
@@ -70,7 +70,7 @@ type Observer interface {
 	Points() []control.Point
 }
 
-// Records gives access to the audit records of this node.
+// Records holds the audit records of this node for the other nodes.
 type Records interface {
 	Own(ctx context.Context, q audit.Query) (audit.Page, error)
 	Heads() []audit.Head
@@ -117,7 +117,7 @@ func volumeState(volume *storage.Manager) *storage.State {
 type Member struct {
 	*Membership
 	cfg      Config
-	saying   service.Worker // tells the cluster that this node serves
+	saying   service.Worker // informs the cluster that this node serves
 	turns    *turns
 	drains   *drains
 	oldBrick *oldBrick

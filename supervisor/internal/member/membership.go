@@ -28,7 +28,7 @@ type Membership struct {
 	shared *shared
 	marks  *witness
 	uses   *keyWatch
-	// removedBefore reports whether another node told this one in an earlier life that it was
+	// removedBefore reports whether another node informed this one in an earlier life that it was
 	// removed.
 	removedBefore func() bool
 

@@ -29,7 +29,7 @@ type peers struct {
 	id     *nodeapi.Identity
 	keeper *nodes.Keeper
 	uses   *keyWatch
-	told   func(name string) // called when a node says that this one was removed
+	told   func(name string) // called when a node reports that this one was removed
 	side   sync.WaitGroup    // waits for tables that are being sent to other nodes
 
 	mu    sync.Mutex
@@ -47,7 +47,7 @@ type peerView struct {
 	asking  bool
 	since   time.Time     // since when err holds
 	heard   time.Time     // when the node's machine last sent anything, even a refused connection
-	ahead   time.Duration // how far its clock was ahead when summary came; 0 also if that cannot be told exactly enough
+	ahead   time.Duration // lead of its clock when summary came; 0: too small to be known
 }
 
 // follow asks the other nodes for their state, and takes newer tables from them.

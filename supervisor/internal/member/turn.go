@@ -20,7 +20,7 @@ import (
 // supervisor gives the turn back, once the node serves, its copy of the data is complete, and the
 // version of the system is not on trial.
 
-// turns takes the cluster's turn to restart for this node, and gives it back.
+// turns acquires the cluster's turn to restart for this node, and releases it.
 type turns struct {
 	env       Env
 	volume    *storage.Manager // may be nil: there is none
@@ -28,7 +28,7 @@ type turns struct {
 	onTrial   func() bool // reports whether the version of the system is on trial; may be nil: it is not
 	peers     *peers
 	life      string         // identifies this start of the supervisor
-	returning service.Worker // gives the turn back after a restart
+	returning service.Worker // releases the turn after a restart
 }
 
 // Turn returns which node has the turn, and whether the cluster can do without this node now.
@@ -70,7 +70,7 @@ func (m Verbs) TakeTurn(ctx context.Context, force bool) error {
 	return err
 }
 
-// EndTurn gives the turn back.
+// EndTurn releases the turn.
 func (m Verbs) EndTurn(ctx context.Context) error { return m.turns.giveBack(ctx, false) }
 
 // giveBack gives the turn back, if this node has it. options says which turn is meant: the one to change
@@ -128,7 +128,7 @@ func complete(v *storage.State) error {
 	return nil
 }
 
-// Times after which a turn for a restart is given back anyway.
+// Times after which a turn for a restart is released in spite of an open restart.
 const (
 	// notRestarted is the time for a node that has not restarted: after it, no restart is expected.
 	notRestarted = 15 * time.Minute

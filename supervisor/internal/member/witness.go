@@ -37,7 +37,7 @@ type witness struct {
 	began  time.Time
 
 	raising service.Worker
-	giving  service.Worker // sets the copy aside and asks for a new one
+	giving  service.Worker // sets the copy aside and requests a new one
 
 	mu            sync.Mutex
 	memory        marks.Memory
@@ -193,7 +193,7 @@ func (w *witness) askNode(ctx context.Context, certificate string, client *nodea
 	w.grown = w.memory.Merge(report.Memory) || w.grown
 }
 
-// report returns what this node tells the node whose certificate has that hash.
+// report returns the report for the node whose certificate has that hash.
 func (w *witness) report(asker string) marks.Report {
 	own, table := w.disk.allMarks(), w.keeper.Table().Version
 	copies := w.disk.hasCopy()

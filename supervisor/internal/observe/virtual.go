@@ -8,7 +8,7 @@ import (
 	"saltern/supervisor/status"
 )
 
-// Virtual is what the node knows of the virtual address.
+// Virtual holds what the node knows about the virtual address.
 type Virtual struct {
 	Address string
 	Here    bool // this node has the address

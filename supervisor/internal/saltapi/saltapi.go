@@ -169,7 +169,7 @@ func (a *API) prepare(ctx context.Context) error {
 	return nil
 }
 
-// nameBalancers tells salt-api which load balancers it may believe about the address of a client.
+// nameBalancers tells salt-api from which load balancers it may accept the address of a client.
 func (a *API) nameBalancers() error {
 	if !a.env.Settings.APIBehind() {
 		return nil

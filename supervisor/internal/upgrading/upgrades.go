@@ -97,7 +97,7 @@ func (u *Upgrades) beginRoll(ctx context.Context, r *rollout.Roll) (<-chan rollo
 	return ended, nil
 }
 
-// makeRoll carries out a roll and returns its result. note records its steps.
+// makeRoll carries out a rollout and returns its result. note records its steps.
 func (u *Upgrades) makeRoll(ctx context.Context, r *rollout.Roll, note func(string)) rollout.Result {
 	defer u.system.setDriving("")
 	r.Tell = func(step string) {
@@ -110,7 +110,7 @@ func (u *Upgrades) makeRoll(ctx context.Context, r *rollout.Roll, note func(stri
 	return out
 }
 
-// proven returns the manifest of a bundle, if it is signed by a key that this node trusts.
+// proven returns the manifest of a bundle, if one of the keys that this node trusts has signed it.
 func (u *Upgrades) proven(open func() (io.ReadCloser, error)) (bundle.Manifest, error) {
 	keys, err := bundle.Keys(u.system.keyDirs...)
 	if err != nil {

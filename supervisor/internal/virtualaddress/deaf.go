@@ -16,10 +16,10 @@ import (
 // node tries, it takes the address from a node that hears.
 
 const (
-	// hearEvery is how often a node that others reach hears somebody: each minion answers a PING,
-	// and each other node a question.
+	// hearEvery is how often a node that others reach receives something: each minion answers a
+	// PING, and each other node a question.
 	hearEvery = 2 * time.Second
-	// deafFor is how long the holder may hear nobody before it gives the address up.
+	// deafFor is how long the holder may receive nothing before it gives the address up.
 	deafFor = 3 * hearEvery
 	// deafFrom is the silence from which checks fail, so that the last of the vip.Fall checks fails
 	// at deafFor.
@@ -36,16 +36,16 @@ const (
 // lastHeard holds the times at which a node last received something from others. Zero: never. The
 // two times may come from different clocks.
 type lastHeard struct {
-	nodes time.Time // when it heard another node
-	front time.Time // when it heard a client on another machine
+	nodes time.Time // when another node last sent something
+	front time.Time // when a client on another machine last sent something
 }
 
 // hearing decides whether packets of others reach a node that has the virtual address. The zero
 // value is ready. It is not safe for concurrent use.
 type hearing struct {
 	checked time.Time     // when judge was last called; zero: never
-	last    lastHeard     // what the node had heard then
-	silence time.Duration // how long nobody has been heard, without the time in which this machine did not run
+	last    lastHeard     // the node's lastHeard at that check
+	silence time.Duration // how long nothing was received while this machine ran
 
 	held  time.Time     // since when the node has the address; zero: it does not have it
 	given time.Time     // when the node gave the address up; zero: it did not

@@ -108,7 +108,7 @@ var (
 // Hosts says how to upgrade a machine that does not run from the image.
 const Hosts = "does not run from the appliance's image: its packages are upgraded by the package manager (apt or dnf)"
 
-// Code is the outcome of a roll, for programs.
+// Code is the outcome of a rollout, for programs.
 type Code string
 
 // Values of Code.
@@ -119,7 +119,7 @@ const (
 	Last        Code = "last"        // all others have the version, and the driving node restarts now
 	Refused     Code = "refused"     // a node does not take this version; nothing was changed
 	Away        Code = "away"        // a node cannot be asked or does not serve; nothing was changed
-	Busy        Code = "busy"        // another roll is under way; nothing was changed
+	Busy        Code = "busy"        // another rollout is running; nothing was changed
 	Unwritten   Code = "unwritten"   // a node could not write the version; no node was restarted
 	Stopped     Code = "stopped"     // a node did not serve with the version; no further one was restarted
 	Interrupted Code = "interrupted" // the driving node was stopped
@@ -134,9 +134,9 @@ type Where string
 
 // Values of Where.
 const (
-	New     Where = "new"     // the node has the new version, through this roll
-	Same    Where = "same"    // the node had the version before the roll
-	Before  Where = "before"  // the node has the version from before the roll
+	New     Where = "new"     // the node has the new version, through this rollout
+	Same    Where = "same"    // the node had the version before the rollout
+	Before  Where = "before"  // the node has the version from before the rollout
 	Written Where = "written" // the node has written the new version, and tries it at its next boot
 	Restart Where = "restart" // the node restarts, or runs the version on trial
 	Back    Where = "back"    // the node tried the new version and went back
@@ -144,7 +144,7 @@ const (
 	Unknown Where = "unknown"
 )
 
-// NodeResult is the outcome of a roll at one node.
+// NodeResult is the outcome of a rollout at one node.
 type NodeResult struct {
 	Name    string `json:"name"`
 	Where   Where  `json:"where"`
@@ -155,16 +155,16 @@ type NodeResult struct {
 // Schema is the version of [Progress].
 const Schema = 1
 
-// Progress is the progress of a roll.
+// Progress is the progress of a rollout.
 type Progress struct {
 	Schema  int      `json:"schema"`
 	Running bool     `json:"running"`
-	Version string   `json:"version,omitempty"` // version that the roll brings
+	Version string   `json:"version,omitempty"` // version that the rollout installs
 	Lines   []string `json:"lines"`             // the steps so far
-	Result  *Result  `json:"result,omitempty"`  // result of the last roll that has ended; nil: none has
+	Result  *Result  `json:"result,omitempty"`  // result of the last ended rollout; nil: none
 }
 
-// Result is the outcome of a roll.
+// Result is the outcome of a rollout.
 type Result struct {
 	Code  Code         `json:"code"`
 	Cause string       `json:"cause,omitempty"`

@@ -14,7 +14,7 @@ import (
 	"saltern/supervisor/roll"
 )
 
-// Time limits of a roll.
+// Time limits of a rollout.
 const (
 	stateTakes = 10 * time.Second
 	lookEvery  = 2 * time.Second
@@ -30,7 +30,7 @@ const (
 	maxText      = 500
 )
 
-// Target is a node of a roll.
+// Target is a node of a rollout.
 type Target struct {
 	Name string
 	Node Node
@@ -43,7 +43,7 @@ type Roll struct {
 	Manifest bundle.Manifest // its signature was verified
 	// Open returns the bundle, from its beginning.
 	Open func() (io.ReadCloser, error)
-	Dry  bool // only say what would be done
+	Dry  bool // only report what would be done
 	// Window is the upgrade window in which the node has started the rollout by itself. Every node
 	// must have the same window. Empty: a person has started the rollout.
 	Window string
@@ -55,7 +55,7 @@ type Roll struct {
 	Tell func(line string)
 }
 
-// node is a target and what the roll knows of it.
+// node is a target and what the rollout knows about it.
 type node struct {
 	Target
 	state State
@@ -78,7 +78,7 @@ type run struct {
 	nodes []*node
 }
 
-// Run makes the roll and returns its outcome.
+// Run makes the rollout and returns its outcome.
 func (r *Roll) Run(ctx context.Context) Result {
 	if r.Tell == nil {
 		r.Tell = func(string) {}
