@@ -33,7 +33,7 @@ type adminRequest struct {
 	Add      *Backend `json:"add,omitempty"`
 }
 
-// sessionsCut says how many sessions were closed.
+// sessionsCut is the answer with the number of closed sessions.
 type sessionsCut struct {
 	Cut int `json:"cut,omitempty"`
 }

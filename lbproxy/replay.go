@@ -133,7 +133,7 @@ func (l *loop) dropPrelude(s *session) {
 // pinned is the prelude of clients that were not understood.
 var pinned = &prelude{}
 
-// pinToMaster leaves a session at its master for good.
+// pinToMaster marks a session as unable to move to another master.
 func (l *loop) pinToMaster(s *session) {
 	l.dropPrelude(s)
 	s.prelude = pinned

@@ -238,7 +238,7 @@ func (l *loop) sessionEvent(s *session, tag int, ev uint32) {
 	l.pumpBoth(s)
 }
 
-// pumpBoth gives both directions one turn.
+// pumpBoth pumps both directions for one turn.
 func (l *loop) pumpBoth(s *session) {
 	moreWork := l.pumpFrom(s, sideClient)
 	if s.state == stateOpen && l.pumpFrom(s, sideBackend) {

@@ -158,7 +158,7 @@ func (s *sources) entryOf(k netip.Addr, now int64) *source {
 	return e
 }
 
-// sessionEnded takes back what admitSession has counted.
+// sessionEnded removes a session that admitSession has counted.
 func (s *sources) sessionEnded(a netip.Addr) {
 	if s == nil {
 		return

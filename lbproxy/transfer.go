@@ -262,7 +262,7 @@ func (l *loop) finishTransfer(s *session) {
 	l.pumpBoth(s)
 }
 
-// tryNextMaster gives up the new master and dials the next one.
+// tryNextMaster drops the connection to the new master and dials the next one.
 func (l *loop) tryNextMaster(s *session) {
 	s.member.sessionReset()
 	l.leaveMaster(s)
