@@ -19,17 +19,17 @@ type shelf struct {
 
 // The names of the shelves, and of their files.
 const (
-	// actsShelf has acts that change keys, tokens, nodes, secrets and settings.
+	// actsShelf holds acts that change keys, tokens, nodes, secrets and settings.
 	actsShelf = "acts"
-	// jobsShelf has jobs and runners of actors with all rights.
+	// jobsShelf holds jobs and runners of actors with all rights.
 	jobsShelf = "jobs"
-	// usersShelf has log-ins, and jobs and calls of limited users.
+	// usersShelf holds log-ins, and jobs and calls of limited users.
 	usersShelf = "users"
-	// refusedShelf has refusals of requests of limited users.
+	// refusedShelf holds refusals of requests of limited users.
 	refusedShelf = "refused"
-	// strangersShelf has records that anybody can cause.
+	// strangersShelf holds records that anybody can cause.
 	strangersShelf = "strangers"
-	// headsShelf has the heads of other nodes' chains, see heads.go.
+	// headsShelf holds the heads of other nodes' chains, see heads.go.
 	headsShelf = "heads"
 )
 

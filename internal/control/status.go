@@ -203,7 +203,7 @@ const (
 	maxEngines = 64
 )
 
-// errStatus says that a status cannot be used.
+// errStatus means that a status cannot be used.
 var errStatus = errors.New("status file of salt-master cannot be used")
 
 // ReadStatus reads the status at path. The master's account owns the folder and may be hostile:

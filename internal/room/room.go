@@ -26,7 +26,7 @@ const smallPart = 20
 // ErrFull is in the chain of each error that reports that a file system lacks room.
 var ErrFull = errors.New("not enough room")
 
-// fullError says which room is missing, for an administrator.
+// fullError is the error of a file system without room. Its text is for an administrator.
 type fullError struct{ text string }
 
 func (e *fullError) Error() string { return e.text }
@@ -124,7 +124,7 @@ func Guard(dir string, keep Keep) (*Watch, error) {
 	return w, w.refresh()
 }
 
-// refresh asks how much room is left, and sets how much may be written before it asks again.
+// refresh reads how much room is free, and sets how much may be written before the next refresh.
 func (w *Watch) refresh() error {
 	f, err := askFree(w.dir, w.keep)
 	if err != nil {
