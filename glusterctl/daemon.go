@@ -59,7 +59,7 @@ const endLeftOver = `for i in $$(seq 100); do ` +
 	`l=; for p in $$(pgrep -x glusterd); do if cmp -s /proc/$$p/cgroup /proc/self/cgroup; then l="$$l $$p"; fi; done; ` +
 	`[ "$$l" ] || exit 0; kill $$l; sleep 0.1; done`
 
-// keepOnReset are the entries of DaemonState that belong to the package, not to a pool.
+// keepOnReset lists the entries of DaemonState that belong to the package, not to a pool.
 var keepOnReset = [...]string{"hooks", "groups", "secure-access"}
 
 // ResetDaemon removes the pool and the identity from the state of this node's glusterd, so that

@@ -222,7 +222,7 @@ func (d Desired) others() []Member {
 // See proof.go.
 const completeOption = "user.glusterctl-complete"
 
-// granularOption has a command of its own: `volume heal … granular-entry-heal enable`.
+// granularOption is set by its own command: `volume heal … granular-entry-heal enable`.
 const granularOption = "cluster.granular-entry-heal"
 
 // options returns the settings of the volume with replica copies in a pool of poolSize members. The

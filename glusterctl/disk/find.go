@@ -44,7 +44,7 @@ type Finder struct {
 	Mounts []byte
 }
 
-// ignored are the kinds of block devices that are never data disks.
+// ignored lists the kinds of block devices that are never data disks.
 var ignored = []string{"loop", "ram", "zram", "dm-", "md", "sr", "fd", "nbd", "mtd"}
 
 // Find lists all disks. If a disk is in use, its field Used is the reason.
