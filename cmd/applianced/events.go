@@ -94,7 +94,7 @@ Times are UTC, by each node's own clock. Exit status 2: a node could not be aske
 	return cmd
 }
 
-// eventFlags are the flags that select events.
+// eventFlags holds the flags that select events.
 type eventFlags struct {
 	last  int
 	since string

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// everyday are the verbs in the short help: those that an administrator needs first.
+// everyday lists the verbs in the short help: those that an administrator needs first.
 var everyday = []string{"setup", "status", "nodes", "minions", "minion-config", "keys", "logs", "config",
 	"drain", "reboot", "upgrade", "backup"}
 

@@ -25,7 +25,7 @@ import (
 // gcPercent is how much the load balancer's heap may grow above its live data.
 const gcPercent = 50
 
-// lbFlags are the flags of the load balancer's verbs.
+// lbFlags holds the flags of the load balancer's verbs.
 type lbFlags struct {
 	*flags
 	admin string

@@ -41,7 +41,7 @@ func (f *flags) packages() (python.Place, error) {
 // maxRequirements bounds a file of requirements, in bytes.
 const maxRequirements = 1 << 20
 
-// packageFlags are the flags of python add.
+// packageFlags holds the flags of python add.
 type packageFlags struct {
 	from, index, file string
 	hashes            []string

@@ -13,7 +13,7 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// flags are the flags that several verbs share.
+// flags holds the flags that several verbs share.
 type flags struct {
 	config string // path of appliance.yaml
 	socket string // socket of the local API; "" means the one in the configuration

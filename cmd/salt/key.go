@@ -104,7 +104,7 @@ type keyCall struct {
 	actor audit.Actor // the calling user, recorded before the switch to the master's account
 }
 
-// keyDirs are the states of keys in the order in which salt-key prints them.
+// keyDirs lists the states of keys in the order in which salt-key prints them.
 var keyDirs = []keys.State{keys.Pending, keys.Rejected, keys.Accepted, keys.Denied}
 
 // selection is a set of keys by state.

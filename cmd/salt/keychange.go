@@ -166,7 +166,7 @@ func (k *keyCall) isTrue(name string) bool {
 	return false
 }
 
-// cacheBanks are the cache's banks with the master's data about minions.
+// cacheBanks lists the cache's banks with the master's data about minions.
 var cacheBanks = []string{"grains", "pillar", "mine"}
 
 // forget deletes the cached data of minions that no longer have a key, so that another machine with
