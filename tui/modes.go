@@ -21,7 +21,7 @@ type modes struct {
 	in     *os.File
 	out    *os.File
 	before unix.Termios // the modes of in
-	// beforeOut are the modes of out.
+	// beforeOut holds the earlier modes of out.
 	beforeOut unix.Termios
 }
 

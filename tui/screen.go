@@ -118,7 +118,7 @@ func toASCII(l string) string {
 	return b.String()
 }
 
-// cleanLine makes text from outside safe for the screen: one line of printable ASCII.
+// cleanLine makes untrusted text safe for the screen: one line of printable ASCII.
 func cleanLine(s string) string {
 	s = ansi.Strip(strings.NewReplacer("\n", " ", "\t", " ", "\r", " ").Replace(s))
 	return strings.Map(func(r rune) rune {

@@ -34,7 +34,7 @@ type Wizard struct {
 	size  size
 	facts setup.Facts
 	draft draft
-	// checked are the answers that the supervisor completed last.
+	// checked holds the answers that the supervisor completed last.
 	checked setup.Answers
 
 	pages []page
