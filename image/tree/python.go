@@ -120,7 +120,7 @@ func nameless(site string) error {
 	return nil
 }
 
-// pythonEnvironment makes the folder a virtual environment.
+// pythonEnvironment turns the folder into a virtual environment.
 func (b *builder) pythonEnvironment(version string) error {
 	bin := b.pathOf(filepath.Join(pythonHome, "bin"))
 	if err := os.MkdirAll(bin, 0o755); err != nil {

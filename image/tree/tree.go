@@ -268,7 +268,8 @@ func (b *builder) programs(ctx context.Context) error {
 	return os.Symlink("/var/lib/saltern/etc/salt", b.pathOf("etc/salt"))
 }
 
-// masked are units that must never start: other units do their work, or the work must not be done.
+// masked lists units that must never start: other units do their work, or the work must not be
+// done.
 var masked = []string{"systemd-networkd-wait-online.service", "systemd-firstboot.service", "apt-daily.timer",
 	"apt-daily-upgrade.timer",
 	"dpkg-db-backup.timer", "glustereventsd.service", "vgauth.service", "debug-shell.service", "ctrl-alt-del.target"}
