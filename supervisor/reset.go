@@ -45,7 +45,7 @@ type order struct {
 	Answers bool `json:"answers"`
 }
 
-// resetter takes orders for a reset and carries them out.
+// resetter records orders for a reset and carries them out.
 type resetter struct {
 	opt   Options
 	setup *setup.Machine

@@ -105,7 +105,7 @@ func notInstalled(err error) bool {
 	return errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist)
 }
 
-// checkSSH lets sshd read its configuration, as it will at its next start.
+// checkSSH checks sshd's configuration by sshd itself, which reads it as at its next start.
 func (s System) checkSSH(ctx context.Context) []status.Finding {
 	_, err := command.Do(ctx, s.Program, sshd, "-t")
 	if err == nil || notInstalled(err) {

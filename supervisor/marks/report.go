@@ -56,5 +56,5 @@ func (r Report) Check() error {
 	return errors.Join(own.Check(), r.Memory.Check())
 }
 
-// anyCertificate stands for the node itself where its certificate does not matter.
+// anyCertificate is used in place of the node's certificate where the certificate does not matter.
 const anyCertificate = "0000000000000000000000000000000000000000000000000000000000000000"

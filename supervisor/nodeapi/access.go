@@ -10,7 +10,7 @@ import (
 	"saltern/supervisor/nodes"
 )
 
-// role says what kind of node asks, which decides what it may ask.
+// role is the kind of the asking node, which determines the routes that the node may use.
 type role string
 
 // Roles of nodes.

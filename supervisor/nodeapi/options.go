@@ -12,7 +12,7 @@ import (
 	"saltern/supervisor/options"
 )
 
-// optionsRequest asks a node to try, drop or keep a version of its master's options.
+// optionsRequest is the request to try, drop or keep a version of the master's options.
 type optionsRequest struct {
 	Mark  string        `json:"mark,omitempty"`
 	Why   string        `json:"why,omitempty"`

@@ -406,7 +406,7 @@ func (u *run) silent(ctx context.Context) string {
 	return ""
 }
 
-// tryOptions asks a node to try its options, and waits for the node's decision.
+// tryOptions starts the trial of the options on a node, and waits for the node's decision.
 func (u *run) tryOptions(ctx context.Context, n *node) error {
 	if err := roll.Ask(ctx, stateTakes,
 		func(ctx context.Context) error { return n.Node.Try(ctx, n.mark, u.Limit) }); err != nil {

@@ -176,7 +176,8 @@ func (f *facts) checkWheels(wheels []*wheel) error {
 	return nil
 }
 
-// tryLoad lets this Python load what the packages in a layer offer to Salt.
+// tryLoad checks that this Python can load the modules that the packages in a layer provide to
+// Salt.
 func (f *facts) tryLoad(ctx context.Context, layer string) error {
 	if _, err := os.Stat(layer); errors.Is(err, fs.ErrNotExist) {
 		return nil

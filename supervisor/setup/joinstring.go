@@ -92,7 +92,7 @@ func joinChecked(check string, parts []string, checkOf func(string) string) erro
 	return errors.New("has a typing error " + strings.Join(wrong, ", and one "))
 }
 
-// checkAlphabet has 32 characters of which no two look alike.
+// checkAlphabet contains 32 characters, no two of which look alike.
 const checkAlphabet = "abcdefghijkmnpqrstuvwxyz23456789"
 
 // A checksum is the sum of a part's characters, each multiplied by another power of checkRoot,

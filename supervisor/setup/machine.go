@@ -188,7 +188,7 @@ func (m *Machine) Run(ctx context.Context) {
 	}
 }
 
-// outcome says what Run does after doNext.
+// outcome tells Run how to continue after doNext.
 type outcome int
 
 const (

@@ -17,7 +17,7 @@ const (
 	leastRSABits = 2048 // RequiredRSASize in the image's sshd_config
 )
 
-// keyTypes are the types that the image's sshd accepts (PubkeyAcceptedAlgorithms).
+// keyTypes lists the key types that the image's sshd accepts (PubkeyAcceptedAlgorithms).
 var keyTypes = []string{ssh.KeyAlgoED25519, ssh.KeyAlgoRSA, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384,
 	ssh.KeyAlgoECDSA521,
 	ssh.KeyAlgoSKED25519, ssh.KeyAlgoSKECDSA256}

@@ -28,7 +28,7 @@ var commonWords = strings.Fields(`password passwort passphrase changeme change-m
 	iloveyou trustno abc123 superman batman starwars whatever computer internet server company summer winter spring autumn
 	january february march april june july august september october november december`)
 
-// rows are sequences of keys and characters that are easy to guess.
+// rows lists sequences of keys and characters that are easy to guess.
 var rows = []string{"01234567890", "abcdefghijklmnopqrstuvwxyz", "qwertyuiop", "qwertzuiop", "azertyuiop",
 	"asdfghjkl", "yxcvbnm", "zxcvbnm", "!@#$%^&*()", "1q2w3e4r5t6y7u8i9o0p"}
 

@@ -49,7 +49,7 @@ type lease struct {
 	otherSeen    time.Time // when another holder's beat was read last
 }
 
-// leaseQuestion asks the child for one step of the lease.
+// leaseQuestion is the request to the child for one step of the lease.
 type leaseQuestion struct {
 	Files uint64 `json:"files,omitempty"`
 }

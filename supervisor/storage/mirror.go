@@ -16,7 +16,7 @@ import (
 	"saltern/supervisor/secrets"
 )
 
-// mirrorSpec says what is copied from the volume to this node.
+// mirrorSpec says which files are copied from the volume to this node.
 type mirrorSpec struct {
 	Source string   `json:"source"` // mount point
 	Dest   string   `json:"dest"`   // directory on this node's disk
@@ -106,7 +106,7 @@ const (
 	newestMost   = 30 * time.Second
 )
 
-// mirrorQuestion asks the child for a pass.
+// mirrorQuestion is the request to the child for a pass.
 type mirrorQuestion struct {
 	// ListAll also lists directories that seem to be still empty.
 	ListAll bool `json:"whole,omitempty"`

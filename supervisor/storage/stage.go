@@ -52,10 +52,10 @@ func (w *walk) replaceOrStage(tmp, dst string, changed int64) error {
 	return nil
 }
 
-// placeStaged puts what is in the stage into place.
+// placeStaged moves the staged files into place.
 func (w *walk) placeStaged() error { return w.placeEach(func(stagedFile) {}) }
 
-// placeEach puts what is in the stage into place, and calls placed after each file.
+// placeEach moves the staged files into place, and calls placed after each file.
 func (w *walk) placeEach(placed func(stagedFile)) error {
 	for _, d := range w.stagedDirs {
 		w.gotOn()

@@ -165,7 +165,7 @@ func (m *Manager) makeAuthority(d glusterctl.Desired) (Authority, error) {
 	return a, a.saveTo(m.cfg.Dir)
 }
 
-// askForCertificate asks another node to sign a certificate, unless a good one is there.
+// askForCertificate asks another node to sign a certificate, unless this node has a valid one.
 func (m *Manager) askForCertificate(ctx context.Context, dir string, d glusterctl.Desired) error {
 	path := filepath.Join(m.cfg.Dir, tlsDir, authorityCert)
 	authority, _, err := durable.ReadFile(path, maxPEM, durable.Follow)

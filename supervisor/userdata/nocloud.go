@@ -85,7 +85,7 @@ func (s *search) seedFolder(dir string) {
 	}
 }
 
-// metaData takes the machine's name from NoCloud's meta-data, if the answers have none.
+// metaData sets the machine's name from NoCloud's meta-data, if the answers have none.
 func (s *search) metaData(dir string) {
 	text, err := readFile(filepath.Join(dir, metaSeed), maxText)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 // label, for the "iso" transport.
 var ovfLabels = []string{"OVF ENV", "OVF-TRANSPORT"}
 
-// ovfFiles are the names of the file with the environment on that disk.
+// ovfFiles lists the possible names of the file with the environment on that disk.
 var ovfFiles = []string{"ovf-env.xml", "OVF-ENV.XML"}
 
 // maxElements bounds how deep the elements of an environment may be nested.

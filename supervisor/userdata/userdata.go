@@ -183,7 +183,7 @@ func (s *search) document(name string, text []byte, whose owner) {
 	}
 }
 
-// properties takes answers that were given one at a time.
+// properties decodes answers that were given one at a time.
 func (s *search) properties(set *properties) {
 	answers, err := set.result()
 	if err != nil {

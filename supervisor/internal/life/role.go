@@ -13,7 +13,7 @@ import (
 	"saltern/supervisor/status"
 )
 
-// role says which services a node runs and which requests it serves.
+// role determines which services a node runs and which requests it serves.
 type role interface {
 	// services returns the services of a node with this role, in the order in which they start.
 	services(n *Life) []service.Spec

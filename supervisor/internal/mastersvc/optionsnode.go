@@ -195,7 +195,7 @@ func (o *OptionsNode) Try(ctx context.Context, mark string, limit time.Duration)
 	return nil
 }
 
-// prepare keeps the last good options, so that the node can go back to them.
+// prepare stores the last good options, so that the node can go back to them.
 func (o *OptionsNode) prepare() error {
 	good, err := layout.GoodOptions(o.env.Settings)
 	if err == nil {

@@ -333,7 +333,7 @@ func (k *keyWatch) reportsOf(certificate string) (out []keyuse.Report) {
 	return out
 }
 
-// standing says whether this machine may act for the node whose key it has.
+// standing is the decision whether this machine may act for the node whose key it has.
 type standing struct {
 	refusal string // why this machine may not act for the node; "": it may
 	copied  bool   // the machine is not the node's, as far as this node knows

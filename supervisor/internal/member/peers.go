@@ -23,7 +23,7 @@ const (
 	peerTakes = 4 * time.Second
 )
 
-// peers asks the other nodes for their state, and remembers their answers.
+// peers asks the other nodes for their state, and stores their answers.
 type peers struct {
 	env    Env
 	id     *nodeapi.Identity
@@ -50,7 +50,7 @@ type peerView struct {
 	ahead   time.Duration // lead of its clock when summary came; 0: too small to be known
 }
 
-// follow asks the other nodes for their state, and takes newer tables from them.
+// follow asks the other nodes for their state, and fetches newer tables from them.
 func (p *peers) follow(ctx context.Context, all *sync.WaitGroup) {
 	t := p.keeper.Table()
 	now := p.env.Now()
@@ -201,7 +201,7 @@ func (p *peers) authority(ctx context.Context) (a storage.Authority, err error) 
 	return a, err
 }
 
-// signStorage asks the other nodes in turn to sign this node's certificate for the storage.
+// signStorage asks one other node after another to sign this node's certificate for the storage.
 func (p *peers) signStorage(ctx context.Context, request []byte) (signed storage.Signed, err error) {
 	err = p.firstOf(ctx, func(ctx context.Context, c *nodeapi.Client) error {
 		got, err := c.SignStorage(ctx, request)

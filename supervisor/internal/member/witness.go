@@ -128,7 +128,7 @@ func (w *witness) keepDisk(now time.Time) {
 	}
 }
 
-// askMarks asks the other nodes for their marks and for what they remember of others' marks.
+// askMarks asks the other nodes for their marks and for the marks of others that they remember.
 func (w *witness) askMarks(ctx context.Context, all *sync.WaitGroup, now time.Time) {
 	t := w.keeper.Table()
 	clients := w.peers.clients()

@@ -14,7 +14,7 @@ import (
 	"saltern/supervisor/status"
 )
 
-// balancerFacts are the facts that the load balancer reports about itself.
+// balancerFacts holds the facts that the load balancer reports about itself.
 type balancerFacts struct {
 	backends int // number of configured backends
 	up       int

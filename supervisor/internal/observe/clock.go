@@ -17,7 +17,7 @@ const (
 // safe for concurrent use.
 type clock struct{ atomic.Pointer[bool] }
 
-// keepAsking asks repeatedly until ctx ends.
+// keepAsking asks for the state of the clock repeatedly until ctx ends.
 func (c *clock) keepAsking(ctx context.Context, ask func(context.Context) (bool, error)) {
 	for ctx.Err() == nil {
 		// systemd may first have to start the service that answers.

@@ -9,7 +9,7 @@ import (
 	"saltern/supervisor/status"
 )
 
-// explanation says what some errnos mean to an administrator.
+// explanation explains some errnos to an administrator.
 type explanation struct {
 	errnos []syscall.Errno
 	text   string

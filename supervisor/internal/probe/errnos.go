@@ -92,7 +92,7 @@ func IsOfDisk(err error) bool {
 	return ofDisk
 }
 
-// faultOf looks up an error in the table. ofDisk reports whether it can only come from a disk.
+// faultOf looks up an error in the table. ofDisk reports whether only a disk can cause the error.
 func faultOf(err error) (fault DiskFault, ofDisk bool) {
 	errno, ok := errors.AsType[syscall.Errno](err)
 	if !ok {

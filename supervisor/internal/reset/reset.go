@@ -42,7 +42,7 @@ var (
 		"storage", "support", "recover.json", "data-disk", nodes.ChangedFile, firewall.PortFile, "appliance.yaml.restored"}
 	prefixes = [...]string{python.ScratchPrefix, nodes.File, "." + nodes.File, "." + nodes.ChangedFile,
 		"." + firewall.PortFile, ".recover.json", ".data-disk", ".appliance.yaml.restored"}
-	// running are the appliance's files in its runtime directory.
+	// running lists the appliance's files in its runtime directory.
 	running = [...]string{"master", "lb", "vip", "conditions.json", "lb.out", "lb.pid", "master.pid",
 		layout.FilesLink, "glusterd-allowed"}
 )

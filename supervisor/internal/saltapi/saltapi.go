@@ -66,7 +66,7 @@ func New(cfg Config) *API {
 	return &API{cfg: cfg, env: cfg.Env, storage: oneatatime.New()}
 }
 
-// apiPlace says where programs reach salt-api.
+// apiPlace is the address at which programs reach salt-api.
 type apiPlace struct {
 	*url.URL        // address for programs
 	behind   string // address and port for the load balancers; "": they do not pass requests on to it

@@ -24,7 +24,7 @@ const (
 	hangChecks = 4
 )
 
-// hangError says why a run was ended as hung.
+// hangError is the reason why a run was ended as hung.
 type hangError struct {
 	took time.Duration
 	last error

@@ -81,7 +81,7 @@ func (d *Daemon) Write(ctx context.Context, text []byte) (changed bool, err erro
 	return true, durable.SyncDir(d.Dir)
 }
 
-// testConfig lets keepalived check a configuration without using it.
+// testConfig checks a configuration by keepalived without using it.
 func testConfig(ctx context.Context, path string) error {
 	program, err := Program()
 	if err != nil {

@@ -241,7 +241,7 @@ func otherWindow(has, want string) string {
 		printable.Brief(has, 64), want)
 }
 
-// writeVersion asks a node to write the version, unless the node has it.
+// writeVersion makes a node write the version to its free slot, unless the node has it.
 func (u *run) writeVersion(ctx context.Context, n *node) (Code, string) {
 	if n.state.bootsVersion(u.Manifest) || n.state.runsVersion(u.Manifest) {
 		return "", ""
