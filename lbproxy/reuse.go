@@ -97,8 +97,8 @@ func (h *reuse) close() {
 	h.conn, h.reader = nil, nil
 }
 
-// limitTo lets calls on c fail once ctx ends. free removes that limit and reports whether ctx had not ended
-// before.
+// limitTo makes calls on c fail once ctx ends. free removes that limit and reports whether ctx was
+// still active.
 func limitTo(ctx context.Context, c net.Conn) (free func() bool, err error) {
 	d, _ := ctx.Deadline() // the zero time means none
 	if err := c.SetDeadline(d); err != nil {

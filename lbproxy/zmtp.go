@@ -2,9 +2,9 @@ package lbproxy
 
 import "encoding/binary"
 
-// Facts of ZMTP 3.x (rfc.zeromq.org/spec/23 and 37): a greeting has 64 bytes: ff, eight bytes, 7f, the
-// major version, and more. Frames follow: a byte of flags (1 more, 2 long, 4 command), a length of one or
-// eight bytes, a body.
+// Facts of ZMTP 3.x (rfc.zeromq.org/spec/23 and 37). A greeting has 64 bytes: ff, eight bytes, 7f,
+// the major version, and more. Frames follow the greeting: a byte of flags (1 more, 2 long, 4
+// command), a length of one or eight bytes, and a body.
 const (
 	greetingLen  = 64
 	flagMore     = 1
