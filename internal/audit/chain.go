@@ -17,10 +17,11 @@ import (
 	"saltern/internal/durable"
 )
 
-// The records of a book form a chain: each has a number, and a hash over its own line and the hash of
-// the record before. A file begins with a record of the action [fileAction]. It says where the chain
-// stood, and which is the oldest record still kept: older files that exceed the bounds are named
-// there before they are removed. [Verify] finds missing and changed records.
+// The records of a book form a chain: each has a number, and a hash over its own line and the hash
+// of the previous record. A file begins with a record of the action [fileAction]. That record
+// states the position in the chain, and which is the oldest record still kept: before older files
+// that exceed the bounds are removed, this record names them. [Verify] finds missing and changed
+// records.
 //
 // Somebody who can write to the files can compute the whole chain again. The heads that other nodes
 // have recorded (heads.go) reveal that.
