@@ -55,7 +55,8 @@ type use struct {
 	followed bool
 }
 
-// turns records each time when a machine was heard again after another one: then they take turns.
+// turns records each request of a machine that follows a request of another machine: such changes
+// show that the two send in turn.
 type turns struct {
 	speaking string    // turnName of the machine that sent the last request
 	since    time.Time // when the first request of that machine arrived
@@ -169,11 +170,12 @@ func (k *key) noteSpeaker(s Speaker, source string, now time.Time) {
 	}
 }
 
-// firstHeard returns when the asking machine was first heard, and until when its beat holds. If the
-// machine was heard with the beat before this one, that beat ends now. If its earlier beat had
-// ended already, it is another machine, first heard now. followed reports that the beat follows one
-// that was overtaken: a request that waited during an outage may carry the overtaken beat, so the
-// beat after it proves nothing; only the next beat proves that its machine runs.
+// firstHeard returns when the first request of the asking machine arrived, and until when its beat
+// holds. If requests with the previous beat (s.Before) have arrived, that beat ends now. If that
+// beat has ended before, the request is from another machine, whose first request has arrived now.
+// followed reports that the beat follows an overtaken one: a request that waited during an outage
+// may carry the overtaken beat, so the beat after it is no evidence. Only the next beat shows that
+// its machine runs.
 func (k *key) firstHeard(s Speaker, now time.Time) (first, until time.Time, followed bool) {
 	for _, u := range k.uses {
 		if u.speaker.turnName() == s.turnName() {

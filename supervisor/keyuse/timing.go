@@ -6,8 +6,8 @@ const (
 	// recent is how long an observation counts. Two machines with one address can block each
 	// other's packets for tens of seconds.
 	recent = time.Minute
-	// quiet is the silence after which a machine counts as stopped, unless another one has kept it
-	// from being heard: each running machine asks every two seconds.
+	// quiet is the silence after which a machine counts as stopped, unless another machine with its
+	// address has blocked its packets: each running machine sends requests every two seconds.
 	quiet = 20 * time.Second
 	// lateFor is how long a request may wait in a socket after the start that sent it has ended. If
 	// a start is still heard later than this after the next one has begun, it is running. If only

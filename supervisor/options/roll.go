@@ -454,8 +454,8 @@ func (u *run) decided(ctx context.Context, n *node, limit time.Duration, done fu
 	}
 }
 
-// takeBack asks all nodes that have the new options to go back to the earlier ones, first the node that
-// failed.
+// takeBack makes all nodes that have the new options go back to the earlier options, first the node
+// that failed.
 func (u *run) takeBack(ctx context.Context, failed *node, why string) {
 	reason := printable.Brief("taken back, since "+failed.Name+" did not serve with them: "+why, maxText)
 	others := slices.DeleteFunc(u.taking(), func(n *node) bool {

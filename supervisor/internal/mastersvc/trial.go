@@ -164,8 +164,9 @@ func (t *Trial) underway() (mark string, trying bool) {
 	return t.options.Mark, t.asked != "" || t.waits && t.trial
 }
 
-// request records that a roll wants the options with this mark tried within limit. again reports
-// whether it wanted that before. request fails while other options are being tried.
+// request records that a rolling change requests a trial of the options with this mark within
+// limit. again reports whether it has requested that before. While other options are on trial,
+// request returns an error.
 func (t *Trial) request(mark string, limit time.Duration) (again bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -15,10 +15,10 @@ import (
 	"saltern/supervisor/storage"
 )
 
-// A machine that is to be restarted asks for the cluster's turn. It gets the turn when no other
-// node has it and all others do their work; the table then drains it. After the restart its
-// supervisor gives the turn back, once the node serves, its copy of the data is complete, and the
-// version of the system is not on trial.
+// A machine that is about to be restarted requests the cluster's turn. It gets the turn when no
+// other node has the turn and all other nodes do their work; the table then drains the machine. Its
+// supervisor releases the turn after the restart, once the node serves, its copy of the data is
+// complete, and its version of the system is not on trial.
 
 // turns acquires the cluster's turn to restart for this node, and releases it.
 type turns struct {
@@ -73,8 +73,8 @@ func (m Verbs) TakeTurn(ctx context.Context, force bool) error {
 // EndTurn releases the turn.
 func (m Verbs) EndTurn(ctx context.Context) error { return m.turns.giveBack(ctx, false) }
 
-// giveBack gives the turn back, if this node has it. options says which turn is meant: the one to change
-// options, or the one to restart the machine.
+// giveBack releases the turn, if this node has it. options selects which turn to release: the one
+// to change options, or the one to restart the machine.
 func (t *turns) giveBack(ctx context.Context, options bool) error {
 	_, err := t.peers.change(ctx, func(table *nodes.Table) error {
 		if table.Turn == nil || table.Turn.Options != options || !table.GiveTurn(t.env.Settings.Node) {

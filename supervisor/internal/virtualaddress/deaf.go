@@ -8,12 +8,13 @@ import (
 	"saltern/supervisor/internal/vip"
 )
 
-// VRRP proves only that a node can send. A node that can send but hears nobody would keep the
-// virtual address, and minions would reach nothing behind it. So the holder gives the address up if
-// it hears nobody: neither another node, nor a client at the front, where each minion answers a
-// PING every two seconds. The last node of a cluster hears its minions. If it has none, it looks
-// like a deaf node. Such a node tries again now and then, ever less often, because each time a deaf
-// node tries, it takes the address from a node that hears.
+// VRRP shows only that a node can send. If a node could send but received nothing and kept the
+// virtual address, minions would reach nothing behind the address. So the holder gives the address
+// up if it receives nothing: neither from another node, nor from a client at the front, where each
+// minion answers a PING every two seconds. The last node of a cluster receives packets from its
+// minions. If it has no minions, it looks like a deaf node. Such a node tries again now and then,
+// ever less often, because each try of a really deaf node takes the address from a node that
+// receives.
 
 const (
 	// hearEvery is how often a node that others reach receives something: each minion answers a
