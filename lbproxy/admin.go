@@ -23,7 +23,7 @@ const maxAdminConns = 32
 func (p *Proxy) serveMetrics(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	st := p.Status()
-	_ = writeMetrics(w, &st) // the client may have gone
+	_ = writeMetrics(w, &st) // the client may have disconnected
 }
 
 // startAdmin opens the sockets of the configuration and returns a function that closes them.

@@ -311,7 +311,7 @@ func (s *Server) writeAnswer(w http.ResponseWriter, answer any, refusal *Error) 
 
 	w.Header().Set("Content-Type", "application/json")
 	err := json.NewEncoder(w).Encode(answer)
-	if err != nil { // the client may have gone
+	if err != nil { // the client may have disconnected
 		s.Log.Debug("an answer was not sent", "error", err)
 	}
 }
@@ -320,7 +320,7 @@ func (s *Server) writeAnswer(w http.ResponseWriter, answer any, refusal *Error) 
 func Refuse(w http.ResponseWriter, refusal *Error) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(refusal.Code.Status())
-	_ = json.NewEncoder(w).Encode(refusal) // the client may have gone
+	_ = json.NewEncoder(w).Encode(refusal) // the client may have disconnected
 }
 
 func (s *Server) stream(w http.ResponseWriter, stream Stream) {
