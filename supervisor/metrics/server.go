@@ -44,7 +44,7 @@ func handler(s Source) http.Handler {
 		}
 
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-		_, _ = w.Write(text.Bytes()) // the client may have gone
+		_, _ = w.Write(text.Bytes()) // the client may have disconnected
 	})
 
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {

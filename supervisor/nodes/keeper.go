@@ -133,7 +133,7 @@ func (k *Keeper) settle(t Table) (bool, error) {
 	return k.acceptTable(t)
 }
 
-// acceptTable replaces the table by t if t may follow it. mu is held.
+// acceptTable replaces the table by t if t may follow it. The caller holds mu.
 func (k *Keeper) acceptTable(t Table) (bool, error) {
 	if k.table.Version > 0 && (t.Cluster != k.table.Cluster || !t.follows(k.table.KeyHash)) {
 		return false, fmt.Errorf("table of nodes: that of cluster %s (%.8s) is not ours, %s (%.8s)",

@@ -25,7 +25,7 @@ func (m *Manager) dialMember(ctx context.Context, address string) error {
 	return dialDaemon(ctx, net.JoinHostPort(address, glusterctl.Port), secure)
 }
 
-// inPool reports whether the observed pool has a member with that address. mu is held.
+// inPool reports whether the observed pool has a member with that address. The caller holds mu.
 func (m *Manager) inPool(address string) bool {
 	name := ""
 	for _, n := range m.table.Nodes {

@@ -187,7 +187,7 @@ func statusCodes() map[string]status.Code {
 	}
 }
 
-// findings returns all problems of the storage as findings of the status. mu is held.
+// findings returns all problems of the storage as findings of the status. The caller holds mu.
 func (m *Manager) findings(
 	h mount.Health,
 	d glusterctl.Desired,

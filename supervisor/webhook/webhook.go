@@ -237,7 +237,7 @@ func (h *hook) handler() http.Handler {
 
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.WriteHeader(code)
-		_, _ = io.WriteString(w, text+"\n") // the caller may have gone
+		_, _ = io.WriteString(w, text+"\n") // the caller may have disconnected
 	})
 
 	return mux

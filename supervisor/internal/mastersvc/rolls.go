@@ -68,7 +68,7 @@ func (r *Rolls) Applying() options.Progress {
 // Run carries out the rolling changes that Apply starts, until ctx ends.
 func (r *Rolls) Run(ctx context.Context) { r.driver.Run(ctx) }
 
-// newRoll returns the roll over all nodes that q asks for. note records its steps.
+// newRoll returns the rolling change over all nodes that q requests. note records its steps.
 func (r *Rolls) newRoll(q api.ApplyRequest, note func(string)) *options.Roll {
 	out := &options.Roll{
 		Limit: q.Limit,

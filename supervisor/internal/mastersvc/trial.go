@@ -37,7 +37,7 @@ type Trial struct {
 	since   time.Time      // since when the master serves without a break; zero: it does not
 	waits   bool           // the master has not served with the options yet
 	trial   bool           // there are other options to go back to
-	asked   string         // mark of the options that a roll wants tried; empty: none
+	asked   string         // mark of the options whose trial was requested; empty: none
 	end     time.Time      // when the trial that was asked for ends
 	limit   time.Duration  // length of the trial that was asked for
 }

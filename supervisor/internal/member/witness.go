@@ -216,7 +216,7 @@ func (w *witness) report(asker string) marks.Report {
 	return r
 }
 
-// situation returns what is known for the decision. mu is held.
+// situation returns the known facts for the decision. The caller holds mu.
 func (w *witness) situation(now time.Time) marks.Situation {
 	t := w.keeper.Table()
 	own := marks.Report{
@@ -284,7 +284,8 @@ func (w *witness) decide(now time.Time) {
 	}
 }
 
-// recordOldDisk records that a disk is old, and at which stage its repair begins. mu is held.
+// recordOldDisk records that a disk is old, and at which stage its repair begins. The caller holds
+// mu.
 func (w *witness) recordOldDisk(now time.Time, stage string) {
 	self, _ := w.selfEntry()
 	w.putBack = putBack{
@@ -334,7 +335,8 @@ func (w *witness) mayServe() (bool, string) {
 	return false, "the other nodes to say whether the copy of this node is older than it should be" + w.silentNodes()
 }
 
-// silentNodes returns a phrase with the names of the nodes that have not answered, or "". mu is held.
+// silentNodes returns a phrase with the names of the nodes that have not answered, or "". The caller
+// holds mu.
 func (w *witness) silentNodes() string {
 	var names []string
 	t := w.keeper.Table()

@@ -185,7 +185,7 @@ func nextStep(d status.Document, entry string, arbiter bool) string {
 
 // hiccup reports whether a ping through the front may have failed although minions are served: the
 // load balancer may have sent it to a master that has just begun to hang, and has stopped using
-// that master since. o.mu is held.
+// that master since. The caller holds o.mu.
 func (o *Observer) hiccup(f facts, now time.Time) bool {
 	// The front may fail for two pings and for the time in which the load balancer notices.
 	if o.since == nil || now.Sub(o.answered) > 8*time.Second {

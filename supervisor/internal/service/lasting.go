@@ -344,7 +344,7 @@ func (l *Lasting) saveList() {
 	_ = durable.Swap(l.PIDFile, b, 0o600)
 }
 
-// loadList reads the list from PIDFile, once. l.mu is held.
+// loadList reads the list from PIDFile, once. The caller holds l.mu.
 func (l *Lasting) loadList() {
 	if l.known {
 		return
