@@ -151,7 +151,7 @@ type session struct {
 	state         sessionState
 	why           ending // the first reason to end
 	ended         bool   // why is set
-	broken        bool   // one side has disconnected; the session closes after the held bytes are written
+	broken        bool   // one side is closed; the session closes after the held bytes are written
 	keepaliveSet  bool   // on the backend's socket
 	hedged        bool   // a second dial was started
 	queued        bool   // in loop.ready

@@ -335,8 +335,8 @@ func (w *witness) mayServe() (bool, string) {
 	return false, "the other nodes to say whether the copy of this node is older than it should be" + w.silentNodes()
 }
 
-// silentNodes returns a phrase with the names of the nodes that have not answered, or "". The caller
-// holds mu.
+// silentNodes returns a phrase with the names of the nodes that have not answered, or "". The
+// caller holds mu.
 func (w *witness) silentNodes() string {
 	var names []string
 	t := w.keeper.Table()
