@@ -24,8 +24,8 @@ import (
 
 // Config of a Pool. ID, Address, Port, Dir and Key are required.
 type Config struct {
-	// ID is this master's name and the address that peers dial: option id without "_master". Address
-	// is the local address on which the pool listens: option interface.
+	// ID is this master's name and the address that peers dial: option id without "_master".
+	// Address is the local address on which the pool listens: option interface.
 	ID, Address string
 	Port        int    // cluster_pool_port
 	Dir         string // cluster_pki_dir
@@ -43,8 +43,8 @@ type Config struct {
 
 	// PlainPeers admits Salt's masters, which speak without TLS.
 	PlainPeers bool
-	// StateDir is a folder that only this master uses. In it the pool keeps what this master has
-	// promised to Salt's masters. PlainPeers requires it.
+	// StateDir is a folder that only this master uses. The pool stores there the promises that this
+	// master made to Salt's masters in their consensus. PlainPeers requires StateDir.
 	StateDir string
 
 	Logger *slog.Logger     // nil discards all messages
@@ -53,9 +53,10 @@ type Config struct {
 	control func(network, address string, c syscall.RawConn) error // prepares each socket of the pool; nil means hangUp
 }
 
-// Handler is the part of the master that a Pool reports to. Messages of one duty from one peer
-// reach it in the order in which the peer sent them. Returns are the exception: several come at
-// once. The pool counts a message as handled when the method that took it returns.
+// Handler is the part of the master that a Pool calls. Messages of one duty from one peer reach the
+// handler in the order in which the peer sent them. Returns are the exception: the pool may call
+// Return several times at once. The pool counts a message as handled when the called method
+// returns.
 type Handler interface {
 	// Keys sets the keys that are in force from now on: the cluster AES key and the seed of session
 	// keys (hexadecimal).
@@ -63,43 +64,44 @@ type Handler interface {
 	// Event puts an event of a peer on the local bus, with Origin [event.Peer]. The handler must
 	// not forward it again.
 	Event(ctx context.Context, peer string, e event.Event) error
-	// Publish sends a job that a peer published to our own minions, with the same job id. late
-	// reports how late it comes.
+	// Publish sends a job that a peer published to this master's own minions, with the same job id.
+	// late describes how late the job arrives.
 	Publish(ctx context.Context, peer string, load *value.Map, late Late) error
-	// JobReachedLate reports that a job of this master reached a peer only now, age after it was
-	// published. LostJob reports a job that never reached a peer although the peer stayed up. Passed
-	// returns how many jobs this master has published within the last age. None of the three may
-	// block.
+	// The pool calls JobReachedLate when a job of this master reached a peer only now, age after
+	// the job was published, and LostJob when a job never reached a peer although the peer stayed
+	// up. Passed returns how many jobs this master has published within the last age. None of the
+	// three may block.
 	JobReachedLate(load *value.Map, age time.Duration)
 	LostJob(peer string, load *value.Map)
 	Passed(age time.Duration) int
-	// Return stores the return of a job. It must be durable before Return returns; after an error
-	// the peer sends it again.
+	// Return stores the return of a job. The return must be durable when Return returns nil. After
+	// an error the peer sends the return again.
 	Return(ctx context.Context, peer, tag string, load *value.Map) error
-	// KeyChanged reports that a master set the key of a minion to this state. pub is empty when the
-	// event does not carry the key. It is only a hint: the folder decides which state holds.
-	// KeyChanged must not block.
+	// The pool calls KeyChanged when another master has set the key of a minion to state st. pub is
+	// empty when the event does not carry the key. The call is only a hint: the shared folder
+	// decides which state holds. KeyChanged must not block.
 	KeyChanged(id string, st wire.KeyState, pub string)
-	// PeerSubscribed reports from which addresses minions subscribe at a peer, and the peer's own
-	// address. PeerCutOff reports what minions may have missed there. Neither may block.
+	// The pool calls PeerSubscribed with the addresses from which minions subscribe at a peer, and
+	// with the peer's own address. It calls PeerCutOff with the publishes that minions of the peer
+	// may have missed. Neither method may block.
 	PeerSubscribed(peer string, from netip.Addr, s Subs)
 	PeerCutOff(peer string, cuts []Cut)
-	// LearnStarts records minion processes that a peer saw or heard of, and returns those that were
-	// not known here. KnownStarts returns the known processes, at most limit of them. Neither may
+	// LearnStarts records minion processes that a peer reported, and returns those that this master
+	// did not know. KnownStarts returns the known processes, at most limit of them. Neither may
 	// block.
 	LearnStarts(peer string, starts []Start) (fresh []Start)
 	KnownStarts(limit int) []Start
-	// LearnNonces records requests of minions that a peer has taken, each by the digest that
-	// Pool.Taken got. OwnNonces returns the digests of requests that this master has taken, at most
-	// limit of them.
+	// LearnNonces records the minions' requests that a peer has accepted, each by the digest that
+	// the peer passed to Pool.Taken. OwnNonces returns the digests of requests that this master has
+	// accepted, at most limit of them.
 	LearnNonces(requests [][16]byte)
 	OwnNonces(limit int) [][16]byte
-	// PeerConnected reports that from now on SendData reaches a peer. PeerData gets what a peer sent
-	// with SendData. Neither may block.
+	// The pool calls PeerConnected when SendData begins to reach a peer, and PeerData for each
+	// message that a peer sent with SendData. Neither method may block.
 	PeerConnected(peer string)
 	PeerData(peer string, b []byte)
-	// PeerLost reports that the connection to a peer is lost, and when this master last heard the
-	// peer.
+	// The pool calls PeerLost when the connection to a peer is lost. heard is the time when this
+	// master last received something from the peer.
 	PeerLost(peer string, heard time.Time)
 	// Removed reports that this master was removed from the cluster. The master must stop serving.
 	Removed()
@@ -166,7 +168,8 @@ func (c *Config) complete() error {
 }
 
 // fingerprint returns a function that reports whether a PEM is the pinned cluster key
-// (salt/channel/server.py cluster_pub_matches_fingerprint), or nil when no key is pinned.
+// (salt/channel/server.py cluster_pub_matches_fingerprint). fingerprint returns nil when no key is
+// pinned.
 func (c *Config) fingerprint() func(string) bool {
 	if c.Fingerprint == "" {
 		return nil
@@ -182,8 +185,8 @@ func (c *Config) fingerprint() func(string) bool {
 	}
 }
 
-// dialAddress returns host:port of a master: the entry of cluster_peers that gives a port, else its
-// name with the pool's port.
+// dialAddress returns host:port of a master. It takes both from the entry of cluster_peers if the
+// entry contains a port; otherwise it joins the master's name and the pool's port.
 func (c *Config) dialAddress(id string) string {
 	for _, p := range c.Peers {
 		if peerName(p) == id && strings.Count(p, ":") == 1 {

@@ -22,8 +22,8 @@ type conn struct {
 	net.Conn
 	inbox   *inbox
 	address netip.Addr
-	// id and pem are the name and the key that the other end has proven in TLS. The record decides
-	// whether they belong to a member; it may change at any moment.
+	// id and pem are the name and the key that the other end has authenticated with in TLS. Whether
+	// they belong to a member depends on the record, which may change at any moment.
 	id, pem   string
 	plain     bool
 	class     int         // 0 for a stranger, 1 for a member; guarded by inbox.mu
@@ -46,7 +46,8 @@ func (k *conn) serveConnection() {
 		return
 	}
 
-	// A TLS record begins with 0x16; a frame that did would be over 350 MB.
+	// A TLS record begins with 0x16. A frame of the plain protocol that began with this byte would
+	// be over 350 MB long.
 	if first[0] == 0x16 {
 		t := tls.Server(peeked{k.Conn, br}, p.tls)
 		if t.HandshakeContext(p.ctx) != nil {
@@ -76,8 +77,8 @@ func (k *conn) serveConnection() {
 	k.readFrames(br, k.Conn)
 }
 
-// refuseRemoved reports whether the other end is a master that was removed from the cluster, and if
-// so tells it.
+// refuseRemoved reports whether the other end is a master that was removed from the cluster. If so,
+// it sends that master the message that it was removed.
 func (k *conn) refuseRemoved(w net.Conn) bool {
 	p := k.inbox.pool
 	p.mu.Lock()
@@ -166,7 +167,7 @@ func (k *conn) readFrames(br *bufio.Reader, w net.Conn) {
 // of the next frame accordingly.
 func (k *conn) prepareRead(r *wire.Reader, opened time.Time) (member bool) {
 	_, member = k.member()
-	// A member beats every second; Salt's masters may be silent.
+	// A Saltern member sends a heartbeat every second; Salt's masters may be silent.
 	end := time.Now().Add(5 * time.Minute)
 	switch {
 	case member:
@@ -190,9 +191,9 @@ func (k *conn) prepareRead(r *wire.Reader, opened time.Time) (member bool) {
 	return member
 }
 
-// queueArrived queues a numbered message of a member for the handler goroutine of its duty;
-// startHandlers starts these goroutines if they do not run yet. It returns false when the
-// connection must end.
+// queueArrived queues a numbered message of a member for the handler goroutine of the message's
+// duty. It calls startHandlers, which starts these goroutines unless they run already. It returns
+// false when the connection must end.
 func (k *conn) queueArrived(ctx context.Context, data []byte, member bool, startHandlers func()) bool {
 	a, err := parseItem(data)
 	if err != nil || !member {
@@ -214,7 +215,7 @@ func (k *conn) queueArrived(ctx context.Context, data []byte, member bool, start
 	}
 }
 
-// noteLate records the announcement that the next job on this connection is late.
+// noteLate records that the next job on this connection is late, as the sender has announced.
 func (k *conn) noteLate(data []byte) {
 	seq, late, err := parseLate(data)
 	if err != nil {
@@ -237,15 +238,16 @@ func (k *conn) acceptMessage(kind wire.Kind, peer, rest string, f wire.Frame, me
 	return member || k.plain
 }
 
-// mayBeSalt reports whether a connection without TLS may come from a Salt master. This proves
-// nothing: each message carries its own proof.
+// mayBeSalt reports whether a connection without TLS may come from a Salt master. It does not
+// authenticate the sender: each message carries its own proof.
 func (k *conn) mayBeSalt() bool {
 	return slices.ContainsFunc(k.inbox.pool.view.Load().rec.Members,
 		func(m node.Member) bool { return k.inbox.fromSalt(m, k.address) })
 }
 
-// limited reports whether a message that costs RSA operations exceeds its rate limit. It counts
-// strangers by address and all together, and members apart from them.
+// limited reports whether a message that costs RSA operations exceeds its rate limit. Messages of
+// strangers count against a limit of their address and a limit of all strangers. Messages of
+// members count against a separate limit.
 func (k *conn) limited() bool {
 	class := 0
 	if _, member := k.member(); member || k.inbox.memberAddress(k.address) {
@@ -276,8 +278,8 @@ func (k *conn) limited() bool {
 
 var errRate = errors.New("too many messages of strangers")
 
-// message verifies one message that carries no number and passes it to the node or to the part that
-// it is for.
+// message verifies a message that carries no number and passes it to the node or to another part of
+// the pool that handles its kind.
 func (k *conn) message(kind wire.Kind, peer, rest string, f wire.Frame) error {
 	p, s := k.inbox.pool, k.inbox.pool.cfg.Suite
 	from := k.source()

@@ -9,13 +9,13 @@ import (
 	"saltern/master/cluster/wire"
 )
 
-// Masters exchange what minions have told them (grains, mines). Nobody acknowledges this traffic,
-// and nothing waits for it. When data is lost, for lack of room or with a connection, the
-// comparison that follows finds it; see package share. Older masters that do not know this message
-// count it as bad and carry on.
+// Masters exchange what minions have reported to them (grains, mines). Receivers do not acknowledge
+// this traffic, and nothing waits for it. Data may be lost because a queue is full or a connection
+// breaks; the next comparison between the masters finds the loss; see package share. Masters of
+// older releases count the message as bad and carry on.
 
-// maxData bounds the bytes that wait for a peer. When the queue is full, the newest message is
-// refused. A single message always has room.
+// maxData bounds the bytes that wait for one peer. When the queue is full, SendData refuses the
+// newest message. An empty queue accepts a message of any size.
 const maxData = 16 << 20
 
 // dataQueue holds the data messages that wait for a peer.
@@ -25,8 +25,9 @@ type dataQueue struct {
 	writing bool // writeMessages holds a part of the data that it has not written yet
 }
 
-// SendData sends b to a peer, or with "" to all connected peers; their Handler.PeerData receives it. It
-// reports whether each of them had room. It never blocks. The caller must not change b afterwards.
+// SendData sends b to a peer, or to all connected peers if peer is "". The pool of the receiver
+// calls Handler.PeerData with b. SendData reports whether the queue of each of these peers had
+// room. It never blocks. The caller must not change b afterwards.
 func (p *Pool) SendData(peer string, b []byte) bool {
 	ok := true
 	p.mu.Lock()
@@ -60,7 +61,7 @@ func (l *link) dropData() {
 	l.data = dataQueue{}
 }
 
-// connected reports to the handler that the link has a connection. The caller has called dropData
+// connected tells the handler that the link has a connection. The caller has called dropData
 // before.
 func (l *link) connected() {
 	if h := l.pool.handler.Load(); h != nil {
@@ -68,9 +69,9 @@ func (l *link) connected() {
 	}
 }
 
-// FlushData waits until the kernel has taken all data of SendData for the connected peers, or ctx
-// ends. A stopping master calls it, because its peers cannot learn in any other way what its
-// minions told it last.
+// FlushData waits until the kernel has accepted all data that SendData queued for the connected
+// peers, or until ctx ends. A stopping master calls FlushData because its peers cannot learn in any
+// other way what its minions reported last.
 func (p *Pool) FlushData(ctx context.Context) {
 	for p.owesData() {
 		if pause.For(ctx, 5*time.Millisecond) != nil {
@@ -96,7 +97,7 @@ func (l *link) owesData() bool {
 	return l.data.writing || len(l.data.waiting) > 0
 }
 
-// wroteData records that the kernel has taken the data that packData returned.
+// wroteData records that the kernel has accepted the data that packData returned.
 func (l *link) wroteData() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -132,7 +133,7 @@ func (l *link) packData(buf []byte) ([]byte, error) {
 	return buf, nil
 }
 
-// heardData handles a data message of a member.
+// heardData passes a data message of a member to the handler.
 func (p *Pool) heardData(peer string, data []byte) error {
 	v, err := unpackOwn(data)
 	if err != nil {

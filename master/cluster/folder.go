@@ -20,7 +20,7 @@ import (
 	"saltern/master/internal/auth"
 )
 
-// Names in the shared folder. Those without "saltern" are Salt's
+// Names of the files in the shared folder. Names without "saltern" are those that Salt uses
 // (salt/crypt.py MasterKeys, salt/master.py).
 const (
 	recordFile = control.RecordFile
@@ -30,7 +30,8 @@ const (
 	clusterPub = "cluster.pub"
 )
 
-// ScheduleFile records which jobs of the schedule the masters have run; see package schedule.
+// ScheduleFile is the name of the file that records which jobs of the schedule the masters have
+// run; see package schedule.
 const ScheduleFile = "schedule.saltern"
 
 // JobsDir is the folder in which masters hand over the records of jobs; see package jobs.
@@ -40,12 +41,12 @@ const JobsDir = "jobs"
 // blocks.
 type folder struct {
 	dir string
-	// salt means that Salt's masters are admitted; they may write another AES key to the folder.
+	// salt means that Salt's masters are admitted. They may write a new AES key to the folder.
 	salt bool
 }
 
 // errAway reports that the folder exists but lacks the cluster's keys. Masters never remove the
-// keys, so they are not lost: an empty mount point looks the same.
+// keys. So the volume is probably not mounted: an empty mount point looks the same.
 var errAway = errors.New("the shared volume is not mounted")
 
 func (f folder) filePath(name string) string { return filepath.Join(f.dir, name) }
@@ -114,7 +115,7 @@ func (f folder) storeRecord(expect uint64, r node.Record) (current node.Record, 
 		return node.Record{}, false, fmt.Errorf("pack the cluster's record: %w", err)
 	}
 
-	// The key files of the peers come first: a master that reads the new record may look for them.
+	// Write the key files of the peers first: a master that reads the new record may look for them.
 	for _, m := range r.Members {
 		if err := f.writePeer(m); err != nil {
 			return node.Record{}, false, err
@@ -132,13 +133,13 @@ func (f folder) storeRecord(expect uint64, r node.Record) (current node.Record, 
 		return node.Record{}, false, fmt.Errorf("write the cluster's record: %w", err)
 	}
 
-	// The record is written. If the rest fails, mendMissingKey repeats it.
+	// The record is written. If the remaining steps fail, mendMissingKey repeats them.
 	_ = f.mendKey(r, r.KeyGen != current.KeyGen)
 	f.removePeers(current, r)
 	return r, false, nil
 }
 
-// removePeers removes the key files of masters that are in record but not in inForce.
+// removePeers removes the key files of masters that are in the replaced record but not in inForce.
 func (f folder) removePeers(record, inForce node.Record) {
 	for _, m := range record.Members {
 		if _, ok := inForce.Member(m.ID); !ok {
@@ -170,9 +171,9 @@ func (f folder) readKey() (crypt.Key, error) {
 // mendMissingKey writes the AES key of the record if a crash prevented that.
 func (f folder) mendMissingKey(r node.Record) error { return f.mendKey(r, false) }
 
-// mendKey writes the AES key of the record. changed means that the record has a new key. Without
-// it, and with Salt's masters admitted, mendKey leaves a missing or unknown key alone: a Salt
-// master may be writing one at this moment.
+// mendKey writes the AES key of the record. changed means that the record has a new key. If changed
+// is false and Salt's masters are admitted, mendKey does not replace a missing or unknown key: a
+// Salt master may be writing one at this moment.
 func (f folder) mendKey(r node.Record, changed bool) error {
 	k, err := f.readKey()
 	if err == nil && k.String() == r.Key {
@@ -199,8 +200,8 @@ type prepared struct {
 	peers []node.Peer
 }
 
-// prepare creates what an unused folder lacks, finds out whether this master may found the cluster,
-// and loads the cluster's key pair. Other masters may do the same at the same time.
+// prepare creates the files that an unused folder lacks, decides whether this master may found the
+// cluster, and loads the cluster's key pair. Other masters may run prepare at the same time.
 func (f folder) prepare(cfg Config) (p prepared, id auth.Identity, err error) {
 	for end := time.Now().Add(keyWritten); ; time.Sleep(keyWritten / 30) {
 		if p, err = f.arrange(cfg); err == nil {
@@ -281,8 +282,9 @@ func (f folder) arrange(cfg Config) (prepared, error) {
 }
 
 // formCluster creates a new cluster unless another master does so first. The master that stores the
-// cluster's key first wins. formCluster stores this master's own key before that: if the master
-// dies in between, its next start recognises it as the founder by that key.
+// cluster's key first wins. Before it stores the cluster's key, formCluster stores this master's
+// own key: if the master dies between the two steps, its next start recognises itself as the
+// founder by its own key.
 func (f folder) formCluster(cfg Config) (made bool, err error) {
 	if err := f.writePeer(node.Member{ID: cfg.ID, Pub: cfg.Pub}); err != nil {
 		return false, err
@@ -310,7 +312,7 @@ func (f folder) formCluster(cfg Config) (made bool, err error) {
 	return true, f.complete(cfg)
 }
 
-// complete creates the public key and the AES key of the cluster if their files are missing.
+// complete creates the public key file and the AES key file of the cluster if they are missing.
 func (f folder) complete(cfg Config) error {
 	if _, err := os.Lstat(f.filePath(clusterPub)); errors.Is(err, fs.ErrNotExist) {
 		key, err := crypt.LoadPrivate(f.filePath(clusterPEM), cfg.KeyPass)

@@ -31,7 +31,7 @@ func dutyOf(tag string) Duty {
 	return Events
 }
 
-// isJob reports whether the event with a tag is a job to publish.
+// isJob reports whether an event with this tag publishes a job.
 func isJob(tag string) bool {
 	rest, ok := strings.CutPrefix(tag, "salt/job/")
 	if !ok {
@@ -41,8 +41,8 @@ func isJob(tag string) bool {
 	return kind == "publish"
 }
 
-// Forward sends an event of the local bus to all peers. It never blocks.
-// Events of peers and of the cluster itself stay here.
+// Forward sends an event of the local bus to all peers. It never blocks. It does not send events
+// that came from peers, nor events of the cluster itself.
 func (p *Pool) Forward(e event.Event) {
 	if own, salt := MayForward(e); !own && !salt {
 		if e.Origin != event.Internal && e.Origin != event.Peer {
@@ -72,8 +72,8 @@ type outgoing struct {
 	acked  func()      // called by the link for each Saltern master that has handled the event; may be nil
 }
 
-// MayForward reports whether an event of the local bus may go to other Saltern masters (own) and to
-// Salt's masters (salt).
+// MayForward reports whether an event of the local bus may be sent to other Saltern masters (own)
+// and to Salt's masters (salt).
 func MayForward(e event.Event) (own, salt bool) {
 	if e.Origin == event.Peer {
 		return false, false
@@ -81,24 +81,24 @@ func MayForward(e event.Event) (own, salt bool) {
 	return (&outgoing{event: e.AtPeer()}).harmless()
 }
 
-// harmless reports whether Saltern's masters (own) and Salt's masters (salt) may get the event, by
-// what its maker may trigger there.
+// harmless reports whether Saltern's masters (own) and Salt's masters (salt) may get the event.
+// That depends on which actions the maker of the event may trigger on those masters.
 func (o *outgoing) harmless() (own, salt bool) {
 	own = event.Travels(o.event)
 	return own, own && o.harmlessToSalt()
 }
 
 // harmlessToSalt reports whether Salt's masters may get the event. They do not check who made an
-// event. Saltern trusts a minion's return under its own name, but Salt's masters first interpret
-// other parts of its tag: they publish the return of a minion called "publish" as a job, and take
-// the minions of a job from the return of a minion called "new...".
+// event. Saltern trusts a minion's return because its tag names that minion, but Salt's masters
+// interpret other parts of the tag first: they publish the return of a minion called "publish" as a
+// job, and read the list of a job's minions from the return of a minion called "new...".
 func (o *outgoing) harmlessToSalt() bool {
 	act := wire.ActOf(o.event.Tag)
 	switch o.event.Maker {
 	case event.Internal:
 		return true
 	case event.Socket:
-		// Salt's masters continue any batch whose state an event carries, whoever made the event.
+		// A Salt master continues a batch if an event carries its state, whoever made the event.
 		ofTool := act == wire.ActBatch && o.event.Data.Map("state").Str("driver") == "cli"
 		return act == wire.ActNone || event.MayOrder(o.event, event.KeyChange) || ofTool
 	case event.Minion:
@@ -119,7 +119,8 @@ func (o *outgoing) harmlessToSalt() bool {
 	return act == wire.ActNone
 }
 
-// spread queues an event for all peers and returns how many Saltern masters had room for it.
+// spread queues an event for all peers and returns how many Saltern masters' queues had room for
+// it.
 func (p *Pool) spread(o outgoing) int {
 	own, salt := o.harmless()
 	if !own || !salt {
@@ -183,16 +184,16 @@ func (p *Pool) spread(o outgoing) int {
 	return n
 }
 
-// ErrRefused is returned by Handler.Return when it rejects a return for good. The pool then
-// acknowledges the return to the peer and fires no event.
+// ErrRefused is the error with which Handler.Return rejects a return for good. The pool then
+// acknowledges the return to the peer, so that the peer does not send it again, and fires no event.
 var ErrRefused = errors.New("the return is refused")
 
-// ErrNoPeer reports that no other Saltern master is connected that could keep a return.
+// ErrNoPeer reports that no other Saltern master is connected that could store a return.
 var ErrNoPeer = errors.New("no other master is connected")
 
 // Keep sends a return to all peers and waits until one of them has stored it, so that the return
-// survives the loss of this master. It returns ErrNoPeer when no peer is connected; the return
-// stays queued all the same.
+// survives the loss of this master. It returns ErrNoPeer when no peer is connected; in that case,
+// too, the return stays queued for the peers.
 func (p *Pool) Keep(ctx context.Context, tag string, load *value.Map) error {
 	packed, err := wire.Pack(load)
 	if err != nil {
@@ -239,7 +240,7 @@ func (p *Pool) Keep(ctx context.Context, tag string, load *value.Map) error {
 	}
 }
 
-// A broken connection is restored within maxLooks times lookEvery unless the peer is gone.
+// A broken connection is made again within maxLooks times lookEvery unless the peer is down.
 const (
 	lookEvery = 100 * time.Millisecond
 	maxLooks  = 10
@@ -258,8 +259,8 @@ func (p *Pool) accompanied() bool {
 	return false
 }
 
-// deliver passes an event of a peer to the handler. It drops an event whose maker may not order the
-// event's effect; a Saltern sender withholds such events itself.
+// deliver passes an event of a peer to the handler. It drops an event whose maker has no right to
+// trigger the event's effect. A Saltern sender does not send such events in the first place.
 func (in *inbox) deliver(ctx context.Context, peer string, late Late, e event.Event) error {
 	select {
 	case <-in.pool.handlerSet:

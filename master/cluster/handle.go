@@ -10,8 +10,8 @@ import (
 	"saltern/master/event"
 )
 
-// maxBatch is how many returns one call of the handler's goroutine stores at once: their records
-// share one sync of the disk.
+// maxBatch is the greatest number of returns that one call of handleBatch stores. The records of a
+// batch share one sync of the disk.
 const maxBatch = 128
 
 // handle handles the messages of duty d that arrive on a connection, acknowledges them, and returns
@@ -58,8 +58,8 @@ func (k *conn) answer(b []byte) error {
 	return err
 }
 
-// handleBatch handles those messages of a batch that were not handled before, all at once. It
-// returns how many messages from the front of the batch the caller may acknowledge.
+// handleBatch handles, all at once, those messages of a batch that were not handled before. It
+// returns the number of messages at the front of the batch that the caller may acknowledge.
 func (in *inbox) handleBatch(ctx context.Context, peer string, d Duty, batch []arrived) (handled int) {
 	in.mu.Lock()
 	s := in.progress[peer]
@@ -100,8 +100,8 @@ func (in *inbox) handleBatch(ctx context.Context, peer string, d Duty, batch []a
 	return handled
 }
 
-// handleOne handles a message and reports whether the caller may acknowledge it. After false the
-// peer sends the message again.
+// handleOne handles a message and reports whether the caller may acknowledge it. If handleOne
+// returns false, the caller does not acknowledge the message and the peer sends it again.
 func (in *inbox) handleOne(ctx context.Context, peer string, a arrived) bool {
 	data, err := wire.UnpackEvent(a.packed)
 	if err != nil {
@@ -118,8 +118,8 @@ func (in *inbox) handleOne(ctx context.Context, peer string, a arrived) bool {
 	return true
 }
 
-// handleSaltEvent handles an event of a Salt master. Events that arrive before the session key of
-// their sender are parked, up to maxParked of each sender.
+// handleSaltEvent handles an event of a Salt master. If the session key of the sender has not
+// arrived yet, handleSaltEvent parks the event, up to maxParked events of each sender.
 func (in *inbox) handleSaltEvent(from netip.Addr, peer, tag string, data []byte) error {
 	p := in.pool
 	v := p.view.Load()

@@ -13,7 +13,7 @@ import (
 	"saltern/master/crypt"
 )
 
-// Bounds of the listener.
+// Limits of the listener.
 const (
 	maxMembers    = 256 // connections of members; before TLS the address decides who may be one, afterwards the key
 	maxStrangers  = 96
@@ -40,8 +40,8 @@ type inbox struct {
 	// progress holds the number of the last handled message of each duty, by peer.
 	progress map[string]*dutyProgress
 	parked   map[string][]parkedEvent
-	// proven holds the address from which each Salt master last proved its identity. It may differ
-	// from the address in its name.
+	// proven holds, by Salt master, the address from which that master last authenticated. The
+	// address may differ from the one in the master's name.
 	proven map[string]netip.Addr
 
 	rsa  chan struct{}
@@ -132,8 +132,9 @@ func (in *inbox) addConnection(k *conn) bool {
 	return true
 }
 
-// memberAddress reports whether an address is the name of a member or a proven address of a Salt
-// master. This proves nothing; it only reserves a place for the connection.
+// memberAddress reports whether an address is the name of a member or an address from which a Salt
+// master has authenticated. An address authenticates nobody; it only reserves a slot for the
+// connection.
 func (in *inbox) memberAddress(from netip.Addr) bool {
 	for _, m := range in.pool.view.Load().rec.Members {
 		if a, err := netip.ParseAddr(m.ID); err == nil && a.Unmap() == from {
@@ -150,8 +151,8 @@ func (in *inbox) memberAddress(from netip.Addr) bool {
 	return false
 }
 
-// belongs counts a connection as a member's, no longer as a stranger's, once its other end has
-// proven to be a member.
+// belongs moves a connection from the strangers' count to the members' count, once its other end
+// has authenticated as a member.
 func (in *inbox) belongs(k *conn) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -175,8 +176,8 @@ func (in *inbox) dropConnection(k *conn) {
 	}
 }
 
-// charge takes n bytes of a large frame out of the budget of Saltern's or of Salt's masters, and
-// reports whether the budget sufficed. A negative n gives bytes back.
+// charge takes n bytes of a large frame out of the budget of Saltern's masters or that of Salt's
+// masters, and reports whether enough was left. A negative n gives bytes back.
 func (k *conn) charge(n int) bool {
 	at, limit := &k.inbox.large[0], int64(maxLarge)
 	if k.plain {
@@ -198,8 +199,8 @@ func (in *inbox) closeAll() {
 	}
 }
 
-// review closes the connections of masters that are no members any more and forgets what it kept of
-// them. The caller holds the pool's lock.
+// review closes the connections of masters that are no longer members and forgets what it stored
+// about these masters. The caller holds the pool's lock.
 func (in *inbox) review() {
 	v := in.pool.view.Load()
 	in.mu.Lock()
@@ -230,15 +231,15 @@ func (in *inbox) review() {
 	})
 }
 
-// rememberAddress records the address from which a Salt master has proven its identity.
+// rememberAddress records the address from which a Salt master has authenticated.
 func (in *inbox) rememberAddress(peer string, from netip.Addr) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.proven[peer] = from
 }
 
-// fromSalt reports whether a connection without TLS may come from the Salt master m. This proves
-// nothing.
+// fromSalt reports whether a connection without TLS may come from the Salt master m. It does not
+// authenticate the sender.
 func (in *inbox) fromSalt(m node.Member, from netip.Addr) bool {
 	if m.Own {
 		return false
@@ -251,8 +252,8 @@ func (in *inbox) fromSalt(m node.Member, from netip.Addr) bool {
 	return in.proven[m.ID] == from
 }
 
-// member returns the member whose key the other end has proven. It returns false when the record
-// has no such member.
+// member returns the member with whose key the other end has authenticated. It returns false when
+// the record contains no such member.
 func (k *conn) member() (node.Member, bool) {
 	if k.pem == "" {
 		return node.Member{}, false

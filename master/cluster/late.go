@@ -8,23 +8,25 @@ import (
 	"saltern/master/value"
 )
 
-// A job that could not be sent to a peer waits, and reaches the peer late. Meanwhile another master
-// may have given the job to the peer's minions, or these minions may have been restarted. So the
-// sender announces before the job that it is late, and sends two things ahead of the job: returns
-// of the peer's minions that arrived here, and what it knows of restarted minions.
+// A job that could not be sent to a peer stays in its queue, and reaches the peer late. Meanwhile
+// another master may have sent the job to the peer's minions, or these minions may have been
+// restarted. Therefore the sender announces that the job is late before it sends the job. It also
+// sends two things ahead of the job: returns of the peer's minions that arrived at the sender, and
+// the restarted minion processes that the sender knows.
 
-// Late describes a job that arrives late. The zero value means that it is on time.
+// Late describes a job that arrives late. The zero value means that the job is on time.
 type Late struct {
 	Age    time.Duration // time since the job was published
 	Passed int           // number of jobs that the sender has published since
 	// Retold means that the receiver has published the job before and must publish it again, for
-	// minions that were connected elsewhere then. Brought means that the receiver was not connected
-	// when the job was published; it skips the job if it knows it. Neither fires an event.
+	// minions that were connected to another master at that time. Brought means that the receiver
+	// was not connected when the job was published; the receiver skips the job if it has it
+	// already. A job with Retold or Brought fires no event.
 	Retold, Brought bool
 }
 
-// returnsFirst is how long late jobs wait for the peer to handle the returns that are queued for
-// it.
+// returnsFirst is how long late jobs may wait until the peer has handled the returns that are
+// queued for it.
 const returnsFirst = 3 * time.Second
 
 // packLate packs the message that announces a late job; seq is the number of the job's message.
@@ -50,8 +52,8 @@ func parseLate(data []byte) (seq uint64, late Late, err error) {
 // maxJobsPassed bounds Late.Passed as a peer reports it.
 const maxJobsPassed = 1 << 16
 
-// holdJobs reports whether the jobs in the queue must wait: until the peer has handled the queued
-// returns, or until it has reported the minion processes that it knows.
+// holdJobs reports whether the jobs in the queue must wait, either until the peer has handled the
+// queued returns, or until the peer has reported the minion processes that it knows.
 func (l *link) holdJobs(now, connected time.Time) bool {
 	published, late := l.queues[Jobs].lateFirst(now)
 	if !late {
@@ -74,9 +76,9 @@ func (l *link) announceLate(buf []byte, i *item, now time.Time) ([]byte, error) 
 	return append(buf, b...), err
 }
 
-// sentLate publishes a job again, here and at the other peers, after the link's peer has handled it
-// late: a minion may have moved from that peer to another one before it got the job. If several
-// peers were late, only the last connected one triggers this.
+// sentLate publishes a job again, at this master and at the other peers, after the link's peer has
+// handled the job late: a minion may have moved from that peer to another master before that peer
+// sent the job to it. If several peers were late, only the last of their links does this.
 func (l *link) sentLate(i *item) {
 	p := l.pool
 	h := p.handler.Load()
@@ -90,8 +92,8 @@ func (l *link) sentLate(i *item) {
 	(*h).JobReachedLate(load, p.cfg.Now().Sub(i.queuedAt))
 }
 
-// retell queues a job again for the peers that have it already, and reports whether it did. It does
-// nothing while another peer still waits for the job.
+// retell queues a job again for the peers that have received it before, and reports whether it did.
+// It does nothing while the job still waits for another peer.
 func (p *Pool) retell(from *link, i *item) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -127,11 +129,11 @@ type Job struct {
 	Age  time.Duration
 }
 
-// maxBrought bounds the jobs that Bring sends to a peer: the latest ones.
+// maxBrought is how many jobs Bring sends to a peer at most. Bring sends the latest ones.
 const maxBrought = 256
 
 // Bring sends the jobs of the last minutes to a peer that has just connected. A restarted peer does
-// not know them, and minions that missed them may connect to it.
+// not know these jobs, and minions that missed them may connect to that peer.
 func (p *Pool) Bring(peer string, jobs []Job) {
 	now := p.cfg.Now()
 	p.mu.Lock()
@@ -164,15 +166,16 @@ func (p *Pool) Bring(peer string, jobs []Job) {
 	}
 }
 
-// lostJobs are jobs that were never sent to a peer, with the incarnation that the peer had then. If
-// the peer has restarted since, its minions connected after the jobs, and none misses them.
+// lostJobs lists the jobs that were never sent to a peer, with the incarnation that the peer had
+// then. If the peer has restarted since, its minions connected to it after the jobs were published,
+// so none of them missed a job.
 type lostJobs struct {
 	peer, inc string
 	items     []*item
 }
 
-// findLost returns the lost jobs of all peers that are connected again without a restart; mu is
-// held.
+// findLost returns the lost jobs of all peers that are connected again and have not restarted. The
+// caller holds mu.
 func (p *Pool) findLost(now time.Time) (out []lostJobs) {
 	for _, m := range p.node.Status(now).Members {
 		l := p.links[m.ID]
@@ -199,7 +202,7 @@ func (p *Pool) findLost(now time.Time) (out []lostJobs) {
 	return out
 }
 
-// tellLost reports lost jobs to the handler.
+// tellLost calls the handler's LostJob for each lost job.
 func (p *Pool) tellLost(all []lostJobs) {
 	h := p.handler.Load()
 	if h == nil {

@@ -27,8 +27,9 @@ const (
 	maxControl    = 64
 )
 
-// link is the outgoing connection to one master. It redials after each break and writes what is
-// queued. Saltern's masters acknowledge on the same connection; Salt's masters never answer on it.
+// link is the outgoing connection to one master. It dials again after each break and sends the
+// queued messages. Saltern's masters acknowledge messages on the same connection; Salt's masters
+// send nothing on it.
 type link struct {
 	pool     *Pool
 	id       string
@@ -79,7 +80,7 @@ func newLink(p *Pool, id, pub string, plain bool) *link {
 func (l *link) close()         { l.stop() }
 func (l *link) hasEnded() bool { return l.ended.Load() }
 
-// farewell closes the link after the waiting control messages are written.
+// farewell closes the link once the waiting control messages are written.
 func (l *link) farewell() {
 	l.mu.Lock()
 	l.leaving = true
@@ -119,8 +120,8 @@ func (l *link) control(msg any) {
 	l.wakeWriter()
 }
 
-// mergeCuts appends the cuts of msg to a waiting message of cuts if there is one, and reports
-// whether it did; mu is held.
+// mergeCuts appends the cuts of msg to a cut message that waits to be sent, if there is one, and
+// reports whether it did. The caller holds mu.
 func (l *link) mergeCuts(msg any) bool {
 	m, ok := msg.(cutMsg)
 	if !ok {
@@ -202,9 +203,9 @@ func (l *link) keepConnected() {
 
 var errPin = errors.New("the other end has another key than the member")
 
-// dialPeer connects, directly or else through another master, and verifies the identity of the
-// other end. plain means that the connection has no TLS; by names the master that relays the
-// connection, or is "".
+// dialPeer connects to the peer directly or, if that fails, through a third master, and
+// authenticates the other end. plain means that the connection has no TLS. by names the master that
+// relays the connection, or is "".
 func (l *link) dialPeer() (c net.Conn, plain bool, by string, err error) {
 	between := l.pool.between(l)
 	l.dials.Add(1)
@@ -231,7 +232,7 @@ func (l *link) dialPeer() (c net.Conn, plain bool, by string, err error) {
 	return nil, false, "", err
 }
 
-// direct connects to the link's master itself, not through another one.
+// direct connects to the link's master itself, not through a relaying master.
 func (l *link) direct(limit time.Duration) (c net.Conn, plain bool, err error) {
 	raw, err := l.openDirect(limit)
 	if err != nil || l.plain {
@@ -311,8 +312,8 @@ func (l *link) connectOnce() error {
 	return l.writeMessages(ctx, c, plain)
 }
 
-// listen reads what the other end sends on this connection: acknowledgements, and the message that
-// this master was removed.
+// listen reads the messages of the other end on this connection: acknowledgements, and the notice
+// that this master was removed from the cluster.
 func (l *link) listen(c net.Conn, plain bool) {
 	r := wire.NewReader(bufio.NewReader(c), wire.MaxStranger)
 	for {
@@ -354,7 +355,7 @@ func (l *link) listen(c net.Conn, plain bool) {
 }
 
 // writeMessages sends the queued messages until the connection breaks: control messages first, then
-// the duties in turn.
+// one duty after the other.
 func (l *link) writeMessages(ctx context.Context, c net.Conn, plain bool) error {
 	idle := time.NewTimer(strayFor)
 	defer idle.Stop()
@@ -420,8 +421,8 @@ func (l *link) writeBuffer(c net.Conn, buf []byte) error {
 	return err
 }
 
-// packPending appends the waiting control messages to buf. busy reports whether there were any,
-// leaving whether the link closes after them.
+// packPending appends the waiting control messages to buf. busy reports whether there were any.
+// leaving reports whether the link must close after sending them.
 func (l *link) packPending(buf []byte, plain bool) (packed []byte, busy, leaving bool) {
 	msgs, leaving := l.takeControl()
 	if t := l.takeTaken(); len(t) > 0 && !plain {
@@ -453,15 +454,15 @@ func (l *link) packWaitingData(buf []byte) (packed []byte, busy bool) {
 	return packed, len(packed) > len(buf)
 }
 
-// packDuties appends messages of each duty to buf and reports whether there were any. Late jobs may
-// have to wait for some time after connected.
+// packDuties appends messages of each duty to buf and reports whether there were any. connected is
+// when the connection began; late jobs may have to wait for some time after that.
 func (l *link) packDuties(buf []byte, connected time.Time, plain bool) (packed []byte, busy bool) {
 	for d := range duties {
 		if d == Jobs && !plain && l.holdJobs(l.pool.cfg.Now(), connected) {
 			continue
 		}
 
-		// A bounded number of messages of each duty, so that no duty holds up another one.
+		// Send a bounded number of messages of each duty, so that no duty delays another.
 		for range 32 {
 			i := l.queues[d].nextToSend(l.pool.cfg.Now(), !plain)
 			if i == nil || len(buf) > 256<<10 {
@@ -500,8 +501,8 @@ func (l *link) packItem(buf []byte, d Duty, i *item, plain bool) ([]byte, error)
 	return wire.AppendPacked(buf, wire.OwnPrefix+ownItem, packed)
 }
 
-// packControl appends a control message to buf. The costly RSA operations happen here, on the
-// link's own goroutine.
+// packControl appends a control message to buf. It runs on the link's own goroutine, since it
+// performs costly RSA operations.
 func (l *link) packControl(buf []byte, msg any, plain bool) ([]byte, error) {
 	p, s := l.pool, l.pool.cfg.Suite
 	var tag string

@@ -126,14 +126,14 @@ func parseRecord(b []byte) (node.Record, error) {
 	}
 	var r node.Record
 	if err := json.Unmarshal(b, &r); err != nil {
-		// The error of the parser may quote the secret, so it is not passed on.
+		// The parser's error may quote the secret, so return another error.
 		return node.Record{}, fmt.Errorf("%w: not readable", node.ErrRecord)
 	}
 	return r, r.Check()
 }
 
-// packItem packs a numbered message. Its sixth field names the maker of the event and is left out
-// for "".
+// packItem packs a numbered message. The sixth field of the message names the maker of the event;
+// packItem leaves the field out when the maker is "".
 func packItem(inc string, d Duty, i *item) ([]byte, error) {
 	parts := []any{inc, int64(d), i.seq, i.tag, i.packed}
 	if i.maker != "" {
@@ -143,16 +143,17 @@ func packItem(inc string, d Duty, i *item) ([]byte, error) {
 }
 
 // Names of makers that are not minions. No minion can have such a name, since a minion id must be a
-// valid file name. A master of an older release takes such a name for a minion without rights.
+// valid file name. A master of an older release treats such a name as that of a minion without
+// rights.
 const (
 	makerTool   = "/tool"
 	makerRunner = "/runner"
 	makerHook   = "/hook"
 )
 
-// makerText returns the maker of an event for peers: the id of a minion, or a name that no minion
-// can have. It is "" for events of the master itself and for events that the master vouches for,
-// such as a change of a key by one of its tools.
+// makerText returns the maker of an event in the form in which peers get it: the id of a minion, or
+// a name that no minion can have. It returns "" for events of the master itself and for events that
+// the master vouches for, such as a change of a key by one of its tools.
 func makerText(e event.Event) string {
 	switch e.Maker {
 	case event.Internal:
@@ -171,8 +172,8 @@ func makerText(e event.Event) string {
 	return makerRunner
 }
 
-// madeBy returns e as an event of a peer, made by whom text names; see makerText. An unknown maker
-// may order nothing.
+// madeBy returns e as an event of a peer, made by the maker that text names; see makerText. An
+// unknown maker has no rights.
 func madeBy(text string, e event.Event) event.Event {
 	e.Origin = event.Peer
 	switch {
@@ -191,10 +192,11 @@ func madeBy(text string, e event.Event) event.Event {
 	return e
 }
 
-// maxMaker bounds the name of a maker in bytes: a minion id is a file name.
+// maxMaker bounds the length in bytes of a maker's name. A minion id can be no longer, since it is
+// a file name.
 const maxMaker = 255
 
-// arrived is a numbered message as its receiver reads it.
+// arrived is a numbered message as the receiver has parsed it.
 type arrived struct {
 	inc    string
 	duty   Duty

@@ -13,7 +13,7 @@ import (
 	"saltern/master/crypt"
 )
 
-// perform carries out what the node has decided. It never blocks; mu is held.
+// perform carries out the outputs of the node. It never blocks. The caller holds mu.
 func (p *Pool) perform(outputs []node.Output) {
 	for _, o := range outputs {
 		switch o := o.(type) {
@@ -45,8 +45,9 @@ func (p *Pool) perform(outputs []node.Output) {
 		case node.Note:
 			p.logNote(o)
 		case node.Install:
-			// This master installs nothing: the cluster's files are on the shared folder. If the reply
-			// carries a different key than the file, the folder is not shared.
+			// This master installs no key files, since they are on the shared folder. If the key in
+			// the reply differs from the key in the folder, the two masters do not share the
+			// folder.
 			if string(o.Reply.ClusterPub) != "" &&
 				crypt.NormalizePEM(o.Reply.ClusterPub) != crypt.NormalizePEM(p.identity.Public) {
 				p.log.Error("the peers have another cluster_pki_dir", "peer", o.Reply.PeerID)
@@ -76,7 +77,8 @@ func (p *Pool) logNote(o node.Note) {
 	p.log.Log(p.ctx, level, o.Text, attrs...)
 }
 
-// adoptRecord makes a newer record known to connections, and adapts the links to it; mu is held.
+// adoptRecord publishes a newer record to the connections, and adapts the links to it. The caller
+// holds mu.
 func (p *Pool) adoptRecord(o node.Apply) {
 	old := p.view.Load()
 	v := &view{rec: o.Record, phase: o.Phase, sessions: old.sessions}
@@ -105,7 +107,8 @@ func (p *Pool) adoptRecord(o node.Apply) {
 	p.inbox.review()
 }
 
-// relink opens and closes links so that each member that this master may dial has one; mu is held.
+// relink opens and closes links so that each member that this master may dial has one. The caller
+// holds mu.
 func (p *Pool) relink(v *view) {
 	for id, l := range p.links {
 		m, ok := v.rec.Member(id)
@@ -142,7 +145,7 @@ func (p *Pool) relink(v *view) {
 // maxStrays bounds the links to masters that are not members.
 const maxStrays = 32
 
-// sendControl passes a control message to the link of its receiver; mu is held.
+// sendControl passes a control message to the link of its receiver. The caller holds mu.
 func (p *Pool) sendControl(s node.Send) {
 	if l := p.links[s.To]; l != nil && (s.Pub == "" || s.Pub == l.pub) {
 		l.control(s.Msg)
@@ -184,8 +187,8 @@ func allowedToStrangers(msg any) bool {
 	return false
 }
 
-// withFolder runs f, which uses the folder, and calls late if f takes longer than five seconds.
-// While an earlier f still hangs, it calls late at once and does not run f.
+// withFolder runs f, which uses the folder, and calls late if f takes longer than five seconds. If
+// the f of a previous call still hangs, withFolder calls late at once and does not run f.
 func (p *Pool) withFolder(f func(), late func()) {
 	if !p.folderBusy.CompareAndSwap(false, true) {
 		p.wg.Go(late)
@@ -211,7 +214,7 @@ func (p *Pool) withFolder(f func(), late func()) {
 		case <-p.ctx.Done():
 			select { // Close waits a moment for a call that a working folder is about to finish
 			case <-done:
-			// The longest wait of Close for a call that has begun.
+			// Close waits at most this long for a call that has begun.
 			case <-time.After(time.Second):
 			}
 		}

@@ -79,7 +79,7 @@ type Pool struct {
 	count          counters
 }
 
-// view is a snapshot of the record and of what follows from the record; connections read it without
+// view is a snapshot of the record and of values derived from it. Connections read the view without
 // a lock.
 type view struct {
 	rec      node.Record
@@ -98,7 +98,8 @@ type counters struct {
 var ErrRemoved = errors.New("this master was removed from the cluster; to join again it needs a new key and the present cluster_secret")
 
 // Open prepares the shared folder, starts listening and joins the cluster. It retries until this
-// master is a member or ctx ends; the error then says why the peers refuse it.
+// master is a member or ctx ends. If ctx ends, the error contains the reason for which the peers
+// refuse this master.
 func Open(ctx context.Context, cfg Config) (*Pool, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
@@ -199,9 +200,9 @@ func (p *Pool) startParts(ctx context.Context) error {
 // keepAlive detects a vanished host within 15 seconds.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 3 * time.Second, Count: 3}
 
-// unheardFor is how long sent bytes may stay unacknowledged by the other host. Then the kernel ends
-// the connection, so that the link dials again as soon as a silent network cut is over. TCP's own
-// next retransmission could come half a minute after that.
+// unheardFor is how long the other host may leave sent bytes unacknowledged before the kernel ends
+// the connection. The link then dials again, so that the masters are connected soon after a silent
+// network cut is over. TCP itself might wait half a minute before it retransmits.
 const unheardFor = 6 * time.Second
 
 // hangUp sets unheardFor as the TCP_USER_TIMEOUT of a socket (tcp(7)). Accepted sockets inherit it
@@ -310,7 +311,7 @@ func (p *Pool) Serve(h Handler) error {
 	return nil
 }
 
-// applyKeys reports new keys and this master's removal to the handler until the pool is closed, in
+// applyKeys passes new keys and this master's removal to the handler until the pool is closed, in
 // order and without holding locks. gen and seedGen are the generations of the keys that the handler
 // has.
 func (p *Pool) applyKeys(h Handler, gen, seedGen uint64) {
@@ -343,7 +344,7 @@ func (p *Pool) applyKeys(h Handler, gen, seedGen uint64) {
 // ID returns the name of this master in the cluster.
 func (p *Pool) ID() string { return p.cfg.ID }
 
-// Identity returns the cluster's key pair; minions know its public half.
+// Identity returns the cluster's key pair. Minions know its public key.
 func (p *Pool) Identity() auth.Identity { return p.identity }
 
 // ClusterKey returns the AES key that seals publishes now.
@@ -355,8 +356,9 @@ func (p *Pool) Seed() string { return p.view.Load().rec.Seed }
 // Serving reports whether this master may serve minions.
 func (p *Pool) Serving() bool { return p.view.Load().phase == node.Active }
 
-// Own reports whether this master is the owner: the one master that may do what only one may do at
-// a time. It also returns the owner's fencing token. Ask again before each action.
+// Own reports whether this master is the owner: the only master that may do work that must not be
+// done twice at a time. It also returns the owner's fencing token. The caller must call Own again
+// before each action.
 func (p *Pool) Own() (fence uint64, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -431,21 +433,21 @@ func (p *Pool) command(ctx context.Context, c node.Command) error {
 	}
 }
 
-// Rotate replaces the cluster AES key. It returns once the record holds the new key; peers get it a
-// moment later.
+// Rotate replaces the cluster AES key. It returns once the record holds the new key; the peers
+// learn the key a moment later.
 func (p *Pool) Rotate(ctx context.Context) error {
 	return p.command(ctx, node.Command{Rotate: true})
 }
 
-// Remove takes a master out of the cluster for good. The same step replaces the cluster's key, the
-// secret and the seed of the minions' session keys.
+// Remove removes a master from the cluster for good. The same change of the record replaces the
+// cluster's key, the secret and the seed of the minions' session keys.
 func (p *Pool) Remove(ctx context.Context, r control.Removal) error {
 	r.ID = strings.TrimSuffix(r.ID, "_master")
 	return p.command(ctx, node.Command{Remove: r})
 }
 
-// Secret returns the secret that a new master must show to join. It differs from the option
-// cluster_secret once a master was removed.
+// Secret returns the secret that a new master must present to join. It differs from the option
+// cluster_secret after a master was removed.
 func (p *Pool) Secret() string {
 	if s := p.view.Load().rec.Secret; s != "" {
 		return s

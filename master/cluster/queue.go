@@ -28,11 +28,11 @@ type bounds struct {
 	dropOldest   bool
 }
 
-// jobFor is how long a job waits for a peer. A peer that gets it in time gives it to those of its
-// minions that have not run it. Nobody expects an older job any more.
+// jobFor is how long a job waits for a peer. A peer that receives the job in time sends it to those
+// of its minions that have not run it. Users no longer expect an older job to run.
 const jobFor = 10 * time.Minute
 
-// keyFor is how long a change of a key waits for a peer, in the queue of the jobs.
+// keyFor is how long a change of a key waits for a peer in the queue of the jobs.
 const keyFor = 30 * time.Second
 
 var dutyBounds = [duties]bounds{
@@ -54,8 +54,8 @@ type item struct {
 	tag      string
 	maker    string // who made the event, see makerText
 	packed   []byte // data of the event; all peers' items share the bytes
-	// sealed returns the data sealed for Salt's masters, or nil when it cannot be sealed. It seals
-	// at the first call.
+	// sealed returns the data encrypted for Salt's masters, or nil when that fails. It encrypts the
+	// data at the first call.
 	sealed     func() []byte
 	acked      func()        // called once, when the peer has handled the message; may be nil
 	isJob      bool          // the message is a job to publish
@@ -66,8 +66,8 @@ type item struct {
 	brought    bool          // see Late.Brought
 }
 
-// lateAfter is the age at which a job counts as late: by then its minions may have got it from
-// another master, or may have been restarted.
+// lateAfter is the age from which a job counts as late: by then its minions may have received the
+// job from another master, or may have been restarted.
 const lateAfter = time.Second
 
 // isLate reports whether a job would be late if sent now.
@@ -96,7 +96,7 @@ type queue struct {
 // maxLostJobs is how many jobs queue.lostJobs holds. Overflow policy: the oldest are forgotten.
 const maxLostJobs = 64
 
-// put adds a message and reports whether it has room.
+// put adds a message to the queue and reports whether there was room for it.
 func (q *queue) put(i *item) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -139,8 +139,8 @@ func (q *queue) expire(now time.Time) {
 	}
 }
 
-// leastDear returns the index of the message to drop when there is no room: the oldest unsent one
-// with a keep time of its own, else the oldest of all.
+// leastDear returns the index of the message that the queue drops when it is full: the oldest
+// unsent message with a limited keep time (keepFor), or without such a message the oldest of all.
 func (q *queue) leastDear() int {
 	for at := q.sent; at < len(q.items); at++ {
 		if q.items[at].keepFor > 0 {
@@ -157,7 +157,8 @@ func (q *queue) holdsTag(tag string) bool {
 	return slices.ContainsFunc(q.items, func(i *item) bool { return i.tag == tag })
 }
 
-// loseItem drops the message at an index; the peer will not get it.
+// loseItem removes the message at an index from the queue and counts it as lost. The peer does not
+// get the message.
 func (q *queue) loseItem(at int) {
 	q.lost++
 	if i := q.items[at]; i.isJob && !i.retold {
@@ -166,8 +167,8 @@ func (q *queue) loseItem(at int) {
 	q.remove(at)
 }
 
-// takeLost drops jobs that are too old, and returns the jobs that were dropped unsent since the
-// last call.
+// takeLost drops jobs that are too old, and returns all jobs that were dropped unsent since the
+// last call of takeLost.
 func (q *queue) takeLost(now time.Time) []*item {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -191,7 +192,8 @@ func (q *queue) remove(at int) {
 }
 
 // nextToSend returns the next message to send, or nil when there is none or the window is full.
-// With reliable false, for a peer that does not acknowledge, it removes the message from the queue.
+// reliable is false for a peer that does not acknowledge messages: then nextToSend also removes the
+// message from the queue.
 func (q *queue) nextToSend(now time.Time, reliable bool) *item {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -15,20 +15,20 @@ import (
 	"saltern/master/cluster/wire"
 )
 
-// maxRaft bounds the messages of the consensus that wait for runNode. More are dropped; their
-// senders repeat them.
+// maxRaft bounds the messages of the consensus that wait for runNode. Further messages are dropped;
+// their senders repeat them.
 const maxRaft = 256
 
 // raftRetry is the pause before runNode uses a file again that could not be read or written.
 const raftRetry = 10 * time.Second
 
-// consensus runs this master's part in the consensus of Salt's masters while the cluster has any;
-// see package raft.
+// consensus runs this master's part in the consensus of Salt's masters, for as long as the cluster
+// has a Salt master; see package raft.
 type consensus struct {
 	pool     *Pool
 	messages chan wire.Raft
 	status   atomic.Pointer[raft.Status] // nil while this master takes no part in the consensus
-	// used by runNode only:
+	// Only runNode uses the following fields.
 	fileRemoved bool      // the state file was removed
 	retryAt     time.Time // time before which runNode does not touch the file, after a failure
 }
@@ -37,8 +37,9 @@ func newConsensus(p *Pool) *consensus {
 	return &consensus{pool: p, messages: make(chan wire.Raft, maxRaft)}
 }
 
-// queueMessage queues a message of the consensus if it comes from the master that it names. A Salt
-// master's message carries no proof, so its address must suffice; no duty of Saltern depends on it.
+// queueMessage queues a message of the consensus if the message comes from the address of the
+// master that it names. Salt's masters do not sign these messages, so the address is the only
+// check; no duty of Saltern depends on the consensus.
 func (c *consensus) queueMessage(k *conn, kind string, data []byte) error {
 	m, err := wire.ParseRaft(kind, data)
 	if err != nil {
@@ -166,8 +167,8 @@ func (c *consensus) leaveGroup() {
 	}
 }
 
-// restoreNode returns a consensus node with the promises that this master made before, or nil if
-// their file cannot be read now.
+// restoreNode returns a consensus node with the promises that this master made earlier, or nil if
+// the file of the promises cannot be read now.
 func (c *consensus) restoreNode() *raft.Node {
 	c.fileRemoved = false
 	st, err := c.loadState()

@@ -8,10 +8,11 @@ import (
 	"saltern/master/crypt"
 )
 
-// configured returns the member entry of a Salt master that is in cluster_peers and has its key in
-// the folder, or the zero Member. Such a master may never ask to join: one with the lowest address,
-// or one that joined in an earlier life. known is the present member of that name, if any. It may
-// be a Saltern master; then the Salt master must have taken over its key.
+// configured returns the member entry of a Salt master that is listed in cluster_peers and has its
+// key in the folder; for any other master it returns the zero Member. Such a Salt master may never
+// ask to join: the one with the lowest address does not, nor does one that joined before it was
+// restarted. known is the present member of that name, if any. If known is a Saltern master, the
+// Salt master must have taken over its key.
 func (p *Pool) configured(id string, known node.Member) node.Member {
 	for _, s := range p.cfg.Peers {
 		if peerName(s) != id || id == p.cfg.ID {
@@ -26,8 +27,8 @@ func (p *Pool) configured(id string, known node.Member) node.Member {
 	return node.Member{}
 }
 
-// tellRotation sends Salt's masters the event with which one of them would announce a new cluster
-// AES key (salt/master.py rotate_cluster_secret). They then read the key's file again.
+// tellRotation sends Salt's masters the event with which a Salt master announces a new cluster AES
+// key (salt/master.py rotate_cluster_secret). The receivers then read the key's file again.
 func (p *Pool) tellRotation() {
 	data := wire.RotateEvent()
 	blob, err := wire.SealEvent(data, p.session)

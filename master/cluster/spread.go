@@ -7,23 +7,23 @@ import (
 	"time"
 )
 
-// A caller is answered after its job is on this node's disk. If this master died a moment later,
-// its own minions would have the job and the minions of its peers would not. So the answer also
-// waits until the connected peers have the job, but at most spreadFor. A master that is cut off or
-// frozen gets the job late, see [Late].
+// The master answers the caller of a job once the job is on this node's disk. If this master died a
+// moment later, its own minions would have the job and the minions of its peers would not. So the
+// answer also waits, for at most spreadFor, until the connected peers have the job. A master that
+// is cut off or frozen receives the job late; see [Late].
 
 const (
-	// spreadFor is how long a caller waits for the peers to take its job.
+	// spreadFor is how long the answer to a job's caller waits for the peers to receive the job.
 	spreadFor = time.Second
-	// freshFor is how recently this master must have heard a peer for a caller to wait for that
-	// peer.
+	// freshFor bounds the time since this master last heard from a peer. Callers do not wait for a
+	// peer that has been silent for longer.
 	freshFor = 3 * time.Second
-	// maxSpreading bounds the jobs whose callers wait. Further callers are answered as if there were
-	// no peers.
+	// maxSpreading bounds the jobs whose callers wait. Further callers are answered without waiting
+	// for peers.
 	maxSpreading = 512
 )
 
-// spreading is a job on its way to the peers.
+// spreading is a registered job that the peers have not all received yet.
 type spreading struct {
 	mu    sync.Mutex
 	owed  int // peers that have not taken the job, plus one until it is queued for all peers
@@ -39,8 +39,8 @@ func (s *spreading) addOwed(n int) {
 }
 
 // Spread registers a job before its publish event is fired. wait blocks until all connected peers
-// have taken the job, at most spreadFor. done ends the registration; the caller may call it at any
-// time.
+// have received the job, at most for spreadFor. done ends the registration; the caller may call
+// done at any time.
 func (p *Pool) Spread(jid string) (wait func(context.Context), done func()) {
 	s := &spreading{owed: 1, taken: make(chan struct{})}
 	p.mu.Lock()
@@ -74,7 +74,8 @@ func (p *Pool) Spread(jid string) (wait func(context.Context), done func()) {
 	return wait, done
 }
 
-// freshPeers returns the Saltern peers that are connected and were heard recently; p.mu is held.
+// freshPeers returns the Saltern peers that are connected and sent something recently. The caller
+// holds p.mu.
 func (p *Pool) freshPeers() map[string]bool {
 	now := p.cfg.Now()
 	out := map[string]bool{}
@@ -87,8 +88,8 @@ func (p *Pool) freshPeers() map[string]bool {
 	return out
 }
 
-// watchSpread prepares the wait of Spread for the job of a tag; p.mu is held. The caller calls
-// watch for each item that it queues, and queued after the last one.
+// watchSpread prepares the wait of Spread for the job of a tag. The caller holds p.mu, calls watch
+// for each item that it queues, and calls queued after the last item.
 func (p *Pool) watchSpread(tag string) (watch func(peer string, i *item), queued func()) {
 	jid, _, _ := strings.Cut(strings.TrimPrefix(tag, "salt/job/"), "/")
 	s := p.spreadings[jid]

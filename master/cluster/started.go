@@ -13,11 +13,11 @@ import (
 )
 
 // A restarted minion must not run a job a second time. So each master must know of a new minion
-// process before that process can subscribe anywhere. The master where the process signs in tells
-// the others, and answers the minion once they have confirmed. If a connection breaks, the next one
-// begins with all processes that the master knows. A master also relays what it learns, since two
-// masters may not reach each other. Masters of older releases do not confirm this message, and no
-// sign-in waits for them.
+// process before that process can subscribe at any master. The master where the process signs in
+// reports it to the other masters, and answers the minion once they have confirmed. When a
+// connection is made again, each end first sends all processes that it knows. A master also relays
+// the reports that it receives, since two masters may not reach each other. Masters of older
+// releases do not confirm this message, and no sign-in waits for them.
 
 // Start describes a minion process that signed in for the first time.
 type Start struct {
@@ -26,7 +26,7 @@ type Start struct {
 	Age     time.Duration // time since the process signed in
 }
 
-// Bounds of starts (see Start).
+// Limits for the lists of starts (see Start).
 const (
 	maxStarts    = 1 << 16 // starts that wait for a peer; beyond that the oldest are dropped and counted
 	startMessage = 1 << 12 // starts in one message
@@ -36,17 +36,18 @@ const (
 
 // Times of Announce.
 const (
-	// lostFor is how long a sign-in waits for a peer from which nothing arrives any more. By then
+	// lostFor is how long a sign-in waits for a peer from which nothing arrives. After that time
 	// the peer's minions have moved to other masters, and a peer that the others cannot reach has
 	// given up the virtual address.
 	lostFor = 10 * time.Second
-	// deafFor is how long a sign-in waits for a peer that sends but does not confirm.
+	// deafFor is how long a sign-in waits for a peer that sends messages but does not confirm
+	// starts.
 	deafFor    = 2500 * time.Millisecond
 	maxPatient = 64
 )
 
-// startedMsg carries starts to a peer. A link packs it only when it sends it, so that the ages are
-// right.
+// startedMsg carries minion process starts to a peer. The link packs the message just before it
+// sends it, so that the ages in it are right.
 type startedMsg struct {
 	starts []Start
 	number uint64 // the receiver confirms this number
@@ -93,14 +94,14 @@ func parseStarts(data []byte) (starts []Start, number uint64, err error) {
 	return starts, uintOf(m, "number"), nil
 }
 
-// toldStart is a start that waits for a link to send it.
+// toldStart is a start that the link has yet to send.
 type toldStart struct {
 	Start
 	seen time.Time
 }
 
-// starts holds the starts that a link must send, and what the other end has confirmed; the link's
-// mu guards it.
+// starts holds the minion process starts that a link must send, and how many of them the other end
+// has confirmed. The link's mu guards it.
 type starts struct {
 	waiting     []toldStart
 	sendAll     bool          // a connection has just begun: send all known starts first
@@ -128,8 +129,8 @@ func (l *link) tellStarts(now time.Time, list ...Start) (number uint64) {
 	return number
 }
 
-// beginStarts resets the starts when the connection changes. up means that a connection has begun,
-// which must carry all known starts first; otherwise it has ended.
+// beginStarts resets the starts when a connection begins (up is true) or ends (up is false). A new
+// connection must carry all known starts first.
 func (l *link) beginStarts(up bool) {
 	l.mu.Lock()
 	l.starts.sendAll = up
@@ -142,8 +143,8 @@ func (l *link) beginStarts(up bool) {
 	}
 }
 
-// tellers records which peers have sent the starts that they know, and on which of their
-// connections. A peer may send them before there is a link to it.
+// tellers records which peers have sent all minion process starts that they know, and on which
+// connection. A peer may do so before this master has a link to it.
 type tellers struct {
 	mu     sync.Mutex
 	byPeer map[string]teller
@@ -154,7 +155,7 @@ type teller struct {
 	toldAt time.Time // when the peer last sent starts
 }
 
-// noteTold records that a peer has sent all starts that it knew at now.
+// noteTold records that a peer has just sent, at the time now, all starts that it knew.
 func (t *tellers) noteTold(peer string, by *conn, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -171,8 +172,8 @@ func (t *tellers) forgetConnection(by *conn) {
 	maps.DeleteFunc(t.byPeer, func(_ string, told teller) bool { return told.conn == by })
 }
 
-// lastTold returns when a peer last sent starts over a connection that is still open, and false if
-// it has sent none.
+// lastTold returns when a peer last sent all its starts over a connection that is still open. It
+// returns false if the peer has sent none over such a connection.
 func (t *tellers) lastTold(peer string) (at time.Time, tells bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -180,8 +181,8 @@ func (t *tellers) lastTold(peer string) (at time.Time, tells bool) {
 	return told.toldAt, tells
 }
 
-// cameStarts records that a peer has just sent all starts that it knows, and wakes the link, whose
-// jobs may have waited for them.
+// cameStarts records that a peer has just sent all starts that it knows. It then wakes the link to
+// that peer, because the link's jobs may have waited for the starts.
 func (p *Pool) cameStarts(peer string, by *conn) {
 	p.tellers.noteTold(peer, by, p.cfg.Now())
 	p.mu.Lock()
@@ -192,9 +193,9 @@ func (p *Pool) cameStarts(peer string, by *conn) {
 	}
 }
 
-// Unheard reports whether a minion process may have started at a master that has not told this one.
-// Such a master is unreachable (and its host does not refuse connections), or is connected again
-// and has not sent its starts yet.
+// Unheard reports whether a minion process may have started at another master without a report to
+// this one. Such a master is either unreachable (and its host does not refuse connections), or
+// connected again without having sent its starts yet.
 func (p *Pool) Unheard() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -215,11 +216,11 @@ func (p *Pool) Unheard() bool {
 	return false
 }
 
-// holdForStarts reports whether a job must wait until the other end has sent its starts since the
-// job was published. When the peer has handled the late job, this master gives it also to minions
-// that came here from there; only the peer's starts tell which of them were restarted and must not
-// get it. A peer that never confirms starts sends none itself, and the job waits for such a peer
-// only as long as for returns.
+// holdForStarts reports whether a late job must wait until the peer has sent its starts: it must
+// have sent them after the job was published. Once the peer has handled the late job, this master
+// also sends the job to minions that moved here from that peer. Only the peer's starts show which
+// of these minions were restarted and must not get the job. A peer that never confirms starts sends
+// none either; for such a peer the job waits only for returnsFirst.
 func (l *link) holdForStarts(published, now, connected time.Time) bool {
 	l.mu.Lock()
 	could := l.starts.confirms
@@ -232,14 +233,14 @@ func (l *link) holdForStarts(published, now, connected time.Time) bool {
 	return now.Sub(connected) < hold && toldAt.Before(published)
 }
 
-// changed wakes the waiting goroutines; the link's mu is held.
+// changed wakes the waiting goroutines. The caller holds the link's mu.
 func (s *starts) changed() {
 	close(s.change)
 	s.change = make(chan struct{})
 }
 
-// takeStarts returns messages with the next starts to send, or nil. Before the pool has a handler
-// it returns nil.
+// takeStarts returns messages with the next starts to send, or nil if there are none. Until the
+// pool has a handler, it returns nil while all known starts are due.
 func (l *link) takeStarts(now time.Time) (msgs []any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -280,8 +281,8 @@ func (l *link) heardStarts(number uint64) {
 	l.starts.changed()
 }
 
-// relayStarts sends starts that were new here to all Saltern masters but the peer that reported
-// them.
+// relayStarts sends fresh, the starts that this master did not know before, to all Saltern masters
+// except the peer that reported them.
 func (p *Pool) relayStarts(peer string, fresh []Start) {
 	if len(fresh) == 0 {
 		return
@@ -296,12 +297,12 @@ func (p *Pool) relayStarts(peer string, fresh []Start) {
 	}
 }
 
-// ErrUntold reports that a peer could not be told of a minion's new process.
+// ErrUntold reports that a peer did not confirm a minion's new process.
 var ErrUntold = errors.New("another master could not be told of the minion's new process, and is not known to be lost yet")
 
-// Announce tells the peers of a minion process that has just been seen for the first time. It
-// returns nil when each of them has confirmed or is lost, else ErrUntold. When it returns nil, no
-// peer gives the minion a job that its former process may have run.
+// Announce reports a minion process to the peers when this master sees the process for the first
+// time. It returns nil when each peer has confirmed the report or is lost, otherwise ErrUntold.
+// After nil, no peer sends the minion a job that the minion's former process may have run.
 func (p *Pool) Announce(ctx context.Context, s Start) error {
 	began := p.cfg.Now()
 	waiting := map[*link]uint64{}
@@ -313,11 +314,11 @@ func (p *Pool) Announce(ctx context.Context, s Start) error {
 	}
 	p.mu.Unlock()
 
-	// A minion asks again after five seconds (auth_timeout).
+	// A minion sends its sign-in again after five seconds (auth_timeout).
 	ctx, cancel := context.WithTimeout(ctx, 4*time.Second)
 	defer cancel()
-	// A sign-in that takes longer counts as waiting. At most maxPatient of them wait; the minions of
-	// further ones are told at once to come back.
+	// A sign-in that takes longer than this counts as waiting. At most maxPatient sign-ins wait;
+	// the minions of further ones are told at once to try again.
 	stop := time.AfterFunc(200*time.Millisecond, func() {
 		if p.waitingSignIns.Add(1) > maxPatient {
 			cancel()
@@ -364,9 +365,9 @@ func (p *Pool) announced(ctx context.Context, l *link, number uint64, began time
 	}
 }
 
-// mustWaitFor reports whether a sign-in must go on waiting for a peer that has not confirmed. knows
-// means that the peer has confirmed something on this connection, made at since; began is the time
-// of the sign-in.
+// mustWaitFor reports whether a sign-in must continue to wait for a peer that has not confirmed.
+// knows means that the peer has confirmed some start on this connection. since is when the
+// connection was made; began is when the sign-in began.
 func (p *Pool) mustWaitFor(l *link, knows bool, since, began time.Time) bool {
 	now := p.cfg.Now()
 	if l.refused.Load() {

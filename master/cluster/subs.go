@@ -28,7 +28,8 @@ type Cut struct {
 // subsMsg reports a master's subscribers by address.
 type subsMsg struct{ subs Subs }
 
-// cutMsg reports cuts. It carries ages instead of times, since clocks differ.
+// cutMsg reports cuts to a peer. It carries ages instead of times, since the clocks of the masters
+// differ.
 type cutMsg struct{ cuts []Cut }
 
 // maxSubs bounds the addresses in one message; the sender leaves out further ones.
@@ -49,8 +50,8 @@ func packSubs(s Subs) []byte {
 	return b
 }
 
-// ownBytes reads a message that is a map with a byte string under name. The byte string must
-// consist of entries of size bytes each, and of at most maxEntries entries.
+// ownBytes parses a message that is a map and returns the byte string under name. The byte string
+// must consist of entries of size bytes each, and of at most maxEntries entries.
 func ownBytes(data []byte, name string, size, maxEntries int) (*value.Map, []byte, error) {
 	m, err := unpackOwnMap(data)
 	if err != nil {
@@ -63,11 +64,11 @@ func ownBytes(data []byte, name string, size, maxEntries int) (*value.Map, []byt
 	return m, b, nil
 }
 
-// maxAge bounds the age of a cut and the time until it expires. Masters keep recent publishes no
+// maxAge bounds the age of a cut and the time until it expires. Masters store recent publishes no
 // longer than that either.
 const maxAge = 2 * time.Minute
 
-// packDuration appends a duration in milliseconds, cut down to maxAge.
+// packDuration appends a duration in milliseconds; it reduces the duration to maxAge.
 func packDuration(b []byte, d time.Duration) []byte {
 	return binary.BigEndian.AppendUint32(b, uint32(min(max(d, 0), maxAge)/time.Millisecond))
 }
@@ -101,8 +102,8 @@ func (m cutMsg) packCuts(now time.Time) *value.Map {
 	return value.NewMap("subs", packSubs(subs), "age", min(now.Sub(oldest), maxAge).Milliseconds(), "cuts", b)
 }
 
-// returnWithin is how long a cut counts that a master of an older release reports without its
-// expiry.
+// returnWithin is how long a cut counts if a master of an older release reports it, since such a
+// report contains no expiry.
 const returnWithin = time.Minute
 
 func parseCuts(data []byte, now time.Time) ([]Cut, error) {
@@ -162,13 +163,13 @@ func (p *Pool) Subscribed(s Subs) {
 	p.sendToPeers("", m)
 }
 
-// CutOff reports to all connected peers what minions may have missed.
+// CutOff reports to all connected peers the publishes that minions may have missed.
 func (p *Pool) CutOff(cuts []Cut) { p.sendToPeers("", cutMsg{cuts}) }
 
 // CutBefore reports earlier cuts to a peer that has just connected.
 func (p *Pool) CutBefore(peer string, cuts []Cut) { p.sendToPeers(peer, cutMsg{cuts}) }
 
-// sendToPeers queues a control message for a peer, or with "" for all connected peers.
+// sendToPeers queues a control message for a peer, or for all connected peers if peer is "".
 func (p *Pool) sendToPeers(peer string, m any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -216,8 +217,8 @@ func (p *Pool) receiveNews(peer string, from netip.Addr, kind string, data []byt
 
 var errNews = errors.New("too much news waits for the start of this master")
 
-// news is one thing to report to the handler: a message of a peer about its minions, or the loss of
-// a peer.
+// news is one thing to pass to the handler: a message of a peer about its minions, or the loss of a
+// peer.
 type news struct {
 	peer string
 	from netip.Addr
@@ -242,9 +243,10 @@ func (n *news) deliverTo(p *Pool, h Handler) {
 	}
 }
 
-// newsDesk delivers news to the handler in order. Before the pool has a handler it keeps the news,
-// because a peer does not repeat a report that has not changed. It keeps the last report of
-// subscribers of each peer. It keeps maxNews other news in all; beyond that it refuses the newest.
+// newsDesk passes news to the handler in order. Until the pool has a handler, newsDesk stores the
+// news, because a peer does not repeat a report that has not changed. It stores each peer's last
+// report of subscribers, and at most maxNews other news in all; when that limit is reached, it
+// refuses the newest.
 type newsDesk struct {
 	mu      sync.Mutex
 	waiting []news
@@ -273,8 +275,8 @@ func (d *newsDesk) deliver(p *Pool, n news) (taken bool) {
 	return true
 }
 
-// setHandler sets the handler and delivers the waiting news. It returns false when the pool has a
-// handler already.
+// setHandler sets the handler and delivers the stored news. It returns false, and changes nothing,
+// when the pool has a handler already.
 func (d *newsDesk) setHandler(p *Pool, h Handler) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -288,8 +290,8 @@ func (d *newsDesk) setHandler(p *Pool, h Handler) bool {
 	return true
 }
 
-// findGonePeers returns the members that were lost or removed since the last call, with the time
-// when they were last heard. The caller holds mu.
+// findGonePeers returns the members that were lost or removed since the last call, each with the
+// time when this master last heard from it. The caller holds mu.
 func (p *Pool) findGonePeers(now time.Time) (gone map[string]time.Time) {
 	gone = map[string]time.Time{}
 	members := map[string]bool{}

@@ -4,24 +4,24 @@ import (
 	"saltern/master/value"
 )
 
-// Masters tell each other which requests of minions they have taken, so that an attacker cannot
-// replay a recorded request at another master. Nobody acknowledges these messages or waits for
-// them. If a connection breaks, the next one begins with all that the master has taken. Masters of
-// older releases count the message as bad and carry on.
+// Masters report to each other which requests of minions they have accepted, so that an attacker
+// cannot replay a recorded request at another master. Receivers do not acknowledge these messages,
+// and senders do not wait for them. When a connection is made again, each master first reports all
+// requests that it has accepted. Masters of older releases count the message as bad and carry on.
 
-// maxTaken bounds the digests that wait for a peer; beyond that the oldest are dropped and counted.
-// takenMessage bounds those in one message.
+// maxTaken bounds the digests that wait for a peer; when it is reached, the oldest are dropped and
+// counted. takenMessage bounds the digests in one message.
 const (
 	maxTaken     = 1 << 16
 	takenMessage = 1 << 12
 )
 
-// takenMsg lists digests of requests that a master has taken.
+// takenMsg lists the digests of requests that a master has accepted.
 type takenMsg [][16]byte
 
-// Taken reports a request of a minion, by its digest, to the peers; the caller calls it before the
-// request takes effect. It never blocks. It does not stop a replay at a peer that has not got the
-// report yet: within the network latency, or while the connection is down.
+// Taken reports a request of a minion, by its digest, to the peers. The caller calls Taken before
+// the request takes effect. Taken never blocks. It does not prevent a replay at a peer that has not
+// received the report yet: within the network latency, or while the connection is down.
 func (p *Pool) Taken(k [16]byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -43,7 +43,7 @@ func (l *link) tellTaken(list ...[16]byte) {
 	l.wakeWriter()
 }
 
-// allTaken queues all requests that this master has taken for a new connection.
+// allTaken queues, for a new connection, all requests that this master has accepted.
 func (l *link) allTaken() {
 	if h := l.pool.handler.Load(); h != nil {
 		l.tellTaken((*h).OwnNonces(maxTaken)...)
@@ -82,7 +82,7 @@ func parseTaken(data []byte) (takenMsg, error) {
 	return out, nil
 }
 
-// heardTaken hands a member's report of taken requests to the handler.
+// heardTaken passes a member's report of accepted requests to the handler.
 func (p *Pool) heardTaken(data []byte) error {
 	list, err := parseTaken(data)
 	if err != nil {

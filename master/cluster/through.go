@@ -16,8 +16,9 @@ import (
 )
 
 // When the network between two masters is cut but a third master reaches both, the third relays
-// their connection. They speak TLS with the same pinned keys as on the direct path, so the relay
-// can neither read nor change anything. Duties, numbers and acknowledgements stay the same.
+// their connection. The two masters speak TLS with the same pinned keys as on the direct path, so
+// the relay can neither read nor change anything. Duties, numbers and acknowledgements stay the
+// same.
 
 const (
 	directWait = 2 * time.Second // time for a direct dial while another master could relay
@@ -58,8 +59,8 @@ func (l *link) openDirect(limit time.Duration) (net.Conn, error) {
 	return d.DialContext(l.ctx, "tcp", l.pool.cfg.dialAddress(l.id))
 }
 
-// secure performs the TLS handshake and checks the key of the other end. On failure it closes the
-// connection.
+// secure performs the TLS handshake and verifies the key of the other end. If either fails, secure
+// closes the connection.
 func (l *link) secure(raw net.Conn, limit time.Duration) (net.Conn, error) {
 	t := tls.Client(raw, l.pool.tls)
 	ctx, cancel := context.WithTimeout(l.ctx, limit)
@@ -87,7 +88,7 @@ func (l *link) secure(raw net.Conn, limit time.Duration) (net.Conn, error) {
 	return t, nil
 }
 
-// through connects to the link's master by way of the master of the link other.
+// through connects to the link's master over a relay: the master to which the link other leads.
 func (l *link) through(other *link) (net.Conn, error) {
 	raw, err := other.openDirect(directWait)
 	if err != nil {
@@ -112,8 +113,8 @@ func (l *link) through(other *link) (net.Conn, error) {
 	return l.secure(c, handshakeWait)
 }
 
-// straight tries the direct path every ten seconds. Once it works, straight ends the relayed
-// connection by calling open.
+// straight tries the direct path every ten seconds. Once the direct path works, straight ends the
+// relayed connection by calling open.
 func (l *link) straight(ctx context.Context, open context.CancelCauseFunc) {
 	for {
 		select {

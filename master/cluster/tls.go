@@ -36,8 +36,9 @@ func certificate(id string, key *rsa.PrivateKey) (tls.Certificate, error) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
 }
 
-// tlsConfig returns the configuration of both ends. It does not verify chains: the handshake proves
-// possession of the key, and the user of the connection compares the key with the pinned one.
+// tlsConfig returns the TLS configuration that both ends use. It does not verify certificate
+// chains: the handshake proves that the other end possesses its key, and the caller compares that
+// key with the pinned one.
 func tlsConfig(cert tls.Certificate) *tls.Config {
 	return &tls.Config{
 		Certificates:           []tls.Certificate{cert},
@@ -55,8 +56,8 @@ func tlsConfig(cert tls.Certificate) *tls.Config {
 
 var errCertificate = errors.New("unacceptable certificate")
 
-// certOf returns the name and the key (PEM) in the other end's certificate. It refuses keys of
-// unusual size before any costly operation.
+// certOf returns the name and the key (PEM) in the other end's certificate. Before any costly
+// operation it refuses keys of unusual size.
 func certOf(raw [][]byte) (id, pem string, err error) {
 	if len(raw) != 1 {
 		return "", "", errCertificate
