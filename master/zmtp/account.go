@@ -6,10 +6,10 @@ import (
 	"sync/atomic"
 )
 
-// pool is a budget that connections share, in bytes or in connections. No source may hold more than
-// times the amount that is left: a single source gets at most times/(times+1) of the budget, and n
-// greedy ones leave 1/(n*times+1) to the next, however many connections they open (Choudhury and
-// Hahne, Dynamic queue length thresholds, 1998).
+// pool is a budget, in bytes or in connections, that the connections of a listener share. No source
+// may hold more than times the amount that is left: a single source gets at most times/(times+1) of
+// the budget, and n greedy sources leave 1/(n*times+1) of it to the next source, however many
+// connections they open (Choudhury and Hahne, Dynamic queue length thresholds, 1998).
 type pool struct {
 	max, times int64
 
@@ -18,8 +18,8 @@ type pool struct {
 	bySource map[netip.Addr]int64
 }
 
-// reserve reserves n more for src and reports whether there was room. It never waits: a waiting
-// caller would go on holding what it has reserved before.
+// reserve reserves n more units of the budget for src and reports whether there was room. It never
+// waits: a caller that waited would keep its earlier reservations meanwhile.
 func (p *pool) reserve(src netip.Addr, n int64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -44,20 +44,21 @@ func (p *pool) release(src netip.Addr, n int64) {
 	}
 }
 
-// Account limits what a connection of a Router may use. Peers that have proved their identity share
-// one memory budget, strangers share a smaller one. Handlers of requests call Take, Prove and Park.
-// A nil Account limits nothing.
+// Account limits what a connection of a Router may use. Authenticated peers share one memory
+// budget; unauthenticated peers, called strangers, share a smaller one. Handlers of requests call
+// Take, Prove and Park. A nil Account limits nothing.
 type Account struct {
 	hub    *hub
 	source netip.Addr // result of source for the peer; the zero value on Unix sockets
 	proven atomic.Bool
 	held   [2]int64 // bytes of the present request: [0] from the strangers' pool, [1] from the pool of proven peers
-	// workers are the workers of the present request. It is nil outside of a handler.
+	// workers is the worker pool that handles the present request. It is nil outside of a handler.
 	workers *workers
 }
 
-// trusted reports whether a request of the connection or of its source was proven, or whether it
-// comes from this host without a proxy: from a tool or a health check.
+// trusted reports whether the connection does not count as a stranger's: a request of the
+// connection or of its source was authenticated, or the connection comes from this host without a
+// proxy, from a tool or a health check.
 func (a *Account) trusted() bool {
 	if a.proven.Load() {
 		return true
@@ -69,8 +70,8 @@ func (a *Account) trusted() bool {
 	return false
 }
 
-// Prove records that a request of this connection was proven. For the first such request it calls
-// fresh, and records nothing if fresh returns false: the proof may be a replay.
+// Prove records that a request of this connection was authenticated. For the first such request,
+// Prove calls fresh and records nothing if fresh returns false: the request may be a replay.
 func (a *Account) Prove(fresh func() bool) {
 	if a == nil || !a.proven.Load() && !fresh() {
 		return
@@ -79,7 +80,7 @@ func (a *Account) Prove(fresh func() bool) {
 	a.hub.cfg.Sources.Prove(a.source)
 }
 
-// Take reserves n bytes of memory until the present request is answered. If it returns false, the
+// Take reserves n bytes of memory until the present request is answered. If Take returns false, the
 // handler must refuse the request.
 func (a *Account) Take(n int64) bool {
 	if a == nil {
@@ -95,8 +96,9 @@ func (a *Account) Take(n int64) bool {
 }
 
 // Park releases the worker and the memory of the present request, for a handler that is about to
-// wait for long. The handler keeps its goroutine, connection and payload. Before it goes on, it
-// must call resume, which waits for a free worker and does not reserve the memory again.
+// wait for long. The handler keeps its goroutine, connection and payload. Before the handler
+// continues, it must call resume, which waits for a free worker and does not reserve the memory
+// again.
 func (a *Account) Park() (resume func()) {
 	if a == nil || a.workers == nil {
 		return func() {}
@@ -120,7 +122,7 @@ func (a *Account) memoryPool() (*pool, int) {
 	return &a.hub.strangers, 0
 }
 
-// release releases the memory that Take reserved.
+// release returns to the pools the memory that Take reserved.
 func (a *Account) release() {
 	for i, p := range []*pool{&a.hub.strangers, &a.hub.memory} {
 		if a.held[i] != 0 {

@@ -4,8 +4,8 @@ import "sync"
 
 const (
 	readSize = 4 << 10 // size of a read buffer, which a connection holds only while bytes are in it
-	// smallSize is the size of a message's first buffer. Every connection may have one; no pool
-	// counts it.
+	// smallSize is the size of a message's first buffer. Every connection may use one buffer of
+	// this size, which counts against no budget.
 	smallSize = 4 << 10
 	freeSize  = 64 << 10 // the largest buffer that is pooled for later messages
 )

@@ -14,18 +14,18 @@ import (
 // DialConfig configures the clients Req and Sub.
 type DialConfig struct {
 	Limits Limits // only MaxMessage, MaxFrames, Handshake and the pace apply
-	// Heartbeat makes the client send PINGs if its Interval is set, and close a connection to a
-	// silent server; Timeout is then 3 × Interval unless set. Whatever Heartbeat is, the client
+	// Heartbeat.Interval, if set, makes the client send PINGs and close the connection to a server
+	// that is silent for Heartbeat.Timeout (default 3 × Interval). With any Heartbeat, the client
 	// answers PINGs of the server, and closes the connection when the server is silent for longer
-	// than the TTL in its PING, as libzmq does.
+	// than the TTL in the server's PING, as libzmq does.
 	Heartbeat Heartbeat
-	// Identity is sent to the server. Default empty.
+	// Identity is the routing id that the client sends to the server. Default empty.
 	Identity string
 	// Dialer opens the connection. Default: the zero net.Dialer.
 	Dialer net.Dialer
 }
 
-// client is the common part of Req and Sub: a link with its own goroutines.
+// client is the common part of Req and Sub: a link and the goroutines that serve it.
 type client struct {
 	link
 	group  sync.WaitGroup
@@ -102,8 +102,8 @@ func (c *client) heartbeatLoop(h Heartbeat) {
 	}
 }
 
-// extendExpiry arranges that the connection is closed unless the server sends something within ttl.
-// Only the reading goroutine calls it.
+// extendExpiry moves the deadline of the server's silence: the client closes the connection unless
+// the server sends something within ttl. Only the reading goroutine calls extendExpiry.
 func (c *client) extendExpiry(ttl time.Duration) {
 	switch {
 	case ttl <= 0:
@@ -128,8 +128,9 @@ func (c *client) closeAndWait() {
 }
 
 // Req is a client of a Router (or any ZMTP ROUTER or REP socket). It sends one request at a time.
-// It is safe for concurrent use; requests queue up. A failed request closes the connection, because
-// a late answer could be taken for that of the next request: dial again.
+// It is safe for concurrent use; concurrent requests wait for each other. A failed request closes
+// the connection, because the client could take a late answer for that of the next request. The
+// caller must then dial again.
 type Req struct {
 	client
 	turn    chan struct{} // capacity 1; the running Do holds its element
@@ -137,8 +138,8 @@ type Req struct {
 	replies chan []byte
 }
 
-// DialReq connects to addr, "host:port" or "unix:path". ctx bounds dialling
-// and the handshake only.
+// DialReq connects to addr, "host:port" or "unix:path". ctx bounds dialling and the handshake, not
+// the connection.
 func DialReq(ctx context.Context, addr string, cfg DialConfig) (*Req, error) {
 	r := &Req{turn: make(chan struct{}, 1), replies: make(chan []byte)}
 	if err := r.connect(ctx, "REQ", addr, cfg); err != nil {
@@ -148,8 +149,8 @@ func DialReq(ctx context.Context, addr string, cfg DialConfig) (*Req, error) {
 	return r, nil
 }
 
-// Do sends payload and returns the answer. If ctx ends before the answer comes, Do closes the
-// connection.
+// Do sends payload as a request and returns the answer. If ctx ends before the answer arrives, Do
+// closes the connection.
 func (r *Req) Do(ctx context.Context, payload []byte) ([]byte, error) {
 	select {
 	case r.turn <- struct{}{}:
@@ -212,7 +213,7 @@ func (r *Req) Alive() bool {
 	}
 }
 
-// Close ends the connection; a running Do returns an error.
+// Close ends the connection. A running Do returns an error.
 func (r *Req) Close() { r.closeAndWait() }
 
 // Sub is a client that receives what a Pub publishes.
@@ -224,13 +225,13 @@ type Sub struct {
 	topics map[string]int // number of subscriptions by topic
 }
 
-// subQueue is the number of messages that may wait for Next. When it is full, the client stops
-// reading the connection.
+// subQueue is the number of received messages that may wait for a call of Next. When the queue is
+// full, the client stops reading the connection.
 const subQueue = 64
 
 // DialSub connects to addr, "host:port" or "unix:path", and subscribes to the topics. The topic ""
-// is everything; without topics the client gets nothing. ctx bounds dialling and the handshake
-// only.
+// matches every message; without topics the client gets nothing. ctx bounds dialling and the
+// handshake, not the connection.
 func DialSub(ctx context.Context, addr string, cfg DialConfig, topics ...string) (*Sub, error) {
 	s := &Sub{messages: make(chan [][]byte, subQueue), topics: map[string]int{}}
 	if err := s.connect(ctx, "SUB", addr, cfg); err != nil {
@@ -274,8 +275,8 @@ func (s *Sub) Unsubscribe(topic string) error {
 	return s.change("CANCEL", 0, topic)
 }
 
-// change sends a subscription or its end: as a command to a ZMTP 3.1 peer, as a message to a 3.0
-// peer.
+// change sends a subscription or a cancellation: as a command to a ZMTP 3.1 peer, as a message to a
+// ZMTP 3.0 peer.
 func (s *Sub) change(command string, first byte, topic string) error {
 	var b []byte
 	if s.minor > 0 {
@@ -289,8 +290,8 @@ func (s *Sub) change(command string, first byte, topic string) error {
 	return nil
 }
 
-// Next returns the next message, one slice per frame. It returns the error of ctx, or the reason
-// why the connection ended.
+// Next waits for the next message and returns it, one slice per frame. It returns the error of ctx,
+// or the reason why the connection ended.
 func (s *Sub) Next(ctx context.Context) ([][]byte, error) {
 	select {
 	case m := <-s.messages:

@@ -36,8 +36,8 @@ func (r *reader) header(p *pace) (header, error) {
 	}
 }
 
-// command reads the body of a command frame. The result lies in the read buffer: the caller must
-// skip h.size bytes when it no longer needs them.
+// command reads the body of a command frame. name and body lie in the read buffer: when the caller
+// no longer needs them, it must skip h.size bytes.
 func (r *reader) command(h header, p *pace) (name, body []byte, err error) {
 	if h.size > maxCommand {
 		return nil, nil, violation("command of %d bytes", h.size)
@@ -65,7 +65,7 @@ func unexpected(err error) error {
 	return err
 }
 
-// pace sets the deadlines of a message that is being received: the message may pause for at most
+// pace sets the deadlines of a message that is being received. The message may pause for at most
 // MessageTime, and its average rate must not fall below MinRate.
 type pace struct {
 	limits *Limits
@@ -73,9 +73,9 @@ type pace struct {
 	set    bool
 }
 
-// expectBytes sets the deadline for the next n bytes of a message; got is how many of the message
-// have arrived. If the reader has these bytes buffered, or if the pace is nil, expectBytes does
-// nothing.
+// expectBytes sets the deadline for the next n bytes of a message; got is how many bytes of the
+// message have arrived. If the reader has the n bytes buffered, or if the pace is nil, expectBytes
+// does nothing.
 func (p *pace) expectBytes(r *reader, n uint64, got int) error {
 	if p == nil || uint64(r.buffered()) >= n {
 		return nil
@@ -84,7 +84,7 @@ func (p *pace) expectBytes(r *reader, n uint64, got int) error {
 }
 
 // deadline sets the read deadline; got is how many bytes of the message have arrived. The first
-// call starts the message's clock.
+// call for a message starts the message's clock.
 func (p *pace) deadline(r *reader, got int) error {
 	now := time.Now()
 	if !p.set {
@@ -107,8 +107,8 @@ func (p *pace) endMessage(r *reader) error {
 }
 
 // readBody appends the size bytes of a frame to dst. The buffer grows as bytes arrive: readBody
-// doubles it when it is full, whatever size the header claims. readBody calls charge before each
-// growth with the new capacity.
+// doubles the buffer when it is full, whatever size the header claims. Before each growth readBody
+// calls charge with the new capacity.
 func (r *reader) readBody(dst *buffer, size uint64, p *pace, charge func(capacity int) error) error {
 	for size > 0 {
 		room := cap(dst.b) - len(dst.b)

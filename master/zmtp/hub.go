@@ -18,30 +18,30 @@ import (
 type Listen struct {
 	Limits    Limits
 	Heartbeat Heartbeat
-	// ProxyFrom lists the addresses whose connections may begin with a PROXY
-	// v2 header; from any other address such a header ends the connection. The
-	// header is optional, since the proxy's health checks and local tools come
-	// from the same address.
+	// ProxyFrom lists the addresses whose connections may begin with a PROXY v2 header. A
+	// connection from any other address ends if it sends such a header. The header is optional,
+	// since the proxy's health checks and local tools connect from the same address.
 	ProxyFrom []netip.Prefix
-	// ProxyMember reports whether one more address may send a PROXY header. It may be nil: then only
-	// ProxyFrom counts. The hub calls it once per connection; it must not block.
+	// ProxyMember reports whether an address outside of ProxyFrom may send a PROXY header. It may
+	// be nil: then only ProxyFrom counts. The hub calls ProxyMember once per connection; it must
+	// not block.
 	ProxyMember func(netip.Addr) bool
 	// ProxyUnix means that connections to a Unix socket may begin with a PROXY header.
 	ProxyUnix bool
-	// Sources holds the addresses from which requests were proven recently. If it is nil, the
-	// listener makes a table that it shares with no other.
+	// Sources holds the addresses from which requests were authenticated recently. Sources may be
+	// nil: then the listener creates a table of its own.
 	Sources *Sources
-	// Linger is how long Close waits for replies and queued messages to leave.
-	// Default 1 s, as Salt sets it; negative: do not wait.
+	// Linger is how long Close waits until replies and queued messages are sent. Default 1 s, as in
+	// Salt; a negative value means not to wait.
 	Linger time.Duration
-	// Log gets expected network events at debug level, and warnings about faulty peers at a bounded
-	// rate. Nil logs nothing.
+	// Log receives expected network events at debug level, and warnings about faulty peers at a
+	// bounded rate. Log may be nil: then the listener logs nothing.
 	Log *slog.Logger
 }
 
 // slots is the number of groups of connections. Each heartbeat tick serves one group, so that the
-// load is even. With at most fewConns connections one tick per interval serves all, since waking up
-// costs more than serving them.
+// load is even. With at most fewConns connections, one tick per interval serves all groups, since a
+// wake-up costs more than serving them.
 const (
 	slots    = 16
 	fewConns = 64
@@ -61,7 +61,7 @@ type hub struct {
 	warnings           throttle
 	listener           net.Listener
 	// serve runs a connection after its handshake, in the connection's goroutine, and returns why
-	// the connection ended. It sets member.role and member.ready.
+	// the connection ended. serve also sets member.role and member.ready.
 	serve   func(*member) error
 	ctx     context.Context // context of the handlers; close cancels it at its very end
 	cancel  context.CancelFunc
@@ -88,7 +88,7 @@ type member struct {
 	link
 	slot  *slot
 	index int // index in slot.members; guarded by slot.mu
-	// ready means that the handshake is over; role is set before that.
+	// ready means that the handshake is over. The connection's goroutine sets role before ready.
 	ready atomic.Bool
 	role  any // the *asker or *subscriber of the connection
 	// account is set when the source of the connection is known, before ready.
@@ -118,12 +118,13 @@ func newHub(ctx context.Context, ln net.Listener, own string, cfg Listen, maxMes
 	h.strangers.max, h.strangers.times = cfg.Limits.MaxStrange, 2
 	h.strange.max, h.strange.times = int64(cfg.Limits.MaxConns)*3/4, 1
 
-	// The handlers' context outlives ctx by the linger time: only close cancels it.
+	// The context of the handlers outlives ctx by the linger time: only close cancels it.
 	h.ctx, h.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	return h
 }
 
-// startLoops starts to accept connections and to send heartbeats. When ctx ends, it calls closed.
+// startLoops starts the goroutines that accept connections and send heartbeats. When ctx ends, it
+// calls closed.
 func (h *hub) startLoops(ctx context.Context, closed func()) {
 	h.loops.Go(h.accept)
 	if h.cfg.Heartbeat.Interval > 0 {
@@ -153,7 +154,7 @@ func (h *hub) accept() {
 			return
 		}
 
-		// Most likely the process is out of descriptors: wait instead of spinning.
+		// The process has probably run out of file descriptors: wait before the next attempt.
 		h.count.acceptFails.Add(1)
 		h.warnings.warn(h.cfg.Log, "cannot accept", "error", err)
 		select {
@@ -178,7 +179,8 @@ func (h *hub) admitConnection(conn net.Conn) {
 	}
 
 	if tc, ok := conn.(*net.TCPConn); ok {
-		// salt's transport/zeromq.py on 4506: idle 60, interval 15, count 3.
+		// The same values as salt's transport/zeromq.py on port 4506: idle 60, interval 15, count
+		// 3.
 		_ = tc.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true,
 			Idle: 60 * time.Second, Interval: 15 * time.Second, Count: 3})
 	}
@@ -221,7 +223,8 @@ func (h *hub) remove(m *member) {
 	s.mu.Unlock()
 }
 
-// runConnection is the body of a connection's goroutine: handshake, serve, cleaning up.
+// runConnection is the body of a connection's goroutine: it runs the handshake and serve, and
+// cleans up.
 func (h *hub) runConnection(m *member) {
 	defer h.count.conns.Add(-1)
 	counted, err := h.shakeHands(m)
@@ -245,8 +248,9 @@ func (h *hub) runConnection(m *member) {
 	h.report(m, err)
 }
 
-// shakeHands reads the PROXY header, claims the connection's place and exchanges greeting and
-// READY. counted means that the connection counts against MaxPerSource, also after an error.
+// shakeHands reads the PROXY header, claims a connection slot for the peer, and exchanges greeting
+// and READY. counted reports, also with an error, whether the connection counts against
+// MaxPerSource.
 func (h *hub) shakeHands(m *member) (counted bool, err error) {
 	h.count.handshakes.Add(1)
 	defer h.count.handshakes.Add(-1)
@@ -290,8 +294,8 @@ func (h *hub) shakeHands(m *member) (counted bool, err error) {
 	return counted, m.conn.SetReadDeadline(time.Time{})
 }
 
-// claimPlace determines the source of a connection and, for a stranger, reserves a place. It
-// returns false when the strangers have no place left.
+// claimPlace determines the source of a connection and, for a stranger, reserves a connection slot.
+// It returns false when the strangers' slots are used up.
 func (h *hub) claimPlace(m *member, proxied bool) bool {
 	a := m.peer.Remote.Addr()
 	m.account.source = source(a)
@@ -311,7 +315,7 @@ func (m *member) memory() (*pool, netip.Addr) {
 	return p, m.account.source
 }
 
-// releasePlace returns the place that claimPlace reserved.
+// releasePlace releases the connection slot that claimPlace reserved.
 func (m *member) releasePlace() {
 	if m.placed {
 		m.account.hub.strange.release(m.account.source, 1)
@@ -323,7 +327,8 @@ var (
 	errTooMany = errors.New("zmtp: too many connections from this address")
 	errLate    = errors.New("zmtp: handshake not finished in time")
 	errSlow    = violation("message not finished in time")
-	// errUnproven ends a connection gracefully: a minion that waits for its key simply reconnects.
+	// errUnproven ends a connection whose peer has not authenticated in time. The connection is
+	// closed in good order, since a minion that waits for its key simply reconnects.
 	errUnproven = errors.New("zmtp: nothing was proven in time")
 )
 
@@ -429,8 +434,8 @@ func (h *hub) heartbeat() {
 	}
 }
 
-// tendMember sends a connection's PING, or closes the connection if its peer is silent or has
-// proved nothing in time.
+// tendMember sends a PING on a connection. It closes the connection instead if the peer is silent
+// or has not authenticated in time.
 func (h *hub) tendMember(m *member, now time.Time, ping []byte) {
 	switch {
 	case !m.ready.Load():
@@ -441,8 +446,8 @@ func (h *hub) tendMember(m *member, now time.Time, ping []byte) {
 	}
 }
 
-// overdue reports whether a stranger's connection has used up ProveIn. It returns false while a
-// request or a reply of the connection is under way.
+// overdue reports whether a stranger's connection has been open for longer than ProveIn. It returns
+// false while a request or a reply of the connection is under way.
 func (h *hub) overdue(m *member, now time.Time) bool {
 	in := h.cfg.Limits.ProveIn
 	if in <= 0 || now.Sub(m.born) < in {
@@ -478,8 +483,9 @@ func (h *hub) readyMembers(yield func(*member) bool) {
 	}
 }
 
-// close stops accepting, waits up to the linger time for what settled returns of each connection,
-// ends every connection and waits for all goroutines. It may be called again.
+// close stops accepting connections, waits up to the linger time for the channel that settled
+// returns for each connection, ends every connection and waits for all goroutines. It may be called
+// again.
 func (h *hub) close(settled func(*member) <-chan struct{}) {
 	h.once.Do(func() {
 		close(h.closing)

@@ -13,24 +13,24 @@ import (
 	"time"
 )
 
-// link is one connection in both directions, the part that servers and clients share. Its own
-// goroutine calls handshake and then nextMessage; any goroutine may send, ping and call fail.
+// link is one connection in both directions; servers and clients both use it. One goroutine of the
+// link calls handshake and then nextMessage; any goroutine may send, ping and call fail.
 type link struct {
 	conn   net.Conn
 	reader *reader
 	outbox outbox
 	limits *Limits
-	// room returns the pool and the source against which a message counts. The link calls it once
-	// for each message that is not small.
+	// room returns the pool and the source against which a message counts. The link calls room once
+	// for each message that is larger than smallSize.
 	room  func() (*pool, netip.Addr)
 	peer  Peer
 	minor byte // minor version of ZMTP that the peer announced
-	// deaf means that the link's goroutine does not read at present, so that silence proves
-	// nothing.
+	// deaf means that the link's goroutine does not read at present. Then silence does not mean
+	// that the peer has vanished.
 	deaf atomic.Bool
-	// expire is called with the TTL of a PING. It may be nil.
+	// The link calls expire with the TTL of a PING. expire may be nil.
 	expire func(ttl time.Duration)
-	// onPong is called with the context of a PONG. It may be nil.
+	// The link calls onPong with the context of a PONG. onPong may be nil.
 	onPong func(context []byte)
 	// onCommand handles commands other than PING and PONG. It may be nil: then such a command ends
 	// the connection.
@@ -49,8 +49,8 @@ type outLimits struct {
 	rate  int // least rate of a flush in bytes per second, counted after the first stall time; 0: none
 }
 
-// init sets up a new link. The outbox calls spawn to start the temporary flusher; the caller's
-// spawn must run it in a goroutine that the caller waits for.
+// init sets up a new link. The outbox calls spawn to start its temporary flusher. spawn must run
+// the flusher in a goroutine that the owner of the link waits for.
 func (k *link) init(
 	conn net.Conn,
 	l *Limits,
@@ -76,8 +76,9 @@ func (k *link) init(
 	k.outbox.try = k.outbox.tryWrite
 }
 
-// fail ends the connection; later calls do nothing. A nil cause and io.EOF close it in good order;
-// any other cause resets it, so that the kernel stops sending bytes that nobody reads.
+// fail ends the connection; later calls do nothing. If cause is nil or io.EOF, fail closes the
+// connection in good order. With any other cause it resets the connection, so that the kernel does
+// not send bytes that nobody reads.
 func (k *link) fail(cause error) {
 	k.closing.Do(func() {
 		k.cause = cause
@@ -91,7 +92,7 @@ func (k *link) fail(cause error) {
 }
 
 // closeCause returns the cause with which fail ended the connection, or err if the connection has
-// not ended. err is a read error that the end may have caused.
+// not ended. err is a read error, which the end of the connection may have caused.
 func (k *link) closeCause(err error) error {
 	select {
 	case <-k.ended:
@@ -104,8 +105,8 @@ func (k *link) closeCause(err error) error {
 	}
 }
 
-// handshake exchanges greeting and READY. The caller has set a deadline. own is the socket type of
-// this end.
+// handshake exchanges greeting and READY. own is the socket type of this end. The caller has set a
+// deadline.
 func (k *link) handshake(own, identity string) error {
 	if err := k.outbox.sendPackets(packet{b: appendReady(greeting(), own, identity)}); err != nil {
 		return err
@@ -315,13 +316,13 @@ var (
 	errNoRoom  = errors.New("zmtp: no memory for a message now")
 )
 
-// restartSilence sets deaf to false; the silence of the peer counts from now on.
+// restartSilence sets deaf to false and starts to measure the silence of the peer from now.
 func (k *link) restartSilence() {
 	k.reader.seen.Store(time.Now().UnixNano())
 	k.deaf.Store(false)
 }
 
-// heartbeat ends a link whose peer has been silent for longer than timeout, and otherwise sends
+// heartbeat ends the link if its peer has been silent for longer than timeout, and otherwise sends
 // ping. A slow peer that still accepts bytes does not count as silent.
 func (k *link) heartbeat(now time.Time, timeout time.Duration, ping []byte) {
 	if k.minor == 0 {
@@ -344,7 +345,7 @@ func (k *link) heartbeat(now time.Time, timeout time.Duration, ping []byte) {
 	}
 }
 
-// pingFrame returns a PING without context; a Salt master sends that with a TTL of 0. The wire
+// pingFrame returns a PING without context, as a Salt master sends it (with a TTL of 0). The wire
 // carries the TTL in tenths of a second.
 func pingFrame(ttl time.Duration) []byte {
 	return appendCommand(nil, "PING", binary.BigEndian.AppendUint16(nil, uint16(ttl/(100*time.Millisecond))))

@@ -23,10 +23,10 @@ type packet struct {
 	control bool   // the packet is a PING or PONG
 }
 
-// outbox writes a connection. The package comment describes how. It drops a data packet that would
-// exceed maxItems or maxBytes, the newest one, as libzmq does at its high-water mark; sendPackets
-// then returns errDropped. It drops a control packet (PING, PONG) when maxControl of them wait
-// already, since a peer that does not read does not miss them.
+// outbox sends the packets of a connection; the package comment describes how. When a data packet
+// would exceed maxItems or maxBytes, the outbox drops that packet, as libzmq does at its high-water
+// mark, and sendPackets returns errDropped. When maxControl control packets (PING, PONG) wait
+// already, it drops a further one, since a peer that does not read does not miss it.
 type outbox struct {
 	conn     net.Conn
 	raw      syscall.RawConn
@@ -80,8 +80,8 @@ func (o *outbox) tryWrite(fd uintptr) bool {
 	return true
 }
 
-// sendPackets writes or queues the packets, all or none of them. It never waits for the peer. The
-// packets belong to it afterwards, also on error.
+// sendPackets writes or queues the packets, all or none of them. It never waits for the peer.
+// sendPackets takes ownership of the packets, also when it returns an error.
 func (o *outbox) sendPackets(ps ...packet) error {
 	o.mu.Lock()
 	broken, err := o.sendLocked(ps)
@@ -92,8 +92,8 @@ func (o *outbox) sendPackets(ps ...packet) error {
 	return err
 }
 
-// sendLocked works like sendPackets, for a caller that holds o.mu; broken means that the connection
-// is over.
+// sendLocked works like sendPackets, for a caller that holds o.mu. broken reports that the
+// connection has ended.
 func (o *outbox) sendLocked(ps []packet) (broken bool, err error) {
 	if o.dead {
 		freeAll(ps)
@@ -131,7 +131,8 @@ func (o *outbox) sendLocked(ps []packet) (broken bool, err error) {
 		}
 	}
 
-	// An idle outbox accepts packets of any size: their first bytes may be on the wire already.
+	// An idle outbox accepts packets of any size, since the socket may already have taken their
+	// first bytes.
 	if o.idle != nil && !o.hasRoom(len(ps), size, control) {
 		freeAll(ps)
 		return false, errDropped
@@ -239,8 +240,8 @@ func (o *outbox) flushQueue() {
 	}
 }
 
-// removeWritten removes the written bytes from the queue: whole packets, and the first bytes of the
-// next one.
+// removeWritten removes the written bytes from the queue: whole packets, and size bytes of the next
+// packet.
 func (o *outbox) removeWritten(whole, size int) {
 	o.bytes -= size
 	for _, p := range o.queue[:whole] {
@@ -257,8 +258,8 @@ func (o *outbox) removeWritten(whole, size int) {
 	}
 }
 
-// markDead marks the outbox as closed; o.mu is held. It leaves the queue to the flusher, which may
-// be writing it and frees it when it returns.
+// markDead marks the outbox as closed. The caller holds o.mu. markDead leaves the queue to the
+// flusher, which may be writing the queue and frees it when it returns.
 func (o *outbox) markDead() { o.dead = true }
 
 func (o *outbox) close() {
@@ -290,9 +291,9 @@ func freeAll(ps []packet) {
 	}
 }
 
-// publish writes or queues the messages in order, and ping (which may be empty) after them. whole
-// holds the bytes of all of these in one piece. publish drops messages without room; sent counts
-// the others, and size their bytes.
+// publish writes or queues the messages in order, and then ping, which may be empty. whole holds
+// the joined bytes of the messages and of ping. publish drops messages for which there is no room.
+// sent is the number of the others, and size is the number of their bytes.
 func (o *outbox) publish(ms []*publication, whole, ping []byte) (sent, size int, err error) {
 	o.mu.Lock()
 	sent, size, broken, err := o.putAll(ms, whole, ping)

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// pings makes the PINGs of a listener. With a TTL they are dated: the context, which the PONG
-// repeats (RFC 37, "Heartbeating"; libzmq zmtp_engine.cpp process_heartbeat_message), names the
-// listener and the time. TCP keeps the order, so a PONG proves that the peer has got everything
-// that was written before the PING.
+// pings creates the PINGs of a listener. With a TTL the PINGs are dated: their context, which the
+// PONG repeats (RFC 37, "Heartbeating"; libzmq zmtp_engine.cpp process_heartbeat_message), names
+// the listener and the time. TCP keeps the order, so a PONG proves that the peer has received
+// everything that was written before the PING.
 type pings struct {
 	ttl  time.Duration
 	born time.Time
-	// mark identifies the listener: a proxy that moves a connection here may deliver the PONG for a
+	// mark identifies the listener. A proxy that moves a connection here may deliver the PONG for a
 	// PING of another listener.
 	mark [8]byte
 }
@@ -24,7 +24,7 @@ func newPings(ttl time.Duration) *pings {
 	return p
 }
 
-// pingAt returns a PING with the time now. All PINGs of a listener are equally long.
+// pingAt returns a PING that carries the time now. All PINGs of a listener have the same length.
 func (p *pings) pingAt(now time.Time) []byte {
 	body := binary.BigEndian.AppendUint16(make([]byte, 0, 2+maxPingContext), uint16(p.ttl/(100*time.Millisecond)))
 	if p.ttl > 0 {
@@ -42,8 +42,8 @@ func (p *pings) following() []byte {
 	return p.pingAt(time.Now())
 }
 
-// pingTime returns the time of the PING that a PONG with this context answers. The second result is
-// false if another listener made that PING, or if the time lies in the future.
+// pingTime returns the time of the PING that a PONG with this context answers. It returns false if
+// another listener created that PING, or if the time lies in the future.
 func (p *pings) pingTime(context []byte, now time.Time) (time.Time, bool) {
 	if len(context) != maxPingContext || string(context[:len(p.mark)]) != string(p.mark[:]) {
 		return time.Time{}, false

@@ -7,10 +7,10 @@ import (
 	"saltern/internal/proxyproto"
 )
 
-// proxyTold holds what a connection's PROXY header says.
+// proxyTold holds the fields of a connection's PROXY header.
 type proxyTold struct {
-	// src is the client's address. It is invalid without a header, and with a header that keeps the
-	// address of the connection.
+	// src is the client's address. It is invalid without a header, and with a header that names no
+	// address, such as LOCAL: then the connection's own address counts.
 	src netip.AddrPort
 	// missing and began are copied to [Peer].
 	missing, began time.Time

@@ -14,22 +14,22 @@ import (
 // PubConfig configures a Pub.
 type PubConfig struct {
 	Listen
-	// MaxQueue is the number of messages that may wait for a slow subscriber; the Pub drops further
-	// ones for that subscriber. Default 1000 (Salt's pub_hwm).
+	// MaxQueue is the number of messages that may wait for one slow subscriber. The Pub drops
+	// further messages for that subscriber. Default 1000 (Salt's pub_hwm).
 	MaxQueue int
-	// MaxQueueBytes bounds the bytes of these messages. Subscribers that wait for the same messages
-	// share the bytes. Default 16 MiB.
+	// MaxQueueBytes bounds the bytes of these messages for each subscriber. Subscribers that wait
+	// for the same message share its memory. Default 16 MiB.
 	MaxQueueBytes int
-	// WriteStall is how long a subscriber may accept no bytes while some wait for it, before its
-	// connection is closed. Default 30 s.
+	// WriteStall is how long a subscriber may accept no bytes while some wait for it. After that
+	// time the Pub closes the subscriber's connection. Default 30 s.
 	WriteStall time.Duration
 	// Shards is the number of goroutines that write. Default: the number of processors, at most 8.
 	Shards int
 
-	// The connection's goroutine calls the hooks in this order; a hook delays only its own peer.
-	// OnConnect: after the handshake. OnSubscribe: after a subscription has come into force; topic
-	// is "" for everything. OnDisconnect: after the connection is closed; err is the cause, nil when
-	// the peer or the Pub closed it in good order.
+	// The goroutine of a connection calls these hooks, so a hook delays only its own peer. It calls
+	// OnConnect after the handshake. It calls OnSubscribe when a subscription is in force; the
+	// topic "" matches every message. It calls OnDisconnect after the connection is closed; err is
+	// the cause, or nil when the peer or the Pub closed the connection in good order.
 	OnConnect    func(Peer)
 	OnSubscribe  func(p Peer, topic string)
 	OnDisconnect func(p Peer, err error)
@@ -51,12 +51,12 @@ type publication struct {
 	topic  []byte // the first frame of the message, cut to maxTopic bytes
 	wire   []byte
 	pinged []byte // wire and the PING that follows it
-	// do marks a barrier: the message has no bytes, and each shard's goroutine calls do when it has
-	// handled everything before.
+	// do marks the publication as a barrier, which has no bytes. The goroutine of each shard calls
+	// do when it has handled all earlier publications.
 	do func(*shard)
 }
 
-// ListenPub serves ln until Close is called or ctx ends. The Pub owns ln.
+// ListenPub serves ln until Close is called or ctx ends. The Pub takes ownership of ln.
 func ListenPub(ctx context.Context, ln net.Listener, cfg PubConfig) *Pub {
 	setDefault(&cfg.MaxQueue, 1000)
 	setDefault(&cfg.MaxQueueBytes, 16<<20)
@@ -83,8 +83,8 @@ func ListenPub(ctx context.Context, ln net.Listener, cfg PubConfig) *Pub {
 	return p
 }
 
-// serveSubscriber runs a connection after its handshake. Subscribers send nothing but
-// subscriptions, as messages (ZMTP 3.0) or commands (3.1).
+// serveSubscriber runs a connection after its handshake. It reads subscriptions, which come as
+// messages (ZMTP 3.0) or commands (ZMTP 3.1); a subscriber may send nothing else.
 func (p *Pub) serveSubscriber(m *member) error {
 	sub := &subscriber{member: m}
 	sub.answered.Store(int64(time.Since(p.hub.pings.born)))
@@ -157,8 +157,8 @@ func (p *Pub) subscribe(sub *subscriber, topic []byte) error {
 	return nil
 }
 
-// public returns the error that OnDisconnect gets: nil for a connection that was closed in good
-// order.
+// public returns the error that OnDisconnect gets for the cause err. It is nil for a connection
+// that was closed in good order.
 func public(err error) error {
 	if errors.Is(err, errClosed) || errors.Is(err, io.EOF) {
 		return nil
@@ -170,9 +170,9 @@ func public(err error) error {
 func (p *Pub) Addr() net.Addr { return p.hub.listener.Addr() }
 
 // Publish sends one message of one or more frames to every subscriber with a topic that is a prefix
-// of the first frame. It copies the frames. It returns when all shards have the message: it may
-// wait for processor time, never for a subscriber. It returns the error of ctx, or an error that
-// reports that the Pub is closed.
+// of the first frame. It copies the frames. It returns when the queues of all shards hold the
+// message: it may wait for processor time, never for a subscriber. It fails when ctx ends or the
+// Pub is closed.
 func (p *Pub) Publish(ctx context.Context, frames ...[]byte) error {
 	ping := p.hub.pings.following()
 	size := len(ping)
@@ -195,8 +195,8 @@ func (p *Pub) handToShards(ctx context.Context, m *publication, shards []*shard)
 		return net.ErrClosed
 	}
 
-	// ctx may cancel the first wait only: once one shard has the message, the others must get it,
-	// too.
+	// ctx bounds only the wait for the first shard: once one shard has the message, the other
+	// shards must get it, too.
 	done := ctx.Done()
 	for _, s := range shards {
 		select {
@@ -210,8 +210,8 @@ func (p *Pub) handToShards(ctx context.Context, m *publication, shards []*shard)
 	return nil
 }
 
-// Flush waits until everything published before has been written to, or
-// queued for, every subscriber.
+// Flush waits until all messages published before the call have been written or queued for every
+// subscriber.
 func (p *Pub) Flush(ctx context.Context) error {
 	var g sync.WaitGroup
 	g.Add(len(p.shards))
@@ -266,8 +266,8 @@ func (p *Pub) subscriber(m *member) Subscriber {
 	return Subscriber{Peer: p.hub.pings.peerSeen(sub), Topics: sub.topics.list(), Queued: m.outbox.queued()}
 }
 
-// SendTo sends a message only to the connection with this Peer.ID, whatever its subscriptions,
-// after everything published before. It reports whether the connection existed and had room.
+// SendTo sends a message only to the connection with this Peer.ID, whatever its subscriptions, and
+// after all messages published before. It reports whether the connection existed and had room.
 func (p *Pub) SendTo(ctx context.Context, id uint64, frames ...[]byte) bool {
 	b := appendMessage(nil, frames...)
 	result := make(chan bool, 1)
@@ -296,8 +296,8 @@ func (p *Pub) Stats() Stats {
 	return s
 }
 
-// Close stops accepting, waits for queued messages up to the linger time, ends all connections and
-// waits for every goroutine. It may be called again, but no hook may call it.
+// Close stops accepting connections, waits for queued messages up to the linger time, ends all
+// connections and waits for every goroutine. It may be called again. A hook must not call Close.
 func (p *Pub) Close() {
 	p.mu.Lock()
 	if !p.closed {

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// reader reads a connection through a pooled buffer that it holds only while the buffer contains
-// bytes: it waits for the next byte in the runtime's poller before it takes a buffer. Only one
-// goroutine may use it.
+// reader reads a connection through a buffer from a pool. It holds the buffer only while the buffer
+// contains bytes: while it waits for the next byte in the runtime's poller, it holds none. Only one
+// goroutine may use a reader.
 type reader struct {
 	conn  net.Conn
 	raw   syscall.RawConn // nil for a connection without a descriptor, as from net.Pipe

@@ -12,10 +12,10 @@ import (
 
 // Handler answers one request. The Router calls it on one of a bounded number of workers, never
 // twice at once for the same connection. payload is the frame after the empty delimiter and is
-// valid until Handler returns. reply may be a part of payload, and must not be changed afterwards.
-// If ok is false, the Router sends nothing and closes the connection. ctx ends when the connection
-// ends or the Router closes; work that must be finished although nobody waits for the answer should
-// use context.WithoutCancel.
+// valid until Handler returns. reply may be a part of payload, and must not be changed after
+// Handler has returned. If ok is false, the Router sends nothing and closes the connection. ctx
+// ends when the connection ends or the Router closes; work that must be finished even if nobody
+// waits for the answer should use context.WithoutCancel.
 type Handler func(ctx context.Context, p Peer, payload []byte) (reply []byte, ok bool)
 
 // RouterConfig configures a Router.
@@ -23,42 +23,41 @@ type RouterConfig struct {
 	Listen
 	// Handler is required.
 	Handler Handler
-	// Concurrency is the number of handlers that run at once for proven peers and for this host.
-	// Default 256.
+	// Concurrency is the number of handlers that run at once for authenticated peers and for peers
+	// on this host. Default 256.
 	Concurrency int
 	// Strangers is the number of handlers that run at once for all other peers. Default 64.
 	Strangers int
 	// QueueWait is how long a request waits for a free worker. Default 10 s.
 	QueueWait time.Duration
-	// Busy returns the answer to a request that has waited for longer than QueueWait. If it returns
-	// nil, or is nil, the Router closes the connection, and the peer repeats the request after its
-	// own timeout.
+	// Busy returns the answer to a request that has waited for longer than QueueWait. If Busy is
+	// nil or returns nil, the Router closes the connection, and the peer repeats the request after
+	// its own timeout.
 	Busy func(payload []byte) []byte
-	// Free gets each reply of Handler when its bytes are no longer needed. If Free is set, a reply
-	// must not be a part of its request. It may be nil.
+	// The Router calls Free with each reply of Handler when it no longer needs the reply's bytes.
+	// If Free is set, a reply must not be a part of its request. Free may be nil.
 	Free func(reply []byte)
-	// WriteStall is how long a peer may accept no byte of a reply before the Router closes its
-	// connection. Default 30 s.
+	// WriteStall is how long a peer may accept no byte of a waiting reply before the Router closes
+	// the peer's connection. Default 30 s.
 	WriteStall time.Duration
 }
 
 // Router is a listener that answers requests, as the ROUTER socket on Salt's port 4506 does. Peers
 // are REQ or DEALER sockets. The Router handles the requests of one connection one after the other
-// and answers them in order. It reads the next request during the present one, so that it answers
-// PINGs and notices a lost peer. All methods are safe for concurrent use.
+// and answers them in order. It reads the next request while it handles the present one, so that it
+// can answer PINGs and notice a lost peer. All methods are safe for concurrent use.
 type Router struct {
 	hub     *hub
 	cfg     RouterConfig
 	workers *workers
 	strange *workers // workers for requests of strangers
 	stopped sync.Once
-	// ping is sent after every reply when there is a TTL: each message makes libzmq forget the TTL
-	// of an earlier PING, and this host may vanish at any moment.
+	// ping is sent after every reply when there is a TTL. libzmq forgets the TTL of a PING when the
+	// next message arrives, and this host may vanish at any moment.
 	ping []byte
 }
 
-// ListenRouter serves ln until Close is called or ctx ends. The Router owns
-// ln.
+// ListenRouter serves ln until Close is called or ctx ends. The Router takes ownership of ln.
 func ListenRouter(ctx context.Context, ln net.Listener, cfg RouterConfig) (*Router, error) {
 	if cfg.Handler == nil {
 		return nil, errors.New("zmtp: router without a handler")
@@ -74,8 +73,8 @@ func ListenRouter(ctx context.Context, ln net.Listener, cfg RouterConfig) (*Rout
 		strange: newWorkers(cfg.Strangers, cfg.QueueWait),
 	}
 
-	// A reply is sent only when the peer has accepted the previous one. So the queue needs room for
-	// one reply of any size and some control frames.
+	// The Router sends a reply only when the peer has accepted the previous one. So the queue needs
+	// room for one reply of any size and some control frames.
 	r.hub = newHub(ctx, ln, "ROUTER", cfg.Listen, 64<<20,
 		outLimits{items: 16, bytes: 1 << 40, stall: cfg.WriteStall, rate: cfg.Limits.withDefaults(1).MinRate})
 	if ttl := r.hub.cfg.Heartbeat.TTL; ttl > 0 {
@@ -96,8 +95,8 @@ func (r *Router) Stats() Stats {
 	return s
 }
 
-// Close stops accepting, waits for running handlers and replies up to the linger time, ends all
-// connections and waits for every goroutine. It may be called again.
+// Close stops accepting connections, waits for running handlers and replies up to the linger time,
+// ends all connections and waits for every goroutine. It may be called again.
 func (r *Router) Close() {
 	r.hub.close(func(m *member) <-chan struct{} {
 		if c, ok := m.role.(*asker); ok {
@@ -210,7 +209,7 @@ func (c *asker) finish(done chan struct{}) {
 	close(done)
 }
 
-// awaitTurn waits until the previous request is handled and its reply is sent.
+// awaitTurn waits until the previous request of the connection is handled and its reply is sent.
 func (c *asker) awaitTurn() error {
 	c.member.deaf.Store(true)
 	defer c.member.restartSilence()
@@ -236,7 +235,7 @@ func (c *asker) handle(req *request) {
 			c.router.hub.cfg.Log.Error("request handler panicked", "peer", c.member.peer.Remote,
 				"panic", p, "stack", string(debug.Stack()))
 			c.member.fail(errHandler)
-			// The request's memory is left to the garbage collector: a goroutine that the handler has
+			// Leave the request's memory to the garbage collector: a goroutine that the handler has
 			// started may still read it.
 			req.discharge()
 		}
@@ -260,8 +259,8 @@ func (c *asker) handle(req *request) {
 
 var errHandler = errors.New("zmtp: request handler failed")
 
-// sendReply sends a reply after the envelope of its request; the request belongs to it afterwards.
-// It calls free, if not nil, with b when b is no longer needed.
+// sendReply sends the reply b after the envelope of the request req. It takes ownership of req.
+// free may be nil; otherwise sendReply calls free with b when b is no longer needed.
 func (c *asker) sendReply(req *request, b []byte, free func([]byte)) error {
 	ping := c.router.ping
 	if c.member.minor == 0 {
@@ -274,7 +273,7 @@ func (c *asker) sendReply(req *request, b []byte, free func([]byte)) error {
 		if free != nil {
 			req.free() // b is not a part of the request
 
-			// The reply counts against the memory until it is written.
+			// A reply counts against the memory budget until it is written.
 			p, _ := c.member.account.memoryPool()
 			src, n := c.member.account.source, int64(len(b))
 			if !p.reserve(src, n) {
@@ -311,7 +310,8 @@ type request struct {
 	payload []byte
 }
 
-// splitEnvelope sets payload to the frame after the first empty one. That frame must be the last.
+// splitEnvelope sets payload to the frame after the first empty one. It returns an error unless
+// that frame is the last.
 func (q *request) splitEnvelope() error {
 	for i := range q.ends {
 		if len(q.frameAt(i)) > 0 {

@@ -19,8 +19,8 @@ const (
 type subscriber struct {
 	member *member
 	topics topics
-	// answered is the time at which the last answered PING was made, or the time of the connection
-	// before the first answer, in nanoseconds since the listener's start.
+	// answered is the time at which the last answered PING was created, or before the first answer
+	// the time of the connection. It is in nanoseconds since the listener's start.
 	answered atomic.Int64
 	index    int // index in shard.subs; guarded by shard.mu
 }
@@ -28,9 +28,9 @@ type subscriber struct {
 // shard writes to one part of the subscribers.
 type shard struct {
 	count *counters
-	// A PING follows every message when there is a TTL: each message makes libzmq forget the TTL of
-	// an earlier PING. Message and PING go out in one write; otherwise, if this host vanished, a
-	// subscriber could have the message alone.
+	// When there is a TTL, the shard sends a PING after every message, because libzmq forgets the
+	// TTL of a PING when the next message arrives. Message and PING go out in one write. With two
+	// writes a subscriber might get the message and, if this host vanished at that moment, no PING.
 	pings   *pings
 	queue   chan *publication
 	drained chan struct{} // closed when publishLoop has ended
@@ -120,8 +120,8 @@ func (s *shard) fanOut(burst []*publication) {
 	clear(s.some)
 }
 
-// sendOne writes b to the subscriber with this Peer.ID, and reports whether the subscriber exists
-// and had room.
+// sendOne sends b to the subscriber with this Peer.ID. It reports whether the subscriber exists and
+// had room.
 func (s *shard) sendOne(id uint64, b []byte) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,8 +133,8 @@ func (s *shard) sendOne(id uint64, b []byte) bool {
 	return false
 }
 
-// joinWires returns the joined bytes of a burst and of the PING that follows it, and the PING
-// itself.
+// joinWires returns the joined bytes of a burst and of the PING that follows the burst, and the
+// PING alone.
 func (s *shard) joinWires(ms []*publication) (whole, ping []byte) {
 	if len(ms) == 1 {
 		return ms[0].pinged, ms[0].pinged[len(ms[0].wire):]
@@ -159,8 +159,8 @@ func pingOf(sub *subscriber, ping []byte) []byte {
 	return nil
 }
 
-// sendTo writes messages to one subscriber; whole holds the joined bytes of the messages and of
-// ping.
+// sendTo writes messages to one subscriber, and ping after them. whole holds the joined bytes of
+// the messages and of ping.
 func (s *shard) sendTo(sub *subscriber, ms []*publication, whole, ping []byte) {
 	whole = whole[:len(whole)-len(ping)]
 	ping = pingOf(sub, ping)

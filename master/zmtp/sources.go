@@ -6,12 +6,13 @@ import (
 	"time"
 )
 
-// Sources remembers the addresses from which requests were proven recently. Peers from these
-// addresses use the memory and the workers of proven peers: a minion often opens a new connection
-// for a request, and must be recognised before its message has arrived. Listeners may share a
-// Sources. All methods are safe for concurrent use. Overflow policy: beyond maxSources it forgets,
-// of a few random addresses, the one proven longest ago; that address counts as a stranger until
-// its next proven request.
+// Sources remembers the addresses from which requests were authenticated recently. Peers from these
+// addresses use the memory and the workers of authenticated peers: a minion often opens a new
+// connection for a request, and must be recognised before its message has arrived. Several
+// listeners may share a Sources. All methods are safe for concurrent use. Overflow policy: when
+// there are more than maxSources addresses, Sources looks at a few random ones and forgets the one
+// that authenticated longest ago; that address counts as a stranger until its next authenticated
+// request.
 type Sources struct {
 	now func() time.Time
 
@@ -24,13 +25,13 @@ const (
 	sourceLasts = 24 * time.Hour
 )
 
-// NewSources returns an empty table; now is time.Now outside of tests.
+// NewSources returns an empty table. now returns the current time; programs pass time.Now.
 func NewSources(now func() time.Time) *Sources {
 	return &Sources{now: now, at: map[netip.Addr]time.Time{}}
 }
 
-// source returns the address under which a peer counts: its IPv4 address, or the /64 network of its
-// IPv6 address, since one host may use all of that network.
+// source returns the address under which a peer is counted: its IPv4 address, or the /64 network of
+// its IPv6 address, since one host may use all addresses of such a network.
 func source(a netip.Addr) netip.Addr {
 	a = a.Unmap().WithZone("")
 	if a.Is6() {
@@ -41,7 +42,7 @@ func source(a netip.Addr) netip.Addr {
 	return a
 }
 
-// Prove records that a request from a was proven now.
+// Prove records that a request from a was authenticated now.
 func (s *Sources) Prove(a netip.Addr) {
 	if !a.IsValid() {
 		return
@@ -66,8 +67,8 @@ func (s *Sources) Prove(a netip.Addr) {
 	s.at[a] = now
 }
 
-// forgetOne removes one address; s.mu is held. Go iterates over maps in random order, so the first
-// eight are a random choice.
+// forgetOne removes one address. The caller holds s.mu. Go iterates over maps in random order, so
+// the first eight addresses are a random choice.
 func (s *Sources) forgetOne() {
 	var oldest netip.Addr
 	var since time.Time
@@ -84,7 +85,7 @@ func (s *Sources) forgetOne() {
 	delete(s.at, oldest)
 }
 
-// Proven reports whether a request from a was proven within the last day.
+// Proven reports whether a request from a was authenticated within the last day.
 func (s *Sources) Proven(a netip.Addr) bool {
 	if !a.IsValid() {
 		return false

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Stats holds the counters of a listener since its start. Those of type int64 are present values
-// instead.
+// Stats holds the counters of a listener since its start. The fields of type int64 are not counters
+// but present values.
 type Stats struct {
 	Conns      int64 // open connections, including those in handshake
 	Handshakes int64 // connections whose READY has not arrived yet
@@ -73,8 +73,8 @@ func (c *counters) snapshot() Stats {
 	}
 }
 
-// throttle logs one warning per period, so that a flood of faulty peers does not flood the log; the
-// others go to the debug level. The counters count all of them.
+// throttle logs one warning per period, so that a flood of faulty peers does not flood the log. It
+// logs the other warnings at debug level. The counters include all of them.
 type throttle struct {
 	mu      sync.Mutex
 	next    time.Time

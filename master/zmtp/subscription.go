@@ -7,9 +7,10 @@ const (
 	maxTopic  = 256 // bytes of one topic
 )
 
-// topics is the set of prefixes that a connection subscribed to. It is a set, not a count, as in
-// libzmq: a subscriber sends each subscription, but cancels a topic only once, when it has given up
-// the last one. The subscription to everything, the usual one, costs no memory.
+// topics is the set of prefixes that a connection has subscribed to. As in libzmq, it does not
+// count how often: a subscriber sends each subscription, but cancels a topic only once, when it no
+// longer needs any subscription to that topic. A subscription to everything, the usual case, costs
+// no memory.
 type topics struct {
 	mu  sync.Mutex
 	all bool
@@ -79,8 +80,8 @@ func (t *topics) matches(dst, ms []*publication) []*publication {
 	return dst
 }
 
-// everyTopic is the shared list of the connections that have subscribed to everything and nothing
-// else.
+// everyTopic is the topic list that all connections share that have subscribed to everything and
+// nothing else.
 var everyTopic = []string{""}
 
 // list returns the topics, "" for everything. The caller must not change the list.

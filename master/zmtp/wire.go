@@ -24,15 +24,16 @@ const (
 	maxPingContext = 16
 )
 
-// errProtocol is in every error about a peer that violates ZMTP or one of our limits.
+// errProtocol is wrapped by every error about a peer that violates ZMTP or one of the listener's
+// limits.
 var errProtocol = errors.New("zmtp: protocol violation")
 
 func violation(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{errProtocol}, args...)...)
 }
 
-// greeting returns what both sides send first: signature, version 3.1, mechanism NULL, as-server 0.
-// Byte 8 (counted from 0) is 1: libzmq sends the same to old peers.
+// greeting returns the bytes that both ends send first: signature, version 3.1, mechanism NULL,
+// as-server 0. Byte 8 (counted from 0) is 1, the value that libzmq sends to old peers.
 func greeting() []byte {
 	g := make([]byte, greetingSize)
 	g[0] = 0xff
@@ -43,9 +44,8 @@ func greeting() []byte {
 	return g
 }
 
-// parseGreeting checks the 64 bytes of a peer and returns its minor version.
-// The padding between the signature bytes is ignored: libzmq puts the length
-// of its identity there.
+// parseGreeting checks the 64 bytes of a peer's greeting and returns its minor version. It ignores
+// the padding between the signature bytes, where libzmq puts the length of its identity.
 func parseGreeting(g []byte) (minor byte, err error) {
 	switch {
 	case len(g) != greetingSize:
@@ -69,8 +69,8 @@ type header struct {
 	size    uint64
 }
 
-// parseHeader reads a frame header and returns its size n, or 0 when b holds only a part of the
-// header.
+// parseHeader reads a frame header and returns the number n of its bytes, or 0 when b holds only a
+// part of the header.
 func parseHeader(b []byte) (h header, n int, err error) {
 	if len(b) == 0 {
 		return h, 0, nil
@@ -147,8 +147,8 @@ type metadata struct {
 	identity   string
 }
 
-// parseMetadata reads the properties of READY. Names are compared without
-// regard to case (RFC 37); unknown ones are skipped.
+// parseMetadata reads the properties of READY. It ignores case in names (RFC 37) and skips unknown
+// names.
 func parseMetadata(b []byte) (m metadata, err error) {
 	for len(b) > 0 {
 		n := int(b[0])
@@ -180,8 +180,8 @@ func parseMetadata(b []byte) (m metadata, err error) {
 	return m, nil
 }
 
-// appendReady appends a READY command. It adds Identity, even when empty, for the socket types for
-// which libzmq sends it (here ROUTER, REQ and DEALER).
+// appendReady appends a READY command. For the socket types for which libzmq sends Identity (here
+// ROUTER, REQ and DEALER), the command contains Identity even when it is empty.
 func appendReady(dst []byte, socketType, identity string) []byte {
 	body := appendProperty(nil, "Socket-Type", socketType)
 	switch socketType {

@@ -9,10 +9,10 @@ import (
 
 var errBusy = errors.New("zmtp: no worker came free in time")
 
-// workers runs tasks on at most max goroutines. The goroutines start on demand and stay for a
-// while, so that later tasks reuse their grown stacks and those of connections stay small. A task
-// waits for a worker in its caller's goroutine up to a deadline, and is then refused. A task that
-// itself waits for something else releases its place meanwhile, see Account.Park.
+// workers runs tasks on at most max goroutines. A goroutine starts on demand and waits for further
+// tasks for workerIdle, so that later tasks reuse its grown stack and the stacks of connections'
+// goroutines stay small. startTask waits for a free worker up to a deadline and then refuses the
+// task. A task that itself waits for something else releases its slot meanwhile; see Account.Park.
 type workers struct {
 	wait  time.Duration
 	slots chan struct{} // one element for each running worker
@@ -21,7 +21,7 @@ type workers struct {
 	group sync.WaitGroup
 }
 
-// workerIdle is how long a worker without a task stays.
+// workerIdle is how long a worker waits for the next task before it ends.
 const workerIdle = 5 * time.Second
 
 func newWorkers(max int, wait time.Duration) *workers {
@@ -30,7 +30,7 @@ func newWorkers(max int, wait time.Duration) *workers {
 }
 
 // startTask passes a task to a worker and returns before the task is done. It returns errBusy when
-// no worker came free in time. The caller must not call it after close.
+// no worker became free in time. The caller must not call startTask after close.
 func (w *workers) startTask(ctx context.Context, task func()) error {
 	select {
 	case w.tasks <- task:
@@ -60,12 +60,12 @@ func (w *workers) startTask(ctx context.Context, task func()) error {
 	}
 }
 
-// leavePlace lets another task run while the calling task waits. The number of goroutines grows by
-// the number of waiting tasks.
+// leavePlace releases the slot of the calling task, so that another task runs while the calling
+// task waits. The number of goroutines grows by the number of waiting tasks.
 func (w *workers) leavePlace() { <-w.slots }
 
-// takePlace waits until the calling task may go on: until fewer than max tasks run, or an idle
-// worker ends in favour of the task.
+// takePlace waits until the calling task may continue: until fewer than max tasks run, or an idle
+// worker ends and leaves its slot to the task.
 func (w *workers) takePlace() {
 	select {
 	case w.slots <- struct{}{}:
@@ -89,7 +89,7 @@ func (w *workers) runTasks(task func()) {
 		<-w.slots
 		return
 	}
-	// A caller of takePlace now has the place of this worker.
+	// The worker leaves its slot to a caller of takePlace.
 }
 
 // close ends idle workers at once and busy ones after their task, and waits for them.
