@@ -6,8 +6,8 @@ import (
 	"syscall"
 )
 
-// Advise adds advice for the administrator to an error of the folder of keys. It returns other
-// errors unchanged.
+// Advise adds advice for the administrator to an error about the folder of keys. It returns any
+// other error unchanged.
 func Advise(err error) error {
 	var errno syscall.Errno
 	if !errors.As(err, &errno) {

@@ -18,24 +18,23 @@ const (
 	sweepEvery  = time.Minute
 )
 
-// AutosignConfig are the options of Salt's master that accept or reject new
-// keys without an administrator (daemons/masterapi.py AutoKey). The zero
-// value matches nothing.
+// AutosignConfig holds the options of Salt's master that accept or reject new keys without an
+// administrator (daemons/masterapi.py AutoKey). The zero value matches no key.
 type AutosignConfig struct {
 	AutoAccept     bool   // auto_accept: accept every key; insecure, the master warns about it
 	AutosignFile   string // autosign_file; "" for none
 	AutorejectFile string // autoreject_file; "" for none
-	// Dir is <pki_dir>/minions_autosign. A file named like a minion accepts that minion's first key,
-	// once.
+	// Dir is <pki_dir>/minions_autosign. A file there whose name is a minion id accepts the first
+	// key of that minion, once.
 	Dir string
-	// Timeout is autosign_timeout: older files in Dir are removed unused. 0 means Salt's default of
-	// 120 minutes, negative never.
+	// Timeout is autosign_timeout: a file in Dir that is older is removed unused. 0 means Salt's
+	// default of 120 minutes; a negative value means never.
 	Timeout time.Duration
-	// GrainsDir is autosign_grains_dir: a file named like a grain lists the values with which a
-	// minion's key is accepted. "" for none.
+	// GrainsDir is autosign_grains_dir. A file there whose name is a grain lists the values of that
+	// grain with which a minion's key is accepted. "" means that no grain accepts a key.
 	GrainsDir string
-	// Permissive is permissive_pki_access: files that a group of this process may write count as
-	// well.
+	// Permissive is permissive_pki_access: files that a group of this process may write are
+	// trusted, too.
 	Permissive bool
 	Logger     *slog.Logger     // nil discards
 	Now        func() time.Time // nil means time.Now
@@ -52,8 +51,8 @@ type Autosign struct {
 	swept  time.Time
 }
 
-// NewAutosign returns an Autosign. It reads files when they are needed, and again when they have
-// changed.
+// NewAutosign returns an Autosign. It does not read the files: an Autosign reads a file when it
+// needs the file, and again when the file has changed.
 func NewAutosign(cfg AutosignConfig) *Autosign {
 	cfg.Timeout = cmp.Or(cfg.Timeout, 120*time.Minute)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
@@ -63,7 +62,8 @@ func NewAutosign(cfg AutosignConfig) *Autosign {
 	return &Autosign{cfg: cfg, lists: map[string]*listFile{}, warned: map[string]struct{}{}}
 }
 
-// Open reports whether every key is accepted. Nobody should run a master so for long.
+// Open reports whether every key is accepted (auto_accept). A master should run like this only for
+// a short time.
 func (a *Autosign) Open() bool { return a.cfg.AutoAccept }
 
 // Reject reports whether autoreject_file names the id.
@@ -72,18 +72,18 @@ func (a *Autosign) Reject(id string) bool {
 	return ValidID(id) == nil && named
 }
 
-// Doubtful reports whether autoreject_file may mean the id although Reject returns false: the file
-// is unusable or has unreadable lines. Then the caller must accept nobody without an administrator,
-// whatever Accept returns.
+// Doubtful reports whether autoreject_file may name the id although Reject returns false, because
+// the file is unusable or has unreadable lines. Then the caller must accept no key without an
+// administrator, whatever Accept returns.
 func (a *Autosign) Doubtful(id string) bool {
 	_, sure := a.listed(a.cfg.AutorejectFile, id)
 	return !sure
 }
 
-// Accept reports whether a new key of id may be accepted at once. grains are the values that the
-// minion sent for this purpose, as text in Python's spelling. Anybody can send them, so they are no
-// better than passwords sent in clear. An answer of true may use up a file in Dir, so call Accept
-// only when the answer decides.
+// Accept reports whether a new key of id may be accepted at once. grains holds the values that the
+// minion sent for this purpose, as text in Python's notation. Anybody can send such values, so they
+// are no safer than passwords in plain text. If Accept returns true, it may have used up a file in
+// Dir, so call it only when its result decides.
 func (a *Autosign) Accept(id string, grains map[string]string) bool {
 	if ValidID(id) != nil {
 		return false
@@ -96,7 +96,7 @@ func (a *Autosign) Accept(id string, grains map[string]string) bool {
 }
 
 // listed reports whether a file names the id. sure is false when the file exists but cannot be
-// read, or has faulty lines.
+// read, or has faulty lines; then named may be wrong.
 func (a *Autosign) listed(path, id string) (named, sure bool) {
 	if path == "" {
 		return false, true
@@ -125,8 +125,8 @@ func (a *Autosign) listed(path, id string) (named, sure bool) {
 	return named, sure && l.faulty == 0
 }
 
-// trusted reports whether only those may write the file whom Salt's rules permit; mu is held. It
-// logs a file that others may write, once.
+// trusted reports whether only users whom Salt's rules permit may write the file. It logs once
+// about a file that other users may write. The caller holds mu.
 func (a *Autosign) trusted(path string, st os.FileInfo) bool {
 	ok := st.Mode().Perm()&0o002 == 0
 	if ok && st.Mode().Perm()&0o020 != 0 {
@@ -143,8 +143,8 @@ func (a *Autosign) trusted(path string, st os.FileInfo) bool {
 	return false
 }
 
-// consumeStub reports whether <Dir>/<id> exists, and removes that file. Of several masters that
-// share the folder, only the one that removes the file gets true.
+// consumeStub removes the file <Dir>/<id> and reports whether it existed. If several masters share
+// the folder, only the one that removes the file gets true.
 func (a *Autosign) consumeStub(id string) bool {
 	if a.cfg.Dir == "" {
 		return false

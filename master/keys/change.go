@@ -19,9 +19,9 @@ func (s *Store) fileMode() os.FileMode {
 	return 0o600
 }
 
-// Put stores a key in a state and removes the id from the other states; Denied stays as it is. The
-// key must be acceptable to crypt.ParsePublic within the configured bounds. Errors are ErrID,
-// crypt.ErrPublicKey, ErrPendingFull or those of the disk.
+// Put stores a key in a state and removes the id from the other states, except that a Denied key
+// stays. The key must be acceptable to crypt.ParsePublic within the configured bounds. Put fails
+// with ErrID, crypt.ErrPublicKey, ErrPendingFull or an error of the disk.
 func (s *Store) Put(id string, st State, pem string) error {
 	if err := ValidID(id); err != nil {
 		return err
@@ -42,8 +42,8 @@ func (s *Store) Put(id string, st State, pem string) error {
 	return s.storeKey(id, st, pem, others(st))
 }
 
-// storeKey writes the file of a key and removes the files in the states elsewhere; the stripe is
-// held.
+// storeKey writes the file of a key and removes the id's files in the states of elsewhere. The
+// caller holds the stripe lock of the id.
 func (s *Store) storeKey(id string, st State, pem string, elsewhere []State) error {
 	if st == Pending {
 		release, err := s.reserve(id)
@@ -58,17 +58,17 @@ func (s *Store) storeKey(id string, st State, pem string, elsewhere []State) err
 	return s.removeKeys(id, elsewhere...)
 }
 
-// Swap works like Put if the key of id is still old, the Entry that the caller looked up (the zero
-// Entry: no key). Swap checks the folders themselves, so that it does not overwrite a decision of
-// an administrator or another master that this store has not seen yet. If the key has changed, Swap
-// returns ErrChanged and the caller should look it up again.
+// Swap works like Put, but only if the key of id is still old: the Entry that the caller looked up,
+// or the zero Entry for no key. Swap checks the folders themselves, so that it does not overwrite a
+// decision of an administrator or another master that this store has not seen yet. If the key has
+// changed, Swap returns ErrChanged and the caller should look the key up again.
 func (s *Store) Swap(id string, old Entry, st State, pem string) error {
 	return s.SwapFrom(netip.Addr{}, id, old, st, pem)
 }
 
-// SwapFrom works like Swap, for a key that came from an address. The key counts against the share
-// of that address (see Config.PendingPerSource). Without room for a new key it returns
-// ErrPendingFull.
+// SwapFrom works like Swap, for a key that came from the address from. The key counts against the
+// limits of that address (see Config.PendingPerSource). If there is no room for a new key, SwapFrom
+// returns ErrPendingFull.
 func (s *Store) SwapFrom(from netip.Addr, id string, old Entry, st State, pem string) error {
 	if err := ValidID(id); err != nil {
 		return err
@@ -128,16 +128,17 @@ func (s *Store) SwapFrom(from netip.Addr, id string, old Entry, st State, pem st
 		return s.putNew(id, st, pem)
 	}
 
-	// Do not check files again that did not exist a moment ago: on a volume each check asks all its
-	// servers.
+	// Do not check again the files that did not exist a moment ago: on a volume each check is a
+	// request to all its servers.
 	elsewhere := slices.DeleteFunc(others(st), func(o State) bool { return !s.hasKey(o, id) })
 	return s.storeKey(id, st, pem, elsewhere)
 }
 
-// putNew creates the file of an id that has none; the stripe is held. Of several masters that try,
-// one succeeds and the others return ErrChanged. On a volume this takes half the time of writing a
-// temporary file and renaming it. The file is empty until it is written. An empty file counts as
-// missing, also for Salt's masters, which write such files in place.
+// putNew creates the file of an id that has none. The caller holds the stripe lock of the id. If
+// several masters try this, one succeeds and the others return ErrChanged. On a volume putNew takes
+// half as long as writing a temporary file and renaming it. Between creation and writing the file
+// is empty. An empty file counts as missing, also for Salt's masters, which write key files in this
+// way themselves.
 func (s *Store) putNew(id string, st State, pem string) error {
 	fail := func(err error) error { return fmt.Errorf("store the %s key of %q: %w", st, id, err) }
 	if st == Pending {
@@ -170,8 +171,8 @@ func (s *Store) putNew(id string, st State, pem string) error {
 	return nil
 }
 
-// awaitWriter waits a moment for the content of a file that another master has created; the stripe
-// is held.
+// awaitWriter waits a moment until another master has written the content of a file that it has
+// created. The caller holds the stripe lock of the id.
 func (s *Store) awaitWriter(id string, st State) {
 	for wait := 5 * time.Millisecond; ; wait *= 2 {
 		_ = s.examineLocked(id, st)
@@ -185,8 +186,8 @@ func (s *Store) awaitWriter(id string, st State) {
 	}
 }
 
-// reserve counts a pending key until its file is in the index, so that concurrent sign-ins together
-// cannot exceed MaxPending. The caller calls release after that.
+// reserve counts a key as pending before its file is in the index, so that concurrent sign-ins
+// together cannot exceed MaxPending. The caller calls release once the file is in the index.
 func (s *Store) reserve(id string) (release func(), err error) {
 	if s.hasKey(Pending, id) {
 		return func() {}, nil
@@ -219,7 +220,8 @@ func others(keep State) (out []State) {
 	return out
 }
 
-// writeKey writes the file of a key and updates the index; the stripe is held.
+// writeKey writes the file of a key and updates the index. The caller holds the stripe lock of the
+// id.
 func (s *Store) writeKey(id string, st State, pem string) error {
 	pem = crypt.NormalizePEM(pem)
 	sig, err := replaceFile(s.keyPath(st, id), []byte(pem), s.fileMode())
@@ -233,7 +235,7 @@ func (s *Store) writeKey(id string, st State, pem string) error {
 	return nil
 }
 
-// removeKeys removes the files of some states; the stripe is held.
+// removeKeys removes the id's files in some states. The caller holds the stripe lock of the id.
 func (s *Store) removeKeys(id string, states ...State) error {
 	var errs []error
 	found := map[State]*keyFile{}
@@ -256,7 +258,7 @@ func (s *Store) removeKeys(id string, states ...State) error {
 }
 
 // Move changes the state of a minion's key, as salt-key -a and -r do. It does not move a denied
-// key; see Denied and Put. Without a key it returns ErrUnknown.
+// key; see Denied and Put. If the id has no key, Move returns ErrUnknown.
 func (s *Store) Move(id string, to State) error {
 	if err := ValidID(id); err != nil {
 		return err
@@ -303,7 +305,7 @@ func (s *Store) rename(id string, from, to State, f *keyFile) error {
 		}
 	}
 
-	// Somebody may have replaced the file since it was last read: read it again.
+	// Another program may have replaced the file since it was last read: read it again.
 	now, err := s.loadFile(id, to, f)
 	if err != nil {
 		return err
@@ -313,8 +315,8 @@ func (s *Store) rename(id string, from, to State, f *keyFile) error {
 	return nil
 }
 
-// Delete removes the key of a minion from the given states, or from all four when none is given. It
-// returns no error for a key that does not exist.
+// Delete removes the keys of a minion in the given states, or in all four states when none is
+// given. A key that does not exist is no error.
 func (s *Store) Delete(id string, states ...State) error {
 	if err := ValidID(id); err != nil {
 		return err
@@ -340,13 +342,13 @@ func (s *Store) Delete(id string, states ...State) error {
 	return s.removeKeys(id, states...)
 }
 
-// Deny stores a key that was offered for id and did not match the accepted one. As in Salt's
-// folders, the store keeps only the first such key until somebody deletes it; further ones cause no
-// disk access. Deny stores no key that the bounds forbid in any state.
+// Deny stores a key that was offered for id and did not match the accepted one. As Salt does, the
+// store keeps only the first such key until an administrator deletes it; further keys cause no disk
+// access. Deny does not store a key that the bounds forbid.
 func (s *Store) Deny(id, pem string) error { return s.DenyFrom(netip.Addr{}, id, pem) }
 
-// DenyFrom works like Deny, for a key that came from an address. The rate limit of new keys applies
-// to denied keys, too.
+// DenyFrom works like Deny, for a key that came from the address from. The rate limit of new keys
+// applies to denied keys, too.
 func (s *Store) DenyFrom(from netip.Addr, id, pem string) error {
 	if err := ValidID(id); err != nil {
 		return err

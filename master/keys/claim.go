@@ -11,10 +11,10 @@ import (
 	"saltern/master/crypt"
 )
 
-// claimID stores the key of an id that has none in an incoming file; the stripe is held. If another
-// master has claimed the id for another key or state, claimID withdraws its claim and returns
-// ErrChanged. Each master writes its claim before it looks for others, so at least one of two
-// masters sees the other's.
+// claimID stores a key, in an incoming file, for an id that has no key yet. The caller holds the
+// stripe lock of the id. If another master has claimed the id for another key or state, claimID
+// withdraws its claim and returns ErrChanged. Each master writes its claim before it looks for
+// other claims, so at least one of two masters sees the other's claim.
 func (s *Store) claimID(id string, st State, pem string) error {
 	fail := func(err error) error { return fmt.Errorf("store the %s key of %q: %w", st, id, err) }
 	if st == Pending {
@@ -72,8 +72,8 @@ func (s *Store) claimed(c *claim) *keyFile {
 	return f
 }
 
-// realFile returns the index entry of a file of an id, or nil. A claim without a file does not
-// count.
+// realFile returns the index entry of a key file of an id, or nil. An entry that stands for a claim
+// without a file does not count.
 func (s *Store) realFile(id string) *keyFile {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -117,8 +117,8 @@ func (s *Store) takeClaims(id string) {
 	}
 }
 
-// settleAll creates the files of all claims for an id before somebody changes its key; the stripe
-// is held.
+// settleAll creates the files of all claims for an id before the caller changes the id's key. The
+// caller holds the stripe lock of the id.
 func (s *Store) settleAll(id string) error {
 	if s.incoming == nil {
 		return nil
@@ -139,9 +139,9 @@ func (s *Store) settleAll(id string) error {
 	return nil
 }
 
-// fileClaim creates the file of a claim, unless the id has a file or somebody has removed the key
-// since. Several masters may do this at once, and again after a crash. The caller has read the
-// incoming files and holds the stripe.
+// fileClaim creates the key file of a claim, unless the id has a file already or the key has been
+// removed since. Several masters may do this for the same claim at once, and again after a crash.
+// The caller has read the incoming files and holds the stripe lock of the id.
 func (s *Store) fileClaim(c *claim) (err error) {
 	for range 3 { // another master may be creating the same file
 		if err = s.settleOnce(c); !errors.Is(err, ErrChanged) {
@@ -193,8 +193,8 @@ func (s *Store) settleOnce(c *claim) error {
 
 	f := s.newFile(c.pem, sig, s.keyFileOf(c.state, c.id))
 
-	// Meanwhile another master may have created a file for the id, and an administrator may have
-	// moved or removed it. In both cases the file that was just created must be removed again.
+	// Meanwhile another master may have created a file for the id, or an administrator may have
+	// moved or removed the key. In both cases remove the file that was just created.
 	taken, err := s.removed(c)
 	for _, st := range yieldsTo(c.state) {
 		if err == nil && !taken {
@@ -222,8 +222,8 @@ func (s *Store) settleOnce(c *claim) error {
 	return nil
 }
 
-// yieldsTo returns the states in which another file of the id keeps a claim from becoming a file.
-// If two masters have one claim each, at most one of the claims gives way.
+// yieldsTo returns the states in which another file of the id prevents that a claim for state st
+// becomes a file. If two masters have one claim each, at most one of the claims gives way.
 func yieldsTo(st State) []State {
 	if st == Pending {
 		return []State{Rejected, Accepted}
@@ -231,9 +231,10 @@ func yieldsTo(st State) []State {
 	return []State{Rejected}
 }
 
-// settled handles a claim whose id has a file already; the stripe is held. If the file has another
-// key, the claim has lost, and its key becomes a denied one. If the claim itself became a second
-// file, settled removes that one: its writer died, or could not check for the first.
+// settled handles a claim whose id has a file f already. The caller holds the stripe lock of the
+// id. If f contains another key, the claim has lost, and settled stores the claim's key as denied.
+// If the claim itself had become a second file, settled removes that file: its writer died, or
+// could not check for f.
 func (s *Store) settled(c *claim, f *keyFile) error {
 	if f.pem != c.pem && !s.hasKey(Denied, c.id) {
 		if err := s.writeKey(c.id, Denied, c.pem); err != nil {
@@ -263,7 +264,7 @@ func (s *Store) settled(c *claim, f *keyFile) error {
 	return nil
 }
 
-// finish records that a claim needs no file any more. sure means that this claim has left no second
+// finish records that a claim no longer needs a file. sure means that this claim has left no second
 // file in another state.
 func (in *incoming) finish(c *claim, sure bool) {
 	in.mu.Lock()
@@ -271,7 +272,7 @@ func (in *incoming) finish(c *claim, sure bool) {
 	c.hasFile, c.noSecondFile = true, c.noSecondFile || sure
 }
 
-// removed asks the volume whether somebody has removed the key of a claim.
+// removed looks on the volume whether the key of a claim has been marked as removed.
 func (s *Store) removed(c *claim) (bool, error) {
 	_, err := lstatRegular(filepath.Join(s.dir, c.markName()))
 	if errors.Is(err, os.ErrNotExist) {
@@ -288,8 +289,8 @@ func (s *Store) removed(c *claim) (bool, error) {
 	return true, nil
 }
 
-// markRemoved marks all present claims for an id as removed, so that no master ever turns them into
-// files; the stripe is held.
+// markRemoved marks all present claims for an id as removed, so that no master turns them into
+// files. The caller holds the stripe lock of the id.
 func (s *Store) markRemoved(id string) error {
 	if s.incoming == nil {
 		return nil

@@ -14,8 +14,8 @@ import (
 // maxKeyFile bounds a key file in bytes; the store reads no larger one.
 const maxKeyFile = 16 << 10
 
-// retryStale repeats f while it fails with ESTALE: a network file system has just lost sight of a
-// file that was replaced.
+// retryStale repeats f while it fails with ESTALE, which a network file system returns just after a
+// file was replaced.
 func retryStale(f func() error) error { return durable.RetryStale(50*time.Millisecond, f) }
 
 // fileSig distinguishes versions of a file with the same name.
@@ -33,14 +33,15 @@ func sigOf(st os.FileInfo) fileSig {
 	return s
 }
 
-// onVolume reports whether a folder is on a FUSE volume, on which each access to a file asks
-// servers over the network.
+// onVolume reports whether a folder is on a FUSE volume, where each access to a file is a request
+// to servers over the network.
 func onVolume(dir string) bool {
 	var st unix.Statfs_t
 	return unix.Statfs(dir, &st) == nil && st.Type == unix.FUSE_SUPER_MAGIC
 }
 
-// lstatRegular is os.Lstat for regular files only: other kinds count as missing.
+// lstatRegular works like os.Lstat for a regular file. It returns the error of a missing file for
+// any other kind of file.
 func lstatRegular(path string) (fileSig, error) {
 	var st os.FileInfo
 	err := retryStale(func() (err error) {
@@ -56,8 +57,8 @@ func lstatRegular(path string) (fileSig, error) {
 	return sigOf(st), nil
 }
 
-// readRegular reads a regular file of at most limit bytes. It never blocks on
-// a pipe or device and, unless follow is set, does not go through a link.
+// readRegular reads a regular file of at most limit bytes. It never blocks on a pipe or device. It
+// follows a symbolic link only if follow is set.
 func readRegular(path string, limit int64, follow bool) (data []byte, st os.FileInfo, err error) {
 	links := durable.Refuse
 	if follow {
@@ -142,8 +143,8 @@ func fillFile(f *os.File, data []byte, mode os.FileMode) (fileSig, error) {
 	return sigOf(st), f.Close()
 }
 
-// replaceFile writes a file under a temporary name, syncs it and renames it. The caller must sync
-// the folder to make the name durable.
+// replaceFile writes a file under a temporary name, syncs the file and renames it. The caller must
+// sync the folder to make the name durable.
 func replaceFile(path string, data []byte, mode os.FileMode) (fileSig, error) {
 	st, err := durable.Rename(path, func(f *os.File) error { return durable.Fill(f, data, mode) })
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// filers is how many key files fileBatch creates at once: they share the syncs of a folder.
+// filers is how many key files fileBatch creates at once. These files share the syncs of a folder.
 const filers = 4
 
 // Times of filing that tests do not change.
@@ -19,8 +19,9 @@ const (
 	markKept = time.Hour              // time after which a mark without a batch is removed
 )
 
-// fileLoop creates the files of new keys until ctx ends. It works half of the time, so that
-// sign-ins take precedence. When half of the room for new keys is used, it works all of the time.
+// fileLoop creates the key files of claimed keys until ctx ends. It pauses as long as it works, so
+// that sign-ins take precedence. When half of the room for new keys is used, it works without
+// pauses.
 func (s *Store) fileLoop(ctx context.Context) {
 	in, failing := s.incoming, false
 	wait := func(d time.Duration) bool {
@@ -79,8 +80,8 @@ func (s *Store) fileLoop(ctx context.Context) {
 	}
 }
 
-// nextDue returns the batch to file next, or nil when none is due. hurry means that half of the
-// room for batches is used; idle means that no batch exists.
+// nextDue returns the next batch whose keys must become files, or nil when none is due. hurry means
+// that half of the room for batches is used. idle means that no batch exists.
 func (in *incoming) nextDue(now time.Time) (b *batch, hurry, idle bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -150,9 +151,9 @@ func (s *Store) settle1(c *claim) error {
 	return s.fileClaim(c)
 }
 
-// removeFiled removes the files of batches and marks that nobody needs any more. A batch stays for
-// a while after it was filed, and a mark longer: other masters may be filing the same batch and
-// must learn the outcome.
+// removeFiled removes the incoming files of batches, and the marks, that no master needs any more.
+// A filed batch stays for the time linger, and a mark longer: other masters may be filing the same
+// batch and must learn the outcome.
 func (in *incoming) removeFiled(now time.Time) {
 	var gone []string
 	in.mu.Lock()

@@ -7,14 +7,14 @@ import (
 	"saltern/master/crypt"
 )
 
-// maxHints bounds the waiting hints. Further hints are dropped; the next scan of the folders finds
-// their keys.
+// maxHints bounds the hints that wait for a check. Further hints are dropped; the next scan of the
+// folders finds their keys.
 const maxHints = 16384
 
-// Hint reports that another master saw the key pem of id in state st; None means that it removed
-// the key. pem may be "" when the caller does not know the key. If the index agrees, Hint does
-// nothing, so that the many sign-ins of known minions elsewhere cost nothing. Otherwise Run checks
-// the folders, which decide. Hint never blocks.
+// Hint reports that another master saw the key pem of id in state st; None means that the other
+// master removed the key. pem may be "" when the caller does not know the key. If the index agrees
+// with the hint, Hint does nothing, so that the many sign-ins of known minions at other masters
+// cost nothing. Otherwise Run checks the folders, and their content decides. Hint never blocks.
 func (s *Store) Hint(id string, st State, pem string) {
 	if st >= numStates || ValidID(id) != nil {
 		return

@@ -8,15 +8,15 @@ import (
 	"unicode/utf8"
 )
 
-// MaxIDLen is the longest minion id in bytes: a full DNS name. With the suffix ".p", which caches
-// add, it is still a legal file name.
+// MaxIDLen is the greatest length of a minion id in bytes: that of a full DNS name. With the suffix
+// ".p", which caches append, an id of this length is still a legal file name.
 const MaxIDLen = 253
 
-// ErrID reports that a text is not usable as a minion id. The error around it gives the reason but
-// never the text, which may contain anything.
+// ErrID reports that a text is not usable as a minion id. The error that wraps ErrID gives the
+// reason but never the text, which may contain anything.
 var ErrID = errors.New("invalid minion id")
 
-// ValidID reports whether id may name a minion; the error is ErrID with the reason. It refuses what
+// ValidID returns nil if id may be the id of a minion, or ErrID with the reason. It refuses what
 // Salt 3008.3 refuses (utils/verify.py valid_id: path separators, NUL, empty, "." and "..") and
 // also ids that no host has but an attacker might choose: ids over MaxIDLen bytes, invalid UTF-8,
 // characters that are not printable (line ends, escapes, bidirectional overrides, spaces other than

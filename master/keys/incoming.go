@@ -22,15 +22,15 @@ import (
 	"saltern/master/crypt"
 )
 
-// Bounds of incoming files.
+// Limits of incoming files.
 const (
 	maxBatch = 32 // keys in one file; a hash of each must fit into the file's name
-	// batchesAtOnce is how many batches this master writes at once. Minions that sign in meanwhile
-	// share the next batch.
+	// batchesAtOnce is how many batches this master writes at once. Minions that sign in while all
+	// are being written share the next batch.
 	batchesAtOnce = 3
-	// lull and gather bound how long a batch waits for more keys: until no key has come for lull and
-	// no other batch is being written, but at most gather. On a volume a batch costs hardly more
-	// with many keys than with one.
+	// lull and gather determine how long a batch waits for more keys: until no key has come for
+	// lull and no other batch is being written, but no longer than gather. On a volume a batch of
+	// many keys costs hardly more than a batch of one.
 	lull         = 25 * time.Millisecond
 	gather       = 250 * time.Millisecond
 	maxBatchFile = 256 << 10 // bytes that are read of one file
@@ -38,9 +38,10 @@ const (
 	maxIncoming  = 8192      // files of all masters that are read
 )
 
-// incomingName matches the name of an incoming file: master, time, token, a short hash of each id.
-// Files never change and names are never reused, so no cache of a volume can return an old file. A
-// master that cannot read a file yet can see from the name whether the file may concern an id.
+// incomingName matches the name of an incoming file: master, time, token, and a short hash of each
+// id. The files never change and their names are never used again, so a volume cannot return an
+// outdated file from a cache. A master that cannot read a file yet can see from the file's name
+// whether the file may concern an id.
 var incomingName = regexp.MustCompile(`^incoming_([0-9A-Za-z.:_-]{1,80})_([0-9]{19})_([0-9a-f]{16})_((?:[0-9a-f]{4}){1,32})$`)
 
 // masterName matches the names of masters that may appear in the name of an incoming file.
@@ -61,10 +62,10 @@ func shortHash(id string) string {
 	return hex.EncodeToString(h[16:18])
 }
 
-// removedName matches the name of a mark: token of the incoming file, hash of the id.
+// removedName matches the name of a mark: the token of the incoming file and the hash of the id.
 var removedName = regexp.MustCompile(`^removed_([0-9a-f]{16})_[0-9a-f]{32}$`)
 
-// claim is a new key in an incoming file. It asks for a file in the folder of its state.
+// claim is a new key in an incoming file that has yet to get a file in the folder of its state.
 type claim struct {
 	id           string
 	state        State
@@ -83,7 +84,7 @@ func (c *claim) markName() string {
 	return "removed_" + c.batch.token + "_" + hex.EncodeToString(h[:16])
 }
 
-// batch is an incoming file. incoming.mu guards all fields but name and token.
+// batch is an incoming file and its claims. incoming.mu guards all fields but name and token.
 type batch struct {
 	name, token string
 	timeText    string // time in the name, 19 digits that sort
@@ -110,14 +111,14 @@ type incoming struct {
 	bounds crypt.Bounds
 	log    *slog.Logger
 
-	// quiet and late determine when the keys of a batch are filed: when no other key has come for
-	// quiet, or when the batch is older than late. linger is how long a filed batch stays on the
-	// volume, foreign the age at which this master files a batch of another one, retry the pause
-	// after a failure.
+	// quiet and late determine when the keys of a batch become files: when no further key has come
+	// for quiet, or when the batch is older than late. linger is how long a filed batch stays on
+	// the volume. foreign is the age at which this master files a batch of another master. retry is
+	// the pause after a failure.
 	quiet, late, linger, foreign, retry time.Duration
-	// unreadFor is how long a claim waits for an incomplete file that may concern its id; a volume
-	// shows an old size for less than that. After unreadFor the claim ignores the file: the file's
-	// writer, if alive, checks for other claims itself.
+	// unreadFor is how long a claim waits for an incomplete file that may concern the claim's id. A
+	// volume reports an outdated size for a shorter time than that. After unreadFor the claim
+	// ignores the file: the writer of the file, if alive, checks for other claims itself.
 	unreadFor time.Duration
 
 	listings      sharing
@@ -138,7 +139,7 @@ type incoming struct {
 	claimed, filed, overflow atomic.Uint64
 }
 
-// commit is a batch that gathers claims, and its outcome once done is closed.
+// commit is a batch that gathers claims. err is its outcome and may be read once done is closed.
 type commit struct {
 	claims []*claim
 	more   chan struct{} // capacity 1: signals that another claim has joined
@@ -183,8 +184,8 @@ func signal(c chan struct{}) {
 	}
 }
 
-// addClaim writes a key to the volume, together with others that come at the same time. It returns
-// when the key is durable and this master knows all earlier claims of others.
+// addClaim writes a key to the volume, in one file with other keys that arrive at the same time. It
+// returns when the key is durable and this master knows all earlier claims of other masters.
 func (in *incoming) addClaim(c *claim) error {
 	in.mu.Lock()
 	if in.ownBatches >= maxBatches {
@@ -222,8 +223,8 @@ func (in *incoming) commit(w *commit) {
 	w.err = in.writeBatch(w.claims)
 }
 
-// awaitGathering waits until the batch must be written: it is full, no more keys come, or gather is
-// over.
+// awaitGathering waits until the batch must be written: until the batch is full, no more keys
+// arrive, or gather has passed.
 func (in *incoming) awaitGathering(w *commit) {
 	end, t := time.Now().Add(gather), time.NewTimer(lull)
 	defer t.Stop()
@@ -248,9 +249,10 @@ func (in *incoming) awaitGathering(w *commit) {
 	}
 }
 
-// writeBatch writes an incoming file. Each writer looks for files of others afterwards, so of two
-// masters with the same id at least one sees the other. It looks while its own keys are still being
-// written, since the name of a file is enough to find it.
+// writeBatch writes an incoming file. Each master looks for the files of other masters after it has
+// created its own, so of two masters with the same id at least one sees the other's file. A master
+// looks while its own keys are still being written, since the name of a file is enough for the
+// other master.
 func (in *incoming) writeBatch(claims []*claim) error {
 	var token [8]byte
 	_, _ = rand.Read(token[:]) // never fails
@@ -298,7 +300,7 @@ func (in *incoming) writeBatch(claims []*claim) error {
 	return nil
 }
 
-// rememberBatch adds a batch and its claims; mu is held.
+// rememberBatch adds a batch and its claims. The caller holds mu.
 func (in *incoming) rememberBatch(b *batch) {
 	in.batches[b.name] = b
 	if b.isOwn {
@@ -311,7 +313,7 @@ func (in *incoming) rememberBatch(b *batch) {
 	}
 }
 
-// forget drops a batch whose file does not exist; mu is held.
+// forget drops a batch whose file no longer exists. The caller holds mu.
 func (in *incoming) forget(b *batch) {
 	if in.batches[b.name] != b {
 		return
@@ -337,7 +339,7 @@ func (in *incoming) markChanged(id string) {
 	signal(in.changedSignal)
 }
 
-// claimsOf returns the claims for an id that nobody has removed, oldest file first.
+// claimsOf returns the claims for an id that have not been removed, those of the oldest file first.
 func (in *incoming) claimsOf(id string) []*claim {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -372,8 +374,9 @@ func (in *incoming) isWaiting(c *claim) bool {
 	return !c.hasFile && !c.removed && in.batches[c.batch.name] == c.batch
 }
 
-// isUnsettled reports whether the file of a claim must still be created or checked: its writer may
-// have died after it created the file and before it saw that the id has another file.
+// isUnsettled reports whether the key file of a claim must still be created or checked. A check is
+// needed because the writer of the file may have died before it noticed that the id has another
+// file.
 func (in *incoming) isUnsettled(c *claim) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -400,7 +403,7 @@ type IncomingStats struct {
 	Waiting  int    `json:"waiting"`  // keys in incoming files that have no file yet
 }
 
-// Incoming returns statistics of new keys on a volume; all are zero on a local disk.
+// Incoming returns statistics about new keys on a volume. On a local disk all of them are zero.
 func (s *Store) Incoming() IncomingStats {
 	in := s.incoming
 	if in == nil {

@@ -14,14 +14,14 @@ import (
 	"saltern/master/crypt"
 )
 
-// listFresh lists the incoming files. The listing begins after the call, so it is not older than
-// the call.
+// listFresh lists the incoming files. The listing begins after the call, so the caller sees every
+// file that existed at the call.
 func (in *incoming) listFresh() error {
 	return in.listings.do(0, func() error { return in.listFiles(nil, false) })
 }
 
-// listFiles updates the known incoming files from a listing. With hashes it reads only files that
-// may concern these ids. With sync the listed names are durable afterwards.
+// listFiles updates the known incoming files from a listing. If hashes is not nil, it reads only
+// files that may concern these ids. If sync is set, the listed names are durable when it returns.
 func (in *incoming) listFiles(hashes map[string]bool, sync bool) error {
 	in.mu.Lock()
 	before := map[string]bool{} // whether each known batch exists; one that the listing lacks was removed
@@ -64,8 +64,8 @@ type incomingListing struct {
 	partial map[string]error // errors of incomplete or unreadable files, by name
 }
 
-// readListed reads those of the listed incoming files that are not in known. With hashes it reads
-// only files that may concern these ids.
+// readListed reads those of the listed incoming files that are not in known. If hashes is not nil,
+// it reads only files that may concern these ids.
 func (in *incoming) readListed(entries []entry, known, hashes map[string]bool) incomingListing {
 	found := incomingListing{
 		marks:   map[string]bool{},
@@ -101,8 +101,8 @@ func (in *incoming) readListed(entries []entry, known, hashes map[string]bool) i
 	return found
 }
 
-// takePartial records the incomplete files, and logs an error if one of them is new and unreadable;
-// mu is held.
+// takePartial records the incomplete files, and logs an error if one of them is new and unreadable.
+// The caller holds mu.
 func (in *incoming) takePartial(found incomingListing) {
 	var fault error
 	for _, name := range slices.Sorted(maps.Keys(found.partial)) {
@@ -120,7 +120,7 @@ func (in *incoming) takePartial(found incomingListing) {
 	maps.DeleteFunc(in.partial, func(name string, _ time.Time) bool { return !found.listed[name] })
 }
 
-// takeBatches adds batches that were read, and marks their ids as changed; mu is held.
+// takeBatches adds batches that were read, and marks their ids as changed. The caller holds mu.
 func (in *incoming) takeBatches(batches []*batch) {
 	for _, b := range batches {
 		delete(in.partial, b.name)
@@ -161,8 +161,8 @@ func (in *incoming) takeMarks(now map[string]bool) {
 	maps.DeleteFunc(in.marks, func(name string, _ time.Time) bool { return !now[name] })
 }
 
-// readBatch reads an incoming file. It returns nil for an incomplete one: its writer is either
-// still writing and will check for other claims, or it has died and acknowledged nothing.
+// readBatch reads an incoming file. It returns nil for an incomplete file: its writer either is
+// still writing and will check for other claims, or has died and acknowledged nothing.
 func (in *incoming) readBatch(name string) (*batch, error) {
 	data, info, err := readRegular(filepath.Join(in.dir, name), maxBatchFile, false)
 	if err != nil {
@@ -199,8 +199,8 @@ func (in *incoming) readBatch(name string) (*batch, error) {
 	return b, nil
 }
 
-// parseBatch parses the content of an incoming file. It skips invalid ids and keys and counts them
-// in bad; whole is false for an incomplete file.
+// parseBatch parses the content of an incoming file. It skips invalid ids and keys; bad is their
+// number. whole is false if the file is incomplete.
 func (in *incoming) parseBatch(data []byte) (claims []*claim, bad int, whole bool) {
 	var l []incomingKey
 	if json.Unmarshal(data, &l) != nil || len(l) > maxBatch {

@@ -10,7 +10,7 @@ import (
 	"saltern/master/pattern"
 )
 
-// listFile is a file of minion ids, one a line: an exact id, a glob or a regular expression; lines
+// listFile is a file of minion ids. Each line is an exact id, a glob or a regular expression; lines
 // with # are comments (utils/stringutils.py expr_match).
 type listFile struct {
 	sig      fileSig
@@ -41,9 +41,9 @@ func (l *listFile) refresh(path string, trusted func(string, os.FileInfo) bool) 
 }
 
 // parseLines reads each line as text, glob and regular expression at once, as Salt does. A line
-// that is no valid expression still counts as text and glob; it counts as faulty if it can be
-// neither an id nor a glob. Unlike in Salt an expression with alternatives must match the whole id,
-// too: "a|b" does not match "abc".
+// that is no valid regular expression still counts as text and glob; it is faulty if it can be
+// neither an id nor a glob. Unlike in Salt, a regular expression with alternatives must match the
+// whole id, too: "a|b" does not match "abc".
 func (l *listFile) parseLines(text string) {
 	l.exact = map[string]struct{}{}
 	l.patterns = nil
@@ -71,8 +71,8 @@ func (l *listFile) parseLines(text string) {
 	}
 }
 
-// matches reports whether a line names the id. sure is false when an expression failed to give an
-// answer.
+// matches reports whether a line names the id. sure is false when matching one of the regular
+// expressions failed; then named may be wrong.
 func (l *listFile) matches(id string) (named, sure bool) {
 	if _, ok := l.exact[id]; ok {
 		return true, true
@@ -89,7 +89,8 @@ func (l *listFile) matches(id string) (named, sure bool) {
 }
 
 // globExpr returns the regular expression for a glob with the rules of Python's fnmatch: * matches
-// any text, ? one character, [seq] and [!seq] one of a set, and there is no escape character.
+// any text, ? one character, [seq] a character in the set and [!seq] one outside of it. There is no
+// escape character.
 func globExpr(glob string) string {
 	var b strings.Builder
 	b.WriteString(`(?s)\A`)
@@ -125,8 +126,8 @@ func globExpr(glob string) string {
 	return b.String()
 }
 
-// globClass translates the bracket expression at the start of s. It also returns the length of that
-// expression, 0 when it is not closed.
+// globClass translates the bracket expression at the start of s. It also returns the length of the
+// bracket expression, or 0 when the bracket is not closed.
 func globClass(s string) (string, int) {
 	i := 1
 	if i < len(s) && s[i] == '!' {

@@ -13,8 +13,8 @@ import (
 	"saltern/master/crypt"
 )
 
-// Defaults of Config for pending keys. They admit all minions behind a NAT gateway within minutes,
-// and keep a stranger below the load that a shared volume can bear.
+// Defaults of Config for pending keys. All minions behind a NAT gateway can sign in within minutes,
+// and a stranger cannot cause more load than a shared volume can bear.
 const (
 	DefaultPendingPerSource = 10_000
 	DefaultPendingPerKey    = 16
@@ -23,12 +23,12 @@ const (
 )
 
 const (
-	// fewKeys is how many pending keys each source can keep regardless of other sources.
+	// fewKeys is how many pending keys each source can have whatever other sources have.
 	fewKeys = 16
 	// maxOrigins bounds the sources with an entry of their own. Further ones share one entry.
 	maxOrigins = 65_536
-	// lookedFor is how long a key is protected from eviction after a user has read its fingerprint.
-	// At most maxLooked keys are protected.
+	// lookedFor is how long a pending key is protected from eviction after a user has read the
+	// key's fingerprint. At most maxLooked keys are protected.
 	lookedFor = 10 * time.Minute
 	maxLooked = 1_024
 	// largestFor is how long the result of a search for the largest source is used again.
@@ -56,12 +56,12 @@ type origin struct {
 }
 
 // pendings records the source of each pending key, so that a source with too many keys loses its
-// own and not those of others. It is safe for concurrent use.
+// own keys and not those of other sources. It is safe for concurrent use.
 //
-// The key files do not name a source. So this master knows only the sources of keys that it took
-// since its start. Keys of other masters and of earlier runs belong to one unknown source, to which
-// the bound of a source does not apply. A stranger who uses three masters can therefore have three
-// times as many keys.
+// The key files do not name a source. So this master knows only the sources of keys that it has
+// stored since its start. Keys of other masters and of earlier runs belong to one unknown source,
+// to which the bound of a source does not apply. A stranger who uses three masters can therefore
+// have three times as many keys.
 type pendings struct {
 	cfg *Config
 
@@ -99,8 +99,8 @@ func keyID(pem string) [16]byte {
 	return [16]byte(h[:16])
 }
 
-// origin returns the entry of a source; mu is held. Sources beyond maxOrigins share the entry of
-// the unspecified address.
+// origin returns the entry of a source. Sources beyond maxOrigins share the entry of the
+// unspecified address. The caller holds mu.
 func (p *pendings) origin(a netip.Addr) *origin {
 	o := p.origins[a]
 	if o == nil && a.IsValid() && len(p.origins) >= maxOrigins {
@@ -114,8 +114,9 @@ func (p *pendings) origin(a netip.Addr) *origin {
 	return o
 }
 
-// beginStore counts a key that is about to be stored. It returns the key that the caller must evict
-// to make room, or nil. Unless it returns an error, the caller must call endStore afterwards.
+// beginStore counts a key that is about to be stored. It returns the pending key that the caller
+// must evict to make room, or nil. Unless beginStore returns an error, the caller must call
+// endStore afterwards.
 func (p *pendings) beginStore(from netip.Addr, id, pem string) (victim *waiter, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -157,7 +158,7 @@ func (p *pendings) beginStore(from netip.Addr, id, pem string) (victim *waiter, 
 	return victim, nil
 }
 
-// refuse counts a refused key of o and returns the error to report; mu is held.
+// refuse counts a refused key of o and returns an error with the reason. The caller holds mu.
 func (p *pendings) refuse(o *origin, format string, args ...any) error {
 	p.refused++
 	o.denied++
@@ -165,8 +166,8 @@ func (p *pendings) refuse(o *origin, format string, args ...any) error {
 	return fmt.Errorf("store a pending key: %w (%s)", ErrPendingFull, fmt.Sprintf(format, args...))
 }
 
-// chargeSource charges a new key to the rate limit of its source, and returns an error beyond the
-// limit; mu is held.
+// chargeSource counts a new key against the rate limit of its source. It returns an error if the
+// limit is exceeded. The caller holds mu.
 func (p *pendings) chargeSource(o *origin) error {
 	if !o.bucket.Take(p.cfg.now(), p.sourceRate(), 1) {
 		return p.refuse(o, "%s sends more than %g new keys a second", o.addr, p.cfg.PendingRate)
@@ -179,8 +180,8 @@ func (p *pendings) sourceRate() ratelimit.Rate {
 	return ratelimit.Rate{Burst: p.cfg.PendingBurst, PerSecond: p.cfg.PendingRate}
 }
 
-// chargeRefused charges a rejected or denied key to the rate limit of its source, and returns an
-// error beyond the limit.
+// chargeRefused counts a rejected or denied key against the rate limit of its source. It returns an
+// error if the limit is exceeded.
 func (p *pendings) chargeRefused(from netip.Addr) error {
 	if !from.IsValid() {
 		return nil
@@ -208,7 +209,7 @@ func (p *pendings) detach(w *waiter) {
 	}
 }
 
-// oldest returns the oldest key of a source that may be evicted, or nil; mu is held.
+// oldest returns the oldest evictable key of a source, or nil. The caller holds mu.
 func (p *pendings) oldest(o *origin) *waiter {
 	if o == nil || o.order.Len() <= fewKeys && o.order.Len() <= p.cfg.PendingPerSource {
 		return nil
@@ -224,8 +225,9 @@ func (p *pendings) oldest(o *origin) *waiter {
 	return nil
 }
 
-// biggest returns the source with the most keys; mu is held. The entry of unknown sources comes
-// last, since it stands for many.
+// biggest returns the source with the most keys. It returns the entry of unknown sources only if no
+// known source has more than fewKeys keys, since that entry stands for many sources. The caller
+// holds mu.
 func (p *pendings) biggest() *origin {
 	now := p.cfg.now()
 	if o := p.largest; o != nil && now.Sub(p.largestAt) < largestFor && o.order.Len() > fewKeys {
@@ -247,7 +249,8 @@ func (p *pendings) biggest() *origin {
 	return largest
 }
 
-// endStore ends what beginStore began. stored reports whether the key was stored.
+// endStore ends the storing of a key that beginStore counted. stored reports whether the key was
+// stored.
 func (p *pendings) endStore(id string, stored bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -259,7 +262,7 @@ func (p *pendings) endStore(id string, stored bool) {
 	}
 }
 
-// endEviction ends an eviction; ok reports whether the key was removed.
+// endEviction ends the eviction of a key. ok reports whether the key was removed.
 func (p *pendings) endEviction(w *waiter, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -330,21 +333,23 @@ func (p *pendings) forgetIdle() {
 	maps.DeleteFunc(p.looked, func(_ string, at time.Time) bool { return now.Sub(at) >= lookedFor })
 }
 
-// PendingStats describes the sources of pending keys. Refused and Evicted count since the start.
+// PendingStats describes the sources of pending keys. Refused and Evicted count keys since the
+// start of the process.
 type PendingStats struct {
 	Sources int    `json:"sources"` // number of known sources
 	Refused uint64 `json:"refused"` // number of refused keys
 	Evicted uint64 `json:"evicted"` // number of keys evicted to make room for newer ones
-	// Worst is the source whose key was refused or evicted last, "" for none. Keys is the number of
-	// its pending keys.
+	// Worst is the source whose key was last refused or evicted, or "". Keys is the number of
+	// pending keys of that source.
 	Worst string `json:"worst,omitempty"`
 	Keys  int    `json:"worst_keys,omitempty"`
 }
 
-// admitPending makes room for a key that is about to be stored as pending; no stripe is held. If
-// the source has too many keys, the oldest of them is evicted instead of refusing the new one:
-// minions come back after acceptance_wait_time, so honest ones behind the same address get their
-// turn. The caller must call release after it has stored the key.
+// admitPending makes room for a key that is about to be stored as pending. If the source has too
+// many keys, admitPending evicts the oldest of them and does not refuse the new key: minions sign
+// in again after acceptance_wait_time, so honest minions behind the same address are admitted in
+// time. The caller must call release after it has stored the key, and must not hold a stripe lock
+// when it calls admitPending.
 func (s *Store) admitPending(from netip.Addr, id, pem string) (release func(), err error) {
 	victim, err := s.pending.beginStore(from, id, crypt.NormalizePEM(pem))
 	if err != nil {
@@ -369,7 +374,7 @@ func (s *Store) admitPending(from netip.Addr, id, pem string) (release func(), e
 }
 
 // evictPending removes a pending key, and a denied key of the same id. It reads the folders first,
-// so that decisions of administrators and other masters stand.
+// so that it does not undo decisions of administrators or other masters.
 func (s *Store) evictPending(id string) error {
 	defer s.lockID(id)()
 	if err := s.examineLocked(id, lookupOrder[:]...); err != nil {

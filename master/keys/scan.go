@@ -16,20 +16,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dirSeen is the state of a folder when it was last listed.
+// dirSeen describes a folder as of its last listing.
 type dirSeen struct {
 	sig      fileSig
 	listedAt time.Time
 	inodes   map[string]uint64 // by name; only on a volume
 }
 
-// racy is the age below which the modification time of a folder proves nothing: another change
-// within the same tick of the file system's clock, or by a node with a slightly wrong clock, leaves
-// the time unchanged.
+// racy is the age that the modification time of a folder must have before an unchanged time proves
+// that the folder has not changed. Another change within the same tick of the file system's clock,
+// or by a node with a slightly wrong clock, leaves the time unchanged.
 const racy = 2 * time.Second
 
-// readers bounds the files read at once. On a network volume, reading one at a time would take
-// minutes at start.
+// readers bounds the number of files that are read at once. On a network volume, reading one file
+// after the other would take minutes at start.
 const readers = 16
 
 // changed reports whether a folder may have changed since the last listing.
@@ -42,9 +42,9 @@ func (s *Store) changed(st State) bool {
 	return sigOf(info) != seen.sig || seen.listedAt.Sub(info.ModTime()) < racy
 }
 
-// scanFolders updates the index from the folders. Without full it skips unchanged folders. If a
-// folder cannot be listed, its known keys stay: a volume that is away must not lock out all
-// minions. The error joins all faults.
+// scanFolders updates the index from the folders. Unless full is set, it skips unchanged folders.
+// If a folder cannot be listed, the index keeps the keys of that folder: a volume that is away must
+// not lock out all minions. The returned error joins the errors of all folders.
 func (s *Store) scanFolders(full bool) error {
 	s.scanMu.Lock()
 	defer s.scanMu.Unlock()
@@ -76,7 +76,7 @@ func (s *Store) scanFolders(full bool) error {
 	return errors.Join(errs...)
 }
 
-// scanIncoming updates the index from the incoming files; scanMu is held.
+// scanIncoming updates the index from the incoming files. The caller holds scanMu.
 func (s *Store) scanIncoming(full bool) error {
 	now := time.Now()
 	info, err := os.Stat(s.dir)
@@ -94,8 +94,8 @@ func (s *Store) scanIncoming(full bool) error {
 }
 
 // scanDir updates the index from one folder. On a volume, unless full is set, it reads only the
-// files that the listing shows to be new: those with a new name, or with another inode than in the
-// last listing.
+// files that are new in the listing: those with a new name, or with another inode than in the last
+// listing.
 func (s *Store) scanDir(st State, full bool) error {
 	s.scans.Add(1)
 	dir := s.stateDir(st)
@@ -166,8 +166,8 @@ type entry struct {
 	inode uint64
 }
 
-// listFolder lists the regular files of a folder with their inode numbers, which needs no extra
-// call for each file. With sync the listed entries are durable.
+// listFolder lists the regular files of a folder with their inode numbers, which costs no extra
+// call for each file. If sync is set, the listed entries are durable when it returns.
 func listFolder(dir string, sync bool) ([]entry, error) {
 	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -213,8 +213,8 @@ func listFolder(dir string, sync bool) ([]entry, error) {
 // direntName is the offset of the name in a struct linux_dirent64.
 const direntName = 19
 
-// Refresh checks the files of some minions now, for instance because another master has reported a
-// change. It ignores invalid ids.
+// Refresh checks the files of some minions at once, for instance because another master has
+// reported a change. It ignores invalid ids.
 func (s *Store) Refresh(ids ...string) {
 	for _, id := range ids {
 		if ValidID(id) == nil {
@@ -227,8 +227,8 @@ func (s *Store) Refresh(ids ...string) {
 func (s *Store) Rescan() error { return s.scanFolders(true) }
 
 // Look updates the index from the folders at once, without waiting for the next event or tick of
-// Run. Without changes it costs four calls of stat. It waits at most two seconds for a hanging
-// volume.
+// Run. If nothing has changed, Look costs four calls of stat. It waits at most two seconds for a
+// hanging volume.
 func (s *Store) Look() error {
 	return s.looks.do(2*time.Second, func() error { return s.scanFolders(false) })
 }
@@ -239,8 +239,9 @@ func (s *Store) examine(id string, states ...State) {
 	_ = s.examineLocked(id, states...) // examineLocked has logged the error
 }
 
-// examineLocked is examine for a caller that holds the stripe. A claimed key counts until the id
-// has a file or the claim is void. It logs errors; a state that cannot be read keeps its known key.
+// examineLocked works like examine, for a caller that holds the stripe lock of the id. A claimed
+// key counts until the id has a file or the claim is void. examineLocked logs errors; if a state's
+// file cannot be read, the index keeps the key known for that state.
 func (s *Store) examineLocked(id string, states ...State) error {
 	files, errs := make([]*keyFile, len(states)), make([]error, len(states))
 	look := func(i int) { files[i], errs[i] = s.loadFile(id, states[i], s.keyFileOf(states[i], id)) }
@@ -279,7 +280,7 @@ func (s *Store) examineLocked(id string, states ...State) error {
 	return errors.Join(slices.DeleteFunc(errs, func(err error) bool { return errors.Is(err, os.ErrNotExist) })...)
 }
 
-// overrule removes the claims for an id from the index when found holds a file.
+// overrule removes the claims for an id from the index when found holds a file of the id.
 func (s *Store) overrule(id string, found map[State]*keyFile) {
 	var f *keyFile
 	for _, st := range lookupOrder {
@@ -305,8 +306,8 @@ func (s *Store) overrule(id string, found map[State]*keyFile) {
 	}
 }
 
-// loadFile reads a key file, or returns before if the file has not changed since. An empty file
-// counts as missing: somebody is writing it.
+// loadFile reads a key file. It returns before, the entry of the last read, if the file has not
+// changed since. An empty file counts as missing, since its writer has not filled it yet.
 func (s *Store) loadFile(id string, st State, before *keyFile) (*keyFile, error) {
 	path := s.keyPath(st, id)
 	sig, err := lstatRegular(path)

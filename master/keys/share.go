@@ -10,7 +10,7 @@ import (
 var errSlow = errors.New("the folder of the keys does not answer in time")
 
 // sharing performs one disk operation for many callers: callers that arrive during an operation
-// share the next one. At most two goroutines wait for a hanging disk.
+// share the next one. If the disk hangs, at most two goroutines wait for it.
 type sharing struct {
 	mu      sync.Mutex
 	next    *shared // waits to begin; nil: none
@@ -22,8 +22,8 @@ type shared struct {
 	err  error
 }
 
-// do runs f, or shares a run that has not begun yet, and returns its result. After limit (0: no
-// limit) it returns errSlow.
+// do runs f, or waits for a run of f that begins after the call of do, and returns the result of
+// that run. After limit (0: no limit) it returns errSlow.
 func (y *sharing) do(limit time.Duration, f func() error) error {
 	y.mu.Lock()
 	s := y.next

@@ -14,8 +14,8 @@ import (
 // State is the administrator's decision about a key.
 type State uint8
 
-// The states. A minion id has a key in at most one of Accepted, Pending and Rejected. Beside it
-// there may be a Denied key: a second key that somebody offered for the id.
+// The states. A minion id has a key in at most one of Accepted, Pending and Rejected. In addition
+// the id may have a Denied key: a second key that was offered for the id.
 const (
 	None     State = iota // no key
 	Accepted              // may sign in
@@ -25,8 +25,8 @@ const (
 	numStates
 )
 
-// lookupOrder is the order in which Salt looks for a key (cache/localfs_key.py fetch): of a key in
-// two folders, the state that forbids more counts.
+// lookupOrder is the order in which Salt looks for a key (cache/localfs_key.py fetch). If a key is
+// in two folders, the stricter state counts.
 var lookupOrder = [...]State{Rejected, Pending, Accepted}
 
 // String returns Salt's name of the state.
@@ -39,19 +39,19 @@ func (s State) Dir() string {
 	return [...]string{"", "minions", "minions_pre", "minions_rejected", "minions_denied", ""}[min(s, numStates)]
 }
 
-// Entry is a key at one moment. It does not change when the store does.
+// Entry is a key and its state at one moment. It does not change when the store changes.
 type Entry struct {
 	State State
-	// PEM is the text of the key, normalised by crypt.NormalizePEM. A file put there by hand may
-	// contain anything; Public checks it.
+	// PEM is the text of the key, normalised by crypt.NormalizePEM. A file that an administrator
+	// put into the folder may contain anything; Public checks the text.
 	PEM string
-	// Gen differs for each key that this process has seen. Conclusions about a key hold as long as
-	// its Gen stays the same.
+	// Gen is a number that differs for each key that this process has seen. What a caller has
+	// concluded about a key holds as long as the id's Gen stays the same.
 	Gen  uint64
 	file *keyFile
 }
 
-// Public returns the parsed key. The store keeps the result, so that later calls cost nothing.
+// Public returns the parsed key. The store keeps the parsed key, so that later calls cost nothing.
 func (e Entry) Public() (*rsa.PublicKey, error) {
 	if e.file == nil {
 		return nil, fmt.Errorf("%w: no key", crypt.ErrPublicKey)
@@ -59,7 +59,8 @@ func (e Entry) Public() (*rsa.PublicKey, error) {
 	return e.file.public()
 }
 
-// keyFile is a key file as the store last read it. Everything but the parsed key is immutable.
+// keyFile holds a key file's content as of the last read. Everything but the parsed key is
+// immutable.
 type keyFile struct {
 	pem    string
 	gen    uint64
@@ -81,8 +82,8 @@ func (f *keyFile) public() (*rsa.PublicKey, error) {
 type Change struct {
 	ID       string
 	Old, New State // None, Accepted, Pending or Rejected
-	// Gen is the generation of the new key, 0 when there is none. If Old and New are equal, the key
-	// itself was replaced.
+	// Gen is the generation of the new key, or 0 when there is none. If the states Old and New are
+	// equal, the key itself was replaced.
 	Gen uint64
 }
 

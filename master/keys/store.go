@@ -22,31 +22,32 @@ var (
 	// ErrUnknown reports that there is no key for the id in that state.
 	ErrUnknown = errors.New("no such key")
 	// ErrPendingFull reports that there are as many pending keys as the configuration allows, from
-	// this source or in all. It also reports the same for rejected or denied keys.
+	// one source or in all. The store also returns it when there are too many rejected or denied
+	// keys.
 	ErrPendingFull = errors.New("too many pending keys")
 	// ErrChanged reports that somebody else changed the key meanwhile.
 	ErrChanged = errors.New("key has changed meanwhile")
 )
 
-// defaultMaxPending bounds the pending keys. Salt has no bound, so that anybody who reaches the
-// port can fill the disk.
+// defaultMaxPending bounds the pending keys. Salt has no such bound, so anybody who reaches a Salt
+// master's port can fill its disk.
 const defaultMaxPending = 100_000
 
 // Config of a Store. The zero value is usable.
 type Config struct {
-	// Create lets Open create missing folders. On a volume that several nodes share only the node
-	// that forms the cluster may set it: racing mkdirs end in a split brain. Without it a missing
-	// folder is an error.
+	// Create lets Open create missing folders. If Create is false, a missing folder is an error. On
+	// a volume that several nodes share, only the node that forms the cluster may set Create:
+	// concurrent mkdirs on several nodes end in a split brain.
 	Create bool
-	// Permissive is permissive_pki_access: the group may read the key files.
+	// Permissive is permissive_pki_access: members of the group may read the key files.
 	Permissive bool
-	// MaxPending bounds the pending keys. It bounds separately the rejected and the denied keys that
-	// sign-ins add. 0 means the default.
+	// MaxPending bounds the pending keys. The same number bounds, separately, the rejected and the
+	// denied keys that sign-ins add. 0 means the default.
 	MaxPending int
-	// PendingPerSource bounds the pending keys of one source (see SwapFrom), and PendingPerKey how
-	// many of these ids may have the same public key. PendingRate is how many new keys a second a
-	// source may send, after PendingBurst at once. 0 means the defaults. Keys without a known source
-	// are bounded by MaxPending only.
+	// PendingPerSource bounds the pending keys of one source (see SwapFrom). PendingPerKey bounds
+	// how many of these ids may have the same public key. PendingRate is how many new keys a second
+	// a source may send, after PendingBurst at once. 0 means the default of each. Keys without a
+	// known source are bounded by MaxPending only.
 	PendingPerSource, PendingPerKey int
 	PendingRate, PendingBurst       float64
 	// Bounds of the key sizes; the zero value means crypt.DefaultBounds.
@@ -54,14 +55,15 @@ type Config struct {
 	// ScanEvery is how often Run checks whether a folder has changed (one stat per folder). 0 means
 	// 1 second, on a volume 3 seconds.
 	ScanEvery time.Duration
-	// FullEvery is how often Run compares every file, to find changes that other machines make
-	// inside of files. 0 means 5 minutes, on a volume 30 minutes; negative means never.
+	// FullEvery is how often Run compares every file with the index, to find files whose content
+	// another machine has changed. 0 means 5 minutes, on a volume 30 minutes; a negative value
+	// means never.
 	FullEvery time.Duration
 	// NoNotify disables inotify, for file systems where it is of no use.
 	NoNotify bool
-	// Incoming is the name of this master. If it is set, the store writes new keys on a volume first
-	// to incoming files, many keys in one, and Run writes a file for each key later. With "" the
-	// store only reads the incoming files of other masters.
+	// Incoming is the name of this master in the names of incoming files. If it is set, the store
+	// writes new keys on a volume to incoming files first, many keys in one, and Run writes a file
+	// for each key later. If it is "", the store only reads the incoming files of other masters.
 	Incoming string
 	Logger   *slog.Logger // nil discards all messages
 
@@ -71,9 +73,9 @@ type Config struct {
 
 const stripes = 64
 
-// Store is the set of minion keys under one folder. All methods may be called
-// concurrently. Lookups only read memory; the methods that change keys write
-// to disk first, durably, and may block as long as the disk does.
+// Store is the set of minion keys under one folder. All methods may be called concurrently. Lookups
+// read only memory. The methods that change keys write to the disk first, durably, and may block as
+// long as the disk does.
 type Store struct {
 	dir     string
 	cfg     Config
@@ -109,8 +111,8 @@ type Store struct {
 	rootSeen dirSeen // the folder of incoming files, when last listed
 }
 
-// Open reads all keys under dir (Salt's pki_dir, or cluster_pki_dir) and returns the store. Run
-// then follows the changes that others make.
+// Open reads all keys under dir (Salt's pki_dir, or cluster_pki_dir) and returns the store. From
+// then on Run follows the changes that other programs make.
 func Open(dir string, cfg Config) (*Store, error) {
 	cfg.MaxPending = cmp.Or(cfg.MaxPending, defaultMaxPending)
 	cfg.PendingPerSource = cmp.Or(cfg.PendingPerSource, DefaultPendingPerSource)
@@ -251,9 +253,9 @@ func (s *Store) Lookup(id string) (Entry, bool) {
 	return Entry{State: st, PEM: f.pem, Gen: f.gen, file: f}, true
 }
 
-// effective returns the key that counts for an id; mu is held. A pending file beside an accepted
-// one with the same key is ignored: a volume that heals its copies may restore a file that a rename
-// removed. Salt would make its minion wait in that case.
+// effective returns the key that counts for an id. The caller holds mu. effective ignores a pending
+// file beside an accepted one with the same key: a volume that heals its copies may restore a file
+// that a rename removed. In that case Salt would make the minion wait.
 func (s *Store) effective(id string) (State, *keyFile) {
 	for _, st := range lookupOrder {
 		f := s.files[st][id]
@@ -268,8 +270,8 @@ func (s *Store) effective(id string) (State, *keyFile) {
 	return None, nil
 }
 
-// Denied returns the key that was offered for id and did not match the accepted one, and false when
-// there is none.
+// Denied returns the key that was offered for id and did not match the accepted one. It returns
+// false when there is none.
 func (s *Store) Denied(id string) (Entry, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -293,9 +295,9 @@ func (s *Store) Count(st State) int {
 	return len(s.files[st])
 }
 
-// Accepted returns the sorted ids of accepted minions. Callers share the slice and must not change
-// it; later changes of the store do not affect it. Without a change since the last call it returns
-// the same slice.
+// Accepted returns the sorted ids of accepted minions. All callers share the slice and must not
+// change it; later changes of the store do not change a returned slice. Without a change since the
+// last call, Accepted returns the same slice again.
 func (s *Store) Accepted() []string {
 	s.snapMu.Lock()
 	defer s.snapMu.Unlock()
@@ -374,17 +376,17 @@ func (s *Store) Finger(id, hashType string) (string, error) {
 	return Fingerprint(e.PEM, hashType)
 }
 
-// OnChange registers a function that the store calls for every change, whoever made it. Changes of
-// one id arrive in order, those of different ids possibly at the same time. The function must be
-// quick and must not change the store. Register before Run.
+// OnChange registers a function that the store calls for every change of a key, whoever made the
+// change. Changes of one id arrive in order; changes of different ids may arrive concurrently. The
+// function must be quick and must not change the store. OnChange must be called before Run.
 func (s *Store) OnChange(f func(Change)) {
 	s.listenersMu.Lock()
 	defer s.listenersMu.Unlock()
 	s.listeners = append(s.listeners, f)
 }
 
-// applyFound updates the index entries of an id (nil: no file) and calls the listeners if the
-// minion's state or key has changed. The id's stripe is held.
+// applyFound sets the index entries of an id to found (nil: no file) and calls the listeners if the
+// minion's state or key has changed. The caller holds the stripe lock of the id.
 func (s *Store) applyFound(id string, found map[State]*keyFile) {
 	s.mu.Lock()
 	oldState, old := s.effective(id)
@@ -434,7 +436,7 @@ func (s *Store) applyFound(id string, found map[State]*keyFile) {
 }
 
 // newFile returns the index entry of a file that was read. before is the present entry or nil; if
-// its key is the same, its generation stays.
+// before has the same key, the new entry keeps its generation.
 func (s *Store) newFile(pem string, sig fileSig, before *keyFile) *keyFile {
 	f := &keyFile{pem: crypt.NormalizePEM(pem), sig: sig, bounds: s.cfg.Bounds}
 	if before != nil && before.pem == f.pem {

@@ -13,10 +13,11 @@ import (
 
 const (
 	hintShare = 4 // see follower.takeHints
-	// maxNames bounds the names collected between two checks; beyond that Run checks all files.
+	// maxNames bounds the file names collected between two checks. When there are more, Run checks
+	// all files.
 	maxNames = 4096
-	// listShare is how many times as long as a listing of the folders the pause after it must last,
-	// at least: on a volume a listing of many keys takes seconds.
+	// listShare is how many times longer than a listing of the folders the pause after the listing
+	// must be: on a volume a listing of many keys takes seconds.
 	listShare = 19
 )
 
@@ -56,10 +57,11 @@ func (s *Store) examineAll(ids map[string][]State) {
 	wg.Wait()
 }
 
-// Run follows the changes that others make to the folders until ctx is done, and returns ctx's
-// error. It sees a change on this machine within some 50 ms, and one that another machine made on a
-// shared volume after Config.ScanEvery (if the folder's entries change) or Config.FullEvery (if
-// only the inside of a file does). Call it once. It starts no goroutine that outlives it.
+// Run follows the changes that other programs make to the folders until ctx is done, and returns
+// ctx's error. It sees a change on this machine within about 50 ms. It sees a change that another
+// machine made on a shared volume after Config.ScanEvery if the folder's entries change, or after
+// Config.FullEvery if only the content of a file does. Run may be called once. It starts no
+// goroutine that outlives it.
 func (s *Store) Run(ctx context.Context) error {
 	w := s.watcher()
 	if w != nil {
@@ -131,8 +133,8 @@ func (f *follower) noteEvent(event fsnotify.Event) {
 		f.paths[event.Name] = struct{}{}
 	}
 	if f.settled == nil {
-		// salt-key removes a key from one folder before it writes it to another: an earlier check
-		// would see a minion without a key.
+		// salt-key removes a key from one folder before it writes the key to another: an earlier
+		// check would see a minion without a key.
 		f.settled = time.After(40 * time.Millisecond)
 	}
 }
@@ -159,8 +161,8 @@ func (f *follower) takeHints() {
 	}
 }
 
-// scanChanged scans the folders that have changed. It skips the scan during the pause after one
-// that took long.
+// scanChanged scans the folders that have changed. It does nothing during the pause that follows a
+// long scan.
 func (f *follower) scanChanged() {
 	if time.Now().Before(f.restUntil) {
 		return
@@ -179,7 +181,7 @@ func (s *Store) report(err error) {
 	}
 }
 
-// watcher returns an inotify watcher of the folders, or nil if Run must do with the periodic check.
+// watcher returns an inotify watcher of the folders, or nil if only the periodic check is possible.
 func (s *Store) watcher() *fsnotify.Watcher {
 	if s.cfg.NoNotify {
 		return nil
@@ -193,7 +195,7 @@ func (s *Store) watcher() *fsnotify.Watcher {
 	return w
 }
 
-// rewatch adds to w the folders that it does not watch, including those that were removed and
+// rewatch adds to w the folders that w does not watch, including folders that were removed and
 // created again.
 func (s *Store) rewatch(w *fsnotify.Watcher) {
 	if w.Events == nil {
