@@ -8,14 +8,14 @@ import (
 	"saltern/master/value"
 )
 
-// Errors that a caller may want to distinguish.
+// Errors that a caller may need to distinguish.
 var (
 	// ErrJID means that a text is not a job id.
 	ErrJID = errors.New("jobs: bad job id")
 	// errMinion means that a minion or syndic id cannot be a file name.
 	errMinion = errors.New("jobs: bad minion id")
 	// ErrBrokenLoad means that a load cannot be read because a power cut left its file empty or
-	// torn. Then nobody can say which caller started the job.
+	// torn. In that case it is unknown which caller started the job.
 	ErrBrokenLoad = errors.New("jobs: the load of the job is broken")
 	// ErrTooLarge means that a load or return exceeds Config.MaxReturn.
 	ErrTooLarge = errors.New("jobs: too large")
@@ -25,35 +25,37 @@ var (
 	ErrInUse = errors.New("jobs: journal is in use")
 )
 
-// Cache stores jobs. All methods may be called concurrently. A method that saves returns nil only
-// when the data is durable. After an error the data may or may not be saved, and saving it again
-// does no harm.
+// Cache stores jobs. All methods may be called concurrently. A method that saves data returns nil
+// only when the data is durable. After an error the data may or may not be saved, and saving the
+// same data again does no harm.
 type Cache interface {
-	// Prep declares a job before its load is known and returns its id: jid, or a new one if jid is
-	// empty. With nocache the cache does not store the returns of the job.
+	// Prep declares a job before its load is known and returns its id: jid, or a new id if jid is
+	// empty. If nocache is set, the cache does not store the returns of the job.
 	Prep(ctx context.Context, jid string, nocache bool) (string, error)
-	// SaveLoad stores the publish load of a job and the minions that are expected to return; with
-	// nil minions it records none. It replaces an older load of the job and adds the minions to the
-	// recorded ones. The load must not contain a key or token, and the caller must not change it
-	// afterwards.
+	// SaveLoad stores the publish load of a job and the minions that are expected to return. If
+	// minions is nil, SaveLoad stores the load only. SaveLoad replaces an older load of the job,
+	// and adds the minions to those that are stored already. The load must not contain a key or
+	// token, and the caller must not change the load afterwards.
 	SaveLoad(ctx context.Context, jid string, load *value.Map, minions []string) error
 	// Stage is SaveLoad in two steps, for a publish that must not wait for a disk. When Stage
-	// returns, reads of this cache see the job; when wait returns nil, the job is durable.
+	// returns, this cache shows the job to readers; when wait returns nil, the job is durable.
 	Stage(ctx context.Context, jid string, load *value.Map, minions []string) (wait func(context.Context) error, err error)
-	// AddMinions adds expected minions: those of a syndic, or with syndic "" those of this master.
+	// AddMinions adds expected minions: those of the syndic, or those of this master if syndic is
+	// "".
 	AddMinions(ctx context.Context, jid string, minions []string, syndic string) error
-	// SaveReturn stores a return. stored is false, without an error, when the job already has a
-	// durable return of this minion (which stays), or when the job does not store returns.
+	// SaveReturn stores a return. stored is false, without an error, when the cache already has a
+	// durable return of this minion for the job, which it keeps, or when the cache does not store
+	// the job's returns.
 	SaveReturn(ctx context.Context, r Return) (stored bool, err error)
 	// UpdateEndtime records when a job ended, as readable text.
 	UpdateEndtime(ctx context.Context, jid, text string) error
 
 	// Load returns the load of a job, with the sorted expected minions added as "Minions", or nil
-	// when there is no such job. It returns [ErrBrokenLoad] when the load cannot be read; then the
-	// returns may still be readable.
+	// when there is no such job. It returns [ErrBrokenLoad] when the load cannot be read; the
+	// returns of that job may still be readable.
 	Load(ctx context.Context, jid string) (*value.Map, error)
-	// Returns returns the returns of a job so far by minion: maps with return, retcode, success and
-	// out, as far as they were sent.
+	// Returns returns the stored returns of a job by minion. Each is a map with the fields return,
+	// retcode, success and out, as far as the minion sent them.
 	Returns(ctx context.Context, jid string) (*value.Map, error)
 	// Endtime returns the text that UpdateEndtime recorded, or "".
 	Endtime(ctx context.Context, jid string) (string, error)
@@ -68,18 +70,19 @@ type Cache interface {
 // Return is the return of one minion for one job.
 type Return struct {
 	JID, ID string
-	// Data holds the stored fields: return, retcode and success, as far as they were sent.
+	// Data holds the stored fields return, retcode and success, as far as the minion sent them.
 	Data *value.Map
-	// Out names the outputter that the function asked for. It may be nil: no outputter.
+	// Out names the outputter that the function asked for. It may be nil: then the function asked
+	// for none.
 	Out any
-	// Load is the whole return. The cache stores it as the load of a job that has none, such as one
-	// that another master started (salt/utils/job.py store_job). It may be nil: then the cache
-	// stores no load.
+	// Load is the whole return. If the job has no load, because another master started it for
+	// instance, the cache stores Load as the load of the job (salt/utils/job.py store_job). Load
+	// may be nil: then the cache stores no load.
 	Load *value.Map
 }
 
-// ReturnOf returns the stored parts of the load of a _return request. The load must name a job and
-// a minion. ReturnOf does not copy it.
+// ReturnOf returns the parts of a _return request's load that a Cache stores. The load must name a
+// job and a minion. ReturnOf does not copy the load.
 func ReturnOf(load *value.Map) Return {
 	r := Return{JID: load.Str("jid"), ID: load.Str("id"), Data: &value.Map{}, Load: load}
 	for _, k := range []string{"return", "retcode", "success"} {

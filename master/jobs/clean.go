@@ -13,7 +13,7 @@ import (
 )
 
 // Clean implements Cache (local_cache.clean_old_jobs). The age of a job is the age of its jid file.
-// After each removal Clean rests for as long as the removal took, so that it uses at most half of
+// After each removal Clean pauses for as long as the removal took, so that it uses at most half of
 // the disk's time.
 func (c *Local) Clean(ctx context.Context, keep time.Duration) (int, error) {
 	now := c.cfg.Now()
@@ -53,7 +53,7 @@ func (c *Local) Clean(ctx context.Context, keep time.Duration) (int, error) {
 }
 
 // isExpired reports whether Clean may remove a job directory. It returns false for a job with
-// records that are not files yet.
+// records that are not yet files.
 func (c *Local) isExpired(dir string, now time.Time, keep time.Duration) (bool, error) {
 	path := filepath.Join(dir, jidFile)
 	st, err := os.Stat(path)
@@ -61,8 +61,8 @@ func (c *Local) isExpired(dir string, now time.Time, keep time.Duration) (bool, 
 		if st, err = os.Stat(dir); err != nil {
 			return false, err
 		}
-		// The writer of a directory without a jid file, such as a tool of Salt, may be about to
-		// create that file.
+		// The directory has no jid file yet, but its writer, such as a tool of Salt, may be about
+		// to create that file.
 		return now.Sub(st.ModTime()) > max(10*time.Minute, keep), nil
 	}
 

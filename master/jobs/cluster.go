@@ -25,14 +25,13 @@ const (
 	keepWait = 5 * time.Second // longest wait for a peer, and then again for the shared folder
 )
 
-// ownSegment, in place of a number of bytes, marks a segment that this master wrote and never
-// reads.
+// ownSegment marks a segment that this master wrote and therefore never reads. It is stored in
+// place of the number of bytes read.
 const ownSegment = -1
 
 // Errors of Peers.Keep.
 var (
-	// ErrNoPeer means that other masters belong to the cluster, and none is
-	// connected.
+	// ErrNoPeer means that other masters belong to the cluster but none of them is connected.
 	ErrNoPeer = errors.New("no other master that keeps returns is connected")
 	// ErrOnlyMaster means that no other master belongs to the cluster.
 	ErrOnlyMaster = errors.New("the cluster has one master")
@@ -40,8 +39,8 @@ var (
 
 // Peers sends returns to the other masters of the cluster.
 type Peers interface {
-	// Keep sends a return to all peers and waits until one of them has it on its disk. It returns
-	// ErrNoPeer or ErrOnlyMaster when there is no peer.
+	// Keep sends a return to all peers and waits until one of them has stored it on its disk.
+	// Without a peer, Keep returns ErrNoPeer or ErrOnlyMaster.
 	Keep(ctx context.Context, r Return) error
 }
 
@@ -52,25 +51,26 @@ type ClusterConfig struct {
 	Local *Local
 	Peers Peers
 	Keep  time.Duration // keep_jobs: age at which jobs are removed
-	// Degraded gets nil when returns are stored safely, and an error when they are stored on fewer
-	// disks than intended.
+	// The Cluster calls Degraded with an error when returns are stored on fewer disks than
+	// intended, and with nil when they are stored safely again.
 	Degraded func(error)
 	Log      *slog.Logger
 }
 
-// Cluster is the Cache of a master in a cluster. Every master has all jobs on its own disk: those
-// it took itself, copies that peers send at once, and records that it reads from the shared folder,
-// to which each master writes what it took (hands over).
+// Cluster is the Cache of a master in a cluster. Every master has all jobs on its own disk: the
+// jobs and returns that it received from clients and minions, copies that peers send at once, and
+// records that it reads from the shared folder. Each master writes the records that it received to
+// the shared folder; that is called handing over.
 //
-// The master acknowledges a return when the return would survive the loss of this master: when its
-// own disk and that of a peer have it. If no peer stores it, the return waits until the shared
-// folder has it. If the folder does not answer either and no peer is connected, the own disk must
-// suffice, and Degraded gets an error. If a connected peer does not answer, the master does not
-// acknowledge the return, and the minion sends it again.
+// The master acknowledges a return when the return would survive the loss of this master: when the
+// disks of this master and of a peer have it. If no peer stores it, the return waits until the
+// shared folder has it. If the folder does not answer either and no peer is connected, the disk of
+// this master must suffice, and the Cluster calls Degraded with an error. If a connected peer does
+// not answer, the master does not acknowledge the return, and the minion sends it again.
 //
-// If the master that took a record does not hand it over, the masters with a copy do, even after a
-// restart of theirs. So a master that was away finds in the folder what it missed; younger records
-// wait in the queues of its peers.
+// If the master that received a record does not hand it over, the masters with a copy of the record
+// do so, even after they were restarted. So a master that was away finds in the folder what it
+// missed; younger records wait in the queues of its peers.
 type Cluster struct {
 	*Local
 	cfg    ClusterConfig
@@ -90,8 +90,9 @@ type Cluster struct {
 
 var _ Cache = (*Cluster)(nil)
 
-// OpenCluster opens the cluster's job cache around cfg.Local, which Close closes as well. Before it
-// returns it imports the records in the folder, but it waits for that at most five seconds.
+// OpenCluster opens the cluster's job cache on top of cfg.Local. Close closes cfg.Local as well.
+// Before OpenCluster returns, it imports the records in the folder, but it waits for that at most
+// five seconds.
 func OpenCluster(cfg ClusterConfig) (*Cluster, error) {
 	c := &Cluster{
 		Local:      cfg.Local,
@@ -132,8 +133,8 @@ func OpenCluster(cfg ClusterConfig) (*Cluster, error) {
 	c.wg.Go(func() { c.follow(ctx, sync.OnceFunc(func() { close(first) })) })
 	select {
 	case <-first:
-	// The start waits for the first import, since other masters have handed over records meanwhile;
-	// what takes longer goes on in the background.
+	// The start waits for the first import, since other masters may have handed over records
+	// meanwhile. If the import takes longer, it continues in the background.
 	case <-time.After(5 * time.Second):
 		cfg.Log.Warn("jobs of the other masters are still being read", "path", cfg.Dir)
 	}
@@ -143,8 +144,8 @@ func OpenCluster(cfg ClusterConfig) (*Cluster, error) {
 
 func (c *Cluster) importedFile() string { return filepath.Join(c.journal.dir, "imported") }
 
-// SaveReturn implements Cache. When it returns nil, the return is as safe as the comment of
-// [Cluster] says.
+// SaveReturn implements Cache. When it returns nil, the return is stored as safely as the comment
+// of [Cluster] describes.
 func (c *Cluster) SaveReturn(ctx context.Context, ret Return) (bool, error) {
 	if ret.Load == nil || ret.ID == c.cfg.ID { // no Load: a return of this master's own runners
 		return c.Local.SaveReturn(ctx, ret)
@@ -194,7 +195,8 @@ func (c *Cluster) SaveReturn(ctx context.Context, ret Return) (bool, error) {
 	}
 }
 
-// SaveCopy stores a return that a peer took. When it returns nil, the copy is durable.
+// SaveCopy stores a copy of a return that a peer received. When it returns nil, the copy is
+// durable.
 func (c *Cluster) SaveCopy(ctx context.Context, peer string, ret Return) error {
 	r, facts, err := c.newReturn(ret)
 	if err != nil || facts.nocache {
@@ -256,16 +258,16 @@ func (c *Cluster) holdRecord(peer string, r *record) {
 	}
 }
 
-// PeerLost hands over the copies of records that a lost peer took. If the peer never comes back,
-// the master that replaces it finds these records in the folder.
+// PeerLost hands over the copies of records that a lost peer received. If the peer never comes
+// back, the master that replaces it finds these records in the folder.
 func (c *Cluster) PeerLost(peer string) {
 	if due := c.held.popPeer(peer); len(due) > 0 {
 		c.volume.queueRecords(due...)
 	}
 }
 
-// follow imports what other masters hand over, until ctx ends. It calls first after the first
-// import.
+// follow imports the records that other masters hand over, until ctx ends. It calls first after the
+// first import.
 func (c *Cluster) follow(ctx context.Context, first func()) {
 	defer first()
 	c.holdLeftover()
@@ -391,7 +393,7 @@ func (c *Cluster) saveImported(names []string, changed bool) error {
 }
 
 // cacheRecord stores a record that another master has handed over in the local cache, unless the
-// cache has it.
+// cache has the record already.
 func (c *Cluster) cacheRecord(ctx context.Context, r *record) error {
 	if c.held.dropSeen(r) || checkRecord(r) != nil {
 		return nil
@@ -430,7 +432,7 @@ func (c *Cluster) cacheRecord(ctx context.Context, r *record) error {
 	return nil
 }
 
-// outranks reports whether a packed load replaces the stored one; see Outranks.
+// outranks reports whether a packed load replaces the stored load kept; see Outranks.
 func outranks(packed []byte, kept *value.Map) bool {
 	if !kept.Bool(ChosenField) {
 		return false // so for most jobs, without decoding the load
@@ -457,7 +459,7 @@ func (c *Cluster) Clean(ctx context.Context, keep time.Duration) (int, error) {
 	return n, err
 }
 
-// Close hands over the waiting records and closes the local cache. It waits no longer than ctx.
+// Close hands over the waiting records and closes the local cache. It stops waiting when ctx ends.
 func (c *Cluster) Close(ctx context.Context) error {
 	c.stop()
 	done := make(chan struct{})

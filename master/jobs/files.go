@@ -37,8 +37,8 @@ func (f *files) applyRecord(r *record) error {
 	return nil
 }
 
-// makeJob creates the directory of a job with its jid file. Salt takes the age of the job from that
-// file, and removes a job without it.
+// makeJob creates the directory of a job and the jid file in it. Salt reads the age of the job from
+// that file, and removes a job without a jid file.
 func (f *files) makeJob(dir string, r *record) error {
 	if err := os.MkdirAll(dir, f.dirMode); err != nil {
 		return err
@@ -50,7 +50,7 @@ func (f *files) makeJob(dir string, r *record) error {
 	if err := f.writeFile(dir, jidFile, []byte(r.jid)); err != nil {
 		return err
 	}
-	// Keep the time of the record: the journal may be replayed long after it.
+	// Use the time of the record: the journal may be replayed long after that time.
 	t := time.Unix(0, r.time)
 	return os.Chtimes(path, t, t)
 }
@@ -83,8 +83,8 @@ func (f *files) applyIn(dir string, r *record) error {
 	return fmt.Errorf("record of unknown kind %d", r.kind)
 }
 
-// endtimeOf returns the time of a return, as the text of its job's end (salt/utils/job.py
-// store_job).
+// endtimeOf returns the time of a return as text; Salt stores it as the end of the return's job
+// (salt/utils/job.py store_job).
 func endtimeOf(r *record) string { return TimeText(time.Unix(0, r.time)) }
 
 func (f *files) putReturn(dir string, r *record) error {
@@ -170,7 +170,7 @@ func (f *files) mergeMinions(dir string, r *record) error {
 	return f.writeFile(dir, minionsName(r.id), packed)
 }
 
-// unionTexts returns the sorted union of lists of texts. Other values count as empty.
+// unionTexts returns the sorted union of the texts in lists. It ignores everything else.
 func unionTexts(lists ...any) (out []string) {
 	for _, l := range lists {
 		switch l := l.(type) {

@@ -21,7 +21,7 @@ type Query struct {
 	Last      int        // return only the latest jobs, this many; 0 for all
 }
 
-// Visit calls visit for the jobs that satisfy a query, in no particular order. It ignores Last.
+// Visit calls visit for the jobs that satisfy q, in no particular order. It ignores q.Last.
 func Visit(ctx context.Context, c Cache, q Query, visit func(Job) error) error {
 	return c.Each(ctx, func(j Job) error {
 		if !q.matches(j) {
@@ -31,8 +31,8 @@ func Visit(ctx context.Context, c Cache, q Query, visit func(Job) error) error {
 	})
 }
 
-// Find returns the jobs that satisfy a query, sorted by job id. With Last it holds at most Last
-// loads in memory, otherwise the loads of all jobs; see [Visit].
+// Find returns the jobs that satisfy q, sorted by job id. If q.Last is set, Find holds at most that
+// number of loads in memory, otherwise the loads of all jobs; see [Visit].
 func Find(ctx context.Context, c Cache, q Query) (out []Job, err error) {
 	err = Visit(ctx, c, q, func(j Job) error {
 		if q.Last <= 0 {
@@ -91,7 +91,7 @@ func (q *Query) matches(j Job) bool {
 	return err == nil && (q.From.IsZero() || !t.Before(q.From)) && (q.To.IsZero() || !t.After(q.To))
 }
 
-// anyGlob reports whether one of the patterns matches a text or a text in a
+// anyGlob reports whether one of the patterns matches v, if v is a text, or a text in v, if v is a
 // list.
 func anyGlob(patterns []string, v any) bool {
 	switch v := v.(type) {
@@ -116,8 +116,8 @@ func anyPair(want *value.Map, have any) bool {
 	return false
 }
 
-// Metadata returns the metadata of a job: a field of the load, of its kwargs, or of a keyword
-// argument, or nil (salt/utils/jid.py format_job_instance).
+// Metadata returns the metadata of a job, or nil. The metadata are a field of the load, of its
+// kwargs, or of a keyword argument (salt/utils/jid.py format_job_instance).
 func Metadata(load *value.Map) any {
 	if v, ok := load.Get("metadata"); ok {
 		return v

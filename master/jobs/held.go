@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// Bounds of the held copies.
+// Limits of the held copies.
 const (
-	// heldFor is how long a copy waits to appear in the shared folder; a living master hands its
-	// record over sooner.
+	// heldFor is how long a copy waits to appear in the shared folder. A running master hands its
+	// records over sooner than that.
 	heldFor   = 2 * time.Minute
 	heldBytes = 32 << 20
 )
 
-// held keeps the copies of records that peers sent, until they appear in the shared folder. If a
-// copy does not appear within heldFor, or its peer is lost, this master hands the copy over, since
-// the master that took the record may be gone for good. Overflow policy: the oldest copies are
-// handed over early.
+// held stores the copies of records that peers sent, until the records appear in the shared folder.
+// If a record does not appear within heldFor, or its peer is lost, this master hands the copy over,
+// since the master that received the record may never come back. Overflow policy: the oldest copies
+// are handed over early.
 type held struct {
 	mu    sync.Mutex
 	list  []heldItem // oldest first; may still contain dropped copies
@@ -41,7 +41,7 @@ func newHeld() *held { return &held{byKey: map[heldKey]*record{}} }
 
 func keyOf(r *record) heldKey { return heldKey{r.kind, r.jid, r.id} }
 
-// put holds a record of a peer and returns the records that must be handed over to make room.
+// put adds a copy of a peer's record and returns the copies that must be handed over to make room.
 func (h *held) put(now time.Time, from string, r *record) (due []*record) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -70,8 +70,8 @@ func (h *held) popLocked(due []*record) []*record {
 	return due
 }
 
-// dropSeen drops the copy of a record that is in the shared folder. It reports whether there was a
-// copy; if so, the record is in this master's cache.
+// dropSeen drops the copy of a record that has appeared in the shared folder. It reports whether
+// there was a copy; if so, the record is in this master's cache.
 func (h *held) dropSeen(r *record) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// jidLayout is the 20 digits of a job id without the point before the
-// microseconds.
+// jidLayout is the layout of the 20 digits of a job id, with a point before the microseconds, which
+// the id lacks.
 const jidLayout = "20060102150405.000000"
 
 const jidDigits = 20
 
-// IDs makes job ids. It may be used concurrently.
+// IDs generates job ids. It may be used concurrently.
 type IDs struct {
 	now func() time.Time
 
@@ -23,9 +23,9 @@ type IDs struct {
 // NewIDs returns a source of job ids that reads the time from now.
 func NewIDs(now func() time.Time) *IDs { return &IDs{now: now} }
 
-// New returns a job id: 20 digits, the UTC time in microseconds. Ids of one
-// source always increase, also when the clock stands still or goes back
-// (salt/utils/jid.py gen_jid does so only with unique_jid).
+// New returns a job id: 20 digits, the UTC time in microseconds. The ids that one IDs generates
+// always increase, even when the clock stands still or goes back (salt/utils/jid.py gen_jid
+// guarantees that only with unique_jid).
 func (s *IDs) New() string {
 	t := s.now().UTC().Truncate(time.Microsecond)
 	s.mu.Lock()
@@ -43,9 +43,9 @@ func FromTime(t time.Time) string {
 	return s[:14] + s[15:]
 }
 
-// Valid reports whether jid is a job id: exactly 20 ASCII digits, optionally an underscore and 1 to
-// 10 digits (unique_jid adds a process id). Salt's own check lets any text through after the
-// underscore; jid becomes part of paths and tags, so this check does not.
+// Valid reports whether jid is a job id: exactly 20 ASCII digits, optionally followed by an
+// underscore and 1 to 10 digits (unique_jid appends a process id). Salt's own check accepts any
+// text after the underscore. Valid does not, since jid becomes part of paths and tags.
 func Valid(jid string) bool {
 	switch n := len(jid); {
 	case n == jidDigits:
@@ -94,8 +94,8 @@ var months = [...]string{"Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug",
 // TimeText returns a time as text in the form that StartTime describes.
 func TimeText(t time.Time) string { return StartTime(FromTime(t)) }
 
-// StartTime returns the time of a job id as Salt shows it, such as "2026, Nov 21 08:05:09.316776",
-// or "" for anything else (salt/utils/jid.py jid_to_time).
+// StartTime returns the time in a job id in the form in which Salt shows it, such as "2026, Nov 21
+// 08:05:09.316776", or "" for a text that is no job id (salt/utils/jid.py jid_to_time).
 func StartTime(jid string) string {
 	if !Valid(jid) {
 		return ""

@@ -39,15 +39,15 @@ type batch struct {
 	err     error
 }
 
-// journal is a log with group commit. Only the goroutine of commit writes its segments.
+// journal is a log with group commit. Only the goroutine that runs commit writes its segments.
 type journal struct {
 	dir      string
 	segBytes int64
 	log      *slog.Logger
 	noteJobs bool                  // record the jobs of each segment; set when a Cluster uses the cache
 	fault    func(op string) error // makes an operation fail in tests; nil otherwise
-	// onCommit gets the records of each batch before the callers that wait for the batch continue.
-	// err is not nil when the batch failed.
+	// The journal calls onCommit with the records of each batch before the callers that wait for
+	// the batch continue. err is not nil when the batch failed.
 	onCommit func(recs []*record, err error)
 
 	wake chan struct{}
@@ -65,7 +65,7 @@ type journal struct {
 
 const segmentSuffix = ".log"
 
-// openJournal locks the directory and creates it if needed. It leaves segments of an earlier run
+// openJournal locks the directory, which it creates if needed. It keeps segments of an earlier run
 // for the replay.
 func openJournal(dir string, segBytes int64, log *slog.Logger) (*journal, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -121,7 +121,8 @@ func (j *journal) segmentPath(n uint64) string {
 	return filepath.Join(j.dir, fmt.Sprintf("%016d%s", n, segmentSuffix))
 }
 
-// append adds records to the next batch. They stay in order and are committed together.
+// append adds records to the next batch, which the caller can wait for. The records keep their
+// order and are committed together.
 func (j *journal) append(recs ...*record) (*batch, error) {
 	j.mu.Lock()
 	if j.closed {
@@ -204,8 +205,8 @@ func (j *journal) commit() {
 }
 
 // writeBatch appends a batch to the segment and syncs it. It returns the segment for the next
-// batch, or nil for a new one. After a failed sync the content of the segment on the disk is
-// unknown, so writeBatch begins a new segment.
+// batch, or nil if the next batch needs a new segment. After a failed sync the content of the
+// segment on the disk is unknown, so the next batch goes to a new segment.
 func (j *journal) writeBatch(seg *segment, b *batch) (*segment, error) {
 	if seg != nil && seg.bytes >= j.segBytes {
 		j.sealSegment(seg)
@@ -230,7 +231,7 @@ func (j *journal) writeBatch(seg *segment, b *batch) (*segment, error) {
 	}
 
 	if err != nil {
-		// Most likely the disk is full: remove the torn batch.
+		// The disk is probably full: remove the incomplete batch.
 		if terr := seg.file.Truncate(seg.bytes); terr != nil {
 			j.sealSegment(seg)
 			seg = nil
@@ -280,7 +281,7 @@ func (j *journal) newSegment() (*segment, error) {
 	rand.Read(seg.mark[:])
 
 	// Preallocation makes each sync of a segment a third cheaper. If the disk is too full for that,
-	// go on without.
+	// continue without it.
 	if unix.Fallocate(int(f.Fd()), 0, 0, j.segBytes) != nil {
 		err = f.Truncate(0)
 	}

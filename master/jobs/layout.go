@@ -25,8 +25,8 @@ const (
 	endtimeFile = "endtime"
 	returnFile  = "return.p"
 	outFile     = "out.p"
-	// tempFile holds content before the file is renamed. Only the background writer creates it, one
-	// at a time in a directory.
+	// tempFile is the name that a file has before its final name. Only the background writer
+	// creates such files, one at a time in a directory.
 	tempFile = ".tmp"
 )
 
@@ -56,7 +56,7 @@ func (l layout) jobDir(jid string) string {
 }
 
 // Folder returns the folder of a job below dir, the folder of all jobs (salt/utils/jid.py jid_dir).
-// hashType "" means sha256.
+// If hashType is "", it means sha256.
 func Folder(dir, hashType, jid string) (string, error) {
 	l, err := newLayout(dir, hashType)
 	if err == nil {
@@ -68,8 +68,8 @@ func Folder(dir, hashType, jid string) (string, error) {
 	return l.jobDir(jid), nil
 }
 
-// checkID refuses an id that cannot be one component of a path, or that could be confused with the
-// files of a job.
+// checkID returns an error for an id that cannot be a single component of a path, or that could be
+// confused with a file of a job.
 func checkID(id string) error {
 	switch {
 	case id == "" || len(id) > 255 || id[0] == '.':
@@ -117,7 +117,7 @@ func exists(path string) bool {
 	return syscall.Stat(path, &st) == nil
 }
 
-// readNames lists a directory. It returns nil for a missing one.
+// readNames lists a directory. It returns nil if the directory does not exist.
 func readNames(dir string) ([]os.DirEntry, error) {
 	list, err := os.ReadDir(dir)
 	if missing(err) {

@@ -14,7 +14,7 @@ import (
 	"saltern/master/msgpack"
 )
 
-// Config of a Local cache. Zero fields take the defaults in their comments.
+// Config configures a Local cache. A field that is zero has the default that its comment states.
 type Config struct {
 	Dir          string // <cachedir>/jobs
 	JournalDir   string // folder of the journal, on a local disk; default Dir + ".journal"
@@ -71,8 +71,8 @@ type Local struct {
 	queue   *queue
 	known   *known
 
-	// leftover describes records of an earlier run that may not be in the shared folder; used with
-	// Config.Shared.
+	// leftover describes records of an earlier run that may not be in the shared folder. It is used
+	// only if Config.Shared is set.
 	leftover leftover
 	unhanded atomic.Pointer[func() map[string]bool] // returns the jobs with records not handed over; set by the Cluster
 
@@ -150,7 +150,7 @@ func checkRecord(r *record) error {
 	return nil
 }
 
-// committed handles a batch that the journal has written or, with err, failed to write.
+// committed handles a batch that the journal has written, or has failed to write if err is not nil.
 func (c *Local) committed(recs []*record, err error) {
 	if err == nil {
 		c.overlay.committed(recs)
@@ -166,16 +166,16 @@ func (c *Local) committed(recs []*record, err error) {
 	}
 }
 
-// withdrawRecord removes a record that is not written to the journal; err is the outcome for those
-// who wait for it.
+// withdrawRecord removes a record that was not written to the journal, and passes err to the
+// callers that wait for the record.
 func (c *Local) withdrawRecord(r *record, err error) {
 	c.overlay.remove(r)
 	c.queue.room.Release(r.cost)
 	r.finish(err)
 }
 
-// Close refuses new records and waits until the accepted ones have become files, or ctx ends. The
-// next Open finds the rest in the journal.
+// Close refuses new records and waits until the accepted records have become files, or until ctx
+// ends. The next Open replays the remaining ones from the journal.
 func (c *Local) Close(ctx context.Context) error {
 	c.journal.close()
 	c.queue.close()
@@ -219,8 +219,8 @@ func (c *Local) Stats() Stats {
 	return s
 }
 
-// packBounded packs a value, and returns ErrTooLarge if it has more than MaxReturn bytes. name
-// names the value in errors.
+// packBounded packs a value, and returns ErrTooLarge if the packed form has more than MaxReturn
+// bytes. name stands for the value in error texts.
 func (c *Local) packBounded(name string, v any) ([]byte, error) {
 	b, err := msgpack.Marshal(v, msgpack.Modern)
 	if err != nil {

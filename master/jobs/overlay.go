@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// overlay holds the records that are in the journal, or on their way there, and are not yet files.
-// Readers look at the overlay before the files, and a record leaves the overlay only after its
+// overlay holds the records that are in the journal, or about to be written there, and are not yet
+// files. Readers look at the overlay before the files. A record leaves the overlay only after its
 // files exist.
 type overlay struct {
 	mu   sync.RWMutex
@@ -34,9 +34,9 @@ func (o *overlay) ensureJob(jid string) *openJob {
 	return j
 }
 
-// add makes a record visible. A return is only reserved at first; it becomes visible when it is
-// committed. If the overlay has a return of this minion already, add returns that record and adds
-// nothing.
+// add makes a record visible to readers. It only reserves the place of a return, which becomes
+// visible when it is committed. If the overlay has a return of this minion for the job already, add
+// returns that record and adds nothing.
 func (o *overlay) add(r *record) (other *record) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -76,7 +76,7 @@ func (o *overlay) addFirstLoad(r *record) bool {
 	return true
 }
 
-// remove removes a record whose files exist, or that failed.
+// remove removes a record from the overlay once its files exist, or after it has failed.
 func (o *overlay) remove(r *record) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -125,8 +125,8 @@ func (o *overlay) committed(recs []*record) {
 	}
 }
 
-// snapshot returns a copy of the open records of a job, without returns that are not committed.
-// Without open records it returns the zero openJob.
+// snapshot returns a copy of the open records of a job, except returns that are not committed. If
+// the job has no open records, it returns the zero openJob.
 func (o *overlay) snapshot(jid string) openJob {
 	o.mu.RLock()
 	defer o.mu.RUnlock()

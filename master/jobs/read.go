@@ -77,8 +77,7 @@ func (c *Local) Load(ctx context.Context, jid string) (*value.Map, error) {
 	return load, nil
 }
 
-// Returns implements Cache (local_cache.get_jid). It skips returns that cannot be read and logs
-// them.
+// Returns implements Cache (local_cache.get_jid). It skips and logs returns that cannot be read.
 func (c *Local) Returns(ctx context.Context, jid string) (*value.Map, error) {
 	if err := checkJID(jid); err != nil {
 		return nil, err
@@ -164,7 +163,8 @@ func (c *Local) Returned(ctx context.Context, jid string) (map[string]bool, erro
 	return out, ctx.Err()
 }
 
-// returnMap returns the content of return.p as a map; very old files contain the bare return.
+// returnMap returns the content of return.p as a map. Very old files contain the returned value
+// itself and no map.
 func returnMap(v any) *value.Map {
 	if m, ok := v.(*value.Map); ok {
 		if _, ok := m.Get("return"); ok {
@@ -202,8 +202,7 @@ func (c *Local) Endtime(ctx context.Context, jid string) (string, error) {
 	return strings.Trim(string(b), "\n"), nil
 }
 
-// Each implements Cache (local_cache._walk_through). It skips loads that cannot be read and logs
-// them.
+// Each implements Cache (local_cache._walk_through). It skips and logs loads that cannot be read.
 func (c *Local) Each(ctx context.Context, visit func(Job) error) error {
 	open := c.overlay.openLoads()
 	for jid, b := range open {
@@ -236,7 +235,7 @@ func (c *Local) Each(ctx context.Context, visit func(Job) error) error {
 	})
 }
 
-// eachDir calls visit for the directory of every job on disk. It ignores jobs that vanish
+// eachDir calls visit for the directory of every job on disk. It skips jobs that are removed
 // meanwhile.
 func (c *Local) eachDir(ctx context.Context, visit func(dir string) error) error {
 	tops, err := readNames(c.files.dir)

@@ -19,7 +19,7 @@ const (
 	kindEndtime kind = 5 // a: text
 )
 
-// record is one entry of the journal. Its bytes never change.
+// record is one entry of the journal. Once created, the bytes of its stored fields never change.
 type record struct {
 	kind kind
 	time int64 // when the record was made, in Unix nanoseconds
@@ -48,11 +48,11 @@ func (r *record) copy() *record {
 	}
 }
 
-// urgent reports whether the background writer writes the record's files before those of others,
-// because tools on this host look for them at once.
+// urgent reports whether the background writer writes the files of this record before those of
+// records that are not urgent, because tools on this host look for these files at once.
 func (r *record) urgent() bool { return r.kind != kindReturn && r.kind != kindEndtime }
 
-// finish reports the outcome of a return's record to the goroutines in outcome.
+// finish passes the outcome of a return's record to the callers that wait in outcome.
 func (r *record) finish(err error) {
 	if r.done != nil {
 		r.err = err
@@ -96,7 +96,7 @@ func (r *record) size() int {
 	return recordHead + payloadHead + len(r.jid) + len(r.id) + len(r.a) + len(r.b)
 }
 
-// appendTo packs the record; the mark is left zero, see setMark.
+// appendTo appends the packed record to buf. It leaves the mark zero; see setMark.
 func (r *record) appendTo(buf []byte) []byte {
 	at := len(buf)
 	be := binary.BigEndian
@@ -123,8 +123,8 @@ func (r *record) appendTo(buf []byte) []byte {
 	return buf
 }
 
-// parseRecord reads the record at the start of b; n is its length. ok is
-// false when b does not start with a whole and undamaged record.
+// parseRecord reads the record at the start of b; n is the length of the record in bytes. ok is
+// false when b does not start with a complete and undamaged record.
 func parseRecord(b []byte, m mark) (r *record, n int, ok bool) {
 	be := binary.BigEndian
 	if len(b) < recordHead+payloadHead || mark(b[:markSize]) != m {
@@ -172,9 +172,9 @@ func parseRecord(b []byte, m mark) (r *record, n int, ok bool) {
 	return r, recordHead + int(length), true
 }
 
-// scanSegment calls each for every undamaged record of a segment. damaged is the number of gaps
-// that a good record follows. tail is the number of bytes after the last record, without the zeros
-// of preallocation.
+// scanSegment calls each for every undamaged record of a segment. damaged is the number of damaged
+// gaps before a good record. tail is the number of bytes after the last good record, not counting
+// the zeros of preallocation.
 func scanSegment(b []byte, each func(*record) error) (damaged, tail int, err error) {
 	if len(b) < segmentHead || string(b[:len(segmentMagic)]) != segmentMagic {
 		return 0, tornBytes(b), nil

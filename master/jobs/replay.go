@@ -6,9 +6,9 @@ import (
 	"path/filepath"
 )
 
-// replay writes files for the records of an earlier run and removes its segments. Records that
-// cannot become files now, above all on a full disk, go to the background writer: a master must
-// start without room for its cache.
+// replay writes the files of an earlier run's records and removes the run's segments. It passes
+// records that cannot become files now to the background writer, above all when the disk is full: a
+// master must start even if there is no room for its cache.
 func (c *Local) replay() error {
 	if c.cfg.Shared {
 		c.leftover = c.readUnhanded()
@@ -50,8 +50,9 @@ func (c *Local) replay() error {
 	return c.journal.remove(segs)
 }
 
-// replaySegment writes files for one segment and adds to waiting the number of records that must
-// wait. After a record that must wait, all later ones wait as well, so that they stay in order.
+// replaySegment writes the files of one segment's records and adds to *waiting the number of
+// records that must wait. Once one record must wait, all later ones wait as well, so that the
+// records stay in order.
 func (c *Local) replaySegment(seg *segment, waiting *int) error {
 	b, err := os.ReadFile(seg.path)
 	if err != nil {
@@ -105,9 +106,9 @@ func (c *Local) replaySegment(seg *segment, waiting *int) error {
 	return nil
 }
 
-// adoptRecord passes a record of an earlier run to the background writer as if it had just been
-// committed. It reserves room in the queue if there is some. Otherwise the record takes no room: it
-// had room in the earlier run.
+// adoptRecord passes a record of an earlier run to the background writer as if the record had just
+// been committed. If the queue has room, adoptRecord reserves room for the record. If not, the
+// record goes into the queue all the same: it had room in the earlier run.
 func (c *Local) adoptRecord(seg *segment, r *record) {
 	if c.overlay.add(r) != nil {
 		return // the overlay has the same return already

@@ -7,8 +7,8 @@ import (
 	"saltern/master/value"
 )
 
-// submit reserves room for records, adds them to the overlay, and appends them to the journal. Wait
-// for the batch that it returns.
+// submit reserves room for records, adds them to the overlay, and appends them to the journal. The
+// caller must wait for the batch that submit returns.
 func (c *Local) submit(ctx context.Context, recs ...*record) (*batch, error) {
 	if err := c.reserveRoom(ctx, recs...); err != nil {
 		return nil, err
@@ -33,8 +33,8 @@ func (c *Local) submitAndWait(ctx context.Context, recs ...*record) error {
 	return b.wait(ctx)
 }
 
-// Prep implements Cache (local_cache.prep_jid). Without nocache it writes nothing: SaveLoad creates
-// the directory.
+// Prep implements Cache (local_cache.prep_jid). It writes something only if nocache is set;
+// otherwise SaveLoad creates the directory later.
 func (c *Local) Prep(ctx context.Context, jid string, nocache bool) (string, error) {
 	if jid == "" {
 		jid = c.ids.New()
@@ -71,7 +71,7 @@ func (c *Local) Stage(
 	return wait, err
 }
 
-// stageRecords is Stage; it also returns the records that it wrote.
+// stageRecords does the work of Stage. It also returns the records that it wrote.
 func (c *Local) stageRecords(
 	ctx context.Context,
 	jid string,
@@ -93,8 +93,8 @@ func (c *Local) stageRecords(
 		if err != nil {
 			return nil, nil, err
 		}
-		// The list comes first, so that no load is ever visible without it: Salt's get_load would
-		// fail.
+		// Write the list before the load, so that readers never see a load without a list: Salt's
+		// get_load would fail.
 		recs = append([]*record{{kind: kindMinions, jid: jid, a: list, visible: make(chan struct{})}}, recs...)
 	}
 
@@ -116,9 +116,9 @@ func (c *Local) stageRecords(
 const visibleWait = 2 * time.Second
 
 // waitVisible waits until records are files. Python's salt reads .load.p as soon as the master has
-// answered its publish, and believes that a job without one does not exist (salt/client/__init__.py
-// get_iter_returns). If the background writer takes longer than visibleWait, the job goes on
-// without the files.
+// answered its publish, and assumes that a job without that file does not exist
+// (salt/client/__init__.py get_iter_returns). If the background writer takes longer than
+// visibleWait, the job continues without the files.
 func (c *Local) waitVisible(ctx context.Context, recs []*record) {
 	t := time.NewTimer(visibleWait)
 	defer t.Stop()
@@ -201,8 +201,8 @@ func (c *Local) newReturn(ret Return) (*record, jobFacts, error) {
 	return r, facts, nil
 }
 
-// commitReturn writes the record of a return to the journal, and ret.Load for a job without a load.
-// It reports whether it stored the return; a return that is stored already is not stored again.
+// commitReturn writes the record r of a return to the journal, and also ret.Load if the job has no
+// load. It reports whether it stored the return; it does not store a return that is stored already.
 func (c *Local) commitReturn(ctx context.Context, r *record, facts jobFacts, ret Return) (bool, error) {
 	if err := c.reserveRoom(ctx, r); err != nil {
 		return false, err
@@ -214,8 +214,8 @@ func (c *Local) commitReturn(ctx context.Context, r *record, facts jobFacts, ret
 		return false, other.outcome(ctx)
 	}
 
-	// Ask the disk only now: a return whose files have just been written was in the overlay until
-	// then, and is found here.
+	// Check the disk only after the overlay: if the files of a return were written in between, the
+	// return has left the overlay but is on the disk.
 	if exists(c.files.jobDir(ret.JID) + "/" + ret.ID + "/" + returnFile) {
 		c.withdrawRecord(r, nil)
 		c.duplicates.Add(1)
@@ -238,9 +238,9 @@ func (c *Local) commitReturn(ctx context.Context, r *record, facts jobFacts, ret
 	return true, b.wait(ctx)
 }
 
-// firstLoad returns the records that turn a return into the load of a job that has none, or nil. It
-// adds an empty list of expected minions, without which Salt's tools cannot read the load. Of
-// several simultaneous returns only the first does so.
+// firstLoad returns the records that make ret.Load the load of a job that has none, or nil. They
+// include an empty list of expected minions, without which Salt's tools cannot read the load. If
+// several returns arrive at once, only the first gets such records.
 func (c *Local) firstLoad(ctx context.Context, ret Return) []*record {
 	packed, err := c.packBounded("job load", ret.Load)
 	if err != nil {
@@ -267,8 +267,8 @@ func (c *Local) firstLoad(ctx context.Context, ret Return) []*record {
 	return []*record{minions, r}
 }
 
-// knownFacts returns whether a job has a load and whether it stores returns. It looks only whether
-// files exist.
+// knownFacts returns whether a job has a load and whether the cache stores its returns. It checks
+// only which files exist and does not read them.
 func (c *Local) knownFacts(jid string) (jobFacts, error) {
 	if f, ok := c.known.get(jid); ok && f.load {
 		return f, nil

@@ -15,9 +15,9 @@ import (
 	"saltern/internal/durable"
 )
 
-// A master knows only in memory which records are in the shared folder. For the time after a
-// restart, a file beside the journal lists the jobs of which the folder may lack records. The
-// master writes this file durably before it removes a segment of the journal:
+// A running master knows only in memory which records are in the shared folder. For the time after
+// a restart, a file beside the journal lists the jobs of which records may be missing in the
+// folder. The master writes this file durably before it removes a segment of the journal:
 //
 //	Open         the file and the records of the journal → leftover
 //	OpenCluster  leftover → held, until seen in the folder or due
@@ -37,7 +37,7 @@ type leftover struct {
 
 func (c *Local) unhandedPath() string { return filepath.Join(c.journal.dir, unhandedFile) }
 
-// readUnhanded reads the list that an earlier run wrote. It skips invalid job ids.
+// readUnhanded reads the job ids that an earlier run wrote to the file. It skips invalid ones.
 func (c *Local) readUnhanded() leftover {
 	l := leftover{jids: map[string]bool{}, since: c.cfg.Now()}
 	b, err := durable.Read(c.unhandedPath(), maxFile)
@@ -69,8 +69,8 @@ func (l *leftover) addRecord(r *record) {
 	}
 }
 
-// noteUnhanded writes the list. It includes the jobs of segs, segments that are about to be
-// removed.
+// noteUnhanded writes the list of jobs to the file. The list includes the jobs of segs, the
+// segments that are about to be removed.
 func (c *Local) noteUnhanded(segs []*segment) error {
 	if !c.cfg.Shared {
 		return nil
@@ -157,8 +157,8 @@ func (c *Local) recordsOf(jid string) []*record {
 	return out
 }
 
-// unhandedNow returns the jobs for the list: those with held copies, those with records that wait
-// for the folder, and those of an earlier run.
+// unhandedNow returns the jobs for the list: jobs with held copies, jobs with records that wait for
+// the folder, and jobs of an earlier run.
 func (c *Cluster) unhandedNow() map[string]bool {
 	jids := map[string]bool{}
 	c.held.addJobsTo(jids)
@@ -169,8 +169,8 @@ func (c *Cluster) unhandedNow() map[string]bool {
 	return jids
 }
 
-// forgetImported makes Import read some segments again: those into which another master may have
-// handed over the records of an earlier run.
+// forgetImported makes Import read some segments again: those to which another master may have
+// handed over records of an earlier run.
 func (c *Cluster) forgetImported() {
 	c.filling = maps.Clone(c.leftover.jids)
 	if len(c.filling) == 0 {

@@ -19,7 +19,7 @@ import (
 	crand "crypto/rand"
 )
 
-// Bounds of the records for the shared folder.
+// Limits of the records that wait for the shared folder.
 const (
 	handBytes    = 1 << 20          // waiting bytes that are handed over without delay
 	handWaiting  = 64 << 20         // most bytes that wait while the folder does not answer
@@ -30,12 +30,12 @@ const (
 )
 
 // handedName matches the name of a segment in the shared folder: master, time, random number. No
-// two masters write the same file, since no name is used twice.
+// name is used twice, so two masters never write the same file.
 var handedName = regexp.MustCompile(`^[0-9A-Za-z.:_-]{1,255}_[0-9]{19}_[0-9a-f]{16}\.log$`)
 
-// volume hands records to the shared folder in segments of the journal's format: few files, each
-// written and synced by the one master that created it. Only the goroutine of handOverLoop writes
-// to the folder. It may hang there; callers wait for it no longer than their contexts last.
+// volume hands records over to the shared folder in segments of the journal's format: few files,
+// each written and synced only by the master that created it. Only the goroutine of handOverLoop
+// writes to the folder, where it may hang; callers wait for it no longer than their contexts last.
 type volume struct {
 	dir, id  string
 	log      *slog.Logger
@@ -61,7 +61,7 @@ type volume struct {
 	failing      atomic.Bool
 }
 
-// handing is the outcome, once done is closed, of the next write to the segment.
+// handing is the next write to the segment. err is its outcome and may be read once done is closed.
 type handing struct {
 	done chan struct{}
 	err  error
@@ -88,8 +88,9 @@ func signal(c chan struct{}) {
 	}
 }
 
-// queueRecords queues records for the shared folder and returns their outcome. Overflow policy: the
-// oldest records are dropped and counted; they stay on the disks of the masters that have them.
+// queueRecords queues records for the shared folder; the returned handing reports the outcome.
+// Overflow policy: the oldest records are dropped and counted; they stay on the disks of the
+// masters that have them.
 func (v *volume) queueRecords(recs ...*record) *handing {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -201,8 +202,8 @@ func (v *volume) flushWaiting() {
 	}
 }
 
-// writeRecords appends records to the segment and syncs it. After an error nobody knows the content
-// of the segment, so the next call begins a new one.
+// writeRecords appends records to the segment and syncs it. After an error the content of the
+// segment on the disk is unknown, so the next call begins a new one.
 func (v *volume) writeRecords(recs []*record) error {
 	if v.segment != nil && (v.segmentBytes >= handSegment || v.now().Sub(v.segmentSince) > handSegmentT) {
 		_ = v.segment.Close()
@@ -292,7 +293,7 @@ func (v *volume) listSegments() ([]string, error) {
 	return names, nil
 }
 
-// madeAt returns the time in a segment's name, followed by the name, as text that sorts by time.
+// madeAt returns the time in a segment's name followed by the whole name. These texts sort by time.
 func madeAt(name string) string {
 	parts := strings.Split(name, "_")
 	return parts[len(parts)-2] + name
@@ -307,8 +308,8 @@ func (v *volume) segmentSize(name string) (int64, error) {
 	return st.Size(), nil
 }
 
-// readSegment calls each for every record of a segment. It ignores bytes after the last whole
-// record: another master may be writing them.
+// readSegment calls each for every record of a segment. It ignores the bytes after the last
+// complete record, since another master may be writing them.
 func (v *volume) readSegment(name string, each func(*record) error) error {
 	path := filepath.Join(v.dir, name)
 	if n, err := v.segmentSize(name); err != nil || n > maxHanded {

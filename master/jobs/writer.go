@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// queue passes committed records to the background writer. It needs no bound of its own: callers
-// reserve room for their records first.
+// queue passes committed records to the background writer. It has no bound of its own: callers
+// reserve room before they create a record.
 type queue struct {
 	room *semaphore.Weighted
 
@@ -60,12 +60,12 @@ func (q *queue) close() {
 	q.wakeWriter()
 }
 
-// popLimit bounds how many records that are not urgent pop takes at once, so that urgent ones do
-// not wait behind a flood of returns.
+// popLimit is how many non-urgent records pop returns at once, so that urgent records do not wait
+// behind a flood of returns.
 const popLimit = 64
 
-// pop waits for records and removes and returns all urgent ones, or else up to popLimit others. It
-// returns nil when the queue is closed and empty, or when ctx ends.
+// pop waits for records. It removes and returns all urgent records, or if there are none up to
+// popLimit others. It returns nil when the queue is closed and empty, or when ctx ends.
 func (q *queue) pop(ctx context.Context) []*record {
 	for {
 		q.mu.Lock()
@@ -104,8 +104,8 @@ func (q *queue) release(r *record) {
 	q.room.Release(r.cost)
 }
 
-// materialise is the background writer. It ends when the queue is closed and empty, or when ctx
-// ends; the journal still has what is left then.
+// materialise is the background writer. It returns when the queue is closed and empty, or when ctx
+// ends; then the journal still contains the remaining records.
 func (c *Local) materialise(ctx context.Context) {
 	defer c.wg.Done()
 	for {
@@ -131,10 +131,10 @@ func (c *Local) materialise(ctx context.Context) {
 	}
 }
 
-// makeFiles retries until the files of a record are written. It waits as long as a fault lasts that
-// an administrator can remove, such as a full disk; meanwhile the queue fills and callers get
-// errors. It puts a record that can never be stored into quarantine, so that the record does not
-// block others. makeFiles returns false when ctx has ended.
+// makeFiles retries until the files of a record are written. While a fault lasts that an
+// administrator can repair, such as a full disk, the queue fills and callers get errors. A record
+// that can never be stored goes to quarantine, so that it does not block others. makeFiles returns
+// false when ctx has ended.
 func (c *Local) makeFiles(ctx context.Context, r *record) bool {
 	pause := c.cfg.retry
 	for {
@@ -177,7 +177,7 @@ func transient(err error) bool {
 	return false
 }
 
-// checkpoint syncs all written files with one call and then removes the segments whose records have
+// checkpoint syncs all written files with one call. It then removes the segments whose records have
 // all become files.
 func (c *Local) checkpoint() {
 	segs := c.journal.finished()
