@@ -12,7 +12,7 @@ import (
 // defaultMaxSize is the default of max_event_size, in bytes.
 const defaultMaxSize = 1 << 20
 
-// Bus passes every fired event to every subscriber. All methods may be called concurrently.
+// Bus delivers every fired event to every subscriber. All methods may be called concurrently.
 type Bus struct {
 	now     func() time.Time
 	maxSize int
@@ -26,15 +26,16 @@ type Bus struct {
 	readers atomic.Int64 // number of socket readers, for which events must be packed
 }
 
-// sink receives each event while the bus holds its lock; deliver must not block.
+// sink receives each event. The bus calls deliver while it holds its lock, so deliver must not
+// block.
 type sink interface {
 	deliver(*Event)
 	end()
 }
 
 // NewBus returns a bus. now returns the time for _stamp. maxSize bounds the packed data of an event
-// in bytes (max_event_size); in the packed form of a larger event, large values are replaced. 0
-// means the default.
+// in bytes (max_event_size); 0 means the default. If an event is larger, its packed form has large
+// values replaced.
 func NewBus(now func() time.Time, maxSize int) *Bus {
 	if maxSize <= 0 {
 		maxSize = defaultMaxSize
@@ -42,8 +43,8 @@ func NewBus(now func() time.Time, maxSize int) *Bus {
 	return &Bus{now: now, maxSize: maxSize, sinks: map[sink]struct{}{}}
 }
 
-// Stamp returns a time as Salt 3008 writes it into _stamp: UTC, ISO 8601 with microseconds (omitted
-// when they are zero, as in Python) and "+00:00".
+// Stamp returns a time as text in the form in which Salt 3008 writes _stamp: UTC, ISO 8601 with
+// microseconds (omitted when they are zero, as in Python) and "+00:00".
 func Stamp(t time.Time) string {
 	t = t.UTC().Truncate(time.Microsecond)
 	if t.Nanosecond() == 0 {
@@ -52,10 +53,10 @@ func Stamp(t time.Time) string {
 	return t.Format("2006-01-02T15:04:05.000000+00:00")
 }
 
-// Fire puts an event on the bus and returns at once. As in Salt, it sets _stamp to the time of
-// firing, in its old place if there was one. Fire does not change data, but from then on data and
-// everything in it belong to the subscribers: the caller must not change them. Source:
-// salt/utils/event.py SaltEvent.fire_event.
+// Fire puts an event on the bus and returns at once. As Salt does, it sets _stamp to the time of
+// firing; an existing _stamp is replaced in its place. Fire does not change data itself. The
+// subscribers share data and everything in it, so the caller must not change them after the call.
+// Source: salt/utils/event.py SaltEvent.fire_event.
 func (b *Bus) Fire(tag string, data *value.Map) error {
 	return b.stampAndDeliver(Event{Tag: tag, Data: data, Origin: Internal})
 }
@@ -66,7 +67,7 @@ func (b *Bus) FireFor(minion, tag string, data *value.Map) error {
 }
 
 // FireBy works like Fire, for an event that somebody else made through this process; by names the
-// origin. For a minion's event call [Bus.FireFor] instead, for a peer's [Bus.Relay].
+// event's origin. For a minion's event call [Bus.FireFor] instead, for a peer's event [Bus.Relay].
 func (b *Bus) FireBy(by Origin, tag string, data *value.Map) error {
 	return b.stampAndDeliver(Event{Tag: tag, Data: data, Origin: by})
 }
@@ -77,8 +78,8 @@ func (b *Bus) stampAndDeliver(e Event) error {
 	return b.deliver(e)
 }
 
-// Relay puts an event from another process on the bus, with its origin. It keeps _stamp, or sets it
-// to the present time if it is missing. It does not change the map that it got.
+// Relay puts an event from another process on the bus, with its origin. The event keeps its _stamp;
+// if it has none, Relay sets it to the present time. Relay does not change the map in e.
 func (b *Bus) Relay(e Event) error {
 	if _, ok := e.Data.Get("_stamp"); !ok {
 		e.Data = e.Data.Clone()
@@ -127,7 +128,7 @@ func (b *Bus) Stats() Stats {
 	return Stats{Fired: b.fired.Load(), Lost: b.lost.Load(), Subscribers: n}
 }
 
-// Close ends all subscriptions. Events fired later reach nobody.
+// Close ends all subscriptions. Events that are fired later are discarded.
 func (b *Bus) Close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -157,7 +158,7 @@ func (b *Bus) detach(s sink) {
 	}
 }
 
-// Subscription is one reader inside of the process. C delivers its events; it is closed when the
+// Subscription is one reader inside the process. C delivers its events; the bus closes C when the
 // subscription or the bus is closed.
 type Subscription struct {
 	C <-chan Event
@@ -172,13 +173,15 @@ type Subscription struct {
 	lost    atomic.Uint64
 }
 
-// reserve: a subscription has one reserve-th more room for events that no minion made.
+// reserve sets the extra room of a subscription for events that no minion made: the reserve-th part
+// of its normal room.
 const reserve = 8
 
-// Subscribe adds a reader. name appears in logs and status. depth bounds the number of waiting
-// events (at least 1), and 64 MiB their memory; a single event always has room. Overflow policy:
-// beyond a bound this reader loses new events, which are counted. Events that no minion made have
-// an eighth more room, so that minions cannot displace those of the master.
+// Subscribe adds a reader. name appears in logs and status. depth (at least 1) bounds the number of
+// waiting events, and their memory is bounded by 64 MiB; if no event waits, an event of any size
+// has room. Overflow policy: when a bound is reached, this reader loses new events, which are
+// counted. Events that no minion made have an eighth more room, so that minions cannot displace
+// events of the master.
 func (b *Bus) Subscribe(name string, depth int, filter Filter) *Subscription {
 	depth = max(depth, 1)
 	c := make(chan Event, depth+depth/reserve)

@@ -14,12 +14,12 @@ import (
 	"saltern/master/value"
 )
 
-// maxClientFrame bounds one frame that a Listener accepts, in bytes. It exceeds what Saltern's
-// masters send, since a Salt master may be on the other side.
+// maxClientFrame bounds one frame that a Listener accepts, in bytes. It is larger than any frame of
+// Saltern's masters, since the other end may be a Salt master.
 const maxClientFrame = 64 << 20
 
-// Listener reads events from the pub socket of a master: of Saltern's or of a Python master of 3006
-// to 3008. Only one goroutine may use it, but any may call Close.
+// Listener reads events from the pub socket of a Saltern master or of a Python master of 3006 to
+// 3008. Only one goroutine may use a Listener, but any goroutine may call Close.
 type Listener struct {
 	conn   net.Conn
 	buf    []byte // unread bytes
@@ -28,7 +28,7 @@ type Listener struct {
 }
 
 // DialPub connects to master_event_pub.ipc in sockDir. The Listener may miss events that are fired
-// before DialPub returns, but none after. ctx bounds only the connecting.
+// before DialPub returns, but none that are fired later. ctx bounds only the connecting.
 func DialPub(ctx context.Context, sockDir string) (*Listener, error) {
 	c, err := dialSocket(ctx, sockDir, pubName)
 	if err != nil {
@@ -50,7 +50,7 @@ func dialSocket(ctx context.Context, dir, name string) (net.Conn, error) {
 	return c, nil
 }
 
-// Close closes the connection; a waiting Next returns an error.
+// Close closes the connection. A waiting Next returns an error.
 func (l *Listener) Close() error { return l.conn.Close() }
 
 // Next waits for the next event. If ctx ends first it returns the error of ctx, and the Listener
@@ -64,8 +64,8 @@ func (l *Listener) Next(ctx context.Context) (Event, error) {
 	return p.Event()
 }
 
-// NextPacked works like Next, but does not unpack the data. It is for callers that need few of the
-// events.
+// NextPacked works like Next, but does not unpack the data. It is for callers that need the data of
+// few events only.
 func (l *Listener) NextPacked(ctx context.Context) (Packed, error) {
 	stop := context.AfterFunc(ctx, func() { l.conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer func() {
@@ -96,8 +96,8 @@ func (l *Listener) NextPacked(ctx context.Context) (Packed, error) {
 	}
 }
 
-// nextBody returns the body of the next frame in the buffer; ok is false if the frame is not
-// complete. The body is valid until the next read.
+// nextBody returns the body of the next frame in the buffer. ok is false if the frame is not
+// complete yet. The body is valid until the next read.
 func (l *Listener) nextBody() ([]byte, bool, error) {
 	if from, n, ok := plainBody(l.buf); ok { // the frame has no length prefix
 		if n > maxClientFrame {
@@ -130,8 +130,9 @@ func (l *Listener) nextBody() ([]byte, bool, error) {
 	return b, true, nil
 }
 
-// nextFrame decodes the next frame in the buffer; ok is false if the frame is not complete. A frame
-// without a length prefix starts with a map head (above 0x7f), a length prefix with a small byte.
+// nextFrame decodes the next frame in the buffer. ok is false if the frame is not complete yet. A
+// frame without a length prefix starts with the head of a map (a byte above 0x7f); a length prefix
+// starts with a smaller byte.
 func (l *Listener) nextFrame() (any, bool, error) {
 	if len(l.buf) == 0 {
 		return nil, false, nil
@@ -175,8 +176,8 @@ func (l *Listener) nextFrame() (any, bool, error) {
 	return v, true, nil
 }
 
-// readMore appends available bytes to the unread ones. It doubles a full buffer, so that a large
-// frame is scanned only a few times.
+// readMore appends the available bytes to the unread ones in the buffer. It doubles a full buffer,
+// so that a large frame is scanned only a few times.
 func (l *Listener) readMore() error {
 	if cap(l.buf)-len(l.buf) < 4<<10 {
 		grown := make([]byte, len(l.buf), max(64<<10, 2*len(l.buf)))

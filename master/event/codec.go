@@ -22,10 +22,11 @@ var (
 
 const (
 	tagEnd = "\n\n"
-	// maxTag bounds tags in bytes. Salt has no bound; the longest tags of its own consist of a job
-	// id and a minion id.
+	// maxTag bounds tags in bytes. Salt has no bound; the longest tags that Salt uses consist of a
+	// job id and a minion id.
 	maxTag = 4096
-	// frameHead is {"head": {}, "body": in MessagePack. The head of the body comes after it.
+	// frameHead is the MessagePack encoding of {"head": {}, "body": as far as the body. The head of
+	// the body's bin follows it.
 	frameHead = "\x82\xa4head\x80\xa4body"
 	// prefixLen is the size of the length prefix in bytes, binHead the longest head of a bin.
 	prefixLen, binHead = 4, 5
@@ -50,8 +51,8 @@ func CheckTag(tag string) error {
 	return nil
 }
 
-// packFrame packs an event and returns prefix, frame head and body as one slice, and the body as a
-// part of it. The frame for readers that expect no prefix is frame[prefixLen:].
+// packFrame packs an event. It returns length prefix, frame head and body as one slice, and the
+// body as a part of that slice. Readers that expect no prefix get frame[prefixLen:].
 func packFrame(tag string, data *value.Map, maxSize int) (frame, body []byte, err error) {
 	const room = prefixLen + len(frameHead) + binHead
 	buf := make([]byte, room, room+len(tag)+256)
@@ -73,7 +74,7 @@ func packFrame(tag string, data *value.Map, maxSize int) (frame, body []byte, er
 	return sealFrame(buf, room)
 }
 
-// Fits reports whether an event with this data reaches a master unchanged. From larger events a
+// Fits reports whether an event with this data reaches a master unchanged. If the data is larger, a
 // [Sender] removes long values.
 func Fits(data *value.Map) bool {
 	packed, err := msgpack.Marshal(orEmpty(data), msgpack.Modern)
@@ -87,7 +88,8 @@ func frameBody(body []byte) ([]byte, []byte, error) {
 	return sealFrame(append(buf, body...), room)
 }
 
-// sealFrame writes length prefix and heads right before the body, which starts at room.
+// sealFrame writes the length prefix and the heads in front of the body, which starts at room in
+// buf.
 func sealFrame(buf []byte, room int) (frame, body []byte, err error) {
 	body = buf[room:]
 	n := len(body)
@@ -122,8 +124,8 @@ func orEmpty(m *value.Map) *value.Map {
 	return m
 }
 
-// parseFrame returns the event in one frame without prefix, and its packed body. Neither refers to
-// b.
+// parseFrame returns the event in one frame without prefix, and the event's packed body. Neither
+// shares memory with b.
 func parseFrame(b []byte) (Event, []byte, error) {
 	v, err := msgpack.Decode(b, limits)
 	if err != nil {
@@ -146,8 +148,8 @@ func eventOf(v any) (Event, []byte, error) {
 	return e, body, err
 }
 
-// ParseBody reads an event in its packed form (tag, "\n\n", packed map), in which peers send events
-// (salt/utils/event.py SaltEvent.unpack). The event does not refer to body.
+// ParseBody parses an event in its packed form (tag, "\n\n", packed map), in which peers send
+// events (salt/utils/event.py SaltEvent.unpack). The event does not share memory with body.
 func ParseBody(body []byte) (Event, error) {
 	tag, rest, ok := bytes.Cut(body, []byte(tagEnd))
 	if !ok {

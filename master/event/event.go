@@ -14,22 +14,22 @@ type Origin uint8
 const (
 	// Internal events were fired by this master itself.
 	Internal Origin = iota
-	// Socket events came through the pull socket from a process of root or of the master's account,
-	// such as salt or salt-key.
+	// Socket events came through the pull socket, from a process of root or of the master's
+	// account, such as salt or salt-key.
 	Socket
-	// Peer events came from another master of the cluster. Event.Maker is their origin at that
-	// master.
+	// Peer events came from another master of the cluster. Event.Maker is the origin that the event
+	// had at that master.
 	Peer
-	// Minion events were made by the minion Event.Minion. The minion chose the data, and the tag
-	// within the bounds of the master's filter.
+	// Minion events were made by the minion that Event.Minion names. The minion chose the data, and
+	// the tag as far as the master's filter allows.
 	Minion
-	// Runner events were made by a runner for its caller, who chose their tag
-	// and data (event.send).
+	// Runner events were made by a runner (event.send) for the runner's caller, who chose their tag
+	// and data.
 	Runner
 	// Hook events were made by salt-api for a call of /hook.
 	Hook
-	// Unknown is the Maker of events from Salt's masters, which name no maker. No event has it as
-	// its Origin.
+	// Unknown is the Maker of an event from a Salt master, since Salt's masters name no maker. No
+	// event has Unknown as its Origin.
 	Unknown
 )
 
@@ -54,9 +54,9 @@ func (o Origin) String() string {
 }
 
 // EauthField is the field with the system of external_auth that authenticated the user of a job, a
-// runner or a wheel function; "" for a user with a key. Saltern adds it because users of the same
-// name in different systems are different persons: a directory's user root is not the root of this
-// host. Events of Salt's masters lack this field.
+// runner or a wheel function. It is "" for a user who authenticated with a key. Saltern adds this
+// field because users of the same name in different systems are different persons: a directory's
+// user root is not the root of this host. Events of Salt's masters lack it.
 const EauthField = "saltern_eauth"
 
 // Event is one event as a subscriber receives it. All subscribers share its data and must not
@@ -66,13 +66,13 @@ type Event struct {
 	Data   *value.Map
 	Origin Origin
 	// Maker is the origin that an event with Origin Peer had at the other master; Internal means
-	// that master itself. With other origins it has no meaning.
+	// that the other master itself fired it. With other origins Maker has no meaning.
 	Maker Origin
-	// Minion is the id of the minion that made the event, with Origin or Maker
-	// Minion; "" otherwise.
+	// Minion is the id of the minion that made the event, if Origin or Maker is Minion; otherwise
+	// it is "".
 	Minion string
-	// Lost is the number of events that this subscriber lost since the previous event that it got.
-	// Events that its filter rejects do not count.
+	// Lost is the number of events that this subscriber lost since the previous event that it
+	// received. It does not include events that the subscriber's filter rejects.
 	Lost uint64
 
 	key    string // the key that authorises the event, see MayOrderBy
@@ -80,8 +80,8 @@ type Event struct {
 	weighs int // memory that the event takes, 0 until computed; see weight
 }
 
-// weight returns the memory that the event takes in bytes, computed once. The caller holds the lock
-// of the bus.
+// weight returns the memory that the event takes in bytes. It computes the number once. The caller
+// holds the lock of the bus.
 func (e *Event) weight() int {
 	if e.weighs == 0 {
 		e.weighs = len(e.Tag) + weightOf(e.Data)
@@ -89,9 +89,9 @@ func (e *Event) weight() int {
 	return e.weighs
 }
 
-// Body returns the event in its packed form: tag, "\n\n" and the packed map, trimmed to the bound
-// of the bus. Callers share the bytes and must not change them. For an event that did not come from
-// a bus, each call packs again.
+// Body returns the event in its packed form: tag, "\n\n" and the packed map, trimmed to the bus's
+// bound. Callers share the bytes and must not change them. If the event did not come from a bus,
+// each call packs it again.
 func (e Event) Body() ([]byte, error) {
 	w := e.wire
 	if w == nil {
@@ -132,8 +132,8 @@ func Tag(parts ...string) string {
 	return b.String()
 }
 
-// Filter reports whether a subscriber wants events with a tag. The bus calls it while it delivers,
-// so it must be quick and must not call the bus. A nil Filter accepts all.
+// Filter reports whether a subscriber wants events with a tag. The bus calls the Filter during
+// delivery, so a Filter must be quick and must not call the bus. A nil Filter accepts all tags.
 type Filter func(tag string) bool
 
 // Prefix returns a filter that accepts tags with one of the prefixes.

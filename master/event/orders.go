@@ -8,8 +8,8 @@ import (
 )
 
 // Order is an action that a master performs because of an event's tag. Code that acts on a tag
-// calls [MayOrder] first. The table of rules below defines who may give each order; an order
-// without a rule is never allowed.
+// calls [MayOrder] first. The table of rules below defines whose events may order which action; an
+// action without a rule is never allowed.
 type Order uint8
 
 // The orders.
@@ -48,13 +48,13 @@ const (
 	// handle_key_rotate).
 	TagClusterKey = "rotate_cluster_aes_key"
 
-	// ManageSpace is a part of the tags with which Salt's runners reactor.* give orders to the
-	// running reactor (salt/runners/reactor.py, salt/utils/reactor.py Reactor.run). The tag prefix
-	// of the runner's own job may precede it.
+	// ManageSpace is a part of the tags with which Salt's runners reactor.* control the running
+	// reactor (salt/runners/reactor.py, salt/utils/reactor.py Reactor.run). The tag prefix of the
+	// runner's own job may precede it.
 	ManageSpace = "salt/reactors/manage"
 )
 
-// rule defines whose events give an order.
+// rule defines which events may order an action.
 type rule struct {
 	tags       string // tags of these events, for messages and documentation
 	action     string // the ordered action, for messages
@@ -182,16 +182,16 @@ var rules = [orders]rule{
 	},
 }
 
-// MayOrder reports whether a master may act on an event. For orders that need a key it returns
-// false; see [MayOrderBy].
+// MayOrder reports whether a master may perform the action o because of the event e. It returns
+// false for actions that need a key; see [MayOrderBy].
 func MayOrder(e Event, o Order) bool {
 	r := rules[o]
 	return !r.needsKey && r.allows(e)
 }
 
-// MayOrderBy is [MayOrder] also for orders that need the key of the master's account, which userKey
-// reads. The bus has moved the key that came with the event out of its data, so that no reader sees
-// it.
+// MayOrderBy works like [MayOrder], also for actions that need the key of the master's account;
+// userKey reads that key. The bus has moved the key that the event contained out of the event's
+// data, so that no reader sees the key.
 func MayOrderBy(e Event, o Order, userKey func() (string, error)) (bool, error) {
 	r := rules[o]
 	if !r.allows(e) {
@@ -207,7 +207,7 @@ func MayOrderBy(e Event, o Order, userKey func() (string, error)) (bool, error) 
 	return key != "" && subtle.ConstantTimeCompare([]byte(key), []byte(e.key)) == 1, nil
 }
 
-// allows reports whether the maker of the event may give the order. It does not look at the event's
+// allows reports whether the maker of the event may order the action. It does not check the event's
 // key.
 func (r *rule) allows(e Event) bool {
 	if r.matches == nil || !r.matches(e.Tag) {
@@ -223,11 +223,11 @@ func (r *rule) allows(e Event) bool {
 	return slices.Contains(trusted, maker)
 }
 
-// Reserved returns the action that a tag orders, or "" for a tag on which nobody acts. Everybody
-// may fire those; the runner event.send refuses the others. Tools act on every event below a job, a
-// batch or a run: they look at the beginning of the tag, and depending on the data they end, wait
-// for other minions, or show a return (salt/client/__init__.py get_iter_returns,
-// get_cli_static_event_returns; salt/client/mixins.py cmd_sync).
+// Reserved returns the action that a tag orders, or "" if no program acts on the tag. Everybody may
+// fire events with unreserved tags; the runner event.send refuses the others. Tools act on every
+// event below a job, a batch or a run: they check only the beginning of the tag, and depending on
+// the data they end, wait for other minions, or show a return (salt/client/__init__.py
+// get_iter_returns, get_cli_static_event_returns; salt/client/mixins.py cmd_sync).
 func Reserved(tag string) string {
 	for _, r := range rules {
 		if r.matches(tag) {
@@ -237,9 +237,9 @@ func Reserved(tag string) string {
 	return ""
 }
 
-// Travels reports whether an event may go from this master to another one of the cluster, which
-// sees it with Origin [Peer]. It returns false for an event that would give an order there that its
-// maker may not give, and for an event that is meant for this master's tools only.
+// Travels reports whether this master may send an event to another master of the cluster, where the
+// event has the Origin [Peer]. It returns false for an event that would order an action there that
+// its maker may not order, and for an event that is meant for this master's tools only.
 func Travels(e Event) bool {
 	for _, r := range rules {
 		if r.matches(e.Tag) && (r.staysLocal || len(r.peerMakers) > 0 && !r.allows(e)) {
@@ -255,8 +255,8 @@ func (e Event) AtPeer() Event {
 	return e
 }
 
-// takeKey moves the key that authorises an event from its data to e.key. It does so for every tag
-// that may be such an event.
+// takeKey moves the key that authorises an event from the event's data to e.key. It does so for
+// every tag with which an event may need a key.
 func (e *Event) takeKey() {
 	if !strings.Contains(e.Tag, ManageSpace) && !strings.HasPrefix(e.Tag, batchSpace) {
 		return
@@ -275,8 +275,8 @@ func (e *Event) takeKey() {
 // KeyField is the field with the key that authorises an event.
 const KeyField = "key"
 
-// RunnerMark is the field with which Python marks an event of a runner (pyrunner's functions.py).
-// fromSocket removes it, so the bus never sees it.
+// RunnerMark is the field with which Python marks an event that a runner fired (pyrunner's
+// functions.py). fromSocket removes the field, so it never reaches the bus.
 const RunnerMark = "__saltern_runner"
 
 // Prefixes of the tags of web hooks (salt/netapi/rest_cherrypy/app.py Webhook) and of batches.
@@ -330,8 +330,8 @@ func ofBatch(kinds ...string) func(string) bool {
 	}
 }
 
-// aboutJob reports whether tools take an event with this tag for one about a job: a job of this
-// master, of a master below it, or in the old form of tags.
+// aboutJob reports whether tools treat an event with this tag as one about a job: a job of this
+// master, a job of a master below it, or a job in the old form of tags.
 func aboutJob(tag string) bool {
 	ofOld := len(tag) >= jidDigits && strings.Trim(tag[:jidDigits], "0123456789") == ""
 	return ofOld || tagsBelow("salt/job/", "syndic/")(tag)

@@ -28,7 +28,8 @@ func (p Packed) Event() (Event, error) {
 	return Event{Tag: p.Tag, Data: data, Origin: Socket}, nil
 }
 
-// packedOf splits the packed form of an event into tag and data. The result does not refer to body.
+// packedOf splits the packed form of an event into tag and data. The result does not share memory
+// with body.
 func packedOf(body []byte) (Packed, error) {
 	tag, rest, ok := bytes.Cut(body, []byte(tagEnd))
 	if !ok {
@@ -38,9 +39,9 @@ func packedOf(body []byte) (Packed, error) {
 	return p, CheckTag(p.Tag)
 }
 
-// plainBody returns the position and size of the body in a frame in the form that Saltern's masters
-// write; b may hold only the beginning of the frame. ok is false for a frame in another form, which
-// must be unpacked.
+// plainBody returns the position and size of the body in a frame that has the form in which
+// Saltern's masters write frames; b may hold only the beginning of the frame. ok is false for a
+// frame in another form, which must be decoded as a whole.
 func plainBody(b []byte) (from, size int, ok bool) {
 	rest, ok := bytes.CutPrefix(b, []byte(frameHead))
 	if !ok || len(rest) < binHead {

@@ -26,7 +26,8 @@ type reader struct {
 func (r *reader) push(frame []byte, bound int) bool {
 	r.mu.Lock()
 
-	// A frame larger than the bound may wait alone; otherwise no reader could get it.
+	// A frame larger than the bound may wait if no other frame waits; otherwise it could never be
+	// sent.
 	if r.bytes > 0 && r.bytes+len(frame) > bound {
 		r.mu.Unlock()
 		return false
@@ -50,8 +51,8 @@ func (r *reader) waiting() int {
 	return r.bytes
 }
 
-// takeBatch appends up to batch frames from the queue to frames, and returns frames and the bytes
-// of the new ones.
+// takeBatch moves up to batch frames from the queue to the end of frames. It returns the longer
+// frames and the number of bytes in the new ones.
 func (r *reader) takeBatch(frames [][]byte) ([][]byte, int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -104,8 +105,8 @@ func (r *reader) writeFrames() {
 	}
 }
 
-// watchHangup waits until the client closes the connection, or until it is closed here. It discards
-// what the client sends.
+// watchHangup waits until the client or the server closes the connection. It discards what the
+// client sends.
 func (r *reader) watchHangup() {
 	defer close(r.gone)
 	var b [512]byte

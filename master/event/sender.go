@@ -16,17 +16,18 @@ import (
 	"saltern/master/value"
 )
 
-// Sender fires events on the bus of a master on this host. It keeps one connection and reconnects
-// after the master was restarted. The bus has an event before any that is fired after Fire has
-// returned. A Sender is safe for concurrent use.
+// Sender fires events on the bus of a master on this host. It keeps one connection, and connects
+// again after the master was restarted. When Fire has returned, its event is on the bus before all
+// events that are fired later. A Sender is safe for concurrent use.
 //
 // Saltern's masters confirm each event on a socket of their own (see [Server]). Salt's masters and
-// older releases have only the pull socket: there Fire returns as soon as the kernel has the event.
+// older releases have only the pull socket: with them Fire returns as soon as the kernel has
+// accepted the event.
 type Sender struct {
 	dir string
 	now func() time.Time
-	// turn holds one element while a call writes. It is a channel so that a waiting call can stop
-	// waiting when its context ends.
+	// turn is the write lock: it holds one element while a call writes. It is a channel so that a
+	// waiting call can stop waiting when its context ends.
 	turn chan struct{}
 
 	mu      sync.Mutex
@@ -35,8 +36,8 @@ type Sender struct {
 	readers sync.WaitGroup
 }
 
-// NewSender returns a Sender to the master with the given sock_dir. It connects with the first
-// event; only root and the master's account may connect.
+// NewSender returns a Sender to the master with the given sock_dir. The Sender connects when it
+// fires the first event. Only root and the master's account may connect.
 func NewSender(sockDir string) *Sender {
 	return &Sender{dir: sockDir, now: time.Now, turn: make(chan struct{}, 1)}
 }
@@ -44,14 +45,14 @@ func NewSender(sockDir string) *Sender {
 var (
 	// errSenderClosed means that the Sender was closed.
 	errSenderClosed = errors.New("event: the sender is closed")
-	// errUnconfirmed means that nobody knows whether the bus has an event.
+	// errUnconfirmed means that it is unknown whether the bus has an event.
 	errUnconfirmed = errors.New("the master hung up before it confirmed the event")
 )
 
 // Fire puts an event on the bus, with the present time as _stamp. When it returns nil, all
-// subscribers get the event before any that is fired later. After an error the event is not on the
-// bus, except perhaps when the master closed the connection, or ctx ended, before the confirmation.
-// Fire never fires an event twice.
+// subscribers receive the event before any event that is fired later. After an error the event is
+// not on the bus, unless the connection was closed or ctx ended before the confirmation arrived:
+// then it may be. Fire never fires an event twice.
 func (s *Sender) Fire(ctx context.Context, tag string, data *value.Map) error {
 	if err := CheckTag(tag); err != nil {
 		return err
@@ -76,9 +77,9 @@ func (s *Sender) Fire(ctx context.Context, tag string, data *value.Map) error {
 	return nil
 }
 
-// Ready connects, if there is no connection. Its error is the reason why Fire would fail. confirms
-// reports whether the master confirms events; every Saltern master of today does, and also removes
-// the key of an authorised event.
+// Ready connects to the master unless there is a connection. It returns the error that Fire would
+// return. confirms reports whether the master confirms events; every present Saltern master does,
+// and also removes the key of an authorised event.
 func (s *Sender) Ready(ctx context.Context) (confirms bool, err error) {
 	if err := s.awaitTurn(ctx); err != nil {
 		return false, err
@@ -104,7 +105,7 @@ func (s *Sender) Close() {
 	s.readers.Wait()
 }
 
-// awaitTurn waits until no other call writes.
+// awaitTurn waits until no other call writes, and takes the write lock.
 func (s *Sender) awaitTurn(ctx context.Context) error {
 	select {
 	case s.turn <- struct{}{}:
@@ -114,8 +115,8 @@ func (s *Sender) awaitTurn(ctx context.Context) error {
 	}
 }
 
-// writeFrame sends a frame when no other call writes. The master ignores an incomplete frame, so
-// writeFrame sends it again, once, on a new connection.
+// writeFrame sends a frame when no other call writes. If an older connection breaks, writeFrame
+// sends the frame once more on a new connection: the master ignores the incomplete one.
 func (s *Sender) writeFrame(ctx context.Context, frame []byte) (confirmation, error) {
 	if err := s.awaitTurn(ctx); err != nil {
 		return nil, err
@@ -140,7 +141,8 @@ func (s *Sender) writeFrame(ctx context.Context, frame []byte) (confirmation, er
 	}
 }
 
-// connected returns the connection, and whether it has just been made. The caller has the turn.
+// connected returns the connection to the master. fresh reports whether this call has made the
+// connection. The caller holds the write lock (turn).
 func (s *Sender) connected(ctx context.Context) (link *senderLink, fresh bool, err error) {
 	s.mu.Lock()
 	link, closed := s.link, s.closed
@@ -176,9 +178,9 @@ func (s *Sender) connected(ctx context.Context) (link *senderLink, fresh bool, e
 	return link, true, nil
 }
 
-// dialBus connects to the socket that confirms, or to the pull socket of a master without such a
-// socket. A starting master creates the confirming socket first: when a pull socket answers, the
-// confirming one either exists already or never will.
+// dialBus connects to the confirming socket, or to the pull socket of a master that has no
+// confirming socket. A starting master creates the confirming socket first: when a pull socket
+// answers, the confirming one either exists already or never will.
 func dialBus(ctx context.Context, dir string) (conn net.Conn, confirms bool, err error) {
 	conn, err = dialSocket(ctx, dir, ackName)
 	if err == nil || !absent(err) {
@@ -224,8 +226,8 @@ type senderLink struct {
 	ended   bool
 }
 
-// confirmation receives the master's answer to one event. On a nil confirmation, wait returns at
-// once.
+// confirmation receives the master's answer to one event. If the confirmation is nil, wait returns
+// at once.
 type confirmation chan error
 
 func (c confirmation) wait(ctx context.Context) error {
@@ -240,7 +242,7 @@ func (c confirmation) wait(ctx context.Context) error {
 	}
 }
 
-// writeFrame writes a whole frame, or returns an error. Only one call at a time is allowed.
+// writeFrame writes a whole frame, or returns an error. It must not be called concurrently.
 func (l *senderLink) writeFrame(ctx context.Context, frame []byte) (confirmation, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -265,8 +267,8 @@ func (l *senderLink) writeFrame(ctx context.Context, frame []byte) (confirmation
 	return confirmed, err // after an error the caller drops the connection
 }
 
-// expect prepares for the answer to the next frame. It returns nil when the master does not
-// confirm.
+// expect returns the channel on which the answer to the next frame will arrive. It returns nil when
+// the master does not confirm events.
 func (l *senderLink) expect() (confirmation, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -311,7 +313,7 @@ func (l *senderLink) readAnswers() {
 	}
 }
 
-// failWaiting fails all waiting calls: no answer will come.
+// failWaiting makes all waiting calls fail, since no answer will arrive.
 func (l *senderLink) failWaiting() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -325,8 +327,8 @@ func (l *senderLink) failWaiting() {
 // maxAnswer bounds the text of an answer in bytes.
 const maxAnswer = 4 << 10
 
-// appendAnswer appends the answer to an event: the length of a text and the text, which says why
-// the event is not on the bus and is empty when it is.
+// appendAnswer appends the answer to an event: the length of a text and the text. The text is empty
+// if the event is on the bus; otherwise it gives the reason.
 func appendAnswer(b []byte, err error) []byte {
 	text := ""
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"saltern/master/value"
 )
 
-// Config configures the sockets. Zero fields take the defaults in their comments.
+// Config configures the sockets. A field that is zero has the default that its comment states.
 type Config struct {
 	Dir          string      // sock_dir; it must exist
 	PubMode      fs.FileMode // mode of the pub socket, default 0660
@@ -26,11 +26,13 @@ type Config struct {
 	MaxWriters   int         // most connections on the pull and the confirming socket together, default 512
 	MaxFrame     int         // most bytes of a frame from a writer; default 64 KiB more than twice the event size
 	FrameTimeout time.Duration
-	// Later leaves the events of other processes in the kernel until the caller calls Take, which it
-	// does when everything that acts on events has subscribed.
+	// Later means that the server reads no events of other processes until the caller calls Take;
+	// until then these events wait in the kernel. The caller calls Take when all parts that act on
+	// events have subscribed.
 	Later bool
-	// Clean returns the data of another process's event without values that readers must not see. It
-	// returns the same map if it removes nothing. It may be nil.
+	// Clean returns the data of another process's event without the values that readers must not
+	// see. It returns the same map if it removes nothing. Clean may be nil: then nothing is
+	// removed.
 	Clean func(tag string, data *value.Map) *value.Map
 	// PullUIDs lists users that may fire events, besides root and the user of this process.
 	PullUIDs []uint32
@@ -65,24 +67,24 @@ func (c *Config) setDefaults(maxSize int) {
 	}
 }
 
-// Server serves a bus on Salt's two Unix sockets and on a third one of Saltern's. The third takes
-// events in the frames of the pull socket and answers each when it is on the bus; a [Sender] waits
-// for that answer. Serve starts a Server.
+// Server serves a bus on Salt's two Unix sockets and on a third socket of Saltern's. The third
+// socket accepts events in the frames of the pull socket and answers each event when it is on the
+// bus; a [Sender] waits for that answer. Serve starts a Server.
 type Server struct {
 	bus *Bus
 	cfg Config
 	log *slog.Logger
 
 	pub, pull, ack *net.UnixListener
-	// reading counts the goroutines that read events from writers, serving those that send events to
-	// readers.
+	// reading counts the goroutines that read events from writers. serving counts those that send
+	// events to readers.
 	reading, serving sync.WaitGroup
 	accepting        sync.WaitGroup
 
 	mu      sync.Mutex
 	readers map[*reader]struct{}
 	writers map[*net.UnixConn]struct{}
-	// settling holds the calls of passed in progress, by the address that they connect from.
+	// settling holds the running calls of passed, by the local address of their connection.
 	settling map[string]chan struct{}
 	stopped  bool // the server accepts no more events
 	closed   bool
@@ -109,8 +111,8 @@ func Serve(bus *Bus, cfg Config, log *slog.Logger) (*Server, error) {
 		return nil, err
 	}
 
-	// This socket comes before the pull socket: a Sender uses the pull socket only if this one does
-	// not exist.
+	// Create this socket before the pull socket: a Sender uses the pull socket only if this one
+	// does not exist.
 	if s.ack, err = Listen(cfg.Dir, ackName, 0o600); err == nil {
 		s.pull, err = Listen(cfg.Dir, pullName, 0o600)
 	}
@@ -135,7 +137,8 @@ func Serve(bus *Bus, cfg Config, log *slog.Logger) (*Server, error) {
 	return s, nil
 }
 
-// Take starts to accept the events of other processes. Call it once, and only with Config.Later.
+// Take starts to accept the events of other processes. It may be called once, and only with
+// Config.Later.
 func (s *Server) Take() {
 	s.accepting.Go(func() { s.accept(s.pull, pullName, s.addWriter) })
 	s.accepting.Go(func() { s.accept(s.ack, ackName, s.addConfirmed) })
@@ -147,8 +150,8 @@ func (s *Server) unlisten() {
 	unlisten(s.cfg.Dir, pubName, s.pub)
 }
 
-// unlistenPull closes the sockets that take events, the confirming one last: if it were closed
-// first, a Sender would fall back to the pull socket.
+// unlistenPull closes the sockets that accept events. It closes the confirming one last: otherwise
+// a Sender would use the pull socket instead.
 func (s *Server) unlistenPull() {
 	unlisten(s.cfg.Dir, pullName, s.pull)
 	unlisten(s.cfg.Dir, ackName, s.ack)
@@ -162,7 +165,7 @@ func unlisten(dir, name string, l *net.UnixListener) {
 }
 
 // StopTaking stops accepting events of other processes. When it returns, every confirmed event is
-// on the bus. Parts that act on events must stop only after that.
+// on the bus. Parts that act on events must be stopped only after that.
 func (s *Server) StopTaking() {
 	s.mu.Lock()
 	if !s.stopped {
@@ -176,9 +179,9 @@ func (s *Server) StopTaking() {
 	s.reading.Wait()
 }
 
-// Close stops serving. It accepts no more events and gives readers a second at most for those fired
-// until then. It removes the sockets and the markers that tools look for, closes all connections
-// and waits until every goroutine has ended.
+// Close stops serving. It accepts no more events, and readers have at most a second to read the
+// events that were fired before. It removes the sockets and the markers that tools look for, closes
+// all connections and waits until every goroutine has ended.
 func (s *Server) Close() {
 	s.StopTaking()
 	s.mu.Lock()
@@ -199,7 +202,7 @@ func (s *Server) Close() {
 	s.mu.Lock()
 	if first {
 		for r := range s.readers {
-			// Give readers a second to read the events that were fired before the end.
+			// Readers have a second to read the events that were fired before the end.
 			_ = r.conn.SetWriteDeadline(time.Now().Add(time.Second))
 			close(r.finished)
 		}
@@ -251,14 +254,15 @@ func (s *Server) accept(l *net.UnixListener, name string, add func(*net.UnixConn
 			return
 		}
 
-		// Most likely the process is out of descriptors; the connection waits in the backlog.
+		// The process has probably run out of file descriptors. The connection waits in the
+		// backlog.
 		s.log.Error("event socket: accept", "path", name, "error", err)
 		time.Sleep(50 * time.Millisecond)
 	}
 }
 
-// deliver passes an event to all readers. The bus calls it with its lock held, so that all readers
-// see one order.
+// deliver passes an event to all readers. The bus holds its lock during the call, so all readers
+// get the events in the same order.
 func (s *Server) deliver(e *Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -332,7 +336,7 @@ func (s *Server) dropReader(r *reader) {
 	s.forget(r)
 }
 
-// forget stops counting a reader; s.mu is held.
+// forget stops counting a reader. The caller holds s.mu.
 func (s *Server) forget(r *reader) {
 	if _, ok := s.readers[r]; ok {
 		delete(s.readers, r)

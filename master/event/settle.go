@@ -9,13 +9,13 @@ import (
 	"path/filepath"
 )
 
-// errSettled closes the connection that passed made: it is neither a reader nor a writer.
+// errSettled closes a connection that passed opened, which is neither a reader nor a writer.
 var errSettled = errors.New("event: settled")
 
-// Settle waits until every client that connected to the pub socket before the call is a reader. The
-// kernel reports a connection to its client before the server has accepted it, so the client could
-// miss an event that its own request causes. Call Settle before starting anything that a client
-// waits for. An error means that some client may not be a reader yet.
+// Settle waits until every client that connected to the pub socket before the call is registered as
+// a reader. The kernel completes a connection before the server has accepted it, so a client could
+// miss an event that its own request causes. Call Settle before starting anything whose events a
+// client waits for. After an error some client may not be a reader yet.
 func (s *Server) Settle(ctx context.Context) error {
 	if err := s.passed(ctx, pubName); err != nil {
 		return fmt.Errorf("event socket: waiting for its readers: %w", err)
@@ -23,8 +23,8 @@ func (s *Server) Settle(ctx context.Context) error {
 	return nil
 }
 
-// passed waits until the server has accepted all earlier connections to a socket. It connects as
-// well and waits until the server has accepted that connection, since the server accepts in order.
+// passed waits until the server has accepted all earlier connections to a socket. It opens another
+// connection and waits until the server has accepted that one, since the server accepts in order.
 func (s *Server) passed(ctx context.Context, socket string) error {
 	name := "@saltern-settle-" + rand.Text()
 	accepted := make(chan struct{})
@@ -53,7 +53,8 @@ func (s *Server) passed(ctx context.Context, socket string) error {
 	}
 }
 
-// settled reports whether passed made a connection, and if so wakes that call; s.mu is held.
+// settled reports whether passed opened a connection, and if so wakes the waiting call of passed.
+// The caller holds s.mu.
 func (s *Server) settled(c *net.UnixConn) bool {
 	done, ok := s.settling[c.RemoteAddr().String()]
 	if ok {

@@ -12,8 +12,8 @@ import (
 	"saltern/internal/localsock"
 )
 
-// Names inside sock_dir. The confirming socket (ack) is Saltern's. Nobody connects to the markers;
-// Salt's tools only check whether they exist (salt/netapi/__init__.py).
+// File names in sock_dir. The confirming socket (ack) exists only in Saltern. The markers are empty
+// files: Salt's tools only check whether they exist (salt/netapi/__init__.py).
 const (
 	pubName       = "master_event_pub.ipc"
 	pullName      = "master_event_pull.ipc"
@@ -26,9 +26,9 @@ const (
 // errInUse means that another master listens on the socket.
 var errInUse = errors.New("event: another master is using the socket directory")
 
-// Listen binds a Unix socket with the given mode. In one step it replaces a socket that a crash
-// left behind. It returns an error for a socket on which somebody listens, and for a path that is
-// no socket. Closing the listener leaves the socket's path in place.
+// Listen binds a Unix socket with the given mode. It atomically replaces a socket that a crash left
+// behind. It returns an error if a process listens on the path, or if the path is no socket.
+// Closing the listener does not remove the path.
 func Listen(dir, name string, mode fs.FileMode) (*net.UnixListener, error) {
 	path := filepath.Join(dir, name)
 	if n := len(path); n > maxSocketPath {
@@ -71,8 +71,8 @@ func peerUID(c *net.UnixConn) (uint32, error) {
 	return cred.Uid, nil
 }
 
-// mayFire reports whether a user may fire events through a socket: root, the user of this process,
-// and those in Config.PullUIDs.
+// mayFire reports whether a user may fire events through a socket: root, the user of this process
+// and the users in Config.PullUIDs may.
 func (s *Server) mayFire(uid uint32) bool {
 	return uid == 0 || uid == uint32(os.Geteuid()) || slices.Contains(s.cfg.PullUIDs, uid)
 }

@@ -9,12 +9,12 @@ import (
 // maxStateErrors bounds the failed states of one return that cause events.
 const maxStateErrors = 1000
 
-// FireStateErrors fires the events that Salt adds for failed states when a state run comes back
-// with a return code: for each state with result false one event tagged "<module>.<function>" and
-// one tagged salt/job/<jid>/sub/<id>/error/<fun>. Other returns fire nothing. At most
+// FireStateErrors fires the events that Salt adds for failed states when a state run returns with a
+// return code. For each state with result false it fires one event tagged "<module>.<function>" and
+// one tagged salt/job/<jid>/sub/<id>/error/<fun>. For other returns it fires nothing. At most
 // maxStateErrors states of one return cause events. The first tag contains text from the minion;
-// the event is fired only if the tag looks like the name of a state function, so that no minion can
-// forge other tags. The events belong to the minion, as with [Bus.FireFor]. Sources:
+// FireStateErrors fires that event only if the tag looks like the name of a state function, so that
+// no minion can forge other tags. The events count as the minion's, as with [Bus.FireFor]. Sources:
 // salt/utils/event.py fire_ret_load, SUB_EVENT.
 func (b *Bus) FireStateErrors(load *value.Map) {
 	v, codes := load.Value("return"), load.Value("retcode")
@@ -29,7 +29,7 @@ func (b *Bus) FireStateErrors(load *value.Map) {
 }
 
 // resultOfFunction returns the part of a compound job's result v that belongs to the i-th function,
-// fun. A compound result is a list in order or a map by function.
+// fun. v is a list in the order of the functions or a map by function name.
 func resultOfFunction(v any, fun string, i int) any {
 	switch v := v.(type) {
 	case []any:

@@ -8,7 +8,7 @@ import (
 // trimmed stands in place of a value that is too large for an event (salt/utils/dicttrim.py).
 const trimmed = "VALUE_TRIMMED"
 
-// kept lists the keys that remain, if their values are small, when all else has failed to make an
+// kept lists the keys whose values remain, if they are small, when no other trimming has made an
 // event small enough.
 var kept = [...]string{"id", "jid", "fun", "tag", "cmd", "success", "retcode", "_stamp"}
 
@@ -16,10 +16,11 @@ var kept = [...]string{"id", "jid", "fun", "tag", "cmd", "success", "retcode", "
 const overflow = 16
 
 // trimToLimit returns a copy of data in which it replaces large values until the data packs to at
-// most limit bytes. Like Salt it replaces the largest first: those over half of the limit, then
-// those over 40 %, and so on. Like Salt it stops at 10 %, so that a return of many small values,
-// such as states, stays complete although it exceeds the limit. Salt does not bound such an event;
-// trimToLimit replaces small values, too, if the event packs to more than overflow times the limit.
+// most limit bytes. Like Salt it replaces the largest values first: those over half of the limit,
+// then those over 40 %, and so on. Like Salt it stops at 10 %, so that a return of many small
+// values, such as states, stays complete although it exceeds the limit. Salt does not bound such an
+// event; trimToLimit also replaces small values if the event packs to more than overflow times the
+// limit.
 func trimToLimit(data *value.Map, limit int) *value.Map {
 	for _, percent := range []int{50, 40, 30, 20, 10} {
 		data = trimMap(data, limit*percent/100, 0, shallow)
@@ -66,8 +67,8 @@ func trimMap(m *value.Map, maxBytes, depth int, measure func(any) int) *value.Ma
 	return out
 }
 
-// shallow returns roughly what Python's sys.getsizeof returns, within 60 bytes: for a list, the
-// size of its slots without their contents.
+// shallow returns roughly what Python's sys.getsizeof returns, within 60 bytes. For a list that is
+// the size of its slots without their contents.
 func shallow(v any) int {
 	switch v := v.(type) {
 	case string:

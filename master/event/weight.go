@@ -35,14 +35,14 @@ func weightOf(v any) int {
 // maxWaiting is how many bytes of events may wait for one subscription.
 const maxWaiting = 64 << 20
 
-// backlog counts the bytes of the events that wait in a channel. The receivers do not report what
-// they take; the length of the channel says how many of the latest events still wait.
+// backlog counts the bytes of the events that wait in a channel. The receivers do not report which
+// events they have received, so backlog derives that from the length of the channel.
 type backlog struct {
 	weights []int // weights of the events put into the channel, the latest last
 	bytes   int
 }
 
-// release stops counting events that were received; waiting is the length of the channel.
+// release stops counting the events that were received. waiting is the length of the channel.
 func (b *backlog) release(waiting int) {
 	gone := len(b.weights) - waiting
 	for _, w := range b.weights[:gone] {

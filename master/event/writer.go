@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// skippable is the size in bytes of the largest frame that is skipped; a larger one ends the
-// connection.
+// skippable is the size in bytes of the largest frame that the server skips; a larger frame ends
+// the connection.
 const skippable = 64 << 20
 
 // addWriter serves a connection on the pull socket.
@@ -32,9 +32,9 @@ func (s *Server) addConfirmed(c *net.UnixConn) error {
 	})
 }
 
-// addSource serves a connection whose events go on the bus. It calls answer with the outcome of
-// each event. The mode of the sockets keeps other users away. addSource also checks the user that
-// the kernel reports, in case somebody has widened the mode.
+// addSource serves a connection on which a process sends events. It calls answer with the outcome
+// of each event. The mode of the sockets keeps other users away. addSource also checks the user
+// that the kernel reports, in case an administrator has widened the mode.
 func (s *Server) addSource(c *net.UnixConn, answer func(error) error) error {
 	uid, err := s.cfg.peerUID(c)
 	if err != nil {
@@ -72,8 +72,8 @@ func (s *Server) addSource(c *net.UnixConn, answer func(error) error) error {
 }
 
 // readWriter puts the events of one writer on the bus until the writer closes the connection. It
-// counts and skips frames that contain no event: the length prefix tells where the next frame
-// starts. A writer may be silent for ever between frames but not inside one.
+// counts and skips frames that contain no event: the length prefix shows where the next frame
+// starts. A writer may be silent without limit between frames but not inside a frame.
 func (s *Server) readWriter(c *net.UnixConn, answer func(error) error) error {
 	in := bufio.NewReaderSize(c, 16<<10)
 	for {
@@ -130,8 +130,8 @@ func (s *Server) readWriter(c *net.UnixConn, answer func(error) error) error {
 	}
 }
 
-// takeFrame puts the event in a frame on the bus. Readers get the original bytes, unless the event
-// is too large, lacks _stamp, or was changed.
+// takeFrame puts the event in a frame on the bus. Readers get the original bytes of the event,
+// unless it is too large, lacks _stamp, or was changed.
 func (s *Server) takeFrame(frame []byte) error {
 	e, body, err := parseFrame(frame)
 	if err != nil {
@@ -159,8 +159,8 @@ func (s *Server) takeFrame(frame []byte) error {
 	return s.bus.deliver(e)
 }
 
-// ignoreHangup returns nil for errors that mean that the writer has closed the connection, and
-// other errors as they are.
+// ignoreHangup returns nil for an error that means that the writer has closed the connection. It
+// returns any other error unchanged.
 func ignoreHangup(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) ||
 		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) {

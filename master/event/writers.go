@@ -10,8 +10,8 @@ import (
 )
 
 // AwaitWriters waits until the bus has all events that were written to the pull socket on
-// connections that are closed by now. That includes the events of a process that has ended: call
-// AwaitWriters before reporting its end.
+// connections that are closed by now. That includes the events of a process that has ended, so call
+// AwaitWriters before reporting the end of a process.
 func (s *Server) AwaitWriters(ctx context.Context) error {
 	if err := s.passed(ctx, pullName); err != nil {
 		return fmt.Errorf("event socket: waiting for its writers: %w", err)
@@ -30,8 +30,8 @@ func (s *Server) AwaitWriters(ctx context.Context) error {
 	return nil
 }
 
-// hungUp reports whether some writer has closed its connection before the server has read all of
-// its data.
+// hungUp reports whether some writer has closed its connection and the server has not read all of
+// its data yet.
 func (s *Server) hungUp() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
