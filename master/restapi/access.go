@@ -11,7 +11,7 @@ import (
 	"saltern/master/redact"
 )
 
-// accessLog is the file of log_access_file. Its methods may be called concurrently.
+// accessLog writes the file of log_access_file. Its methods may be called concurrently.
 type accessLog struct {
 	file *os.File
 
@@ -19,7 +19,7 @@ type accessLog struct {
 	strangers ratelimit.Bucket // bounds the lines that strangers cause
 }
 
-// strangeLines returns the rate at which strangers may cause lines.
+// strangeLines returns the rate limit of the lines that strangers cause.
 func strangeLines() ratelimit.Rate { return ratelimit.Rate{Burst: 2000, PerSecond: 20} }
 
 func openAccessLog(path string) (*accessLog, error) {
@@ -30,8 +30,8 @@ func openAccessLog(path string) (*accessLog, error) {
 	return &accessLog{file: f}, nil
 }
 
-// logAccess writes one line about an answered request, in the format of web servers. Beyond a rate
-// it leaves out lines that strangers cause, and says so in the log of salt-api.
+// logAccess writes one line about an answered request, in the format of web servers. When strangers
+// exceed a rate, it drops the lines that they cause and reports that in the log of salt-api.
 func (s *Server) logAccess(q *request) {
 	if s.access == nil {
 		return

@@ -19,17 +19,17 @@ import (
 )
 
 // Behind the load balancers of a cluster, each connection begins with a PROXY header that names the
-// client's address. Limits, api_acl and the audit record use that address. Nobody but a load
-// balancer may connect there, with a header or without.
+// client's address. Limits, api_acl and the audit record use that address. Only a load balancer may
+// connect to this port, with a header or without.
 
 const (
 	headerTime   = 3 * time.Second // for a load balancer to send the PROXY header
 	maxBalancers = 16 << 10        // bytes of the file that names the load balancers
 )
 
-// behindBalancers returns the address where salt-api listens for the load balancers. It returns ""
-// when salt-api listens for clients itself, which it does when a section of the configuration names
-// another host or port.
+// behindBalancers returns the address on which salt-api listens for the load balancers. It returns
+// "" when salt-api listens for clients itself, because a section of the configuration names another
+// host or port.
 func behindBalancers(section, given *value.Map) string {
 	at := given.Str("behind")
 	if host, said := section.Get("host"); said && host != given.Value("host") {
@@ -44,8 +44,8 @@ func behindBalancers(section, given *value.Map) string {
 	return at
 }
 
-// balancers reads the addresses of the load balancers from a file, which changes with the cluster,
-// whenever that file has changed. Its methods may be called concurrently.
+// balancers holds the addresses of the load balancers. It reads them from a file, and again
+// whenever the file has changed with the cluster. Its methods may be called concurrently.
 type balancers struct {
 	path string
 
@@ -60,8 +60,8 @@ func (b *balancers) sentBy(c net.Conn) bool {
 	return err == nil && b.contains(ap.Addr())
 }
 
-// contains reports whether an address belongs to a load balancer. Without the file it returns
-// false.
+// contains reports whether an address belongs to a load balancer. If the file does not exist, it
+// returns false.
 func (b *balancers) contains(a netip.Addr) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -110,8 +110,8 @@ func (s *Server) listenBehind() (net.Listener, error) {
 	}), nil
 }
 
-// proxiedListener is a listener that returns each connection after the load balancer has named its
-// client in a PROXY header.
+// proxiedListener is a listener that reads the PROXY header of each connection, in which the load
+// balancer names the client, before Accept returns the connection.
 type proxiedListener struct {
 	net.Listener
 	bad   func(c net.Conn, err error)
@@ -180,8 +180,8 @@ func (t *proxiedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close closes the listener and waits until the headers that are being read have arrived or are
-// overdue.
+// Close closes the listener. It waits until the headers that are being read have arrived or have
+// exceeded their deadline.
 func (t *proxiedListener) Close() error {
 	err := t.Listener.Close()
 	t.wg.Wait()

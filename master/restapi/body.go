@@ -17,17 +17,17 @@ import (
 	"saltern/master/value"
 )
 
-// A request takes no worker while its body arrives. The body must arrive at a minimum pace. A pool
-// of memory counts the bytes that have arrived and those that the decoded form may take; strangers
-// have a small part of that pool.
+// A request holds no worker while its body arrives. The body must arrive at a minimum rate. A
+// memory budget covers the bytes that have arrived and those that the decoded form may take;
+// strangers may use a small part of that budget.
 
 const (
 	bodyTime = 10 * time.Second // for a body to arrive; each bodyRate bytes that have arrived extend it by a second
 	bodyRate = 16 << 10
 	bodyStep = 32 << 10 // bytes for which a body waits for memory at a time, at least
 
-	// maxStranger bounds the body of an unknown sender on paths that need credentials only: an ID
-	// token has up to 16 KiB.
+	// maxStranger bounds the body of an unauthenticated sender on paths where a body contains
+	// credentials only. An ID token has up to 16 KiB.
 	maxStranger = 32 << 10
 )
 
@@ -38,8 +38,9 @@ const (
 	maxDepth  = 64
 )
 
-// bodyKind describes a content type that salt-api reads. count returns at most how many values a
-// body has. The decoded body takes at most each bytes per value, and twice the length of the body.
+// bodyKind describes a content type that salt-api reads. count returns an upper bound of the number
+// of values in a body. The decoded body takes at most each bytes per value, and twice the length of
+// the body.
 type bodyKind struct {
 	count  func([]byte) int
 	each   int64
@@ -59,8 +60,8 @@ func bodyKinds() map[string]bodyKind {
 	}
 }
 
-// countMarks returns a function that counts the bytes of a body that may begin a value. These are
-// the bytes in marks. The count begins at one.
+// countMarks returns a function that counts, beginning at one, the bytes of a body that are in
+// marks: the bytes that may begin a value.
 func countMarks(marks string) func([]byte) int {
 	return func(b []byte) int {
 		n := 1
@@ -76,9 +77,9 @@ func countMarks(marks string) func([]byte) int {
 // memoryCost returns an upper bound of the bytes of memory that a body and its decoded form take.
 func (k bodyKind) memoryCost(b []byte) int64 { return int64(k.count(b))*k.each + 2*int64(len(b)) }
 
-// readBody reads the body of a POST or PUT, of at most maxBytes bytes, into q.raw and its decoded
-// form into q.data (salt/netapi/rest_cherrypy/app.py hypermedia_in). Salt ignores bodies without a
-// Content-Length; readBody also reads chunked ones.
+// readBody reads the body of a POST or PUT, of at most maxBytes bytes, into q.raw, and decodes it
+// into q.data (salt/netapi/rest_cherrypy/app.py hypermedia_in). Salt ignores bodies without a
+// Content-Length; readBody also reads chunked bodies.
 func (s *Server) readBody(ctx context.Context, q *request, maxBytes int64) error {
 	r := q.http
 	if r.Method != http.MethodPost && r.Method != http.MethodPut || r.ContentLength == 0 {
@@ -145,8 +146,8 @@ func (s *Server) receiveBody(ctx context.Context, q *request, maxBytes int64) ([
 	}
 }
 
-// setAside waits up to ten seconds for n more bytes of the memory for bodies. The request holds
-// them until it is answered.
+// setAside reserves n more bytes of the memory budget for bodies, and waits for them up to ten
+// seconds. The request holds these bytes until it is answered.
 func (s *Server) setAside(ctx context.Context, q *request, n int64) error {
 	if q.memory == nil {
 		q.memory = s.pools.memory.Take(q.holder, q.class, 0)
@@ -188,7 +189,8 @@ func decodeJSON(b []byte) (any, error) {
 	return v, nil
 }
 
-// decodeYAML decodes YAML. It bounds the nodes, so that aliases cannot multiply the document.
+// decodeYAML decodes YAML. It bounds the number of nodes, so that aliases cannot multiply the
+// document.
 func decodeYAML(b []byte) (any, error) {
 	limits := saltyaml.Limits{Bytes: len(b), Depth: maxDepth, Nodes: min(2*saltyaml.Estimate(b)+maxDepth, maxValues)}
 	v, err := saltyaml.DecodeWithin(b, "body", limits)
@@ -198,7 +200,7 @@ func decodeYAML(b []byte) (any, error) {
 	return v, nil
 }
 
-// decodeText decodes text as JSON, or returns it as it is when it is no JSON.
+// decodeText decodes text as JSON. It returns a text that is no JSON unchanged.
 func decodeText(b []byte) (any, error) {
 	if v, err := value.ParseJSON(b); err == nil {
 		return v, nil
@@ -206,8 +208,8 @@ func decodeText(b []byte) (any, error) {
 	return string(b), nil
 }
 
-// decodeForm decodes name=value&…. It makes a list of a name that comes twice, leaves out empty
-// values, and reads kwarg and each arg as the command line does.
+// decodeForm decodes name=value&…. If a name occurs twice, its values become a list. decodeForm
+// drops empty values, and parses kwarg and each arg as the command line does.
 func decodeForm(b []byte) (any, error) {
 	if bytes.Count(b, []byte("&")) >= maxFields {
 		return nil, &failure{http.StatusBadRequest, "The form has too many fields."}
@@ -251,8 +253,8 @@ func decodeForm(b []byte) (any, error) {
 	return m, nil
 }
 
-// unescape decodes the percent escapes of a text, or returns the text as it is when one is bad, as
-// Python does.
+// unescape decodes the percent escapes of a text. If one of them is invalid, it returns the text
+// unchanged, as Python does.
 func unescape(s string) string {
 	if u, err := url.QueryUnescape(s); err == nil {
 		return u

@@ -34,13 +34,13 @@ func welcome(*Server, context.Context, *request) (any, error) {
 	return value.NewMap("return", "Welcome", "clients", value.List(clientNames())), nil
 }
 
-// commands runs commands with the token of the session.
+// commands runs commands with the session's token.
 func commands(s *Server, ctx context.Context, q *request) (any, error) {
 	got, err := s.execute(ctx, q, q.lowData(), "", q.token)
 	return result(got), err
 }
 
-// runCommands runs commands that bring their own credentials (/run).
+// runCommands runs commands that contain their own credentials (/run).
 func runCommands(s *Server, ctx context.Context, q *request) (any, error) {
 	got, err := s.execute(ctx, q, q.lowData(), "", "")
 	return result(got), err
@@ -53,8 +53,8 @@ func showMinions(s *Server, ctx context.Context, q *request) (any, error) {
 	return result(got), err
 }
 
-// argNamed returns the part of the path after the endpoint, or else the value of the query's field
-// name.
+// argNamed returns the part of the path after the endpoint. If there is none, it returns the
+// query's value of field name.
 func (q *request) argNamed(name string) string {
 	if len(q.args) > 0 {
 		return q.args[0]
@@ -105,7 +105,7 @@ func showJobs(s *Server, ctx context.Context, q *request) (any, error) {
 	return value.NewMap("info", got, "return", []any{returns}), nil
 }
 
-// wheelResult returns the result in got, the answer of one wheel function.
+// wheelResult returns the result of the wheel function of which got is the answer.
 func wheelResult(got []any) any {
 	if len(got) == 0 {
 		return value.NewMap()
@@ -125,8 +125,8 @@ func showKeys(s *Server, ctx context.Context, q *request) (any, error) {
 }
 
 // makeKeys asks the master to generate and accept a key pair for a minion, and sends the pair as an
-// archive. The credentials are in the body. Unlike Salt, it refuses an id that has a key already:
-// the archive would hold two empty files.
+// archive. The request's body contains the credentials. Unlike Salt, makeKeys refuses an id that
+// has a key already: the archive would contain two empty files.
 func makeKeys(s *Server, ctx context.Context, q *request) (any, error) {
 	l, _ := q.lowData().([]any)
 	if len(l) != 1 {
@@ -236,8 +236,8 @@ func (s *Server) revoke(ctx context.Context, token string) error {
 	return nil
 }
 
-// makeToken logs users in as /login does, and returns their tokens as a list. Salt runs
-// auth.mk_token for it, which puts name, password and token into events and the job cache.
+// makeToken logs users in as /login does, and returns their tokens as a list. For the same request
+// Salt runs auth.mk_token, which writes name, password and token to events and the job cache.
 func makeToken(s *Server, ctx context.Context, q *request) (any, error) {
 	l, ok := q.lowData().([]any)
 	if !ok {
@@ -287,7 +287,8 @@ func makeToken(s *Server, ctx context.Context, q *request) (any, error) {
 	return tokens, nil
 }
 
-// fireHook fires an event with the body of the request. The master decides whether the sender may.
+// fireHook fires an event with the body of the request. The master decides whether the sender has
+// the right to do so.
 func fireHook(s *Server, ctx context.Context, q *request) (any, error) {
 	if q.token != "" && !s.hasRight(s.guard.sessionOf(q.token).owner, conf.Hooks) {
 		s.quiet.Warn("a hook is refused: external_auth does not grant @hook", "user",
@@ -317,8 +318,8 @@ func fireHook(s *Server, ctx context.Context, q *request) (any, error) {
 		post = value.NewMap()
 	}
 
-	// Hooks that are sent one after another become events in that order: an answer means that the
-	// bus has the event.
+	// A hook is answered only when the bus has its event, so hooks that a client sends one after
+	// the other become events in that order.
 	if err := s.shared.Fire(ctx, tag,
 		value.NewMap("body", string(q.raw), "post", post, "headers", headers)); err != nil {
 		s.quiet.Error("the event of a hook was not fired", "tag", tag, "error", err)

@@ -24,12 +24,12 @@ const (
 )
 
 // firstLook is how long a new reader waits for salt-api to connect to the master's bus. After that
-// salt-api answers without the bus; when the master is back, the reader gets the events from then
-// on.
+// time salt-api answers without the bus; once the master is back, the reader gets the events that
+// are fired from then on.
 const firstLook = time.Second
 
 // hub reads the master's event bus once for all readers, and only while there are readers. It
-// decides which reader gets which event.
+// decides which readers get which event.
 type hub struct {
 	dir    string
 	log    *slog.Logger
@@ -44,7 +44,7 @@ type hub struct {
 }
 
 // eventReader holds the events that wait for one reader. All readers share the text of an event, so
-// a reader without waiting events takes little memory.
+// a reader takes little memory while no event waits for it.
 type eventReader struct {
 	wake  chan struct{}   // has an element when an event waits or the hub has cut the reader
 	cut   func()          // ends a write that hangs; the hub calls it to cut a slow reader
@@ -57,8 +57,8 @@ type eventReader struct {
 	gone, slow    bool
 }
 
-// view describes which events a reader may see: all, or those of his own jobs and those of one more
-// job.
+// view determines which events a reader may see: all events, or those of the reader's own jobs and
+// those of one more job.
 type view struct {
 	all bool
 	own owner
@@ -74,15 +74,16 @@ func (v view) shows(tag string, user jobUser) bool {
 	return v.job != "" && jid == v.job
 }
 
-// newHub returns a hub. ask returns the user of a job, see owners.
+// newHub returns a hub. ask returns the user of a job; see owners.
 func newHub(sockDir string, log *slog.Logger, ask func(context.Context, string) (jobUser, error)) *hub {
 	h := &hub{dir: sockDir, log: log, readers: map[*eventReader]struct{}{}}
 	h.owners = owners{users: map[string]jobUser{}, ask: ask, now: time.Now}
 	return h
 }
 
-// addReader adds a reader, or returns nil when the hub has ended. The caller must call removeReader
-// in the end. The hub calls cut when the reader is too slow; cut must not block.
+// addReader adds a reader, or returns nil when the hub has been closed. The caller must call
+// removeReader when it no longer reads. The hub calls cut when the reader is too slow; cut must not
+// block.
 func (h *hub) addReader(sees view, cut func()) *eventReader {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -102,8 +103,8 @@ func (h *hub) addReader(sees view, cut func()) *eventReader {
 	return r
 }
 
-// awaitBus waits until the hub reads the bus, at most firstLook. A client that gets its answer
-// after that misses no event of the jobs that it starts next.
+// awaitBus waits until the hub reads the bus, at most for firstLook. If the client gets its answer
+// after that, it misses no event of the jobs that it starts next.
 func (r *eventReader) awaitBus(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, firstLook)
 	defer cancel()
@@ -113,8 +114,8 @@ func (r *eventReader) awaitBus(ctx context.Context) {
 	}
 }
 
-// setView changes what a reader may see. A reader that may see less than before loses the events
-// that wait for it.
+// setView changes what a reader may see. If the reader may see less than before, setView drops the
+// events that wait for it.
 func (h *hub) setView(r *eventReader, sees view) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -153,7 +154,8 @@ func (r *eventReader) wakeUp() {
 }
 
 // takeBatch returns the frames that wait for a reader. ok is false when the hub has cut the reader;
-// slow reports whether it did so because the reader was too slow. Call countTaken for each frame.
+// slow reports whether the reason was that the reader was too slow. The caller must call countTaken
+// for each frame.
 func (h *hub) takeBatch(r *eventReader) (frames []string, ok, slow bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -168,7 +170,7 @@ func (h *hub) countTaken(r *eventReader, frame string) {
 	h.mu.Unlock()
 }
 
-// cutAll cuts all readers; after it addReader adds none.
+// cutAll cuts all readers. After that, addReader adds none.
 func (h *hub) cutAll() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -189,7 +191,7 @@ func (h *hub) closeAndWait() {
 }
 
 // readBus reads events until ctx ends, and connects again when the master closes the connection. It
-// calls reads whenever it has connected.
+// calls reads after each connect.
 func (h *hub) readBus(ctx context.Context, reads func()) {
 	for ctx.Err() == nil {
 		l, err := event.DialPub(ctx, h.dir)
@@ -216,7 +218,7 @@ func (h *hub) readBus(ctx context.Context, reads func()) {
 	}
 }
 
-// sendToReaders hands an event to all readers that may see it.
+// sendToReaders queues an event for all readers that may see it.
 func (h *hub) sendToReaders(ctx context.Context, e event.Event) {
 	h.owners.hearEvent(e)
 	var user jobUser
@@ -226,7 +228,7 @@ func (h *hub) sendToReaders(ctx context.Context, e event.Event) {
 	h.queueFrame(e.Tag, user, sync.OnceValue(func() string { return sseFrame(e) }))
 }
 
-// limited reports whether a reader exists that may not see all events.
+// limited reports whether there is a reader that may not see all events.
 func (h *hub) limited() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -238,8 +240,9 @@ func (h *hub) limited() bool {
 	return false
 }
 
-// queueFrame queues a frame for all readers that may see it. Overflow policy: the hub cuts a reader
-// for which too much waits. Its client connects again and knows that it may have missed something.
+// queueFrame queues a frame for all readers that may see it. Overflow policy: when too much waits
+// for a reader, the hub cuts the reader. The reader's client connects again and knows that it may
+// have missed events.
 func (h *hub) queueFrame(tag string, user jobUser, text func() string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -262,8 +265,9 @@ func (h *hub) queueFrame(tag string, user jobUser, text func() string) {
 	}
 }
 
-// sseFrame returns an event as a Server-Sent Event, after the line with its tag that Salt adds.
-// JSON has no line breaks; those in a tag become blanks, since they would end the line.
+// sseFrame returns an event as a Server-Sent Event, preceded by the line with the event's tag that
+// Salt adds. JSON contains no line breaks; sseFrame replaces line breaks in a tag by blanks, since
+// they would end the line.
 func sseFrame(e event.Event) string {
 	tag := strings.NewReplacer("\r", " ", "\n", " ").Replace(e.Tag)
 	return "tag: " + tag + "\ndata: " + asJSON(value.NewMap("tag", e.Tag, "data", e.Data)) + "\n\n"
@@ -284,8 +288,8 @@ func streamEvents(s *Server, ctx context.Context, q *request) (any, error) {
 	return nil, s.listen(ctx, q, audience{token: token}, func(frame string) string { return frame })
 }
 
-// takeSeat takes a place among the readers of events; in exchange it releases all shares that the
-// request holds. The caller calls free in the end.
+// takeSeat reserves one of the slots for readers of events, and releases all shares that the
+// request holds. The caller calls free when it no longer reads.
 func (s *Server) takeSeat(q *request) (free func(), err error) {
 	place := s.pools.readers.Take(q.holder, q.class, 1)
 	if place == nil {
@@ -298,7 +302,7 @@ func (s *Server) takeSeat(q *request) (free func(), err error) {
 	return place.Release, nil
 }
 
-// sending counts an event that the caller is about to send.
+// sending counts an event that the caller is about to send to a reader.
 func (s *Server) sending(q *request, text string) {
 	s.count.events.Add(1)
 	q.sent += len(text)
@@ -308,7 +312,7 @@ func (s *Server) tooSlow(q *request) {
 	s.quiet.Warn("a reader of events was too slow and is cut", "peer", q.from)
 }
 
-// audience is a reader of events: his proven token, and the job that he follows, or "".
+// audience describes a reader of events: its valid token, and the job that it follows, or "".
 type audience struct{ token, job string }
 
 // viewOf returns the view to which the owner of the token is entitled now.
@@ -321,8 +325,9 @@ func (s *Server) viewOf(a audience) view {
 	return v
 }
 
-// hasRight reports whether a user has a right that is no function. Saltern's master sends the
-// rights with each answer about a token; with a Salt master they follow from the configuration.
+// hasRight reports whether a user has a right other than that to call a function. A Saltern master
+// sends these rights with each answer about a token; with a Salt master salt-api derives them from
+// the configuration.
 func (s *Server) hasRight(user owner, right string) bool {
 	words := user.rights
 	if words == nil {
@@ -331,8 +336,8 @@ func (s *Server) hasRight(user owner, right string) bool {
 	return slices.Contains(words, right)
 }
 
-// listen streams events to a reader until the connection ends. pick returns the part of a frame to
-// send, or "" to send nothing.
+// listen sends events to a reader until the connection ends. pick returns the part of a frame to
+// send, or "" to send nothing of it.
 func (s *Server) listen(ctx context.Context, q *request, a audience, pick func(frame string) string) error {
 	free, err := s.takeSeat(q)
 	if err != nil {
@@ -395,8 +400,9 @@ func (s *Server) stream(ctx context.Context, q *request, r *eventReader, a audie
 	})
 }
 
-// passEvents passes events to a reader until its connection ends, it is too slow, or its token
-// becomes invalid. When the rights of the token's owner change, it adapts the reader's view.
+// passEvents sends events to a reader until the reader's connection ends, the reader is too slow,
+// or its token becomes invalid. When the rights of the token's owner change, passEvents changes the
+// reader's view.
 func (s *Server) passEvents(ctx context.Context, q *request, r *eventReader, a audience, send func(frame string) bool) {
 	check := time.NewTicker(trustFor)
 	defer check.Stop()

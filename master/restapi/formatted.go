@@ -10,7 +10,7 @@ import (
 	"saltern/master/value"
 )
 
-// Bounds of the jobs and minions that formatted remembers for one reader. Salt remembers all jobs
+// Limits on the jobs and minions that formatted remembers for one reader. Salt remembers all jobs
 // for as long as the connection lasts.
 const (
 	maxFormattedJobs   = 100              // the newest jobs
@@ -20,9 +20,9 @@ const (
 	grainsAgain        = 20 * time.Second // shortest time between two questions for grains
 )
 
-// formatted tracks the jobs and minions that a client of /ws?format_events has seen
-// (salt/netapi/rest_cherrypy/event_processor.py SaltInfo). After each event that changes something,
-// the client gets the full list of jobs or of minions.
+// formatted tracks the jobs and minions that it has reported to a client of /ws?format_events
+// (salt/netapi/rest_cherrypy/event_processor.py SaltInfo). After each event that changes one of
+// them, the client gets the full list of jobs or of minions.
 type formatted struct {
 	jobs       *value.Map
 	sizes      map[string]int
@@ -45,8 +45,9 @@ func newFormatted(now func() time.Time, grains func(ids []string)) *formatted {
 	}
 }
 
-// takeEvent returns the messages to send for an event; text is the event as JSON. For an event that
-// lacks fields that its tag demands it returns nil, where Salt ends the connection.
+// takeEvent returns the messages to send for an event; text is the event as JSON. It returns nil
+// for an event that lacks a field that every event with its tag should have. In that case Salt ends
+// the connection.
 func (f *formatted) takeEvent(text string) (out []string) {
 	v, err := value.ParseJSON([]byte(text))
 	m, ok := v.(*value.Map)
@@ -155,8 +156,8 @@ func (f *formatted) takeReturn(jid, id string, data *value.Map, size int) (out [
 	return out
 }
 
-// keepJob remembers a job, whose latest event has size bytes, and forgets the oldest jobs beyond
-// the bounds.
+// keepJob remembers a job. size is the size in bytes of the job's latest event. When the bounds are
+// exceeded, keepJob forgets the oldest jobs.
 func (f *formatted) keepJob(jid string, job *value.Map, size int) {
 	f.jobs.Set(jid, job)
 	f.sizes[jid] += size
@@ -185,8 +186,8 @@ func (f *formatted) takeKeyAct(data *value.Map) []string {
 }
 
 // takePresent forgets minions that are away, and asks new ones for their grains, at most once in
-// grainsAgain. Salt asks without a pause, and only one new minion, since it names the minions as a
-// glob.
+// grainsAgain. Salt asks each time, and reaches only one new minion, since it names the minions as
+// a glob.
 func (f *formatted) takePresent(data *value.Map) []string {
 	if lacksAny(data, "present") {
 		return nil
@@ -235,8 +236,8 @@ func (f *formatted) allMinions() string {
 	return asJSON(value.NewMap("minions", list))
 }
 
-// formattedFor returns the formatter of a connection with this token. The caller calls free in the
-// end.
+// formattedFor returns the formatter for a connection with this token. The caller calls free when
+// the connection ends.
 func (s *Server) formattedFor(ctx context.Context, q *request, token string) (f *formatted, free func(), err error) {
 	place := s.pools.formats.Take(q.holder, q.class, 1)
 	if place == nil {

@@ -20,8 +20,9 @@ type job struct {
 	full bool // return everything about each return: full_return
 }
 
-// jobOf reads a command for minions from low data. Names of arguments of LocalClient.cmd have their
-// meaning; all others but those in own go along with the job (salt/client/__init__.py).
+// jobOf reads a command for minions from low data. A name that is an argument of LocalClient.cmd
+// has the meaning of that argument; all other names, except those in own, become fields of the job
+// (salt/client/__init__.py).
 func (s *Server) jobOf(low *value.Map, own ...string) (job, error) {
 	rest := low.Clone()
 	take := func(name string) any {
@@ -72,8 +73,8 @@ func (s *Server) jobOf(low *value.Map, own ...string) (job, error) {
 	return j, nil
 }
 
-// mayWait refuses a wait of more than max_timeout seconds. It does not shorten the wait: minions
-// that answer later would look silent.
+// mayWait returns an error if n, the seconds to wait that the request names, exceeds max_timeout.
+// Shortening the wait instead would report minions that answer later as silent.
 func (s *Server) mayWait(name string, n float64) error {
 	if limit := s.opts.MaxTimeout; n > float64(limit) {
 		return invalid("%s may be %d seconds at most here (rest_cherrypy: max_timeout): start the job by local_async or runner_async, and look for its end at /jobs or /events.",
@@ -82,7 +83,7 @@ func (s *Server) mayWait(name string, n float64) error {
 	return nil
 }
 
-// invalid returns a refusal that says what the caller got wrong.
+// invalid returns a refusal with a text about the caller's mistake.
 func invalid(format string, args ...any) error {
 	return &failure{http.StatusBadRequest, fmt.Sprintf(format, args...)}
 }
@@ -130,8 +131,8 @@ func gather(ctx context.Context, c *client.Client, j job) (any, error) {
 	return all, err
 }
 
-// shownReturn returns the value that a minion returned, or with full a map of everything about the
-// return.
+// shownReturn returns the value that a minion returned. If full is set, it returns a map of
+// everything about the return instead.
 func shownReturn(r client.Return, full bool) any {
 	if !full {
 		return r.Ret
@@ -205,7 +206,8 @@ func (s *Server) runSubset(ctx context.Context, in call) (any, error) {
 	return gather(ctx, c, j)
 }
 
-// wholeNumber returns a whole number that may be written as text, and false for anything else.
+// wholeNumber returns v as a whole number, also if v is a text of digits. It returns false for any
+// other value.
 func wholeNumber(v any) (int64, bool) {
 	switch v := v.(type) {
 	case int64:

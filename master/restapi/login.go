@@ -22,8 +22,8 @@ func askLogin(_ *Server, _ context.Context, q *request) (any, error) {
 	return value.NewMap("status", nil, "return", "Please log in"), nil
 }
 
-// handleLogin gets a token from the master for the name and password in a request, and answers with
-// the token.
+// handleLogin gets a token from the master for the name and password in a request, and sends the
+// token as the answer.
 func handleLogin(s *Server, ctx context.Context, q *request) (any, error) {
 	if !s.masterIsUp(ctx) {
 		return nil, &failure{http.StatusServiceUnavailable, "Salt Master is not available."}
@@ -95,7 +95,8 @@ func (s *Server) logIn(
 	return token, expires, nil
 }
 
-// requestToken asks the master for a token. It returns an empty answer when the master refuses.
+// requestToken asks the master for a token. If the master refuses, requestToken returns an empty
+// map.
 func (s *Server) requestToken(ctx context.Context, creds *value.Map) (*value.Map, error) {
 	load := creds.Clone()
 	for _, k := range []string{"key", "user", "token"} {
@@ -112,10 +113,10 @@ func (s *Server) requestToken(ctx context.Context, creds *value.Map) (*value.Map
 	return m, client.ErrorIn(m)
 }
 
-// guess is one check of a password, or of something that stands for a password. Its caller must
-// call noteRight, noteWrong or noteUnseen when the outcome is known. Only a wrong outcome counts
-// against the address. An address that has been wrong too often must wait before its next guess,
-// except for a user who has logged in from there before.
+// guess is one check of a password, or of another secret that serves as a password. The code that
+// starts a guess must call noteRight, noteWrong or noteUnseen when the outcome is known. Only a
+// wrong password counts against the address. An address with too many wrong passwords must wait
+// before its next guess, except for a user who has logged in from that address before.
 type guess struct {
 	s       *Server
 	from    netip.Addr
@@ -124,7 +125,7 @@ type guess struct {
 	turn    *share
 }
 
-// startGuess waits until this user at this address may let the master check a password.
+// startGuess waits until this user at this address may have a password checked by the master.
 func (s *Server) startGuess(ctx context.Context, q *request, system, user string) (*guess, error) {
 	g := &guess{s: s, from: q.from, who: holder{system: system, name: username.Fold(user), from: q.from}}
 	now := s.now()
@@ -151,8 +152,8 @@ func (s *Server) startGuess(ctx context.Context, q *request, system, user string
 	return g, nil
 }
 
-// waitPace delays a guess of an address that has been wrong too often until the address has budget
-// for it.
+// waitPace delays a guess of an address with too many wrong passwords until the address's rate
+// limit permits it.
 func (g *guess) waitPace(ctx context.Context) error {
 	wait, ok := g.s.guard.reserve(g.from, queueTime, g.s.now())
 	if !ok {
@@ -168,7 +169,7 @@ func (g *guess) waitPace(ctx context.Context) error {
 	return nil
 }
 
-// releaseTurn frees the place of this check for the next password. It may be called again.
+// releaseTurn frees the slot of this check for the next password. It may be called again.
 func (g *guess) releaseTurn() { g.turn.Release() }
 
 func (g *guess) noteRight() {
@@ -178,7 +179,7 @@ func (g *guess) noteRight() {
 	}
 }
 
-// noteUnseen ends a guess whose password the master has not checked.
+// noteUnseen ends a guess without an outcome: the master has not checked the password.
 func (g *guess) noteUnseen() {
 	g.releaseTurn()
 	if g.counted {
@@ -187,7 +188,7 @@ func (g *guess) noteUnseen() {
 	}
 }
 
-// noteWrong counts a wrong password, and reports whether the address has been wrong too often now.
+// noteWrong counts a wrong password, and reports whether the address has now sent too many.
 func (g *guess) noteWrong() (tooMany bool) {
 	g.releaseTurn()
 	g.s.count.wrong.Add(1)
@@ -201,8 +202,8 @@ func (g *guess) noteWrong() (tooMany bool) {
 	return tooMany
 }
 
-// cookie returns the cookie of a session. Scripts cannot read it, other sites' requests do not
-// carry it, and with TLS browsers never send it in the clear.
+// cookie returns the cookie of a session. Scripts cannot read it, requests of other sites do not
+// contain it, and with TLS browsers never send it unencrypted.
 func (s *Server) cookie(token string, age int, expires time.Time) *http.Cookie {
 	return &http.Cookie{
 		Name:     sessionCookie,
@@ -216,7 +217,7 @@ func (s *Server) cookie(token string, age int, expires time.Time) *http.Cookie {
 	}
 }
 
-// mayLogIn reports whether api_acl lets a user log in from an address
+// mayLogIn reports whether api_acl permits a user to log in from an address
 // (salt/netapi/rest_cherrypy/app.py salt_api_acl_tool).
 func (s *Server) mayLogIn(user any, from string) bool {
 	if !s.opts.HasACL {
@@ -238,8 +239,9 @@ func (s *Server) mayLogIn(user any, from string) bool {
 	return may
 }
 
-// entriesOf returns the entries of api_acl for a user: those under his name, else those under
-// spellings that a directory takes for the same name, else those under "*".
+// entriesOf returns the entries of api_acl for a user. It returns those under the user's name; if
+// there are none, those under spellings that a directory treats as the same name; if there are none
+// either, those under "*".
 func entriesOf(users *value.Map, name string) (entries []any) {
 	if ips, ok := users.Get(name); ok {
 		return []any{ips}
@@ -256,9 +258,10 @@ func entriesOf(users *value.Map, name string) (entries []any) {
 }
 
 // permissions returns what external_auth grants the owner of a token, sorted and without
-// repetition, or the permissions in the token if the authentication system itself decided them
-// (salt/netapi/rest_cherrypy/app.py Login.POST). Like Salt's sum_permissions, it includes those of
-// "*" for a user with an entry of his own, although the master does not grant him those.
+// repetition. If the authentication system itself has decided the permissions, it returns those in
+// the token (salt/netapi/rest_cherrypy/app.py Login.POST). Like Salt's sum_permissions, it includes
+// those of "*" for a user with an entry of that user's own, although the master does not grant
+// these.
 func (s *Server) permissions(token *value.Map) any {
 	if kept, ok := token.Get("auth_list"); ok && slices.Contains([]string{"rest", "django"}, token.Str("eauth")) {
 		return kept

@@ -11,14 +11,14 @@ import (
 	"saltern/master/value"
 )
 
-// clientNames returns the clients that / lists (salt/netapi/__init__.py CLIENTS). destroy is in
-// Salt's list by mistake and does nothing here.
+// clientNames returns the clients that GET / lists (salt/netapi/__init__.py CLIENTS). destroy is in
+// Salt's list by mistake and does nothing in Saltern.
 func clientNames() []string {
 	return []string{"destroy", "local", "local_async", "local_batch", "local_subset", "runner",
 		"runner_async", "ssh", "wheel", "wheel_async"}
 }
 
-// call is one command of a request: its chunk of low data.
+// call is one command of a request, with its chunk of low data.
 type call struct {
 	low      *value.Map
 	answered func(proven bool)     // gets the outcome of the master's first answer, see [client.Config]; may be nil
@@ -26,9 +26,9 @@ type call struct {
 }
 
 // execute runs the commands of a request one after another and returns their results. If form is
-// not "", it replaces the client of every command; if token is not "", it is the session's proven
-// token and replaces theirs. After an error execute runs no further command; earlier ones stay
-// done.
+// not "", it replaces the client of every command. If token is not "", it is the session's valid
+// token and replaces the token of every command. After an error execute runs no further command; it
+// does not undo the earlier ones.
 func (s *Server) execute(ctx context.Context, q *request, low any, form, token string) ([]any, error) {
 	chunks, ok := low.([]any)
 	if !ok {
@@ -74,7 +74,7 @@ func (s *Server) execute(ctx context.Context, q *request, low any, form, token s
 }
 
 // runCommand runs one command (salt/netapi/__init__.py NetapiClient.run). proven means that the
-// master has just confirmed the command's token.
+// master has just confirmed the token of the command.
 func (s *Server) runCommand(ctx context.Context, q *request, low *value.Map, proven bool) ([]any, error) {
 	if !s.masterIsUp(ctx) {
 		return nil, &failure{http.StatusServiceUnavailable, "Salt Master is not available."}
@@ -108,8 +108,8 @@ func (s *Server) runCommand(ctx context.Context, q *request, low *value.Map, pro
 	return s.runByPassword(ctx, q, name, low)
 }
 
-// unknownToken returns the text with which Salt's master refuses an unknown token; it depends on
-// the client.
+// unknownToken returns the text with which Salt's master refuses an unknown token; the text depends
+// on the client of the command.
 func unknownToken(form string) string {
 	if strings.HasPrefix(form, "local") {
 		return "Authentication error occurred."
@@ -117,8 +117,8 @@ func unknownToken(form string) string {
 	return `Authentication failure of type "token" occurred.`
 }
 
-// runByPassword runs a command that brings a password. The command counts as a guess until the
-// master's first answer, and as the user's command afterwards.
+// runByPassword runs a command that contains a password. Until the master's first answer the
+// command counts as a guess, after that as a command of the user.
 func (s *Server) runByPassword(ctx context.Context, q *request, name string, low *value.Map) ([]any, error) {
 	user := owner{name: low.Str("username"), system: low.Str("eauth")}
 	g, err := s.startGuess(ctx, q, user.system, user.name)
@@ -142,8 +142,8 @@ func (s *Server) runByPassword(ctx context.Context, q *request, name string, low
 	return out, err
 }
 
-// allowed returns the client of a command, or an error when netapi_enable_clients or missing
-// credentials forbid the command.
+// allowed returns the client of a command. It returns an error if netapi_enable_clients does not
+// include that client, or if the command contains no credentials.
 func (s *Server) allowed(low *value.Map) (string, error) {
 	v, _ := low.Get("client")
 	name, _ := v.(string)
@@ -198,7 +198,8 @@ func (s *Server) dispatch(ctx context.Context, name string, c call) ([]any, erro
 		"The client " + name + " is not served by this salt-api; salt-ssh is Python's, and so is the salt-api for it."}
 }
 
-// credentials returns the credentials of a command. allowed has checked that there are some.
+// credentials returns the credentials of a command. The caller has called allowed, which checks
+// that the command contains some.
 func credentials(low *value.Map) *value.Map {
 	m := value.NewMap()
 	for _, k := range []string{"token", "username", "password", "eauth"} {

@@ -11,8 +11,9 @@ import (
 	"saltern/master/value"
 )
 
-// runnerCall returns the function and the arguments of a runner call in low data: those in arg, in
-// kwarg, and all other names but those in own (salt/runner.py _reformat_low).
+// runnerCall returns the function and the arguments of a runner call in low data. The arguments are
+// those in arg, those in kwarg, and all other names except those in own (salt/runner.py
+// _reformat_low).
 func runnerCall(low *value.Map, own ...string) (fun string, arguments *value.Map) {
 	rest := low.Clone()
 	fun, _ = rest.Value("fun").(string)
@@ -145,9 +146,9 @@ func (s *Server) callWheel(ctx context.Context, in call) (any, error) {
 	return nil, &failure{http.StatusServiceUnavailable, "The master refused the call for now: " + value.StrMax(v, 100)}
 }
 
-// startWheel calls a wheel function, waits for its end, and returns only the job id and the tag
-// under which the end was announced. Wheel functions are quick. Salt answers at once, with a job id
-// for which it never fires an event.
+// startWheel calls a wheel function and waits for its end, which comes soon. It returns only the
+// job id and the tag of the event that announced the end. Salt answers at once, with a job id for
+// which it never fires an event.
 func (s *Server) startWheel(ctx context.Context, in call) (any, error) {
 	if err := hasFun(in.low, "wheel_async"); err != nil {
 		return nil, err

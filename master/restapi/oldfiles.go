@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	// oldFilesHeader is set in the answer to a command whose minions got outdated files: one header
-	// for each node and age of its files.
+	// oldFilesHeader is a header in the answer to a command whose minions got outdated files. The
+	// answer contains one such header for each node and age of the node's files.
 	oldFilesHeader = "X-Saltern-Old-Files"
-	// maxOldFiles bounds the number of these headers; noteOldFiles leaves out further ones.
+	// maxOldFiles bounds the number of these headers; noteOldFiles adds no further ones.
 	maxOldFiles = 16
 )
 
-// noteOldFiles adds the header about outdated files that minions of the command get.
+// noteOldFiles adds the header about outdated files that minions of the command got.
 func (q *request) noteOldFiles(old client.OldFiles) {
 	if q.w == nil || q.code != 0 {
 		return

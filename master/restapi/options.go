@@ -15,15 +15,15 @@ import (
 	"saltern/master/value"
 )
 
-// Options are the section rest_cherrypy of a master's configuration
-// (salt/netapi/rest_cherrypy/app.py) and the options of salt-api beside it.
+// Options holds the section rest_cherrypy of a master's configuration
+// (salt/netapi/rest_cherrypy/app.py) and the other options of salt-api.
 type Options struct {
 	Host, RootPrefix string
 	Port             int
 	Cert, Key, Chain string // PEM files; Cert is "" with disable_ssl
 	MinionConf       string // file that everybody gets as /minion.conf; "" for none
-	// Behind is the address on which salt-api listens for the load balancers, Balancers the file
-	// that names them; both are "" without load balancers.
+	// Behind is the address on which salt-api listens for the load balancers. Balancers is the file
+	// that names the load balancers. Both are "" without load balancers.
 	Behind, Balancers  string
 	Debug              bool   // answers to internal errors include the error's text
 	AccessFile         string // log_access_file; "" for none
@@ -50,15 +50,14 @@ type Options struct {
 }
 
 const (
-	// usualQueue is how many commands wait for a worker. In Salt 30 connections wait in the kernel,
-	// and more beside them.
+	// usualQueue is how many commands may wait for a worker by default. In Salt 30 connections wait
+	// in the kernel, and more in Salt itself.
 	usualQueue = 300
 	usualWait  = 3600      // default of max_timeout, in seconds
 	maxWait    = 24 * 3600 // upper bound of max_timeout, in seconds
 )
 
-// Read reads the options of salt-api from a configuration. The error joins all faults that it
-// finds.
+// Read reads the options of salt-api from a configuration. The returned error joins all faults.
 func Read(m *conf.Master, log *slog.Logger) (Options, error) {
 	section, _ := m.Raw.Get("rest_cherrypy")
 	raw, isMap := section.(*value.Map)
@@ -137,7 +136,8 @@ func Read(m *conf.Master, log *slog.Logger) (Options, error) {
 }
 
 // checkConsole reports settings with which the console cannot work. own is the section as the
-// administrator wrote it: a console that only the appliance has turned on is turned off instead.
+// administrator wrote it. If the appliance and not the administrator has turned the console on,
+// checkConsole turns it off instead of reporting a fault.
 func (o *Options) checkConsole(r *reader, own *value.Map, log *slog.Logger) {
 	if !o.Console {
 		if o.ConsoleFirst {
@@ -173,8 +173,8 @@ func (o *Options) checkConsole(r *reader, own *value.Map, log *slog.Logger) {
 	}
 }
 
-// complete adds the appliance's settings (given) to a section that lacks them. A section that sets
-// anything about TLS keeps its own TLS settings.
+// complete adds to a section the appliance's settings (given) that the section lacks. A section
+// that contains any setting about TLS keeps its own TLS settings.
 func complete(section, given *value.Map) *value.Map {
 	out := &value.Map{}
 	out.Update(section)

@@ -16,22 +16,23 @@ import (
 
 const (
 	// maxOwners bounds the jobs whose users are remembered. Overflow policy: the user of the oldest
-	// job is forgotten; salt-api asks the master for it when needed.
+	// job is forgotten; salt-api asks the master when it needs that user again.
 	maxOwners = 16384
-	// askAgain is how long salt-api asks the master about no job after the master failed to answer a
-	// question: its job cache may hang.
+	// askAgain is how long salt-api sends the master no request about a job after the master has
+	// failed to answer one: the master's job cache may hang.
 	askAgain = 10 * time.Second
 )
 
-// questionRate bounds the questions about jobs whose start salt-api has not heard, since minions
-// may make up job ids. Beyond it, events of such jobs go only to readers that may see all events.
+// questionRate returns the rate limit of requests about jobs whose start event salt-api has not
+// received, since minions may invent job ids. When the limit is exceeded, events of such jobs go
+// only to readers that may see all events.
 func questionRate() ratelimit.Rate { return ratelimit.Rate{Burst: 100, PerSecond: 20} }
 
-// jobUser is the user who started a job, a runner or a wheel function, and the system that
-// authenticated him.
+// jobUser is the user who started a job, a runner or a wheel function, and the system of
+// external_auth that authenticated this user.
 type jobUser struct {
 	name, system string
-	// anySystem means that a Salt master started the job; such a master does not name the system.
+	// anySystem means that a Salt master started the job, so the job does not name the system.
 	anySystem bool
 }
 
@@ -40,15 +41,16 @@ func (u jobUser) isOwnedBy(user owner) bool {
 	return u.name != "" && u.name == user.name && (u.anySystem || u.system != "" && u.system == user.system)
 }
 
-// jobUserOf reads the user of a job from the event of its start, or from the master's answer.
+// jobUserOf reads the user of a job from the job's start event, or from the master's answer.
 func jobUserOf(data *value.Map) jobUser {
 	system, said := data.Get(event.EauthField)
 	text, _ := system.(string)
 	return jobUser{name: data.Str("user"), system: text, anySystem: !said}
 }
 
-// partOf returns the job that an event belongs to. tells reports whether the event's data name the
-// job's user; those of returns and progress do not, since a minion chooses them.
+// partOf returns the job that an event belongs to. tells reports whether the data of the event
+// reliably name the job's user. The data of returns and of progress events do not, since a minion
+// chooses them.
 func partOf(tag string) (jid string, tells bool) {
 	if jobs.Valid(tag) {
 		return tag, false // Salt's masters still fire these tags beside the present ones
@@ -77,10 +79,10 @@ func partOf(tag string) (jid string, tells bool) {
 	return "", false
 }
 
-// owners remembers the users of running jobs. Its methods may be called concurrently.
+// owners remembers which user started which running job. Its methods may be called concurrently.
 type owners struct {
-	// ask returns the user of a job, or the zero jobUser if the master does not know the job. It may
-	// be nil.
+	// ask returns the user of a job, or the zero jobUser if the master does not know the job. ask
+	// may be nil: then salt-api does not ask the master.
 	ask func(ctx context.Context, jid string) (jobUser, error)
 	now func() time.Time
 
@@ -91,8 +93,8 @@ type owners struct {
 	quietUntil time.Time // no question before this time
 }
 
-// learnUser records the user of a job. A later call for the same job changes nothing: nobody may
-// take over the id of a running job.
+// learnUser records the user of a job. A later call for the same job changes nothing, so that no
+// user can take over the id of a running job.
 func (o *owners) learnUser(jid string, u jobUser) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -112,15 +114,15 @@ func (o *owners) learnUser(jid string, u jobUser) {
 	o.users[jid] = u
 }
 
-// hearEvent records the user of a job if the event names him.
+// hearEvent records the user of a job if the event reliably names that user.
 func (o *owners) hearEvent(e event.Event) {
 	if jid, tells := partOf(e.Tag); tells {
 		o.learnUser(jid, jobUserOf(e.Data))
 	}
 }
 
-// lookUp returns the user of a job if he is known. Otherwise mayAsk reports whether the caller may
-// ask the master, and lookUp counts that question.
+// lookUp returns the user of a job if that user is known. Otherwise mayAsk reports whether the
+// caller may ask the master; if so, lookUp counts the request.
 func (o *owners) lookUp(jid string) (u jobUser, known, mayAsk bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -134,15 +136,16 @@ func (o *owners) lookUp(jid string) (u jobUser, known, mayAsk bool) {
 	return jobUser{}, false, o.asked.Take(now, questionRate(), 1)
 }
 
-// askLater forbids questions for the next askAgain.
+// askLater prevents requests to the master for the next askAgain.
 func (o *owners) askLater() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.quietUntil = o.now().Add(askAgain)
 }
 
-// userOf returns the user of the job that an event belongs to. It may ask the master, for up to a
-// second. For events of no job, and for unknown jobs, it returns the zero jobUser.
+// userOf returns the user of the job that an event belongs to. It may ask the master and wait up to
+// a second for the answer. If the event belongs to no job or to an unknown job, userOf returns the
+// zero jobUser.
 func (o *owners) userOf(ctx context.Context, tag string) jobUser {
 	jid, _ := partOf(tag)
 	if jid == "" {
@@ -166,8 +169,8 @@ func (o *owners) userOf(ctx context.Context, tag string) jobUser {
 	return u
 }
 
-// userOfJob asks the master for the user of a job. The key of this program's account permits the
-// question.
+// userOfJob asks the master for the user of a job. The request contains the key of this program's
+// account, without which the master does not answer it.
 func (s *Server) userOfJob(ctx context.Context, jid string) (jobUser, error) {
 	c := s.clientFor(call{})
 	defer c.Close()

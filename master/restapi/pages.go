@@ -42,7 +42,7 @@ func (s *Server) newConsole() (*console.Console, error) {
 	}
 
 	if o, asks := s.master.OIDCOptions(); asks {
-		// for oidc nobody types a password
+		// Users of oidc do not enter a password on the console.
 		cfg.Systems = slices.DeleteFunc(cfg.Systems, func(name string) bool { return name == "oidc" })
 		if err := s.openOIDC(o, &cfg); err != nil {
 			return nil, err
@@ -81,7 +81,7 @@ func (s *Server) serveConsole(q *request, path string) error {
 	return nil
 }
 
-// readForm reads the body of a form. The body can be read only once.
+// readForm reads and decodes the body of a form. It can be called only once for a request.
 func (s *Server) readForm(ctx context.Context, q *request) (url.Values, error) {
 	if form, ok := q.data.(url.Values); ok {
 		return form, nil
@@ -121,7 +121,7 @@ type pages struct {
 	stays bool // the answer is a stream that lasts for hours
 }
 
-// refusal converts an error for the console: a refusal keeps its status and text.
+// refusal converts an error into one for the console. A refusal keeps its status and text.
 func refusal(err error) error {
 	err = refused(err)
 	if f, ok := errors.AsType[*failure](err); ok {
@@ -194,8 +194,8 @@ func (p *pages) Status() *control.Status {
 	return st
 }
 
-// consoleLogin returns a token's owner and what external_auth seems to permit him, as the console
-// shows it.
+// consoleLogin returns the owner of a token and the permissions that external_auth seems to grant
+// to that owner, in the form that the console shows.
 func (s *Server) consoleLogin(token string, user owner, expires time.Time) console.Login {
 	perms := s.granted(user)
 	all := s.hasRight(user, conf.AllEvents)
@@ -217,7 +217,8 @@ func (s *Server) consoleLogin(token string, user owner, expires time.Time) conso
 	}
 }
 
-// granted returns what external_auth seems to grant a user, or the permissions in his token.
+// granted returns the permissions that external_auth seems to grant to a user, or those in the
+// user's token.
 func (s *Server) granted(user owner) []any {
 	if user.permissions != nil {
 		return user.permissions
@@ -225,8 +226,8 @@ func (s *Server) granted(user owner) []any {
 	return acl.FillAuthList(s.master.ExternalAuth.Map(user.system), user.name, user.groups, s.master.PermissiveACL)
 }
 
-// conditional reports whether the permissions allow a function of form (runner or wheel) with
-// certain arguments only.
+// conditional reports whether the permissions allow a function of form (runner or wheel) only with
+// certain arguments.
 func conditional(perms []any, form, fun string) bool {
 	mod, short, _ := strings.Cut(fun, ".")
 	for _, p := range perms {
@@ -269,8 +270,8 @@ func ofMinions(p any) bool {
 	return false
 }
 
-// pickFrame returns the part of a frame that a page gets: the whole frame, tag and size of a large
-// one, or "" for an event that the page does not want.
+// pickFrame returns the part of a frame that a page gets: the whole frame, only tag and size if the
+// frame is large, or "" if the page does not want the event.
 func pickFrame(frame string, want *console.Events) string {
 	first, rest, ok := strings.Cut(frame, "\n")
 	tag, isTag := strings.CutPrefix(first, "tag: ")

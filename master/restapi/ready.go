@@ -16,12 +16,12 @@ import (
 	"saltern/master/client"
 )
 
-// readyPath is the path at which load balancers ask whether salt-api can serve. Salt has no such
-// path.
+// readyPath is the path with which load balancers check whether salt-api can serve. Salt has no
+// such path.
 const readyPath = "/readyz"
 
-// minionConfPath is the path at which everybody gets the lines that a minion needs to find the
-// cluster. Salt has no such path.
+// minionConfPath is the path with which everybody can get the lines of configuration that a minion
+// needs to find the cluster. Salt has no such path.
 const minionConfPath = "/minion.conf"
 
 const (
@@ -29,8 +29,8 @@ const (
 	signValidFor = time.Second     // age up to which an answer is used again
 )
 
-// life caches whether the master answers. Its methods may be called concurrently: they send the
-// master one question at a time, however many callers wait.
+// life caches whether the master answers. Its methods may be called concurrently: however many
+// callers wait, the master gets one request at a time.
 type life struct {
 	ask    func(ctx context.Context) error
 	now    func() time.Time
@@ -50,14 +50,15 @@ func newLife(ask func(ctx context.Context) error, now func() time.Time) *life {
 	return l
 }
 
-// stop cancels the question under way and waits for its end. Nobody may call awaitSign afterwards.
+// stop cancels the running request and waits until it has ended. awaitSign must not be called after
+// stop.
 func (l *life) stop() {
 	l.cancel()
 	l.wg.Wait()
 }
 
-// awaitSign returns why the master does not answer, or nil if it does. It returns ctx's error if
-// the answer does not come before ctx ends.
+// awaitSign returns nil if the master answers, or why it does not answer. It returns ctx's error if
+// the result is not known before ctx ends.
 func (l *life) awaitSign(ctx context.Context) error {
 	for {
 		l.mu.Lock()
@@ -83,20 +84,20 @@ func (l *life) awaitSign(ctx context.Context) error {
 	}
 }
 
-// lastSign returns the result of the last question if that is at most 20 seconds old, else nil. It
-// does not ask.
+// lastSign returns the result of the last request if that result is at most 20 seconds old, else
+// nil. It sends no request.
 func (l *life) lastSign() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// With a load balancer, there are several questions in 20 s. Without one the last answer may be
-	// old.
+	// A load balancer causes several requests in 20 s. Without a load balancer the last answer may
+	// be old.
 	if l.now().Sub(l.answered) > 20*time.Second {
 		return nil
 	}
 	return l.err
 }
 
-// askMaster asks the master and closes asked when the answer is recorded.
+// askMaster sends the master a request and closes asked when the result is recorded.
 func (l *life) askMaster(asked chan struct{}) {
 	ctx, cancel := context.WithTimeout(l.ctx, signTimeout)
 	defer cancel()
@@ -124,15 +125,15 @@ func (s *Server) pingMaster(ctx context.Context) error {
 	return c.Answers(ctx)
 }
 
-// isMarked reports whether the master's socket is in the socket directory: a master serves there,
-// or was killed.
+// isMarked reports whether the master's socket exists in the socket directory: then a master either
+// serves or was killed.
 func (s *Server) isMarked() bool {
 	_, err := os.Stat(filepath.Join(s.master.SockDir, "workers.ipc"))
 	return err == nil
 }
 
 // masterIsUp reports whether a command may succeed. It returns true for a master that does not
-// answer in time: that one may be busy, and the command itself will show it.
+// answer in time: such a master may be busy, and the command itself will show whether it answers.
 func (s *Server) masterIsUp(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, signValidFor)
 	defer cancel()
@@ -140,15 +141,15 @@ func (s *Server) masterIsUp(ctx context.Context) bool {
 }
 
 const (
-	// trySessions is how often salt-api writes to the folder of sessions as a test, sessionsTake
-	// after how long without a result the folder's disk counts as hung.
+	// trySessions is how often salt-api writes to the folder of sessions as a test. sessionsTake is
+	// how long such a test may take before the folder's disk counts as hung.
 	trySessions  = 5 * time.Second
 	sessionsTake = 4 * time.Second
 )
 
-// watchSessions returns a watch of the folder that keeps log-ins. The watch logs when the folder
-// stops taking writes, and when it takes them again. It writes a file named after this machine,
-// since others may keep their log-ins in the same folder.
+// watchSessions returns a watch of the folder in which log-ins are stored. The watch logs when the
+// folder stops accepting writes, and when it accepts them again. It writes a file that is named
+// after this machine, since other machines may store their log-ins in the same folder.
 func watchSessions(dir, machine string, log *slog.Logger) *writable.Watch {
 	file := filepath.Join(dir, ".try-salt-api-"+machine)
 	unkept := false
@@ -173,8 +174,8 @@ func watchSessions(dir, machine string, log *slog.Logger) *writable.Watch {
 	}
 }
 
-// unkept returns why log-ins cannot be kept on this node. It returns "" when they can be kept, and
-// before the first test has ended.
+// unkept returns why log-ins cannot be stored on this node. It returns "" when they can be stored,
+// and before the first test has ended.
 func (s *Server) unkept() string {
 	if err := s.sessions.Err(); err != nil {
 		return "the folder of sessions takes no writes: " + writable.Cause(err)
@@ -182,16 +183,16 @@ func (s *Server) unkept() string {
 	return ""
 }
 
-// turnsAway reports whether clients should use another node: this one keeps no log-ins, or its
-// master no jobs. A balancer passes bytes and sees no requests, so it ends only connections that
-// have been silent for ten seconds. On a busy connection salt-api marks each answer as the last
-// instead.
+// turnsAway reports whether clients should use another node, because this node cannot store
+// log-ins, or its master cannot store jobs. A load balancer passes bytes and does not see requests,
+// so it ends only connections that have been silent for ten seconds. On a busy connection salt-api
+// marks each answer as the last one instead.
 func (s *Server) turnsAway() bool {
 	return s.unkept() != "" || errors.Is(s.life.lastSign(), client.ErrUnwell)
 }
 
-// readyz answers whether salt-api can serve requests of proven users. Strangers who have used up
-// their share do not change the answer.
+// readyz answers whether salt-api can serve requests of authenticated users. Strangers who have
+// used up their share do not change the answer.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), signTimeout+time.Second)
 	defer cancel()

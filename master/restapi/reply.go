@@ -19,8 +19,8 @@ import (
 	"saltern/master/value"
 )
 
-// failure is an error that the client sees as a page. With an empty text it shows CherryPy's text
-// for the code.
+// failure is an error that the client gets as a page. If the text is empty, the page shows
+// CherryPy's default text for the code.
 type failure struct {
 	code int
 	text string
@@ -50,8 +50,8 @@ func statusWords(code int) string {
 	return http.StatusText(code)
 }
 
-// refused turns an error of the master into the answer that Salt's API gives for it; it returns
-// other errors as they are.
+// refused converts a refusal of the master into the answer that Salt's API sends for it. It returns
+// any other error unchanged.
 func refused(err error) error {
 	e, known := errors.AsType[*client.Error](err)
 	switch {
@@ -79,8 +79,8 @@ const (
 	typeYAML = "application/x-yaml"
 )
 
-// negotiate chooses the content type of an answer by the header Accept, the client's preference
-// first (cherrypy/lib/cptools.py accept).
+// negotiate chooses the content type of an answer from the header Accept, in the client's order of
+// preference (cherrypy/lib/cptools.py accept).
 func negotiate(accept string) (string, error) {
 	if strings.TrimSpace(accept) == "" {
 		return typeJSON, nil
@@ -173,8 +173,8 @@ func (s *Server) sendPage(q *request, f *failure) {
 			"</h2>\n<p>"+html.EscapeString(f.Error())+"</p>\n</body>\n</html>\n")
 }
 
-// writeTime is how long a client may take to read its answer; each 64 KiB of the answer add a
-// second.
+// writeTime is how long a client may take to read its answer. Each 64 KiB of the answer extend the
+// time by a second.
 const writeTime = 30 * time.Second
 
 func (s *Server) sendText(q *request, code int, text string) {
@@ -182,7 +182,7 @@ func (s *Server) sendText(q *request, code int, text string) {
 		time.Duration(len(text)>>16)*time.Second))
 	q.w.Header().Set("Content-Length", strconv.Itoa(len(text)))
 	if q.http.ContentLength != 0 && !q.whole && q.http.ProtoMajor < 2 {
-		// Otherwise net/http would read the rest of the body before the next request.
+		// Without this header, net/http would read the rest of the body before the next request.
 		q.w.Header().Set("Connection", "close")
 	}
 	q.w.WriteHeader(code)
@@ -194,8 +194,8 @@ func (s *Server) sendText(q *request, code int, text string) {
 	}
 }
 
-// sendError sends an error. If the error is no refusal, sendError logs it, at a limited rate since
-// strangers may cause it, and sends its text only with the option debug.
+// sendError sends an error to the client. If the error is no refusal, sendError logs it, at a
+// limited rate since strangers may cause it, and sends the error's text only with the option debug.
 func (s *Server) sendError(q *request, err error) {
 	err = refused(err)
 	if f, ok := errors.AsType[*failure](err); ok {

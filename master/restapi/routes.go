@@ -38,8 +38,8 @@ type request struct {
 	worked    func()          // ends [httpserver.Working]; nil: the request has not arrived whole
 }
 
-// lowData returns the body as low data: a list of commands. A map becomes a list with that one
-// command.
+// lowData returns the body as low data: a list of commands. If the body is a map, the list has that
+// map as its only command.
 func (q *request) lowData() any {
 	if m, ok := q.data.(*value.Map); ok && m.Len() > 0 {
 		return []any{m}
@@ -53,8 +53,8 @@ type handler func(s *Server, ctx context.Context, q *request) (v any, err error)
 // endpoint describes one path.
 type endpoint struct {
 	get, post handler
-	// auth names the requests that need a log-in: "all", "post", or "" for none. With "read", a GET
-	// uses a valid token if it has one.
+	// auth names the requests that need a log-in: "all", "post", or "" for none. If auth is "read",
+	// a GET uses the token of the request if the token is valid.
 	auth  string
 	parts int      // parts of the path that may follow the endpoint, -1 for any number
 	names []string // fields that may stand in the query of a GET
@@ -75,8 +75,8 @@ func (e endpoint) allowHeader() string {
 	return strings.Join(a, ", ")
 }
 
-// routes returns the endpoints by the first part of their path. As with Salt, a GET of /run, /token
-// or /index has the answer of a GET of /.
+// routes returns the endpoints by the first part of their path. As in Salt, a GET of /run, /token
+// or /index has the same answer as a GET of /.
 func routes(o Options) map[string]endpoint {
 	all := map[string]endpoint{
 		"index":  {get: welcome, post: commands, auth: "post"},
@@ -192,7 +192,7 @@ func (s *Server) routeRequest(q *request) error {
 	return s.serveEndpoint(q, e)
 }
 
-// mayAsk returns a refusal for an address that is not in authorized_ips.
+// mayAsk returns a refusal if the sender's address is not in authorized_ips.
 func (s *Server) mayAsk(q *request) error {
 	if len(s.opts.IPs) > 0 && !slices.Contains(s.opts.IPs, clientHost(q.http)) {
 		s.quiet.Warn("address is not one of authorized_ips", "peer", q.from)
@@ -258,7 +258,7 @@ func (s *Server) serveEndpoint(q *request, e endpoint) error {
 	return nil
 }
 
-// loggedIn proves the token of a request if the endpoint needs one.
+// loggedIn verifies the token of a request if the endpoint needs one.
 func (s *Server) loggedIn(q *request, e endpoint) error {
 	token := shownToken(q.http)
 	switch {
@@ -275,8 +275,8 @@ func (s *Server) loggedIn(q *request, e endpoint) error {
 	return nil
 }
 
-// stripPrefix removes root_prefix from a path, and returns false if the path does not begin with
-// it.
+// stripPrefix removes root_prefix from a path. It returns false if the path does not begin with
+// that prefix.
 func (s *Server) stripPrefix(path string) (string, bool) {
 	prefix := s.opts.RootPrefix
 	if prefix == "/" {
@@ -291,8 +291,8 @@ func (s *Server) stripPrefix(path string) (string, bool) {
 // isBelow reports whether path is dir or below it.
 func isBelow(path, dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }
 
-// splitPath splits a path into the endpoint and the parts after it, without empty parts. An empty
-// path is "index".
+// splitPath splits a path into the endpoint's name and the parts after it, without empty parts. The
+// name for an empty path is "index".
 func splitPath(path string) (name string, args []string) {
 	for part := range strings.SplitSeq(path, "/") {
 		if part != "" {
@@ -309,7 +309,7 @@ func (s *Server) noPath(r *http.Request) error {
 	return &failure{http.StatusNotFound, fmt.Sprintf("The path '%s' was not found.", r.URL.Path)}
 }
 
-// knowsNames reports whether a query has no other names than these.
+// knowsNames reports whether a query contains no names other than these.
 func knowsNames(r *http.Request, names []string) bool {
 	for k := range r.URL.Query() {
 		if !slices.Contains(names, k) {
@@ -328,8 +328,8 @@ func clientHost(r *http.Request) string {
 	return ap.Addr().Unmap().WithZone("").String()
 }
 
-// withClientHost returns the context of a request together with the client's address, which the
-// master's audit record shows.
+// withClientHost returns the context of a request with the client's address added; the master's
+// audit record contains that address.
 func withClientHost(r *http.Request) context.Context {
 	ap, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -357,9 +357,9 @@ func (s *Server) loginRefused(ctx context.Context, user, why string) {
 	})
 }
 
-// wantsPage reports whether a browser asks for a page to show. It returns false for programs that
-// send no Accept header and for WebSockets (salt/netapi/rest_cherrypy/app.py html_override_tool
-// sends the page to every client that does not refuse it).
+// wantsPage reports whether a browser requests a page to display. It returns false for programs
+// that send no Accept header and for WebSockets (salt/netapi/rest_cherrypy/app.py
+// html_override_tool sends the page to every client that does not refuse it).
 func wantsPage(r *http.Request) bool {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead || r.Header.Get("Upgrade") != "" {
 		return false
@@ -368,8 +368,8 @@ func wantsPage(r *http.Request) bool {
 	return slices.Contains(wants, "text/html") || slices.Contains(wants, "application/xhtml+xml")
 }
 
-// setCORS sets the headers with which a browser lets scripts of this site, and of sites in
-// cors_origin, read the answer. Salt sets them for every site until cors_origin names some.
+// setCORS sets the headers that permit scripts of this site, and of sites in cors_origin, to read
+// the answer in a browser. Salt sets them for every site unless cors_origin names some.
 func (s *Server) setCORS(q *request) {
 	h, origin := q.w.Header(), q.http.Header.Get("Origin")
 	h.Add("Vary", "Origin")
@@ -391,19 +391,20 @@ func (s *Server) setCORS(q *request) {
 	}
 }
 
-// mayRead reports whether the page that sent a request, if a page did, may read the answer: it is
-// of this site or of a site in cors_origin. Browsers name the page's site; other programs send no
-// such header and may read. If a proxy has changed the host's name, today's browsers still send
-// that the page has the same origin.
+// mayRead reports whether the page that sent a request may read the answer: a page of this site or
+// of a site in cors_origin may. Browsers name the page's site in a header; other programs send no
+// such header, and mayRead returns true for them. If a proxy has changed the host's name, present
+// browsers still send that the page has the same origin.
 func (s *Server) mayRead(r *http.Request) bool {
 	return s.ofThisSite(r) || r.Header.Get("Sec-Fetch-Site") == "same-origin"
 }
 
-// lendsItself reports whether a browser sends the request with its user's rights for a page of
-// another site that cors_origin does not name. A page of a sibling host is of the same site: its
-// scripts send the session's cookie along, and a body of text/plain needs no preflight. A client
-// that shows a token in the header has it from elsewhere, and a link that somebody follows is his
-// own act.
+// lendsItself reports whether a browser sends the request with its user's session on behalf of a
+// page of another site that cors_origin does not name (cross-site request forgery). A page of a
+// sibling host counts as of the same site for browsers: its scripts send the session's cookie
+// along, and a body of text/plain needs no preflight. Two kinds of request are harmless: a client
+// that sends a token in the header did not get the token from the browser's cookies, and a user
+// follows a link deliberately.
 func (s *Server) lendsItself(r *http.Request) bool {
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
 	_, err := r.Cookie(sessionCookie)

@@ -57,13 +57,13 @@ type Server struct {
 	count   counters
 }
 
-// counters hold numbers of events since the start; showStats explains each.
+// counters holds numbers of events since the start; showStats explains each number.
 type counters struct {
 	requests, wrong, limited, busy, large, cut, refused, events, unlogged atomic.Uint64
 }
 
-// New returns a server in front of the master of a configuration. getenv is os.Getenv outside of
-// tests. The caller must call Close in the end.
+// New returns a server for the master with configuration m. getenv reads the environment; programs
+// pass os.Getenv. The caller must call Close when it no longer needs the server.
 func New(m *conf.Master, o Options, log *slog.Logger, getenv func(string) string) (*Server, error) {
 	s := &Server{
 		master:    m,
@@ -111,7 +111,7 @@ func New(m *conf.Master, o Options, log *slog.Logger, getenv func(string) string
 	return s, nil
 }
 
-// Close ends what New has started. The caller calls it after Serve has returned.
+// Close ends the goroutines that New has started. The caller calls Close after Serve has returned.
 func (s *Server) Close() {
 	s.hub.closeAndWait()
 	s.life.stop()
@@ -194,8 +194,8 @@ func certificate(o Options) (tls.Certificate, error) {
 	return pair, nil
 }
 
-// streams returns the bounds of an HTTP/2 connection. A browser has one connection for all its
-// tabs, in which streams of events cost little. Package net/http ends a connection whose client
+// streams returns the limits of an HTTP/2 connection. A browser has one connection for all its
+// tabs, in which streams of events cost little. Package net/http ends a connection if its client
 // resets streams faster than their handlers end, or sends headers without end.
 func streams() *http.HTTP2Config {
 	return &http.HTTP2Config{
@@ -211,7 +211,7 @@ func streams() *http.HTTP2Config {
 	}
 }
 
-// Serve answers requests on ln until ctx ends, and closes ln. It may be called once only.
+// Serve answers requests on ln until ctx ends, and closes ln. It may be called only once.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	srv := &http.Server{
 		Handler:           s,

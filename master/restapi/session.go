@@ -16,8 +16,8 @@ import (
 )
 
 // A session is a token of the master. So it is valid at every master of a cluster and after a
-// restart of salt-api, and nobody can prepare a session before its user logs in (session fixation).
-// Salt keeps a table of sessions in memory instead.
+// restart of salt-api, and an attacker cannot prepare a session before its user logs in (session
+// fixation). Salt keeps a table of sessions in memory instead.
 
 const (
 	sessionCookie = "session_id" // cookie of the API; the console has another one
@@ -27,12 +27,12 @@ const (
 	maxSources = 65536           // addresses with a budget for wrong guesses. Overflow policy: all further ones share one budget
 )
 
-// wrongRate is how often an address may guess wrong. A guess without an outcome does not count as
-// wrong.
+// wrongRate returns the rate limit of wrong passwords of one address. A guess without an outcome
+// does not count as wrong.
 func wrongRate() ratelimit.Rate { return ratelimit.Rate{Burst: 20, PerSecond: 0.5} }
 
-// session is what the master has answered about a token: when it expires, when salt-api asked, and
-// its owner.
+// session holds what the master has answered about a token: when the token expires and who its
+// owner is. It also holds when salt-api asked.
 type session struct {
 	expires, asked time.Time
 	owner          owner
@@ -43,8 +43,8 @@ type owner struct {
 	name, system string
 	groups       []string
 	permissions  []any // permissions in the token; nil: external_auth decides
-	// rights are words of [conf.Master.Rights]. They are nil when a Salt master answered, which does
-	// not send them.
+	// rights holds words that [conf.Master.Rights] returns. It is nil when a Salt master answered,
+	// which sends no rights.
 	rights []string
 }
 
@@ -63,8 +63,8 @@ func ownerOf(token *value.Map) owner {
 	return user
 }
 
-// guard remembers the proven tokens, who has logged in from which address, and which addresses
-// guessed wrong. Its methods may be called concurrently.
+// guard remembers which tokens are valid, who has logged in from which address, and which addresses
+// sent wrong passwords. Its methods may be called concurrently.
 type guard struct {
 	sources ratelimit.Lately[netip.Addr] // addresses from which a user has logged in
 	people  ratelimit.Lately[holder]     // users who have logged in, each with his address
@@ -102,23 +102,23 @@ func (g *guard) bucket(a netip.Addr, now time.Time) *ratelimit.Bucket {
 	return b
 }
 
-// exhausted reports whether an address has used up its wrong guesses.
+// exhausted reports whether an address has used up its wrong passwords.
 func (g *guard) exhausted(a netip.Addr, now time.Time) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return !g.bucket(a, now).Has(now, wrongRate(), 1)
 }
 
-// noteWrong counts a wrong guess of an address.
+// noteWrong counts a wrong password of an address.
 func (g *guard) noteWrong(a netip.Addr, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.bucket(a, now).Charge(now, wrongRate(), 1)
 }
 
-// reserve charges a guess of an exhausted address in advance, and returns how long it must wait.
-// forgive takes the charge back. If the wait would exceed limit, reserve charges nothing and
-// returns false.
+// reserve charges the next guess to an address that has used up its wrong passwords, and returns
+// how long the address must wait. forgive takes the charge back. If the wait would exceed limit,
+// reserve charges nothing and returns false.
 func (g *guard) reserve(a netip.Addr, limit time.Duration, now time.Time) (wait time.Duration, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -139,8 +139,8 @@ func (g *guard) forgive(a netip.Addr, now time.Time) {
 	g.bucket(a, now).Charge(now, wrongRate(), -1)
 }
 
-// lookUp reports whether a token was valid when the master last answered (good), and whether that
-// was a moment ago (fresh).
+// lookUp reports whether a token was valid at the master's last answer (good), and whether that
+// answer is recent (fresh).
 func (g *guard) lookUp(token string, now time.Time) (good, fresh bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -149,7 +149,7 @@ func (g *guard) lookUp(token string, now time.Time) (good, fresh bool) {
 }
 
 // ownerOf returns the owner of a token that the master has confirmed. The token may have been
-// revoked since.
+// revoked after that.
 func (g *guard) ownerOf(token string, now time.Time) (owner, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -169,7 +169,7 @@ func (g *guard) learnToken(token string, user owner, expires, now time.Time) {
 	g.known[token] = session{expires, now, user}
 }
 
-// sessionOf returns the session of a token, or the zero session if salt-api has forgotten the
+// sessionOf returns the session of a token, or the zero session if salt-api does not remember the
 // token.
 func (g *guard) sessionOf(token string) session {
 	g.mu.Lock()
@@ -183,14 +183,14 @@ func (g *guard) forget(token string) {
 	delete(g.known, token)
 }
 
-// isToken reports whether text has the form of a token. salt-api asks the master about nothing
-// else.
+// isToken reports whether text has the form of a token. salt-api asks the master only about such
+// texts.
 func isToken(s string) bool {
 	b, err := hex.DecodeString(s)
 	return err == nil && len(b) >= 16 && len(b) <= 64
 }
 
-// shownToken returns the token in a request's header, else that in its cookie, else "".
+// shownToken returns the token in a request's header, else the token in its cookie, else "".
 func shownToken(r *http.Request) string {
 	if t := r.Header.Get("X-Auth-Token"); t != "" {
 		return t
@@ -201,8 +201,8 @@ func shownToken(r *http.Request) string {
 	return ""
 }
 
-// proveToken returns nil if a token is valid, and counts the request for the token's owner. It asks
-// the master unless the token was checked within trustFor.
+// proveToken returns nil if a token is valid, and counts the request as one of the token's owner.
+// It asks the master unless the token was checked within the last trustFor.
 func (s *Server) proveToken(ctx context.Context, token string, q *request) error {
 	denied := &failure{code: http.StatusUnauthorized}
 	if !isToken(token) {
@@ -240,8 +240,8 @@ func (s *Server) proveToken(ctx context.Context, token string, q *request) error
 	return nil
 }
 
-// askFor asks the master about a token. It returns an empty answer for a token that the master does
-// not know.
+// askFor asks the master about a token. It returns an empty map if the master does not know the
+// token.
 func (s *Server) askFor(ctx context.Context, token string, q *request) (*value.Map, error) {
 	short, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -258,9 +258,9 @@ func (s *Server) askFor(ctx context.Context, token string, q *request) (*value.M
 	return m, err
 }
 
-// isKept reports whether the folder of tokens has a file for the token: its owner must not be
-// refused because others at his address guessed wrong. The check is quick enough for a flood of
-// guesses.
+// isKept reports whether the folder of tokens contains a file for the token. The owner of such a
+// token must not be refused because other users of the same address sent wrong passwords. The check
+// is fast enough for a flood of guesses.
 func (s *Server) isKept(token string, now time.Time) bool {
 	tokens, err := eauth.OpenTokens(s.master.TokenDir, "")
 	if err != nil {
@@ -270,7 +270,8 @@ func (s *Server) isKept(token string, now time.Time) bool {
 	return err == nil
 }
 
-// tooMany returns the refusal for an address that has used up its wrong guesses and is wrong again.
+// tooMany returns the refusal for a wrong password from an address that has used up its wrong
+// passwords.
 func (s *Server) tooMany(from netip.Addr) error {
 	s.count.limited.Add(1)
 	s.quiet.Warn("too many wrong log-ins of an address; it is refused for a while", "peer", from)
@@ -287,9 +288,9 @@ func timeOf(v any) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// clientFor returns a client of the master that acts with no rights of its own. It sends the key of
-// this program's account only to vouch for the address of salt-api's client: without that proof the
-// master does not count wrong passwords against an address.
+// clientFor returns a client of the master that has no rights of its own. The client sends the key
+// of this program's account only to vouch for the address of salt-api's client: without that proof
+// the master does not count wrong passwords against an address.
 func (s *Server) clientFor(in call) *client.Client {
 	m := s.master
 	key, err := client.ReadKey(m.CacheDir, s.user, m.User)

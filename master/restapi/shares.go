@@ -13,14 +13,16 @@ import (
 	"saltern/internal/ratelimit"
 )
 
-// Strangers take nothing from proven users. Each resource that requests share is a pool with a part
-// that strangers cannot use, and nobody gets more of a pool than leaves room for others. A request
-// counts for its address until a token or a password in it is proven, then for that user, whatever
-// his address.
+// Strangers (unauthenticated senders) take no resources away from authenticated users. Each
+// resource that requests share is a pool with a part that strangers cannot use, and no holder gets
+// so much of a pool that others get nothing. A request counts for its address until a token or a
+// password in it is authenticated. From then on it counts for that user, whatever the user's
+// address.
 
 const (
 	maxConns = 1024
-	// open sockets, including those that have not named their client yet or are about to be closed
+	// Open sockets, including those whose load balancer has not named the client yet and those
+	// about to be closed.
 	maxSockets   = maxConns + 256
 	maxRequests  = 1024             // requests at once; readers of events are counted separately
 	maxReaders   = 512              // readers of events
@@ -31,8 +33,8 @@ const (
 	queueTime    = 30 * time.Second // longest wait for a worker or for the check of a password
 )
 
-// holder is whoever holds a share: an address, a proven user, or, during a log-in, a user at an
-// address.
+// holder is the owner of a share: an address, an authenticated user, or, during a log-in, a user at
+// an address.
 type holder struct {
 	system, name string
 	from         netip.Addr
@@ -74,16 +76,16 @@ func newPools(o Options) pools {
 	}
 }
 
-// userGreed is how many times the free workers one user may hold. A user who is alone gets three
-// quarters of all workers.
+// userGreed is how many times the number of free workers one user may hold. A single user gets
+// three quarters of all workers.
 const userGreed = 3
 
-// usualMemory is how many bytes of memory all bodies may take together where no limit of the memory
-// is set.
+// usualMemory is how many bytes of memory all bodies may take together unless the memory is
+// limited.
 const usualMemory = 96 << 20
 
-// memoryFor returns the bytes of memory for bodies, at most a third of limit; limit is the
-// runtime's memory limit, body the size of the largest body.
+// memoryFor returns how many bytes of memory bodies may take: at most a third of limit, the
+// runtime's memory limit. body is the size of the largest body.
 func memoryFor(limit, body int64) int64 { return min(limit/3, max(usualMemory, 8*body)) }
 
 // FitMemory adapts the memory for bodies to the limit of the runtime's memory.
@@ -91,8 +93,8 @@ func (s *Server) FitMemory() {
 	s.pools.memory.Resize(ratelimit.Shared(memoryFor(debug.SetMemoryLimit(-1), s.opts.MaxBody)))
 }
 
-// recognize classifies the sender of a request by a token that was proven a moment ago, or by its
-// address. It does not prove the token.
+// recognize classifies the sender of a request by a token that was verified recently, or else by
+// its address. It does not verify the token.
 func (s *Server) recognize(q *request) {
 	now := s.now()
 	q.class, q.holder = ratelimit.Stranger, holder{from: q.from}
@@ -107,7 +109,7 @@ func (s *Server) recognize(q *request) {
 	}
 }
 
-// allShown returns all tokens in a request: in the header, in cookies and in the path.
+// allShown returns all tokens in a request: those in the header, in cookies and in the path.
 func (s *Server) allShown(r *http.Request) []string {
 	all := []string{shownToken(r)}
 	if s.console != nil {
@@ -119,7 +121,7 @@ func (s *Server) allShown(r *http.Request) []string {
 	return all
 }
 
-// countForOwner counts a request and all its shares for a proven user.
+// countForOwner counts a request and all its shares for an authenticated user.
 func (s *Server) countForOwner(q *request, user owner) {
 	q.class, q.holder = ratelimit.Proven, user.holder()
 	for _, share := range q.shares {
@@ -132,14 +134,14 @@ func (s *Server) countForOwner(q *request, user owner) {
 // keepShare records that a request holds a share until it is answered.
 func (q *request) keepShare(s *share) { q.shares = append(q.shares, s) }
 
-// noteWorking records that a request has arrived whole.
+// noteWorking records that a request has arrived completely.
 func (q *request) noteWorking() {
 	if q.worked == nil {
 		q.worked = httpserver.Working(q.http.Context())
 	}
 }
 
-// releaseAll gives back the shares of a request.
+// releaseAll releases the shares of a request.
 func (q *request) releaseAll() {
 	for _, share := range q.shares {
 		share.Release()
@@ -153,8 +155,8 @@ func (q *request) releaseAll() {
 	}
 }
 
-// forkForCommand returns a request for a command that salt-api runs for the reader of a stream of
-// events. The caller must call releaseAll for it.
+// forkForCommand returns a request for a command that salt-api runs on behalf of a reader of
+// events. The caller must call releaseAll for the returned request.
 func (q *request) forkForCommand() *request {
 	return &request{
 		http:   q.http,
@@ -182,7 +184,8 @@ func (s *Server) takeWorker(ctx context.Context, q *request) error {
 	return nil
 }
 
-// fullAnswer returns the answer after a wait for a share has failed with err.
+// fullAnswer returns the answer to a request that has waited for a share without success. err is
+// the error of that wait.
 func (s *Server) fullAnswer(ctx context.Context, err error, text string) error {
 	if ctx.Err() != nil && !errors.Is(err, ratelimit.ErrFull) {
 		return ctx.Err() // the client has gone
@@ -191,8 +194,8 @@ func (s *Server) fullAnswer(ctx context.Context, err error, text string) error {
 	return &failure{http.StatusServiceUnavailable, text}
 }
 
-// newPlaces returns the places of connections. A load balancer of the cluster, which asks whether
-// salt-api serves, is never a stranger; nor is this host, where a proxy may run.
+// newPlaces returns the connection slots. A load balancer of the cluster, which checks whether
+// salt-api serves, never counts as a stranger; nor does this host, where a proxy may run.
 func (s *Server) newPlaces() *httpserver.Places {
 	return httpserver.NewPlaces(ratelimit.Shared(maxConns), func(source netip.Addr) ratelimit.Class {
 		switch {

@@ -12,7 +12,7 @@ import (
 	"saltern/master/restapi/internal/console"
 )
 
-// openOIDC prepares sign-ins by an OpenID provider. It does nothing unless auth.oidc.redirect is
+// openOIDC prepares sign-ins with an OpenID provider. It does nothing unless auth.oidc.redirect is
 // set.
 func (s *Server) openOIDC(o oidc.Options, cfg *console.Config) (err error) {
 	if o.Redirect == "" {
@@ -43,7 +43,8 @@ func (p *pages) BeginSignIn(ctx context.Context, secret string) (string, error) 
 	return at, nil
 }
 
-// SignIn implements [console.Master]. The ID token logs in like a password: the master decides.
+// SignIn implements [console.Master]. The ID token serves as a password, and the master decides
+// about the log-in.
 func (p *pages) SignIn(ctx context.Context, secret string, answer url.Values) (console.Login, error) {
 	signIn, err := p.finish(ctx, secret, answer)
 	if err != nil {
@@ -53,7 +54,7 @@ func (p *pages) SignIn(ctx context.Context, secret string, answer url.Values) (c
 	login, err := p.LogIn(ctx, signIn.User, signIn.Token, "oidc")
 	if r, refused := errors.AsType[*console.Refusal](err); refused && r.Code == http.StatusUnauthorized &&
 		!p.hasGrant(signIn) {
-		// The provider has already told the user who he is, so it is no secret here.
+		// The user's name is no secret here: the provider has shown it to the user already.
 		return console.Login{}, &console.Refusal{
 			Code: http.StatusForbidden,
 			Text: "You are signed in as " + signIn.User +
@@ -69,7 +70,7 @@ func (p *pages) hasGrant(signIn oidc.SignIn) bool {
 	return acl.Grants(p.s.granted(owner{name: signIn.User, system: "oidc", groups: signIn.Groups}))
 }
 
-// finish gets the ID token from the provider. A bad answer of the browser counts as a wrong
+// finish gets the ID token from the provider. An invalid answer of the browser counts as a wrong
 // password.
 func (p *pages) finish(ctx context.Context, secret string, answer url.Values) (oidc.SignIn, error) {
 	s := p.s

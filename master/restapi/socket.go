@@ -16,20 +16,20 @@ import (
 	"saltern/internal/ratelimit"
 )
 
-// Events over a WebSocket (salt/netapi/rest_cherrypy/app.py WebsocketEndpoint, tools/websockets.py
-// SynchronizingWebsocket). The stream begins when the client sends socketReady, and salt-api
-// answers each message of the client with socketAnswer.
+// Messages of events over a WebSocket (salt/netapi/rest_cherrypy/app.py WebsocketEndpoint,
+// tools/websockets.py SynchronizingWebsocket). The stream begins when the client sends socketReady,
+// and salt-api answers each message of the client with socketAnswer.
 const (
 	socketReady  = "websocket client ready"
 	socketAnswer = "server received message"
 	maxMessage   = 1 << 10 // bytes of a message that a client sends
 )
 
-// messageRate is the rate of messages that a client may send.
+// messageRate returns the rate limit of the messages that a client sends.
 func messageRate() ratelimit.Rate { return ratelimit.Rate{Burst: 20, PerSecond: 1} }
 
-// streamSocket streams the master's events over a WebSocket to a client with a valid token, in the
-// path or as with /events.
+// streamSocket sends the master's events over a WebSocket to a client with a valid token. The token
+// is in the path, or where /events accepts it.
 func streamSocket(s *Server, ctx context.Context, q *request) (any, error) {
 	r, token := q.http, shownToken(q.http)
 	if len(q.args) > 0 {
@@ -85,8 +85,8 @@ func streamSocket(s *Server, ctx context.Context, q *request) (any, error) {
 	return nil, nil
 }
 
-// formatEvents reports whether the query asks for formatted events. It refuses a query with any
-// other field.
+// formatEvents reports whether the query asks for formatted events. It refuses a query with another
+// field.
 func formatEvents(query string) (bool, error) {
 	v, err := url.ParseQuery(query)
 	_, asked := v["format_events"]
@@ -98,9 +98,9 @@ func formatEvents(query string) (bool, error) {
 	return asked, nil
 }
 
-// ofThisSite reports whether the page that sent a request, if a page did, is of this site or of one
-// in cors_origin. Browsers name the page's site, but do not withhold a WebSocket's messages from
-// other sites; other programs name none.
+// ofThisSite reports whether the page that sent a request belongs to this site or to one in
+// cors_origin. Browsers name the page's site, but do not withhold a WebSocket's messages from other
+// sites. Other programs name no site, and ofThisSite returns true for them.
 func (s *Server) ofThisSite(r *http.Request) bool {
 	origin := r.Header.Get("Origin")
 	if origin == "" || slices.Contains(s.opts.Origins, origin) || slices.Contains(s.opts.Origins, "*") {
@@ -110,8 +110,8 @@ func (s *Server) ofThisSite(r *http.Request) bool {
 	return err == nil && u.Host != "" && strings.EqualFold(u.Host, r.Host)
 }
 
-// serveSocket serves one connection until either side ends it. f may be nil: then the events are
-// sent unformatted.
+// serveSocket serves one connection until either side ends it. f may be nil: then the client gets
+// the events unformatted.
 func (s *Server) serveSocket(ctx context.Context, q *request, c *websocket.Conn, token string, f *formatted) {
 	ctx, cancel := context.WithCancel(ctx)
 	ready := make(chan struct{})
@@ -167,7 +167,7 @@ func (s *Server) serveSocket(ctx context.Context, q *request, c *websocket.Conn,
 }
 
 // awaitReady waits until the client has sent socketReady. It returns false when the connection must
-// end before that.
+// end first.
 func (s *Server) awaitReady(ctx context.Context, q *request, token string, ready <-chan struct{}) bool {
 	check := time.NewTicker(trustFor)
 	defer check.Stop()
