@@ -10,8 +10,8 @@ import (
 	"saltern/master/value"
 )
 
-// ParseKwarg splits "name=value". ok is false for another form, for "name==value", and for a line
-// break in the value.
+// ParseKwarg splits "name=value". ok is false for a text in another form, for "name==value", and if
+// the value contains a line break.
 func ParseKwarg(arg string) (name, value string, ok bool) {
 	name, value, found := strings.Cut(arg, "=")
 	if !found || !isKwargName(name) {
@@ -24,8 +24,8 @@ func ParseKwarg(arg string) (name, value string, ok bool) {
 }
 
 // isKwargName reports whether s may be the name in "name=value". Like Python's \w and \d it accepts
-// letters and digits of all scripts (salt/utils/args.py KWARG_REGEX). It is no regular expression,
-// because arguments may have megabytes.
+// letters and digits of all scripts (salt/utils/args.py KWARG_REGEX). It does not use a regular
+// expression, because an argument may have megabytes.
 func isKwargName(s string) bool {
 	for i, r := range s {
 		first := r == '_' || unicode.IsLetter(r)
@@ -36,8 +36,8 @@ func isKwargName(s string) bool {
 	return s != ""
 }
 
-// argumentLimits returns the limits for parsing one argument. Aliases may about double its size,
-// because not only its author parses it.
+// argumentLimits returns the limits for parsing one argument. Aliases may at most about double the
+// size of the argument, because the master and others parse it, too, and not only its author.
 func argumentLimits(arg string) saltyaml.Limits {
 	return saltyaml.Limits{
 		Bytes: 8 << 20,
@@ -46,8 +46,8 @@ func argumentLimits(arg string) saltyaml.Limits {
 	}
 }
 
-// Yamlify parses one argument as YAML in those cases in which Salt does, and otherwise returns it
-// as text (salt/utils/args.py yamlify_arg). Integers beyond 64 bits are *big.Int.
+// Yamlify parses an argument as YAML in those cases in which Salt does, and otherwise returns it as
+// text (salt/utils/args.py yamlify_arg). Integers that need more than 64 bits become *big.Int.
 func Yamlify(arg string) any {
 	stripped := strings.TrimFunc(arg, unicode.IsSpace)
 	switch {
@@ -66,7 +66,7 @@ func Yamlify(arg string) any {
 		return arg
 	}
 	if strings.Contains(arg, "#") {
-		// YAML takes text after # for a comment. Keep it unless the rest is a list or a map.
+		// YAML treats text after # as a comment. Keep that text unless the rest is a list or a map.
 		if _, text := v.(string); text || v == nil {
 			return arg
 		}
@@ -99,8 +99,8 @@ func Yamlify(arg string) any {
 }
 
 // ParseArgs converts the words after a function on a command line into the arguments to publish:
-// positional ones first, then, if there are any, one map of the keyword arguments with "__kwarg__":
-// true. The values of keyword arguments named in noParse stay text (salt/utils/args.py
+// first the positional ones, then, if there are keyword arguments, one map of these with
+// "__kwarg__": true. The values of the keyword arguments in noParse stay text (salt/utils/args.py
 // parse_input).
 func ParseArgs(words []string, noParse map[string]bool) []any {
 	args := []any{}
@@ -124,8 +124,7 @@ func ParseArgs(words []string, noParse map[string]bool) []any {
 	return args
 }
 
-// jidText converts a job id that was read as a large integer to text, also inside of lists and
-// maps.
+// jidText converts a job id that was parsed as a large integer to text, also inside lists and maps.
 func jidText(v any) any {
 	var s string
 	switch v := v.(type) {
@@ -152,8 +151,8 @@ type ArgsError string
 func (e ArgsError) Error() string { return string(e) }
 
 // ParseCompound distributes the words after "fun1,fun2" among the functions (salt/utils/parsers.py
-// SaltCMDOptionParser). sep separates their arguments: it is a word of its own or, in the old form,
-// a part of words.
+// SaltCMDOptionParser). sep separates the arguments of two functions. It is a word of its own or,
+// in the old form, a part of a word.
 func ParseCompound(funs []string, words []string, sep string, noParse map[string]bool) ([]any, error) {
 	groups := [][]string{nil}
 	put := func(w string) { groups[len(groups)-1] = append(groups[len(groups)-1], w) }

@@ -22,7 +22,8 @@ type BatchRequest struct {
 	JID      string        // job id that all parts share
 }
 
-// BatchOutput gets the progress of a batch, in order. Its functions may be nil.
+// BatchOutput receives the progress of a batch: its functions are called in order. Each of them may
+// be nil.
 type BatchOutput struct {
 	Down     func(id string)    // a minion did not answer the first ping
 	Start    func(ids []string) // a part was published
@@ -30,8 +31,8 @@ type BatchOutput struct {
 	TimedOut func(id string) // a minion did not return in time
 }
 
-// Ping pings the minions of a target. It returns those that answer test.ping (up, sorted), and
-// those that do not.
+// Ping pings the minions of a target. It returns the sorted minions that answer test.ping (up), and
+// those that do not (down).
 func (c *Client) Ping(ctx context.Context, r Request) (up, down []string, err error) {
 	r.Fun = "test.ping"
 	r.Arg = []any{}
@@ -59,8 +60,8 @@ func (c *Client) Ping(ctx context.Context, r Request) (up, down []string, err er
 }
 
 // Batch pings the target and runs the job on the minions that answer, as many at a time as Size
-// allows. It returns their number. A minion frees its place by its return, or by reporting that it
-// no longer runs the job.
+// allows. It returns the number of these minions. The next minion starts when one has returned, or
+// has reported that it no longer runs the job.
 func (c *Client) Batch(ctx context.Context, q BatchRequest, output BatchOutput) (minions int, err error) {
 	b, up, down, err := c.newBatch(ctx, q)
 	if err != nil || len(up) == 0 {
@@ -93,9 +94,9 @@ func (c *Client) Batch(ctx context.Context, q BatchRequest, output BatchOutput) 
 	return len(up), err
 }
 
-// HandOver starts a batch that the master drives: HandOver publishes the first part, gives the rest
-// to the master, and returns. It requires the rights of [Client.Fire]. It calls down for minions
-// that did not answer the first ping (salt/cli/salt.py _run_batch_async).
+// HandOver starts a batch that the master drives: HandOver publishes the first part, passes the
+// rest to the master, and returns. It requires the rights of [Client.Fire]. It calls down for each
+// minion that did not answer the first ping (salt/cli/salt.py _run_batch_async).
 func (c *Client) HandOver(ctx context.Context, q BatchRequest, down func(id string)) (minions int, err error) {
 	b, up, absent, err := c.newBatch(ctx, q)
 	if err != nil || len(up) == 0 {
@@ -145,9 +146,9 @@ func (c *Client) HandOver(ctx context.Context, q BatchRequest, down func(id stri
 	return len(up), nil
 }
 
-// mayHandOver returns the key with which the master accepts a batch from this client, or the reason
-// why it would not. Salt's masters need no key and would show it to all readers of events; for them
-// it returns "".
+// mayHandOver returns the key with which the master accepts a batch from this client, or an error
+// with the reason why the master would not. Salt's masters need no key and would show it to all
+// readers of events; for them mayHandOver returns "".
 func (c *Client) mayHandOver(ctx context.Context, data *value.Map) (key string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, fireFor)
 	defer cancel()
@@ -170,8 +171,8 @@ func (c *Client) mayHandOver(ctx context.Context, data *value.Map) (key string, 
 	return key, nil
 }
 
-// newBatch pings the target and returns the state of a batch of the minions that answer. up and
-// down are sorted.
+// newBatch pings the target and returns the state of a batch of the minions that answer. It also
+// returns the sorted minions that answered (up) and those that did not (down).
 func (c *Client) newBatch(ctx context.Context, q BatchRequest) (b *batch.State, up, down []string, err error) {
 	ping := q.Request
 	ping.Kwargs = q.Kwargs.Clone()
@@ -289,8 +290,8 @@ func (r *batchRun) publish(ctx context.Context, ids []string) error {
 	return nil
 }
 
-// releaseEnded frees the places of minions whose parts have stopped waiting, and reports whether
-// there were any.
+// releaseEnded frees the slots of minions whose parts of the batch no longer wait for returns, and
+// reports whether there were any.
 func (r *batchRun) releaseEnded(before []*watch) bool {
 	any := false
 	for _, w := range before {
@@ -320,7 +321,7 @@ func (r *batchRun) releaseEnded(before []*watch) bool {
 	return any
 }
 
-// awaitReturns records returns until wake. It returns false when the batch must end.
+// awaitReturns handles returns that arrive until wake. It returns false when the batch must end.
 func (r *batchRun) awaitReturns(ctx context.Context, wake time.Time) bool {
 	ws := append(slices.Clone(r.parts), r.haltWatch())
 	return r.client.awaitEvents(ctx, ws, wake, func(w *watch, ret Return) bool {
@@ -339,13 +340,14 @@ func (r *batchRun) reportHeld() {
 	r.heldReturns = nil
 }
 
-// haltWatch returns a watch that only notices when the master's batch.stop halts this batch.
+// haltWatch returns a watch that handles only one event: that the master's batch.stop halts this
+// batch.
 func (r *batchRun) haltWatch() *watch {
 	return &watch{jid: r.request.JID, onHalt: func(reason string) { r.state.Halted = reason }}
 }
 
-// fireProgress reports the progress of the batch to the master. Only batch.status uses these
-// events, so the batch goes on when one cannot be fired.
+// fireProgress reports the progress of the batch to the master by an event. Only batch.status uses
+// these events, so the batch continues if an event cannot be fired.
 func (r *batchRun) fireProgress(ctx context.Context, verb string) {
 	if r.busRefuses {
 		return
@@ -358,7 +360,7 @@ func (r *batchRun) fireProgress(ctx context.Context, verb string) {
 }
 
 // Subset returns up to n random minions of the target that have the function
-// (salt/client/__init__.py cmd_subset). shuffle is rand.Shuffle outside of tests.
+// (salt/client/__init__.py cmd_subset). Programs pass rand.Shuffle as shuffle.
 func (c *Client) Subset(
 	ctx context.Context,
 	r Request,

@@ -11,8 +11,8 @@ import (
 	"saltern/master/value"
 )
 
-// batchSize returns how many minions run a batch's job at a time. spec is a number or a percentage
-// of n minions. The result is at least 1 (salt/utils/batch_state.py get_batch_size).
+// batchSize returns how many minions run a batch's job at a time. spec is a number of minions or a
+// percentage of n. The result is at least 1 (salt/utils/batch_state.py get_batch_size).
 func batchSize(spec string, n int) (int, error) {
 	bad := &Error{
 		Kind: Invocation,
@@ -42,8 +42,9 @@ func batchSize(spec string, n int) (int, error) {
 	return max(size, 1), nil
 }
 
-// payload returns the data of a batch event: the state, from which the master answers batch.status
-// or continues the batch (salt/utils/batch_output.py state_payload). driver is "cli" or "master".
+// payload returns the data of a batch event. They contain the state from which the master answers
+// batch.status or continues the batch (salt/utils/batch_output.py state_payload). driver is "cli"
+// or "master".
 func payload(
 	driver string,
 	b *batch.State,

@@ -24,8 +24,8 @@ import (
 	"saltern/master/zmtp"
 )
 
-// Config locates the master and holds its configuration. The comments of fields name Salt's
-// options.
+// Config tells a Client where the master is, and contains the parts of the configuration that the
+// Client needs. The comments of fields name Salt's options.
 type Config struct {
 	Interface  string        // interface; an unspecified address means the loopback
 	RetPort    int           // ret_port
@@ -39,7 +39,7 @@ type Config struct {
 	ExtCache   string        // ext_job_cache: a returner for all jobs
 	Nodegroups *value.Map    // nodegroups: map from a name to a text or a list
 	ConfFile   string        // configuration file that messages name
-	// LowerMasters (order_masters) means that minions may answer through syndics although the master
+	// LowerMasters (order_masters) means that minions below syndics may answer although the master
 	// does not list them.
 	LowerMasters bool
 	// SyndicWait (syndic_wait) is how long the client waits for syndics to report which minions got
@@ -48,26 +48,30 @@ type Config struct {
 
 	User  string // user on whose behalf the client acts; see CurrentUser
 	Token string // a saved token of mk_token; "" for none
-	// NoKey means that no request carries the key of a system user: the master accepts the caller by
-	// a token or a password only.
+	// NoKey means that the client sends no key of a system user: the master can authenticate the
+	// caller only by a token or a password.
 	NoKey bool
 	// SourceKey lets this client name the address on whose behalf it sends a command (package
-	// source); the context of the call carries that address. With "" it names none.
+	// source). The context of a call carries that address. If SourceKey is "", the client names no
+	// address.
 	SourceKey string
-	// Shared holds connections that several clients use. It may be nil: then the client has its own.
+	// Shared holds connections that several clients use. It may be nil: then the client has its own
+	// connections.
 	Shared *Shared
-	// Answered is called once, after the master's first answer or when no answer will come. proven
-	// means that the master accepted the token or password of the request. It may be nil.
+	// The client calls Answered once, after the master's first answer or when no answer will
+	// arrive. proven means that the master accepted the token or password of the request. Answered
+	// may be nil.
 	Answered func(proven bool)
-	// OldFiles gets a report when a minion of a job gets outdated files, see [event.TagOldFiles].
-	// The gathering goroutine calls it before the minion's return. It may be nil.
+	// The client calls OldFiles when a minion of a job gets outdated files; see
+	// [event.TagOldFiles]. The gathering goroutine calls it before it yields the minion's return.
+	// OldFiles may be nil.
 	OldFiles func(OldFiles)
 	Log      *slog.Logger
 	Now      func() time.Time // nil is time.Now
 }
 
-// Client publishes jobs and gathers returns. Only one goroutine may use it; that one calls Close in
-// the end.
+// Client publishes jobs and gathers returns. Only one goroutine may use a Client. It must call
+// Close when it no longer needs the Client.
 type Client struct {
 	cfg    Config
 	key    string
@@ -76,7 +80,7 @@ type Client struct {
 }
 
 // New returns a client and reads the key of the calling user from cachedir. It does not fail if it
-// cannot read the key: the caller may use external authentication.
+// cannot read the key, since the caller may use external authentication.
 func New(cfg Config) *Client {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -103,8 +107,8 @@ func (c *Client) Close() {
 	}
 }
 
-// KeyUser returns the user whose key file the client reads: the master's own user for root and for
-// callers through sudo (salt/client/__init__.py __read_master_key).
+// KeyUser returns the user whose key file the client reads. For root and for callers through sudo
+// it is the master's own user (salt/client/__init__.py __read_master_key).
 func KeyUser(user, masterUser string) string {
 	masterUser = cmp.Or(masterUser, "root")
 	if user == "root" || strings.HasPrefix(user, "sudo_") {
@@ -113,7 +117,7 @@ func KeyUser(user, masterUser string) string {
 	return user
 }
 
-// maxKeyFile bounds a key file in bytes; the key has 76.
+// maxKeyFile bounds a key file in bytes. A key has 76 bytes.
 const maxKeyFile = 4 << 10
 
 func (c *Client) readKey() string {
@@ -133,7 +137,8 @@ func ReadKey(cacheDir, user, masterUser string) (string, error) {
 	if strings.ContainsAny(name, "/\x00") {
 		return "", errors.New("the user's name is none of a file")
 	}
-	// The folder belongs to the master's account: a link there must not make root send another file.
+	// The folder belongs to the master's account. Do not follow a link there: otherwise that
+	// account could make root send another file.
 	b, err := durable.Read(filepath.Join(cacheDir, "."+name+"_key"), maxKeyFile)
 	return string(b), err
 }
@@ -157,7 +162,7 @@ type Job struct {
 	Missing []string // minions that the target names but that have no accepted key
 }
 
-// Publish sends a job to the master. It returns ErrNoMinions when the target matches no minion.
+// Publish sends a job to the master. It returns ErrNoMinions if the target matches no minion.
 func (c *Client) Publish(ctx context.Context, r Request) (Job, error) {
 	if _, err := os.Stat(filepath.Join(c.cfg.SockDir, "publish_pull.ipc")); err != nil {
 		c.cfg.Log.Error("Unable to connect to the salt master publisher at " + c.cfg.SockDir)
@@ -209,8 +214,8 @@ func (c *Client) Publish(ctx context.Context, r Request) (Job, error) {
 	return c.jobOf(reply)
 }
 
-// jobError returns the error for an answer that contains no job: a text means that the master
-// refused the caller, anything else that it started no job.
+// jobError returns the error for an answer that contains no job. If the answer is a text, the
+// master has refused the caller; otherwise it has started no job.
 func jobError(reply any) error {
 	if reply == "" {
 		return &Error{Kind: Authentication, Message: "Failed to authenticate! This is most likely because this " +
@@ -251,12 +256,13 @@ func (c *Client) jobOf(reply any) (Job, error) {
 	return job, nil
 }
 
-// Ask sends an unencrypted request (mk_token, runner, wheel, …) and returns the decoded answer.
+// Ask sends an unencrypted request (mk_token, runner, wheel, …) to the master and returns the
+// decoded answer.
 func (c *Client) Ask(ctx context.Context, load *value.Map) (any, error) {
 	return c.sendRequest(ctx, load, c.cfg.Timeout)
 }
 
-// answerLimits bounds an answer; the largest ones are lists of ids.
+// answerLimits bounds the decoding of an answer. The largest answers are lists of ids.
 var answerLimits = msgpack.Limits{Depth: 64, Nodes: 4 << 20}
 
 // sendRequest sends one request. It does not repeat a request after a timeout, since the master may
@@ -304,7 +310,7 @@ func (c *Client) sendRequest(ctx context.Context, load *value.Map, timeout time.
 	return v, err
 }
 
-// answered calls Config.Answered for the first answer.
+// answered calls Config.Answered if v is the first answer.
 func (c *Client) answered(v any) {
 	tell := c.cfg.Answered
 	if tell == nil {
@@ -325,8 +331,8 @@ func (c *Client) lateError(ctx context.Context) error {
 	return errLate()
 }
 
-// address returns the host:port for requests. For an unspecified interface it is the loopback
-// (salt/config/__init__.py client_config).
+// address returns the host:port to which the client sends requests. If the master's interface is
+// unspecified, the host is the loopback address (salt/config/__init__.py client_config).
 func (c *Client) address() string {
 	host := strings.Trim(c.cfg.Interface, "[]")
 	switch host {
@@ -338,8 +344,8 @@ func (c *Client) address() string {
 	return net.JoinHostPort(host, strconv.Itoa(c.cfg.RetPort))
 }
 
-// sayLogin adds the caller's login name for the master's audit record: the key of root alone would
-// only show root.
+// sayLogin adds the caller's login name to a load for the master's audit record: a caller with the
+// key of root would only appear as root there.
 func (c *Client) sayLogin(load *value.Map) {
 	if name := audit.LoginName(); name != "" && c.key != "" {
 		load.Set(audit.LoginField, name)
@@ -349,8 +355,8 @@ func (c *Client) sayLogin(load *value.Map) {
 // fireFor is how long an event may take to reach the master's bus.
 const fireFor = 5 * time.Second
 
-// Fire puts an event on the master's bus, after all events that this client, or another one with
-// the same Shared, has fired. It requires the rights of root or of the master's account.
+// Fire puts an event on the master's bus, after all events that this client, or another client with
+// the same Shared, has fired before. It requires the rights of root or of the master's account.
 func (c *Client) Fire(ctx context.Context, tag string, data *value.Map) error {
 	ctx, cancel := context.WithTimeout(ctx, fireFor)
 	defer cancel()
@@ -360,8 +366,8 @@ func (c *Client) Fire(ctx context.Context, tag string, data *value.Map) error {
 // ErrUnwell means that the master answers but cannot store jobs.
 var ErrUnwell = errors.New("the master is unwell")
 
-// Answers sends the master a ping. It returns nil, or the reason why the master has not answered
-// before ctx ends.
+// Answers sends the master a ping. It returns nil if the master answers before ctx ends, otherwise
+// an error with the reason.
 func (c *Client) Answers(ctx context.Context) error {
 	if !c.MasterIsUp() {
 		return errContact()
@@ -400,8 +406,8 @@ func (c *Client) Answers(ctx context.Context) error {
 	return nil
 }
 
-// MasterIsUp reports whether the master's marker is in the socket directory; a killed master leaves
-// the marker there.
+// MasterIsUp reports whether the master's marker is in the socket directory. A master that was
+// killed leaves its marker there, too.
 func (c *Client) MasterIsUp() bool {
 	_, err := os.Stat(filepath.Join(c.cfg.SockDir, "publish_pull.ipc"))
 	return !errors.Is(err, fs.ErrNotExist)

@@ -23,8 +23,8 @@ const (
 	Invocation
 	// Unavailable means that the master does not run, or does not answer in time.
 	Unavailable
-	// Busy means that the master could not check the caller's identity yet: the caller may try
-	// again.
+	// Busy means that the master could not check the caller's identity at this moment. The caller
+	// may try again.
 	Busy
 )
 
@@ -47,8 +47,8 @@ func errContact() error {
 	return &Error{Kind: Unavailable, Message: "The salt master could not be contacted. Is master running?"}
 }
 
-// errEvents returns the error of a client that cannot read the master's events, and so would get no
-// returns.
+// errEvents returns the error of a client that cannot read the master's events and therefore would
+// get no returns.
 func errEvents(err error) error {
 	const what = "cannot listen to the master's events: "
 	text := what + err.Error()
@@ -61,8 +61,8 @@ func errEvents(err error) error {
 	return &Error{Kind: Unavailable, Message: text}
 }
 
-// errHungUp returns the error for a master that ended, or that did not answer until the client gave
-// the connection up.
+// errHungUp returns the error for a master that ended during a request, or that did not answer
+// until the client closed the connection.
 func errHungUp() error {
 	return &Error{
 		Kind: Unavailable,
@@ -82,7 +82,7 @@ func errLate() error {
 }
 
 // ErrorIn returns the error that an answer of the master contains (text or {name, message}) as an
-// *[Error], or nil.
+// *[Error]. It returns nil if the answer contains none.
 func ErrorIn(answer *value.Map) error {
 	v, _ := answer.Get("error")
 	if v == nil {

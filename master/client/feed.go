@@ -12,8 +12,8 @@ import (
 // linger is how long a shared feed stays connected after its last stream was removed.
 const linger = 2 * time.Second
 
-// feed reads the events of jobs, batches and runners from the master's bus in its own goroutine,
-// for one stream or, if shared, for all streams of a [Shared].
+// feed reads the events of jobs, batches and runners from the master's bus in a goroutine of its
+// own, the pump. It passes them to one stream or, if it is shared, to all streams of a [Shared].
 type feed struct {
 	dir    string
 	shared bool
@@ -112,7 +112,7 @@ func (f *feed) hangUpIdle() {
 	}
 }
 
-// close closes the connection and waits for the pump. The caller has removed all streams.
+// close closes the connection and waits for the pump to end. The caller has removed all streams.
 func (f *feed) close() {
 	f.mu.Lock()
 	if f.cancel != nil {
@@ -157,7 +157,7 @@ func (f *feed) markLost() {
 	}
 }
 
-// markBack records in all streams that there is a connection again and that they may have missed
+// markBack records in all streams that the connection is restored and that they may have missed
 // events.
 func (f *feed) markBack() {
 	f.mu.Lock()
@@ -191,7 +191,7 @@ func (f *feed) readEvents(ctx context.Context, l *event.Listener) {
 }
 
 // handOut passes an event to all streams. If the feed is not shared and its stream has no room,
-// handOut returns that stream; the event must be passed again.
+// handOut returns that stream, and the caller must call handOut again with the same event.
 func (f *feed) handOut(e event.Packed) (full *stream) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

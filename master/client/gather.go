@@ -12,9 +12,9 @@ import (
 	"saltern/master/value"
 )
 
-// Run publishes a job and calls yield with each return as it arrives, and at the end with a Return
-// for each minion that did not answer (Missing set), sorted. It calls started, which may be nil,
-// with the job before the first return. Run ends when yield returns false.
+// Run publishes a job and calls started, which may be nil, with the job. It then calls yield with
+// each return as it arrives, and at the end with a Return for each minion that did not answer
+// (Missing set), sorted. Run ends when yield returns false.
 func (c *Client) Run(ctx context.Context, r Request, started func(Job), yield func(Return) bool) error {
 	if err := c.listen(ctx); err != nil {
 		return err
@@ -46,7 +46,7 @@ func (c *Client) Run(ctx context.Context, r Request, started func(Job), yield fu
 	}
 
 	for _, id := range c.lostMinions(w) {
-		// The bus may have lost the event of a return; look for the return in the job cache.
+		// The bus may have lost the event of a return: look for the return in the job cache.
 		ret, ok := c.cached(job.JID, id)
 		if !ok {
 			ret = MissingReturn(id, job.JID, true)
@@ -59,8 +59,8 @@ func (c *Client) Run(ctx context.Context, r Request, started func(Job), yield fu
 	return nil
 }
 
-// lostMinions returns the minions that did not answer, except syndics. A syndic counts as a minion
-// only if it answers as one.
+// lostMinions returns the minions that did not answer, without syndics: a syndic need not answer as
+// a minion.
 func (c *Client) lostMinions(w *watch) []string {
 	return slices.DeleteFunc(w.lostMinions(), c.isSyndic)
 }
@@ -74,8 +74,8 @@ func (c *Client) isSyndic(id string) bool {
 	return err == nil
 }
 
-// SyndicsFolder is the folder below cachedir with an empty file for each syndic (salt/master.py
-// _syndic_return).
+// SyndicsFolder is the folder below cachedir that contains an empty file for each syndic
+// (salt/master.py _syndic_return).
 const SyndicsFolder = "syndics"
 
 func (c *Client) timeout(r Request) time.Duration {
@@ -107,13 +107,13 @@ func (c *Client) gatherAll(ctx context.Context, ws []*watch, r Request, yield fu
 	return nil
 }
 
-// advance asks minions whether they still run jobs that are late. It returns the watches that go
-// on, and the time of the next check.
+// advance asks minions whose returns are late whether they still run the job. It returns the
+// watches that must continue, and the time of the next check.
 func (c *Client) advance(ctx context.Context, ws []*watch, r Request) ([]*watch, time.Time, error) {
 	if down := c.events.down.Load(); down != 0 && len(ws) > 0 {
 		// Without the bus no return arrives, so the silence of minions means nothing.
 		now := c.cfg.Now()
-		// The event bus may be unavailable for a while, for example when a master restarts.
+		// The event bus may be unavailable for some time, for example while a master restarts.
 		if now.Sub(time.Unix(0, down)) < 30*time.Second {
 			return ws, now.Add(50 * time.Millisecond), nil
 		}
@@ -179,8 +179,8 @@ func askKwargs(m *value.Map) *value.Map {
 	return m
 }
 
-// awaitEvents handles the events that wait already, and then those that arrive until wake. It
-// returns false when yield has returned false or ctx has ended.
+// awaitEvents handles the waiting events, and then those that arrive until wake. It returns false
+// when yield has returned false or ctx has ended.
 func (c *Client) awaitEvents(ctx context.Context, ws []*watch, wake time.Time, yield func(*watch, Return) bool) bool {
 	timer := time.NewTimer(max(wake.Sub(c.cfg.Now()), 0))
 	defer timer.Stop()
@@ -226,7 +226,7 @@ func (c *Client) takeEvent(ws []*watch, e event.Event, yield func(*watch, Return
 	return true
 }
 
-// catchUp reads from the job cache the returns that came while the bus was not reachable. It
+// catchUp reads from the job cache the returns that arrived while the bus was not reachable. It
 // returns false when yield has returned false.
 func (c *Client) catchUp(ws []*watch, yield func(*watch, Return) bool) bool {
 	for _, w := range ws {

@@ -16,8 +16,8 @@ import (
 // maxCachedReturn bounds a file of the job cache that the client reads, in bytes.
 const maxCachedReturn = 256 << 20
 
-// cached returns a minion's return from the job cache on this host (salt/returners/local_cache.py),
-// and false if there is none.
+// cached returns a minion's return from the job cache on this host (salt/returners/local_cache.py).
+// It returns false if there is none.
 func (c *Client) cached(jid, id string) (Return, bool) {
 	if keys.ValidID(id) != nil {
 		return Return{}, false

@@ -10,8 +10,8 @@ import (
 	"saltern/master/value"
 )
 
-// target replaces nodegroups in a target by their expressions, so that minions need not know the
-// groups (salt/client/__init__.py _prep_pub).
+// target replaces the nodegroups in a target by their expressions, so that minions need not know
+// the groups (salt/client/__init__.py _prep_pub).
 func (c *Client) target(tgt any, typ string) (any, string, error) {
 	switch typ {
 	case "range":
@@ -75,7 +75,7 @@ func (c *Client) nodegroup(name string) ([]string, error) {
 var operators = []string{"and", "or", "not", "(", ")"}
 
 // expandNodegroup returns the compound expression of a nodegroup, with inner groups in parentheses.
-// It treats unknown and circular groups as empty, and calls unable with the reason
+// An unknown or circular group counts as empty, and expandNodegroup calls unable with the reason
 // (salt/utils/minions.py nodegroup_comp).
 func expandNodegroup(
 	name string,
@@ -139,7 +139,7 @@ func expandNodegroup(
 var groupType = regexp.MustCompile(`^[A-Z]@`)
 
 // plainNodegroup returns one word of a compound expression for a nodegroup that is only a list of
-// names, or of regular expressions, and "" for other groups.
+// names, or only of regular expressions. It returns "" for any other group.
 func plainNodegroup(words []string) string {
 	if len(words) == 0 {
 		return ""

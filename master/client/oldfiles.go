@@ -9,8 +9,8 @@ import (
 	"saltern/master/value"
 )
 
-// OldFiles reports that a minion of a job, or a runner, gets outdated files and pillars: the newer
-// ones could not be copied to the node that serves it.
+// OldFiles reports that a minion of a job, or a runner, gets outdated files and pillars, because
+// the newer ones could not be copied to the node that serves it.
 type OldFiles struct {
 	Minion string // "" for a runner
 	Node   string

@@ -17,9 +17,10 @@ func (e *RunnerError) Error() string { return e.Err.Error() }
 // Unwrap returns the reason, an *[Error].
 func (e *RunnerError) Unwrap() error { return e.Err }
 
-// StartRunner asks the master to start a runner and returns its job id. cred holds credentials or a
-// token; if it is empty, the client sends the key of the calling user. A *RunnerError means that
-// the master refused. A Python master refuses without external authentication.
+// StartRunner asks the master to start a runner and returns the runner's job id. cred holds
+// credentials or a token; if cred is empty, the client sends the key of the calling user. A
+// *RunnerError means that the master refused. A Python master refuses requests without external
+// authentication.
 func (c *Client) StartRunner(
 	ctx context.Context,
 	fun string,
@@ -31,14 +32,14 @@ func (c *Client) StartRunner(
 	return jid, err
 }
 
-// AnswerField in the load of a runner means that its caller can get the result in the answer. The
-// master needs that for results that must not go on the event bus. Salt's clients do not set it:
-// they wait for the event of the end. No runner has an argument of this name, on older masters
-// either.
+// AnswerField in the load of a runner means that the caller reads the result from the answer.
+// Without this field the master starts no runner whose result must not go on the event bus. Salt's
+// clients do not set it: they wait for the event of the end. No runner has an argument of this
+// name, on older masters either.
 const AnswerField = "__saltern_answer__"
 
-// startRunner works like StartRunner, with a complete load. data is nil, or the data of the end
-// event if the runner has ended and its result must not go on the event bus.
+// startRunner works like StartRunner, with a complete load. data is the data of the end event if
+// the runner has ended and its result must not go on the event bus; otherwise data is nil.
 func (c *Client) startRunner(ctx context.Context, load, cred *value.Map) (jid string, data *value.Map, err error) {
 	load = c.signed(load, cred)
 	timeout := c.cfg.Timeout
@@ -68,9 +69,10 @@ func (c *Client) startRunner(ctx context.Context, load, cred *value.Map) (jid st
 	return jid, m.Map("data"), nil
 }
 
-// Runner starts a runner and passes each of its events to progress with the last part of its tag,
-// except "new", "ret" and [event.OldFilesOfRun]. It returns the data of the ret event, with the
-// whole result even if that was too large for an event. It waits until ctx ends.
+// Runner starts a runner. It calls progress with each event of the runner and the last part of the
+// event's tag, except for "new", "ret" and [event.OldFilesOfRun]. It returns the data of the ret
+// event, with the complete result even if that was too large for an event. It waits for that event
+// until ctx ends.
 func (c *Client) Runner(
 	ctx context.Context,
 	fun string,
@@ -120,7 +122,7 @@ func (c *Client) Runner(
 
 // UserOfJob asks the master who started a job, a runner or a wheel function. It returns a map with
 // user and [event.EauthField], or nil when the master does not know the job. The master answers
-// only programs that have the key of its account and name the address on whose behalf they ask
+// only programs that send the key of its account and name the address on whose behalf they ask
 // (source.With).
 func (c *Client) UserOfJob(ctx context.Context, jid string) (*value.Map, error) {
 	reply, err := c.sendRequest(ctx, value.NewMap("cmd", "saltern_job_user", "jid", jid), c.cfg.Timeout)
@@ -134,8 +136,8 @@ func (c *Client) UserOfJob(ctx context.Context, jid string) (*value.Map, error) 
 	return m, nil
 }
 
-// untrimmed returns data with the whole result from the job cache, if the result was trimmed to fit
-// an event.
+// untrimmed returns data with the complete result from the job cache, if the result in data was
+// trimmed to fit an event.
 func (c *Client) untrimmed(ctx context.Context, jid string, data, cred *value.Map) *value.Map {
 	if !event.Trimmed(data) {
 		return data
@@ -156,7 +158,7 @@ func (c *Client) untrimmed(ctx context.Context, jid string, data, cred *value.Ma
 	return data
 }
 
-// signed adds the caller's identity to a load: cred, or the key of the calling user if cred is
+// signed adds the caller's credentials to a load: cred, or the key of the calling user if cred is
 // empty.
 func (c *Client) signed(load, cred *value.Map) *value.Map {
 	if cred.Len() == 0 {

@@ -11,7 +11,7 @@ import (
 	"saltern/master/zmtp"
 )
 
-// Bounds of the idle connections that are kept for later requests.
+// Limits of the idle connections that are stored for later requests.
 const (
 	maxKept  = 16
 	keepTime = 10 * time.Second
@@ -33,8 +33,8 @@ type kept struct {
 	since time.Time
 }
 
-// NewShared returns a Shared for the master with this sock_dir. It connects when a client needs a
-// connection. The caller closes it after all its clients.
+// NewShared returns a Shared for the master with this sock_dir. The Shared connects when a client
+// needs a connection. The caller closes the Shared after all its clients.
 func NewShared(sockDir string) *Shared {
 	return &Shared{feed: &feed{dir: sockDir, shared: true}, sender: event.NewSender(sockDir)}
 }
@@ -62,7 +62,8 @@ func (s *Shared) Close() {
 }
 
 // takeConnection returns a connection to the address: an idle one that is still open, or a new one.
-// The caller must call giveBack or Close for it. A nil Shared always makes a new connection.
+// The caller must pass the connection to giveBack or close it. On a nil Shared, takeConnection
+// always opens a new connection.
 func (s *Shared) takeConnection(ctx context.Context, address string) (*zmtp.Req, error) {
 	for s != nil {
 		k, ok := s.takeLast()
@@ -84,8 +85,8 @@ func (s *Shared) takeConnection(ctx context.Context, address string) (*zmtp.Req,
 	return r, nil
 }
 
-// takeLast removes and returns the connection that was used last, and closes those that have been
-// idle for longer than keepTime.
+// takeLast removes and returns the connection that was used last. It closes the connections that
+// have been idle for longer than keepTime.
 func (s *Shared) takeLast() (k kept, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +102,7 @@ func (s *Shared) takeLast() (k kept, ok bool) {
 	return k, true
 }
 
-// giveBack keeps a connection whose request was answered for a later request.
+// giveBack stores a connection, whose request was answered, for a later request.
 func (s *Shared) giveBack(r *zmtp.Req) {
 	if s == nil {
 		r.Close()

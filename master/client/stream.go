@@ -9,9 +9,9 @@ import (
 )
 
 // streamQueue is the number of events that may wait for the gathering loop. Overflow policy: a feed
-// with one stream stops reading; the master then cuts the connection, and the feed reconnects. A
-// shared feed drops the event. In both cases the gathering loop searches the job cache for what it
-// missed.
+// with one stream stops reading; the master then closes the connection, and the feed reconnects. A
+// shared feed drops the event. In both cases the gathering loop looks in the job cache for the
+// returns that it missed.
 const streamQueue = 8192
 
 // stream delivers events about jobs, batches and runners to one client.
@@ -31,8 +31,8 @@ func newStream(f *feed) *stream {
 	return &stream{feed: f, wake: make(chan struct{}, 1), room: make(chan struct{}, 1), gaps: make(chan struct{}, 1)}
 }
 
-// listen connects the client to the event bus and removes the filter of an earlier job. Callers
-// that want the returns of a job call it before they publish the job.
+// listen connects the client to the event bus and removes the filter of an earlier job. A caller
+// that wants the returns of a job calls listen before it publishes the job.
 func (c *Client) listen(ctx context.Context) error {
 	if c.events != nil {
 		c.events.setFilter()
@@ -55,8 +55,8 @@ func (c *Client) listen(ctx context.Context) error {
 
 func (s *stream) close() { s.feed.removeStream(s) }
 
-// setFilter restricts the stream to events whose tags have one of the prefixes, from now on;
-// without prefixes it gets all. It returns the former prefixes.
+// setFilter restricts the stream, from now on, to events whose tags have one of the prefixes.
+// Without prefixes the stream gets all events. setFilter returns the former prefixes.
 func (s *stream) setFilter(prefixes ...string) (before []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,8 +79,8 @@ func (s *stream) pushEvent(e event.Packed) bool {
 	return true
 }
 
-// nextEvent removes and returns the oldest event; ok is false when none waits. It returns an event
-// without a tag in place of one that is not wanted or cannot be read.
+// nextEvent removes and returns the oldest event; ok is false when no event waits. If the event is
+// not wanted or cannot be decoded, nextEvent returns an event without a tag instead.
 func (s *stream) nextEvent(wanted func(tag string) bool) (event.Event, bool) {
 	p, ok := s.takeFirst()
 	if !ok || !wanted(p.Tag) {
@@ -108,7 +108,7 @@ func (s *stream) takeFirst() (p event.Packed, ok bool) {
 	return p, true
 }
 
-// signal puts an element into a channel of capacity 1 unless it has one.
+// signal puts an element into a channel of capacity 1 unless the channel holds one already.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

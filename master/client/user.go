@@ -7,8 +7,8 @@ import (
 )
 
 // CurrentUser returns the user on whose behalf the client publishes jobs: the effective user, or
-// "sudo_<name>" for root through sudo (salt/utils/user.py get_specific_user). getenv is os.Getenv
-// outside of tests.
+// "sudo_<name>" for root through sudo (salt/utils/user.py get_specific_user). getenv reads the
+// environment; programs pass os.Getenv.
 func CurrentUser(getenv func(string) string) string {
 	name := EffectiveUser()
 	if name == "root" {
@@ -19,6 +19,6 @@ func CurrentUser(getenv func(string) string) string {
 	return name
 }
 
-// EffectiveUser returns the name of the effective user, or the user's number as text if there is no
-// name.
+// EffectiveUser returns the name of the effective user. If the user has no name, it returns the
+// user's number as text.
 func EffectiveUser() string { return audit.UserName(os.Geteuid()) }

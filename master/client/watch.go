@@ -16,16 +16,16 @@ type Return struct {
 	Ret    any
 	HasRet bool   // false when the minion sent no value
 	Out    string // outputter that the minion asks for; "" for none
-	// Retcode is a number or, for a compound command, a map of numbers. HasRetcode is false when the
-	// minion sent none.
+	// Retcode is a number or, for a compound command, a map of numbers. HasRetcode is false when
+	// the minion sent no return code.
 	Retcode    any
 	HasRetcode bool
 	JID        string
 	Missing    bool // the minion did not answer in time; Ret is a text that says so
 }
 
-// Code returns the return code as one number: 0 without a return code, the largest number of a map,
-// and 1 for a value that is not a number.
+// Code returns the return code as one number. It returns 0 if there is no return code, the largest
+// number of a map, and 1 for a value that is not a number.
 func (r Return) Code() int64 {
 	if !r.HasRetcode {
 		return 0
@@ -57,8 +57,8 @@ func exitCode(v any) int64 {
 	return 1
 }
 
-// watch decides how long to wait for the returns of one job, and which minions to ask whether the
-// job still runs. It does no I/O and reads no clock: callers pass in events and the time
+// watch decides how long to wait for the returns of one job, and which minions to ask whether they
+// still run the job. It does no I/O and reads no clock: callers pass in events and the time
 // (salt/client/__init__.py get_iter_returns).
 type watch struct {
 	jid             string
@@ -71,15 +71,16 @@ type watch struct {
 	askAt     time.Time
 	running   bool            // a minion may still run the job, so the watch asks again
 	questions map[string]bool // job ids of the questions about the job
-	// strict is set for one part of a batch. All parts share a job id, so the watch takes only
-	// returns of the minions given at the start.
+	// strict is set if the watch is for one part of a batch. All parts share a job id, so the watch
+	// accepts only returns of the minions that it was created with.
 	strict  bool
 	targets []string // the minions that the job was published to
-	// syndics is how long the watch waits for syndics, syndicsUntil when that time ends. 0 means
-	// that there are no syndics.
+	// syndics is how long the watch waits for syndics to report minions; 0 means that there are no
+	// syndics. syndicsUntil is when that time ends.
 	syndics      time.Duration
 	syndicsUntil time.Time
-	// onHalt, if not nil, makes this a watch for salt/batch/<jid>/halted only; it gets the reason.
+	// onHalt may be nil. If it is not, the watch handles only the event salt/batch/<jid>/halted,
+	// and calls onHalt with the reason in that event.
 	onHalt func(reason string)
 }
 
@@ -133,8 +134,8 @@ func (w *watch) wantsTag(tag string) bool {
 	return ok && (jid == w.jid || w.questions[jid]) || w.ofSyndic(tag)
 }
 
-// takeEvent handles one event of the bus. It returns true with the return if the event is a new
-// return of the job.
+// takeEvent handles one event of the bus. If the event is a new return of the job, takeEvent
+// returns that return and true.
 func (w *watch) takeEvent(tag string, data *value.Map, now time.Time) (Return, bool) {
 	if w.onHalt != nil {
 		if w.wantsTag(tag) {
@@ -159,8 +160,8 @@ func (w *watch) takeEvent(tag string, data *value.Map, now time.Time) (Return, b
 	return Return{}, false
 }
 
-// syndicSpace is the tag prefix with which syndics report the minions of a job: syndic/<its
-// id>/<jid>.
+// syndicSpace is the first part of the tags with which syndics report the minions of a job:
+// syndic/<id of the syndic>/<jid>.
 const syndicSpace = "syndic/"
 
 func (w *watch) ofSyndic(tag string) bool {
@@ -230,8 +231,8 @@ func (w *watch) expect(id any, now time.Time) {
 	w.deadlines[s] = now.Add(w.timeout)
 }
 
-// returnOf returns the return in an event. A resource of a minion returns under its own name
-// (salt/client/__init__.py _job_ret_display_id).
+// returnOf returns the return in an event. The return of a minion's resource is under the
+// resource's own name (salt/client/__init__.py _job_ret_display_id).
 func returnOf(data *value.Map) Return {
 	r := Return{ID: data.Str("id"), JID: data.Str("jid"), Out: data.Str("out")}
 	if rid := data.Str("resource_id"); rid != "" {
@@ -242,8 +243,8 @@ func returnOf(data *value.Map) Return {
 	return r
 }
 
-// answer handles a minion's answer about the job: {} when the minion does not run it, a map when it
-// does.
+// answer handles a minion's answer to the question whether it runs the job. The answer is {} when
+// the minion does not run the job, otherwise a map that is not empty.
 func (w *watch) answer(rest string, data *value.Map, now time.Time) {
 	if !strings.HasPrefix(rest, "ret/") {
 		return
@@ -272,14 +273,16 @@ func (w *watch) answer(rest string, data *value.Map, now time.Time) {
 	w.running = true
 }
 
-// noteQuestion records that a question about the job was published.
+// noteQuestion records the job id of a job that asks minions whether they still run the watched
+// job.
 func (w *watch) noteQuestion(jid string) {
 	if jid != "" {
 		w.questions[jid] = true
 	}
 }
 
-// restartWait starts the wait from the beginning, because answers about the job may be lost.
+// restartWait starts the wait from the beginning, because answers of minions about the job may be
+// lost.
 func (w *watch) restartWait(now time.Time) {
 	w.running, w.askAt = true, now.Add(w.timeout)
 	for id := range w.deadlines {
@@ -298,8 +301,8 @@ func (w *watch) unanswered() (ids []string) {
 	return ids
 }
 
-// nextStep returns what the caller must do now: ask the minions in ask about the job, stop waiting
-// (stop), or call nextStep again at wake at the latest.
+// nextStep returns what the caller must do now: ask the minions in ask whether they still run the
+// job, stop waiting if stop is true, or else call nextStep again at wake at the latest.
 func (w *watch) nextStep(now time.Time) (ask []string, stop bool, wake time.Time) {
 	open := w.unanswered()
 	if len(open) == 0 && w.syndics == 0 {
@@ -339,8 +342,8 @@ func (w *watch) nextStep(now time.Time) (ask []string, stop bool, wake time.Time
 	return nil, false, wake.Add(time.Millisecond)
 }
 
-// lostMinions returns the minions that have not returned, sorted: the expected ones, and those that
-// the target names but that have no accepted key.
+// lostMinions returns the sorted minions that have not returned: the expected minions, and minions
+// that the target names but that have no accepted key.
 func (w *watch) lostMinions() []string {
 	ids := w.unanswered()
 	for id := range w.missing {
@@ -352,7 +355,7 @@ func (w *watch) lostMinions() []string {
 	return ids
 }
 
-// noReturn returns the text that stands in place of a missing return.
+// noReturn returns the text that is shown in place of a missing return.
 func noReturn(jid string) string {
 	return "Minion did not return. [No response]\nThe minions may not have all finished running and any remaining " +
 		"minions will return upon completion. To look up the return data for this job later, run the following " +
