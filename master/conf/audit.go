@@ -8,7 +8,7 @@ import (
 )
 
 // Audit returns the configuration of the audit record for a program that runs under the master's
-// account. log gets a message about lost records; it may be nil.
+// account. Messages about lost records go to log, which may be nil.
 func (m *Master) Audit(program string, log *slog.Logger) audit.Config {
 	return audit.Config{
 		Dir:     audit.MasterDir(m.CacheDir),

@@ -9,8 +9,8 @@ import (
 	"saltern/master/value"
 )
 
-// composites adds notes about parts of map and list options that this master does not support. It
-// checks keys against the table of parts, and by code what that table cannot describe.
+// composites adds notes about parts of map and list options that this master does not support. The
+// table of parts determines most checks; code checks what that table cannot describe.
 func (a *assembly) composites(m *Master) {
 	if a.loader.Tool {
 		return
@@ -21,8 +21,8 @@ func (a *assembly) composites(m *Master) {
 	a.engines(m.Engines)
 }
 
-// partRemark adds a note about an unsupported entry of an option; with entry "" it is about the
-// whole option.
+// partRemark adds a note about an unsupported entry of an option. If entry is "", the note is about
+// the whole option.
 func (a *assembly) partRemark(option, entry, format string, args ...any) {
 	o := a.placeIn(option, entry)
 	a.notes = append(a.notes, Note{

@@ -19,8 +19,8 @@ func (a *assembly) reactorFile(m *Master) {
 	}
 }
 
-// expressions adds faults for permissions with expressions that cannot be parsed: they would match
-// nothing.
+// expressions adds faults for permissions that contain expressions that cannot be parsed, since
+// such a permission would match nothing.
 func (a *assembly) expressions(m *Master) {
 	if a.loader.Tool {
 		return // the tools of this host grant no permissions

@@ -48,8 +48,9 @@ func placeOf(path string, line int) string {
 	return fmt.Sprintf("%s:%d: ", path, line)
 }
 
-// inOrder collects the settings. It sorts them, the faults and the notes by file in reading order,
-// then by line; entries without a file come last. It returns the faults joined into one error.
+// inOrder collects the settings. It sorts the settings, the faults and the notes by file in the
+// order in which the files were read, then by line; entries without a file come last. It returns
+// all faults joined into one error.
 func (r *reader) inOrder() error {
 	first := make(map[string]int, len(r.files))
 	for i, f := range slices.Backward(r.files) {

@@ -24,8 +24,9 @@ func fillFields(m *Master, opts *value.Map, bad func(option string, err error)) 
 	}
 }
 
-// fillGroup sets the fields of one group. The names of the group's options begin with prefix. If a
-// field is itself a group, such as [GitRemotes], its tag is the prefix of that group's options.
+// fillGroup sets the fields of one group. The names of the group's options begin with prefix. A
+// field that is itself a group, such as [GitRemotes], has the prefix of that group's options as its
+// tag.
 func fillGroup(group reflect.Value, prefix string, opts *value.Map, bad func(option string, err error)) {
 	for j := range group.NumField() {
 		name, unit, _ := strings.Cut(group.Type().Field(j).Tag.Get("conf"), ",")
@@ -132,7 +133,7 @@ func setScalar(f reflect.Value, v any) error {
 	return fmt.Errorf("field of type %s", f.Type())
 }
 
-// seconds reads a duration: a number of seconds, or of minutes with the unit "m".
+// seconds parses a duration: a number of seconds, or of minutes if the unit is "m".
 func seconds(v any, unit string) (time.Duration, bool) {
 	var f float64
 	switch v := v.(type) {

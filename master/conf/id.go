@@ -15,8 +15,8 @@ import (
 )
 
 // masterID returns the id of a master whose configuration sets none (salt.config.get_id): the
-// cached minion_id, else a name of this host. The second result reports whether the id is an
-// address.
+// cached minion_id, or else a name of this host. The second result reports whether the returned id
+// is an IP address.
 func (l *Loader) masterID(opts *value.Map, rootDir string) (string, bool) {
 	if v, ok := opts.Get("minion_id_caching"); !ok || v == true {
 		if b, err := readRegular(filepath.Join(rootDir, "etc/salt/minion_id")); err == nil {
@@ -48,12 +48,13 @@ func (l *Loader) masterID(opts *value.Map, rootDir string) (string, bool) {
 	return id, err == nil && a.Is4()
 }
 
-// local matches names of hosts and addresses that do not identify a host
-// (salt.utils.network._generate_minion_id).
+// local matches names of hosts and addresses that many hosts have, so that they do not identify a
+// host (salt.utils.network._generate_minion_id).
 var local = regexp.MustCompile(`^(localhost|ip6-|ipv6-|127\.\d|0\.0\.0\.0|::1|fe00::|fe02::|1.0.0.*.ip6.arpa)`)
 
-// hostID returns the first of these that the host has: its full name from the hosts file, its name,
-// its first address that is not a loopback, or "localhost".
+// hostID returns the first of the following that the host has: its full name from the hosts file,
+// its name, its first IPv4 address that is not a loopback. If the host has none of them, hostID
+// returns "localhost".
 func (l *Loader) hostID() string {
 	host, err := l.hostname()
 	if err == nil && host != "" {
@@ -74,8 +75,8 @@ func (l *Loader) hostID() string {
 	return "localhost"
 }
 
-// fullName looks up a host name in the hosts file. It returns the first name of the same line that
-// has a domain, or "".
+// fullName looks up a host name in the hosts file. It returns the first name in the host's line
+// that contains a domain, or "".
 func (l *Loader) fullName(host string) string {
 	if strings.Contains(host, ".") {
 		return host
@@ -112,7 +113,7 @@ func (l *Loader) fullName(host string) string {
 	return ""
 }
 
-// defaultUser returns the default of option user: the account of the process.
+// defaultUser returns the default of the option user: the account under which the process runs.
 func (l *Loader) defaultUser() string {
 	if l.User != "" {
 		return l.User

@@ -9,8 +9,8 @@ import (
 )
 
 // LDAPOptions returns the options for the system ldap of external_auth. asks reports whether this
-// master queries the directory itself. It does not when the configuration does not use the system,
-// or when a module of the administrator (auth_dirs, extension_modules) replaces Salt's.
+// master queries the directory itself. asks is false if the configuration does not use the system,
+// or if a module of the administrator (auth_dirs, extension_modules) replaces Salt's module.
 func (m *Master) LDAPOptions() (o ldap.Options, asks bool) {
 	asks = m.proves("ldap")
 	o = ldap.Options{

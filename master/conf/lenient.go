@@ -10,11 +10,11 @@ import (
 )
 
 // lenient decides whether the master accepts a value of the wrong type. Salt warns about every such
-// value and uses it (salt/config/__init__.py _validate_opts). lenient accepts a value where the
+// value and uses it (salt/config/__init__.py _validate_opts). lenient accepts a value if the
 // intention is clear and Salt would act on it: other words for true or false. It also accepts any
-// value of an option that this master does not use; the option then keeps its default. Malformed
-// permissions of minions grant nothing, as in Salt (salt/master.py, salt/daemons/masterapi.py).
-// Everything else is a fault.
+// value of an option that this master does not use; then the option keeps its default. It accepts
+// malformed permissions of minions, which grant nothing, as in Salt (salt/master.py,
+// salt/daemons/masterapi.py). Everything else is a fault.
 func (a *assembly) lenient(o option, v any, wrong error) (taken any, ok bool) {
 	name := o.name
 	if o.ignored() {
@@ -39,12 +39,12 @@ func (a *assembly) lenient(o option, v any, wrong error) (taken any, ok bool) {
 	return nil, false
 }
 
-// onlyTrue lists the options that only the value True enables in Salt (salt/config/__init__.py
+// onlyTrue lists the options that Salt enables only for the value True (salt/config/__init__.py
 // apply_master_config, salt/master.py).
 var onlyTrue = []string{"auth_events", "auto_accept", "minion_data_cache_events", "open_mode"}
 
-// asTruth interprets a number or a text as true or false (meant). clear is false when it may mean
-// either.
+// asTruth interprets a number or a text as true or false; meant is the result. clear is false when
+// the value may mean either.
 func asTruth(v any) (meant, clear bool) {
 	switch v := v.(type) {
 	case int64:

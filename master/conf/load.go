@@ -21,21 +21,22 @@ const defaultLogFile = "/var/log/salt/master"
 // DefaultDir is the directory that Load reads when it is given no path.
 const DefaultDir = "/etc/salt"
 
-// Loader reads configurations. The zero Loader is ready to use. Except Tool, its fields replace
+// Loader reads configurations. The zero Loader is ready to use. All fields except Tool replace
 // properties of the machine in tests.
 type Loader struct {
 	Hostname  func() (string, error)
 	Addresses func() []netip.Addr
 	HostsFile string // "" means /etc/hosts
 	User      string // "" means the user of this process
-	// Tool marks a program that does not serve. It ignores faults that matter only to a starting
-	// master, such as the length of a socket's path.
+	// Tool means that the program is a command line tool and not a master. Then Load ignores faults
+	// that matter only to a starting master, such as the length of a socket's path.
 	Tool bool
 }
 
 // Load reads the configuration at path: a directory that contains the file master, or the file
-// itself. "" means DefaultDir. If the file is missing, Load returns the defaults and a note about
-// it. The error joins all faults, each a *Fault, in the order of files and lines.
+// itself. If path is "", it means DefaultDir. If the file is missing, Load returns the defaults and
+// a note about the missing file. The returned error joins all faults, each a *Fault, in the order
+// of files and lines.
 func Load(path string) (*Master, error) { return new(Loader).Load(path) }
 
 // Load works like the function [Load] of the package, with the replacements in l.
@@ -105,7 +106,8 @@ type assembly struct {
 func (a *assembly) addFault(option string, err error) { a.badFrom(option, err) }
 
 // badFrom adds a fault of an option that the master has derived from the options in from. The fault
-// names the place where the option was set, else where the first of from was set.
+// names the place where the option was set. If the option was not set, it names the place where the
+// first option in from was set.
 func (a *assembly) badFrom(option string, err error, from ...string) {
 	o := a.origins[option]
 	for _, f := range from {
@@ -184,8 +186,8 @@ func (a *assembly) unusedNote(o option, v any) {
 	a.remark(level, o.name, "option is not used by this master: %s", o.remark)
 }
 
-// setTokenDir sets the folder of tokens below cachedir, whatever the option says, as in Salt
-// (salt/config/__init__.py apply_master_config).
+// setTokenDir sets the folder of tokens to one below cachedir, whatever the option says, as Salt
+// does (salt/config/__init__.py apply_master_config).
 func (a *assembly) setTokenDir() {
 	o := a.opts
 	tokens := filepath.Join(o.Str("cachedir"), "tokens")
@@ -273,8 +275,8 @@ func (a *assembly) deriveOptions() {
 	}
 }
 
-// formerNames sets options from the former names under which files may set them, and sets options
-// that other options imply.
+// formerNames sets options from former names that files may still use, and sets options that other
+// options imply.
 func (a *assembly) formerNames() {
 	o := a.opts
 	if dir := a.fromFiles.Str("log_dir"); dir != "" {
@@ -366,9 +368,9 @@ func (a *assembly) prependRoot() {
 	}
 }
 
-// underRoot applies Salt's prepend_root_dir to one path. Salt removes the prefix of its default
-// root from an absolute path; that root is "/" with the empty prefix. So every absolute path moves
-// below root_dir, unless it lies there already.
+// underRoot applies Salt's prepend_root_dir to one path. From an absolute path, Salt removes the
+// prefix of its default root. That root is "/", and its prefix is empty. So every absolute path
+// moves below root_dir, unless it is there already.
 func underRoot(root, path string) string {
 	if root == "/" {
 		if filepath.IsAbs(path) {
@@ -425,8 +427,8 @@ func (a *assembly) cluster() {
 	}
 }
 
-// normalizeRoots returns a map of environments to directories with names as text, empty lists for
-// values that are not lists, and expanded wildcards.
+// normalizeRoots returns a map of environments to directories. Its keys are text, values that are
+// not lists become empty lists, and wildcards are expanded.
 func normalizeRoots(m *value.Map) *value.Map {
 	out := &value.Map{}
 	for k, v := range m.All() {
@@ -459,8 +461,8 @@ func normalizeRoots(m *value.Map) *value.Map {
 	return out
 }
 
-// nodegroups converts the list form of nodegroups, in which each item is a map of one group, to one
-// map.
+// nodegroups converts the list form of nodegroups to one map. In the list form each item is a map
+// with one group.
 func (a *assembly) nodegroups(l []any) {
 	m := &value.Map{}
 	for i, v := range l {

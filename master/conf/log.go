@@ -8,11 +8,12 @@ import (
 	"saltern/master/saltlog"
 )
 
-// LogFlags holds the log options of a program's command line; "" means that the flag was not given.
+// LogFlags holds the log options on a program's command line. If a field is "", the command line
+// does not contain that option.
 type LogFlags struct{ Level, File, FileLevel string }
 
-// LogConfig returns the log configuration of a program. flags override the options; file is the
-// path of the log file from the options.
+// LogConfig returns the log configuration of a program. flags override the options of the master.
+// file is the path of the log file according to these options.
 func (m *Master) LogConfig(name, file string, flags LogFlags, stderr io.Writer) saltlog.Config {
 	granular := map[string]any{}
 	for logger, level := range m.LogGranular.All() {
@@ -39,7 +40,7 @@ func (m *Master) LogConfig(name, file string, flags LogFlags, stderr io.Writer) 
 	}
 }
 
-// checkLog adds faults for log files that cannot be written, and notes about log options that the
+// checkLog adds faults about log files that cannot be written, and notes about log options that the
 // master ignores.
 func (a *assembly) checkLog(m *Master) {
 	for _, option := range []string{"log_file", "api_logfile"} {

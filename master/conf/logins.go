@@ -7,13 +7,13 @@ import (
 )
 
 // UserFile returns the section for the system file of external_auth. asks reports whether this
-// master reads the file of users itself; see [Master.LDAPOptions].
+// master reads the file of users itself, under the conditions of [Master.LDAPOptions].
 func (m *Master) UserFile() (section *value.Map, asks bool) {
 	return m.ExternalAuth.Map("file"), m.proves("file")
 }
 
 // LoginURL returns the section for the system rest of external_auth. asks reports whether this
-// master calls the URL itself; see [Master.LDAPOptions].
+// master calls the URL itself, under the conditions of [Master.LDAPOptions].
 func (m *Master) LoginURL() (section *value.Map, asks bool) {
 	return m.ExternalAuth.Map(loginurl.System), m.proves(loginurl.System)
 }

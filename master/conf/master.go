@@ -10,26 +10,27 @@ import (
 	"saltern/master/value"
 )
 
-// Master is the configuration of a master. Fields carry the name of their option; the files give
-// durations in seconds unless the tag says otherwise. Nobody changes a Master after Load, so it may
-// be shared.
+// Master is the configuration of a master. The tag of a field contains the name of its option. The
+// files contain durations in seconds unless the tag names another unit. A Master must not be
+// changed after Load, so goroutines may share it.
 type Master struct {
-	// Raw holds every option, including defaults, under Salt's names: for config.get, for the
-	// master's options in pillars, and for the renderers.
+	// Raw holds every option, including defaults, under Salt's names. It is used for config.get,
+	// for the master's options in pillars, and for the renderers.
 	Raw *value.Map
 	// Path is the main file, whether it exists or not.
 	Path string
-	// Sources lists the files that were read. Path comes first, unless it does not exist.
+	// Sources lists the files that were read. The main file (Path) comes first, unless it does not
+	// exist.
 	Sources []string
 	// PillarEnvs lists the environments of PillarRoots in the order of the files.
 	PillarEnvs []string
 	// Notes lists remarks that are not errors, in the order of files and lines.
 	Notes []Note
-	// Set lists the options that the files set, in the order of files and lines. An option that is
-	// set several times stands where it was set last.
+	// Set lists the options that the files set, in the order of files and lines. If an option is
+	// set several times, its entry has the place of the last setting.
 	Set []Setting
-	// Plan holds the jobs of the option schedule that this master runs. PlanProblems lists what it
-	// does not support.
+	// Plan holds the jobs of the option schedule that this master runs. PlanProblems lists the
+	// parts of the schedule that it does not support.
 	Plan         *plan.Plan
 	PlanProblems []plan.Problem
 
@@ -102,7 +103,7 @@ func (m *Master) Report(ctx context.Context, log *slog.Logger) {
 type Identity struct {
 	ID   string `conf:"id"`
 	User string `conf:"user"`
-	// MasterID is sent to minions with each job; nil for none.
+	// MasterID is sent to minions with each job. It may be nil: then no id is sent.
 	MasterID any `conf:"master_id"`
 }
 
@@ -262,8 +263,8 @@ type Pillar struct {
 	PillarenvFromSaltenv   bool                `conf:"pillarenv_from_saltenv"`
 }
 
-// States holds the options for rendering and naming states. Minions ask the master for some of
-// them.
+// States holds the options for rendering and naming states. Minions request some of them from the
+// master.
 type States struct {
 	TopFileMergingStrategy string     `conf:"top_file_merging_strategy"`
 	EnvOrder               []string   `conf:"env_order"`
@@ -292,17 +293,18 @@ type Access struct {
 	PermissiveACL           bool          `conf:"permissive_acl"`
 	KeepACLInToken          bool          `conf:"keep_acl_in_token"`
 	EauthACLModule          string        `conf:"eauth_acl_module"`
-	// EventReaders "all" lets every logged-in user read all events and fire hooks; see
-	// [Master.Rights].
+	// EventReaders controls who may read events. If it is "all", every logged-in user may read all
+	// events and fire hooks; see [Master.Rights].
 	EventReaders string `conf:"saltern_event_readers"`
-	// LoginFailures is the number of wrong passwords after which a user is locked out at one address
-	// for the time LoginLock. 0 means the default; a negative number turns the lock off.
+	// LoginFailures is the number of wrong passwords after which a user is locked out at one
+	// address for the time LoginLock. If it is 0, the default applies; a negative number turns the
+	// lock off.
 	LoginFailures int           `conf:"saltern_login_failures"`
 	LoginLock     time.Duration `conf:"saltern_login_lock"`
-	// UserSessions is how many tokens each user may have at once. 0 means the default; a negative
-	// number means no limit.
+	// UserSessions is how many tokens each user may have at once. If it is 0, the default applies;
+	// a negative number means no limit.
 	UserSessions int `conf:"saltern_user_sessions"`
-	// UserFields and UserReturners list the fields and the returners that a caller without full
+	// UserFields lists the fields, and UserReturners the returners, that a caller without full
 	// rights may use in a job, besides function, arguments and target.
 	UserFields    []string `conf:"saltern_user_publish_fields"`
 	UserReturners []string `conf:"saltern_user_returners"`
@@ -350,8 +352,8 @@ type OIDC struct {
 	OIDCRedirect    string   `conf:"auth.oidc.redirect"`
 }
 
-// Cluster holds the options of a cluster of masters that share keys. With ClusterID "" this master
-// runs alone.
+// Cluster holds the options of a cluster of masters that share keys. If ClusterID is "", this
+// master belongs to no cluster.
 type Cluster struct {
 	ClusterID             string   `conf:"cluster_id"`
 	ClusterPeers          []string `conf:"cluster_peers"`
@@ -364,7 +366,7 @@ type Cluster struct {
 	// ClusterPlainPeers admits Salt's own masters, which speak without TLS.
 	ClusterPlainPeers bool `conf:"saltern_cluster_plain_peers"`
 	// ClusterSessions is the folder of session keys that Salt's masters share (sessions in their
-	// cachedir). "" means a folder of this master's own.
+	// cachedir). If it is "", this master uses a folder of its own.
 	ClusterSessions string `conf:"saltern_cluster_sessions"`
 	// ClusterEmptySecret admits masters that show no secret.
 	ClusterEmptySecret bool `conf:"saltern_cluster_empty_secret"`
@@ -374,8 +376,8 @@ type Cluster struct {
 
 // Saltern holds the options that Salt does not have.
 type Saltern struct {
-	// ProxyFrom lists the networks from which connections may begin with a PROXY header; empty:
-	// none.
+	// ProxyFrom lists the networks from which connections may begin with a PROXY header. If it is
+	// empty, no connection may.
 	ProxyFrom []netip.Prefix `conf:"saltern_proxy_from"`
 	// FrontPublishPort is the publish port that minions learn at sign-in; 0 means PublishPort.
 	FrontPublishPort int `conf:"saltern_front_publish_port"`
@@ -385,22 +387,22 @@ type Saltern struct {
 	// UserJobQuota is how many MiB of jobs each caller without full rights may put into the job
 	// cache within keep_jobs. 0 means the default; a negative number means no limit.
 	UserJobQuota int `conf:"saltern_user_job_quota"`
-	// Conditions is the file in which the program that monitors the machine writes the faults of the
-	// storage; "" means none.
+	// Conditions is the file in which the program that monitors the machine reports faults of the
+	// storage. "" means that there is no such file.
 	Conditions string `conf:"saltern_conditions"`
-	// Supervisor is the socket at which the tools ask for another master of the cluster when this
-	// one does not answer; "" means none.
+	// Supervisor is the socket on which the tools ask for another master of the cluster when this
+	// master does not answer. "" means that there is no such socket.
 	Supervisor string `conf:"saltern_supervisor"`
-	// Door is the admin socket, through which the master asks the supervisor to do what its users
-	// order for the machines; "" means none.
+	// Door is the admin socket, on which the master asks the supervisor to carry out its users'
+	// orders about the machines. "" means that there is no such socket.
 	Door string `conf:"saltern_door"`
 	// Node is the name of this machine in the audit record; "" means the id.
 	Node string `conf:"saltern_node"`
 	// EventPrefixes lists the prefixes that the tags of minions' events may have outside of salt/;
 	// an empty list permits any tag.
 	EventPrefixes []string `conf:"saltern_minion_event_prefixes"`
-	// SaltRun is the path of a salt-run, whose Python runs the runners that are not built in. ""
-	// means the Python of the renderers.
+	// SaltRun is the path of a salt-run program. Its Python runs the runners that are not built in.
+	// If SaltRun is "", the Python of the renderers does.
 	SaltRun string `conf:"saltern_salt_run"`
 	// RendererPython is the path of a Python that has Salt's library and runs the renderers.
 	RendererPython string `conf:"saltern_renderer_python"`

@@ -3,7 +3,7 @@ package conf
 import "saltern/master/internal/oidc"
 
 // OIDCOptions returns the options for the system oidc of external_auth. asks reports whether this
-// master itself asks a provider; see [Master.LDAPOptions].
+// master itself contacts a provider, under the conditions of [Master.LDAPOptions].
 func (m *Master) OIDCOptions() (o oidc.Options, asks bool) {
 	return oidc.Options{
 		Issuer:      m.OIDCIssuer,

@@ -22,8 +22,8 @@ const anyName = "*"
 // shownKeys bounds the keys that a note lists.
 const shownKeys = 16
 
-// builtinParts returns the parsed table of the keys inside of options. A test ensures that it
-// parses.
+// builtinParts returns the parsed table of the keys inside options. A test checks that the table
+// can be parsed.
 var builtinParts = sync.OnceValue(func() *part {
 	root, err := readParts(partsText)
 	if err != nil {
@@ -32,14 +32,14 @@ var builtinParts = sync.OnceValue(func() *part {
 	return root
 })
 
-// part is one row: a key inside of an option, or the option itself.
+// part is one row of the table: an option, or a key inside an option.
 type part struct {
 	option // types is empty when any type is permitted
 	keys   map[string]*part
 }
 
-// rowOf returns the row of a key: the one with its name, else the one with the longest prefix of
-// its name, else nil.
+// rowOf returns the row of a key: the row with the key's name, else the row with the longest prefix
+// of that name, else nil.
 func (p *part) rowOf(name string) *part {
 	if exact := p.keys[name]; exact != nil {
 		return exact
@@ -64,8 +64,9 @@ func (p *part) keyNames() []string {
 	return names
 }
 
-// PartUse returns how a key inside of an option is used, and why, in the terms of [Use]; "" for a
-// key that is not in the table. Where administrators choose the names of keys, it knows every name.
+// PartUse returns how the master uses a key inside an option, and why, in the terms of [Use]. It
+// returns "" for a key that is not in the table. Where administrators choose the names of keys,
+// every name counts as in the table.
 func PartUse(option string, keys ...string) (use, remark string) {
 	p := builtinParts().keys[option]
 	for _, key := range keys {
@@ -80,7 +81,7 @@ func PartUse(option string, keys ...string) (use, remark string) {
 	return p.use, p.remark
 }
 
-// readParts parses the format of parts.txt. The keys of the result are the options.
+// readParts parses the format of parts.txt. The keys of the returned row are the options.
 func readParts(text string) (*part, error) {
 	root := &part{}
 	for line := range strings.Lines(text) {
@@ -116,8 +117,8 @@ func readParts(text string) (*part, error) {
 	return root, nil
 }
 
-// rowAt returns the row of a path of keys, and creates the rows that are missing. A row that no
-// line describes counts as used.
+// rowAt returns the row of a path of keys, and creates the rows on the path that are missing. A row
+// that no line describes counts as used.
 func (p *part) rowAt(path []string) *part {
 	for _, name := range path {
 		row := p.keys[name]
@@ -146,8 +147,8 @@ func (a *assembly) checkParts() {
 	}
 }
 
-// lookInto checks a value against its row; path holds the keys that lead to it. It checks the
-// elements of a list against the row of the list.
+// lookInto checks a value against the row of its key; path holds the keys that lead to the value.
+// It checks each element of a list against the row of the list.
 func (a *assembly) lookInto(row *part, v any, path []string) {
 	if len(row.keys) == 0 {
 		return
@@ -204,7 +205,7 @@ func (a *assembly) lookAt(above *part, name string, v any, path []string) {
 	a.lookInto(row, v, path)
 }
 
-// partNote adds a note about a key inside of an option. The note never contains the value, which
+// partNote adds a note about a key inside an option. The note never contains the key's value, which
 // may be secret.
 func (a *assembly) partNote(level slog.Level, path []string, format string, args ...any) {
 	shown := make([]string, 0, len(path))

@@ -43,7 +43,7 @@ func (r *reader) addNote(l slog.Level, path, format string, args ...any) {
 }
 
 // overrides returns the options of the main file and of all included files. If the main file is
-// missing, it adds a note. Faults go to r.faults.
+// missing, overrides adds a note about it. It appends faults to r.faults.
 func (r *reader) overrides(path, defaultInclude string) *value.Map {
 	opts := &value.Map{}
 	switch m, err := r.readFile(path); {
@@ -69,8 +69,8 @@ func (r *reader) overrides(path, defaultInclude string) *value.Map {
 	return opts
 }
 
-// noteReplaced adds a note when an included file replaces the schedule of the main file, as it does
-// in Salt. Salt merges the schedules of several included files.
+// noteReplaced adds a note if an included file replaces the schedule of the main file. Salt
+// replaces it in the same case, but merges the schedules of several included files.
 func (r *reader) noteReplaced(opts, part *value.Map) {
 	if _, also := part.Get(scheduleOption); also && opts.Map(scheduleOption).Len() > 0 {
 		o := r.origins[scheduleOption]
@@ -85,7 +85,7 @@ func (r *reader) noteReplaced(opts, part *value.Map) {
 	}
 }
 
-// readFile returns the options of one file. It converts names of options that are not text.
+// readFile returns the options of one file. It converts option names that are not text to text.
 func (r *reader) readFile(path string) (*value.Map, *Fault) {
 	if r.files = append(r.files, path); len(r.files) > maxFiles {
 		return nil, &Fault{Path: path, Err: fmt.Errorf("more than %d configuration files", maxFiles)}
@@ -141,7 +141,7 @@ func (r *reader) readFile(path string) (*value.Map, *Fault) {
 	return m, nil
 }
 
-// readRegular reads a regular file of bounded size; it refuses devices and FIFOs.
+// readRegular reads a regular file of bounded size. It refuses devices and FIFOs.
 func readRegular(path string) ([]byte, error) {
 	b, _, err := durable.ReadFile(path, maxFile, durable.Follow)
 	return b, withoutPath(err)
@@ -164,7 +164,8 @@ func (r *reader) lineOf(option, path string) int {
 }
 
 // include returns the options of the files that an include option names
-// (salt.config.include_config). Values of later files prevail; it merges maps and joins lists.
+// (salt.config.include_config). Values of later files replace those of earlier ones, except that
+// maps are merged and lists are joined.
 func (r *reader) include(include any, from string, verbose bool, depth int) *value.Map {
 	conf := &value.Map{}
 	bad := func(format string, args ...any) {
@@ -219,7 +220,8 @@ func (r *reader) include(include any, from string, verbose bool, depth int) *val
 
 			m, err := r.readFile(f)
 			if err != nil {
-				// Programs write these files. Like Salt, skip one that cannot be read.
+				// Programs write files with this ending. Skip such a file if it cannot be read, as
+				// Salt does.
 				if strings.HasSuffix(f, "_schedule.conf") {
 					r.notes = append(r.notes,
 						Note{

@@ -11,7 +11,7 @@ import (
 
 const scheduleOption = "schedule"
 
-// schedule reads the schedule, including the one in the option pillar (salt/utils/schedule.py
+// schedule reads the schedule, including the one inside the option pillar (salt/utils/schedule.py
 // _get_schedule), and adds notes about unsupported parts.
 func (a *assembly) schedule(m *Master) {
 	pillar := a.opts.Map("pillar")
@@ -52,8 +52,8 @@ func (a *assembly) schedule(m *Master) {
 	}
 }
 
-// placeIn returns the position of a key inside of an option. If it is not recorded, the position is
-// that of the innermost recorded key around it, else that of the option.
+// placeIn returns the position of a key inside an option. If that position is not known, it returns
+// the position of the innermost known key around it, or else that of the option.
 func (a *assembly) placeIn(option string, keys ...string) origin {
 	keys = slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return key == "" })
 	for n := len(keys); n > 0; n-- {

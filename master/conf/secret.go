@@ -10,8 +10,8 @@ import (
 // Hidden stands in place of a secret.
 const Hidden = "(hidden)"
 
-// OwnSecrets returns the names of the secret options that only the master itself needs. Renderers,
-// modules and pillars do not get them.
+// OwnSecrets returns the names of the secret options that only the master itself needs. The master
+// does not pass these options to renderers, modules and pillars.
 func OwnSecrets() (names []string) {
 	for name, o := range builtin().options {
 		if o.secrecy == "private" {
@@ -25,8 +25,8 @@ var (
 	// secretName matches names whose values are secret, at any depth.
 	secretName = regexp.MustCompile(`(?i)secret|passw(or)?d|passphrase|bindpw|token|credential|authorization|cookie|` +
 		`(api|access|private|priv|secret|ssh|aes|account|shared|encryption)[-_.]?key|(^|[-_.])(pass|pw|pwd|psk)$`)
-	// ordinaryName matches names that secretName matches too but whose values are a location, a
-	// lifetime or a kind instead of a secret.
+	// ordinaryName matches names that secretName also matches, but whose values are not secret: a
+	// location, a lifetime or a kind.
 	ordinaryName = regexp.MustCompile(`(?i)[-_.](dir|file|path|expire|expires|ttl|timeout|override|driver|cluster_id|length|home_key)$`)
 
 	inURL    = regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://[^/\s:@]*:)[^/\s]+@`)
@@ -35,13 +35,14 @@ var (
 	pemBlock = regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)`)
 )
 
-// maxHide bounds the depth to which values are searched for secrets; deeper values are hidden.
+// maxHide bounds the depth to which values are searched for secrets. Values at a greater depth are
+// hidden.
 const maxHide = 64
 
-// WithoutSecrets returns a copy of options that may be shown to others: config.values, config.get,
-// pillar_opts, logs. The table of options defines which are secret. Other options, and values
-// inside of options, count as secret by the form of their name or text. Empty values and booleans
-// stay. The copy shares unchanged values with opts.
+// WithoutSecrets returns a copy of options that may be shown to others: by config.values,
+// config.get and pillar_opts, and in logs. The table of options defines which options are secret.
+// Other options, and values inside options, count as secret if their name or text has the form of a
+// secret. Empty values and booleans stay. The copy shares unchanged values with opts.
 func WithoutSecrets(opts *value.Map) *value.Map {
 	out := &value.Map{}
 	for k, v := range opts.All() {
@@ -67,7 +68,7 @@ func WithoutSecrets(opts *value.Map) *value.Map {
 func Shown(v any) any { return shownAs("", v, 0) }
 
 // ShownKeys returns a copy of a value in which private keys in PEM form are hidden, such as those
-// in the result of the wheel function key.gen. Everything else stays.
+// in the result of the wheel function key.gen. All other values stay.
 func ShownKeys(v any) any {
 	switch v := v.(type) {
 	case *value.Map:
@@ -124,8 +125,8 @@ func shownAs(name string, v any, depth int) any {
 	return v
 }
 
-// shownText returns a text in which passwords in URLs, values assigned to secret names, and private
-// keys are hidden.
+// shownText returns a copy of a text in which passwords in URLs, values assigned to secret names,
+// and private keys are hidden.
 func shownText(s string) string {
 	s = pemBlock.ReplaceAllString(s, Hidden)
 	if !strings.ContainsAny(s, "@=:") {
@@ -158,8 +159,8 @@ func hidden(v any) any {
 	return Hidden
 }
 
-// withoutArguments returns the names of a list of modules, each of which is a name or a map with
-// one name.
+// withoutArguments returns the names in a list of modules. Each entry of the list is a name, or a
+// map with one name as its key.
 func withoutArguments(v any) any {
 	list, ok := v.([]any)
 	if !ok {

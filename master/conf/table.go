@@ -16,7 +16,7 @@ import (
 //go:embed options.txt
 var optionsText string
 
-// builtin returns the parsed table of options. A test ensures that it parses.
+// builtin returns the parsed table of options. A test checks that the table can be parsed.
 var builtin = sync.OnceValue(func() *table {
 	t, err := readTable(optionsText)
 	if err != nil {
@@ -47,8 +47,8 @@ type option struct {
 	remark  string
 }
 
-// Use returns how an option is used (used, python, other, info or warn, as in the table) and why,
-// or "" for an unknown option.
+// Use returns how the master uses an option (used, python, other, info or warn, as in the table)
+// and why. It returns "" for an unknown option.
 func Use(name string) (use, remark string) {
 	o := builtin().options[name]
 	return o.use, o.remark

@@ -41,8 +41,9 @@ var wanted = map[string]string{
 	"str": "text", "list": "a list", "dict": "a map", "null": "nothing", "any": "anything",
 }
 
-// coerce converts a value to one of the types by the rules of Salt's _validate_opts: it accepts
-// numbers written as text, text written as a number or boolean, and an empty list for a map.
+// coerce converts a value to one of the types by the rules of Salt's _validate_opts. It accepts a
+// number written as text, a text written as a number or boolean, and an empty list in place of a
+// map.
 func coerce(v any, types []string) (any, error) {
 	for _, t := range types {
 		if hasType(v, t) {

@@ -84,7 +84,8 @@ func (a *assembly) validate(m *Master) {
 	a.checkLog(m)
 	a.composites(m)
 
-	// The path of a Unix socket may have 107 bytes; no name in sock_dir is longer than this one.
+	// The path of a Unix socket may have at most 107 bytes. No name in sock_dir is longer than this
+	// one.
 	if n := len(m.SockDir + "/master_event_pull.ipc"); n > 107 && !a.loader.Tool {
 		a.badFrom("sock_dir", fmt.Errorf("path is %d bytes too long for a socket", n-107), "cachedir", "root_dir")
 	}
@@ -92,8 +93,8 @@ func (a *assembly) validate(m *Master) {
 	a.noteRisks(m)
 }
 
-// ignoreRegex drops patterns of file_ignore_regex that cannot be compiled, as Salt does, with a
-// note.
+// ignoreRegex drops the patterns of file_ignore_regex that cannot be compiled, as Salt does, and
+// adds a note about each.
 func (a *assembly) ignoreRegex(m *Master) {
 	if len(m.FileIgnoreRegex) == 0 {
 		return
@@ -113,7 +114,7 @@ func (a *assembly) ignoreRegex(m *Master) {
 	a.opts.Set("file_ignore_regex", raw)
 }
 
-// noteRisks adds notes about settings that admit everybody, and about an option user that names
+// noteRisks adds notes about settings that admit everybody, and a note if the option user names
 // another account than that of this process.
 func (a *assembly) noteRisks(m *Master) {
 	if self := a.loader.defaultUser(); m.User != "" && m.User != self {
