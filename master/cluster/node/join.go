@@ -80,8 +80,9 @@ func (n *Node) askToJoin(now time.Time) {
 	}
 }
 
-// onDiscoverReply checks the proof of a peer and sends it a join. Only answers to our own requests
-// count, and only while this master is joining.
+// onDiscoverReply verifies the proof in a peer's reply and sends the peer a join. It ignores
+// replies that do not answer a request of this master, and all replies when this master is not
+// joining.
 func (n *Node) onDiscoverReply(now time.Time, d wire.DiscoverReply) {
 	a := n.attempts[d.ReturnToken]
 	if n.phase != Joining || a == nil || a.peer.ID != "" || d.PeerID == n.cfg.ID {
@@ -125,8 +126,8 @@ func (n *Node) onDiscoverReply(now time.Time, d wire.DiscoverReply) {
 	}})
 }
 
-// JoinToken returns the token that a peer's join-reply must return, or "" when this master has sent
-// that peer no join.
+// JoinToken returns the token that the join-reply of a peer must contain, or "" if this master has
+// sent that peer no join.
 func (n *Node) JoinToken(peer string) string {
 	var newest *attempt
 	for _, a := range n.attempts {
@@ -195,8 +196,8 @@ func (n *Node) onRefused(r Refused) {
 	}
 }
 
-// expire drops candidates that have not sent a join in time, and counts of wrong secrets older than
-// a minute.
+// expire drops candidates that have not sent a join in time, and forgets wrong secrets that are
+// older than a minute.
 func (n *Node) expire(now time.Time) {
 	maps.DeleteFunc(n.candidates, func(_ string, c *candidate) bool { return now.Sub(c.at) > candidateFor })
 	for len(n.failures) > 0 && now.Sub(n.failures[0]) > time.Minute {
@@ -205,8 +206,8 @@ func (n *Node) expire(now time.Time) {
 }
 
 // reachable reports whether this master may dial a master that asks to join: one that the record or
-// the configuration names, or one whose name is the address that it asks from. Otherwise anybody
-// could make us connect to any address.
+// the configuration names, or one whose name is the address from which it asks. Without this check
+// anybody could make this master connect to any address.
 func (n *Node) reachable(from Source, id string) bool {
 	if _, ok := n.rec.Member(id); ok {
 		return true
@@ -221,7 +222,7 @@ func (n *Node) reachable(from Source, id string) bool {
 	return err1 == nil && err2 == nil && a.Unmap() == b.Unmap()
 }
 
-// onDiscover proves to the sender of a discover that this master belongs to the cluster.
+// onDiscover answers a discover with the proof that this master belongs to the cluster.
 func (n *Node) onDiscover(now time.Time, from Source, d wire.Discover) {
 	if n.phase != Active || d.PeerID == n.cfg.ID {
 		return
@@ -251,8 +252,8 @@ func (n *Node) onDiscover(now time.Time, from Source, d wire.Discover) {
 
 	c := n.candidates[d.PeerID]
 
-	// Salt sends each discover several times. Equal discovers get the same token, so that an earlier
-	// reply stays valid.
+	// Salt sends each discover several times. Give equal discovers the same token, so that an
+	// earlier reply stays valid.
 	if c == nil || c.askedToken != d.Token || !samePEM(c.pub, d.Pub) {
 		if c == nil && len(n.candidates) >= maxCandidates {
 			n.dropOldest()
@@ -289,7 +290,7 @@ func (n *Node) dropOldest() {
 	delete(n.candidates, oldest)
 }
 
-// secret returns the present secret that joining masters must show.
+// secret returns the current secret that joining masters must present.
 func (n *Node) secret(r *Record) string {
 	if r.Secret != "" {
 		return r.Secret
@@ -302,7 +303,7 @@ func sameSecret(a, b string) bool {
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
-// onJoin admits a candidate that shows the secret, or refuses it.
+// onJoin admits a candidate that presents the secret, or refuses it.
 func (n *Node) onJoin(now time.Time, j wire.Join) {
 	if n.phase != Active {
 		return
@@ -376,8 +377,9 @@ func (n *Node) onJoin(now time.Time, j wire.Join) {
 	})
 }
 
-// admitMember adds a master to the record, and then calls then. permit, if not nil, must accept
-// each record to which the change is applied, since the record may change before that.
+// admitMember queues a change that adds a master to the record, and calls then after the change.
+// The record may change before that, so permit, if not nil, must accept each record to which the
+// change is applied.
 func (n *Node) admitMember(now time.Time, m Member, permit func(*Record) bool, then func()) {
 	name := "admit " + m.ID
 	if n.wanted(name) {
@@ -439,7 +441,8 @@ func (n *Node) onJoinNotify(now time.Time, j wire.JoinNotify) {
 	n.admitMember(now, Member{ID: j.JoinPeerID, Pub: j.Pub}, nil, nil)
 }
 
-// onSessionKey stores a Salt master's session key, and answers a new one once with ours.
+// onSessionKey stores a Salt master's session key. It answers a new session key once with this
+// master's own.
 func (n *Node) onSessionKey(_ time.Time, from string, k SessionKey) {
 	p := n.stateOfPeer(from)
 	if text := k.Key.String(); text != p.session {
@@ -448,8 +451,8 @@ func (n *Node) onSessionKey(_ time.Time, from string, k SessionKey) {
 	}
 }
 
-// announceDue sends our session key to the Salt masters that need it: once for each reason, and not
-// twice within announceGap. It does not repeat a key whose sending failed.
+// announceDue sends this master's session key to the Salt masters that need it: once for each
+// reason, and not twice within announceGap. It does not send a key again after sending has failed.
 func (n *Node) announceDue(now time.Time) {
 	for _, m := range n.rec.Members {
 		p := n.peers[m.ID]

@@ -8,7 +8,7 @@ import (
 	"saltern/master/cluster/wire"
 )
 
-// Node is the logic of one master. Only one goroutine may use it.
+// Node is the cluster logic of one master. Only one goroutine may use it.
 type Node struct {
 	cfg   Config
 	phase Phase
@@ -46,7 +46,7 @@ type Node struct {
 	peers map[string]*peerState
 }
 
-// peerState is what this master knows of another one.
+// peerState is what this master knows about one peer.
 type peerState struct {
 	linked    bool
 	heard     time.Time
@@ -59,7 +59,7 @@ type peerState struct {
 	announced time.Time
 }
 
-// New returns a Node. The first Tick starts it.
+// New returns a Node. The first call of Tick starts it.
 func New(cfg Config) *Node {
 	return &Node{
 		cfg:        cfg,
@@ -95,7 +95,8 @@ func (n *Node) Step(now time.Time, input Input) []Output {
 	return n.takeOutputs()
 }
 
-// Tick does what is due at now and returns the outputs. Call it a few times a second.
+// Tick performs the actions that are due at now and returns the outputs. The caller calls Tick a
+// few times a second.
 func (n *Node) Tick(now time.Time) []Output {
 	if !now.Before(n.nextLoad) {
 		n.nextLoad = now.Add(5 * time.Second)
@@ -119,7 +120,7 @@ func (n *Node) Tick(now time.Time) []Output {
 
 		n.announceDue(now)
 		if me, ok := n.rec.Member(n.cfg.ID); ok && !me.Own {
-			// A Salt master had this name and key; this master replaces it.
+			// A Salt master had this name and key before; this Saltern master replaces its entry.
 			n.admitMember(now, Member{ID: n.cfg.ID, Pub: n.cfg.Pub, Own: true}, nil, nil)
 		}
 
@@ -171,7 +172,7 @@ func (n *Node) forgetPeers() {
 	})
 }
 
-// sendBeat sends a beat with our versions to a Saltern master.
+// sendBeat sends a Saltern master a beat with the versions that this master knows.
 func (n *Node) sendBeat(id string) {
 	m, ok := n.rec.Member(id)
 	if ok && m.Own && id != n.cfg.ID && n.phase == Active {
@@ -198,7 +199,7 @@ func (n *Node) message(now time.Time, from Source, msg any) {
 		return
 	}
 
-	// All other messages are accepted from members only.
+	// Accept all other messages only from members.
 	member, ok := n.rec.Member(from.ID)
 	if from.ID == "" || !ok || n.phase == Removed {
 		return
@@ -272,7 +273,8 @@ func (n *Node) loaded(now time.Time, input Loaded) {
 	}
 }
 
-// adoptRecord replaces the record by a newer one, and sends what follows from the differences.
+// adoptRecord replaces the record by a newer one, and sends the messages that the differences
+// require.
 func (n *Node) adoptRecord(now time.Time, r Record) {
 	if r.Version <= n.rec.Version {
 		if n.phase == Starting && r.Version == n.rec.Version {
@@ -350,7 +352,7 @@ func (n *Node) Phase() Phase { return n.phase }
 func (n *Node) Record() Record { return n.rec }
 
 // KeyOf returns the PEM that verifies messages of a master: of a member, or of a peer that this
-// master has asked to join. It returns "" for other masters.
+// master has asked to join. It returns "" for any other master.
 func (n *Node) KeyOf(id string) string {
 	if m, ok := n.rec.Member(id); ok {
 		return m.Pub
@@ -375,7 +377,7 @@ func (n *Node) KeyOf(id string) string {
 func (n *Node) Tombstoned(pub string) bool { return n.rec.removed(pub) }
 
 // Own reports whether this master owns the duties that only one master may do, and returns the
-// fencing token. A lower token belongs to an earlier owner.
+// fencing token. An earlier owner had a lower token.
 func (n *Node) Own(now time.Time) (token uint64, ok bool) {
 	if !n.holdsLease(now) {
 		return 0, false
@@ -451,8 +453,8 @@ func (n *Node) Status(now time.Time) Status {
 	return s
 }
 
-// isAlive reports whether this master has heard a member recently. Salt's masters send no beats, so
-// for them only the connection counts.
+// isAlive reports whether this master has received something from a member recently. Salt's masters
+// send no beats, so for them only the connection counts.
 func (n *Node) isAlive(now time.Time, m Member) bool {
 	if m.ID == n.cfg.ID {
 		return true
@@ -467,8 +469,8 @@ func (n *Node) isAlive(now time.Time, m Member) bool {
 	return !p.heard.IsZero() && now.Sub(p.heard) < aliveFor
 }
 
-// rankAmongAlive returns the index of this master among the Saltern masters that are alive, sorted
-// by name.
+// rankAmongAlive returns the index of this master in the list, sorted by name, of the Saltern
+// masters that are alive.
 func (n *Node) rankAmongAlive(now time.Time) int {
 	var ids []string
 	for _, m := range n.rec.Members {

@@ -12,14 +12,15 @@ import (
 	"saltern/master/crypt"
 )
 
-// Record is the state that the masters of a cluster share. Clone a Record before changing it. Its
-// string fields are secret, and all its secrets are string fields; support bundles rely on that.
+// Record is the state that the masters of a cluster share. Clone a Record before changing it. All
+// secrets of a Record are in its fields of type string, and all its fields of type string are
+// secret; support bundles rely on that.
 type Record struct {
 	Version uint64   `json:"version"`
 	Members []Member `json:"members"` // sorted by ID
 	// Removed lists the masters whose keys must never be admitted again, oldest first.
 	Removed []Tombstone `json:"removed,omitempty"`
-	// Key is the text of the cluster AES key, PrevKey that of the key before.
+	// Key is the text of the cluster AES key. PrevKey is the text of the previous key.
 	Key     string `json:"key"`
 	PrevKey string `json:"prev_key,omitempty"`
 	KeyGen  uint64 `json:"key_gen"`  // counts the rotations of Key
@@ -53,7 +54,7 @@ type Lease struct {
 	Beat  uint64 `json:"beat,omitempty"`  // grows with each renewal
 }
 
-// Bounds of a record.
+// Limits of a record.
 const (
 	maxMembers    = 64
 	maxTombstones = 256
@@ -94,7 +95,7 @@ func (r Record) findMember(id string) (int, bool) {
 	return slices.BinarySearchFunc(r.Members, id, func(m Member, id string) int { return strings.Compare(m.ID, id) })
 }
 
-// Member returns the member with a name, and false when there is none.
+// Member returns the member with this name. It returns false when there is none.
 func (r Record) Member(id string) (Member, bool) {
 	if i, ok := r.findMember(id); ok {
 		return r.Members[i], true
@@ -116,8 +117,8 @@ func (r *Record) putMember(m Member) {
 	r.Members = slices.Insert(r.Members, i, m)
 }
 
-// buryMember removes a master and adds its tombstone. If m.Pub is "", it removes no member and
-// records only the machine.
+// buryMember removes a master and adds its tombstone. If m.Pub is "", it removes no member and adds
+// a tombstone for the machine only.
 func (r *Record) buryMember(m Member, node string) {
 	if i, ok := r.findMember(m.ID); ok && m.Pub != "" {
 		r.Members = slices.Delete(r.Members, i, i+1)

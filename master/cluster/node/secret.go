@@ -4,8 +4,8 @@ import "time"
 
 func (n *Node) newSecret() string { return n.cfg.Random.Token() + n.cfg.Random.Token()[:8] }
 
-// changeSecret creates the next secret (Stage), or makes it the present one (Commit). Either may be
-// repeated without harm.
+// changeSecret creates the next secret (Stage), or makes the next secret the current one (Commit).
+// Repeating either step does no harm.
 func (n *Node) changeSecret(now time.Time, c Command) {
 	ok := n.queueIntent(now, &intent{name: "secret", apply: func(r *Record) (bool, error) {
 		switch {
@@ -28,7 +28,7 @@ func (n *Node) changeSecret(now time.Time, c Command) {
 	}
 }
 
-// acceptsSecret reports whether a joining master may join with this secret: the present or the next
+// acceptsSecret reports whether a joining master may join with this secret: the current or the next
 // one.
 func (n *Node) acceptsSecret(r *Record, shown string) bool {
 	next := r.NextSecret != "" && sameSecret(r.NextSecret, shown)

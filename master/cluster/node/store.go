@@ -7,17 +7,17 @@ import (
 	"saltern/internal/control"
 )
 
-// intent is a wanted change of the record. The node may apply it several times, to different
-// records, until the shared folder has stored one of them.
+// intent is a change of the record that the node wants. The node may apply the change several
+// times, to different records, until the shared folder has stored one of the results.
 type intent struct {
 	name  string    // identifies the change, so that it is not queued twice
 	until time.Time // when the node gives the change up
 	// apply changes r, which is a copy. It returns false when there is nothing to change.
 	apply func(r *Record) (changed bool, err error)
-	// done is called once. If err is nil, the change is in the record.
+	// The node calls done once. If err is nil, the record contains the change.
 	done func(now time.Time, err error)
-	// lease marks an attempt to take or renew the lease. The lease's time counts from the start of
-	// the attempt.
+	// lease marks an attempt to take or renew the lease. The term of the lease counts from the
+	// start of the attempt.
 	lease bool
 }
 
@@ -28,17 +28,17 @@ type inflight struct {
 	rec Record
 }
 
-// leaseTry is a store, in progress or with an unknown result, that would make this master the
-// owner.
+// leaseTry is a store that would make this master the owner, either in progress or with an unknown
+// result.
 type leaseTry struct {
 	token, beat uint64
 	start       time.Time
 }
 
-// queueIntent queues a change. It returns false when too many changes wait.
+// queueIntent queues a change. It returns false when too many changes wait already.
 func (n *Node) queueIntent(now time.Time, in *intent) bool {
 	if in.until.IsZero() {
-		// The node gives the change up after this time.
+		// After this time the node gives up the change.
 		in.until = now.Add(30 * time.Second)
 	}
 	if len(n.queue) >= maxIntents {
@@ -96,7 +96,7 @@ func (n *Node) finish(now time.Time, in *intent, err error) {
 	}
 }
 
-// failIntents fails the change in progress and all queued ones.
+// failIntents reports err as the result of the change in progress and of all queued changes.
 func (n *Node) failIntents(err error) {
 	queue := n.queue
 	n.queue = nil
@@ -124,7 +124,7 @@ func (n *Node) stored(now time.Time, s Stored) {
 		return
 	case s.Conflict:
 		if s.Current.Version < n.rec.Version {
-			// The folder has lost newer records: store our record again.
+			// The folder has lost newer records: store the record of this master again.
 			v := s.Current.Version
 			n.lowerVersion = &v
 		} else if s.Current.Check() == nil {
@@ -187,8 +187,8 @@ func (n *Node) foundCluster(now time.Time) {
 	}})
 }
 
-// renewLease queues a change that renews the lease if this master has it, or takes it when it has
-// expired.
+// renewLease queues a change of the lease: it renews the lease if this master holds it, or takes
+// the lease when it has expired.
 func (n *Node) renewLease(now time.Time) {
 	o := n.rec.Owner
 	mine := o.ID == n.cfg.ID && o.Inc == n.cfg.Inc
@@ -214,8 +214,9 @@ func (n *Node) renewLease(now time.Time) {
 		return
 	}
 
-	// If the owner is an earlier process of this master, that process has ended, so this one takes
-	// the lease at once. Any other owner gets its full time, even after its removal.
+	// If the owner is an earlier process of this master, that process has ended, so this process
+	// takes the lease at once. Any other owner keeps the lease for its full term, even after the
+	// owner's removal.
 	wait := leaseTTL + time.Duration(n.rankAmongAlive(now))*leaseStep
 	if o.ID == "" {
 		wait = time.Duration(n.rankAmongAlive(now)) * leaseStep
@@ -235,8 +236,8 @@ func (n *Node) renewLease(now time.Time) {
 		}})
 }
 
-// seeLease determines until when this master holds the lease that the record names. The lease runs
-// from the moment at which this master began to write it.
+// seeLease determines until when this master holds the lease that the record names. The term of the
+// lease begins when this master started to write the lease.
 func (n *Node) seeLease() {
 	n.ownUntil = time.Time{}
 	o := n.rec.Owner
@@ -276,7 +277,7 @@ func (n *Node) rotate(now time.Time, command uint64) {
 
 func (n *Node) newKey(now time.Time, r *Record) { r.setKey(n.cfg.Random.NewKey(), now) }
 
-// setKey makes key the present AES key; the present one becomes the previous one.
+// setKey makes key the current AES key; the former current key becomes the previous one.
 func (r *Record) setKey(key string, now time.Time) {
 	r.PrevKey = r.Key
 	r.Key = key
@@ -284,7 +285,8 @@ func (r *Record) setKey(key string, now time.Time) {
 	r.KeyGen++
 }
 
-// answer returns a function that outputs the result of a command; for command 0 it outputs nothing.
+// answer returns a function that outputs the result of a command. If command is 0, the function
+// outputs nothing.
 func (n *Node) answer(command uint64) func(time.Time, error) {
 	return func(_ time.Time, err error) {
 		if command != 0 {
@@ -293,7 +295,7 @@ func (n *Node) answer(command uint64) func(time.Time, error) {
 	}
 }
 
-// keyFile queues a change that adopts a key that a Salt master made.
+// keyFile queues a change that adopts an AES key that a Salt master created.
 func (n *Node) keyFile(now time.Time, key string) {
 	if n.phase != Active || n.wanted("key file") {
 		return
@@ -320,8 +322,8 @@ func (n *Node) command(now time.Time, c Command) {
 	}
 }
 
-// removeMember queues a change that removes a master. In one step it forbids the master's key and
-// replaces all secrets that the master knows.
+// removeMember queues a change that removes a master. The same change prevents that the master's
+// key is admitted again, and replaces all secrets that the master knows.
 func (n *Node) removeMember(now time.Time, c Command) {
 	ok := n.queueIntent(now, &intent{name: "remove", apply: func(r *Record) (bool, error) {
 		removed, change, err := r.toRemove(c.Remove)
@@ -337,7 +339,7 @@ func (n *Node) removeMember(now time.Time, c Command) {
 	}
 }
 
-// toRemove returns the master that a removal buries in the present record. change is false if the
+// toRemove returns the master that a removal removes from the record. change is false if the
 // removal was done before. For a machine whose master is not a member, the returned Member has no
 // key.
 func (r Record) toRemove(c control.Removal) (removed Member, change bool, err error) {

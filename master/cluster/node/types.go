@@ -16,19 +16,19 @@ type Config struct {
 	Inc   string // incarnation: a text that differs for each start of the process
 	Peers []Peer // masters in cluster_peers; Pub is "" when the folder has no key
 	// ClusterPub is the cluster's public key in the shared folder. It may be "": then Fingerprint
-	// must recognise the right key.
+	// decides whether a key is the right one.
 	ClusterPub string
 	// Fingerprint reports whether a PEM is the pinned key (cluster_pub_fingerprint). It may be nil:
 	// then no key is pinned.
 	Fingerprint func(pem string) bool
-	// Found allows this master to create the record if there is none, because this master founds the
-	// cluster or belongs to it already.
+	// Found allows this master to create the record if there is none. It is set if this master
+	// founds the cluster or belongs to it already.
 	Found bool
-	// Key and Seed are the secrets of a record that this master creates.
+	// Key and Seed are the secrets in a record that this master creates.
 	Key, Seed string
 
 	Secret string // cluster_secret
-	// AllowEmptySecret admits masters that show no secret.
+	// AllowEmptySecret admits masters that present no secret.
 	AllowEmptySecret bool
 	SessionKey       crypt.Key // session key of this process, for Salt's masters
 
@@ -52,12 +52,13 @@ type Random interface {
 // Peer is a master that the configuration names.
 type Peer = wire.Peer
 
-// Times of the logic.
+// Times of the cluster logic.
 const (
 	leaseTTL    = 15 * time.Second // an owner that does not renew loses the lease after this
 	leaseMargin = leaseTTL / 10    // how long before the end of leaseTTL the owner stops using the lease
 	leaseRenew  = leaseTTL / 3     // age at which the owner renews the lease
-	// A master waits this much longer for each Saltern master before it in the order of names.
+	// To take an expired lease, a master waits leaseStep longer for each Saltern master that
+	// precedes it in the order of names.
 	leaseStep     = 2 * time.Second
 	beatEvery     = time.Second
 	aliveFor      = 5 * beatEvery   // a peer that sends no beat for this long counts as lost
@@ -88,7 +89,7 @@ func (p Phase) String() string { return [...]string{"starting", "joining", "acti
 
 // Source is the sender of a message.
 type Source struct {
-	// ID is the name of the member whose key the other end has proven, or "".
+	// ID is the name of the member as whom the other end has authenticated, or "".
 	ID string
 	// Addr is the address of the other end.
 	Addr string
@@ -112,7 +113,8 @@ type Loaded struct {
 	Err    error
 }
 
-// Stored is the result of a Store. Without Err and Conflict, the shared folder has the record.
+// Stored is the result of a Store. If Err is nil and Conflict is false, the shared folder contains
+// the record.
 type Stored struct {
 	ID       uint64
 	Conflict bool
@@ -127,17 +129,17 @@ type Linked struct{ Peer string }
 type Unlinked struct{ Peer string }
 
 // KeyFile reports that the file .aes contains a key that is neither the current nor the previous
-// one: a Salt master has rotated it.
+// one, because a Salt master has rotated the key.
 type KeyFile struct{ Key string }
 
 // Command is an order of an administrator, or of the master itself. A Done with the same ID reports
-// its result.
+// the result.
 type Command struct {
 	ID     uint64
 	Rotate bool            // replace the cluster AES key
 	Remove control.Removal // remove a master
-	// Stage creates the next secret, unless there is one. Commit is the fingerprint of the next
-	// secret, which becomes the present one; "": leave it as it is.
+	// Stage creates the next secret, unless there is one already. Commit is the fingerprint of the
+	// next secret, which then becomes the current one; "" changes nothing.
 	Stage  bool
 	Commit string
 }
@@ -150,10 +152,11 @@ func (Unlinked) isInput() {}
 func (KeyFile) isInput()  {}
 func (Command) isInput()  {}
 
-// Messages that only Saltern's masters send. Except Refused, they go only between peers whose keys
-// are pinned.
+// Messages that only Saltern's masters send. All except Refused are sent only between peers whose
+// keys are pinned.
 type (
-	// SessionKey carries the session key of a Salt master, or ours in answer to it.
+	// SessionKey carries the session key of a Salt master, or this master's session key in answer
+	// to it.
 	SessionKey struct{ Key crypt.Key }
 	// Beat reports to peers that this master is alive and which versions of record and key it knows.
 	Beat struct {
@@ -166,7 +169,7 @@ type (
 	State struct{ Record Record }
 	// Refused tells a joining master why it was not admitted, for its administrator.
 	Refused struct{ ReturnToken, Reason string }
-	// Gone tells a master that it was removed.
+	// Gone reports to a master that it was removed from the cluster.
 	Gone struct{}
 )
 
@@ -174,7 +177,7 @@ type (
 // Done or Note.
 type Output interface{ output() }
 
-// Send sends a message to a master. Pub is the key that the other end must have.
+// Send asks the caller to send a message to a master. Pub is the key that the other end must have.
 type Send struct {
 	To, Pub string
 	Msg     any
@@ -183,23 +186,24 @@ type Send struct {
 // Load asks the caller to read the record.
 type Load struct{}
 
-// Store asks the caller to replace the record if its version is Expect (0: if there is none).
+// Store asks the caller to replace the record if the version of the stored record is Expect (0: if
+// there is none).
 type Store struct {
 	ID     uint64
 	Expect uint64
 	Record Record
 }
 
-// Apply tells the caller to use a newer record: to dial its members and use its keys.
+// Apply asks the caller to use a newer record: to dial the members in it and to use its keys.
 type Apply struct {
 	Record Record
 	Phase  Phase
 }
 
-// Install carries the answer with which a Salt master admitted us.
+// Install carries the answer with which a Salt master admitted this master.
 type Install struct{ Reply wire.JoinReply }
 
-// PeerKey tells the caller the session key of a Salt master.
+// PeerKey passes the session key of a Salt master to the caller.
 type PeerKey struct {
 	Peer string
 	Key  crypt.Key
