@@ -11,9 +11,9 @@ import (
 	"saltern/master/value"
 )
 
-// Announce tells peers the key that seals our forwarded events (salt/channel/server.py
-// send_aes_key_event; tag cluster/peer/<id>). Each entry is for one peer only; a peer whose key the
-// sender does not know gets an empty entry.
+// Announce sends peers the key that seals the events that this master forwards
+// (salt/channel/server.py send_aes_key_event; tag cluster/peer/<id>). Each entry is for one peer
+// only. If the sender does not know a peer's key, that peer's entry is empty.
 type Announce struct {
 	PeerID  string
 	Entries []AnnounceEntry
@@ -32,13 +32,14 @@ func announceDigest(k crypt.Key) []byte {
 	return []byte(hex.EncodeToString(sum[:]))
 }
 
-// AnnounceSig returns the signature of an announcement. It is the same for every peer and each
-// call, so compute it once.
+// AnnounceSig returns the signature of an announcement. The signature is the same for every peer
+// and at each call, so a caller should compute it only once.
 func AnnounceSig(own *rsa.PrivateKey, session crypt.Key) ([]byte, error) {
 	return crypt.X931Sign(own, announceDigest(session))
 }
 
-// NewAnnounceEntry encrypts our session key for one peer. sig is the result of AnnounceSig.
+// NewAnnounceEntry encrypts the sender's session key for one peer. sig is the result of
+// AnnounceSig.
 func (s Suite) NewAnnounceEntry(to Peer, session crypt.Key, sig []byte) (AnnounceEntry, error) {
 	pub, err := crypt.ParsePublic([]byte(to.Pub))
 	if err != nil {
@@ -71,8 +72,8 @@ func (a Announce) Pack() *value.Map {
 // maxEntries bounds the entries of one announcement.
 const maxEntries = 256
 
-// ParseAnnounce parses an announcement without verifying it. from is the sender's name in the tag,
-// which the content must repeat.
+// ParseAnnounce parses an announcement without verifying it. from is the sender's name in the tag;
+// the content must contain the same name.
 func ParseAnnounce(from string, data []byte) (Announce, error) {
 	m, err := decodeMap(data, strangerLimits)
 	if err != nil {
@@ -105,9 +106,9 @@ func ParseAnnounce(from string, data []byte) (Announce, error) {
 	return a, nil
 }
 
-// Open returns the sender's session key from the entry for the master id. own decrypts the key, the
-// PEM sender verifies it. ok is false when the announcement has no entry for us or an empty one,
-// because the sender lacks our key.
+// Open returns the sender's session key from the entry for the master id. own decrypts the session
+// key, and the PEM sender verifies its signature. ok is false when the announcement has no entry
+// for id, or an empty one because the sender does not know that master's key.
 func (s Suite) Open(a Announce, id string, own *rsa.PrivateKey, sender string) (key crypt.Key, ok bool, err error) {
 	for _, e := range a.Entries {
 		if e.ID != id || e.AES == nil {
@@ -119,7 +120,8 @@ func (s Suite) Open(a Announce, id string, own *rsa.PrivateKey, sender string) (
 			return crypt.Key{}, false, fmt.Errorf("%w: %w", errField, err)
 		}
 
-		// Do the cheap check first, so that a forgery costs us less than the stranger who made it.
+		// Verify the signature, which is cheap, before decrypting: then a forgery costs this master
+		// less than the stranger who made it.
 		digest, err := crypt.X931Recover(pub, e.Sig)
 		if err != nil {
 			return crypt.Key{}, false, fmt.Errorf("%w: session key: %w", ErrProof, err)

@@ -16,8 +16,8 @@ const PeerField = "__peer_id"
 // EventTag returns the tag under which the master id sends an event with its own tag.
 func EventTag(id, tag string) string { return eventPrefix + id + "/" + tag }
 
-// SealEvent seals the data of an event with the sender's session key. All
-// peers get the same bytes.
+// SealEvent encrypts the data of an event with the sender's session key. All peers get the same
+// bytes.
 func SealEvent(data *value.Map, session crypt.Key) ([]byte, error) {
 	body, err := msgpack.Marshal(value.NewMap("event_payload", data), msgpack.Raw)
 	if err != nil {
@@ -26,8 +26,8 @@ func SealEvent(data *value.Map, session crypt.Key) ([]byte, error) {
 	return session.Seal(body, ""), nil
 }
 
-// OpenEvent opens the data of a forwarded event with one of the sender's session keys. It removes
-// the field __peer_id, which the sender may have set.
+// OpenEvent decrypts the data of a forwarded event with one of the sender's session keys. It
+// removes the field __peer_id, since the sender may have set it to any name.
 func OpenEvent(data []byte, session ...crypt.Key) (*value.Map, error) {
 	body, err := openBlob(data, session)
 	if err != nil {
@@ -64,8 +64,8 @@ const (
 	KeyDeleted
 )
 
-// keyActs maps the words for changes of a key, both those of sign-ins (salt/daemons/masterapi.py,
-// channel/server.py) and those of salt-key (salt/key.py).
+// keyActs maps the words in events that report changes of a key to states: the words of sign-ins
+// (salt/daemons/masterapi.py, channel/server.py) and those of salt-key (salt/key.py).
 var keyActs = map[string]KeyState{
 	"accept": KeyAccepted, "accepted": KeyAccepted, "pend": KeyPending, "pending": KeyPending,
 	"reject": KeyRejected, "rejected": KeyRejected, "denied": KeyDenied, "deny": KeyDenied,
@@ -95,10 +95,10 @@ func RotateEvent() *value.Map { return value.NewMap(RotateTag, true) }
 // Act is the action that the tag of a peer's event triggers in a master.
 type Act uint8
 
-// The actions that Salt's EventMonitor performs (salt/master.py of 3007 and 3008). ActHidden is a
-// tag that Salt's parse_cluster_tag (salt/channel/server.py) converts into another one. ActBatch is
-// a tag of Salt's BatchManager (salt/utils/batch_manager.py of 3008), which obeys the state in the
-// event, whoever made the event.
+// The actions that Salt's EventMonitor performs (salt/master.py of 3007 and 3008). ActHidden stands
+// for a tag that Salt's parse_cluster_tag (salt/channel/server.py) converts into another tag.
+// ActBatch stands for a tag of Salt's BatchManager (salt/utils/batch_manager.py of 3008), which
+// obeys the state in the event, whoever made the event.
 const (
 	ActNone Act = iota
 	ActPublish

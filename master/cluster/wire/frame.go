@@ -12,13 +12,13 @@ import (
 	"saltern/master/value"
 )
 
-// Bounds of frames that masters send, in bytes.
+// Limits in bytes of frames that masters send.
 const (
-	// MaxFrame bounds a frame from a master that has proven its identity; it has room for an event
-	// with the largest return.
+	// MaxFrame bounds a frame from an authenticated master. It has room for an event with the
+	// largest return.
 	MaxFrame = 80 << 20
-	// MaxStranger bounds a frame from anybody else: messages of joining and session keys take less
-	// than 8 KiB.
+	// MaxStranger bounds a frame from an unauthenticated sender. Messages of joining and session
+	// keys take less than 8 KiB.
 	MaxStranger = 64 << 10
 
 	maxTag    = 4096
@@ -60,13 +60,13 @@ type Reader struct {
 // reader.
 func NewReader(r io.Reader, max int) *Reader { return &Reader{r: r, max: max} }
 
-// SetMax changes the bound of a frame. The caller raises it when the other end has proven its
-// identity.
+// SetMax changes the bound of a frame. The caller raises the bound when the other end has
+// authenticated.
 func (r *Reader) SetMax(max int) { r.max = max }
 
 // SetCharge sets a function that charges the bytes of a frame beyond [MaxStranger] to a budget as
-// they arrive. The next call of Next, or Release, calls it with a negative number to give the bytes
-// back.
+// they arrive. The next call of Next or Release calls charge with a negative number to return these
+// bytes to the budget.
 func (r *Reader) SetCharge(charge func(n int) bool) { r.charge = charge }
 
 // Release returns the bytes of the last frame to the budget.
@@ -102,9 +102,9 @@ func (r *Reader) readPayload(n int64) error {
 // keepBuffer is the size of the largest buffer that a connection keeps between frames.
 const keepBuffer = 64 << 10
 
-// Next reads a frame, whose bytes are valid until the next call. Memory grows with the bytes that
-// arrive, not with the announced length. It returns errors of the connection, io.EOF between two
-// frames, errTooLarge, errBudget and errFrame.
+// Next reads a frame, whose bytes are valid until the next call. Its memory grows with the bytes
+// that arrive, not with the announced length. Next returns errors of the connection, io.EOF if the
+// connection ends between two frames, errTooLarge, errBudget and errFrame.
 func (r *Reader) Next() (Frame, error) {
 	r.Release()
 	var head [prefixLen]byte
@@ -132,7 +132,7 @@ func (r *Reader) Next() (Frame, error) {
 	return ParseFrame(r.buf.Bytes())
 }
 
-// ParseFrame splits a frame without its length. Data refers to b.
+// ParseFrame parses a frame without its length prefix. Data shares memory with b.
 func ParseFrame(b []byte) (Frame, error) {
 	body, err := frameBody(b)
 	if err != nil {
@@ -148,8 +148,8 @@ func ParseFrame(b []byte) (Frame, error) {
 // frameHead comes before the body in the frames of all Salt masters.
 const frameHead = "\x82\xa4head\x80\xa4body"
 
-// frameBody returns the body of a frame. It copies nothing if the frame has Salt's form; any other
-// map it decodes.
+// frameBody returns the body of a frame. If the frame has Salt's form, frameBody copies nothing;
+// otherwise it decodes the frame's map.
 func frameBody(b []byte) ([]byte, error) {
 	if rest, ok := bytes.CutPrefix(b, []byte(frameHead)); ok && len(rest) > 0 {
 		if n, at := binLen(rest); at > 0 && n == len(rest)-at {
@@ -175,8 +175,8 @@ func frameBody(b []byte) ([]byte, error) {
 	return body, nil
 }
 
-// binLen parses the head of a bin or str: n is the length, at its first byte. at is 0 for anything
-// else.
+// binLen parses the head of a bin or str. n is the length of the content, and at is the index of
+// its first byte. For any other type at is 0.
 func binLen(b []byte) (n, at int) {
 	width := map[byte]int{0xc4: 1, 0xd9: 1, 0xc5: 2, 0xda: 2, 0xc6: 4, 0xdb: 4}[b[0]]
 	if width == 0 || len(b) < 1+width {
@@ -226,7 +226,8 @@ func AppendPacked(dst []byte, tag string, packed []byte) ([]byte, error) {
 // Pack packs a value that Saltern's masters send each other or store on disk.
 func Pack(v any) ([]byte, error) { return msgpack.Marshal(v, msgpack.Modern) }
 
-// Unpack decodes the result of Pack. It refuses more than nodes values, or more than depth levels.
+// Unpack decodes the result of Pack. It returns an error if there are more than nodes values or
+// depth levels.
 func Unpack(b []byte, depth, nodes int) (any, error) {
 	return msgpack.Decode(b, msgpack.Limits{Depth: depth, Nodes: nodes})
 }

@@ -12,8 +12,8 @@ import (
 )
 
 var (
-	// ErrProof reports that a message does not prove its sender: a signature or a token does not
-	// match, or a field cannot be decrypted.
+	// ErrProof reports that a message does not authenticate its sender: a signature or a token does
+	// not match, or a field cannot be decrypted.
 	ErrProof = errors.New("message is not proven")
 	// errField reports that a field is missing or has an unusable value.
 	errField = errors.New("bad field")
@@ -34,16 +34,16 @@ type Suite struct {
 	Signing    string // crypt.PKCS1SHA1 or crypt.PKCS1SHA224
 }
 
-// Discover asks a master to prove that it belongs to the cluster. Its signature proves only that
-// the sender has the private half of Pub.
+// Discover asks a master for a proof that it belongs to the cluster. The signature of the Discover
+// only proves that its sender has the private key to Pub.
 type Discover struct {
 	PeerID string
 	Pub    string // PEM of the sender's master key
 	Token  string
-	// Own means that the sender is a Saltern master. Salt neither sends nor reads the field.
+	// Own means that the sender is a Saltern master. Salt neither sends nor reads this field.
 	Own bool
 	// Stamp is the time in the envelope of a message that went through an event bus. It is not
-	// signed; "" omits it.
+	// signed. If it is "", the envelope has no time.
 	Stamp string
 }
 
@@ -57,8 +57,8 @@ type DiscoverReply struct {
 	Own         bool
 }
 
-// Join asks for admission. Its sender encrypts Secret and SessionKey, each together with the peer's
-// token, for the peer's master key.
+// Join asks for admission to the cluster. Its sender encrypts Secret and SessionKey, each together
+// with the peer's token, with the peer's master key.
 type Join struct {
 	ReturnToken string // token of the DiscoverReply
 	Token       string
@@ -77,15 +77,15 @@ type JoinReply struct {
 	ClusterKey  crypt.Key // AES key of the cluster
 	ClusterPEM  []byte    // private key of the cluster, without a passphrase
 	ClusterPub  string
-	// Peers are the other masters, with the PEM of their keys. Salt 3008.3 sends none, but accepts
-	// some.
+	// Peers lists the other masters, with the PEM of their keys. Salt 3008.3 does not send this
+	// field, but accepts it.
 	Peers []Peer
 }
 
 // Peer is a master and its public key.
 type Peer struct{ ID, Pub string }
 
-// JoinNotify tells members about a new one. It is sealed with the cluster's AES key.
+// JoinNotify informs members about a new member. It is encrypted with the cluster's AES key.
 type JoinNotify struct {
 	PeerID     string // master that admitted the new one
 	JoinPeerID string
@@ -93,7 +93,7 @@ type JoinNotify struct {
 	SessionKey crypt.Key
 }
 
-// sealed returns the signed envelope of a message of joining.
+// sealed returns the signed envelope of a message of the joining protocol.
 func (s Suite) sealed(inner *value.Map, key *rsa.PrivateKey, stamp string) (*value.Map, error) {
 	payload, err := msgpack.Marshal(inner, msgpack.Modern)
 	if err != nil {
@@ -186,8 +186,8 @@ func markOwn(m *value.Map, is bool) {
 
 func isOwn(m *value.Map) bool { n, _ := m.Int("saltern"); return n >= 1 }
 
-// OpenDiscover parses a Discover and verifies that its sender has the private half of the key in
-// it.
+// OpenDiscover parses a Discover and verifies that its sender has the private key to the public key
+// in it.
 func (s Suite) OpenDiscover(data []byte) (Discover, error) {
 	e, err := openEnvelope(data)
 	if err != nil {
@@ -209,7 +209,8 @@ func (d DiscoverReply) Seal(s Suite, cluster *rsa.PrivateKey) (*value.Map, error
 }
 
 // OpenDiscoverReply parses a DiscoverReply and verifies its signature with the ClusterPub in it.
-// The caller must check that ClusterPub is the cluster's key, and that ReturnToken is its own.
+// The caller must check that ClusterPub is the cluster's key, and that ReturnToken is the token of
+// the caller's Discover.
 func (s Suite) OpenDiscoverReply(data []byte) (DiscoverReply, error) {
 	e, err := openEnvelope(data)
 	if err != nil {
@@ -251,8 +252,8 @@ func (j Join) Seal(s Suite, key *rsa.PrivateKey, to string) (*value.Map, error) 
 	return s.sealed(m, key, "")
 }
 
-// MaxSecret returns the greatest length of cluster_secret in bytes that a peer with this key can
-// receive: OAEP leaves that much room beside the token.
+// MaxSecret returns the greatest length in bytes of a cluster_secret that can be encrypted with
+// this key: OAEP leaves that much room beside the token.
 func MaxSecret(pub *rsa.PublicKey, algo string) int {
 	h, err := crypt.EncryptionHash(algo)
 	if err != nil {
@@ -261,8 +262,8 @@ func MaxSecret(pub *rsa.PublicKey, algo string) int {
 	return pub.Size() - 2*h.Size() - 2 - TokenLen
 }
 
-// OpenJoin parses a Join, verifies it with the Pub in it and decrypts it with our master key. The
-// caller must then check Pub, ReturnToken and Secret.
+// OpenJoin parses a Join, verifies it with the Pub in it, and decrypts it with key, the receiver's
+// master key. The caller must then check Pub, ReturnToken and Secret.
 func (s Suite) OpenJoin(data []byte, key *rsa.PrivateKey) (Join, error) {
 	e, err := openEnvelope(data)
 	if err != nil {
@@ -289,7 +290,7 @@ func (s Suite) OpenJoin(data []byte, key *rsa.PrivateKey) (Join, error) {
 	return j, err
 }
 
-// unwrap decrypts a field, and removes the token that must be at its front.
+// unwrap decrypts a field, and removes the token with which the plaintext must begin.
 func (s Suite) unwrap(m *value.Map, name string, key *rsa.PrivateKey, token string) ([]byte, error) {
 	ct, ok := m.Bytes(name)
 	if !ok {
@@ -350,9 +351,9 @@ func (j JoinReply) Seal(s Suite, key *rsa.PrivateKey, to string) (*value.Map, er
 	return s.sealed(m, key, "")
 }
 
-// OpenJoinReply verifies a JoinReply with the key (from) of the peer that was asked, and decrypts
-// it with our master key. token is the token of our Join; if the reply has another one, the error
-// is ErrProof.
+// OpenJoinReply verifies a JoinReply with from, the key of the peer that was asked, and decrypts it
+// with key, the receiver's master key. token is the token of the receiver's Join; if the reply
+// contains another one, OpenJoinReply returns ErrProof.
 func (s Suite) OpenJoinReply(data []byte, key *rsa.PrivateKey, from, token string) (JoinReply, error) {
 	e, err := openEnvelope(data)
 	if err != nil {
@@ -402,8 +403,8 @@ func (s Suite) OpenJoinReply(data []byte, key *rsa.PrivateKey, from, token strin
 	return j, nil
 }
 
-// Peek returns the sender that an envelope of joining names, without verifying it. The caller needs
-// the name to find the key that verifies the envelope.
+// Peek returns the name of the sender in an envelope of the joining protocol, without verifying it.
+// The caller needs the name to find the key that verifies the envelope.
 func Peek(data []byte) (peerID string, err error) {
 	e, err := openEnvelope(data)
 	if err != nil {
@@ -412,7 +413,7 @@ func Peek(data []byte) (peerID string, err error) {
 	return e.Str("peer_id"), ValidPeer(e.Str("peer_id"))
 }
 
-// Seal packs a JoinNotify and seals it with the cluster's AES key.
+// Seal packs a JoinNotify and encrypts it with the cluster's AES key.
 func (n JoinNotify) Seal(cluster crypt.Key) ([]byte, error) {
 	body, err := msgpack.Marshal(value.NewMap("peer_id", n.PeerID, "join_peer_id", n.JoinPeerID, "pub",
 		n.Pub, "aes", n.SessionKey.String()),
@@ -423,8 +424,8 @@ func (n JoinNotify) Seal(cluster crypt.Key) ([]byte, error) {
 	return cluster.Seal(body, ""), nil
 }
 
-// OpenJoinNotify opens a JoinNotify with one of the cluster's AES keys, the present or the previous
-// one.
+// OpenJoinNotify decrypts a JoinNotify with one of the cluster's AES keys, the current or the
+// previous one.
 func OpenJoinNotify(data []byte, cluster ...crypt.Key) (JoinNotify, error) {
 	body, err := openBlob(data, cluster)
 	if err != nil {

@@ -28,7 +28,7 @@ const (
 	peerPrefix  = "cluster/peer/"
 	eventPrefix = "cluster/event/"
 	raftPrefix  = "cluster/raft/"
-	// OwnPrefix begins the tags of Saltern's own messages.
+	// OwnPrefix is the beginning of the tags of Saltern's own messages.
 	OwnPrefix = "cluster/saltern/"
 )
 
@@ -38,8 +38,8 @@ var peerKinds = map[string]Kind{
 	"shed-request": KindState, "multi-ring-request": KindState, "collect-request": KindState,
 }
 
-// Classify returns the kind of a tag, the master that the tag names, and the rest: the tag of a
-// forwarded event, or the kind of a Raft message or of Saltern's own.
+// Classify returns the kind of a tag and the master that the tag names. rest is the tag of a
+// forwarded event, or the kind of a Raft message or of a Saltern message.
 func Classify(tag string) (kind Kind, peer, rest string) {
 	if r, ok := strings.CutPrefix(tag, eventPrefix); ok {
 		peer, rest, ok = strings.Cut(r, "/")
@@ -77,7 +77,7 @@ var errPeer = errors.New("invalid name of a master")
 const maxPeer = 253
 
 // ValidPeer returns an error unless id may be the name of a master: an address or host name that
-// can be dialled and is also safe as a file name. Salt does not check it.
+// can be dialled and that is also safe as a file name. Salt does not check these names.
 func ValidPeer(id string) error {
 	if id == "" || len(id) > maxPeer {
 		return fmt.Errorf("%w: %d bytes", errPeer, len(id))

@@ -1,6 +1,6 @@
 package wire
 
-// Tags of the messages of joining.
+// Tags of the messages of the joining protocol.
 const (
 	TagDiscover      = peerPrefix + "discover"
 	TagDiscoverReply = peerPrefix + "discover-reply"
