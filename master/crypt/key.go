@@ -17,13 +17,14 @@ import (
 
 // Errors of Open and OpenReply.
 var (
-	// ErrOpen reports that a blob was not made with this key: its length is impossible, or MAC or
-	// padding are wrong. The error does not tell which, on purpose.
+	// ErrOpen reports that a blob was not made with this key: its length is impossible, or its MAC
+	// or padding is wrong. Deliberately, the error does not say which.
 	ErrOpen = errors.New("crypt: blob does not open with this key")
-	// errNotPickle reports that a blob was made with this key, but its content lacks the marker of a
-	// Salt payload. Salt treats such a blob as an empty map (crypt.Crypticle.loads).
+	// errNotPickle reports that a blob was made with this key, but the content lacks the marker of
+	// a Salt payload. Salt treats such a blob as an empty map (crypt.Crypticle.loads).
 	errNotPickle = errors.New("crypt: plaintext is not a Salt payload")
-	// ErrNonce reports that a reply was made with this key, but answers another request.
+	// ErrNonce reports that a reply was made with this key, but contains the nonce of another
+	// request.
 	ErrNonce = errors.New("crypt: reply carries another nonce")
 )
 
@@ -45,15 +46,16 @@ const (
 )
 
 // Key is a symmetric key of the protocol: AES-192 for secrecy and HMAC-SHA256 for authenticity. A
-// Key is a value and never changes; the zero Key opens nothing, and sealing with it panics. Package
-// fmt and slog print a placeholder instead of the key.
+// Key never changes. The zero Key can decrypt nothing, and sealing with it panics. Packages fmt and
+// slog print a placeholder instead of the key.
 type Key struct {
 	text  string
 	block cipher.Block
 	mac   [sha256.Size]byte
 }
 
-// NewKey returns a key of 56 bytes read from random; nil means the system's secure random source.
+// NewKey returns a key of 56 bytes read from random. If random is nil, it reads the system's secure
+// random source.
 func NewKey(random io.Reader) (Key, error) {
 	random = cmp.Or(random, rand.Reader)
 	var raw [rawKeyLen]byte
@@ -63,8 +65,8 @@ func NewKey(random io.Reader) (Key, error) {
 	return keyOf(raw[:], base64.StdEncoding.EncodeToString(raw[:]))
 }
 
-// ParseKey parses the text form of a key: the standard base64 of 56 bytes, possibly surrounded by
-// white space.
+// ParseKey parses the text form of a key: the standard base64 of 56 bytes. White space around the
+// text is ignored.
 func ParseKey(s string) (Key, error) {
 	t := string(bytes.TrimSpace([]byte(s)))
 	if len(t) != KeyLen {
@@ -85,23 +87,23 @@ func keyOf(raw []byte, text string) (Key, error) {
 	return Key{text: text, block: block, mac: [sha256.Size]byte(raw[aesKeyLen:])}, nil
 }
 
-// String returns the secret text of 76 characters, which is sent encrypted with RSA and stored in
-// files. Package fmt does not call String, see Format.
+// String returns the secret text of 76 characters. Masters send this text encrypted with RSA and
+// store it in files. Package fmt does not call String; see Format.
 func (k Key) String() string { return k.text }
 
 // IsZero reports whether k is the zero Key.
 func (k Key) IsZero() bool { return k.block == nil }
 
-// Format prints a placeholder for every verb, so that a key in a message or in a struct does not
-// leak.
+// Format prints a placeholder for every verb, so that a key in a message or in a struct is not
+// revealed.
 func (k Key) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "[key]") }
 
 // LogValue returns the placeholder that slog prints.
 func (k Key) LogValue() slog.Value { return slog.StringValue("[key]") }
 
-// Seal encrypts a packed body. A reply to a request carries the request's nonce of NonceLen
-// characters in front of the body; for everything else nonce is "". Seal neither changes body nor
-// refers to it afterwards.
+// Seal encrypts a packed body. For a reply to a request, nonce is the request's nonce of NonceLen
+// characters, which Seal puts in front of the body; for everything else nonce is "". Seal neither
+// changes body nor keeps a reference to it.
 func (k Key) Seal(body []byte, nonce string) []byte { return k.AppendSeal(nil, body, nonce) }
 
 // AppendSeal appends the result of Seal to dst; body must not overlap the free capacity of dst. It
@@ -116,23 +118,24 @@ func (k Key) AppendSeal(dst, body []byte, nonce string) []byte {
 	return k.SealInPlace(dst, start, nonce)
 }
 
-// Room returns the number of bytes before the body in a blob with this nonce.
+// Room returns the number of bytes that precede the body in a blob with this nonce.
 func Room(nonce string) int { return ivLen + len(marker) + len(nonce) }
 
 // sealChunk is how many bytes are encrypted before they are hashed, so that they are still in the
-// processor's cache. It is a whole number of blocks.
+// processor's cache when they are hashed. It is a whole number of blocks.
 const sealChunk = 32 << 10
 
 // SealInPlace turns the end of b into a blob without copying the body: b[start:] must be
-// Room(nonce) bytes of any content, followed by the body. It returns b with the blob at start,
-// which is up to Overhead bytes longer than body and nonce. It panics when k is the zero Key.
+// Room(nonce) bytes of any content, followed by the body. It returns b with the blob at start; the
+// blob is up to Overhead bytes longer than body and nonce together. SealInPlace panics when k is
+// the zero Key.
 func (k Key) SealInPlace(b []byte, start int, nonce string) []byte {
 	n := copy(b[start+ivLen:], marker)
 	copy(b[start+ivLen+n:], nonce)
 	return k.sealFrom(b, start)
 }
 
-// sealFrom puts an IV into the first ivLen bytes of b[start:], encrypts the bytes after it, and
+// sealFrom puts an IV into the first ivLen bytes of b[start:], encrypts the bytes after the IV, and
 // appends padding and MAC.
 func (k Key) sealFrom(b []byte, start int) []byte {
 	if k.IsZero() {
@@ -159,14 +162,15 @@ func (k Key) sealFrom(b []byte, start int) []byte {
 }
 
 // Open verifies and decrypts a blob and returns the packed body without the marker. The result does
-// not refer to blob. Its errors are ErrOpen and errNotPickle.
+// not share memory with blob. Open fails with ErrOpen or errNotPickle.
 func (k Key) Open(blob []byte) ([]byte, error) { return cutMarker(k.open(blob, false)) }
 
-// OpenInPlace is Open without an allocation: the result is a part of blob. If blob was made with
-// this key it is overwritten, otherwise it stays unchanged.
+// OpenInPlace works like Open, but without an allocation: the result is a part of blob. If blob was
+// made with this key, OpenInPlace overwrites it; otherwise blob stays unchanged.
 func (k Key) OpenInPlace(blob []byte) ([]byte, error) { return cutMarker(k.open(blob, true)) }
 
-// cutMarker returns a decrypted text without the marker of a Salt payload. It passes err on.
+// cutMarker returns a decrypted text without the marker of a Salt payload. If err is not nil, it
+// returns err.
 func cutMarker(plain []byte, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
@@ -178,8 +182,8 @@ func cutMarker(plain []byte, err error) ([]byte, error) {
 	return body, nil
 }
 
-// OpenReply works like Open, for a reply. The nonce of the request must precede the body, as
-// minions check it; otherwise the error is ErrNonce.
+// OpenReply works like Open, for a reply. The nonce of the request must precede the body, otherwise
+// OpenReply returns ErrNonce. Minions check replies in this way.
 func (k Key) OpenReply(blob []byte, nonce string) ([]byte, error) {
 	body, err := k.Open(blob)
 	if err != nil {

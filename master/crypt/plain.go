@@ -15,8 +15,8 @@ func (k Key) SealPlain(data []byte) []byte {
 	return k.sealFrom(append(b, data...), 0)
 }
 
-// OpenPlain verifies and decrypts the result of SealPlain. The result does not refer to blob. The
-// error is ErrOpen.
+// OpenPlain verifies and decrypts the result of SealPlain. The result does not share memory with
+// blob. OpenPlain fails with ErrOpen.
 func (k Key) OpenPlain(blob []byte) ([]byte, error) { return k.open(blob, false) }
 
 // open verifies and decrypts a blob, into new memory or in place. It changes no byte before it has

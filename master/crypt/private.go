@@ -38,7 +38,7 @@ func GeneratePrivate(bits int) (*rsa.PrivateKey, error) {
 	return k, nil
 }
 
-// LoadPrivate reads the private key in a file, see ParsePrivate. Its errors name the file.
+// LoadPrivate reads the private key in a file; see ParsePrivate. Its errors name the file.
 func LoadPrivate(path, passphrase string) (*rsa.PrivateKey, error) {
 	text, _, err := durable.ReadFile(path, maxPrivatePEM, durable.Follow)
 	if err != nil {
@@ -51,11 +51,11 @@ func LoadPrivate(path, passphrase string) (*rsa.PrivateKey, error) {
 	return k, nil
 }
 
-// ParsePrivate reads an RSA private key in PEM: PKCS#1 ("RSA PRIVATE KEY", which Salt writes),
+// ParsePrivate parses an RSA private key in PEM: PKCS#1 ("RSA PRIVATE KEY", which Salt writes),
 // PKCS#1 with OpenSSL's PEM encryption (which Salt writes with key_pass), PKCS#8, or encrypted
-// PKCS#8 (which Salt writes with key_pass in FIPS mode). An empty passphrase means none; for a key
-// that is not encrypted the passphrase is ignored. Errors are ErrPassphrase, or ErrPrivateKey with
-// the reason.
+// PKCS#8 (which Salt writes with key_pass in FIPS mode). An empty passphrase means none. If the key
+// is not encrypted, the passphrase is ignored. ParsePrivate fails with ErrPassphrase, or with
+// ErrPrivateKey and the reason.
 func ParsePrivate(text []byte, passphrase string) (*rsa.PrivateKey, error) {
 	block, _ := pem.Decode(text)
 	if block == nil {
@@ -105,7 +105,8 @@ func decryptBlock(block *pem.Block, passphrase string) ([]byte, error) {
 			return nil, fmt.Errorf("%w: %w", ErrPrivateKey, err)
 		}
 
-		// This form has no checksum: with one wrong passphrase in 256, decryption seems to succeed.
+		// This form has no checksum: with one wrong passphrase in 256, the decryption seems to
+		// succeed.
 		if len(der) == 0 || der[0] != 0x30 {
 			return nil, ErrPassphrase
 		}
@@ -141,7 +142,7 @@ func parsePrivateDER(typ string, der []byte) (*rsa.PrivateKey, error) {
 	return nil, fmt.Errorf("%w: PEM block of type %.40q", ErrPrivateKey, typ)
 }
 
-// PrivatePEM returns the PKCS#1 PEM of a private key, which Salt's own tools read. With a
+// PrivatePEM returns the PKCS#1 PEM of a private key, the form that Salt's own tools read. With a
 // passphrase it uses OpenSSL's PEM encryption with AES-256.
 func PrivatePEM(k *rsa.PrivateKey, passphrase string) ([]byte, error) {
 	der := x509.MarshalPKCS1PrivateKey(k)

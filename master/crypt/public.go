@@ -13,7 +13,8 @@ import (
 // ErrPublicKey means that a text is not an RSA public key of an acceptable form and size.
 var ErrPublicKey = errors.New("crypt: unacceptable public key")
 
-// maxPublicPEM bounds the text in bytes before it is parsed; a key of 4096 bits takes about 800.
+// maxPublicPEM bounds the text in bytes before it is parsed. The text of a key of 4096 bits has
+// about 800 bytes.
 const maxPublicPEM = 4096
 
 // maxExponent is the largest public exponent that crypto/rsa accepts. A large exponent makes every
@@ -23,9 +24,9 @@ const maxExponent = 1<<31 - 1
 // Bounds holds the smallest and the largest accepted size of the modulus in bits.
 type Bounds struct{ Min, Max int }
 
-// DefaultBounds are sizes that Salt minions use and that cost little. The work grows with the cube
-// of the size: an operation with a public key of 16384 bits takes over 20 ms, with one of 4096 bits
-// 0.4 ms.
+// DefaultBounds are sizes that Salt minions use and that cost little. The cost grows with the cube
+// of the size: an operation with a public key of 16384 bits takes over 20 ms, an operation with a
+// key of 4096 bits 0.4 ms.
 var DefaultBounds = Bounds{Min: 2048, Max: 4096}
 
 // ParsePublic reads an RSA public key in PEM ("PUBLIC KEY" or "RSA PUBLIC
@@ -34,7 +35,7 @@ func ParsePublic(text []byte) (*rsa.PublicKey, error) { return DefaultBounds.Par
 
 // ParsePublic parses an RSA public key in PEM. Before it does any arithmetic with the key, it
 // refuses everything but exactly one PEM block of an RSA key with an odd modulus within the bounds
-// and an odd exponent of 3 to 2^31-1. The error is ErrPublicKey with the reason.
+// and an odd exponent of 3 to 2^31-1. It fails with ErrPublicKey and the reason.
 func (b Bounds) ParsePublic(text []byte) (*rsa.PublicKey, error) {
 	if len(text) > maxPublicPEM {
 		return nil, fmt.Errorf("%w: %d bytes of text", ErrPublicKey, len(text))

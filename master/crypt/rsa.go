@@ -23,7 +23,7 @@ const (
 var (
 	// ErrAlgorithm means that no scheme has this name, or that it is of the wrong kind.
 	ErrAlgorithm = errors.New("crypt: unsupported algorithm")
-	// ErrDecrypt means that a ciphertext was not made for this key.
+	// ErrDecrypt means that a ciphertext was not encrypted for this key.
 	ErrDecrypt = errors.New("crypt: RSA ciphertext does not open with this key")
 	// ErrSignature means that a signature does not match.
 	ErrSignature = errors.New("crypt: signature does not match")

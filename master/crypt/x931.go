@@ -9,14 +9,15 @@ import (
 	"math/big"
 )
 
-// ErrX931 reports that a block was not made by X931Sign with the private half of the key. It does
-// not tell why.
+// ErrX931 reports that a block was not made by X931Sign with the private key that belongs to this
+// public key. It does not say why.
 var ErrX931 = errors.New("crypt: not an X9.31 block of this key")
 
 // X931Sign performs the ANSI X9.31 private operation on data (OpenSSL's RSA_private_encrypt with
 // padding 5, salt/utils/rsax931.py). Minions send the result for the text "salt" as their token;
 // the master sends the result for the hexadecimal SHA-256 of the publish key. The block contains
-// neither a hash nor randomness, so the same data always has the same result, and callers keep it.
+// neither a hash nor randomness, so the same data always gives the same result, which callers may
+// store.
 //
 // Since math/big does not work in constant time, X931Sign blinds the operation. It verifies the
 // result before it returns it, so that a computing fault cannot reveal the factors. A call costs a
@@ -100,8 +101,8 @@ func x931Pad(k int, data []byte) ([]byte, error) {
 	return append(append(b, data...), 0xcc), nil
 }
 
-// X931Recover returns the data of a block that X931Sign has made, by the public key. For any other
-// input it returns ErrX931.
+// X931Recover returns the data of a block that X931Sign has made with the private key to pub. For
+// any other input it returns ErrX931.
 func X931Recover(pub *rsa.PublicKey, sig []byte) ([]byte, error) {
 	k := pub.Size()
 	s := new(big.Int).SetBytes(sig)
