@@ -3,7 +3,7 @@ package runner
 // added describes a function that no table of [New] has, because it asks a part of a running master.
 type added struct {
 	params string // the parameters, as in def.params
-	// about says what the function does. It is "" for a function that Salt has.
+	// about is a description of the function. It is "" for a function that Salt has.
 	about string
 }
 
@@ -34,15 +34,15 @@ var addedByCluster = map[string]added{
 	"cluster.secret_commit": {"finger", "Makes the next secret the only one."},
 }
 
-// OfMaster reports whether a function needs a running master: every Saltern master adds it to its
-// table of runners.
+// OfMaster reports whether a function needs a running master. Every Saltern master adds such a
+// function to its table of runners.
 func OfMaster(name string) bool {
 	_, ok := addedByMaster[name]
 	return ok
 }
 
-// OfCluster reports whether a function needs a cluster: a master in one adds it to its table of
-// runners.
+// OfCluster reports whether a function needs a cluster. A master that belongs to a cluster adds
+// such a function to its table of runners.
 func OfCluster(name string) bool {
 	_, ok := addedByCluster[name]
 	return ok

@@ -6,16 +6,16 @@ import (
 	"saltern/master/value"
 )
 
-// envelopeFields are the fields at the top of a wheel or runner load that are not arguments: the
-// identity of the caller, and CLIENT_INTERNAL_KEYWORDS of salt/client/mixins.py. Inside of kwarg
-// these names are arguments like all others.
+// envelopeFields holds the names at the top of a wheel or runner load that are not arguments: the
+// fields with the caller's identity, and CLIENT_INTERNAL_KEYWORDS of salt/client/mixins.py. Inside
+// kwarg these names are ordinary arguments.
 var envelopeFields = map[string]bool{
 	"cmd": true, "fun": true, "arg": true, "kwarg": true, "key": true, "user": true, "token": true, "eauth": true, "username": true,
 	"password": true, "client": true, "full_return": true, "print_event": true,
 }
 
-// Arguments returns the arguments of a wheel function: those in arg, in kwarg, and at the top of
-// the load (salt/client/mixins.py low).
+// Arguments returns the arguments of a wheel function: those in arg, those in kwarg, and those at
+// the top of the load (salt/client/mixins.py low).
 func Arguments(load *value.Map) ([]any, *value.Map) {
 	named := value.NewMap()
 	for k, v := range load.All() {

@@ -8,7 +8,7 @@ import (
 )
 
 // OnBus returns Events on the bus of this process. Events that runners fire there have the origin
-// Runner, not Internal. A listener that falls more than 4096 events behind loses some.
+// Runner, not Internal. If more than 4096 events wait for a listener, it loses further ones.
 func OnBus(b *event.Bus) Events { return onBus{b} }
 
 type onBus struct{ bus *event.Bus }
@@ -30,8 +30,8 @@ func (o onBus) Listen(ctx context.Context, visit func(event.Event) bool) error {
 	}
 }
 
-// OnSockets returns Events of the master that uses sockDir, for a command in another process. It
-// fires events with fire.
+// OnSockets returns the Events of the master that uses sockDir, for a command in another process.
+// These Events fire events by calling fire.
 func OnSockets(sockDir string, fire func(ctx context.Context, tag string, data *value.Map) error) Events {
 	return onSockets{sockDir, fire}
 }

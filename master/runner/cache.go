@@ -36,8 +36,8 @@ func (c *call) targetIDs() ([]string, error) {
 	return c.Targets.Match(c.values["tgt"], c.textOr("tgt_type", "glob"))
 }
 
-// cached returns a map from minions to their data in a bank. all means that without a target it
-// includes all minions, which Salt allows for some functions.
+// cached returns a map from the target's minions to their data in a bank. If all is set, a call
+// without a target includes all minions, which Salt allows for some functions.
 func (c *call) cached(bank string, all bool) (any, error) {
 	var ids []string
 	var err error
@@ -73,8 +73,8 @@ func (c *call) cached(bank string, all bool) (any, error) {
 	return out, nil
 }
 
-// cachedIDs returns those minions of the target that have cached grains. Salt clears only for
-// these.
+// cachedIDs returns those minions of the target that have cached grains. Salt clears the cache only
+// for these minions.
 func (c *call) cachedIDs() ([]string, error) {
 	ids, err := c.targetIDs()
 	if err != nil {
@@ -175,8 +175,8 @@ func cacheFetch(c *call) (any, error) {
 	return m, nil
 }
 
-// cacheFlush empties a bank, or removes one entry, and reports whether there was anything to
-// remove, as Salt does.
+// cacheFlush empties a bank, or removes one entry of it. It reports, as Salt does, whether there
+// was anything to remove.
 func cacheFlush(c *call) (any, error) {
 	b, err := c.bankArgument()
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"saltern/master/value"
 )
 
-// Env holds what runners need of the master. Parts may be nil: see the package comment.
+// Env holds the parts of the master that runners need. A part may be nil; see the package comment.
 type Env struct {
 	Jobs     jobs.Cache
 	Events   Events
@@ -27,14 +27,15 @@ type Env struct {
 	Options *value.Map
 	// Version is the version of Salt with which manage.versions compares minions.
 	Version string
-	// Running returns the runners that run now, as Salt's proc files describe them: maps of fun
-	// ("runner.jobs.master"), fun_args, jid, pid and user. It may be nil: none.
+	// Running returns the runners in progress in the form of Salt's proc files: maps of fun
+	// ("runner.jobs.master"), fun_args, jid, pid and user. Running may be nil: then no runner
+	// counts as in progress.
 	Running func() []*value.Map
-	// Progress reports the progress of a long call to its caller. It may be nil: then nobody gets
-	// the reports.
+	// Progress reports the progress of a long call to its caller. It may be nil: then the reports
+	// are dropped.
 	Progress func(data *value.Map)
 	// Out is the terminal of the caller, for state.event and the few runners that print. It may be
-	// nil: then they print nothing.
+	// nil: then these runners print nothing.
 	Out io.Writer
 	Log *slog.Logger
 }
@@ -49,8 +50,8 @@ type Events interface {
 
 // Minions runs functions on minions.
 type Minions interface {
-	// Ask publishes a job and gathers the returns until all minions have answered or are known not
-	// to answer. A zero Timeout or Gather means the configured one.
+	// Ask publishes a job and gathers the returns until all minions have answered or have failed to
+	// answer in time. If Timeout or Gather is zero, the configured value applies.
 	Ask(ctx context.Context, q Question) (Answer, error)
 }
 
@@ -69,8 +70,8 @@ type Answer struct {
 	Returns map[string]*value.Map
 }
 
-// Cache holds what minions have told the master: the banks grains, pillar and mine. Callers must
-// not change its maps.
+// Cache holds the data that minions have reported to the master: the banks grains, pillar and mine.
+// Callers must not change the returned maps.
 type Cache interface {
 	Get(bank, id string) (*value.Map, bool)
 	Set(bank, id string, m *value.Map) error
@@ -78,12 +79,12 @@ type Cache interface {
 	IDs(bank string) ([]string, error)
 }
 
-// Targets finds the accepted minions that a target names.
+// Targets finds the accepted minions that a target selects.
 type Targets interface {
 	Match(target any, targetType string) ([]string, error)
-	// MatchExact works like Match for a compound target, but pillar terms match exact values only,
-	// and minions without cached data do not match (CkMinions._check_compound_pillar_exact_minions,
-	// not greedy).
+	// MatchExact works like Match for a compound target, with two differences: pillar terms match
+	// exact values only, and minions without cached data do not match
+	// (CkMinions._check_compound_pillar_exact_minions, not greedy).
 	MatchExact(compound string) ([]string, error)
 }
 
@@ -104,15 +105,16 @@ type Files interface {
 	// Call answers a file server request such as _file_list; load may name backends in the field
 	// "fsbackend".
 	Call(ctx context.Context, cmd string, load *value.Map) (any, error)
-	// Backends returns the backends that names selects; nil selects the configured ones.
+	// Backends returns the backends that names selects. If names is nil, it returns the configured
+	// ones.
 	Backends(names any) []string
 	// Envs returns the environments of one backend.
 	Envs(ctx context.Context, backend string) ([]string, error)
 	Update(ctx context.Context, backends []string) error
 	// ClearCache removes the cache of one backend. has is false when the backend has no cache.
 	ClearCache(ctx context.Context, backend string) (has bool, err error)
-	// ClearLists removes the cached file lists of backends for some environments (nil: all), and
-	// returns the environments of removed lists by backend.
+	// ClearLists removes the cached file lists of backends for some environments (nil: for all),
+	// and returns the environments of the removed lists by backend.
 	ClearLists(ctx context.Context, backends, envs []string) (map[string][]string, error)
 }
 
@@ -120,7 +122,8 @@ type Files interface {
 type Reactor interface {
 	// All returns the rules, in the form of the option reactor.
 	All() []any
-	// Add and Delete return the outcome as the text that Salt returns. files is a text or a list.
+	// Add and Delete return the outcome as the text that Salt returns. files is a text or a list of
+	// texts.
 	Add(tag string, files any) *value.Map
 	Delete(tag string) *value.Map
 	Leads() bool     // reports whether the reactor reacts
@@ -133,7 +136,7 @@ type Pillar interface {
 	// Top returns the merged top file, or the errors in it.
 	Top(ctx context.Context, id string, grains *value.Map, saltenv string) (top *value.Map, errs []string, err error)
 	// Cached returns the cached pillar of a minion. Caches reports whether the master caches
-	// pillars.
+	// pillars at all.
 	Cached(id, pillarenv string) (*value.Map, bool)
 	Caches() bool
 }

@@ -38,9 +38,10 @@ func jobsDefs() map[string]def {
 	return defs
 }
 
-// ofCache wraps a look-up. If the look-up must ask a returner (option ext_job_cache, or else argument
-// ext_source, or else option master_job_cache), it runs Salt's own function (salt/runners/jobs.py
-// _get_returner). Salt's function lacks the argument filter_runs, which the console uses.
+// ofCache wraps a look-up. If the look-up needs a returner (option ext_job_cache, or else argument
+// ext_source, or else option master_job_cache), the wrapper runs Salt's own function instead
+// (salt/runners/jobs.py _get_returner). Salt's function lacks the argument filter_runs, which the
+// console uses.
 func ofCache(look func(*call) (any, error)) func(*call) (any, error) {
 	return func(c *call) (any, error) {
 		source := cmp.Or(
@@ -55,7 +56,7 @@ func ofCache(look func(*call) (any, error)) func(*call) (any, error) {
 	}
 }
 
-// format returns the description of a job that the runner jobs returns. With an empty load it
+// format returns the description of a job in the form of the runner jobs. If the load is empty, it
 // describes a job that does not exist.
 func format(jid string, load *value.Map) *value.Map {
 	if load.Len() == 0 {
@@ -92,7 +93,8 @@ func describe(load *value.Map) *value.Map {
 	return out
 }
 
-// outputter returns data together with the outputter if the caller names one, else data alone.
+// outputter returns data together with the outputter that the caller names. If the caller names
+// none, it returns data alone.
 func (c *call) outputter(data any) any {
 	if o := c.values["outputter"]; value.Truth(o) {
 		return value.NewMap("outputter", o, "data", data)
@@ -111,8 +113,8 @@ func (c *call) endtime(jid string, into *value.Map) error {
 	return err
 }
 
-// listJob returns the result of jobs.list_job. For an invalid job id it returns the same as for a
-// job that does not exist.
+// listJob returns the result of jobs.list_job. For an invalid job id it returns the same result as
+// for a job that does not exist.
 func (c *call) listJob(jid string) (*value.Map, error) {
 	out := value.NewMap("jid", jid)
 	body, err := c.jobBody(jid)
@@ -219,8 +221,8 @@ func jobsExitSuccess(c *call) (any, error) {
 	return out, nil
 }
 
-// jobQuery returns the query that the arguments of a listing describe; metadata, function and
-// target name these arguments. It returns false when no job can match.
+// jobQuery returns the query that the arguments of a listing describe. metadata, function and
+// target are the names of these arguments. jobQuery returns false when no job can match.
 func (c *call) jobQuery(metadata, function, target string) (jobs.Query, bool, error) {
 	q := jobs.Query{Functions: splitInput(orNil(c.values[function])), Targets: splitInput(orNil(c.values[target]))}
 	if v := c.values[metadata]; value.Truth(v) {
@@ -280,8 +282,8 @@ func jobsList(c *call) (any, error) {
 	return c.outputter(out), nil
 }
 
-// jobsFilter lists the newest jobs. filter_runs is our own argument: without it, the runs of
-// runners that pages and programs call soon hide the jobs for minions.
+// jobsFilter lists the newest jobs. Salt lacks the argument filter_runs: without it, the many
+// runner runs that pages and programs start soon displace the jobs for minions from the list.
 func jobsFilter(c *call) (any, error) {
 	if err := requirePart("job cache", c.Jobs == nil); err != nil {
 		return nil, err
@@ -389,7 +391,8 @@ func jobsActive(c *call) (any, error) {
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// timeLayouts lists the forms of times that we accept; Salt accepts all that python-dateutil knows.
+// timeLayouts lists the forms of times that this runner accepts. Salt accepts all forms that
+// python-dateutil knows.
 var timeLayouts = []string{
 	"2006, Jan 2 15:04:05.999999", "2006, Jan 2 15:04", "2006, Jan 2",
 	"2006-01-02T15:04:05.999999Z07:00", "2006-01-02T15:04:05.999999", "2006-01-02T15:04",
@@ -399,8 +402,8 @@ var timeLayouts = []string{
 	"2 Jan 2006 15:04:05", "2 Jan 2006 15:04", "2 Jan 2006", "01/02/2006 15:04", "01/02/2006", "20060102", "20060102150405",
 }
 
-// timeArgument returns an argument as a time, in UTC like job ids; the zero time when it is
-// missing.
+// timeArgument returns an argument as a time in UTC, the time zone of job ids. It returns the zero
+// time when the argument is missing.
 func (c *call) timeArgument(name string) (time.Time, error) {
 	s := strings.TrimSpace(c.textArgument(name))
 	if s == "" {

@@ -10,10 +10,10 @@ import (
 	"saltern/master/value"
 )
 
-// JSON returns a value as Python's json.dumps formats it for state.event: on one line with a space
-// after commas and colons, or, with pretty, on several lines with an indent of four spaces and
-// sorted keys. Bytes become base64. In text it escapes what JSON requires, and characters that are
-// unsafe on a terminal.
+// JSON returns a value in the form in which Python's json.dumps formats it for state.event: on one
+// line with a space after commas and colons, or, if pretty is set, on several lines with an indent
+// of four spaces and sorted keys. Bytes become base64. In text it escapes what JSON requires, and
+// characters that are unsafe on a terminal.
 func JSON(v any, pretty bool) string {
 	j := value.JSON{Indent: -1, Escape: printable.Unsafe, Other: otherText}
 	if pretty {

@@ -37,7 +37,8 @@ func manageDefs() map[string]def {
 	return defs
 }
 
-// pingMinions pings the minions of the target. It returns those that answer and those that do not.
+// pingMinions pings the minions of the target. up holds the minions that answer and down those that
+// do not.
 func (c *call) pingMinions() (up, down []string, err error) {
 	if err := requirePart("minions", c.Minions == nil); err != nil {
 		return nil, nil, err
@@ -186,8 +187,8 @@ func manageVersions(c *call) (any, error) {
 	return out, nil
 }
 
-// compareVersions compares Salt versions such as 3006.28, 3008.0rc1 and 3007.1+12.gabc: by their
-// numbers; a release is newer than its candidates, and a version with commits after a release is
+// compareVersions compares Salt versions such as 3006.28, 3008.0rc1 and 3007.1+12.gabc by their
+// numbers. A release is newer than its candidates, and a version with commits after a release is
 // newer than the release.
 func compareVersions(a, b string) int {
 	x, y := parseVersion(a), parseVersion(b)

@@ -162,7 +162,7 @@ func configGet(c *call) (any, error) {
 }
 
 // traverse returns the value to which keys lead through maps and lists (salt/utils/data.py
-// traverse_dict_and_list), and false when there is none.
+// traverse_dict_and_list). It returns false when there is none.
 func traverse(v any, keys []string) (any, bool) {
 	for _, k := range keys {
 		n, err := strconv.ParseInt(k, 10, 64)
@@ -215,7 +215,8 @@ func traverse(v any, keys []string) (any, bool) {
 	return v, true
 }
 
-// matchCompound reports a broken expression as one that does not match, as Salt does.
+// matchCompound matches a compound target. It reports an invalid expression as one that does not
+// match, as Salt does.
 func matchCompound(c *call) (any, error) {
 	if err := requirePart("targets", c.Targets == nil); err != nil {
 		return nil, err

@@ -6,8 +6,8 @@ import (
 	"saltern/master/value"
 )
 
-// OnCache returns the master's cache as a Cache. It calls clearPillar before it removes the pillar
-// of a minion.
+// OnCache returns the master's cache as a Cache. The Cache calls clearPillar before it removes the
+// pillar of a minion.
 func OnCache(c *cache.Store, clearPillar func(id string)) Cache { return onCache{c, clearPillar} }
 
 type onCache struct {

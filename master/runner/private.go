@@ -2,28 +2,29 @@ package runner
 
 import "saltern/master/value"
 
-// minions is the name of the function that lists the keys and what a master knows of their minions.
+// minions is the name of the function that lists the keys and what a master knows about their
+// minions.
 const minions = "presence.minions"
 
 // records is the name of the function that returns audit records. Only a caller with the permission
-// for it may read the result.
+// for that function may read the result.
 const records = "audit.records"
 
-// Alone is our own named argument of pillar.show_pillar: with it only the caller gets the return.
-// Without it the return is an event, as in Salt: every user of salt-api who may read events sees
-// it, and the job cache stores it.
+// Alone is a named argument of pillar.show_pillar that Salt lacks: with it only the caller gets the
+// return. Without it the return is an event, as in Salt: every user of salt-api who may read events
+// sees the return, and the job cache stores it.
 const Alone = "saltern_alone"
 
-// Private reports whether only the caller may get a runner's return; fun is the name in its events
-// ("runner.test.echo"). Such a return contains a secret, or is large and soon outdated. The master
-// neither stores it in the job cache nor sends it to the peers.
+// Private reports whether only the caller may get a runner's return. fun is the runner's name in
+// events ("runner.test.echo"). Such a return contains a secret, or is large and soon outdated. The
+// master neither stores the return in the job cache nor sends it to the peers.
 func Private(fun string) bool {
 	return fun == "runner."+minions || len(fun) > len("runner.") && secret(fun[len("runner."):], nil)
 }
 
-// secret reports whether the return of a runner is secret, or not meant for all readers of events.
-// Only the caller gets such a return, in the answer to the request, because others on this host may
-// read the events.
+// secret reports whether the return of a runner is secret, or must not be shown to all readers of
+// events. Only the caller gets such a return, in the answer to the request, because other users of
+// this host may read the events.
 func secret(fun string, named *value.Map) bool {
 	switch fun {
 	case "auth.mk_token":
@@ -36,6 +37,5 @@ func secret(fun string, named *value.Map) bool {
 	return false
 }
 
-// NotForAll stands in events and in the job cache in place of a return that only the caller may
-// get.
+// NotForAll replaces, in events and in the job cache, a return that only the caller may get.
 const NotForAll = "not shown: it is for the caller alone"

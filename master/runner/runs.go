@@ -33,27 +33,27 @@ type RunsConfig struct {
 	Table *Table
 	// Env is the environment of the runners of Table; NewRuns sets its Running.
 	Env *Env
-	// Python calls functions that exist only in Python, such as state.orchestrate or a runner of the
-	// administrator.
+	// Python calls functions that exist only in Python, such as state.orchestrate or a runner that
+	// the administrator has installed.
 	Python *pyrunner.Caller
 	ID     string // id of this master
 	User   string // the master's account, the user of runs without a caller
 	Keep   bool   // store results in the job cache
-	// Forget means that runner_returns is off: results of runners are not stored, those of wheel
-	// functions are.
+	// Forget means that runner_returns is off: results of runners are not stored, but those of
+	// wheel functions are.
 	Forget  bool
 	Fire    func(tag string, data *value.Map) // puts an event on the bus
 	Sockets Sockets
-	// Newest updates the files of this master before a function in Python reads them. It may be nil:
-	// the files are always current.
+	// Newest updates the files of this master before a function in Python reads them. It may be
+	// nil: then the files are always up to date.
 	Newest func(ctx context.Context)
 	IDs    IDs
 	Now    func() time.Time
 	Log    *slog.Logger
 }
 
-// Runs calls runner functions: those of a Table, and all others through Salt's library in Python if
-// that is installed. It is safe for concurrent use.
+// Runs calls runner functions: the functions of a Table in this process, and all others through
+// Salt's library in Python if that is installed. It is safe for concurrent use.
 type Runs struct {
 	RunsConfig
 
@@ -69,7 +69,8 @@ func NewRuns(cfg RunsConfig) *Runs {
 }
 
 // Call calls a runner for the master itself and returns its result. It fires no events about the
-// run, like the schedule of Salt's own master (salt/utils/schedule.py handle_func).
+// run. The schedule of Salt's master calls runners in the same way (salt/utils/schedule.py
+// handle_func).
 func (r *Runs) Call(ctx context.Context, fun string, args []any, named *value.Map) (any, error) {
 	job := pyrunner.Job{JID: r.IDs.New(), User: r.User}
 	return r.callRunner(context.WithValue(ctx, orderKey{}, Order{JID: job.JID}), pyrunner.Call{
@@ -80,7 +81,7 @@ func (r *Runs) Call(ctx context.Context, fun string, args []any, named *value.Ma
 	})
 }
 
-// Order describes the run for which a runner works, and for whom.
+// Order names the run for which a runner works, and the user who started it.
 type Order struct {
 	JID    string
 	Minion string // the minion that called the runner, or ""
@@ -133,8 +134,8 @@ func (r *Runs) Return(ctx context.Context, returners []string, result *value.Map
 	return r.Python.Return(ctx, returners, result)
 }
 
-// OfPython calls a function in Python. When it returns, the bus has all events of the function, so
-// they precede the event of its end.
+// OfPython calls a function in Python. When OfPython returns, the bus has all events that the
+// function has fired, so they precede the event of the function's end.
 func (r *Runs) OfPython(ctx context.Context, python *pyrunner.Caller, c pyrunner.Call) (any, error) {
 	if r.Newest != nil {
 		r.Newest(ctx)
@@ -171,8 +172,8 @@ func (r *Runs) At(jid string) bool {
 	return ok
 }
 
-// Began returns the data of the start event of a run in progress, or nil when no run has this job
-// id.
+// Began returns the data of the start event of a run in progress. It returns nil when no run in
+// progress has this job id.
 func (r *Runs) Began(jid string) *value.Map {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -197,7 +198,8 @@ type Caller struct {
 	Person bool
 }
 
-// Announce creates a run with a job id and fires the event of its start. Do then runs it.
+// Announce creates a run with a job id and fires the event of its start. The caller then calls Do
+// to run it.
 func (r *Runs) Announce(fun string, by Caller, args []any, named *value.Map) *Run {
 	call := pyrunner.Call{Fun: fun, Args: args, Named: named, Job: pyrunner.Job{User: by.User}}
 	run := r.announce(call, by.Eauth)
@@ -205,8 +207,9 @@ func (r *Runs) Announce(fun string, by Caller, args []any, named *value.Map) *Ru
 	return run
 }
 
-// AnnounceFor is Announce for a minion. As with Salt's own master the user is the master's account,
-// and the result is stored as the minion's return (salt/daemons/masterapi.py minion_runner).
+// AnnounceFor works like Announce, for a minion. As in Salt, the user of the run is the master's
+// account, and the result is stored as the minion's return (salt/daemons/masterapi.py
+// minion_runner).
 func (r *Runs) AnnounceFor(minion, fun string, args []any, named *value.Map) *Run {
 	call := pyrunner.Call{Fun: fun, Args: args, Named: named, Job: pyrunner.Job{User: r.User, Minion: minion}}
 	return r.announce(call, "")
@@ -229,8 +232,8 @@ func (r *Runs) announce(c pyrunner.Call, system string) *Run {
 }
 
 // Do calls the runner, stores its result, fires the event of its end, and returns the data of that
-// event for the caller. If the runner fails, Do calls failed first. Secrets in the caller's
-// arguments appear in nothing that others see, not even in the text of that error: see package
+// event for the caller. If the runner fails, Do calls failed first. Nothing that other users see
+// contains secrets from the caller's arguments, not even the text of that error: see package
 // redact.
 func (run *Run) Do(ctx context.Context, failed func(error)) *value.Map {
 	r := run.runs
@@ -281,8 +284,8 @@ func (r *Runs) trackRun(data *value.Map) (done func()) {
 	}
 }
 
-// KeepResult stores the result of a runner or wheel function in the job cache, as the return of
-// this master, or of the minion that called the function (salt/client/mixins.py low,
+// KeepResult stores the result of a runner or wheel function in the job cache: as the return of the
+// minion that called the function, or else as the return of this master (salt/client/mixins.py low,
 // salt/utils/job.py store_job).
 func (r *Runs) KeepResult(ctx context.Context, job pyrunner.Job, data *value.Map) {
 	if !r.Keep {
@@ -307,8 +310,8 @@ func (r *Runs) KeepResult(ctx context.Context, job pyrunner.Job, data *value.Map
 	}
 }
 
-// Outcome returns result and success for the end event of a runner or wheel function. For a failure
-// in Python it returns Salt's own text.
+// Outcome returns result and success for the end event of a runner or wheel function. If the
+// function failed in Python, the result is Salt's own text.
 func Outcome(form, fun string, ret any, err error) (result any, success bool) {
 	var failed *pyrunner.Failure
 	switch {

@@ -10,15 +10,15 @@ import (
 	"saltern/master/value"
 )
 
-// Bounds of the names and the bytes that are shown.
+// Limits of the names and the bytes that are shown.
 const (
 	maxShownNames = 2000
 	maxShownFile  = 64 << 10
 )
 
-// showFilesDefs returns our own functions for reading the master's files without a minion. Salt has
-// only fileserver.file_list, which returns all names of an environment. These functions show
-// exactly what minions get, by the same rules.
+// showFilesDefs returns functions, which Salt lacks, for reading the master's files without a
+// minion. Salt has only fileserver.file_list, which returns all names of an environment. The
+// functions show exactly the files that minions get, by the same rules.
 func showFilesDefs() map[string]def {
 	return map[string]def{
 		"files.list": {"saltenv= prefix=", filesBelow},
@@ -78,7 +78,7 @@ func directlyBelow(all []any, folder string) (dirs, files []string) {
 	return slices.Compact(dirs), slices.Compact(files)
 }
 
-// filesShow returns the beginning of a file, if it is text.
+// filesShow returns the beginning of a file if the file is text.
 func filesShow(c *call) (any, error) {
 	if err := requirePart("file server", c.Files == nil); err != nil {
 		return nil, err
@@ -86,7 +86,8 @@ func filesShow(c *call) (any, error) {
 
 	name, env := c.textArgument("path"), c.textOr("saltenv", "base")
 
-	// The leading pipe makes the path a plain name: no options in it can change the environment.
+	// The leading pipe makes the path a plain name: without it, options in the path could change
+	// the environment.
 	load := value.NewMap("path", "|"+name, "saltenv", env, "loc", int64(0))
 	got, err := c.Files.Call(c.ctx, "_file_find", load)
 	if err != nil {

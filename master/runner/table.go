@@ -12,12 +12,12 @@ import (
 // ErrUnavailable means that this master lacks the part that a runner needs.
 var ErrUnavailable = errors.New("not available on this master")
 
-// UnknownError means that no runner has this name. Its text is Salt's.
+// UnknownError means that no runner has this name. Its text is the same as Salt's.
 type UnknownError struct{ Name string }
 
 func (e *UnknownError) Error() string { return fmt.Sprintf("'%s' is not available.", e.Name) }
 
-// ArgumentError means that the arguments do not fit the runner. Its text is Salt's.
+// ArgumentError means that the arguments do not fit the runner. Its text is the same as Salt's.
 type ArgumentError struct {
 	Reason string
 	// Usage shows how to call the runner. It is "" when only a value is wrong.
@@ -26,8 +26,9 @@ type ArgumentError struct {
 
 func (e *ArgumentError) Error() string { return "Passed invalid arguments: " + e.Reason }
 
-// Result returns the text that is the result of a runner called with wrong arguments, or nil for
-// other errors. Salt does not count such a call as a failure (salt/client/mixins.py low).
+// Result returns the text that is the result of a runner that was called with wrong arguments. For
+// any other error it returns nil. Salt does not count such a call as a failure
+// (salt/client/mixins.py low).
 func Result(err error) any {
 	var wrong *ArgumentError
 	if !errors.As(err, &wrong) || wrong.Usage == "" {
@@ -64,13 +65,14 @@ func allDefs() []func() map[string]def {
 		reactorDefs}
 }
 
-// Add adds or replaces a runner. Nobody may use the table meanwhile.
+// Add adds or replaces a runner. The table must not be used during the call.
 func (t *Table) Add(name string, f Func) { t.funcs[name] = f }
 
 // Has reports whether the table has a runner of this name.
 func (t *Table) Has(name string) bool { return t.funcs[name] != nil }
 
-// Call calls a runner. Errors of type *UnknownError and *ArgumentError are mistakes of the caller.
+// Call calls a runner. Errors of type *UnknownError and *ArgumentError mean that the caller has
+// made a mistake.
 func (t *Table) Call(ctx context.Context, env *Env, name string, args []any, kwargs *value.Map) (any, error) {
 	f := t.funcs[name]
 	if f == nil {
@@ -91,8 +93,8 @@ func (t *Table) Call(ctx context.Context, env *Env, name string, args []any, kwa
 }
 
 // def describes a runner by the parameters of the Python function, in order. A parameter that ends
-// in "=" has a default; if the argument is missing, it has no entry in call.values. "*" and "**" at
-// the end collect the remaining arguments.
+// in "=" has a default; if the caller omits the argument, call.values has no entry for it. "*" and
+// "**" at the end collect the remaining arguments.
 type def struct {
 	params string
 	do     func(*call) (any, error)
@@ -137,7 +139,7 @@ func (d def) usageOf(name string) string {
 	return strings.Join(words, " ")
 }
 
-// bindArguments assigns arguments to parameters. Its error has Python's text.
+// bindArguments assigns arguments to parameters. The text of its error is the same as Python's.
 func (c *call) bindArguments(short string, params []string, args []any, kwargs *value.Map) error {
 	rest, more := false, false
 	var names, missing []string
@@ -201,7 +203,8 @@ func (c *call) bindArguments(short string, params []string, args []any, kwargs *
 	return nil
 }
 
-// takesWords and wasWords return the parts of Python's text about numbers of arguments.
+// takesWords returns how many arguments a function takes, in the words of Python's error text.
+// wasWords returns how many arguments the function was given, in the words of the same text.
 func takesWords(optional map[string]bool) string {
 	maxWords, minWords := len(optional), 0
 	for _, opt := range optional {

@@ -9,12 +9,14 @@ import (
 // Doc describes a built-in function for people.
 type Doc struct {
 	Usage string // how to call the function on a command line
-	// About says what the function does. It is "" for a function of Salt's, whose documentation is Salt's.
+	// About is a description of the function. It is "" for a function that Salt has, since Salt's
+	// documentation describes it.
 	About string
 }
 
-// Docs returns the built-in functions whose documentation a user asks for, by name. asked is a name, the
-// name of a module, or a pattern with "*"; "" asks for all functions (salt/client/mixins.py get_docs).
+// Docs returns the built-in functions that match asked, by name. asked is the name of a function,
+// the name of a module, or a pattern with "*"; "" matches all functions (salt/client/mixins.py
+// get_docs).
 func Docs(asked string) map[string]Doc {
 	docs := map[string]Doc{}
 	for _, defs := range allDefs() {
@@ -36,7 +38,7 @@ func Docs(asked string) map[string]Doc {
 	return docs
 }
 
-// asksFor reports whether asked, as in [Docs], asks for a function.
+// asksFor reports whether asked, as in [Docs], matches a function.
 func asksFor(asked, name string) bool {
 	switch {
 	case asked == "" || asked == name:

@@ -11,8 +11,8 @@ import (
 	"saltern/master/value"
 )
 
-// textArgument returns an argument as text; "" for nil and missing ones. It also accepts numbers,
-// because command lines are parsed as YAML.
+// textArgument returns an argument as text, or "" if the argument is nil or missing. It also
+// accepts a number, because command lines are parsed as YAML.
 func (c *call) textArgument(name string) string { return textOf(c.values[name]) }
 
 func textOf(v any) string {
@@ -73,7 +73,7 @@ func (c *call) number(name string, def float64) (float64, error) {
 	return 0, &ArgumentError{Reason: fmt.Sprintf("%s must be a number", name)}
 }
 
-// seconds returns an argument as a duration; zero when it is missing.
+// seconds returns an argument as a duration, or zero when the argument is missing.
 func (c *call) seconds(name string) (time.Duration, error) {
 	f, err := c.number(name, 0)
 	if err != nil || f < 0 || f > 1e6 {
