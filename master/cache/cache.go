@@ -31,8 +31,8 @@ const (
 	Grains Bank = "grains"
 	Pillar Bank = "pillar"
 	Mine   Bank = "mine"
-	// Tokens are log-ins. Package eauth reads and writes their files; this package only exchanges
-	// them with other masters, see ShareTokens.
+	// Tokens is the bank of log-ins. Package eauth reads and writes their files; this package only
+	// exchanges them with other masters; see ShareTokens.
 	Tokens Bank = "tokens"
 )
 
@@ -41,13 +41,13 @@ var (
 	withTokens = append(slices.Clone(banks), Tokens)
 )
 
-// maxEntry bounds one entry, in bytes. Set refuses a larger one, and Get ignores it.
+// maxEntry bounds one entry, in bytes. Set refuses a larger entry, and Get ignores it.
 const maxEntry = 32 << 20
 
 var entry = datafile.Bound{Bytes: maxEntry}
 
-// Store is the cache of one master. It is safe for concurrent use. The maps that it returns are
-// shared; callers must not change them.
+// Store is the cache of one master. It is safe for concurrent use. Several callers share the maps
+// that it returns and must not change them.
 type Store struct {
 	dir   string
 	valid func(id string) error
@@ -63,9 +63,10 @@ type Store struct {
 	tokensSeen time.Time // modification time of that folder when it was last checked
 }
 
-// Open creates the folders below dir. valid checks ids (keys.ValidID). memory bounds the memory of
-// entries in bytes; an entry counts as six times its packed size. Overflow policy: the least
-// recently used entries leave the memory; Get reads them from their files again.
+// Open creates the folders below dir and opens the store. valid checks ids (keys.ValidID). memory
+// bounds the memory of entries in bytes; an entry counts as six times its packed size. Overflow
+// policy: the least recently used entries are dropped from memory; Get reads them from their files
+// again.
 func Open(dir string, memory int64, valid func(id string) error) (*Store, error) {
 	for _, b := range banks {
 		if err := os.MkdirAll(filepath.Join(dir, string(b)), 0o700); err != nil {
@@ -110,7 +111,8 @@ func (s *Store) folder(b Bank) string {
 	return filepath.Join(s.dir, string(b))
 }
 
-// ShareTokens adds the tokens in a folder to what Share shares. Call it before Share.
+// ShareTokens adds the tokens in a folder to the entries that this master shares with other
+// masters. It must be called before Share.
 func (s *Store) ShareTokens(dir string) { s.tokens = dir }
 
 // sharedBanks returns the banks whose entries this store shares.
@@ -156,7 +158,7 @@ func (s *Store) readEntry(b Bank, id string) (*value.Map, bool) {
 	return m, true
 }
 
-// Set replaces an entry and reports whether it has changed. It does not write an entry again whose
+// Set replaces an entry and reports whether it has changed. It does not write the entry if the
 // packed form in memory is the same.
 func (s *Store) Set(b Bank, id string, m *value.Map) (changed bool, err error) {
 	if err := s.valid(id); err != nil {
@@ -166,7 +168,7 @@ func (s *Store) Set(b Bank, id string, m *value.Map) (changed bool, err error) {
 	return s.writeEntry(b, id, m, 0)
 }
 
-// writeEntry writes an entry that was derived from version base (0: from none); the caller has
+// writeEntry writes an entry that was derived from version base (0: from none). The caller has
 // locked the entry.
 func (s *Store) writeEntry(b Bank, id string, m *value.Map, base int64) (bool, error) {
 	packed, err := entry.Pack(m, true)
@@ -213,7 +215,8 @@ func (s *Store) lockEntry(b Bank, id string) func() {
 	return m.Unlock
 }
 
-// Update merges data into an entry, as the request _mine does. With clear it replaces the entry.
+// Update merges data into an entry, as the request _mine does. If clear is set, it replaces the
+// entry instead.
 func (s *Store) Update(b Bank, id string, data *value.Map, clear bool) error {
 	if err := s.valid(id); err != nil {
 		return err
@@ -283,7 +286,7 @@ func (s *Store) Flush(b Bank, id string) error {
 	return nil
 }
 
-// remove removes the file of an entry; the caller has locked the entry.
+// remove removes the file of an entry. The caller has locked the entry.
 func (s *Store) remove(b Bank, id string) error {
 	s.mem.dropEntry(b, id)
 	if err := os.Remove(s.entryPath(b, id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -292,7 +295,7 @@ func (s *Store) remove(b Bank, id string) error {
 	return nil
 }
 
-// Forget removes all entries of a minion, including the pillars of other environments
+// Forget removes all entries of a minion, including its pillars of other environments
 // (<id>:<pillarenv>).
 func (s *Store) Forget(id string) error {
 	if err := s.valid(id); err != nil {
@@ -331,12 +334,12 @@ func (s *Store) IDs(b Bank) ([]string, error) {
 	return out, nil
 }
 
-// newPrefix begins the name of a temporary file. No minion's id may begin with it.
+// newPrefix is the beginning of a temporary file's name. No minion id may begin with it.
 const newPrefix = ".new-"
 
-// replace writes a temporary file and renames it, so that a reader sees the old or the new content.
-// It does not wait for the disk: a crash may leave an empty file, but minions or other masters send
-// the data again. at is the modification time in nanoseconds; 0 means now.
+// replace writes a temporary file and renames it, so that a reader sees either the old or the new
+// content. It does not sync the file: a crash may leave an empty file, but minions or other masters
+// send the data again. at is the modification time in nanoseconds; 0 means now.
 func replace(path string, data []byte, at int64) error {
 	f, err := os.CreateTemp(filepath.Dir(path), newPrefix+"*")
 	if err != nil {
@@ -360,8 +363,8 @@ func replace(path string, data []byte, at int64) error {
 	return err
 }
 
-// change moves the file newer to path. If possible it swaps the two and removes the old one: an
-// ordinary rename makes ext4 write the new data at once, which doubles the time of replace.
+// change moves the file newer to path. If possible it exchanges the two files and removes the old
+// one: an ordinary rename makes ext4 write the new data at once, which doubles the time of replace.
 func change(newer, path string) error {
 	if unix.Renameat2(unix.AT_FDCWD, newer, unix.AT_FDCWD, path, unix.RENAME_EXCHANGE) == nil {
 		return os.Remove(newer) // after the exchange this is the old file

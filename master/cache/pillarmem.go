@@ -8,8 +8,8 @@ import (
 	"saltern/master/value"
 )
 
-// maxPillarsInMemory bounds the number of pillars in memory. Overflow policy, as for the bound in
-// bytes: the least recently used are dropped.
+// maxPillarsInMemory bounds the number of pillars in memory. Overflow policy: the least recently
+// used pillars are dropped, as when the bound in bytes is exceeded.
 const maxPillarsInMemory = 100_000
 
 // pillars holds compiled pillars in memory. It is safe for concurrent use.

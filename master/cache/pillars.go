@@ -14,12 +14,13 @@ import (
 )
 
 // compiled is the bank of the option pillar_cache. It has a folder for each minion, with a file for
-// each pillar environment. The bank Pillar, which Salt's tools read, has the minion's latest
-// pillar. When a tool removes that entry, the minion's compiled pillars are no longer used.
+// each pillar environment. The bank Pillar, which Salt's tools read, contains the minion's latest
+// pillar. When a tool removes the entry in the bank Pillar, the store no longer returns the
+// minion's compiled pillars.
 const compiled Bank = "compiled_pillars"
 
-// maxCompiled bounds the environments of one minion, which chooses their names itself. The store
-// keeps no pillars of further environments.
+// maxCompiled bounds the environments of one minion, since the minion chooses their names itself.
+// The store does not store pillars of further environments.
 const maxCompiled = 32
 
 func compiledKey(id, env string) string {
@@ -27,8 +28,8 @@ func compiledKey(id, env string) string {
 	return filepath.Join(id, hex.EncodeToString(sum[:16]))
 }
 
-// Bounds of the compiled pillars of all minions on the disk. Overflow policy: the folders that were
-// written longest ago are removed until three quarters of the bound are left.
+// Limits of the compiled pillars of all minions on the disk. Overflow policy: the folders that were
+// written longest ago are removed until three quarters of the limit are left.
 const (
 	maxCompiledBytes = 1 << 30
 	maxCompiledFiles = 200_000
@@ -38,14 +39,14 @@ const (
 type Pillars struct {
 	Off bool // keep none
 	// Memory bounds the compiled pillars in memory, in bytes; a pillar counts as six times its
-	// packed size. 0 means that they are kept in files.
+	// packed size. If Memory is 0, the pillars are stored in files instead.
 	Memory int64
 	// Only means that pillars in memory are not stored in the bank Pillar.
 	Only bool
 }
 
 // KeepPillars sets whether and where the store keeps compiled pillars. The master calls it once at
-// start. It removes the files of a former setting, since pillars contain secrets.
+// start. It removes the files that a former setting has left, since pillars contain secrets.
 func (s *Store) KeepPillars(p Pillars) error {
 	if p.Memory > 0 {
 		s.compiled = newPillars(p.Memory)
@@ -59,8 +60,8 @@ func (s *Store) KeepPillars(p Pillars) error {
 	return nil
 }
 
-// Compiled returns the pillar of a minion in a pillar environment ("" for none), and false unless
-// it was stored within the last ttl.
+// Compiled returns the pillar of a minion in a pillar environment ("" for none). It returns false
+// unless the pillar was stored within the last ttl.
 func (s *Store) Compiled(id, env string, now time.Time, ttl time.Duration) (*value.Map, bool) {
 	if s.valid(id) != nil {
 		return nil, false
@@ -132,17 +133,17 @@ func (s *Store) keepCompiled(id, key string, m *value.Map) error {
 	return err
 }
 
-// written counts the bytes of compiled pillars written since the last check of the bounds, and the
-// files as of that check.
+// written counts the bytes of compiled pillars that were written since the last check of the
+// limits. It also holds the number of files at that check.
 type written struct {
 	sync.Mutex
 	bytes int64
 	files int
 }
 
-// boundFolders checks the folders below dir against maxBytes and maxFiles. Beyond a bound it
-// removes the folders that were written longest ago. It returns the number of bytes and of files
-// that are left.
+// boundFolders checks the folders below dir against maxBytes and maxFiles. If a limit is exceeded,
+// it removes the folders that were written longest ago. It returns the number of remaining bytes
+// and files.
 func boundFolders(dir string, maxBytes int64, maxFiles int) (int64, int, error) {
 	type folder struct {
 		name  string
@@ -203,7 +204,8 @@ func (s *Store) writeCompiled(id, key string, m *value.Map) (int64, error) {
 		return 0, fmt.Errorf("store the pillar of %s: %w", id, err)
 	}
 
-	// Drop the entry from memory, so that writeEntry writes the file again with a new time.
+	// Drop the entry from memory. Otherwise writeEntry would not write the file again, with a new
+	// time.
 	s.mem.dropEntry(compiled, key)
 	if _, err := s.writeEntry(compiled, key, m, 0); err != nil {
 		return 0, err

@@ -18,13 +18,13 @@ import (
 
 // Masters of one cluster have the same entries. The version of an entry is the modification time of
 // its file in nanoseconds: it survives a restart, and tools of Salt that write the file create a
-// newer one. The version of a change on this master is greater than the version it replaces, than
-// every version that this master has seen, and than the time of the clock. So neither a restart nor
-// a clock that is set back can revert an entry. A removed entry leaves an empty file below goneDir
-// with the version of its removal.
+// newer one. The version of a change on this master is greater than the version that it replaces,
+// than every version that this master has seen, and than the time of the clock. So neither a
+// restart nor a clock that is set back can revert an entry. A removed entry leaves an empty file
+// below goneDir, whose version is that of the removal.
 const goneDir = ".saltern_gone"
 
-// Bounds of the remembered removals. Overflow policy: the oldest removals are forgotten. A master
+// Limits of the remembered removals. Overflow policy: the oldest removals are forgotten. A master
 // that was away for longer than keepGone may bring removed data back.
 const (
 	keepGone = 30 * 24 * time.Hour
@@ -38,8 +38,8 @@ const Buckets = 256
 type Entry struct {
 	Bank Bank
 	ID   string
-	// At is the version of the entry. Base is the version that it was derived from; an entry that
-	// replaces all earlier ones has its own version as Base.
+	// At is the version of the entry. Base is the version from which the entry was derived; if the
+	// entry replaces all earlier ones, Base equals At.
 	At, Base int64
 	Gone     bool   // the entry was removed
 	Packed   []byte // content of the entry's file; nil if not included
@@ -101,8 +101,9 @@ func (s *versions) forget(k memKey) {
 	}
 }
 
-// nextVersion returns the version of a change made now: the time in microseconds, and a number in
-// the last digits that other masters are unlikely to use. So no two changes have the same version.
+// nextVersion returns the version of a change made now: the time in microseconds, and in the last
+// digits a number that other masters are unlikely to use. So two changes practically never have the
+// same version.
 func (s *versions) nextVersion() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,9 +118,9 @@ func (s *versions) nextVersion() int64 {
 // numbers is the number of versions that differ within one microsecond.
 const numbers = 1 << 10
 
-// Share starts to record versions of the entries, and calls tell for each entry that changes here.
-// tell must not block; the entry is locked during the call. Call Share before several goroutines
-// use the store.
+// Share starts to record versions of the entries, and calls tell for each entry that this master
+// changes. tell must not block, since the entry is locked during the call. Share must be called
+// before several goroutines use the store.
 func (s *Store) Share(tell func(b Bank, id string)) error {
 	s.shared = &versions{announce: tell, number: rand.Int64N(numbers), known: map[memKey]version{}}
 	for _, b := range s.sharedBanks() {
@@ -153,8 +154,8 @@ func (s *Store) Share(tell func(b Bank, id string)) error {
 }
 
 // eachFile calls f for the regular files of a folder whose names end in suffix, with their
-// modification times. If suffix is not "", the files are entries, and it skips empty ones: a power
-// cut has lost their data, and other masters will send it again.
+// modification times. If suffix is not "", the files are entries, and eachFile skips empty files: a
+// power cut has lost their data, and other masters will send it again.
 func eachFile(dir, suffix string, f func(id string, at int64)) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -177,7 +178,8 @@ func eachFile(dir, suffix string, f func(id string, at int64)) error {
 // isShared reports whether the store records versions of a bank.
 func (s *Store) isShared(b Bank) bool { return s.shared != nil && slices.Contains(s.sharedBanks(), b) }
 
-// noteLive records the version of an entry that has a file, and forgets an earlier removal.
+// noteLive records the version of an entry that has a file, and forgets an earlier removal of that
+// entry.
 func (s *Store) noteLive(k memKey, v version) {
 	if old, ok := s.shared.get(k); ok && old.gone {
 		_ = os.Remove(s.gonePath(k)) // if this fails, the next start compares the two versions
@@ -185,14 +187,14 @@ func (s *Store) noteLive(k memKey, v version) {
 	s.shared.noteVersion(k, v)
 }
 
-// changedHere records a change by this master, under the version of the written file, and announces
-// it; the caller has locked the entry.
+// changedHere records a change that this master has made, under the version of the written file,
+// and calls tell. The caller has locked the entry.
 func (s *Store) changedHere(k memKey, v version) {
 	s.noteLive(k, v)
 	s.shared.announce(k.bank, k.id)
 }
 
-// removeEntry removes an entry and stores its removal under version at; the caller has locked the
+// removeEntry removes an entry and stores its removal under version at. The caller has locked the
 // entry.
 func (s *Store) removeEntry(k memKey, at int64) error {
 	path := s.gonePath(k)
@@ -220,7 +222,7 @@ func (s *Store) Sums() [Buckets]uint64 {
 	return s.shared.sums
 }
 
-// Entries returns the entries of some buckets, without their content.
+// Entries returns the entries in some buckets, without their content.
 func (s *Store) Entries(buckets map[int]bool) []Entry {
 	s.shared.mu.Lock()
 	defer s.shared.mu.Unlock()
@@ -275,8 +277,8 @@ const (
 	Wanted                // this master needs the entry's content to store it
 )
 
-// Take stores an entry of another master if it is newer than the one here. If two masters have
-// changed a mine at the same time, Take merges the functions of both mines.
+// Take stores an entry of another master if it is newer than this master's entry. If two masters
+// have changed a mine at the same time, Take merges the functions of both mines.
 func (s *Store) Take(e Entry) (Outcome, error) {
 	if !s.isShared(e.Bank) || s.valid(e.ID) != nil || e.At <= 0 || len(e.Packed) > maxEntry {
 		return Old, fmt.Errorf("take the %.20q of %.100q: not an entry", e.Bank, e.ID)
@@ -305,7 +307,7 @@ func (s *Store) Take(e Entry) (Outcome, error) {
 	return Taken, s.writeForeign(k, e)
 }
 
-// writeForeign stores another master's entry; the caller has locked the entry.
+// writeForeign stores an entry of another master. The caller has locked the entry.
 func (s *Store) writeForeign(k memKey, e Entry) error {
 	s.mem.dropEntry(k.bank, k.id)
 	if err := replace(s.entryPath(k.bank, k.id), e.Packed, e.At); err != nil {
@@ -315,8 +317,9 @@ func (s *Store) writeForeign(k memKey, e Entry) error {
 	return nil
 }
 
-// uniteMines merges two mines; of a function that both have, that of the newer mine remains. The
-// merging ends when the newest mine has all functions: then all masters take that one.
+// uniteMines merges two mines. If both have a function, the data of the newer mine stays. The
+// merging between masters ends when the newest mine has all functions: then all masters take that
+// mine.
 func (s *Store) uniteMines(k memKey, old version, e Entry) (Outcome, error) {
 	theirs, ok := entry.Unpack(e.Packed)
 	ours, have := s.readEntry(k.bank, k.id)
@@ -344,8 +347,8 @@ func (s *Store) uniteMines(k memKey, old version, e Entry) (Outcome, error) {
 }
 
 // Rescan records the changes that other programs made to the files, and forgets removals that are
-// too old. Data of minions that another program removed comes back from the other masters. A token
-// that another program removed is removed on all masters.
+// too old. If another program has removed data of minions, the data comes back from the other
+// masters. If it has removed a token, the token is removed on all masters.
 func (s *Store) Rescan(now time.Time) error {
 	var errs []error
 	for _, b := range s.sharedBanks() {
@@ -377,7 +380,7 @@ func (s *Store) Rescan(now time.Time) error {
 	return errors.Join(errs...)
 }
 
-// RescanTokens works like Rescan, but for tokens only, and only if their folder has changed since
+// RescanTokens works like Rescan, but only for tokens, and only if their folder has changed since
 // the last call. Only one goroutine may call it.
 func (s *Store) RescanTokens() error {
 	if s.tokens == "" {
@@ -465,15 +468,15 @@ func (s *Store) adoptFile(k memKey) error {
 	return nil
 }
 
-// sameTime reports whether two times are equal. A time in whole seconds equals any time of that
-// second, since some file systems store nothing finer.
+// sameTime reports whether two times are equal. A time in whole seconds equals any time within that
+// second, since some file systems store only whole seconds.
 func sameTime(a, b int64) bool {
 	second := int64(time.Second)
 	return a == b || b%second == 0 && a/second == b/second
 }
 
-// versionOfFile returns the version of an entry that this master has just written as version at,
-// derived from base (0: from none).
+// versionOfFile returns the version of an entry that this master has just written as version at.
+// base is the version from which the entry was derived (0: from none).
 func versionOfFile(info fs.FileInfo, at, base int64) version {
 	if t := info.ModTime().UnixNano(); !sameTime(at, t) {
 		at = t
@@ -482,7 +485,7 @@ func versionOfFile(info fs.FileInfo, at, base int64) version {
 	return version{at: at, base: base}
 }
 
-// baseVersion returns the version from which a change of an entry derives; the caller has locked
+// baseVersion returns the version from which a change of an entry is derived. The caller has locked
 // the entry.
 func (s *Store) baseVersion(b Bank, id string) int64 {
 	if !s.isShared(b) {
