@@ -9,9 +9,9 @@ import (
 	"sync"
 )
 
-// File is a log file. When somebody has moved or deleted the file, the next line opens the path
-// again, as Salt's WatchedFileHandler does, so that logrotate needs no signal. File is safe for
-// concurrent use.
+// File is a log file. If another program has moved or deleted the file, the next line opens the
+// path again, as Salt's WatchedFileHandler does, so that logrotate need not send a signal. File is
+// safe for concurrent use.
 type File struct {
 	path   string
 	report func(string) // gets messages about this file that must go elsewhere; may be nil
@@ -22,8 +22,9 @@ type File struct {
 	trouble bool // the path cannot be opened, and report was called
 }
 
-// OpenFile opens a log file for appending, with mode 0600 as in Salt, and creates its folder. It
-// calls say with the reason when the path cannot be opened again later; say may be nil.
+// OpenFile opens a log file for appending and creates its folder. A new file has mode 0600 as in
+// Salt. If the path cannot be opened again later, the File calls say with the reason; say may be
+// nil.
 func OpenFile(path string, say func(string)) (*File, error) {
 	l := &File{path: path, report: say}
 	return l, l.Reopen()
@@ -62,8 +63,8 @@ func (l *File) openFile() error {
 	return nil
 }
 
-// Write implements io.Writer. While the path cannot be opened again, it writes lines to the file
-// that was moved away.
+// Write implements io.Writer. While the path cannot be opened again, Write appends lines to the
+// file that was moved away.
 func (l *File) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -56,8 +56,8 @@ func newLine(r slog.Record, program string) *line {
 	return l
 }
 
-// fieldValue returns the value of a field of Python's LogRecord, or of one that Salt adds: a
-// string, an int64 or a float64; nil for an unknown field.
+// fieldValue returns the value of a field of Python's LogRecord, or of a field that Salt adds. The
+// value is a string, an int64 or a float64, or nil for an unknown field.
 func (l *line) fieldValue(name, dateFmt string) any {
 	switch name {
 	case "asctime":
@@ -130,8 +130,8 @@ func (l *line) saltField(name string) any {
 // colorReset ends a coloured text (salt/utils/textformat.py).
 const colorReset = "\x1b[0;0m"
 
-// levelColor returns the colour of Salt's LOG_COLORS for the name of a level (with bold) or for a
-// message of that level; fewer messages are bold.
+// levelColor returns the colour of Salt's LOG_COLORS for the name of a level (bold is true) or for
+// a message of that level (bold is false). Messages are in bold type at fewer levels.
 func levelColor(level string, bold bool) string {
 	color := map[string]string{
 		"CRITICAL": "31",
@@ -222,14 +222,14 @@ func pythonText(v any) string {
 	return fmt.Sprint(v)
 }
 
-// CheckFormat returns what is wrong with a format string (Python's % with the fields of a log
-// record), or nil.
+// CheckFormat returns an error if text is not a valid format string (Python's % with the fields of
+// a log record).
 func CheckFormat(text string) error {
 	_, err := compile(text)
 	return err
 }
 
-// compileOr parses a format, or the format instead if the first is wrong or empty.
+// compileOr parses text as a format. If text is empty or invalid, it parses instead.
 func compileOr(text, instead string) format {
 	if f, err := compile(text); err == nil {
 		return f
@@ -286,7 +286,8 @@ func compile(text string) (format, error) {
 	return f, nil
 }
 
-// compileField parses a field after its % and returns it and the rest of the text.
+// compileField parses a field from the text after its %. It returns the field and the rest of the
+// text.
 func compileField(text string) (s segment, rest string, err error) {
 	name, spec, closed := strings.Cut(strings.TrimPrefix(text, "("), ")")
 	if text == "" || text[0] != '(' || !closed {
@@ -366,7 +367,7 @@ func goVerb(conversion byte, value any, flags, width, precision string) (verb st
 	return "", 0, fmt.Errorf("it cannot be written as %q", string(conversion))
 }
 
-// digits splits a text after its leading digits.
+// digits splits a text into its leading digits and the rest.
 func digits(text string) (number, rest string) {
 	rest = strings.TrimLeft(text, "0123456789")
 	return text[:len(text)-len(rest)], rest

@@ -45,13 +45,13 @@ func loggerOf(function, program string) string {
 	return program
 }
 
-// granularLevels is the option log_granular_levels: the least level of each logger and of the
-// loggers below it. A line must pass it and the level of its sink (Python's
-// logging.getEffectiveLevel).
+// granularLevels holds the option log_granular_levels: the least level of each logger and of the
+// loggers below it. A line is written only if it reaches both this level and the level of its sink
+// (Python's logging.getEffectiveLevel).
 type granularLevels map[string]slog.Level
 
-// levelOf returns the least level for a logger: its own, or the level of the nearest logger above
-// it that has one.
+// levelOf returns the least level of a logger: the logger's own level, or that of the nearest
+// logger above it that has one.
 func (g granularLevels) levelOf(logger string) slog.Level {
 	if len(g) == 0 {
 		return LevelGarbage
@@ -80,8 +80,8 @@ func (g granularLevels) levelOf(logger string) slog.Level {
 // rootLogger is the name of the logger above all others.
 const rootLogger = "root"
 
-// setLevel sets the level of a logger from an option: a name, or a number of Python's logging.
-// "all" and 0 mean that the logger above decides.
+// setLevel sets the level of a logger from an option, which is a name or a number of Python's
+// logging. With "all" or 0, the level of the logger above applies.
 func (g granularLevels) setLevel(logger string, level any) error {
 	if logger == "" {
 		logger = rootLogger
@@ -109,7 +109,7 @@ func (g granularLevels) setLevel(logger string, level any) error {
 	return nil
 }
 
-// pythonLevel returns the lowest of our levels whose number in Python is at least n.
+// pythonLevel returns the lowest slog level whose number in Python is at least n.
 func pythonLevel(n int64) slog.Level {
 	switch {
 	case n <= 1:
@@ -133,5 +133,5 @@ func pythonLevel(n int64) slog.Level {
 	return LevelQuiet
 }
 
-// CheckGranular returns what is wrong with an entry of log_granular_levels, or nil.
+// CheckGranular returns an error if an entry of log_granular_levels is invalid.
 func CheckGranular(logger string, level any) error { return granularLevels{}.setLevel(logger, level) }

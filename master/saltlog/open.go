@@ -20,7 +20,7 @@ type Config struct {
 }
 
 // Output configures which lines go to one destination, and their format. Levels holds names of
-// levels: the first that is not "" applies; without one it is warning.
+// levels: the first that is not "" applies. If there is none, the level is warning.
 type Output struct {
 	Levels          []string
 	Format, DateFmt string // see Sink
@@ -35,7 +35,7 @@ func (o Output) leastLevel() (slog.Level, error) {
 	return slog.LevelWarn, nil
 }
 
-// Target is the file, or the syslog, to which a log goes: a *File or a *Syslog.
+// Target is the destination of a log besides the console: a *File or a *Syslog.
 type Target interface {
 	io.WriteCloser
 	// Reopen opens the path of a file again.
@@ -43,7 +43,7 @@ type Target interface {
 }
 
 // Open returns the logger of a program and the Target of Config.Path, which the caller must close.
-// The Target is nil when the log goes to no file, also at the level quiet.
+// The Target is nil if the log does not go to a file, and also at the level quiet.
 func Open(c Config) (*slog.Logger, Target, error) {
 	level, err := c.Console.leastLevel()
 	if err != nil {

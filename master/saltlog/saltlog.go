@@ -1,11 +1,11 @@
-// Package saltlog writes log lines as Salt does, so that whatever reads Salt's logs (logrotate, log
-// shippers, people) can read ours. The file in log_file gets lines in the format log_fmt_logfile,
-// standard error in log_fmt_console, each with its own level. Attributes follow the message as
-// key=value. Control characters in messages and values are escaped, so that a stranger's text
-// cannot start a line of its own. Each logger has the name of the Salt module that does the same
-// work; log_granular_levels uses these names.
+// Package saltlog writes log lines as Salt does, so that the programs and people that read Salt's
+// logs (logrotate, log shippers) can read those of Saltern. The file in log_file gets lines in the
+// format log_fmt_logfile, standard error in log_fmt_console, each with its own level. Attributes
+// follow the message as key=value. Control characters in messages and values are escaped, so that
+// text of a stranger cannot begin a new line. Each logger has the name of the Salt module that does
+// the same work; log_granular_levels uses these names.
 //
-// log_file may also be the URL of a syslog, see [Syslog].
+// log_file may also be the URL of a syslog; see [Syslog].
 package saltlog
 
 import (
@@ -67,7 +67,8 @@ func levelName(l slog.Level) string {
 	return "GARBAGE"
 }
 
-// Sink is a destination of lines. Its Writer may be a *Syslog, which gets the level of each line.
+// Sink is a destination of lines. If its Writer is a *Syslog, the handler also passes it the level
+// of each line.
 type Sink struct {
 	Writer  io.Writer
 	Level   slog.Level
@@ -96,8 +97,8 @@ type sink struct {
 	format format
 }
 
-// New returns a handler. name is the logger of lines from packages that have no logger of their own
-// ("salt.master").
+// New returns a handler. name is the logger for lines from packages that have no logger of their
+// own ("salt.master").
 func New(name string, sinks ...Sink) *Handler {
 	h := &Handler{mu: &sync.Mutex{}, name: name}
 	for _, s := range sinks {
@@ -228,8 +229,8 @@ func appendAttr(b *strings.Builder, group string, a slog.Attr) {
 	b.WriteString(text)
 }
 
-// Bounds of the parts of a line, in bytes. Of the rest a line only shows the number. Values are
-// often text of strangers.
+// Limits of the parts of a line, in bytes. For a longer part, the line shows only how many bytes
+// were removed. Values often contain text of strangers.
 const (
 	maxMessage = 1024
 	maxValue   = 256
@@ -238,7 +239,7 @@ const (
 )
 
 // cutEscaped shortens a text that would have more than limit bytes when escaped, and appends the
-// number of removed bytes. It returns shorter texts as they are.
+// number of removed bytes. It returns any other text unchanged.
 func cutEscaped(s string, limit int) string {
 	if len(s) <= limit/4 {
 		return s

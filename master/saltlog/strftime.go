@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// strftime formats a time by the rules of C's strftime in the locale C. It leaves unknown
-// directives as they are.
+// strftime formats a time by the rules of C's strftime in the locale C. It does not replace unknown
+// directives.
 func strftime(t time.Time, format string) string {
 	if len(format) > maxFormat {
 		format = format[:maxFormat]
@@ -39,8 +39,8 @@ func strftime(t time.Time, format string) string {
 	}
 }
 
-// flagged returns the text of a directive changed by the flags of the GNU C library: - removes the
-// padding of a number, _ pads with blanks, ^ converts to capitals.
+// flagged applies the flags of the GNU C library to the text of a directive: - removes the padding
+// of a number, _ pads with blanks, ^ converts to capitals.
 func flagged(text, flags string, d byte) string {
 	if strings.Contains(flags, "^") {
 		text = strings.ToUpper(text)

@@ -135,8 +135,8 @@ func orDefault(text, preset string) string {
 // Syslog sends lines to a syslog in the form of Python's SysLogHandler: the priority, the line, a
 // NUL. It never blocks its caller: lines wait in a queue. While the syslog cannot be reached,
 // Syslog redials. Overflow policy: the newest line is dropped and counted, and a later line reports
-// how many were dropped. A line that was in a connection when it broke may be lost. It is safe for
-// concurrent use.
+// how many were dropped. If a connection breaks, the lines that were under way in it may be lost.
+// Syslog is safe for concurrent use.
 type Syslog struct {
 	to           Address
 	report       func(string) // gets messages about this syslog that must go elsewhere
@@ -150,8 +150,8 @@ type Syslog struct {
 	done   sync.WaitGroup
 }
 
-// OpenSyslog starts to send lines. It calls say when the syslog cannot be reached, and when it can
-// be reached again. The caller must call Close in the end.
+// OpenSyslog starts to send lines to a syslog. It calls say when the syslog cannot be reached, and
+// when it can be reached again. The caller must call Close when it no longer writes lines.
 func OpenSyslog(to *Address, say func(string)) *Syslog {
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Syslog{
@@ -173,7 +173,7 @@ func (s *Syslog) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Reopen does nothing: Syslog redials by itself when a connection breaks.
+// Reopen does nothing, since Syslog redials by itself when a connection breaks.
 func (s *Syslog) Reopen() error { return nil }
 
 // Close sends the waiting lines, for a second at most, and ends the sending.
@@ -212,8 +212,8 @@ func (s *Syslog) queueLine(level slog.Level, text string) {
 	s.lost.Add(1)
 }
 
-// packet returns a line in the form of syslog. It sends levels that Python's
-// SysLogHandler.mapPriority does not know as warnings.
+// packet returns a line as a syslog message. It assigns the priority warning to levels that
+// Python's SysLogHandler.mapPriority does not know.
 func (s *Syslog) packet(level slog.Level, text string) []byte {
 	severity := map[string]int{
 		"CRITICAL": 2,
@@ -253,8 +253,7 @@ func (s *Syslog) sendLines(ctx context.Context) {
 	}
 }
 
-// deliver sends one line, and redials until it succeeds. It returns false when ctx ended before
-// that.
+// deliver sends one line, and redials until that succeeds. It returns false if ctx ends first.
 func (s *Syslog) deliver(ctx context.Context, conn *connection, b []byte) (*connection, bool) {
 	away := false
 	for retry := 200 * time.Millisecond; ; retry = min(2*retry, 10*time.Second) {
@@ -339,15 +338,15 @@ func (s *Syslog) connect(ctx context.Context) (*connection, error) {
 	return nil, errs[len(errs)-1]
 }
 
-// connection is a connection to a syslog. A nil connection may be closed.
+// connection is a connection to a syslog. Calling close on a nil connection is allowed.
 type connection struct {
 	net.Conn
 	packets bool
 	reader  sync.WaitGroup
 }
 
-// connect wraps a network connection. It reads a stream to notice its end at once: the first write
-// after the end would still succeed.
+// connect wraps a network connection. It reads from a stream connection in order to notice at once
+// that the syslog has closed it: the first write after that would still succeed.
 func connect(c net.Conn, network string) *connection {
 	conn := &connection{Conn: c, packets: network == "udp" || network == "unixgram"}
 	if !conn.packets {
