@@ -9,8 +9,8 @@ import (
 	"saltern/master/value"
 )
 
-// cidr is an ipcidr target: an address or a network, which the addresses in the grain ipv4 or ipv6
-// must be or lie in.
+// cidr is an ipcidr target: an address or a network. It matches a minion if an address in the
+// minion's grain ipv4 or ipv6 equals that address or lies in that network.
 type cidr struct {
 	prefix netip.Prefix
 	grain  string
@@ -63,8 +63,8 @@ func parseNetwork(s string) (netip.Prefix, error) {
 	return p, nil
 }
 
-// maskBits returns the number of bits of a mask such as 255.255.0.0, and false for anything else.
-// It takes 0.0.255.255 for the same, as Python does.
+// maskBits returns the number of bits of a mask such as 255.255.0.0. It returns false if s is not a
+// mask. As in Python, 0.0.255.255 means the same as 255.255.0.0.
 func maskBits(s string) (int, bool) {
 	a, err := netip.ParseAddr(s)
 	if err != nil || !a.Is4() {

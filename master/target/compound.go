@@ -32,8 +32,8 @@ var engines = map[byte]string{
 	'R': "range", 'T': "resource", 'M': "managing_minion",
 }
 
-// parseWord splits an operand into the kind of target ("" for a glob), its delimiter ("" for none)
-// and its pattern.
+// parseWord splits a word of a compound target into the kind of target ("" for a glob), its
+// delimiter ("" for none) and its pattern.
 func parseWord(word string) (typ, delimiter, expr string) {
 	plain := func() (string, string, string) { return "", "", word }
 	if word == "" || strings.ContainsRune(word, '\n') {
@@ -101,8 +101,8 @@ func compileCompound(words []string, env Env, exact bool) (Matcher, error) {
 	return m, nil
 }
 
-// expand replaces nodegroups by their words. It puts parentheses around those of a group that
-// contains other groups, as Salt does.
+// expand replaces nodegroups by their words. If a group contains other groups, expand puts its
+// words in parentheses, as Salt does.
 func expand(words []string, env Env) (out []string, err error) {
 	for _, w := range words {
 		if typ, _, name := parseWord(w); !operator(w) && typ == "nodegroup" {
@@ -168,8 +168,8 @@ func (p *parser) parseNot() (node, error) {
 	return notNode{n}, nil
 }
 
-// operand parses a parenthesis or a word. negated means that it follows a "not": then names of a
-// list without a key are not reported as missing.
+// operand parses an expression in parentheses or a word. negated means that a "not" precedes it:
+// then names of a list that have no key are not reported as missing.
 func (p *parser) operand(negated bool) (node, error) {
 	if len(p.words) == 0 {
 		return nil, fmt.Errorf("%w: a minion is expected at the end", errInvalid)

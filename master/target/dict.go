@@ -6,7 +6,7 @@ import (
 	"saltern/master/value"
 )
 
-// mode is a way to compare values. Upper and lower case never differ.
+// mode is a way to compare values. All modes ignore case.
 type mode uint8
 
 const (
@@ -16,8 +16,8 @@ const (
 )
 
 const (
-	// maxSteps bounds the work of one match: a pattern with several "*:" may visit deep data many
-	// times.
+	// maxSteps bounds the work of one match, since a pattern with several "*:" may visit deep data
+	// many times.
 	maxSteps = 20000
 	// maxLevels bounds the keys of one expression.
 	maxLevels = 64
@@ -63,9 +63,9 @@ func (l lookup) matches(id string) bool {
 	return ok && subdict(d, l.expr, l.delimiter, l.mode, l.effort)
 }
 
-// subdict implements salt.utils.data.subdict_match: it reports whether data has the key and value
-// of expr. Keys may contain the delimiter, and the value may be a member of a list. It tries longer
-// keys first.
+// subdict implements salt.utils.data.subdict_match: it reports whether data contains the key and
+// value of expr. Keys may contain the delimiter, so subdict tries longer keys first. If data has a
+// list under the key, one of its elements must match the value.
 func subdict(data *value.Map, expr, delimiter string, m mode, e *Effort) bool {
 	w := walk{mode: m, steps: maxSteps, effort: e}
 	return w.subdict(data, expr, delimiter)
@@ -77,8 +77,8 @@ type walk struct {
 	effort *Effort
 }
 
-// spendSteps charges steps to the budget of the walk and returns false when the budget is used up.
-// One step is a comparison of short texts.
+// spendSteps deducts steps from the budget of the walk and returns false when the budget is used
+// up. One step is a comparison of short texts.
 func (w *walk) spendSteps(cost int) bool { w.steps -= cost; return w.steps >= 0 }
 
 func (w *walk) subdict(data *value.Map, expr, delimiter string) bool {
@@ -166,8 +166,8 @@ func (w *walk) inMap(m *value.Map, want string) bool {
 	return false
 }
 
-// matchValue compares one value, as text in lower case. Salt converts regular expressions to lower
-// case, too.
+// matchValue compares one value, as text in lower case, with want. Salt converts regular
+// expressions to lower case, too.
 func (w *walk) matchValue(v any, want string) bool {
 	if w.steps <= 0 {
 		return false

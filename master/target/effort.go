@@ -17,7 +17,7 @@ var errEffort = errors.New("target takes too much work")
 const lookEvery = 128
 
 // Effort bounds and counts the work on the targets of one request. It may be used concurrently.
-// Create it with NewEffort or NewEffortFor; a nil Effort has no bound.
+// NewEffort and NewEffortFor create an Effort; a nil Effort has no bound.
 type Effort struct {
 	ctx   context.Context
 	until time.Time
@@ -33,15 +33,15 @@ func NewEffortFor(ctx context.Context, limit time.Duration) *Effort {
 	return &Effort{ctx: ctx, until: time.Now().Add(limit)}
 }
 
-// Restart starts a new time limit for the rest of the work, for a request that has waited. Nobody
-// may use the Effort meanwhile.
+// Restart begins a new time limit for the remaining work of a request that has waited. The Effort
+// must not be used during the call.
 func (e *Effort) Restart(limit time.Duration) { e.until = time.Now().Add(limit) }
 
-// Spent returns an error when the Effort has ended before the work: then the result of the work is
-// meaningless.
+// Spent returns an error if the Effort was used up before the work was complete. Then the result of
+// the work must not be used.
 func (e *Effort) Spent() error { return e.errGivenUp() }
 
-// Steps returns the number of steps so far; one step is a check of one name.
+// Steps returns the number of steps so far. One step is a check of one name.
 func (e *Effort) Steps() int64 {
 	if e == nil {
 		return 0
@@ -49,8 +49,8 @@ func (e *Effort) Steps() int64 {
 	return e.steps.Load()
 }
 
-// Do counts steps of other work for the same request. It returns errEffort when the Effort has
-// ended.
+// Do counts steps of other work for the same request. It returns errEffort when the Effort is used
+// up.
 func (e *Effort) Do(steps int) error {
 	if e.spendSteps(steps) {
 		return nil
@@ -88,8 +88,8 @@ func (e *Effort) errGivenUp() error {
 // regexSteps is the number of bytes of an expression that count as one step.
 const regexSteps = 16
 
-// matchRegex reports whether an expression matches. If the expression takes too long, it ends the
-// Effort: a wrong "no" after a "not" would select the minion.
+// matchRegex reports whether an expression matches. If matching takes too long, matchRegex marks
+// the Effort as used up: a wrong "no" after a "not" would select the minion.
 func (e *Effort) matchRegex(expr, s string) bool {
 	if !e.spendSteps(1 + len(expr)/regexSteps) {
 		return false

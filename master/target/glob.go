@@ -11,8 +11,8 @@ type glob string
 
 func (g glob) matches(id string) bool { return globMatch(string(g), id) }
 
-// globMatch is pattern.Glob with a shortcut for patterns whose only wildcard is *, as nearly all
-// are.
+// globMatch works like pattern.Glob. It has a shortcut for patterns whose only wildcard is *, since
+// nearly all patterns are of this kind.
 func globMatch(p, s string) bool {
 	if strings.ContainsAny(p, "?[") {
 		return pattern.Glob(p, s)

@@ -8,9 +8,9 @@ import (
 	"saltern/master/value"
 )
 
-// nodegroup returns the words of a compound target that stand for a group (nodegroup_comp of
-// salt/utils/minions.py). A group without operators is a list of names, or, if it contains
-// characters of regular expressions, an expression.
+// nodegroup returns the words of a compound target that mean the same as a group (nodegroup_comp of
+// salt/utils/minions.py). A group without operators is a list of names or, if it contains
+// characters of regular expressions, one regular expression.
 func nodegroup(name string, groups *value.Map) ([]string, error) {
 	g := grouper{groups: groups}
 	words, _, err := g.expand(name)
@@ -92,8 +92,8 @@ func definition(name string, v any) ([]string, error) {
 	return nil, fmt.Errorf("%w: nodegroup %s is neither text nor a list", errInvalid, quoteShort(name))
 }
 
-// joinNames returns one word for a group that is only a list of names or expressions, and "" for a
-// group with operators, wildcards or kinds of targets.
+// joinNames returns one word for a group that is only a list of names or expressions. It returns ""
+// for a group with operators, wildcards or kinds of targets.
 func joinNames(words []string) string {
 	expression := false
 	for _, w := range words {

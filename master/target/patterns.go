@@ -8,11 +8,11 @@ import (
 )
 
 // PillarPattern returns the first term of a target that applies a pattern to pillar values, such as
-// I@role:web* or any J@ term, also in nodegroups. found is false when there is none: then the
-// target only compares pillar values that its author already knows. With such a term the author
-// could guess a pillar value letter by letter from the selected minions. The result does not depend
-// on any pillar, so a refusal reveals nothing. delimiter is the request's delimiter. A target that
-// cannot be parsed has no terms; [Compile] refuses it.
+// I@role:web* or any J@ term, also in nodegroups. With such a term the author of the target could
+// guess a pillar value letter by letter from the selected minions. found is false when there is
+// none: then the target only compares pillar values that its author knows already. The result does
+// not depend on any pillar, so a refusal reveals nothing. delimiter is the request's delimiter. A
+// target that cannot be parsed has no terms; [Compile] refuses it.
 func PillarPattern(tgt any, typ, delimiter string, groups *value.Map) (term string, found bool) {
 	for _, t := range pillarTerms(tgt, typ, delimiter, groups) {
 		if t.isPattern() {
@@ -24,7 +24,7 @@ func PillarPattern(tgt any, typ, delimiter string, groups *value.Map) (term stri
 
 // OwnPillarPattern works like PillarPattern, but ignores the terms that the administrator wrote
 // into nodegroups. Clients replace nodegroups by their words (salt/client/__init__.py _prep_pub),
-// so it recognises these terms by their text.
+// so OwnPillarPattern recognises the administrator's terms by their text.
 func OwnPillarPattern(tgt any, typ, delimiter string, groups *value.Map) (term string, found bool) {
 	for _, t := range pillarTerms(tgt, typ, delimiter, groups) {
 		if t.isPattern() && !t.written(groups) {
@@ -34,7 +34,8 @@ func OwnPillarPattern(tgt any, typ, delimiter string, groups *value.Map) (term s
 	return "", false
 }
 
-// pillarTerm is a term of a target: its text in a compound target, its type and its expression.
+// pillarTerm is a term of a target: the text that it has in a compound target, its type and its
+// expression.
 type pillarTerm struct {
 	text, typ, expr string
 	delimited       bool // its delimiter is not that of compound targets

@@ -2,8 +2,8 @@ package target
 
 import "saltern/master/value"
 
-// maxText bounds the text of a list or map. Patterns are meant for single values; one matches the
-// text of a nested list only by accident.
+// maxText bounds the text of a list or map. Patterns are meant for single values; a pattern matches
+// the text of a nested list only by accident.
 const maxText = 64 << 10
 
 // pythonStr returns the text of Python's str() of a value.

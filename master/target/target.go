@@ -41,8 +41,8 @@ const (
 	maxNames  = 100000  // names of a list target
 )
 
-// Source returns what minions told about themselves. It must be safe for concurrent use if a
-// Matcher is used concurrently; nobody changes the maps.
+// Source returns the data that minions have reported about themselves. It must be safe for
+// concurrent use if a Matcher is used concurrently. The returned maps must not be changed.
 type Source interface {
 	Grains(id string) (*value.Map, bool)
 	Pillar(id string) (*value.Map, bool)
@@ -50,13 +50,13 @@ type Source interface {
 
 // Env holds what targets depend on.
 type Env struct {
-	// Delimiter separates the keys of grain and pillar targets; "" means ":".
+	// Delimiter separates the keys of grain and pillar targets. If it is "", the delimiter is ":".
 	Delimiter string
 	// Nodegroups is the option nodegroups. It may be nil.
 	Nodegroups *value.Map
-	// Source may be nil: then no data of minions is cached.
+	// Source may be nil: then no data of minions is known.
 	Source Source
-	// Effort bounds the work. It may be nil: then Resolve uses a bound of its own.
+	// Effort bounds the work. It may be nil: then Resolve creates an Effort with a default bound.
 	Effort *Effort
 }
 
@@ -70,8 +70,8 @@ func (e Env) delimiter() string {
 // Matcher is a compiled target. It is safe for concurrent use.
 type Matcher struct {
 	root node
-	// exactly means that only the ids in exact can match: for a glob without wildcards and for a
-	// list.
+	// If exactly is set, only the ids in exact can match. That is so for a glob without wildcards
+	// and for a list.
 	exact   []string
 	exactly bool
 	// missing lists the names that must be reported as missing if they have no key.
@@ -84,10 +84,10 @@ type node interface{ matches(id string) bool }
 // Match reports whether the target selects the minion.
 func (m Matcher) Match(id string) bool { return m.root != nil && m.root.matches(id) }
 
-// Compile prepares a target for matching. Its type is glob, pcre, list, grain, grain_pcre, pillar,
+// Compile prepares a target for matching. typ is glob, pcre, list, grain, grain_pcre, pillar,
 // pillar_exact, pillar_pcre, ipcidr, nodegroup, compound, or compound_pillar_exact, in which all
-// pillar terms match exactly. "" means glob. A target is text, or a list of text for list and
-// compound. Errors wrap errInvalid or errUnsupported.
+// pillar terms match exactly; "" means glob. tgt is text, or for list and compound a list of texts.
+// Compile's errors wrap errInvalid or errUnsupported.
 func Compile(tgt any, typ string, env Env) (Matcher, error) {
 	switch typ {
 	case "list":
@@ -160,8 +160,8 @@ func compileSimple(s, typ, delimiter string, env Env) (node, error) {
 }
 
 // Resolve returns the ids that a target selects, in the order of ids, which must be sorted. missing
-// holds the names in a list target that are not in ids. If the target spells its names out, Resolve
-// looks only for those.
+// holds the names in a list target that are not in ids. If the target is a list of plain names,
+// Resolve checks only these names.
 func Resolve(ids []string, tgt any, typ string, env Env) (matched, missing []string, err error) {
 	env.Effort = cmp.Or(env.Effort, NewEffort(context.Background()))
 	m, err := Compile(tgt, typ, env)

@@ -10,8 +10,8 @@ import (
 	"saltern/master/value"
 )
 
-// traverse returns the value to which keys lead through maps and lists, and false when there is
-// none.
+// traverse returns the value to which keys lead through maps and lists. It returns false when there
+// is none.
 func traverse(v any, keys []string) (any, bool) {
 	for _, k := range keys {
 		var ok bool
@@ -108,8 +108,8 @@ func inList(l []any, key string) (any, bool) {
 	return l[i], true
 }
 
-// pythonInt converts a text by the rules of Python's int(): it allows spaces around the digits and
-// single underscores between them.
+// pythonInt converts a text by the rules of Python's int(), which allow spaces around the digits
+// and single underscores between them.
 func pythonInt(s string) (int, error) {
 	s = strings.TrimSpace(s)
 	if strings.HasPrefix(s, "_") || strings.HasSuffix(s, "_") || strings.Contains(s, "__") {
@@ -118,8 +118,8 @@ func pythonInt(s string) (int, error) {
 	return strconv.Atoi(strings.ReplaceAll(s, "_", ""))
 }
 
-// yamlKey returns the value that salt.utils.args.yamlify_arg parses a text into, and false if that
-// is the text itself.
+// yamlKey returns the value that salt.utils.args.yamlify_arg parses from a text. It returns false
+// if that value is the text itself.
 func yamlKey(s string) (any, bool) {
 	if len(s) > 256 {
 		return nil, false
