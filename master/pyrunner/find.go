@@ -9,8 +9,9 @@ import (
 	"strings"
 )
 
-// Usual returns the interpreters to try if none is configured: that of Salt's own packages, python3
-// in PATH, and those of the Salt programs in PATH. look finds a program like exec.LookPath.
+// Usual returns the interpreters to try if none is configured: the interpreter of Salt's own
+// packages, python3 in PATH, and the interpreters of the Salt programs in PATH. look finds a
+// program as exec.LookPath does.
 func Usual(look func(program string) (path string, err error)) []string {
 	out := []string{"/opt/saltstack/salt/bin/python3", "python3"}
 	for _, program := range []string{"salt-call", "salt-minion", "salt-run"} {
@@ -25,9 +26,9 @@ func Usual(look func(program string) (path string, err error)) []string {
 	return out
 }
 
-// Of returns the interpreter that runs a salt-run, or "" if it cannot be determined: the
-// interpreter that its first lines name, or one in the same folder, as in Salt's own packages. path
-// may also lead to an interpreter.
+// Of returns the interpreter that runs a salt-run program, or "" if it cannot be determined. It is
+// the interpreter that the program's first lines name, or the interpreter in the same folder, as in
+// Salt's own packages. path may also lead to an interpreter itself.
 func Of(path string) string {
 	if p := interpreter(path); p != "" {
 		return p

@@ -15,7 +15,8 @@ var functions string
 //go:embed services.py
 var services string
 
-// HostConfig configures the Python processes. Zero fields take the defaults of [pyhost.Config].
+// HostConfig configures the Python processes. If a field is zero, the default of [pyhost.Config]
+// applies.
 type HostConfig struct {
 	Pythons    []string // interpreters to try, in this order: paths, or names in PATH
 	Layer      string   // link to a folder of packages, see [Layer]; "" for none
@@ -26,7 +27,7 @@ type HostConfig struct {
 }
 
 // NewHost returns the host that runs the functions of Callers. It starts no Python before the first
-// call. The caller must call Close in the end.
+// call. The caller must call Close when it no longer needs the host.
 func NewHost(cfg HostConfig) *pyhost.Host {
 	return pyhost.New(pyhost.Config{
 		Pythons:    cfg.Pythons,

@@ -27,7 +27,7 @@ const (
 )
 
 // Kept is a Python process that answers one request after another, so that it imports Salt's
-// library only once. Only one goroutine at a time may use it. The last one must call Close.
+// library only once. Only one goroutine at a time may use it. The last user must call Close.
 type Kept struct {
 	cmd  *exec.Cmd
 	in   io.WriteCloser
@@ -38,15 +38,15 @@ type Kept struct {
 // KeptConfig configures a Kept.
 type KeptConfig struct {
 	Pythons []string // interpreters to try, in this order: paths, or names in PATH
-	// Program is Python code. It defines a function that takes a request and returns a reply, both
-	// of them maps, and passes this function to serve of kept.py. Keep puts kept.py before Program.
-	// serve exchanges frames ([pyframe]).
+	// Program is Python code that defines a function and passes this function to serve of kept.py.
+	// The function gets a request and returns a reply, both of them maps. Keep puts kept.py before
+	// Program. serve exchanges frames ([pyframe]).
 	Program string
 	Layer   string   // folder of packages, as returned by [Layer]
 	Env     []string // environment of the process; nil: the environment of [command.PythonEnviron]
 }
 
-// Keep starts the first interpreter that has Salt. It returns [ErrNoSalt] if none has.
+// Keep starts the first interpreter that finds Salt's library. It returns [ErrNoSalt] if none does.
 func Keep(ctx context.Context, cfg KeptConfig) (*Kept, error) {
 	env := cfg.Env
 	if env == nil {
@@ -92,15 +92,15 @@ func Keep(ctx context.Context, cfg KeptConfig) (*Kept, error) {
 func startKept(path string, args, env []string) (*Kept, error) {
 	cmd := exec.Command(path, args...)
 	cmd.Dir, cmd.Env = "/", env
-	// A process group of its own: signals of our terminal must not reach the process.
+	// Use a process group of its own: signals from the terminal must not reach the process.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
 	}
 
-	// Use our own pipe: package exec would close its pipe when the process ends, even with unread
-	// data in it.
+	// Create the pipe here: package exec would close its own pipe when the process ends, even with
+	// unread data in it.
 	out, theirs, err := os.Pipe()
 	if err != nil {
 		in.Close()
@@ -139,7 +139,7 @@ func (k *Kept) Alive() bool {
 }
 
 // Ask sends a request and waits for its answer, of at most maxBytes bytes, until limit has passed
-// or ctx ends. After an error the caller may only call Close.
+// or ctx ends. After an error the caller must not use k again except to call Close.
 func (k *Kept) Ask(ctx context.Context, m *value.Map, maxBytes int, limit time.Duration) (*value.Map, error) {
 	frame, err := pyframe.Append(nil, m)
 	if err != nil {
@@ -169,7 +169,7 @@ func (k *Kept) Ask(ctx context.Context, m *value.Map, maxBytes int, limit time.D
 }
 
 // killAfter kills the process and its children after d, or when ctx ends. The returned function
-// cancels that.
+// cancels the killing.
 func (k *Kept) killAfter(ctx context.Context, d time.Duration) (callOff func()) {
 	late := time.AfterFunc(d, k.kill)
 	gone := context.AfterFunc(ctx, k.kill)

@@ -6,7 +6,7 @@ import (
 )
 
 // Layer returns the folder of packages to which the link at path (saltern_python_layer) leads, or
-// "". When the link changes, a running Python goes on with the folder it was started with.
+// "". If the link changes, a running Python continues with the folder with which it was started.
 func Layer(path string) string {
 	if path == "" {
 		return ""
@@ -21,8 +21,9 @@ func Layer(path string) string {
 	return dir
 }
 
-// Arguments returns the arguments of a Python that runs one of our programs. The program appends
-// the layer to its search path, so that the layer cannot replace Python's own packages.
+// Arguments returns the arguments of a Python interpreter that runs one of Saltern's programs. The
+// program appends the layer to its search path, so that the layer cannot replace Python's own
+// packages.
 func Arguments(program, layer string) []string {
 	args := []string{"-I", "-c", program}
 	if layer != "" {

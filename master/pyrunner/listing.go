@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// listFor is how long a listing is trusted while its directories do not change: a module may
-	// also load, or fail to, for reasons outside of its file.
+	// listFor is how long a listing is trusted while its directories do not change. It is bounded
+	// because other reasons than a change of its file may decide whether a module can be loaded.
 	listFor = 10 * time.Minute
 
 	maxDirs      = 64
@@ -32,8 +32,8 @@ type listing struct {
 	askedAt time.Time // when the caller asked Python
 }
 
-// exists returns an error if Python has no function of this name. If it does not know the
-// functions, it asks Python, once for all concurrent callers.
+// exists returns an error if Python has no function of this name. If the Caller has no listing of
+// the functions, it requests one from Python, once for all concurrent callers.
 func (c *Caller) exists(ctx context.Context, fun string) error {
 	unknown := &UnknownError{fun}
 	if !strings.Contains(fun, ".") {
@@ -117,8 +117,8 @@ func (c *Caller) forget(fun string) {
 	}
 }
 
-// fetchListing asks Python for its functions. From then on the host imports in advance the modules
-// that this listing needed.
+// fetchListing requests the list of functions from Python. From then on the host imports in advance
+// the modules that this listing needed.
 func (c *Caller) fetchListing(ctx context.Context) error {
 	asked := c.cfg.Now()
 	reply, err := c.cfg.Host.Do(ctx, pyhost.Task{Request: c.request("list"), Limit: 2 * time.Minute})
@@ -166,8 +166,8 @@ func (l *listing) isFresh(now time.Time) bool {
 	return s == l.stamp
 }
 
-// stampOf returns a number that changes when files in the directories change, and the time of the
-// newest file.
+// stampOf returns a number that changes when files in the directories change. It also returns the
+// time of the newest file.
 func stampOf(dirs []string) (uint64, time.Time) {
 	h := fnv.New64a()
 	var newest time.Time

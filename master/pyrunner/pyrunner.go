@@ -40,7 +40,7 @@ type UnknownError struct{ Name string }
 func (e *UnknownError) Error() string { return fmt.Sprintf("'%s' is not available.", e.Name) }
 
 // Failure reports that a function ran and failed. Return is the result that Salt's own master would
-// return: a text with the exception, or data that describes what did not succeed.
+// return: a text with the exception, or data about the operations that did not succeed.
 type Failure struct{ Return any }
 
 // Error returns the last line of the exception, for logs.
@@ -52,7 +52,7 @@ func (f *Failure) Error() string {
 	return printable.LastLine(text, 300)
 }
 
-// maxTime bounds one call: orchestrations may take hours.
+// maxTime bounds the duration of one call, since orchestrations may take hours.
 const maxTime = 24 * time.Hour
 
 // Config of a Caller.
@@ -61,15 +61,15 @@ type Config struct {
 	ConfigFile string       // path of the master's configuration file
 	Layer      string       // folder of packages, see [Layer]; "": none
 	Wheel      bool         // call wheel functions instead of runners
-	// Git returns the options and the roots of git pillars that let Salt's library find files from
-	// git on this disk. It may be nil: no git.
+	// Git returns the options and the roots of git pillars with which Salt's library finds files
+	// from git on this disk. Git may be nil: then there are no files from git.
 	Git func(ctx context.Context, saltenv, pillarenv string) (options *value.Map, pillars []any)
 	Log *slog.Logger
 	Now func() time.Time // nil: time.Now
 }
 
 // Caller calls functions. It is safe for concurrent use. The host bounds the number of parallel
-// calls. A Caller checks no permissions; its user must.
+// calls. A Caller does not check permissions; the code that uses it must.
 type Caller struct {
 	cfg Config
 	// unsure has room for one element, held by the goroutine that asks for the list of functions.
@@ -88,9 +88,9 @@ func New(cfg Config) *Caller {
 	return &Caller{cfg: cfg, unsure: make(chan struct{}, 1)}
 }
 
-// Job describes for whom a function runs: its __jid__, its __user__, and the id in its options.
-// Salt's library fills in empty fields: a new job id, the account of the process, the id of the
-// master.
+// Job describes the job and the user for whom a function runs: its __jid__, its __user__, and the
+// id in its options. If a field is empty, Salt's library uses a new job id, the account of the
+// process, or the id of the master.
 type Job struct {
 	JID    string
 	User   string
@@ -103,14 +103,14 @@ type Call struct {
 	Args  []any
 	Named *value.Map
 	Job   Job
-	// Shown is the public view of the arguments. It may be nil: then Run computes it.
+	// Shown is the arguments without their secrets. It may be nil: then Run computes it.
 	Shown *redact.Call
 }
 
 // Run calls a function and returns its result with the types that MessagePack keeps. For an unknown
-// function it returns an *UnknownError, without starting a process if it knows the list of
-// functions. For a function that failed it returns a *Failure. The process and its children end
-// with ctx, and with the call.
+// function it returns an *UnknownError; if it has a list of the functions, it starts no process for
+// that. For a function that failed it returns a *Failure. When ctx or the call ends, the process
+// and its children are ended.
 func (c *Caller) Run(ctx context.Context, call Call) (any, error) {
 	if err := c.exists(ctx, call.Fun); err != nil {
 		return nil, err
@@ -155,7 +155,7 @@ func (c *Caller) Run(ctx context.Context, call Call) (any, error) {
 }
 
 // Return passes the result of a job to returners, one after the other. Its error names the
-// returners that do not exist or have failed.
+// returners that do not exist or that have failed.
 func (c *Caller) Return(ctx context.Context, returners []string, result *value.Map) error {
 	load := c.request("return")
 	load.Set("returners", value.List(returners))

@@ -7,8 +7,8 @@ import (
 	"saltern/master/value"
 )
 
-// OpenReturner opens a session that calls functions of returners; services.py describes its
-// requests.
+// OpenReturner opens a session that calls functions of returners. services.py describes the
+// requests of the session.
 func (c *Caller) OpenReturner(ctx context.Context) (*pyhost.Session, error) {
 	return c.cfg.Host.Open(ctx, c.request("returner"))
 }
@@ -18,7 +18,7 @@ func (c *Caller) OpenJobReturner(ctx context.Context) (*pyhost.Session, error) {
 	return c.cfg.Host.Open(ctx, c.request("jobs"))
 }
 
-// OpenEngine starts an engine: the function start of a module, with arguments by name. The session
+// OpenEngine starts an engine: the function start of a module, with named arguments. The session
 // ends when that function returns.
 func (c *Caller) OpenEngine(ctx context.Context, module string, arguments *value.Map) (*pyhost.Session, error) {
 	request := c.request("engine")

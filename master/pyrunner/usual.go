@@ -7,8 +7,8 @@ import (
 	"os/exec"
 )
 
-// Pythons returns the interpreters in which to look for Salt's library: the configured one (named),
-// or else those of Usual.
+// Pythons returns the interpreters in which to look for Salt's library: the configured interpreter
+// (named), or those of Usual if none is configured.
 func Pythons(named string) []string {
 	named = cmp.Or(named, os.Getenv("SALTERN_RENDERER_PYTHON"))
 	if named != "" {
@@ -17,8 +17,8 @@ func Pythons(named string) []string {
 	return Usual(exec.LookPath)
 }
 
-// OfSaltRun returns the interpreters to try for runners: that of the salt-run at path
-// (saltern_salt_run), or else pythons.
+// OfSaltRun returns the interpreters to try for runners: the interpreter of the salt-run at path
+// (saltern_salt_run), or pythons if there is none.
 func OfSaltRun(path string, pythons []string, log *slog.Logger) []string {
 	if path == "" {
 		return pythons
