@@ -2,7 +2,7 @@ package output
 
 import "saltern/internal/printable"
 
-// palette holds the escape sequences of the colours; all are "" when colours are off
+// palette holds the escape sequences of the colours. When colours are off, all of them are ""
 // (salt/utils/color.py get_colors).
 type palette struct {
 	red, lightRed, green, lightGreen, yellow, lightYellow string
@@ -35,8 +35,8 @@ func (o *Options) colors() palette {
 	}
 }
 
-// stripEscapes returns foreign text in a form that is safe on a terminal, see [printable.Text],
-// unless StripEscapes is off.
+// stripEscapes returns text from minions in a form that is safe on a terminal (see
+// [printable.Text]), unless the option StripEscapes is off.
 func (o *Options) stripEscapes(s string) string {
 	if !o.StripEscapes {
 		return s
@@ -44,8 +44,8 @@ func (o *Options) stripEscapes(s string) string {
 	return printable.Text(s)
 }
 
-// stripLine works like stripEscapes, for text that must stay on one line. An id or a key with a
-// line break could look like the result of another minion.
+// stripLine works like stripEscapes, for text that must stay on one line. Otherwise an id or a key
+// with a line break could look like the result of another minion.
 func (o *Options) stripLine(s string) string {
 	if !o.StripEscapes {
 		return s

@@ -9,7 +9,8 @@ import (
 )
 
 // compressStates merges states with the same id, SLS file and result into one
-// (salt/output/highstate.py _compress_ids). It returns data of an unexpected form unchanged.
+// (salt/output/highstate.py _compress_ids). If data has an unexpected form, compressStates returns
+// it unchanged.
 func compressStates(data *value.Map) *value.Map {
 	out := value.NewMap()
 	for host, v := range data.All() {

@@ -47,8 +47,8 @@ func highstate(v any, o *Options) string {
 	return strings.Join(hosts, "\n")
 }
 
-// unwrapHighstate returns the data inside of the envelopes of jobs.lookup_jid and of the
-// orchestrate runner.
+// unwrapHighstate returns the data inside the envelopes of jobs.lookup_jid and of the orchestrate
+// runner.
 func unwrapHighstate(v any) any {
 	for _, envelope := range []string{"return", "data"} {
 		if m, ok := v.(*value.Map); ok {
@@ -200,8 +200,8 @@ func runNumber(m *value.Map) any {
 
 var compressedCount = regexp.MustCompile(`\((\d+)\)$`)
 
-// formatState returns the lines of one state, and the colour for the line of the host; "" leaves
-// that colour as it is.
+// formatState returns the lines of one state, and the colour for the line with the host's name. The
+// colour "" means to keep the present one.
 func (h *highstater) formatState(tag string, ret *value.Map, t *tally) ([]string, string) {
 	result, _ := ret.Get("result")
 	comps := strings.Split(tag, "_|-")
@@ -304,8 +304,8 @@ func (h *highstater) formatFull(
 	return out
 }
 
-// indented indents all lines of a text but the first. A line that begins at the margin could look
-// like the result of another minion.
+// indented indents all lines of a text except the first. A line that begins at the margin could
+// look like the result of another minion.
 func indented(s string) string { return strings.ReplaceAll(s, "\n", "\n"+strings.Repeat(" ", 14)) }
 
 // comment returns the comment of a state and its data, indented.

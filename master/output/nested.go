@@ -27,7 +27,8 @@ func (n *nest) addLine(indent int, color, prefix, msg, suffix string) {
 	n.lines = append(n.lines, strings.Repeat(" ", indent)+color+prefix+msg+n.end+suffix)
 }
 
-// container returns the colour of list markers and map keys: color, or red after a failure.
+// container returns the colour of list markers and map keys: color, or red if the return code is
+// not 0.
 func (n *nest) container(color string) string {
 	if n.Retcode != 0 {
 		return n.red

@@ -13,9 +13,9 @@ type Indent struct {
 	Pretty bool // json only: four spaces and sorted keys
 }
 
-// Options holds the options of the outputters from Salt's configuration and command line. The zero
-// value prints without colours, omits successful states without changes and leaves escapes as they
-// are. Defaults returns Salt's defaults.
+// Options holds the options of the outputters from Salt's configuration and command line. With the
+// zero value, outputters print without colours, omit successful states without changes and do not
+// replace escapes. Defaults returns Salt's defaults.
 type Options struct {
 	Color        bool // write ANSI colour sequences
 	StripEscapes bool // make terminal escapes from minions harmless (strip_colors)
@@ -47,8 +47,8 @@ func Defaults() Options {
 	return Options{StripEscapes: true, StateOutput: "full", StateVerbose: true, StateProfile: true}
 }
 
-// failure is the panic of an outputter whose value has the wrong form. Render then uses nested, as
-// Salt does after KeyError, AttributeError and TypeError.
+// failure is the value with which an outputter panics when the data has the wrong form. Render then
+// uses nested, as Salt does after KeyError, AttributeError and TypeError.
 type failure string
 
 var outputters = map[string]func(v any, o *Options) string{
@@ -85,8 +85,8 @@ func Canonical(name string) string {
 }
 
 // Render returns v as text of the named outputter, without trailing white space. If the text is
-// empty, print nothing. For an unknown name, or a value that the outputter cannot show, it uses
-// nested (salt/output/__init__.py try_printout, get_printout).
+// empty, the caller should print nothing. For an unknown name, or a value that the outputter cannot
+// show, Render uses nested (salt/output/__init__.py try_printout, get_printout).
 func Render(name string, v any, o Options) string {
 	f, ok := outputters[Canonical(name)]
 	if !ok {

@@ -8,7 +8,7 @@ import (
 	"saltern/master/value"
 )
 
-// formatTxt returns "id: line" for each line (salt/output/txt.py).
+// formatTxt returns "id: line" for each line of each minion's value (salt/output/txt.py).
 func formatTxt(v any, o *Options) string {
 	strip := func(s string) string {
 		if o.Terminal {
@@ -72,8 +72,8 @@ func formatRaw(v any, o *Options) string {
 	return value.Str(v)
 }
 
-// newlineValues returns the values without the ids, one a line (salt/output/newline_values_only.py,
-// up to Salt 3007).
+// newlineValues returns the values without the ids, one value a line
+// (salt/output/newline_values_only.py, up to Salt 3007).
 func newlineValues(v any, o *Options) string {
 	m, ok := v.(*value.Map)
 	if !ok {
@@ -124,8 +124,8 @@ func noReturn(v any, o *Options) string {
 	return b.String()
 }
 
-// formatKey returns the lists of salt-key as text (salt/output/key.py). v is a map from the names
-// of the key folders to lists of ids, or to maps from id to text.
+// formatKey returns the lists of salt-key as text (salt/output/key.py). v is a map whose keys are
+// the names of the key folders. Its values are lists of ids, or maps from id to text.
 func formatKey(v any, o *Options) string {
 	m, ok := v.(*value.Map)
 	if !ok {

@@ -92,8 +92,8 @@ func (p *pretty) mapping(m *value.Map, indent, allowance, level int) {
 	p.b.WriteByte('}')
 }
 
-// writeText writes a long text in parts: broken at its line ends and, within a line, at white
-// space.
+// writeText writes a long text in parts. It breaks the text at its line ends and, within a line, at
+// white space.
 func (p *pretty) writeText(s, rep string, indent, allowance, level int) {
 	if level == 1 {
 		indent++
@@ -218,8 +218,8 @@ func wordsWithSpace(s string) (parts []string) {
 	return parts
 }
 
-// prettyKeys returns the keys of a map, sorted. Of keys that cannot be compared, the names of their
-// types determine the order.
+// prettyKeys returns the sorted keys of a map. Keys that cannot be compared are ordered by the
+// names of their types.
 func prettyKeys(m *value.Map) []any {
 	if keys, ok := sortedKeys(m); ok {
 		return keys

@@ -14,8 +14,7 @@ import (
 // profileName is how many characters of a state's name the table shows.
 const profileName = 60
 
-// profile shows how long each state took, as a table (salt/output/profile.py, up
-// to Salt 3007).
+// profile returns a table of how long each state took (salt/output/profile.py, up to Salt 3007).
 func profile(v any, o *Options) string {
 	m, ok := v.(*value.Map)
 	if !ok {
@@ -74,8 +73,8 @@ type profileRow struct {
 	text     string // the duration as text
 }
 
-// newProfileRow returns the row of an id. state is the state's data, nothing, or the text of an
-// error.
+// newProfileRow returns the row of an id. state is the data of the state, the value nothing, or the
+// text of an error.
 func newProfileRow(id string, state any) profileRow {
 	r := profileRow{name: "<>"}
 	duration := -1.0
@@ -111,8 +110,8 @@ func newProfileRow(id string, state any) profileRow {
 // nothing stands for the state of an id that has no data.
 type nothing struct{}
 
-// itemAt returns the element that Python finds in a list at an index, or nothing if the index is
-// not a number.
+// itemAt returns the element that Python finds in a list at an index. If the index is not a number,
+// it returns the value nothing.
 func itemAt(list []any, index any) any {
 	var i int64
 	switch n := index.(type) {

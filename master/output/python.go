@@ -9,12 +9,12 @@ import (
 	"saltern/master/value"
 )
 
-// splitLines returns the lines of a text by the rules of Python's str.splitlines: it also breaks at
-// vertical tab, form feed, the ASCII separators, NEL and the Unicode line and paragraph separators,
-// and a final line break adds no empty line.
+// splitLines returns the lines of a text by the rules of Python's str.splitlines. Lines also end at
+// vertical tab, form feed, the ASCII separators, NEL and the Unicode line and paragraph separators.
+// A final line break adds no empty line.
 func splitLines(s string) []string { return splitAtBreaks(s, false) }
 
-// splitAtBreaks splits s into lines; with keep each line includes its line break.
+// splitAtBreaks splits s into lines. If keep is set, each line includes its line break.
 func splitAtBreaks(s string, keep bool) (out []string) {
 	start := 0
 	for i := 0; i < len(s); {
@@ -44,8 +44,8 @@ func splitAtBreaks(s string, keep bool) (out []string) {
 	return out
 }
 
-// sortedKeys returns the keys of m in the order of Python's sorted(), or false when Python could
-// not compare them.
+// sortedKeys returns the keys of m in the order of Python's sorted(). It returns false if Python
+// could not compare the keys.
 func sortedKeys(m *value.Map) ([]any, bool) {
 	keys := make([]any, 0, m.Len())
 	text, number := 0, 0

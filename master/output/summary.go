@@ -24,7 +24,7 @@ func (t *tally) addResult(result any, n int) {
 
 func (t *tally) totalStates() int { return t.succeeded + t.failed + t.unchanged + t.other }
 
-// addDuration adds the duration of a state, in milliseconds. Of all states that ran in parallel
+// addDuration adds the duration of a state, in milliseconds. Of the states that ran in parallel,
 // only the longest counts.
 func (t *tally) addDuration(ret *value.Map) {
 	d, ok := duration(ret)

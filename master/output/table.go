@@ -22,7 +22,7 @@ type table struct {
 }
 
 // tableText returns lists of maps, of lists and of texts as tables, each below the keys that lead
-// to it. It skips lists whose rows differ in kind.
+// to it. It skips a list whose rows are of different types.
 func tableText(v any, o *Options) string {
 	t := newTable(o)
 	t.showTables(decoded(v), t.indent())
@@ -87,7 +87,8 @@ func newTable(o *Options) *table {
 	return t
 }
 
-// indent returns the first column. If there is a title, it also prints that.
+// indent returns the column at which the table begins. If there is a title, indent also prints the
+// title.
 func (t *table) indent() int {
 	indent := t.NestedIndent
 	if n, ok := t.Table["nested_indent"].(int64); ok && indent == 0 {
@@ -222,8 +223,8 @@ func orderedKeys(m *value.Map) []any {
 	return keys
 }
 
-// rowTexts returns the cells of a row: every value of a map, but only the texts of a list, as in
-// Salt.
+// rowTexts returns the cells of a row. For a map these are all values; for a list these are only
+// the texts, as in Salt.
 func rowTexts(r any) (out []string) {
 	switch r := r.(type) {
 	case *value.Map:
@@ -252,8 +253,8 @@ func cellText(v any) string {
 	return s
 }
 
-// showCells prints cells. As in Salt, the cell with the fewest lines determines the height of a
-// row, and the shortest row the width of the table.
+// showCells prints the cells of a table. As in Salt, the cell with the fewest lines determines the
+// height of a row, and the shortest row the width of the table.
 func (t *table) showCells(cells [][]string, indent int, header bool) {
 	var high [][][]string // by row, by line of the row, by cell
 	var widths []int

@@ -15,7 +15,7 @@ const wordBreak = `[\t\n\v\f\r ]+` +
 	`|[^\t\n\v\f\r ]+?(?:-(?:(?<=[^\d\W]{2}-)|(?<=[^\d\W]-[^\d\W]-))(?=[^\d\W]-?[^\d\W])` +
 	`|(?=[\t\n\v\f\r ]|\z)|(?<=[\w!"'&.,?])(?=-{2,}\w))`
 
-// wrapLimit bounds the bytes of text that these rules break; longer text is broken only at spaces.
+// wrapLimit bounds the bytes of text that these rules break. Longer text is broken only at spaces.
 const wrapLimit = 64 << 10
 
 // Wrap returns the lines of a text, each of at most width characters, by the rules of Python's
