@@ -33,7 +33,7 @@ const (
 type pair struct{ key, val *yaml.Node }
 
 // constructor converts nodes into values. Its budget counts every created value, so that aliases
-// and merge keys cannot multiply the values without bound.
+// and merge keys cannot multiply the values without limit.
 type constructor struct {
 	limits Limits
 	nodes  int
@@ -214,7 +214,8 @@ func (c *constructor) mapping(n *yaml.Node) (*value.Map, error) {
 	return m, nil
 }
 
-// buildKey returns the value of a map key. It converts integers beyond 64 bits and bytes to text.
+// buildKey returns the value of a map key. It converts bytes, and integers that need more than 64
+// bits, to text.
 func (c *constructor) buildKey(n *yaml.Node) (any, error) {
 	if r := resolved(n); tagOf(r) == tagValue {
 		return r.Value, c.spendNodes(r, 1)
@@ -260,8 +261,8 @@ func identity(k any) any {
 }
 
 // flatten returns the pairs of a mapping and of its merge keys. Merged pairs come first, except
-// those whose key the mapping itself has. As in Salt, two merged mappings with the same key are an
-// error: a duplicate key.
+// those whose key the mapping itself has. If two merged mappings have the same key, flatten returns
+// an error about a duplicate key, as Salt does.
 func (c *constructor) flatten(n *yaml.Node) ([]pair, error) {
 	if done, ok := c.merged[n]; ok {
 		if done == nil {

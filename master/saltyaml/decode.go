@@ -45,8 +45,8 @@ func (e *Error) Error() string {
 // Unwrap returns the error without its position.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Decode parses the single document in b within defaultLimits. It returns nil if there is no
-// document, or an empty one. Every error is an *Error that contains name.
+// Decode parses the single document in b within defaultLimits. If there is no document, or an empty
+// one, it returns nil. Every error is an *Error that contains name.
 func Decode(b []byte, name string) (any, error) { return DecodeWithin(b, name, defaultLimits()) }
 
 // DecodeWithin works like Decode, with other limits.
@@ -85,8 +85,8 @@ func DecodeWithin(b []byte, name string, l Limits) (any, error) {
 	return v, nil
 }
 
-// Estimate returns an upper bound of the number of nodes that parsing would create, without
-// parsing. A node takes about 200 bytes, whatever its text.
+// Estimate returns an upper bound of the number of nodes that parsing b would create. It does not
+// parse b. A node takes about 200 bytes, whatever the length of its text.
 func Estimate(b []byte) int {
 	n := 1
 	for i, c := range b {
@@ -138,7 +138,7 @@ func parseDocument(b []byte) (root *yaml.Node, err error) {
 	return doc.Content[0], nil
 }
 
-// version11 changes a document that declares YAML 1.2 so that our parser accepts it. libyaml, which
+// version11 changes a document that declares YAML 1.2 so that the parser accepts it. libyaml, which
 // Salt uses, reads such a document by the rules of 1.1.
 func version11(b []byte) []byte {
 	const v12 = "%YAML 1.2"
@@ -198,8 +198,8 @@ func lineOf(b []byte, text string) int {
 	return 1 + bytes.Count(b[:i], []byte("\n"))
 }
 
-// Lines returns the line of each key of the map in b, by the key's text, or nil when b is not a
-// map. For a duplicate key it is the first line.
+// Lines returns the line of each key of the map in b, by the key's text. It returns nil when b is
+// not a map. For a duplicate key it returns the line of the first.
 func Lines(b []byte) map[string]int {
 	root, err := parseDocument(b)
 	if err != nil || root == nil || root.Kind != yaml.MappingNode {
@@ -210,9 +210,10 @@ func Lines(b []byte) map[string]int {
 	return lines
 }
 
-// LinesBelow returns the lines of keys inside of the map in b: the keys below the given ones, down
-// to a depth of levels. [Below] makes their names. A key inside of a list has the name that it
-// would have without the list; of equal names the first line counts.
+// LinesBelow returns the lines of keys inside the map in b: the keys below the given ones, down to
+// a depth of levels. [Below] creates the names of these keys. A key inside a list has the name that
+// it would have without the list; if several keys have the same name, LinesBelow returns the line
+// of the first.
 func LinesBelow(b []byte, levels int, keys ...string) map[string]int {
 	root, err := parseDocument(b)
 	if err != nil || root == nil || root.Kind != yaml.MappingNode {
@@ -268,8 +269,8 @@ func addLines(lines map[string]int, node *yaml.Node, above string, levels int) {
 	}
 }
 
-// fromZero reports whether the library counts lines from zero, and omits the first, in an error
-// with this text. Errors of its parser do so, those of its scanner do not.
+// fromZero reports whether the library counts lines from zero, and omits the line number 0, in an
+// error with this text. Errors of its parser do so, those of its scanner do not.
 func fromZero(text string) bool {
 	rest, ok := strings.CutPrefix(text, "did not find expected ")
 	switch rest {
@@ -279,8 +280,8 @@ func fromZero(text string) bool {
 	return false
 }
 
-// readable returns an error for characters that YAML 1.1 forbids, since the parser accepts some of
-// them. It does not check UTF-16.
+// readable returns an error if b contains a character that YAML 1.1 forbids, since the parser
+// accepts some of these characters. It does not check UTF-16.
 func readable(b []byte) error {
 	if bytes.HasPrefix(b, []byte("\xff\xfe")) || bytes.HasPrefix(b, []byte("\xfe\xff")) {
 		return nil

@@ -26,10 +26,10 @@ type Style struct {
 const maxEncodeDepth = 200
 
 // Encode returns v as YAML in the form of Salt's yaml outputter. Besides the values that Decode
-// returns it accepts int, []string, map[string]any and map[string]string.
+// returns, it accepts int, []string, map[string]any and map[string]string.
 func Encode(v any) ([]byte, error) { return EncodeStyle(v, Style{}) }
 
-// EncodeStyle is Encode in another style.
+// EncodeStyle works like Encode, in the style s.
 func EncodeStyle(v any, s Style) ([]byte, error) {
 	if s.Indent < 2 || s.Indent > 9 {
 		s.Indent = 2
@@ -87,8 +87,8 @@ func scalarAtom(v any) (atom, bool, error) {
 	return atom{}, false, fmt.Errorf("cannot write %T", v)
 }
 
-// floatText returns Python's repr of a float, with ".0" before the exponent if the repr has no
-// fraction.
+// floatText returns Python's repr of a float. If the repr has an exponent but no fraction,
+// floatText inserts ".0" before the exponent.
 func floatText(f float64) string {
 	switch {
 	case math.IsNaN(f):
@@ -202,8 +202,8 @@ func itemsOf(v any, keep bool) (l []item) {
 	return l
 }
 
-// sortItems sorts the pairs if Python could compare their keys: if all keys are text, or all are
-// numbers.
+// sortItems sorts the pairs by key if Python could compare the keys: if all keys are text, or all
+// are numbers.
 func sortItems(l []item) {
 	texts, numbers := 0, 0
 	for _, it := range l {

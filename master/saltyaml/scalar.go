@@ -13,9 +13,9 @@ import (
 // maxDigits is the number of digits of the longest integer that Python converts from text.
 const maxDigits = 4300
 
-// plainTag resolves an untagged plain scalar by the YAML 1.1 patterns of PyYAML's resolver.py, in
-// its order: bool, float, int, merge, null, timestamp, value. Salt converts timestamps to text, so
-// plainTag has no pattern for them.
+// plainTag returns the tag of an untagged plain scalar. It tries the YAML 1.1 patterns of PyYAML's
+// resolver.py in their order there: bool, float, int, merge, null, timestamp, value. Salt converts
+// timestamps to text, so plainTag has no pattern for them.
 func plainTag(s string) string {
 	if s == "" {
 		return tagNull
@@ -78,8 +78,8 @@ func exponent(s string) bool {
 	return prefixLen(s[2:], isDigit) == len(s)-2
 }
 
-// sixties removes (:[0-5]?[0-9])+ from the front of s, and returns the rest and the number of
-// parts.
+// sixties removes the longest prefix (:[0-5]?[0-9])+ from s. It returns the rest and the number of
+// repetitions.
 func sixties(s string) (rest string, n int) {
 	for len(s) > 1 && s[0] == ':' && isDigit(s[1]) {
 		switch {
@@ -301,7 +301,7 @@ func floatValue(text string) (any, error) {
 	return sign * sum, nil
 }
 
-// binaryValue decodes base64 by the rules of Python's base64.decodebytes: it skips bytes outside of
+// binaryValue decodes base64 by the rules of Python's base64.decodebytes, which skips bytes outside
 // the alphabet. Like Salt it adds missing padding.
 func binaryValue(text string) (any, error) {
 	clean := make([]byte, 0, len(text))

@@ -8,8 +8,8 @@ import (
 	"saltern/internal/printable"
 )
 
-// traits describes the forms in which a text can be written so that reading returns the same text,
-// by the rules of libyaml's emitter.
+// traits describes the forms in which a text can be written so that reading the document returns
+// the same text, by the rules of libyaml's emitter.
 type traits struct {
 	multiline  bool
 	flowPlain  bool
@@ -27,8 +27,8 @@ func printableRune(r rune) bool {
 		r >= 0xe000 && r <= 0xfffd && r != 0xfeff
 }
 
-// visible reports whether a character is written as it is. Others are escaped: those that PyYAML
-// requires, and invisible ones that change what a terminal shows.
+// visible reports whether a character is written unescaped. Other characters are escaped: those
+// that PyYAML escapes, and invisible ones that change what a terminal shows.
 func visible(r rune) bool {
 	return printableRune(r) && (r < 0xa0 || isBreak(r) || !printable.Unsafe(r))
 }
