@@ -12,14 +12,14 @@ import (
 // JSON writes values in the format of Python's json.dumps with ensure_ascii=False.
 type JSON struct {
 	Indent int // spaces per level; -1 writes everything on one line
-	// Order returns the keys of a map in the order in which they are written, or false when they
-	// cannot be ordered. It may be nil: then the keys stay in the map's order.
+	// Order returns the keys of a map in the order in which they are written, or false if they
+	// cannot be ordered. It may be nil: then the keys are written in the map's order.
 	Order func(*Map) ([]any, bool)
-	// Escape reports whether a character is written as \uxxxx although JSON does not require it. It
-	// may be nil: then no such character is.
+	// Escape reports whether a character is written as \uxxxx although JSON does not require that.
+	// It may be nil: then only the characters that JSON requires are escaped.
 	Escape func(rune) bool
-	// Other returns the text of bytes and of types that JSON lacks. It may be nil: then Repr is
-	// used.
+	// Other returns the text of bytes and of types that JSON lacks. It may be nil: then their text
+	// is that of Repr.
 	Other func(any) string
 }
 

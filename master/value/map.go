@@ -5,9 +5,9 @@ import (
 	"iter"
 )
 
-// IndexAt is the number of entries from which a Map keeps a hash index; searching a smaller map
-// entry by entry is faster and takes less memory. Code that counts the memory of a Map must count
-// the index from that size on.
+// IndexAt is the number of entries from which a Map has a hash index. Searching a smaller map entry
+// by entry is faster and takes less memory. Code that counts the memory of a Map must add the index
+// from that size on.
 const IndexAt = 12
 
 type entry struct{ key, val any }
@@ -20,8 +20,8 @@ type Map struct {
 	index   map[any]int
 }
 
-// NewMap returns a map of keys and values, which alternate in kv. It panics when their number is
-// odd.
+// NewMap returns a map of the keys and values that alternate in kv. It panics when the length of kv
+// is odd.
 func NewMap(kv ...any) *Map {
 	if len(kv)%2 != 0 {
 		panic("value: NewMap needs pairs of keys and values")
@@ -107,7 +107,8 @@ func (m *Map) GetAny(key any) (any, bool) {
 	return nil, false
 }
 
-// Set stores a value. A key that exists keeps its place. It panics when key is not a scalar.
+// Set stores a value. If the key exists already, it keeps its place in the order. Set panics when
+// key is not a scalar.
 func (m *Map) Set(key, val any) {
 	k, ok := scalarKey(key)
 	if !ok {
@@ -150,7 +151,7 @@ func (m *Map) Delete(key any) {
 	}
 }
 
-// All yields keys and values in order. Nobody may change the map meanwhile.
+// All yields keys and values in order. The map must not be changed during the iteration.
 func (m *Map) All() iter.Seq2[any, any] {
 	return func(yield func(any, any) bool) {
 		if m == nil {
@@ -193,7 +194,7 @@ func (m *Map) Str(key string) string {
 }
 
 // Bytes returns the text or the bytes under key as bytes, since the dialect without bin types does
-// not distinguish them. It returns false for other values.
+// not distinguish them. It returns false for any other value.
 func (m *Map) Bytes(key string) ([]byte, bool) {
 	v, _ := m.Get(key)
 	switch v := v.(type) {

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Bounds of a decoded document.
+// Limits of a decoded document.
 const (
 	maxJSONDepth  = 64
 	maxJSONValues = 200_000
@@ -18,8 +18,8 @@ const (
 
 var errJSON = errors.New("it is no JSON, or has too much in it")
 
-// ParseJSON parses one document of a stranger, with at most 64 levels and 200,000 values. Maps keep
-// their order. If a name occurs twice, its last value counts.
+// ParseJSON parses one document from an untrusted sender, with at most 64 levels and 200,000
+// values. Maps keep their order. If a name occurs twice, its last value counts.
 func ParseJSON(b []byte) (any, error) {
 	d := jsonReader{Decoder: json.NewDecoder(bytes.NewReader(b))}
 	d.UseNumber()
@@ -95,9 +95,9 @@ func (d *jsonReader) mapping(depth int) (any, error) {
 	return m, err
 }
 
-// number returns an integer if the number is written as one, else a float. Of integers that Salt's
-// wire format cannot carry, it returns job ids as text (salt/utils/args.py condition_input) and
-// refuses the others.
+// number returns an integer if s is written as an integer, otherwise a float. If Salt's wire format
+// cannot carry the integer, number returns a job id as text (salt/utils/args.py condition_input)
+// and an error for any other integer.
 func number(s string) (any, error) {
 	if strings.ContainsAny(s, ".eE") {
 		return strconv.ParseFloat(s, 64)

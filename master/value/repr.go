@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// Str returns Python's str() of a value: a text as it is, anything else as Repr does.
+// Str returns Python's str() of a value: a text unchanged, any other value as Repr returns it.
 func Str(v any) string {
 	if s, ok := v.(string); ok {
 		return s
