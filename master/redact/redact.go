@@ -1,9 +1,9 @@
-// Package redact hides the secrets in the arguments of runners and wheel functions, and in the
-// results, before others see them in events, the job cache, logs and the audit record. The function
-// itself gets its arguments unchanged.
+// Package redact hides the secrets in the arguments of runners and wheel functions, and in their
+// results, before other users see them in events, the job cache, logs and the audit record. The
+// function itself gets its arguments unchanged.
 //
-// A name tells which values are secret: the name of a named argument, of a field at any depth in an
-// argument, of an assignment in a text ("password=x", "--token x", {"api_key": "x"}), or of a
+// Names determine which values are secret: the name of a named argument, of a field at any depth in
+// an argument, of an assignment in a text ("password=x", "--token x", {"api_key": "x"}), or of a
 // secret option of the master. All arguments of functions of the module auth are secret, except the
 // names of the user and of the system.
 package redact
@@ -20,18 +20,18 @@ import (
 )
 
 const (
-	// maxDepth bounds the depth to which arguments are searched for secrets; deeper values are
-	// hidden.
+	// maxDepth bounds the depth to which arguments are searched for secrets. Values at a greater
+	// depth are hidden.
 	maxDepth = 64
 	// maxSecrets bounds the secrets of a call. If there are more, the whole result is hidden.
 	maxSecrets = 1000
-	// leastInText is the least number of bytes of a secret that is also hidden inside of texts and
-	// numbers. A shorter one would remove harmless letters and digits, so it is hidden only where it
-	// is the whole text.
+	// leastInText is the least length in bytes of a secret that is also hidden inside texts and
+	// numbers. Hiding a shorter secret there would remove harmless letters and digits, so it is
+	// hidden only where it is the whole text.
 	leastInText = 5
 )
 
-// Call holds the public view of a call.
+// Call holds the public view of a call: its arguments without their secrets.
 type Call struct {
 	// Args and Named are the arguments, with [conf.Hidden] in place of secrets.
 	Args  []any
@@ -42,7 +42,8 @@ type Call struct {
 	inTexts  *strings.Replacer // replaces the secrets in texts; nil when none is long enough
 }
 
-// Of returns the public view of a function's arguments. It does not change them.
+// Of returns the public view of a function's arguments: the arguments without their secrets. It
+// does not change args and named.
 func Of(fun string, args []any, named *value.Map) *Call {
 	c := &Call{secrets: map[string]bool{}}
 	module, _, _ := strings.Cut(fun, ".")
@@ -64,8 +65,8 @@ func Of(fun string, args []any, named *value.Map) *Call {
 	return c
 }
 
-// longestFirst orders secrets by length. If one secret is a part of another, replacing the part
-// first would leave the rest of the longer one visible.
+// longestFirst orders secrets by length, the longest first. If one secret is a part of another and
+// the part were replaced first, the rest of the longer secret would stay visible.
 func longestFirst(a, b string) int {
 	if d := len(b) - len(a); d != 0 {
 		return d
@@ -77,14 +78,14 @@ func longestFirst(a, b string) int {
 func (c *Call) Found() bool { return len(c.secrets) > 0 || c.overflow }
 
 // Secrets returns the secrets that were found, in no particular order, for a caller that must look
-// for them elsewhere. all is false when there are more: then the caller must show nothing that
-// results from the call.
+// for them elsewhere. all is false if some secrets are not in the list: then the caller must show
+// nothing that results from the call.
 func (c *Call) Secrets() (secrets []any, all bool) {
 	return value.List(slices.Collect(maps.Keys(c.secrets))), !c.overflow
 }
 
-// FunArgs returns the arguments in the form of Salt's events: with the named ones as a map at the
-// end (salt/client/mixins.py low).
+// FunArgs returns the arguments in the form of Salt's events, in which the named arguments are a
+// map at the end of the list (salt/client/mixins.py low).
 func (c *Call) FunArgs() []any {
 	if c.Named.Len() > 0 {
 		return append(slices.Clone(c.Args), c.Named)
@@ -103,8 +104,8 @@ func (c *Call) Result(v any) any {
 	return c.without(v, 0)
 }
 
-// Text returns a text that results from the call, such as an error, without the secrets in its
-// arguments and without those that Text recognises by their form.
+// Text returns a text that results from the call, such as an error, without the secrets in the
+// call's arguments and without secrets that are recognisable by their form.
 func (c *Call) Text(text string) string {
 	if cleaned, ok := c.Result(text).(string); ok {
 		text = cleaned
@@ -112,8 +113,8 @@ func (c *Call) Text(text string) string {
 	return Text(text)
 }
 
-// Error returns an error of the call with a text that others may see. It wraps the original error,
-// for the caller of the function.
+// Error returns an error of the call with a text that other users may see. It wraps the original
+// error, which the caller of the function may see.
 func (c *Call) Error(err error) error { return &discreet{c.Text(err.Error()), err} }
 
 type discreet struct {
@@ -172,8 +173,8 @@ type walk struct {
 	module string
 }
 
-// isSecret reports whether an argument or a field of this name is secret. The name "key" counts,
-// except in functions in which it means the name of a thing.
+// isSecret reports whether an argument or a field of this name is secret. The name "key" counts as
+// secret, except in functions in which it means the name of a thing.
 func (w walk) isSecret(name string) bool {
 	if w.module == "auth" {
 		return name != "username" && name != "eauth" && name != "token_expire"
@@ -189,7 +190,7 @@ var (
 	alsoSecret = regexp.MustCompile(`(?i)passcode|(^|[-_.])(otp|pin)$|[-_.](key|auth)$`)
 )
 
-// argument returns the public view of a positional argument.
+// argument returns a positional argument without its secrets.
 func (w walk) argument(arg any) any {
 	if w.module == "auth" {
 		return w.hideValue(arg)
@@ -216,7 +217,8 @@ func (w walk) fields(m *value.Map, depth int) *value.Map {
 	return out
 }
 
-// redactField returns the public view of a value; name is the name of its field, or "".
+// redactField returns a value without its secrets. name is the name of the field that holds the
+// value, or "".
 func (w walk) redactField(name string, v any, depth int) any {
 	if name != "" && w.isSecret(name) {
 		return w.hideValue(v)
@@ -239,9 +241,9 @@ func (w walk) redactField(name string, v any, depth int) any {
 	return v
 }
 
-// redactList returns the public view of a list. shown returns the public view of one element. After
-// a command's option that names a secret, the next element is its value, as in ["mysql",
-// "--password", "x"].
+// redactList returns a list without its secrets. shown returns one element without its secrets. If
+// an element is a command's option that names a secret, the next element is that secret, as in
+// ["mysql", "--password", "x"].
 func (w walk) redactList(list []any, shown func(any) any) []any {
 	out := make([]any, len(list))
 	for i, e := range list {
@@ -254,8 +256,8 @@ func (w walk) redactList(list []any, shown func(any) any) []any {
 	return out
 }
 
-// isOptionOf reports whether option is a command's option that names a secret, so that value is
-// this secret.
+// isOptionOf reports whether option is a command's option that names a secret; then value is that
+// secret.
 func (w walk) isOptionOf(option, value any) bool {
 	text, _ := option.(string)
 	name := strings.TrimLeft(text, "-")
@@ -268,8 +270,8 @@ func (w walk) redactText(text string) string {
 	return w.eachSecret(text, w.noteSecret)
 }
 
-// hideValue records all values in a secret and returns what stands in their place. nil, true and
-// false are not secret.
+// hideValue records all values in a secret and returns the placeholder for it. nil, true and false
+// do not count as secret.
 func (w walk) hideValue(v any) any {
 	switch v := v.(type) {
 	case nil, bool:

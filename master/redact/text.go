@@ -9,7 +9,8 @@ import (
 	"saltern/master/value"
 )
 
-// words occur in the names of secrets. A name without any of these words names no secret.
+// words lists words that occur in the names of secrets. A name that contains none of these words
+// does not name a secret.
 var words = []string{"secret", "pass", "pw", "psk", "token", "credential", "auth", "cookie", "key", "otp", "pin"}
 
 // Forms by which secrets in texts are recognised.
@@ -19,8 +20,8 @@ var (
 	tokenURL = regexp.MustCompile(`(https?://)([^/\s:@]+)(@)`)
 	bearer   = regexp.MustCompile(`(?i)(\b(?:bearer|basic)\s+)([A-Za-z0-9+/=._~-]{8,})()`)
 
-	// assigned matches the beginning of an assignment, or of a command's option, whose name may
-	// stand for a secret: password=, "api_key": , --token followed by a blank.
+	// assigned matches the beginning of an assignment, or a command's option, whose name may be
+	// that of a secret: password=, "api_key": , --token followed by a blank.
 	assigned = regexp.MustCompile(`(?i)([\w.-]*(?:` + strings.Join(words, "|") +
 		`)[\w.-]*)(\\?["']?\s*(?:=>|:=|=|:)\s*|\s+)`)
 	header  = regexp.MustCompile(`(?i)(authorization|cookie)$`)
@@ -31,8 +32,8 @@ var (
 // Text returns a text without secrets that are recognisable by their form.
 func Text(text string) string { return walk{call: &Call{}}.eachSecret(text, func(string) {}) }
 
-// eachSecret returns a text without secrets that are recognisable by their form, and calls found
-// for each.
+// eachSecret returns a text without the secrets that are recognisable by their form, and calls
+// found for each of these secrets.
 func (w walk) eachSecret(text string, found func(secret string)) string {
 	lower := strings.ToLower(text)
 	has := func(part string) bool { return strings.Contains(lower, part) }
@@ -66,8 +67,8 @@ func (w walk) eachSecret(text string, found func(secret string)) string {
 	return text
 }
 
-// eachAssigned replaces the values assigned to names of secrets by the result of hidden, in one
-// pass over the text.
+// eachAssigned replaces each value that is assigned to the name of a secret by the result of
+// hidden, in one pass over the text.
 func (w walk) eachAssigned(text string, hidden func(string) string) string {
 	var out strings.Builder
 	for {
@@ -97,8 +98,8 @@ func (w walk) eachAssigned(text string, hidden func(string) string) string {
 	}
 }
 
-// unquoted replaces the text inside of quotes by the result of hidden, and keeps the quotes. It
-// does not replace hidden text and words that are not secrets.
+// unquoted replaces the text inside quotes by the result of hidden, and keeps the quotes. It does
+// not replace text that is hidden already, nor words that are not secrets.
 func unquoted(secret string, hidden func(string) string) string {
 	switch strings.ToLower(strings.Trim(secret, `"'`)) {
 	case "", "true", "false", "none", "null", "yes", "no", conf.Hidden:
@@ -120,8 +121,9 @@ func unquoted(secret string, hidden func(string) string) string {
 	return hidden(secret)
 }
 
-// Event returns the data of an event about a runner or wheel function without secrets, since Salt's
-// own tools and masters fire such events with them. It returns the data of other events unchanged.
+// Event returns the data of an event about a runner or wheel function without secrets, because the
+// events that Salt's own tools and masters fire contain them. It returns the data of any other
+// event unchanged.
 func Event(tag string, data *value.Map) *value.Map {
 	if !strings.HasPrefix(tag, "salt/run/") && !strings.HasPrefix(tag, "salt/wheel/") {
 		return data
