@@ -5,14 +5,14 @@ import (
 	"unicode/utf8"
 )
 
-// HasMeta reports whether a pattern has characters with which it may match another text than
+// HasMeta reports whether a pattern contains characters by which it may match other texts than
 // itself.
 func HasMeta(pattern string) bool { return strings.ContainsAny(pattern, "*?[") }
 
 // Glob reports whether the whole name matches a shell pattern by the rules of Python's fnmatch on
-// Linux: case matters, * and ? also match a slash, [seq] and [!seq] are sets, nothing escapes. An
-// opening bracket without its end is an ordinary character, so every pattern is valid. Glob takes
-// at most O(len(pattern)*len(name)) steps.
+// Linux: case matters, * and ? also match a slash, [seq] and [!seq] are sets, and there is no
+// escape character. An opening bracket without a closing one is an ordinary character, so every
+// pattern is valid. Glob takes at most O(len(pattern)*len(name)) steps.
 func Glob(pattern, name string) bool {
 	var p, n int
 	star, mark := -1, 0
@@ -54,7 +54,7 @@ func Filter(names []string, pattern string) (out []string) {
 }
 
 // matchOne matches the first element of pattern, which is not a star, against the first character
-// of name. It returns how many bytes of each take part in the match.
+// of name. pw and nw are the lengths in bytes of that element and that character.
 func matchOne(pattern, name string) (pw, nw int, ok bool) {
 	c, nw := utf8.DecodeRuneInString(name)
 	switch pattern[0] {
@@ -74,8 +74,8 @@ func matchOne(pattern, name string) (pw, nw int, ok bool) {
 	return pw, nw, pc == c && (c != utf8.RuneError || nw != 1)
 }
 
-// cutClass returns the bracket expression at the start of pattern without its brackets, and its
-// width with them. width is 0 when the expression has no end.
+// cutClass returns the content of the bracket expression at the start of pattern, and the width of
+// the expression including its brackets. width is 0 when the bracket is not closed.
 func cutClass(pattern string) (set string, width int) {
 	i := 1
 	if i < len(pattern) && pattern[i] == '!' {

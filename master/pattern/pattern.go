@@ -19,7 +19,7 @@ import (
 	"github.com/dlclark/regexp2"
 )
 
-// maxLen bounds a pattern in bytes; longer ones are refused.
+// maxLen bounds a pattern in bytes. Longer patterns are refused.
 const maxLen = 4096
 
 // ErrTimeout means that matching an expression took too long.
@@ -60,7 +60,7 @@ func Whole(expr, s string) bool {
 }
 
 // CompileWhole returns a function that reports whether an expression matches the whole of a text.
-// The function may be used concurrently; its only error is ErrTimeout.
+// The returned function may be called concurrently; it fails only with ErrTimeout.
 func CompileWhole(expr string) (func(s string) (bool, error), error) {
 	m, err := anchored(expr)
 	if err != nil {
@@ -69,8 +69,8 @@ func CompileWhole(expr string) (func(s string) (bool, error), error) {
 	return m.matches, nil
 }
 
-// ExprErr returns what is wrong with an expression for [Expr], or nil. It returns an error if the
-// text is no regular expression and its characters show that it was not meant as a glob.
+// ExprErr returns an error if an expression is not valid for [Expr]: if the text is no regular
+// expression and its characters show that it was not meant as a glob.
 func ExprErr(expr string) error {
 	_, err := wholes.get(expr, anchored)
 	if err != nil && !strings.ContainsAny(expr, `(){}|^$+\`) {
@@ -108,7 +108,7 @@ func prefix(expr string) (matcher, error) { return compile(`\A(?:`, expr, `)`) }
 
 func anchored(expr string) (matcher, error) { return compile(`\A(?:`, expr, `)\z`) }
 
-// compile compiles head, the Python expression given, and tail as one expression.
+// compile joins head, the Python expression given, and tail, and compiles them as one expression.
 func compile(head, given, tail string) (matcher, error) {
 	if len(given) > maxLen {
 		return nil, errTooLong
@@ -141,8 +141,8 @@ func compile(head, given, tail string) (matcher, error) {
 	return backtracking{re}, nil
 }
 
-// cacheSize bounds the patterns in each cache. Overflow policy: the cache is emptied, which only
-// costs compiling them again.
+// cacheSize bounds the patterns in each cache. Overflow policy: the cache is emptied, so that
+// patterns are compiled again when they are used.
 const cacheSize = 512
 
 type cache struct {
