@@ -11,7 +11,7 @@ import (
 	"saltern/master/value"
 )
 
-// Errors that a caller may want to distinguish. All others mean malformed input.
+// Errors that a caller may need to distinguish. All other errors mean malformed input.
 var (
 	// ErrShort means that the input ends inside a value.
 	ErrShort = errors.New("msgpack: input ends inside a value")
@@ -21,14 +21,14 @@ var (
 	ErrLimit = errors.New("msgpack: value exceeds the limits")
 )
 
-// Limits bound the values that Decode accepts. The caller bounds the size in bytes, since it has
-// the bytes already.
+// Limits bound the values that Decode accepts. The caller must bound the size in bytes itself,
+// since it holds the bytes already.
 type Limits struct {
 	Depth int // depth of containers inside of containers
 	Nodes int // values in all, including keys
 }
 
-// DefaultLimits suit requests and cache files: 64 levels and 2 million values.
+// DefaultLimits are the limits for requests and cache files: 64 levels and 2 million values.
 var DefaultLimits = Limits{Depth: 64, Nodes: 2 << 20}
 
 type decoder struct {
@@ -38,7 +38,7 @@ type decoder struct {
 	depth int
 }
 
-// Decode decodes b, which must be exactly one value. The result does not refer to b.
+// Decode decodes b, which must be exactly one value. The result does not share memory with b.
 func Decode(b []byte, l Limits) (any, error) {
 	v, n, err := DecodePrefix(b, l)
 	if err != nil {
@@ -50,8 +50,8 @@ func Decode(b []byte, l Limits) (any, error) {
 	return v, nil
 }
 
-// DecodePrefix decodes the first value in b and returns its length in bytes. ErrShort means that
-// more bytes may complete the value. The result does not refer to b.
+// DecodePrefix decodes the first value in b and returns its length in bytes. ErrShort means that b
+// ends inside the value. The result does not share memory with b.
 func DecodePrefix(b []byte, l Limits) (any, int, error) {
 	d := decoder{b: b, nodes: l.Nodes, depth: l.Depth}
 	v, err := d.decodeValue()
@@ -229,8 +229,8 @@ func (d *decoder) decodeExt(n uint64) (any, error) {
 	return value.Ext{Type: typ, Data: append(make([]byte, 0, len(s)), s...)}, nil
 }
 
-// enterContainer checks that n values fit into the remaining bytes, of which each takes at least
-// one, and into the limits, and goes one level down.
+// enterContainer checks that n values fit into the remaining bytes (each value takes at least one
+// byte) and into the limits. It then goes one level down.
 func (d *decoder) enterContainer(n uint64) error {
 	if n > uint64(len(d.b)-d.off) {
 		return ErrShort
@@ -304,7 +304,7 @@ func (d *decoder) mapOf(n uint64) (any, error) {
 	return m, nil
 }
 
-// decodeKey decodes a map key. It converts bytes to text; so does Salt's own decoder, with
+// decodeKey decodes a map key. It converts bytes to text, as Salt's own decoder does, which uses
 // surrogates for bytes that are not UTF-8. It refuses containers and extensions.
 func (d *decoder) decodeKey() (any, error) {
 	k, err := d.decodeValue()

@@ -15,12 +15,12 @@ import (
 type Mode uint8
 
 const (
-	// Raw packs like Python with use_bin_type=False: text and bytes both as raw, without str8 and
-	// bin. Salt uses it on the ZeroMQ channel and for everything inside of an AES blob or a signed
-	// blob (salt/payload.py dumps).
+	// Raw packs as Python does with use_bin_type=False: both text and bytes as raw, without str8
+	// and bin. Salt uses this mode on the ZeroMQ channel and for everything inside an AES blob or a
+	// signed blob (salt/payload.py dumps).
 	Raw Mode = iota
-	// Modern packs text as str (with str8) and bytes as bin. Salt uses it for events, caches, the
-	// job cache, and the frames of the tcp transport.
+	// Modern packs text as str (with str8) and bytes as bin. Salt uses this mode for events,
+	// caches, the job cache, and the frames of the tcp transport.
 	Modern
 )
 
@@ -30,10 +30,10 @@ const maxEncodeDepth = 200
 // Marshal packs one value; see Append.
 func Marshal(v any, mode Mode) ([]byte, error) { return Append(nil, v, mode) }
 
-// Append packs v and appends it to dst. Besides the values that Decode returns it accepts int and
-// the sized integers, *big.Int (beyond 64 bits as text, as in Salt), []string, []int,
+// Append packs v and appends the result to dst. Besides the values that Decode returns, it accepts
+// int and the sized integers, *big.Int (as text beyond 64 bits, as in Salt), []string, []int,
 // map[string]any and map[string]string (with sorted keys). It packs an integer in the fewest bytes,
-// as Python's packer does. After an error it returns dst.
+// as Python's packer does. After an error it returns dst unchanged.
 func Append(dst []byte, v any, mode Mode) ([]byte, error) {
 	e := encoder{b: dst, mode: mode}
 	if err := e.encodeValue(v, 0); err != nil {

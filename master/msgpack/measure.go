@@ -18,7 +18,7 @@ type Size struct {
 	Memory  int64 // upper bound of the bytes of memory that Decode allocates
 }
 
-// Bytes of memory that values take beside their contents: for the headers of Go's interfaces,
+// Bytes of memory that values take besides their contents: for the headers of Go's interfaces,
 // slices and texts, and for the entries and the index of a Map.
 const (
 	slotCost  = 16  // a list's slot, which is an interface value
@@ -31,8 +31,8 @@ const (
 	extCost   = 56
 )
 
-// Measure returns the size of the first value of b without decoding it, and allocates nothing. It
-// finds every fault of structure that Decode would find, and returns the same errors.
+// Measure returns the size of the first value in b. It does not decode the value and allocates
+// nothing. It finds every fault of structure that Decode would find, and returns the same errors.
 func Measure(b []byte, l Limits) (Size, error) {
 	w := walker{d: decoder{b: b, nodes: l.Nodes, depth: l.Depth}}
 	if err := w.walkValue(); err != nil {
@@ -112,7 +112,8 @@ func (w *walker) tagged(c byte) error {
 	return fmt.Errorf("msgpack: byte 0x%02x starts no value", c)
 }
 
-// skipBytes skips n bytes that Decode would copy. An allocation is rounded up by at most an eighth.
+// skipBytes skips n bytes that Decode would copy, and counts their memory. Go rounds an allocation
+// up by at most an eighth.
 func (w *walker) skipBytes(n uint64, cost int64) error {
 	if _, err := w.d.takeBytes(n); err != nil {
 		return err
@@ -188,9 +189,9 @@ type Field struct {
 	Value []byte // the packed value
 }
 
-// Fields splits the map that b consists of into its entries, without decoding their values; both
-// parts of a Field refer to b. Keys must be texts or bytes. It returns ErrLimit for a map with more
-// than maxEntries entries.
+// Fields splits the map that b consists of into its entries, without decoding their values. Both
+// parts of a Field share memory with b. Keys must be texts or bytes. For a map with more than
+// maxEntries entries, Fields returns ErrLimit.
 func Fields(b []byte, l Limits, maxEntries int) ([]Field, error) {
 	d := decoder{b: b, nodes: l.Nodes, depth: l.Depth}
 	n, err := d.mapHeader()
@@ -251,8 +252,8 @@ func (d *decoder) mapHeader() (uint64, error) {
 	return 0, ErrNotMap
 }
 
-// Contents returns the contents of a packed text or byte string, as a part of b. ok is false for
-// other values, and if b is not exactly one value.
+// Contents returns the contents of a packed text or byte string, as a part of b. ok is false if b
+// is any other value, or not exactly one value.
 func Contents(b []byte) (contents []byte, ok bool) {
 	d := decoder{b: b}
 	s, err := d.takeBytes(1)
