@@ -13,16 +13,16 @@ import (
 )
 
 // ErrCacheShared means that another master of the cluster uses the cachedir. Salt's tutorial of the
-// master cluster puts the cachedir on the shared storage. Saltern's masters keep a journal in it
-// and exchange its data themselves.
+// master cluster puts the cachedir on the shared storage. Saltern's masters must not share it: each
+// has a journal in its cachedir, and they exchange the data of the cachedir themselves.
 var ErrCacheShared = errors.New("option cachedir: another master uses it")
 
-// statusAge is the age at which a status counts as that of an ended master. A running master writes
-// its status every 2 s, possibly by the clock of another machine.
+// statusAge is the age from which a status counts as that of a master that has ended. A running
+// master writes its status every 2 s, possibly by the clock of another machine.
 const statusAge = time.Minute
 
-// OwnCache returns an error for a cachedir in which a master with another id writes its status. So
-// it finds a shared cachedir even if the shared storage has no locks.
+// OwnCache returns an error if a master with another id writes its status in the cachedir. So it
+// detects a shared cachedir even if the shared storage has no locks.
 func OwnCache(dir, id string, now time.Time) error {
 	path := filepath.Join(dir, control.StatusFile)
 	info, err := os.Stat(path)
@@ -44,8 +44,8 @@ func OwnCache(dir, id string, now time.Time) error {
 	return CacheHint(fmt.Errorf("%w: %.100q, at work %d s ago", ErrCacheShared, s.ID, int(age.Seconds())))
 }
 
-// CacheHint adds advice to an error about a cachedir of two masters. A journal that is in use may
-// also belong to an earlier process of this master that still runs.
+// CacheHint adds advice to an error about a cachedir that two masters use. If the journal is in
+// use, its user may also be an earlier process of this master that still runs.
 func CacheHint(err error) error {
 	if !errors.Is(err, jobs.ErrInUse) && !errors.Is(err, ErrCacheShared) {
 		return err

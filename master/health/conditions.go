@@ -11,8 +11,8 @@ import (
 
 // Conditions holds the faults of the storage that this master uses. The program that monitors the
 // machine writes them to a file (saltern_conditions), each with its code. Conditions logs when a
-// fault begins and ends. A minion whose sign-in fails for such a fault gets its code. Only one
-// goroutine may call Read; any may call Reason.
+// fault begins and when it ends. If a minion's sign-in fails because of such a fault, the minion
+// gets the fault's code. Only one goroutine may call Read; any may call Reason.
 type Conditions struct {
 	path   string
 	log    *slog.Logger
@@ -23,7 +23,7 @@ type Conditions struct {
 
 const maxReasons = 3 // faults that one answer names
 
-// NewConditions returns the Conditions in the file at path; "" means that there is none.
+// NewConditions returns the Conditions in the file at path. If path is "", there are no conditions.
 func NewConditions(path string, log *slog.Logger) *Conditions {
 	return &Conditions{path: path, log: log}
 }

@@ -1,5 +1,5 @@
 // Package health reports the state of a master: lasting faults, faults of its storage, and the
-// files by which others see that it serves.
+// files by which other programs see that the master serves.
 package health
 
 import (
@@ -12,8 +12,8 @@ import (
 	"saltern/internal/control"
 )
 
-// Problems holds lasting faults of the master. It logs when one begins and ends, and the status
-// file lists them for the supervisor. It is safe for concurrent use.
+// Problems holds lasting faults of the master. It logs when a fault begins and when it ends, and
+// the status file lists the faults for the supervisor. Problems is safe for concurrent use.
 type Problems struct {
 	log    *slog.Logger
 	now    func() time.Time
@@ -21,8 +21,8 @@ type Problems struct {
 	listed map[control.Fault]control.Problem
 }
 
-// ProblemFor is how long a problem stays listed after it last occurred. It ends then, because the
-// operation whose success would end it may never be tried again.
+// ProblemFor is how long a problem stays listed after it last occurred. Then it ends by itself,
+// because the operation whose success would end it may never be tried again.
 const ProblemFor = 10 * time.Minute
 
 // NewProblems returns an empty list.
@@ -61,7 +61,7 @@ func (p *Problems) Clear(fault control.Fault) {
 	p.endLocked(fault)
 }
 
-// endLocked ends a problem, if it is listed; mu is held.
+// endLocked ends a problem if it is listed. The caller holds mu.
 func (p *Problems) endLocked(fault control.Fault) {
 	if old, ok := p.listed[fault]; ok {
 		p.log.Info("problem is over", "what", fault, "lasted", p.now().Sub(old.Since).Round(time.Second))

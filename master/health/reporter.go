@@ -41,7 +41,7 @@ type Status struct {
 	Logins eauth.Stats `json:"logins"`
 	// Starts counts jobs that were started or refused.
 	Starts launch.Stats `json:"starts"`
-	// Cluster is this master's view of its peers. It is nil if the master runs alone.
+	// Cluster is this master's view of its peers. It is nil if the master belongs to no cluster.
 	Cluster *cluster.Status `json:"cluster,omitempty"`
 }
 
@@ -60,9 +60,9 @@ type Reporter struct {
 	Bus      *event.Bus
 	Python   *pyhost.Host
 	Engines  *engine.Service
-	// EventReturn may be nil: then no returner gets events.
+	// EventReturn may be nil: then no returner receives events.
 	EventReturn *returner.Events
-	// JobReturns may be nil: then no returner keeps jobs.
+	// JobReturns may be nil: then no returner stores jobs.
 	JobReturns *returner.Jobs
 	Files      func() *control.Files
 	Cluster    *cluster.Pool // nil if the master runs alone

@@ -38,8 +38,8 @@ func (r *Reporter) engines() (list []control.Engine) {
 	return list
 }
 
-// watchReturners reports a problem while a returner accepts no records, and when a returner has
-// missed records.
+// watchReturners reports a problem while a returner does not accept records, and when a returner
+// has missed records.
 func (r *Reporter) watchReturners() {
 	var faults []error
 	var unhanded uint64

@@ -18,8 +18,8 @@ const (
 	alive   = "alive"
 )
 
-// Signs are the health files of Salt 3008 (<cachedir>/health): startup exists from the start on,
-// ready from when the master serves, and alive is renewed while it serves.
+// Signs are the health files of Salt 3008 (<cachedir>/health). startup exists from the start on,
+// ready exists once the master serves, and alive is renewed while the master serves.
 type Signs struct {
 	Dir string // the master's option cachedir
 	Now func() time.Time

@@ -8,9 +8,10 @@ import (
 	"saltern/internal/durable"
 )
 
-// writeFile replaces a small file that others read, without waiting for the disk. When that fails,
-// as on a full disk, it overwrites the old content in place, which needs no new space: the status
-// matters most then. A reader may see a partly written file, and must read again.
+// writeFile replaces a small file that other programs read, and does not sync it. If that fails, as
+// on a full disk, writeFile overwrites the old content in place, which needs no new space: a status
+// is most important in that situation. A reader may see a partly written file, and must read it
+// again.
 func writeFile(path string, data []byte) error {
 	err := durable.Swap(path, data, 0o640)
 	if err == nil {

@@ -10,26 +10,26 @@ import (
 const (
 	// tryEvery is the pause between two test writes to the folder of the journal.
 	tryEvery = 3 * time.Second
-	// tryTakes is how long a test write may take before the disk counts as hung. After tryEvery +
-	// tryTakes, and two checks of a load balancer, no balancer sends clients to this master any
-	// more.
+	// tryTakes is how long a test write may take before the disk counts as hung. So a load balancer
+	// stops sending clients to this master no later than tryEvery + tryTakes and two of its checks
+	// after the disk has begun to hang.
 	tryTakes = 4 * time.Second
 	// jobCacheQuiet is how long after its last failure the job cache counts as faulty although test
-	// writes succeed. Then it counts as healthy: there may be no more returns whose success would
-	// show it.
+	// writes succeed. After that it counts as healthy: if no more returns arrive, no success can
+	// show that.
 	jobCacheQuiet = 5 * time.Second
 )
 
 // Writes tests every few seconds whether the folder of the journal accepts writes. If it does not,
-// the master cannot store jobs. The master then reports that to load balancers when they ask, since
-// its status file is most likely on the same disk.
+// the master cannot store jobs. The master then reports that to load balancers in answer to their
+// checks, since its status file is probably on the same disk.
 type Writes struct {
 	writable.Watch
 	problems *Problems
 }
 
-// NewWrites returns Writes that writes to the file at path as a test (see [writable.Try]) and sets
-// and clears [control.JobCacheFault] in problems.
+// NewWrites returns Writes that write the file at path as a test (see [writable.Try]) and that set
+// and clear [control.JobCacheFault] in problems.
 func NewWrites(path string, problems *Problems) *Writes {
 	w := &Writes{problems: problems}
 	w.Every = tryEvery
@@ -47,8 +47,8 @@ func (w *Writes) noteResult(err error) {
 	w.problems.clearQuiet(control.JobCacheFault, jobCacheQuiet)
 }
 
-// Reason returns why this master cannot store jobs. It returns "" when it can, and before the first
-// test. The text is safe for strangers: it names the error and no path.
+// Reason returns why this master cannot store jobs. It returns "" when the master can, and before
+// the first test. The text may be shown to strangers: it names the error and no path.
 func (w *Writes) Reason() string {
 	err := w.Err()
 	if err == nil {
