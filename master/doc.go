@@ -8,6 +8,6 @@
 //	_return   → jobs (durable) → event.Bus → event.Server (Salt's sockets) → salt, salt-run
 //	_pillar   → pillar.Compiler (and its renderers) → cache → private reply
 //
-// Every part gets what it needs as arguments. Only this package imports them all, and only
+// Every part gets what it needs as arguments. Only this package imports all of them, and only
 // cmd/salt-master imports this package.
 package master

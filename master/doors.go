@@ -57,8 +57,8 @@ type resendPort struct {
 	*zmtp.Pub
 }
 
-// openPublish opens the port at which minions subscribe. The port stays open after ctx has ended,
-// until requests in progress have ended, too.
+// openPublish opens the port at which minions subscribe. After ctx has ended, the port stays open
+// until the requests in progress have ended.
 func (m *Master) openPublish(ctx context.Context) error {
 	ln, err := listen(ctx, m.cfg.Interface, m.cfg.PublishPort)
 	if err != nil {
@@ -90,8 +90,8 @@ func (m *Master) openPublish(ctx context.Context) error {
 	return err
 }
 
-// openDoors opens the master to peers, to tools that fire events, to the supervisor and, last, to
-// minions.
+// openDoors opens the master to peers, to tools that fire events, to the supervisor and, last of
+// all, to minions.
 func (m *Master) openDoors(ctx context.Context) error {
 	if err := m.cluster.Serve(peers.Config{
 		Secrets:     m.secrets,
@@ -132,12 +132,13 @@ func (m *Master) openDoors(ctx context.Context) error {
 	}
 
 	l := m.listening(peers.RequestTTL)
-	// A minion that waits for its key asks every 10 s or more (its acceptance_wait_time). If its
-	// connection is closed, it connects again without a message.
+	// A minion that waits for its key sends a sign-in every 10 s or more (its
+	// acceptance_wait_time). If its connection is closed, it connects again without logging a
+	// message.
 	l.Limits.ProveIn = 10 * time.Minute
 	l.Limits.MaxInflight, l.Limits.MaxStrange = memoryBudgets(debug.SetMemoryLimit(-1))
 
-	// Finish a request even if its sender is gone: an accepted return must be kept.
+	// Finish a request even if its sender has disconnected: an accepted return must be stored.
 	handle := func(ctx context.Context, p zmtp.Peer, payload []byte) ([]byte, bool) {
 		answer := m.requests.Handle(request.Asked(ctx), p.Remote, payload, p.Account)
 		return answer, answer != nil
@@ -158,9 +159,9 @@ func (m *Master) openDoors(ctx context.Context) error {
 	return m.signs.Ready(m.cfg.PidFile)
 }
 
-// memoryBudgets returns how many bytes the requests at work may take, those of proven senders and
-// those of strangers. limit is the limit of the runtime's memory; together they get half of it, but
-// no more than the defaults of package zmtp.
+// memoryBudgets returns how many bytes of memory the running requests of authenticated senders
+// (proven) and those of strangers (strange) may take. limit is the limit of the runtime's memory.
+// Both budgets together are half of the limit, but no more than the defaults of package zmtp.
 func memoryBudgets(limit int64) (proven, strange int64) {
 	return min(256<<20, limit*3/8), min(96<<20, limit/8)
 }

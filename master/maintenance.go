@@ -10,8 +10,8 @@ import (
 	"saltern/master/value"
 )
 
-// Intervals of the master's own chores. Salt does all of them every loop_interval, so a minion may
-// use a deleted key for up to a minute.
+// Intervals of the master's own maintenance. Salt does all of it every loop_interval, so a minion
+// of a Salt master may use a deleted key for up to a minute.
 const (
 	statusEvery = 2 * time.Second
 	cleanEvery  = 5 * time.Minute
@@ -39,8 +39,8 @@ func (w *workers) every(pause time.Duration, f func(context.Context)) {
 	})
 }
 
-// work runs the master's goroutines until ctx ends. Then it stops taking events of other processes,
-// and only after that ends the parts that act on events.
+// work runs the master's goroutines until ctx ends. Then it stops accepting events of other
+// processes, and only after that stops the parts that act on events.
 func (m *Master) work(until context.Context) error {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(until))
 	w := &workers{ctx: ctx}
@@ -83,7 +83,7 @@ func (m *Master) startChores(w *workers) {
 	w.every(statusEvery, func(context.Context) { m.conditions.Read(m.now()) })
 	w.every(cleanInterval(m.cfg.KeepJobs, loop), m.clean)
 	w.every(cleanEvery, m.presence.Record)
-	// A crash loses the counts of the job cache's usage since the last call.
+	// A crash loses the changes of the job cache's usage counts since the last call.
 	w.every(10*time.Second, m.launch.SaveQuota)
 
 	if m.cfg.PresenceEvents {
@@ -114,8 +114,9 @@ func (m *Master) startParts(w *workers) {
 	})
 }
 
-// cleanInterval is how often old jobs are removed. Salt does it every loop_interval (salt/master.py
-// Maintenance). For jobs that are kept for hours, a pass each loop_interval is not worth its cost.
+// cleanInterval returns how often old jobs are removed. Salt removes them every loop_interval
+// (salt/master.py Maintenance). If jobs are kept for hours, a pass at each loop_interval is not
+// worth its cost.
 func cleanInterval(keep, loop time.Duration) time.Duration {
 	if keep <= 0 {
 		return cleanEvery
@@ -123,8 +124,8 @@ func cleanInterval(keep, loop time.Duration) time.Duration {
 	return min(cleanEvery, max(loop, keep/4))
 }
 
-// rotate replaces the publish key when it has reached its age or an administrator has asked for a
-// new one (salt/master.py handle_key_rotate).
+// rotate replaces the publish key when the key has reached its maximum age, or when an
+// administrator has asked for a new one (salt/master.py handle_key_rotate).
 func (m *Master) rotate(ctx context.Context) {
 	if !m.cluster.Alone() {
 		m.cluster.Rotate(ctx, m.secrets)
@@ -148,7 +149,7 @@ func (m *Master) rotate(ctx context.Context) {
 
 // clean removes tokens, jobs and owners of jobs that are too old.
 func (m *Master) clean(ctx context.Context) {
-	// tokens first: it is this pass that counts the tokens of an earlier run
+	// Clean the tokens first: this pass also counts the tokens of an earlier run.
 	if err := m.callers.Tokens.Clean(m.now()); err != nil {
 		m.log.Warn("cleaning tokens", "error", err)
 	}

@@ -50,12 +50,12 @@ import (
 	"saltern/master/conf"
 )
 
-// Master is one running Salt master. Create it with New, run it with Run.
+// Master is one running Salt master. New creates a Master and Run runs it.
 type Master struct {
 	cfg *conf.Master
 	log *slog.Logger
-	// quiet is the log for lines that strangers can cause, or minions at no cost. It limits the rate
-	// of each kind of line.
+	// quiet is the log for lines that strangers can cause, or that minions can cause at no cost. It
+	// limits the rate of each kind of line.
 	quiet *slog.Logger
 	now   func() time.Time
 
@@ -89,7 +89,7 @@ type Master struct {
 	batches     *batch.Manager
 	engines     *engine.Service
 	eventReturn *returner.Events // nil while the option event_return is empty
-	// jobReturners may be nil: then no returner keeps jobs.
+	// jobReturners may be nil: then no returner stores jobs.
 	jobReturners *returner.Jobs
 	batchEvents  *event.Subscription
 
@@ -120,23 +120,25 @@ type Master struct {
 // Limits that this package sets.
 const (
 	cacheMemory = 64 << 20 // bytes of minion data in memory
-	// maxRequests bounds the requests at work. Requests that wait for a renderer, a runner or the
-	// returns of others are parked and do not count, so that they cannot delay returns.
+	// maxRequests bounds the requests that are handled at once. Requests that wait for a renderer,
+	// a runner or the returns of others are parked and do not count, so that they cannot delay
+	// returns.
 	maxRequests = 2048
-	// maxStrangers bounds the requests of senders that have proved nothing lately: mostly sign-ins.
+	// maxStrangers bounds the requests of unauthenticated senders that are handled at once. Most of
+	// these are sign-ins.
 	maxStrangers = 256
 	maxRunners   = 32 // runners at work
 )
 
-// New opens keys, secrets, caches, sockets, and the port for requests last. When a step fails, it
-// closes what it has opened, and its error says what to fix. In a cluster it waits until this
-// master has joined, or ctx ends.
+// New opens keys, secrets, caches, sockets, and last of all the port for requests. If a step fails,
+// New closes what it has opened and returns an error that says what to fix. In a cluster it waits
+// until this master has joined or ctx ends.
 func New(ctx context.Context, cfg *conf.Master, log *slog.Logger) (*Master, error) {
 	return NewWithClock(ctx, cfg, log, time.Now)
 }
 
-// NewWithClock works like New, with another clock than time.Now for limits and for reports about
-// minions.
+// NewWithClock works like New, but reads the time for limits and for reports about minions from now
+// instead of time.Now.
 func NewWithClock(ctx context.Context, cfg *conf.Master, log *slog.Logger, now func() time.Time) (*Master, error) {
 	m := &Master{
 		cfg:        cfg,
@@ -154,7 +156,7 @@ func NewWithClock(ctx context.Context, cfg *conf.Master, log *slog.Logger, now f
 		missedPort: &resendPort{},
 	}
 
-	// Each step uses what earlier steps have opened; its comment names that.
+	// Each step uses what earlier steps have opened; the comment of a step names those steps.
 	for _, open := range []func(context.Context) error{
 		m.openDirs,
 		m.openCluster,  // own identity, or the cluster's; the folder of keys; the shared job cache
@@ -489,8 +491,8 @@ func (m *Master) openServices(context.Context) error {
 	return nil
 }
 
-// onKeyChange removes everything about a minion whose key was removed, so that a later owner of the
-// name gets none of it.
+// onKeyChange removes everything about a minion whose key was removed, so that a later minion of
+// the same name gets none of it.
 func (m *Master) onKeyChange(c keys.Change) {
 	if c.New != keys.None {
 		return
@@ -507,7 +509,7 @@ func (m *Master) onKeyChange(c keys.Change) {
 	}
 }
 
-// fire puts an event on the bus. Before openBus it does nothing.
+// fire puts an event on the bus. Until openBus has run, fire does nothing.
 func (m *Master) fire(tag string, data *value.Map) {
 	if m.bus == nil {
 		return
@@ -517,7 +519,7 @@ func (m *Master) fire(tag string, data *value.Map) {
 	}
 }
 
-// Run serves until ctx ends. It returns nil after an orderly stop.
+// Run serves until ctx ends. If it stops in good order, it returns nil.
 func (m *Master) Run(ctx context.Context) error {
 	m.log.Info("salt-master is ready", "interface", m.cfg.Interface, "publish_port", m.cfg.PublishPort, "ret_port", m.cfg.RetPort,
 		"id", m.cfg.ID, "accepted", m.keys.Count(keys.Accepted))
@@ -526,8 +528,8 @@ func (m *Master) Run(ctx context.Context) error {
 	return errors.Join(err, m.Close())
 }
 
-// Close stops all parts, in the order in which requests reach them: ports first, stores last. It
-// may also be called on a master that is only partly open.
+// Close stops all parts in the order in which requests reach them: ports first, stores last. It may
+// also be called on a master of which New has opened only some parts.
 func (m *Master) Close() error {
 	m.background.End() // minions that wait for a runner or a pillar get no answer
 	if m.newest != nil {

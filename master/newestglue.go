@@ -32,10 +32,11 @@ func (m *Master) publish(ctx context.Context, load *value.Map, minions []string)
 	return m.publisher.Publish(ctx, load, minions)
 }
 
-// newestForRunners brings the files of this node up to date for a runner or a wheel function: For a
-// person that means as of now; for a minion, as of the start of its job; for reactions and the
-// schedule, which may come without end, a little older. When the files cannot be updated, the
-// function uses the old ones, and an event of the runner and the log report that.
+// newestForRunners brings the files of this node up to date for a runner or a wheel function. For a
+// person it updates them as of now, for a minion as of the start of its job. For reactions and the
+// schedule, which may call functions very often, the files may be a little older. If the files
+// cannot be updated, the function uses the old ones, and an event of the runner and the log report
+// that.
 func (m *Master) newestForRunners(ctx context.Context) {
 	order := runner.OrderOf(ctx)
 	since := m.newest.Since(order.Minion)

@@ -27,8 +27,8 @@ import (
 	"saltern/master/zmtp"
 )
 
-// Parts are the services of a master. Tests of a whole master (package mastertest) read from them
-// what a request has done; the program itself does not use them.
+// Parts holds the services of a master. Tests of a whole master (package mastertest) check with
+// them what a request has done; the program itself does not use Parts.
 type Parts struct {
 	Options   *conf.Master
 	Log       *slog.Logger
@@ -57,7 +57,7 @@ type Parts struct {
 	Runs      *runner.Runs
 	Secrets   *auth.Secrets
 
-	// Fire puts an event on the bus, and logs an error if it cannot.
+	// Fire puts an event on the bus. If that fails, it logs the error.
 	Fire func(tag string, data *value.Map)
 }
 

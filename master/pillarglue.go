@@ -14,7 +14,7 @@ import (
 	"saltern/master/value"
 )
 
-// Check returns the faults of options that loading a configuration does not find.
+// Check returns the errors in options that conf.Load does not find.
 func Check(cfg *conf.Master) error { return repos.Check(cfg) }
 
 // pillarsKept returns whether and where the option pillar_cache keeps pillars.
@@ -25,8 +25,8 @@ func pillarsKept(c *conf.Master) cache.Pillars {
 	return cache.Pillars{Off: !c.PillarCache}
 }
 
-// openPillar creates the compiler of pillars and the pool of its renderers. No Python starts before
-// a template needs it.
+// openPillar creates the compiler of pillars and the pool of its renderers. It starts no Python
+// process: the first template that needs Python does.
 func (m *Master) openPillar() {
 	c := m.cfg
 	without := value.NewMap()

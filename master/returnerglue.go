@@ -17,13 +17,13 @@ import (
 // set.
 const defaultSpool = 256
 
-// spools returns the folder of the spool for returners, on this node's own disk, and the bytes that
-// it may have.
+// spools returns the folder of the spool for returners, which is on this node's own disk, and the
+// greatest size of the spool in bytes.
 func (m *Master) spools() (dir string, maxBytes int64) {
 	return filepath.Join(m.cfg.CacheDir, "returners"), int64(cmp.Or(max(m.cfg.ReturnerSpool, 0), defaultSpool)) << 20
 }
 
-// services returns a caller of Python for services that run as long as this master.
+// services returns a caller of Python for returners and engines, which run as long as this master.
 func (m *Master) services() *pyrunner.Caller {
 	return pyrunner.New(pyrunner.Config{
 		Host:       m.python,
@@ -34,8 +34,9 @@ func (m *Master) services() *pyrunner.Caller {
 	})
 }
 
-// openJobReturners lets the returners of master_job_cache and ext_job_cache keep jobs, beside the
-// job cache. If there are any, m.jobs becomes a cache that also tells them what it stores.
+// openJobReturners creates the returners of master_job_cache and ext_job_cache, which store jobs
+// besides the job cache. If there are any, m.jobs becomes a cache that also passes them everything
+// that it stores.
 func (m *Master) openJobReturners() error {
 	dir, maxBytes := m.spools()
 	kept, err := returner.OpenJobs(m.jobs, returner.JobsConfig{

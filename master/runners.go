@@ -17,7 +17,7 @@ import (
 	"saltern/master/value"
 )
 
-// machines returns the access to the nodes of this appliance, through the supervisor's admin
+// machines returns the access to the nodes of this appliance by way of the supervisor's admin
 // socket.
 func machines(c *conf.Master) appliance.Appliance { return appliance.New(c.Door, os.Geteuid()) }
 
