@@ -18,9 +18,9 @@ func longHeader(flags byte, size uint64) []byte {
 	return binary.BigEndian.AppendUint64([]byte{flags | flagLong}, size)
 }
 
-// Attack row 20 (and the frames of row 19): whatever a peer sends, its
-// connection is closed, others are served, and no memory is set aside for what
-// was only announced.
+// Attack row 20 (and the frames of row 19): whatever bytes a peer sends, the listener closes the
+// peer's connection, serves other peers, and allocates no memory for bytes that were only
+// announced.
 func TestAttack20HostileBytes(t *testing.T) {
 	ready := appendReady(greeting(), "REQ", "")
 	readyCommand := ready[greetingSize:]
@@ -109,7 +109,7 @@ func TestAttack20HostileBytes(t *testing.T) {
 	eventually(t, "closed", func() bool { return r.Stats().Conns == 1 })
 }
 
-// The same for the publish port.
+// The same attack on the publish port.
 func TestAttack20HostileSubscribers(t *testing.T) {
 	p := publisher(t, PubConfig{})
 	var many []byte
@@ -135,8 +135,8 @@ func TestAttack20HostileSubscribers(t *testing.T) {
 	}
 }
 
-// Attack row 20: peers that say nothing, or whisper, are closed at the
-// handshake's deadline, and nobody waits for them meanwhile.
+// Attack row 20: the listener closes peers that send nothing, or send very slowly, at the
+// handshake's deadline, and no other peer waits for them.
 func TestAttack20SlowGreeting(t *testing.T) {
 	const deadline = 300 * time.Millisecond
 	r := router(t, RouterConfig{Listen: Listen{Limits: Limits{Handshake: deadline}}})
@@ -162,8 +162,8 @@ func TestAttack20SlowGreeting(t *testing.T) {
 	eventually(t, "counted", func() bool { return r.Stats().LateShakes == 2 })
 }
 
-// Attack row 20: ten thousand half-open connections (fewer under -short) cost
-// a bounded amount of memory each, and a good peer is served meanwhile.
+// Attack row 20: ten thousand half-open connections (fewer under -short) cost a bounded amount of
+// memory each, and the listener serves a good peer meanwhile.
 func TestAttack20HalfOpen(t *testing.T) {
 	n := connections(t, 2000)
 	r := router(t, RouterConfig{Listen: Listen{Limits: Limits{Handshake: time.Minute}}})
@@ -190,7 +190,7 @@ func TestAttack20HalfOpen(t *testing.T) {
 	wantEcho(t, dialReq(t, r.Addr()), "served")
 }
 
-// Attack row 20: a message that stops in the middle, or trickles.
+// Attack row 20: a message that stops in the middle, or arrives very slowly.
 func TestAttack20StuckMessage(t *testing.T) {
 	r := router(t, RouterConfig{Listen: Listen{Limits: Limits{MessageTime: 100 * time.Millisecond, MinRate: 1 << 20}}})
 	for name, start := range map[string][]byte{
@@ -239,8 +239,8 @@ func TestAttack20StuckMessage(t *testing.T) {
 	wantEcho(t, dialReq(t, r.Addr()), "fine")
 }
 
-// Attack row 20: big messages share a budget; whoever exceeds it is closed,
-// small requests go on, and everything comes back.
+// Attack row 20: big messages share a memory budget. The listener closes a connection that exceeds
+// it, continues to answer small requests, and gets all memory back.
 func TestAttack20Inflight(t *testing.T) {
 	r := router(t, RouterConfig{Listen: Listen{Limits: Limits{MaxMessage: 1 << 20, MaxInflight: 2 << 20}}})
 	big := append([]byte{flagMore, 0}, longHeader(0, 1<<20)...)
@@ -290,8 +290,8 @@ func TestAttack20TooManyConnections(t *testing.T) {
 	}
 }
 
-// A DEALER that asks for much and never reads does not delay others, and is
-// cut off.
+// A DEALER that requests much and never reads does not delay others, and the listener closes its
+// connection.
 func TestAttack24DealerThatNeverReads(t *testing.T) {
 	answer := make([]byte, 8<<20)
 	r := router(t,
@@ -328,8 +328,8 @@ func TestAttack24DealerThatNeverReads(t *testing.T) {
 	}
 }
 
-// Attack row 24: a subscriber that does not read gets a bounded queue, then
-// drops, then is cut off; all others get everything.
+// Attack row 24: messages for a subscriber that does not read wait in a bounded queue, then they
+// are dropped, then its connection is closed. All other subscribers get every message.
 func TestAttack24StalledSubscriber(t *testing.T) {
 	p := publisher(t, PubConfig{MaxQueue: 50, WriteStall: 4 * time.Second})
 	stuck := shake(t, p.Addr(), "SUB")
@@ -362,8 +362,8 @@ func TestAttack24StalledSubscriber(t *testing.T) {
 	stuck.wantClosed()
 }
 
-// The bytes of a queue are bounded too, and what a subscriber gets after drops
-// is whole and in order.
+// The bytes of a queue are bounded, too. The messages that a subscriber gets after drops are
+// complete and in order.
 func TestAttack24QueueBytes(t *testing.T) {
 	const size = 256 << 10
 	p := publisher(t, PubConfig{MaxQueueBytes: 2 << 20})
@@ -400,11 +400,11 @@ func TestAttack24QueueBytes(t *testing.T) {
 	}
 }
 
-// A flood of PINGs from a peer that does not read the PONGs is dropped, not
-// stored.
+// If a peer floods the listener with PINGs and does not read the PONGs, the listener drops the
+// PONGs and does not store them.
 func TestAttack24PingFlood(t *testing.T) {
-	// With so small a window the kernel may stop the flood itself, for good:
-	// then it is the heartbeat that ends it.
+	// With so small a window the kernel may stop the flood for good. Then the heartbeat ends the
+	// connection.
 	p := publisher(t, PubConfig{WriteStall: 300 * time.Millisecond,
 		Listen: Listen{Heartbeat: Heartbeat{Interval: 100 * time.Millisecond, Timeout: 500 * time.Millisecond}}})
 	c := shake(t, p.Addr(), "SUB")
@@ -427,7 +427,7 @@ func TestAttack24PingFlood(t *testing.T) {
 	}
 }
 
-// Attack row 23 at this layer: bad packets in any number leave no trace.
+// Attack row 23 in this package: no number of bad packets leaves connections or memory behind.
 func TestAttack23ManyBadPackets(t *testing.T) {
 	r := router(t, RouterConfig{Concurrency: 4})
 	for range 300 {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// cpu is the processor time of this process, clients included.
+// cpu returns the processor time of this process, including that of the clients.
 func cpu() time.Duration {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
@@ -42,8 +42,8 @@ func crowd(b *testing.B, p *Pub, n int) *atomic.Int64 {
 	return got
 }
 
-// BenchmarkFanOut1000 publishes to 1000 subscribers and waits until all have
-// everything; with one message at a time, and with bursts of five.
+// BenchmarkFanOut1000 publishes to 1000 subscribers and waits until all have received every
+// message, with one message at a time and with bursts of five.
 func BenchmarkFanOut1000(b *testing.B) {
 	for _, size := range []int{463, 100 << 10} {
 		for _, burst := range []int{1, 5} {

@@ -14,14 +14,14 @@ import (
 
 var fromLoopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 
-// as is what a peer sends first that comes from src through a proxy.
+// as returns the first bytes that a peer with address src sends through a proxy.
 func as(src, socketType string) []byte {
 	a := netip.AddrPortFrom(netip.MustParseAddr(src), 1000)
 	return append(proxyHeader(1, 0x11, proxyAddrs(a, proxyTo4, "")), appendReady(greeting(), socketType, "")...)
 }
 
-// TestFinding09Places: a source that has proved nothing cannot take the places of
-// others, and those of proven sources and of this host are not for strangers.
+// TestFinding09Places: a source that has not authenticated cannot take the connection slots of
+// others, and strangers cannot take the slots of authenticated sources and of this host.
 func TestFinding09Places(t *testing.T) {
 	sources := NewSources(time.Now)
 	p := publisher(t,
@@ -66,8 +66,8 @@ func TestFinding09Places(t *testing.T) {
 	}
 }
 
-// TestFinding09Unproven: an idle connection that has proved nothing ends, one that
-// has stays, and so does one from this host.
+// TestFinding09Unproven: the listener closes an idle connection that has not authenticated. It
+// keeps one that has, and one from this host.
 func TestFinding09Unproven(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ln := newPipes()
@@ -84,7 +84,7 @@ func TestFinding09Unproven(t *testing.T) {
 		}
 		defer r.Close()
 
-		// ZMTP 3.0: such a peer gets no PING.
+		// A peer that speaks ZMTP 3.0 gets no PING.
 		old := func(src, says string) []byte {
 			b := as(src, "REQ")
 			if src == "" {
@@ -121,8 +121,8 @@ func TestFinding09Unproven(t *testing.T) {
 	})
 }
 
-// TestFinding06Shares: memory of strangers is shared by source, counts what has
-// arrived, and comes back.
+// TestFinding06Shares: each source has a share of the strangers' memory, only bytes that have
+// arrived count, and all memory is released.
 func TestFinding06Shares(t *testing.T) {
 	r := router(t,
 		RouterConfig{Listen: Listen{Limits: Limits{MaxMessage: 1 << 20, MaxStrange: 3 << 20}, ProxyFrom: fromLoopback}})
@@ -166,8 +166,8 @@ func TestFinding06Shares(t *testing.T) {
 	eventually(t, "all came back", func() bool { return r.hub.strangers.inUse() == 0 })
 }
 
-// TestFinding07Slow: an answer counts until it is written, and whoever reads it too
-// slowly is cut.
+// TestFinding07Slow: an answer counts against the memory until it is written, and the listener
+// closes the connection of a peer that reads too slowly.
 func TestFinding07Slow(t *testing.T) {
 	big := make([]byte, 8<<20)
 	r := router(t, RouterConfig{
@@ -200,7 +200,7 @@ func TestFinding07Slow(t *testing.T) {
 	eventually(t, "the memory came back", func() bool { return r.hub.strangers.inUse() == 0 })
 }
 
-// TestSources: the table is bounded and takes an IPv6 network for one source.
+// TestSources: the table is bounded and counts an IPv6 network as one source.
 func TestSources(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	s := NewSources(func() time.Time { return now })

@@ -23,7 +23,7 @@ func seeds(f *testing.F) {
 	f.Add(append(proxyHeader(1, 0x11, proxyAddrs(proxyV4, proxyTo4, "")), req...))
 }
 
-// FuzzParse feeds the pure parsers: no panic, and sizes that fit.
+// FuzzParse feeds the parsers: they do not panic, and the sizes that they return fit the input.
 func FuzzParse(f *testing.F) {
 	seeds(f)
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -57,8 +57,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// script is a connection that delivers given bytes in pieces of given size,
-// and takes everything.
+// script is a connection that delivers given bytes in pieces of a given size, and accepts
+// everything that is written.
 type script struct {
 	net.Conn
 	in    []byte
@@ -80,8 +80,8 @@ func (s *script) SetReadDeadline(time.Time) error  { return nil }
 func (s *script) SetWriteDeadline(time.Time) error { return nil }
 func (s *script) RemoteAddr() net.Addr             { return &net.UnixAddr{} }
 
-// FuzzConnection feeds whole connections: both listeners come to an end, give
-// all memory back, and handle the same messages however the bytes are cut.
+// FuzzConnection feeds whole connections: both listeners end, release all memory, and handle the
+// same messages however the bytes are split.
 func FuzzConnection(f *testing.F) {
 	seeds(f)
 	f.Fuzz(func(t *testing.T, b []byte) {

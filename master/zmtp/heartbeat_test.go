@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// pipes is a listener in memory, so that tests can own the clock.
+// pipes is a listener in memory, with which tests can control the clock.
 type pipes struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -39,8 +39,8 @@ type onUnix struct{ net.Conn }
 
 func (onUnix) RemoteAddr() net.Addr { return &net.UnixAddr{Net: "unix"} }
 
-// dial connects a peer; what it gets from the server is in frames until the
-// end of the connection.
+// dial connects a peer. frames delivers the frames that the server sends until the end of the
+// connection.
 func (p *pipes) dial(greetingAndMore []byte) (c net.Conn, frames chan string) {
 	c, server := net.Pipe()
 	p.conns <- onUnix{server}
@@ -90,8 +90,8 @@ const (
 	hour     = time.Hour
 )
 
-// As with a real master: a PING every 10 s with a TTL of 0, and the end after
-// 30 s of silence (found at the next PING). Whoever answers stays.
+// As with a real master, the listener sends a PING every 10 s with a TTL of 0, and closes a
+// connection after 30 s of silence (at the next PING). It keeps peers that answer.
 func TestHeartbeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ln := newPipes()
@@ -155,8 +155,8 @@ func TestHeartbeat(t *testing.T) {
 	})
 }
 
-// A peer is not silent while its request is being handled and the next one
-// waits, nor while it takes bytes of a long answer.
+// A peer does not count as silent while its request is being handled and the next one waits, nor
+// while it accepts bytes of a long answer.
 func TestHeartbeatSparesTheBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ln := newPipes()
@@ -203,7 +203,7 @@ func TestHeartbeatSparesTheBusy(t *testing.T) {
 	})
 }
 
-// Without READY the handshake ends after 5 s, whatever trickles in.
+// Without READY the handshake ends after 5 s, however many bytes arrive slowly.
 func TestHandshakeDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ln := newPipes()
@@ -228,8 +228,7 @@ func TestHandshakeDeadline(t *testing.T) {
 	})
 }
 
-// A message may not stand still for more than 30 s, nor come slower than
-// MinRate.
+// A message may not pause for more than 30 s, nor arrive more slowly than MinRate.
 func TestMessagePace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ln := newPipes()
@@ -261,7 +260,7 @@ func TestMessagePace(t *testing.T) {
 	})
 }
 
-// A client gives up a silent server when told to look.
+// A client with a Heartbeat closes the connection to a silent server.
 func TestClientHeartbeat(t *testing.T) {
 	ln := listen(t)
 	defer func() { _ = ln.Close() }()
@@ -299,7 +298,7 @@ func TestPong(t *testing.T) {
 	}
 }
 
-// A client gives up a server that is silent for longer than the TTL in its
+// A client closes the connection to a server that is silent for longer than the TTL in the server's
 // PING, as libzmq does, and not before.
 func TestTimeToLive(t *testing.T) {
 	ln := listen(t)
@@ -334,8 +333,8 @@ func TestTimeToLive(t *testing.T) {
 	}
 }
 
-// With a TTL each publish is followed by a PING at once: libzmq forgets the
-// TTL of the PING before at every message, and the host may vanish now.
+// With a TTL the listener sends a PING right after each publish: libzmq forgets the TTL of the
+// previous PING at every message, and the host may vanish at that moment.
 func TestPingAfterPublish(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ln := newPipes()
@@ -370,8 +369,8 @@ func TestPingAfterPublish(t *testing.T) {
 	})
 }
 
-// The PING is in one write with the message: a host that vanishes between two
-// leaves a subscriber that waits for as long as its kernel keeps the connection.
+// The listener writes message and PING at once. If the host vanished between two writes, the
+// subscriber would wait for as long as its kernel keeps the connection.
 func TestPingInOneWrite(t *testing.T) {
 	ln, err := net.Listen("unixpacket", filepath.Join(t.TempDir(), "pub")) // a write is a packet
 	if err != nil {
@@ -414,7 +413,7 @@ func TestPingInOneWrite(t *testing.T) {
 
 			subscribed(t, p, 1)
 
-			// The shard stands still, so that the first two are one burst.
+			// Block the shard, so that the first two messages are one burst.
 			stand, stands := make(chan struct{}), make(chan struct{})
 			if err := p.handToShards(withTimeout(t), &publication{do: func(*shard) { close(stands); <-stand }},
 				p.shards); err != nil {
@@ -459,7 +458,7 @@ func TestPingInOneWrite(t *testing.T) {
 	}
 }
 
-// The same with replies, small and big ones.
+// A PING follows each reply, small or big, in the same way.
 func TestPingAfterReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ln := newPipes()
@@ -513,8 +512,8 @@ func TestPingAfterReply(t *testing.T) {
 	})
 }
 
-// However many connections there are, and while they become many or few again, no
-// one waits longer than an interval for its PING.
+// However many connections there are, and while their number rises and falls, none waits longer
+// than an interval for its PING.
 func TestHeartbeatOfFewAndMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ln := newPipes()

@@ -17,7 +17,7 @@ import (
 	"saltern/test/await"
 )
 
-// patience is how long a test waits for what must happen.
+// patience is how long a test waits for an expected event.
 const patience = 20 * time.Second
 
 func vector(t testing.TB, name string) []byte {
@@ -95,13 +95,13 @@ func wantEcho(t testing.TB, r *Req, payload string) {
 	}
 }
 
-// eventually waits until ok.
+// eventually waits until ok returns true.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	await.That(t, what, ok)
 }
 
-// subscribed waits until a Pub has n subscribers that have subscribed.
+// subscribed waits until a Pub has n connections that have subscribed.
 func subscribed(t testing.TB, p *Pub, n int) {
 	t.Helper()
 	eventually(t, "subscribers", func() bool {
@@ -115,7 +115,7 @@ func subscribed(t testing.TB, p *Pub, n int) {
 	})
 }
 
-// raw is a peer made of bytes.
+// raw is a peer whose bytes the test writes itself.
 type raw struct {
 	t testing.TB
 	net.Conn
@@ -133,7 +133,7 @@ func dialRaw(t testing.TB, a net.Addr) *raw {
 	return &raw{t, c, bufio.NewReader(c)}
 }
 
-// shake connects as a peer of the given type, in good order.
+// shake connects as a peer of the given type and completes the handshake.
 func shake(t testing.TB, a net.Addr, socketType string) *raw {
 	t.Helper()
 	r := dialRaw(t, a)
@@ -206,8 +206,8 @@ func (r *raw) wantClosed() {
 	}
 }
 
-// wantRefused dials a where there is no room: the connection is reset, before
-// or after the dialler has learned that it was open.
+// wantRefused dials a when the listener has no room. The listener must reset the connection, before
+// or after the client has learned that it was open.
 func wantRefused(t testing.TB, a net.Addr) {
 	t.Helper()
 	c, err := net.Dial("tcp", a.String())

@@ -6,8 +6,8 @@ func (p *pool) inUse() int64 {
 	return p.used
 }
 
-// Disconnect closes the connections that match chooses, and returns how many
-// they were. match must not call the Pub.
+// Disconnect closes the connections for which match returns true, and returns their number. match
+// must not call the Pub.
 func (p *Pub) Disconnect(match func(Peer) bool) int {
 	n := 0
 	p.hub.forEachMember(func(m *member) {

@@ -15,7 +15,7 @@ import (
 	"github.com/go-zeromq/zmq4"
 )
 
-// An independent implementation as peer: its clients at our listeners.
+// The clients of an independent implementation connect to this package's listeners.
 func TestInteropZmq4Clients(t *testing.T) {
 	ctx := withTimeout(t)
 	r, p := router(t, RouterConfig{}), publisher(t, PubConfig{})
@@ -73,7 +73,7 @@ func TestInteropZmq4Clients(t *testing.T) {
 	}
 }
 
-// And our clients at its listeners.
+// This package's clients connect to the listeners of an independent implementation.
 func TestInteropZmq4Servers(t *testing.T) {
 	ctx := withTimeout(t)
 	rep := zmq4.NewRep(ctx)

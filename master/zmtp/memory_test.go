@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// connections is how many connections a test may hold: want, or what the
-// descriptor limit allows.
+// connections returns how many connections a test may open: want, or the number that the descriptor
+// limit allows.
 func connections(t *testing.T, want int) int {
 	var lim syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &lim); err != nil {
@@ -30,7 +30,7 @@ func connections(t *testing.T, want int) int {
 	return want
 }
 
-// memory is what the Go runtime has in use for heap objects and stacks.
+// memory returns the bytes that the Go runtime uses for heap objects and stacks.
 func memory() uint64 {
 	runtime.GC()
 	runtime.GC()
@@ -39,8 +39,7 @@ func memory() uint64 {
 	return m.HeapInuse + m.StackInuse
 }
 
-// An idle connection costs at most 8 KiB, everything counted. The clients live
-// in another process.
+// An idle connection costs at most 8 KiB in all. The clients run in another process.
 func TestIdleConnectionMemory(t *testing.T) {
 	if addr := os.Getenv("ZMTP_TEST_CLIENT"); addr != "" {
 		idleClients(t, addr)
@@ -95,7 +94,8 @@ func TestIdleConnectionMemory(t *testing.T) {
 	}
 }
 
-// idleClients is the other process: it connects, asks once, and waits.
+// idleClients is the body of the other process: it connects, sends one request on each connection,
+// and waits.
 func idleClients(t *testing.T, addr string) {
 	n, _ := strconv.Atoi(os.Getenv("ZMTP_TEST_N"))
 	role := os.Getenv("ZMTP_TEST_ROLE")

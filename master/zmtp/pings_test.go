@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// TestAnswered: what a subscriber has answered proves what it has got. One whose way is
-// frozen stops there, although its connection stays (S5).
+// TestAnswered: an answered PING proves that the subscriber has received everything before it. If
+// the path to a subscriber freezes, Answered stays at that time, although the connection stays open
+// (S5).
 func TestAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ln := newPipes()

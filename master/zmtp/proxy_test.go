@@ -94,8 +94,8 @@ func TestProxyHeader(t *testing.T) {
 	}
 }
 
-// Attack row 34: a header from an address that is not ours ends the
-// connection (see also TestAttack20HostileBytes, where no address is).
+// Attack row 34: a header from an address outside of ProxyFrom ends the connection (see also
+// TestAttack20HostileBytes, where ProxyFrom is empty).
 func TestAttack34SpoofedSource(t *testing.T) {
 	p := publisher(t, PubConfig{Listen: Listen{ProxyFrom: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")}}})
 	c := dialRaw(t, p.Addr())
@@ -107,7 +107,7 @@ func TestAttack34SpoofedSource(t *testing.T) {
 	}
 }
 
-// A member of the cluster may send the header as soon as it is one.
+// A member of the cluster may send the header as soon as it is a member.
 func TestProxyMember(t *testing.T) {
 	var member atomic.Bool
 	p := publisher(t, PubConfig{Listen: Listen{ProxyFrom: []netip.Prefix{netip.MustParsePrefix("127.0.0.2/32")},
@@ -122,8 +122,7 @@ func TestProxyMember(t *testing.T) {
 	after.welcome()
 }
 
-// Connections of the proxy itself do not count against MaxPerSource, those it
-// brings do.
+// Connections of the proxy itself do not count against MaxPerSource; those that it relays do.
 func TestProxyPerSource(t *testing.T) {
 	p := publisher(t, PubConfig{Listen: Listen{Limits: Limits{MaxPerSource: 1},
 		ProxyFrom: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}})

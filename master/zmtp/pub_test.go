@@ -82,8 +82,8 @@ func TestPubTopics(t *testing.T) {
 	wantNext(t, a, "aa", "end")
 }
 
-// A topic subscribed to twice is delivered once and cancelled by one
-// cancellation, as libzmq does it, with both forms of subscription.
+// A message for a topic that was subscribed to twice is delivered once, and one cancellation ends
+// both subscriptions, as in libzmq, with both forms of subscription.
 func TestPubSubscribeTwice(t *testing.T) {
 	for name, change := range map[string]func(first byte, topic string) []byte{
 		"messages": func(first byte, topic string) []byte {
@@ -197,7 +197,7 @@ func TestPubClosed(t *testing.T) {
 	}
 }
 
-// What is sent to one subscriber does not overtake what was published before.
+// A message to one subscriber does not overtake messages that were published before it.
 func TestPubSendToOrder(t *testing.T) {
 	p := publisher(t, PubConfig{})
 	s := dialSub(t, p.Addr(), "")

@@ -2,5 +2,5 @@
 
 package zmtp
 
-// raceBuild says that the race detector is on, which makes everything bigger.
+// raceBuild reports that the race detector is on, which increases memory and time.
 const raceBuild = true

@@ -33,8 +33,7 @@ func TestRouterEchoSizes(t *testing.T) {
 	eventually(t, "budget free", func() bool { return r.hub.memory.inUse() == 0 }) // a moment after the last answer
 }
 
-// A reply may be a part of the payload, of any size, also when it has to wait
-// for the peer.
+// A reply of any size may be a part of the payload, also when it has to wait for the peer.
 func TestRouterReplyAliasesPayload(t *testing.T) {
 	r := router(t,
 		RouterConfig{Handler: func(_ context.Context, _ Peer, b []byte) ([]byte, bool) { return b[1:], true }})
@@ -61,7 +60,7 @@ func TestRouterReplyAliasesPayload(t *testing.T) {
 	eventually(t, "budget free", func() bool { return r.hub.memory.inUse() == 0 })
 }
 
-// A reply is given back once, when it has been written or given up.
+// The Router calls Free once for each reply, when the reply has been written or dropped.
 func TestRouterFreesReplies(t *testing.T) {
 	var mu sync.Mutex
 	out := map[*byte]bool{}
@@ -96,7 +95,7 @@ func TestRouterFreesReplies(t *testing.T) {
 		}
 	}
 
-	// A peer that goes away with a big answer under way.
+	// A peer disconnects while a big answer is being written.
 	d := shake(t, r.Addr(), "REQ")
 	d.send(appendMessage(nil, nil, bytes.Repeat([]byte{'y'}, 16<<20)))
 	eventually(t, "request handled", func() bool { mu.Lock(); defer mu.Unlock(); return made == 7 })
@@ -105,8 +104,8 @@ func TestRouterFreesReplies(t *testing.T) {
 	eventually(t, "budget free", func() bool { return r.hub.memory.inUse() == 0 })
 }
 
-// A DEALER may send many requests at once; the answers come in order, each
-// with its envelope.
+// A DEALER may send many requests at once. The answers arrive in order, each with the envelope of
+// its request.
 func TestRouterPipelinedDealer(t *testing.T) {
 	r := router(t, RouterConfig{})
 	d := shake(t, r.Addr(), "DEALER")
@@ -126,8 +125,7 @@ func TestRouterPipelinedDealer(t *testing.T) {
 	}
 }
 
-// Attack row 9: many clients that ask for the same identity at once each get
-// their own answers.
+// Attack row 9: many clients that ask for the same identity at once get each their own answers.
 func TestAttack09SameIdentity(t *testing.T) {
 	r := router(t, RouterConfig{})
 	var g sync.WaitGroup
@@ -173,7 +171,7 @@ func TestRouterPeer(t *testing.T) {
 	}
 }
 
-// A lost peer ends its handler's context.
+// When the connection to a peer is lost, the context of its handler ends.
 func TestRouterLostPeerCancels(t *testing.T) {
 	started, ended := make(chan struct{}), make(chan struct{})
 	r := router(t, RouterConfig{Handler: func(ctx context.Context, _ Peer, b []byte) ([]byte, bool) {
@@ -216,8 +214,7 @@ func TestRouterRefusalAndPanic(t *testing.T) {
 	eventually(t, "one panic, nothing running", func() bool { s := r.Stats(); return s.Panics == 1 && s.Working == 0 })
 }
 
-// When no worker comes free in time, a request gets the busy answer, or its
-// connection is closed.
+// When no worker becomes free in time, a request gets the busy answer, or its connection is closed.
 func TestRouterBusy(t *testing.T) {
 	for _, busy := range []string{"", "busy"} {
 		t.Run(busy, func(t *testing.T) {
@@ -259,8 +256,8 @@ func TestRouterBusy(t *testing.T) {
 	}
 }
 
-// Requests that wait leave their workers to others, however many they are, and come
-// back when they go on. One whose peer hangs up is ended.
+// Parked requests leave their workers to other requests, however many are parked, and get a worker
+// again when they continue. The Router ends a parked request whose peer disconnects.
 func TestParkedRequestsLeaveTheirWorkers(t *testing.T) {
 	const parked = 50
 	hold := make(chan struct{})
@@ -353,8 +350,8 @@ func TestRouterCloseLingers(t *testing.T) {
 	}
 }
 
-// The end of the context is a Close; handlers that ignore their context only
-// get the linger time.
+// The end of the context has the effect of Close. Handlers that ignore their context get only the
+// linger time.
 func TestRouterContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	started, ended := make(chan struct{}), make(chan struct{})

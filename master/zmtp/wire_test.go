@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The captured handshakes of a real master must be our own, byte by byte.
+// The handshake bytes of this package equal those captured from a real master.
 func TestHandshakeBytes(t *testing.T) {
 	for file, socket := range map[string]string{
 		"zmtp_req_min6_s2c.bin": "ROUTER", "zmtp_req_min8_s2c.bin": "ROUTER", "zmtp_sub_s2c.bin": "PUB",
@@ -17,7 +17,7 @@ func TestHandshakeBytes(t *testing.T) {
 		}
 	}
 
-	// And those of real minions must be understood.
+	// The package understands the captured handshakes of real minions.
 	for file, want := range map[string]metadata{
 		"zmtp_req_min6_c2s.bin": {"REQ", "salt-req/minion/min6/28967/0"},
 		"zmtp_req_min8_c2s.bin": {"REQ", ""},
