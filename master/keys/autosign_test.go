@@ -79,7 +79,7 @@ func TestAutosignFolder(t *testing.T) {
 		t.Error("a file is good exactly once")
 	}
 
-	// An expired file is of no use, at the moment it expires.
+	// A file has no effect from the moment at which it expires.
 	write(t, filepath.Join(dir, "late"), "", 0o600)
 	now = now.Add(120*time.Minute + time.Second)
 	if a.Accept("late", nil) {

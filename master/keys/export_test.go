@@ -8,13 +8,13 @@ import (
 	"saltern/master/crypt"
 )
 
-// At gives a store the time.
+// At returns a configuration in which now provides the time.
 func At(c Config, now func() time.Time) Config {
 	c.now = now
 	return c
 }
 
-// AsOnVolume makes a store of a local folder go by lists, as on a volume.
+// AsOnVolume makes a store of a local folder follow listings, as on a volume.
 func (s *Store) AsOnVolume() { s.onVolume = true }
 
 // OnVolume makes a store of a local folder behave as on a volume.
@@ -23,8 +23,8 @@ func OnVolume(c Config) Config {
 	return c
 }
 
-// FileAfter sets when new keys are made files, how long their batches stay, and
-// when those of other masters are made files.
+// FileAfter sets when new keys become files, how long their batches stay, and when this store files
+// batches of other masters.
 func (s *Store) FileAfter(quiet, linger, foreign time.Duration) {
 	s.incoming.quiet = quiet
 	s.incoming.late = quiet
@@ -33,7 +33,7 @@ func (s *Store) FileAfter(quiet, linger, foreign time.Duration) {
 	s.incoming.unreadFor, s.incoming.retry = time.Second, 50*time.Millisecond
 }
 
-// FillIncoming makes the room for new keys full, or free again.
+// FillIncoming uses up the room for new keys, or makes it free again.
 func (s *Store) FillIncoming(full bool) {
 	s.incoming.mu.Lock()
 	defer s.incoming.mu.Unlock()
@@ -43,7 +43,7 @@ func (s *Store) FillIncoming(full bool) {
 	}
 }
 
-// FileAll makes files of all new keys that are known, whoever took them.
+// FileAll creates the files of all new keys that are known, whichever master has stored them.
 func (s *Store) FileAll() error {
 	if err := s.incoming.listFresh(); err != nil {
 		return err
@@ -65,11 +65,11 @@ func (s *Store) FileAll() error {
 	return nil
 }
 
-// ShortHash is what stands for an id in the name of an incoming file.
+// ShortHash returns the hash that represents an id in the name of an incoming file.
 func ShortHash(id string) string { return shortHash(id) }
 
-// ParseIncoming gives the states of the ids that the content of an incoming
-// file has, and how many keys are in it.
+// ParseIncoming returns the states of the ids in the content of an incoming file, and the number of
+// keys in it.
 func ParseIncoming(data []byte) (map[string]State, int) {
 	in := newIncoming("", "", 0, crypt.DefaultBounds, slog.New(slog.DiscardHandler))
 	claims, _, _ := in.parseBatch(data)

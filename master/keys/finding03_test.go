@@ -8,8 +8,8 @@ import (
 	"saltern/master/keys"
 )
 
-// TestFinding03Autoreject: a list of those to reject that cannot be read, or
-// that Python reads otherwise than Go, lets nobody in.
+// TestFinding03Autoreject: if autoreject_file cannot be read, or Python reads it differently from
+// Go, no key is accepted automatically.
 func TestFinding03Autoreject(t *testing.T) {
 	for _, x := range []struct {
 		name, lines, id string

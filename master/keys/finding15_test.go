@@ -24,7 +24,7 @@ func register(s *keys.Store, from netip.Addr, id string, n int) error {
 	return s.SwapFrom(from, id, old, keys.Pending, pem(nil, n))
 }
 
-// waits reports whether all of these ids wait.
+// waits reports whether all of these ids are pending.
 func waits(t *testing.T, s *keys.Store, ids ...string) {
 	t.Helper()
 	for _, id := range ids {
@@ -41,8 +41,8 @@ func few(prefix string, n int) (ids []string) {
 	return ids
 }
 
-// TestFinding15OneStranger: a source that offers more keys than it may loses its
-// own oldest ones; nobody else loses one, on a disk as on a volume.
+// TestFinding15OneStranger: a source that offers more keys than it may have loses its own oldest
+// keys. No other source loses one, on a local disk as on a volume.
 func TestFinding15OneStranger(t *testing.T) {
 	for name, cfg := range map[string]keys.Config{
 		"disk":   {},
@@ -86,7 +86,7 @@ func TestFinding15OneStranger(t *testing.T) {
 	}
 }
 
-// TestFinding15OneKey: one public key does not wait under any number of ids.
+// TestFinding15OneKey: one public key cannot be pending under any number of ids.
 func TestFinding15OneKey(t *testing.T) {
 	t.Parallel()
 	s := open(t, t.TempDir(), keys.Config{})
@@ -101,7 +101,7 @@ func TestFinding15OneKey(t *testing.T) {
 	check.Must(t, register(s, stranger, "evil99", 1))
 }
 
-// TestFinding15Rate: a stranger writes no more files than a volume bears.
+// TestFinding15Rate: a stranger cannot write more files than a volume can bear.
 func TestFinding15Rate(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
@@ -132,7 +132,7 @@ func TestFinding15Rate(t *testing.T) {
 		t.Errorf("%d after two seconds", in)
 	}
 
-	// Keys that autoreject_file rejects, and denied ones, are paid for as well.
+	// Keys that autoreject_file rejects, and denied keys, also count against the rate limit.
 	now = now.Add(2 * time.Second)
 	if in := try(func(id string, n int) error {
 		return s.SwapFrom(stranger, id, keys.Entry{}, keys.Rejected,
@@ -149,8 +149,8 @@ func TestFinding15Rate(t *testing.T) {
 	check.Must(t, register(s, site, "minion", 9999))
 }
 
-// TestFinding15Full: when all places are taken, the largest source pays for a
-// newcomer; one with few keys never does.
+// TestFinding15Full: when there is no room for a new key, the largest source loses a key. A source
+// with few keys never does.
 func TestFinding15Full(t *testing.T) {
 	t.Parallel()
 	s := open(t, t.TempDir(), keys.Config{MaxPending: 60})
@@ -176,7 +176,8 @@ func TestFinding15Full(t *testing.T) {
 	}
 }
 
-// TestFinding15LookedAt: a key that an administrator looks at stays for a while.
+// TestFinding15LookedAt: a key whose fingerprint an administrator has read is not evicted for some
+// time.
 func TestFinding15LookedAt(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -199,8 +200,8 @@ func TestFinding15LookedAt(t *testing.T) {
 	}
 }
 
-// TestFinding15Gateway: more new minions than may wait, all behind one address:
-// each comes back until an administrator has accepted it.
+// TestFinding15Gateway: more new minions sign in from one address than may be pending. Each signs
+// in again until an administrator has accepted it.
 func TestFinding15Gateway(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -229,8 +230,8 @@ func TestFinding15Gateway(t *testing.T) {
 	}
 }
 
-// TestFinding15ThreeMasters: a stranger at all masters of a cluster at once has
-// his share at each of them, and the keys of minions stay.
+// TestFinding15ThreeMasters: a stranger who uses all masters of a cluster at once has a share at
+// each of them, and the keys of minions stay.
 func TestFinding15ThreeMasters(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -272,7 +273,7 @@ func TestFinding15ThreeMasters(t *testing.T) {
 	}
 }
 
-// TestFinding15Decided: what was decided while a key was being evicted stands.
+// TestFinding15Decided: a decision that was made while a key was being evicted stays in force.
 func TestFinding15Decided(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

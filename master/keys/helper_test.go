@@ -16,8 +16,8 @@ import (
 	"saltern/test/await"
 )
 
-// pem makes the text of a public key that differs for each n. Nothing in this
-// package uses the key, so the modulus need not be a product of two primes.
+// pem returns the text of a public key that differs for each n. The tests do not use the key, so
+// its modulus need not be a product of two primes.
 func pem(_ testing.TB, n int) string {
 	m := new(big.Int).Lsh(big.NewInt(3), 2046)
 	m.Add(m, big.NewInt(int64(2*n+1)))
@@ -38,7 +38,7 @@ func open(t testing.TB, dir string, cfg keys.Config) *keys.Store {
 	return s
 }
 
-// where tells in which folders an id has a file.
+// where returns the folders in which an id has a file.
 func where(t testing.TB, dir, id string) string {
 	t.Helper()
 	out := ""
@@ -55,7 +55,7 @@ func state(s *keys.Store, id string) keys.State {
 	return e.State
 }
 
-// changes collects what OnChange tells.
+// changes collects the changes that OnChange reports.
 type changes struct {
 	mu  sync.Mutex
 	log []string
@@ -89,7 +89,7 @@ func run(t testing.TB, s *keys.Store) {
 	})
 }
 
-// within waits for a condition and returns how long that took.
+// within waits until a condition holds and returns how long that took.
 func within(t testing.TB, limit time.Duration, what string, ok func() bool) time.Duration {
 	t.Helper()
 	start := time.Now()

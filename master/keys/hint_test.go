@@ -14,7 +14,7 @@ import (
 	"saltern/test/check"
 )
 
-// On a volume only the lists tell of changes: new, replaced and removed files.
+// On a volume only the listings show changes: new, replaced and removed files.
 func TestListsOnVolume(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, keys.Config{ScanEvery: 10 * time.Millisecond, FullEvery: -1, NoNotify: true})
@@ -37,8 +37,8 @@ func TestListsOnVolume(t *testing.T) {
 	})
 }
 
-// What is known costs nothing; what is not is looked at in the folder, and only
-// that counts.
+// A hint that agrees with the index costs nothing. For any other hint the store checks the folder,
+// and only the folder's content counts.
 func TestHint(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, keys.Config{ScanEvery: time.Hour, FullEvery: -1, NoNotify: true})
@@ -63,7 +63,7 @@ func TestHint(t *testing.T) {
 		return state(s, "gone") == keys.None && e.PEM == pem(t, 3) && denied
 	})
 
-	// A lie changes nothing.
+	// A false hint changes nothing.
 	s.Hint("nobody", keys.Accepted, pem(t, 5))
 	s.Hint("new", keys.None, "")
 	s.Hint("../../x", keys.Accepted, pem(t, 5))
@@ -76,8 +76,7 @@ func TestHint(t *testing.T) {
 	}
 }
 
-// Of several masters that take the first key of an id at the same moment, one
-// does.
+// If several masters store the first key of an id at the same moment, exactly one succeeds.
 func TestSwapNewOnce(t *testing.T) {
 	dir := t.TempDir()
 	var masters []*keys.Store
@@ -107,8 +106,8 @@ func TestSwapNewOnce(t *testing.T) {
 	}
 }
 
-// A master that died between making a file and writing it holds up its minion
-// for a moment only.
+// If a master dies after it has created a file and before it has written it, the file delays the
+// minion only for a moment.
 func TestSwapAbandonedFile(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, keys.Config{NoNotify: true})

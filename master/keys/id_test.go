@@ -70,7 +70,7 @@ func TestAttack13MinionIDs(t *testing.T) {
 		t.Errorf("files outside: %v, %v", outside, err)
 	}
 
-	// Case twins are two minions.
+	// Two ids that differ only in case are two minions.
 	check.Must(t, s.Put("WEB1", keys.Accepted, pem(t, 2)))
 	if state(s, "web1") != keys.Pending || state(s, "WEB1") != keys.Accepted {
 		t.Error("case twins are mixed up")

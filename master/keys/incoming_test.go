@@ -15,7 +15,7 @@ import (
 	"saltern/test/check"
 )
 
-// never is when keys are made files that a test files itself.
+// never is the time after which the store files keys in tests that file keys themselves.
 const never = 24 * time.Hour
 
 // master opens the store of a master on a volume.
@@ -45,8 +45,8 @@ func incoming(t testing.TB, dir string) []string {
 	return l
 }
 
-// New keys that come together are one file, are seen by all, and become files
-// of their own.
+// New keys that arrive together go into one file, all masters see them, and they become files of
+// their own.
 func TestIncoming(t *testing.T) {
 	dir := t.TempDir()
 	a, b := master(t, dir, "10.0.0.1"), master(t, dir, "10.0.0.2")
@@ -108,8 +108,8 @@ func TestIncoming(t *testing.T) {
 	}
 }
 
-// One id, three keys, three masters: at most one is acknowledged, and that one
-// stays; the others are told to look again.
+// Three masters get three keys for one id: at most one key is acknowledged, and that one stays. The
+// other masters return ErrChanged.
 func TestIncomingConflict(t *testing.T) {
 	dir := t.TempDir()
 	masters := []*keys.Store{master(t, dir, "10.0.0.1"), master(t, dir, "10.0.0.2"), master(t, dir, "10.0.0.3")}
@@ -163,14 +163,14 @@ func TestIncomingConflict(t *testing.T) {
 	t.Logf("%d of 20 were acknowledged to somebody", winners)
 }
 
-// The same minion at two masters at once is no conflict.
+// The same key of a minion at two masters at once is no conflict.
 func TestIncomingTwice(t *testing.T) {
 	dir := t.TempDir()
 	a, b := master(t, dir, "10.0.0.1"), master(t, dir, "10.0.0.2")
 	check.Must(t, signIn(a, "m", keys.Pending, pem(t, 1)))
 	check.Must(t, signIn(b, "m", keys.Pending, pem(t, 1)))
 
-	// Two that differ in what the minion may.
+	// Two claims with the same key but different states are a conflict.
 	check.Must(t, signIn(a, "n", keys.Pending, pem(t, 2)))
 	if err := signIn(b, "n", keys.Accepted, pem(t, 2)); !errors.Is(err, keys.ErrChanged) {
 		t.Errorf("pending here and accepted there: %v", err)
@@ -189,8 +189,8 @@ func TestIncomingTwice(t *testing.T) {
 	}
 }
 
-// An administrator sees every key that was acknowledged, and what he does to it
-// lasts, whoever makes files afterwards.
+// An administrator sees every key that was acknowledged. The administrator's changes stay,
+// whichever master creates files afterwards.
 func TestIncomingAdmin(t *testing.T) {
 	type table struct {
 		name  string
@@ -234,7 +234,7 @@ func TestIncomingAdmin(t *testing.T) {
 
 				check.Must(t, c.do(s))
 
-				// Whoever is late, or starts again, changes nothing.
+				// A master that is late, or starts again, changes nothing.
 				for _, m := range []*keys.Store{a, b, master(t, dir, "10.0.0.1"), master(t, dir, "10.0.0.3"), a} {
 					check.Must(t, m.FileAll())
 					check.Must(t, m.Rescan())
@@ -257,8 +257,8 @@ func TestIncomingAdmin(t *testing.T) {
 	}
 }
 
-// A master that makes a file in the moment in which the key is removed or
-// accepted takes the file back.
+// If a master creates a file at the moment in which the key is removed or accepted, it removes the
+// file again.
 func TestIncomingRaces(t *testing.T) {
 	for i := range 15 {
 		dir := t.TempDir()
@@ -285,8 +285,8 @@ func TestIncomingRaces(t *testing.T) {
 	}
 }
 
-// The keys of a master that is gone are made files by another, and its own
-// leftovers by itself; afterwards nothing is left of them.
+// If a master has ended, another master files its keys. A restarted master files its own remaining
+// keys. Afterwards no incoming files are left.
 func TestIncomingOwnerGone(t *testing.T) {
 	dir := t.TempDir()
 	check.Must(t, signIn(master(t, dir, "10.0.0.1"), "m", keys.Accepted, pem(t, 1)))
@@ -302,8 +302,8 @@ func TestIncomingOwnerGone(t *testing.T) {
 	})
 }
 
-// Without room, and without a folder that takes them, new keys wait for their
-// file, or are refused.
+// When there is no room, or the folder accepts no files, new keys wait to become files, or are
+// refused.
 func TestIncomingFull(t *testing.T) {
 	dir := t.TempDir()
 	a := master(t, dir, "10.0.0.1")
@@ -324,7 +324,7 @@ func TestIncomingFull(t *testing.T) {
 	check.Must(t, signIn(a, "n", keys.Accepted, pem(t, 2)))
 }
 
-// A key that cannot be a file does not keep others from being one.
+// A key that cannot become a file does not prevent other keys from becoming files.
 func TestIncomingStuck(t *testing.T) {
 	dir := t.TempDir()
 	a := master(t, dir, "10.0.0.1")
@@ -348,8 +348,8 @@ func TestIncomingStuck(t *testing.T) {
 		func() bool { return where(t, dir, "a") == "accepted " && len(incoming(t, dir)) == 0 })
 }
 
-// What is in the folder is checked: half a file is nothing, a bad key is left
-// out, no name becomes a path.
+// The content of the folder is checked: an incomplete file counts for nothing, a bad key is
+// skipped, and no name becomes a path.
 func TestIncomingDamaged(t *testing.T) {
 	dir := t.TempDir()
 	a := master(t, dir, "10.0.0.1")
@@ -379,8 +379,8 @@ func TestIncomingDamaged(t *testing.T) {
 		t.Error("the good key has no file")
 	}
 
-	// A file that is not whole is waited for, and read when it is; if it never
-	// is, it counts for nothing.
+	// The store waits for an incomplete file and reads it when it is complete. If it never is, it
+	// counts for nothing.
 	whole := `[{"id":"half","state":"accepted","pub":"` + good + `"}]`
 	time.AfterFunc(50*time.Millisecond, func() { write(1, whole) })
 	if err := signIn(a, "half", keys.Accepted, pem(t, 9)); !errors.Is(err, keys.ErrChanged) {
@@ -392,8 +392,8 @@ func TestIncomingDamaged(t *testing.T) {
 	check.Must(t, signIn(a, "half", keys.Accepted, pem(t, 9)))
 }
 
-// Whatever is in an incoming file, only ids and states that a minion may have
-// come out of it, and no more than one file may hold.
+// Whatever an incoming file contains, parsing it returns only ids and states that a minion may
+// have, and no more keys than a file may hold.
 func FuzzIncoming(f *testing.F) {
 	good := strings.ReplaceAll(pem(f, 1), "\n", `\n`)
 	f.Add([]byte(`[{"id":"m","state":"accepted","pub":"` + good + `"},{"id":"n","state":"pending","pub":"` +
@@ -414,9 +414,9 @@ func FuzzIncoming(f *testing.F) {
 	})
 }
 
-// A master has made the file of a waiting key and ends, or its volume fails,
-// before it sees that another has filed and an administrator accepted it: the
-// key does not wait once more.
+// A master creates the file of a pending key. It then ends, or its volume fails, before it sees
+// that another master has filed the key and an administrator has accepted it: the key does not
+// become pending again.
 func TestIncomingHalfFiled(t *testing.T) {
 	for name, known := range map[string]bool{"ended": false, "volume failed": true} {
 		t.Run(name, func(t *testing.T) {

@@ -19,7 +19,8 @@ import (
 	"saltern/test/check"
 )
 
-// childDir tells the test binary to be the process that is killed.
+// childDir is the environment variable that makes the test binary run as the process that is
+// killed.
 const childDir = "SALTERN_TEST_KEYS_DIR"
 
 func TestMain(m *testing.M) {
@@ -30,8 +31,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// signInUntilKilled takes new keys, removes every fifth, makes files of them at
-// the same time, and prints each step that was acknowledged.
+// signInUntilKilled stores new keys, removes every fifth key, creates files of the keys at the same
+// time, and prints each step that was acknowledged.
 func signInUntilKilled(dir, run string) {
 	fail := func(err error) {
 		if err != nil {
@@ -78,9 +79,8 @@ func signInUntilKilled(dir, run string) {
 	select {}
 }
 
-// A master that takes and removes new keys is killed at a random moment, again
-// and again. All keys that it acknowledged are there, and none of those whose
-// removal it acknowledged.
+// A master that stores and removes new keys is killed at a random moment, again and again. All keys
+// that it acknowledged exist, and none of those whose removal it acknowledged.
 func TestKilled(t *testing.T) {
 	dir := t.TempDir()
 	state := map[string]string{}
@@ -110,7 +110,7 @@ func TestKilled(t *testing.T) {
 		_ = cmd.Wait() // killed
 	}
 
-	// Another master, which finds what is left.
+	// Another master finds what the killed one has left.
 	b := master(t, dir, "10.0.0.2")
 	countKeys := func(when string) (kept, gone int) {
 		for id, want := range state {
@@ -132,7 +132,7 @@ func TestKilled(t *testing.T) {
 
 	countKeys("before the files")
 
-	// A file that was made and not written is old enough to be another's.
+	// Make a file that was created and not written old enough that another master may replace it.
 	left, err := filepath.Glob(filepath.Join(dir, keys.Accepted.Dir(), "*"))
 	check.Must(t, err)
 	for _, path := range left {

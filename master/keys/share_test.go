@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Many callers share few calls, each begun after all that wait for it; a disk
-// that hangs holds nobody longer than his limit.
+// Many callers share few runs, and each run begins after all calls that wait for it. If the disk
+// hangs, no caller waits longer than its limit.
 func TestSharing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var y sharing

@@ -54,7 +54,7 @@ func TestStates(t *testing.T) {
 
 		got := strings.Join(log.take(), ", ")
 
-		// An id that moves by Put is for a moment in two states; the worse counts.
+		// An id that Put moves is in two states for a moment; then the stricter state counts.
 		if got != step.log {
 			t.Errorf("%s: told %q, want %q", step.what, got, step.log)
 		}
@@ -117,7 +117,7 @@ func TestModesAndContent(t *testing.T) {
 	}
 }
 
-// Strange things in the folders are not keys, and reading them never hangs.
+// Entries of the folders that are not key files do not count as keys, and reading them never hangs.
 func TestAttack16StrangeFiles(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, keys.Config{})
@@ -148,15 +148,15 @@ func TestAttack16StrangeFiles(t *testing.T) {
 		t.Error(err)
 	}
 
-	// A link in the way is replaced, never written through.
+	// A link at the path of a key file is replaced; the store never writes through it.
 	check.Must(t, s.Put("link", keys.Accepted, pem(t, 2)))
 	if b, err := os.ReadFile(in("good")); err != nil || string(b) != pem(t, 1) {
 		t.Errorf("the link's target was written: %v", err)
 	}
 }
 
-// When an id is in two folders the worse news count, as in Salt; the same key,
-// accepted and pending, is accepted.
+// When an id is in two folders, the stricter state counts, as in Salt. A key that is both accepted
+// and pending counts as accepted.
 func TestTwoFolders(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, keys.Config{})
@@ -230,7 +230,7 @@ func TestAttack22PendingBound(t *testing.T) {
 	check.Must(t, s.Put("again", keys.Pending, pem(t, 1)))
 }
 
-// One denied key per id, and a flood of others costs no writes.
+// An id has at most one denied key, and a flood of further keys causes no writes.
 func TestAttack22DeniedBound(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, keys.Config{})
@@ -266,7 +266,7 @@ func TestAttack18NothingStored(t *testing.T) {
 	}
 }
 
-// A key that was deleted and comes back is another generation.
+// A key that was deleted and stored again has another generation.
 func TestAttack30Generations(t *testing.T) {
 	s := open(t, t.TempDir(), keys.Config{})
 	check.Must(t, s.Put("m", keys.Accepted, pem(t, 1)))
@@ -301,7 +301,7 @@ func TestSwap(t *testing.T) {
 
 	old, _ := s.Lookup("m")
 
-	// An administrator rejects the key behind our back; we have not seen it.
+	// An administrator rejects the key, and the store has not seen that yet.
 	check.Must(t, os.Rename(filepath.Join(dir, "minions_pre/m"), filepath.Join(dir, "minions_rejected/m")))
 	if err := s.Swap("m", old, keys.Accepted, pem(t, 1)); !errors.Is(err, keys.ErrChanged) {
 		t.Errorf("over a rejection: %v", err)
@@ -311,7 +311,7 @@ func TestSwap(t *testing.T) {
 		t.Errorf("in %s", got)
 	}
 
-	// Of many that come at once for a new id one wins.
+	// If many callers store a key of a new id at once, one succeeds.
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	won := 0
@@ -365,7 +365,7 @@ func TestAcceptedSnapshot(t *testing.T) {
 	}
 }
 
-// The values are those of the Python function on the same file.
+// The expected values are the results of the Python function for the same file.
 func TestFingerprint(t *testing.T) {
 	text, err := os.ReadFile("testdata/minion.pub")
 	check.Must(t, err)

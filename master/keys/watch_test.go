@@ -13,8 +13,8 @@ import (
 	"saltern/test/check"
 )
 
-// salt-key works on the folders behind the master's back. 3008 removes the
-// file first and writes it anew elsewhere, older releases move it.
+// salt-key changes the folders without telling the master. Release 3008 removes the file first and
+// then writes it elsewhere; older releases move it.
 func TestWatchSaltKey(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, keys.Config{ScanEvery: time.Hour}) // inotify alone
@@ -45,7 +45,7 @@ func TestWatchSaltKey(t *testing.T) {
 		t.Errorf("accepted %q", got)
 	}
 
-	// Rewritten in place, as 3006 does in open mode.
+	// The file is rewritten in place, as 3006 does in open mode.
 	e, _ := s.Lookup("new")
 	check.Must(t, os.WriteFile(in(keys.Accepted, "new"), []byte(pem(t, 3)), 0o600))
 	within(t, 10*time.Second, "new content", func() bool {
@@ -57,7 +57,7 @@ func TestWatchSaltKey(t *testing.T) {
 	within(t, 10*time.Second, "removal", func() bool { return state(s, "new") == keys.None })
 }
 
-// watched waits until the store sees what happens in its folders.
+// watched waits until the store notices changes in its folders.
 func watched(t *testing.T, s *keys.Store, dir string) {
 	t.Helper()
 	probe := filepath.Join(dir, keys.Pending.Dir(), "probe")
@@ -69,7 +69,7 @@ func watched(t *testing.T, s *keys.Store, dir string) {
 	await.That(t, "the probe's end", func() bool { return state(s, "probe") == keys.None })
 }
 
-// Without inotify, as on a network volume, the periodic look finds changes.
+// Without inotify, as on a network volume, the periodic check finds changes.
 func TestWatchByScan(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, keys.Config{ScanEvery: 10 * time.Millisecond, FullEvery: 50 * time.Millisecond, NoNotify: true})
@@ -83,7 +83,7 @@ func TestWatchByScan(t *testing.T) {
 	within(t, 10*time.Second, "removal", func() bool { return state(s, "m") == keys.None })
 }
 
-// A volume that goes away must not lock everybody out.
+// If the volume is unmounted, minions must not be locked out.
 func TestVolumeGone(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "pki")
 	s := open(t, dir, keys.Config{ScanEvery: 10 * time.Millisecond, FullEvery: 20 * time.Millisecond})
@@ -103,7 +103,7 @@ func TestVolumeGone(t *testing.T) {
 	within(t, 10*time.Second, "removal after return", func() bool { return state(s, "m") == keys.None })
 }
 
-// More changes at once than names are kept.
+// There are more changes at once than the store remembers names.
 func TestWatchFlood(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, keys.Config{ScanEvery: time.Hour})
