@@ -20,9 +20,8 @@ func cpu() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkReturns saves returns of many minions at once and reports the CPU
-// time of the process for each, the background writer included.
-// SALTERN_BENCH_DIR chooses the disk.
+// BenchmarkReturns saves returns of many minions at once and reports the CPU time that the process
+// takes for each, including that of the background writer. SALTERN_BENCH_DIR chooses the disk.
 func BenchmarkReturns(b *testing.B) {
 	for _, at := range []int{1, 16, 200} {
 		b.Run(fmt.Sprintf("at_once=%d", at), func(b *testing.B) {

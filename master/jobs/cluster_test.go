@@ -15,8 +15,7 @@ import (
 	"saltern/test/check"
 )
 
-// peers answers Keep with a fixed error, or hands the return to another
-// master.
+// peers answers Keep with a fixed error, or passes the return to another master.
 type peers struct {
 	err error
 	to  []*Cluster
@@ -116,8 +115,8 @@ func (f *fellow) has(t *testing.T, id string) string {
 	return r.Map(id).Str("return")
 }
 
-// TestAloneInTheFolder: without a peer a return is in the shared folder when
-// it is acknowledged, and another master finds it there; the job as well.
+// TestAloneInTheFolder: without a peer, a return is in the shared folder when it is acknowledged,
+// and another master finds the return and its job there.
 func TestAloneInTheFolder(t *testing.T) {
 	t.Parallel()
 	shared := t.TempDir()
@@ -166,8 +165,8 @@ func TestAloneInTheFolder(t *testing.T) {
 	}
 }
 
-// TestFolderGone: what is acknowledged when the shared folder does not take
-// anything depends on whether there is anybody else.
+// TestFolderGone: while the shared folder accepts no writes, whether a return is acknowledged
+// depends on whether there are other masters.
 func TestFolderGone(t *testing.T) {
 	t.Parallel()
 	shared := filepath.Join(t.TempDir(), "jobs")
@@ -202,8 +201,8 @@ func TestFolderGone(t *testing.T) {
 	}
 }
 
-// TestHeldCopies: a copy whose first master does not hand it over is handed
-// over by the one that got it; one that was handed over is not.
+// TestHeldCopies: if the master that received a record does not hand it over, the master with the
+// copy does. A record that was handed over is not handed over again.
 func TestHeldCopies(t *testing.T) {
 	t.Parallel()
 	shared := t.TempDir()
@@ -271,8 +270,8 @@ func TestHeldBounds(t *testing.T) {
 	}
 }
 
-// TestAwayAndDamaged: a master that was away finds what it missed, once, also
-// behind a damaged place; strange files are left alone.
+// TestAwayAndDamaged: a master that was away imports each record that it missed once, also behind a
+// damaged part of a segment. It does not touch unknown files.
 func TestAwayAndDamaged(t *testing.T) {
 	t.Parallel()
 	shared, dir := t.TempDir(), t.TempDir()

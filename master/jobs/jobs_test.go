@@ -256,8 +256,8 @@ func TestManyAtOnce(t *testing.T) {
 	}
 }
 
-// TestReturnsNoteTheEnd: with job_cache_store_endtime the end of a job is the time of its last return,
-// before and after the return is a file.
+// TestReturnsNoteTheEnd: with job_cache_store_endtime the end of a job is the time of its last
+// return, both before and after the return becomes a file.
 func TestReturnsNoteTheEnd(t *testing.T) {
 	for _, noted := range []bool{true, false} {
 		t.Run(fmt.Sprint(noted), func(t *testing.T) {
@@ -432,8 +432,8 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestReplayWithoutRoom: a cache without room keeps no master from starting, again
-// and again; what it had acknowledged is shown, and becomes files when there is room.
+// TestReplayWithoutRoom: a master starts, again and again, although its cache has no room. The
+// cache shows what it had acknowledged, and writes the files when there is room.
 func TestReplayWithoutRoom(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "jobs")
 	var full atomic.Bool
@@ -528,8 +528,8 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-// The files cannot be written but the journal can: callers are served until
-// the queue is full, then they get errors, and nothing is lost.
+// The files cannot be written but the journal can: callers are served until the queue is full, then
+// they get errors, and nothing is lost.
 func TestFilesCannotBeWritten(t *testing.T) {
 	var mu sync.Mutex
 	full := true
@@ -833,8 +833,8 @@ func TestLoadIsFileWhenTheWaitEnds(t *testing.T) {
 	slow.Store(false)
 }
 
-// A return can be all that is known of a job. Salt's get_load fails on a load
-// without a list of minions.
+// A return may be all that the cache knows of a job. Salt's get_load fails on a load without a list
+// of minions.
 func TestFirstReturnCanBeReadBySalt(t *testing.T) {
 	c := open(t, Config{})
 	r := ret(jid1, "m1", true)
@@ -877,8 +877,8 @@ func TestWaitEndsWithoutFiles(t *testing.T) {
 	flushed(t, c)
 }
 
-// TestBrokenLoadHidesNoReturns (m5): a load that a power cut under another master left empty or
-// torn is told from one that is missing; the returns of the job are there.
+// TestBrokenLoadHidesNoReturns (m5): the cache distinguishes a load that a power cut left empty or
+// torn under another master from a missing load, and returns the job's returns.
 func TestBrokenLoadHidesNoReturns(t *testing.T) {
 	for name, text := range map[string]string{
 		"empty":  "",

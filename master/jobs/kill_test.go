@@ -60,8 +60,8 @@ func writeUntilKilled(dir, run string) {
 	select {}
 }
 
-// A process that saves returns is killed at a random moment, again and again.
-// All returns that it acknowledged are found, whole.
+// A process that saves returns is killed at a random moment, again and again. All returns that it
+// acknowledged are found, complete.
 func TestKilled(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "jobs")
 	acked := map[string]string{} // minion → jid and repeats
@@ -73,7 +73,7 @@ func TestKilled(t *testing.T) {
 		check.Must(t, err)
 		check.Must(t, cmd.Start())
 
-		// The first line comes after start and replay; the kill after it.
+		// The process prints its first line after start and replay; kill it only after that.
 		lines := bufio.NewScanner(pipe)
 		for n := 0; lines.Scan(); n++ {
 			if n == 0 {

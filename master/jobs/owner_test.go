@@ -11,8 +11,8 @@ import (
 	"saltern/test/check"
 )
 
-// TestContinues: the next part of a job is known after it was kept, and nothing else is one,
-// for arguments of all kinds.
+// TestContinues: the next part of a job is recognised after the job was stored, and nothing else
+// is, for arguments of all kinds.
 func TestContinues(t *testing.T) {
 	t.Parallel()
 	c := open(t, Config{})
@@ -93,8 +93,9 @@ func TestContinues(t *testing.T) {
 	}
 }
 
-// TestFolderKeepsTheHigherRank: where masters have started jobs under one id, whoever reads
-// both from the folder keeps the same, in whatever order they come, and so do the two.
+// TestFolderKeepsTheHigherRank: if two masters have started jobs with one id, every master that
+// reads both from the folder keeps the same one, in whatever order they arrive. The two masters
+// keep that one as well.
 func TestFolderKeepsTheHigherRank(t *testing.T) {
 	t.Parallel()
 	made := value.NewMap("jid", jid1, "fun", "state.apply", "arg", []any{}, "user", "root")

@@ -105,8 +105,8 @@ func TestDamagedRecord(t *testing.T) {
 	}
 }
 
-// A minion that puts the bytes of a record into its return cannot have them
-// read as one when the write of that return is torn.
+// If a minion puts the bytes of a record into its return and the write of that return is torn,
+// those bytes are not read as a record.
 func TestForgedRecordInsideATornOne(t *testing.T) {
 	forged := (&record{kind: kindReturn, jid: jid1, id: "victim", a: []byte("x")}).appendTo(nil)
 	b := segmentOf(&record{kind: kindReturn, jid: jid1, id: "evil", a: append(forged, make([]byte, 100)...)})

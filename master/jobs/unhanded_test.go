@@ -27,9 +27,8 @@ func (f *fellow) handOver(t *testing.T) {
 	check.Must(t, f.volume.addAndWait(context.Background()))
 }
 
-// TestUnhandedAfterRestart: a copy whose first master is gone for good is
-// handed over by the one that got it, though that one was started anew
-// meanwhile, or has crashed, or both.
+// TestUnhandedAfterRestart: if the master that received a record never comes back, the master with
+// the copy hands it over, although that master was restarted meanwhile, or has crashed, or both.
 func TestUnhandedAfterRestart(t *testing.T) {
 	t.Parallel()
 	for name, again := range map[string]func(t *testing.T, b *fellow, dir string) string{
@@ -46,7 +45,7 @@ func TestUnhandedAfterRestart(t *testing.T) {
 			t.Parallel()
 			shared, dir := t.TempDir(), t.TempDir()
 
-			// What the first master hands over nobody sees: it is gone before.
+			// No master reads the records that the first master hands over: it ends before that.
 			a := member(t, "10.0.0.1", t.TempDir(), t.TempDir())
 			b := member(t, "10.0.0.2", shared, dir)
 			a.peers.to = []*Cluster{b.Cluster}
@@ -71,8 +70,8 @@ func TestUnhandedAfterRestart(t *testing.T) {
 	}
 }
 
-// TestUnhandedSeen: what the folder has is not handed over a second time after
-// a crash, whoever handed it over the first time.
+// TestUnhandedSeen: a record in the folder is not handed over again after a crash, whichever master
+// handed it over.
 func TestUnhandedSeen(t *testing.T) {
 	t.Parallel()
 	shared, dir := t.TempDir(), t.TempDir()
@@ -90,8 +89,8 @@ func TestUnhandedSeen(t *testing.T) {
 
 	after := member(t, "10.0.0.2", shared, crashed(t, dir))
 
-	// The load that m1's return made is handed over by nobody but b. Of its own
-	// segment b may not have noted yet that it is its own.
+	// Only b hands over the load that m1's return created. b may not have recorded yet that its
+	// segment is its own.
 	if s := after.ClusterStats(); s.Held > 2 || s.Imported > 1 || !after.leftover.jids[jid1] {
 		t.Errorf("%+v", s)
 	}
@@ -112,7 +111,7 @@ func TestUnhandedSeen(t *testing.T) {
 	}
 }
 
-// TestUnhandedHostile: a damaged list stops nobody.
+// TestUnhandedHostile: a damaged list does not prevent the start of a master.
 func TestUnhandedHostile(t *testing.T) {
 	t.Parallel()
 	dir, shared := t.TempDir(), t.TempDir()
