@@ -183,8 +183,8 @@ func TestTrim(t *testing.T) {
 		wider.Set(fmt.Sprint(i), "small")
 	}
 
-	// A highstate: many states, none of them large (salt/utils/dicttrim.py leaves
-	// it alone at this size).
+	// A highstate return with many states, none of them large (salt/utils/dicttrim.py does not
+	// change a return of this size).
 	states := data("id", "m", "started", "23:42:55.096750")
 	for i := range 20 {
 		states.Set(fmt.Sprint(i), data("comment", strings.Repeat("c", 130), "started", "23:42:55"))

@@ -8,8 +8,8 @@ import (
 	"saltern/master/value"
 )
 
-// TestFinding17Bytes: what waits for a reader in the process is bounded in
-// bytes, an event alone excepted, and events of minions leave room for others.
+// TestFinding17Bytes: the events that wait for a reader in the process are bounded in bytes, except
+// for a single event, and events of minions leave room for others.
 func TestFinding17Bytes(t *testing.T) {
 	b := NewBus(time.Now, 0)
 	sub := b.Subscribe("slow", 1000, nil)
@@ -49,7 +49,8 @@ func TestFinding17Bytes(t *testing.T) {
 	}
 }
 
-// TestFinding17Number: a minion that fills a queue leaves an eighth to others.
+// TestFinding17Number: a minion that fills a queue leaves an eighth of it to events that no minion
+// made.
 func TestFinding17Number(t *testing.T) {
 	b := NewBus(time.Now, 0)
 	sub := b.Subscribe("slow", 80, nil)

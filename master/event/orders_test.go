@@ -73,8 +73,8 @@ func makers() (all []maker) {
 		maker{"a maker of later", Event{Origin: Unknown + 1}})
 }
 
-// TestOrders tries all tags, in all spellings, of all makers: whoever is not named here
-// orders nothing (second audit, 1).
+// TestOrders tries all tags, in all spellings, of all makers: a maker that is not named here orders
+// nothing (second audit, 1).
 func TestOrders(t *testing.T) {
 	type givers struct {
 		order Order
@@ -143,8 +143,8 @@ func TestOrders(t *testing.T) {
 	}
 }
 
-// TestNoKeyNoOrder: while the key of the master's user cannot be read, or is empty, nothing
-// is ordered by it.
+// TestNoKeyNoOrder: while the key of the master's user cannot be read, or is empty, no event orders
+// an action by that key.
 func TestNoKeyNoOrder(t *testing.T) {
 	e := onBus(t, Event{Tag: "salt/reactors/manage/list", Data: data("key", ""), Origin: Socket})
 	if ok, _ := MayOrderBy(e, ReactorManage, func() (string, error) { return "", nil }); ok {
@@ -155,7 +155,7 @@ func TestNoKeyNoOrder(t *testing.T) {
 	}
 }
 
-// TestFreeTags: on these nobody acts, so that everybody may use them.
+// TestFreeTags: no program acts on these tags, so everybody may use them.
 func TestFreeTags(t *testing.T) {
 	for _, tag := range []string{"my/deploy/done", "salt/my/deploy", "salt/minion/web1/start",
 		"salt/beacon/web1/load", "salt/netapi/hook/x", "salt/cloud/web1/created", "salt/batch",
@@ -181,7 +181,7 @@ func TestFreeTags(t *testing.T) {
 	}
 }
 
-// TestKeysAreTaken: no key is in what subscribers get, or readers of the sockets.
+// TestKeysAreTaken: neither subscribers nor readers of the sockets get a key in an event.
 func TestKeysAreTaken(t *testing.T) {
 	b, s := serve(t, Config{})
 	l := listenTo(t, s)
@@ -214,8 +214,8 @@ func TestKeysAreTaken(t *testing.T) {
 	}
 }
 
-// TestOriginsOfTheSocket: what a runner in Python and salt-api fire is not taken for an
-// event of a tool.
+// TestOriginsOfTheSocket: events that a runner in Python or salt-api fires do not count as events
+// of a tool.
 func TestOriginsOfTheSocket(t *testing.T) {
 	b, s := serve(t, Config{})
 	sub := b.Subscribe("s", 10, nil)
@@ -247,7 +247,7 @@ func TestOriginsOfTheSocket(t *testing.T) {
 	}
 }
 
-// TestOrdersAreInTheDocs: docs/architecture.md has the table.
+// TestOrdersAreInTheDocs: docs/architecture.md contains the table of rules.
 func TestOrdersAreInTheDocs(t *testing.T) {
 	text, err := os.ReadFile("../../docs/architecture.md")
 	if err != nil {

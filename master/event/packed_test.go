@@ -9,8 +9,8 @@ import (
 	"saltern/master/value"
 )
 
-// Events are taken from all forms of a frame, in pieces of any size, and no data is looked
-// at before it is wanted.
+// NextPacked reads events from all forms of a frame, in pieces of any size, and does not decode
+// data before a caller asks for it.
 func TestPacked(t *testing.T) {
 	long := strings.Repeat("x", 300)
 	for _, prefix := range []bool{false, true} {

@@ -19,7 +19,7 @@ import (
 	"saltern/test/await"
 )
 
-// numbered counts the events of clients on a bus, and complains when one comes twice or
+// numbered counts the events of clients on a bus, and reports an error when an event comes twice or
 // before an earlier one.
 type numbered struct {
 	t    *testing.T
@@ -38,8 +38,8 @@ func (n *numbered) take(sub *Subscription) {
 	}
 }
 
-// TestSenderOverARestart: while a master stops and another one starts, no event that was
-// confirmed is lost, none comes twice, and those of each client stay in order.
+// TestSenderOverARestart: while a master stops and another one starts, no confirmed event is lost,
+// no event comes twice, and the events of each client stay in order.
 func TestSenderOverARestart(t *testing.T) {
 	dir := sockDir(t)
 	subs := make([]*Subscription, 3)
@@ -112,8 +112,8 @@ func TestSenderOverARestart(t *testing.T) {
 	}
 }
 
-// TestConfirmedReachesReaders: what was confirmed before a master stops is with those who
-// listen at the socket, and with all of them.
+// TestConfirmedReachesReaders: all readers of the socket get every event that was confirmed before
+// the master stops.
 func TestConfirmedReachesReaders(t *testing.T) {
 	_, s := serve(t, Config{})
 	l := listenTo(t, s)
@@ -144,8 +144,8 @@ func TestConfirmedReachesReaders(t *testing.T) {
 	<-closed
 }
 
-// TestEventsWaitForTheMaster: an event that comes while a master still opens itself waits
-// until those who act on it have subscribed.
+// TestEventsWaitForTheMaster: an event that arrives while the master is starting waits until the
+// parts that act on events have subscribed.
 func TestEventsWaitForTheMaster(t *testing.T) {
 	b, s := serve(t, Config{Later: true})
 	sender := NewSender(s.cfg.Dir)
@@ -180,8 +180,8 @@ func TestEventsWaitForTheMaster(t *testing.T) {
 	never.Close()
 }
 
-// TestSenderToMastersOfSalt: a master that confirms nothing gets all events by one
-// connection, and after its restart by another one.
+// TestSenderToMastersOfSalt: a master that does not confirm gets all events over one connection,
+// and after its restart over another one.
 func TestSenderToMastersOfSalt(t *testing.T) {
 	dir := sockDir(t)
 	path := filepath.Join(dir, pullName)
@@ -233,8 +233,9 @@ func TestSenderToMastersOfSalt(t *testing.T) {
 	}
 }
 
-// TestSenderIsHeldByNobody: a master that takes events and says nothing holds a caller for
-// as long as he will wait, whoever waits before him; the last ones end with the Sender.
+// TestSenderIsHeldByNobody: if a master accepts events and does not answer, each caller waits no
+// longer than its context lasts, whichever callers wait before it. The last calls end when the
+// Sender is closed.
 func TestSenderIsHeldByNobody(t *testing.T) {
 	dir := sockDir(t)
 	l, err := net.Listen("unix", filepath.Join(dir, ackName))
@@ -275,8 +276,8 @@ func TestSenderIsHeldByNobody(t *testing.T) {
 	}
 }
 
-// TestSenderIsToldWhy: what the master does not take is an error, and the next event is
-// taken.
+// TestSenderIsToldWhy: if the master refuses an event, Fire returns an error with the reason, and
+// the master accepts the next event.
 func TestSenderIsToldWhy(t *testing.T) {
 	b, s := serve(t, Config{MaxFrame: 4 << 10})
 	sub := b.Subscribe("all", 10, nil)

@@ -62,8 +62,8 @@ func until(t testing.TB, done func() bool) {
 	await.That(t, "the expected state", done)
 }
 
-// TestCleanedEvents: what Clean takes out of an event of another process is on the bus
-// nowhere, and an event that it leaves alone is as it came.
+// TestCleanedEvents: a value that Clean removes from another process's event appears nowhere on the
+// bus. An event that Clean does not change stays as it arrived.
 func TestCleanedEvents(t *testing.T) {
 	b, s := serve(t, Config{Clean: func(tag string, d *value.Map) *value.Map {
 		if tag != "dirty" {
@@ -210,8 +210,7 @@ func TestReaderThatLeavesIsForgotten(t *testing.T) {
 	}
 }
 
-// A client that is connected but not yet accepted hears what is fired after
-// Settle.
+// A client that is connected but not yet accepted gets the events that are fired after Settle.
 func TestSettle(t *testing.T) {
 	_, s := serve(t, Config{MaxReaders: 3, peerUID: func(c *net.UnixConn) (uint32, error) {
 		time.Sleep(20 * time.Millisecond) // as on a busy machine
@@ -320,7 +319,7 @@ func TestSocketPathErrors(t *testing.T) {
 	}
 }
 
-// Attack 19: what a hostile or broken writer may put on the pull socket.
+// Attack 19: bytes that a hostile or broken writer may send to the pull socket.
 func TestAttack19PullWriters(t *testing.T) {
 	good := read(t, "event_pull_frame.bin")
 	framed := func(v any) []byte {
@@ -406,7 +405,7 @@ func TestWriterThatStopsInsideAFrame(t *testing.T) {
 	}
 }
 
-// Attack 32: a local user without the right reaches the pull socket.
+// Attack 32: a local user without the right connects to the pull socket.
 func TestAttack32OtherUser(t *testing.T) {
 	for _, c := range []struct {
 		name    string

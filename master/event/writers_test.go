@@ -10,8 +10,9 @@ import (
 	"saltern/test/await"
 )
 
-// TestDrain: what a program has fired before it hung up is on the bus before what is fired
-// after AwaitWriters; a program that stays connected, and has nothing to say, is not waited for.
+// TestDrain: the events that a program fired before it disconnected are on the bus before the
+// events that are fired after AwaitWriters. AwaitWriters does not wait for a program that stays
+// connected and sends nothing.
 func TestDrain(t *testing.T) {
 	b, s := serve(t, Config{})
 	connect := func() net.Conn {
