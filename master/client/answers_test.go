@@ -13,7 +13,7 @@ import (
 	"saltern/test/fakemaster"
 )
 
-// Only the echo of a ping is an answer: a master that still joins its cluster says
+// Only the echo of a ping counts as an answer: a master that still joins its cluster sends
 // something else.
 func TestAnswers(t *testing.T) {
 	m := fakemaster.New(t)

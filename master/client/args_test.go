@@ -13,9 +13,9 @@ import (
 	"saltern/master/value"
 )
 
-// TestKwargNames compares names of arguments with Salt's expression for them, in Go's words, and splits a
-// large argument as fast as it can be read: that took a second and more where the machine is busy, and the minion's
-// request went without an answer.
+// TestKwargNames compares the names that isKwargName accepts with Salt's expression for them,
+// written for Go. It also splits a large argument as fast as the argument can be read: with the
+// expression that took over a second on a busy machine, and the minion's request got no answer.
 func TestKwargNames(t *testing.T) {
 	expression := regexp.MustCompile(`^([\p{L}_][\p{L}\p{M}\p{N}_.-]*)=`)
 	letters := []rune("ab_.-=9 é١़Ⅷ中€\n\x00\ufffd")

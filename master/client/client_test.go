@@ -122,7 +122,7 @@ func TestRunLateMinions(t *testing.T) {
 	}
 }
 
-// TestRunReconnects: the event bus cuts us off while minions return.
+// TestRunReconnects: the event bus closes the client's connection while minions return.
 func TestRunReconnects(t *testing.T) {
 	m := fakemaster.New(t, "a", "b")
 	m.Reconnect = true
@@ -137,8 +137,8 @@ func TestRunReconnects(t *testing.T) {
 	expect(t, got, err, "a=a", "b=b")
 }
 
-// TestRunLostEvent: the return is in the job cache only, and who has no key is
-// known from the answer to the job only.
+// TestRunLostEvent: one return is only in the job cache, and only the answer to the job names a
+// minion without a key.
 func TestRunLostEvent(t *testing.T) {
 	m := fakemaster.New(t, "a")
 	m.Lose = true
@@ -146,8 +146,9 @@ func TestRunLostEvent(t *testing.T) {
 	expect(t, got, err, "a=True", "ghost!")
 }
 
-// TestMinionsOfSyndics (F4): with order_masters a job for minions that the master does not know is
-// a job: they are waited for, counted, asked, and run in batches as others are.
+// TestMinionsOfSyndics (F4): with order_masters, a job may target minions that the master does not
+// know. The client waits for these minions, counts and asks them, and runs batches on them, as for
+// others.
 func TestMinionsOfSyndics(t *testing.T) {
 	m := fakemaster.New(t, fakemaster.Syndic, "a")
 	m.Lower = []string{"low1", "low2", "low3"}
@@ -291,7 +292,7 @@ func TestErrors(t *testing.T) {
 	})
 }
 
-// TestNewKey: the master made new keys after we read ours.
+// TestNewKey: the master wrote new keys after the client had read its key.
 func TestNewKey(t *testing.T) {
 	m := fakemaster.New(t, "a")
 	file := filepath.Join(m.CacheDir, ".root_key")
@@ -423,8 +424,8 @@ func TestBatch(t *testing.T) {
 	}
 }
 
-// TestHandOver: the first part is published, and the master gets the state of
-// the whole batch.
+// TestHandOver: the client publishes the first part, and the master gets the state of the whole
+// batch.
 func TestHandOver(t *testing.T) {
 	m := fakemaster.New(t, "a", "b", "c", "dead")
 	jobs := make(chan string, 10)
@@ -552,8 +553,8 @@ func TestRunner(t *testing.T) {
 	}
 }
 
-// TestOneClient: what one client has listened for hides nothing of what it does next, even
-// what is told before the master has answered.
+// TestOneClient: the filter of a client's earlier job hides no event of its next call, not even an
+// event that is fired before the master has answered.
 func TestOneClient(t *testing.T) {
 	m := fakemaster.New(t, "a", "b")
 	m.Uncached = true

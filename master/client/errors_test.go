@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestErrorsForPeople: who has no right, or whose master does not run, reads that and the
-// next step, and nothing of sockets (M5 and m20).
+// TestErrorsForPeople: a user who has no right, or whose master does not run, gets an error that
+// says so and names the next step, and that does not mention sockets (M5 and m20).
 func TestErrorsForPeople(t *testing.T) {
 	internals := []string{"ipc", "dial", "unix", "zmtp", "socket", "errno", "no such file"}
 	check := func(t *testing.T, err error, want string) {

@@ -8,7 +8,7 @@ import (
 	"saltern/master/value"
 )
 
-// An event tells of many minions: a job hears of it when one of them is its own.
+// One event names many minions: it is reported to a job if one of them is a minion of the job.
 func TestOldFilesOfManyMinions(t *testing.T) {
 	for name, row := range map[string]struct {
 		data *value.Map

@@ -23,8 +23,8 @@ func sharing(t *testing.T, m *fakemaster.Master) func(*client.Config) {
 	return func(cfg *client.Config) { cfg.Shared = s }
 }
 
-// Clients that share their connections get each what is theirs, at the same time and one
-// after the other, and open no more connections for it.
+// Clients that share their connections get each their own answers, both at the same time and one
+// after the other, and open no more connections for that.
 func TestSharedClients(t *testing.T) {
 	m := fakemaster.New(t, "a", "b")
 	m.Minion = func(id, _ string, load *value.Map) fakemaster.Answer {
@@ -70,8 +70,8 @@ func sockets(t *testing.T) (n int) {
 	return n
 }
 
-// A client that shares its connections asks about late minions, hears the answers, and
-// survives that the event bus cuts it off or loses a return.
+// A client that shares its connections asks about late minions and gets the answers. It copes with
+// an event bus that closes its connection or loses a return.
 func TestSharedLateAndLost(t *testing.T) {
 	slow := func(id, _ string, _ *value.Map) fakemaster.Answer {
 		a := fakemaster.Answer{Reply: true, Return: id, Out: "txt"}

@@ -7,8 +7,8 @@ import (
 	"saltern/master/event"
 )
 
-// Events wait in their order, within a bound; who takes one at a time is told that more
-// wait, and who was refused that there is room again.
+// Events wait in order, within a bound. A reader that takes one event at a time is told that more
+// wait, and a writer that was refused is told when there is room again.
 func TestStream(t *testing.T) {
 	s := newStream(nil)
 	if _, ok := s.takeFirst(); ok {

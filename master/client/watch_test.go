@@ -49,8 +49,9 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// TestWatchAwaitsSyndics (F4): with order_masters nobody is done before syndics have had their
-// time, whomever the master itself expects: timeout 1 s, gather 2 s, syndic_wait 0.5 s.
+// TestWatchAwaitsSyndics (F4): with order_masters the watch does not end before syndics have had
+// their time, whichever minions the master itself expects: timeout 1 s, gather 2 s, syndic_wait 0.5
+// s.
 func TestWatchAwaitsSyndics(t *testing.T) {
 	for _, c := range []struct {
 		name, minions, script, want string
@@ -204,7 +205,7 @@ func FuzzWatch(f *testing.F) {
 	})
 }
 
-// TestHaltOfABatch: a batch ends by the event of its own end, whatever else looks like it.
+// TestHaltOfABatch: a batch ends by the event of its own halt and by no similar event.
 func TestHaltOfABatch(t *testing.T) {
 	const jid = "20260102030405678901"
 	run := batchRun{state: &batch.State{}, request: BatchRequest{JID: jid}}
