@@ -25,7 +25,7 @@ import (
 	"saltern/test/check"
 )
 
-// stranger dials a master with a key of its own; key < 0 without TLS.
+// stranger dials a master with a key of its own. If key < 0, it connects without TLS.
 func stranger(t testing.TB, m *member, name string, key int) net.Conn {
 	t.Helper()
 	c, err := net.DialTimeout("tcp", m.listener.Addr().String(), 5*time.Second)
@@ -55,7 +55,7 @@ func own(t testing.TB, msg any) []byte {
 	return frame(t, tag, data)
 }
 
-// closed waits until the other end hangs up.
+// closed waits until the other end closes the connection.
 func closed(t testing.TB, what string, c net.Conn) {
 	t.Helper()
 	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
@@ -64,8 +64,8 @@ func closed(t testing.TB, what string, c net.Conn) {
 	}
 }
 
-// TestAttack34Pool throws what a stranger can throw at the pool port; the
-// cluster goes on meanwhile.
+// TestAttack34Pool sends everything that a stranger can send to the pool port. The cluster
+// continues to work meanwhile.
 func TestAttack34Pool(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -77,7 +77,7 @@ func TestAttack34Pool(t *testing.T) {
 	await.That(t, "link", func() bool { s := b.Status(); return len(s.Peers) == 1 && s.Peers[0].Alive })
 	version := a.Status().Version
 
-	// Without TLS nothing is read, whatever it is.
+	// Without TLS the master reads nothing, whatever the bytes are.
 	for name, raw := range map[string][]byte{
 		"raft": frame(t, "cluster/raft/request-vote",
 			value.NewMap("src", ids[1], "rpc_id", "x", "raft_group_id", "cluster", "payload", value.NewMap())),
@@ -92,7 +92,7 @@ func TestAttack34Pool(t *testing.T) {
 		closed(t, name, c)
 	}
 
-	// A key of its own under a member's name: strangers' messages only.
+	// A stranger's key under a member's name: the master accepts only the messages of a stranger.
 	item, err := packItem("inc", Jobs,
 		&item{seq: 1, tag: "salt/job/20261121073619941881/publish", packed: []byte{0x80}})
 	check.Must(t, err)
@@ -114,7 +114,7 @@ func TestAttack34Pool(t *testing.T) {
 		c := stranger(t, a, ids[1], 2)
 		_, _ = c.Write(raw)
 
-		// No answer may come, least of all the record.
+		// The master must send no answer, and above all not the record.
 		_ = c.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
 		if n, _ := c.Read(make([]byte, 1)); n > 0 {
 			t.Errorf("%s was answered", name)
@@ -127,7 +127,7 @@ func TestAttack34Pool(t *testing.T) {
 		t.Errorf("a stranger was believed: %+v", s)
 	}
 
-	// Many connections, silent or slow: bounded, and the peer stays.
+	// Many connections, silent or slow: their number is bounded, and the peer stays connected.
 	open := func() int { a.inbox.mu.Lock(); defer a.inbox.mu.Unlock(); return len(a.inbox.conns) }
 	var silent []net.Conn
 	for range maxPerAddress + 20 {
@@ -147,7 +147,7 @@ func TestAttack34Pool(t *testing.T) {
 
 	await.That(t, "the end of the silent", func() bool { return open() <= 2 })
 
-	// A flood of discovers costs bounded RSA.
+	// A flood of discovers causes a bounded number of RSA operations.
 	c := stranger(t, a, "127.0.0.1", 2)
 	d := wire.Discover{PeerID: "127.0.0.1", Pub: pubOf(t, 2), Token: newToken(), Own: true}
 	sealed, err := d.Seal(a.cfg.Suite, testKeys()[2])
@@ -166,9 +166,9 @@ func pubOf(t testing.TB, key int) string {
 	return s
 }
 
-// TestAttack11RogueReply is the worst of Salt's faults: a discover-reply from
-// anybody has a master send the secret to him. Here only an answer to our own
-// question counts, signed by the cluster's key.
+// TestAttack11RogueReply tests the worst fault of Salt's protocol: a discover-reply from anybody
+// makes a Salt master send that sender the secret. A Saltern master accepts only a reply to its own
+// request that is signed by the cluster's key.
 func TestAttack11RogueReply(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -176,7 +176,7 @@ func TestAttack11RogueReply(t *testing.T) {
 	a, err := start(t, await.Context(t), ids[0], port, 0, dir, nil)
 	check.Must(t, err)
 
-	// The attacker listens where the joining master asks.
+	// The attacker listens at the address that the joining master dials.
 	ln, err := net.Listen("tcp", net.JoinHostPort(ids[2], "0"))
 	check.Must(t, err)
 	defer ln.Close()
@@ -256,8 +256,8 @@ func TestAttack11RogueReply(t *testing.T) {
 
 func portOf(m *member) string { _, p, _ := net.SplitHostPort(m.listener.Addr().String()); return p }
 
-// TestAttack06PeerTags: nobody on the bus reaches the cluster's logic, and
-// no peer's event has a tag of the cluster.
+// TestAttack06PeerTags: no event on the bus reaches the cluster's logic, and no event of a peer has
+// a tag of the cluster.
 func TestAttack06PeerTags(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -279,7 +279,7 @@ func TestAttack06PeerTags(t *testing.T) {
 		b.Forward(<-sub.C)
 	}
 
-	// Past the filter, as a hostile member would do.
+	// Send the event without the filter, as a hostile member would do.
 	b.spread(outgoing{
 		event:  event.Event{Tag: "cluster/peer/join", Data: value.NewMap(), Origin: event.Peer},
 		packed: []byte{0x80},
@@ -295,8 +295,8 @@ func TestAttack06PeerTags(t *testing.T) {
 	}
 }
 
-// TestAttack08Replay: a numbered message is handled once per life of its
-// sender, whatever the connection.
+// TestAttack08Replay: a numbered message is handled once per incarnation of its sender, over
+// whatever connection it comes.
 func TestAttack08Replay(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

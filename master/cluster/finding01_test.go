@@ -11,9 +11,9 @@ import (
 	"saltern/test/check"
 )
 
-// TestFinding01Forwarding: an event that a minion made arrives at the other
-// masters as an event or as its own return, whatever it is called and whether
-// or not its master has withheld it.
+// TestFinding01Forwarding: an event that a minion made arrives at the other masters as an ordinary
+// event or as that minion's own return, whatever its tag is and whether or not the minion's master
+// has withheld it.
 func TestFinding01Forwarding(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -15,8 +15,8 @@ import (
 	"saltern/test/check"
 )
 
-// Several masters start on an empty folder at the same moment: one forms the
-// cluster, the others find all that belongs to it.
+// Several masters start on an empty folder at the same moment: one forms the cluster, and the
+// others find all files of it.
 func TestFormOnce(t *testing.T) {
 	t.Parallel()
 	for range 3 {
@@ -69,7 +69,7 @@ func TestFormOnce(t *testing.T) {
 	}
 }
 
-// A founder that stopped before all was there is the founder still.
+// A founder that stopped before all files existed is still the founder after its restart.
 func TestFormInterrupted(t *testing.T) {
 	t.Parallel()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)

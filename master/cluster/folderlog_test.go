@@ -60,14 +60,14 @@ func TestFolderLog(t *testing.T) {
 	})
 }
 
-// TestFolderAway takes the folder from a cluster that works: its masters retry
-// for as long as it is away and say so once.
+// TestFolderAway removes the folder of a working cluster: its masters retry for as long as the
+// folder is away and log that once.
 func TestFolderAway(t *testing.T) {
 	t.Parallel()
 	ms, dir, _ := three(t, nil)
 	check.Must(t, os.Rename(dir, dir+".away"))
 
-	// The owner of the record renews its lease all the time.
+	// The owner of the lease renews it all the time.
 	said := func(text string) (most int) {
 		for _, m := range ms {
 			most = max(most, strings.Count(m.log.String(), text))
@@ -78,7 +78,7 @@ func TestFolderAway(t *testing.T) {
 	const change = `msg="cannot change the cluster's record; retrying" error="the shared volume is not mounted`
 	await.That(t, "the first line", func() bool { return said(change) > 0 })
 
-	// For several retries.
+	// Wait for several retries.
 	await.Holds(t, 4*time.Second, "one line of each master at most", func() bool { return said("cannot change") == 1 })
 	if n := said("lost its keys"); n != 0 {
 		t.Error("the keys are not lost")

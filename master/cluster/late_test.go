@@ -64,9 +64,9 @@ func job(from *member, jid string) {
 	from.Forward(event.Event{Tag: "salt/job/" + jid + "/publish", Data: value.NewMap("jid", jid, "fun", "test.ping")})
 }
 
-// TestStartsComeBeforeLateJobs: a job that a master could not be sent is given to minions that
-// have come from there, when it has it; which of them were started anew meanwhile only that master
-// knows. Its own connections are made later than those to it.
+// TestStartsComeBeforeLateJobs: when a master has received a job late, the sender also gives the
+// job to minions that have come from that master. Only that master knows which of these minions
+// were restarted meanwhile. Its own connections are made later than those to it.
 func TestStartsComeBeforeLateJobs(t *testing.T) {
 	t.Parallel()
 	var severed, slow atomic.Bool
@@ -124,9 +124,9 @@ func TestStartsComeBeforeLateJobs(t *testing.T) {
 	}
 }
 
-// TestLateJob: what a master that is cut off publishes reaches the others when the way is
-// open again: once, in order, said to be late, and behind the returns that its own minions have
-// given (S7).
+// TestLateJob: a job that a master publishes while it is cut off reaches the others when the
+// network works again: once, in order, marked as late, and after the returns that the others'
+// minions sent to that master (S7).
 func TestLateJob(t *testing.T) {
 	t.Parallel()
 	ms, cut := severed(t)
@@ -178,8 +178,8 @@ func TestLateJob(t *testing.T) {
 		m.mu.Unlock()
 	}
 
-	// Minions may have come from one to the other, or here, in between: when the last of them has
-	// a job, it is given again.
+	// Minions may have moved between the masters meanwhile: when the last master has received a
+	// job, the job is published again.
 	for _, jid := range jids {
 		await.That(t, "a job given again", func() bool {
 			return a.has(&a.late, "sent "+jid) && (b.has(&b.retold, jid+" false") || c.has(&c.retold, jid+" false"))
@@ -195,8 +195,8 @@ func TestLateJob(t *testing.T) {
 		t.Error("a job in time is late")
 	}
 
-	// One that has waited for too long is never sent; the master hears of it, as long as the
-	// peer is the one of then.
+	// A job that has waited for too long is never sent. The handler gets LostJob, if the peer has
+	// not restarted since.
 	a.Pool.mu.Lock()
 	l := a.links[b.cfg.ID]
 	a.Pool.mu.Unlock()
@@ -214,8 +214,8 @@ func TestLateJob(t *testing.T) {
 	await.That(t, "a lost job", func() bool { return a.has(&a.late, "lost 20260101000000000010 "+b.cfg.ID) })
 }
 
-// TestSpread: who asks for it is told of a job when the masters that are there have it, in order,
-// however many ask at once, and after a second at the latest.
+// TestSpread: a caller waits until the connected masters have received its job, in order, however
+// many callers wait at once, and at most for a second.
 func TestSpread(t *testing.T) {
 	t.Parallel()
 	ms, cut := severed(t)
@@ -269,7 +269,8 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// TestJobsThatWait: a job waits for a peer for ten minutes; news of keys makes room for it.
+// TestJobsThatWait: a job waits for a peer for ten minutes; when the queue is full, a change of a
+// key is dropped before a job.
 func TestJobsThatWait(t *testing.T) {
 	now := time.Now()
 	q := queue{bounds: dutyBounds[Jobs]}
@@ -327,9 +328,9 @@ func TestJobsThatWait(t *testing.T) {
 	}
 }
 
-// TestAnnounce: a minion's new process is known everywhere before it may come in (S6): also by
-// way of a third, and to a master that comes later. One that cannot be told holds it up until
-// it is known to be lost.
+// TestAnnounce: all masters know a minion's new process before the process may sign in (S6), also
+// by way of a third master, and so does a master that connects later. A master that cannot be told
+// delays the sign-in until it is known to be lost.
 func TestAnnounce(t *testing.T) {
 	t.Parallel()
 	ms, cut := severed(t)
@@ -374,7 +375,7 @@ func TestAnnounce(t *testing.T) {
 	}
 }
 
-// TestStartsAreRead: bytes of a peer give starts or an error.
+// TestStartsAreRead: bytes of a peer are parsed as starts or give an error.
 func TestStartsAreRead(t *testing.T) {
 	long := strings.Repeat("x", 300)
 	sent := []Start{

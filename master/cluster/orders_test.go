@@ -12,9 +12,10 @@ import (
 	"saltern/test/check"
 )
 
-// TestPeersOrderForThemselves: what a peer says somebody else has made does nothing here,
-// whether or not that peer should have withheld it; what it made itself is done, and so is
-// what a peer of a version before says nothing about (second audit, 1).
+// TestPeersOrderForThemselves: an event orders nothing here if a peer reports that somebody without
+// the right has made it, whether or not that peer should have withheld the event. Events that the
+// peer made itself take effect, and so do events for which a peer of an older version names no
+// maker (second audit, 1).
 func TestPeersOrderForThemselves(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -86,7 +87,7 @@ func TestPeersOrderForThemselves(t *testing.T) {
 	}
 }
 
-// TestMakersAreNames: what a peer is told of makers, and what it reads.
+// TestMakersAreNames: the names of makers that a peer gets, and how they are parsed.
 func TestMakersAreNames(t *testing.T) {
 	bus := event.NewBus(time.Now, 0)
 	sub := bus.Subscribe("t", 10, nil)

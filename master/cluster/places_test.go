@@ -14,8 +14,8 @@ import (
 	"saltern/test/check"
 )
 
-// TestFinding16PoolPortPlaces: strangers hold all connections that they can get
-// at a master, from many addresses. A member whose connection breaks is back.
+// TestFinding16PoolPortPlaces: strangers hold as many connections to a master as they can get, from
+// many addresses. A member whose connection breaks can connect again.
 func TestFinding16PoolPortPlaces(t *testing.T) {
 	ms, _, port := three(t, nil)
 	m := ms[0]
@@ -31,8 +31,8 @@ func TestFinding16PoolPortPlaces(t *testing.T) {
 		all.Go(func() {
 			d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(fmt.Sprintf("127.251.7.%d", 1+i/16))}}
 			for ctx.Err() == nil {
-				// With a key of its own, and then no more than a byte, for as long as
-				// it is let; and again at once.
+				// Connect with a stranger's key, send no more than a byte for as long as the master
+				// permits, and connect again at once.
 				if c, err := d.DialContext(ctx, "tcp", net.JoinHostPort(m.ID(), fmt.Sprint(port))); err == nil {
 					stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 					if s := tls.Client(c, conf); s.HandshakeContext(ctx) == nil {
@@ -89,8 +89,8 @@ func TestFinding16PoolPortPlaces(t *testing.T) {
 	})
 }
 
-// Requests that one master has taken are known to the others, those of before
-// the connection as well.
+// The other masters know the requests that one master has accepted, also those accepted before they
+// connected.
 func TestTaken(t *testing.T) {
 	ms, _, _ := three(t, nil)
 	ms[0].Taken([16]byte{9})
@@ -103,7 +103,8 @@ func TestTaken(t *testing.T) {
 		})
 	}
 
-	// A peer that does not take them is not waited for, and memory is bounded.
+	// No master waits for a peer that does not read these reports, and the memory for them is
+	// bounded.
 	l := newLink(ms[0].Pool, "nobody", "", false)
 	defer l.close()
 	for range maxTaken + 5 {

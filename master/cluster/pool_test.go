@@ -29,7 +29,7 @@ import (
 
 const captures = "../testdata/cluster"
 
-// ownKeys are made once: key generation is slow.
+// testKeys are generated once, since key generation is slow.
 var testKeys = sync.OnceValue(func() []*rsa.PrivateKey {
 	var out []*rsa.PrivateKey
 	for _, id := range []string{"10.27.12.13", "10.27.7.126", "10.27.3.73", "10.27.9.42"} {
@@ -147,8 +147,7 @@ func (m *member) KeyChanged(id string, _ wire.KeyState, _ string) {
 	m.changed = append(m.changed, id)
 }
 
-// hears is member as the Handler: two of its functions have the names of the
-// pool's.
+// hears makes a member a Handler: two of the Handler's methods have the names of methods of Pool.
 type hears struct{ *member }
 
 func (m hears) PeerSubscribed(peer string, _ netip.Addr, s Subs) { m.note("subs", peer, s) }
@@ -240,7 +239,7 @@ func (m *member) has(list *[]string, want string) bool {
 
 func (m *member) count(list *[]string) int { m.mu.Lock(); defer m.mu.Unlock(); return len(*list) }
 
-// start opens the pool of a master and serves.
+// start opens the pool of a master and sets its handler.
 func start(
 	t testing.TB,
 	ctx context.Context,
@@ -283,7 +282,7 @@ func open(
 	return m, nil
 }
 
-// three makes a cluster of three masters, each of which knew one other.
+// three creates a cluster of three masters, each of which was configured with one other.
 func three(t testing.TB, change func(*Config)) (ms [3]*member, dir string, port int) {
 	t.Helper()
 	dir = t.TempDir()
@@ -328,7 +327,7 @@ func TestPool(t *testing.T) {
 		}
 	}
 
-	// Salt's files.
+	// The files that Salt needs exist.
 	for name, mode := range map[string]os.FileMode{
 		"cluster.pem":                0o400,
 		"cluster.pub":                0o400,
@@ -342,7 +341,7 @@ func TestPool(t *testing.T) {
 		}
 	}
 
-	// Events, jobs and returns reach the others once, in order, marked.
+	// Events, jobs and returns reach the other masters once, in order, and with their origin.
 	bus := event.NewBus(time.Now, 0)
 	sub := bus.Subscribe("test", 100, nil)
 	for i := range 20 {
@@ -390,8 +389,7 @@ func TestPool(t *testing.T) {
 		t.Error("events came back")
 	}
 
-	// A return is kept by a peer before it is acknowledged, also when the
-	// first try fails there.
+	// A peer stores a return before it is acknowledged, also when the peer's first attempt fails.
 	a.mu.Lock()
 	a.refuse = 2
 	a.mu.Unlock()
@@ -408,7 +406,7 @@ func TestPool(t *testing.T) {
 
 	await.That(t, "returns", func() bool { return a.count(&a.returns) == 1 && c.count(&c.returns) == 1 })
 
-	// Rotation: one step, all the same.
+	// Rotation: one change of the record, and all masters have the same key.
 	before := a.ClusterKey().String()
 	check.Must(t, c.Rotate(await.Context(t)))
 	await.That(t, "rotation", func() bool {
@@ -423,7 +421,7 @@ func TestPool(t *testing.T) {
 
 	await.That(t, "handlers", func() bool { return a.count(&a.keys) == 2 && b.count(&b.keys) == 2 })
 
-	// One owner.
+	// Exactly one master is the owner.
 	await.That(t, "an owner", func() bool {
 		n := 0
 		for _, m := range ms {
@@ -440,8 +438,8 @@ func TestPool(t *testing.T) {
 	}
 }
 
-// TestRemoveWithoutAMaster: what a machine without a master knew is replaced on all
-// masters, once, and nobody else is removed.
+// TestRemoveWithoutAMaster: the removal of a machine without a master replaces, once and on all
+// masters, the secrets that the machine knew, and removes no member.
 func TestRemoveWithoutAMaster(t *testing.T) {
 	t.Parallel()
 	ms, _, _ := three(t, nil)
@@ -464,7 +462,7 @@ func TestRemoveWithoutAMaster(t *testing.T) {
 	}
 }
 
-// TestAttack12Removal: a removed master is out for good.
+// TestAttack12Removal: a removed master can never come back with its key.
 func TestAttack12Removal(t *testing.T) {
 	t.Parallel()
 	ms, dir, port := three(t, nil)
@@ -498,7 +496,7 @@ func TestAttack12Removal(t *testing.T) {
 
 	c.Close()
 
-	// Its old key, with the old secret and with the new one.
+	// It tries to join with its old key, with the old secret and with the new one.
 	for _, secret := range []string{a.cfg.Secret, a.Secret()} {
 		_, err := start(t, await.Context(t), c.cfg.ID, port, 2, dir, func(cfg *Config) {
 			cfg.Secret = secret
@@ -509,7 +507,7 @@ func TestAttack12Removal(t *testing.T) {
 		}
 	}
 
-	// Another key with the old secret.
+	// It tries to join with another key and the old secret.
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
 	_, err := start(t, ctx, c.cfg.ID, port, 3, dir, func(cfg *Config) { cfg.Peers = []string{a.cfg.ID} })
@@ -517,7 +515,7 @@ func TestAttack12Removal(t *testing.T) {
 		t.Errorf("with the old secret: %v", err)
 	}
 
-	// And with the new one it is welcome.
+	// With another key and the new secret it is admitted.
 	d, err := start(t, await.Context(t), c.cfg.ID, port, 3, dir, func(cfg *Config) {
 		cfg.Secret = a.Secret()
 		cfg.Peers = []string{a.cfg.ID}
@@ -529,7 +527,8 @@ func TestAttack12Removal(t *testing.T) {
 	}
 }
 
-// TestAttack11Joining: wrong, empty and missing secrets, a wrong fingerprint.
+// TestAttack11Joining: masters with a wrong, empty or missing secret, or with a wrong fingerprint,
+// cannot join.
 func TestAttack11Joining(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -581,15 +580,15 @@ func TestAttack11Joining(t *testing.T) {
 		}
 	}
 
-	// The member with another key under a known id.
+	// A master with another key tries to join under the id of a member.
 	if _, err := start(t, short(2*time.Second), ids[0]+"", port, 1, dir,
 		func(c *Config) { c.Address = ids[2]; c.Peers = ids[:1] }); err == nil {
 		t.Error("an id was taken over")
 	}
 }
 
-// A restart needs no peer and no secret; a return that was not handled is
-// sent again to the next life of a peer.
+// A restarted master needs no peer and no secret. A return that a peer has not handled is sent
+// again after the peer's restart.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	ms, dir, port := three(t, nil)
@@ -625,7 +624,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestData: what one master sends of minions reaches all, or one; what waits is bounded.
+// TestData: data about minions that one master sends reaches all masters, or one. The waiting data
+// is bounded.
 func TestData(t *testing.T) {
 	t.Parallel()
 	ms, _, _ := three(t, nil)
@@ -657,8 +657,8 @@ func TestData(t *testing.T) {
 	}
 }
 
-// TestSubscriptionsAreToldEarly: what peers tell a master that does not serve yet waits for
-// it, also that one of them is lost.
+// TestSubscriptionsAreToldEarly: reports of peers wait for a master that has no handler yet, and so
+// does the report that one of the peers is lost.
 func TestSubscriptionsAreToldEarly(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -724,8 +724,8 @@ func TestSubscriptionsAreToldEarly(t *testing.T) {
 	}
 }
 
-// TestSubscriptionsAreTold: peers know who listens where, also one that comes
-// later, and hear when a peer has gone.
+// TestSubscriptionsAreTold: peers know which minions subscribe where, also a peer that connects
+// later, and learn when a peer is lost.
 func TestSubscriptionsAreTold(t *testing.T) {
 	t.Parallel()
 	ms, _, _ := three(t, nil)

@@ -20,8 +20,8 @@ import (
 	"saltern/test/check"
 )
 
-// saltMaster is the part of a Salt 3008.3 master that is on the wire: plain
-// frames, one way per connection.
+// saltMaster is the network part of a Salt 3008.3 master: plain frames, one direction per
+// connection.
 type saltMaster struct {
 	t       testing.TB
 	id      string
@@ -84,7 +84,7 @@ func (s *saltMaster) send(tag string, data any) {
 	check.Must(s.t, err)
 }
 
-// announce tells its session key as the owner of key would.
+// announce sends its session key, signed with key.
 func (s *saltMaster) announce(to *Pool, key *rsa.PrivateKey) {
 	s.t.Helper()
 	sig, err := wire.AnnounceSig(key, s.session)
@@ -109,8 +109,8 @@ func (s *saltMaster) next(want wire.Kind) wire.Frame {
 	}
 }
 
-// A Salt master joins through one of ours, is told the session key, and
-// events go both ways.
+// A Salt master joins through a Saltern master and gets the session key, and events go in both
+// directions.
 func TestSaltJoins(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -122,7 +122,7 @@ func TestSaltJoins(t *testing.T) {
 	s.dial(a.cfg.ID)
 	suite := a.cfg.Suite
 
-	// Salt's text ends with a newline, and it asks several times at once.
+	// Salt's PEM ends with a newline, and Salt sends several requests at once.
 	d := wire.Discover{
 		PeerID: s.id,
 		Pub:    pubOf(t, 1) + "\n",
@@ -174,7 +174,7 @@ func TestSaltJoins(t *testing.T) {
 		t.Error(err)
 	}
 
-	// Our session key, once.
+	// The Saltern master sends its session key once.
 	f := s.next(wire.KindAnnounce)
 	ann, err := wire.ParseAnnounce(a.cfg.ID, f.Data)
 	check.Must(t, err)
@@ -183,7 +183,7 @@ func TestSaltJoins(t *testing.T) {
 		t.Fatal("our session key is not proven", err)
 	}
 
-	// Events of the Salt master, and of ours.
+	// Both masters send events.
 	fire := func(tag string, data *value.Map) {
 		sealed, err := wire.SealEvent(data, s.session)
 		check.Must(t, err)
@@ -208,7 +208,7 @@ func TestSaltJoins(t *testing.T) {
 		t.Errorf("%s: %v, %v", f.Tag, got, err)
 	}
 
-	// A forged event, sealed with another key, and one under another name.
+	// Two forged events: one encrypted with another key, and one under another name.
 	other, err := crypt.NewKey(nil)
 	check.Must(t, err)
 	for _, k := range []crypt.Key{other, a.ClusterKey()} {
@@ -218,7 +218,7 @@ func TestSaltJoins(t *testing.T) {
 		s.send(wire.EventTag(a.cfg.ID, "salt/job/20261121073619941882/publish"), blob)
 	}
 
-	// Salt's masters rotate through the file.
+	// A Salt master rotates the key by writing the file.
 	fire("still/there", value.NewMap())
 	await.That(t, "the last event", func() bool { return a.has(&a.events, s.id+" still/there") })
 	if a.has(&a.jobs, "forged") {
@@ -231,7 +231,7 @@ func TestSaltJoins(t *testing.T) {
 	fire(wire.RotateTag, wire.RotateEvent())
 	await.That(t, "the rotated key", func() bool { return a.ClusterKey().String() == k.String() })
 
-	// And are told when ours rotate, with the file in place.
+	// When a Saltern master rotates the key, Salt's masters are told after the file was written.
 	check.Must(t, a.Rotate(await.Context(t)))
 	for told := false; !told; {
 		f := s.next(wire.KindEvent)
@@ -243,7 +243,7 @@ func TestSaltJoins(t *testing.T) {
 		t.Error("the file is not the key that was told of", err)
 	}
 
-	// One of ours joins through ours and knows the Salt master.
+	// A second Saltern master joins through the first one and knows the Salt master.
 	b, err := start(t, await.Context(t), ids[2], port, 2, dir,
 		func(c *Config) { c.PlainPeers, c.Peers, c.StateDir = true, ids[:1], t.TempDir() })
 	check.Must(t, err)
@@ -263,9 +263,9 @@ func TestSaltJoins(t *testing.T) {
 	}
 }
 
-// A Salt master whose address comes first never asks to join. Listed in
-// cluster_peers and with its key on the folder, it belongs to the cluster once
-// it has proven its key; others do not.
+// A Salt master with the lowest address never asks to join. If it is listed in cluster_peers and
+// its key is on the folder, it belongs to the cluster once it has authenticated with that key;
+// other Salt masters do not.
 func TestSaltThatDoesNotAsk(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -295,15 +295,15 @@ func TestSaltThatDoesNotAsk(t *testing.T) {
 	await.That(t, "the listed master", func() bool { return known(s.id) })
 	s.next(wire.KindAnnounce) // our session key
 
-	// It is led: asked for a vote, and told of the founding configuration.
+	// The Salt master is a follower: it gets the request for a vote and the first configuration.
 	await.That(t, "the question for a vote", func() bool {
 		f := s.next(wire.KindRaft)
 		return strings.HasSuffix(f.Tag, "/pre-request-vote")
 	})
 }
 
-// A Salt master that takes the place of one of ours, with its key, is spoken
-// with in Salt's way; while ours is there nobody is.
+// If a Salt master replaces a Saltern master and uses its key, the peers use Salt's protocol with
+// it. While the Saltern master is connected, they do so with nobody.
 func TestSaltTakesOurPlace(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

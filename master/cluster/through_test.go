@@ -14,9 +14,8 @@ import (
 	"saltern/test/check"
 )
 
-// TestThrough cuts the way between two of three masters: they are connected
-// through the third, nothing is lost or handled twice, and the direct way is
-// taken again when it is open.
+// TestThrough cuts the network between two of three masters: they connect through the third master,
+// nothing is lost or handled twice, and they use the direct path again when it works.
 func TestThrough(t *testing.T) {
 	t.Parallel()
 	var cut atomic.Bool
@@ -95,7 +94,7 @@ func TestThrough(t *testing.T) {
 	await.That(t, "nothing goes through the third", func() bool { return c.Pool.count.passed.Load() == 0 })
 }
 
-// A member is connected to members only, and a stranger to nobody.
+// A master relays a member only to members, and a stranger to nobody.
 func TestThroughRefused(t *testing.T) {
 	t.Parallel()
 	ms, _, _ := three(t, nil)
