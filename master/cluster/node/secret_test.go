@@ -26,9 +26,9 @@ func (c *countingRandom) NewSeed() string { return "" }
 
 func (c *countingRandom) Jitter(time.Duration) time.Duration { return 0 }
 
-// The next secret is made once, counts beside the present one, and takes its
-// place only by its own name; each step may be repeated. A removal makes an
-// end of it: who was removed may know it.
+// The next secret is created once, is valid beside the current one, and replaces it only when it is
+// named by its fingerprint. Each step may be repeated. A removal discards the next secret, since
+// the removed machine may know it.
 func TestNextSecret(t *testing.T) {
 	n := &Node{cfg: Config{
 		ID:     "10.0.0.1",
@@ -99,7 +99,7 @@ func TestNextSecret(t *testing.T) {
 	}
 }
 
-// What the supervisors read of the record: the recorded file is theirs as well.
+// The supervisors read the record, and their tests use the same recorded file.
 func TestRecordedRecord(t *testing.T) {
 	b, err := json.Marshal(Record{
 		Version: 3,
@@ -122,7 +122,7 @@ func TestRecordedRecord(t *testing.T) {
 	controltest.Recorded(t, "record.json", b, *update)
 }
 
-// TestToRemove: whom a removal takes out of a record, and when nothing is to be done.
+// TestToRemove: which master a removal removes from a record, and when a removal changes nothing.
 func TestToRemove(t *testing.T) {
 	r := Record{Members: []Member{{ID: "10.0.0.1", Pub: "one"}, {ID: "10.0.0.2", Pub: "two"}},
 		Removed: []Tombstone{{ID: "10.0.0.2", Pub: "old", Node: "c2"}, {ID: "10.0.0.8", Pub: "eight"}}}

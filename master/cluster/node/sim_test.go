@@ -59,7 +59,7 @@ type world struct {
 	everMember map[string]bool
 }
 
-// host is a machine: it survives its node.
+// host is a machine. It exists longer than its node.
 type host struct {
 	id, pub string
 	n       *Node
@@ -247,8 +247,8 @@ func (w *world) do(h *host, out []Output) {
 	w.check(h)
 }
 
-// store is the shared folder: compare and swap, at some moment between
-// request and answer; the answer may be lost.
+// store simulates the shared folder. It compares and swaps at some moment between request and
+// answer, and the answer may be lost.
 func (w *world) store(h *host, inc int, o Store) {
 	answer := func(s Stored) {
 		s.ID = o.ID
@@ -439,8 +439,8 @@ func (w *world) link(a, b *host) {
 	}
 }
 
-// saltReceives is a Salt master: it answers each new session key with its
-// own, or every one.
+// saltReceives simulates a Salt master: it answers each new session key, or every one, with its
+// own.
 func (w *world) saltReceives(from, to *host, msg any) {
 	if k, ok := msg.(SessionKey); ok && (to.chatty || !to.links["key:"+k.Key.String()]) {
 		to.links["key:"+k.Key.String()] = true
@@ -705,8 +705,8 @@ func (w *world) settled() {
 				w.fail("%s was removed and is %v", h.id, h.n.Phase())
 			}
 		case w.rec.Secret != "" && !w.everMember[h.pub]:
-			// It was not let in before the secret was replaced, and does
-			// not know the new one.
+			// The master was not admitted before the secret was replaced, and does not know the new
+			// one.
 			if h.n.Phase() == Active {
 				w.fail("%s got in with the old secret", h.id)
 			}
