@@ -47,8 +47,8 @@ func TestChargedAsItArrives(t *testing.T) {
 	}
 }
 
-// FuzzReader reads frames as a stranger sends them, from captures of Salt's
-// masters on.
+// FuzzReader reads frames from an unauthenticated sender; it starts from captures of Salt's
+// masters.
 func FuzzReader(f *testing.F) {
 	files, _ := filepath.Glob("../../testdata/cluster/*.bin")
 	for _, name := range files {

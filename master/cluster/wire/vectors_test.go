@@ -65,9 +65,9 @@ func vectors(t testing.TB) []vector {
 
 var suite = Suite{Encryption: crypt.OAEPSHA1, Signing: crypt.PKCS1SHA1}
 
-// Every captured message is decoded and verified, and made again: the same
-// bytes where nothing random is in it, otherwise the same plaintexts in a
-// frame of the same length that opens again.
+// Every captured message is decoded, verified and encoded again. The result has the same bytes if
+// the message contains nothing random. Otherwise the frame has the same length, can be decrypted
+// again, and contains the same plaintexts.
 func TestVectors(t *testing.T) {
 	kinds := map[Kind]int{}
 	for _, v := range vectors(t) {
@@ -450,7 +450,7 @@ func TestKeyEvent(t *testing.T) {
 	}
 }
 
-// TestAttack19Frames: hostile lengths cost nothing.
+// TestAttack19Frames: hostile lengths cost no memory.
 func TestAttack19Frames(t *testing.T) {
 	for name, b := range map[string][]byte{
 		"huge":        {0xff, 0xff, 0xff, 0xff},
