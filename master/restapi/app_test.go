@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestAppIsForPages (F5): the page of app is for browsers that ask for one; whatever else is
-// asked reaches its endpoint, whether it says what it accepts or not.
+// TestAppIsForPages (F5): browsers that request a page get the page of option app. Every other
+// request reaches its endpoint, with or without an Accept header.
 func TestAppIsForPages(t *testing.T) {
 	s := bare(t)
 	s.opts.App = filepath.Join(t.TempDir(), "index.html")

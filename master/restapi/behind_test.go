@@ -51,7 +51,7 @@ func serving(t *testing.T, o Options, sockets string) (s *Server, addr string) {
 	return s, ln.Addr().String()
 }
 
-// behindServer runs salt-api for load balancers that a file names; it knows one client.
+// behindServer runs salt-api for the load balancers that a file names. The file names one client.
 func behindServer(t *testing.T) (s *Server, addr, file string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -75,8 +75,8 @@ func name(t *testing.T, file string, balancers ...string) {
 	}
 }
 
-// get asks from an address of this machine, with a header before the request. The
-// code is 0 where the connection was closed without an answer.
+// get sends a request from an address of this machine, with a header before the request. The code
+// is 0 if the connection was closed without an answer.
 func get(t *testing.T, addr, from, header, path string) int {
 	t.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
@@ -104,9 +104,9 @@ func headerOf(client string) string {
 	return string(proxyproto.Append(nil, netip.MustParseAddrPort(client), netip.MustParseAddrPort("127.0.0.1:8000")))
 }
 
-// TestAttack50Strangers: who is no load balancer gets nothing where they come, with a
-// PROXY header or without, and cannot have another's address; load balancers are those
-// that the file names now.
+// TestAttack50Strangers: a sender that is no load balancer gets no answer on the load balancers'
+// port, with a PROXY header or without, and cannot use another address. The load balancers are
+// those that the file names at that moment.
 func TestAttack50Strangers(t *testing.T) {
 	s, addr, file := behindServer(t)
 	good := headerOf("203.0.113.9:4711")
@@ -135,8 +135,8 @@ func TestAttack50Strangers(t *testing.T) {
 	try("127.0.0.3", good, http.StatusOK)
 }
 
-// TestAttack50Headers: what a load balancer says wrongly ends its connection, and one
-// that says nothing is not waited for.
+// TestAttack50Headers: a wrong header of a load balancer ends its connection, and no other
+// connection waits for one without a header.
 func TestAttack50Headers(t *testing.T) {
 	_, addr, file := behindServer(t)
 	name(t, file, "127.0.0.2/32")
@@ -163,9 +163,9 @@ func TestAttack50Headers(t *testing.T) {
 	}
 }
 
-// TestReadyz: load balancers learn whether the master serves, whoever may ask else. What a
-// master leaves behind that was killed is no sign of life (F4), and that strangers have all
-// that they may is no reason to send nobody here any more.
+// TestReadyz: load balancers learn whether the master serves, whoever else asks. The files that a
+// killed master leaves do not count as a sign of life (F4). If strangers have used up their share,
+// salt-api still counts as ready.
 func TestReadyz(t *testing.T) {
 	s, addr, file := behindServer(t)
 	name(t, file, "127.0.0.1/32")

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// TestHub: readers get what comes in its order, one that takes nothing is cut at its
-// bound of events or of bytes, and nobody else.
+// TestHub: readers get events in order. The hub cuts a reader that reads nothing at the bound of
+// events or of bytes, and no other reader.
 func TestHub(t *testing.T) {
 	for name, frame := range map[string]string{"events": "x", "bytes": strings.Repeat("x", 64<<10)} {
 		h := newHub(t.TempDir(), slog.New(slog.DiscardHandler), nil)
@@ -51,8 +51,8 @@ func TestHub(t *testing.T) {
 	}
 }
 
-// TestHubBegun: a reader is answered when the master's bus has been reached, and after a
-// bounded time where there is none.
+// TestHubBegun: a reader is answered when the hub has connected to the master's bus, or after a
+// bounded time if there is no bus.
 func TestHubBegun(t *testing.T) {
 	dir, err := os.MkdirTemp("", "saltern") // sockets want a short path
 	if err != nil {
@@ -89,7 +89,7 @@ func TestHubBegun(t *testing.T) {
 	}
 }
 
-// TestHubLarge: one event that is larger than the bound passes where nothing waits.
+// TestHubLarge: a single event that is larger than the bound is delivered if no other event waits.
 func TestHubLarge(t *testing.T) {
 	h := newHub(t.TempDir(), slog.New(slog.DiscardHandler), nil)
 	defer h.closeAndWait()
@@ -100,8 +100,8 @@ func TestHubLarge(t *testing.T) {
 	}
 }
 
-// TestHubMemory: a reader for whom nothing waits costs next to nothing, and what waits
-// for many is there once.
+// TestHubMemory: a reader without waiting events takes very little memory, and an event that waits
+// for many readers is stored once.
 func TestHubMemory(t *testing.T) {
 	h := newHub(t.TempDir(), slog.New(slog.DiscardHandler), nil)
 	defer h.closeAndWait()

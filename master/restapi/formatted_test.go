@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// someEvents are what a bus brings while jobs run, keys are treated and minions come
-// and go.
+// someEvents returns the events of a bus while jobs run, keys are changed, and minions connect and
+// disconnect.
 func someEvents() []string {
 	job := func(jid, fun string, ids string) string {
 		return fmt.Sprintf(`{"tag": "salt/job/%s/new", "data": {"jid": "%[1]s", "tgt_type": "glob", "tgt": "*", "user": "root", "fun": "%s", "arg": [], "minions": [%s], "missing": [], "_stamp": "2026-11-25T22:45:04.345583"}}`,
@@ -42,7 +42,7 @@ func someEvents() []string {
 	}
 }
 
-// differ feeds events to Salt's own formatter; its answers are lines, one for each message.
+// differ passes events to Salt's own formatter. Its answers are lines, one for each message.
 const differ = `
 import json, sys
 import salt.netapi
@@ -59,7 +59,7 @@ for line in sys.stdin:
     print("next")
 `
 
-// TestFormattedAsSalts: what /ws?format_events sends is what Salt's sends, event by event.
+// TestFormattedAsSalts: /ws?format_events sends the same messages as Salt, event by event.
 func TestFormattedAsSalts(t *testing.T) {
 	python := os.Getenv("SALTERN_PYTHON")
 	if python == "" {
@@ -108,8 +108,8 @@ func TestFormattedAsSalts(t *testing.T) {
 	}
 }
 
-// TestFormattedBounds: whatever is on the bus, what a reader has us remember is bounded, and
-// an event that lacks something ends nothing.
+// TestFormattedBounds: whatever events the bus carries, the memory for one reader is bounded, and
+// an event that lacks a field does not end the connection.
 func TestFormattedBounds(t *testing.T) {
 	now, asked := time.Unix(1e9, 0), 0
 	f := newFormatted(func() time.Time { return now }, func([]string) { asked++ })

@@ -40,8 +40,8 @@ func secureServer(t *testing.T) (s *Server, addr string) {
 	return serving(t, o, dir)
 }
 
-// TestHTTP2 (F3): browsers and programs that can speak HTTP/2, and use one connection for all
-// that they ask at once; those that cannot are served as before.
+// TestHTTP2 (F3): clients that support HTTP/2 use it, with one connection for all their requests.
+// Other clients are served as before.
 func TestHTTP2(t *testing.T) {
 	s, addr := secureServer(t)
 	for proto, tr := range map[int]*http.Transport{2: {ForceAttemptHTTP2: true}, 1: {}} {
@@ -85,8 +85,8 @@ func TestHTTP2(t *testing.T) {
 	}
 }
 
-// TestHTTP2Floods: who resets streams as fast as he opens them, or sends headers without end,
-// keeps nobody waiting and makes no more handlers than a connection may have.
+// TestHTTP2Floods: a client that resets streams as fast as it opens them, or sends headers without
+// end, delays no other client and causes no more handlers than one connection may have.
 func TestHTTP2Floods(t *testing.T) {
 	_, addr := secureServer(t)
 	frame := func(kind, flags byte, stream uint32, payload []byte) []byte {

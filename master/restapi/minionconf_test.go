@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestMinionConf: everybody gets the lines for minions where the appliance has written
-// them, by reading alone, and no other file (m6).
+// TestMinionConf: everybody can read the lines for minions if the appliance has written them, and
+// no other file (m6).
 func TestMinionConf(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "minion.conf")
 	ask := func(s *Server, method, url string) *httptest.ResponseRecorder {

@@ -71,8 +71,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestGiven: the appliance's options count where the section says nothing, and its
-// certificate only where the section says nothing of TLS.
+// TestGiven: the appliance's options apply where the section sets none, and the appliance's
+// certificate only if the section sets nothing about TLS.
 func TestGiven(t *testing.T) {
 	const given = "\nsaltern_api: {host: '::', port: 8000, ssl_crt: /a/c, ssl_key: /a/k}"
 	for section, want := range map[string]string{
@@ -100,8 +100,8 @@ func TestGiven(t *testing.T) {
 	}
 }
 
-// TestConsoleOption: the console is where the section or the appliance says so; what
-// only the appliance wants gives way to what somebody wrote.
+// TestConsoleOption: the section or the appliance decides where the console is. If only the
+// appliance has turned it on, other settings of the administrator take precedence.
 func TestConsoleOption(t *testing.T) {
 	const given = "\nsaltern_api: {port: 8000, console: true}"
 	for section, want := range map[string]string{
@@ -128,8 +128,8 @@ func TestConsoleOption(t *testing.T) {
 	}
 }
 
-// TestReachable: prefix, sessions, addresses and sites of the configuration decide
-// what is there and for whom.
+// TestReachable: prefix, sessions, addresses and sites in the configuration decide which paths
+// exist and who may use them.
 func TestReachable(t *testing.T) {
 	for _, c := range []struct {
 		section, method, path, origin string
@@ -201,7 +201,7 @@ func TestMayLogIn(t *testing.T) {
 		{"{users: {a: [1.1.1.1]}}", "c", "1.1.1.1", false},
 		{"{users: {}}", "a", "1.1.1.1", false},
 		{"{other: 1}", "a", "1.1.1.1", false},
-		// Finding 22 of the second audit: other spellings, which a directory takes for the user.
+		// Finding 22 of the second audit: other spellings that a directory treats as the same user.
 		{"{users: {a: [1.1.1.1], '*': ['*']}}", "A", "1.1.1.1", true},
 		{"{users: {a: [1.1.1.1], '*': ['*']}}", "A", "2.2.2.2", false},
 		{"{users: {a: [1.1.1.1], '*': ['*']}}", " a", "2.2.2.2", false},
@@ -221,7 +221,7 @@ func TestMayLogIn(t *testing.T) {
 	}
 }
 
-// TestAttack37OldTLS: nothing older than TLS 1.2 is spoken, and no HTTP without it.
+// TestAttack37OldTLS: salt-api accepts neither TLS older than 1.2 nor HTTP without TLS.
 func TestAttack37OldTLS(t *testing.T) {
 	dir := t.TempDir()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -302,8 +302,8 @@ func TestAttack37OldTLS(t *testing.T) {
 	}
 }
 
-// TestPermissionsOfOddNames: a log-in shows its user nothing that is a group's, whatever his
-// name is (finding 20 of the second audit), and else what Salt's shows.
+// TestPermissionsOfOddNames: a log-in shows a user no permissions of a group, whatever the user's
+// name is (finding 20 of the second audit), and otherwise the same permissions as Salt.
 func TestPermissionsOfOddNames(t *testing.T) {
 	section := value.NewMap("admins%", []any{".*", "@runner"}, "ann", []any{"test.ping"}, "*", []any{"sys.doc"})
 	s := &Server{master: &conf.Master{}}
@@ -323,9 +323,8 @@ func TestPermissionsOfOddNames(t *testing.T) {
 	}
 }
 
-// TestPagesOfOtherSites: a page of another site, a sibling host's too, has the browser of
-// somebody who is logged in do nothing, in none of the ways in which a page can ask. (The
-// second audit's finding 21.)
+// TestPagesOfOtherSites: a page of another site, also of a sibling host, cannot make the browser of
+// a logged-in user do anything, with any kind of request. (The second audit's finding 21.)
 func TestPagesOfOtherSites(t *testing.T) {
 	const refused = http.StatusForbidden
 	cookie := []string{"Cookie", "session_id=" + strings.Repeat("ab", 32)}

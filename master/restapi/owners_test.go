@@ -19,8 +19,8 @@ const (
 	jidB = "20260101000000000002"
 )
 
-// TestEventsOfOwnJobs: of every tag that events have, those of his own jobs reach a limited
-// reader, and no other, whoever makes them and whatever their data say.
+// TestEventsOfOwnJobs: for every tag that events have, a limited reader gets the events of its own
+// jobs and no others, whoever makes them and whatever their data contain.
 func TestEventsOfOwnJobs(t *testing.T) {
 	h := newHub(t.TempDir(), slog.New(slog.DiscardHandler), nil)
 	defer h.closeAndWait()
@@ -98,7 +98,7 @@ func TestEventsOfOwnJobs(t *testing.T) {
 	}
 }
 
-// FuzzPartOf: a tag leads to a job by its number alone.
+// FuzzPartOf: only the job id in a tag decides to which job the tag belongs.
 func FuzzPartOf(f *testing.F) {
 	for _, tag := range []string{"salt/job/" + jidA + "/new", "salt/run/" + jidA + "/ret", jidA, "salt//job",
 		"salt/job/" + jidA + "/ret/wéb/../x"} {
@@ -113,8 +113,8 @@ func FuzzPartOf(f *testing.F) {
 	})
 }
 
-// TestUnknownJobs: a job of which nobody has heard is asked for at the master once, not
-// more often than the bound, and not while it does not answer.
+// TestUnknownJobs: salt-api asks the master once about an unknown job, not more often than the rate
+// limit permits, and not while the master does not answer.
 func TestUnknownJobs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked, answers := 0, error(nil)
@@ -168,7 +168,7 @@ func TestUnknownJobs(t *testing.T) {
 	})
 }
 
-// TestOwnersAreBounded: the jobs that were heard of first are forgotten.
+// TestOwnersAreBounded: the jobs that were learnt first are forgotten.
 func TestOwnersAreBounded(t *testing.T) {
 	o := owners{users: map[string]jobUser{}, now: time.Now}
 	for n := range 2 * maxOwners {
@@ -182,8 +182,8 @@ func TestOwnersAreBounded(t *testing.T) {
 	}
 }
 
-// TestNarrowedReader: a reader whose rights are taken back gets nothing more of others, not
-// even what waited for it; one who gets rights reads on.
+// TestNarrowedReader: a reader that loses rights gets no more events of other users, not even
+// waiting ones. A reader that gains rights continues.
 func TestNarrowedReader(t *testing.T) {
 	h := newHub(t.TempDir(), slog.New(slog.DiscardHandler), nil)
 	defer h.closeAndWait()

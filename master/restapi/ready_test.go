@@ -21,9 +21,9 @@ import (
 	"saltern/test/logged"
 )
 
-// TestSessionsOnABadDisk: a node that can keep no log-ins is not ready for the API, says why, and ends
-// its connections behind their answers; so does one whose master can keep no jobs. It is ready again
-// by itself.
+// TestSessionsOnABadDisk: a node that cannot store log-ins is not ready for the API, reports why,
+// and closes its connections after their answers. So does a node whose master cannot store jobs.
+// Both become ready again by themselves.
 func TestSessionsOnABadDisk(t *testing.T) {
 	disk := baddisk.New(t, baddisk.Ext4)
 	o, _, err := read(t, "{port: 1, disable_ssl: true}")
@@ -93,8 +93,8 @@ func TestSessionsOnABadDisk(t *testing.T) {
 	says("the master can keep no jobs")
 }
 
-// TestConnectionsAfterAFault: a master that could keep no jobs when somebody last asked ends no connections
-// for ever: nobody may ask again.
+// TestConnectionsAfterAFault: if the master could not store jobs at the last check, salt-api does
+// not close connections for ever: there may be no further check.
 func TestConnectionsAfterAFault(t *testing.T) {
 	now := time.Now()
 	l := newLife(func(context.Context) error { return client.ErrUnwell }, func() time.Time { return now })
@@ -108,8 +108,8 @@ func TestConnectionsAfterAFault(t *testing.T) {
 	}
 }
 
-// TestSessionsInOneFolder: machines that keep their log-ins in the same folder do not take each other's
-// tries for faults of the disk.
+// TestSessionsInOneFolder: machines that store their log-ins in the same folder do not mistake each
+// other's test files for faults of the disk.
 func TestSessionsInOneFolder(t *testing.T) {
 	dir := t.TempDir()
 	var machines sync.WaitGroup

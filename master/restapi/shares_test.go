@@ -56,8 +56,8 @@ func hostile(n int) map[string][]string {
 	}
 }
 
-// TestBodyCost: what a body is said to take is what it takes at least, with shapes that were
-// made for it and with ones that nobody chose.
+// TestBodyCost: the computed memory of a body is at least what the body takes, for bodies designed
+// against the computation and for random ones.
 func TestBodyCost(t *testing.T) {
 	heap := func() int64 {
 		runtime.GC()
@@ -99,8 +99,8 @@ func TestBodyCost(t *testing.T) {
 	}
 }
 
-// postFrom sends a body as a client at an address behind the load balancer, and gives the
-// status; 0 is none.
+// postFrom sends a body as a client at an address behind the load balancer, and returns the status.
+// 0 means that there was no answer.
 func postFrom(addr, client, path, body string) int {
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP("127.0.0.2")}}
 	c, err := d.Dial("tcp", addr)
@@ -125,8 +125,8 @@ func postFrom(addr, client, path, body string) int {
 	return res.StatusCode
 }
 
-// TestMemoryOfBodies (second audit, 7): bodies of strangers that are much larger in memory take a
-// part of it that is theirs, and are answered.
+// TestMemoryOfBodies (second audit, 7): bodies of strangers that are much larger in memory than on
+// the wire use only the strangers' part of the memory, and are answered.
 func TestMemoryOfBodies(t *testing.T) {
 	s, addr, file := behindServer(t)
 	s.opts.IPs = nil
@@ -169,8 +169,8 @@ func TestMemoryOfBodies(t *testing.T) {
 	}
 }
 
-// TestSlowBodies (second audit, 5): a body comes at a pace or not at all, however it is
-// drawn out.
+// TestSlowBodies (second audit, 5): salt-api refuses a body that arrives below the minimum rate, in
+// whatever way it is slowed down.
 func TestSlowBodies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := bare(t)
@@ -241,7 +241,8 @@ func bare(t *testing.T) *Server {
 	return s
 }
 
-// TestFaultsAreQuiet (second audit, 9): what requests fail at is in the log a few times a second.
+// TestFaultsAreQuiet (second audit, 9): faults that requests cause are logged at most a few times a
+// second.
 func TestFaultsAreQuiet(t *testing.T) {
 	s := bare(t)
 	var lines strings.Builder
@@ -257,8 +258,8 @@ func TestFaultsAreQuiet(t *testing.T) {
 	}
 }
 
-// TestAccessLog: strangers fill no disk by the lines that they cause, and the lines of others
-// are all there.
+// TestAccessLog: strangers cannot fill the disk with the lines that they cause, and the lines of
+// other clients are all written.
 func TestAccessLog(t *testing.T) {
 	s := bare(t)
 	path := filepath.Join(t.TempDir(), "access")
@@ -284,8 +285,8 @@ func TestAccessLog(t *testing.T) {
 	}
 }
 
-// TestLife: however many ask whether the master lives, it is asked once a second, and nobody
-// waits for longer than he likes.
+// TestLife: however many callers ask whether the master answers, it gets one request a second, and
+// no caller waits longer than its context lasts.
 func TestLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked, takes, answer := 0, time.Second, error(nil)
