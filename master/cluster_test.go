@@ -24,8 +24,8 @@ func TestCluster(t *testing.T) {
 	mastertest.AwaitLinks(t, ms)
 	a, b, c := ms[0], ms[1], ms[2]
 
-	// A minion signs in at one master, with the key that was accepted on
-	// another, and talks to all of them with the same session key.
+	// A minion whose key was accepted on another master signs in at one master, and uses the same
+	// session key with all masters.
 	n := b.NewMinion("min1", "min6")
 	if s := n.SignIn(); s.Str("enc") == "pub" {
 		t.Fatal("an unknown minion was let in")
@@ -44,7 +44,8 @@ func TestCluster(t *testing.T) {
 		t.Errorf("a key took %v", d)
 	}
 
-	// The sign-in of its first start shows no token. Whichever master it asks next has it sign in again.
+	// The minion's first sign-in contains no token. Whichever master gets the next request makes
+	// the minion sign in again.
 	load := n.SignInLoad()
 	if s := n.ReadSignIn(load, b.AskValue(value.NewMap("enc", "clear", "load", load, "version", 3))); s.Str("enc") != "pub" {
 		t.Fatal("the minion was not let in")
@@ -91,7 +92,7 @@ func TestCluster(t *testing.T) {
 		}
 	}
 
-	// The returns go to b and c; the CLI waits on a.
+	// The minion sends its returns to b and c; the CLI waits on a.
 	n.Ask("_return", "jid", jid, "fun", "test.ping", "fun_args", []any{}, "return", true, "retcode", 0, "success", true)
 	other.Ask("_return", "jid", jid, "fun", "test.ping", "fun_args", []any{}, "return", "from two",
 		"retcode", 0, "success", true)
@@ -130,7 +131,7 @@ func TestCluster(t *testing.T) {
 		t.Errorf("the job on c: %v, %v", load, err)
 	}
 
-	// Rules of the reactor are those of all masters; who changes one may ask any of them.
+	// All masters have the same reactor rules, and a user may change them at any master.
 	for _, x := range []struct {
 		at   *mastertest.Master
 		fun  string

@@ -20,8 +20,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the recorded files of package control")
 
-// What a master writes into its status file is what supervisors read: the
-// recorded file is theirs as well.
+// The supervisors read what a master writes to its status file, and their tests use the same
+// recorded file.
 func TestRecordedStatus(t *testing.T) {
 	r := mastertest.Start(t, "")
 	r.AcceptedMinion("web1", "min6")
@@ -60,8 +60,8 @@ func TestRecordedConditions(t *testing.T) {
 	}
 }
 
-// The supervisor's client and a master that runs: the list of minions is that
-// of the recorded file, and what cannot be done is refused with a code.
+// The supervisor's client connects to a running master: the list of minions is that of the recorded
+// file, and the master refuses an impossible request with a code.
 func TestControlSocket(t *testing.T) {
 	r := mastertest.Start(t, "")
 	r.AcceptedMinion("web1", "min6")

@@ -29,9 +29,10 @@ func arrived(s *mastertest.Subscriber, n *mastertest.Minion, jid string) {
 	})
 }
 
-// TestMissedJob: a minion whose master is lost gets the job that was published
-// until it is back at another one. So does whoever else comes from there: a minion ignores
-// what it has had. One that was connected all the time does not get it twice.
+// TestMissedJob: a minion that loses its master gets the job that was published before it reached
+// another master. So does every other minion that comes from the lost master: a minion ignores a
+// job that it has received before. A minion that was connected all the time does not get the job
+// twice.
 func TestMissedJob(t *testing.T) {
 	t.Parallel()
 	ms := mastertest.StartCluster(t, 2)

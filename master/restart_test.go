@@ -47,8 +47,8 @@ func TestRestart(t *testing.T) {
 	serial(sub)
 	acked := map[string]string{}
 	for round := range 3 {
-		// Minions return while the master stops. What it has acknowledged must
-		// be there afterwards.
+		// Minions send returns while the master stops. The returns that it has acknowledged must
+		// exist afterwards.
 		var mu sync.Mutex
 		var wg sync.WaitGroup
 		var senders []*mastertest.Minion

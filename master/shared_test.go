@@ -14,8 +14,8 @@ import (
 	"saltern/test/check"
 )
 
-// The cachedir of Salt's tutorial is on the share. The second master says what to do
-// instead of "journal is in use", also where the share has no locks.
+// As in Salt's tutorial, the cachedir is on the shared storage. The error of the second master says
+// what to do instead of "journal is in use", also if the shared storage has no locks.
 func TestSharedCacheDir(t *testing.T) {
 	t.Parallel()
 	first := mastertest.Start(t, "id: n1\n")

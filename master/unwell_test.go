@@ -14,8 +14,8 @@ import (
 	"saltern/test/check"
 )
 
-// TestMasterOfDeadDisk: a master whose disk dies under it tells so whoever asks for a ping, within
-// seconds and without a job. (Finding F4.)
+// TestMasterOfDeadDisk: a master whose disk fails during its run reports that in the answer to a
+// ping, within seconds and without a job. (Finding F4.)
 func TestMasterOfDeadDisk(t *testing.T) {
 	t.Parallel()
 	dir, err := os.MkdirTemp("", "saltern") // the path of a socket must be short

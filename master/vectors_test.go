@@ -28,7 +28,7 @@ import (
 	"saltern/test/check"
 )
 
-// capture is an entry of the captures' index. See "notes" in it.
+// capture is an entry of the captures' index; see "notes" there.
 type capture struct {
 	File, Decode, Keyset, Direction, Minion, Request, Key, SHA256 string
 	MinionKey                                                     string `json:"minion_key"`
@@ -356,8 +356,8 @@ func (c *captures) publication(v capture, p *value.Map) {
 	}
 }
 
-// zmtp gives the bytes that a minion wrote to our listeners, and the bytes
-// that a master wrote to our clients.
+// zmtp feeds the bytes that a minion wrote to this project's listeners, and the bytes that a master
+// wrote to its clients.
 func (c *captures) zmtp(v capture, b []byte) {
 	t := c.t
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
