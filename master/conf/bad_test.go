@@ -217,7 +217,7 @@ func TestIncludeLoopEnds(t *testing.T) {
 	}
 }
 
-// Row 16: files that are no regular files are not opened.
+// Row 16: Load does not open files that are no regular files.
 func TestAttack16ConfigurationFIFO(t *testing.T) {
 	dir := write(t, map[string]string{"master": "id: m\n", "master.d/a.conf": ""})
 	if err := syscall.Mkfifo(filepath.Join(dir, "master.d", "b.conf"), 0o600); err != nil {
@@ -236,7 +236,7 @@ func TestAttack16ConfigurationFIFO(t *testing.T) {
 	}
 }
 
-// Row 31: modes that let everybody in are shown.
+// Row 31: Load reports modes that admit everybody.
 func TestAttack31OpenModes(t *testing.T) {
 	for _, o := range []string{"open_mode", "auto_accept"} {
 		m, err := loader().Load(write(t, map[string]string{"master": o + ": True\n"}))

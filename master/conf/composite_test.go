@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestPartsOfOptions (F1, F3): what is not obeyed inside of an option is named with its line;
-// what is obeyed is not.
+// TestPartsOfOptions (F1, F3): Load names the parts of options that the master ignores, with their
+// lines, and no others.
 func TestPartsOfOptions(t *testing.T) {
 	for _, c := range []struct {
 		name, text string
@@ -96,7 +96,7 @@ func partNotes(t *testing.T, text string) []string {
 	return got
 }
 
-// TestPartsTable: the table can be read, and is about options that exist.
+// TestPartsTable: the table can be parsed, and all its options exist.
 func TestPartsTable(t *testing.T) {
 	root, err := readParts(partsText)
 	if err != nil {
@@ -118,8 +118,8 @@ func TestPartsTable(t *testing.T) {
 	}
 }
 
-// TestUnknownPartIsNamed: whatever key stands beside those of the table, at any depth, is
-// named with its line; no value of any form is fatal, or shown.
+// TestUnknownPartIsNamed: Load names any key beside those of the table, at any depth, with its
+// line. No value of any form makes Load fail, or appears in a note.
 func TestUnknownPartIsNamed(t *testing.T) {
 	const odd = "nobody_knows_this"
 	for path, keys := range unstarredMaps() {
@@ -140,8 +140,8 @@ func TestUnknownPartIsNamed(t *testing.T) {
 	}
 }
 
-// unstarredMaps lists the paths of maps in which no key is free to choose, of options that
-// are used.
+// unstarredMaps lists the paths of those maps in used options in which administrators cannot choose
+// the names of keys.
 func unstarredMaps() map[string][]string {
 	paths := map[string][]string{}
 	var walk func(row *part, path []string)
@@ -163,8 +163,8 @@ func unstarredMaps() map[string][]string {
 	return paths
 }
 
-// nest writes a key with its value below others, a line each. Options that are lists have
-// what is inside of them in a list.
+// nest writes a key with its value below other keys, each on a line of its own. If an option is a
+// list, the keys below it are in an element of that list.
 func nest(above []string, key, value string) string {
 	var b strings.Builder
 	indent := ""
@@ -186,7 +186,7 @@ func nest(above []string, key, value string) string {
 	return b.String()
 }
 
-// TestStartNamesPlaces: what the start logs of an option has its file and line.
+// TestStartNamesPlaces: every message about an option at the start names file and line.
 func TestStartNamesPlaces(t *testing.T) {
 	l := loader()
 	m, err := l.Load(write(t, map[string]string{"master": "id: m\nfile_roots:\n  base: /srv\n"}))

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestEveryOptionIsObeyedOrNamed sets each option of Salt 3008.3, and each key inside of one
-// that Salt documents, to a value that is not its default: the table says who obeys it, or a
-// note names it with file and line.
+// TestEveryOptionIsObeyedOrNamed sets each option of Salt 3008.3, and each key inside an option
+// that Salt documents, to a value that is not the default. The table must say which program uses
+// it, or a note must name it with file and line.
 func TestEveryOptionIsObeyedOrNamed(t *testing.T) {
 	var whole []setKey
 	for name, salt := range saltOptions(t) {
@@ -21,7 +21,8 @@ func TestEveryOptionIsObeyedOrNamed(t *testing.T) {
 
 	obeyedOrNamed(t, whole)
 
-	// A file has one key of each option: the first of each, then the second, and so on.
+	// A file contains one key of each option: the first file the first keys, the second file the
+	// second keys, and so on.
 	var files [][]setKey
 	ofOption := map[string]int{}
 	for path, value := range saltParts(t) {
@@ -48,8 +49,8 @@ type setKey struct {
 	text string
 }
 
-// obeyedOrNamed checks what becomes of keys of different options. A key that is refused with
-// its place is named; the others are looked at without it.
+// obeyedOrNamed checks keys of different options. A key that Load refuses with its position counts
+// as named; the other keys are then checked without that key.
 func obeyedOrNamed(t *testing.T, keys []setKey) {
 	t.Helper()
 	for {

@@ -11,9 +11,8 @@ import (
 	"github.com/hashicorp/go-multierror"
 )
 
-// Faults come as an editor shows the files: one file after the other in the
-// order in which they are read, each from its first line, and each fault with
-// its line.
+// Faults are in the order of the text: one file after the other in the order in which they are
+// read, each from its first line, and each fault with its line.
 func TestFaultsInOrderOfLines(t *testing.T) {
 	dir := write(t, map[string]string{
 		"master": "hash_type: md4\n\"publish_port\": x\ntransport: tcp\nfileserver_backend: [svn]\n" +
@@ -130,7 +129,7 @@ func TestPeerOfOtherTypes(t *testing.T) {
 	}
 }
 
-// A file of rules that is missing is noted (findings m6, F9); the master starts.
+// If a file of rules is missing, Load adds a note (findings m6, F9); the master starts.
 func TestReactorFile(t *testing.T) {
 	here := filepath.Join(t.TempDir(), "reactor.conf")
 	if err := os.WriteFile(here, []byte("[]\n"), 0o600); err != nil {

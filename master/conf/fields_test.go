@@ -29,8 +29,8 @@ type listed struct {
 	GoFiles, Imports        []string
 }
 
-// TestFieldsAreRead: a field of Master that no program reads is an option that
-// looks as if it were used.
+// TestFieldsAreRead: a program reads each field of Master. Otherwise an option would look as if it
+// had an effect.
 func TestFieldsAreRead(t *testing.T) {
 	readers := []string{own}
 	for path, p := range list(t, "saltern/...") {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestFinding03Expressions: a master whose permissions cannot be read does not
-// start, and all that is wrong is told at once.
+// TestFinding03Expressions: a master whose permissions cannot be parsed does not start, and the
+// error names all faults at once.
 func TestFinding03Expressions(t *testing.T) {
 	load := func(text string) error {
 		path := filepath.Join(t.TempDir(), "master")

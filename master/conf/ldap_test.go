@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Options with which nobody could log in by ldap are refused at the start, when ldap is
-// in use, and their values arrive.
+// If ldap is in use, Load refuses options with which no user could log in by ldap. The values of
+// valid options reach LDAPOptions.
 func TestLDAPOptions(t *testing.T) {
 	dir := t.TempDir()
 	load := func(text string) (*Master, error) {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestLogOptions (M5): a log file that nobody could write is refused, and what is wrong with
-// a format or a level is named.
+// TestLogOptions (M5): Load refuses a log file that cannot be written, and names the fault in a
+// format or a level.
 func TestLogOptions(t *testing.T) {
 	for in, want := range map[string]string{
 		"log_file: udp://127.0.0.1:5514/LOG_USER":    "",
@@ -49,7 +49,7 @@ func TestLogOptions(t *testing.T) {
 	}
 }
 
-// TestLogFileOfNoName: log_file without a name is Salt's own, as Salt's programs take it.
+// TestLogFileOfNoName: a log_file without a name means Salt's default file, as in Salt's programs.
 func TestLogFileOfNoName(t *testing.T) {
 	m, err := loader().Load(write(t,
 		map[string]string{"master": "log_file: ''\nlog_granular_levels: {salt.key: 10}\n"}))

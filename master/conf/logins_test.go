@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Sections of external_auth with which nobody could log in by file or rest are refused at the
-// start, unless the administrator has a module of that name.
+// Load refuses sections of external_auth with which no user could log in by file or rest, unless
+// the administrator has a module of that name.
 func TestLoginSections(t *testing.T) {
 	dir := t.TempDir()
 	own := filepath.Join(dir, "auth")

@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// Options with which nobody could log in by oidc are refused at the start, when oidc is
-// in use.
+// If oidc is in use, Load refuses options with which no user could log in by oidc.
 func TestOIDCOptions(t *testing.T) {
 	dir := t.TempDir()
 	const use = "external_auth: {oidc: {ann: [.*]}}\n"

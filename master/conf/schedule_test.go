@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestScheduleProblemsHaveLines (F1, M4): what of the schedule is not obeyed is named with its
-// file and line, at the start and by --check, wherever it comes from.
+// TestScheduleProblemsHaveLines (F1, M4): the start and --check name the parts of the schedule that
+// the master ignores, with file and line, in whatever option they are.
 func TestScheduleProblemsHaveLines(t *testing.T) {
 	for _, c := range []struct {
 		name  string

@@ -89,8 +89,8 @@ func TestFinding11HiddenOptions(t *testing.T) {
 	}
 }
 
-// Every option of the table whose name smells of a secret is hidden, or known
-// to be none.
+// Every option of the table whose name looks like that of a secret is hidden, or known not to be
+// secret.
 func TestFinding11SaltsOptions(t *testing.T) {
 	smells := regexp.MustCompile(`(?i)pass|secret|token|cred|pw|priv|bind|_key$|key_|\bkey`)
 	none := strings.Fields(`allow_minion_key_revoke auth.ldap.binddn auth.oidc.client_secret_file eauth_tokens eauth_tokens.cache_driver eauth_tokens.cluster_id keep_acl_in_token key_cache key_logfile

@@ -58,8 +58,7 @@ func saltOptions(t *testing.T) map[string]saltOption {
 	return all
 }
 
-// TestSaltsOptions: the table has each option of Salt, with Salt's types and
-// defaults.
+// TestSaltsOptions: the table contains each option of Salt, with Salt's types and defaults.
 func TestSaltsOptions(t *testing.T) {
 	presets, err := builtin().defaults()
 	if err != nil {
@@ -115,7 +114,7 @@ func TestBadRows(t *testing.T) {
 	}
 }
 
-// TestManual: docs/options.md is what the table says.
+// TestManual: docs/options.md has the content that the table gives.
 func TestManual(t *testing.T) {
 	const page = "../../docs/options.md"
 	want := manual(builtin())
@@ -129,7 +128,8 @@ func TestManual(t *testing.T) {
 	}
 }
 
-// TestNotObeyed: docs/configuration.md lists what is not obeyed, as the tables have it.
+// TestNotObeyed: docs/configuration.md lists the options and keys that no program uses, as the
+// tables have them.
 func TestNotObeyed(t *testing.T) {
 	const page = "../../docs/configuration.md"
 	const begin, end = "<!-- Made from master/conf: go test ./master/conf -update -->\n", "<!-- End of what is made. -->\n"
@@ -157,8 +157,8 @@ func TestNotObeyed(t *testing.T) {
 	}
 }
 
-// notObeyed is the table of options, and of keys inside of them, upon which nobody acts, by
-// the reason.
+// notObeyed returns the table of the options, and of the keys inside options, that no program uses,
+// ordered by the reason.
 func notObeyed() string {
 	names := map[string][]string{}
 	var reasons []string

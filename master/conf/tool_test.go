@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A tool that only works on files must not be stopped by a path that is too
-// long for the sockets of a master.
+// A tool that works only on files must not fail because a path is too long for the sockets of a
+// master.
 func TestToolNeedsNoSockets(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "master")
 	if err := os.WriteFile(file,
