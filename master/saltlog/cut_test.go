@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestFinding08Lines: whatever a stranger puts into a value, a line stays short.
+// TestFinding08Lines: whatever a stranger puts into a value, the length of a line stays bounded.
 func TestFinding08Lines(t *testing.T) {
 	var out bytes.Buffer
 	log := slog.New(New("salt.master", Sink{Writer: &out, Level: slog.LevelInfo, Format: "%(message)s"}))

@@ -63,7 +63,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// TestRelativeLogFile (M5's kind): a path that is not absolute is a file, too.
+// TestRelativeLogFile (M5): a path that is not absolute means a file, too.
 func TestRelativeLogFile(t *testing.T) {
 	t.Chdir(t.TempDir())
 	log, f, err := Open(Config{
@@ -83,8 +83,9 @@ func TestRelativeLogFile(t *testing.T) {
 	}
 }
 
-// TestMovedLogFile (M5): after logrotate moved or removed the file, the next line is in a new
-// one, without a signal; where no new one can be, lines go on into the old one, said once.
+// TestMovedLogFile (M5): after logrotate has moved or removed the file, the next line goes to a new
+// file, without a signal. If no new file can be created, lines continue to go to the old one, and
+// the reason is reported once.
 func TestMovedLogFile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "log")
 	path := filepath.Join(dir, "master")
@@ -147,8 +148,8 @@ func TestMovedLogFile(t *testing.T) {
 	holds(path, "six\n")
 }
 
-// TestGranularLevels: a level of a logger holds for what is below it, beside that of the
-// place that lines go to.
+// TestGranularLevels: the level of a logger applies to the loggers below it, in addition to the
+// level of the sink.
 func TestGranularLevels(t *testing.T) {
 	g := granularLevels{}
 	for logger, level := range map[string]any{
@@ -196,7 +197,8 @@ func TestGranularLevels(t *testing.T) {
 	}
 }
 
-// TestLoggersAreSalts: lines have the logger of Salt's module by the package that logs.
+// TestLoggersAreSalts: the package that logs a line determines the line's logger, which has the
+// name of a Salt module.
 func TestLoggersAreSalts(t *testing.T) {
 	for function, want := range map[string]string{
 		"saltern/master.(*Master).Run":                        "salt.master",

@@ -14,8 +14,8 @@ import (
 	"unicode/utf8"
 )
 
-// asSalt writes a record of Salt's by each format, and by each format of dates; null where
-// Python refuses one. It reads {"formats": [...], "dates": [...], "when": seconds}.
+// asSalt formats a record of Salt with each format, and with each date format. The result is null
+// where Python refuses the format. It reads {"formats": [...], "dates": [...], "when": seconds}.
 const asSalt = `
 import json, logging, sys, time
 import salt._logging.impl as impl
@@ -37,8 +37,8 @@ json.dump({
 }, sys.stdout)
 `
 
-// TestFormatAsSalt compares formats and dates that nobody chose with what Salt's own records
-// and Python's formatter make of them.
+// TestFormatAsSalt compares the results for random formats and date formats with those of Salt's
+// own records and Python's formatter.
 func TestFormatAsSalt(t *testing.T) {
 	python := os.Getenv("SALTERN_PYTHON")
 	if python == "" {
@@ -161,7 +161,7 @@ func randomDate(random *rand.Rand) string {
 	return b.String()
 }
 
-// FuzzFormat: whatever stands in a format, it is read or refused, and a line stays bounded.
+// FuzzFormat: every format is either accepted or refused, and the length of a line stays bounded.
 func FuzzFormat(f *testing.F) {
 	for _, seed := range []string{DefaultConsole, DefaultFile, "%(message)999999999s", "%(msecs)-+0#3.9d",
 		"%%", "%(x", "%(lineno)*d", "%(message)hlLs"} {

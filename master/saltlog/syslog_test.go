@@ -93,7 +93,7 @@ func (s *sinkOf) got() []string {
 	return slices.Clone(s.lines)
 }
 
-// listen opens a listener; for udp and tcp at a free port unless the address is given.
+// listen opens a listener. For udp and tcp it uses a free port unless the address is given.
 func listen(t *testing.T, network, address string) (*sinkOf, string) {
 	t.Helper()
 	s := &sinkOf{}
@@ -190,8 +190,8 @@ func openSyslog(t *testing.T, path string) (*slog.Logger, *Syslog, *logged.Buffe
 	return log, target.(*Syslog), stderr
 }
 
-// TestSyslog (M5): lines reach a syslog by each kind of socket, in their order, with the
-// priority of Python's handler.
+// TestSyslog (M5): lines reach a syslog over each kind of socket, in order, with the priority of
+// Python's handler.
 func TestSyslog(t *testing.T) {
 	for _, network := range []string{"unixgram", "unix", "udp", "tcp"} {
 		t.Run(network, func(t *testing.T) {
@@ -221,8 +221,9 @@ func TestSyslog(t *testing.T) {
 	}
 }
 
-// TestSyslogAway (M5): while the syslog is away nobody waits for it; it is said once; what
-// waited comes when it is there, in order, and nothing is lost within the bound.
+// TestSyslogAway (M5): while the syslog cannot be reached, no caller waits for it, and that is
+// reported once. The waiting lines are sent when it can be reached again, in order, and none is
+// lost within the bound.
 func TestSyslogAway(t *testing.T) {
 	for _, network := range []string{"unixgram", "tcp"} {
 		t.Run(network, func(t *testing.T) {
@@ -282,8 +283,8 @@ func TestSyslogAway(t *testing.T) {
 	}
 }
 
-// TestSyslogOverflow: more lines than may wait are dropped and counted, the newest first; a
-// line says how many, and the end of the program does not wait for a syslog that is away.
+// TestSyslogOverflow: when too many lines wait, the newest are dropped and counted, and a line
+// reports the number. The end of the program does not wait for a syslog that cannot be reached.
 func TestSyslogOverflow(t *testing.T) {
 	at := filepath.Join(t.TempDir(), "log")
 	log, syslog, _ := openSyslog(t, "file://"+at)
@@ -321,7 +322,8 @@ func TestSyslogOverflow(t *testing.T) {
 	away.Info("after the end")
 }
 
-// TestSyslogLongLine: a line that no packet holds is dropped and counted, and holds up none.
+// TestSyslogLongLine: a line that is too long for a packet is dropped and counted, and delays no
+// other line.
 func TestSyslogLongLine(t *testing.T) {
 	sink, at := listen(t, "udp", "127.0.0.1:0")
 	_, syslog, _ := openSyslog(t, "udp://"+at)
