@@ -31,8 +31,9 @@ func TestRunnerArguments(t *testing.T) {
 	}
 }
 
-// TestArgumentsKeepTheirNames (M2's kind): what a function may call its argument reaches it from
-// every place of a load; only who asks, and what the client wants, is taken from the top.
+// TestArgumentsKeepTheirNames (M2): every name that a function may use for an argument reaches the
+// function from every place in a load. At the top of the load, the fields with the caller's
+// identity and those for the client are not arguments.
 func TestArgumentsKeepTheirNames(t *testing.T) {
 	names := []string{"id", "timeout", "ts", "tgt", "tgt_type", "ret", "name", "match", "jid", "tag", "data",
 		"nonce", "tok", "load", "é"}

@@ -12,8 +12,8 @@ import (
 	"saltern/master/value"
 )
 
-// TestLookUpsAskReturners (F3): a look-up that is to ask a returner does not answer from this
-// master's own cache, which has no such returns. It is left to Salt's own function.
+// TestLookUpsAskReturners (F3): a look-up that needs a returner does not read this master's own
+// cache, which lacks such returns. Salt's own function performs it.
 func TestLookUpsAskReturners(t *testing.T) {
 	cache, err := jobs.Open(jobs.Config{Dir: t.TempDir(), HashType: "sha256"}, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -77,7 +77,7 @@ func TestActiveAsksTheReturner(t *testing.T) {
 	}
 }
 
-// TestLookUpOfABrokenLoad: the returns of a job whose load a power cut has left broken are shown.
+// TestLookUpOfABrokenLoad: a look-up shows the returns of a job whose load a power cut has damaged.
 func TestLookUpOfABrokenLoad(t *testing.T) {
 	const jid = "20261121000000000001"
 	dir := t.TempDir()

@@ -172,7 +172,8 @@ func environment(f *fake) *Env {
 	}
 }
 
-// argument reads a word of a command line; the real reader is not here.
+// argument parses a word of a command line; it replaces the real parser, which this package does
+// not import.
 func argument(s string) any {
 	var v any
 	s = strings.NewReplacer("False", "false", "True", "true").Replace(s)
@@ -454,8 +455,8 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// Who calls a runner with arguments that it does not take is told how to call it;
-// a value that is wrong fails.
+// A caller that passes arguments that the runner does not have gets the runner's usage. A wrong
+// value is a failure.
 func TestUsage(t *testing.T) {
 	for _, c := range []struct {
 		fun  string
@@ -483,8 +484,8 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// Every runner of the table answers, or says what is missing, when the master
-// has none of the parts.
+// If the master lacks all parts, every runner of the table returns a result, or an error that names
+// the missing part.
 func TestEmptyEnvironment(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

@@ -18,9 +18,9 @@ type oneID string
 
 func (id oneID) New() string { return string(id) }
 
-// TestSecretsOfRuns: of the secrets that a runner is called with, none is in the events of
-// its beginning and end, in the list of runs at work (jobs.master), in the job cache, or in
-// what logs are told; and the function gets them.
+// TestSecretsOfRuns: the secrets in a runner's arguments appear neither in the events of its start
+// and end, nor in the list of runs in progress (jobs.master), the job cache or the log. The
+// function itself gets them.
 func TestSecretsOfRuns(t *testing.T) {
 	const secret = "hunter2Xyz"
 	var told []*value.Map
@@ -74,8 +74,8 @@ func TestSecretsOfRuns(t *testing.T) {
 	}
 }
 
-// TestRunnerReturns (F6): with runner_returns off a runner's caller and the bus are told of the
-// result, and the job cache keeps none.
+// TestRunnerReturns (F6): if runner_returns is off, a runner's caller and the bus get the result,
+// and the job cache does not store it.
 func TestRunnerReturns(t *testing.T) {
 	for _, keeps := range []bool{true, false} {
 		t.Run(fmt.Sprint(keeps), func(t *testing.T) {
