@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// BenchmarkCall is one call after the other; with the processor time of all processes.
+// BenchmarkCall performs one call after the other and reports the processor time of all processes.
 func BenchmarkCall(b *testing.B) {
 	c, _ := setUp(b, false)
 	if _, err := c.Call(b.Context(), "odd.who", nil, nil); err != nil {

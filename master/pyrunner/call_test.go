@@ -43,7 +43,7 @@ def names(folder):
     return os.listdir(folder)
 `
 
-// host is one for all tests: its start takes longest.
+// host is shared by all tests, since its start takes the longest time.
 var host = sync.OnceValue(func() *pyhost.Host {
 	return NewHost(HostConfig{
 		Pythons: []string{os.Getenv("SALTERN_PYTHON")},
@@ -88,9 +88,9 @@ func put(t testing.TB, path, text string) {
 	}
 }
 
-// TestGrainsAreCollectedOnce: the minions that a call makes of the master, as the steps of an
-// orchestration do, share its machine's grains, each in a copy of its own. The next call has
-// those of then.
+// TestGrainsAreCollectedOnce: the minion objects that one call creates for the master, as the steps
+// of an orchestration do, share the grains of the machine, each as a copy of its own. The next call
+// collects the grains again.
 func TestGrainsAreCollectedOnce(t *testing.T) {
 	c, dir := setUp(t, false)
 	put(t, filepath.Join(dir, "ext/grains/counted.py"),
@@ -125,8 +125,8 @@ def spill(grains):
 	}
 }
 
-// TestGrainsAfterAStep: what a step of a call has changed of this machine's own grains, as
-// saltutil.sync_grains and grains.setval do, the next step sees.
+// TestGrainsAfterAStep: if a step of a call changes this machine's own grains, as
+// saltutil.sync_grains and grains.setval do, the next step sees the change.
 func TestGrainsAfterAStep(t *testing.T) {
 	c, dir := setUp(t, false)
 	put(t, filepath.Join(dir, "ext/grains/own.py"), "def own():\n    return {'color': 'red'}\n")
@@ -157,9 +157,9 @@ def take():
 	}
 }
 
-// TestEditedFunction: 50 edits in a row of a runner, of a utility that it calls, and of an
-// option, and each call sees the last one. Sizes and whole seconds, by which Python tells
-// compiled files apart, stay the same.
+// TestEditedFunction: a runner, a utility that it calls and an option are edited 50 times in a row,
+// and each call sees the last edit. Sizes and whole seconds, by which Python distinguishes compiled
+// files, stay the same.
 func TestEditedFunction(t *testing.T) {
 	c, dir := setUp(t, false)
 	before := host().Stats()
@@ -195,8 +195,8 @@ func TestEditedFunction(t *testing.T) {
 	}
 }
 
-// TestJobOfFunction: the function sees the job that it is given, as a runner and as a
-// function of wheel.
+// TestJobOfFunction: a function sees the job that its caller passes, both as a runner and as a
+// wheel function.
 func TestJobOfFunction(t *testing.T) {
 	for form, wheel := range map[string]bool{"run": false, "wheel": true} {
 		t.Run(form, func(t *testing.T) {
@@ -270,8 +270,8 @@ func TestOutcomesOfFunctions(t *testing.T) {
 	}
 }
 
-// generated makes a value as a caller may give it, and what comes of it on the way to
-// Python and back: texts of integers beyond 64 bit, bytes for text that is none.
+// generated returns a random value that a caller may pass, and the value that comes back from
+// Python: text for integers beyond 64 bits, bytes for text that is not UTF-8.
 func generated(r *rand.Rand, depth int) (given, back any) {
 	kinds := 9
 	if depth > 0 {
@@ -349,7 +349,7 @@ func spelled(v any) string {
 	return fmt.Sprintf("%T(%#v)", v, v)
 }
 
-// TestTypesComeBack: what a caller gives arrives with its types, and comes back so.
+// TestTypesComeBack: a caller's values arrive in Python with their types, and come back with them.
 func TestTypesComeBack(t *testing.T) {
 	c, _ := setUp(t, false)
 	seed := rand.Uint64()
@@ -406,8 +406,8 @@ func TestUnknownFunctionsStartNothing(t *testing.T) {
 	}
 }
 
-// TestResultsToReturners (M4): a result gets to returners of the administrator, in order, and
-// those that fail or do not exist are named.
+// TestResultsToReturners (M4): a result reaches the administrator's returners in order, and the
+// error names those that fail or do not exist.
 func TestResultsToReturners(t *testing.T) {
 	c, dir := setUp(t, false)
 	put(t, filepath.Join(dir, "ext/returners/mine.py"),

@@ -35,7 +35,8 @@ func TestUsualPythons(t *testing.T) {
 	}
 }
 
-// The Python behind a salt-run: that of its first lines, or beside it.
+// The interpreter of a salt-run is the one that its first lines name, or the one in the same
+// folder.
 func TestPythonOf(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
