@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// Finding 2: what costs more in memory than it looks is measured for what it
-// costs.
+// Finding 2: Measure counts the real cost of values that take more memory than their size suggests.
 func TestFinding02Measured(t *testing.T) {
 	if raceBuild {
 		t.Skip("the race detector allocates as well")

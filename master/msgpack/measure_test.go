@@ -56,8 +56,8 @@ func allocated(t *testing.T, b []byte) int64 {
 	return int64(after.TotalAlloc - before.TotalAlloc)
 }
 
-// TestMeasure: what a value is said to take in memory is at least what decoding
-// it leaves there. (What it allocates on the way may be a little more.)
+// TestMeasure: the measured memory of a value is at least the memory that the decoded value takes.
+// (Decoding may allocate a little more.)
 func TestMeasure(t *testing.T) {
 	long := func(head []byte, one string, n int) []byte { return append(head, bytes.Repeat([]byte(one), n)...) }
 	cases := map[string][]byte{
@@ -153,8 +153,8 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// FuzzMeasure: measuring and decoding agree about what is well formed, and taking
-// a map apart finds what decoding it finds.
+// FuzzMeasure: measuring and decoding find the same inputs well-formed, and Fields returns the same
+// entries as decoding.
 func FuzzMeasure(f *testing.F) {
 	for _, b := range [][]byte{
 		{0x81, 0xa1, 'a', 0x90},
