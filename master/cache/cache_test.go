@@ -209,8 +209,8 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
-// TestSweep: what a power cut left goes, what is being written and everything
-// else stays.
+// TestSweep removes the files that a power cut has left, and keeps files that are being written and
+// all others.
 func TestSweep(t *testing.T) {
 	s := open(t, 1<<20)
 	if _, err := s.Set(Grains, "min6", value.NewMap("id", "min6")); err != nil {

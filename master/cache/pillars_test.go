@@ -89,8 +89,7 @@ func testCompiled(t *testing.T, s *Store) {
 	}
 }
 
-// Minions take turns, and nobody gets what was kept for another, or of another
-// environment.
+// Several minions and environments alternate, and none gets a pillar that was stored for another.
 func TestCompiledTurns(t *testing.T) {
 	for _, where := range []Pillars{{}, {Memory: 1 << 20}, {Memory: 20_000}} {
 		s, now := open(t, 1<<20), time.Now().Add(time.Second)
@@ -120,8 +119,8 @@ func TestCompiledTurns(t *testing.T) {
 	}
 }
 
-// Pillars in files are for their owner alone and outlive the process; of those in
-// memory no file is left, not even of before.
+// Only the owner can read pillars in files, and these survive the process. If pillars are stored in
+// memory, no file is left, not even one of an earlier setting.
 func TestCompiledFiles(t *testing.T) {
 	s, now := open(t, 1<<20), time.Now().Add(time.Second)
 	if err := s.KeepCompiled("web1", "", value.NewMap("a", 1), now); err != nil {

@@ -52,7 +52,7 @@ func take(t *testing.T, s *Store, e Entry, want Outcome) {
 	}
 }
 
-// What one master stores counts at the other, once, and nothing older replaces it,
+// An entry that one master stores reaches the other master once, and no older entry replaces it,
 // also after restarts and with a clock that was ahead.
 func TestVersions(t *testing.T) {
 	var told []string
@@ -167,8 +167,8 @@ func TestVersionsOfRemoved(t *testing.T) {
 	}
 }
 
-// Two masters take a function of one mine each at the same moment: both are kept, and
-// all masters end with the same.
+// Each of two masters adds a function to a mine at the same moment: both functions stay, and all
+// masters have the same mine in the end.
 func TestVersionsOfMines(t *testing.T) {
 	a, b, c := share(t, t.TempDir(), nil), share(t, t.TempDir(), nil), share(t, t.TempDir(), nil)
 	all := []*Store{a, b, c}
@@ -253,7 +253,8 @@ func TestVersionsOfOthersFiles(t *testing.T) {
 	}
 }
 
-// Tokens are files of package eauth; whoever removes one, it is gone everywhere.
+// Tokens are files of package eauth. A token that any master or program removes is removed on all
+// masters.
 func TestVersionsOfTokens(t *testing.T) {
 	stores, dirs := [2]*Store{}, [2]string{}
 	var told []string
