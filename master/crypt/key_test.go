@@ -197,8 +197,8 @@ func BenchmarkSeal1MiB(b *testing.B) {
 	}
 }
 
-// Sealing in place gives what Open takes, at every size around a block and
-// around the pieces that are encrypted at once.
+// Open accepts the results of sealing in place, at every size around a block and around the chunks
+// that are encrypted at once.
 func TestSealInPlace(t *testing.T) {
 	k := testKey(t)
 	nonce := strings.Repeat("n", crypt.NonceLen)

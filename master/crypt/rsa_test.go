@@ -134,8 +134,8 @@ func spki(t testing.TB, n *big.Int, e int) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
 }
 
-// oddModulus is a number of that many bits; nobody can tell it from a product
-// of primes without work.
+// oddModulus returns an odd number of that many bits; only by factoring can it be distinguished
+// from a product of two primes.
 func oddModulus(bits int) *big.Int {
 	n := new(big.Int).Lsh(big.NewInt(3), uint(bits-2))
 	return n.SetBit(n, 0, 1)
@@ -399,6 +399,5 @@ func BenchmarkX931Recover(b *testing.B) {
 
 func edPublic() ed25519.PublicKey { return make(ed25519.PublicKey, ed25519.PublicKeySize) }
 
-// legacyBounds admit keys of 1024 bits as well, which some very old minions still
-// have.
+// legacyBounds also accept keys of 1024 bits, which some very old minions still have.
 var legacyBounds = crypt.Bounds{Min: 1024, Max: 4096}

@@ -111,8 +111,8 @@ func parseKey(t testing.TB, s string) crypt.Key {
 	return k
 }
 
-// Every captured blob opens, its body is one whole value, and the body sealed
-// again has the same length. Tokens are recovered and made again.
+// Every captured blob can be decrypted, its body is exactly one value, and the body sealed again
+// has the same length. Tokens are recovered and created again.
 func TestCapturedBlobs(t *testing.T) {
 	opened, tokens := 0, 0
 	for _, v := range vectors(t) {
