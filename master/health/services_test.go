@@ -15,8 +15,8 @@ import (
 	"saltern/test/await"
 )
 
-// TestLossStandsBesideItsCause: that events were lost is told for a while, also when the returner
-// still takes none, and when it takes some again.
+// TestLossStandsBesideItsCause: the loss of events is reported for some time, both while the
+// returner accepts none and when it accepts events again.
 func TestLossStandsBesideItsCause(t *testing.T) {
 	bus := event.NewBus(time.Now, 0)
 	events := returner.NewEvents(returner.EventsConfig{

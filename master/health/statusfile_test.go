@@ -29,7 +29,7 @@ func TestWriteStatusFile(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 
-	// No new file can be made: the old one is written over, whole.
+	// If no new file can be created, the old file is overwritten completely.
 	check.Must(t, os.Mkdir(path+".new", 0o700))
 	check.Must(t, os.WriteFile(filepath.Join(path+".new", "x"), nil, 0o600))
 	for i, text := range []string{"short", strings.Repeat("y", 900), "again"} {

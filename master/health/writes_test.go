@@ -34,8 +34,8 @@ func runs(t *testing.T, w *Writes) {
 	})
 }
 
-// TestWritesOfBadDisk: a master whose disk has died knows it, says why, and knows when it is
-// over. (Finding F4: it answered load balancers as if it were well.)
+// TestWritesOfBadDisk: a master whose disk has failed notices that, reports the reason, and notices
+// when the fault is over. (Finding F4: it answered load balancers as if it were healthy.)
 func TestWritesOfBadDisk(t *testing.T) {
 	for _, c := range []struct {
 		name, kind string
@@ -75,8 +75,8 @@ func TestWritesOfBadDisk(t *testing.T) {
 	}
 }
 
-// TestWritesProblemEnds: a job cache that could not be written to is well again when the disk is,
-// also when no minion returns anything.
+// TestWritesProblemEnds: when the disk works again, the job cache counts as healthy again, also if
+// no minion returns anything.
 func TestWritesProblemEnds(t *testing.T) {
 	now, dir := time.Now(), t.TempDir()
 	p := NewProblems(slog.New(slog.DiscardHandler), func() time.Time { return now })
@@ -109,8 +109,8 @@ func TestWritesProblemEnds(t *testing.T) {
 	}
 }
 
-// TestReasonNamesNoPath: strangers may ask for a ping. Whatever the error is, they read its
-// cause and nothing of this machine.
+// TestReasonNamesNoPath: strangers may send a ping. Whatever the error is, the answer contains its
+// cause and nothing about this machine.
 func TestReasonNamesNoPath(t *testing.T) {
 	const path = "/secret/place/.try"
 	reason := func(err error) string {
