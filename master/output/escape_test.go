@@ -20,8 +20,8 @@ func hostile() *value.Map {
 			"changes", value.NewMap("k"+e, []any{"v" + e, value.NewMap("k2"+e, "v2"+e)}))))
 }
 
-// TestAttack26TerminalEscapes: nothing that a minion sends moves the cursor,
-// sets a title or clears the screen.
+// TestAttack26TerminalEscapes: no text of a minion moves the cursor, sets a title or clears the
+// screen.
 func TestAttack26TerminalEscapes(t *testing.T) {
 	values := map[string]any{
 		"states": hostile(),
@@ -54,9 +54,9 @@ func TestAttack26TerminalEscapes(t *testing.T) {
 	}
 }
 
-// TestFinding22Terminal: with the outputs of salt, salt-run and salt-key no
-// character of a minion moves the cursor, rings, turns the direction of the text
-// or hides; JSON gives the same text to a program.
+// TestFinding22Terminal: with the outputters of salt, salt-run and salt-key no character of a
+// minion moves the cursor, rings the bell, changes the direction of the text or hides text. JSON
+// gives programs the unchanged text.
 func TestFinding22Terminal(t *testing.T) {
 	const evil = "\nweb1:\nx\a\b\b\b\x7f\u202eexe\u2066\u200b\u200f\u061c\ufeff\u2028\U000e0041"
 	values := map[string]any{

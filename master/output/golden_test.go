@@ -78,9 +78,9 @@ func (c goldenCase) options(t *testing.T) Options {
 
 var color = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
-// safe is what we show where Salt lets characters through that command a
-// terminal, and a key that breaks its line. In a highstate an error that breaks
-// its line, and warnings after the first, are indented.
+// safe returns the text that Saltern shows where Salt prints characters that control a terminal, or
+// a key that breaks its line. In a highstate, an error that breaks its line, and all warnings after
+// the first, are indented.
 func safe(s string) string {
 	var b strings.Builder
 	end := 0
@@ -94,8 +94,7 @@ func safe(s string) string {
 // TestGolden compares with what Salt 3008.3 prints (testdata/golden.py).
 func TestGolden(t *testing.T) { golden(t, "testdata/golden.json", 1000) }
 
-// TestGoldenOfOldReleases compares the outputters that 3008 does not have with
-// those of 3007.15.
+// TestGoldenOfOldReleases compares the outputters that 3008 lacks with those of 3007.15.
 func TestGoldenOfOldReleases(t *testing.T) { golden(t, "testdata/golden-3007.json", 200) }
 
 func golden(t *testing.T, file string, least int) {
