@@ -15,8 +15,8 @@ import (
 
 const mark = "hunter2Xyz"
 
-// TestSecretArguments: a secret is hidden in every place of the arguments where its name
-// says that it is one, and the arguments themselves stay.
+// TestSecretArguments: a secret is hidden at every place in the arguments where a name marks it as
+// secret, and the arguments themselves do not change.
 func TestSecretArguments(t *testing.T) {
 	m, l := value.NewMap, func(v ...any) []any { return v }
 	for name, c := range map[string]struct {
@@ -95,7 +95,7 @@ func nest(v any, depth int) any {
 	return v
 }
 
-// TestHarmlessArguments: what is no secret is shown, and a result holds what it held.
+// TestHarmlessArguments: arguments that are not secret are shown, and a result does not change.
 func TestHarmlessArguments(t *testing.T) {
 	m, l := value.NewMap, func(v ...any) []any { return v }
 	for _, c := range []struct {
@@ -132,7 +132,7 @@ func TestHarmlessArguments(t *testing.T) {
 	}
 }
 
-// TestManySecrets: a call with more secrets than are looked for has no result to be seen.
+// TestManySecrets: if a call has too many secrets, its whole result is hidden.
 func TestManySecrets(t *testing.T) {
 	var all []any
 	for i := range 2 * maxSecrets {
@@ -144,8 +144,8 @@ func TestManySecrets(t *testing.T) {
 	}
 }
 
-// TestEventsOfOthers: an event of a run that Salt's own tools have fired is put right, its
-// result too, and no other is changed.
+// TestEventsOfOthers: the secrets are removed from an event about a run that Salt's own tools have
+// fired, and from its result. No other event is changed.
 func TestEventsOfOthers(t *testing.T) {
 	data := value.NewMap("fun", "runner.auth.mk_token", "fun_args",
 		[]any{value.NewMap("username", "ann", "password", mark)}, "return", "made by "+mark)
@@ -175,7 +175,7 @@ func TestEventsOfOthers(t *testing.T) {
 	}
 }
 
-// TestTimeOfTexts: hostile texts cost what their length says, in time of the processor.
+// TestTimeOfTexts: the processor time for a hostile text grows only in proportion to its length.
 func TestTimeOfTexts(t *testing.T) {
 	spent := func() time.Duration {
 		var u syscall.Rusage
@@ -196,8 +196,8 @@ func TestTimeOfTexts(t *testing.T) {
 	}
 }
 
-// FuzzCall puts a secret into made-up arguments in ways that people use, and looks for it
-// in what is shown.
+// FuzzCall puts a secret into random arguments in ways that people use, and looks for the secret in
+// the public view.
 func FuzzCall(f *testing.F) {
 	f.Add(uint64(1), "db_password", "a b")
 	f.Add(uint64(7), "token", `x"y'z\`)
