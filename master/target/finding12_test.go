@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestFinding12Effort: the work on one target is bounded, and a target that
-// takes more is an error, not a "no" that a "not" turns into everybody.
+// TestFinding12Effort: the work on one target is bounded. A target that needs more work gives an
+// error, and not a "no", which a "not" would turn into a match of every minion.
 func TestFinding12Effort(t *testing.T) {
 	var ids []string
 	for i := range 2000 {

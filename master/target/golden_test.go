@@ -86,8 +86,8 @@ func typed(t testing.TB, v any) any {
 	return v
 }
 
-// different are cases in which Salt selects somebody and we, on purpose,
-// do not, or the other way round.
+// different lists the cases in which, deliberately, Salt selects a minion and Saltern does not, or
+// the other way round.
 var different = map[string]string{
 	`["list","a,b",":"]`: "an id with a comma cannot be named in a list that is text; Salt's master does not find it either",
 }

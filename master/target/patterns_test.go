@@ -58,9 +58,9 @@ func TestPillarPattern(t *testing.T) {
 	}
 }
 
-// TestTargetsWithoutPatternsAreExact: of 10,000 targets those without a pattern select by
-// pillars exactly whom they select when all pillar terms are exact, and whether a target has
-// a pattern says nothing of any pillar (finding 15 of the second audit).
+// TestTargetsWithoutPatternsAreExact: of 10,000 targets, those without a pattern select by pillars
+// exactly the minions that they select when all pillar terms are exact. Whether a target has a
+// pattern reveals nothing about any pillar (finding 15 of the second audit).
 func TestTargetsWithoutPatternsAreExact(t *testing.T) {
 	r := rand.New(rand.NewPCG(15, 2026))
 	pick := func(l ...string) string { return l[r.IntN(len(l))] }

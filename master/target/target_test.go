@@ -125,8 +125,8 @@ func TestPillarExactInCompound(t *testing.T) {
 	}
 }
 
-// Row 17: a pattern from a minion's own query must not keep the master busy
-// with data that the minion sent as well.
+// Row 17: a pattern in a minion's own query must not keep the master busy with data that the same
+// minion sent.
 func TestAttack17ExpensiveGrains(t *testing.T) {
 	deep := value.NewMap("x", "y")
 	for range 40 {
