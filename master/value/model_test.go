@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// model is what a Map does, in its simplest form. Keys are one key when type and value are the
-// same; Python also takes 1, 1.0 and True for one key, which a Map keeps apart.
+// model is the simplest implementation of a Map. Two keys are the same key if type and value are
+// the same; Python also treats 1, 1.0 and True as one key, but a Map distinguishes them.
 type model struct {
 	keys   []any
 	values []any
@@ -48,8 +48,8 @@ func keyOf(b byte) any {
 	return n%2 == 0
 }
 
-// FuzzMap holds a Map against its model, through any order of what can be done to it: keys keep
-// their place, and clones go their own way.
+// FuzzMap compares a Map with its model after any sequence of operations: keys keep their place,
+// and a clone is independent of its original.
 func FuzzMap(f *testing.F) {
 	f.Add([]byte("abcdefgh"))
 	f.Add([]byte(strings.Repeat("\x00\x04\x08\x0c\x10\x14", 30)))
@@ -95,8 +95,8 @@ func FuzzMap(f *testing.F) {
 	})
 }
 
-// FuzzJSONAgain: what is parsed can be written and parsed again to the same, and nothing is taken
-// for JSON that others refuse.
+// FuzzJSONAgain: a parsed document can be written and parsed again with the same result, and
+// ParseJSON accepts no text that other parsers refuse.
 func FuzzJSONAgain(f *testing.F) {
 	for _, text := range []string{`{"a": [1, 2.5, -0, 1e3, null, true, "\u00e4\ud83d\ude00"]}`, `{"a": 1, "a": 2}`, `[`, `1 2`, `""`, `1e400`,
 		`123456789012345678901234567890`} {
@@ -120,7 +120,8 @@ func FuzzJSONAgain(f *testing.F) {
 	})
 }
 
-// TestEqualAsPython: what is equal in Python is equal here, both ways, and has the same truth.
+// TestEqualAsPython: values that are equal in Python are equal here, in both directions, and have
+// the same truth value.
 func TestEqualAsPython(t *testing.T) {
 	equal := [][]any{
 		{int64(1), 1.0, true, 1},

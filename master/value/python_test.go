@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// pythonValues are the expressions of testdata/python.json, in its order. The file has
-// repr(), bool(), json.dumps(ensure_ascii=False) and that with indent=4 of Python 3.11
-// for each.
+// pythonValues holds the values of the expressions in testdata/python.json, in the file's order.
+// For each expression the file contains the results of repr(), bool(),
+// json.dumps(ensure_ascii=False) and the same with indent=4 of Python 3.11.
 var pythonValues = []any{
 	0.0, math.Copysign(0, -1), 1.0, 0.1, 1e15, 1e16, 123456789012345680.0, 1e-4, 1e-5, 2.5e-5, 1e100, 1.5e300, 5e-324, math.NaN(), math.Inf(1), math.Inf(-1),
 	nil, true, false, int64(0), 7, int64(-3), uint64(math.MaxUint64), "", "a", "it's", `"`, `it's "`, "\n\t\\\x00\x7f\u0085\u2028\U0001f600\U000e0001",
