@@ -48,7 +48,7 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-// TestHostileExpressions: neither length nor backtracking may hold us up.
+// TestHostileExpressions: neither the length of an expression nor its backtracking may take long.
 func TestHostileExpressions(t *testing.T) {
 	start := time.Now()
 	if Match(`(?=x)`+strings.Repeat("(a*)*", 8)+"b", strings.Repeat("a", 5000)) {

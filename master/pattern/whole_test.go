@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestWhole: an expression of an option must match the whole of a text; what is no expression
-// matches nothing, and is said where an option is read.
+// TestWhole: an expression in an option must match the whole of a text. An invalid expression
+// matches nothing, and the code that reads the option reports it.
 func TestWhole(t *testing.T) {
 	for _, tt := range []struct {
 		expr, text    string
@@ -45,7 +45,7 @@ func TestWhole(t *testing.T) {
 	}
 }
 
-// TestFilter: names that match stay, in their order.
+// TestFilter: Filter returns the names that match, in their order.
 func TestFilter(t *testing.T) {
 	names := []string{"web2", "db1", "web1"}
 	for expr, want := range map[string][]string{"web*": {"web2", "web1"}, "*": names, "db1": {"db1"}, "x*": nil, "[wd]*1": {"db1", "web1"}} {
