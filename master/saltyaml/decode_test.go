@@ -69,7 +69,7 @@ func TestLimits(t *testing.T) {
 		}
 	}
 
-	// Overlapping merges are duplicate keys; what counts is that they end.
+	// Overlapping merges are duplicate keys; the test only checks that decoding ends.
 	if _, err := Decode([]byte(merge.String()), "merges"); err == nil {
 		t.Error("merges: accepted")
 	}
@@ -106,7 +106,7 @@ func FuzzDecode(f *testing.F) {
 
 	l := Limits{Bytes: 1 << 16, Depth: 64, Nodes: 1 << 14}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		// Nothing this small may take seconds; the fuzzer itself has no limit.
+		// No input this small may take seconds; the fuzzer itself has no time limit.
 		watch := time.AfterFunc(5*time.Second,
 			func() { panic(fmt.Sprintf("still busy with %d bytes: %.300q", len(b), b)) })
 		defer watch.Stop()
@@ -174,7 +174,8 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
-// The library counts some lines from zero; ours are those of an editor.
+// The library counts some lines from zero; the errors of this package count them from one, as
+// editors do.
 func TestLinesOfFaults(t *testing.T) {
 	for text, want := range map[string]string{
 		"a: 1\nb:\n  c: [1, 2\nd: 3\n": "f:3: did not find expected ',' or ']'",
