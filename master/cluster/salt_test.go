@@ -303,7 +303,7 @@ func TestSaltThatDoesNotAsk(t *testing.T) {
 }
 
 // If a Salt master replaces a Saltern master and uses its key, the peers use Salt's protocol with
-// it. While the Saltern master is connected, they do so with nobody.
+// it. While the Saltern master is connected, no peer uses Salt's protocol.
 func TestSaltTakesOurPlace(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
