@@ -51,7 +51,8 @@ func serving(t *testing.T, o Options, sockets string) (s *Server, addr string) {
 	return s, ln.Addr().String()
 }
 
-// behindServer runs salt-api for the load balancers that a file names. The file names one client.
+// behindServer runs salt-api for the load balancers that a file names. authorized_ips permits one
+// client.
 func behindServer(t *testing.T) (s *Server, addr, file string) {
 	t.Helper()
 	dir := t.TempDir()
