@@ -356,8 +356,8 @@ func (c *captures) publication(v capture, p *value.Map) {
 	}
 }
 
-// zmtp feeds the bytes that a minion wrote to this project's listeners, and the bytes that a master
-// wrote to its clients.
+// zmtp passes to package zmtp's listeners the bytes that a minion wrote, and to its clients the
+// bytes that a master wrote.
 func (c *captures) zmtp(v capture, b []byte) {
 	t := c.t
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
