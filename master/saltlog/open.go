@@ -85,7 +85,7 @@ func Open(c Config) (*slog.Logger, Target, error) {
 	return slog.New(h), target, nil
 }
 
-// Salt's default formats of ids.
+// Salt's default formats of job and minion ids in a line.
 const (
 	defaultJID      = "[JID: %(jid)s]"
 	defaultMinionID = "[%(minion_id)s]"

@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// Bounds and times of a syslog.
+// Limits and times of a syslog.
 const (
 	maxWaiting = 8192    // most lines that wait
 	maxBytes   = 8 << 20 // most bytes of the lines that wait
@@ -176,7 +176,7 @@ func (s *Syslog) Write(b []byte) (int, error) {
 // Reopen does nothing, since Syslog redials by itself when a connection breaks.
 func (s *Syslog) Reopen() error { return nil }
 
-// Close sends the waiting lines, for a second at most, and ends the sending.
+// Close sends the waiting lines, for at most a second, and closes the connection.
 func (s *Syslog) Close() error {
 	s.closed.Store(true)
 	s.stop()
@@ -228,7 +228,7 @@ func (s *Syslog) packet(level slog.Level, text string) []byte {
 	return fmt.Appendf(nil, "<%d>%s\x00", s.to.Facility<<3|severity, text)
 }
 
-// sendLines sends lines until ctx ends, and then those that still wait.
+// sendLines sends lines until ctx ends. Then it sends the lines that still wait.
 func (s *Syslog) sendLines(ctx context.Context) {
 	var conn *connection
 	defer func() { conn.close() }()
@@ -293,7 +293,7 @@ func (s *Syslog) deliver(ctx context.Context, conn *connection, b []byte) (*conn
 	}
 }
 
-// tellLost sends a line about the lines that were dropped since the last such line.
+// tellLost sends a line with the number of lines that were dropped since the last such line.
 func (s *Syslog) tellLost(conn *connection) {
 	lost := s.lost.Load()
 	if lost == s.reportedLost {
