@@ -69,7 +69,7 @@ func Keep(ctx context.Context, cfg KeptConfig) (*Kept, error) {
 			return nil, fmt.Errorf("start %s: %w", path, err)
 		}
 
-		// Python must import Salt in this time.
+		// Python may take this long to import Salt.
 		late := k.killAfter(ctx, time.Minute)
 		_, err = pyframe.Read(k.out, 1<<10)
 		late()
@@ -182,7 +182,8 @@ func (k *Kept) kill() {
 	}
 }
 
-// Close ends the process within five seconds, if need be by a kill, and returns its exit status.
+// Close ends the process within five seconds, by killing it if necessary, and returns its exit
+// status.
 func (k *Kept) Close() int {
 	_ = k.in.Close()
 	late := time.AfterFunc(5*time.Second, k.kill)

@@ -77,7 +77,7 @@ func (c *Caller) learnt(asked time.Time) bool {
 	return c.list != nil && c.list.askedAt.After(asked)
 }
 
-// answer is what the listing says about the existence of a function.
+// answer is the result of looking up a function in the listing.
 type answer int
 
 const (
@@ -133,7 +133,7 @@ func (c *Caller) fetchListing(ctx context.Context) error {
 	return nil
 }
 
-// storeListing stores the functions in Python's reply.
+// storeListing stores the list of functions in Python's reply.
 func (c *Caller) storeListing(reply *value.Map, asked time.Time) {
 	names := reply.Texts("functions")
 	l := &listing{
@@ -157,7 +157,7 @@ func (c *Caller) storeListing(reply *value.Map, asked time.Time) {
 	c.list = l
 }
 
-// isFresh reports whether the listing can still be trusted about functions that it lacks.
+// isFresh reports whether a function that is not in the listing can be assumed not to exist.
 func (l *listing) isFresh(now time.Time) bool {
 	if !l.trusted || now.Sub(l.askedAt) > listFor {
 		return false
