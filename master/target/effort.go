@@ -10,7 +10,7 @@ import (
 	"saltern/master/pattern"
 )
 
-// errEffort means that the search for a target's minions was ended because it took too much work.
+// errEffort means that matching a target was ended because it took too much work.
 var errEffort = errors.New("target takes too much work")
 
 // lookEvery is the number of steps after which Effort reads the clock.
@@ -58,7 +58,7 @@ func (e *Effort) Do(steps int) error {
 	return e.errGivenUp()
 }
 
-// spendSteps counts steps and reports whether the work may go on.
+// spendSteps counts steps and reports whether the Effort still has some left.
 func (e *Effort) spendSteps(steps int) bool {
 	if e == nil {
 		return true
@@ -74,7 +74,7 @@ func (e *Effort) spendSteps(steps int) bool {
 	return true
 }
 
-// errGivenUp returns errEffort when the Effort has ended before the work, else nil.
+// errGivenUp returns errEffort if the Effort was used up before the work was complete, else nil.
 func (e *Effort) errGivenUp() error {
 	if e == nil || !e.spent.Load() {
 		return nil

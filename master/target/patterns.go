@@ -85,7 +85,7 @@ func (t pillarTerm) isPattern() bool {
 	return false
 }
 
-// written reports whether some nodegroup of the administrator contains the term.
+// written reports whether one of the administrator's nodegroups contains the term.
 func (t pillarTerm) written(groups *value.Map) bool {
 	for name, group := range groups.All() {
 		words, err := definition(value.Str(name), group)

@@ -48,7 +48,7 @@ type Source interface {
 	Pillar(id string) (*value.Map, bool)
 }
 
-// Env holds what targets depend on.
+// Env holds the configuration and the data with which targets are compiled and matched.
 type Env struct {
 	// Delimiter separates the keys of grain and pillar targets. If it is "", the delimiter is ":".
 	Delimiter string
