@@ -102,7 +102,8 @@ func (l *loop) transfer(s *session, why ending) bool {
 }
 
 // leaveMaster closes the connection to the session's master. The loop dials another master in its
-// next turn, because the caller may still use the session in this one.
+// next round, because the caller may still use the session in the present round. leaveMaster always
+// returns true: the session has been dealt with, even if it had to be closed.
 func (l *loop) leaveMaster(s *session) bool {
 	closeSocket(int(s.fd[sideBackend]))
 	s.member.sessionLeft(0, 0) // the bytes are counted where the session ends

@@ -36,7 +36,7 @@ func (p *formPage) pasted(w *Wizard, msg tea.PasteMsg) tea.Cmd {
 	return cmd
 }
 
-// insert inserts text into the text field with the cursor, if there is one.
+// insert inserts text into the text field that has the cursor. If none has it, insert does nothing.
 func (p *formPage) insert(w *Wizard, text string) tea.Cmd {
 	if !w.typing() {
 		return nil

@@ -19,7 +19,7 @@ import (
 const Socket = "control.ipc"
 
 // NoMasterFile is a file in the master's configuration folder of a node that runs no master. Its
-// single line states the reason for Salt's tools.
+// single line tells Salt's tools why there is no master.
 const NoMasterFile = "no-master"
 
 const maxConns = 16 // connections at once; further callers wait

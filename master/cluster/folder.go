@@ -80,7 +80,7 @@ func (f folder) readFile(name string, limit int64) (b []byte, err error) {
 func (f folder) loadRecord() (r node.Record, exists bool, err error) {
 	b, _, err := f.record().Read()
 	if errors.Is(err, fs.ErrNotExist) {
-		// A folder whose volume is not mounted has no record either.
+		// The record is also missing when the volume is not mounted. Then the key file is missing too.
 		if _, err := os.Stat(f.filePath(clusterPEM)); err != nil {
 			return node.Record{}, false, fmt.Errorf("%w: %w", errAway, err)
 		}

@@ -8,8 +8,8 @@ import (
 // trimmed stands in place of a value that is too large for an event (salt/utils/dicttrim.py).
 const trimmed = "VALUE_TRIMMED"
 
-// kept lists the keys whose values remain, if they are small, when no other trimming has made an
-// event small enough.
+// kept lists the keys that an event keeps, where their values are small, if replacing values does
+// not make it small enough. The other keys are dropped then.
 var kept = [...]string{"id", "jid", "fun", "tag", "cmd", "success", "retcode", "_stamp"}
 
 // overflow is the factor by which a packed event may exceed max_event_size.

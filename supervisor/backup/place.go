@@ -193,8 +193,9 @@ func (p *placer) placeFile(t tree, to folder, rel, staged string, owner layout.A
 	return to.moveIn(staged, filepath.Base(rel))
 }
 
-// otherStates sets aside a minion's keys in other states: if the minion has already connected to
-// the fresh node, its key is pending there. A denied key stays.
+// otherStates sets aside the keys that a minion has in other states than the one to be restored. For
+// example, its key is pending if the minion has already connected to the newly set up node. A denied
+// key stays where it is.
 func (p *placer) otherStates(t tree, rel string) error {
 	states := []string{"minions", "minions_pre", "minions_rejected"}
 	state, id, ok := strings.Cut(rel, "/")

@@ -34,7 +34,8 @@ type Start struct {
 	Last uint64 `json:"last"`
 }
 
-// History is the count of a place. The zero value belongs to a place without a count.
+// History is what is known about the counter of one place, which each start of its node continues.
+// The zero value belongs to a place that was never counted.
 type History struct {
 	// Generation is raised when the place is set aside and filled from other nodes. Counts of
 	// earlier generations that others remember are then no longer compared.

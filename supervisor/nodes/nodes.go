@@ -68,7 +68,7 @@ type Table struct {
 	// StorageTLS reports whether connections of the shared volume use TLS. The first node decides
 	// that when it forms the cluster.
 	StorageTLS bool `json:"storageTLS,omitempty"`
-	// Turn is the turn of the node that may be out of service. It is nil if no node has the turn.
+	// Turn names the one node that is allowed to be out of service. It is nil if none is.
 	Turn  *Turn  `json:"turn,omitempty"`
 	Nodes []Node `json:"nodes"`
 	// Gone lists the certificates of removed nodes whose names other nodes have now.

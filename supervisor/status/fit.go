@@ -13,7 +13,7 @@ import (
 type Room struct {
 	Width int // in columns
 	Lines int // number of lines; 0: unlimited
-	// Rest says where the reader can see a text that had to be cut: "press 1".
+	// Rest tells the reader how to see the whole of a text that had to be cut, for example "press 1".
 	Rest string
 }
 

@@ -98,8 +98,8 @@ func (m *Manager) SetAside(ctx context.Context, now time.Time) error {
 	return durable.SyncDir(m.cfg.Bricks)
 }
 
-// removeOldest removes the oldest of the copies that were set aside, until there is room for added
-// new ones: together at most maxAside.
+// removeOldest removes the oldest of the copies that were set aside, until the remaining copies and
+// the new ones, whose number is added, are at most maxAside.
 func (m *Manager) removeOldest(added int) {
 	kept := KeptCopies(m.cfg.Bricks, m.cfg.Volume)
 	for _, dir := range kept[:min(len(kept), max(0, len(kept)+added-maxAside))] {

@@ -177,7 +177,7 @@ func (p *Plan) putItems(ctx context.Context, stamp, before string) error {
 	return nil
 }
 
-// keepKey copies the cluster's present key, which the nodes will replace, to the kept files.
+// keepKey copies the cluster's present key, which the nodes will replace, to the folder before.
 func (p *Plan) keepKey(before string) error {
 	if !p.request.Beside || !p.Rekeyed {
 		return nil

@@ -69,8 +69,8 @@ const (
 	announceGap   = 2 * time.Second
 	storeRetry    = 500 * time.Millisecond
 	maxIntents    = 32
-	maxFailures   = 10 // wrong secrets within a minute after which joins are refused
-	perCandidate  = 3  // wrong secrets of one candidate after which it must begin again
+	maxFailures   = 10 // after so many wrong secrets within one minute, joins are refused
+	perCandidate  = 3  // after so many wrong secrets, a candidate must begin again
 )
 
 // Phase is the state of a master's membership.

@@ -141,8 +141,8 @@ func (n *Minion) Payload(load *value.Map) []byte {
 	return n.Sealed(n.ID, n.Session, load)
 }
 
-// Sealed encrypts a load with key and returns a payload with the id outer in its envelope. outer
-// may be nil: the envelope has no id.
+// Sealed encrypts a load with key and returns a payload. outer is the id in its envelope, or nil for
+// an envelope without an id.
 func (n *Minion) Sealed(outer any, key crypt.Key, load any) []byte {
 	n.Master.T.Helper()
 	env := value.NewMap("enc", "aes", "load", key.Seal(Pack(n.Master.T, load), ""), "version", 3, "enc_algo",

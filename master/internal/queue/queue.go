@@ -24,7 +24,7 @@ var (
 // Config configures a Queue.
 type Config struct {
 	Turns int              // how many questions may have a turn at once
-	Bytes int64            // bound of Question.Bytes of all waiting questions together
+	Bytes int64            // maximum sum of Question.Bytes of all waiting questions
 	Now   func() time.Time // clock for Stats
 }
 

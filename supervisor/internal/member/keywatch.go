@@ -336,7 +336,7 @@ func (k *keyWatch) reportsOf(certificate string) (out []keyuse.Report) {
 // standing is the decision whether this machine may act for the node whose key it has.
 type standing struct {
 	refusal string // why this machine may not act for the node; "": it may
-	copied  bool   // the machine is not the node's, as far as this node knows
+	copied  bool   // as far as is known, this machine is a copy of the node's machine
 	// lost reports that only the missing address makes this machine a copy: no node knows of
 	// another machine with the key, or of other hardware. [status.AddressMissing] then says what is
 	// missing.

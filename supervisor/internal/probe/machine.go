@@ -212,8 +212,8 @@ func Announce(address string) error {
 // discardPort is the port of the discard service, which never answers (RFC 863).
 const discardPort = 9
 
-// networkOf returns the network of the address own of this machine, or a zero Prefix if it has
-// none.
+// networkOf returns the network of own, an address of this machine, or a zero Prefix if the machine
+// does not have the address.
 func networkOf(own netip.Addr) (netip.Prefix, error) {
 	list, err := net.InterfaceAddrs()
 	if err != nil {

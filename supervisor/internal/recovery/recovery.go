@@ -83,8 +83,8 @@ type Member interface {
 	RemoveMaster(ctx context.Context, address string) error
 }
 
-// Recovery is the state of a recovery across the lives of the node. Its methods are safe for
-// concurrent use.
+// Recovery is the state of a recovery, which goes on when the supervisor starts again. Its methods
+// are safe for concurrent use.
 type Recovery struct {
 	executable string
 	log        *slog.Logger
