@@ -74,14 +74,19 @@ type diskFact struct {
 	err error
 }
 
+// service returns a service of this node. ok is false if the node does not have the service.
+func (f facts) service(name string) (info service.Info, ok bool) {
+	i := slices.IndexFunc(f.services, func(info service.Info) bool { return info.Name == name })
+	if i < 0 {
+		return service.Info{}, false
+	}
+	return f.services[i], true
+}
+
 // pidOf returns the process ID of a service, or 0.
 func pidOf(f facts, name string) int {
-	for _, i := range f.services {
-		if i.Name == name {
-			return i.PID
-		}
-	}
-	return 0
+	info, _ := f.service(name)
+	return info.PID
 }
 
 // masterWord returns the state of a node's master in one word. The supervisor knows whether the
@@ -100,11 +105,10 @@ func (f facts) unanswered(name string) string {
 	if f.balancer == nil {
 		return ""
 	}
-	for _, i := range f.services {
-		// The load balancer learns a few seconds later that a master is up.
-		if i.Name == status.MasterService && name == f.name && f.now.Sub(i.Since) < 5*time.Second {
-			return ""
-		}
+	// The load balancer learns a few seconds later that a master is up.
+	own, ok := f.service(status.MasterService)
+	if ok && name == f.name && f.now.Sub(own.Since) < 5*time.Second {
+		return ""
 	}
 	return cmp.Or(f.balancer.down[name], f.balancer.unwell[name])
 }
@@ -143,26 +147,18 @@ func (f facts) judgeOthers() (found []status.Finding) {
 // this is a finding, because a start is no fault. If the node does not have the service, settles
 // returns false.
 func (f facts) settles(name string) bool {
-	for _, i := range f.services {
-		if i.Name == name {
-			return slices.Contains([]service.State{service.Waiting, service.Starting, service.Stopping}, i.State)
-		}
-	}
-	return false
+	info, ok := f.service(name)
+	return ok && slices.Contains([]service.State{service.Waiting, service.Starting, service.Stopping}, info.State)
 }
 
 // serviceWord returns the state of a service in one word.
 func serviceWord(f facts, name string) string {
-	for _, i := range f.services {
-		if i.Name != name {
-			continue
-		}
-
-		switch i.State {
+	if info, ok := f.service(name); ok {
+		switch info.State {
 		case service.Running:
 			return "ok"
 		case service.Starting, service.Stopping:
-			return string(i.State)
+			return string(info.State)
 		case service.Failing:
 			return "failing"
 		}
