@@ -129,7 +129,7 @@ func (e Exec) Run(ctx context.Context, argv []string) (Output, error) {
 	}
 
 	full := make(chan struct{}, 1)
-	stdout, stderr := &bounded{left: limit, full: full}, &bounded{left: min(limit, 64<<10)}
+	stdout, stderr := &Head{left: limit, full: full}, NewHead(min(limit, 64<<10))
 	if e.Cut {
 		stdout.full = nil
 	}
@@ -168,7 +168,7 @@ func (e Exec) Run(ctx context.Context, argv []string) (Output, error) {
 		killGroup(cmd, done)
 	}
 
-	out := Output{Stdout: stdout.takeAll(), Stderr: stderr.takeAll(), Exit: -1}
+	out := Output{Stdout: stdout.Take(), Stderr: stderr.Take(), Exit: -1}
 	if cause == nil && !ended(err) {
 		cause = err
 	}
@@ -228,15 +228,20 @@ func searchPath() string {
 	return "/usr/sbin:/usr/bin:/sbin:/bin"
 }
 
-// bounded is a writer that keeps the first bytes of a stream.
-type bounded struct {
+// Head is a writer that keeps the first bytes of a stream and drops the rest. It is safe for
+// concurrent use.
+type Head struct {
 	mu   sync.Mutex
 	text []byte
 	left int
-	full chan struct{} // gets a value when the stream is longer; nil: the rest is dropped
+	full chan struct{} // gets a value when the stream is longer; may be nil
 }
 
-func (b *bounded) Write(p []byte) (int, error) {
+// NewHead returns a writer that keeps up to limit bytes.
+func NewHead(limit int) *Head { return &Head{left: limit} }
+
+// Write implements [io.Writer]. It never fails.
+func (b *Head) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	keep := p[:min(len(p), b.left)]
@@ -251,8 +256,8 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// takeAll returns the bytes kept so far. The writer keeps no bytes after that.
-func (b *bounded) takeAll() []byte {
+// Take returns the bytes kept so far. The writer keeps no bytes after that.
+func (b *Head) Take() []byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	text := b.text

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"saltern/internal/command"
 )
 
 // worker runs a child process that touches the volume on behalf of this process, and asks it one
@@ -49,7 +51,7 @@ func (w *worker) setStuck(t time.Time) {
 
 type liveChild struct {
 	cmd   *exec.Cmd
-	said  words // what the child wrote to its standard error
+	said  *command.Head // what the child wrote to its standard error
 	in    io.WriteCloser
 	lines chan []byte
 	steps chan struct{} // the child reported progress
@@ -62,8 +64,10 @@ var errHangs = errors.New("the volume does not answer")
 // errStuck means that the question was not asked, because an earlier child still hangs.
 var errStuck = fmt.Errorf("%w: an earlier call has not returned", errHangs)
 
-// maxAnswer bounds one line of an answer.
-const maxAnswer = 1 << 20
+const (
+	maxAnswer = 1 << 20 // bytes of one line of an answer
+	maxSaid   = 1 << 10 // bytes of a child's standard error that are kept
+)
 
 // ask sends one question and decodes the answer into reply. If the child could not do what the
 // question requests, it answers {"error": …}. limit is how long the child may make no progress: a
@@ -124,8 +128,8 @@ const passHangs = 2 * time.Minute
 
 // askOnce starts a child, waits for its answer to an empty question, and ends it. The child may
 // take any time while it reports progress.
-func askOnce(ctx context.Context, command []string, reply any) error {
-	w := worker{command: command}
+func askOnce(ctx context.Context, argv []string, reply any) error {
+	w := worker{command: argv}
 	defer w.finish()
 	return w.ask(ctx, passHangs, struct{}{}, reply)
 }
@@ -199,8 +203,8 @@ func (w *worker) stopChild() {
 	}
 }
 
-func startChild(command []string) (*liveChild, error) {
-	cmd := exec.Command(command[0], command[1:]...)
+func startChild(argv []string) (*liveChild, error) {
+	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -209,9 +213,10 @@ func startChild(command []string) (*liveChild, error) {
 		lines: make(chan []byte, 1),
 		steps: make(chan struct{}, 1),
 		done:  make(chan struct{}),
+		said:  command.NewHead(maxSaid),
 	}
 
-	cmd.Stderr = &c.said
+	cmd.Stderr = c.said
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, fmt.Errorf("start the helper: %w", err)
@@ -246,21 +251,10 @@ func (c *liveChild) cause() error {
 	}
 
 	err := fmt.Errorf("the helper ended: %v", c.cmd.ProcessState)
-	if said := strings.TrimSpace(string(c.said)); said != "" {
+	if said := strings.TrimSpace(string(c.said.Take())); said != "" {
 		err = fmt.Errorf("%w: %s", err, said)
 	}
 	return err
-}
-
-// words stores the first maxWords bytes that are written to it.
-type words []byte
-
-const maxWords = 1 << 10 // bytes
-
-func (w *words) Write(b []byte) (int, error) {
-	room := maxWords - len(*w)
-	*w = append(*w, b[:min(room, len(b))]...)
-	return len(b), nil
 }
 
 // hear forwards the lines that a child writes, until the child ends. An empty line reports

@@ -79,7 +79,7 @@ func TestWorker(t *testing.T) {
 	}
 
 	_, err = ask("end", plenty)
-	if err == nil || !strings.Contains(err.Error(), "exit status 3: out of luck\nx") || len(err.Error()) > 2*maxWords {
+	if err == nil || !strings.Contains(err.Error(), "exit status 3: out of luck\nx") || len(err.Error()) > 2*maxSaid {
 		t.Errorf("a child that ended: %.200v", err)
 	}
 
