@@ -160,8 +160,9 @@ func (m *Master) openDoors(ctx context.Context) error {
 }
 
 // memoryBudgets returns how many bytes of memory the running requests of authenticated senders
-// (proven) and those of strangers (strange) may take. limit is the limit of the runtime's memory.
-// Both budgets together are half of the limit, but no more than the defaults of package zmtp.
-func memoryBudgets(limit int64) (proven, strange int64) {
+// (proven) and those of other senders (unproven) may take. limit is the memory limit of the Go
+// runtime, in bytes. Both budgets together are half of the limit, but no more than the defaults of
+// package zmtp.
+func memoryBudgets(limit int64) (proven, unproven int64) {
 	return min(256<<20, limit*3/8), min(96<<20, limit/8)
 }

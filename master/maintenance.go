@@ -23,7 +23,7 @@ type workers struct {
 	ctx context.Context
 }
 
-// every calls f at once, and then again after each pause.
+// every calls f at once, and once more after each pause, until the workers are stopped.
 func (w *workers) every(pause time.Duration, f func(context.Context)) {
 	w.Go(func() {
 		t := time.NewTicker(pause)
@@ -39,8 +39,8 @@ func (w *workers) every(pause time.Duration, f func(context.Context)) {
 	})
 }
 
-// work runs the master's goroutines until ctx ends. Then it stops accepting events of other
-// processes, and only after that stops the parts that act on events.
+// work runs the master's goroutines until the context until ends. After that it first stops
+// accepting events of other processes, and at last stops the parts that act on events.
 func (m *Master) work(until context.Context) error {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(until))
 	w := &workers{ctx: ctx}

@@ -54,8 +54,8 @@ import (
 type Master struct {
 	cfg *conf.Master
 	log *slog.Logger
-	// quiet is the log for lines that strangers can cause, or that minions can cause at no cost. It
-	// limits the rate of each kind of line.
+	// quiet is the log for lines that unauthenticated senders can cause, or that minions can cause
+	// at no cost. It limits the rate of each kind of line.
 	quiet *slog.Logger
 	now   func() time.Time
 
@@ -120,9 +120,9 @@ type Master struct {
 // Limits that this package sets.
 const (
 	cacheMemory = 64 << 20 // bytes of minion data in memory
-	// maxRequests bounds the requests that are handled at once. Requests that wait for a renderer,
-	// a runner or the returns of others are parked and do not count, so that they cannot delay
-	// returns.
+	// maxRequests bounds the requests that are handled at once. The bound does not include parked
+	// requests, which wait for a renderer, a runner or the returns of other minions, so that these
+	// cannot delay returns.
 	maxRequests = 2048
 	// maxStrangers bounds the requests of unauthenticated senders that are handled at once. Most of
 	// these are sign-ins.
@@ -137,8 +137,8 @@ func New(ctx context.Context, cfg *conf.Master, log *slog.Logger) (*Master, erro
 	return NewWithClock(ctx, cfg, log, time.Now)
 }
 
-// NewWithClock works like New, but reads the time for limits and for reports about minions from now
-// instead of time.Now.
+// NewWithClock works like New, but calls now, and not time.Now, for limits and for reports about
+// minions.
 func NewWithClock(ctx context.Context, cfg *conf.Master, log *slog.Logger, now func() time.Time) (*Master, error) {
 	m := &Master{
 		cfg:        cfg,
@@ -491,8 +491,8 @@ func (m *Master) openServices(context.Context) error {
 	return nil
 }
 
-// onKeyChange removes everything about a minion whose key was removed, so that a later minion of
-// the same name gets none of it.
+// onKeyChange removes the data about a minion whose key was removed, so that a later minion with
+// the same id gets none of them.
 func (m *Master) onKeyChange(c keys.Change) {
 	if c.New != keys.None {
 		return
@@ -528,10 +528,10 @@ func (m *Master) Run(ctx context.Context) error {
 	return errors.Join(err, m.Close())
 }
 
-// Close stops all parts in the order in which requests reach them: ports first, stores last. It may
-// also be called on a master of which New has opened only some parts.
+// Close stops all parts in the order in which requests pass through them: ports first, stores last.
+// It may be called on a master of which New has opened only some parts, too.
 func (m *Master) Close() error {
-	m.background.End() // minions that wait for a runner or a pillar get no answer
+	m.background.End() // so minions that wait for a runner or a pillar get no answer
 	if m.newest != nil {
 		m.newest.Close()
 	}

@@ -27,7 +27,7 @@ import (
 	"saltern/master/zmtp"
 )
 
-// Parts holds the services of a master. Tests of a whole master (package mastertest) check with
+// Parts holds the services of a master. Tests of a complete master (package mastertest) check with
 // them what a request has done; the program itself does not use Parts.
 type Parts struct {
 	Options   *conf.Master

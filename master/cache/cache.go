@@ -1,5 +1,5 @@
-// Package cache stores what minions have told the master about themselves: grains, pillar and mine.
-// It answers targets and mine queries from memory, and stores everything in the files of Salt's own
+// Package cache stores what minions have reported to the master: grains, pillar and mine. It
+// answers targets and mine queries from memory, and stores everything in the files of Salt's own
 // cache, which Python's tools on the same host can read: <cachedir>/<bank>/<id>.p, MessagePack
 // without bin types (salt/cache/localfs.py, salt/utils/minions.py of 3008).
 package cache
@@ -64,9 +64,9 @@ type Store struct {
 }
 
 // Open creates the folders below dir and opens the store. valid checks ids (keys.ValidID). memory
-// bounds the memory of entries in bytes; an entry counts as six times its packed size. Overflow
-// policy: the least recently used entries are dropped from memory; Get reads them from their files
-// again.
+// bounds the memory of entries in bytes; the memory of one entry is estimated as six times its
+// packed size. Overflow policy: the least recently used entries are dropped from memory; Get reads
+// them from their files.
 func Open(dir string, memory int64, valid func(id string) error) (*Store, error) {
 	for _, b := range banks {
 		if err := os.MkdirAll(filepath.Join(dir, string(b)), 0o700); err != nil {
@@ -168,8 +168,8 @@ func (s *Store) Set(b Bank, id string, m *value.Map) (changed bool, err error) {
 	return s.writeEntry(b, id, m, 0)
 }
 
-// writeEntry writes an entry that was derived from version base (0: from none). The caller has
-// locked the entry.
+// writeEntry writes an entry that was derived from version base (0: from none), and reports whether
+// the entry has changed. The caller has locked the entry.
 func (s *Store) writeEntry(b Bank, id string, m *value.Map, base int64) (bool, error) {
 	packed, err := entry.Pack(m, true)
 	if err != nil {
@@ -339,8 +339,8 @@ const newPrefix = ".new-"
 
 // replace writes a temporary file and renames it, so that a reader sees either the old or the new
 // content. It does not sync the file: a crash may leave an empty file, but minions or other masters
-// send the data again. at is the modification time in nanoseconds; 0 means now.
-func replace(path string, data []byte, at int64) error {
+// send the data again. modTime is the modification time in nanoseconds since 1970; 0 means now.
+func replace(path string, data []byte, modTime int64) error {
 	f, err := os.CreateTemp(filepath.Dir(path), newPrefix+"*")
 	if err != nil {
 		return err
@@ -348,8 +348,8 @@ func replace(path string, data []byte, at int64) error {
 
 	_, err = f.Write(data)
 	err = errors.Join(err, f.Close())
-	if err == nil && at != 0 {
-		err = os.Chtimes(f.Name(), time.Unix(0, at), time.Unix(0, at))
+	if err == nil && modTime != 0 {
+		err = os.Chtimes(f.Name(), time.Unix(0, modTime), time.Unix(0, modTime))
 	}
 
 	if err == nil {

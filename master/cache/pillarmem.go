@@ -14,7 +14,7 @@ const maxPillarsInMemory = 100_000
 
 // pillars holds compiled pillars in memory. It is safe for concurrent use.
 type pillars struct {
-	limit int64 // in bytes; a pillar counts as an entry of memory does
+	limit int64 // bytes of all pillars in memory, estimated as for entries in memory
 
 	mu    sync.Mutex
 	used  int64

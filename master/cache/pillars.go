@@ -38,8 +38,8 @@ const (
 // Pillars configures whether and where the store keeps compiled pillars.
 type Pillars struct {
 	Off bool // keep none
-	// Memory bounds the compiled pillars in memory, in bytes; a pillar counts as six times its
-	// packed size. If Memory is 0, the pillars are stored in files instead.
+	// Memory bounds the compiled pillars in memory, in bytes; the memory of one pillar is estimated
+	// as six times its packed size. If Memory is 0, the pillars are stored in files instead.
 	Memory int64
 	// Only means that pillars in memory are not stored in the bank Pillar.
 	Only bool
@@ -68,7 +68,7 @@ func (s *Store) Compiled(id, env string, now time.Time, ttl time.Duration) (*val
 	}
 
 	if _, err := os.Lstat(s.entryPath(Pillar, id)); err != nil && !s.memoryOnly {
-		_ = s.FlushCompiled(id) // otherwise they would be used again once the entry exists
+		_ = s.FlushCompiled(id) // without this the pillars would be used once the entry exists
 		return nil, false
 	}
 	if s.compiled != nil {
@@ -129,12 +129,12 @@ func (s *Store) keepCompiled(id, key string, m *value.Map) error {
 
 	s.bound.bytes, s.bound.files, err = boundFolders(filepath.Join(s.dir, string(compiled)),
 		maxCompiledBytes, maxCompiledFiles)
-	s.bound.files++ // so that the count is not 0 again
+	s.bound.files++ // 0 would mean that the files have never been counted
 	return err
 }
 
 // written counts the bytes of compiled pillars that were written since the last check of the
-// limits. It also holds the number of files at that check.
+// limits. written also holds the number of files at that check.
 type written struct {
 	sync.Mutex
 	bytes int64

@@ -19,9 +19,9 @@ import (
 // Masters of one cluster have the same entries. The version of an entry is the modification time of
 // its file in nanoseconds: it survives a restart, and tools of Salt that write the file create a
 // newer one. The version of a change on this master is greater than the version that it replaces,
-// than every version that this master has seen, and than the time of the clock. So neither a
-// restart nor a clock that is set back can revert an entry. A removed entry leaves an empty file
-// below goneDir, whose version is that of the removal.
+// every version that this master has seen, and the time of the clock. So neither a restart nor a
+// clock that is set back can revert an entry. A removed entry leaves an empty file below goneDir,
+// whose version is that of the removal.
 const goneDir = ".saltern_gone"
 
 // Limits of the remembered removals. Overflow policy: the oldest removals are forgotten. A master
@@ -53,7 +53,8 @@ type version struct {
 // versions records the version of each entry.
 type versions struct {
 	announce func(b Bank, id string) // tells the other masters that an entry has changed here
-	number   int64                   // makes this master's versions differ from others', see nextVersion
+	// last digits of this master's versions, so that they differ from other masters'; see nextVersion
+	number int64
 
 	mu          sync.Mutex
 	lastVersion int64
@@ -194,13 +195,13 @@ func (s *Store) changedHere(k memKey, v version) {
 	s.shared.announce(k.bank, k.id)
 }
 
-// removeEntry removes an entry and stores its removal under version at. The caller has locked the
+// removeEntry removes an entry and stores its removal with that version. The caller has locked the
 // entry.
-func (s *Store) removeEntry(k memKey, at int64) error {
+func (s *Store) removeEntry(k memKey, version int64) error {
 	path := s.gonePath(k)
 	err := os.WriteFile(path, nil, 0o600)
 	if err == nil {
-		err = os.Chtimes(path, time.Unix(0, at), time.Unix(0, at))
+		err = os.Chtimes(path, time.Unix(0, version), time.Unix(0, version))
 	}
 	if err == nil {
 		err = s.remove(k.bank, k.id)
@@ -475,8 +476,9 @@ func sameTime(a, b int64) bool {
 	return a == b || b%second == 0 && a/second == b/second
 }
 
-// versionOfFile returns the version of an entry that this master has just written as version at.
-// base is the version from which the entry was derived (0: from none).
+// versionOfFile returns the version of an entry that this master has just written: written, unless
+// the time of the file shows that the file system has changed it. base is the version from which
+// the entry was derived (0: from none).
 func versionOfFile(info fs.FileInfo, at, base int64) version {
 	if t := info.ModTime().UnixNano(); !sameTime(at, t) {
 		at = t

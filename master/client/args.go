@@ -36,8 +36,8 @@ func isKwargName(s string) bool {
 	return s != ""
 }
 
-// argumentLimits returns the limits for parsing one argument. Aliases may at most about double the
-// size of the argument, because the master and others parse it, too, and not only its author.
+// argumentLimits returns the limits for parsing one argument. The nodes that aliases expand to may
+// at most about double the size of the argument, because every recipient of the job pays for them.
 func argumentLimits(arg string) saltyaml.Limits {
 	return saltyaml.Limits{
 		Bytes: 8 << 20,
@@ -151,8 +151,8 @@ type ArgsError string
 func (e ArgsError) Error() string { return string(e) }
 
 // ParseCompound distributes the words after "fun1,fun2" among the functions (salt/utils/parsers.py
-// SaltCMDOptionParser). sep separates the arguments of two functions. It is a word of its own or,
-// in the old form, a part of a word.
+// SaltCMDOptionParser). sep separates the arguments of two functions. sep is a separate word or, in
+// the old form, a part of a word.
 func ParseCompound(funs []string, words []string, sep string, noParse map[string]bool) ([]any, error) {
 	groups := [][]string{nil}
 	put := func(w string) { groups[len(groups)-1] = append(groups[len(groups)-1], w) }

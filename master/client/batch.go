@@ -16,19 +16,19 @@ import (
 type BatchRequest struct {
 	Request
 	Size     string        // number of minions at a time, or a percentage
-	Wait     time.Duration // how long a minion's place stays occupied after its return
+	Wait     time.Duration // how long a minion occupies its slot of the batch after its return
 	Failhard bool          // stop after the first bad return
 	Gather   time.Duration // gather_job_timeout: how long to wait for answers about a running job
-	JID      string        // job id that all parts share
+	JID      string        // job id of the job, the same in all parts
 }
 
 // BatchOutput receives the progress of a batch: its functions are called in order. Each of them may
 // be nil.
 type BatchOutput struct {
-	Down     func(id string)    // a minion did not answer the first ping
-	Start    func(ids []string) // a part was published
+	Down     func(id string)    // called with each minion that did not answer the first ping
+	Start    func(ids []string) // called with the minions of each part that was published
 	Returned func(r Return)
-	TimedOut func(id string) // a minion did not return in time
+	TimedOut func(id string) // called with each minion that did not return in time
 }
 
 // Ping pings the minions of a target. It returns the sorted minions that answer test.ping (up), and

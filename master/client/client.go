@@ -33,7 +33,7 @@ type Config struct {
 	CacheDir   string        // cachedir
 	MasterUser string        // user: the account that the master runs as
 	Timeout    time.Duration // timeout: how long to wait for a return before asking about the job
-	Gather     time.Duration // gather_job_timeout: how long to wait for answers to that question
+	Gather     time.Duration // gather_job_timeout: how long to wait for the answers about the job
 	Publish    time.Duration // publish_timeout: longest time for one request, but at least three times Timeout
 	HashType   string        // hash_type: hash function for the folders of the job cache
 	ExtCache   string        // ext_job_cache: a returner for all jobs

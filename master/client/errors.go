@@ -13,7 +13,7 @@ import (
 type Kind uint8
 
 const (
-	// General covers every failure that has no kind of its own.
+	// General covers every failure for which there is no other Kind.
 	General Kind = iota
 	// Authentication means that the master does not accept the caller's identity.
 	Authentication

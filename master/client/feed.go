@@ -12,8 +12,8 @@ import (
 // linger is how long a shared feed stays connected after its last stream was removed.
 const linger = 2 * time.Second
 
-// feed reads the events of jobs, batches and runners from the master's bus in a goroutine of its
-// own, the pump. It passes them to one stream or, if it is shared, to all streams of a [Shared].
+// feed reads the events of jobs, batches and runners from the master's bus in a separate goroutine,
+// the pump. The pump passes them to one stream or, if it is shared, to all streams of a [Shared].
 type feed struct {
 	dir    string
 	shared bool
@@ -58,7 +58,8 @@ func (f *feed) addStream(ctx context.Context) (*stream, error) {
 	}
 }
 
-// addIfConnected adds a stream if the pump runs and is connected.
+// addIfConnected adds a stream if the pump runs and is connected, and reports whether it has added
+// the stream.
 func (f *feed) addIfConnected(s *stream) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -144,7 +144,8 @@ func (c *Client) advance(ctx context.Context, ws []*watch, r Request) ([]*watch,
 	return left, wake, nil
 }
 
-// askRunning asks minions whether the job of a watch still runs, by a job of its own.
+// askRunning asks minions whether they still run the job of a watch. It publishes a separate job
+// for that.
 func (c *Client) askRunning(ctx context.Context, w *watch, ids []string, r Request) error {
 	before := c.events.setFilter() // the answers may arrive before the master has returned the job id
 	job, err := c.Publish(ctx, Request{
@@ -194,7 +195,7 @@ func (c *Client) awaitEvents(ctx context.Context, ws []*watch, wake time.Time, y
 	case <-c.events.wake:
 	}
 
-	for { // also handle the events that wait already
+	for { // handle all waiting events before the next wait
 		e, ok := c.events.nextEvent(func(tag string) bool {
 			return tag == event.TagOldFiles || slices.ContainsFunc(ws, func(w *watch) bool { return w.wantsTag(tag) })
 		})

@@ -75,8 +75,8 @@ func (c *Client) nodegroup(name string) ([]string, error) {
 var operators = []string{"and", "or", "not", "(", ")"}
 
 // expandNodegroup returns the compound expression of a nodegroup, with inner groups in parentheses.
-// An unknown or circular group counts as empty, and expandNodegroup calls unable with the reason
-// (salt/utils/minions.py nodegroup_comp).
+// An unknown or circular group is expanded like an empty one, and expandNodegroup calls unable with
+// the reason (salt/utils/minions.py nodegroup_comp).
 func expandNodegroup(
 	name string,
 	groups *value.Map,

@@ -34,8 +34,8 @@ func (c *Client) StartRunner(
 
 // AnswerField in the load of a runner means that the caller reads the result from the answer.
 // Without this field the master starts no runner whose result must not go on the event bus. Salt's
-// clients do not set it: they wait for the event of the end. No runner has an argument of this
-// name, on older masters either.
+// clients do not set it: they wait for the event of the end. No runner of this master or of an
+// older one has an argument of this name.
 const AnswerField = "__saltern_answer__"
 
 // startRunner works like StartRunner, with a complete load. data is the data of the end event if

@@ -64,7 +64,8 @@ func (s *stream) setFilter(prefixes ...string) (before []string) {
 	return before
 }
 
-// pushEvent appends an event if the stream wants it. It returns false when there is no room.
+// pushEvent appends an event unless the stream's filter rejects it. It returns false when the queue
+// has no room for the event, otherwise true.
 func (s *stream) pushEvent(e event.Packed) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

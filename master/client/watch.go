@@ -70,7 +70,7 @@ type watch struct {
 	deadlines map[string]time.Time // by minion: time after which it is asked about the job
 	askAt     time.Time
 	running   bool            // a minion may still run the job, so the watch asks again
-	questions map[string]bool // job ids of the questions about the job
+	questions map[string]bool // ids of the jobs that asked minions whether they run the job
 	// strict is set if the watch is for one part of a batch. All parts share a job id, so the watch
 	// accepts only returns of the minions that it was created with.
 	strict  bool
@@ -170,7 +170,7 @@ func (w *watch) ofSyndic(tag string) bool {
 	return ok && w.syndics > 0 && !w.strict && jid == w.jid
 }
 
-// cutTag splits "salt/job/<jid>/<rest>".
+// cutTag splits "salt/job/<jid>/<rest>". ok is false for a tag in another form.
 func cutTag(tag string) (jid, rest string, ok bool) {
 	tag, ok = strings.CutPrefix(tag, "salt/job/")
 	if !ok {
@@ -243,8 +243,8 @@ func returnOf(data *value.Map) Return {
 	return r
 }
 
-// answer handles a minion's answer to the question whether it runs the job. The answer is {} when
-// the minion does not run the job, otherwise a map that is not empty.
+// answer handles the return of a minion that was asked whether it runs the job. The return is {}
+// when the minion does not run the job, otherwise a map that is not empty.
 func (w *watch) answer(rest string, data *value.Map, now time.Time) {
 	if !strings.HasPrefix(rest, "ret/") {
 		return

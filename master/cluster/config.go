@@ -41,7 +41,7 @@ type Config struct {
 	Suite            wire.Suite
 	PublishSession   time.Duration
 
-	// PlainPeers admits Salt's masters, which speak without TLS.
+	// PlainPeers admits Salt's masters, which connect without TLS.
 	PlainPeers bool
 	// StateDir is a folder that only this master uses. The pool stores there the promises that this
 	// master made to Salt's masters in their consensus. PlainPeers requires StateDir.

@@ -26,7 +26,7 @@ type conn struct {
 	// they belong to a member depends on the record, which may change at any moment.
 	id, pem   string
 	plain     bool
-	class     int         // 0 for a stranger, 1 for a member; guarded by inbox.mu
+	class     int         // 0 for a connection that is not a member's, 1 for a member's; guarded by inbox.mu
 	wasMember atomic.Bool // the other end was recognised as a member at least once
 
 	out      net.Conn // writes to the other end, inside TLS if there is TLS
@@ -35,7 +35,7 @@ type conn struct {
 	lateJobs map[uint64]Late // announced lateness, by the number of the job that follows; used by readFrames only
 }
 
-// serveConnection finds out whether the other end speaks TLS, and reads its frames until the
+// serveConnection finds out whether the other end uses TLS, and reads its frames until the
 // connection ends.
 func (k *conn) serveConnection() {
 	p := k.inbox.pool
@@ -177,8 +177,8 @@ func (k *conn) prepareRead(r *wire.Reader, opened time.Time) (member bool) {
 		r.SetMax(wire.MaxFrame)
 	case k.plain && k.mayBeSalt():
 		r.SetMax(wire.MaxFrame)
-	default: // a stranger; the deadline also ends a frame that arrives byte by byte
-		// A stranger may pause this long between two frames.
+	default: // not a member; the deadline also ends a frame that arrives byte by byte
+		// The peer may pause this long between two frames.
 		end = time.Now().Add(30 * time.Second)
 		// A connection whose other end never becomes a member ends after this time.
 		if last := opened.Add(2 * time.Minute); end.After(last) {
@@ -245,9 +245,9 @@ func (k *conn) mayBeSalt() bool {
 		func(m node.Member) bool { return k.inbox.fromSalt(m, k.address) })
 }
 
-// limited reports whether a message that costs RSA operations exceeds its rate limit. Messages of
-// strangers count against a limit of their address and a limit of all strangers. Messages of
-// members count against a separate limit.
+// limited reports whether a message that costs RSA operations exceeds its rate limit. Messages from
+// senders that are not members count against a limit per address and a limit for all such senders.
+// Messages of members count against a separate limit.
 func (k *conn) limited() bool {
 	class := 0
 	if _, member := k.member(); member || k.inbox.memberAddress(k.address) {

@@ -11,8 +11,8 @@ import (
 
 // Masters exchange what minions have reported to them (grains, mines). Receivers do not acknowledge
 // this traffic, and nothing waits for it. Data may be lost because a queue is full or a connection
-// breaks; the next comparison between the masters finds the loss; see package share. Masters of
-// older releases count the message as bad and carry on.
+// breaks; the next comparison between the masters finds the loss; see package share. A master of an
+// older release counts the message as a bad one and continues.
 
 // maxData bounds the bytes that wait for one peer. When the queue is full, SendData refuses the
 // newest message. An empty queue accepts a message of any size.

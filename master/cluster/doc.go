@@ -1,5 +1,5 @@
-// Package cluster makes several masters one: the pool port (4520), the links
-// to the other masters, and the folder that all of them share.
+// Package cluster connects several masters to one cluster: the pool port (4520), the links to the other
+// masters, and the folder that all of them share.
 //
 //	peers ──4520── inbox ─ wire (bounds, proofs) ─┬─ node.Node (logic)  ── folder (record, keys)
 //	                                              ├─ Handler.Event, .Publish, .Return

@@ -99,8 +99,9 @@ func (f folder) loadRecord() (r node.Record, exists bool, err error) {
 }
 
 // storeRecord replaces the record if its version is expect, and updates the files of Salt's layout
-// to match. If another master changes those files at the same moment, the next load or store
-// repairs them.
+// to match. conflict reports that the record has another version; current is then the record in the
+// folder. If another master changes those files at the same moment, the next load or store repairs
+// them.
 func (f folder) storeRecord(expect uint64, r node.Record) (current node.Record, conflict bool, err error) {
 	current, exists, err := f.loadRecord()
 	if err != nil {
@@ -194,9 +195,9 @@ func (f folder) mendKey(r node.Record, changed bool) error {
 	return nil
 }
 
-// prepared is what prepare found in the folder.
+// prepared is the result of prepare.
 type prepared struct {
-	found bool // this master may create the record
+	found bool // the folder was unused: this master may create the record
 	peers []node.Peer
 }
 
@@ -281,10 +282,10 @@ func (f folder) arrange(cfg Config) (prepared, error) {
 	return p, nil
 }
 
-// formCluster creates a new cluster unless another master does so first. The master that stores the
-// cluster's key first wins. Before it stores the cluster's key, formCluster stores this master's
-// own key: if the master dies between the two steps, its next start recognises itself as the
-// founder by its own key.
+// formCluster creates a new cluster unless another master does so first, and reports whether it
+// did. The master that stores the cluster's key first wins. Before it stores the cluster's key,
+// formCluster stores this master's own key: if the master dies between the two steps, its next
+// start recognises itself as the founder by its own key.
 func (f folder) formCluster(cfg Config) (made bool, err error) {
 	if err := f.writePeer(node.Member{ID: cfg.ID, Pub: cfg.Pub}); err != nil {
 		return false, err

@@ -72,20 +72,20 @@ type outgoing struct {
 	acked  func()      // called by the link for each Saltern master that has handled the event; may be nil
 }
 
-// MayForward reports whether an event of the local bus may be sent to other Saltern masters (own)
-// and to Salt's masters (salt).
-func MayForward(e event.Event) (own, salt bool) {
+// MayForward reports whether an event of the local bus may be sent to other Saltern masters
+// (saltern) and to Salt's masters (salt).
+func MayForward(e event.Event) (saltern, salt bool) {
 	if e.Origin == event.Peer {
 		return false, false
 	}
 	return (&outgoing{event: e.AtPeer()}).harmless()
 }
 
-// harmless reports whether Saltern's masters (own) and Salt's masters (salt) may get the event.
+// harmless reports whether Saltern's masters (saltern) and Salt's masters (salt) may get the event.
 // That depends on which actions the maker of the event may trigger on those masters.
-func (o *outgoing) harmless() (own, salt bool) {
-	own = event.Travels(o.event)
-	return own, own && o.harmlessToSalt()
+func (o *outgoing) harmless() (saltern, salt bool) {
+	saltern = event.Travels(o.event)
+	return saltern, saltern && o.harmlessToSalt()
 }
 
 // harmlessToSalt reports whether Salt's masters may get the event. They do not check who made an
@@ -184,7 +184,7 @@ func (p *Pool) spread(o outgoing) int {
 	return n
 }
 
-// ErrRefused is the error with which Handler.Return rejects a return for good. The pool then
+// ErrRefused is the error with which Handler.Return rejects a return permanently. The pool then
 // acknowledges the return to the peer, so that the peer does not send it again, and fires no event.
 var ErrRefused = errors.New("the return is refused")
 
@@ -230,7 +230,7 @@ func (p *Pool) Keep(ctx context.Context, tag string, load *value.Map) error {
 				alone = 0
 			}
 			if alone >= maxLooks {
-				return ErrNoPeer // the last connected peer has gone meanwhile
+				return ErrNoPeer // the last connected peer has disconnected meanwhile
 			}
 		case <-ctx.Done():
 			return fmt.Errorf("wait for a peer to keep a return: %w", ctx.Err())
@@ -260,7 +260,8 @@ func (p *Pool) accompanied() bool {
 }
 
 // deliver passes an event of a peer to the handler. It drops an event whose maker has no right to
-// trigger the event's effect. A Saltern sender does not send such events in the first place.
+// trigger the event's effect. A sender that is a Saltern master filters such events out before it
+// sends.
 func (in *inbox) deliver(ctx context.Context, peer string, late Late, e event.Event) error {
 	select {
 	case <-in.pool.handlerSet:
@@ -318,7 +319,7 @@ type PeerStatus struct {
 	Error     string // why the last attempt to connect failed; "" after success
 	Through   string // name of the master that relays the connection; "" when it is direct
 	Queues    map[string]QueueStatus
-	Lost      uint64 // control messages dropped for lack of room
+	Lost      uint64 // control messages dropped because the queue was full
 }
 
 // Status is the state of the cluster as this master sees it.
@@ -333,13 +334,14 @@ type Status struct {
 	SecretChanged bool // the cluster's secret differs from the option cluster_secret
 	Peers         []PeerStatus
 	Refused       uint64 // refused connections
-	Strangers     uint64 // messages of strangers over the rate limit
+	Strangers     uint64 // messages over the rate limit from senders that are not members
 	Bad           uint64 // messages without a valid proof or with bad content
-	Dropped       uint64 // messages dropped for lack of room
+	Dropped       uint64 // messages dropped because the queue was full
 	Unspread      uint64 // jobs whose callers were answered before every connected peer had them
-	Withheld      uint64 // events that no peer got, because their maker must not cause what they would cause there
-	Handled       uint64
-	Repeated      uint64 // messages received again after they were handled
+	// events that no peer got, because their makers may not trigger the actions that these events trigger
+	Withheld uint64
+	Handled  uint64
+	Repeated uint64 // messages received again after they were handled
 	// Consensus is this master's state in the consensus of Salt's masters. It is nil when the
 	// cluster admits no Salt masters.
 	Consensus *raft.Status `json:",omitempty"`

@@ -18,14 +18,15 @@ const (
 	maxMembers    = 256 // connections of members; before TLS the address decides who may be one, afterwards the key
 	maxStrangers  = 96
 	maxPerAddress = 16
-	// messages a second that cost RSA operations: of all strangers together, and the same number of
-	// all members together
+	// strangerRate is the number of messages a second that may cost RSA operations, of all senders
+	// that are not members together. All members together have the same limit.
 	strangerRate  = 30
-	sourceRate    = 6         // the same, from one address of a stranger
+	sourceRate    = 6         // the same limit for one address from which no member connects
 	maxParked     = 256       // events of one Salt master that wait for its session key
-	maxParkedSize = 8 << 20   // bytes of these waiting events
+	maxParkedSize = 8 << 20   // bytes of the events of one Salt master that wait
 	maxLarge      = 512 << 20 // bytes of large frames in flight from Saltern masters
-	maxLargePlain = 128 << 20 // the same for Salt's masters, which prove their identity per message only
+	// bytes of large frames in flight from Salt's masters, which prove their identity per message only
+	maxLargePlain = 128 << 20
 	maxRSA        = 2
 )
 
@@ -36,7 +37,7 @@ type inbox struct {
 	mu         sync.Mutex
 	conns      map[*conn]bool
 	perAddress map[netip.Addr]int
-	total      [2]int // number of connections: [0] of strangers, [1] of members
+	total      [2]int // number of connections: [0] not of members, [1] of members
 	// progress holds the number of the last handled message of each duty, by peer.
 	progress map[string]*dutyProgress
 	parked   map[string][]parkedEvent
@@ -48,7 +49,7 @@ type inbox struct {
 	rate struct {
 		sync.Mutex
 		at      time.Time
-		n       [2]int // costly messages in the present second: [0] of strangers, [1] of members
+		n       [2]int // messages with RSA operations in the present second: [0] not from members, [1] from members
 		sources map[netip.Addr]int
 	}
 	large [2]atomic.Int64 // bytes in flight: [0] from Saltern's, [1] from Salt's masters
@@ -135,24 +136,24 @@ func (in *inbox) addConnection(k *conn) bool {
 // memberAddress reports whether an address is the name of a member or an address from which a Salt
 // master has authenticated. An address authenticates nobody; it only reserves a slot for the
 // connection.
-func (in *inbox) memberAddress(from netip.Addr) bool {
+func (in *inbox) memberAddress(address netip.Addr) bool {
 	for _, m := range in.pool.view.Load().rec.Members {
-		if a, err := netip.ParseAddr(m.ID); err == nil && a.Unmap() == from {
+		if a, err := netip.ParseAddr(m.ID); err == nil && a.Unmap() == address {
 			return true
 		}
 	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	for _, a := range in.proven {
-		if a == from {
+		if a == address {
 			return true
 		}
 	}
 	return false
 }
 
-// belongs moves a connection from the strangers' count to the members' count, once its other end
-// has authenticated as a member.
+// belongs moves a connection from the count of other connections to that of members' connections,
+// when its other end has authenticated as a member.
 func (in *inbox) belongs(k *conn) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -199,7 +200,7 @@ func (in *inbox) closeAll() {
 	}
 }
 
-// review closes the connections of masters that are no longer members and forgets what it stored
+// review closes the connections of masters that are no longer members and deletes what it stored
 // about these masters. The caller holds the pool's lock.
 func (in *inbox) review() {
 	v := in.pool.view.Load()
@@ -208,7 +209,7 @@ func (in *inbox) review() {
 
 	for k := range in.conns {
 		if !k.wasMember.Load() {
-			continue // a stranger, or a member whose proof has not been read yet
+			continue // the other end is not a member, or its proof has not been read yet
 		}
 		if _, ok := k.member(); !ok {
 			_ = k.Close()
@@ -232,24 +233,24 @@ func (in *inbox) review() {
 }
 
 // rememberAddress records the address from which a Salt master has authenticated.
-func (in *inbox) rememberAddress(peer string, from netip.Addr) {
+func (in *inbox) rememberAddress(peer string, address netip.Addr) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.proven[peer] = from
+	in.proven[peer] = address
 }
 
 // fromSalt reports whether a connection without TLS may come from the Salt master m. It does not
 // authenticate the sender.
-func (in *inbox) fromSalt(m node.Member, from netip.Addr) bool {
+func (in *inbox) fromSalt(m node.Member, address netip.Addr) bool {
 	if m.Own {
 		return false
 	}
-	if a, err := netip.ParseAddr(m.ID); err != nil || a.Unmap() == from {
+	if a, err := netip.ParseAddr(m.ID); err != nil || a.Unmap() == address {
 		return true
 	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	return in.proven[m.ID] == from
+	return in.proven[m.ID] == address
 }
 
 // member returns the member with whose key the other end has authenticated. It returns false when

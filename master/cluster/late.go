@@ -93,7 +93,7 @@ func (l *link) sentLate(i *item) {
 }
 
 // retell queues a job again for the peers that have received it before, and reports whether it did.
-// It does nothing while the job still waits for another peer.
+// It does nothing, and returns false, while the job still waits for another peer.
 func (p *Pool) retell(from *link, i *item) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

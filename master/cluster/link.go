@@ -204,9 +204,9 @@ func (l *link) keepConnected() {
 var errPin = errors.New("the other end has another key than the member")
 
 // dialPeer connects to the peer directly or, if that fails, through a third master, and
-// authenticates the other end. plain means that the connection has no TLS. by names the master that
-// relays the connection, or is "".
-func (l *link) dialPeer() (c net.Conn, plain bool, by string, err error) {
+// authenticates the other end. plain means that the connection has no TLS. relay is the name of the
+// master that relays the connection, or is "".
+func (l *link) dialPeer() (c net.Conn, plain bool, relay string, err error) {
 	between := l.pool.between(l)
 	l.dials.Add(1)
 	defer func() { l.refused.Store(errors.Is(err, syscall.ECONNREFUSED)) }()
@@ -232,7 +232,8 @@ func (l *link) dialPeer() (c net.Conn, plain bool, by string, err error) {
 	return nil, false, "", err
 }
 
-// direct connects to the link's master itself, not through a relaying master.
+// direct connects to the link's master itself, not through a relaying master. plain means that the
+// connection has no TLS.
 func (l *link) direct(limit time.Duration) (c net.Conn, plain bool, err error) {
 	raw, err := l.openDirect(limit)
 	if err != nil || l.plain {

@@ -27,7 +27,7 @@ const (
 	ownStarted = "started" // new minion processes, see Pool.Announce
 	ownHeard   = "heard"   // confirms ownStarted
 	ownLate    = "late"    // announces that the numbered message after it is a late job
-	ownData    = "data"    // data that minions have told the sender, see Pool.SendData
+	ownData    = "data"    // data that minions have reported to the sender, see Pool.SendData
 	ownThrough = "through" // asks the receiver to relay the rest of this connection to another master
 )
 

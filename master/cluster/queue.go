@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Duty is a kind of traffic with a queue of its own.
+// Duty is a kind of traffic with a separate queue for each peer.
 type Duty uint8
 
 // The duties that are numbered and acknowledged.
@@ -66,8 +66,8 @@ type item struct {
 	brought    bool          // see Late.Brought
 }
 
-// lateAfter is the age from which a job counts as late: by then its minions may have received the
-// job from another master, or may have been restarted.
+// lateAfter is the age from which a job is treated as late: by then its minions may have received
+// the job from another master, or may have been restarted.
 const lateAfter = time.Second
 
 // isLate reports whether a job would be late if sent now.
@@ -157,14 +157,14 @@ func (q *queue) holdsTag(tag string) bool {
 	return slices.ContainsFunc(q.items, func(i *item) bool { return i.tag == tag })
 }
 
-// loseItem removes the message at an index from the queue and counts it as lost. The peer does not
-// get the message.
-func (q *queue) loseItem(at int) {
+// loseItem removes the message with that index from the queue and counts it as lost. The peer does
+// not get the message.
+func (q *queue) loseItem(index int) {
 	q.lost++
-	if i := q.items[at]; i.isJob && !i.retold {
+	if i := q.items[index]; i.isJob && !i.retold {
 		q.lostJobs = append(q.lostJobs[max(0, len(q.lostJobs)-maxLostJobs+1):], i)
 	}
-	q.remove(at)
+	q.remove(index)
 }
 
 // takeLost drops jobs that are too old, and returns all jobs that were dropped unsent since the
@@ -277,10 +277,10 @@ func (q *queue) isEmpty() bool {
 // QueueStatus describes the queue of one duty for one peer.
 type QueueStatus struct {
 	Waiting int           // number of messages, including those sent but not acknowledged
-	Bytes   int           // bytes of these messages
-	Lag     time.Duration // age of the oldest of these messages
+	Bytes   int           // bytes of the waiting messages
+	Lag     time.Duration // age of the oldest waiting message
 	Handled uint64        // number of messages that the peer has handled since this master's start
-	Lost    uint64        // messages dropped for lack of room or because they were too old
+	Lost    uint64        // messages dropped because the queue was full or they were too old
 }
 
 func (q *queue) status(now time.Time) QueueStatus {

@@ -19,7 +19,8 @@ import (
 // their senders repeat them.
 const maxRaft = 256
 
-// raftRetry is the pause before runNode uses a file again that could not be read or written.
+// raftRetry is how long runNode waits after it could not read or write a file, before it uses the
+// file again.
 const raftRetry = 10 * time.Second
 
 // consensus runs this master's part in the consensus of Salt's masters, for as long as the cluster

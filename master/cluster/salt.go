@@ -10,16 +10,16 @@ import (
 
 // configured returns the member entry of a Salt master that is listed in cluster_peers and has its
 // key in the folder; for any other master it returns the zero Member. Such a Salt master may never
-// ask to join: the one with the lowest address does not, nor does one that joined before it was
-// restarted. known is the present member of that name, if any. If known is a Saltern master, the
-// Salt master must have taken over its key.
-func (p *Pool) configured(id string, known node.Member) node.Member {
+// ask to join: neither the one with the lowest address does, nor one that joined before it was
+// restarted. present is the member of that name in the record, or the zero Member. If present is a
+// Saltern master, configured returns the Salt master only if both have the same key.
+func (p *Pool) configured(id string, present node.Member) node.Member {
 	for _, s := range p.cfg.Peers {
 		if peerName(s) != id || id == p.cfg.ID {
 			continue
 		}
 		pub, err := p.folder.readFile(filepath.Join(peersDir, id+".pub"), 4096)
-		if err != nil || known.Own && crypt.NormalizePEM(string(pub)) != crypt.NormalizePEM(known.Pub) {
+		if err != nil || present.Own && crypt.NormalizePEM(string(pub)) != crypt.NormalizePEM(present.Pub) {
 			return node.Member{}
 		}
 		return node.Member{ID: id, Pub: string(pub)}

@@ -155,7 +155,7 @@ type teller struct {
 	toldAt time.Time // when the peer last sent starts
 }
 
-// noteTold records that a peer has just sent, at the time now, all starts that it knew.
+// noteTold records that a peer has just sent all starts that it knows. now is the present time.
 func (t *tellers) noteTold(peer string, by *conn, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -165,7 +165,7 @@ func (t *tellers) noteTold(peer string, by *conn, now time.Time) {
 	t.byPeer[peer] = teller{by, now}
 }
 
-// forgetConnection forgets what a peer has sent over a connection that has ended.
+// forgetConnection deletes what a peer has sent over a connection that has ended.
 func (t *tellers) forgetConnection(by *conn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -317,8 +317,8 @@ func (p *Pool) Announce(ctx context.Context, s Start) error {
 	// A minion sends its sign-in again after five seconds (auth_timeout).
 	ctx, cancel := context.WithTimeout(ctx, 4*time.Second)
 	defer cancel()
-	// A sign-in that takes longer than this counts as waiting. At most maxPatient sign-ins wait;
-	// the minions of further ones are told at once to try again.
+	// A sign-in that takes longer than this counts against maxPatient, the number of sign-ins that
+	// may wait. The minions of further sign-ins get an answer at once: to try again.
 	stop := time.AfterFunc(200*time.Millisecond, func() {
 		if p.waitingSignIns.Add(1) > maxPatient {
 			cancel()

@@ -102,7 +102,7 @@ func (m cutMsg) packCuts(now time.Time) *value.Map {
 	return value.NewMap("subs", packSubs(subs), "age", min(now.Sub(oldest), maxAge).Milliseconds(), "cuts", b)
 }
 
-// returnWithin is how long a cut counts if a master of an older release reports it, since such a
+// returnWithin is how long a cut is valid if a master of an older release reports it, since such a
 // report contains no expiry.
 const returnWithin = time.Minute
 

@@ -7,7 +7,8 @@ import (
 // Masters report to each other which requests of minions they have accepted, so that an attacker
 // cannot replay a recorded request at another master. Receivers do not acknowledge these messages,
 // and senders do not wait for them. When a connection is made again, each master first reports all
-// requests that it has accepted. Masters of older releases count the message as bad and carry on.
+// requests that it has accepted. A master of an older release counts the message as a bad one and
+// continues.
 
 // maxTaken bounds the digests that wait for a peer; when it is reached, the oldest are dropped and
 // counted. takenMessage bounds the digests in one message.
@@ -91,7 +92,7 @@ func (p *Pool) heardTaken(data []byte) error {
 
 	p.mu.Lock()
 	h := p.handler.Load()
-	if h == nil { // Serve hands them to the handler later
+	if h == nil { // Serve passes the requests to the handler later
 		p.earlyTaken = append(p.earlyTaken, list[:min(len(list), maxTaken-len(p.earlyTaken))]...)
 	}
 	p.mu.Unlock()

@@ -16,9 +16,9 @@ import (
 )
 
 // When the network between two masters is cut but a third master reaches both, the third relays
-// their connection. The two masters speak TLS with the same pinned keys as on the direct path, so
-// the relay can neither read nor change anything. Duties, numbers and acknowledgements stay the
-// same.
+// their connection. The two masters use TLS with the same pinned keys as on the direct path, so the
+// relay can neither read nor change anything. Duties, numbers and acknowledgements work as on the
+// direct path.
 
 const (
 	directWait = 2 * time.Second // time for a direct dial while another master could relay
@@ -88,14 +88,14 @@ func (l *link) secure(raw net.Conn, limit time.Duration) (net.Conn, error) {
 	return t, nil
 }
 
-// through connects to the link's master over a relay: the master to which the link other leads.
-func (l *link) through(other *link) (net.Conn, error) {
-	raw, err := other.openDirect(directWait)
+// through connects to the link's master over the master of the link relay.
+func (l *link) through(relay *link) (net.Conn, error) {
+	raw, err := relay.openDirect(directWait)
 	if err != nil {
 		return nil, err
 	}
 
-	c, err := other.secure(raw, handshakeWait)
+	c, err := relay.secure(raw, handshakeWait)
 	if err != nil {
 		return nil, err
 	}
@@ -113,9 +113,9 @@ func (l *link) through(other *link) (net.Conn, error) {
 	return l.secure(c, handshakeWait)
 }
 
-// straight tries the direct path every ten seconds. Once the direct path works, straight ends the
-// relayed connection by calling open.
-func (l *link) straight(ctx context.Context, open context.CancelCauseFunc) {
+// straight tries the direct path every ten seconds. Once the direct path works, straight calls end,
+// which ends the relayed connection.
+func (l *link) straight(ctx context.Context, end context.CancelCauseFunc) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -130,7 +130,7 @@ func (l *link) straight(ctx context.Context, open context.CancelCauseFunc) {
 
 		if c, err := l.secure(raw, handshakeWait); err == nil {
 			_ = c.Close()
-			open(errDirect)
+			end(errDirect)
 			return
 		}
 	}

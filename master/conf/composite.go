@@ -34,7 +34,7 @@ func (a *assembly) partRemark(option, entry, format string, args ...any) {
 	})
 }
 
-// groups adds notes about nodegroups that are neither an expression nor a list of its words.
+// groups adds notes about nodegroups that are neither an expression nor a list of the words of one.
 func (a *assembly) groups(groups *value.Map) {
 	for name, v := range groups.All() {
 		words, list := v.([]any)

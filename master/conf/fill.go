@@ -133,7 +133,8 @@ func setScalar(f reflect.Value, v any) error {
 	return fmt.Errorf("field of type %s", f.Type())
 }
 
-// seconds parses a duration: a number of seconds, or of minutes if the unit is "m".
+// seconds parses a duration: a number of seconds, or of minutes if the unit is "m". It returns
+// false if v is not a number or is too large.
 func seconds(v any, unit string) (time.Duration, bool) {
 	var f float64
 	switch v := v.(type) {

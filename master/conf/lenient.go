@@ -11,10 +11,10 @@ import (
 
 // lenient decides whether the master accepts a value of the wrong type. Salt warns about every such
 // value and uses it (salt/config/__init__.py _validate_opts). lenient accepts a value if the
-// intention is clear and Salt would act on it: other words for true or false. It also accepts any
-// value of an option that this master does not use; then the option keeps its default. It accepts
-// malformed permissions of minions, which grant nothing, as in Salt (salt/master.py,
-// salt/daemons/masterapi.py). Everything else is a fault.
+// intention is clear and Salt would act on it, such as a number or a text that means true or false.
+// It also accepts any value of an option that this master does not use; then the option keeps its
+// default. It accepts malformed permissions of minions, which grant nothing, as in Salt
+// (salt/master.py, salt/daemons/masterapi.py). Everything else is a fault.
 func (a *assembly) lenient(o option, v any, wrong error) (taken any, ok bool) {
 	name := o.name
 	if o.ignored() {

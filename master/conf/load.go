@@ -98,19 +98,19 @@ type assembly struct {
 	loader *Loader
 	*reader
 	opts      *value.Map // the defaults, later overwritten by the set options and those derived from them
-	fromFiles *value.Map // the options set by files
+	fromFiles *value.Map // the options that files set
 	known     map[string]option
 }
 
 // addFault adds a fault of an option.
 func (a *assembly) addFault(option string, err error) { a.badFrom(option, err) }
 
-// badFrom adds a fault of an option that the master has derived from the options in from. The fault
-// names the place where the option was set. If the option was not set, it names the place where the
-// first option in from was set.
-func (a *assembly) badFrom(option string, err error, from ...string) {
+// badFrom adds a fault of an option that the master has derived from the options bases. The fault
+// names the file and line that set the option. If no file sets the option, the fault names the file
+// and line that set the first of bases.
+func (a *assembly) badFrom(option string, err error, bases ...string) {
 	o := a.origins[option]
-	for _, f := range from {
+	for _, f := range bases {
 		if o.path == "" {
 			o = a.origins[f]
 		}

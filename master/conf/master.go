@@ -27,7 +27,7 @@ type Master struct {
 	// Notes lists remarks that are not errors, in the order of files and lines.
 	Notes []Note
 	// Set lists the options that the files set, in the order of files and lines. If an option is
-	// set several times, its entry has the place of the last setting.
+	// set several times, its entry names the file and line of the last setting.
 	Set []Setting
 	// Plan holds the jobs of the option schedule that this master runs. PlanProblems lists the
 	// parts of the schedule that it does not support.
@@ -65,7 +65,7 @@ type Setting struct {
 type Note struct {
 	Level  slog.Level
 	Option string // "" for a note that is about no single option
-	Path   string // file that the note is about; "" for none
+	Path   string // file in which the option is set; "" if no file sets it
 	Line   int    // 0 when not known
 	Text   string
 }
@@ -363,10 +363,10 @@ type Cluster struct {
 	ClusterSecret         string   `conf:"cluster_secret"`
 	ClusterKeyPass        string   `conf:"cluster_key_pass"`
 	ClusterIsolatedFS     bool     `conf:"cluster_isolated_filesystem"`
-	// ClusterPlainPeers admits Salt's own masters, which speak without TLS.
+	// ClusterPlainPeers admits Salt's own masters, which connect without TLS.
 	ClusterPlainPeers bool `conf:"saltern_cluster_plain_peers"`
 	// ClusterSessions is the folder of session keys that Salt's masters share (sessions in their
-	// cachedir). If it is "", this master uses a folder of its own.
+	// cachedir). If it is "", this master uses a private folder.
 	ClusterSessions string `conf:"saltern_cluster_sessions"`
 	// ClusterEmptySecret admits masters that show no secret.
 	ClusterEmptySecret bool `conf:"saltern_cluster_empty_secret"`

@@ -66,7 +66,7 @@ func (p *part) keyNames() []string {
 
 // PartUse returns how the master uses a key inside an option, and why, in the terms of [Use]. It
 // returns "" for a key that is not in the table. Where administrators choose the names of keys,
-// every name counts as in the table.
+// PartUse treats every name as one that is in the table.
 func PartUse(option string, keys ...string) (use, remark string) {
 	p := builtinParts().keys[option]
 	for _, key := range keys {
@@ -118,7 +118,7 @@ func readParts(text string) (*part, error) {
 }
 
 // rowAt returns the row of a path of keys, and creates the rows on the path that are missing. A row
-// that no line describes counts as used.
+// that no line describes has the use "used".
 func (p *part) rowAt(path []string) *part {
 	for _, name := range path {
 		row := p.keys[name]

@@ -2,7 +2,7 @@ package conf
 
 import "saltern/master/internal/acl"
 
-// Rights that are not functions, in the words that the master sends to salt-api.
+// Rights that are not functions. Their values are the texts that the master sends to salt-api.
 const (
 	AllEvents = "events" // read all events of the master, not only those of his own jobs
 	AllJobs   = "jobs"   // look up the jobs of others with the runner jobs.list_job
@@ -13,7 +13,8 @@ const (
 // does.
 const everyLogin = "all"
 
-// Rights returns the words for those rights that permissions include and that are not functions.
+// Rights returns the rights that permissions include and that are not functions, as AllEvents,
+// AllJobs and Hooks.
 func (m *Master) Rights(permissions []any) (words []string) {
 	open := m.EventReaders == everyLogin
 	if open || acl.MayReadEvents(permissions) {

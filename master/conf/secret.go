@@ -7,7 +7,7 @@ import (
 	"saltern/master/value"
 )
 
-// Hidden stands in place of a secret.
+// Hidden is the text that replaces a secret.
 const Hidden = "(hidden)"
 
 // OwnSecrets returns the names of the secret options that only the master itself needs. The master
@@ -29,8 +29,9 @@ var (
 	// location, a lifetime or a kind.
 	ordinaryName = regexp.MustCompile(`(?i)[-_.](dir|file|path|expire|expires|ttl|timeout|override|driver|cluster_id|length|home_key)$`)
 
-	inURL    = regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://[^/\s:@]*:)[^/\s]+@`)
-	tokenURL = regexp.MustCompile(`(https?://)[^/\s:@]+@`) // matches a URL with a token in place of a user's name
+	inURL = regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://[^/\s:@]*:)[^/\s]+@`)
+	// matches a URL with a token before the host, where a URL may have a user's name
+	tokenURL = regexp.MustCompile(`(https?://)[^/\s:@]+@`)
 	inText   = regexp.MustCompile(`(?i)((?:passw(?:or)?d|pwd|passphrase|secret|token|api_?key|bindpw|access_?key|secret_?key)["']?\s*[=:]\s*)("[^"]*"|'[^']*'|[^\s,;&"']+)`)
 	pemBlock = regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)`)
 )
@@ -41,8 +42,9 @@ const maxHide = 64
 
 // WithoutSecrets returns a copy of options that may be shown to others: by config.values,
 // config.get and pillar_opts, and in logs. The table of options defines which options are secret.
-// Other options, and values inside options, count as secret if their name or text has the form of a
-// secret. Empty values and booleans stay. The copy shares unchanged values with opts.
+// WithoutSecrets treats other options, and values inside options, as secret if their name or text
+// has the form of a secret. It does not change empty values and booleans. The copy shares unchanged
+// values with opts.
 func WithoutSecrets(opts *value.Map) *value.Map {
 	out := &value.Map{}
 	for k, v := range opts.All() {
@@ -68,7 +70,7 @@ func WithoutSecrets(opts *value.Map) *value.Map {
 func Shown(v any) any { return shownAs("", v, 0) }
 
 // ShownKeys returns a copy of a value in which private keys in PEM form are hidden, such as those
-// in the result of the wheel function key.gen. All other values stay.
+// in the result of the wheel function key.gen. It does not change other values.
 func ShownKeys(v any) any {
 	switch v := v.(type) {
 	case *value.Map:
@@ -137,7 +139,7 @@ func shownText(s string) string {
 	return inText.ReplaceAllString(s, "${1}"+Hidden)
 }
 
-// hidden returns Hidden in place of a value, but returns empty values and booleans as they are.
+// hidden returns Hidden instead of a value, but returns empty values and booleans as they are.
 func hidden(v any) any {
 	switch e := v.(type) {
 	case nil, bool:

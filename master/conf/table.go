@@ -54,7 +54,7 @@ func Use(name string) (use, remark string) {
 	return o.use, o.remark
 }
 
-// ignored reports that neither this master nor a Python process of its own uses the option.
+// ignored reports that neither this master nor one of its Python processes uses the option.
 func (o option) ignored() bool { return o.use != "used" && o.use != "python" }
 
 // nullable reports whether the option may be null.

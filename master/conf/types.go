@@ -42,8 +42,8 @@ var wanted = map[string]string{
 }
 
 // coerce converts a value to one of the types by the rules of Salt's _validate_opts. It accepts a
-// number written as text, a text written as a number or boolean, and an empty list in place of a
-// map.
+// number written as text, a text written as a number or boolean, and an empty list where the type
+// is a map.
 func coerce(v any, types []string) (any, error) {
 	for _, t := range types {
 		if hasType(v, t) {
@@ -117,7 +117,7 @@ func convert(v any, t string) (any, bool) {
 	case "float":
 		switch v := v.(type) {
 		case int64:
-			return v, true // unchanged; a field of type float takes an integer, too
+			return v, true // unchanged; code that expects a float accepts an integer, too
 		case string:
 			f, err := strconv.ParseFloat(strings.TrimSpace(v), 64)
 			return f, err == nil

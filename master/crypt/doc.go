@@ -2,7 +2,7 @@
 // AES blob ("crypticle"), the RSA schemes named in requests, the X9.31
 // private operation of tokens and sign-in digests, and the PEM files of keys.
 //
-// The primitives are those of Salt's crypt.py and utils/rsax931.py; two of them are of another age
+// The primitives are those of Salt's crypt.py and utils/rsax931.py; some of them are outdated
 // (SHA-1, X9.31, AES-CBC with a separate MAC). Every minion uses them, so this package implements
 // them carefully instead of replacing them: the MAC is checked first and in constant time, all
 // failures of Open look alike, private operations outside the standard library are blinded and

@@ -101,8 +101,8 @@ func (k Key) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "[key]") }
 // LogValue returns the placeholder that slog prints.
 func (k Key) LogValue() slog.Value { return slog.StringValue("[key]") }
 
-// Seal encrypts a packed body. For a reply to a request, nonce is the request's nonce of NonceLen
-// characters, which Seal puts in front of the body; for everything else nonce is "". Seal neither
+// Seal encrypts a packed body. For a reply to a request, nonce is the request's nonce, of NonceLen
+// characters. Seal puts it in front of the body. For all other blobs nonce is "". Seal neither
 // changes body nor keeps a reference to it.
 func (k Key) Seal(body []byte, nonce string) []byte { return k.AppendSeal(nil, body, nonce) }
 
@@ -122,10 +122,10 @@ func (k Key) AppendSeal(dst, body []byte, nonce string) []byte {
 func Room(nonce string) int { return ivLen + len(marker) + len(nonce) }
 
 // sealChunk is how many bytes are encrypted before they are hashed, so that they are still in the
-// processor's cache when they are hashed. It is a whole number of blocks.
+// processor's cache when they are hashed. It is a multiple of the size of a block.
 const sealChunk = 32 << 10
 
-// SealInPlace turns the end of b into a blob without copying the body: b[start:] must be
+// SealInPlace encrypts the end of b in place, without copying the body: b[start:] must be
 // Room(nonce) bytes of any content, followed by the body. It returns b with the blob at start; the
 // blob is up to Overhead bytes longer than body and nonce together. SealInPlace panics when k is
 // the zero Key.
@@ -166,7 +166,7 @@ func (k Key) sealFrom(b []byte, start int) []byte {
 func (k Key) Open(blob []byte) ([]byte, error) { return cutMarker(k.open(blob, false)) }
 
 // OpenInPlace works like Open, but without an allocation: the result is a part of blob. If blob was
-// made with this key, OpenInPlace overwrites it; otherwise blob stays unchanged.
+// made with this key, OpenInPlace overwrites it; otherwise it does not change blob.
 func (k Key) OpenInPlace(blob []byte) ([]byte, error) { return cutMarker(k.open(blob, true)) }
 
 // cutMarker returns a decrypted text without the marker of a Salt payload. If err is not nil, it

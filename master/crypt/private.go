@@ -54,8 +54,8 @@ func LoadPrivate(path, passphrase string) (*rsa.PrivateKey, error) {
 // ParsePrivate parses an RSA private key in PEM: PKCS#1 ("RSA PRIVATE KEY", which Salt writes),
 // PKCS#1 with OpenSSL's PEM encryption (which Salt writes with key_pass), PKCS#8, or encrypted
 // PKCS#8 (which Salt writes with key_pass in FIPS mode). An empty passphrase means none. If the key
-// is not encrypted, the passphrase is ignored. ParsePrivate fails with ErrPassphrase, or with
-// ErrPrivateKey and the reason.
+// is not encrypted, the passphrase is ignored. If the passphrase is wrong or missing, ParsePrivate
+// returns ErrPassphrase; any other error wraps ErrPrivateKey.
 func ParsePrivate(text []byte, passphrase string) (*rsa.PrivateKey, error) {
 	block, _ := pem.Decode(text)
 	if block == nil {

@@ -53,7 +53,7 @@ func SignatureHash(algo string) (crypto.Hash, error) {
 	return 0, fmt.Errorf("%w for signing: %.40q", ErrAlgorithm, algo)
 }
 
-// Encrypt encrypts a short text, such as that of a Key, with an OAEP scheme.
+// Encrypt encrypts a short text, such as the text form of a Key, with an OAEP scheme.
 func Encrypt(pub *rsa.PublicKey, algo string, plain []byte) ([]byte, error) {
 	h, err := EncryptionHash(algo)
 	if err != nil {

@@ -54,7 +54,7 @@ func Stamp(t time.Time) string {
 }
 
 // Fire puts an event on the bus and returns at once. As Salt does, it sets _stamp to the time of
-// firing; an existing _stamp is replaced in its place. Fire does not change data itself. The
+// firing; an existing _stamp keeps its position in the map. Fire does not change data itself. The
 // subscribers share data and everything in it, so the caller must not change them after the call.
 // Source: salt/utils/event.py SaltEvent.fire_event.
 func (b *Bus) Fire(tag string, data *value.Map) error {
@@ -66,10 +66,10 @@ func (b *Bus) FireFor(minion, tag string, data *value.Map) error {
 	return b.stampAndDeliver(Event{Tag: tag, Data: data, Origin: Minion, Minion: minion})
 }
 
-// FireBy works like Fire, for an event that somebody else made through this process; by names the
+// FireBy works like Fire, for an event that this process fires for somebody else. origin is the
 // event's origin. For a minion's event call [Bus.FireFor] instead, for a peer's event [Bus.Relay].
-func (b *Bus) FireBy(by Origin, tag string, data *value.Map) error {
-	return b.stampAndDeliver(Event{Tag: tag, Data: data, Origin: by})
+func (b *Bus) FireBy(origin Origin, tag string, data *value.Map) error {
+	return b.stampAndDeliver(Event{Tag: tag, Data: data, Origin: origin})
 }
 
 func (b *Bus) stampAndDeliver(e Event) error {
@@ -173,15 +173,15 @@ type Subscription struct {
 	lost    atomic.Uint64
 }
 
-// reserve sets the extra room of a subscription for events that no minion made: the reserve-th part
-// of its normal room.
+// reserve sets how many more events may wait in a subscription if no minion made them: one for each
+// reserve events that the subscription's depth permits.
 const reserve = 8
 
 // Subscribe adds a reader. name appears in logs and status. depth (at least 1) bounds the number of
-// waiting events, and their memory is bounded by 64 MiB; if no event waits, an event of any size
-// has room. Overflow policy: when a bound is reached, this reader loses new events, which are
-// counted. Events that no minion made have an eighth more room, so that minions cannot displace
-// events of the master.
+// waiting events, and their memory is bounded by 64 MiB; if no event waits, the queue accepts an
+// event of any size. Overflow policy: when a bound is reached, this reader loses new events, which
+// are counted. For events that no minion made, both bounds are an eighth higher, so that minions
+// cannot displace events of the master.
 func (b *Bus) Subscribe(name string, depth int, filter Filter) *Subscription {
 	depth = max(depth, 1)
 	c := make(chan Event, depth+depth/reserve)
@@ -234,7 +234,7 @@ func (s *Subscription) deliver(e *Event) {
 
 	mine := *e
 	mine.Lost = s.pending
-	s.c <- mine // does not block: only deliver sends, and it found room above
+	s.c <- mine // does not block: only deliver sends, and its check above found room in the channel
 	s.backlog.add(weight)
 	s.pending = 0
 }

@@ -53,9 +53,9 @@ func dialSocket(ctx context.Context, dir, name string) (net.Conn, error) {
 // Close closes the connection. A waiting Next returns an error.
 func (l *Listener) Close() error { return l.conn.Close() }
 
-// Next waits for the next event. If ctx ends first it returns the error of ctx, and the Listener
-// stays usable. It returns io.EOF when the master has closed the connection, and errFrame when the
-// master sent something that is not an event.
+// Next waits for the next event. If ctx ends first, Next returns the error of ctx, and the Listener
+// remains usable. It returns io.EOF when the master has closed the connection, and errFrame when
+// the master sent something that is not an event.
 func (l *Listener) Next(ctx context.Context) (Event, error) {
 	p, err := l.NextPacked(ctx)
 	if err != nil {
@@ -64,8 +64,8 @@ func (l *Listener) Next(ctx context.Context) (Event, error) {
 	return p.Event()
 }
 
-// NextPacked works like Next, but does not unpack the data. It is for callers that need the data of
-// few events only.
+// NextPacked works like Next, but does not unpack the data. Callers that need the data of few
+// events only use it to save time.
 func (l *Listener) NextPacked(ctx context.Context) (Packed, error) {
 	stop := context.AfterFunc(ctx, func() { l.conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer func() {

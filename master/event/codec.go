@@ -81,15 +81,15 @@ func Fits(data *value.Map) bool {
 	return err == nil && len(packed) <= defaultMaxSize-maxTag
 }
 
-// frameBody returns a packed body in a frame, and the body as a part of it.
+// frameBody returns a frame around a packed body, and the part of the frame that is the body.
 func frameBody(body []byte) ([]byte, []byte, error) {
 	const room = prefixLen + len(frameHead) + binHead
 	buf := make([]byte, room, room+len(body))
 	return sealFrame(append(buf, body...), room)
 }
 
-// sealFrame writes the length prefix and the heads in front of the body, which starts at room in
-// buf.
+// sealFrame writes the length prefix and the heads in front of the body, which starts at index room
+// of buf. It returns the frame, and the body as a part of the frame.
 func sealFrame(buf []byte, room int) (frame, body []byte, err error) {
 	body = buf[room:]
 	n := len(body)

@@ -77,7 +77,7 @@ type Event struct {
 
 	key    string // the key that authorises the event, see MayOrderBy
 	wire   *wire
-	weighs int // memory that the event takes, 0 until computed; see weight
+	weighs int // bytes of memory that the event takes, 0 until computed; see weight
 }
 
 // weight returns the memory that the event takes in bytes. It computes the number once. The caller

@@ -29,7 +29,7 @@ const (
 	GitFollow                  // fetch git remotes, read their options again, or compare commits with those of peers
 	PillarClear                // drop the cached pillars of a minion
 	ReactorRules               // adopt a change of the reactor at another master
-	ClusterTalk                // an event between the masters of a cluster; nobody else acts on it
+	ClusterTalk                // an event between the masters of a cluster; programs other than masters do not act on it
 	JobTalk                    // only tools act: another event about a job
 	BatchTalk                  // only tools act: another event about a batch
 	RunResult                  // only tools act: start or result of a runner or wheel function
@@ -56,11 +56,11 @@ const (
 
 // rule defines which events may order an action.
 type rule struct {
-	tags       string // tags of these events, for messages and documentation
+	tags       string // tags of the events that may order the action, for messages and documentation
 	action     string // the ordered action, for messages
 	matches    func(tag string) bool
 	origins    []Origin // origins of local events that this master obeys; Internal, Socket, …
-	needsKey   bool     // events also need the key of the master's account
+	needsKey   bool     // an event must also contain the key of the master's account
 	peerMakers []Origin // makers of a peer's events that this master obeys
 	staysLocal bool     // no master passes the event to peers
 }
@@ -189,9 +189,9 @@ func MayOrder(e Event, o Order) bool {
 	return !r.needsKey && r.allows(e)
 }
 
-// MayOrderBy works like [MayOrder], also for actions that need the key of the master's account;
-// userKey reads that key. The bus has moved the key that the event contained out of the event's
-// data, so that no reader sees the key.
+// MayOrderBy works like [MayOrder], and also decides on actions that need the key of the master's
+// account. userKey reads that key. MayOrderBy returns an error if userKey fails. The bus has
+// removed the key from the event's data, so that no reader sees it.
 func MayOrderBy(e Event, o Order, userKey func() (string, error)) (bool, error) {
 	r := rules[o]
 	if !r.allows(e) {
@@ -347,7 +347,7 @@ func tagsBelow(spaces ...string) func(string) bool {
 	}
 }
 
-// cutID splits a tag <space><id>/<rest>.
+// cutID splits a tag <space><id>/<rest>. ok is false for a tag in another form.
 func cutID(tag, space string) (id, rest string, ok bool) {
 	tag, ok = strings.CutPrefix(tag, space)
 	if !ok {

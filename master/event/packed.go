@@ -39,9 +39,9 @@ func packedOf(body []byte) (Packed, error) {
 	return p, CheckTag(p.Tag)
 }
 
-// plainBody returns the position and size of the body in a frame that has the form in which
-// Saltern's masters write frames; b may hold only the beginning of the frame. ok is false for a
-// frame in another form, which must be decoded as a whole.
+// plainBody returns the position and the size in bytes of the body in a frame, if the frame has the
+// form that Saltern's masters write. b may hold only the beginning of the frame. ok is false for a
+// frame in another form, which the caller must decode completely.
 func plainBody(b []byte) (from, size int, ok bool) {
 	rest, ok := bytes.CutPrefix(b, []byte(frameHead))
 	if !ok || len(rest) < binHead {

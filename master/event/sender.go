@@ -20,14 +20,14 @@ import (
 // again after the master was restarted. When Fire has returned, its event is on the bus before all
 // events that are fired later. A Sender is safe for concurrent use.
 //
-// Saltern's masters confirm each event on a socket of their own (see [Server]). Salt's masters and
-// older releases have only the pull socket: with them Fire returns as soon as the kernel has
-// accepted the event.
+// Saltern's masters confirm each event on a socket that Salt's masters do not have (see [Server]).
+// Salt's masters and older releases have only the pull socket: with them Fire returns as soon as
+// the kernel has accepted the event.
 type Sender struct {
 	dir string
 	now func() time.Time
-	// turn is the write lock: it holds one element while a call writes. It is a channel so that a
-	// waiting call can stop waiting when its context ends.
+	// turn is the write lock: it holds one element while a call writes. It is a channel, not a
+	// mutex, so that a waiting call can stop waiting when its context ends.
 	turn chan struct{}
 
 	mu      sync.Mutex
@@ -116,7 +116,7 @@ func (s *Sender) awaitTurn(ctx context.Context) error {
 }
 
 // writeFrame sends a frame when no other call writes. If an older connection breaks, writeFrame
-// sends the frame once more on a new connection: the master ignores the incomplete one.
+// sends the frame once more on a new connection; the master ignores the incomplete first frame.
 func (s *Sender) writeFrame(ctx context.Context, frame []byte) (confirmation, error) {
 	if err := s.awaitTurn(ctx); err != nil {
 		return nil, err
@@ -242,7 +242,7 @@ func (c confirmation) wait(ctx context.Context) error {
 	}
 }
 
-// writeFrame writes a whole frame, or returns an error. It must not be called concurrently.
+// writeFrame writes all bytes of a frame, or returns an error. It must not be called concurrently.
 func (l *senderLink) writeFrame(ctx context.Context, frame []byte) (confirmation, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -297,7 +297,7 @@ func (l *senderLink) readAnswers() {
 		l.mu.Lock()
 		if len(l.waiting) == 0 {
 			l.mu.Unlock()
-			l.failWaiting() // an answer that no call waits for
+			l.failWaiting() // the master sent an answer that no call waits for
 			return
 		}
 

@@ -254,8 +254,8 @@ func (s *Server) accept(l *net.UnixListener, name string, add func(*net.UnixConn
 			return
 		}
 
-		// The process has probably run out of file descriptors. The connection waits in the
-		// backlog.
+		// The process has probably run out of file descriptors. The new connection waits in the
+		// kernel's backlog.
 		s.log.Error("event socket: accept", "path", name, "error", err)
 		time.Sleep(50 * time.Millisecond)
 	}
@@ -336,7 +336,7 @@ func (s *Server) dropReader(r *reader) {
 	s.forget(r)
 }
 
-// forget stops counting a reader. The caller holds s.mu.
+// forget removes a reader from the server's readers. The caller holds s.mu.
 func (s *Server) forget(r *reader) {
 	if _, ok := s.readers[r]; ok {
 		delete(s.readers, r)

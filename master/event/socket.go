@@ -62,7 +62,7 @@ func marker(path string) error {
 	return f.Close()
 }
 
-// peerUID returns the user who opened the other end of a Unix socket, as the kernel knows it.
+// peerUID returns the user who opened the other end of a Unix socket, as the kernel reports it.
 func peerUID(c *net.UnixConn) (uint32, error) {
 	cred, err := localsock.Peer(c)
 	if err != nil {

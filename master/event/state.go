@@ -14,8 +14,8 @@ const maxStateErrors = 1000
 // one tagged salt/job/<jid>/sub/<id>/error/<fun>. For other returns it fires nothing. At most
 // maxStateErrors states of one return cause events. The first tag contains text from the minion;
 // FireStateErrors fires that event only if the tag looks like the name of a state function, so that
-// no minion can forge other tags. The events count as the minion's, as with [Bus.FireFor]. Sources:
-// salt/utils/event.py fire_ret_load, SUB_EVENT.
+// no minion can forge other tags. The minion is the maker of the events, as with [Bus.FireFor].
+// Sources: salt/utils/event.py fire_ret_load, SUB_EVENT.
 func (b *Bus) FireStateErrors(load *value.Map) {
 	v, codes := load.Value("return"), load.Value("retcode")
 	if fun := load.Str("fun"); fun != "" {

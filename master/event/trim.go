@@ -5,11 +5,12 @@ import (
 	"saltern/master/value"
 )
 
-// trimmed stands in place of a value that is too large for an event (salt/utils/dicttrim.py).
+// trimmed is the text that replaces a value that is too large for an event
+// (salt/utils/dicttrim.py).
 const trimmed = "VALUE_TRIMMED"
 
-// kept lists the keys that an event keeps, where their values are small, if replacing values does
-// not make it small enough. The other keys are dropped then.
+// kept lists the keys that remain in an event if replacing values does not make the event small
+// enough. Keys with large values and all other keys are dropped then.
 var kept = [...]string{"id", "jid", "fun", "tag", "cmd", "success", "retcode", "_stamp"}
 
 // overflow is the factor by which a packed event may exceed max_event_size.

@@ -17,8 +17,8 @@ import (
 // has a journal in its cachedir, and they exchange the data of the cachedir themselves.
 var ErrCacheShared = errors.New("option cachedir: another master uses it")
 
-// statusAge is the age from which a status counts as that of a master that has ended. A running
-// master writes its status every 2 s, possibly by the clock of another machine.
+// statusAge is the age of a status from which its master is assumed to have ended. A running master
+// writes its status every 2 s, possibly by the clock of another machine.
 const statusAge = time.Minute
 
 // OwnCache returns an error if a master with another id writes its status in the cachedir. So it

@@ -21,8 +21,8 @@ type Problems struct {
 	listed map[control.Fault]control.Problem
 }
 
-// ProblemFor is how long a problem stays listed after it last occurred. Then it ends by itself,
-// because the operation whose success would end it may never be tried again.
+// ProblemFor is how long a problem remains listed after it last occurred. Then the problem is
+// removed, because the operation whose success would remove it may never be tried again.
 const ProblemFor = 10 * time.Minute
 
 // NewProblems returns an empty list.

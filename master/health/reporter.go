@@ -45,7 +45,8 @@ type Status struct {
 	Cluster *cluster.Status `json:"cluster,omitempty"`
 }
 
-// Reporter writes the status file and the sign of life. Only one goroutine may call Write.
+// Reporter writes the status file and the file that shows that the master runs. Only one goroutine
+// may call Write.
 type Reporter struct {
 	Options  *conf.Master
 	Keys     *keys.Store
@@ -77,7 +78,7 @@ type Reporter struct {
 	unhanded uint64 // records that returners did not get, as of the last Write
 }
 
-// Write writes the present status and renews the sign of life.
+// Write writes the present status and renews the file that shows that the master runs.
 func (r *Reporter) Write() {
 	r.watchPending()
 	r.watchReactions()

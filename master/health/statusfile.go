@@ -9,9 +9,9 @@ import (
 )
 
 // writeFile replaces a small file that other programs read, and does not sync it. If that fails, as
-// on a full disk, writeFile overwrites the old content in place, which needs no new space: a status
-// is most important in that situation. A reader may see a partly written file, and must read it
-// again.
+// on a full disk, writeFile overwrites the old content in place, which needs no new space: the
+// status is most important when the disk is full. A reader may see a partly written file, and must
+// read it again.
 func writeFile(path string, data []byte) error {
 	err := durable.Swap(path, data, 0o640)
 	if err == nil {

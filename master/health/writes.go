@@ -10,13 +10,13 @@ import (
 const (
 	// tryEvery is the pause between two test writes to the folder of the journal.
 	tryEvery = 3 * time.Second
-	// tryTakes is how long a test write may take before the disk counts as hung. So a load balancer
-	// stops sending clients to this master no later than tryEvery + tryTakes and two of its checks
-	// after the disk has begun to hang.
+	// tryTakes is how long a test write may take before the disk is reported as hung. So a load
+	// balancer stops sending clients to this master no later than tryEvery + tryTakes and two of
+	// its checks after the disk has begun to hang.
 	tryTakes = 4 * time.Second
-	// jobCacheQuiet is how long after its last failure the job cache counts as faulty although test
-	// writes succeed. After that it counts as healthy: if no more returns arrive, no success can
-	// show that.
+	// jobCacheQuiet is how long after its last failure the job cache is reported as faulty although
+	// test writes succeed. After that time it is reported as healthy, because without new returns
+	// no success would ever end the report.
 	jobCacheQuiet = 5 * time.Second
 )
 
@@ -48,7 +48,7 @@ func (w *Writes) noteResult(err error) {
 }
 
 // Reason returns why this master cannot store jobs. It returns "" when the master can, and before
-// the first test. The text may be shown to strangers: it names the error and no path.
+// the first test. The text may be shown to anybody: it names the error and no path.
 func (w *Writes) Reason() string {
 	err := w.Err()
 	if err == nil {

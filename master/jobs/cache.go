@@ -72,12 +72,12 @@ type Return struct {
 	JID, ID string
 	// Data holds the stored fields return, retcode and success, as far as the minion sent them.
 	Data *value.Map
-	// Out names the outputter that the function asked for. It may be nil: then the function asked
-	// for none.
+	// Out names the outputter that the function asked for. It may be nil: the function asked for
+	// none.
 	Out any
-	// Load is the whole return. If the job has no load, because another master started it for
-	// instance, the cache stores Load as the load of the job (salt/utils/job.py store_job). Load
-	// may be nil: then the cache stores no load.
+	// Load is the complete load of the return. If the job has no load, because another master
+	// started it for instance, the cache stores Load as the load of the job (salt/utils/job.py
+	// store_job). Load may be nil: then the cache stores no load.
 	Load *value.Map
 }
 

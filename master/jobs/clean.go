@@ -61,8 +61,8 @@ func (c *Local) isExpired(dir string, now time.Time, keep time.Duration) (bool, 
 		if st, err = os.Stat(dir); err != nil {
 			return false, err
 		}
-		// The directory has no jid file yet, but its writer, such as a tool of Salt, may be about
-		// to create that file.
+		// The directory has no jid file yet, but a writer, such as a tool of Salt, may be about to
+		// create that file.
 		return now.Sub(st.ModTime()) > max(10*time.Minute, keep), nil
 	}
 

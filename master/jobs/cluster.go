@@ -22,11 +22,12 @@ import (
 
 // Times of the cluster's job cache.
 const (
-	keepWait = 5 * time.Second // longest wait for a peer, and then again for the shared folder
+	// longest wait for a peer; the wait for the shared folder after that is bounded by the same time
+	keepWait = 5 * time.Second
 )
 
-// ownSegment marks a segment that this master wrote and therefore never reads. It is stored in
-// place of the number of bytes read.
+// ownSegment marks a segment that this master wrote and therefore never reads. It is stored where
+// other segments have the number of bytes read.
 const ownSegment = -1
 
 // Errors of Peers.Keep.
@@ -69,8 +70,8 @@ type ClusterConfig struct {
 // not answer, the master does not acknowledge the return, and the minion sends it again.
 //
 // If the master that received a record does not hand it over, the masters with a copy of the record
-// do so, even after they were restarted. So a master that was away finds in the folder what it
-// missed; younger records wait in the queues of its peers.
+// do so, even after they were restarted. So a master that was away finds in the folder the records
+// that it missed; younger records wait in the queues of its peers.
 type Cluster struct {
 	*Local
 	cfg    ClusterConfig
@@ -144,8 +145,9 @@ func OpenCluster(cfg ClusterConfig) (*Cluster, error) {
 
 func (c *Cluster) importedFile() string { return filepath.Join(c.journal.dir, "imported") }
 
-// SaveReturn implements Cache. When it returns nil, the return is stored as safely as the comment
-// of [Cluster] describes.
+// SaveReturn implements Cache. It reports whether it has stored the return, and false for a return
+// that was stored already. When the error is nil, the return is stored as safely as the comment of
+// [Cluster] describes.
 func (c *Cluster) SaveReturn(ctx context.Context, ret Return) (bool, error) {
 	if ret.Load == nil || ret.ID == c.cfg.ID { // no Load: a return of this master's own runners
 		return c.Local.SaveReturn(ctx, ret)
@@ -339,7 +341,7 @@ func (c *Cluster) Import(ctx context.Context) error {
 
 		if err != nil {
 			if !errors.Is(err, fs.ErrNotExist) {
-				errs = append(errs, err) // the next Import tries again
+				errs = append(errs, err) // the next Import reads the segment again
 			}
 			continue
 		}
@@ -403,7 +405,7 @@ func (c *Cluster) cacheRecord(ctx context.Context, r *record) error {
 		return nil // Clean would remove the record at once
 	}
 
-	r.a, r.b = bytes.Clone(r.a), bytes.Clone(r.b) // else the slices would keep the whole segment in memory
+	r.a, r.b = bytes.Clone(r.a), bytes.Clone(r.b) // otherwise the slices would keep the segment's memory in use
 	switch r.kind {
 	case kindReturn:
 		facts, err := c.knownFacts(r.jid)
@@ -432,14 +434,14 @@ func (c *Cluster) cacheRecord(ctx context.Context, r *record) error {
 	return nil
 }
 
-// outranks reports whether a packed load replaces the stored load kept; see Outranks.
-func outranks(packed []byte, kept *value.Map) bool {
-	if !kept.Bool(ChosenField) {
+// outranks reports whether a packed load replaces the load stored; see Outranks.
+func outranks(packed []byte, stored *value.Map) bool {
+	if !stored.Bool(ChosenField) {
 		return false // so for most jobs, without decoding the load
 	}
 	v, err := msgpack.Decode(packed, msgpack.DefaultLimits)
 	load, ok := v.(*value.Map)
-	return err == nil && ok && !Continues(load, kept) && Outranks(load, kept)
+	return err == nil && ok && !Continues(load, stored) && Outranks(load, stored)
 }
 
 // contained reports whether all texts of a packed list are in have.
@@ -447,7 +449,7 @@ func contained(packed []byte, have []any) bool {
 	v, err := msgpack.Decode(packed, msgpack.DefaultLimits)
 	list, ok := v.([]any)
 	if err != nil || !ok {
-		return true // the list holds nothing to add
+		return true // there is nothing to add from an unreadable list
 	}
 	return !slices.ContainsFunc(list, func(id any) bool { return !slices.Contains(have, id) })
 }
@@ -479,8 +481,8 @@ func (c *Cluster) Close(ctx context.Context) error {
 type ClusterStats struct {
 	Handed   uint64 // records handed to the shared folder
 	Imported uint64 // records read from the shared folder
-	Lost     uint64 // records that were dropped instead of handed over, for lack of room
-	Held     int    // copies that this master has not yet seen in the folder
+	Lost     uint64 // records that were not handed over but dropped, because the queue was full
+	Held     int    // copies of peers' records that are not yet in the folder
 }
 
 // ClusterStats returns the counters.

@@ -170,7 +170,7 @@ func (f *files) mergeMinions(dir string, r *record) error {
 	return f.writeFile(dir, minionsName(r.id), packed)
 }
 
-// unionTexts returns the sorted union of the texts in lists. It ignores everything else.
+// unionTexts returns the sorted union of the texts in lists. It ignores values of other types.
 func unionTexts(lists ...any) (out []string) {
 	for _, l := range lists {
 		switch l := l.(type) {

@@ -12,8 +12,8 @@ import (
 
 // Query selects jobs. A job must satisfy every field that is not zero.
 type Query struct {
-	Functions []string   // globs; one must match the function
-	Targets   []string   // globs; one must match the target
+	Functions []string   // globs, one of which must match the function
+	Targets   []string   // globs, one of which must match the target
 	Metadata  *value.Map // pairs; the job's metadata must contain at least one of them
 	From, To  time.Time  // earliest and latest start of the job, both included; the zero time for no bound
 	NoFindJob bool       // skip jobs that run saltutil.find_job

@@ -15,12 +15,12 @@ const (
 )
 
 // held stores the copies of records that peers sent, until the records appear in the shared folder.
-// If a record does not appear within heldFor, or its peer is lost, this master hands the copy over,
-// since the master that received the record may never come back. Overflow policy: the oldest copies
+// If a record does not appear within heldFor, or its peer is lost, this master hands over the copy,
+// since the master that received the record may never run again. Overflow policy: the oldest copies
 // are handed over early.
 type held struct {
 	mu    sync.Mutex
-	list  []heldItem // oldest first; may still contain dropped copies
+	list  []heldItem // oldest first; may contain copies that were dropped
 	byKey map[heldKey]*record
 	bytes int
 }
@@ -41,8 +41,9 @@ func newHeld() *held { return &held{byKey: map[heldKey]*record{}} }
 
 func keyOf(r *record) heldKey { return heldKey{r.kind, r.jid, r.id} }
 
-// put adds a copy of a peer's record and returns the copies that must be handed over to make room.
-func (h *held) put(now time.Time, from string, r *record) (due []*record) {
+// put adds a copy of a peer's record and returns the copies that must be handed over because there
+// are too many. peer is the peer that sent the copy.
+func (h *held) put(now time.Time, peer string, r *record) (due []*record) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	k := keyOf(r)
@@ -51,7 +52,7 @@ func (h *held) put(now time.Time, from string, r *record) (due []*record) {
 	}
 	h.byKey[k] = r
 	h.bytes += r.size()
-	h.list = append(h.list, heldItem{k, r, from, now})
+	h.list = append(h.list, heldItem{k, r, peer, now})
 	for h.bytes > heldBytes || len(h.list) > 4*len(h.byKey)+1024 {
 		due = h.popLocked(due)
 	}
@@ -111,12 +112,12 @@ func (h *held) popPeer(peer string) (due []*record) {
 	return due
 }
 
-// addJobsTo adds the jobs of the held copies to a set.
-func (h *held) addJobsTo(to map[string]bool) {
+// addJobsTo adds the ids of the jobs of the held copies to jids.
+func (h *held) addJobsTo(jids map[string]bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for k := range h.byKey {
-		to[k.jid] = true
+		jids[k.jid] = true
 	}
 }
 

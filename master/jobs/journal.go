@@ -27,7 +27,7 @@ type segment struct {
 	bytes   int64
 	pending int  // records whose files do not exist yet
 	sealed  bool // nothing will be appended any more
-	// jids holds the jobs of the segment's records if journal.noteJobs is set, else it is nil.
+	// jids holds the jobs of the segment's records if journal.noteJobs is set, otherwise nil.
 	jids map[string]bool
 }
 

@@ -45,7 +45,7 @@ func (k *known) putLocked(jid string, f jobFacts) {
 	k.young[jid] = f
 }
 
-// forget drops everything, for example after jobs were removed.
+// forget drops all cached facts, for example after jobs were removed.
 func (k *known) forget() {
 	k.mu.Lock()
 	defer k.mu.Unlock()

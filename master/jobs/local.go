@@ -166,8 +166,8 @@ func (c *Local) committed(recs []*record, err error) {
 	}
 }
 
-// withdrawRecord removes a record that was not written to the journal, and passes err to the
-// callers that wait for the record.
+// withdrawRecord removes a record that was not written to the journal, from the overlay and the
+// queue, and passes err to the callers that wait for the record.
 func (c *Local) withdrawRecord(r *record, err error) {
 	c.overlay.remove(r)
 	c.queue.room.Release(r.cost)
@@ -195,9 +195,9 @@ func (c *Local) Close(ctx context.Context) error {
 type Stats struct {
 	Records, Commits uint64 // records written to the journal, and the syncs that made them durable
 	QueueBytes       int64  // bytes of the records that are not files yet
-	OpenJobs         int    // jobs with such records
+	OpenJobs         int    // jobs with records that are not files yet
 	Segments         int
-	Duplicates       uint64 // returns that were not stored again
+	Duplicates       uint64 // returns that were not stored because they were stored already
 	Quarantined      uint64 // records and segments put into quarantine
 	Stalled          bool   // files cannot be written at present
 }
@@ -235,7 +235,7 @@ func (c *Local) packBounded(name string, v any) ([]byte, error) {
 // recordCost is roughly how many bytes of memory a record takes beside its content.
 const recordCost = 512
 
-// reserveRoom waits for room in the queue for the bytes of the records.
+// reserveRoom waits until the queue has room for the bytes of the records.
 func (c *Local) reserveRoom(ctx context.Context, recs ...*record) error {
 	var sum int64
 	for _, r := range recs {

@@ -34,9 +34,9 @@ func (o *overlay) ensureJob(jid string) *openJob {
 	return j
 }
 
-// add makes a record visible to readers. It only reserves the place of a return, which becomes
-// visible when it is committed. If the overlay has a return of this minion for the job already, add
-// returns that record and adds nothing.
+// add makes a record visible to readers. A return is the exception: add reserves the slot of its
+// minion, and the return becomes visible when it is committed. If the overlay has a return of this
+// minion for the job already, add returns that record and adds nothing.
 func (o *overlay) add(r *record) (other *record) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

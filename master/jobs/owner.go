@@ -21,17 +21,17 @@ const (
 
 // Continues reports whether a load continues the stored job: whether the same caller runs the same
 // function with the same arguments under the job's id. Batches do so for their next minions
-// (salt/cli/batch.py, salt/utils/batch_manager.py), and so do syndics below several masters. kept
-// is the stored load; a return may have created it.
-func Continues(load, kept *value.Map) bool {
+// (salt/cli/batch.py, salt/utils/batch_manager.py), and so do syndics below several masters. stored
+// is the load of the stored job; a return may have created it.
+func Continues(load, stored *value.Map) bool {
 	args := "arg"
-	if _, fromReturn := kept.Get("return"); fromReturn {
+	if _, fromReturn := stored.Get("return"); fromReturn {
 		args = "fun_args"
 	}
-	account, keptAccount := load.Str(AccountField), kept.Str(AccountField)
+	account, keptAccount := load.Str(AccountField), stored.Str(AccountField)
 	otherAccount := account != "" && keptAccount != "" && account != keptAccount
-	return !otherAccount && load.Str("user") == kept.Str("user") &&
-		samePacked(load.Value("fun"), kept.Value("fun")) && samePacked(load.Value("arg"), kept.Value(args))
+	return !otherAccount && load.Str("user") == stored.Str("user") &&
+		samePacked(load.Value("fun"), stored.Value("fun")) && samePacked(load.Value("arg"), stored.Value(args))
 }
 
 // samePacked reports whether two values have the same packed form. By this comparison 1 differs
@@ -45,12 +45,12 @@ func samePacked(a, b any) bool {
 	return err == nil && bytes.Equal(packed, other)
 }
 
-// Outranks reports whether a load replaces kept, the stored load of the same job id. Two loads
-// compete when masters of a cluster start two jobs with one id before they learn of each other's.
-// An id that a master generated outranks one that a caller chose. Among chosen ids, that of a
-// caller with full rights outranks the others. So all masters keep the same load, and no user can
-// hide another user's job by choosing its id. If neither outranks the other, the stored load stays.
-func Outranks(load, kept *value.Map) bool { return loadRank(load) > loadRank(kept) }
+// Outranks reports whether a load replaces stored, the stored load with the same job id. Two loads
+// compete when two masters of a cluster start jobs with the same id at about the same time. An id
+// that a master generated outranks one that a caller chose. Among chosen ids, that of a caller with
+// full rights outranks the others. So all masters keep the same load, and no user can hide another
+// user's job by choosing its id. If neither outranks the other, Outranks returns false.
+func Outranks(load, stored *value.Map) bool { return loadRank(load) > loadRank(stored) }
 
 func loadRank(load *value.Map) int {
 	switch {

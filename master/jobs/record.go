@@ -12,11 +12,11 @@ import (
 type kind uint8
 
 const (
-	kindPrep    kind = 1 // a: empty, or "n" for nocache
-	kindLoad    kind = 2 // a: .load.p
-	kindMinions kind = 3 // id: syndic or "", a: packed list of minions to add
-	kindReturn  kind = 4 // id: minion, a: return.p, b: out.p or nil
-	kindEndtime kind = 5 // a: text
+	kindPrep    kind = 1 // field a is empty, or "n" for nocache
+	kindLoad    kind = 2 // field a is the content of .load.p
+	kindMinions kind = 3 // id is a syndic or "", a is a packed list of minions to add
+	kindReturn  kind = 4 // id is a minion, a is the content of return.p, b that of out.p or nil
+	kindEndtime kind = 5 // field a is the text of the file endtime
 )
 
 // record is one entry of the journal. Once created, the bytes of its stored fields never change.
@@ -28,7 +28,7 @@ type record struct {
 	a, b []byte
 
 	// The fields below are not stored.
-	cost      int64    // bytes of room that the record takes in the queue
+	cost      int64    // bytes of the queue's bound that the record takes
 	segment   *segment // the record's segment, set when it is committed
 	committed bool     // guarded by overlay.mu
 	done      chan struct{}

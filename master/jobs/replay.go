@@ -7,8 +7,8 @@ import (
 )
 
 // replay writes the files of an earlier run's records and removes the run's segments. It passes
-// records that cannot become files now to the background writer, above all when the disk is full: a
-// master must start even if there is no room for its cache.
+// records that cannot become files now, in most cases because the disk is full, to the background
+// writer: a master must start even on a full disk.
 func (c *Local) replay() error {
 	if c.cfg.Shared {
 		c.leftover = c.readUnhanded()
@@ -51,8 +51,8 @@ func (c *Local) replay() error {
 }
 
 // replaySegment writes the files of one segment's records and adds to *waiting the number of
-// records that must wait. Once one record must wait, all later ones wait as well, so that the
-// records stay in order.
+// records that must wait. After a record that must wait, all later records wait as well, to
+// preserve the order.
 func (c *Local) replaySegment(seg *segment, waiting *int) error {
 	b, err := os.ReadFile(seg.path)
 	if err != nil {
@@ -108,10 +108,10 @@ func (c *Local) replaySegment(seg *segment, waiting *int) error {
 
 // adoptRecord passes a record of an earlier run to the background writer as if the record had just
 // been committed. If the queue has room, adoptRecord reserves room for the record. If not, the
-// record goes into the queue all the same: it had room in the earlier run.
+// record goes into the queue without a reservation.
 func (c *Local) adoptRecord(seg *segment, r *record) {
 	if c.overlay.add(r) != nil {
-		return // the overlay has the same return already
+		return // the overlay has a return of the minion already
 	}
 	if r.cost = int64(r.size()) + recordCost; !c.queue.room.TryAcquire(r.cost) {
 		r.cost = 0

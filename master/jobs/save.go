@@ -115,8 +115,8 @@ func (c *Local) stageRecords(
 // visibleWait bounds how long a caller waits for a durable load to become files.
 const visibleWait = 2 * time.Second
 
-// waitVisible waits until records are files. Python's salt reads .load.p as soon as the master has
-// answered its publish, and assumes that a job without that file does not exist
+// waitVisible waits until the files of records exist. Python's salt reads .load.p as soon as the
+// master has answered its publish, and assumes that a job without that file does not exist
 // (salt/client/__init__.py get_iter_returns). If the background writer takes longer than
 // visibleWait, the job continues without the files.
 func (c *Local) waitVisible(ctx context.Context, recs []*record) {
@@ -163,7 +163,8 @@ func (c *Local) UpdateEndtime(ctx context.Context, jid, text string) error {
 	return c.submitAndWait(ctx, &record{kind: kindEndtime, jid: jid, a: []byte(text)})
 }
 
-// SaveReturn implements Cache (local_cache.returner).
+// SaveReturn implements Cache (local_cache.returner). It reports whether it has stored the return,
+// and false for a return that was stored already.
 func (c *Local) SaveReturn(ctx context.Context, ret Return) (bool, error) {
 	r, facts, err := c.newReturn(ret)
 	if err != nil || facts.nocache {

@@ -25,14 +25,14 @@ import (
 const (
 	unhandedFile = "unhanded"
 	// maxUnhanded bounds the jobs in the file. Overflow policy: the oldest are dropped; their
-	// records stay on the disks of the masters that have them.
+	// records remain on the disks of the masters that have them.
 	maxUnhanded = 1 << 16
 )
 
 // leftover describes the records that an earlier run may not have handed over to the shared folder.
 type leftover struct {
 	jids  map[string]bool
-	since time.Time // no such record is older than this
+	since time.Time // no record of these jobs that may be missing is older
 }
 
 func (c *Local) unhandedPath() string { return filepath.Join(c.journal.dir, unhandedFile) }
@@ -61,7 +61,7 @@ func (c *Local) readUnhanded() leftover {
 	return l
 }
 
-// addRecord adds a record that the journal still contains.
+// addRecord adds the job of a record in the journal.
 func (l *leftover) addRecord(r *record) {
 	l.jids[r.jid] = true
 	if at := time.Unix(0, r.time); at.Before(l.since) {
@@ -169,8 +169,8 @@ func (c *Cluster) unhandedNow() map[string]bool {
 	return jids
 }
 
-// forgetImported makes Import read some segments again: those to which another master may have
-// handed over records of an earlier run.
+// forgetImported selects segments that Import must read again: those in which another master may
+// have handed over records of an earlier run.
 func (c *Cluster) forgetImported() {
 	c.filling = maps.Clone(c.leftover.jids)
 	if len(c.filling) == 0 {

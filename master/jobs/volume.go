@@ -22,7 +22,7 @@ import (
 // Limits of the records that wait for the shared folder.
 const (
 	handBytes    = 1 << 20          // waiting bytes that are handed over without delay
-	handWaiting  = 64 << 20         // most bytes that wait while the folder does not answer
+	handWaiting  = 64 << 20         // largest number of bytes that wait while the folder does not answer
 	handSegment  = 8 << 20          // size in bytes at which a new segment begins
 	handSegmentT = 15 * time.Minute // age at which a new segment begins
 	maxHanded    = 256 << 20        // largest segment that a master reads, in bytes
@@ -34,8 +34,8 @@ const (
 var handedName = regexp.MustCompile(`^[0-9A-Za-z.:_-]{1,255}_[0-9]{19}_[0-9a-f]{16}\.log$`)
 
 // volume hands records over to the shared folder in segments of the journal's format: few files,
-// each written and synced only by the master that created it. Only the goroutine of handOverLoop
-// writes to the folder, where it may hang; callers wait for it no longer than their contexts last.
+// each of which only its creator writes and syncs. Only the goroutine of handOverLoop writes to the
+// folder, where it may hang; callers wait for it no longer than their contexts last.
 type volume struct {
 	dir, id  string
 	log      *slog.Logger
@@ -57,7 +57,7 @@ type volume struct {
 	bytes   int
 	pending *handing
 
-	handed, lost atomic.Uint64 // numbers of records handed to the shared folder, and dropped for lack of room
+	handed, lost atomic.Uint64 // numbers of records handed to the shared folder, and dropped because too many waited
 	failing      atomic.Bool
 }
 
@@ -89,7 +89,7 @@ func signal(c chan struct{}) {
 }
 
 // queueRecords queues records for the shared folder; the returned handing reports the outcome.
-// Overflow policy: the oldest records are dropped and counted; they stay on the disks of the
+// Overflow policy: the oldest records are dropped and counted; they remain on the disks of the
 // masters that have them.
 func (v *volume) queueRecords(recs ...*record) *handing {
 	v.mu.Lock()
@@ -128,7 +128,7 @@ func (v *volume) addAndWait(ctx context.Context, recs ...*record) error {
 	}
 }
 
-// handOverLoop hands over the waiting records until ctx ends, and once more at the end.
+// handOverLoop hands over waiting records until ctx ends, and at the end those that wait then.
 func (v *volume) handOverLoop(ctx context.Context) {
 	defer close(v.stopped)
 	t := time.NewTicker(10 * time.Second)
@@ -151,13 +151,13 @@ func (v *volume) handOverLoop(ctx context.Context) {
 	}
 }
 
-// addJobsTo adds the jobs of the waiting records to a set.
-func (v *volume) addJobsTo(to map[string]bool) {
+// addJobsTo adds the ids of the jobs of the waiting records to jids.
+func (v *volume) addJobsTo(jids map[string]bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, list := range [][]*record{v.waiting, v.writing} {
 		for _, r := range list {
-			to[r.jid] = true
+			jids[r.jid] = true
 		}
 	}
 }
@@ -293,7 +293,8 @@ func (v *volume) listSegments() ([]string, error) {
 	return names, nil
 }
 
-// madeAt returns the time in a segment's name followed by the whole name. These texts sort by time.
+// madeAt returns the time in a segment's name followed by the segment's name. These texts sort by
+// time.
 func madeAt(name string) string {
 	parts := strings.Split(name, "_")
 	return parts[len(parts)-2] + name

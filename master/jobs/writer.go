@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// queue passes committed records to the background writer. It has no bound of its own: callers
-// reserve room before they create a record.
+// queue passes committed records to the background writer. Its length is not bounded directly:
+// callers reserve bytes before they create a record.
 type queue struct {
 	room *semaphore.Weighted
 
@@ -104,8 +104,9 @@ func (q *queue) release(r *record) {
 	q.room.Release(r.cost)
 }
 
-// materialise is the background writer. It returns when the queue is closed and empty, or when ctx
-// ends; then the journal still contains the remaining records.
+// materialise writes the files of queued records, as the background writer. It returns when the
+// queue is closed and empty. It also returns when ctx ends, and leaves the remaining records in the
+// journal.
 func (c *Local) materialise(ctx context.Context) {
 	defer c.wg.Done()
 	for {

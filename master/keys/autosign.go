@@ -95,9 +95,9 @@ func (a *Autosign) Accept(id string, grains map[string]string) bool {
 	return named || a.consumeStub(id) || a.grains(grains)
 }
 
-// listed reports whether a file names the id. sure is false when the file exists but cannot be
-// read, or has faulty lines; then named may be wrong.
-func (a *Autosign) listed(path, id string) (named, sure bool) {
+// listed reports as found whether a file contains the id. sure is false when the file exists but
+// cannot be read, or has faulty lines; in that case found may be wrong.
+func (a *Autosign) listed(path, id string) (found, sure bool) {
 	if path == "" {
 		return false, true
 	}
@@ -121,8 +121,8 @@ func (a *Autosign) listed(path, id string) (named, sure bool) {
 			"path", path, "lines", l.faulty)
 	}
 
-	named, sure = l.matches(id)
-	return named, sure && l.faulty == 0
+	found, sure = l.matches(id)
+	return found, sure && l.faulty == 0
 }
 
 // trusted reports whether only users whom Salt's rules permit may write the file. It logs once

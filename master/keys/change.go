@@ -19,8 +19,8 @@ func (s *Store) fileMode() os.FileMode {
 	return 0o600
 }
 
-// Put stores a key in a state and removes the id from the other states, except that a Denied key
-// stays. The key must be acceptable to crypt.ParsePublic within the configured bounds. Put fails
+// Put stores a key in a state and removes the id from the other states, except from the state
+// Denied. The key must be acceptable to crypt.ParsePublic within the configured bounds. Put fails
 // with ErrID, crypt.ErrPublicKey, ErrPendingFull or an error of the disk.
 func (s *Store) Put(id string, st State, pem string) error {
 	if err := ValidID(id); err != nil {
@@ -58,18 +58,19 @@ func (s *Store) storeKey(id string, st State, pem string, elsewhere []State) err
 	return s.removeKeys(id, elsewhere...)
 }
 
-// Swap works like Put, but only if the key of id is still old: the Entry that the caller looked up,
-// or the zero Entry for no key. Swap checks the folders themselves, so that it does not overwrite a
-// decision of an administrator or another master that this store has not seen yet. If the key has
-// changed, Swap returns ErrChanged and the caller should look the key up again.
-func (s *Store) Swap(id string, old Entry, st State, pem string) error {
-	return s.SwapFrom(netip.Addr{}, id, old, st, pem)
+// Swap works like Put, but only if the key of id has not changed since the caller looked it up.
+// expected is the Entry that the caller found, or the zero Entry for no key. Swap checks the
+// folders themselves, so that it does not overwrite a decision of an administrator or another
+// master that this store has not seen yet. If the key has changed, Swap returns ErrChanged and the
+// caller should look the key up again.
+func (s *Store) Swap(id string, expected Entry, st State, pem string) error {
+	return s.SwapFrom(netip.Addr{}, id, expected, st, pem)
 }
 
-// SwapFrom works like Swap, for a key that came from the address from. The key counts against the
-// limits of that address (see Config.PendingPerSource). If there is no room for a new key, SwapFrom
-// returns ErrPendingFull.
-func (s *Store) SwapFrom(from netip.Addr, id string, old Entry, st State, pem string) error {
+// SwapFrom works like Swap, for a key that came from the address source. The key counts against the
+// limits of that address (see Config.PendingPerSource). If a limit is reached, SwapFrom returns
+// ErrPendingFull.
+func (s *Store) SwapFrom(source netip.Addr, id string, old Entry, st State, pem string) error {
 	if err := ValidID(id); err != nil {
 		return err
 	}
@@ -84,7 +85,7 @@ func (s *Store) SwapFrom(from netip.Addr, id string, old Entry, st State, pem st
 	if _, has := s.Lookup(id); !has && old.State == None {
 		switch st {
 		case Pending:
-			release, err := s.admitPending(from, id, pem)
+			release, err := s.admitPending(source, id, pem)
 			if err != nil {
 				return err
 			}
@@ -93,7 +94,7 @@ func (s *Store) SwapFrom(from netip.Addr, id string, old Entry, st State, pem st
 			if n := s.Count(Rejected); n >= s.cfg.MaxPending {
 				return fmt.Errorf("store a rejected key: %w (%d)", ErrPendingFull, n)
 			}
-			if err := s.pending.chargeRefused(from); err != nil {
+			if err := s.pending.chargeRefused(source); err != nil {
 				return err
 			}
 		}
@@ -117,7 +118,7 @@ func (s *Store) SwapFrom(from netip.Addr, id string, old Entry, st State, pem st
 
 	look := lookupOrder[:]
 	if old.State == None {
-		look = others(st) // when putNew creates the file, it learns whether one existed
+		look = others(st) // putNew fails if a file of the state st exists
 	}
 
 	_ = s.examineLocked(id, look...) // a state that cannot be read keeps its known key
@@ -128,8 +129,8 @@ func (s *Store) SwapFrom(from netip.Addr, id string, old Entry, st State, pem st
 		return s.putNew(id, st, pem)
 	}
 
-	// Do not check again the files that did not exist a moment ago: on a volume each check is a
-	// request to all its servers.
+	// Do not check the files that did not exist a moment ago: on a volume each check is a request
+	// to all its servers.
 	elsewhere := slices.DeleteFunc(others(st), func(o State) bool { return !s.hasKey(o, id) })
 	return s.storeKey(id, st, pem, elsewhere)
 }
@@ -137,8 +138,8 @@ func (s *Store) SwapFrom(from netip.Addr, id string, old Entry, st State, pem st
 // putNew creates the file of an id that has none. The caller holds the stripe lock of the id. If
 // several masters try this, one succeeds and the others return ErrChanged. On a volume putNew takes
 // half as long as writing a temporary file and renaming it. Between creation and writing the file
-// is empty. An empty file counts as missing, also for Salt's masters, which write key files in this
-// way themselves.
+// is empty. Readers treat an empty file as missing, and so do Salt's masters, which write key files
+// in the same way.
 func (s *Store) putNew(id string, st State, pem string) error {
 	fail := func(err error) error { return fmt.Errorf("store the %s key of %q: %w", st, id, err) }
 	if st == Pending {
@@ -305,7 +306,7 @@ func (s *Store) rename(id string, from, to State, f *keyFile) error {
 		}
 	}
 
-	// Another program may have replaced the file since it was last read: read it again.
+	// Another program may have replaced the file since the last read: read the file again.
 	now, err := s.loadFile(id, to, f)
 	if err != nil {
 		return err
@@ -347,9 +348,9 @@ func (s *Store) Delete(id string, states ...State) error {
 // access. Deny does not store a key that the bounds forbid.
 func (s *Store) Deny(id, pem string) error { return s.DenyFrom(netip.Addr{}, id, pem) }
 
-// DenyFrom works like Deny, for a key that came from the address from. The rate limit of new keys
+// DenyFrom works like Deny, for a key that came from the address source. The rate limit of new keys
 // applies to denied keys, too.
-func (s *Store) DenyFrom(from netip.Addr, id, pem string) error {
+func (s *Store) DenyFrom(source netip.Addr, id, pem string) error {
 	if err := ValidID(id); err != nil {
 		return err
 	}
@@ -365,7 +366,7 @@ func (s *Store) DenyFrom(from netip.Addr, id, pem string) error {
 		return fmt.Errorf("store the denied key of %q: %w", id, err)
 	}
 
-	if err := s.pending.chargeRefused(from); err != nil {
+	if err := s.pending.chargeRefused(source); err != nil {
 		return err
 	}
 	defer s.lockID(id)()

@@ -46,7 +46,7 @@ func (s *Store) claimID(id string, st State, pem string) error {
 			return fail(err)
 		}
 
-		if err := s.incoming.listFresh(); err != nil { // the other master may have withdrawn its claim, too
+		if err := s.incoming.listFresh(); err != nil { // the other master may have withdrawn its claim as well
 			return fail(err)
 		}
 
@@ -140,8 +140,8 @@ func (s *Store) settleAll(id string) error {
 }
 
 // fileClaim creates the key file of a claim, unless the id has a file already or the key has been
-// removed since. Several masters may do this for the same claim at once, and again after a crash.
-// The caller has read the incoming files and holds the stripe lock of the id.
+// removed since. Several masters may call fileClaim for one claim at the same time, and once more
+// after a crash. The caller has read the incoming files and holds the stripe lock of the id.
 func (s *Store) fileClaim(c *claim) (err error) {
 	for range 3 { // another master may be creating the same file
 		if err = s.settleOnce(c); !errors.Is(err, ErrChanged) {
@@ -207,7 +207,7 @@ func (s *Store) settleOnce(c *claim) error {
 	}
 
 	if err != nil {
-		return fail(err) // the file exists; the next attempt checks it again
+		return fail(err) // the file exists; the next attempt checks it
 	}
 	if taken {
 		if err := s.removeKeys(c.id, c.state); err != nil {
@@ -222,8 +222,8 @@ func (s *Store) settleOnce(c *claim) error {
 	return nil
 }
 
-// yieldsTo returns the states in which another file of the id prevents that a claim for state st
-// becomes a file. If two masters have one claim each, at most one of the claims gives way.
+// yieldsTo returns the states to which a claim for state st yields: if the id has another file in
+// such a state, the claim does not become a file. Of the claims of two masters at most one yields.
 func yieldsTo(st State) []State {
 	if st == Pending {
 		return []State{Rejected, Accepted}
@@ -264,12 +264,12 @@ func (s *Store) settled(c *claim, f *keyFile) error {
 	return nil
 }
 
-// finish records that a claim no longer needs a file. sure means that this claim has left no second
-// file in another state.
-func (in *incoming) finish(c *claim, sure bool) {
+// finish records that a claim no longer needs a file. single means that the claim has left no
+// second file in another state.
+func (in *incoming) finish(c *claim, single bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	c.hasFile, c.noSecondFile = true, c.noSecondFile || sure
+	c.hasFile, c.noSecondFile = true, c.noSecondFile || single
 }
 
 // removed looks on the volume whether the key of a claim has been marked as removed.
@@ -289,8 +289,8 @@ func (s *Store) removed(c *claim) (bool, error) {
 	return true, nil
 }
 
-// markRemoved marks all present claims for an id as removed, so that no master turns them into
-// files. The caller holds the stripe lock of the id.
+// markRemoved marks all present claims for an id as removed, so that no master creates files for
+// them. The caller holds the stripe lock of the id.
 func (s *Store) markRemoved(id string) error {
 	if s.incoming == nil {
 		return nil

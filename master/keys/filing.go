@@ -19,7 +19,8 @@ const (
 	markKept = time.Hour              // time after which a mark without a batch is removed
 )
 
-// fileLoop creates the key files of claimed keys until ctx ends. It pauses as long as it works, so
+// fileLoop creates the key files of claimed keys until ctx ends. After each batch it pauses for as
+// long as the batch took, so
 // that sign-ins take precedence. When half of the room for new keys is used, it works without
 // pauses.
 func (s *Store) fileLoop(ctx context.Context) {
@@ -81,7 +82,7 @@ func (s *Store) fileLoop(ctx context.Context) {
 }
 
 // nextDue returns the next batch whose keys must become files, or nil when none is due. hurry means
-// that half of the room for batches is used. idle means that no batch exists.
+// that there are more than half of maxBatches. idle means that no batch exists.
 func (in *incoming) nextDue(now time.Time) (b *batch, hurry, idle bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -91,7 +92,7 @@ func (in *incoming) nextDue(now time.Time) (b *batch, hurry, idle bool) {
 			continue
 		}
 		if b != nil && cmp.Or(b.retryAt.Compare(o.retryAt), strings.Compare(b.timeText, o.timeText)) < 0 {
-			continue // prefer batches that were not tried yet, then the oldest
+			continue // prefer a batch that was not tried yet, and an old batch to a young one
 		}
 
 		switch age := now.Sub(o.since); {
@@ -152,8 +153,8 @@ func (s *Store) settle1(c *claim) error {
 }
 
 // removeFiled removes the incoming files of batches, and the marks, that no master needs any more.
-// A filed batch stays for the time linger, and a mark longer: other masters may be filing the same
-// batch and must learn the outcome.
+// A filed batch remains for the time linger, and a mark longer, because other masters may be filing
+// the same batch and must see the outcome.
 func (in *incoming) removeFiled(now time.Time) {
 	var gone []string
 	in.mu.Lock()

@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// MaxIDLen is the greatest length of a minion id in bytes: that of a full DNS name. With the suffix
-// ".p", which caches append, an id of this length is still a legal file name.
+// MaxIDLen is the greatest length of a minion id in bytes: that of a full DNS name. Such an id with
+// the suffix ".p", which caches append, is a legal file name.
 const MaxIDLen = 253
 
 // ErrID reports that a text is not usable as a minion id. The error that wraps ErrID gives the

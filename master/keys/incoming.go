@@ -24,7 +24,7 @@ import (
 
 // Limits of incoming files.
 const (
-	maxBatch = 32 // keys in one file; a hash of each must fit into the file's name
+	maxBatch = 32 // keys in one file; the file's name must hold a hash of each id
 	// batchesAtOnce is how many batches this master writes at once. Minions that sign in while all
 	// are being written share the next batch.
 	batchesAtOnce = 3
@@ -33,15 +33,15 @@ const (
 	// many keys costs hardly more than a batch of one.
 	lull         = 25 * time.Millisecond
 	gather       = 250 * time.Millisecond
-	maxBatchFile = 256 << 10 // bytes that are read of one file
-	maxBatches   = 512       // files of this process that exist at a time
+	maxBatchFile = 256 << 10 // largest number of bytes that are read of one file
+	maxBatches   = 512       // largest number of files of this process at a time
 	maxIncoming  = 8192      // files of all masters that are read
 )
 
 // incomingName matches the name of an incoming file: master, time, token, and a short hash of each
-// id. The files never change and their names are never used again, so a volume cannot return an
-// outdated file from a cache. A master that cannot read a file yet can see from the file's name
-// whether the file may concern an id.
+// id. The files never change, and no name is used twice, so a volume cannot return an outdated file
+// from a cache. A master that cannot read a file yet can see from the file's name whether the file
+// may concern an id.
 var incomingName = regexp.MustCompile(`^incoming_([0-9A-Za-z.:_-]{1,80})_([0-9]{19})_([0-9a-f]{16})_((?:[0-9a-f]{4}){1,32})$`)
 
 // masterName matches the names of masters that may appear in the name of an incoming file.
@@ -92,7 +92,7 @@ type batch struct {
 	isOwn       bool      // this process wrote the file
 	exists      bool      // the file exists on the volume
 	since       time.Time // when the batch was written, or first read; zero for one of an earlier run
-	filedAt     time.Time // when all its keys got their files; zero before that
+	filedAt     time.Time // time at which all keys of the batch had their files; zero before that
 	retryAt     time.Time // time of the next attempt, after an error
 }
 
@@ -112,7 +112,7 @@ type incoming struct {
 	log    *slog.Logger
 
 	// quiet and late determine when the keys of a batch become files: when no further key has come
-	// for quiet, or when the batch is older than late. linger is how long a filed batch stays on
+	// for quiet, or when the batch is older than late. linger is how long a filed batch remains on
 	// the volume. foreign is the age at which this master files a batch of another master. retry is
 	// the pause after a failure.
 	quiet, late, linger, foreign, retry time.Duration
@@ -122,7 +122,7 @@ type incoming struct {
 	unreadFor time.Duration
 
 	listings      sharing
-	slots         chan struct{} // one element for each batch that is being written
+	slots         chan struct{} // has an element for each batch that is being written
 	changedSignal chan struct{} // capacity 1: signals changed ids
 	batchSignal   chan struct{} // capacity 1: signals that there is a batch to file
 
@@ -134,7 +134,7 @@ type incoming struct {
 	marks      map[string]time.Time // marks (removed_ files) by name, with the time at which each was found
 	changed    map[string]struct{}  // ids whose entry in the index may be outdated
 	gathering  *commit
-	newest     time.Time // when the last new key came
+	newest     time.Time // time at which the last new key came
 
 	claimed, filed, overflow atomic.Uint64
 }
@@ -185,7 +185,7 @@ func signal(c chan struct{}) {
 }
 
 // addClaim writes a key to the volume, in one file with other keys that arrive at the same time. It
-// returns when the key is durable and this master knows all earlier claims of other masters.
+// returns when the key is durable and this master has read all earlier claims of other masters.
 func (in *incoming) addClaim(c *claim) error {
 	in.mu.Lock()
 	if in.ownBatches >= maxBatches {
@@ -313,7 +313,7 @@ func (in *incoming) rememberBatch(b *batch) {
 	}
 }
 
-// forget drops a batch whose file no longer exists. The caller holds mu.
+// forget deletes a batch whose file no longer exists from in. The caller holds mu.
 func (in *incoming) forget(b *batch) {
 	if in.batches[b.name] != b {
 		return
@@ -374,9 +374,9 @@ func (in *incoming) isWaiting(c *claim) bool {
 	return !c.hasFile && !c.removed && in.batches[c.batch.name] == c.batch
 }
 
-// isUnsettled reports whether the key file of a claim must still be created or checked. A check is
-// needed because the writer of the file may have died before it noticed that the id has another
-// file.
+// isUnsettled reports whether the key file of a claim has not been created or not been checked yet.
+// A check is needed because the writer of the file may have died before it noticed that the id has
+// another file.
 func (in *incoming) isUnsettled(c *claim) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -397,10 +397,11 @@ func (in *incoming) takeChanged() []string {
 
 // IncomingStats holds counters since the start, and present sizes.
 type IncomingStats struct {
-	Claimed  uint64 `json:"claimed"`  // new keys that were acknowledged when their incoming file was durable
-	Filed    uint64 `json:"filed"`    // key files created from incoming files, also from those of other masters
-	Overflow uint64 `json:"overflow"` // new keys acknowledged only after their own file was written, for lack of room
-	Waiting  int    `json:"waiting"`  // keys in incoming files that have no file yet
+	Claimed uint64 `json:"claimed"` // new keys that were acknowledged when their incoming file was durable
+	Filed   uint64 `json:"filed"`   // key files created from incoming files, also from those of other masters
+	// new keys that had to wait for their own file, because there were too many incoming files
+	Overflow uint64 `json:"overflow"`
+	Waiting  int    `json:"waiting"` // keys in incoming files that have no file yet
 }
 
 // Incoming returns statistics about new keys on a volume. On a local disk all of them are zero.

@@ -64,9 +64,9 @@ type incomingListing struct {
 	partial map[string]error // errors of incomplete or unreadable files, by name
 }
 
-// readListed reads those of the listed incoming files that are not in known. If hashes is not nil,
-// it reads only files that may concern these ids.
-func (in *incoming) readListed(entries []entry, known, hashes map[string]bool) incomingListing {
+// readListed reads the incoming files among entries, except those in skip. If hashes is not nil, it
+// reads only files that may concern these ids.
+func (in *incoming) readListed(entries []entry, skip, hashes map[string]bool) incomingListing {
 	found := incomingListing{
 		marks:   map[string]bool{},
 		listed:  map[string]bool{},
@@ -83,7 +83,7 @@ func (in *incoming) readListed(entries []entry, known, hashes map[string]bool) i
 		}
 
 		found.listed[e.name] = true
-		_, isKnown := known[e.name]
+		_, isKnown := skip[e.name]
 		unconcerned := hashes != nil && !mayConcern(e.name, hashes)
 		if isKnown || unconcerned || len(found.listed) > maxIncoming {
 			continue
@@ -199,9 +199,9 @@ func (in *incoming) readBatch(name string) (*batch, error) {
 	return b, nil
 }
 
-// parseBatch parses the content of an incoming file. It skips invalid ids and keys; bad is their
-// number. whole is false if the file is incomplete.
-func (in *incoming) parseBatch(data []byte) (claims []*claim, bad int, whole bool) {
+// parseBatch parses the content of an incoming file. It skips invalid ids and keys; bad is the
+// number of skipped keys. complete is false if the file is incomplete.
+func (in *incoming) parseBatch(data []byte) (claims []*claim, bad int, complete bool) {
 	var l []incomingKey
 	if json.Unmarshal(data, &l) != nil || len(l) > maxBatch {
 		return nil, 0, false

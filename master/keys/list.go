@@ -41,9 +41,9 @@ func (l *listFile) refresh(path string, trusted func(string, os.FileInfo) bool) 
 }
 
 // parseLines reads each line as text, glob and regular expression at once, as Salt does. A line
-// that is no valid regular expression still counts as text and glob; it is faulty if it can be
-// neither an id nor a glob. Unlike in Salt, a regular expression with alternatives must match the
-// whole id, too: "a|b" does not match "abc".
+// that is no valid regular expression is used as text and glob; it is faulty if it can be neither
+// an id nor a glob. Unlike in Salt, a regular expression with alternatives must match the whole id,
+// too: "a|b" does not match "abc".
 func (l *listFile) parseLines(text string) {
 	l.exact = map[string]struct{}{}
 	l.patterns = nil
@@ -71,9 +71,9 @@ func (l *listFile) parseLines(text string) {
 	}
 }
 
-// matches reports whether a line names the id. sure is false when matching one of the regular
-// expressions failed; then named may be wrong.
-func (l *listFile) matches(id string) (named, sure bool) {
+// matches reports as found whether a line matches the id. sure is false when one of the regular
+// expressions failed during matching; in that case found may be wrong.
+func (l *listFile) matches(id string) (found, sure bool) {
 	if _, ok := l.exact[id]; ok {
 		return true, true
 	}
@@ -126,8 +126,8 @@ func globExpr(glob string) string {
 	return b.String()
 }
 
-// globClass translates the bracket expression at the start of s. It also returns the length of the
-// bracket expression, or 0 when the bracket is not closed.
+// globClass returns the regular expression for the bracket expression at the start of s. It also
+// returns the length of the bracket expression, or 0 when the bracket is not closed.
 func globClass(s string) (string, int) {
 	i := 1
 	if i < len(s) && s[i] == '!' {

@@ -13,8 +13,8 @@ import (
 	"saltern/master/crypt"
 )
 
-// Defaults of Config for pending keys. All minions behind a NAT gateway can sign in within minutes,
-// and a stranger cannot cause more load than a shared volume can bear.
+// Defaults of Config for pending keys. With these bounds all minions behind a NAT gateway can sign
+// in within minutes, and one sender cannot overload a shared volume.
 const (
 	DefaultPendingPerSource = 10_000
 	DefaultPendingPerKey    = 16
@@ -23,7 +23,7 @@ const (
 )
 
 const (
-	// fewKeys is how many pending keys each source can have whatever other sources have.
+	// fewKeys is how many pending keys each source can have, however many keys other sources have.
 	fewKeys = 16
 	// maxOrigins bounds the sources with an entry of their own. Further ones share one entry.
 	maxOrigins = 65_536
@@ -31,7 +31,7 @@ const (
 	// key's fingerprint. At most maxLooked keys are protected.
 	lookedFor = 10 * time.Minute
 	maxLooked = 1_024
-	// largestFor is how long the result of a search for the largest source is used again.
+	// largestFor is how long the result of a search for the largest source is reused.
 	largestFor = 100 * time.Millisecond
 )
 
@@ -40,7 +40,7 @@ type waiter struct {
 	id       string
 	key      [16]byte // digest of the public key
 	source   *origin
-	element  *fifo.Element // its element in source.order
+	element  *fifo.Element // element of the waiter in source.order
 	writing  bool
 	evicting bool // an eviction of the key is under way
 }
@@ -58,10 +58,10 @@ type origin struct {
 // pendings records the source of each pending key, so that a source with too many keys loses its
 // own keys and not those of other sources. It is safe for concurrent use.
 //
-// The key files do not name a source. So this master knows only the sources of keys that it has
-// stored since its start. Keys of other masters and of earlier runs belong to one unknown source,
-// to which the bound of a source does not apply. A stranger who uses three masters can therefore
-// have three times as many keys.
+// The key files do not name a source. So pendings contains only the sources of keys that this
+// master has stored since its start. Keys of other masters and of earlier runs belong to one
+// unknown source, to which the bound of a source does not apply. A sender who uses three masters
+// can therefore have three times as many keys.
 type pendings struct {
 	cfg *Config
 
@@ -115,8 +115,8 @@ func (p *pendings) origin(a netip.Addr) *origin {
 }
 
 // beginStore counts a key that is about to be stored. It returns the pending key that the caller
-// must evict to make room, or nil. Unless beginStore returns an error, the caller must call
-// endStore afterwards.
+// must evict because a bound is reached, or nil. Unless beginStore returns an error, the caller
+// must call endStore afterwards.
 func (p *pendings) beginStore(from netip.Addr, id, pem string) (victim *waiter, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -338,18 +338,18 @@ func (p *pendings) forgetIdle() {
 type PendingStats struct {
 	Sources int    `json:"sources"` // number of known sources
 	Refused uint64 `json:"refused"` // number of refused keys
-	Evicted uint64 `json:"evicted"` // number of keys evicted to make room for newer ones
+	Evicted uint64 `json:"evicted"` // number of keys evicted in favour of newer keys
 	// Worst is the source whose key was last refused or evicted, or "". Keys is the number of
 	// pending keys of that source.
 	Worst string `json:"worst,omitempty"`
 	Keys  int    `json:"worst_keys,omitempty"`
 }
 
-// admitPending makes room for a key that is about to be stored as pending. If the source has too
-// many keys, admitPending evicts the oldest of them and does not refuse the new key: minions sign
-// in again after acceptance_wait_time, so honest minions behind the same address are admitted in
-// time. The caller must call release after it has stored the key, and must not hold a stripe lock
-// when it calls admitPending.
+// admitPending counts a key that is about to be stored as pending against the bounds. If the source
+// has too many keys, admitPending evicts the oldest of them and does not refuse the new key:
+// minions sign in again after acceptance_wait_time, so honest minions behind the same address are
+// admitted in time. The caller must call release after it has stored the key, and must not hold a
+// stripe lock when it calls admitPending.
 func (s *Store) admitPending(from netip.Addr, id, pem string) (release func(), err error) {
 	victim, err := s.pending.beginStore(from, id, crypt.NormalizePEM(pem))
 	if err != nil {

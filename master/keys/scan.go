@@ -20,7 +20,7 @@ import (
 type dirSeen struct {
 	sig      fileSig
 	listedAt time.Time
-	inodes   map[string]uint64 // by name; only on a volume
+	inodes   map[string]uint64 // inode numbers by file name; only on a volume
 }
 
 // racy is the age that the modification time of a folder must have before an unchanged time proves
@@ -36,7 +36,7 @@ const readers = 16
 func (s *Store) changed(st State) bool {
 	info, err := os.Stat(s.stateDir(st))
 	if err != nil {
-		return true // the scan then reports the error
+		return true // the scan will report the error
 	}
 	seen := s.dirsSeen[st]
 	return sigOf(info) != seen.sig || seen.listedAt.Sub(info.ModTime()) < racy
@@ -306,16 +306,16 @@ func (s *Store) overrule(id string, found map[State]*keyFile) {
 	}
 }
 
-// loadFile reads a key file. It returns before, the entry of the last read, if the file has not
-// changed since. An empty file counts as missing, since its writer has not filled it yet.
-func (s *Store) loadFile(id string, st State, before *keyFile) (*keyFile, error) {
+// loadFile reads a key file. If the file has not changed since the last read, it returns last, the
+// result of that read. It treats an empty file as missing, since its writer has not filled it yet.
+func (s *Store) loadFile(id string, st State, last *keyFile) (*keyFile, error) {
 	path := s.keyPath(st, id)
 	sig, err := lstatRegular(path)
 	if err != nil {
 		return nil, err
 	}
-	if before != nil && before.sig == sig {
-		return before, nil
+	if last != nil && last.sig == sig {
+		return last, nil
 	}
 
 	data, info, err := readRegular(path, maxKeyFile, false)
@@ -326,5 +326,5 @@ func (s *Store) loadFile(id string, st State, before *keyFile) (*keyFile, error)
 		return nil, &os.PathError{Op: "read", Path: path, Err: os.ErrNotExist}
 	}
 
-	return s.newFile(string(data), sigOf(info), before), nil
+	return s.newFile(string(data), sigOf(info), last), nil
 }

@@ -14,7 +14,7 @@ var errSlow = errors.New("the folder of the keys does not answer in time")
 type sharing struct {
 	mu      sync.Mutex
 	next    *shared // waits to begin; nil: none
-	current *shared // the last one that has begun; nil: none
+	current *shared // the last operation that has begun; nil: none
 }
 
 type shared struct {

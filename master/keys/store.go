@@ -25,7 +25,7 @@ var (
 	// one source or in all. The store also returns it when there are too many rejected or denied
 	// keys.
 	ErrPendingFull = errors.New("too many pending keys")
-	// ErrChanged reports that somebody else changed the key meanwhile.
+	// ErrChanged reports that another program or call has changed the key meanwhile.
 	ErrChanged = errors.New("key has changed meanwhile")
 )
 
@@ -35,9 +35,9 @@ const defaultMaxPending = 100_000
 
 // Config of a Store. The zero value is usable.
 type Config struct {
-	// Create lets Open create missing folders. If Create is false, a missing folder is an error. On
-	// a volume that several nodes share, only the node that forms the cluster may set Create:
-	// concurrent mkdirs on several nodes end in a split brain.
+	// Create means that Open creates missing folders. If Create is false, a missing folder is an
+	// error. On a volume that several nodes share, only the node that forms the cluster may set
+	// Create: concurrent mkdirs on several nodes end in a split brain.
 	Create bool
 	// Permissive is permissive_pki_access: members of the group may read the key files.
 	Permissive bool
@@ -90,8 +90,8 @@ type Store struct {
 	files [numStates]map[string]*keyFile
 
 	snapMu      sync.Mutex
-	acceptedIDs []string            // accepted ids, sorted; replaced, never changed in place
-	dirty       map[string]struct{} // ids that may have to be added to or removed from acceptedIDs
+	acceptedIDs []string            // accepted ids, sorted; a change replaces the slice, so that callers may share it
+	dirty       map[string]struct{} // ids whose presence in acceptedIDs may be outdated
 
 	listenersMu sync.RWMutex
 	listeners   []func(Change)
@@ -99,7 +99,7 @@ type Store struct {
 	pending  *pendings
 	syncs    [numStates]sharing // share the syncs of each folder
 	looks    sharing            // shares the scans that Look asks for
-	onVolume bool               // on a volume, where a listing is cheap and a check of each file is not
+	onVolume bool               // on a volume, where it is much faster to list a folder than to check each file
 	incoming *incoming          // claims of new keys; nil on a local disk
 
 	hintMu sync.Mutex
@@ -111,8 +111,8 @@ type Store struct {
 	rootSeen dirSeen // the folder of incoming files, when last listed
 }
 
-// Open reads all keys under dir (Salt's pki_dir, or cluster_pki_dir) and returns the store. From
-// then on Run follows the changes that other programs make.
+// Open reads all keys under dir (Salt's pki_dir, or cluster_pki_dir) and returns the store. The
+// caller must call Run, which follows the changes that other programs make.
 func Open(dir string, cfg Config) (*Store, error) {
 	cfg.MaxPending = cmp.Or(cfg.MaxPending, defaultMaxPending)
 	cfg.PendingPerSource = cmp.Or(cfg.PendingPerSource, DefaultPendingPerSource)
@@ -242,7 +242,8 @@ func (s *Store) stripeOf(id string) *sync.Mutex {
 	return &s.stripe[maphash.String(s.seed, id)%stripes]
 }
 
-// Lookup returns the key of a minion in any state but Denied. It causes no disk access.
+// Lookup returns the key of a minion in any state except Denied, or false if there is none. It
+// causes no disk access.
 func (s *Store) Lookup(id string) (Entry, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -253,9 +254,10 @@ func (s *Store) Lookup(id string) (Entry, bool) {
 	return Entry{State: st, PEM: f.pem, Gen: f.gen, file: f}, true
 }
 
-// effective returns the key that counts for an id. The caller holds mu. effective ignores a pending
-// file beside an accepted one with the same key: a volume that heals its copies may restore a file
-// that a rename removed. In that case Salt would make the minion wait.
+// effective returns the state and the key that sign-ins of an id are checked against. The caller
+// holds mu. effective ignores a pending file beside an accepted one with the same key: a volume
+// that heals its copies may restore a file that a rename removed. In that case Salt would make the
+// minion wait.
 func (s *Store) effective(id string) (State, *keyFile) {
 	for _, st := range lookupOrder {
 		f := s.files[st][id]
@@ -297,7 +299,7 @@ func (s *Store) Count(st State) int {
 
 // Accepted returns the sorted ids of accepted minions. All callers share the slice and must not
 // change it; later changes of the store do not change a returned slice. Without a change since the
-// last call, Accepted returns the same slice again.
+// last call, Accepted returns the slice of that call.
 func (s *Store) Accepted() []string {
 	s.snapMu.Lock()
 	defer s.snapMu.Unlock()
@@ -418,7 +420,7 @@ func (s *Store) applyFound(id string, found map[State]*keyFile) {
 	}
 
 	if old != nil && now != nil && oldState == newState && old.pem == now.pem {
-		return // the same key in a new file is no change
+		return // the key has not changed, only its file
 	}
 
 	c := Change{ID: id, Old: oldState, New: newState}
@@ -435,12 +437,12 @@ func (s *Store) applyFound(id string, found map[State]*keyFile) {
 	}
 }
 
-// newFile returns the index entry of a file that was read. before is the present entry or nil; if
-// before has the same key, the new entry keeps its generation.
-func (s *Store) newFile(pem string, sig fileSig, before *keyFile) *keyFile {
+// newFile returns the index entry of a file that was read. present is the present entry or nil; if
+// present has the same key, the new entry keeps its generation.
+func (s *Store) newFile(pem string, sig fileSig, present *keyFile) *keyFile {
 	f := &keyFile{pem: crypt.NormalizePEM(pem), sig: sig, bounds: s.cfg.Bounds}
-	if before != nil && before.pem == f.pem {
-		f.gen = before.gen
+	if present != nil && present.pem == f.pem {
+		f.gen = present.gen
 	} else {
 		f.gen = s.gen.Add(1)
 	}

@@ -60,20 +60,20 @@ func (s *Store) examineAll(ids map[string][]State) {
 // Run follows the changes that other programs make to the folders until ctx is done, and returns
 // ctx's error. It sees a change on this machine within about 50 ms. It sees a change that another
 // machine made on a shared volume after Config.ScanEvery if the folder's entries change, or after
-// Config.FullEvery if only the content of a file does. Run may be called once. It starts no
-// goroutine that outlives it.
+// Config.FullEvery if only the content of a file does. Run may be called once. When Run returns,
+// all goroutines that it started have ended.
 func (s *Store) Run(ctx context.Context) error {
 	w := s.watcher()
 	if w != nil {
 		defer w.Close()
 	} else {
-		w = &fsnotify.Watcher{} // its channels are nil, so they are never ready
+		w = &fsnotify.Watcher{} // the watcher's channels are nil, so they are never ready
 	}
 
 	tick := time.NewTicker(s.cfg.ScanEvery)
 	defer tick.Stop()
 
-	full := &time.Ticker{} // its channel is nil, so it is never ready
+	full := &time.Ticker{} // the ticker's channel is nil, so it is never ready
 	if s.cfg.FullEvery > 0 {
 		full = time.NewTicker(s.cfg.FullEvery)
 		defer full.Stop()
@@ -120,11 +120,11 @@ func (s *Store) Run(ctx context.Context) error {
 type follower struct {
 	store     *Store
 	watcher   *fsnotify.Watcher
-	paths     map[string]struct{} // files that events have named since the last check
+	paths     map[string]struct{} // files named in events since the last check
 	settled   <-chan time.Time    // fires when paths must be checked; nil without paths
 	hinted    <-chan struct{}     // Store.hinted, or nil during hintPause
 	hintPause <-chan time.Time    // fires at the end of the pause between two checks of hints
-	restUntil time.Time           // before this time scanChanged lists no folder
+	restUntil time.Time           // time before which scanChanged lists no folder
 }
 
 // noteEvent records the file of an event for the next check.
@@ -195,7 +195,7 @@ func (s *Store) watcher() *fsnotify.Watcher {
 	return w
 }
 
-// rewatch adds to w the folders that w does not watch, including folders that were removed and
+// rewatch adds the folders to w that w does not watch, such as folders that were removed and
 // created again.
 func (s *Store) rewatch(w *fsnotify.Watcher) {
 	if w.Events == nil {

@@ -1,6 +1,6 @@
 // Package msgpack is Saltern's codec for untrusted MessagePack.
 //
-// Everything that reaches a Salt master is MessagePack written by somebody else: requests before
+// Almost all input of a Salt master is MessagePack that other programs wrote: requests before
 // sign-in, files in a cache, frames on the event bus. Decode therefore checks every length against
 // the remaining bytes before it allocates, and bounds depth and the number of values, so that a
 // message of n bytes costs O(n) memory.

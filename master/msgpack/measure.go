@@ -22,9 +22,9 @@ type Size struct {
 // slices and texts, and for the entries and the index of a Map.
 const (
 	slotCost  = 16  // a list's slot, which is an interface value
-	listCost  = 24  // the slice header of a list
-	mapCost   = 48  // the struct Map
-	entryCost = 32  // one entry of a Map
+	listCost  = 24  // bytes of the slice header of a list
+	mapCost   = 48  // bytes of the struct Map
+	entryCost = 32  // bytes of an entry of a Map
 	indexCost = 192 // an entry of a Map's index, including the smaller tables that the index had before
 	textCost  = 24
 	numCost   = 8
@@ -189,8 +189,8 @@ type Field struct {
 	Value []byte // the packed value
 }
 
-// Fields splits the map that b consists of into its entries, without decoding their values. Both
-// parts of a Field share memory with b. Keys must be texts or bytes. For a map with more than
+// Fields splits the map that b consists of into its entries, without decoding their values. Key and
+// Value of a Field share memory with b. Keys must be texts or bytes. For a map with more than
 // maxEntries entries, Fields returns ErrLimit.
 func Fields(b []byte, l Limits, maxEntries int) ([]Field, error) {
 	d := decoder{b: b, nodes: l.Nodes, depth: l.Depth}

@@ -44,8 +44,8 @@ func (o *Options) stripEscapes(s string) string {
 	return printable.Text(s)
 }
 
-// stripLine works like stripEscapes, for text that must stay on one line. Otherwise an id or a key
-// with a line break could look like the result of another minion.
+// stripLine works like stripEscapes, for text that must be one line, and removes line breaks.
+// Otherwise an id or a key with a line break could look like the result of another minion.
 func (o *Options) stripLine(s string) string {
 	if !o.StripEscapes {
 		return s

@@ -1,11 +1,11 @@
-// Package output turns return values into the text that Salt's command line
-// tools print: the outputters nested, highstate, json, yaml, txt, raw,
-// pprint, key, no_return, newline_values_only and quiet.
+// Package output formats return values as the text that Salt's command line tools print. It
+// implements the outputters nested, highstate, json, yaml, txt, raw, pprint, key, no_return,
+// newline_values_only and quiet.
 //
 // The text equals that of Salt's own outputters (salt/output/*.py), byte for byte, with one
-// difference on purpose: nested, highstate, key and no_return make terminal escapes from minions
-// harmless everywhere; Salt does so only in some places. Options.StripEscapes turns that off, as
-// strip_colors: False does in Salt.
+// intended difference: nested, highstate, key and no_return make all terminal escapes from minions
+// harmless, and Salt only some. Options.StripEscapes switches that off, as strip_colors: False does
+// in Salt.
 //
 // Values have the types of package msgpack. The package keeps no state and never
 // changes the values it is given; all functions may be called concurrently.

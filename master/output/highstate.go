@@ -126,7 +126,7 @@ func (h *highstater) formatHost(name string, v any) (string, bool) {
 		t.changed = 1
 		out = append(out, color+"    "+value.Repr(v)+h.end)
 		color = h.cyan
-	case string: // a result of saltmod.function, which always counts as a change
+	case string: // a result of saltmod.function, which is always a change
 		t.changed = 1
 		for _, l := range splitLines(v) {
 			out = append(out, color+"    "+h.stripEscapes(l)+h.end)

@@ -47,8 +47,8 @@ func Defaults() Options {
 	return Options{StripEscapes: true, StateOutput: "full", StateVerbose: true, StateProfile: true}
 }
 
-// failure is the value with which an outputter panics when the data has the wrong form. Render then
-// uses nested, as Salt does after KeyError, AttributeError and TypeError.
+// failure is the value with which an outputter panics when the data has the wrong form. In that
+// case Render uses nested, as Salt does after KeyError, AttributeError and TypeError.
 type failure string
 
 var outputters = map[string]func(v any, o *Options) string{

@@ -70,7 +70,7 @@ func profile(v any, o *Options) string {
 type profileRow struct {
 	name     string
 	function string
-	text     string // the duration as text
+	text     string // the duration in the form in which it is shown
 }
 
 // newProfileRow returns the row of an id. state is the data of the state, the value nothing, or the

@@ -95,7 +95,7 @@ func (t *table) indent() int {
 		indent = int(n)
 	}
 	if title, ok := t.Table["title"].(string); ok && title != "" && t.rowsKey != "" {
-		// Salt swaps colour and title; without colours the result is the same.
+		// Salt's code exchanges colour and title here; without colours the result is equal.
 		t.lines = append(t.lines, blanks(indent)+title+t.white+t.end+"\n")
 	}
 	return indent
@@ -388,7 +388,8 @@ func titleCase(s string) string {
 	}, s)
 }
 
-// decoded returns v with strings in place of bytes that are valid text (salt.utils.data.decode).
+// decoded returns v in which strings replace byte strings that are valid text
+// (salt.utils.data.decode).
 func decoded(v any) any {
 	switch v := v.(type) {
 	case []byte:

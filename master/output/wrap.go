@@ -77,7 +77,8 @@ func wrapLines(s string, room int) []string {
 	return out
 }
 
-// breakWord cuts a word that is longer than a line, after a hyphen if there is one.
+// breakWord cuts a word after at most room characters, and after a hyphen if there is one among
+// them. tail is "" if the word fits.
 func breakWord(word string, room int) (head, tail string) {
 	r := []rune(word)
 	end := min(room, len(r))

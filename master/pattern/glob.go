@@ -54,7 +54,8 @@ func Filter(names []string, pattern string) (out []string) {
 }
 
 // matchOne matches the first element of pattern, which is not a star, against the first character
-// of name. pw and nw are the lengths in bytes of that element and that character.
+// of name. ok reports whether they match. pw is the length in bytes of the element, nw that of the
+// character.
 func matchOne(pattern, name string) (pw, nw int, ok bool) {
 	c, nw := utf8.DecodeRuneInString(name)
 	switch pattern[0] {

@@ -35,7 +35,8 @@ func Match(expr, s string) bool {
 	return err == nil && ok
 }
 
-// MatchErr works like Match, but returns an error for an invalid expression.
+// MatchErr works like Match, but returns an error for an invalid expression, and ErrTimeout if
+// matching takes too long.
 func MatchErr(expr, s string) (bool, error) {
 	m, err := prefixes.get(expr, prefix)
 	if err != nil {
@@ -108,15 +109,15 @@ func prefix(expr string) (matcher, error) { return compile(`\A(?:`, expr, `)`) }
 
 func anchored(expr string) (matcher, error) { return compile(`\A(?:`, expr, `)\z`) }
 
-// compile joins head, the Python expression given, and tail, and compiles them as one expression.
-func compile(head, given, tail string) (matcher, error) {
-	if len(given) > maxLen {
+// compile compiles head, the Python expression pyExpr and tail as one expression.
+func compile(head, pyExpr, tail string) (matcher, error) {
+	if len(pyExpr) > maxLen {
 		return nil, errTooLong
 	}
 
-	expr, err := fromPython(given)
+	expr, err := fromPython(pyExpr)
 	if err != nil {
-		return nil, fmt.Errorf("regular expression %.100q: %w", given, err)
+		return nil, fmt.Errorf("regular expression %.100q: %w", pyExpr, err)
 	}
 
 	// Check the expression alone first: an unmatched closing parenthesis would change the meaning of
@@ -129,20 +130,20 @@ func compile(head, given, tail string) (matcher, error) {
 
 	expr = pythonGroups(expr)
 	if _, err := regexp2.Compile(expr, regexp2.None); err != nil {
-		return nil, fmt.Errorf("regular expression %.100q: %w", given, err)
+		return nil, fmt.Errorf("regular expression %.100q: %w", pyExpr, err)
 	}
 
 	re, err := regexp2.Compile(head+expr+tail, regexp2.None)
 	if err != nil {
-		return nil, fmt.Errorf("regular expression %.100q: %w", given, err)
+		return nil, fmt.Errorf("regular expression %.100q: %w", pyExpr, err)
 	}
 
 	re.MatchTimeout = 200 * time.Millisecond
 	return backtracking{re}, nil
 }
 
-// cacheSize bounds the patterns in each cache. Overflow policy: the cache is emptied, so that
-// patterns are compiled again when they are used.
+// cacheSize bounds the patterns in each cache. Overflow policy: the cache is emptied, and the next
+// use of a pattern compiles it.
 const cacheSize = 512
 
 type cache struct {

@@ -92,7 +92,8 @@ func Keep(ctx context.Context, cfg KeptConfig) (*Kept, error) {
 func startKept(path string, args, env []string) (*Kept, error) {
 	cmd := exec.Command(path, args...)
 	cmd.Dir, cmd.Env = "/", env
-	// Use a process group of its own: signals from the terminal must not reach the process.
+	// Start the process in a new process group: signals from the terminal must not reach the
+	// process.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	in, err := cmd.StdinPipe()
 	if err != nil {

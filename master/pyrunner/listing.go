@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// listFor is how long a listing is trusted while its directories do not change. It is bounded
-	// because other reasons than a change of its file may decide whether a module can be loaded.
+	// listFor is how long a listing is trusted while its directories do not change. The time is
+	// bounded because a module may become loadable, or cease to be, without a change of its file.
 	listFor = 10 * time.Minute
 
 	maxDirs      = 64
@@ -29,7 +29,7 @@ type listing struct {
 	dirs    []string
 	stamp   uint64
 	trusted bool      // no file changed shortly before the listing
-	askedAt time.Time // when the caller asked Python
+	askedAt time.Time // time at which the caller asked Python
 }
 
 // exists returns an error if Python has no function of this name. If the Caller has no listing of
@@ -70,11 +70,11 @@ func (c *Caller) exists(ctx context.Context, fun string) error {
 	return nil
 }
 
-// learnt reports whether Python was asked for its functions after the time asked.
-func (c *Caller) learnt(asked time.Time) bool {
+// learnt reports whether the Caller has asked Python for its functions after since.
+func (c *Caller) learnt(since time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.list != nil && c.list.askedAt.After(asked)
+	return c.list != nil && c.list.askedAt.After(since)
 }
 
 // answer is the result of looking up a function in the listing.
@@ -117,8 +117,8 @@ func (c *Caller) forget(fun string) {
 	}
 }
 
-// fetchListing requests the list of functions from Python. From then on the host imports in advance
-// the modules that this listing needed.
+// fetchListing requests the list of functions from Python. After that the host imports the modules
+// in advance that this listing needed.
 func (c *Caller) fetchListing(ctx context.Context) error {
 	asked := c.cfg.Now()
 	reply, err := c.cfg.Host.Do(ctx, pyhost.Task{Request: c.request("list"), Limit: 2 * time.Minute})

@@ -1,9 +1,9 @@
 // Package pyrunner calls runner and wheel functions that exist only in Python, such as
 // state.orchestrate and those of the administrator, with Salt's library.
 //
-// Each call runs in a process of its own, which a warm Python forks ([pyhost]). The function, its
-// arguments, the user for whom it runs and the path of the configuration go through a socket,
-// packed as MessagePack, which keeps their types. No command line, environment or file name
+// Each call runs in a separate process, which a running Python process forks ([pyhost]). The
+// function, its arguments, the user for whom it runs and the path of the configuration go through a
+// socket, packed as MessagePack, which keeps their types. No command line, environment or file name
 // contains data of a caller. Python runs isolated (-I): it imports from its own directories only,
 // not from the working directory, PYTHONPATH or the user's own packages.
 //
@@ -72,7 +72,8 @@ type Config struct {
 // calls. A Caller does not check permissions; the code that uses it must.
 type Caller struct {
 	cfg Config
-	// unsure has room for one element, held by the goroutine that asks for the list of functions.
+	// unsure is a lock: its one element belongs to the goroutine that asks for the list of
+	// functions.
 	unsure chan struct{}
 
 	mu    sync.Mutex
@@ -103,14 +104,14 @@ type Call struct {
 	Args  []any
 	Named *value.Map
 	Job   Job
-	// Shown is the arguments without their secrets. It may be nil: then Run computes it.
+	// Shown is the arguments without their secrets. It may be nil: Run computes it.
 	Shown *redact.Call
 }
 
 // Run calls a function and returns its result with the types that MessagePack keeps. For an unknown
-// function it returns an *UnknownError; if it has a list of the functions, it starts no process for
-// that. For a function that failed it returns a *Failure. When ctx or the call ends, the process
-// and its children are ended.
+// function it returns an *UnknownError; with a current list of the functions it starts no process
+// to find that out. For a function that failed it returns a *Failure. When ctx or the call ends,
+// the process and its children are ended.
 func (c *Caller) Run(ctx context.Context, call Call) (any, error) {
 	if err := c.exists(ctx, call.Fun); err != nil {
 		return nil, err

@@ -7,12 +7,12 @@ import (
 	"os/exec"
 )
 
-// Pythons returns the interpreters in which to look for Salt's library: the configured interpreter
-// (named), or those of Usual if none is configured.
-func Pythons(named string) []string {
-	named = cmp.Or(named, os.Getenv("SALTERN_RENDERER_PYTHON"))
-	if named != "" {
-		return []string{named}
+// Pythons returns the interpreters in which to look for Salt's library: the configured interpreter,
+// or those of Usual if none is configured.
+func Pythons(configured string) []string {
+	configured = cmp.Or(configured, os.Getenv("SALTERN_RENDERER_PYTHON"))
+	if configured != "" {
+		return []string{configured}
 	}
 	return Usual(exec.LookPath)
 }

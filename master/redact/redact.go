@@ -23,17 +23,17 @@ const (
 	// maxDepth bounds the depth to which arguments are searched for secrets. Values at a greater
 	// depth are hidden.
 	maxDepth = 64
-	// maxSecrets bounds the secrets of a call. If there are more, the whole result is hidden.
+	// maxSecrets bounds the secrets of a call. If there are more, the complete result is hidden.
 	maxSecrets = 1000
 	// leastInText is the least length in bytes of a secret that is also hidden inside texts and
-	// numbers. Hiding a shorter secret there would remove harmless letters and digits, so it is
-	// hidden only where it is the whole text.
+	// numbers. A shorter secret is hidden only where a text consists of nothing else, because it
+	// might occur in harmless texts by chance.
 	leastInText = 5
 )
 
 // Call holds the public view of a call: its arguments without their secrets.
 type Call struct {
-	// Args and Named are the arguments, with [conf.Hidden] in place of secrets.
+	// Args and Named are the arguments, in which [conf.Hidden] replaces the secrets.
 	Args  []any
 	Named *value.Map
 
@@ -66,7 +66,7 @@ func Of(fun string, args []any, named *value.Map) *Call {
 }
 
 // longestFirst orders secrets by length, the longest first. If one secret is a part of another and
-// the part were replaced first, the rest of the longer secret would stay visible.
+// the part were replaced first, the rest of the longer secret would remain visible.
 func longestFirst(a, b string) int {
 	if d := len(b) - len(a); d != 0 {
 		return d
@@ -78,8 +78,8 @@ func longestFirst(a, b string) int {
 func (c *Call) Found() bool { return len(c.secrets) > 0 || c.overflow }
 
 // Secrets returns the secrets that were found, in no particular order, for a caller that must look
-// for them elsewhere. all is false if some secrets are not in the list: then the caller must show
-// nothing that results from the call.
+// for them elsewhere. all is false if some secrets are not in the list; in that case the caller
+// must show nothing that results from the call.
 func (c *Call) Secrets() (secrets []any, all bool) {
 	return value.List(slices.Collect(maps.Keys(c.secrets))), !c.overflow
 }
@@ -167,14 +167,14 @@ func (c *Call) withoutText(text string) string {
 	return c.inTexts.Replace(text)
 }
 
-// walk searches the arguments of a call for secrets.
+// walk is a search for secrets in the arguments of a call.
 type walk struct {
 	call   *Call
 	module string
 }
 
-// isSecret reports whether an argument or a field of this name is secret. The name "key" counts as
-// secret, except in functions in which it means the name of a thing.
+// isSecret reports whether an argument or a field of this name is secret. isSecret treats the name
+// "key" as secret, except for functions in which it means the name of an object.
 func (w walk) isSecret(name string) bool {
 	if w.module == "auth" {
 		return name != "username" && name != "eauth" && name != "token_expire"
@@ -200,7 +200,7 @@ func (w walk) argument(arg any) any {
 		return w.redactField("", arg, 0)
 	}
 	name, rest, assigned := strings.Cut(text, "=")
-	if assigned && plainName.MatchString(name) && w.isSecret(name) { // hide the whole value, including blanks
+	if assigned && plainName.MatchString(name) && w.isSecret(name) { // hide all of the value, including blanks
 		return name + "=" + value.Str(w.hideValue(rest))
 	}
 	return w.redactText(text)
@@ -241,23 +241,23 @@ func (w walk) redactField(name string, v any, depth int) any {
 	return v
 }
 
-// redactList returns a list without its secrets. shown returns one element without its secrets. If
-// an element is a command's option that names a secret, the next element is that secret, as in
+// redactList returns a list without its secrets. redactOne returns one element without its secrets.
+// If an element is a command's option that names a secret, the next element is that secret, as in
 // ["mysql", "--password", "x"].
-func (w walk) redactList(list []any, shown func(any) any) []any {
+func (w walk) redactList(list []any, redactOne func(any) any) []any {
 	out := make([]any, len(list))
 	for i, e := range list {
 		if i > 0 && w.isOptionOf(list[i-1], e) {
 			out[i] = w.hideValue(e)
 		} else {
-			out[i] = shown(e)
+			out[i] = redactOne(e)
 		}
 	}
 	return out
 }
 
-// isOptionOf reports whether option is a command's option that names a secret; then value is that
-// secret.
+// isOptionOf reports whether option is a command's option that names a secret, so that value, the
+// next element of the list, is that secret.
 func (w walk) isOptionOf(option, value any) bool {
 	text, _ := option.(string)
 	name := strings.TrimLeft(text, "-")
@@ -271,7 +271,7 @@ func (w walk) redactText(text string) string {
 }
 
 // hideValue records all values in a secret and returns the placeholder for it. nil, true and false
-// do not count as secret.
+// are not secret: hideValue returns them unchanged.
 func (w walk) hideValue(v any) any {
 	switch v := v.(type) {
 	case nil, bool:
@@ -317,7 +317,7 @@ func (w walk) keepAll(v any, depth int) {
 	}
 }
 
-// noteSecret records a secret, also in the spellings in which errors and JSON quote it.
+// noteSecret records a secret, and the spellings in which errors and JSON quote it.
 func (w walk) noteSecret(secret string) {
 	if strings.TrimSpace(secret) == "" || secret == conf.Hidden {
 		return

@@ -20,8 +20,8 @@ var (
 	tokenURL = regexp.MustCompile(`(https?://)([^/\s:@]+)(@)`)
 	bearer   = regexp.MustCompile(`(?i)(\b(?:bearer|basic)\s+)([A-Za-z0-9+/=._~-]{8,})()`)
 
-	// assigned matches the beginning of an assignment, or a command's option, whose name may be
-	// that of a secret: password=, "api_key": , --token followed by a blank.
+	// assigned matches the beginning of an assignment, or a command's option, if its name may be
+	// the name of a secret: password=, "api_key": , --token followed by a blank.
 	assigned = regexp.MustCompile(`(?i)([\w.-]*(?:` + strings.Join(words, "|") +
 		`)[\w.-]*)(\\?["']?\s*(?:=>|:=|=|:)\s*|\s+)`)
 	header  = regexp.MustCompile(`(?i)(authorization|cookie)$`)

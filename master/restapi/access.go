@@ -16,10 +16,10 @@ type accessLog struct {
 	file *os.File
 
 	mu        sync.Mutex
-	strangers ratelimit.Bucket // bounds the lines that strangers cause
+	strangers ratelimit.Bucket // bounds the lines that unauthenticated senders cause
 }
 
-// strangeLines returns the rate limit of the lines that strangers cause.
+// strangeLines returns the rate limit of the lines that unauthenticated senders cause.
 func strangeLines() ratelimit.Rate { return ratelimit.Rate{Burst: 2000, PerSecond: 20} }
 
 func openAccessLog(path string) (*accessLog, error) {
@@ -30,8 +30,9 @@ func openAccessLog(path string) (*accessLog, error) {
 	return &accessLog{file: f}, nil
 }
 
-// logAccess writes one line about an answered request, in the format of web servers. When strangers
-// exceed a rate, it drops the lines that they cause and reports that in the log of salt-api.
+// logAccess writes one line about an answered request, in the format of web servers. When
+// unauthenticated senders exceed a rate, it drops the lines that they cause and reports that in the
+// log of salt-api.
 func (s *Server) logAccess(q *request) {
 	if s.access == nil {
 		return

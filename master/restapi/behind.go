@@ -44,8 +44,9 @@ func behindBalancers(section, given *value.Map) string {
 	return at
 }
 
-// balancers holds the addresses of the load balancers. It reads them from a file, and again
-// whenever the file has changed with the cluster. Its methods may be called concurrently.
+// balancers holds the addresses of the load balancers. It reads them from a file, and rereads the
+// file when the cluster's masters, and so the file, have changed. Its methods may be called
+// concurrently.
 type balancers struct {
 	path string
 

@@ -19,7 +19,7 @@ import (
 
 // A request holds no worker while its body arrives. The body must arrive at a minimum rate. A
 // memory budget covers the bytes that have arrived and those that the decoded form may take;
-// strangers may use a small part of that budget.
+// unauthenticated senders may use a small part of that budget.
 
 const (
 	bodyTime = 10 * time.Second // for a body to arrive; each bodyRate bytes that have arrived extend it by a second
@@ -60,8 +60,8 @@ func bodyKinds() map[string]bodyKind {
 	}
 }
 
-// countMarks returns a function that counts, beginning at one, the bytes of a body that are in
-// marks: the bytes that may begin a value.
+// countMarks returns a function that estimates the number of values in a body: one more than the
+// number of bytes that are in marks, the bytes that may begin a value.
 func countMarks(marks string) func([]byte) int {
 	return func(b []byte) int {
 		n := 1

@@ -1,20 +1,18 @@
-// Package restapi is Salt's API over HTTP as rest_cherrypy speaks it
-// (salt/netapi/rest_cherrypy/app.py of 3008.3): log-ins, commands as low data,
-// minions, jobs, keys, hooks and the event bus.
+// Package restapi implements Salt's API over HTTP as rest_cherrypy does (salt/netapi/rest_cherrypy/app.py of 3008.3):
+// log-ins, commands as low data, minions, jobs, keys, hooks and the event bus.
 //
 //	client ── HTTPS ── (load balancer ── PROXY header ──) Server.ServeHTTP ── recognize (whose share) ── guard (token) ── readBody
 //	  ├─ endpoint ── execute ── runCommand (netapi_enable_clients, credentials) ── takeWorker ── client.Client ── 4506 of the master, its event socket
 //	  ├─ /hook ── client.Shared.Fire                              (the right of the process, after the check)
 //	  └─ /events, /ws ── hub ── one reader of the event socket for all
 //
-// salt-api is a program of its own beside the master and has no rights: its client sends no key of
-// a system user, so the master decides each command by the token or password in it. A session is a
-// token of the master.
+// salt-api is a separate program beside the master and has no rights: its client sends no key of a system user, so the
+// master decides each command by the token or password in it. A session is a token of the master.
 //
 // # Bounds and what happens beyond them
 //
-// Requests share pools (shares.go). Strangers have a part of each pool, and no address or user gets
-// more than leaves room for others. See docs/architecture.md#bounds.
+// Requests share pools (shares.go). Unauthenticated senders have a part of each pool, and no address or user gets so
+// much that others get nothing. See docs/architecture.md#bounds.
 //
 //	connections            1,024; another one goes
 //	header, body           32 KiB and 10 s; max_request_body_size, at a pace; 431, 413

@@ -273,7 +273,7 @@ func makeToken(s *Server, ctx context.Context, q *request) (any, error) {
 
 		token, _, err := s.logIn(ctx, q, creds)
 		if f, refused := errors.AsType[*failure](err); refused && f.code == http.StatusUnauthorized {
-			user := value.StrMax(creds.Value("username"), 256) // the same text as Salt's /token
+			user := value.StrMax(creds.Value("username"), 256) // text in the form of Salt's /token
 			return nil, &failure{f.code, `Authentication failure of type "eauth" occurred for user ` + user + "."}
 		}
 		if err != nil {

@@ -24,8 +24,8 @@ const (
 )
 
 // firstLook is how long a new reader waits for salt-api to connect to the master's bus. After that
-// time salt-api answers without the bus; once the master is back, the reader gets the events that
-// are fired from then on.
+// time salt-api answers without the bus; when the master runs again, the reader gets the events
+// that are fired after that.
 const firstLook = time.Second
 
 // hub reads the master's event bus once for all readers, and only while there are readers. It
@@ -82,8 +82,8 @@ func newHub(sockDir string, log *slog.Logger, ask func(context.Context, string) 
 }
 
 // addReader adds a reader, or returns nil when the hub has been closed. The caller must call
-// removeReader when it no longer reads. The hub calls cut when the reader is too slow; cut must not
-// block.
+// removeReader when it no longer reads. sees decides which events the reader gets. The hub calls
+// cut when the reader is too slow; cut must not block.
 func (h *hub) addReader(sees view, cut func()) *eventReader {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -154,8 +154,8 @@ func (r *eventReader) wakeUp() {
 }
 
 // takeBatch returns the frames that wait for a reader. ok is false when the hub has cut the reader;
-// slow reports whether the reason was that the reader was too slow. The caller must call countTaken
-// for each frame.
+// slow is true if it did so because the reader was too slow. The caller must call countTaken for
+// each frame.
 func (h *hub) takeBatch(r *eventReader) (frames []string, ok, slow bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -241,7 +241,7 @@ func (h *hub) limited() bool {
 }
 
 // queueFrame queues a frame for all readers that may see it. Overflow policy: when too much waits
-// for a reader, the hub cuts the reader. The reader's client connects again and knows that it may
+// for a reader, the hub cuts the reader. The cut connection shows the reader's client that it may
 // have missed events.
 func (h *hub) queueFrame(tag string, user jobUser, text func() string) {
 	h.mu.Lock()
@@ -325,9 +325,9 @@ func (s *Server) viewOf(a audience) view {
 	return v
 }
 
-// hasRight reports whether a user has a right other than that to call a function. A Saltern master
-// sends these rights with each answer about a token; with a Salt master salt-api derives them from
-// the configuration.
+// hasRight reports whether a user has a right that does not concern a function, such as
+// [conf.AllEvents]. A Saltern master sends these rights with each answer about a token; with a Salt
+// master salt-api derives them from the configuration.
 func (s *Server) hasRight(user owner, right string) bool {
 	words := user.rights
 	if words == nil {

@@ -10,14 +10,14 @@ import (
 	"saltern/master/value"
 )
 
-// Limits on the jobs and minions that formatted remembers for one reader. Salt remembers all jobs
-// for as long as the connection lasts.
+// Limits on the jobs and minions that formatted stores for one reader. Salt stores all jobs for as
+// long as the connection lasts.
 const (
-	maxFormattedJobs   = 100              // the newest jobs
+	maxFormattedJobs   = 100              // number of jobs; the newest ones are stored
 	maxFormattedBytes  = 256 << 10        // bytes of the jobs' events; beyond that the oldest jobs are forgotten
 	maxFormattedGrains = 2 << 20          // bytes of grains; beyond that minions are listed without grains
 	maxFormattedIDs    = 20_000           // minions that are listed
-	grainsAgain        = 20 * time.Second // shortest time between two questions for grains
+	grainsAgain        = 20 * time.Second // shortest time between two requests for grains
 )
 
 // formatted tracks the jobs and minions that it has reported to a client of /ws?format_events
@@ -156,8 +156,8 @@ func (f *formatted) takeReturn(jid, id string, data *value.Map, size int) (out [
 	return out
 }
 
-// keepJob remembers a job. size is the size in bytes of the job's latest event. When the bounds are
-// exceeded, keepJob forgets the oldest jobs.
+// keepJob stores a job. size is the size in bytes of the job's latest event. When the bounds are
+// exceeded, keepJob drops the oldest jobs.
 func (f *formatted) keepJob(jid string, job *value.Map, size int) {
 	f.jobs.Set(jid, job)
 	f.sizes[jid] += size
@@ -185,9 +185,9 @@ func (f *formatted) takeKeyAct(data *value.Map) []string {
 	return []string{f.allMinions()}
 }
 
-// takePresent forgets minions that are away, and asks new ones for their grains, at most once in
-// grainsAgain. Salt asks each time, and reaches only one new minion, since it names the minions as
-// a glob.
+// takePresent drops minions that are not connected, and returns those minions that must be asked
+// for their grains, at most once in grainsAgain. Salt asks each time, and reaches only one new
+// minion, since it names the minions as a glob.
 func (f *formatted) takePresent(data *value.Map) []string {
 	if lacksAny(data, "present") {
 		return nil

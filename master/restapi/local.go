@@ -21,9 +21,9 @@ type job struct {
 }
 
 // jobOf reads a command for minions from low data. A name that is an argument of LocalClient.cmd
-// has the meaning of that argument; all other names, except those in own, become fields of the job
-// (salt/client/__init__.py).
-func (s *Server) jobOf(low *value.Map, own ...string) (job, error) {
+// has the meaning of that argument; all other names, except those in exclude, become fields of the
+// job (salt/client/__init__.py).
+func (s *Server) jobOf(low *value.Map, exclude ...string) (job, error) {
 	rest := low.Clone()
 	take := func(name string) any {
 		v := rest.Value(name)
@@ -32,7 +32,7 @@ func (s *Server) jobOf(low *value.Map, own ...string) (job, error) {
 	}
 
 	j := job{full: value.Truth(take("full_return"))}
-	for _, name := range own {
+	for _, name := range exclude {
 		rest.Delete(name)
 	}
 
@@ -74,7 +74,7 @@ func (s *Server) jobOf(low *value.Map, own ...string) (job, error) {
 }
 
 // mayWait returns an error if n, the seconds to wait that the request names, exceeds max_timeout.
-// Shortening the wait instead would report minions that answer later as silent.
+// If mayWait shortened the wait, minions that answer later would be reported as silent.
 func (s *Server) mayWait(name string, n float64) error {
 	if limit := s.opts.MaxTimeout; n > float64(limit) {
 		return invalid("%s may be %d seconds at most here (rest_cherrypy: max_timeout): start the job by local_async or runner_async, and look for its end at /jobs or /events.",
@@ -131,8 +131,8 @@ func gather(ctx context.Context, c *client.Client, j job) (any, error) {
 	return all, err
 }
 
-// shownReturn returns the value that a minion returned. If full is set, it returns a map of
-// everything about the return instead.
+// shownReturn returns the value that a minion returned. If full is set, it returns a map with all
+// fields of the return.
 func shownReturn(r client.Return, full bool) any {
 	if !full {
 		return r.Ret
@@ -206,7 +206,7 @@ func (s *Server) runSubset(ctx context.Context, in call) (any, error) {
 	return gather(ctx, c, j)
 }
 
-// wholeNumber returns v as a whole number, also if v is a text of digits. It returns false for any
+// wholeNumber returns v as an integer, and accepts a text of digits, too. It returns false for any
 // other value.
 func wholeNumber(v any) (int64, bool) {
 	switch v := v.(type) {

@@ -61,7 +61,7 @@ func handleLogin(s *Server, ctx context.Context, q *request) (any, error) {
 		"user", token.Value("name"), "eauth", token.Value("eauth"), "perms", s.permissions(token))}), nil
 }
 
-// logIn gets a token for a user whom api_acl admits, and remembers the token.
+// logIn gets a token for a user whom api_acl admits, and records the token as valid.
 func (s *Server) logIn(
 	ctx context.Context,
 	q *request,
@@ -169,7 +169,7 @@ func (g *guess) waitPace(ctx context.Context) error {
 	return nil
 }
 
-// releaseTurn frees the slot of this check for the next password. It may be called again.
+// releaseTurn frees the slot of this check for the next password. A second call does nothing.
 func (g *guess) releaseTurn() { g.turn.Release() }
 
 func (g *guess) noteRight() {
@@ -194,7 +194,7 @@ func (g *guess) noteWrong() (tooMany bool) {
 	g.s.count.wrong.Add(1)
 	now := g.s.now()
 	if g.counted {
-		g.counted = false // the charge in advance stands
+		g.counted = false // so noteUnseen does not return the charge
 		return true
 	}
 	tooMany = g.s.guard.exhausted(g.from, now)

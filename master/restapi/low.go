@@ -108,8 +108,8 @@ func (s *Server) runCommand(ctx context.Context, q *request, low *value.Map, pro
 	return s.runByPassword(ctx, q, name, low)
 }
 
-// unknownToken returns the text with which Salt's master refuses an unknown token; the text depends
-// on the client of the command.
+// unknownToken returns the text with which Salt's master refuses an unknown token; form is the
+// client of the command, on which the text depends.
 func unknownToken(form string) string {
 	if strings.HasPrefix(form, "local") {
 		return "Authentication error occurred."
@@ -118,7 +118,7 @@ func unknownToken(form string) string {
 }
 
 // runByPassword runs a command that contains a password. Until the master's first answer the
-// command counts as a guess, after that as a command of the user.
+// command is limited as a guess, after that as a command of the user.
 func (s *Server) runByPassword(ctx context.Context, q *request, name string, low *value.Map) ([]any, error) {
 	user := owner{name: low.Str("username"), system: low.Str("eauth")}
 	g, err := s.startGuess(ctx, q, user.system, user.name)

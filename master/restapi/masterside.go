@@ -12,12 +12,12 @@ import (
 )
 
 // runnerCall returns the function and the arguments of a runner call in low data. The arguments are
-// those in arg, those in kwarg, and all other names except those in own (salt/runner.py
+// those in arg, those in kwarg, and all other names except those in exclude (salt/runner.py
 // _reformat_low).
-func runnerCall(low *value.Map, own ...string) (fun string, arguments *value.Map) {
+func runnerCall(low *value.Map, exclude ...string) (fun string, arguments *value.Map) {
 	rest := low.Clone()
 	fun, _ = rest.Value("fun").(string)
-	for _, k := range append(own, "fun", "arg", "kwarg", "username", "password", "eauth", "token", "client",
+	for _, k := range append(exclude, "fun", "arg", "kwarg", "username", "password", "eauth", "token", "client",
 		"user", "key") {
 		rest.Delete(k)
 	}

@@ -33,7 +33,7 @@ type Options struct {
 	WebhookPath        string // path of hooks in URLs, one part without a slash
 	WebhookOpen        bool   // anybody may fire hooks, without a log-in
 	StatsOpen          bool   // /stats needs no log-in
-	NoSessions         bool   // enable_sessions is False; the console cannot work then
+	NoSessions         bool   // enable_sessions is False, so the console cannot work
 	Console            bool   // serve the console at /console
 	ConsoleFirst       bool   // browsers that ask for / get the console
 	Workers, Queue     int    // commands at work at once, and commands that wait for a worker
@@ -135,10 +135,10 @@ func Read(m *conf.Master, log *slog.Logger) (Options, error) {
 	return o, errors.Join(r.faults...)
 }
 
-// checkConsole reports settings with which the console cannot work. own is the section as the
-// administrator wrote it. If the appliance and not the administrator has turned the console on,
-// checkConsole turns it off instead of reporting a fault.
-func (o *Options) checkConsole(r *reader, own *value.Map, log *slog.Logger) {
+// checkConsole reports settings with which the console cannot work. written is the section as the
+// administrator wrote it. If the appliance and not the administrator has switched the console on,
+// checkConsole reports no fault and switches the console off.
+func (o *Options) checkConsole(r *reader, written *value.Map, log *slog.Logger) {
 	if !o.Console {
 		if o.ConsoleFirst {
 			r.addFault("console_redirect",
@@ -162,7 +162,7 @@ func (o *Options) checkConsole(r *reader, own *value.Map, log *slog.Logger) {
 		why = "it takes log-ins, and enable_sessions is off"
 	}
 
-	_, said := own.Get("console")
+	_, said := written.Get("console")
 	switch {
 	case why == "":
 	case said || o.ConsoleFirst:
@@ -173,9 +173,9 @@ func (o *Options) checkConsole(r *reader, own *value.Map, log *slog.Logger) {
 	}
 }
 
-// complete adds to a section the appliance's settings (given) that the section lacks. A section
+// complete returns a section with those settings of the appliance that the section lacks. A section
 // that contains any setting about TLS keeps its own TLS settings.
-func complete(section, given *value.Map) *value.Map {
+func complete(section, defaults *value.Map) *value.Map {
 	out := &value.Map{}
 	out.Update(section)
 	own := false
@@ -185,10 +185,10 @@ func complete(section, given *value.Map) *value.Map {
 	}
 
 	own = own || value.Truth(section.Value("disable_ssl"))
-	for _, k := range given.Keys() {
+	for _, k := range defaults.Keys() {
 		if _, said := section.Get(k); !said && !(own && strings.HasPrefix(k, "ssl_")) && k != "behind" &&
 			k != "balancers" && k != "minion_conf" {
-			out.Set(k, given.Value(k))
+			out.Set(k, defaults.Value(k))
 		}
 	}
 

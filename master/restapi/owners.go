@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// maxOwners bounds the jobs whose users are remembered. Overflow policy: the user of the oldest
-	// job is forgotten; salt-api asks the master when it needs that user again.
+	// maxOwners bounds the jobs whose users are stored. Overflow policy: the user of the oldest job
+	// is dropped; salt-api asks the master when it needs that user again.
 	maxOwners = 16384
 	// askAgain is how long salt-api sends the master no request about a job after the master has
 	// failed to answer one: the master's job cache may hang.
@@ -24,7 +24,7 @@ const (
 )
 
 // questionRate returns the rate limit of requests about jobs whose start event salt-api has not
-// received, since minions may invent job ids. When the limit is exceeded, events of such jobs go
+// received, since minions may invent job ids. Above the limit, salt-api sends events of such jobs
 // only to readers that may see all events.
 func questionRate() ratelimit.Rate { return ratelimit.Rate{Burst: 100, PerSecond: 20} }
 
@@ -53,7 +53,7 @@ func jobUserOf(data *value.Map) jobUser {
 // chooses them.
 func partOf(tag string) (jid string, tells bool) {
 	if jobs.Valid(tag) {
-		return tag, false // Salt's masters still fire these tags beside the present ones
+		return tag, false // Salt's masters fire these old tags in addition to the present ones
 	}
 
 	rest, ok := strings.CutPrefix(tag, "salt/")
@@ -79,10 +79,10 @@ func partOf(tag string) (jid string, tells bool) {
 	return "", false
 }
 
-// owners remembers which user started which running job. Its methods may be called concurrently.
+// owners records which user started each running job. Its methods may be called concurrently.
 type owners struct {
 	// ask returns the user of a job, or the zero jobUser if the master does not know the job. ask
-	// may be nil: then salt-api does not ask the master.
+	// may be nil: salt-api does not ask the master.
 	ask func(ctx context.Context, jid string) (jobUser, error)
 	now func() time.Time
 
@@ -90,7 +90,7 @@ type owners struct {
 	users      map[string]jobUser
 	order      []string // keys of users, the oldest first
 	asked      ratelimit.Bucket
-	quietUntil time.Time // no question before this time
+	quietUntil time.Time // time before which no request is sent
 }
 
 // learnUser records the user of a job. A later call for the same job changes nothing, so that no
@@ -121,12 +121,12 @@ func (o *owners) hearEvent(e event.Event) {
 	}
 }
 
-// lookUp returns the user of a job if that user is known. Otherwise mayAsk reports whether the
-// caller may ask the master; if so, lookUp counts the request.
-func (o *owners) lookUp(jid string) (u jobUser, known, mayAsk bool) {
+// lookUp returns the user of a job; found is false if the user is not known. In that case mayAsk
+// reports whether the caller may ask the master; if so, lookUp counts the request.
+func (o *owners) lookUp(jid string) (u jobUser, found, mayAsk bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if u, known = o.users[jid]; known {
+	if u, found = o.users[jid]; found {
 		return u, true, false
 	}
 	now := o.now()

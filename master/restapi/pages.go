@@ -26,7 +26,7 @@ import (
 
 const (
 	maxForm      = 256 << 10 // bytes of a form that a page of the console sends
-	maxPageEvent = 64 << 10  // bytes of an event that a page gets whole; of larger events it gets tag and size
+	maxPageEvent = 64 << 10  // size in bytes up to which a page gets an event's data; of larger events it gets tag and size
 )
 
 func (s *Server) newConsole() (*console.Console, error) {
@@ -256,7 +256,7 @@ func asList(v any) []any {
 	return []any{v}
 }
 
-// ofMinions reports whether a permission is for jobs on minions.
+// ofMinions reports whether a permission concerns jobs on minions.
 func ofMinions(p any) bool {
 	if s, ok := p.(string); ok {
 		return !strings.HasPrefix(s, "@")
@@ -270,8 +270,8 @@ func ofMinions(p any) bool {
 	return false
 }
 
-// pickFrame returns the part of a frame that a page gets: the whole frame, only tag and size if the
-// frame is large, or "" if the page does not want the event.
+// pickFrame returns the part of a frame that a page gets: the complete frame, a frame with tag and
+// size if the frame is large, or "" if want does not select the event.
 func pickFrame(frame string, want *console.Events) string {
 	first, rest, ok := strings.Cut(frame, "\n")
 	tag, isTag := strings.CutPrefix(first, "tag: ")

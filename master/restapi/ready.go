@@ -25,23 +25,23 @@ const readyPath = "/readyz"
 const minionConfPath = "/minion.conf"
 
 const (
-	signTimeout  = 3 * time.Second // for the master to answer
-	signValidFor = time.Second     // age up to which an answer is used again
+	signTimeout  = 3 * time.Second // longest wait for the master's answer
+	signValidFor = time.Second     // age up to which an answer is reused
 )
 
-// life caches whether the master answers. Its methods may be called concurrently: however many
-// callers wait, the master gets one request at a time.
+// life checks whether the master answers, and caches the result. Its methods may be called
+// concurrently: however many callers wait, the master gets one request at a time.
 type life struct {
 	ask    func(ctx context.Context) error
 	now    func() time.Time
-	ctx    context.Context // context of the questions
+	ctx    context.Context // context of the requests
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
 	mu       sync.Mutex
-	asked    chan struct{} // closed when the question under way is answered; nil when none is
-	answered time.Time     // when the master's last answer arrived
-	err      error         // result of the last question; nil: the master answered
+	asked    chan struct{} // closed when the running request has ended; nil when no request runs
+	answered time.Time     // time at which the last request ended
+	err      error         // result of the last request; nil: the master answered
 }
 
 func newLife(ask func(ctx context.Context) error, now func() time.Time) *life {
@@ -84,8 +84,8 @@ func (l *life) awaitSign(ctx context.Context) error {
 	}
 }
 
-// lastSign returns the result of the last request if that result is at most 20 seconds old, else
-// nil. It sends no request.
+// lastSign returns the result of the last request, or nil if that result is older than 20 seconds.
+// It sends no request.
 func (l *life) lastSign() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -97,8 +97,8 @@ func (l *life) lastSign() error {
 	return l.err
 }
 
-// askMaster sends the master a request and closes asked when the result is recorded.
-func (l *life) askMaster(asked chan struct{}) {
+// askMaster sends the master a request and closes ended when it has recorded the result.
+func (l *life) askMaster(ended chan struct{}) {
 	ctx, cancel := context.WithTimeout(l.ctx, signTimeout)
 	defer cancel()
 	err := l.ask(ctx)
@@ -107,7 +107,7 @@ func (l *life) askMaster(asked chan struct{}) {
 	l.answered = l.now()
 	l.err = err
 	l.asked = nil
-	close(asked)
+	close(ended)
 }
 
 // pingMaster returns nil if the master answers a ping.
@@ -125,8 +125,8 @@ func (s *Server) pingMaster(ctx context.Context) error {
 	return c.Answers(ctx)
 }
 
-// isMarked reports whether the master's socket exists in the socket directory: then a master either
-// serves or was killed.
+// isMarked reports whether the master's socket exists in the socket directory. If so, a master
+// serves, or was killed.
 func (s *Server) isMarked() bool {
 	_, err := os.Stat(filepath.Join(s.master.SockDir, "workers.ipc"))
 	return err == nil
@@ -142,7 +142,7 @@ func (s *Server) masterIsUp(ctx context.Context) bool {
 
 const (
 	// trySessions is how often salt-api writes to the folder of sessions as a test. sessionsTake is
-	// how long such a test may take before the folder's disk counts as hung.
+	// how long such a test may take before the folder's disk is reported as hung.
 	trySessions  = 5 * time.Second
 	sessionsTake = 4 * time.Second
 )
@@ -191,8 +191,8 @@ func (s *Server) turnsAway() bool {
 	return s.unkept() != "" || errors.Is(s.life.lastSign(), client.ErrUnwell)
 }
 
-// readyz answers whether salt-api can serve requests of authenticated users. Strangers who have
-// used up their share do not change the answer.
+// readyz answers whether salt-api can serve requests of authenticated users. Unauthenticated
+// senders who have used up their share do not change the answer.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), signTimeout+time.Second)
 	defer cancel()

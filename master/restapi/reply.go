@@ -195,7 +195,8 @@ func (s *Server) sendText(q *request, code int, text string) {
 }
 
 // sendError sends an error to the client. If the error is no refusal, sendError logs it, at a
-// limited rate since strangers may cause it, and sends the error's text only with the option debug.
+// limited rate since unauthenticated senders may cause it, and sends the error's text only with the
+// option debug.
 func (s *Server) sendError(q *request, err error) {
 	err = refused(err)
 	if f, ok := errors.AsType[*failure](err); ok {
@@ -203,7 +204,7 @@ func (s *Server) sendError(q *request, err error) {
 		return
 	}
 	if q.http.Context().Err() != nil {
-		return // the client has gone
+		return // the client has disconnected
 	}
 
 	s.quiet.Error("request failed", "method", q.http.Method, "path", q.http.URL.Path, "peer",

@@ -30,12 +30,12 @@ type request struct {
 	sent   int      // bytes that were sent
 	status int      // status to send with a result; 0: 200
 
-	class     ratelimit.Class // what salt-api knows of the sender
+	class     ratelimit.Class // class of the sender, see recognize
 	holder    holder          // address or user whose shares the request uses
 	shares    []*share        // shares of pools that the request holds until it is answered
 	memory    *share          // the share in shares that counts the body's memory; nil: none yet
 	hasWorker bool            // the request holds a worker
-	worked    func()          // ends [httpserver.Working]; nil: the request has not arrived whole
+	worked    func()          // ends [httpserver.Working]; nil: the request has not arrived completely
 }
 
 // lowData returns the body as low data: a list of commands. If the body is a map, the list has that
@@ -57,8 +57,8 @@ type endpoint struct {
 	// a GET uses the token of the request if the token is valid.
 	auth  string
 	parts int      // parts of the path that may follow the endpoint, -1 for any number
-	names []string // fields that may stand in the query of a GET
-	raw   bool     // the handlers send the whole answer themselves
+	names []string // fields that the query of a GET may contain
+	raw   bool     // the handlers send the answer themselves, with status and headers
 	stays bool     // answers are streams that last for hours
 	works bool     // a POST takes a worker; handlers of commands take one themselves
 	most  int64    // bytes of the body that an unknown sender may send
@@ -182,7 +182,7 @@ func (s *Server) routeRequest(q *request) error {
 		return err
 	}
 
-	open := name == s.opts.WebhookPath && s.opts.WebhookOpen // anybody may fire such a hook, so any page may
+	open := name == s.opts.WebhookPath && s.opts.WebhookOpen // anybody may fire such a hook, so a page of any site may
 	if !open && s.lendsItself(r) {
 		s.quiet.Warn("a page of another site asks for something; cors_origin does not name it", "origin",
 			r.Header.Get("Origin"), "peer", q.from)
@@ -400,11 +400,11 @@ func (s *Server) mayRead(r *http.Request) bool {
 }
 
 // lendsItself reports whether a browser sends the request with its user's session on behalf of a
-// page of another site that cors_origin does not name (cross-site request forgery). A page of a
-// sibling host counts as of the same site for browsers: its scripts send the session's cookie
-// along, and a body of text/plain needs no preflight. Two kinds of request are harmless: a client
-// that sends a token in the header did not get the token from the browser's cookies, and a user
-// follows a link deliberately.
+// page of another site that cors_origin does not name (cross-site request forgery). Browsers treat
+// a page of a sibling host as a page of the same site: its scripts send the session's cookie along,
+// and a body of text/plain needs no preflight. Two kinds of request are harmless: a client that
+// sends a token in the header did not get the token from the browser's cookies, and a user follows
+// a link deliberately.
 func (s *Server) lendsItself(r *http.Request) bool {
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
 	_, err := r.Cookie(sessionCookie)

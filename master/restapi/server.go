@@ -32,14 +32,14 @@ type Server struct {
 	master *conf.Master
 	opts   Options
 	log    *slog.Logger
-	quiet  *slog.Logger // log with a limited rate, for lines that strangers can cause
+	quiet  *slog.Logger // log with a limited rate, for lines that unauthenticated senders can cause
 	now    func() time.Time
 	user   string
 	audit  *audit.Log
 
 	guard     *guard
 	pools     pools
-	places    *httpserver.Places // places of connections
+	places    *httpserver.Places // slots of connections
 	balancers *balancers         // addresses of the cluster's load balancers
 	life      *life              // finds out whether the master answers
 	sessions  *writable.Watch    // watches whether the folder of log-ins takes writes
@@ -81,7 +81,7 @@ func New(m *conf.Master, o Options, log *slog.Logger, getenv func(string) string
 
 	s.places = s.newPlaces()
 	s.life = newLife(s.pingMaster, s.now)
-	machine, _ := os.Hostname() // an error leaves the name empty: all such machines then write one test file
+	machine, _ := os.Hostname() // on an error the name is "", and all machines without a name share one test file
 	s.sessions = watchSessions(m.TokenDir, machine, log)
 	s.hub = newHub(m.SockDir, log, s.userOfJob)
 	s.shared = client.NewShared(m.SockDir)
@@ -224,7 +224,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		ErrorLog:          slog.NewLogLogger(s.quiet.Handler(), slog.LevelInfo),
 	}
 
-	end := sync.OnceFunc(func() { // without this, readers of events would never finish
+	end := sync.OnceFunc(func() { // without this call, readers of events would never finish
 		s.hub.cutAll()
 		close(s.ending)
 	})

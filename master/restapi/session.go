@@ -17,22 +17,22 @@ import (
 
 // A session is a token of the master. So it is valid at every master of a cluster and after a
 // restart of salt-api, and an attacker cannot prepare a session before its user logs in (session
-// fixation). Salt keeps a table of sessions in memory instead.
+// fixation). Salt has a table of sessions in memory.
 
 const (
 	sessionCookie = "session_id" // cookie of the API; the console has another one
 
-	maxKnown   = 65536           // tokens that are remembered. Overflow policy: an arbitrary one is forgotten
+	maxKnown   = 65536           // number of stored tokens. Overflow policy: an arbitrary one is dropped
 	trustFor   = 5 * time.Second // how long salt-api trusts a token before it asks the master again
 	maxSources = 65536           // addresses with a budget for wrong guesses. Overflow policy: all further ones share one budget
 )
 
-// wrongRate returns the rate limit of wrong passwords of one address. A guess without an outcome
-// does not count as wrong.
+// wrongRate returns the rate limit of wrong passwords of one address. A guess without an outcome is
+// not a wrong password.
 func wrongRate() ratelimit.Rate { return ratelimit.Rate{Burst: 20, PerSecond: 0.5} }
 
-// session holds what the master has answered about a token: when the token expires and who its
-// owner is. It also holds when salt-api asked.
+// session holds the master's answer about a token: the time at which the token expires, and its
+// owner. It also holds the time of the request.
 type session struct {
 	expires, asked time.Time
 	owner          owner
@@ -43,8 +43,8 @@ type owner struct {
 	name, system string
 	groups       []string
 	permissions  []any // permissions in the token; nil: external_auth decides
-	// rights holds words that [conf.Master.Rights] returns. It is nil when a Salt master answered,
-	// which sends no rights.
+	// rights holds the result of [conf.Master.Rights] for the token's owner. It is nil when a Salt
+	// master answered, which sends no rights.
 	rights []string
 }
 
@@ -63,7 +63,7 @@ func ownerOf(token *value.Map) owner {
 	return user
 }
 
-// guard remembers which tokens are valid, who has logged in from which address, and which addresses
+// guard records which tokens are valid, who has logged in from which address, and which addresses
 // sent wrong passwords. Its methods may be called concurrently.
 type guard struct {
 	sources ratelimit.Lately[netip.Addr] // addresses from which a user has logged in
@@ -139,17 +139,17 @@ func (g *guard) forgive(a netip.Addr, now time.Time) {
 	g.bucket(a, now).Charge(now, wrongRate(), -1)
 }
 
-// lookUp reports whether a token was valid at the master's last answer (good), and whether that
-// answer is recent (fresh).
-func (g *guard) lookUp(token string, now time.Time) (good, fresh bool) {
+// lookUp reports as valid whether a token was valid by the master's last answer and has not
+// expired, and as fresh whether that answer is recent.
+func (g *guard) lookUp(token string, now time.Time) (valid, fresh bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	s, ok := g.known[token]
 	return ok && now.Before(s.expires), ok && now.Sub(s.asked) < trustFor
 }
 
-// ownerOf returns the owner of a token that the master has confirmed. The token may have been
-// revoked after that.
+// ownerOf returns the owner of a token that the master has confirmed, or false if there is no such
+// answer of the master. The token may have been revoked after that answer.
 func (g *guard) ownerOf(token string, now time.Time) (owner, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -169,7 +169,7 @@ func (g *guard) learnToken(token string, user owner, expires, now time.Time) {
 	g.known[token] = session{expires, now, user}
 }
 
-// sessionOf returns the session of a token, or the zero session if salt-api does not remember the
+// sessionOf returns the session of a token, or the zero session if the guard has not stored the
 // token.
 func (g *guard) sessionOf(token string) session {
 	g.mu.Lock()
@@ -190,7 +190,8 @@ func isToken(s string) bool {
 	return err == nil && len(b) >= 16 && len(b) <= 64
 }
 
-// shownToken returns the token in a request's header, else the token in its cookie, else "".
+// shownToken returns the token in a request's header. Without one it returns the token in the
+// request's cookie, or "".
 func shownToken(r *http.Request) string {
 	if t := r.Header.Get("X-Auth-Token"); t != "" {
 		return t
@@ -288,9 +289,9 @@ func timeOf(v any) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// clientFor returns a client of the master that has no rights of its own. The client sends the key
-// of this program's account only to vouch for the address of salt-api's client: without that proof
-// the master does not count wrong passwords against an address.
+// clientFor returns a client of the master without rights. The client sends the key of this
+// program's account only to vouch for the address of salt-api's client: without that proof the
+// master does not count wrong passwords against an address.
 func (s *Server) clientFor(in call) *client.Client {
 	m := s.master
 	key, err := client.ReadKey(m.CacheDir, s.user, m.User)

@@ -15,9 +15,9 @@ import (
 
 // Strangers (unauthenticated senders) take no resources away from authenticated users. Each
 // resource that requests share is a pool with a part that strangers cannot use, and no holder gets
-// so much of a pool that others get nothing. A request counts for its address until a token or a
-// password in it is authenticated. From then on it counts for that user, whatever the user's
-// address.
+// so much of a pool that others get nothing. The holder of a request's share is its address, until
+// a token or a password in the request is authenticated. After that the holder is the user,
+// whatever the user's address.
 
 const (
 	maxConns = 1024
@@ -93,8 +93,8 @@ func (s *Server) FitMemory() {
 	s.pools.memory.Resize(ratelimit.Shared(memoryFor(debug.SetMemoryLimit(-1), s.opts.MaxBody)))
 }
 
-// recognize classifies the sender of a request by a token that was verified recently, or else by
-// its address. It does not verify the token.
+// recognize classifies the sender of a request by its token if that was verified recently,
+// otherwise by its address. It does not verify the token.
 func (s *Server) recognize(q *request) {
 	now := s.now()
 	q.class, q.holder = ratelimit.Stranger, holder{from: q.from}
@@ -188,14 +188,15 @@ func (s *Server) takeWorker(ctx context.Context, q *request) error {
 // the error of that wait.
 func (s *Server) fullAnswer(ctx context.Context, err error, text string) error {
 	if ctx.Err() != nil && !errors.Is(err, ratelimit.ErrFull) {
-		return ctx.Err() // the client has gone
+		return ctx.Err() // the client has disconnected
 	}
 	s.count.busy.Add(1)
 	return &failure{http.StatusServiceUnavailable, text}
 }
 
 // newPlaces returns the connection slots. A load balancer of the cluster, which checks whether
-// salt-api serves, never counts as a stranger; nor does this host, where a proxy may run.
+// salt-api serves, never has the class of unauthenticated senders; nor has this host, where a proxy
+// may run.
 func (s *Server) newPlaces() *httpserver.Places {
 	return httpserver.NewPlaces(ratelimit.Shared(maxConns), func(source netip.Addr) ratelimit.Class {
 		switch {

@@ -70,7 +70,7 @@ func (p *pages) hasGrant(signIn oidc.SignIn) bool {
 	return acl.Grants(p.s.granted(owner{name: signIn.User, system: "oidc", groups: signIn.Groups}))
 }
 
-// finish gets the ID token from the provider. An invalid answer of the browser counts as a wrong
+// finish gets the ID token from the provider. It counts an invalid answer of the browser as a wrong
 // password.
 func (p *pages) finish(ctx context.Context, secret string, answer url.Values) (oidc.SignIn, error) {
 	s := p.s

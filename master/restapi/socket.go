@@ -110,8 +110,8 @@ func (s *Server) ofThisSite(r *http.Request) bool {
 	return err == nil && u.Host != "" && strings.EqualFold(u.Host, r.Host)
 }
 
-// serveSocket serves one connection until either side ends it. f may be nil: then the client gets
-// the events unformatted.
+// serveSocket serves one connection until the client or the server ends it. f may be nil: the
+// client gets the events unformatted.
 func (s *Server) serveSocket(ctx context.Context, q *request, c *websocket.Conn, token string, f *formatted) {
 	ctx, cancel := context.WithCancel(ctx)
 	ready := make(chan struct{})

@@ -7,7 +7,8 @@ import (
 	"saltern/master/value"
 )
 
-// Sources: salt/runners/cache.py, salt/utils/master.py MasterPillarUtil.
+// cacheDefs returns the runners of Salt's module cache. Sources: salt/runners/cache.py,
+// salt/utils/master.py MasterPillarUtil.
 func cacheDefs() map[string]def {
 	return map[string]def{
 		"cache.grains": {"tgt tgt_type= **", func(c *call) (any, error) { return c.cached("grains", false) }},

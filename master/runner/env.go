@@ -28,14 +28,14 @@ type Env struct {
 	// Version is the version of Salt with which manage.versions compares minions.
 	Version string
 	// Running returns the runners in progress in the form of Salt's proc files: maps of fun
-	// ("runner.jobs.master"), fun_args, jid, pid and user. Running may be nil: then no runner
-	// counts as in progress.
+	// ("runner.jobs.master"), fun_args, jid, pid and user. Running may be nil: no runner is in
+	// progress.
 	Running func() []*value.Map
-	// Progress reports the progress of a long call to its caller. It may be nil: then the reports
-	// are dropped.
+	// Progress reports the progress of a long call to its caller. It may be nil: the reports are
+	// dropped.
 	Progress func(data *value.Map)
 	// Out is the terminal of the caller, for state.event and the few runners that print. It may be
-	// nil: then these runners print nothing.
+	// nil: these runners print nothing.
 	Out io.Writer
 	Log *slog.Logger
 }
@@ -55,7 +55,7 @@ type Minions interface {
 	Ask(ctx context.Context, q Question) (Answer, error)
 }
 
-// Question is a job for minions.
+// Question is a job that a runner publishes to minions.
 type Question struct {
 	Target          any // text or list of text
 	TargetType, Fun string
@@ -66,7 +66,7 @@ type Question struct {
 // Answer is the result of a Question.
 type Answer struct {
 	Expected []string
-	// Returns holds the whole returns (return, retcode, …) by minion.
+	// Returns holds the loads of the returns (return, retcode, …) by minion.
 	Returns map[string]*value.Map
 }
 
@@ -127,7 +127,7 @@ type Reactor interface {
 	Add(tag string, files any) *value.Map
 	Delete(tag string) *value.Map
 	Leads() bool     // reports whether the reactor reacts
-	Lead(leads bool) // turns reactions on or off
+	Lead(leads bool) // switches reactions on or off
 }
 
 // Pillar compiles pillars and gives access to their cache.

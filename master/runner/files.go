@@ -7,7 +7,8 @@ import (
 	"saltern/master/value"
 )
 
-// Sources: salt/runners/fileserver.py, salt/fileserver/__init__.py.
+// filesDefs returns the runners of Salt's module fileserver. Sources: salt/runners/fileserver.py,
+// salt/fileserver/__init__.py.
 func filesDefs() map[string]def {
 	return map[string]def{
 		"fileserver.envs":                  {"backend= sources=", filesEnvs},
@@ -18,7 +19,7 @@ func filesDefs() map[string]def {
 		"fileserver.update":                {"backend= **", filesUpdate},
 		"fileserver.clear_cache":           {"backend=", filesClearCache},
 		"fileserver.clear_file_list_cache": {"saltenv= backend=", filesClearLists},
-		// This master's file server takes no locks, so none can be left behind.
+		// This master's file server takes no locks, so there are never locks to remove.
 		"fileserver.clear_lock": {"backend= remote=", func(*call) (any, error) { return "No locks were removed", nil }},
 		"fileserver.lock":       {"backend= remote=", func(*call) (any, error) { return "No locks were set", nil }},
 	}

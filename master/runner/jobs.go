@@ -13,7 +13,8 @@ import (
 	"saltern/master/value"
 )
 
-// Sources: salt/runners/jobs.py, salt/utils/jid.py.
+// jobsDefs returns the runners of Salt's module jobs. Sources: salt/runners/jobs.py,
+// salt/utils/jid.py.
 func jobsDefs() map[string]def {
 	defs := map[string]def{
 		"jobs.active": {"display_progress=", ofCache(jobsActive)},
@@ -38,8 +39,9 @@ func jobsDefs() map[string]def {
 	return defs
 }
 
-// ofCache wraps a look-up. If the look-up needs a returner (option ext_job_cache, or else argument
-// ext_source, or else option master_job_cache), the wrapper runs Salt's own function instead
+// ofCache returns a function that calls look, unless the look-up needs a returner. A returner is
+// named by the option ext_job_cache, the argument ext_source or the option master_job_cache; the
+// first of these that is set applies. For a returner the function runs Salt's own function
 // (salt/runners/jobs.py _get_returner). Salt's function lacks the argument filter_runs, which the
 // console uses.
 func ofCache(look func(*call) (any, error)) func(*call) (any, error) {
@@ -392,7 +394,7 @@ func jobsActive(c *call) (any, error) {
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // timeLayouts lists the forms of times that this runner accepts. Salt accepts all forms that
-// python-dateutil knows.
+// python-dateutil parses.
 var timeLayouts = []string{
 	"2006, Jan 2 15:04:05.999999", "2006, Jan 2 15:04", "2006, Jan 2",
 	"2006-01-02T15:04:05.999999Z07:00", "2006-01-02T15:04:05.999999", "2006-01-02T15:04",

@@ -11,7 +11,7 @@ import (
 
 const pingParams = "tgt= tgt_type= timeout= gather_job_timeout="
 
-// Sources: salt/runners/manage.py.
+// manageDefs returns the runners of Salt's module manage. Sources: salt/runners/manage.py.
 func manageDefs() map[string]def {
 	defs := map[string]def{
 		"manage.status": {"output= " + pingParams, func(c *call) (any, error) {
@@ -26,7 +26,7 @@ func manageDefs() map[string]def {
 		"manage.versions": {"", manageVersions},
 	}
 
-	// In Salt these names have meant the same question since 2015.
+	// In Salt all of the following names have had the same function since 2015.
 	for _, name := range []string{"present", "joined", "allowed", "alived", "reaped"} {
 		defs["manage."+name] = def{"subset= show_ip=", listState}
 		defs["manage.not_"+name] = def{"subset= show_ip=", listNotState}

@@ -13,7 +13,8 @@ import (
 	"saltern/master/value"
 )
 
-// Sources: salt/runners/{test,event,state,config,match,error}.py.
+// miscDefs returns the runners of several small modules of Salt. Sources:
+// salt/runners/{test,event,state,config,match,error}.py.
 func miscDefs() map[string]def {
 	return map[string]def{
 		"test.arg": {"* **", func(c *call) (any, error) {

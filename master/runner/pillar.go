@@ -2,7 +2,8 @@ package runner
 
 import "saltern/master/value"
 
-// Sources: salt/runners/pillar.py, salt/utils/minions.py get_minion_data.
+// pillarDefs returns the runners of Salt's module pillar. Sources: salt/runners/pillar.py,
+// salt/utils/minions.py get_minion_data.
 func pillarDefs() map[string]def {
 	return map[string]def{
 		"pillar.show_top":           {"minion= saltenv=", pillarTop},

@@ -2,8 +2,8 @@ package runner
 
 import "saltern/master/value"
 
-// minions is the name of the function that lists the keys and what a master knows about their
-// minions.
+// minions is the name of the function that lists the keys and the last requests and sign-ins of
+// their minions.
 const minions = "presence.minions"
 
 // records is the name of the function that returns audit records. Only a caller with the permission

@@ -1,8 +1,8 @@
 package runner
 
-// Source: salt/runners/reactor.py. Salt's runners call the reactor with events that carry the key
-// of the master's user. The functions here call the reactor directly, so that the key appears on no
-// bus and no terminal.
+// reactorDefs returns the runners of Salt's module reactor. Source: salt/runners/reactor.py. Salt's
+// runners call the reactor with events that carry the key of the master's user. The functions here
+// call the reactor directly, so that the key appears on no bus and no terminal.
 func reactorDefs() map[string]def {
 	return map[string]def{
 		"reactor.list": {"saltenv= test=", withReactor(func(c *call) any { return c.Reactor.All() })},

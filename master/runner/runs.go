@@ -19,7 +19,8 @@ import (
 	"saltern/master/value"
 )
 
-// Sockets gives Runs access to the event sockets, to which other processes write their events.
+// Sockets is the part of the event sockets that Runs needs. Other processes write their events to
+// these sockets.
 type Sockets interface {
 	// AwaitWriters waits until the bus has the events of processes that have ended.
 	AwaitWriters(ctx context.Context) error
@@ -39,13 +40,12 @@ type RunsConfig struct {
 	ID     string // id of this master
 	User   string // the master's account, the user of runs without a caller
 	Keep   bool   // store results in the job cache
-	// Forget means that runner_returns is off: results of runners are not stored, but those of
-	// wheel functions are.
+	// Forget means that runner_returns is off: Runs stores the results of wheel functions only.
 	Forget  bool
 	Fire    func(tag string, data *value.Map) // puts an event on the bus
 	Sockets Sockets
 	// Newest updates the files of this master before a function in Python reads them. It may be
-	// nil: then the files are always up to date.
+	// nil: the files are always up to date.
 	Newest func(ctx context.Context)
 	IDs    IDs
 	Now    func() time.Time
@@ -261,14 +261,16 @@ func (run *Run) Do(ctx context.Context, failed func(error)) *value.Map {
 	}
 
 	if !r.Forget {
-		r.KeepResult(context.WithoutCancel(ctx), run.call.Job, shown) // also when the deadline has expired: the error is a result, too
+		// without the deadline of ctx, because the error after an expired deadline is a result, too
+		r.KeepResult(context.WithoutCancel(ctx), run.call.Job, shown)
 	}
 
 	r.Fire(run.Tag+"/ret", shown)
 	return data
 }
 
-// trackRun makes Running return a run until the caller calls done.
+// trackRun adds a run to the runs that Running returns. The caller must call done, which removes
+// the run.
 func (r *Runs) trackRun(data *value.Map) (done func()) {
 	jid := data.Str("jid")
 	entry := data.Clone()
@@ -285,8 +287,8 @@ func (r *Runs) trackRun(data *value.Map) (done func()) {
 }
 
 // KeepResult stores the result of a runner or wheel function in the job cache: as the return of the
-// minion that called the function, or else as the return of this master (salt/client/mixins.py low,
-// salt/utils/job.py store_job).
+// minion that called the function, or as the return of this master if no minion called it
+// (salt/client/mixins.py low, salt/utils/job.py store_job).
 func (r *Runs) KeepResult(ctx context.Context, job pyrunner.Job, data *value.Map) {
 	if !r.Keep {
 		return
@@ -310,8 +312,8 @@ func (r *Runs) KeepResult(ctx context.Context, job pyrunner.Job, data *value.Map
 	}
 }
 
-// Outcome returns result and success for the end event of a runner or wheel function. If the
-// function failed in Python, the result is Salt's own text.
+// Outcome returns the fields return and success of the end event of a runner or wheel function. If
+// the function failed in Python, the result is Salt's own text.
 func Outcome(form, fun string, ret any, err error) (result any, success bool) {
 	var failed *pyrunner.Failure
 	switch {

@@ -53,7 +53,8 @@ func filesBelow(c *call) (any, error) {
 		anyList(files), "of", int64(total)), nil
 }
 
-// directlyBelow returns the entries directly below a folder in a list of files, sorted.
+// directlyBelow returns the sorted names of the folders and of the files directly below a folder.
+// all is a list of paths of files.
 func directlyBelow(all []any, folder string) (dirs, files []string) {
 	if folder != "" {
 		folder += "/"
@@ -112,7 +113,7 @@ func filesShow(c *call) (any, error) {
 		n--
 	}
 
-	size := int64(len(data)) // for git remotes, which report no other size
+	size := int64(len(data)) // git remotes report no size, so use the length of the data
 	if stat := found.List("stat"); len(stat) > 6 {
 		told, _ := stat[6].(int64)
 		size = max(size, told)

@@ -27,7 +27,7 @@ type ArgumentError struct {
 func (e *ArgumentError) Error() string { return "Passed invalid arguments: " + e.Reason }
 
 // Result returns the text that is the result of a runner that was called with wrong arguments. For
-// any other error it returns nil. Salt does not count such a call as a failure
+// any other error it returns nil. For Salt, a call with wrong arguments is no failure
 // (salt/client/mixins.py low).
 func Result(err error) any {
 	var wrong *ArgumentError
@@ -203,8 +203,8 @@ func (c *call) bindArguments(short string, params []string, args []any, kwargs *
 	return nil
 }
 
-// takesWords returns how many arguments a function takes, in the words of Python's error text.
-// wasWords returns how many arguments the function was given, in the words of the same text.
+// takesWords returns how many arguments a function takes, in the form of Python's error text.
+// wasWords returns the number of arguments in the call, in the form of the same text.
 func takesWords(optional map[string]bool) string {
 	maxWords, minWords := len(optional), 0
 	for _, opt := range optional {

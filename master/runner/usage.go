@@ -14,10 +14,10 @@ type Doc struct {
 	About string
 }
 
-// Docs returns the built-in functions that match asked, by name. asked is the name of a function,
+// Docs returns the built-in functions that match query, by name. query is the name of a function,
 // the name of a module, or a pattern with "*"; "" matches all functions (salt/client/mixins.py
 // get_docs).
-func Docs(asked string) map[string]Doc {
+func Docs(query string) map[string]Doc {
 	docs := map[string]Doc{}
 	for _, defs := range allDefs() {
 		for name, d := range defs() {
@@ -31,20 +31,20 @@ func Docs(asked string) map[string]Doc {
 	}
 
 	for name := range docs {
-		if !asksFor(asked, name) {
+		if !asksFor(query, name) {
 			delete(docs, name)
 		}
 	}
 	return docs
 }
 
-// asksFor reports whether asked, as in [Docs], matches a function.
-func asksFor(asked, name string) bool {
+// asksFor reports whether query, as in [Docs], matches the function name.
+func asksFor(query, name string) bool {
 	switch {
-	case asked == "" || asked == name:
+	case query == "" || query == name:
 		return true
-	case strings.Contains(asked, "*"):
-		return pattern.Glob(asked, name)
+	case strings.Contains(query, "*"):
+		return pattern.Glob(query, name)
 	}
-	return strings.HasPrefix(name, strings.TrimSuffix(asked, ".")+".")
+	return strings.HasPrefix(name, strings.TrimSuffix(query, ".")+".")
 }

@@ -9,9 +9,9 @@ import (
 	"sync"
 )
 
-// File is a log file. If another program has moved or deleted the file, the next line opens the
-// path again, as Salt's WatchedFileHandler does, so that logrotate need not send a signal. File is
-// safe for concurrent use.
+// File is a log file. If another program has moved or deleted the file, the next write reopens the
+// path, as Salt's WatchedFileHandler does, so that logrotate need not send a signal. File is safe
+// for concurrent use.
 type File struct {
 	path   string
 	report func(string) // gets messages about this file that must go elsewhere; may be nil
@@ -23,14 +23,13 @@ type File struct {
 }
 
 // OpenFile opens a log file for appending and creates its folder. A new file has mode 0600 as in
-// Salt. If the path cannot be opened again later, the File calls say with the reason; say may be
-// nil.
+// Salt. If the File cannot reopen the path later, it calls say with the reason; say may be nil.
 func OpenFile(path string, say func(string)) (*File, error) {
 	l := &File{path: path, report: say}
 	return l, l.Reopen()
 }
 
-// Reopen opens the path again and closes the old file.
+// Reopen opens the file that is now at the path, and closes the old file.
 func (l *File) Reopen() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -63,7 +62,7 @@ func (l *File) openFile() error {
 	return nil
 }
 
-// Write implements io.Writer. While the path cannot be opened again, Write appends lines to the
+// Write implements io.Writer. While the File cannot reopen the path, Write appends lines to the
 // file that was moved away.
 func (l *File) Write(b []byte) (int, error) {
 	l.mu.Lock()

@@ -42,7 +42,7 @@ type line struct {
 	minion   string
 }
 
-// newLine returns the line for a record, still without its message.
+// newLine returns the line for a record, without the record's message.
 func newLine(r slog.Record, program string) *line {
 	l := &line{time: r.Time, level: r.Level, logger: program}
 	if r.PC == 0 {
@@ -229,12 +229,12 @@ func CheckFormat(text string) error {
 	return err
 }
 
-// compileOr parses text as a format. If text is empty or invalid, it parses instead.
-func compileOr(text, instead string) format {
+// compileOr parses text as a format. If text is empty or invalid, it parses fallback.
+func compileOr(text, fallback string) format {
 	if f, err := compile(text); err == nil {
 		return f
 	}
-	f, err := compile(instead)
+	f, err := compile(fallback)
 	if err != nil {
 		panic("saltlog: " + err.Error())
 	}
@@ -367,7 +367,7 @@ func goVerb(conversion byte, value any, flags, width, precision string) (verb st
 	return "", 0, fmt.Errorf("it cannot be written as %q", string(conversion))
 }
 
-// digits splits a text into its leading digits and the rest.
+// digits splits a text into its leading digits (number) and the rest.
 func digits(text string) (number, rest string) {
 	rest = strings.TrimLeft(text, "0123456789")
 	return text[:len(text)-len(rest)], rest

@@ -38,7 +38,7 @@ func (o Output) leastLevel() (slog.Level, error) {
 // Target is the destination of a log besides the console: a *File or a *Syslog.
 type Target interface {
 	io.WriteCloser
-	// Reopen opens the path of a file again.
+	// Reopen opens the file that is now at the path of the log. It does nothing for a syslog.
 	Reopen() error
 }
 
@@ -78,7 +78,7 @@ func Open(c Config) (*slog.Logger, Target, error) {
 	h.granular = granularLevels{}
 	for logger, level := range c.Granular {
 		if h.granular.setLevel(logger, level) != nil {
-			h.granular[logger] = slog.LevelError // Salt does the same
+			h.granular[logger] = slog.LevelError // as in Salt
 		}
 	}
 

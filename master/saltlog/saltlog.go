@@ -2,8 +2,8 @@
 // logs (logrotate, log shippers) can read those of Saltern. The file in log_file gets lines in the
 // format log_fmt_logfile, standard error in log_fmt_console, each with its own level. Attributes
 // follow the message as key=value. Control characters in messages and values are escaped, so that
-// text of a stranger cannot begin a new line. Each logger has the name of the Salt module that does
-// the same work; log_granular_levels uses these names.
+// text from untrusted senders cannot begin a new line. Each logger has the name of the Salt module
+// that does the same work; log_granular_levels uses these names.
 //
 // log_file may also be the URL of a syslog; see [Syslog].
 package saltlog
@@ -178,7 +178,7 @@ func (s sink) writeLine(l *line) error {
 	return err
 }
 
-// noteAttr records the value of an attribute that has a field of its own in a format.
+// noteAttr records the value of an attribute for which a format may contain a field.
 func (i *ids) noteAttr(a slog.Attr) {
 	switch a.Key {
 	case "jid":
@@ -230,7 +230,7 @@ func appendAttr(b *strings.Builder, group string, a slog.Attr) {
 }
 
 // Limits of the parts of a line, in bytes. For a longer part, the line shows only how many bytes
-// were removed. Values often contain text of strangers.
+// were removed. Values often contain text from untrusted senders.
 const (
 	maxMessage = 1024
 	maxValue   = 256

@@ -20,7 +20,7 @@ import (
 
 // Limits and times of a syslog.
 const (
-	maxWaiting = 8192    // most lines that wait
+	maxWaiting = 8192    // largest number of lines that wait
 	maxBytes   = 8 << 20 // most bytes of the lines that wait
 	syslogPort = "514"
 )
@@ -150,12 +150,13 @@ type Syslog struct {
 	done   sync.WaitGroup
 }
 
-// OpenSyslog starts to send lines to a syslog. It calls say when the syslog cannot be reached, and
-// when it can be reached again. The caller must call Close when it no longer writes lines.
-func OpenSyslog(to *Address, say func(string)) *Syslog {
+// OpenSyslog returns a Syslog that sends lines to an address. It calls say when the address cannot
+// be reached any more, and when it can be reached again. The caller must call Close when it no
+// longer writes lines.
+func OpenSyslog(address *Address, say func(string)) *Syslog {
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Syslog{
-		to:     *to,
+		to:     *address,
 		report: say,
 		lines:  make(chan []byte, maxWaiting),
 		stop:   stop,
@@ -228,7 +229,7 @@ func (s *Syslog) packet(level slog.Level, text string) []byte {
 	return fmt.Appendf(nil, "<%d>%s\x00", s.to.Facility<<3|severity, text)
 }
 
-// sendLines sends lines until ctx ends. Then it sends the lines that still wait.
+// sendLines sends lines until ctx ends. After that it sends the waiting lines.
 func (s *Syslog) sendLines(ctx context.Context) {
 	var conn *connection
 	defer func() { conn.close() }()
@@ -345,8 +346,9 @@ type connection struct {
 	reader  sync.WaitGroup
 }
 
-// connect wraps a network connection. It reads from a stream connection in order to notice at once
-// that the syslog has closed it: the first write after that would still succeed.
+// connect wraps a network connection. For a stream it reads from the connection, so that it notices
+// at once when the syslog closes it. Writes do not show that: the first write after the close
+// succeeds.
 func connect(c net.Conn, network string) *connection {
 	conn := &connection{Conn: c, packets: network == "udp" || network == "unixgram"}
 	if !conn.packets {

@@ -210,10 +210,10 @@ func Lines(b []byte) map[string]int {
 	return lines
 }
 
-// LinesBelow returns the lines of keys inside the map in b: the keys below the given ones, down to
-// a depth of levels. [Below] creates the names of these keys. A key inside a list has the name that
-// it would have without the list; if several keys have the same name, LinesBelow returns the line
-// of the first.
+// LinesBelow returns the lines of keys inside the map in b: the keys below the key that keys leads
+// to, or below the top, down to a depth of levels. [Below] creates the names of these keys. A key
+// inside a list has the name that it would have without the list; if several keys have the same
+// name, LinesBelow returns the line of the first.
 func LinesBelow(b []byte, levels int, keys ...string) map[string]int {
 	root, err := parseDocument(b)
 	if err != nil || root == nil || root.Kind != yaml.MappingNode {

@@ -1,7 +1,7 @@
 // Package saltyaml reads and writes YAML exactly as Salt does.
 //
-// Salt loads YAML with PyYAML's YAML 1.1 rules and a few of its own (salt/utils/yamlloader.py): yes
-// and on are booleans, 1:30 is ninety, 0644 is 644, 1e3 and dates are text, duplicate keys and
+// Salt loads YAML with PyYAML's YAML 1.1 rules and a few further rules (salt/utils/yamlloader.py):
+// yes and on are booleans, 1:30 is ninety, 0644 is 644, 1e3 and dates are text, duplicate keys and
 // second documents are errors. No Go library follows those rules, so this package uses
 // go.yaml.in/yaml/v3 only as a parser and determines the value of each node itself.
 //

@@ -42,7 +42,7 @@ func EncodeStyle(v any, s Style) ([]byte, error) {
 	return e.out, nil
 }
 
-// place is the position of a node in the document, as far as its form depends on it.
+// place describes those properties of a node's position on which the node's form depends.
 type place struct {
 	mapping   bool // the node is a key or a value of a map
 	simpleKey bool // the node is a key that stands before its colon on one line
@@ -52,7 +52,7 @@ type place struct {
 type atom struct {
 	text    string
 	tag     string // tag to write before the text; "" for none
-	plain   bool   // the plain form would be read back as the same value
+	plain   bool   // a reader would decode the plain form as the same value
 	literal bool   // written as a block literal where the position allows that
 }
 

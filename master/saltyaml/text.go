@@ -8,8 +8,8 @@ import (
 	"saltern/internal/printable"
 )
 
-// traits describes the forms in which a text can be written so that reading the document returns
-// the same text, by the rules of libyaml's emitter.
+// traits lists the forms in which libyaml's emitter may write a text. A reader of any of these
+// forms gets the same text.
 type traits struct {
 	multiline  bool
 	flowPlain  bool

@@ -10,7 +10,7 @@ import (
 )
 
 // cidr is an ipcidr target: an address or a network. It matches a minion if an address in the
-// minion's grain ipv4 or ipv6 equals that address or lies in that network.
+// minion's grain ipv4 or ipv6 equals that address or belongs to that network.
 type cidr struct {
 	prefix netip.Prefix
 	grain  string

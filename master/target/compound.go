@@ -32,8 +32,8 @@ var engines = map[byte]string{
 	'R': "range", 'T': "resource", 'M': "managing_minion",
 }
 
-// parseWord splits a word of a compound target into the kind of target ("" for a glob), its
-// delimiter ("" for none) and its pattern.
+// parseWord splits a word of a compound target: typ is the kind of target ("" for a glob),
+// delimiter its delimiter ("" for none), and expr its pattern.
 func parseWord(word string) (typ, delimiter, expr string) {
 	plain := func() (string, string, string) { return "", "", word }
 	if word == "" || strings.ContainsRune(word, '\n') {
@@ -168,8 +168,8 @@ func (p *parser) parseNot() (node, error) {
 	return notNode{n}, nil
 }
 
-// operand parses an expression in parentheses or a word. negated means that a "not" precedes it:
-// then names of a list that have no key are not reported as missing.
+// operand parses an expression in parentheses or a word. negated means that a "not" precedes it, so
+// that names of a list without a key are not reported as missing.
 func (p *parser) operand(negated bool) (node, error) {
 	if len(p.words) == 0 {
 		return nil, fmt.Errorf("%w: a minion is expected at the end", errInvalid)

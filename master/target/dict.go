@@ -77,8 +77,8 @@ type walk struct {
 	effort *Effort
 }
 
-// spendSteps deducts steps from the budget of the walk and returns false when the budget is used
-// up. One step is a comparison of short texts.
+// spendSteps deducts cost steps from the budget of the walk and returns false when the budget is
+// used up. One step is a comparison of short texts.
 func (w *walk) spendSteps(cost int) bool { w.steps -= cost; return w.steps >= 0 }
 
 func (w *walk) subdict(data *value.Map, expr, delimiter string) bool {
@@ -166,8 +166,8 @@ func (w *walk) inMap(m *value.Map, want string) bool {
 	return false
 }
 
-// matchValue compares one value, as text in lower case, with want. Salt converts regular
-// expressions to lower case, too.
+// matchValue reports whether one value, as text in lower case, matches want by the mode of the
+// walk. Salt converts regular expressions to lower case, too.
 func (w *walk) matchValue(v any, want string) bool {
 	if w.steps <= 0 {
 		return false

@@ -37,8 +37,8 @@ func NewEffortFor(ctx context.Context, limit time.Duration) *Effort {
 // must not be used during the call.
 func (e *Effort) Restart(limit time.Duration) { e.until = time.Now().Add(limit) }
 
-// Spent returns an error if the Effort was used up before the work was complete. Then the result of
-// the work must not be used.
+// Spent returns an error if the Effort was used up before the work was complete. After such an
+// error the caller must not use the result of the work.
 func (e *Effort) Spent() error { return e.errGivenUp() }
 
 // Steps returns the number of steps so far. One step is a check of one name.
@@ -49,8 +49,8 @@ func (e *Effort) Steps() int64 {
 	return e.steps.Load()
 }
 
-// Do counts steps of other work for the same request. It returns errEffort when the Effort is used
-// up.
+// Do counts steps of further work for the same request. It returns errEffort when the Effort is
+// used up.
 func (e *Effort) Do(steps int) error {
 	if e.spendSteps(steps) {
 		return nil
@@ -58,7 +58,7 @@ func (e *Effort) Do(steps int) error {
 	return e.errGivenUp()
 }
 
-// spendSteps counts steps and reports whether the Effort still has some left.
+// spendSteps counts steps and reports whether the Effort is not used up.
 func (e *Effort) spendSteps(steps int) bool {
 	if e == nil {
 		return true
@@ -74,7 +74,8 @@ func (e *Effort) spendSteps(steps int) bool {
 	return true
 }
 
-// errGivenUp returns errEffort if the Effort was used up before the work was complete, else nil.
+// errGivenUp returns errEffort if the Effort was used up before the work was complete, and nil if
+// not.
 func (e *Effort) errGivenUp() error {
 	if e == nil || !e.spent.Load() {
 		return nil
@@ -85,11 +86,12 @@ func (e *Effort) errGivenUp() error {
 	return errEffort
 }
 
-// regexSteps is the number of bytes of an expression that count as one step.
+// regexSteps is the number of bytes of an expression that cost one step.
 const regexSteps = 16
 
 // matchRegex reports whether an expression matches. If matching takes too long, matchRegex marks
-// the Effort as used up: a wrong "no" after a "not" would select the minion.
+// the Effort as used up, so that the target fails: after a "not", a wrong false would select the
+// minion.
 func (e *Effort) matchRegex(expr, s string) bool {
 	if !e.spendSteps(1 + len(expr)/regexSteps) {
 		return false

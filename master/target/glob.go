@@ -11,8 +11,8 @@ type glob string
 
 func (g glob) matches(id string) bool { return globMatch(string(g), id) }
 
-// globMatch works like pattern.Glob. It has a shortcut for patterns whose only wildcard is *, since
-// nearly all patterns are of this kind.
+// globMatch reports whether s matches the glob p, like pattern.Glob. It has a shortcut for patterns
+// whose only wildcard is *, since nearly all patterns are of this kind.
 func globMatch(p, s string) bool {
 	if strings.ContainsAny(p, "?[") {
 		return pattern.Glob(p, s)

@@ -8,7 +8,7 @@ import (
 	"saltern/master/value"
 )
 
-// nodegroup returns the words of a compound target that mean the same as a group (nodegroup_comp of
+// nodegroup returns the words of a compound target that is equivalent to a group (nodegroup_comp of
 // salt/utils/minions.py). A group without operators is a list of names or, if it contains
 // characters of regular expressions, one regular expression.
 func nodegroup(name string, groups *value.Map) ([]string, error) {
@@ -19,11 +19,12 @@ func nodegroup(name string, groups *value.Map) ([]string, error) {
 
 type grouper struct {
 	groups *value.Map
-	open   []string // groups that contain the one being expanded
+	open   []string // names of the groups that expand is expanding, the outermost first
 	words  int
 }
 
-// expand returns the words of a group, and whether the group contains other groups.
+// expand returns the words of a group, and reports as nested whether the group contains other
+// groups.
 func (g *grouper) expand(name string) (words []string, nested bool, err error) {
 	if slices.Contains(g.open, name) {
 		return nil, false, fmt.Errorf("%w: nodegroup %s contains itself", errInvalid, quoteShort(name))

@@ -9,10 +9,10 @@ import (
 
 // PillarPattern returns the first term of a target that applies a pattern to pillar values, such as
 // I@role:web* or any J@ term, also in nodegroups. With such a term the author of the target could
-// guess a pillar value letter by letter from the selected minions. found is false when there is
-// none: then the target only compares pillar values that its author knows already. The result does
-// not depend on any pillar, so a refusal reveals nothing. delimiter is the request's delimiter. A
-// target that cannot be parsed has no terms; [Compile] refuses it.
+// guess a pillar value letter by letter from the selected minions. found is false when there is no
+// such term: such a target only compares pillar values with values that its author wrote. The
+// result does not depend on any pillar, so a refusal reveals nothing. delimiter is the request's
+// delimiter. A target that cannot be parsed has no terms; [Compile] refuses it.
 func PillarPattern(tgt any, typ, delimiter string, groups *value.Map) (term string, found bool) {
 	for _, t := range pillarTerms(tgt, typ, delimiter, groups) {
 		if t.isPattern() {

@@ -54,7 +54,7 @@ type Env struct {
 	Delimiter string
 	// Nodegroups is the option nodegroups. It may be nil.
 	Nodegroups *value.Map
-	// Source may be nil: then no data of minions is known.
+	// Source may be nil: no data of minions is known.
 	Source Source
 	// Effort bounds the work. It may be nil: then Resolve creates an Effort with a default bound.
 	Effort *Effort

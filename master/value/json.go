@@ -13,13 +13,13 @@ import (
 type JSON struct {
 	Indent int // spaces per level; -1 writes everything on one line
 	// Order returns the keys of a map in the order in which they are written, or false if they
-	// cannot be ordered. It may be nil: then the keys are written in the map's order.
+	// cannot be ordered. It may be nil: the keys are written in the map's order.
 	Order func(*Map) ([]any, bool)
 	// Escape reports whether a character is written as \uxxxx although JSON does not require that.
-	// It may be nil: then only the characters that JSON requires are escaped.
+	// It may be nil: only characters whose escape JSON requires are escaped.
 	Escape func(rune) bool
-	// Other returns the text of bytes and of types that JSON lacks. It may be nil: then their text
-	// is that of Repr.
+	// Other returns the text of bytes and of types that JSON lacks. It may be nil: Repr returns
+	// their text.
 	Other func(any) string
 }
 

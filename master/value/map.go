@@ -33,7 +33,7 @@ func NewMap(kv ...any) *Map {
 	return m
 }
 
-// Sized returns an empty map with room for n keys.
+// Sized returns an empty map with a capacity of n keys.
 func Sized(n int) *Map { return &Map{entries: make([]entry, 0, n)} }
 
 // scalarKey converts an integer key to the type that decoders produce, so that look-ups do not
@@ -107,8 +107,8 @@ func (m *Map) GetAny(key any) (any, bool) {
 	return nil, false
 }
 
-// Set stores a value. If the key exists already, it keeps its place in the order. Set panics when
-// key is not a scalar.
+// Set stores a value. If the key exists already, it keeps its position in the order. Set panics
+// when key is not a scalar.
 func (m *Map) Set(key, val any) {
 	k, ok := scalarKey(key)
 	if !ok {

@@ -109,7 +109,7 @@ func number(s string) (any, error) {
 		return n.Uint64(), nil
 	}
 	if len(s) == 20 && s[0] == '2' {
-		return s, nil // a job id stays text
+		return s, nil // a job id remains a text
 	}
 	return nil, errJSON
 }

@@ -18,8 +18,8 @@ type pool struct {
 	bySource map[netip.Addr]int64
 }
 
-// reserve reserves n more units of the budget for src and reports whether there was room. It never
-// waits: a caller that waited would keep its earlier reservations meanwhile.
+// reserve reserves n more units of the budget for src, and reports whether the bounds permitted
+// that. It never waits: a caller that waited would keep its earlier reservations meanwhile.
 func (p *pool) reserve(src netip.Addr, n int64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -45,20 +45,20 @@ func (p *pool) release(src netip.Addr, n int64) {
 }
 
 // Account limits what a connection of a Router may use. Authenticated peers share one memory
-// budget; unauthenticated peers, called strangers, share a smaller one. Handlers of requests call
-// Take, Prove and Park. A nil Account limits nothing.
+// budget; unauthenticated peers share a smaller one, called strangers in this package. Handlers of
+// requests call Take, Prove and Park. A nil Account limits nothing.
 type Account struct {
 	hub    *hub
 	source netip.Addr // result of source for the peer; the zero value on Unix sockets
 	proven atomic.Bool
-	held   [2]int64 // bytes of the present request: [0] from the strangers' pool, [1] from the pool of proven peers
+	held   [2]int64 // bytes of the present request: [0] from the pool hub.strangers, [1] from the pool hub.memory
 	// workers is the worker pool that handles the present request. It is nil outside of a handler.
 	workers *workers
 }
 
-// trusted reports whether the connection does not count as a stranger's: a request of the
-// connection or of its source was authenticated, or the connection comes from this host without a
-// proxy, from a tool or a health check.
+// trusted reports whether the peer is treated as authenticated: because a request of the connection
+// or of its source was authenticated, or because the connection comes from a tool on this host or
+// from a health check.
 func (a *Account) trusted() bool {
 	if a.proven.Load() {
 		return true

@@ -10,11 +10,11 @@ const (
 	freeSize  = 64 << 10 // the largest buffer that is pooled for later messages
 )
 
-// pools lend memory to the connections of one listener.
+// pools holds free buffers for the connections of one listener.
 type pools struct {
 	read  sync.Pool // *[]byte with readSize bytes
-	small sync.Pool // *[]byte, empty, with room for smallSize bytes
-	large sync.Pool // *[]byte, empty, with room for freeSize bytes
+	small sync.Pool // *[]byte, empty, with a capacity of smallSize bytes
+	large sync.Pool // *[]byte, empty, with a capacity of freeSize bytes
 }
 
 func newPools() *pools {
@@ -35,7 +35,7 @@ type buffer struct {
 	box  *[]byte    // slice to return to home
 }
 
-// buffer returns an empty buffer with room for size bytes.
+// buffer returns an empty buffer with a capacity of at least size bytes.
 func (p *pools) buffer(size int) buffer {
 	home := &p.small
 	switch {

@@ -34,9 +34,9 @@ type client struct {
 	expiry *time.Timer // set by extendExpiry; used by the reading goroutine only
 }
 
-// connect connects to addr, "host:port" or "unix:path", and exchanges greeting and READY. own is
-// the socket type of this end.
-func (c *client) connect(ctx context.Context, own, addr string, cfg DialConfig) error {
+// connect connects to addr, "host:port" or "unix:path", and exchanges greeting and READY.
+// socketType is the socket type of this end.
+func (c *client) connect(ctx context.Context, socketType, addr string, cfg DialConfig) error {
 	network := "tcp"
 	if path, ok := cutUnix(addr); ok {
 		network, addr = "unix", path
@@ -56,7 +56,7 @@ func (c *client) connect(ctx context.Context, own, addr string, cfg DialConfig) 
 	stop := context.AfterFunc(ctx, func() { c.fail(context.Cause(ctx)) })
 	err = conn.SetReadDeadline(time.Now().Add(c.lim.Handshake))
 	if err == nil {
-		err = c.handshake(own, cfg.Identity)
+		err = c.handshake(socketType, cfg.Identity)
 	}
 	if err == nil {
 		err = conn.SetReadDeadline(time.Time{})

@@ -1,7 +1,7 @@
-// Package zmtp speaks ZMTP 3.0 and 3.1 (ZeroMQ's wire protocol, RFC 23 and
-// RFC 37 of rfc.zeromq.org) with the NULL mechanism, as far as a Salt master
-// needs it: a listener for requests (Router, port 4506), a listener that
-// publishes (Pub, port 4505), and the two matching clients (Req, Sub).
+// Package zmtp implements ZMTP 3.0 and 3.1 (ZeroMQ's wire protocol, RFC 23 and RFC 37 of
+// rfc.zeromq.org) with the NULL mechanism, as far as a Salt master needs it: a listener for
+// requests (Router, port 4506), a listener that publishes (Pub, port 4505), and the two matching
+// clients (Req, Sub).
 //
 // # Shape
 //

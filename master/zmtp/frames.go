@@ -36,8 +36,8 @@ func (r *reader) header(p *pace) (header, error) {
 	}
 }
 
-// command reads the body of a command frame. name and body lie in the read buffer: when the caller
-// no longer needs them, it must skip h.size bytes.
+// command reads the body of a command frame. name and body are parts of the read buffer: when the
+// caller no longer needs them, it must skip h.size bytes.
 func (r *reader) command(h header, p *pace) (name, body []byte, err error) {
 	if h.size > maxCommand {
 		return nil, nil, violation("command of %d bytes", h.size)

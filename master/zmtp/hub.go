@@ -23,19 +23,19 @@ type Listen struct {
 	// since the proxy's health checks and local tools connect from the same address.
 	ProxyFrom []netip.Prefix
 	// ProxyMember reports whether an address outside of ProxyFrom may send a PROXY header. It may
-	// be nil: then only ProxyFrom counts. The hub calls ProxyMember once per connection; it must
-	// not block.
+	// be nil: only addresses in ProxyFrom may. The hub calls ProxyMember once per connection; it
+	// must not block.
 	ProxyMember func(netip.Addr) bool
 	// ProxyUnix means that connections to a Unix socket may begin with a PROXY header.
 	ProxyUnix bool
 	// Sources holds the addresses from which requests were authenticated recently. Sources may be
-	// nil: then the listener creates a table of its own.
+	// nil: the listener creates a private table.
 	Sources *Sources
 	// Linger is how long Close waits until replies and queued messages are sent. Default 1 s, as in
 	// Salt; a negative value means not to wait.
 	Linger time.Duration
 	// Log receives expected network events at debug level, and warnings about faulty peers at a
-	// bounded rate. Log may be nil: then the listener logs nothing.
+	// bounded rate. Log may be nil: the listener logs nothing.
 	Log *slog.Logger
 }
 
@@ -55,7 +55,8 @@ type hub struct {
 	pings      *pings
 	pools      *pools
 	memory     pool // bytes of messages of proven peers
-	// strangers counts the bytes of strangers' messages, strange their connections.
+	// strangers counts the bytes of messages of unauthenticated peers, strange counts the
+	// connections of such peers.
 	strangers, strange pool
 	count              counters
 	warnings           throttle
@@ -93,7 +94,7 @@ type member struct {
 	role  any // the *asker or *subscriber of the connection
 	// account is set when the source of the connection is known, before ready.
 	account Account
-	placed  bool // the connection occupies one of the strangers' places
+	placed  bool // the connection occupies a slot for unauthenticated peers
 	born    time.Time
 }
 
@@ -223,8 +224,8 @@ func (h *hub) remove(m *member) {
 	s.mu.Unlock()
 }
 
-// runConnection is the body of a connection's goroutine: it runs the handshake and serve, and
-// cleans up.
+// runConnection runs the handshake and serve of a connection, and cleans up. It is the body of the
+// connection's goroutine.
 func (h *hub) runConnection(m *member) {
 	defer h.count.conns.Add(-1)
 	counted, err := h.shakeHands(m)
@@ -249,7 +250,7 @@ func (h *hub) runConnection(m *member) {
 }
 
 // shakeHands reads the PROXY header, claims a connection slot for the peer, and exchanges greeting
-// and READY. counted reports, also with an error, whether the connection counts against
+// and READY. counted reports, with and without an error, whether the connection counts against
 // MaxPerSource.
 func (h *hub) shakeHands(m *member) (counted bool, err error) {
 	h.count.handshakes.Add(1)
@@ -294,8 +295,8 @@ func (h *hub) shakeHands(m *member) (counted bool, err error) {
 	return counted, m.conn.SetReadDeadline(time.Time{})
 }
 
-// claimPlace determines the source of a connection and, for a stranger, reserves a connection slot.
-// It returns false when the strangers' slots are used up.
+// claimPlace determines the source of a connection and, for an unauthenticated peer, reserves a
+// connection slot. It returns false when the slots for such peers are used up.
 func (h *hub) claimPlace(m *member, proxied bool) bool {
 	a := m.peer.Remote.Addr()
 	m.account.source = source(a)
@@ -434,8 +435,8 @@ func (h *hub) heartbeat() {
 	}
 }
 
-// tendMember sends a PING on a connection. It closes the connection instead if the peer is silent
-// or has not authenticated in time.
+// tendMember sends a PING on a connection, or closes the connection if the peer is silent or has
+// not authenticated in time.
 func (h *hub) tendMember(m *member, now time.Time, ping []byte) {
 	switch {
 	case !m.ready.Load():
@@ -446,8 +447,8 @@ func (h *hub) tendMember(m *member, now time.Time, ping []byte) {
 	}
 }
 
-// overdue reports whether a stranger's connection has been open for longer than ProveIn. It returns
-// false while a request or a reply of the connection is under way.
+// overdue reports whether the connection of an unauthenticated peer has been open for longer than
+// ProveIn. It returns false while a request or a reply of the connection is under way.
 func (h *hub) overdue(m *member, now time.Time) bool {
 	in := h.cfg.Limits.ProveIn
 	if in <= 0 || now.Sub(m.born) < in {
@@ -483,9 +484,9 @@ func (h *hub) readyMembers(yield func(*member) bool) {
 	}
 }
 
-// close stops accepting connections, waits up to the linger time for the channel that settled
-// returns for each connection, ends every connection and waits for all goroutines. It may be called
-// again.
+// close stops accepting connections, waits up to the linger time until the channel that settled
+// returns for each connection is closed, ends every connection and waits for all goroutines. A
+// second call does nothing.
 func (h *hub) close(settled func(*member) <-chan struct{}) {
 	h.once.Do(func() {
 		close(h.closing)

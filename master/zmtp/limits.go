@@ -15,8 +15,8 @@ type Limits struct {
 	// announced. One source may use at most 8 times the memory that is left; the listener closes a
 	// connection that needs more. Default 4 × MaxMessage.
 	MaxInflight int64
-	// MaxStrange bounds the same memory for strangers (unauthenticated peers). One source may use
-	// at most twice the memory that is left. Default 3/2 × MaxMessage.
+	// MaxStrange bounds the same memory for unauthenticated peers. One source may use at most twice
+	// the memory that is left. Default 3/2 × MaxMessage.
 	MaxStrange int64
 	// MaxFrames is the greatest number of frames in a message. Default 16.
 	MaxFrames int
@@ -29,8 +29,8 @@ type Limits struct {
 	// message's first MessageTime. Default 4096.
 	MinRate int
 	// MaxConns bounds all connections of the listener, including those in handshake; the listener
-	// closes further ones at once. Strangers share three quarters of these slots. One source may
-	// hold only as many of the strangers' slots as remain free. Default 65536.
+	// closes further ones at once. Unauthenticated peers share three quarters of these slots. One
+	// source may hold only as many of these shared slots as remain free. Default 65536.
 	MaxConns int
 	// ProveIn is the time after which the Router closes an idle connection whose peer has not
 	// authenticated. Default 0: never.

@@ -13,27 +13,28 @@ import (
 	"time"
 )
 
-// link is one connection in both directions; servers and clients both use it. One goroutine of the
-// link calls handshake and then nextMessage; any goroutine may send, ping and call fail.
+// link is one connection in both directions, of a server or of a client. One goroutine of the link
+// calls handshake and then nextMessage; any goroutine may send, ping and call fail.
 type link struct {
 	conn   net.Conn
 	reader *reader
 	outbox outbox
 	limits *Limits
-	// room returns the pool and the source against which a message counts. The link calls room once
-	// for each message that is larger than smallSize.
+	// room returns the pool from which the memory of a message is reserved, and the source for
+	// which it is reserved. The link calls room once for each message that is larger than
+	// smallSize.
 	room  func() (*pool, netip.Addr)
 	peer  Peer
 	minor byte // minor version of ZMTP that the peer announced
-	// deaf means that the link's goroutine does not read at present. Then silence does not mean
-	// that the peer has vanished.
+	// deaf means that the link's goroutine does not read at present, so that the peer cannot be
+	// judged by its silence.
 	deaf atomic.Bool
 	// The link calls expire with the TTL of a PING. expire may be nil.
 	expire func(ttl time.Duration)
 	// The link calls onPong with the context of a PONG. onPong may be nil.
 	onPong func(context []byte)
-	// onCommand handles commands other than PING and PONG. It may be nil: then such a command ends
-	// the connection.
+	// onCommand handles commands other than PING and PONG. It may be nil: such a command ends the
+	// connection.
 	onCommand func(name, body []byte) error
 
 	closing sync.Once
@@ -77,12 +78,12 @@ func (k *link) init(
 }
 
 // fail ends the connection; later calls do nothing. If cause is nil or io.EOF, fail closes the
-// connection in good order. With any other cause it resets the connection, so that the kernel does
-// not send bytes that nobody reads.
+// connection regularly. With any other cause it resets the connection, so that the kernel does not
+// send bytes that nobody reads.
 func (k *link) fail(cause error) {
 	k.closing.Do(func() {
 		k.cause = cause
-		close(k.ended) // before Close: that wakes the reader, which then calls closeCause
+		close(k.ended) // before Close, because Close wakes the reader, which calls closeCause
 		k.outbox.close()
 		if tc, ok := k.conn.(*net.TCPConn); ok && cause != nil && !errors.Is(cause, io.EOF) {
 			_ = tc.SetLinger(0)
@@ -105,10 +106,10 @@ func (k *link) closeCause(err error) error {
 	}
 }
 
-// handshake exchanges greeting and READY. own is the socket type of this end. The caller has set a
-// deadline.
-func (k *link) handshake(own, identity string) error {
-	if err := k.outbox.sendPackets(packet{b: appendReady(greeting(), own, identity)}); err != nil {
+// handshake exchanges greeting and READY. socketType is the socket type of this end. The caller has
+// set a deadline.
+func (k *link) handshake(socketType, identity string) error {
+	if err := k.outbox.sendPackets(packet{b: appendReady(greeting(), socketType, identity)}); err != nil {
 		return err
 	}
 
@@ -156,8 +157,8 @@ func (k *link) handshake(own, identity string) error {
 	if err != nil {
 		return err
 	}
-	if !accepts(own, meta.socketType) {
-		return violation("socket type %q cannot talk to %s", meta.socketType, own)
+	if !accepts(socketType, meta.socketType) {
+		return violation("socket type %q cannot talk to %s", meta.socketType, socketType)
 	}
 
 	k.peer.SocketType, k.peer.Identity = meta.socketType, meta.identity
@@ -323,7 +324,7 @@ func (k *link) restartSilence() {
 }
 
 // heartbeat ends the link if its peer has been silent for longer than timeout, and otherwise sends
-// ping. A slow peer that still accepts bytes does not count as silent.
+// ping. A slow peer that accepts bytes is not silent.
 func (k *link) heartbeat(now time.Time, timeout time.Duration, ping []byte) {
 	if k.minor == 0 {
 		return

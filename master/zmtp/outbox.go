@@ -81,7 +81,7 @@ func (o *outbox) tryWrite(fd uintptr) bool {
 }
 
 // sendPackets writes or queues the packets, all or none of them. It never waits for the peer.
-// sendPackets takes ownership of the packets, also when it returns an error.
+// sendPackets takes ownership of the packets, even when it returns an error.
 func (o *outbox) sendPackets(ps ...packet) error {
 	o.mu.Lock()
 	broken, err := o.sendLocked(ps)
@@ -170,8 +170,8 @@ func (o *outbox) writeNow(b []byte) (int, error) {
 	return o.n, err
 }
 
-// flushQueue is the body of the flusher's goroutine. It ends when the queue is empty or the
-// connection is broken.
+// flushQueue writes the queued packets, as the body of the flusher's goroutine. It ends when the
+// queue is empty or the connection is broken.
 func (o *outbox) flushQueue() {
 	var bufs net.Buffers
 	start, written := time.Now(), 0
@@ -230,7 +230,7 @@ func (o *outbox) flushQueue() {
 				err = errStalled
 			}
 			o.fail(err)
-			continue // the next turn of the loop ends the goroutine
+			continue // the next iteration ends the goroutine
 		}
 
 		o.moved.Store(time.Now().UnixNano())
@@ -240,8 +240,8 @@ func (o *outbox) flushQueue() {
 	}
 }
 
-// removeWritten removes the written bytes from the queue: whole packets, and size bytes of the next
-// packet.
+// removeWritten removes the written bytes from the queue: the first whole packets, and size bytes
+// of the next packet.
 func (o *outbox) removeWritten(whole, size int) {
 	o.bytes -= size
 	for _, p := range o.queue[:whole] {
@@ -292,8 +292,8 @@ func freeAll(ps []packet) {
 }
 
 // publish writes or queues the messages in order, and then ping, which may be empty. whole holds
-// the joined bytes of the messages and of ping. publish drops messages for which there is no room.
-// sent is the number of the others, and size is the number of their bytes.
+// the joined bytes of the messages and of ping. publish drops messages for which the queue has no
+// room. sent is the number of messages that it did not drop, and size is the number of their bytes.
 func (o *outbox) publish(ms []*publication, whole, ping []byte) (sent, size int, err error) {
 	o.mu.Lock()
 	sent, size, broken, err := o.putAll(ms, whole, ping)
@@ -333,7 +333,7 @@ func (o *outbox) putAll(ms []*publication, whole, ping []byte) (sent, size int, 
 	}
 
 	if n < len(ping) && !broken {
-		// If there is no room, other PINGs wait already.
+		// If the queue has no room for the PING, earlier PINGs wait already.
 		if over, why := o.sendLocked([]packet{{b: ping[n:], control: true}}); over {
 			return sent, size, true, why
 		}

@@ -43,7 +43,7 @@ func (p *pings) following() []byte {
 }
 
 // pingTime returns the time of the PING that a PONG with this context answers. It returns false if
-// another listener created that PING, or if the time lies in the future.
+// another listener created that PING, or if the time is in the future.
 func (p *pings) pingTime(context []byte, now time.Time) (time.Time, bool) {
 	if len(context) != maxPingContext || string(context[:len(p.mark)]) != string(p.mark[:]) {
 		return time.Time{}, false

@@ -10,7 +10,7 @@ import (
 // proxyTold holds the fields of a connection's PROXY header.
 type proxyTold struct {
 	// src is the client's address. It is invalid without a header, and with a header that names no
-	// address, such as LOCAL: then the connection's own address counts.
+	// address, such as LOCAL; in these cases the client's address is that of the connection.
 	src netip.AddrPort
 	// missing and began are copied to [Peer].
 	missing, began time.Time

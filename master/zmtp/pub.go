@@ -17,8 +17,8 @@ type PubConfig struct {
 	// MaxQueue is the number of messages that may wait for one slow subscriber. The Pub drops
 	// further messages for that subscriber. Default 1000 (Salt's pub_hwm).
 	MaxQueue int
-	// MaxQueueBytes bounds the bytes of these messages for each subscriber. Subscribers that wait
-	// for the same message share its memory. Default 16 MiB.
+	// MaxQueueBytes bounds the bytes of the messages that wait for each subscriber. Subscribers
+	// that wait for the same message share its memory. Default 16 MiB.
 	MaxQueueBytes int
 	// WriteStall is how long a subscriber may accept no bytes while some wait for it. After that
 	// time the Pub closes the subscriber's connection. Default 30 s.
@@ -42,7 +42,7 @@ type Pub struct {
 	cfg    PubConfig
 	shards []*shard
 
-	mu     sync.Mutex // held by each publisher in turn, so that all subscribers see the same order
+	mu     sync.Mutex // held during each publication, so that all subscribers get the messages in the same order
 	closed bool
 }
 
@@ -266,8 +266,9 @@ func (p *Pub) subscriber(m *member) Subscriber {
 	return Subscriber{Peer: p.hub.pings.peerSeen(sub), Topics: sub.topics.list(), Queued: m.outbox.queued()}
 }
 
-// SendTo sends a message only to the connection with this Peer.ID, whatever its subscriptions, and
-// after all messages published before. It reports whether the connection existed and had room.
+// SendTo sends a message to the connection with this Peer.ID only, after all messages published
+// before. It ignores the subscriptions of that connection. It reports whether the connection
+// existed and its queue had room.
 func (p *Pub) SendTo(ctx context.Context, id uint64, frames ...[]byte) bool {
 	b := appendMessage(nil, frames...)
 	result := make(chan bool, 1)
@@ -297,7 +298,8 @@ func (p *Pub) Stats() Stats {
 }
 
 // Close stops accepting connections, waits for queued messages up to the linger time, ends all
-// connections and waits for every goroutine. It may be called again. A hook must not call Close.
+// connections and waits for every goroutine. A second call does nothing. A hook must not call
+// Close.
 func (p *Pub) Close() {
 	p.mu.Lock()
 	if !p.closed {

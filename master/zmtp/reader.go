@@ -150,7 +150,7 @@ func (r *reader) skip(n int) {
 	r.release()
 }
 
-// readFull fills dst, first from the buffer, then straight from the connection.
+// readFull fills dst, first from the buffer, after that directly from the connection.
 func (r *reader) readFull(dst []byte) error {
 	if n := r.buffered(); n > 0 {
 		c := copy(dst, (*r.box)[r.r:r.w])

@@ -50,9 +50,9 @@ type Router struct {
 	hub     *hub
 	cfg     RouterConfig
 	workers *workers
-	strange *workers // workers for requests of strangers
+	strange *workers // workers for requests of unauthenticated peers
 	stopped sync.Once
-	// ping is sent after every reply when there is a TTL. libzmq forgets the TTL of a PING when the
+	// ping is sent after every reply when there is a TTL. libzmq drops the TTL of a PING when the
 	// next message arrives, and this host may vanish at any moment.
 	ping []byte
 }
@@ -96,7 +96,7 @@ func (r *Router) Stats() Stats {
 }
 
 // Close stops accepting connections, waits for running handlers and replies up to the linger time,
-// ends all connections and waits for every goroutine. It may be called again.
+// ends all connections and waits for every goroutine. A second call does nothing.
 func (r *Router) Close() {
 	r.hub.close(func(m *member) <-chan struct{} {
 		if c, ok := m.role.(*asker); ok {
@@ -236,7 +236,7 @@ func (c *asker) handle(req *request) {
 				"panic", p, "stack", string(debug.Stack()))
 			c.member.fail(errHandler)
 			// Leave the request's memory to the garbage collector: a goroutine that the handler has
-			// started may still read it.
+			// started may read the memory later.
 			req.discharge()
 		}
 	}()

@@ -28,8 +28,8 @@ type subscriber struct {
 // shard writes to one part of the subscribers.
 type shard struct {
 	count *counters
-	// When there is a TTL, the shard sends a PING after every message, because libzmq forgets the
-	// TTL of a PING when the next message arrives. Message and PING go out in one write. With two
+	// When there is a TTL, the shard sends a PING after every message, because libzmq drops the TTL
+	// of a PING when the next message arrives. Message and PING go out in one write. With two
 	// writes a subscriber might get the message and, if this host vanished at that moment, no PING.
 	pings   *pings
 	queue   chan *publication
@@ -58,8 +58,8 @@ func (s *shard) remove(sub *subscriber) {
 	s.mu.Unlock()
 }
 
-// publishLoop is the body of the shard's goroutine: it writes published messages to the subscribers
-// until the queue is closed and empty.
+// publishLoop runs in the shard's goroutine. It writes published messages to the subscribers until
+// the queue is closed and empty.
 func (s *shard) publishLoop() {
 	defer close(s.drained)
 	for m := range s.queue {
@@ -121,7 +121,7 @@ func (s *shard) fanOut(burst []*publication) {
 }
 
 // sendOne sends b to the subscriber with this Peer.ID. It reports whether the subscriber exists and
-// had room.
+// its queue had room.
 func (s *shard) sendOne(id uint64, b []byte) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

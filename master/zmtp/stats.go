@@ -34,7 +34,7 @@ type Stats struct {
 	Published uint64 // messages given to Publish
 	Sent      uint64 // messages written or queued, summed over all subscribers
 	Dropped   uint64 // messages dropped because a subscriber's queue was full
-	Bytes     uint64 // bytes of these messages
+	Bytes     uint64 // bytes of the sent messages, summed over all subscribers
 	Slow      int64  // subscribers with a queue
 	Queued    int64  // bytes in the queues of all subscribers
 }
@@ -73,8 +73,8 @@ func (c *counters) snapshot() Stats {
 	}
 }
 
-// throttle logs one warning per period, so that a flood of faulty peers does not flood the log. It
-// logs the other warnings at debug level. The counters include all of them.
+// throttle logs one warning per period, so that many faulty peers cannot fill the log. It logs
+// further warnings of the period at debug level. The counters include all faults.
 type throttle struct {
 	mu      sync.Mutex
 	next    time.Time

@@ -4,13 +4,13 @@ import "sync"
 
 const (
 	maxTopics = 128 // subscriptions of one connection
-	maxTopic  = 256 // bytes of one topic
+	maxTopic  = 256 // largest length of a topic in bytes
 )
 
 // topics is the set of prefixes that a connection has subscribed to. As in libzmq, it does not
-// count how often: a subscriber sends each subscription, but cancels a topic only once, when it no
-// longer needs any subscription to that topic. A subscription to everything, the usual case, costs
-// no memory.
+// count how often the connection has subscribed to a topic: a subscriber sends each subscription,
+// but cancels a topic only once, when it no longer needs any subscription to that topic. A
+// subscription to everything, the usual case, costs no memory.
 type topics struct {
 	mu  sync.Mutex
 	all bool

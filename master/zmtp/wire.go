@@ -113,7 +113,7 @@ func appendHeader(dst []byte, flags byte, size int) []byte {
 	return binary.BigEndian.AppendUint64(append(dst, flags|flagLong), uint64(size))
 }
 
-// appendMessage appends a whole message of one or more frames.
+// appendMessage appends a message that consists of one or more frames.
 func appendMessage(dst []byte, frames ...[]byte) []byte {
 	for i, f := range frames {
 		var flags byte
@@ -132,7 +132,8 @@ func appendCommand(dst []byte, name string, body []byte) []byte {
 	return append(dst, body...)
 }
 
-// parseCommand splits the body of a command frame.
+// parseCommand splits the body of a command frame into the command's name and body, which are parts
+// of b.
 func parseCommand(b []byte) (name, body []byte, err error) {
 	if len(b) == 0 || b[0] == 0 || len(b) < 1+int(b[0]) {
 		return nil, nil, violation("malformed command")
@@ -197,10 +198,10 @@ func appendProperty(dst []byte, name, value string) []byte {
 	return append(dst, value...)
 }
 
-// accepts reports whether a socket of type own may talk to one of type peer (RFC
-// 23, "Socket Types").
-func accepts(own, peer string) bool {
-	switch own {
+// accepts reports whether a socket of type local may be connected to a socket of type peer (RFC 23,
+// "Socket Types").
+func accepts(local, peer string) bool {
+	switch local {
 	case "ROUTER":
 		return peer == "REQ" || peer == "DEALER" || peer == "ROUTER"
 	case "PUB":

@@ -11,11 +11,11 @@ var errBusy = errors.New("zmtp: no worker came free in time")
 
 // workers runs tasks on at most max goroutines. A goroutine starts on demand and waits for further
 // tasks for workerIdle, so that later tasks reuse its grown stack and the stacks of connections'
-// goroutines stay small. startTask waits for a free worker up to a deadline and then refuses the
-// task. A task that itself waits for something else releases its slot meanwhile; see Account.Park.
+// goroutines do not grow. startTask waits for a free worker up to a deadline, and after that
+// refuses the task. A task that waits releases its slot meanwhile; see Account.Park.
 type workers struct {
 	wait  time.Duration
-	slots chan struct{} // one element for each running worker
+	slots chan struct{} // has an element for each running worker
 	tasks chan func()   // tasks for idle workers, unbuffered
 	stop  chan struct{}
 	group sync.WaitGroup

@@ -196,8 +196,8 @@ func (n *Node) onRefused(r Refused) {
 	}
 }
 
-// expire drops candidates that have not sent a join in time, and forgets wrong secrets that are
-// older than a minute.
+// expire drops the candidates that have not sent a join in time, and stops counting wrong secrets
+// after a minute.
 func (n *Node) expire(now time.Time) {
 	maps.DeleteFunc(n.candidates, func(_ string, c *candidate) bool { return now.Sub(c.at) > candidateFor })
 	for len(n.failures) > 0 && now.Sub(n.failures[0]) > time.Minute {
@@ -377,10 +377,10 @@ func (n *Node) onJoin(now time.Time, j wire.Join) {
 	})
 }
 
-// admitMember queues a change that adds a master to the record, and calls then after the change.
-// The record may change before that, so permit, if not nil, must accept each record to which the
-// change is applied.
-func (n *Node) admitMember(now time.Time, m Member, permit func(*Record) bool, then func()) {
+// admitMember queues a change that adds a master to the record, and calls admitted after the
+// change. The record may change before that, so permit, if not nil, must accept each record to
+// which the change is applied.
+func (n *Node) admitMember(now time.Time, m Member, permit func(*Record) bool, admitted func()) {
 	name := "admit " + m.ID
 	if n.wanted(name) {
 		return
@@ -405,8 +405,8 @@ func (n *Node) admitMember(now time.Time, m Member, permit func(*Record) bool, t
 		r.putMember(m)
 		return true, nil
 	}, done: func(_ time.Time, err error) {
-		if err == nil && then != nil {
-			then()
+		if err == nil && admitted != nil {
+			admitted()
 		}
 		if err != nil {
 			n.addWarning("a master could not be let in", m.ID, err.Error())

@@ -46,7 +46,7 @@ type Node struct {
 	peers map[string]*peerState
 }
 
-// peerState is what this master knows about one peer.
+// peerState holds this master's information about one peer.
 type peerState struct {
 	linked    bool
 	heard     time.Time

@@ -61,7 +61,7 @@ const (
 	// precedes it in the order of names.
 	leaseStep     = 2 * time.Second
 	beatEvery     = time.Second
-	aliveFor      = 5 * beatEvery   // a peer that sends no beat for this long counts as lost
+	aliveFor      = 5 * beatEvery   // after this time without a beat a peer is treated as lost
 	joinEvery     = 2 * time.Second // wait between two discovers; after a refusal it is joinSlow
 	joinSlow      = 5 * joinEvery
 	candidateFor  = time.Minute // how long a candidate may take to send its join
@@ -70,7 +70,7 @@ const (
 	storeRetry    = 500 * time.Millisecond
 	maxIntents    = 32
 	maxFailures   = 10 // after so many wrong secrets within one minute, joins are refused
-	perCandidate  = 3  // after so many wrong secrets, a candidate must begin again
+	perCandidate  = 3  // after so many wrong secrets, a candidate must send a new discover
 )
 
 // Phase is the state of a master's membership.
@@ -78,10 +78,10 @@ type Phase uint8
 
 // The phases.
 const (
-	Starting Phase = iota // has not read the record yet
-	Joining               // asks to be admitted
-	Active                // belongs to the cluster and may serve
-	Removed               // was removed and must not serve
+	Starting Phase = iota // the node has not read the record yet
+	Joining               // the node asks to be admitted
+	Active                // the node belongs to the cluster, and its master may serve
+	Removed               // the node was removed, and its master must not serve
 )
 
 // String returns the word for the phase in status and logs.

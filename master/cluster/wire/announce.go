@@ -12,8 +12,9 @@ import (
 )
 
 // Announce sends peers the key that seals the events that this master forwards
-// (salt/channel/server.py send_aes_key_event; tag cluster/peer/<id>). Each entry is for one peer
-// only. If the sender does not know a peer's key, that peer's entry is empty.
+// (salt/channel/server.py send_aes_key_event; tag cluster/peer/<id>). Each entry contains the key
+// in a form that one peer only can decrypt. If the sender does not know a peer's key, that peer's
+// entry is empty.
 type Announce struct {
 	PeerID  string
 	Entries []AnnounceEntry
@@ -120,8 +121,8 @@ func (s Suite) Open(a Announce, id string, own *rsa.PrivateKey, sender string) (
 			return crypt.Key{}, false, fmt.Errorf("%w: %w", errField, err)
 		}
 
-		// Verify the signature, which is cheap, before decrypting: then a forgery costs this master
-		// less than the stranger who made it.
+		// Verify the signature, which is cheap, before decrypting. So a forged announcement costs
+		// this master less time than its sender.
 		digest, err := crypt.X931Recover(pub, e.Sig)
 		if err != nil {
 			return crypt.Key{}, false, fmt.Errorf("%w: session key: %w", ErrProof, err)

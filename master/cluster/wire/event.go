@@ -64,8 +64,8 @@ const (
 	KeyDeleted
 )
 
-// keyActs maps the words in events that report changes of a key to states: the words of sign-ins
-// (salt/daemons/masterapi.py, channel/server.py) and those of salt-key (salt/key.py).
+// keyActs maps the values of act in events that report changes of a key to states: those of
+// sign-ins (salt/daemons/masterapi.py, channel/server.py) and those of salt-key (salt/key.py).
 var keyActs = map[string]KeyState{
 	"accept": KeyAccepted, "accepted": KeyAccepted, "pend": KeyPending, "pending": KeyPending,
 	"reject": KeyRejected, "rejected": KeyRejected, "denied": KeyDenied, "deny": KeyDenied,

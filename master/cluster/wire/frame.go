@@ -51,7 +51,8 @@ type Reader struct {
 	r   io.Reader
 	max int
 	buf bytes.Buffer
-	// charge takes bytes of large frames out of a budget. It may be nil: then there is no budget.
+	// charge takes n bytes for large frames out of a budget, and returns false if fewer remain. It
+	// may be nil: then there is no budget.
 	charge  func(n int) bool
 	charged int
 }
@@ -175,9 +176,9 @@ func frameBody(b []byte) ([]byte, error) {
 	return body, nil
 }
 
-// binLen parses the head of a bin or str. n is the length of the content, and at is the index of
-// its first byte. For any other type at is 0.
-func binLen(b []byte) (n, at int) {
+// binLen parses the head of a bin or str. n is the length of the content in bytes, and start is the
+// index of its first byte. For any other type start is 0.
+func binLen(b []byte) (n, start int) {
 	width := map[byte]int{0xc4: 1, 0xd9: 1, 0xc5: 2, 0xda: 2, 0xc6: 4, 0xdb: 4}[b[0]]
 	if width == 0 || len(b) < 1+width {
 		return 0, 0

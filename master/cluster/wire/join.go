@@ -227,10 +227,10 @@ func (s Suite) OpenDiscoverReply(data []byte) (DiscoverReply, error) {
 	return d, s.verify(e, d.ClusterPub)
 }
 
-// Seal packs a Join, encrypts its secrets for the owner of the key to, and signs it with the
+// Seal packs a Join, encrypts its secrets for the owner of the PEM recipient, and signs it with the
 // sender's master key.
-func (j Join) Seal(s Suite, key *rsa.PrivateKey, to string) (*value.Map, error) {
-	pub, err := crypt.ParsePublic([]byte(to))
+func (j Join) Seal(s Suite, key *rsa.PrivateKey, recipient string) (*value.Map, error) {
+	pub, err := crypt.ParsePublic([]byte(recipient))
 	if err != nil {
 		return nil, err
 	}
@@ -253,7 +253,7 @@ func (j Join) Seal(s Suite, key *rsa.PrivateKey, to string) (*value.Map, error) 
 }
 
 // MaxSecret returns the greatest length in bytes of a cluster_secret that can be encrypted with
-// this key: OAEP leaves that much room beside the token.
+// this key: it is the capacity of OAEP with this key, less the length of the token.
 func MaxSecret(pub *rsa.PublicKey, algo string) int {
 	h, err := crypt.EncryptionHash(algo)
 	if err != nil {
@@ -262,8 +262,8 @@ func MaxSecret(pub *rsa.PublicKey, algo string) int {
 	return pub.Size() - 2*h.Size() - 2 - TokenLen
 }
 
-// OpenJoin parses a Join, verifies it with the Pub in it, and decrypts it with key, the receiver's
-// master key. The caller must then check Pub, ReturnToken and Secret.
+// OpenJoin parses a Join, verifies it with the key in its field Pub, and decrypts it with key, the
+// receiver's master key. The caller must then check Pub, ReturnToken and Secret.
 func (s Suite) OpenJoin(data []byte, key *rsa.PrivateKey) (Join, error) {
 	e, err := openEnvelope(data)
 	if err != nil {
@@ -315,10 +315,10 @@ func (s Suite) unwrapKey(m *value.Map, name string, key *rsa.PrivateKey, token s
 	return k, nil
 }
 
-// Seal packs a JoinReply, encrypts its secrets for the owner of the key to, and signs it with the
-// sender's master key.
-func (j JoinReply) Seal(s Suite, key *rsa.PrivateKey, to string) (*value.Map, error) {
-	pub, err := crypt.ParsePublic([]byte(to))
+// Seal packs a JoinReply, encrypts its secrets for the owner of the PEM recipient, and signs it
+// with the sender's master key.
+func (j JoinReply) Seal(s Suite, key *rsa.PrivateKey, recipient string) (*value.Map, error) {
+	pub, err := crypt.ParsePublic([]byte(recipient))
 	if err != nil {
 		return nil, err
 	}
@@ -351,10 +351,10 @@ func (j JoinReply) Seal(s Suite, key *rsa.PrivateKey, to string) (*value.Map, er
 	return s.sealed(m, key, "")
 }
 
-// OpenJoinReply verifies a JoinReply with from, the key of the peer that was asked, and decrypts it
-// with key, the receiver's master key. token is the token of the receiver's Join; if the reply
+// OpenJoinReply verifies a JoinReply with peerPub, the PEM of the peer that was asked, and decrypts
+// it with key, the receiver's master key. token is the token of the receiver's Join; if the reply
 // contains another one, OpenJoinReply returns ErrProof.
-func (s Suite) OpenJoinReply(data []byte, key *rsa.PrivateKey, from, token string) (JoinReply, error) {
+func (s Suite) OpenJoinReply(data []byte, key *rsa.PrivateKey, peerPub, token string) (JoinReply, error) {
 	e, err := openEnvelope(data)
 	if err != nil {
 		return JoinReply{}, err
@@ -365,7 +365,7 @@ func (s Suite) OpenJoinReply(data []byte, key *rsa.PrivateKey, from, token strin
 		return JoinReply{}, err
 	}
 
-	if err := s.verify(e, from); err != nil {
+	if err := s.verify(e, peerPub); err != nil {
 		return JoinReply{}, err
 	}
 	if subtle.ConstantTimeCompare([]byte(j.ReturnToken), []byte(token)) != 1 {

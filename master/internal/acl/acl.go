@@ -203,9 +203,9 @@ func splitArgs(args []any) ([]any, *value.Map) {
 	return args, nil
 }
 
-// argsAllowed reports whether arguments meet a condition {args: [patterns], kwargs: {name:
-// pattern}}. cond may also be a list of such conditions, of which one must be met. A nil pattern
-// accepts any value.
+// argsAllowed reports whether arguments fulfil a condition {args: [patterns], kwargs: {name:
+// pattern}}. cond may also be a list of such conditions, of which one must be fulfilled. A nil
+// pattern accepts any value.
 func argsAllowed(cond any, args []any, kwargs *value.Map) bool {
 	list, ok := cond.([]any)
 	if !ok {
@@ -230,8 +230,8 @@ func argsAllowed(cond any, args []any, kwargs *value.Map) bool {
 }
 
 // keyword matches a named argument in the form of text (KWARG_REGEX of salt/utils/args.py). Which
-// characters count as letters and digits depends on the minion's Python. Therefore keyword treats
-// all characters outside ASCII as letters.
+// characters are letters and digits depends on the minion's Python. Therefore keyword treats all
+// characters outside ASCII as letters.
 var keyword = regexp.MustCompile(`^[A-Za-z_\x{80}-\x{10FFFF}][\w.\x{80}-\x{10FFFF}-]*=([^=]|$)`)
 
 // hidesNamed reports whether positional arguments contain named arguments in the form of text. A

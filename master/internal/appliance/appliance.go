@@ -26,12 +26,12 @@ var ErrNone = errors.New("this master has no applianced: it runs on a host of it
 type Appliance struct{ door *control.Door }
 
 // New returns a client of the socket at path. The process that listens on the socket must run as
-// root or as the user with the id own. An empty path means that there is no supervisor.
-func New(path string, own int) Appliance {
+// root or as the user with the id uid. An empty path means that there is no supervisor.
+func New(path string, uid int) Appliance {
 	if path == "" {
 		return Appliance{}
 	}
-	return Appliance{control.NewDoor(path, own)}
+	return Appliance{control.NewDoor(path, uid)}
 }
 
 // Newest asks the supervisor of this node to copy changes from the shared volume.
@@ -99,8 +99,7 @@ func (a Appliance) Records(ctx context.Context, q audit.Query) (list audit.List,
 	return list, nil
 }
 
-// Drain stops a node from getting new minions. If end is set, it lets the node get new minions
-// again.
+// Drain tells the load balancers to send a node no new minions. If end is set, it ends that state.
 func (a Appliance) Drain(ctx context.Context, node string, end bool) error {
 	if a.door == nil {
 		return ErrNone

@@ -16,7 +16,7 @@ type verdict struct {
 	ret         any    // field "ret" of the answer to a minion that is not accepted
 	pub         *rsa.PublicKey
 	pem         string  // the accepted key, from which session keys are derived
-	wasAccepted bool    // the key was accepted before
+	wasAccepted bool    // the key was accepted before this sign-in
 	newlyStored bool    // the key was stored as accepted now
 	busy        bool    // the minion must sign in again later
 	busyReason  string  // why busy is set; may be ""
@@ -80,7 +80,8 @@ func (s *Service) accepted(ctx context.Context, r request, e keys.Entry, from ne
 	return verdict{act: ActAccept, pub: pub, pem: e.PEM, wasAccepted: true}
 }
 
-// denied stores a key that differs from the one on file.
+// denied stores the offered key, which differs from the minion's key on file, as a denied key, and
+// returns the refusal.
 func (s *Service) denied(ctx context.Context, r request, from netip.AddrPort) verdict {
 	s.mismatches.logLimited(s.log, slog.LevelError, "sign-in with another key than the one on file; this may be an attack",
 		"minion", r.id, "peer", from)
@@ -164,14 +165,14 @@ func (s *Service) acceptAnyKey(ctx context.Context, r request, e keys.Entry, fro
 	return s.storeKey(ctx, r, e, keys.Accepted, v, "key accepted in open mode", from)
 }
 
-// storeKey stores the offered key in place of old and returns v, or another verdict if the key
-// cannot be stored. If making the answer has no side effect, storeKey makes it while the key is
-// being stored. Otherwise minions whose keys are stored by the same write would afterwards wait for
-// each other's RSA work.
+// storeKey stores the offered key instead of the key onFile and returns v, or another verdict if
+// the key cannot be stored. If making the answer has no side effect, storeKey makes it while the
+// key is being stored. Otherwise minions whose keys are stored by the same write would afterwards
+// wait for each other's RSA work.
 func (s *Service) storeKey(
 	ctx context.Context,
 	r request,
-	old keys.Entry,
+	onFile keys.Entry,
 	st keys.State,
 	v verdict,
 	msg string,
@@ -186,7 +187,7 @@ func (s *Service) storeKey(
 		go func() { ready <- s.answer(making, r, v, from) }() // storeKey receives it below
 	}
 
-	err := s.changeStore(ctx, func() error { return s.cfg.Keys.SwapFrom(from.Addr(), r.id, old, st, r.pub) })
+	err := s.changeStore(ctx, func() error { return s.cfg.Keys.SwapFrom(from.Addr(), r.id, onFile, st, r.pub) })
 	if ready != nil {
 		if err != nil {
 			stop()

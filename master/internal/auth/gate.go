@@ -11,8 +11,8 @@ import (
 var errBusy = errors.New("too much work at once")
 
 // gate bounds how many callers work at once and how many wait. Overflow policy: a caller that finds
-// the queue full, or has waited too long, is refused and counted. A caller that has waited too long
-// has probably given up, and serving it would only prolong the overload.
+// the queue full, or has waited too long, is refused and counted. The minion of a caller that has
+// waited too long has probably given up, and serving that caller would only prolong the overload.
 type gate struct {
 	slots      chan struct{}
 	queue      int64

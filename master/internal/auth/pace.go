@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// paceOwn and paceOther bound how many sign-ins of one accepted id skip the strangers' queue per
-// minute: paceOwn those from the address of the id's last authenticated request, paceOther those
-// from all other addresses together. paceOther is smaller, because anybody may have overheard a
-// public key, so a sign-in with it authenticates nobody. Sign-ins beyond the bounds wait in the
-// strangers' queue.
+// paceOwn and paceOther bound how many sign-ins of one accepted id skip the gate strangers of
+// [Service] per minute: paceOwn those from the address of the id's last authenticated request,
+// paceOther those from all other addresses together. paceOther is smaller, because anybody may have
+// overheard a public key, so a sign-in with it authenticates nobody. Sign-ins beyond the bounds
+// wait at that gate.
 const (
 	paceOwn   = 30
 	paceOther = 4
@@ -28,9 +28,9 @@ type paceCount struct {
 
 func newSignInPace() *signInPace { return &signInPace{byID: map[string]*paceCount{}} }
 
-// skipsQueue reports whether a sign-in of an accepted id may skip the strangers' queue. own means
-// that the sign-in comes from the address of the id's last authenticated request.
-func (p *signInPace) skipsQueue(id string, own bool, now time.Time) bool {
+// skipsQueue reports whether a sign-in of an accepted id may skip the gate strangers. familiar
+// means that the sign-in comes from the address of the id's last authenticated request.
+func (p *signInPace) skipsQueue(id string, familiar bool, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c := p.byID[id]
@@ -43,7 +43,7 @@ func (p *signInPace) skipsQueue(id string, own bool, now time.Time) bool {
 		*c = paceCount{since: now}
 	}
 
-	if own {
+	if familiar {
 		c.own++
 		return c.own <= paceOwn
 	}

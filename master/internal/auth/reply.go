@@ -18,7 +18,7 @@ import (
 type answer struct {
 	payload  any
 	act      string // Act of the event to fire, or "" for none
-	accepted bool   // the payload contains the keys
+	accepted bool   // the payload contains the session key and the publish key
 	process  Process
 }
 
@@ -27,7 +27,7 @@ type answer struct {
 // sign-in (salt/crypt.py AsyncAuth.__singleton_init__). A minion that does not know the master's
 // key yet sends no token.
 //
-// A minion remembers its token by master and by its own key (_auth_singleton_key). So it uses a
+// A minion stores its token by master and by its own key (_auth_singleton_key). So it uses a
 // different token for each master in its list, and creates another token in the run in which it
 // generates its key. salt-call creates its own token.
 type Process uint64
@@ -77,8 +77,8 @@ func (s *Service) answer(ctx context.Context, r request, v verdict, from netip.A
 	return &answer{s.signedMap(m, r.sigAlgo), v.act, true, process}
 }
 
-// fromOwnAddress reports whether the last authenticated request of an id came from this address. If
-// Config.Presence is nil, it returns true.
+// fromOwnAddress reports whether the last authenticated request of an id came from the address
+// from. If Config.Presence is nil, it returns true.
 func (s *Service) fromOwnAddress(id string, from netip.AddrPort) bool {
 	if s.cfg.Presence == nil {
 		return true
@@ -124,8 +124,8 @@ func (s *Service) acceptedMap(r request, v verdict, from netip.AddrPort) (m *val
 	if r.token != nil {
 		var token []byte
 		if token, p, err = s.returnToken(r, v.pub); err != nil {
-			// As in Salt, the answer then lacks a token. A minion that knows the master's key
-			// refuses such an answer.
+			// As in Salt, an answer to a bad token contains no token. A minion that knows the
+			// master's key refuses such an answer.
 			s.badTokens.logLimited(s.log, slog.LevelWarn, "token of a sign-in does not open", "minion", r.id, "peer", from)
 		} else {
 			m.Set("token", token)
@@ -158,7 +158,7 @@ var errToken = errors.New("token has not the form of a key")
 
 // returnToken decrypts a token with the master's key and encrypts it for the minion, so that the
 // minion can verify that the master has that key. returnToken returns only tokens in the form of a
-// symmetric key. Otherwise an accepted minion could have the master decrypt other ciphertexts.
+// symmetric key. Otherwise an accepted minion could use the master to decrypt other ciphertexts.
 func (s *Service) returnToken(r request, pub *rsa.PublicKey) ([]byte, Process, error) {
 	plain, err := crypt.Decrypt(s.cfg.Secrets.cfg.Identity.Key, r.encAlgo, r.token)
 	if err != nil {

@@ -168,7 +168,7 @@ func (s *Secrets) RotateIfDue() (bool, error) {
 
 // takeDropFile removes a valid drop file, and reports whether there was one. A drop file is valid
 // if it is a regular file of mode 0400 that contains this master's id, or is empty, as older tools
-// write it (master.py handle_key_rotate). takeDropFile leaves an invalid file in place.
+// write it (master.py handle_key_rotate). takeDropFile does not remove an invalid file.
 func (s *Secrets) takeDropFile() bool {
 	path := s.dropFile()
 	st, err := os.Lstat(path)

@@ -70,9 +70,9 @@ type Secrets struct {
 
 	mu   sync.Mutex
 	pub  publishKey
-	seed []byte // pseudo-random key of HKDF; replaced as a whole, its bytes never change
+	seed []byte // pseudo-random key of HKDF; a new seed is a new slice, so the bytes never change
 
-	seedGen atomic.Uint64 // how often the seed was replaced
+	seedGen atomic.Uint64 // number of times that the seed was replaced
 }
 
 // publishKey is the shared AES key with its signature and its serials.

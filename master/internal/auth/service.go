@@ -106,8 +106,8 @@ type Service struct {
 	log *slog.Logger
 
 	known *gate // bounds the RSA work of all sign-ins
-	// strangers is passed before known by minions without an accepted key and those that sign in
-	// too often.
+	// strangers bounds the RSA work for minions without an accepted key and for those that sign in
+	// too often. Their sign-ins must pass strangers and then known.
 	strangers *gate
 	pace      *signInPace
 	disk      *gate       // bounds the changes of the key store
@@ -384,7 +384,7 @@ func (s *Service) fireEvents(r request, v verdict, ev Event) {
 }
 
 // pythonText returns the value of a grain as Python's str() prints it, because the autosign files
-// contain grains in that form.
+// contain grains in that form. It returns false for a value that has no such form.
 func pythonText(v any) (string, bool) {
 	switch v := v.(type) {
 	case nil:

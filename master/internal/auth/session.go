@@ -71,13 +71,13 @@ func makeSeed(path string, random io.Reader) (err error) {
 	return err
 }
 
-// epochAt returns the number of a minion's epoch at a time. Each minion changes epochs at a
+// epochAt returns the number of a minion's epoch at the time t. Each minion changes epochs at a
 // different time of day, so that the minions do not all sign in again at once.
-func (s *Secrets) epochAt(id string, at time.Time) int64 {
+func (s *Secrets) epochAt(id string, t time.Time) int64 {
 	sum := sha256.Sum256([]byte(id))
 	period := int64(s.cfg.PublishSession / time.Second)
 	offset := int64(binary.BigEndian.Uint32(sum[:4])) % max(period, 1)
-	return (at.Unix() + offset) / max(period, 1)
+	return (t.Unix() + offset) / max(period, 1)
 }
 
 // deriveSession derives the session key of a minion for an epoch. pem is the minion's accepted key,
@@ -85,7 +85,7 @@ func (s *Secrets) epochAt(id string, at time.Time) int64 {
 func (s *Secrets) deriveSession(id, pem string, epoch int64) (crypt.Key, error) {
 	sum := sha256.Sum256([]byte(pem))
 	info := make([]byte, 0, 1+len(id)+1+sha256.Size+8)
-	info = append(info, 1) // version of this derivation
+	info = append(info, 1) // version of the derivation
 	info = append(info, id...)
 	info = append(info, 0)
 	info = append(info, sum[:]...)

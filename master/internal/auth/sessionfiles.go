@@ -91,8 +91,8 @@ func (f *sessionFiles) readKey(id, path string) (crypt.Key, error) {
 	return key, nil
 }
 
-// writeKey writes a new key. If several masters find the file missing at once, the key of the first
-// writer stays.
+// writeKey writes a new key. If several masters find the file missing at once, all of them use the
+// key of the first writer.
 func (f *sessionFiles) writeKey(path string, replace bool) error {
 	key, err := crypt.NewKey(f.random)
 	if err != nil {
@@ -120,8 +120,8 @@ func (f *sessionFiles) writeKey(path string, replace bool) error {
 	return nil
 }
 
-// forget removes the session key of a minion that is no longer accepted, so that a later minion
-// with the same id gets another key.
+// forget removes the session key file of a minion that is no longer accepted, so that a later
+// minion with the same id gets another key.
 func (f *sessionFiles) forget(id string) error {
 	f.seen.Delete(id)
 	if keys.ValidID(id) != nil {

@@ -32,8 +32,8 @@ func (s *Service) acceptedKey(id string) (keys.Entry, error) {
 
 // VerifyToken reports whether tok was made with the accepted key of id. A token is the X9.31
 // operation over "salt" (channel/server.py validate_token). A minion sends the same token with each
-// request, so Service remembers the last valid token of each minion; verifying that one again costs
-// only a hash. Each call also checks that the key is still accepted.
+// request, so Service stores the last valid token of each minion, and verifies an equal token by a
+// hash only. Each call also checks that the key is still accepted.
 func (s *Service) VerifyToken(id string, tok []byte) bool {
 	e, err := s.acceptedKey(id)
 	if err != nil {
@@ -63,9 +63,9 @@ func (s *Service) VerifyToken(id string, tok []byte) bool {
 	return true
 }
 
-// forget drops the token and the session key that are remembered for a key that is no longer
-// accepted. Dropping them only saves memory, because other checks refuse the key. With session
-// files, forget also removes the minion's session key file.
+// forget drops the token and the session key that are cached for a key that is no longer accepted.
+// Dropping them only saves memory, because other checks refuse the key. With session files, forget
+// also removes the minion's session key file.
 func (s *Service) forget(c keys.Change) {
 	if c.New != keys.Accepted {
 		s.tokens.Delete(c.ID)

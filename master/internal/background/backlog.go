@@ -12,8 +12,8 @@ import (
 // Backlog runs tasks that nobody would submit again if they were lost. It starts them in the order
 // of their arrival, and runs a bounded number at once.
 //
-// Overflow policy: Put waits until there is room for the task and its bytes. Backlog is safe for
-// concurrent use.
+// Overflow policy: Put waits until the backlog has capacity for the task and its bytes. Backlog is
+// safe for concurrent use.
 type Backlog struct {
 	cfg  BacklogConfig
 	ctx  context.Context // ends with Close

@@ -26,8 +26,8 @@ const (
 // stateBound bounds the size of a batch file.
 var stateBound = datafile.Bound{Bytes: maxFile}
 
-// errNotOurs means that an account other than the master's and root may have written the state of a
-// batch.
+// errNotOurs means that an account other than the master's account and root may have written the
+// state of a batch.
 var errNotOurs = errors.New("it is not the master's or root's, or others can write it")
 
 // jobDir returns the directory of a job.

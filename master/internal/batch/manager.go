@@ -70,8 +70,8 @@ type Config struct {
 // states ([event.MayOrder]).
 //
 // The Manager writes a state to the disk before it sends the job to the minions in that state. If
-// the master dies in between, no minion runs the job twice, and the Manager treats those minions as
-// timed out. (salt/utils/batch_manager.py)
+// the master dies between the two steps, no minion runs the job twice, and the Manager treats the
+// minions that got no job as timed out. (salt/utils/batch_manager.py)
 type Manager struct {
 	cfg     Config
 	batches map[string]*driven
@@ -205,10 +205,10 @@ func (m *Manager) handle(ctx context.Context, e event.Event) {
 	}
 }
 
-// orderOf returns the order that an event of a batch contains. asked is false for most events,
-// which contain none and only report progress. verb is the last part of the tag. state may be nil:
-// the event has no state.
-func orderOf(verb string, state *value.Map) (o event.Order, asked bool) {
+// orderOf returns the order that an event of a batch contains. ok is false if the event contains no
+// order, as most events do: they only report progress. verb is the last part of the tag. state may
+// be nil: the event has no state.
+func orderOf(verb string, state *value.Map) (o event.Order, ok bool) {
 	driver := state.Str("driver")
 	switch {
 	case state == nil && verb == "new":
@@ -234,16 +234,16 @@ func (m *Manager) keepOfTool(jid string, state *value.Map, ended bool) {
 	}
 }
 
-// adoptBatch begins to run a batch. again means that an earlier process of the master ran the
-// batch. Then minions that already have the job get their full time again, because no master
+// adoptBatch begins to run a batch. resumed means that an earlier process of the master ran the
+// batch. Then minions that already have the job get their full time once more, because no master
 // received their answers in between.
-func (m *Manager) adoptBatch(ctx context.Context, jid string, again bool) {
+func (m *Manager) adoptBatch(ctx context.Context, jid string, resumed bool) {
 	if m.batches[jid] != nil {
 		return
 	}
 
 	kept, err := m.readState(jid)
-	if errors.Is(err, fs.ErrNotExist) && again {
+	if errors.Is(err, fs.ErrNotExist) && resumed {
 		m.forget(jid)
 		return
 	}
@@ -268,7 +268,7 @@ func (m *Manager) adoptBatch(ctx context.Context, jid string, again bool) {
 	}
 
 	b := &driven{s, kept}
-	isNew := !again && !slices.Contains(m.waiting, jid)
+	isNew := !resumed && !slices.Contains(m.waiting, jid)
 	if s.Halted == "" && len(m.batches) >= maxActive {
 		if m.queueBatch(jid) {
 			if isNew {
@@ -279,7 +279,7 @@ func (m *Manager) adoptBatch(ctx context.Context, jid string, again bool) {
 		s.Halted = fmt.Sprintf("the master drives %d batches already, and %d wait", len(m.batches), len(m.waiting))
 	}
 
-	if again {
+	if resumed {
 		for id := range s.Active {
 			s.Active[id] = m.cfg.Now()
 		}
@@ -465,7 +465,7 @@ func (m *Manager) haltBatch(ctx context.Context, jid, reason string) {
 	m.advance(ctx, jid, &driven{s, kept})
 }
 
-// forget ends the Manager's work on a batch.
+// forget removes a batch from the Manager, which then ignores it.
 func (m *Manager) forget(jid string) {
 	delete(m.batches, jid)
 	m.waiting = slices.DeleteFunc(m.waiting, func(w string) bool { return w == jid })

@@ -1,5 +1,5 @@
 // Package batch runs jobs on a few minions at a time. State is the state of one batch. Manager runs
-// the batches that tools hand over to the master.
+// the batches that tools leave to the master.
 package batch
 
 import (
@@ -13,7 +13,7 @@ import (
 // (salt/utils/batch_state.py progress_batch).
 type State struct {
 	Size     int
-	Wait     time.Duration // how long a slot stays closed after a return
+	Wait     time.Duration // how long a slot remains closed after a return
 	Failhard bool
 
 	Pending []string

@@ -58,8 +58,8 @@ type Lists interface {
 type Config struct {
 	// External is external_auth: system → user or group% → permissions.
 	External *value.Map
-	// Backends are the backends by the name of their system. Other is called for all other systems.
-	// Other may be nil: log-ins at other systems are refused.
+	// Backends contains the backends by the name of their system. Other serves all systems that
+	// Backends does not contain. Other may be nil: log-ins at such systems are refused.
 	Backends map[string]Backend
 	Other    func(ctx context.Context, system, user, password string) (Verdict, error)
 	// Module returns the permissions of a user whose password was right. They replace those of
@@ -134,14 +134,15 @@ type Caller struct {
 	// All means that the caller may do everything, because he holds the key of root or of the
 	// master's user.
 	All bool
-	// Permissions are what the caller may do if All is false; package acl checks them.
+	// Permissions lists the caller's permissions, in the form that package acl checks. It is not
+	// used if All is true.
 	Permissions []any
 }
 
-// Failure is a refusal in Salt's words.
+// Failure is a refusal with Salt's text for it.
 type Failure struct {
 	Name, Message string
-	Busy          bool // not refused: the caller may try again, see [ErrBusy]
+	Busy          bool // nobody has checked the credentials: the caller may try again, see [ErrBusy]
 	// Cause is an [Unanswered] if nobody has checked the password. It may be nil: the password was
 	// refused. The master must not send Cause to the caller.
 	Cause error
@@ -243,7 +244,7 @@ func (a *Authenticator) grantOfToken(section *value.Map, t Token) grant {
 // grant is the permissions of a user.
 type grant struct {
 	permissions []any
-	// said means that the permissions come from the system, a module or the token, in place of
+	// said means that the permissions come from the system, a module or the token, and not from
 	// external_auth.
 	said bool
 }
@@ -268,7 +269,8 @@ func (a *Authenticator) expanded(ctx context.Context, system string, g grant) []
 	return g.permissions
 }
 
-// section returns the part of external_auth for one system.
+// section returns the part of external_auth for one system. It returns false if there is no such
+// part, and nil and true if the part is not a map.
 func (a *Authenticator) section(system string) (*value.Map, bool) {
 	v, ok := a.cfg.External.Get(system)
 	if !ok {
@@ -348,8 +350,8 @@ func (a *Authenticator) byKey(load *value.Map) (Caller, error) {
 	return Caller{}, denied
 }
 
-// ownerOfKey returns the system user to whom a key belongs. It compares the key with every known
-// key in constant time.
+// ownerOfKey returns the system user to whom a key belongs. It returns false if the key belongs to
+// nobody. It compares the key with every known key in constant time.
 func (a *Authenticator) ownerOfKey(key string) (string, bool) {
 	found, ok := "", false
 	for user, k := range a.cfg.UserKeys {

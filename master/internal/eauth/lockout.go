@@ -90,14 +90,14 @@ type lockoutCounters struct{ locks, refused, evicted atomic.Uint64 }
 type LockoutStats struct {
 	Locks   uint64 `json:"locks"`   // users locked out at an address
 	Refused uint64 `json:"refused"` // log-ins refused because of a lock
-	Evicted uint64 `json:"evicted"` // pairs of user and address dropped to make room
+	Evicted uint64 `json:"evicted"` // pairs of user and address dropped because the table was full
 	Locked  int    `json:"locked"`  // pairs locked now
 }
 
-// NewLockout returns a Lockout. maxWrong is the number of wrong passwords that cause a lock, lock
-// is how long the lock lasts; 0 means the default. A negative maxWrong disables the Lockout. The
-// Lockout calls tell for each new lock, without holding a mutex.
-func NewLockout(maxWrong int, lock time.Duration, tell func(Locked)) *Lockout {
+// NewLockout returns a Lockout. maxWrong is the number of wrong passwords that cause a lock; lock
+// is the duration of the lock. For both, 0 means the default. A negative maxWrong disables the
+// Lockout. The Lockout calls report for each new lock, without holding a mutex.
+func NewLockout(maxWrong int, lock time.Duration, report func(Locked)) *Lockout {
 	if maxWrong == 0 {
 		maxWrong = DefaultFailures
 	}
@@ -107,7 +107,7 @@ func NewLockout(maxWrong int, lock time.Duration, tell func(Locked)) *Lockout {
 	return &Lockout{
 		most:    max(maxWrong, 0),
 		lock:    lock,
-		tell:    tell,
+		tell:    report,
 		entries: map[culprit]*list.Element{},
 		order:   list.New(),
 	}
@@ -207,7 +207,7 @@ func (l *Lockout) entryFor(c culprit) *attempts {
 	return a
 }
 
-// evictOne drops one pair to make room. The caller holds mu.
+// evictOne drops one pair of user and address from a full table. The caller holds mu.
 func (l *Lockout) evictOne() {
 	gone := l.order.Back()
 	for e, n := gone, 0; e != nil && n < 64; e, n = e.Prev(), n+1 {

@@ -17,10 +17,10 @@ import (
 
 // loginsAtWork bounds the log-ins that are checked at once. loginsInLine bounds the log-ins that
 // wait. Each log-in occupies a worker of the request port, and refusals are delayed on purpose, so
-// password guessers fill as many slots as they can get. Therefore the slots are divided: strangers
-// share one part, in which each address gets no more slots than stay free for other addresses.
-// Addresses from which a user logged in lately may use a second part. A user who logged in lately
-// from the same address may use all.
+// password guessers fill as many slots as they can get. Therefore the slots are divided: addresses
+// from which no user logged in lately share one part of the slots, in which each address gets no
+// more slots than remain free for other addresses. Addresses from which a user logged in lately may
+// use a second part. A user who logged in lately from the same address may use all.
 //
 // Overflow policy: a log-in waits at most loginWait. If no waiting slot is free, it is answered
 // with [ErrBusy] at once. [ErrBusy] is not a refusal, because nobody has checked the password.
@@ -41,7 +41,7 @@ var (
 )
 
 // Unanswered means that the external system did not answer, so nobody has checked the password. Its
-// text is for the log and the audit record; the caller gets the same refusal as after a wrong
+// text goes to the log and the audit record only; the caller gets the same refusal as after a wrong
 // password.
 type Unanswered struct {
 	System string
@@ -57,7 +57,7 @@ func (u *Unanswered) Unwrap() error { return u.Err }
 // login is a log-in by name and password.
 type login struct {
 	system, user, password string
-	from                   netip.Addr // not valid if unknown
+	from                   netip.Addr // the invalid address if unknown
 	forToken               bool       // the caller wants a token
 }
 
@@ -154,8 +154,9 @@ func (a *Authenticator) logIn(ctx context.Context, t login) (proven, error) {
 		}
 
 		// The caller must not learn that the password was right, so he gets the delayed refusal for
-		// a wrong one. The log-in counts neither as wrong nor as right for the Lockout. The missing
-		// lock reveals nothing, since a refusal because of a lock takes as long as any other.
+		// a wrong one. The Lockout counts the log-in neither as wrong nor as right. The caller
+		// cannot see that no lock follows, since a refusal because of a lock takes as long as any
+		// other.
 		a.counters.ungranted.Add(1)
 		why := "external_auth grants this account nothing"
 		if a.grants(g) {
@@ -194,19 +195,19 @@ func (a *Authenticator) waitTurn(ctx context.Context, t login) (*ratelimit.Share
 	switch {
 	case a.people.Has(person, now):
 		return a.logins.Wait(ctx, person, ratelimit.Proven, 1)
-	case !source.IsValid() || a.sources.Has(source, now): // log-ins from this host count as familiar
+	case !source.IsValid() || a.sources.Has(source, now): // log-ins from this host are treated as familiar
 		return a.logins.Wait(ctx, culprit{from: source}, ratelimit.Familiar, 1)
 	}
 
 	return a.logins.Wait(ctx, culprit{from: source}, ratelimit.Stranger, 1)
 }
 
-// askModule returns the permissions from the module in eauth_acl_module, which replace own. If
-// there is no module, it returns own. If the module fails, external_auth applies, as in Salt
-// (LoadAuth.__get_acl).
-func (a *Authenticator) askModule(ctx context.Context, t login, own []any) []any {
+// askModule returns the permissions from the module in eauth_acl_module. If there is no module, it
+// returns permissions, those from the system. If the module fails, it returns nil, so that
+// external_auth applies, as in Salt (LoadAuth.__get_acl).
+func (a *Authenticator) askModule(ctx context.Context, t login, permissions []any) []any {
 	if a.cfg.Module == nil {
-		return own
+		return permissions
 	}
 	permissions, err := a.cfg.Module(ctx, t.system, t.user, t.password)
 	if err != nil {
@@ -239,8 +240,8 @@ func (a *Authenticator) askSystem(ctx context.Context, system, user, password st
 
 // delayRefusal waits so that all refusals take about the same time, whatever their reason
 // (salt/auth/__init__.py time_auth). took is how long the system worked on the log-in. If the
-// system did not answer, took does not count for later refusals: otherwise each of them would stay
-// slow after an outage.
+// system did not answer, delayRefusal ignores took for later refusals: otherwise each later refusal
+// would be slow after an outage.
 func (a *Authenticator) delayRefusal(ctx context.Context, took time.Duration, answered bool) {
 	a.mu.Lock()
 	if answered {

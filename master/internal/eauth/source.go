@@ -10,9 +10,9 @@ import (
 )
 
 // Source returns the address on whose behalf a command was sent. A program that forwards commands
-// states that address in the load, with the key of root or of the master's user as the proof;
-// passed is true then. Otherwise Source returns from, the address of the connection. Source removes
-// the stated address from load.
+// states that address in the load, with the key of root or of the master's user as the proof; for
+// such a command passed is true. Otherwise Source returns from, the address of the connection.
+// Source removes the stated address from load.
 func (a *Authenticator) Source(load *value.Map, from netip.Addr) (addr netip.Addr, passed bool) {
 	var keys []string
 	for user, key := range a.cfg.UserKeys {
@@ -27,13 +27,13 @@ func (a *Authenticator) Source(load *value.Map, from netip.Addr) (addr netip.Add
 }
 
 // countsAt returns the address for which a wrong password counts. It returns the invalid address if
-// from belongs to this host, because many users may share that address: those of a Python salt-api,
-// or of a web server in front of ours.
-func (a *Authenticator) countsAt(from netip.Addr) netip.Addr {
-	if a.cfg.Here(from) {
+// peer belongs to this host, because many users may share that address: the users of a Python
+// salt-api, or those of a web server in front of Saltern's salt-api.
+func (a *Authenticator) countsAt(peer netip.Addr) netip.Addr {
+	if a.cfg.Here(peer) {
 		return netip.Addr{}
 	}
-	return from
+	return peer
 }
 
 // Here reports whether an address belongs to this host.

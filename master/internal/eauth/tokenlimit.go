@@ -45,11 +45,11 @@ func (t *Tokens) Limit(limit int) {
 	t.limit.most = max(limit, 0)
 }
 
-// addToken adds a new token, and returns the tokens that the caller must remove. gone reports
-// whether a token no longer exists. addToken lets a user exceed the bound by a tenth. Only then
-// does it call gone for all tokens of the user and cut them to the bound, so that most log-ins
-// check no files.
-func (l *tokenLimit) addToken(user owner, g given, gone func(token string) bool) (ending []given) {
+// addToken adds a new token, and returns the tokens that the caller must remove. removed reports
+// whether a token no longer exists. A user may exceed the bound by a tenth. When he exceeds that
+// too, addToken calls removed for all his tokens and cuts them to the bound. So most log-ins check
+// no files.
+func (l *tokenLimit) addToken(user owner, g given, removed func(token string) bool) (ending []given) {
 	if l.most == 0 {
 		return nil
 	}
@@ -65,7 +65,7 @@ func (l *tokenLimit) addToken(user owner, g given, gone func(token string) bool)
 		return nil
 	}
 
-	l.byOwner[user] = slices.DeleteFunc(l.byOwner[user], func(g given) bool { return gone(g.token) })
+	l.byOwner[user] = slices.DeleteFunc(l.byOwner[user], func(g given) bool { return removed(g.token) })
 	return l.cutOldest(user)
 }
 

@@ -73,8 +73,8 @@ func (t *Tokens) pathOf(token string) (string, error) {
 	return filepath.Join(t.dir, token+".p"), nil
 }
 
-// Make stores a new token and returns it. The token is valid for life. Its user, system, groups and
-// address are those of wanted. If the user has too many tokens, Make removes his oldest ones
+// Make stores a new token and returns it. The token expires after life. Its user, system, groups
+// and address are those of wanted. If the user has too many tokens, Make removes his oldest ones
 // ([Tokens.Limit]).
 func (t *Tokens) Make(wanted Token, life time.Duration, now time.Time) (Token, error) {
 	seed := make([]byte, 512)

@@ -23,7 +23,7 @@ const (
 	// lookEvery is how often the service checks on which master an engine must run.
 	lookEvery = time.Second
 	// firstPause is the pause after an engine has ended. The pause doubles each time, up to
-	// lastPause. After the engine has run for steadyAfter, it starts again at firstPause.
+	// lastPause. After the engine has run for steadyAfter, the next pause is firstPause again.
 	firstPause  = time.Second
 	lastPause   = time.Minute
 	steadyAfter = lastPause
@@ -40,8 +40,8 @@ type Process interface {
 // Config of a Service.
 type Config struct {
 	Entries []entry.Entry
-	// Own reports whether this master is the owner, which does the work that only one master of a
-	// cluster may do.
+	// Own reports whether this master is the owner, which alone does the work that must not be done
+	// twice in a cluster. term is the owner's fencing token.
 	Own  func() (term uint64, ok bool)
 	Open func(ctx context.Context, e entry.Entry) (Process, error)
 	Log  *slog.Logger
@@ -62,7 +62,7 @@ const (
 type Stats struct {
 	Name   string
 	State  State
-	Since  time.Time // when the engine entered the state
+	Since  time.Time // time at which the engine entered the state
 	Starts uint64
 	Error  string // error of the last end; "": none, or the engine has been steady since
 }
@@ -133,7 +133,7 @@ func (e *engine) runLoop(ctx context.Context) {
 			return
 		}
 		if err == nil {
-			continue // another master runs the engine, or it restarts with other packages
+			continue // another master runs the engine, or this engine restarts with other packages
 		}
 
 		if time.Since(began) > steadyAfter {
@@ -174,7 +174,7 @@ func (e *engine) runOnce(ctx context.Context) error {
 	waiting, stop := context.WithCancel(ctx)
 	defer stop()
 	ended := make(chan error, 1)
-	go func() { ended <- process.Wait(waiting) }() // until the process or waiting ends
+	go func() { ended <- process.Wait(waiting) }() // ends when the process or waiting ends
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
 

@@ -24,7 +24,7 @@ type listKey struct{ backend, env string }
 type cachedList struct {
 	files, dirs, emptyDirs []any
 	links                  *value.Map
-	made                   time.Time  // when the walk that read the directories began
+	made                   time.Time  // time at which the walk that read the directories began
 	at                     []dirState // state of the listed directories; nil: unknown
 	known                  bool       // the backend has this environment
 	version                string     // Updater.Version when the list was made

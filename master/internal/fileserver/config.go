@@ -52,7 +52,8 @@ type RecvConfig struct {
 	MaxFiles int   // files and directories of one minion; 0: 10,000
 }
 
-// MinionFSConfig configures the backend minionfs, which serves pushed files to other minions.
+// MinionFSConfig configures the backend minionfs, which serves the pushed files of minions to other
+// minions.
 type MinionFSConfig struct {
 	Env        string // minionfs_env; empty: base
 	Mountpoint string // minionfs_mountpoint, with or without salt://

@@ -12,6 +12,6 @@
 // through os.Root, with limits per file and per minion.
 //
 // Lists and hashes are cached in memory. A cached hash is used only while device, inode, size,
-// mtime and ctime of the file stay the same. A cached list is used for ListCacheTime, or until
+// mtime and ctime of the file are unchanged. A cached list is used for ListCacheTime, or until
 // Update finds a change.
 package fileserver

@@ -38,7 +38,7 @@ func NewIgnore(regexes, globs []string, log *slog.Logger) *Ignore {
 		re.MatchTimeout = 100 * time.Millisecond
 		ig.find = append(ig.find, func(s string) bool {
 			ok, err := re.MatchString(s)
-			return ok || err != nil // on an error the file stays hidden
+			return ok || err != nil // on an error the file is hidden
 		})
 	}
 

@@ -89,7 +89,7 @@ func (r *roots) addEntry(l *Listing, tgt map[string]struct{}, root, realRoot, pa
 	if e.IsDir() || isLink && isDir(full) {
 		if isLink && !r.follow {
 			fi, err := os.Stat(full)
-			l.noteDir(full, stateOr(fi, err)) // the walk does not enter a link
+			l.noteDir(full, stateOr(fi, err)) // the walk does not follow a link
 		}
 		if isEmptyDir(full) {
 			l.EmptyDirs[rel] = struct{}{}
@@ -123,9 +123,8 @@ func (r *roots) addEntry(l *Listing, tgt map[string]struct{}, root, realRoot, pa
 	}
 }
 
-// walker walks a tree top down, as os.walk does. A link to a directory counts as a directory, but
-// the walker enters it only if follow is set. It enters a directory that is linked into itself only
-// once.
+// walker walks a tree top down, as os.walk does. walker lists a link to a directory as a directory,
+// but enters it only if follow is set. It enters a directory that is linked into itself only once.
 type walker struct {
 	ctx    context.Context
 	follow bool
@@ -212,8 +211,8 @@ func isEmptyDir(dir string) bool {
 	return len(names) == 0
 }
 
-// realpath returns p with all links resolved (Python's os.path.realpath). Parts of the path that do
-// not exist stay unchanged.
+// realpath returns p with all links resolved (Python's os.path.realpath). It does not change parts
+// of the path that do not exist.
 func realpath(p string) string {
 	p = filepath.Clean(p)
 	rest := ""

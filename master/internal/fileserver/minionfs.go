@@ -55,7 +55,7 @@ func newMinionFS(c *Config, ig *Ignore) (*minionFS, error) {
 		for _, expr := range l.from {
 			re, err := regexp.Compile(`\A(?:` + expr + `)\z`)
 			if err != nil {
-				re = nil // the entry is a glob, such as *
+				re = nil // the entry is a glob and no expression, such as *
 			}
 			*l.to = append(*l.to, idPattern{expr, re})
 		}
@@ -180,5 +180,5 @@ func (m *minionFS) List(ctx context.Context, env string) (*Listing, error) {
 	return out, nil
 }
 
-// Times returns no files: minions push files all the time, so lists expire by their age instead.
+// Times returns no files: minions push files all the time, so lists expire by their age.
 func (m *minionFS) Times(context.Context) (map[string]int64, error) { return map[string]int64{}, nil }

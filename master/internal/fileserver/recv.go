@@ -40,7 +40,8 @@ type receiver struct {
 	usage map[string]*usage
 }
 
-// usage is how much one minion has stored. When an entry is too old, the files are counted again.
+// usage is how much one minion has stored. When a usage is too old, Recv counts the minion's files
+// again.
 type usage struct {
 	bytes   int64
 	entries int
@@ -256,8 +257,8 @@ func pushedName(parts []any) (name string, ok bool) {
 	return name, true
 }
 
-// validMinionID checks an id. Package request has already checked it; this is a second check before
-// the id becomes part of a path.
+// validMinionID reports whether an id may be part of a path. Package request has already checked
+// the id; this is a second check.
 func validMinionID(id string) bool {
 	return id != "" && len(id) <= 255 && id != "." && id != ".." && !strings.ContainsAny(id, "/\\\x00\n")
 }

@@ -130,8 +130,9 @@ func (r *roots) Open(ctx context.Context, q Query) (Handle, File, bool, error) {
 }
 
 // openBelow opens a file if the file's real path is below the real path of root. Like Salt it
-// follows links that stay inside the root, including absolute ones. The kernel resolves the final
-// name below the root. So a link that is changed in the meantime cannot lead out of the root.
+// follows links that lead to files inside the root, including absolute ones. The kernel resolves
+// the final name below the root. So a link that is changed in the meantime cannot lead out of the
+// root.
 func (r *roots) openBelow(root, full string) (*os.File, fs.FileInfo, error) {
 	realRoot, err := filepath.EvalSymlinks(root)
 	if err != nil {

@@ -182,7 +182,8 @@ func (s *Server) envsOf(back any) (out []string) {
 	return slices.Compact(out)
 }
 
-// queryOf reads the path and the saltenv of a request.
+// queryOf returns the path and the saltenv of a request as a Query. It returns false if the request
+// has no valid path or environment.
 func queryOf(load *value.Map, needEnv bool) (Query, bool) {
 	p := load.Str("path")
 	if p == "" {

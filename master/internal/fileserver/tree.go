@@ -96,8 +96,8 @@ func (t Tree) Write(_ context.Context, data, rel, env string, index int) (string
 	return "Wrote data to file " + dest, nil
 }
 
-// rootDir returns the directory into which Write writes. If Write must refuse the file, rootDir
-// returns Salt's sentence about the reason instead.
+// rootDir returns the directory into which Write writes. If Write must refuse the file, dir is "",
+// and refusal is Salt's sentence about the reason.
 func (t Tree) rootDir(data, rel, env string, index int) (dir, refusal string) {
 	dirs, ok := t.Roots[env]
 	switch {

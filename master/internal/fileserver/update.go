@@ -34,9 +34,9 @@ func (c Changes) Event() *value.Map {
 			value.List(c.Added)), "backend", c.Backend)
 }
 
-// Update walks the backends and compares the modification times with those of the last call. The
-// first call only stores the times. Update drops the cached lists of backends that have changed.
-// back selects backends as in Salt's runner; nil selects all.
+// Update reads the modification times of the files of the backends and compares them with those of
+// the last call. The first call only stores the times. Update drops the cached lists of backends
+// that have changed. back selects backends as in Salt's runner; nil selects all.
 func (s *Server) Update(ctx context.Context, back any) (out []Changes, err error) {
 	var errs []error
 	for _, b := range s.chooseBackends(back) {

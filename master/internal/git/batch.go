@@ -89,15 +89,15 @@ func (s *Store) openRepository(ctx context.Context, dir string, e *entryOf) *Rep
 	return r
 }
 
-// addMissing returns to, followed by those names that to lacks.
-func addMissing(to, names []string) []string {
-	to = slices.Clone(to)
+// addMissing returns list, followed by those names that list lacks.
+func addMissing(list, names []string) []string {
+	list = slices.Clone(list)
 	for _, n := range names {
-		if n != "" && !slices.Contains(to, n) {
-			to = append(to, n)
+		if n != "" && !slices.Contains(list, n) {
+			list = append(list, n)
 		}
 	}
-	return to
+	return list
 }
 
 // Drop discards a batch without Commit.

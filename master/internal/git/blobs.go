@@ -15,8 +15,8 @@ import (
 )
 
 // blobs caches files of repositories as regular files on disk, by object id, so that they can be
-// served. The content of an object never changes. To make room, the least recently used files are
-// removed.
+// served. The content of an object never changes. When the cache is full, the least recently used
+// files are removed.
 type blobs struct {
 	dir    string
 	limits Limits
@@ -86,7 +86,7 @@ func (b *blobs) forget(id string) {
 	}
 }
 
-// fetchBlob writes a blob to the disk cache. It removes old files to make room.
+// fetchBlob writes a blob to the disk cache. It removes old files when the cache is full.
 func (b *blobs) fetchBlob(ctx context.Context, r *Repository, id string) error {
 	if b.markUsed(id) {
 		return nil
@@ -111,7 +111,7 @@ func (b *blobs) fetchBlob(ctx context.Context, r *Repository, id string) error {
 		old := b.lru.Remove(b.lru.Back()).(keptBlob)
 		delete(b.byID, old.id)
 		b.size -= old.size
-		_ = os.Remove(b.pathOf(old.id)) // a process that has the file open can still read it
+		_ = os.Remove(b.pathOf(old.id)) // a process that has opened the file can still read it
 	}
 
 	return nil

@@ -30,7 +30,7 @@ type checkouts struct {
 	group  singleflight.Group
 
 	mu   sync.Mutex
-	kept map[string]*keptTreeDir // by the tree's id
+	kept map[string]*keptTreeDir // by the id of the tree
 	size int64
 }
 
@@ -39,8 +39,8 @@ type keptTreeDir struct {
 	size int64
 }
 
-// keepTreeFor is how long a requested tree stays on disk even if other trees need the room. It is
-// longer than any request takes.
+// keepTreeFor is how long a requested tree remains on disk even if other trees need the space. That
+// is longer than any request takes.
 const keepTreeFor = 3 * time.Minute
 
 func newCheckouts(dir string, limits Limits, now func() time.Time) *checkouts {
@@ -50,8 +50,8 @@ func newCheckouts(dir string, limits Limits, now func() time.Time) *checkouts {
 // blockSize is the least space that a file occupies on disk, in bytes.
 const blockSize = 4096
 
-// Checkout returns a directory with the files of a tree. The directory stays on disk if Checkout is
-// called for the tree every few minutes. Checkout leaves out links that could lead out of the
+// Checkout returns a directory with the files of a tree. The directory remains on disk if Checkout
+// is called for the tree every few minutes. Checkout leaves out links that could lead out of the
 // directory.
 func (r *Repository) Checkout(ctx context.Context, root string) (dir string, err error) {
 	c := r.store.checkouts
@@ -93,8 +93,8 @@ func (c *checkouts) markUsed(id string) bool {
 	return ok
 }
 
-// makeRoom removes unused trees until there is room for one more. It returns false if there is no
-// room.
+// makeRoom removes unused trees until the disk cache can take one more. It returns false if it
+// cannot free enough space.
 func (c *checkouts) makeRoom() bool {
 	c.dropOldest(c.now().Add(-keepTreeFor), func() bool { return c.size >= c.limits.Work || len(c.kept) >= c.limits.Checkouts })
 	c.mu.Lock()
@@ -190,10 +190,11 @@ func (c *checkouts) writeFile(
 	return size, err
 }
 
-// linkStaysInside reports whether the target of a link at the path at stays below the root. The
-// target may contain ".." only at its beginning, where ".." refers to a real directory. Behind
-// another part it might follow another link.
-func linkStaysInside(at, target string) bool {
+// linkStaysInside reports whether the target of the link with the path linkPath is below the root.
+// The target may contain ".." only at its beginning, where ".." refers to a real directory. After
+// the name of a directory, ".." might refer to the parent of another directory, because that name
+// may be a link.
+func linkStaysInside(linkPath, target string) bool {
 	if target == "" || path.IsAbs(target) || strings.ContainsRune(target, 0) {
 		return false
 	}
@@ -212,19 +213,19 @@ func linkStaysInside(at, target string) bool {
 		}
 	}
 
-	return up <= strings.Count(at, "/")
+	return up <= strings.Count(linkPath, "/")
 }
 
-// Mount returns a directory in which the directory root appears under the path at. root is a
-// directory in the Checkout of tree, which is the id of a tree.
-func (r *Repository) Mount(tree, root, at string) (dir string, err error) {
+// Mount returns a directory in which the directory root appears under the path mountpoint. root is
+// a directory in the Checkout of tree, which is the id of a tree.
+func (r *Repository) Mount(tree, root, mountpoint string) (dir string, err error) {
 	c := r.store.checkouts
-	sum := sha256.Sum256([]byte(root + "\x00" + at))
+	sum := sha256.Sum256([]byte(root + "\x00" + mountpoint))
 	dir = filepath.Join(c.dir, tree+".mounts", hex.EncodeToString(sum[:8]))
-	link := filepath.Join(dir, at)
+	link := filepath.Join(dir, mountpoint)
 
-	if !filepath.IsLocal(at) || at == "." {
-		return "", fmt.Errorf("mount a tree at %.100q: this leads elsewhere", at)
+	if !filepath.IsLocal(mountpoint) || mountpoint == "." {
+		return "", fmt.Errorf("mount a tree at %.100q: this leads elsewhere", mountpoint)
 	}
 
 	if err := os.MkdirAll(filepath.Dir(link), 0o700); err != nil {

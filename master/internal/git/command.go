@@ -73,7 +73,7 @@ func (r *Remote) remoteCommand(dir, agent, knownHosts string) (argv, env []strin
 			" -o ForwardAgent=no -o ClearAllForwardings=yes -o PermitLocalCommand=no"
 		switch {
 		case agent != "":
-			ssh += " -o IdentityFile=none" // the agent holds the only key
+			ssh += " -o IdentityFile=none" // the agent holds the only key to use
 		case r.PrivKey != "":
 			ssh += " -o IdentitiesOnly=yes -i " + shellQuote(strings.ReplaceAll(r.PrivKey, "%", "%%"))
 		}
@@ -96,5 +96,5 @@ func (r *Remote) remoteCommand(dir, agent, knownHosts string) (argv, env []strin
 	return argv, env
 }
 
-// shellQuote quotes a word for a shell.
+// shellQuote quotes a text so that a shell reads it as one word.
 func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

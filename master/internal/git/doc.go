@@ -2,10 +2,10 @@
 // content.
 //
 // The program git does the fetching, with the host's ssh, known_hosts, certificate authorities and
-// proxies. A long-lived `git cat-file --batch` process reads objects (docs/decisions/0012-git.md).
-// A [Store] has one bare [Repository] for each remote; all users of equal remotes share one. A
-// fetch that finds changes creates a new [Snapshot], which never changes and replaces the previous
-// snapshot in one step. After a failed fetch the previous snapshot stays in use.
+// proxies. A long-lived `git cat-file --batch` process reads objects (docs/decisions/0012-git.md). A
+// [Store] has one bare [Repository] for each remote; all users of equal remotes share one. A fetch
+// that finds changes creates a new [Snapshot], which never changes and replaces the previous snapshot
+// in one step. After a failed fetch the store continues to serve the previous snapshot.
 //
 // A remote may be hostile. The number of refs, and the sizes of the repository, of trees, paths and
 // files are bounded ([Limits]). Names that could lead out of a directory are ignored, links are not

@@ -16,7 +16,7 @@ const (
 	Authentication Kind = "authentication" // the remote refuses the master's credentials
 	HostKey        Kind = "host key"       // the remote's key or certificate is not trusted
 	RefGone        Kind = "ref gone"       // the remote has no such branch or tag, or none at all
-	TooLarge       Kind = "too large"      // exceeds a bound of Limits
+	TooLarge       Kind = "too large"      // the remote's content exceeds a bound of Limits
 	Broken         Kind = "broken"         // the local copy, or the program git, is broken
 )
 
@@ -33,7 +33,7 @@ func (f *Fault) Error() string { return string(f.Kind) + ": " + f.Text }
 // tooLarge returns a Fault of the kind TooLarge.
 func tooLarge(text string) error { return &Fault{Kind: TooLarge, Text: text} }
 
-// ErrNoRoom means that there is no room on disk for another tree now. There may be room later, when
+// ErrNoRoom means that the disk cache cannot take another tree now. It may take one later, when
 // other trees are unused.
 var ErrNoRoom = errors.New("no room for one more tree of files")
 

@@ -21,8 +21,8 @@ import (
 // maxPacks is how many packs a repository may have before they are joined.
 const maxPacks = 40
 
-// refresh fetches from the remote, and creates a new snapshot if there are changes. The caller
-// holds the token of fetchTurn.
+// refresh fetches from the remote, and creates a new snapshot if there are changes. It reports
+// whether it has created one. The caller holds the token of fetchTurn.
 func (r *Repository) refresh(ctx context.Context) (changed bool, err error) {
 	set := r.settings.Load()
 	agent, stop, err := startAgent(ctx, &set.Remote)
@@ -128,8 +128,8 @@ func (set *settings) missingRef(s *Snapshot) error {
 	return nil
 }
 
-// listRefs gets the list of the remote's refs. listed is a digest of that list. format is the
-// object format of the repository.
+// listRefs asks the remote for its refs. listed is a digest of their list. format is the object
+// format of the repository, such as sha1.
 func (r *Repository) listRefs(ctx context.Context, set *settings, agent string) (listed, format string, err error) {
 	argv, env := set.remoteCommand("", agent, r.store.cfg.KnownHosts)
 	argv = append(argv, "ls-remote", "--quiet")
@@ -137,7 +137,7 @@ func (r *Repository) listRefs(ctx context.Context, set *settings, agent string) 
 	if slices.Equal(set.Refspecs, DefaultRefspecs()) {
 		argv = append(argv, "--heads", "--tags")
 	} else {
-		maxLines *= 10 // only refs that match the refspecs are counted
+		maxLines *= 10 // the bound Refs applies only to refs that match the refspecs
 	}
 
 	out, err := runGit(ctx, r.store.limits.List, env, append(argv, "--", set.address), maxLines*200)

@@ -17,7 +17,7 @@ import (
 type reader struct {
 	dir   string
 	limit time.Duration // time to read one object
-	turn  chan struct{} // holds one token; its owner may use the fields below
+	turn  chan struct{} // holds one token; the caller that has taken the token may use the fields below
 
 	cmd  *exec.Cmd
 	in   io.WriteCloser
@@ -59,7 +59,7 @@ func (r *reader) readObject(ctx context.Context, name string, maxBytes int64, ta
 		return fmt.Errorf("read object %s: %w", name, errMissing)
 	}
 	if h.size > maxBytes {
-		r.stopProcess() // otherwise the process would write the whole object
+		r.stopProcess() // otherwise the process would write all bytes of the object
 		return tooLarge(fmt.Sprintf("object %s has %d bytes, more than %d", h.id, h.size, maxBytes))
 	}
 

@@ -25,11 +25,11 @@ type Repository struct {
 	settings atomic.Pointer[settings]
 
 	served atomic.Pointer[Snapshot]
-	// lacking is set when an object of a snapshot is missing. The next fetch then starts with an
-	// empty repository.
+	// lacking means that an object of a snapshot is missing. The next fetch starts with an empty
+	// repository if it is set.
 	lacking   atomic.Bool
 	snapshots atomic.Uint64
-	fetchTurn chan struct{} // holds one token; its owner may change the repository
+	fetchTurn chan struct{} // holds one token; the caller that has taken the token may change the repository
 	// tried is closed when the first fetch of this process has ended.
 	tried chan struct{}
 

@@ -40,10 +40,12 @@ func (s *Snapshot) findRef(name string) (Ref, bool) {
 	return s.Refs[i], true
 }
 
-// Branch returns a branch of the remote. s may be nil: there is no branch.
+// Branch returns a branch of the remote. It returns false if the remote has no such branch. s may
+// be nil: there is no branch.
 func (s *Snapshot) Branch(name string) (Ref, bool) { return s.findRef("refs/remotes/origin/" + name) }
 
-// Tag returns a tag.
+// Tag returns a tag of the remote. It returns false if the remote has no such tag. s may be nil:
+// there is no tag.
 func (s *Snapshot) Tag(name string) (Ref, bool) { return s.findRef("refs/tags/" + name) }
 
 // Branches returns the names of the branches.

@@ -229,8 +229,8 @@ func (s *Store) Close() {
 	s.removals.Wait()
 }
 
-// ClearFiles removes the cached files and trees, and reports whether there were any. The
-// repositories stay, and later reads use them again.
+// ClearFiles removes the cached files and trees, and reports whether there were any. It does not
+// remove the repositories, from which later reads cache files and trees again.
 func (s *Store) ClearFiles() bool {
 	n := s.blobs.removeAll()
 	s.trees.clear()

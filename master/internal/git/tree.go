@@ -98,7 +98,8 @@ type Entry struct {
 	Mode int64 // mode as git writes it: 0100644, 0100755, 0120000
 }
 
-// entryAt returns the entry at a path in a tree. It does not follow links in the path.
+// entryAt returns the entry at a path in a tree. ok is false if there is no such entry. entryAt
+// does not follow links in the path.
 func (r *Repository) entryAt(ctx context.Context, root, p string) (e entry, ok bool, err error) {
 	e = entry{id: root, mode: modeDir}
 	if p == "" {
@@ -126,9 +127,9 @@ func (r *Repository) entryAt(ctx context.Context, root, p string) (e entry, ok b
 // maxLinks is how many links Find follows (salt/utils/gitfs.py SYMLINK_RECURSE_DEPTH).
 const maxLinks = 100
 
-// Find looks up a file. If the path is that of a link, Find looks up the link's target, which is
-// relative to the link's directory. Find follows no link out of the tree (salt/utils/gitfs.py
-// find_file).
+// Find returns the file at a path in a tree. ok is false if there is no such file. If a link is at
+// the path, Find looks up the link's target, relative to the link's directory. Find follows no link
+// out of the tree (salt/utils/gitfs.py find_file).
 func (r *Repository) Find(ctx context.Context, root, p string) (f Entry, ok bool, err error) {
 	for range maxLinks {
 		if len(p) > maxPath || p == "" {
@@ -168,7 +169,8 @@ func (r *Repository) Target(ctx context.Context, id string) (string, error) {
 	return string(b), err
 }
 
-// Subtree returns the tree id of a directory. An empty path means the root.
+// Subtree returns the tree id of a directory. ok is false if no directory is at the path. An empty
+// path means the root.
 func (r *Repository) Subtree(ctx context.Context, root, p string) (id string, ok bool, err error) {
 	e, ok, err := r.entryAt(ctx, root, strings.Trim(path.Clean("/"+p), "/"))
 	return e.id, ok && e.mode == modeDir, err

@@ -61,9 +61,9 @@ func New(
 	return b, nil
 }
 
-// Replace replaces the remotes of b by those of other.
-func (b *Backend) Replace(other *Backend) {
-	b.remotes.Store(other.remotes.Load())
+// Replace replaces the remotes of b by those of newer.
+func (b *Backend) Replace(newer *Backend) {
+	b.remotes.Store(newer.remotes.Load())
 	b.changes.Add(1)
 }
 
@@ -98,9 +98,9 @@ func (r *remote) mapEnvs() {
 	}
 }
 
-// expected returns the refs that the configuration names. If the remote repository lacks one, it
-// serves nothing, or less than it should. They do not include the base branch, because a remote may
-// serve other environments only.
+// expected returns the refs that the configuration names. If the remote repository lacks one of
+// them, the remote serves no files, or too few. The refs do not include the base branch, because a
+// remote may serve other environments only.
 func (r *remote) expected() (out []string) {
 	if r.AllSaltenvs != nil {
 		return []string{*r.AllSaltenvs}
@@ -275,9 +275,9 @@ func (b *Backend) isKnownEnv(env string) bool {
 	})
 }
 
-// serves reports whether a remote may serve an environment. known is the result of isKnownEnv. A
-// remote with a fallback serves every environment.
-func (r *remote) serves(known bool) bool { return known || r.Fallback != "" }
+// serves reports whether a remote may serve an environment. isKnown is the result of isKnownEnv for
+// that environment. A remote with a fallback serves every environment.
+func (r *remote) serves(isKnown bool) bool { return isKnown || r.Fallback != "" }
 
 // Version returns a text that changes whenever the result of List may have changed.
 func (b *Backend) Version() string {
@@ -293,10 +293,10 @@ func (b *Backend) Version() string {
 	return v.String()
 }
 
-// Update fetches all remotes now.
+// Update fetches all remotes now, and reports whether any of them has changed.
 func (b *Backend) Update(ctx context.Context) (changed bool, err error) { return b.update(ctx) }
 
-// Open finds and opens a file (GitFS.find_file).
+// Open finds and opens a file (GitFS.find_file). It returns false if no remote has the file.
 func (b *Backend) Open(ctx context.Context, q fileserver.Query) (fileserver.Handle, fileserver.File, bool, error) {
 	known := b.isKnownEnv(q.Saltenv)
 	for _, r := range *b.remotes.Load() {
@@ -350,7 +350,7 @@ func (b *Backend) Open(ctx context.Context, q fileserver.Query) (fileserver.Hand
 	return nil, fileserver.File{}, false, nil
 }
 
-// Find works like Open, but does not return the file open.
+// Find works like Open, but returns no Handle: it closes the file.
 func (b *Backend) Find(ctx context.Context, q fileserver.Query) (fileserver.File, bool, error) {
 	h, f, ok, err := b.Open(ctx, q)
 	if h != nil {

@@ -7,8 +7,8 @@ import (
 )
 
 // Dirs returns the directories of an environment, in the order in which the remotes are searched,
-// for programs that read the files from disk. The content of these directories never changes. They
-// stay on disk for minutes after the last call.
+// for programs that read the files from disk. The content of these directories never changes. The
+// directories remain on disk for a few minutes after the last call of Dirs.
 func (b *Backend) Dirs(ctx context.Context, env string) (out []string, err error) {
 	known := b.isKnownEnv(env)
 	for _, r := range *b.remotes.Load() {

@@ -42,8 +42,8 @@ type remote struct {
 type Root struct {
 	Env string // pillar environment
 	Dir string
-	// Mounted means that other roots of the environment may include from this root. It has no top
-	// file.
+	// Mounted means that other roots of the environment may include files of this root, and that
+	// this root has no top file.
 	Mounted bool
 }
 
@@ -106,9 +106,9 @@ func New(
 	return s, errors.Join(errs...)
 }
 
-// Replace replaces the remotes of s by those of other. other must have as many git entries as s.
-func (s *Source) Replace(other *Source) {
-	s.entries.Store(other.entries.Load())
+// Replace replaces the remotes of s by those of newer. newer must have as many git entries as s.
+func (s *Source) Replace(newer *Source) {
+	s.entries.Store(newer.entries.Load())
 	used := s.Repositories()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -234,8 +234,8 @@ func (r *remote) envOf(pillarenv, saltenv string) string {
 }
 
 // treeOf returns the tree of a branch or tag. If there is no such branch or tag, it returns the
-// tree of the fallback (GitPython.checkout). It accepts a commit id only if the configuration names
-// that commit.
+// tree of the fallback (GitPython.checkout). If there is neither, it returns false. treeOf accepts
+// a commit id only if the configuration names that commit.
 func (r *remote) treeOf(ctx context.Context, s *git.Snapshot, target string) (string, bool, error) {
 	for _, name := range []string{target, r.Fallback} {
 		if name == "" {
@@ -312,7 +312,7 @@ func (r *remote) checkout(ctx context.Context, s *git.Snapshot, target string) (
 
 	dir = filepath.Join(dir, r.Root)
 	if fi, err := os.Stat(dir); err != nil || !fi.IsDir() {
-		return "", false, nil // Salt's check_root does the same
+		return "", false, nil // as in Salt's check_root
 	}
 	if r.Mountpoint == "" {
 		return dir, true, nil

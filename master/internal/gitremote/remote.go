@@ -11,7 +11,7 @@ import (
 	"saltern/master/value"
 )
 
-// Role is what a remote is used for.
+// Role is the use of a remote: for files or for pillars.
 type Role string
 
 // The roles. A role is named after the prefix of its options.
@@ -36,8 +36,8 @@ type Remote struct {
 	DisableMapping                   bool
 	RefTypes                         []string
 	Whitelist, Blacklist             []string
-	Saltenv                          map[string]Env // the remote's own option saltenv
-	Branch, Env                      string         // for pillars only
+	Saltenv                          map[string]Env // the option saltenv of the remote's entry
+	Branch, Env                      string         // only for pillars
 }
 
 // Defaults holds the options of a role that apply to all its remotes.

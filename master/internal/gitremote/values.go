@@ -138,7 +138,7 @@ func IsHex(s string) bool {
 	return s != "" && strings.Trim(s, "0123456789abcdefABCDEF") == ""
 }
 
-// IsCommit reports whether a name is a whole commit id.
+// IsCommit reports whether a name is a full commit id, not an abbreviated one.
 func IsCommit(s string) bool {
 	return (len(s) == 40 || len(s) == 64) && strings.Trim(s, "0123456789abcdef") == ""
 }

@@ -39,7 +39,7 @@ type Ring struct {
 var statuses = []keys.State{keys.Pending, keys.Rejected, keys.Accepted, keys.Denied}
 
 // parseStatus returns the state of the keys in a directory. name is the name of the directory in
-// Salt's answers, such as "minions_pre".
+// Salt's answers, such as "minions_pre". It returns false for an unknown name.
 func parseStatus(name string) (keys.State, bool) {
 	for _, st := range statuses {
 		if st.Dir() == name {
@@ -216,7 +216,7 @@ func (r *Ring) hasKey(id string, st keys.State) bool {
 	return ok && e.State == st
 }
 
-// errInvalid means that a key is not a valid public key, so the key stays where it was.
+// errInvalid means that a key is not a valid public key, so its state does not change.
 var errInvalid = errors.New("unable to accept invalid key")
 
 // Accept accepts the selected pending keys. If rejected or denied is set, it also accepts keys in

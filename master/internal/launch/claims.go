@@ -29,8 +29,8 @@ func newClaims() *claims { return &claims{open: map[string]*claim{}} }
 
 // waitForClaim claims a job id for a load until the caller calls leave. Parts of one job share a
 // claim. If another job has claimed the id, waitForClaim waits until that job is in the job cache
-// or was refused. It does not refuse the load at once, because the other caller may turn out to
-// have no right to the id.
+// or was refused. It does not refuse the load at once, because the job that claimed the id may
+// still be refused.
 func (c *claims) waitForClaim(ctx context.Context, jid string, load *value.Map) (leave func(), err error) {
 	for {
 		leave, ended := c.tryClaim(jid, load)
@@ -82,26 +82,27 @@ func errTaken(jid string) error {
 }
 
 // claimJID claims the id that a caller has chosen, so that no other job gets that id until leave is
-// called. The caller must call leave when the job is in the job cache. again means that the job is
-// already known, and that load is a further part of it.
-func (l *Launcher) claimJID(ctx context.Context, jid string, load *value.Map) (leave func(), again bool, err error) {
-	// Check before the claim, so that no caller has to wait for another who asks for the id of an
-	// existing job.
+// called. The caller must call leave when the job is in the job cache. known reports whether the
+// job is already known, so that load is a further part of it.
+func (l *Launcher) claimJID(ctx context.Context, jid string, load *value.Map) (leave func(), known bool, err error) {
+	// Check before the claim, so that a caller who asks for the id of an existing job claims
+	// nothing and nobody waits for him.
 	if _, err := l.continuesKnownJob(ctx, jid, load); err != nil {
 		return nil, false, err
 	}
 	if leave, err = l.claims.waitForClaim(ctx, jid, load); err != nil {
 		return nil, false, err
 	}
-	if again, err = l.continuesKnownJob(ctx, jid, load); err != nil {
+	if known, err = l.continuesKnownJob(ctx, jid, load); err != nil {
 		leave()
 		return nil, false, err
 	}
-	return leave, again, nil
+	return leave, known, nil
 }
 
-// continuesKnownJob reports whether load is a further part of a known job. It returns an error if
-// the id belongs to another job.
+// continuesKnownJob reports whether a job with the id jid is known and load is a further part of
+// it. It returns false for an id without a job. It returns an error if the id belongs to another
+// job.
 func (l *Launcher) continuesKnownJob(ctx context.Context, jid string, load *value.Map) (known bool, err error) {
 	kept, err := l.cfg.Jobs.Load(ctx, jid)
 	if err != nil {
@@ -116,8 +117,8 @@ func (l *Launcher) continuesKnownJob(ctx context.Context, jid string, load *valu
 	return kept != nil, nil
 }
 
-// IsFreeJID reports whether a new job may have this id. It may not if a known job has the same id,
-// or an id with which this id begins, because tools could confuse the two jobs.
+// IsFreeJID reports whether a new job may have the id jid. It may not if a known job has the same
+// id, or an id that is a prefix of jid, because tools could confuse the two jobs.
 func (l *Launcher) IsFreeJID(ctx context.Context, jid string) bool {
 	return l.allUnknown(ctx, append(jobs.Beginnings(jid), jid))
 }
@@ -131,7 +132,8 @@ func (l *Launcher) allUnknown(ctx context.Context, jids []string) bool {
 
 // Learn records the job of a peer: it records which minions may return for the job, and calls stage
 // to store the job in the job cache. started is the event of the job's start. If the job of another
-// caller has the same id, the job of higher rank stays ([jobs.Outranks]), as on all other masters.
+// caller has the same id, Learn records only the job of higher rank ([jobs.Outranks]), as all other
+// masters do.
 func (l *Launcher) Learn(ctx context.Context, jid string, started *value.Map, stage func() error) error {
 	leave, err := l.claims.waitForClaim(ctx, jid, started)
 	if err != nil {

@@ -18,9 +18,9 @@ const (
 	maxExpectedIDs  = 1 << 20 // minion ids of all jobs together
 )
 
-// expected knows which minions may return for a job. The job of a caller with all rights has no
-// list of minions, because each minion decides for itself whether it is targeted. Overflow policy:
-// the oldest jobs are dropped. The Launcher looks up dropped jobs, and jobs from before the
+// expected records which minions may return for each job. The job of a caller with all rights has
+// no list of minions, because each minion decides for itself whether it is targeted. Overflow
+// policy: the oldest jobs are dropped. The Launcher looks up dropped jobs, and jobs from before the
 // master's start, in the job cache.
 type expected struct {
 	mu      sync.RWMutex
@@ -78,15 +78,15 @@ func (e *expected) forgetJob(jid string) {
 	e.order = slices.DeleteFunc(e.order, func(known string) bool { return known == jid })
 }
 
-// mayReturn reports whether a minion may return for a job. known is false if expected does not know
-// the job but may have missed or dropped it. before is a job id from the time of the master's
-// start: jobs with smaller ids may be unknown.
-func (e *expected) mayReturn(jid, id, before string) (may, known bool) {
+// mayReturn reports whether a minion may return for a job. sure is false if expected has no record
+// of the job but may have missed or dropped the record; then may is true. startJID is a job id from
+// the time of the master's start: expected may have missed jobs with smaller ids.
+func (e *expected) mayReturn(jid, id, startJID string) (may, sure bool) {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
 	ids, ok := e.jobs[jid]
 	if !ok {
-		return true, jid > before && jid > e.evicted
+		return true, jid > startJID && jid > e.evicted
 	}
 	return ids == nil || ids[id], true
 }

@@ -1,6 +1,7 @@
 // Package launch starts jobs. It resolves the target of a job and limits the job of a caller
 // without all rights to the minions that he may command. It stores the job, announces and publishes
-// it, and collects the returns. For later returns it knows which minions may return for the job.
+// it, and collects the returns. It records which minions may return for the job, to check later
+// returns.
 package launch
 
 import (
@@ -150,7 +151,7 @@ type Job struct {
 	Eauth            string // external system that proved the user; "" for a key
 	JID              string // job id, set by Start
 	Minions, Missing []string
-	only             bool   // no minions other than Minions get the job
+	only             bool   // only the minions in Minions get the job
 	account          string // account whose quota the job uses; "": no quota
 	slice            bool   // the job is the next slice of a batch that this master runs
 }
@@ -216,7 +217,7 @@ func (l *Launcher) StartSlice(ctx context.Context, load *value.Map) error {
 }
 
 // Start gives the job its id, announces it, stores it and publishes it. When Start returns, the job
-// is durable and was sent to the minions. If the error is a [Refusal], its text is for the caller.
+// is durable and was sent to the minions. If the error is a [Refusal], the caller may see its text.
 func (l *Launcher) Start(ctx context.Context, j *Job) error {
 	for _, own := range []string{"cmd", jobs.OnlyField, jobs.AccountField, jobs.ChosenField} {
 		j.Load.Delete(own)
@@ -254,7 +255,7 @@ func (l *Launcher) Start(ctx context.Context, j *Job) error {
 		return fmt.Errorf("keep job %s: %w", j.JID, err)
 	}
 
-	leave() // other callers find the job in the job cache from now on
+	leave() // from now on the job cache contains the job, so other callers need not wait
 
 	spread, done := l.cfg.Peers.Spread(j.JID)
 	defer done()
@@ -274,13 +275,13 @@ func (l *Launcher) Start(ctx context.Context, j *Job) error {
 	}
 
 	l.cfg.Problems.Report(control.JobCacheFault, nil)
-	spread(ctx) // wait for the other masters; the minions here were already sent the job
+	spread(ctx) // wait until the other masters have the job; this master has already sent it to its minions
 	return nil
 }
 
-// identify gives a job its id, and charges the job to its account. If the caller has chosen an id
-// that no other job has, the job gets that id. The caller of identify must call leave when the job
-// is in the job cache.
+// identify gives a job its id, and charges the job to its account. If the user has chosen an id,
+// and no other job has it, the job gets that id. The caller of identify must call leave when the
+// job is in the job cache.
 func (l *Launcher) identify(ctx context.Context, j *Job) (leave func(), err error) {
 	asked, nocache := j.Load.Str("jid"), j.Load.Map("kwargs").Bool("nocache")
 	if asked != "" && !jobs.Valid(asked) {
@@ -314,18 +315,19 @@ func (l *Launcher) identify(ctx context.Context, j *Job) (leave func(), err erro
 	}
 
 	if j.only && asked != "" {
-		// This also loads a job with that id, which may be open to all minions.
+		// This call loads an earlier job with that id into expected, because that job may permit
+		// returns of all minions.
 		l.mayReturn(ctx, asked, "")
 	}
 
 	return leave, nil
 }
 
-// chargeJob charges a job to the quota of its account. again means that the files of the job
-// already exist; then only the load is charged.
-func (l *Launcher) chargeJob(j *Job, again bool) error {
+// chargeJob charges a job to the quota of its account. known means that the files of the job
+// already exist; then chargeJob charges only the load.
+func (l *Launcher) chargeJob(j *Job, known bool) error {
 	cost := jobCost(j.Load)
-	if again {
+	if known {
 		cost -= jobFiles
 	}
 	err := l.quota.chargeOrRefuse(j.account, cost, l.cfg.Now())

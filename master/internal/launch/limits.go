@@ -23,7 +23,7 @@ type Limits struct {
 	ExtJobCache string
 }
 
-// Refusal is an error whose text is for the caller: the text says what was refused, and what the
+// Refusal is an error whose text the caller may see: the text says what was refused, and what the
 // caller can do.
 type Refusal struct{ Text string }
 
@@ -110,7 +110,8 @@ var fields = []field{
 		form:  "true or false",
 	},
 
-	// These fields name the owner of the job. A syndic sends them on behalf of the master above it.
+	// The following fields name the owner of the job. A syndic sends them on behalf of the master
+	// above it.
 	{name: "master_id", kwarg: true, right: reserved},
 	{name: "id", kwarg: true, right: reserved},
 	{name: "auth_list", kwarg: true, right: reserved},
@@ -221,11 +222,11 @@ func (l Limits) returners(ret any) (string, error) {
 // functions (salt/minion.py load_args_and_kwargs).
 const fieldPrefix = "__pub_"
 
-// posesAsField returns the first argument that a function would mistake for a field of the job. For
-// example, x509.sign_remote_certificate reads from __pub_id whose certificate it may sign. (If the
-// field itself is sent, as the id of a minion's job is, it overrides such an argument.) Named
-// arguments are in a map or in text (KWARG_REGEX of salt/utils/args.py); those of a compound job
-// are in lists.
+// posesAsField returns the name of the first argument that a function would mistake for a field of
+// the job. found is false if there is no such argument. For example, x509.sign_remote_certificate
+// reads from __pub_id whose certificate it may sign. (If the field itself is sent, as the id of a
+// minion's job is, it overrides such an argument.) Named arguments are in a map or in text
+// (KWARG_REGEX of salt/utils/args.py); those of a compound job are in lists.
 func posesAsField(arg any) (name string, found bool) {
 	switch arg := arg.(type) {
 	case string:

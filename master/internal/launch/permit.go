@@ -32,11 +32,12 @@ type Caller struct {
 // Permit checks that a caller without all rights may start a job. It reduces the job's load to what
 // such callers may send ([Limits]). It restricts the job to the minions for which it is permitted,
 // because minions or other masters might resolve the target differently. e bounds the work; nil
-// means the default bound for one target. If the error is a [Refusal], its text is for the caller.
+// means the default bound for one target. If the error is a [Refusal], the caller may see its text.
 //
-// Permit leaves two kinds of targets unchanged. The target "*" stays if the job is permitted on all
-// minions; otherwise each minion would receive a list of thousands of names. With order_masters
-// every target stays, because this master does not know the minions of lower masters.
+// Permit leaves two kinds of targets unchanged. Permit keeps the target "*" if the job is permitted
+// on all minions; otherwise each minion would receive a list of thousands of names. With
+// order_masters it keeps every target, because this master does not know the minions of lower
+// masters.
 func (l *Launcher) Permit(e *target.Effort, j *Job, c Caller) error {
 	// Check this first, because results and durations of later checks may depend on pillars.
 	if err := l.MayTarget(c, j.Load); err != nil {
@@ -56,8 +57,7 @@ func (l *Launcher) Permit(e *target.Effort, j *Job, c Caller) error {
 
 	j.Load, j.account = load, c.Account
 	if j.account != "" && asksForJob(load, funs) {
-		// find_job has a quota of its own, so that a caller over his quota can still follow his
-		// jobs.
+		// find_job has a separate quota, so that a caller over his quota can still follow his jobs.
 		j.account = findJob + " of " + c.Account
 	}
 
@@ -74,8 +74,8 @@ func (l *Launcher) Permit(e *target.Effort, j *Job, c Caller) error {
 // MayTarget returns an error if a caller without all rights sends a target that matches values of
 // pillars. [Launcher.Permit] calls it, too. A caller that calls it before [Launcher.New] also
 // prevents that the duration of New reveals which minions the target matches. Users may use the
-// administrator's nodegroups. Minions may not, because they must learn nothing about the pillars of
-// other minions.
+// administrator's nodegroups. Minions may not, because the result would reveal the pillars of other
+// minions.
 func (l *Launcher) MayTarget(c Caller, load *value.Map) error {
 	pattern := target.OwnPillarPattern
 	if c.Minion != "" {

@@ -206,7 +206,7 @@ func (q *quota) saveUsage(path string, now time.Time) error {
 
 	if err != nil {
 		q.mu.Lock()
-		q.changed = true // the next call tries again
+		q.changed = true // so that the next call writes the file
 		q.mu.Unlock()
 		return fmt.Errorf("write what users have used of the job cache: %w", err)
 	}

@@ -20,8 +20,8 @@ type minionData struct{ c *cache.Store }
 func (d minionData) Grains(id string) (*value.Map, bool) { return d.c.Get(cache.Grains, id) }
 func (d minionData) Pillar(id string) (*value.Map, bool) { return d.c.Get(cache.Pillar, id) }
 
-// resolveAmong returns those of ids that a target selects. e bounds the work; nil means the default
-// bound for one target.
+// resolveAmong returns the minions in ids that a target selects. missing holds the names in a list
+// target that ids does not contain. e bounds the work; nil means the default bound for one target.
 func (t *Targets) resolveAmong(
 	e *target.Effort,
 	ids []string,

@@ -22,7 +22,7 @@ type server struct {
 	name             string // as configured
 	network, address string
 	host             string // name for which the server's certificate must be valid
-	tls              bool   // the connection begins with TLS (ldaps)
+	tls              bool   // TLS starts with the connection (ldaps), not by StartTLS
 }
 
 // servers returns the servers in auth.ldap.uri. As in libldap, blanks and commas separate them.
@@ -134,7 +134,8 @@ func (d *Directory) connect(ctx context.Context, srv server) (*session, error) {
 }
 
 // startTLS starts TLS on a connection (RFC 4511, 4.14). It reads nothing beyond the server's
-// answer: bytes that an attacker inserted before TLS must not count as received through TLS.
+// answer: otherwise bytes that an attacker inserted before TLS would be treated as received through
+// TLS.
 func startTLS(ctx context.Context, c net.Conn, name string) error {
 	s := newSession(ctx, c, name)
 	defer func() {

@@ -185,7 +185,7 @@ func firstOf(values []string) []string { return values[:min(1, len(values))] }
 // nameOf returns the value of the first part of a distinguished name: "ann" for uid=ann,ou=people.
 // If s is not a distinguished name, nameOf returns s. It returns "" if the first part has several
 // values, or a value that cannot be read. (Salt cuts s at the first comma and at the last equals
-// sign before that comma, which turns a group "x=admins" into "admins".)
+// sign before that comma, so that a group "x=admins" becomes "admins".)
 func nameOf(s string) string {
 	if !strings.ContainsAny(s, "=,") {
 		return s

@@ -18,7 +18,7 @@ import (
 // Time limits.
 const (
 	connectTime = 3 * time.Second  // time to connect to one server
-	loginTime   = 15 * time.Second // time of a whole log-in or search
+	loginTime   = 15 * time.Second // time of a log-in or a search with all its queries
 )
 
 // Bounds of name and password.
@@ -41,7 +41,7 @@ type Directory struct {
 }
 
 // New returns a Directory. It returns an error that names the option if an option is invalid. log
-// is for lines that untrusted senders can provoke.
+// gets the lines that untrusted senders can provoke.
 func New(o Options, log *slog.Logger, now func() time.Time) (*Directory, error) {
 	o = o.withDefaults()
 	p, err := o.makePlan()

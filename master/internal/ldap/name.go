@@ -12,8 +12,8 @@ import (
 	"saltern/master/internal/username"
 )
 
-// A directory treats ALICE and alice as the same user, but lists of users are compared exactly.
-// Therefore a user's name is replaced by its spelling in the user's entry.
+// A directory treats ALICE and alice as the same user, but the lists of users in Salt's options are
+// compared exactly. Therefore Login uses the spelling of the name in the user's entry.
 
 // namePart matches the text of a template just before the placeholder for the user's name. It
 // captures the attribute that is compared with the name, in a filter or in a distinguished name.
@@ -37,7 +37,8 @@ func (d *Directory) nameAttributes() []string {
 	}
 
 	if d.plan.way == byTemplate && d.opts.ActiveDirectory {
-		// In Active Directory users also log in as NAME@DOMAIN.
+		// In Active Directory users may log in as NAME@DOMAIN, so the template does not show the
+		// attribute.
 		names = append(names, d.opts.AccountAttribute)
 	}
 
@@ -82,18 +83,19 @@ func (d *Directory) readEntry(s *session, dn, user string) (entry, error) {
 	return found[0], nil
 }
 
-// nameIn returns the user's name as his entry spells it: the value that the directory matched with
-// wrote, the name that he typed. If the entry contains no such value, nameIn returns wrote.
-func (d *Directory) nameIn(e entry, wrote string) string {
+// nameIn returns the user's name as his entry spells it: the value that equals typed except for
+// case and spelling. typed is the name that he typed at log-in. If the entry contains no such
+// value, nameIn returns typed.
+func (d *Directory) nameIn(e entry, typed string) string {
 	for _, attribute := range d.nameAttributes() {
 		for _, v := range e.values(attribute) {
-			if username.Same(v, wrote) {
+			if username.Same(v, typed) {
 				return v
 			}
 		}
 	}
-	if v := nameOf(e.dn); username.Same(v, wrote) {
+	if v := nameOf(e.dn); username.Same(v, typed) {
 		return v
 	}
-	return wrote
+	return typed
 }

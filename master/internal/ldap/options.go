@@ -22,7 +22,7 @@ type Options struct {
 	// may contain {{ username }}.
 	BindDN, BindPassword string
 	Anonymous            bool   // search without a service account
-	Filter               string // filter that finds a user
+	Filter               string // filter to find a user's entry
 	Scope                *int   // scope of Filter; nil: everything below BaseDN
 	GroupOU              *string
 	GroupClass           string

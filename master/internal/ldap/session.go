@@ -22,7 +22,7 @@ type session struct {
 	name      string // name of the server, for messages
 	r         *bufio.Reader
 	id        int
-	bytesLeft int // bytes that the directory may still send
+	bytesLeft int // number of bytes that the session still accepts from the directory
 	stop      func() bool
 }
 
@@ -131,7 +131,7 @@ type query struct {
 	scope  int // 0: the entry itself, 1: its direct children, 2: all below
 	filter string
 	attrs  []string
-	most   int // how many entries may be read
+	most   int // largest number of entries to read
 	page   int // entries per page; 0: no pages
 }
 
@@ -254,7 +254,7 @@ func compileFilter(filter string) ([]byte, error) {
 	return p.Bytes(), nil
 }
 
-// unbind makes the session anonymous again, by an anonymous bind (RFC 4513, 5.1.1).
+// unbind ends the authentication of the session by an anonymous bind (RFC 4513, 5.1.1).
 func (s *session) unbind() error {
 	if err := s.sendBind("", ""); err != nil {
 		return err

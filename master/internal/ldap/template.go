@@ -92,8 +92,8 @@ func (t template) render(name string, escape func(string) string) string {
 }
 
 // renderName returns the name for a bind, with each placeholder replaced by the user's name. A
-// distinguished name contains the user's name escaped as one value. Other forms are those that
-// Active Directory accepts (NAME@domain, DOMAIN\NAME).
+// distinguished name contains the user's name escaped as one value. A template in another form is
+// for Active Directory (NAME@domain, DOMAIN\NAME), and is not escaped.
 func (t template) renderName(name string) string {
 	if strings.Contains(t.parts[0], "=") {
 		return t.render(name, ldapv3.EscapeDN)

@@ -81,7 +81,8 @@ func elementOf(b []byte, want byte) (content, rest []byte, err error) {
 	return content, rest, err
 }
 
-// number reads a non-negative integer of at most 32 bits. want is its tag.
+// number reads a non-negative integer of at most 31 bits with the tag want from b. It returns the
+// integer and the bytes after it.
 func number(b []byte, want byte) (int, []byte, error) {
 	c, rest, err := elementOf(b, want)
 	if err != nil || len(c) == 0 || len(c) > 5 || c[0]&0x80 != 0 {

@@ -117,8 +117,9 @@ func (o origin) actorOf(caller eauth.Caller) audit.Actor {
 	return a
 }
 
-// stranger returns the audit.Actor for an unauthenticated caller.
-func (o origin) stranger(user, system string) audit.Actor {
+// unproven returns the audit.Actor for a caller who is not authenticated. user is the name that he
+// gave, system the part of external_auth that he named; both may be "".
+func (o origin) unproven(user, system string) audit.Actor {
 	return audit.Actor{
 		User:  cmp.Or(user, "UNKNOWN"),
 		Proof: audit.Unproven,
@@ -134,7 +135,7 @@ func (o origin) stranger(user, system string) audit.Actor {
 func (s *Service) loginRefused(o origin, load, creds *value.Map, action string, err error) {
 	user := cmp.Or(creds.Str("username"), load.Str("username"), load.Str("user"))
 	s.cfg.Audit.Note(audit.Record{
-		Actor:    o.stranger(user, cmp.Or(creds.Str("eauth"), load.Str("eauth"))),
+		Actor:    o.unproven(user, cmp.Or(creds.Str("eauth"), load.Str("eauth"))),
 		Action:   "login",
 		Function: action,
 		Result:   audit.Refused,

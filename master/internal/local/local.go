@@ -42,7 +42,7 @@ type Config struct {
 	// text.
 	Trouble    func() string
 	Audit      *audit.Log   // may be nil: nothing is recorded
-	Log, Quiet *slog.Logger // Quiet is for lines that untrusted senders can provoke
+	Log, Quiet *slog.Logger // Quiet gets the lines that untrusted senders can provoke
 }
 
 // Service answers the unencrypted commands of tools on this host (salt/master.py ClearFuncs).
@@ -84,8 +84,8 @@ const (
 )
 
 // pongOf returns the answer to a ping. Like Salt's master it returns the load of the ping
-// (salt/master.py ClearFuncs.ping). If the load is large or nested, it returns the load of the
-// usual health check instead.
+// (salt/master.py ClearFuncs.ping). For a load that is large or nested it returns the load of the
+// usual health check.
 func pongOf(load *value.Map) *value.Map {
 	size := 0
 	for k, v := range load.All() {
@@ -323,10 +323,10 @@ func (s *Service) onJobUser(ctx context.Context, c *request.Call) (any, error) {
 	return who, nil
 }
 
-// onRunnerResult returns the whole result of a runner to the user who started the runner. Tools ask
-// for the result if the event of the runner's end was trimmed to max_event_size. (Salt's salt-run
-// calls runners in its own process, without that bound.) The answer lacks the field "return" if the
-// result is not stored, or if another user started the runner.
+// onRunnerResult returns the complete result of a runner to the user who started the runner. Tools
+// ask for the result if the event of the runner's end was trimmed to max_event_size. (Salt's
+// salt-run calls runners in its own process, without that bound.) The answer lacks the field
+// "return" if the result is not stored, or if another user started the runner.
 func (s *Service) onRunnerResult(ctx context.Context, c *request.Call) (any, error) {
 	none, jid := value.NewMap(), c.Load.Str("jid")
 	caller, refusal, _ := s.caller(ctx, s.originOf(c), c.Load)

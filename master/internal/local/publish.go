@@ -67,8 +67,8 @@ func (s *Service) onPublish(ctx context.Context, c *request.Call) (any, error) {
 	}
 	if err != nil {
 		s.loginRefused(o, load, load.Map("kwargs"), "publish "+audit.Names(funs), err)
-		// Python's master fires an event with the whole load here. Then anyone who can reach the
-		// port could write to the event bus.
+		// Python's master fires an event with the load here. This master does not, because then
+		// anyone who can reach the port could write to the event bus.
 		return (&eauth.Failure{Name: "AuthenticationError", Message: "Authentication error occurred."}).Map(), nil
 	}
 

@@ -57,8 +57,8 @@ func New(section *value.Map) (*URL, error) {
 }
 
 // Login posts a name and a password as a form. The status 200 means that they are right. The body
-// is a list of permissions, to which Login adds those of the user's own entry in the section. If
-// both are empty, permissions is nil.
+// is a list of permissions, to which Login adds the permissions of the user's entry in the section
+// of external_auth. ok is false if the URL refuses the user. If both are empty, permissions is nil.
 func (u *URL) Login(ctx context.Context, user, password string) (ok bool, permissions []any, err error) {
 	answer, ok, err := u.askPermissions(ctx, user, password)
 	own := acl.Named(u.section, user)
@@ -109,7 +109,7 @@ func (u *URL) askPermissions(ctx context.Context, user, password string) (permis
 		return said, true, nil
 	}
 
-	return nil, true, nil // a body that is not a list grants nothing, as in Salt
+	return nil, true, nil // a body in another form than a list grants nothing, as in Salt
 }
 
 // withoutAddress returns err without the URL in it, because the URL may contain a secret.

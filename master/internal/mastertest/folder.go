@@ -39,7 +39,7 @@ func (r *Master) AwaitRecords(n int, action string) []audit.Record {
 
 // volatile lists files that change without an attack, or that record attacks.
 var volatile = map[string]bool{
-	// These files record refusals.
+	// The master records refusals in the following files.
 	"cache/audit": true, "cache/audit/acts.jsonl": true, "cache/audit/strangers.jsonl": true, "cache/audit/jobs.jsonl": true, "cache/audit/users.jsonl": true, "cache/audit/refused.jsonl": true,
 	"cache/status.json": true, "cache/status.json.new": true, "cache/health/alive": true, "cache/health/ready": true, "cache/health": true,
 }
@@ -94,22 +94,22 @@ func (r *Master) Snapshot() map[string]string {
 	return out
 }
 
-// WantUnchanged fails the test if the files in the master's directory differ from the snapshot
-// before.
-func (r *Master) WantUnchanged(what string, before map[string]string) {
+// WantUnchanged fails the test if the files in the master's directory differ from snapshot. doing
+// says in the failure what was done since.
+func (r *Master) WantUnchanged(doing string, snapshot map[string]string) {
 	r.T.Helper()
 	after := r.Snapshot()
 	for k, v := range after {
-		if b, ok := before[k]; !ok {
-			r.T.Errorf("%s: %s appeared", what, k)
+		if b, ok := snapshot[k]; !ok {
+			r.T.Errorf("%s: %s appeared", doing, k)
 		} else if b != v {
-			r.T.Errorf("%s: %s changed", what, k)
+			r.T.Errorf("%s: %s changed", doing, k)
 		}
 	}
 
-	for k := range before {
+	for k := range snapshot {
 		if _, ok := after[k]; !ok {
-			r.T.Errorf("%s: %s is gone", what, k)
+			r.T.Errorf("%s: %s is gone", doing, k)
 		}
 	}
 }

@@ -141,14 +141,14 @@ func (n *Minion) Payload(load *value.Map) []byte {
 	return n.Sealed(n.ID, n.Session, load)
 }
 
-// Sealed encrypts a load with key and returns a payload. outer is the id in its envelope, or nil for
-// an envelope without an id.
-func (n *Minion) Sealed(outer any, key crypt.Key, load any) []byte {
+// Sealed encrypts a load with key and returns a payload. envelopeID is the id in the payload's
+// envelope; nil means an envelope without an id.
+func (n *Minion) Sealed(envelopeID any, key crypt.Key, load any) []byte {
 	n.Master.T.Helper()
 	env := value.NewMap("enc", "aes", "load", key.Seal(Pack(n.Master.T, load), ""), "version", 3, "enc_algo",
 		crypt.OAEPSHA1, "sig_algo", crypt.PKCS1SHA1)
-	if outer != nil {
-		env.Set("id", outer)
+	if envelopeID != nil {
+		env.Set("id", envelopeID)
 	}
 	return Pack(n.Master.T, env)
 }

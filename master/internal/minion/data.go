@@ -14,8 +14,8 @@ import (
 	"saltern/master/value"
 )
 
-// withNewestFiles wraps a method. It waits until this node's files are as new as the minion needs,
-// and then calls the method, see package newest. The request is parked while it waits.
+// withNewestFiles returns a method that waits until this node's files are as new as the minion
+// needs, and then calls call; see package newest. The request is parked while it waits.
 func (s *Service) withNewestFiles(call request.Func) request.Func {
 	return func(ctx context.Context, c *request.Call) (any, error) {
 		since := s.cfg.Newest.Since(c.ID)

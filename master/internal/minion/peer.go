@@ -88,7 +88,7 @@ func (s *Service) permittedJob(e *target.Effort, c *request.Call, r jobRequest) 
 
 	funs, _ := launch.Functions(out)
 	if slices.ContainsFunc(funs, func(f string) bool { return strings.HasPrefix(f, "publish.") }) {
-		return nil // jobs that start jobs might never end
+		return nil // a job that starts jobs might never end
 	}
 
 	switch err := s.cfg.Launch.Permit(e, j, by); {
@@ -111,7 +111,7 @@ func (s *Service) permittedJob(e *target.Effort, c *request.Call, r jobRequest) 
 }
 
 // refused reports whether err is a refusal of a minion's job with a reason, and logs the reason.
-// The log is the only place for it, because Salt's answer to the minion has no field for a reason.
+// Only the log gets the reason, because Salt's answer to the minion has no field for a reason.
 func (s *Service) refused(id string, err error) bool {
 	_, ok := errors.AsType[*launch.Refusal](err)
 	if ok {
@@ -228,7 +228,7 @@ const (
 	queueBytes = 64 << 20
 )
 
-// newQueue returns a queue that serves at most turns requests at once.
+// newQueue returns a queue in which at most turns requests run at once.
 func newQueue(turns int) *queue.Queue[any] {
 	return queue.New[any](queue.Config{Turns: turns, Bytes: queueBytes, Now: time.Now})
 }
@@ -247,7 +247,7 @@ func runInTurn(ctx context.Context, q *queue.Queue[any], c *request.Call, work f
 	}
 
 	if turn != nil {
-		defer func() { turn.End(nil, nil) }() // no other request waits for this answer
+		defer func() { turn.End(nil, nil) }() // nil, because no other request waits for the answer
 	}
 
 	if err != nil {

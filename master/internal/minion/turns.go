@@ -13,7 +13,7 @@ import (
 const (
 	// minionTurns is how many costly requests of one minion run at once.
 	minionTurns = 2
-	// minionEffort bounds the time to resolve the target of one such request.
+	// minionEffort bounds the time to resolve the target of one costly request.
 	minionEffort = 3 * time.Second
 	// minionWaits is how many further requests of a minion may wait. It can be small: a highstate
 	// sends one request after the other.
@@ -33,7 +33,7 @@ type turns struct {
 
 type turn struct {
 	slots chan struct{}
-	users int // requests that have a slot or wait for one
+	users int // number of requests that have a slot or wait for one
 }
 
 // waitTurn waits for a slot of the minion. The caller must call leave to free the slot. If waitTurn
@@ -78,7 +78,7 @@ func (t *turns) waitTurn(ctx context.Context, c *request.Call) (leave func(), er
 	return nil, unanswered(err)
 }
 
-// joinQueue adds a request to the turn of a minion and returns the turn, or nil if too many
+// joinQueue counts a request in the turn of a minion and returns that turn, or nil if too many
 // requests of the minion are waiting.
 func (t *turns) joinQueue(id string) *turn {
 	t.mu.Lock()
@@ -101,12 +101,12 @@ func (t *turns) joinQueue(id string) *turn {
 	return own
 }
 
-// leaveQueue removes a request from the turn of a minion.
-func (t *turns) leaveQueue(id string, own *turn) {
+// leaveQueue stops counting a request in minionTurn, the turn of a minion.
+func (t *turns) leaveQueue(id string, minionTurn *turn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	own.users--
-	if own.users == 0 {
+	minionTurn.users--
+	if minionTurn.users == 0 {
 		delete(t.byMinion, id)
 	}
 }

@@ -34,9 +34,9 @@ const (
 	// toldAgain is how long the warning about old files of a minion is not repeated for the same
 	// job.
 	toldAgain = 30 * time.Second
-	// maxMinions bounds each of the two maps of minions. Overflow policy: the map is cleared. Then
-	// the files of minions that signed in before are only as new as the last job, and warnings may
-	// be repeated.
+	// maxMinions bounds each of the two maps of minions. Overflow policy: the map is cleared. After
+	// that the files for minions that signed in earlier are only as new as the last job, and
+	// warnings may be repeated.
 	maxMinions = 100_000
 	// maxWaiting bounds the requests of minions that wait. Overflow policy: a further request gets
 	// no answer, so that its minion asks again.
@@ -58,7 +58,7 @@ type Config struct {
 	Log  *slog.Logger
 }
 
-// Service knows how new the copy is, and asks the supervisor to update it. It is safe for
+// Service records how new the copy is, and asks the supervisor to update it. It is safe for
 // concurrent use.
 type Service struct {
 	cfg  Config
@@ -77,7 +77,7 @@ type Service struct {
 	asking   *question            // the query in progress; nil: none
 	old      *Old                 // why the copy is not newer; nil: the last query succeeded
 	except   *Old                 // files that are older than the copy; nil: none
-	failed   time.Time            // when old was set
+	failed   time.Time            // time at which old was set
 	waiting  int                  // number of waiting requests of minions
 	toldOld  map[string]time.Time // when a warning was last fired, by minion
 	warnings warnings
@@ -190,7 +190,8 @@ func (s *Service) lately() time.Time {
 // Now returns the time as of which files must be current for a user who waits for them.
 func (s *Service) Now() time.Time { return s.cfg.Now() }
 
-// Due reports whether Serve would have to wait, or to fire a warning.
+// Due reports whether Serve would have to wait until the copy is as new as since, or would fire a
+// warning about the minion.
 func (s *Service) Due(minion string, since time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -198,8 +199,8 @@ func (s *Service) Due(minion string, since time.Time) bool {
 	return !known || old != nil && s.isUntold(minion)
 }
 
-// knownNow returns the result of Await if Await needs no query for it; otherwise known is false.
-// The caller holds mu.
+// knownNow returns the result that Await would return without a query to the supervisor. known is
+// false if Await would need a query. The caller holds mu.
 func (s *Service) knownNow(since time.Time) (old *Old, known bool) {
 	switch {
 	case s.direct, s.ctx.Err() != nil:
@@ -212,9 +213,9 @@ func (s *Service) knownNow(since time.Time) (old *Old, known bool) {
 	return nil, false
 }
 
-// Await waits until the copy is as new as since, and then returns nil. If the copy or a file in it
-// stays older, Await returns the reason. It waits as long as the supervisor needs, see
-// [control.NewestTakes], or until ctx ends.
+// Await waits until the copy is as new as since, and then returns nil. If the copy, or a file in
+// it, is still older after the wait, Await returns the reason. It waits as long as the supervisor
+// needs, see [control.NewestTakes], or until ctx ends.
 func (s *Service) Await(ctx context.Context, since time.Time) *Old {
 	for waits := uint64(1); ; waits = 0 {
 		s.mu.Lock()
@@ -393,16 +394,16 @@ func (s *Service) isUntold(minion string) bool {
 	return last.Before(s.job) || last.Before(s.signedIn[minion]) || s.cfg.Now().Sub(last) >= toldAgain
 }
 
-// Data returns the data of an event about old files. minion is the minion that gets the files; ""
-// means that a runner reads them. An event about several minions lists them in the field "minions",
-// see warnings.
-func (s *Service) Data(old *Old, minion string) *value.Map {
-	data := value.NewMap("node", s.cfg.Node, "why", old.Why, "as_of", "")
+// Data returns the data of an event about outdated files, which outdated describes. minion is the
+// minion that gets the files; "" means that a runner reads them. An event about several minions
+// lists them in the field "minions", see warnings.
+func (s *Service) Data(outdated *Old, minion string) *value.Map {
+	data := value.NewMap("node", s.cfg.Node, "why", outdated.Why, "as_of", "")
 	if minion != "" {
 		data.Set("id", minion)
 	}
-	if !old.AsOf.IsZero() {
-		data.Set("as_of", old.AsOf.UTC().Format(time.RFC3339))
+	if !outdated.AsOf.IsZero() {
+		data.Set("as_of", outdated.AsOf.UTC().Format(time.RFC3339))
 	}
 	return data
 }

@@ -30,10 +30,10 @@ type warning struct {
 	fired   chan struct{} // closed when the event is fired
 }
 
-// addWarning adds a minion to the warning about old. If due is true, the caller must call
+// addWarning adds a minion to the warning about outdated. If due is true, the caller must call
 // fireWarnings; otherwise a goroutine will call it. The caller holds mu.
-func (s *Service) addWarning(old *Old, minion string) (w *warning, due bool) {
-	w = s.warnings.warningFor(old)
+func (s *Service) addWarning(outdated *Old, minion string) (w *warning, due bool) {
+	w = s.warnings.warningFor(outdated)
 	w.minions = append(w.minions, minion)
 	if s.warnings.timed {
 		return w, false

@@ -186,8 +186,8 @@ func keysOf(ctx context.Context, c *http.Client, address string) ([]jose.JSONWeb
 	return keys, nil
 }
 
-// signatureCounts reports whether a key is a public key of an accepted type and size. Signatures
-// with other keys do not count.
+// signatureCounts reports whether a key is a public key of an accepted type and size. Signatures of
+// other keys are invalid.
 func signatureCounts(key any) bool {
 	switch k := key.(type) {
 	case *rsa.PublicKey:
@@ -198,8 +198,8 @@ func signatureCounts(key any) bool {
 	return false
 }
 
-// foreign returns err with a prefix. The text of err may come from the provider, so foreign
-// shortens it and makes it safe for a log.
+// foreign returns an error with the text of err after the prefix doing. The text of err may come
+// from the provider, so foreign shortens it and makes it safe for a log.
 func foreign(doing string, err error) error {
 	return fmt.Errorf("%s: %s", doing, printable.Brief(err.Error(), 300))
 }

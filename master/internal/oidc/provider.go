@@ -28,14 +28,14 @@ type Provider struct {
 	now  func() time.Time
 
 	lastView atomic.Pointer[view]
-	// turn holds a token while its owner fetches a view. It guards the fields below.
+	// turn is a lock: it holds a token while a caller fetches a view. It guards the fields below.
 	turn      chan struct{}
 	lastAsked time.Time
 	failed    error
 }
 
 // New returns a Provider. It sends no request. If an option is invalid, it returns an error that
-// names the option. log is for lines that untrusted senders can provoke.
+// names the option. log gets the lines that untrusted senders can provoke.
 func New(o Options, log *slog.Logger, now func() time.Time) (*Provider, error) {
 	if err := Check(o); err != nil {
 		return nil, err
@@ -43,8 +43,8 @@ func New(o Options, log *slog.Logger, now func() time.Time) (*Provider, error) {
 	return &Provider{opts: o.withDefaults(), log: log, now: now, turn: make(chan struct{}, 1)}, nil
 }
 
-// Place returns what a log-in page needs for sign-ins with a browser: the host of the provider, and
-// the URL at which a sign-in begins.
+// Place returns the data for the sign-in link of a log-in page: host is the host of the provider,
+// begin is the URL at which a sign-in begins.
 func (p *Provider) Place() (host, begin string) {
 	if u, err := url.Parse(p.opts.Issuer); err == nil {
 		host = u.Host
@@ -52,9 +52,10 @@ func (p *Provider) Place() (host, begin string) {
 	return host, p.opts.Redirect + strings.TrimSuffix(Callback, "/done")
 }
 
-// current returns a view of the provider. lacking is a view that lacks the key of a token; it may
-// be nil: any view will do. While one caller fetches a view, the other callers get the last view or
-// wait for a short time only, because each of them occupies one of the slots for log-ins.
+// current returns a view of the provider. lacking is a view that does not contain the key of a
+// token, so that current returns another view. It may be nil: current returns any view. While one
+// caller fetches a view, the other callers get the last view or wait for a short time only, because
+// each of them occupies one of the slots for log-ins.
 func (p *Provider) current(ctx context.Context, lacking *view) (*view, error) {
 	v := p.lastView.Load()
 	select {

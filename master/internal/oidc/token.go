@@ -25,7 +25,7 @@ const (
 	// maxAge bounds the age of a token since it was issued, even if the token states a later
 	// expiry.
 	maxAge = time.Hour
-	leeway = 5 * time.Minute // how far the provider's clock may be ahead
+	leeway = 5 * time.Minute // the greatest accepted lead of the provider's clock
 )
 
 // refusal is the reason why a token, or the answer that a browser sends to Callback, is not
@@ -205,7 +205,7 @@ func (p *Provider) groups(claims map[string]json.RawMessage) []string {
 
 // textClaim returns the value of a claim that is a text, or "" for other claims.
 func textClaim(raw json.RawMessage) (s string) {
-	_ = json.Unmarshal(raw, &s) // s stays "" if it is not text
+	_ = json.Unmarshal(raw, &s) // on an error s is ""
 	return s
 }
 

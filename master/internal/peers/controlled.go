@@ -53,13 +53,13 @@ func (c Controlled) CommitSecret(ctx context.Context, finger string) error {
 }
 
 // onCluster calls f, and adds a code to f's error. It returns an error without calling f if the
-// master is not in a cluster, or if given is false. given is false if the argument of the call is
+// master is not in a cluster, or if valid is false. valid is false if the argument of the call is
 // missing or too long.
-func (c Controlled) onCluster(given bool, f func() error) error {
+func (c Controlled) onCluster(valid bool, f func() error) error {
 	switch {
 	case c.Pool == nil:
 		return &rpc.Error{Code: rpc.CodeNoCluster, Text: "this master belongs to no cluster"}
-	case !given:
+	case !valid:
 		return &rpc.Error{Code: rpc.CodeBadRequest, Text: "an argument is missing or too long"}
 	}
 

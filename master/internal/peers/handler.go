@@ -165,8 +165,8 @@ func (h *Handler) Publish(ctx context.Context, peer string, load *value.Map, lat
 	return nil
 }
 
-// JobReachedLate publishes a job of this master again, because the job has reached a peer late.
-// Minions may have moved from that peer to this master before the peer received the job.
+// JobReachedLate publishes a job of this master a second time, because the job has reached a peer
+// late. Minions may have moved from that peer to this master before the peer received the job.
 func (h *Handler) JobReachedLate(load *value.Map, age time.Duration) {
 	load = load.Clone()
 	load.Delete("_stamp")
@@ -218,19 +218,19 @@ func (h *Handler) PeerSubscribed(peer string, from netip.Addr, s cluster.Subs) {
 // PeerCutOff adds marks for subscriptions that ended at a peer and may have missed jobs.
 func (h *Handler) PeerCutOff(_ string, cuts []cluster.Cut) { h.cfg.Missed.PeerCutOff(cuts) }
 
-// LearnStarts records new processes of minions, so that a job which an earlier process may have run
-// is not sent to the new process. It returns the starts that this master did not know.
+// LearnStarts records new processes of minions, so that jobs which their earlier processes may have
+// run are not sent to them. It returns the starts that this master did not know.
 func (h *Handler) LearnStarts(_ string, starts []cluster.Start) []cluster.Start {
 	return h.member.Started.Learn(starts, h.member.now())
 }
 
-// KnownStarts returns at most limit processes that this master knows.
+// KnownStarts returns at most limit of the known processes of minions.
 func (h *Handler) KnownStarts(limit int) []cluster.Start {
 	return h.member.Started.All(limit, h.member.now())
 }
 
-// PeerLost schedules resends for the subscriptions of a lost peer. It also writes jobs of that peer
-// of which this master has copies to the shared directory.
+// PeerLost schedules resends for the subscriptions of a lost peer. It also writes to the shared
+// directory the jobs of that peer, as far as this master has copies of them.
 func (h *Handler) PeerLost(peer string, heard time.Time) {
 	h.cfg.Missed.PeerLost(peer, heard)
 	h.cfg.Jobs.PeerLost(peer)

@@ -1,5 +1,5 @@
-// Package peers connects this master to its cluster. It contains what this master sends to the
-// other masters, the handlers of what they send, and the runners cluster.*.
+// Package peers connects this master to its cluster. It sends data to the other masters, handles
+// the data that they send, and provides the runners cluster.*.
 package peers
 
 import (
@@ -27,8 +27,8 @@ type Link struct {
 
 	mu sync.Mutex
 	// kept holds the tags of returns that were sent to the peers by Keep, so that the event of the
-	// same return is not sent as well. When the map is full, it is cleared; then an event may be
-	// sent to the peers twice, which the peers detect.
+	// same return is not sent as well. A full map is cleared. After that the event of a return may
+	// reach the peers although they have the return; they detect that.
 	kept map[string]bool
 }
 

@@ -37,8 +37,8 @@ const (
 	// return that nobody received.
 	RequestTTL = 6 * time.Second
 	PublishTTL = RequestTTL + pingEvery
-	// silentFor is how long a minion may leave PINGs unanswered before its subscription counts as
-	// lost. It is shorter than the time after which the minion closes the subscription.
+	// silentFor is how long a minion may leave PINGs unanswered before its subscription is treated
+	// as lost. It is shorter than the time after which the minion closes the subscription.
 	silentFor = PublishTTL - pingEvery + pingEvery/4
 )
 
@@ -59,7 +59,7 @@ type Membership struct {
 	log     *slog.Logger
 
 	undelivered *undelivered
-	noPeer      atomic.Bool // for the last return no other master was connected to store it
+	noPeer      atomic.Bool // when the last return had to be stored, no other master was connected
 }
 
 // degraded reports a fault in storing returns on other masters. If err is nil, the fault has ended.
@@ -68,8 +68,8 @@ func (m *Membership) degraded(err error) {
 	m.problem(control.ClusterFault, err)
 }
 
-// peerBack ends the fault that no other master was connected. Without it the fault would last until
-// the next return.
+// peerBack clears the fault that no other master was connected. Without peerBack only the next
+// return would clear it.
 func (m *Membership) peerBack() {
 	if m.noPeer.CompareAndSwap(true, false) {
 		m.problem(control.ClusterFault, nil)
@@ -225,8 +225,8 @@ func (m *Membership) OpenJobs(local *jobs.Local) (err error) {
 // Serving reports whether this master may serve minions.
 func (m *Membership) Serving() bool { return m.Pool == nil || m.Pool.Serving() }
 
-// Own reports whether this master is the owner, which does the work that only one master of a
-// cluster may do. term is greater for each new owner.
+// Own reports whether this master is the owner, the only master of a cluster that may do certain
+// work. term is greater for each new owner.
 func (m *Membership) Own() (term uint64, ok bool) {
 	if m.Pool == nil {
 		return 1, true
@@ -252,9 +252,9 @@ func (m *Membership) Heartbeat(ttl time.Duration) zmtp.Heartbeat {
 	return zmtp.Heartbeat{Interval: pingEvery, TTL: ttl}
 }
 
-// ProxyMember returns a function that reports whether an address is that of a member's load
-// balancer, which is trusted to report the addresses of its clients. It returns nil if no proxy is
-// trusted.
+// ProxyMember returns a function that reports whether an address belongs to the load balancer of a
+// member. Such a load balancer is trusted to report the addresses of its clients. It returns nil if
+// no proxy is trusted.
 func (m *Membership) ProxyMember() func(netip.Addr) bool {
 	if m.Pool == nil || len(m.Options.ProxyFrom) == 0 {
 		return nil

@@ -26,7 +26,8 @@ const (
 	maxLogged = 10  // maxLogged bounds the minions named in a log line.
 )
 
-// jobMissed reports the minions that may have missed a job and will not get it again.
+// jobMissed reports the minions that may have missed a job, and to which no master will send it
+// again.
 func (u *undelivered) jobMissed(load *value.Map, minions []string, why string) {
 	u.fireEvent(load,
 		value.NewMap("minions", minions[:min(len(minions), maxNamed)], "count", int64(len(minions)), "reason", why))

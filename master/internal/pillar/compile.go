@@ -57,10 +57,10 @@ func (c *Compiler) Compile(ctx context.Context, req Request) (*value.Map, error)
 	return c.compile(ctx, req, nil)
 }
 
-// compile works like Compile, but calls turn when it needs a renderer. turn reports whether a
-// renderer is free; if it returns false, compile returns errMustWait. turn may be nil: compile
-// waits for a renderer.
-func (c *Compiler) compile(ctx context.Context, req Request, turn func() bool) (*value.Map, error) {
+// compile works like Compile, but calls takeTurn when it needs a renderer. takeTurn reports whether
+// a renderer is free; if it returns false, compile returns errMustWait. takeTurn may be nil:
+// compile waits for a renderer.
+func (c *Compiler) compile(ctx context.Context, req Request, takeTurn func() bool) (*value.Map, error) {
 	if req.ID == "" {
 		return nil, errors.New("compile a pillar: no minion id")
 	}
@@ -71,7 +71,7 @@ func (c *Compiler) compile(ctx context.Context, req Request, turn func() bool) (
 
 	n := &compilation{
 		compiler: c,
-		takeTurn: turn,
+		takeTurn: takeTurn,
 		req:      req,
 		saltenv:  req.Saltenv,
 		pillar:   value.NewMap(),
@@ -121,8 +121,8 @@ func (c *compilation) giveUpIfUnable(err error) {
 	}
 }
 
-// isOver reports whether the compilation has ended early. Later errors are then neither logged nor
-// added to the pillar's _errors.
+// isOver reports whether the compilation has ended early. If it has, later errors are neither
+// logged nor added to the pillar's _errors.
 func (c *compilation) isOver() bool { return c.ctx.Err() != nil }
 
 // chooseEnvs sets saltenv and pillarenv as Salt does (Pillar.__init__ and __gen_opts). It returns
@@ -422,7 +422,7 @@ func (c *compilation) masterOpts() *value.Map {
 	return out
 }
 
-// compileInSalt compiles the whole pillar in Salt's own Pillar class, because some merging
+// compileInSalt compiles the complete pillar in Salt's own Pillar class, because some merging
 // strategies need Salt's objects. The class gets the directories of the git pillars, so that it
 // does not fetch them itself.
 func (c *compilation) compileInSalt() (*value.Map, error) {

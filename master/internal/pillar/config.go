@@ -33,7 +33,7 @@ type Config struct {
 	Strategy         string             // pillar_source_merging_strategy; "": smart
 	MergeLists       bool               // pillar_merge_lists
 	IncludesOverride bool               // pillar_includes_override_sls
-	ShowRenderErrors bool               // the opposite of pillar_safe_render_error
+	ShowRenderErrors bool               // pillar_safe_render_error is off
 	EnvOrder         []string           // env_order
 	Pillarenv        string             // pillarenv of the master
 	Saltenv          string             // saltenv of the master
@@ -47,7 +47,7 @@ type Config struct {
 	MasterTops       bool               // master_tops is set
 	PillarOpts       bool               // pillar_opts
 	Opts             *value.Map         // all options of the master, for PillarOpts
-	SaltVersion      string             // for PillarOpts
+	SaltVersion      string             // version of Salt that the pillar shows with PillarOpts
 	Ignore           *fileserver.Ignore // file_ignore_regex and file_ignore_glob
 	// Renderers may be nil: there are no renderers. The Compiler does not close them.
 	Renderers *renderer.Pool

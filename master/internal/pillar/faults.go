@@ -39,7 +39,7 @@ func (p *faults) noteFault(minion, text string, at time.Time) {
 	p.byMinion[minion] = control.PillarError{Minion: minion, Text: text[:min(len(text), maxFaultText)], At: at}
 }
 
-// forget drops a minion's failure, and reports whether there was one.
+// forget deletes the failure of a minion, and reports whether there was one.
 func (p *faults) forget(minion string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

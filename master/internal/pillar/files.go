@@ -152,8 +152,8 @@ func (f *files) parsedFile(path string) (parsed, error) {
 	return p, nil
 }
 
-// loadFile reads a file. steady means that id identifies the text: the file did not change while it
-// was read, nor so shortly before that its times might not show the change.
+// loadFile reads a file. steady reports whether id identifies the text: the file did not change
+// during the reading, and its last change is old enough that its times would show another one.
 func (f *files) loadFile(path string) (text []byte, id regular.ID, steady bool, err error) {
 	file, fi, err := regular.Open(path)
 	if err != nil {
@@ -181,9 +181,9 @@ func (f *files) loadFile(path string) (text []byte, id regular.ID, steady bool, 
 	return text, id, known && id == before && f.now().UnixNano()-id.Newest() > int64(settled), nil
 }
 
-// contentSum returns the digest of a file, from the cache if the file has not changed. there is
+// contentSum returns the digest of a file, from the cache if the file has not changed. exists is
 // false if the file does not exist. contentSum is a memo.Content.
-func (f *files) contentSum(path string) (sum memo.Sum, there bool, err error) {
+func (f *files) contentSum(path string) (sum memo.Sum, exists bool, err error) {
 	fi, err := os.Stat(path)
 	if err != nil {
 		if regular.Missing(err) {
@@ -194,10 +194,10 @@ func (f *files) contentSum(path string) (sum memo.Sum, there bool, err error) {
 
 	id, known := regular.IDOf(fi)
 	f.mu.Lock()
-	h, there := f.hashes[path]
+	h, exists := f.hashes[path]
 	f.mu.Unlock()
 
-	if there && known && h.id == id {
+	if exists && known && h.id == id {
 		return h.sum, true, nil
 	}
 

@@ -97,7 +97,7 @@ func (c *compilation) compileGitRoot() *value.Map {
 // chainPart is a part of the ext_pillar chain: either one git entry, or several consecutive other
 // entries, which Python runs together.
 type chainPart struct {
-	git    int // index of the git entry; -1: the part has other entries
+	git    int // index of the git entry; -1: the part has entries for Python
 	others []any
 }
 

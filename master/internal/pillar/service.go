@@ -31,7 +31,7 @@ type ServiceConfig struct {
 	Compiler *Compiler
 	Memo     *memo.Store // the Compiler's memo, for Stats; may be nil
 	Cache    *cache.Store
-	Keep     bool          // pillar_cache: a compiled pillar is stored and used again
+	Keep     bool          // pillar_cache: store compiled pillars, and answer later requests with them
 	TTL      time.Duration // pillar_cache_ttl
 	Data     bool          // minion_data_cache
 	// Turns is how many pillar requests may use a renderer at the same time; 0 means two.
@@ -80,23 +80,24 @@ func NewService(cfg ServiceConfig) *Service {
 	}
 	return &Service{
 		cfg: cfg,
-		// There are more turns than renderers, because a request that finds a free renderer keeps
-		// its turn in firstTries to the end.
+		// firstTries has more turns than there are renderers, because a request that finds a free
+		// renderer keeps its turn of firstTries to the end.
 		firstTries:  line(turns + firstTriesPerCPU*runtime.NumCPU()),
 		renderTurns: line(turns),
 		faults:      newFaults(),
 	}
 }
 
-// Question is a minion's request for its pillar, as it waits in the queues of a Service.
+// Question is a minion's request for its pillar in the form in which it waits in the queues of a
+// Service.
 type Question struct {
 	Request
 	Clean bool   // compile the pillar again instead of using the cached one
 	Nonce string // as in queue.Question
 	Bytes int    // as in queue.Question
-	// Park calls wait. While wait runs, the request is stored packed, to save memory. Then Park
-	// decodes the request again and returns it. Park may be nil: the request stays decoded.
-	Park func(wait func(asked context.Context) error) (Request, error)
+	// Park calls wait. While wait runs, the request is stored packed, to save memory. After wait,
+	// Park decodes the request and returns it. Park may be nil: the request remains decoded.
+	Park func(wait func(connected context.Context) error) (Request, error)
 }
 
 // Serve returns the pillar of a minion. With pillar_cache it returns the cached pillar, unless
@@ -155,10 +156,10 @@ func (s *Service) servePillar(ctx context.Context, q Question) (*value.Map, erro
 	})
 }
 
-// questionWork does the work of a pillar request. It calls turn when it needs a renderer; if turn
-// returns false, no renderer is free and questionWork returns errMustWait. turn may be nil: the
-// work waits for a renderer.
-type questionWork func(ctx context.Context, r Request, turn func() bool) (*value.Map, error)
+// questionWork is a function that does the work of a pillar request. It calls takeTurn when it
+// needs a renderer. If takeTurn returns false, no renderer is free, and the function returns
+// errMustWait. takeTurn may be nil: the function waits for a renderer.
+type questionWork func(ctx context.Context, r Request, takeTurn func() bool) (*value.Map, error)
 
 // runInTurn does the work of a pillar request. The first try takes a turn of firstTries. These
 // turns are few, because each holds a decoded request. If the first try needs a renderer and none
@@ -195,8 +196,8 @@ func (s *Service) tryWithoutRenderer(ctx context.Context, q Question, r Request,
 	return m, err
 }
 
-// waitTurn waits until the request has a turn in line, and then calls work. If another turn serves
-// the same request, waitTurn returns the answer of that turn.
+// waitTurn waits until the request gets a turn of renderTurns, and then calls work. If the turn of
+// an equal request is waiting or at work, waitTurn returns the answer of that turn.
 func (s *Service) waitTurn(
 	ctx context.Context,
 	line *queue.Queue[*value.Map],
@@ -248,13 +249,12 @@ func (s *Service) withWorkTime(ctx context.Context) (context.Context, context.Ca
 	}
 }
 
-// errCutShort is the error for the callers that wait for the same answer if the work that makes it
-// panics.
+// errCutShort is the error for callers that wait for an answer when the work on that answer panics.
 var errCutShort = fmt.Errorf("%w: the work on it was cut short", ErrUnable)
 
 // waitParked calls wait. If Park is set, the request is parked while wait runs. waitParked returns
 // the request.
-func (q *Question) waitParked(ctx context.Context, wait func(asked context.Context) error) (Request, error) {
+func (q *Question) waitParked(ctx context.Context, wait func(connected context.Context) error) (Request, error) {
 	if q.Park == nil {
 		return q.Request, wait(ctx)
 	}
@@ -265,7 +265,7 @@ func (q *Question) waitParked(ctx context.Context, wait func(asked context.Conte
 }
 
 // compileAndKeep compiles a pillar. Unless the request has an override, it stores the pillar in the
-// cache. A pillar with errors does not replace a cached one without, because targets and
+// cache. A pillar with errors does not replace a cached pillar without errors, because targets and
 // permissions depend on the cached pillar.
 func (s *Service) compileAndKeep(ctx context.Context, req Request, turn func() bool) (*value.Map, error) {
 	c := &s.cfg
@@ -321,8 +321,8 @@ func (s *Service) noteErrors(id, first string, errs int) {
 	s.cfg.Log.Error("pillar has errors", "minion", id, "errors", errs, "first", first)
 }
 
-// Clear drops the cached pillars of a minion, for all environments and on all masters. The masters
-// then compile them again.
+// Clear drops the cached pillars of a minion, for all environments and on all masters. The next
+// requests compile the pillars again.
 func (s *Service) Clear(id string) {
 	s.Drop(id)
 	if s.cfg.Keep && s.cfg.Tell != nil {
@@ -383,7 +383,7 @@ func (s *Service) Stats() ServiceStats {
 // Runners implements the runners pillar.* on a Service.
 type Runners struct {
 	Service *Service
-	Newest  func(context.Context) // updates this node's copy of the files
+	Newest  func(context.Context) // waits until this node's copy of the files is up to date
 }
 
 // Compile compiles a pillar without storing it in the cache.
@@ -402,7 +402,7 @@ func (Runners) Top(context.Context, string, *value.Map, string) (*value.Map, []s
 	return nil, nil, runner.ErrUnavailable
 }
 
-// Cached returns the cached pillar of a minion.
+// Cached returns the cached pillar of a minion for an environment, or false if there is none.
 func (r Runners) Cached(id, pillarenv string) (*value.Map, bool) {
 	c := &r.Service.cfg
 	if !c.Keep && pillarenv == "" {

@@ -9,20 +9,20 @@ import (
 )
 
 // sharedTemplate is a template whose result may be used for other minions (saltern_pillar_memo). A
-// *sharedTemplate may be nil: the result is for this minion only.
+// *sharedTemplate may be nil: the result is not shared.
 type sharedTemplate struct {
 	compilation *compilation
 	sum         memo.Sum // digest of the template's text
 	key         memo.Sum // hash of the template's inputs
 }
 
-// shareOf returns the sharedTemplate of a template, or nil if its result is for this minion only.
+// shareOf returns the sharedTemplate of a template, or nil if its result must not be shared.
 func (c *compilation) shareOf(p parsed, path, env, name string, defaults *value.Map) *sharedTemplate {
 	cfg := &c.compiler.cfg
 	if cfg.Memo == nil || cfg.Renderers == nil || c.withoutMemo || !p.shareable || c.session.Altered() {
 		return nil
 	}
-	// Library starts a Python process if none has started yet. For that the compilation needs a
+	// Library starts a Python process if none has started yet. To start it, the compilation needs a
 	// turn.
 	if c.takeTurn != nil && !cfg.Renderers.Known() && !c.takeTurn() {
 		c.giveUp(errMustWait)
@@ -31,7 +31,7 @@ func (c *compilation) shareOf(p parsed, path, env, name string, defaults *value.
 
 	library, err := cfg.Renderers.Library(c.ctx)
 	if err != nil {
-		return nil // openSession will report the same error
+		return nil // openSession will report the error
 	}
 
 	key, err := memo.KeyOf(path, p.sum[:], env, name, value.List(c.envNamed(env).dirs), c.pillarRoots(),
@@ -89,9 +89,9 @@ func (c *compilation) renderInPython(session *renderer.Session, t renderer.Templ
 
 // compileMemoized compiles the pillar of a request with the memo. If a template or an ext_pillar
 // changes the grains, the pillar or the options, the results of other templates depend on which
-// templates run before them and, with Salt 3008, on what those have read. In that case
-// compileMemoized compiles the whole pillar again without the memo, and does not use the memo for
-// this minion for some minutes.
+// templates run before them and, with Salt 3008, on what these earlier templates have read. In that
+// case compileMemoized compiles the complete pillar again without the memo, and does not use the
+// memo for this minion for some minutes.
 func (c *Compiler) compileMemoized(n *compilation, compile func(*compilation) (*value.Map, error)) (*value.Map, error) {
 	if c.cfg.Memo == nil {
 		return compile(n)

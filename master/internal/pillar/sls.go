@@ -32,8 +32,8 @@ func (c *compilation) compileFile(path, env, name string, defaults *value.Map) (
 		return nil, err
 	}
 
-	// If Go cannot parse the file, Salt's renderer may succeed, or report the error in its own
-	// words.
+	// If Go cannot parse the file, Salt's renderer may succeed, or report the error with Salt's
+	// text.
 	if p.plain && (p.err == nil || c.compiler.cfg.Renderers == nil) {
 		return p.value, p.err
 	}
@@ -79,8 +79,8 @@ func (c *compilation) compileFile(path, env, name string, defaults *value.Map) (
 }
 
 // openSession returns the renderer session of this compilation, and opens the session if there is
-// none. When openSession has got a worker, it calls needed, which reports whether the session is
-// still needed. needed may be nil: the session is needed.
+// none. openSession may have to wait for a worker; after that it calls needed, which reports
+// whether the session is still needed. needed may be nil: the session is needed.
 func (c *compilation) openSession(needed func() bool) (*renderer.Session, error) {
 	if c.session != nil {
 		return c.session, nil
@@ -262,8 +262,8 @@ func (c *compilation) renderSLS(
 	return c.mergeIncludes(name, env, m, list, isInit, mods, defaults, depth)
 }
 
-// mergeIncludes renders the includes of an SLS and merges the results. As in Salt, the defaults in
-// one entry also apply to the entries after it.
+// mergeIncludes renders the includes of an SLS and merges the results. As in Salt, the defaults of
+// an entry apply to the entries after it, too.
 func (c *compilation) mergeIncludes(
 	name, env string,
 	m *value.Map,
@@ -337,7 +337,9 @@ func (c *compilation) mergeMaps(a, b *value.Map) *value.Map {
 	return mergeBy(a, b, c.compiler.cfg.Strategy, c.compiler.cfg.MergeLists)
 }
 
-// includeEntry reads one entry of an include: a name, or a map of one name to its key and defaults.
+// includeEntry reads one entry of an include: the name of an SLS, or a map of one name to its key
+// and defaults. key is the key of the pillar under which the included data is put; "" for none. ok
+// is false for an entry in another form.
 func includeEntry(v any) (name, key string, defaults *value.Map, ok bool) {
 	switch v := v.(type) {
 	case string:

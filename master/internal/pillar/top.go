@@ -11,7 +11,7 @@ import (
 	"saltern/master/value"
 )
 
-// errTop is Salt's error if a top file is malformed. Then none of the top files is used.
+// errTop is Salt's error for a malformed top file. After this error no top file is used.
 const errTop = saltError("Error encountered while rendering pillar top file.")
 
 // saltError is an error with the exact text that Salt uses, because tools may search for it.
@@ -206,7 +206,8 @@ func emptyIterable(v any) bool {
 	return false
 }
 
-// choose parses the value of one target in a top file.
+// choose parses comps, the value of the target tgt in a top file. ignoreMissing reports whether the
+// value contains ignore_missing. The error is errTop if the value is malformed.
 func choose(tgt, comps any) (ch *chosen, ignoreMissing bool, err error) {
 	ch = &chosen{target: tgt, typ: "compound"}
 	var items []any

@@ -17,13 +17,13 @@ const (
 	// returnsWait is how long a resend waits for the job cache to report which minions have returned.
 	returnsWait = 500 * time.Millisecond
 	// maxPassed bounds how many later jobs may have been published: after more of them, a job is no
-	// longer sent again. A minion remembers only its last hundred job ids (minion_jid_queue_hwm)
-	// and would run an older job a second time.
+	// longer sent again. A minion stores only its last hundred job ids (minion_jid_queue_hwm) and
+	// would run an older job a second time.
 	maxPassed   = 80
 	maxLateJobs = 1024
 	maxReported = 4096
-	// lateFor is how long after its start a job that could not be sent to a peer may still be
-	// published by that peer.
+	// lateFor is the age up to which a peer still publishes a job that could not be sent to that
+	// peer in time.
 	lateFor = 10 * time.Minute
 )
 
@@ -39,7 +39,7 @@ const (
 // narrowings caches recent publications after their targets were narrowed for resending.
 type narrowings struct {
 	mu    sync.Mutex
-	byJID map[string]narrowing // by job id
+	byJID map[string]narrowing // results of narrowed by job id
 	// reported is the number of minions that were last passed to Undelivered, by job id.
 	reported map[string]int
 	// readingReturns is true while a goroutine reads the returns of a job.
@@ -67,9 +67,9 @@ func (a *narrowings) dropExpired(now time.Time) {
 }
 
 // narrowed returns a publication with its target narrowed to the minions that may get it again now.
-// given is false if the publication must not be sent again. narrowed passes the minions that may
+// again is false if the publication must not be sent again. narrowed passes the minions that may
 // have missed the job and will not get it to Undelivered. It caches the result for a second.
-func (k *Resender) narrowed(ctx context.Context, r publish.Recent) (narrowed publish.Recent, given bool) {
+func (k *Resender) narrowed(ctx context.Context, r publish.Recent) (narrowed publish.Recent, again bool) {
 	a := &k.narrowings
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -78,13 +78,14 @@ func (k *Resender) narrowed(ctx context.Context, r publish.Recent) (narrowed pub
 	if x, ok := a.byJID[r.JID]; ok && now.Before(x.until) && x.knownStarts == starts && x.narrowed.At.Equal(r.At) {
 		return x.narrowed, x.given
 	}
-	narrowed, given = k.narrowNow(ctx, r)
-	a.byJID[r.JID] = narrowing{until: now.Add(time.Second), knownStarts: starts, narrowed: narrowed, given: given}
-	return narrowed, given
+	narrowed, again = k.narrowNow(ctx, r)
+	a.byJID[r.JID] = narrowing{until: now.Add(time.Second), knownStarts: starts, narrowed: narrowed, given: again}
+	return narrowed, again
 }
 
-// narrowNow works like narrowed, but without the cache. The caller holds narrowings.mu.
-func (k *Resender) narrowNow(ctx context.Context, r publish.Recent) (narrowed publish.Recent, given bool) {
+// narrowNow works like narrowed, but computes the result without the cache. The caller holds
+// narrowings.mu.
+func (k *Resender) narrowNow(ctx context.Context, r publish.Recent) (narrowed publish.Recent, again bool) {
 	var returned, started map[string]bool
 	sure := true
 	if k.cfg.Started != nil {
@@ -136,8 +137,8 @@ func (k *Resender) narrowNow(ctx context.Context, r publish.Recent) (narrowed pu
 	return narrowed, true
 }
 
-// reportUndelivered passes the minions that will not get a job to Undelivered, if there are more of
-// them than at the last call for that job. The caller holds narrowings.mu.
+// reportUndelivered calls Undelivered with the minions that will not get a job. It does so only if
+// there are more such minions than at the last call for that job. The caller holds narrowings.mu.
 func (k *Resender) reportUndelivered(r publish.Recent, minions []string, why string) {
 	told := k.narrowings.reported
 	if len(minions) <= told[r.JID] {
@@ -203,8 +204,8 @@ func (k *Resender) PublishLate(ctx context.Context, load *value.Map, matched []s
 	return k.publishNarrowed(ctx, r)
 }
 
-// Remembers reports whether a job of that age is still among this master's recent publications. If
-// so, a minion that missed the job gets it when the minion connects again.
+// Remembers reports whether a job of that age is still among this master's recent publications. A
+// minion that missed such a job gets it when the minion connects again.
 func (k *Resender) Remembers(jid string, age time.Duration) bool {
 	recent := k.cfg.Port.Recent(k.cfg.Now().Add(-age - time.Second))
 	return slices.ContainsFunc(recent, func(r publish.Recent) bool { return r.JID == jid })
@@ -214,7 +215,7 @@ func (k *Resender) Remembers(jid string, age time.Duration) bool {
 func (k *Resender) Passed(since time.Time) int { return k.cfg.Port.Passed(since) }
 
 // JobReachedLate publishes a job of this master again, because the job has only now reached a peer.
-// A minion that moved from that peer to this master in between got the job from neither.
+// A minion that moved from that peer to this master before got the job from neither.
 func (k *Resender) JobReachedLate(load *value.Map, matched []string, age time.Duration) {
 	now := k.cfg.Now()
 	r := publish.Recent{

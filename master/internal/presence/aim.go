@@ -23,8 +23,9 @@ type narrowedTarget struct {
 
 // narrowTarget excludes two kinds of minions from the target of a job: those that have returned, as
 // far as maxNamedIDs allows, and those that were restarted after the publication. The latter must
-// be excluded, because a restarted minion has forgotten which jobs it has run, and a subscription
-// does not show to which minion it belongs. If they cannot be excluded, the result is unknown.
+// be excluded, because a restarted minion has no record of the jobs that it has run, and a
+// subscription does not show to which minion it belongs. If they cannot be excluded, the result is
+// unknown.
 //
 // A target of ids becomes a list of the remaining ids. For any other target only the minion itself
 // can decide whether it matches, so narrowTarget keeps that target and excludes the ids in it, as
@@ -102,8 +103,8 @@ var compoundLetters = map[string]string{
 	"range":       "R",
 }
 
-// targetWords returns a target as the words of a compound target, or nil if the target cannot be
-// expressed as one.
+// targetWords returns a target as the list of terms of a compound target, or nil if the target
+// cannot be expressed as one.
 func targetWords(load *value.Map, typ string) []string {
 	text := load.Str("tgt")
 	if typ == "list" {

@@ -17,8 +17,8 @@ const (
 	arrivalFor  = 20 * time.Second
 	maxMarks    = 1 << 16 // overflow policy: no mark is made, and the minions lose what they missed
 	maxArrivals = 1 << 16
-	// markStep is the interval to which the times of marks are rounded, so that marks of almost the
-	// same time become one.
+	// markStep is the interval to which the times of marks are rounded, so that marks with almost
+	// equal times become one.
 	markStep = 500 * time.Millisecond
 	// minRounds is how many resends an address may get per minute. roundsEach is added for each
 	// subscription from the address that was lost, because all of them return whenever a node, its
@@ -28,18 +28,18 @@ const (
 	roundsEach = 8
 )
 
-// Missed knows which publications a new subscription may have missed. It keeps a mark for each
+// Missed determines which publications a new subscription may have missed. It keeps a mark for each
 // address whose subscriptions have ended, were lost, or have stopped answering. A subscription that
 // comes from such an address within a minute may have missed what was published in between.
 //
 // A subscription does not carry the minion's id, and minions may share an address. So a mark
-// applies to every subscription from the address, and the earliest mark counts. Sending a job twice
-// is harmless: a minion remembers its last jobs, and a minion that was restarted is excluded by its
-// id, see [Resender]. Marks may be added in any order and repeatedly.
+// applies to every subscription from the address, and the earliest mark applies. Sending a job
+// twice is harmless: a minion ignores jobs that it has run lately, and a minion that was restarted
+// is excluded by its id, see [Resender]. Marks may be added in any order and repeatedly.
 //
-// A subscription that a load balancer moved to this master states itself what it has missed, and
-// needs no mark. The exception is a subscription that began only recently: the master that it left
-// may not have resent to it yet.
+// A subscription that a load balancer moved to this master needs no mark, because the load balancer
+// states what the subscription has missed. The exception is a subscription that began only
+// recently: the master that it left may not have resent to it yet.
 type Missed struct {
 	mu            sync.Mutex
 	base          time.Time // time from which markStep counts
@@ -67,8 +67,8 @@ type roundCount struct {
 
 // Arrival is a new subscription that may have missed publications.
 type Arrival struct {
-	ID    uint64    // id of its connection
-	At    time.Time // when it subscribed; it receives all later publications
+	ID    uint64    // id of the subscription's connection
+	At    time.Time // time of the subscription, which receives all later publications
 	Since time.Time // time of the first publication that may be missing
 }
 
@@ -81,9 +81,9 @@ func newMissed() *Missed {
 	}
 }
 
-// Arrive records a new subscription, and reports whether the subscription may have missed
-// publications. began is the time when the minion first connected. began is before now if the
-// subscription was moved here from another master.
+// Arrive records a new subscription from an address, and reports whether the subscription may have
+// missed publications. began is the time when the minion first connected. began is before now if
+// the load balancer moved the subscription to this master.
 func (m *Missed) Arrive(from netip.Addr, id uint64, began, now time.Time) (Arrival, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -105,8 +105,8 @@ func (m *Missed) Arrive(from netip.Addr, id uint64, began, now time.Time) (Arriv
 	return a, a.Since.Before(now) && (moved || m.allowRound(from, now))
 }
 
-// Mark adds a mark. It returns the recent arrivals from that address that may have missed more than
-// was known before.
+// Mark adds a mark to an address. It returns the recent arrivals from that address that, by this
+// mark, may have missed earlier publications than Arrive reported.
 func (m *Missed) Mark(from netip.Addr, mark Mark, now time.Time) (back []Arrival) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -134,8 +134,8 @@ func minTime(a, b time.Time) time.Time {
 	return a
 }
 
-// addMark adds a mark, or extends a mark of the same time. It returns false if there is no room for
-// the mark. The caller holds m.mu.
+// addMark adds a mark, or extends a mark with the same time. It returns false if there are too many
+// marks. The caller holds m.mu.
 func (m *Missed) addMark(from netip.Addr, mark Mark) bool {
 	if m.base.IsZero() {
 		m.base = mark.Since
@@ -190,7 +190,8 @@ func (m *Missed) allowRound(from netip.Addr, now time.Time) bool {
 	return true
 }
 
-// Pending returns the valid marks, and the expired marks that still matter for recent arrivals.
+// Pending returns the valid marks, and the expired marks that still apply to recent arrivals, by
+// address.
 func (m *Missed) Pending(now time.Time) map[netip.Addr][]Mark {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -1,9 +1,9 @@
-// Package presence knows which minions are connected to this master.
+// Package presence determines which minions are connected to this master.
 //
 // A subscription on port 4505 carries no minion id (unless zmq_filtering is on). So presence
 // combines two facts: the address from which a minion last sent an authenticated request, and the
-// addresses that have subscriptions now. If several minions share an address (NAT), as many of them
-// count as connected as the address has subscriptions: those that sent a request most recently.
+// addresses that have subscriptions now. If several minions share an address (NAT), and the address
+// has n subscriptions, the n minions that sent a request most recently are taken for connected.
 //
 // Salt instead reads the kernel's table of connections to its own port (salt/utils/minions.py
 // connected_ids), which behind a proxy shows only the proxy.
@@ -25,7 +25,7 @@ type Subscription struct {
 	Topics []string
 }
 
-// Tracker remembers from which address each minion sent requests. It is safe for concurrent use.
+// Tracker records from which address each minion sent requests. It is safe for concurrent use.
 type Tracker struct {
 	mu       sync.Mutex
 	requests map[string]sighting
@@ -48,8 +48,8 @@ type sighting struct {
 // New returns an empty Tracker.
 func New() *Tracker { return &Tracker{requests: map[string]sighting{}, signIns: map[signer]sighting{}} }
 
-// SawRequest records an authenticated request of a minion. There is at most one entry for each
-// accepted key, because Forget drops the entries of removed keys.
+// SawRequest records an authenticated request of a minion, its sender's address and its time. There
+// is at most one entry for each accepted key, because Forget drops the entries of removed keys.
 func (t *Tracker) SawRequest(id string, from netip.Addr, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -70,16 +70,17 @@ func (t *Tracker) Forget(id string) {
 }
 
 // SawSignIn records a sign-in under an id that has a key in any state. denied means that the
-// sign-in offered another key than the one on file. A sign-in does not authenticate its sender:
-// administrators only see in the record from where a key was offered. The number of keys bounds the
-// entries.
+// sign-in offered another key than the one on file. A sign-in does not authenticate its sender: the
+// record only shows administrators from which address a key was offered. The number of keys bounds
+// the entries.
 func (t *Tracker) SawSignIn(id string, denied bool, from netip.Addr, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.signIns[signer{id, denied}] = sighting{from.Unmap(), at}
 }
 
-// LastSignIn returns the address and the time of the last sign-in under an id.
+// LastSignIn returns the address and the time of the last sign-in under an id. ok is false if there
+// was none since the master's start.
 func (t *Tracker) LastSignIn(id string, denied bool) (from netip.Addr, at time.Time, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -87,7 +88,8 @@ func (t *Tracker) LastSignIn(id string, denied bool) (from netip.Addr, at time.T
 	return s.from, s.at, ok
 }
 
-// LastRequest returns the address and the time of a minion's last authenticated request.
+// LastRequest returns the address and the time of a minion's last authenticated request. ok is
+// false if there was none since the master's start.
 func (t *Tracker) LastRequest(id string) (from netip.Addr, at time.Time, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -153,8 +155,8 @@ func (t *Tracker) byAddress(h subscriptionSet) (named int, from map[netip.Addr]i
 	return named, from
 }
 
-// Count returns the number of subscriptions, and the number of ids that Connected would return. It
-// does not build the list of ids.
+// Count returns the number of subscriptions as all, and the number of ids that Connected would
+// return as connected. It does not build the list of ids.
 func (t *Tracker) Count(subs iter.Seq[Subscription]) (all, connected int) {
 	h := collectSubscriptions(subs)
 	t.mu.Lock()

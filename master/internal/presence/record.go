@@ -118,8 +118,9 @@ func (t *Tracker) Since() time.Time {
 }
 
 // Before returns the time of a minion's last sign-in with the key on file, before this start of the
-// master. If heard is set, authenticated requests count as well. If denied is set, Before returns
-// the time of the last sign-in with another key under that id. The zero time means never.
+// master. If heard is set, it returns the time of the last sign-in or authenticated request. If
+// denied is set, Before returns the time of the last sign-in with another key under that id. The
+// zero time means never.
 func (t *Tracker) Before(id string, heard, denied bool) time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -23,10 +23,11 @@ const (
 	// lossMargin is subtracted from the time of the last message from a lost master or its load
 	// balancer, because the last publications before that time may have been lost as well.
 	lossMargin = 5 * time.Second
-	// cutMargin is subtracted from the time at which a subscription ended, if it never answered a
-	// PING, because the last publications before that time may have been lost. A load balancer that
-	// closes a session drops what it has not forwarded. It waits a little more than a second before
-	// it closes the sessions to a virtual address that has moved (lbproxy, settleFor).
+	// cutMargin is subtracted from the time at which a subscription ended, if the minion never
+	// answered a PING, because the last publications before that time may have been lost. A load
+	// balancer that closes a session drops the bytes that it has not forwarded. It waits a little
+	// more than a second before it closes the sessions to a virtual address that has moved
+	// (lbproxy, settleFor).
 	cutMargin = 5 * time.Second
 	// answerMargin is subtracted from the time of the last answered PING: a publication sent
 	// shortly before that PING may have reached the minion only after it.
@@ -56,7 +57,8 @@ type PublishPort interface {
 	Passed(since time.Time) int
 	// Resend sends a publication to one subscriber.
 	Resend(ctx context.Context, subscriber uint64, r publish.Recent) error
-	// Republish publishes replacement to all subscribers in place of r, and remembers r.
+	// Republish publishes replacement to all subscribers instead of r, and records r as a recent
+	// publication.
 	Republish(ctx context.Context, r, replacement publish.Recent) error
 	// Narrow returns a publication with another target.
 	Narrow(r publish.Recent, tgt any, typ string, ids []string) (publish.Recent, error)
@@ -70,14 +72,14 @@ type ResenderConfig struct {
 	// Returned returns the minions that have returned for a job. It may be nil: no minion is
 	// excluded because of its return.
 	Returned func(ctx context.Context, jid string) (map[string]bool, error)
-	// Started knows which minions were restarted. It may be nil: no minion is excluded because of a
-	// restart.
+	// Started records which minions were restarted. It may be nil: no minion is excluded because of
+	// a restart.
 	Started *Started
 	// Unheard reports whether minions may have been restarted without being recorded in Started. It
 	// may be nil: never.
 	Unheard func() bool
-	// SilentFor is how long a subscriber may leave PINGs unanswered before its subscription counts
-	// as lost.
+	// SilentFor is how long a subscriber may leave PINGs unanswered before its subscription is
+	// treated as lost.
 	SilentFor time.Duration
 	// Undelivered is called with the minions that may have missed a job and will not get it, and
 	// with the reason. It must not block. It may be nil: nobody is informed.
@@ -88,8 +90,9 @@ type ResenderConfig struct {
 }
 
 // Resender sends publications again to minions whose subscription was lost or did not answer when
-// they were published. It knows which addresses have subscriptions at this master and, from the
-// reports of peers, which had subscriptions at a node that was lost. It is safe for concurrent use.
+// they were published. It records which addresses have subscriptions at this master and, from the
+// reports of peers, at the other masters, in case one of their nodes is lost. It is safe for
+// concurrent use.
 type Resender struct {
 	cfg        ResenderConfig
 	missed     *Missed
@@ -113,7 +116,7 @@ type Resender struct {
 // through which the subscription came.
 type listener struct {
 	from, via netip.Addr
-	silent    bool // its subscription already counts as lost
+	silent    bool // the subscription is already treated as lost
 }
 
 // peerReport is the subscriptions that a peer has reported, and the address of the peer's load
@@ -150,8 +153,8 @@ func NewResender(cfg ResenderConfig) *Resender {
 	}
 }
 
-// OnSubscribe must be called for each subscription on the publish port. For a connection with
-// zmq_filtering it counts only the topic "broadcast", not the minion's own topic.
+// OnSubscribe records a subscription on the publish port; it must be called for each one. For a
+// connection with zmq_filtering it records only the topic "broadcast", not the minion's own topic.
 func (k *Resender) OnSubscribe(p zmtp.Peer, topic string) {
 	if topic != "" && topic != "broadcast" {
 		return
@@ -203,8 +206,9 @@ func (k *Resender) arrive(p zmtp.Peer, from netip.Addr, now time.Time) (a Arriva
 	return a, true
 }
 
-// OnDisconnect must be called for each closed connection on the publish port. It treats both sides
-// alike: whether the minion was restarted is recognised at its sign-in.
+// OnDisconnect adds a mark for a closed connection on the publish port; it must be called for each
+// one. It does not ask which side closed the connection: a restart of the minion is recognised at
+// its sign-in.
 func (k *Resender) OnDisconnect(p zmtp.Peer, _ error) {
 	now := k.cfg.Now()
 	k.mu.Lock()
@@ -353,7 +357,7 @@ func (k *Resender) resend(ctx context.Context, a Arrival) {
 			continue
 		}
 		if k.cfg.Port.Resend(ctx, a.ID, narrowed) != nil {
-			return // the subscription has ended: OnDisconnect marks what must still be sent
+			return // the subscription has ended: OnDisconnect has added a mark for the publications that must still be sent
 		}
 
 		k.cfg.Log.Debug("job sent again to a minion that was cut off", "jid", r.JID)
@@ -450,7 +454,7 @@ func (k *Resender) takeReport() cluster.Subs {
 }
 
 // checkSilent adds marks for subscriptions that have stopped answering, because their load balancer
-// hangs or their minion is unreachable. The connection of such a subscription stays open, so
+// hangs or their minion is unreachable. The connection of such a subscription remains open, so
 // OnDisconnect is not called.
 func (k *Resender) checkSilent() {
 	now := k.cfg.Now()
@@ -500,7 +504,7 @@ func (k *Resender) PeerSubscribed(peer string, from netip.Addr, s cluster.Subs) 
 	k.reports[peer] = peerReport{from.Unmap(), s}
 }
 
-// HeldBy returns the number of subscriptions from an address that a peer last reported.
+// HeldBy returns how many subscriptions from an address a peer has, by its last report.
 func (k *Resender) HeldBy(peer string, from netip.Addr) int {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -18,26 +18,27 @@ const (
 	// startedFor is how long starts are remembered: as long as a job may be published late, and a
 	// margin.
 	startedFor = lateFor + 5*time.Minute
-	// KnownFor is the time after which every master knows of a process. A master that does not know
-	// of the process by then was cut off for so long that it has no job waiting for it.
+	// KnownFor is how long after its start a process is known to every master. A master that does
+	// not know the process by then was cut off for so long that no other master has a job waiting
+	// for that master.
 	KnownFor = 90 * time.Second
 )
 
-// Started knows which minions were restarted, and when. A new process of a minion signs in with a
+// Started records which minions were restarted, and when. A new process of a minion signs in with a
 // new token, at this master or at another master, which reports it. The new process does not know
-// which jobs the process before it ran. Started is safe for concurrent use.
+// which jobs the earlier process ran. Started is safe for concurrent use.
 type Started struct {
 	mu        sync.Mutex
 	processes map[string][]process // by minion, the latest process last
 	starts    []start              // recent starts, the latest last
-	lastFull  time.Time            // when a start was last dropped for lack of room
+	lastFull  time.Time            // time at which a start was last dropped because the table was full
 	noted     uint64               // number of starts ever recorded
 }
 
 type process struct {
 	sum   uint64 // digest of the process's token; 0: it sent no token
 	at    time.Time
-	asked bool // the process sent no token and was asked to sign in again with one
+	asked bool // the process sent no token and was asked to sign in again with a token
 }
 
 type start struct {
@@ -48,8 +49,9 @@ type start struct {
 // NewStarted returns an empty Started.
 func NewStarted() *Started { return &Started{processes: map[string][]process{}} }
 
-// Saw records a sign-in of a process, and returns when the process was first seen. fresh means that
-// the process was unknown. A process without a token counts as a new process at each sign-in.
+// Saw records a sign-in of a process, and returns when the process was first seen. fresh reports
+// whether Saw has recorded a new process; it is false if the table is full. Two sign-ins of a
+// minion without a token are two processes, unless the second follows within five seconds.
 func (s *Started) Saw(id string, sum uint64, at time.Time) (since time.Time, fresh bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,7 +67,7 @@ func (s *Started) Saw(id string, sum uint64, at time.Time) (since time.Time, fre
 	case i < 0:
 		list = append(list[max(0, len(list)-maxProcesses+1):], process{sum: sum, at: at})
 		fresh = true
-	// Two reports of a start without a token within this time count as one.
+	// Two reports of a start without a token within this time are about the same start.
 	case sum == 0 && at.Sub(list[i].at) > 5*time.Second:
 		list[i] = process{at: at}
 		fresh = true
@@ -84,7 +86,7 @@ func (s *Started) Saw(id string, sum uint64, at time.Time) (since time.Time, fre
 // AsksToken reports whether the newest process of a minion must sign in again because it has not
 // sent a token. It returns true only once for a process. A minion that does not have the master's
 // key yet sends no token (salt/crypt.py minion_sign_in_payload), so the first sign-in of a new
-// minion has none. If the process sent its token only at its next connection, it would look like a
+// minion has none. If a process sent its first token at a later connection, it would look like a
 // new process. If s is nil, AsksToken returns false.
 func (s *Started) AsksToken(id string) bool {
 	if s == nil {
@@ -142,8 +144,8 @@ func (s *Started) removeStart(id string, at time.Time) {
 	}
 }
 
-// After returns the minions that have started after t. sure is false if there may be more such
-// minions: if t is too long ago, or if starts were recently dropped.
+// After returns the minions that have started after t. sure is false if ids may be incomplete,
+// because t is too long ago or because starts were recently dropped.
 func (s *Started) After(t, now time.Time) (ids map[string]bool, sure bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -68,7 +68,7 @@ func On(pub *zmtp.Pub) iter.Seq[Subscription] {
 	}
 }
 
-// Heard records the address from which a minion sent a request.
+// Heard records the address from which a minion sent an authenticated request.
 func (v *View) Heard(id string, from netip.AddrPort) { v.SawRequest(id, from.Addr(), v.Now()) }
 
 // IDs returns the sorted ids of connected minions.
@@ -112,7 +112,7 @@ func (n Noting) SignIn(ctx context.Context, load *value.Map, version int64, from
 	return answer
 }
 
-// List is the runner presence.minions. It returns [control.Minions]. With finger=True it includes
+// List runs the runner presence.minions. It returns [control.Minions]. With finger=True it includes
 // the fingerprints.
 func (v *View) List(_ context.Context, _ *runner.Env, _ []any, named *value.Map) (any, error) {
 	finger := named.Bool("finger")
@@ -134,8 +134,7 @@ func (v *View) List(_ context.Context, _ *runner.Env, _ []any, named *value.Map)
 	return value.NewMap("minions", out, "subscriptions", from), nil
 }
 
-// Minions returns all keys, each with what this master knows about the requests and sign-ins of its
-// minion.
+// Minions returns all keys, each with the last requests and sign-ins of its minion at this master.
 func (v *View) Minions(finger bool) control.Minions {
 	slots, subscribed := Subscribed(v.Subs)
 	out := control.Minions{Minions: []control.Minion{}, Subscriptions: map[string]int{}}
@@ -190,20 +189,20 @@ func (v *View) fingerOf(id string, st keys.State) string {
 }
 
 // Events fires an event with the ids of the minions that connected and disconnected since the last
-// call. old holds the ids connected at the last call; Events updates it (salt/master.py
-// handle_presence).
-func (v *View) Events(old map[string]bool, fire func(tag string, data *value.Map)) {
+// call. connected holds the ids that were connected at the last call; Events updates it
+// (salt/master.py handle_presence).
+func (v *View) Events(connected map[string]bool, fire func(tag string, data *value.Map)) {
 	present := v.IDs()
 	now := make(map[string]bool, len(present))
 	fresh, lost := []string{}, []string{}
 	for _, id := range present {
 		now[id] = true
-		if !old[id] {
+		if !connected[id] {
 			fresh = append(fresh, id)
 		}
 	}
 
-	for id := range old {
+	for id := range connected {
 		if !now[id] {
 			lost = append(lost, id)
 		}
@@ -218,8 +217,8 @@ func (v *View) Events(old map[string]bool, fire func(tag string, data *value.Map
 	}
 
 	fire(event.Tag("presence", "present"), value.NewMap("present", present))
-	clear(old)
+	clear(connected)
 	for id := range now {
-		old[id] = true
+		connected[id] = true
 	}
 }

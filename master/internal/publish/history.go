@@ -11,13 +11,13 @@ import (
 
 // Recent is a remembered publish. Its fields are shared and must not be changed.
 type Recent struct {
-	At   time.Time // when this master last published it
-	Born time.Time // when this master or another one first published it
+	At   time.Time // time at which this master last published it
+	Born time.Time // time at which any master first published it
 	// Passed is the number of other publications between Born and At, if this master published it
 	// late.
 	Passed  int
 	JID     string
-	Load    *value.Map // the load that was passed to Publish
+	Load    *value.Map // load that was passed to Publish
 	Matched []string
 	// payload is the message as it was sent, encrypted with key. It is stored only if the message
 	// has no serial, because only then it may be sent again unchanged.
@@ -41,7 +41,7 @@ type history struct {
 	seq  uint64
 }
 
-// addRecent stores r. The caller may call forget to remove r again.
+// addRecent stores r. The caller may call forget to undo that.
 func (h *history) addRecent(r Recent) (forget func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

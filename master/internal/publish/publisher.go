@@ -30,8 +30,8 @@ type Config struct {
 	// Filtering is Salt's zmq_filtering: a load for a list of minions is sent under the topic of
 	// each of these minions, any other load under "broadcast".
 	Filtering bool
-	// OrderMasters is Salt's order_masters. With Filtering, loads for lists of minions are then
-	// sent to syndics, too.
+	// OrderMasters is Salt's order_masters. With Filtering and OrderMasters, loads for lists of
+	// minions are sent to syndics, too.
 	OrderMasters bool
 
 	// KeepCount, KeepAge and KeepBytes bound the remembered publishes: their number, their age and
@@ -106,22 +106,22 @@ func (p *Publisher) Publish(ctx context.Context, load *value.Map, matched []stri
 	return p.publish(ctx, kept, kept)
 }
 
-// Republish publishes an earlier publication r again to all subscribers, and remembers r as
-// published now. replacement is what it sends: r itself, or the result of [Publisher.Narrow] for
-// the minions that still need r.
+// Republish publishes the earlier publication r a second time to all subscribers, and records r as
+// published now. It sends replacement, which is r or the result of [Publisher.Narrow] for the
+// minions that still need r.
 func (p *Publisher) Republish(ctx context.Context, r, replacement Recent) error {
 	r.payload = nil
 	return p.publish(ctx, r, replacement)
 }
 
-// publish sends the publication sent to all subscribers, and remembers kept instead of it.
-func (p *Publisher) publish(ctx context.Context, kept, sent Recent) error {
-	topics := p.topicsOf(sent.Load, sent.Matched)
-	err := p.sendInOrder(ctx, sent, func(payload []byte, key crypt.Key, serial int64) (err error) {
-		// Remember the publication before sending it. A minion that subscribes during the
-		// transmission then gets it by the transmission, by a resend, or by both; it ignores a
+// publish sends outgoing to all subscribers, and records recent as the publication.
+func (p *Publisher) publish(ctx context.Context, recent, outgoing Recent) error {
+	topics := p.topicsOf(outgoing.Load, outgoing.Matched)
+	err := p.sendInOrder(ctx, outgoing, func(payload []byte, key crypt.Key, serial int64) (err error) {
+		// Record the publication before sending it. So a minion that subscribes during the
+		// transmission gets the job by the transmission, by a resend, or by both. It ignores a
 		// second copy.
-		r := kept
+		r := recent
 		r.At = p.cfg.Now()
 		r.size = len(payload)
 		if r.Born.IsZero() {
@@ -129,7 +129,7 @@ func (p *Publisher) publish(ctx context.Context, kept, sent Recent) error {
 		}
 
 		p.noteTime(r.At)
-		if serial == 0 && kept.Load == sent.Load {
+		if serial == 0 && recent.Load == outgoing.Load {
 			r.payload = payload
 			r.key = key
 			r.size = 2 * len(payload)
@@ -188,11 +188,10 @@ func (p *Publisher) Passed(since time.Time) int {
 // errGone means that the connection is closed, or that its queue is full.
 var errGone = errors.New("publish: subscriber is gone or its queue is full")
 
-// Resend sends a recent publish to the subscriber with this zmtp.Peer.ID. It encrypts the load
-// again with the current key and a new serial, because a minion drops loads with a serial that is
-// not greater than the last one. Other minions never receive this serial, which does no harm. If
-// publishes have no serials, Resend sends the stored payload. A minion ignores a job id that it has
-// already run.
+// Resend sends a recent publish to the subscriber with this zmtp.Peer.ID. It encrypts the load with
+// the current key and a new serial, because a minion drops a load whose serial is not greater than
+// the last serial. Other minions never receive this serial, which does no harm. If publishes have
+// no serials, Resend sends the stored payload. A minion ignores a job id that it has already run.
 func (p *Publisher) Resend(ctx context.Context, subscriber uint64, r Recent) error {
 	err := p.sendInOrder(ctx, r, func(payload []byte, _ crypt.Key, _ int64) error {
 		frames := [][]byte{payload}
@@ -264,7 +263,7 @@ func (p *Publisher) sendInOrder(ctx context.Context, r Recent, send func([]byte,
 		payload, err = p.wrapLoad(r.Load, key, serial)
 	}
 
-	<-before // this wait is short: no earlier publication waits for a peer
+	<-before // a short wait, because no earlier publication waits for a peer
 	defer close(sent)
 	if err == nil {
 		err = send(payload, key, serial)

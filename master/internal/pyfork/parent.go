@@ -58,8 +58,9 @@ const (
 var (
 	// ErrNoSalt means that the Python does not have Salt's library.
 	ErrNoSalt = errors.New("it cannot import salt")
-	// ErrCut means that the process could not be started, or ended before it was ready, because
-	// memory or processes were short or it was too slow. A later start may succeed.
+	// ErrCut means that the process could not be started, or ended before it was ready, because the
+	// host lacked memory or processes, or because the process was too slow. A later start may
+	// succeed.
 	ErrCut = errors.New("it was cut short")
 )
 
@@ -67,7 +68,7 @@ var (
 type Config struct {
 	Python   string     // path of the interpreter, or its name in PATH
 	Program  string     // Python code, which must begin with Prelude
-	Settings *value.Map // the program reads it with receive_settings
+	Settings *value.Map // settings that the program reads with receive_settings
 	Env      []string   // environment of the process
 	// StartTimeout bounds the time until the parent reports that it is ready.
 	StartTimeout time.Duration
@@ -122,7 +123,7 @@ func Start(ctx context.Context, cfg Config) (*Parent, error) {
 	}
 
 	log, err := p.launch(cfg, settings, theirs)
-	theirs.Close() // so that this side notices the end of the process
+	theirs.Close() // so that the master's end of the pipe notices the end of the process
 	if err != nil {
 		ours.Close()
 		if isShortage(err) {
@@ -149,9 +150,9 @@ func Start(ctx context.Context, cfg Config) (*Parent, error) {
 	return p, nil
 }
 
-// isShortage reports whether a start has failed for lack of something that may be available later:
-// memory, processes or open files, or because the program is just being written. Any other failure
-// is permanent: the file is no program, or one for other machines.
+// isShortage reports whether a start has failed for a temporary reason: a lack of memory, processes
+// or open files, or a program file that is just being written. Any other failure is permanent: the
+// file is no program, or a program for another kind of machine.
 func isShortage(err error) bool {
 	for _, short := range []error{syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.ETXTBSY,
 		syscall.EINTR, syscall.EIO} {
@@ -193,7 +194,7 @@ func (p *Parent) launch(cfg Config, settings []byte, control *os.File) (*os.File
 	c.ExtraFiles = []*os.File{control}
 
 	// The process gets a new process group, so that a signal from the master's terminal reaches
-	// only the master, and a group that hangs can be killed as a whole.
+	// only the master, and all processes of a group that hangs can be killed together.
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	c.WaitDelay = logTakes
 	if err := c.Start(); err != nil {

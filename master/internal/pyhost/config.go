@@ -32,7 +32,7 @@ const (
 	// leastMemory is how many bytes of data memory Salt's library itself needs.
 	leastMemory = 256 << 20
 	maxFiles    = 4096
-	maxTries    = 5 // how often a worker is forked again for one task
+	maxTries    = 5 // how many workers may be forked for one task, one after the other
 	maxRequest  = 64 << 20
 	maxAnswer   = 31 << 20
 	maxWarm     = 1000 // names of modules in one order to import them

@@ -61,8 +61,8 @@ type Host struct {
 	closed   bool
 	current  *parent      // nil: no parent runs
 	starting *parentStart // nil: no parent is being started
-	// warmNoModules is set when modules that a parent imported for Warm have started threads. From
-	// then on no parent imports modules in advance.
+	// warmNoModules is set when modules that a parent imported for Warm have started threads. After
+	// that no parent imports modules in advance.
 	warmNoModules bool
 	deaths        int       // failed starts and deaths of parents since the last successful task
 	notBefore     time.Time // earliest time of the next start
@@ -207,17 +207,17 @@ func (h *Host) countTask() bool {
 	return !h.closed
 }
 
-// worker forks a worker from a parent whose files have not changed. asked is when the task arrived.
-// If the worker is lost before it has received its request, worker forks another one, which is safe
-// because the task has not begun.
-func (h *Host) worker(ctx context.Context, asked time.Time) (*worker, error) {
+// worker forks a worker from a parent whose files have not changed. arrived is the time at which
+// the task arrived. If the worker is lost before it has received its request, worker forks another
+// one, which is safe because the task has not begun.
+func (h *Host) worker(ctx context.Context, arrived time.Time) (*worker, error) {
 	for try := 1; ; try++ {
 		p, err := h.parent(ctx)
 		if err != nil {
 			return nil, err
 		}
 
-		w, err := p.forkWorker(h.number.Add(1), asked)
+		w, err := p.forkWorker(h.number.Add(1), arrived)
 		if err != nil {
 			h.forget(p)
 			if try < maxTries {
@@ -292,7 +292,7 @@ func (h *Host) converse(
 // when the worker has ended, even if finish returned before that.
 func (h *Host) finish(w *worker, leave func()) {
 	ended := make(chan struct{})
-	h.owned.Go(func() { // waits for the end of the worker or its parent; Close stops both
+	h.owned.Go(func() { // waits until the worker or its parent has ended; Close ends both processes
 		defer close(ended)
 		select {
 		case <-w.ended:
@@ -306,15 +306,16 @@ func (h *Host) finish(w *worker, leave func()) {
 
 	select {
 	case <-ended:
-	// If the kernel has not ended the worker yet, the slot stays occupied.
+	// If the kernel has not ended the worker after this time, the slot remains occupied until it
+	// has.
 	case <-time.After(10 * time.Second):
 		h.cfg.Log.Error("a Python does not end when it is killed; its place is not free until then", "pid",
 			w.parent.PID())
 	}
 }
 
-// release must be called when a worker of p has ended. It stops a retired parent that has no
-// workers any more, and restarts the idle timer.
+// release stops the parent p if it is retired and has no workers, and restarts the idle timer. It
+// must be called when a worker of p has ended.
 func (h *Host) release(p *parent) {
 	p.mu.Lock()
 	stop := p.retired && len(p.workers) == 0

@@ -50,10 +50,10 @@ type worker struct {
 	killedByUs bool
 }
 
-// forkWorker asks the parent to fork a worker for a task that arrived at asked. The worker checks
-// for changed files, unless another worker has done that after asked. The caller must call finish
-// for the worker.
-func (p *parent) forkWorker(number int64, asked time.Time) (*worker, error) {
+// forkWorker asks the parent to fork a worker for a task that arrived at the time arrived. The
+// worker checks for changed files, unless another worker has checked after that time. The caller
+// must call finish for the worker.
+func (p *parent) forkWorker(number int64, arrived time.Time) (*worker, error) {
 	ours, theirs, err := pyfork.SocketPair(unix.SOCK_STREAM)
 	if err != nil {
 		return nil, fmt.Errorf("make a worker's socket: %w", err)
@@ -71,7 +71,7 @@ func (p *parent) forkWorker(number int64, asked time.Time) (*worker, error) {
 	}
 
 	p.mu.Lock()
-	w.check = !p.checked.After(asked)
+	w.check = !p.checked.After(arrived)
 	p.workers[number] = w
 	p.mu.Unlock()
 
@@ -130,8 +130,8 @@ func closeOnce(c chan struct{}) {
 	}
 }
 
-// noteUnchanged must be called when w has reported unchanged files. If w was forked to check the
-// files, they are known to be unchanged since w was forked.
+// noteUnchanged records that the files were unchanged when w was forked, if w has checked them. It
+// must be called when w has reported unchanged files.
 func (p *parent) noteUnchanged(w *worker) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

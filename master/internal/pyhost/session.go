@@ -12,9 +12,9 @@ import (
 )
 
 // Session is a task that lasts until it is closed. Its worker either answers one message after the
-// other, or works without messages. A session occupies no place; the callers of Open bound how many
-// sessions there are. Only one goroutine may use a session, except that any goroutine may call
-// Close.
+// other, or works without messages. A session occupies no slot of places; the callers of Open bound
+// how many sessions there are. Only one goroutine may use a session, except that any goroutine may
+// call Close.
 type Session struct {
 	host   *Host
 	worker *worker
@@ -112,8 +112,8 @@ func (s *Session) Wait(ctx context.Context) error {
 	return s.explain(err)
 }
 
-// explain returns err, unless err is errLost: then it returns how the worker ended, and closes the
-// session.
+// explain returns err, unless err is errLost. For errLost it returns an error that states how the
+// worker ended, and closes the session.
 func (s *Session) explain(err error) error {
 	if !errors.Is(err, errLost) {
 		return err

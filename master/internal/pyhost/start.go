@@ -98,8 +98,8 @@ func (h *Host) startPause() time.Duration {
 	return min(lastPause, firstPause<<min(h.deaths-1, 10))
 }
 
-// startAny tries the configured Pythons in turn, and starts a parent with the first one that has
-// Salt's library.
+// startAny tries the configured Pythons one after the other, and starts a parent with the first one
+// that has Salt's library.
 func (h *Host) startAny(layer string) (*parent, error) {
 	settings := value.NewMap(
 		"layer", layer,
@@ -163,8 +163,8 @@ func (h *Host) adoptParent(started *pyfork.Parent, layer string, began time.Time
 	return p
 }
 
-// forgetDead must be called when a parent has ended. If the parent was not stopped on purpose,
-// forgetDead counts the death and delays the next start.
+// forgetDead removes a parent that has ended. If nobody stopped the parent, forgetDead counts the
+// death and delays the next start. It must be called when a parent has ended.
 func (h *Host) forgetDead(p *parent) {
 	p.mu.Lock()
 	retired := p.retired
@@ -224,7 +224,7 @@ func (h *Host) retire(p *parent) {
 }
 
 // Warm asks the running parent to import modules of Salt's library in advance, so that its workers
-// need not import them. Names of other modules are ignored.
+// need not import them. Warm ignores names of modules that do not belong to Salt's library.
 func (h *Host) Warm(modules []string) {
 	h.mu.Lock()
 	p := h.current
@@ -253,7 +253,7 @@ func (h *Host) replaceThreaded(p *parent, names string) {
 	h.mu.Unlock()
 	if again {
 		// The parent has threads although it imported nothing for Warm. A new parent would have
-		// them, too.
+		// threads, too.
 		return
 	}
 	h.cfg.Log.Warn("modules that runners import make threads as they are imported; each call imports them for itself from now on",

@@ -16,7 +16,7 @@ const (
 	// lostTakes is how long a worker whose answer ended too early may take to end by itself.
 	lostTakes = time.Second
 	// obeyTakes is how long a parent may take to fork or kill a worker. A parent that takes longer
-	// counts as hanging and is killed.
+	// hangs, and is killed.
 	obeyTakes = 20 * time.Second
 	// stopTakes is how long a parent may take to end its workers when the host is closed.
 	stopTakes = 2 * time.Second

@@ -40,10 +40,10 @@ type Question struct {
 // shareFraction determines the share of one minion: one sixteenth of Config.Bytes.
 const shareFraction = 16
 
-// Queue gives turns to questions. A question with the same minion and nonce as one that waits or
-// has a turn is a repetition: one turn answers both. When a minion disconnects, it keeps its place
-// in the queue until that place comes to the front. So a minion whose time-out is shorter than the
-// wait can ask again without losing its place.
+// Queue gives turns to questions. A question is a repetition if its minion and nonce are those of a
+// question that waits or has a turn: one turn answers both questions. When a minion disconnects, it
+// keeps its place in the queue until it is at the front. So a minion whose time-out is shorter than
+// the wait can ask again without losing its place.
 //
 // Overflow policy: a question is refused with ErrFull if it would exceed Config.Bytes or the
 // minion's share of that. A Queue is safe for concurrent use.
@@ -116,7 +116,8 @@ type Turn[T any] struct {
 	entry *entry[T]
 }
 
-// Try returns a turn if one is free now and nobody else asks the same question.
+// Try returns a turn if a turn is free now and no other asker waits or works with the same
+// question. Otherwise it returns false.
 func (q *Queue[T]) Try(question Question) (*Turn[T], bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -131,9 +132,9 @@ func (q *Queue[T]) Try(question Question) (*Turn[T], bool) {
 }
 
 // Wait waits until the question gets a turn, and returns the turn. If another asker of the same
-// question had the turn, Wait returns a nil turn and the answer of that asker. The context asked
-// must end when the minion disconnects.
-func (q *Queue[T]) Wait(asked context.Context, question Question) (turn *Turn[T], answer T, err error) {
+// question had the turn, Wait returns a nil turn and the answer of that asker. The context
+// connected must end when the minion disconnects; then Wait returns ErrLeft.
+func (q *Queue[T]) Wait(connected context.Context, question Question) (turn *Turn[T], answer T, err error) {
 	e, own, err := q.joinQuestion(question)
 	if err != nil {
 		return nil, answer, err
@@ -145,7 +146,7 @@ func (q *Queue[T]) Wait(asked context.Context, question Question) (turn *Turn[T]
 		return &Turn[T]{q, e}, answer, nil
 	case <-e.done:
 		return nil, e.answer, e.err
-	case <-asked.Done():
+	case <-connected.Done():
 	}
 
 	q.removeAsker(e, own)
@@ -251,20 +252,20 @@ func (q *Queue[T]) giveBack(question Question) {
 	}
 }
 
-// removeAsker removes an asker that has disconnected. If the asker has just got the turn,
+// removeAsker removes the asker left, which has disconnected. If left has just got the turn,
 // removeAsker passes the turn on.
-func (q *Queue[T]) removeAsker(e *entry[T], own *asker) {
+func (q *Queue[T]) removeAsker(e *entry[T], left *asker) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.stats.Left++
 	select {
-	case <-own.turn:
+	case <-left.turn:
 		q.passTurn(e)
 		return
 	default:
 	}
 
-	e.askers = slices.DeleteFunc(e.askers, func(a *asker) bool { return a == own })
+	e.askers = slices.DeleteFunc(e.askers, func(a *asker) bool { return a == left })
 	if e.begun || len(e.askers) > 0 {
 		return
 	}
@@ -296,7 +297,7 @@ func (q *Queue[T]) giveTurns() {
 		}
 
 		s := at.Value.(*seat[T])
-		if len(s.entries) == 0 { // this minion has disconnected and not asked again
+		if len(s.entries) == 0 { // the minion has disconnected and not come back
 			q.giveUpSeat(at)
 			continue
 		}

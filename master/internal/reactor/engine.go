@@ -72,8 +72,8 @@ func (r *Engine) Stats() Stats {
 	return Stats{BacklogStats: r.backlog.Stats(), Events: r.sub.Waiting(), Lost: r.sub.Dropped()}
 }
 
-// NewEngine returns an Engine. It collects events from now on, even before Run, because the start
-// of the master itself and the first sign-ins of minions fire events, too.
+// NewEngine returns an Engine. It collects events from this call on, even before Run: the start of
+// the master and the first sign-ins of minions may fire events before Run.
 func NewEngine(cfg Config) *Engine {
 	if cfg.Depth <= 0 {
 		cfg.Depth = defaultDepth
@@ -89,8 +89,8 @@ func NewEngine(cfg Config) *Engine {
 	return r
 }
 
-// Run executes reactions until ctx ends. Events that are still waiting then are dropped, as in
-// Salt, and their number is logged.
+// Run executes reactions until ctx ends. It drops the events that wait at the end of ctx, as in
+// Salt, and logs their number.
 func (r *Engine) Run(ctx context.Context) {
 	cut := 0
 	following, stop := context.WithCancel(ctx)

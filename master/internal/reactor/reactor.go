@@ -1,5 +1,6 @@
-// Package reactor turns events into reactions. A Map determines which files react to a tag. A
-// Compiler compiles these files with Salt's own reactor. An Engine executes the reactions.
+// Package reactor runs the reactions that the option reactor defines for events. A Map determines
+// which files react to a tag. A Compiler compiles these files with Salt's own reactor. An Engine
+// executes the reactions.
 //
 // Source: salt/utils/reactor.py (Reactor.list_reactors, ReactWrap.run).
 package reactor
@@ -56,7 +57,7 @@ func Parse(option []any) (Map, []error) {
 }
 
 // textsIn returns the strings in v, which may be one string or a list of strings. all is false if v
-// contains anything else.
+// contains values of other types.
 func textsIn(v any) (found []string, all bool) {
 	switch v := v.(type) {
 	case string:

@@ -69,9 +69,9 @@ func (r *Rules) replace(entries []any) {
 }
 
 // Follow applies changes of the file of rules until ctx ends. Salt reads the file at each event.
-// Here no event waits for a disk: a change is applied some moments later, when two reads in a row
-// have returned the same content. This matters because a program that rewrites the file in place
-// first empties it.
+// This master reads it periodically, so that no event waits for a disk. Follow applies a change
+// when two consecutive reads have returned the same content, because a program that rewrites the
+// file in place first empties it.
 func (r *Rules) Follow(ctx context.Context) {
 	if r.cfg.File == "" {
 		return
@@ -94,7 +94,7 @@ func (r *Rules) Follow(ctx context.Context) {
 }
 
 // adoptText replaces the rules by those in text. If the file could not be read, err is the reason,
-// and text is the text of err. adoptText logs an error once, and the rules stay unchanged.
+// and text is the text of err. adoptText then logs the error once and does not change the rules.
 func (r *Rules) adoptText(text []byte, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -187,8 +187,8 @@ func (r *Rules) Delete(tag string) *value.Map {
 	return r.changeAndTell(value.NewMap(deletedField, tag), "Reactor deleted.", "Reactor does not exists.")
 }
 
-// refuseForFile returns the sentence for Add and Delete if the rules are in a file. Then neither
-// can change the rules.
+// refuseForFile returns the sentence for Add and Delete if the rules are in a file. In that case
+// neither can change the rules.
 func (r *Rules) refuseForFile() *value.Map {
 	return value.NewMap("status", false, "comment",
 		"The rules of the reactor are in "+r.cfg.File+": change them there.")

@@ -93,7 +93,7 @@ func (s *Service) FetchGit(ctx context.Context, remote string) (control.Git, err
 	}
 
 	a := fetchRequest{want, make(chan struct{})}
-	s.fetchRequests <- a // does not block: the channel has room for maxAsked requests
+	s.fetchRequests <- a // does not block: the channel's capacity is maxAsked
 	ctx, cancel := context.WithTimeout(ctx, control.GitTakes)
 	defer cancel()
 
@@ -112,13 +112,13 @@ func (s *Service) FetchGit(ctx context.Context, remote string) (control.Git, err
 	return out, nil
 }
 
-// sameRemote reports whether called is a name of a remote. shown is the remote's URL without its
-// password. called may be the URL, with or without .git and user and in either form of ssh, or only
-// the last part of the URL's path.
-func sameRemote(shown, called string) bool {
-	return hostAndPath(shown) == hostAndPath(called) ||
-		called != "" && !strings.ContainsAny(called, "/:") &&
-			path.Base(hostAndPath(shown)) == strings.TrimSuffix(called, ".git")
+// sameRemote reports whether name means the remote with the URL remoteURL, which contains no
+// password. name may be the URL in either form of ssh, with or without .git and the user. It may
+// also be the last part of the URL's path.
+func sameRemote(remoteURL, name string) bool {
+	return hostAndPath(remoteURL) == hostAndPath(name) ||
+		name != "" && !strings.ContainsAny(name, "/:") &&
+			path.Base(hostAndPath(remoteURL)) == strings.TrimSuffix(name, ".git")
 }
 
 // hostAndPath returns the host and the path of a URL, without user, port and .git.

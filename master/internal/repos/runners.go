@@ -61,14 +61,15 @@ func (s *Service) AddRunners(t *runner.Table) {
 	})
 }
 
-// updateFiles fetches the remotes of gitfs on this master, and asks all other masters to fetch.
+// updateFiles fetches the remotes of gitfs on this master, and asks all other masters to fetch. It
+// reports whether a remote has changed on this master.
 func (s *Service) updateFiles(ctx context.Context) (changed bool, err error) {
 	s.askPeers()
 	files := s.files.Repositories()
 	return s.store.FetchAll(ctx, func(r *git.Repository) bool { return slices.Contains(files, r) })
 }
 
-// updatePillars is the runner git_pillar.update (salt/runners/git_pillar.py). For each remote it
+// updatePillars runs the runner git_pillar.update (salt/runners/git_pillar.py). For each remote it
 // returns True if the fetch found changes, None if it found none, and False if the fetch failed.
 func (s *Service) updatePillars(ctx context.Context, _ *runner.Env, args []any, named *value.Map) (any, error) {
 	filter := []string{named.Str("branch"), named.Str("repo")}
@@ -103,7 +104,7 @@ func (s *Service) updatePillars(ctx context.Context, _ *runner.Env, args []any, 
 		return out, nil
 	}
 
-	// These errors have Salt's texts.
+	// Both errors below have Salt's texts.
 	if filter[0]+filter[1] != "" {
 		return nil, &runner.Exception{
 			Name:    "SaltRunnerError",
@@ -158,8 +159,9 @@ func (s *Service) takeServing(peer string, remotes *value.Map) {
 	for _, r := range s.store.Repositories() {
 		theirs := remotes.Map(r.URL()).Str("state")
 		if theirs == "" || known && theirs == before.Map(r.URL()).Str("state") {
-			// The remote has not changed there, so it was fetched before. If the commits still
-			// differ, the other master may have other options.
+			// The remote has not changed at that master since its last report, which has already
+			// caused a fetch here. If the commits differ all the same, the other master may have
+			// other options.
 			continue
 		}
 		if snap := r.Snapshot(); snap != nil && digest(snap) != theirs {
@@ -218,8 +220,8 @@ func digest(snap *git.Snapshot) string {
 	return hex.EncodeToString(h.Sum(nil)[:6])
 }
 
-// status returns the answer of the runner git.status: each remote, and what the other masters serve
-// of it. Two masters with the same state of a remote serve the same commits.
+// status returns the answer of the runner git.status: each remote, and the commits of it that the
+// other masters serve. Two masters with the same state of a remote serve the same commits.
 func (s *Service) status() *value.Map {
 	out := value.NewMap()
 	if s.store == nil {

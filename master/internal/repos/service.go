@@ -38,7 +38,7 @@ type Service struct {
 	files         *gitfs.Backend
 	pillars       *gitpillar.Source
 	fetchAgain    chan struct{}     // another master has asked for a fetch
-	reloadAgain   chan struct{}     // another master has read its options again
+	reloadAgain   chan struct{}     // gets an element when another master has reloaded its options
 	fetchRequests chan fetchRequest // requests of FetchGit, for Run
 	requestSlots  chan struct{}     // holds a token for each FetchGit in progress
 
@@ -48,7 +48,7 @@ type Service struct {
 	follow chan struct{} // behind has become non-empty
 
 	mu     sync.Mutex
-	peers  map[string]*value.Map    // what other masters serve, by their id
+	peers  map[string]*value.Map    // commits that other masters serve, by the master's id
 	behind map[*git.Repository]bool // repositories of which another master serves different commits
 }
 
@@ -140,8 +140,8 @@ func (s *Service) buildFiles(ctx context.Context, batch *git.Batch, c *conf.Mast
 	return gitfs.New(ctx, batch, remotes, global, s.updateFiles)
 }
 
-// Reload reads the options of gitfs and git_pillar again, and applies them if they are valid.
-// Enabling or disabling gitfs needs a restart, and so does another number of git entries in
+// Reload reloads the options of gitfs and git_pillar, and applies them if they are valid. Enabling
+// or disabling gitfs needs a restart, and so does a change of the number of git entries in
 // ext_pillar.
 func (s *Service) Reload(ctx context.Context) error {
 	c, err := conf.Load(s.cfg.Options.Path)
@@ -203,7 +203,8 @@ func (s *Service) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { s.store.Run(ctx) })
-	// As long as faults last, report them every minute, so that they stay listed.
+	// Report lasting faults every minute, because a fault is listed for a limited time after each
+	// report.
 	t := time.NewTicker(time.Minute)
 	defer t.Stop()
 
@@ -213,7 +214,7 @@ func (s *Service) Run(ctx context.Context) {
 			return
 		case <-t.C:
 			s.reportFaults()
-			if !s.cfg.Alone { // masters that have started since then need it
+			if !s.cfg.Alone { // for masters that have started since the last announcement
 				s.cfg.Fire(Serving, s.serving())
 			}
 		case <-s.reloadAgain:
@@ -241,7 +242,7 @@ func (s *Service) Close() {
 	}
 }
 
-// fetched is called by the store after each fetch.
+// fetched reports the faults and changes of a fetch. The store calls it after each fetch.
 func (s *Service) fetched(r *git.Repository, changed bool, err error) {
 	if s.files != nil && s.cfg.Options.FileserverEvents && err == nil && slices.Contains(s.files.Repositories(), r) {
 		s.cfg.Fire("salt/fileserver/gitfs/update", value.NewMap("changed", changed, "backend", "gitfs"))

@@ -12,8 +12,8 @@ func Asked(conn context.Context) context.Context {
 	return context.WithValue(context.WithoutCancel(conn), askerKey{}, conn)
 }
 
-// WhileAsked returns a context that ends when ctx ends or the sender's connection closes. It is for
-// work that is useless when nobody waits for the answer.
+// WhileAsked returns a context that ends when ctx ends or the sender's connection closes. A method
+// uses it for work that is useless when nobody waits for the answer.
 func WhileAsked(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	conn, ok := ctx.Value(askerKey{}).(context.Context)

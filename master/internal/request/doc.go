@@ -1,4 +1,4 @@
-// Package request answers what arrives on the request port (4506).
+// Package request answers the requests that arrive on the request port (4506).
 //
 // Data flow: the server checks the size and shape of the payload. A clear load goes to the sign-in
 // or to a local method. An encrypted load is decrypted with the session key of the minion whose id

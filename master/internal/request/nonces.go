@@ -24,12 +24,12 @@ func nonceKey(id, nonce string) NonceKey {
 	return NonceKey(sum[:16])
 }
 
-// Nonces remembers requests with a lasting effect, so that no request takes effect twice. It
-// contains the requests that this master has taken, also before a restart, and those that other
-// masters of the cluster have taken. A request is recorded before it takes effect. If a recorded
-// request arrives again and this master does not know the answer, the answer is "bad load". The
-// minion then signs in and repeats the request with another nonce (salt/channel/client.py
-// _crypted_transfer), so nothing is lost.
+// Nonces records requests with a lasting effect, so that no request takes effect twice. It contains
+// the requests that this master has taken, also before a restart, and those that other masters of
+// the cluster have taken. A request is recorded before it takes effect. If a recorded request
+// arrives again and this master does not know the answer, the answer is "bad load". The minion then
+// signs in and repeats the request with another nonce (salt/channel/client.py _crypted_transfer),
+// so nothing is lost.
 //
 // Each request is written to a journal at once. The journal is synced every few seconds. If the
 // process is killed, no record is lost; after a power loss the records of the last seconds are
@@ -50,7 +50,7 @@ type Nonces struct {
 	// mu is also held while a record is written (to the page cache, without a sync).
 	mu          sync.Mutex
 	cur, old    map[NonceKey]bool // the two halves; a value is true if this master took the request
-	began       time.Time         // when cur was begun
+	began       time.Time         // time at which cur was begun
 	file        *os.File          // journal of cur; nil if it cannot be written
 	dirty       bool
 	earlyHalves uint64 // halves that were full before they were window old
@@ -64,13 +64,13 @@ const (
 	maxNonceFile = nonceSize*nonceRecord + int64(len(nonceMagic))
 )
 
-// NonceWindow returns how long the master must remember requests if it refuses requests older than
-// ttl. If the clock of a minion is ahead by ttl, the minion's requests stay valid for twice ttl.
+// NonceWindow returns how long the master must store requests if it refuses requests older than
+// ttl. If the clock of a minion is ahead by ttl, the minion's requests are valid for twice ttl.
 func NonceWindow(ttl time.Duration) time.Duration { return max(replayWindow, 2*ttl) }
 
 // OpenNonces reads the two journals of the previous run: the journal of the newer half, at path,
 // and that of the older half. If OpenNonces cannot read a journal, it logs the error, and the
-// master does not know the requests in that journal. If it cannot write the journal, it logs the
+// Nonces do not contain the requests in that journal. If it cannot write the journal, it logs the
 // error, and the master runs without a journal. The caller must call Close.
 func OpenNonces(path string, window time.Duration, now func() time.Time, log *slog.Logger) *Nonces {
 	n := &Nonces{
@@ -196,16 +196,16 @@ func (n *Nonces) Learn(keys []NonceKey) {
 	n.addKeys(keys, false)
 }
 
-// addKeys records requests, and reports whether any of them was unknown. own means that this master
-// takes them. The caller holds mu.
-func (n *Nonces) addKeys(keys []NonceKey, own bool) bool {
+// addKeys records requests, and reports whether any of them was unknown. here means that this
+// master takes them, and not another one. The caller holds mu.
+func (n *Nonces) addKeys(keys []NonceKey, here bool) bool {
 	now := n.now()
 	if full := len(n.cur)+len(keys) > n.size; full || now.Sub(n.began) >= n.window {
 		n.startHalf(now, full)
 	}
 
 	sign := now.Unix()
-	if !own {
+	if !here {
 		sign = -sign
 	}
 
@@ -221,7 +221,7 @@ func (n *Nonces) addKeys(keys []NonceKey, own bool) bool {
 		}
 
 		fresh = true
-		n.cur[k] = own
+		n.cur[k] = here
 		out = append(out, k[:]...)
 		out = binary.BigEndian.AppendUint64(out, uint64(sign))
 	}
@@ -236,8 +236,8 @@ func (n *Nonces) addKeys(keys []NonceKey, own bool) bool {
 	return fresh
 }
 
-// startHalf drops the older half and begins a new one. full means that the newer half had no more
-// room. The caller holds mu.
+// startHalf drops the older half and begins a new one. full means that the newer half has reached
+// its bound. The caller holds mu.
 func (n *Nonces) startHalf(now time.Time, full bool) {
 	if full && now.Sub(n.began) < n.window {
 		n.earlyHalves++
@@ -313,7 +313,8 @@ func (n *Nonces) syncLoop() {
 
 		n.dirty = false
 		n.mu.Unlock()
-		// If startHalf has closed the file meanwhile, Sync fails and the older half stays unsynced.
+		// If startHalf has closed the file meanwhile, Sync fails and the older half is never
+		// synced.
 		if f != nil {
 			_ = f.Sync()
 		}

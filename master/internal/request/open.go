@@ -14,7 +14,8 @@ import (
 // Account bounds the memory that one sender's requests may use. Package zmtp implements it. Only
 // the goroutine that handles the request calls the methods.
 type Account interface {
-	// Take reserves n bytes until the request is answered. It returns false if there is no room.
+	// Take reserves n bytes until the request is answered. It returns false if that would exceed
+	// the bound of the account.
 	Take(n int64) bool
 	// Prove records that the sender is authenticated. If the sender was not authenticated before,
 	// Prove calls fresh; the record is made only if fresh returns true. fresh returns false for a
@@ -25,7 +26,7 @@ type Account interface {
 // Bounds of a request whose sender is not authenticated yet.
 const (
 	maxFields     = 16        // fields in the envelope
-	maxField      = 8 << 10   // bytes of each field other than the load
+	maxField      = 8 << 10   // bytes of each field, except the load
 	maxStrange    = 256 << 10 // bytes of an unencrypted load
 	maxValues     = 4096      // values in an unencrypted load
 	maxLoadFields = 64        // top-level fields of an unencrypted load
@@ -87,8 +88,8 @@ func (e *envelope) fieldAt(field []byte) *any {
 	return nil
 }
 
-// openEnvelope reads the envelope of a request. Few legitimate payloads contain many values outside
-// of an encrypted load. So openEnvelope accepts at most maxWalks such payloads a second.
+// openEnvelope reads the envelope of a request. Payloads with many values outside of an encrypted
+// load are rarely legitimate, so openEnvelope accepts at most maxWalks of them a second.
 func (s *Server) openEnvelope(payload []byte, now time.Time) (e envelope, err error) {
 	raw, err := msgpack.Fields(payload,
 		msgpack.Limits{Depth: msgpack.DefaultLimits.Depth, Nodes: maxValues + 2*maxFields}, maxFields)
@@ -204,10 +205,10 @@ type Credentials struct {
 	Source string
 }
 
-// hasCredentials reports whether an unencrypted load contains a valid key, token or Source. In a
-// publish the token may be among the kwargs. tool is true if the load contains any credentials,
-// valid or not. hasCredentials decodes no values.
-func (s *Server) hasCredentials(raw []byte) (known, tool bool) {
+// hasCredentials reports as valid whether an unencrypted load contains a valid key, token or
+// Source. In a publish the token may be among the kwargs. tool is true if the load contains any
+// credentials, valid or not. hasCredentials decodes no values.
+func (s *Server) hasCredentials(raw []byte) (valid, tool bool) {
 	c, kwargs, tool := credentialsIn(raw)
 	if kwargs != nil && c.Token == "" {
 		more, _, named := credentialsIn(kwargs)

@@ -15,25 +15,25 @@ type parker interface{ Park() (resume func()) }
 
 // Park calls wait, which may block for as long as the sender waits for the answer. While wait runs,
 // the request occupies its connection, its packed load and a goroutine, but no worker of the port.
-// c.Load is nil during wait, and Park decodes it again afterwards. The time of wait does not count
-// as work (see Server.Oldest).
+// c.Load is nil during wait, and Park decodes it again afterwards. Server.Oldest does not include
+// the time of wait.
 //
-// The context that wait gets, asked, ends when the sender disconnects: then nobody needs the answer
-// any more. Park returns the error of wait, or the error of decoding the load again.
+// The context that wait gets, connected, ends when the sender disconnects and so nobody needs the
+// answer. Park returns the error of wait, or the error of decoding the load again.
 //
 // The time limit of the request (Config.Timeout) continues to run during wait. So the caller must
 // set its own time limit for the work after Park.
-func (c *Call) Park(ctx context.Context, wait func(asked context.Context) error) error {
-	asked, stop := WhileAsked(context.WithoutCancel(ctx))
+func (c *Call) Park(ctx context.Context, wait func(connected context.Context) error) error {
+	connected, stop := WhileAsked(context.WithoutCancel(ctx))
 	defer stop()
 
 	if c.park == nil {
-		return wait(asked)
+		return wait(connected)
 	}
 
 	resume := c.park()
 	c.Load = nil
-	err := wait(asked)
+	err := wait(connected)
 	resume()
 
 	if err != nil {
@@ -66,8 +66,8 @@ func (s *Server) parkable(c *Call, body []byte, account Account) {
 	}
 }
 
-// reload decodes the load again. It does not call Account.Take: few requests resume at the same
-// time, and each was charged when it arrived.
+// reload decodes the load after wait. It does not call Account.Take: few requests resume at the
+// same time, and each was charged when it arrived.
 func (c *Call) reload() (*value.Map, error) {
 	v, err := msgpack.Decode(c.body, msgpack.DefaultLimits)
 	if err != nil {

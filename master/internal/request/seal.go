@@ -15,7 +15,7 @@ type sealed struct{ bytes []byte }
 const (
 	// rawHead is the length of the longest possible head of a packed byte string.
 	rawHead = 5
-	// smallAnswer is a buffer size that suffices for most answers, such as nil or a hash.
+	// smallAnswer is a buffer size in bytes that suffices for most answers, such as nil or a hash.
 	smallAnswer = 512
 	// Buffers of pooledMin to pooledMax bytes are kept for the next big answer.
 	pooledMin, pooledMax = 64 << 10, 8 << 20
@@ -56,7 +56,7 @@ func (s *Server) sealAnswer(key crypt.Key, nonce string, answer any) (any, error
 	return sealed{buf[at:]}, nil
 }
 
-// buffer returns an empty buffer with room for size bytes.
+// buffer returns an empty buffer with a capacity of at least size bytes.
 func (s *Server) buffer(size int) []byte {
 	if size >= pooledMin {
 		if b, ok := s.buffers.Get().(*[]byte); ok && cap(*b) >= size {

@@ -152,9 +152,9 @@ func notExposed(cmd any) error {
 	return &refusal{value.NewMap(), "Requested method not exposed: " + sanitize(fmt.Sprint(cmd)), slog.LevelError}
 }
 
-// ErrSilence, wrapped in an error, makes the server close the connection without an answer. The
-// sender then repeats the request after its time-out. It would take any answer for a success
-// (salt/minion.py _return_pub).
+// ErrSilence, wrapped in an error, causes the server to close the connection without an answer.
+// After that the sender repeats the request after its time-out. It would take any answer for a
+// success (salt/minion.py _return_pub).
 var ErrSilence = errors.New("request is left unanswered")
 
 // ErrLeft is an ErrSilence for a sender that has disconnected. It is not logged as a fault.
@@ -354,8 +354,9 @@ func (s *Server) handleEncrypted(
 		return nil, err
 	}
 
-	// Ask for it only at an event, because events are sent by the minion process itself. The
-	// pillar, for example, is requested by another object in Salt, which has a token of its own.
+	// Ask the minion for a sign-in only at an event, because the minion process itself sends
+	// events. The pillar, for example, is requested by another object in Salt, which has a
+	// different token.
 	if s.cfg.SignInAgain != nil && load.Str("cmd") == "_minion_event" && s.cfg.SignInAgain(outer) {
 		return nil, refuse(badLoad, "%.64q is to sign in again, as its sign-in showed no token", outer)
 	}
@@ -502,8 +503,8 @@ func (s *Server) dispatch(ctx context.Context, c *Call) (any, error) {
 // answer.
 const maxSharers = 8
 
-// errUndone means that the request was not executed, because the caller who had claimed it
-// disconnected before its turn.
+// errUndone means that the request was not executed, because the caller who had claimed the request
+// disconnected before the request got its turn.
 var errUndone = errors.New("the request was not begun")
 
 // shared waits for the answer to a request that arrived earlier over another connection of the same
@@ -559,8 +560,9 @@ func (s *Server) callMinion(ctx context.Context, name string, m Method, c *Call)
 	return v, err
 }
 
-// attempt runs a method. failed is true if the method returned an error. attempt then returns an
-// empty text as the answer, or ErrSilence if the sender may succeed by repeating the request.
+// attempt runs a method. failed is true if the method returned an error. After such an error
+// attempt returns an empty text as the answer, or ErrSilence if the sender may succeed by repeating
+// the request.
 func (s *Server) attempt(ctx context.Context, name string, m Method, c *Call) (v any, failed bool, err error) {
 	v, err = s.callMethod(ctx, name, m, c)
 	switch {
@@ -581,7 +583,7 @@ func (s *Server) failed(name string, c *Call, err error) any {
 	return ""
 }
 
-// callMethod runs a method. It turns a panic of the method into an error.
+// callMethod runs a method. It returns a panic of the method as an error.
 func (s *Server) callMethod(ctx context.Context, name string, m Method, c *Call) (v any, err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -25,7 +25,7 @@ type Call struct {
 	// crypted_transfer_decode_dictentry). All other requests have a new nonce each time.
 	Nonce string
 
-	// park, body and token are for Park. If park is nil, the call cannot be parked.
+	// Only the method Park uses park, body and token. If park is nil, the call cannot be parked.
 	park  func() (resume func())
 	body  []byte // the packed load; a part of the payload's memory
 	token uint64 // key of the request in inflight
@@ -40,7 +40,7 @@ type Call struct {
 type Func func(ctx context.Context, c *Call) (any, error)
 
 // Plain is a complete payload that the server sends without encrypting it with the session key. It
-// is used for the private pillar reply, whose map contains a key of its own.
+// is used for the private pillar reply, whose map contains the key that encrypts it.
 type Plain struct{ Payload *value.Map }
 
 // packer is a result that appends its packed form to the buffer that is sent, so that a big answer
@@ -55,7 +55,7 @@ type packer interface {
 	Close() error
 }
 
-// Method is one row of the table.
+// Method is a method with its requirements: one row of the table.
 type Method struct {
 	// Local methods are called without encryption by tools on the master's host, and check
 	// credentials themselves. All other methods require a session key and a token.

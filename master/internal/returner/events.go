@@ -28,10 +28,10 @@ type EventsConfig struct {
 	Returners []string // names of returners (event_return)
 	// Whitelist and Blacklist are globs of tags. An empty Whitelist allows all tags.
 	Whitelist, Blacklist []string
-	// Queue is how many events one call hands over (event_return_queue). 0 means one.
+	// Queue is how many events one call passes to a returner (event_return_queue). 0 means one.
 	Queue int
 	// MaxWait is how long events wait until Queue of them have arrived; after that time a call
-	// hands over fewer (event_return_queue_max_seconds). 0 means that they wait for ever, as in
+	// passes fewer events (event_return_queue_max_seconds). 0 means that they wait for ever, as in
 	// Salt.
 	MaxWait time.Duration
 	Bus     *event.Bus
@@ -41,9 +41,9 @@ type EventsConfig struct {
 	pause time.Duration // pause after the first failure; 0: firstPause
 }
 
-// Events hands the events on this master's bus over to returners (event_return). It leaves out
-// events from another master of the cluster, because that master hands them over itself, as in Salt
-// (salt/utils/event.py EventReturn).
+// Events passes the events on this master's bus to returners (event_return). It leaves out events
+// from another master of the cluster, because that master passes them to its returners itself, as
+// in Salt (salt/utils/event.py EventReturn).
 type Events struct {
 	cfg   EventsConfig
 	sub   *event.Subscription
@@ -53,7 +53,7 @@ type Events struct {
 	failing bool          // the last event could not be written; used by Run only
 
 	mu    sync.Mutex
-	feeds []*feed // one for each returner; nil until the spool is open
+	feeds []*feed // feeds of the returners; nil until the spool is open
 	fault string  // why the spool cannot be opened
 }
 
@@ -143,8 +143,8 @@ func (e *Events) wantsTag(tag string) bool {
 	return allowed
 }
 
-// Run hands events over to the returners until ctx ends. Events that are not handed over by then
-// stay in the spool for the next start.
+// Run passes events to the returners until ctx ends. The rest of the events remain in the spool for
+// the next start.
 func (e *Events) Run(ctx context.Context) {
 	stop := context.AfterFunc(ctx, e.sub.Close)
 	defer stop()
@@ -159,7 +159,8 @@ func (e *Events) Run(ctx context.Context) {
 		feeds.Go(func() { f.handOver(ctx) })
 	}
 
-	// After the subscription is closed, the loop still receives the waiting events.
+	// After the subscription is closed, the loop receives the events that waited in the
+	// subscription.
 	for event := range e.sub.C {
 		e.keepEvent(event)
 	}
@@ -204,8 +205,8 @@ func (e *Events) logOutcome(tag string, err error) {
 	e.failing = err != nil
 }
 
-// Stats returns the metrics of each returner. Events that were not written to the spool count as
-// lost for every returner. e may be nil.
+// Stats returns the metrics of each returner. Events that were not written to the spool are in the
+// number of lost events of every returner. e may be nil.
 func (e *Events) Stats() []Stats {
 	if e == nil {
 		return nil

@@ -21,8 +21,8 @@ const (
 	firstPause = 500 * time.Millisecond
 	lastPause  = 15 * time.Second
 	// triesAlone is how often an order must fail before a later order is tried. If the later order
-	// succeeds, the returner is reachable, and refuses the failing order. If the error is of the
-	// same kind as at the last refusal, one failure suffices.
+	// succeeds, the returner is reachable, and refuses the failing order. One failure suffices if
+	// its error is of the same kind as that of the last refusal.
 	triesAlone = 5
 	// maxProbeDistance is how many orders after the failing one may be skipped to find an order
 	// that succeeds. After each probe that fails, the next probe skips about twice as many orders.
@@ -35,7 +35,7 @@ const (
 // errMissing means that Salt's library has no such returner.
 var errMissing = errors.New("there is no such returner of events")
 
-// Worker is a session in Python that hands orders to a returner. *pyhost.Session implements it.
+// Worker is a session in Python that passes orders to a returner. *pyhost.Session implements it.
 type Worker interface {
 	Ask(ctx context.Context, order *value.Map) (*value.Map, error)
 	Stale() bool
@@ -52,7 +52,7 @@ type Stats struct {
 	Error    string // error of the last try; "" if it succeeded
 }
 
-// feed hands the records of one spool over to one returner.
+// feed passes the records of one spool to one returner.
 type feed struct {
 	name    string
 	reader  *spool.Reader
@@ -77,13 +77,13 @@ type feed struct {
 	changed chan struct{}
 }
 
-// order holds the records that one call hands over.
+// order holds the records that one call passes to the returner.
 type order struct {
 	records [][]byte
 	end     uint64 // number of the record after them
 }
 
-// handOver hands records over to the returner until ctx ends.
+// handOver passes records to the returner until ctx ends.
 func (f *feed) handOver(ctx context.Context) {
 	defer func() {
 		if f.worker != nil {
@@ -92,7 +92,7 @@ func (f *feed) handOver(ctx context.Context) {
 	}()
 
 	if f.eager {
-		_ = f.openWorker(ctx) // if this fails, the first order tries again and reports the error
+		_ = f.openWorker(ctx) // after a failure the first order opens the worker and reports the error
 	}
 
 	tries := 0
@@ -224,7 +224,7 @@ func (f *feed) openWorker(ctx context.Context) error {
 // orderContext returns a context that ends a few seconds after ctx, so that a call in progress need
 // not be repeated only because the master stops.
 func orderContext(ctx context.Context) (context.Context, context.CancelFunc) {
-	// When this time has passed, the worker of a call that hangs is killed.
+	// After this time the worker of a call that hangs is killed.
 	patient, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Minute)
 	stop := context.AfterFunc(ctx, func() {
 		// The master stops. A call in progress gets this much more time.
@@ -241,9 +241,10 @@ func (f *feed) closeWorker() {
 }
 
 // probeRefused determines whether the returner refuses a failing order. The returner does if a
-// later order succeeds and the failing order then fails again. probeRefused also hands over the
-// orders between the two; it counts those that fail with the same kind of error as refused. It
-// returns the last order that is done or refused. If there is none, it returns why.
+// later order succeeds and the failing order then fails again. probeRefused also passes the orders
+// between the two to the returner; it counts those that fail with the same kind of error as
+// refused. It returns the last order that is done or refused. If there is none, it returns failed
+// and why, the error of failed.
 func (f *feed) probeRefused(ctx context.Context, failed order, why error) (order, error) {
 	if errors.Is(why, errMissing) {
 		return failed, why
@@ -343,8 +344,8 @@ func (f *feed) advanceTo(ctx context.Context, o order) {
 			f.signalChange()
 			return
 		}
-		// After a restart the order would be handed over again, and so would further orders. Hand
-		// over none until the disk works.
+		// After a restart the returner would get the order again, and so it would with further
+		// orders. Pass no orders until the disk works.
 		f.noteOutcome(err)
 		if pause.For(ctx, lastPause) != nil {
 			return

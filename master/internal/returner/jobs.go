@@ -50,10 +50,10 @@ type JobsConfig struct {
 }
 
 // Jobs is a job cache on top of another job cache, the cache below. It stores everything in the
-// cache below and reads from there. It also hands what it stores to returners, with the same calls
-// as Salt's master (salt/master.py publish, salt/utils/job.py store_job). A job or return is
-// acknowledged when the cache below and the spools of the returners have stored it on disk. The
-// returners get it after that, in the same order.
+// cache below and reads from there. It also passes everything that it stores to returners, with the
+// same calls as Salt's master (salt/master.py publish, salt/utils/job.py store_job). A job or
+// return is acknowledged when the cache below and the spools of the returners have stored it on
+// disk. The returners get it after that, in the same order.
 //
 // In a cluster each master calls its returners for the jobs that it published, and for the returns
 // that it acknowledged.
@@ -125,7 +125,8 @@ func openSink(cfg JobsConfig, name string) (*sink, error) {
 			open:   cfg.Open,
 			eager:  true,
 			// prep_jid creates an id without connecting to the service, and a returner may lack
-			// some functions. The success of such calls proves nothing.
+			// some functions. The success of a call of prep_jid, or of a function that is lacking,
+			// does not show that the service is reachable.
 			telling: func(record []byte) bool {
 				made, err := pyframe.Map(record)
 				return err == nil && slices.Contains([]string{"save_load", "returner", "save_minions"}, made.Str("function"))
@@ -148,8 +149,8 @@ func (j *Jobs) sinks() []*sink {
 	return all
 }
 
-// Run hands jobs and returns over to the returners until ctx ends. Those that are not handed over
-// by then stay on disk for the next start.
+// Run passes jobs and returns to the returners until ctx ends. The rest remain on disk for the next
+// start.
 func (j *Jobs) Run(ctx context.Context) {
 	var feeds sync.WaitGroup
 	for _, s := range j.sinks() {
@@ -280,10 +281,10 @@ func (j *Jobs) SaveLoad(ctx context.Context, jid string, load *value.Map, minion
 		call{function: "save_load", args: []any{jid, plain(load)}})
 }
 
-// Stage implements jobs.Cache. The function that Stage returns also waits, for up to loadWait,
-// until the master_job_cache returner has the load. Python's salt reads the load from that returner
-// at once, and if there is no load it assumes that the job does not exist (salt/client/__init__.py
-// get_iter_returns).
+// Stage implements jobs.Cache. In addition the function that Stage returns waits, for up to
+// loadWait, until the master_job_cache returner has the load. Python's salt reads the load from
+// that returner at once, and if there is no load it assumes that the job does not exist
+// (salt/client/__init__.py get_iter_returns).
 func (j *Jobs) Stage(
 	ctx context.Context,
 	jid string,
@@ -365,9 +366,9 @@ func (j *Jobs) AddMinions(ctx context.Context, jid string, minions []string, syn
 		call{function: "save_minions", args: []any{jid, ids}, named: value.NewMap("syndic_id", syndicID)})
 }
 
-// SaveReturn implements jobs.Cache. As in Salt, the returner gets every return that arrives, even
-// one that the cache below already contains: the master may have died after it stored the return
-// and before it called the returner.
+// SaveReturn implements jobs.Cache. As in Salt, the returner gets every return that arrives, even a
+// return that the cache below already contains. In that case the master may have died before it
+// called the returner. stored is the result of the cache below.
 func (j *Jobs) SaveReturn(ctx context.Context, r jobs.Return) (stored bool, err error) {
 	stored, err = j.Cache.SaveReturn(ctx, r)
 	if err != nil || j.master == nil {
@@ -393,7 +394,7 @@ func (j *Jobs) SaveReturn(ctx context.Context, r jobs.Return) (stored bool, err 
 }
 
 // Clean implements jobs.Cache. It also calls the returner's clean-up function, unless an earlier
-// such call still waits in the spool.
+// call of that function waits in the spool.
 func (j *Jobs) Clean(ctx context.Context, keep time.Duration) (removed int, err error) {
 	removed, err = j.Cache.Clean(ctx, keep)
 	if j.master == nil || !j.master.feed.reader.Past(j.cleaning.Load()) {

@@ -54,21 +54,22 @@ func (s *Schedule) List(maxRuns int) (control.Schedule, error) {
 	return list, nil
 }
 
-// knownStates returns the states of the entries. own reports whether this master owns the schedule.
-// If another master of the cluster owns the schedule, the states are those in the shared record.
-func (s *Schedule) knownStates() (states []plan.State, own bool, err error) {
-	_, own = s.cfg.Own()
-	if s.cfg.Records != nil && !own {
+// knownStates returns the states of the entries. owner reports whether this master owns the
+// schedule. If another master of the cluster owns the schedule, the states are those in the shared
+// record.
+func (s *Schedule) knownStates() (states []plan.State, owner bool, err error) {
+	_, owner = s.cfg.Own()
+	if s.cfg.Records != nil && !owner {
 		r, err := s.cfg.Records.loadNewest()
 		return s.statesOf(r), false, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.states), own, nil
+	return slices.Clone(s.states), owner, nil
 }
 
-// localTime returns the time at which the clock in the time zone of now shows civil. The zero time
-// stays zero.
+// localTime returns the time at which the clock in the time zone of now shows civil. For the zero
+// time it returns the zero time.
 func localTime(civil, now time.Time) time.Time {
 	if civil.IsZero() {
 		return civil

@@ -22,8 +22,8 @@ type record struct {
 	Entries entryRecords `json:"entries"`
 }
 
-// entryRecords holds the records of the entries by key. A record that cannot be read is left out.
-// Then only its entry starts without a record.
+// entryRecords holds the records of the entries by key. It leaves out a record that cannot be read,
+// so that only the entry of that record starts without one.
 type entryRecords map[string]entryRecord
 
 // UnmarshalJSON implements [json.Unmarshaler].

@@ -82,8 +82,8 @@ type Schedule struct {
 
 	// Only takeDue uses the following fields.
 	loggedFault string // why runs could not be recorded, as it was last logged
-	// lastTime is the time of the last check, and lastCivil is what the clock showed then. Both are
-	// zero before the first check.
+	// lastTime is the time of the last check, and lastCivil is the same time in civil form, see
+	// package plan. Both are zero before the first check.
 	lastTime  time.Time
 	lastCivil time.Time
 	version   uint64 // version of the newest record that this master knows
@@ -102,8 +102,8 @@ type entry struct {
 	*plan.Entry
 	running atomic.Int64  // runs that are waiting or executing
 	missed  atomic.Uint64 // runs skipped since the last log line, because of maxrunning
-	// lapsed is when a run was due that is skipped because no check was made for too long. Only
-	// takeDue uses it.
+	// lapsed is the due time of a run that is skipped because no check was made for too long. Zero
+	// means that there is none. Only takeDue uses it.
 	lapsed time.Time
 }
 
@@ -185,7 +185,7 @@ func (s *Schedule) takeDue() []dueRun {
 		})
 		if err != nil {
 			s.reportFault(err)
-			return nil // the next check finds these runs due again
+			return nil // the next check finds the runs due once more
 		}
 
 		if !noted.Looked.Equal(looked) {
@@ -226,8 +226,7 @@ func (s *Schedule) logLapsed() {
 	}
 }
 
-// haveNews reports whether states contain something that the other masters must know even if no run
-// is due.
+// haveNews reports whether states contain data that the other masters need even if no run is due.
 func (s *Schedule) haveNews(states []plan.State) bool {
 	for i, e := range s.entries {
 		if e.Tells(s.states[i], states[i]) {
@@ -237,9 +236,9 @@ func (s *Schedule) haveNews(states []plan.State) bool {
 	return false
 }
 
-// recordRuns writes a record with the runs that are about to start, and returns the record that is
-// then current. An earlier write that returned an error may still have succeeded. In that case a
-// record of this version and term already exists.
+// recordRuns writes a record with the runs that are about to start, and returns the current record
+// after the write. An earlier write may have succeeded although it returned an error. In that case
+// a record of this version and term already exists.
 func (s *Schedule) recordRuns(next record) (record, error) {
 	err := s.cfg.Records.replaceNext(next)
 	if err == nil {
@@ -266,9 +265,8 @@ func (s *Schedule) begunIn(states []plan.State) (dues []dueRun) {
 }
 
 // reportFault reports why runs cannot be recorded, or, if err is nil, that they can be recorded
-// again. It logs each cause once; it compares causes without file names, because these contain a
-// different temporary name each time. If err means that a record cannot be read, reportFault sets
-// that record aside.
+// again. It logs each cause once. To compare causes it removes file names, because temporary names
+// differ each time. If err means that a record cannot be read, reportFault sets that record aside.
 func (s *Schedule) reportFault(err error) {
 	if errors.Is(err, versioned.ErrContent) {
 		err = s.setAside(err)
@@ -320,7 +318,7 @@ func (s *Schedule) takeOver(now time.Time) error {
 	if err != nil {
 		return err
 	}
-	// The newest records are lost. This master knows newer states.
+	// The newest records are lost, but this master has their states.
 	if r.Version < s.version && r.Term <= s.wrote {
 		s.version = r.Version
 		return nil
@@ -396,9 +394,9 @@ func (s *Schedule) walkEntries(now time.Time) (states []plan.State, dues []dueRu
 	return states, dues
 }
 
-// resume continues an entry after a time without checks, and records a run that is skipped because
-// of that. After a takeover from another master it records none, because that master may have
-// skipped the run for a reason.
+// resume continues an entry after a time without checks, and sets e.lapsed if a run is skipped
+// because of that. After a takeover from another master it does not set e.lapsed, because that
+// master may have skipped the run for a reason.
 func (s *Schedule) resume(e *entry, state plan.State, from time.Time) plan.State {
 	next := e.Resume(state, from)
 	due := state.Due()
@@ -410,8 +408,8 @@ func (s *Schedule) resume(e *entry, state plan.State, from time.Time) plan.State
 }
 
 // sinceLastLook returns the time from which checks must be made, and by how much the clock was set
-// forward since the last check. gap means that from is later than the last check, so runs in
-// between are skipped.
+// forward (negative: back) since the last check. gap means that from is later than the last check,
+// so runs in between are skipped.
 func (s *Schedule) sinceLastLook(now, civil time.Time) (from time.Time, shift time.Duration, gap bool) {
 	if s.lastCivil.IsZero() {
 		return civil.Add(-plan.Tick), 0, false
@@ -420,14 +418,14 @@ func (s *Schedule) sinceLastLook(now, civil time.Time) (from time.Time, shift ti
 	from = s.lastCivil
 	if !s.lastTime.IsZero() {
 		shift = plan.Civil(now).Sub(plan.Civil(s.lastTime)) - now.Sub(s.lastTime)
-		// Small differences are due to the imprecision of the clock.
+		// The clock is imprecise: ignore small differences.
 		if shift.Abs() < 2*time.Second {
 			shift = 0
 		}
 	}
 
 	// If the clock was set forward by a few hours at most, as for summer time, the runs in between
-	// still take place, but late.
+	// take place late.
 	if shift != 0 && civil.After(from) && civil.Sub(from) <= 3*time.Hour {
 		return from, shift, false
 	}

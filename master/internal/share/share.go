@@ -10,14 +10,14 @@
 // When a connection begins, and every 30 seconds, each master sends the sums of its buckets of
 // entries. If the sums of a peer differ, the peer asks for the lists of entries in those buckets,
 // and then for the entries that it lacks, a limited number at a time. So each master only fetches
-// what it lacks. If two masters have different versions of an entry, the versions decide which of
-// them stays, see package cache.
+// what it lacks. If two masters have different versions of an entry, both keep the newer version,
+// see package cache.
 //
 // # Bounds and what happens beyond them
 //
 //	changes that wait to be sent    65,536 entries; more are left to the comparison
 //	messages of peers               64 MiB; more are dropped, and left to the comparison
-//	entries requested at once       128 of a peer; the others wait for those
+//	entries requested at once 128 of a peer; the others wait
 package share
 
 import (
@@ -47,8 +47,8 @@ const (
 // Config configures a Share. All fields are required.
 type Config struct {
 	Store *cache.Store
-	// Send sends bytes to a peer, or to all peers if peer is "". It returns false if there is no
-	// room for them. It must not block.
+	// Send sends bytes to a peer, or to all peers if peer is "". It returns false if the queue has
+	// no room for the bytes. It must not block.
 	Send func(peer string, b []byte) bool
 	Log  *slog.Logger
 }
@@ -94,8 +94,8 @@ type Status struct {
 	Bad   uint64 // messages that could not be parsed
 }
 
-// New returns a Share. It registers the Share with the store, which from then on reports changes to
-// it.
+// New returns a Share. It registers the Share with the store, so that the store reports each change
+// to the Share.
 func New(cfg Config) (*Share, error) {
 	s := &Share{
 		cfg:      cfg,
@@ -268,7 +268,7 @@ func (s *Share) handle(m incoming) {
 		s.takeEntries(m.peer, msg.entries)
 	case kindSum, kindMeet:
 		ours := s.cfg.Store.Sums()
-		// This master may have changes for which the peer could not ask while it was not connected.
+		// While the peer was not connected, this master may have made changes that the peer lacks.
 		if msg.kind == kindMeet {
 			s.sendMessage(m.peer, sumMessage(kindSum, ours))
 		}
@@ -338,8 +338,9 @@ func (s *Share) takeEntries(peer string, entries []cache.Entry) {
 	}
 }
 
-// endQuestion handles the end of an answer. It asks again for requested entries that the answer did
-// not contain. If the answer contained no entries, the peer does not have them any more.
+// endQuestion handles the end of an answer. It requests once more those requested entries that the
+// answer did not contain. If the answer contained no entries, the peer does not have the requested
+// entries any more.
 func (s *Share) endQuestion(peer string) {
 	p := s.pulls[peer]
 	if p == nil {

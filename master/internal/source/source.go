@@ -20,8 +20,8 @@ const Field = "saltern_source"
 
 const maxField = 256 // bytes
 
-// Fields that the master adds to an answer with one of Salt's errors, because Salt uses the same
-// text for several causes.
+// Fields that the master adds to an answer with an error of Salt. They tell causes apart for which
+// Salt uses the same text.
 const (
 	// BusyField means that the master was too busy: it has not refused the caller, who may try
 	// again.
@@ -52,8 +52,8 @@ func Say(load *value.Map, key string, from netip.Addr) {
 	}
 }
 
-// Take removes the address from a command and returns it. ok is false if there is no address, or if
-// none of keys fits the proof.
+// Take removes the client's address from a command and returns it. ok is false if there is no
+// address, or if its proof was made with none of keys.
 func Take(load *value.Map, keys []string) (from netip.Addr, ok bool) {
 	said := load.Str(Field)
 	load.Delete(Field)

@@ -61,8 +61,8 @@ func (s *Spool) Reader(name string) (*Reader, error) {
 	return r, nil
 }
 
-// Forget removes the positions of all readers that are not open, and then the records that only
-// those readers had not read. It is called when these readers will never be opened again.
+// Forget removes the positions of all readers that are not open, and the records that no other
+// reader needs. The caller must know that these readers will never be opened again.
 func (s *Spool) Forget() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -218,9 +218,8 @@ func (r *Reader) ReadFrom(number uint64, maxRecords int, maxBytes int64) (record
 
 // skipMissing skips records, beginning with the one of this number, that are in no segment because
 // a power cut destroyed them. It returns the number after them. g is the segment that follows the
-// missing records; it may be nil: none follows. If records before the missing ones are still
-// unread, the missing ones count as lost only later, in Advance. The caller holds the lock of the
-// spool.
+// missing records; it may be nil: none follows. The missing records are counted as lost; if records
+// before them are unread, Advance counts them later. The caller holds the lock of the spool.
 func (r *Reader) skipMissing(number uint64, g *segment) (next uint64) {
 	next = r.spool.next
 	if g != nil {

@@ -130,7 +130,7 @@ func scanSegment(path string, first uint64) (*segment, error) {
 		switch {
 		case err == nil:
 		case errors.Is(err, errRecord), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-			return g, nil // the last write was interrupted
+			return g, nil // the last write to the segment was interrupted
 		default:
 			return nil, err
 		}
@@ -243,7 +243,7 @@ func (s *Spool) writeRecord(packed []byte) (number uint64, err error) {
 
 	g := s.lastSegment()
 	if _, err := s.active.WriteAt(packed, g.size); err != nil {
-		// If Truncate fails, an incomplete record stays; readers ignore it.
+		// If Truncate fails, an incomplete record remains, which readers ignore.
 		_ = s.active.Truncate(g.size)
 		return 0, err
 	}
@@ -280,7 +280,7 @@ func (s *Spool) beginSegment() error {
 	}
 
 	s.active = file
-	// The previous segment was empty, and its file is used again.
+	// The last segment is empty: the new segment uses its file.
 	if n := len(s.segments); n > 0 && s.segments[n-1].first == s.next {
 		s.segments = s.segments[:n-1]
 	}
@@ -335,8 +335,8 @@ func (s *Spool) syncTo(number uint64) error {
 	return nil
 }
 
-// dropOldest removes the oldest segment. overflow means that readers which have not read it count
-// its records as lost. The caller holds mu.
+// dropOldest removes the oldest segment. overflow means that each reader counts those records of
+// the segment as lost that it has not read. The caller holds mu.
 func (s *Spool) dropOldest(overflow bool) {
 	g := s.segments[0]
 	s.segments = s.segments[1:]
@@ -362,7 +362,7 @@ func (s *Spool) dropRead() {
 	}
 }
 
-// Close closes the spool. The positions of the readers stay on disk.
+// Close closes the spool. The positions of the readers remain on disk.
 func (s *Spool) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -36,7 +36,8 @@ func Fold(name string) string {
 	return name
 }
 
-// baseRune returns r, or -1 if r is a blank, an accent or invisible. The rune is then dropped.
+// baseRune returns r, or -1 if r is a blank, an accent or invisible. For -1 the caller drops the
+// rune.
 func baseRune(r rune) rune {
 	if unicode.IsSpace(r) || unicode.In(r, unicode.C, unicode.M) {
 		return -1

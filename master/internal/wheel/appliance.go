@@ -40,7 +40,8 @@ func applianceFunctions() map[string]function {
 // maxWord bounds the length of the name of a node or a service.
 const maxWord = 64
 
-// oneWord returns the argument with this name, which must be a single word.
+// oneWord returns the argument with this name, which must be a name of printable ASCII characters
+// without spaces.
 func (a args) oneWord(name string) (string, error) {
 	s := a.textOf(name, "")
 	if s == "" || len(s) > maxWord {

@@ -22,8 +22,8 @@ func configFunctions() map[string]function {
 	}
 }
 
-// confName matches names of files that stay inside the include directory. (CVE-2021-25282 used a
-// path that led out of it.)
+// confName matches names of files inside the include directory. (CVE-2021-25282 used a path that
+// led out of it.)
 var confName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,100}$`)
 
 func updateConfig(_ context.Context, e *Env, a args) (any, error) {

@@ -52,8 +52,8 @@ func (s *Service) Prepare(fun string, by runner.Caller, args []any, named *value
 }
 
 // Do calls the function. It fires an event before the call and another after it, and stores the
-// result. data is the answer for the caller: the data of the second event, but with the whole
-// result. err is the error of the function, with a text that others may see.
+// result. data is the answer for the caller: the data of the second event, but with the untrimmed
+// result. err is the error of the function. Its text contains nothing that the caller may not see.
 func (r *Run) Do(ctx context.Context) (data *value.Map, err error) {
 	fun, runs := r.call.Fun, r.service.Runs
 	data = value.NewMap("fun", "wheel."+fun, "jid", r.JID, "tag", r.Tag, "user", r.by.User, event.EauthField,

@@ -41,11 +41,11 @@ type Env struct {
 	// Connected returns the ids of all connected minions.
 	Connected func() []string
 	// ConfigDir is the directory that contains master.d, into which config.update_config writes. ""
-	// means that the configuration is elsewhere; config.update_config is then refused.
+	// means that the configuration is elsewhere; in that case config.update_config is refused.
 	ConfigDir string
 	// DefaultInclude is the option default_include (such as "master.d/*.conf").
 	DefaultInclude string
-	// Values returns the whole configuration for the function config.values.
+	// Values returns the complete configuration for the function config.values.
 	Values func() *value.Map
 	// KeySize is the least size of a generated key in bits.
 	KeySize int

@@ -9,7 +9,7 @@
 //
 // Saltern's masters stand for election in three cases only, and otherwise follow:
 //
-//   - No leader has been heard for several seconds. Salt's masters elect a new one within two if
+//   - No message of a leader has arrived for several seconds. Salt's masters elect a new one within two if
 //     they can.
 //   - There is no group yet, because a Salt master joins a cluster of Saltern masters and waits to
 //     be led.

@@ -29,8 +29,8 @@ func (n *Node) Step(now time.Time, m wire.Raft) []Out {
 	case "append-entries":
 		n.onAppend(now, m.Src, term, p)
 	case "install-snapshot":
-		// Salt 3008.3 never sends a snapshot. Refuse one, since we could not replicate it further;
-		// the leader then sends entries.
+		// Salt 3008.3 never sends a snapshot. Refuse a snapshot, since this master could not
+		// replicate it further. The leader then sends entries.
 		n.queueMessage(m.Src, "install-snapshot-reply", value.NewMap("our_term", n.state.Term, "peer_id", n.cfg.ID))
 	case "pre-request-vote-reply", "request-vote-reply":
 		n.onVoteReply(now, m, term)

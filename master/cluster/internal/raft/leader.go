@@ -101,8 +101,8 @@ func (n *Node) reconcile() {
 	n.advance()
 }
 
-// change returns the configuration that the next change leads to; changed is false if the group
-// equals the cluster.
+// change returns the voters and the learners of the configuration after the next change. changed is
+// false if the group equals the cluster.
 func (n *Node) change(voters, learners []string) (v, l []string, changed bool) {
 	voters, learners = slices.Clone(voters), slices.Clone(learners)
 	member := func(id string) bool {

@@ -41,8 +41,8 @@ func config(voters, learners []string) *value.Map {
 	return value.NewMap("voters", value.List(voters), "learners", value.List(learners))
 }
 
-// configOf returns the configuration in an entry, and false if the entry is none. Salt permits a
-// bare list of voters.
+// configOf returns the voters and the learners of the configuration in an entry. ok is false if the
+// entry contains no configuration. Salt permits a bare list of voters.
 func configOf(e Entry) (voters, learners []string, ok bool) {
 	if e.Type != typeConfig {
 		return nil, nil, false

@@ -21,12 +21,12 @@ const (
 	candidacy = 10 * Beat
 )
 
-// Bounds of what other masters can make this one store.
+// Limits of the memory that messages of other masters can take on this master.
 const (
 	maxEntries = 1 << 14 // entries of the log; an entry is a change of the group
 	maxBatch   = 64      // entries in a message
 	maxGroup   = 64      // masters in a configuration
-	maxTerm    = 1 << 53 // a group cannot reach this term in its life
+	maxTerm    = 1 << 53 // a group cannot reach this term however long it exists
 )
 
 // typeConfig is the type of entries with a configuration (salt/cluster/consensus/raft/log.py
@@ -40,10 +40,11 @@ type Entry struct {
 	Cmd        any // decoded value
 }
 
-// State is what a Node must remember over a restart. It must be on disk before a message is sent.
+// State is the part of a Node that survives a restart. The caller must write it to disk before a
+// message is sent.
 type State struct {
 	Term  int64  // current term
-	Voted string // candidate that got our vote in this term; "" for none
+	Voted string // candidate that got this master's vote in this term; "" for none
 	Log   []Entry
 }
 
@@ -56,7 +57,7 @@ type Member struct {
 // Config of a Node. All fields but State are required.
 type Config struct {
 	ID    string
-	State State // as it was saved; the zero State at first
+	State State // the State that was saved last; the zero State if none was saved
 	// Token returns a new text at each call, for the ids of messages.
 	Token func() string
 	// Jitter returns a random duration below d.
@@ -106,8 +107,8 @@ type Node struct {
 // New returns a Node.
 func New(cfg Config) *Node { return &Node{cfg: cfg, state: cfg.State, commit: -1} }
 
-// Dirty returns the State, and reports whether the caller must save it before sending messages. It
-// then counts as saved.
+// Dirty returns the State, and reports whether the caller must save it before sending messages.
+// Dirty assumes that the caller saves it: it does not report the same change twice.
 func (n *Node) Dirty() (State, bool) {
 	d := n.dirty
 	n.dirty = false
@@ -296,8 +297,8 @@ func (n *Node) setTerm(t int64) {
 	}
 }
 
-// follow enters the term and makes this master a follower; it learns its leader from the leader's
-// first message.
+// follow enters the term and makes this master a follower, without a leader until a leader's first
+// message arrives.
 func (n *Node) follow(now time.Time, term int64) {
 	n.setTerm(term)
 	if n.role != follower {

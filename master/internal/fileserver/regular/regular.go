@@ -1,7 +1,7 @@
 // Package regular opens regular files, and refuses all other files.
 //
-// Minions choose names of files, and administrators edit the trees. So a name may be that of a FIFO
-// without a writer, or of a device. The functions of this package never block on a FIFO and never
+// Minions choose names of files, and administrators edit the trees. So a name may refer to a FIFO
+// without a writer, or to a device. The functions of this package never block on a FIFO and never
 // use a device.
 package regular
 

@@ -112,7 +112,7 @@ func KeyOf(parts ...any) (Sum, error) {
 }
 
 // sumOf returns a hash over the paths in reads. For each path it covers how many parts of the path
-// exist, and the whole value there, packed as for the renderer.
+// exist, and the value at that path, packed as for the renderer.
 func (m Minion) sumOf(reads []Read) (Sum, error) {
 	found := make([]any, 0, len(reads))
 	for _, r := range reads {

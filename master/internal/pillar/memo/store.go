@@ -35,7 +35,7 @@ type Store struct {
 
 // template is one version of an SLS together with the other inputs.
 type template struct {
-	readSets []*readSet // the most recently used first
+	readSets []*readSet // in order of use, the latest first
 	// alone is set if results of the template are known to be valid for one minion only. Otherwise
 	// it is nil.
 	alone *result
@@ -61,9 +61,9 @@ type result struct {
 // Stats are counters since the start, and the present size.
 type Stats struct {
 	Hits    uint64 // results that were reused
-	Misses  uint64 // templates that were rendered with a result that was stored
-	Alone   uint64 // templates that were rendered with a result for one minion only
-	Dropped uint64 // results that were dropped to make room
+	Misses  uint64 // templates that were rendered, and whose results were stored
+	Alone   uint64 // templates that were rendered, and whose results are valid for one minion only
+	Dropped uint64 // results that were dropped because the store was full
 	Results int
 	Bytes   int64
 }
@@ -91,8 +91,9 @@ func (s *Store) Stats() Stats {
 	return st
 }
 
-// Get returns the stored result of a template for a minion. content returns the current hash of a
-// file. The returned value is shared and must not be changed.
+// Get returns the stored result of a template for a minion. ok is false if no stored result is
+// valid for the minion. content returns the current hash of a file. The returned value is shared
+// and must not be changed.
 func (s *Store) Get(key Sum, m Minion, content Content) (value any, ok bool) {
 	s.mu.Lock()
 	var forms []*readSet
@@ -133,9 +134,9 @@ func (s *Store) Get(key Sum, m Minion, content Content) (value any, ok bool) {
 	return nil, false
 }
 
-// Content returns the hash of a file. there is false if the file does not exist. If err is not nil,
-// the other results are invalid.
-type Content func(path string) (sum Sum, there bool, err error)
+// Content returns the hash of a file. exists is false if the file does not exist. If err is not
+// nil, the other results are invalid.
+type Content func(path string) (sum Sum, exists bool, err error)
 
 func current(files []File, content Content) bool {
 	for _, f := range files {
@@ -241,7 +242,7 @@ func (s *Store) templateOf(key Sum) *template {
 	return sh
 }
 
-// addResult adds a result, and drops other results to make room. The caller holds mu.
+// addResult adds a result, and drops other results when the store is full. The caller holds mu.
 func (s *Store) addResult(r *result) {
 	r.at = s.order.PushFront(r)
 	s.bytes += r.weight

@@ -6,8 +6,8 @@ import "saltern/master/value"
 // in maps and lists, and hashes.
 const resultWeight = 640
 
-// memoryOf returns an estimate of the memory that a value uses, in bytes. The estimate is rather
-// too high than too low.
+// memoryOf returns an estimate of the memory that a value uses, in bytes. The estimate may be too
+// high, but rarely too low.
 func memoryOf(v any) int64 {
 	switch v := v.(type) {
 	case string:

@@ -47,12 +47,12 @@ type Config struct {
 	SessionsPerWorker int           // sessions after which a worker is replaced; 0: 1000
 	MaxMessage        int           // bytes of one request or reply; 0: 64 MiB
 	RetryStart        time.Duration // time after a failed start in which further starts fail at once; 0: 30 s
-	FreshCode         bool          // compile each template again, as Salt does; for comparisons
+	FreshCode         bool          // compile each template again, as Salt does; used in tests that compare the results
 	Log               *slog.Logger  // nil: no log
 }
 
-// Unable reports whether err means that this master cannot render now. A later try, or another
-// master, may succeed then. Otherwise the template or a module is at fault.
+// Unable reports whether err means that this master cannot render now. If so, a later try or
+// another master may succeed. If not, the template or a module is at fault.
 func Unable(err error) bool {
 	for _, cause := range []error{errStart, errClosed, errTimeout, errDied, context.Canceled,
 		context.DeadlineExceeded} {

@@ -128,10 +128,10 @@ func (p *Pool) Stats() Stats {
 	return s
 }
 
-// slotsFor returns the slots for sessions of reactions if own is set, otherwise the slots for all
-// other sessions.
-func (p *Pool) slotsFor(own bool) chan struct{} {
-	if own {
+// slotsFor returns the slots for sessions of reactions if reactions is set, otherwise the slots for
+// all other sessions.
+func (p *Pool) slotsFor(reactions bool) chan struct{} {
+	if reactions {
 		return p.reactionSlot
 	}
 	return p.slots
@@ -182,8 +182,9 @@ func (p *Pool) acquire(ctx context.Context, own bool) (*worker, error) {
 }
 
 // leaveOldNursery abandons the nursery if the directory of packages has changed since the nursery
-// started. It returns the idle workers of that nursery. Open sessions continue to use the old
-// nursery, and its janitor ends it after the last of them. The caller holds mu.
+// started. It returns the idle workers of that nursery, which the caller must end. Open sessions
+// continue to use the old nursery, and its janitor ends it after the last of them. The caller holds
+// mu.
 func (p *Pool) leaveOldNursery(layer string) (old []*worker) {
 	if p.nursery == nil || p.nursery.layer == layer {
 		return nil
@@ -196,14 +197,14 @@ func (p *Pool) leaveOldNursery(layer string) (old []*worker) {
 
 // release returns a worker to the pool. It ends the worker if the worker is broken or was used for
 // reactions.
-func (p *Pool) release(w *worker, broken, own bool) {
+func (p *Pool) release(w *worker, broken, reactions bool) {
 	defer p.users.Done()
-	defer func() { <-p.slotsFor(own) }()
+	defer func() { <-p.slotsFor(reactions) }()
 	w.sessions++
 	w.idle = time.Now()
 	w.nursery.lastUsed.Store(w.idle.UnixNano())
 	p.mu.Lock()
-	keep := !broken && !own && !p.closed && w.nursery == p.nursery && w.sessions < p.cfg.SessionsPerWorker
+	keep := !broken && !reactions && !p.closed && w.nursery == p.nursery && w.sessions < p.cfg.SessionsPerWorker
 	if keep {
 		p.idle = append(p.idle, w)
 	} else if broken {

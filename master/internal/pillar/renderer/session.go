@@ -31,7 +31,7 @@ type Session struct {
 	pool      *Pool
 	isReactor bool // a session of reactions, which has its own worker
 	begin     *value.Map
-	pillar    *value.Map // the last argument of SetPillar
+	pillar    *value.Map // the argument of the last call of SetPillar
 	worker    *worker
 	broken    bool
 	once      sync.Once
@@ -180,8 +180,8 @@ func (u Unshareable) Error() string {
 	return "the result is for one minion only: the template " + string(u)
 }
 
-// Record renders a file like Render, and also returns what the result depends on. If the error is
-// an Unshareable, the result is valid for this minion.
+// Record renders a file like Render, and also returns the inputs that the result depends on. If the
+// error is an Unshareable, the result is valid for this minion.
 func (s *Session) Record(ctx context.Context, t Template) (any, memo.Trace, error) {
 	req := t.request()
 	req.Set("record", true)
@@ -227,8 +227,8 @@ func (s *Session) ExtPillar(
 		value.NewMap("op", "ext_pillar", "pillar", pillar, "entries", entries, "extra", extra.Clone()))
 }
 
-// Whole compiles the whole pillar with Salt's Pillar class, including the top files. git holds the
-// directories of each git entry in ext_pillar, see [gitpillar.ForPython].
+// Whole compiles the complete pillar with Salt's Pillar class, including the top files. git holds
+// the directories of each git entry in ext_pillar, see [gitpillar.ForPython].
 func (s *Session) Whole(ctx context.Context, override, extra *value.Map, git []any) (*value.Map, error) {
 	m, _, err := s.mapResult(ctx,
 		value.NewMap("op", "whole", "override", override.Clone(), "extra", extra.Clone(), "git_pillars", git))

@@ -14,7 +14,7 @@ import (
 // Salt uses (salt/utils/schedule.py _handle_cron). The fields of an expression are minute, hour,
 // day, month and day of the week, and optionally second and year.
 type cron struct {
-	fields  []cronField // one for each field of the expression, in the order of cronBounds
+	fields  []cronField // fields of the expression, in the order of cronBounds
 	nth     map[int][]int
 	nearest []int // day of the month whose nearest weekday is meant ("w"); empty: none
 }
@@ -36,7 +36,7 @@ const (
 	cronYear
 )
 
-// lastOf is the entry in cron.nth for "l": the last such weekday of a month.
+// lastOf is the entry in cron.nth for "l": the last of a weekday in a month, as in "fri#l".
 const lastOf = 6
 
 const cronSearch = 50 // how many years ahead croniter searches for a match
@@ -273,8 +273,8 @@ func cronValue(index int, text string) (int, error) {
 }
 
 // cronSpan returns the values of a range. If the end of the range is before its start, the range
-// continues at the lowest value of the field. If the end equals the start, the range is the whole
-// field.
+// continues at the lowest value of the field. If the end equals the start, the range contains all
+// values of the field.
 func cronSpan(index int, from, to, every string, fromStart bool) ([]int, error) {
 	bounds := cronBounds[index]
 	if index == cronDay && to == "l" {
@@ -344,7 +344,7 @@ func (c *cron) nextAfter(now time.Time) (time.Time, bool) {
 	}
 
 	// If both day fields are restricted, one of them must match. Numbered and nearest weekdays
-	// count as neither field, but restrict both searches (croniter _calc_next).
+	// belong to neither field, but restrict the searches for both (croniter _calc_next).
 	anyDay := cronField{all: true}
 	byDay, ok1 := c.searchFrom(start, day, anyDay)
 	byWeekday, ok2 := c.searchFrom(start, anyDay, weekday)
@@ -361,7 +361,8 @@ func (c *cron) nextAfter(now time.Time) (time.Time, bool) {
 	return byWeekday, true
 }
 
-// searchFrom returns the first matching time at or after start.
+// searchFrom returns the first matching time at or after start. It returns false if there is none
+// within cronSearch years.
 func (c *cron) searchFrom(start time.Time, day, weekday cronField) (time.Time, bool) {
 	date := time.Date(start.Year(), start.Month(), start.Day(), 0, 0, 0, 0, time.UTC)
 	for at := start; date.Year() <= start.Year()+cronSearch; at = date {
@@ -409,16 +410,16 @@ func (c *cron) matchesDate(date time.Time, day, weekday cronField) bool {
 	})
 }
 
-// firstOnDate returns the first matching time at or after at on the same date. It returns false if
-// there is none.
-func (c *cron) firstOnDate(at time.Time) (time.Time, bool) {
+// firstOnDate returns the first matching time on the date of start that is not before start. It
+// returns false if there is none.
+func (c *cron) firstOnDate(start time.Time) (time.Time, bool) {
 	second := cronField{values: []int{0}}
 	if len(c.fields) > cronSecond {
 		second = c.fields[cronSecond]
 	}
 
-	date := time.Date(at.Year(), at.Month(), at.Day(), 0, 0, 0, 0, time.UTC)
-	for h := at.Hour(); h < 24; h++ {
+	date := time.Date(start.Year(), start.Month(), start.Day(), 0, 0, 0, 0, time.UTC)
+	for h := start.Hour(); h < 24; h++ {
 		if !c.fields[cronHour].contains(h) {
 			continue
 		}
@@ -432,7 +433,7 @@ func (c *cron) firstOnDate(at time.Time) (time.Time, bool) {
 				if !second.contains(s) {
 					continue
 				}
-				if t := date.Add(time.Duration(h*3600+m*60+s) * time.Second); !t.Before(at) {
+				if t := date.Add(time.Duration(h*3600+m*60+s) * time.Second); !t.Before(start) {
 					return t, true
 				}
 			}

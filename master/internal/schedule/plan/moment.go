@@ -19,7 +19,7 @@ type moment struct {
 	month   time.Month
 	day     int // 0: the current day, or the next day with this weekday
 	weekday time.Weekday
-	named   bool // the text names a weekday
+	named   bool // the text contains the name of a weekday
 	clock   time.Duration
 }
 
@@ -155,7 +155,8 @@ func (p *momentParser) readWord() error {
 	return p.setClock(w)
 }
 
-// yearBehind removes and returns the next word if it is a year; otherwise it returns "".
+// yearBehind removes and returns the next word of the text if that word is a year; otherwise it
+// returns "".
 func (p *momentParser) yearBehind() string {
 	if !fourDigits.MatchString(p.peekWord()) {
 		return ""

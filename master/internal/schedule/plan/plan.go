@@ -6,7 +6,7 @@
 // whether the entry runs now. Step is a pure function. So the runs that are predicted, the runs
 // after another master takes over, and the actual runs are the same.
 //
-// All times are civil: they contain what the master's clock shows in its time zone, stored as a
+// All times are civil: date and time of day of the master's clock in its time zone, stored as a
 // time.Time in time.UTC.
 package plan
 
@@ -16,10 +16,10 @@ import (
 	"saltern/master/value"
 )
 
-// Tick is how often an entry is checked. A moment (of when or once) counts as missed if no check
-// happens within window after it. Salt's master uses its option loop_interval as both tick and
-// window. Its checks are a little further apart than loop_interval, so in Salt, too, there is one
-// check within a window.
+// Tick is how often an entry is checked. A moment (of when or once) is missed if no check happens
+// within window after it. Salt's master uses its option loop_interval as both tick and window. Its
+// checks are a little further apart than loop_interval, so Salt makes at most one check within a
+// window, too.
 const (
 	Tick   = time.Second
 	window = Tick - time.Nanosecond
@@ -64,14 +64,14 @@ type Entry struct {
 	invert       bool
 	skip         *span // option skip_during_range
 	runAfterSkip bool
-	skipFun      string // option skip_function: runs instead of Fun when Fun is skipped
+	skipFun      string // option skip_function: function that runs when Fun is skipped
 	skipAt       []time.Time
 	runAt        []time.Time
 	until        *moment
 	after        *moment
 }
 
-// splay is a random delay between low and high whole seconds. The zero value means no delay.
+// splay bounds a random delay: low and high are seconds. The zero value means no delay.
 type splay struct{ low, high int64 }
 
 // span is a period of time that includes its start and its end.
@@ -105,8 +105,8 @@ func Civil(t time.Time) time.Time {
 
 // Problem is a part of the option that the master does not follow as written.
 type Problem struct {
-	Entry   string // key of the entry; "" for the whole schedule
-	Key     string // key in the entry; "" for the entry as a whole
-	Refused bool   // true: the entry, or the whole schedule, does not run
+	Entry   string // key of the entry; "" if the note is about the schedule
+	Key     string // key in the entry; "" if the note is about the entry
+	Refused bool   // the entry, or the complete schedule, does not run
 	Text    string
 }

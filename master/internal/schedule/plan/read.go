@@ -16,10 +16,11 @@ import (
 const (
 	maxInterval = 100 * 365 * 24 * time.Hour
 	maxEntries  = 10_000
-	maxTimes    = 1000 // times in one list of an entry
+	maxTimes    = 1000 // number of times in one list of an entry
 )
 
-// Keys of settings for the whole schedule, which are at the same level as the keys of entries.
+// Keys of the settings that apply to all entries. In the option they are at the same level as the
+// keys of entries.
 const (
 	enabledKey = "enabled"
 	splayKey   = "splay"
@@ -27,7 +28,7 @@ const (
 	skipFunKey = "skip_function"
 )
 
-// isSetting reports whether a key of the option is a setting for the whole schedule.
+// isSetting reports whether a key of the option is a setting that applies to all entries.
 func isSetting(key string) bool {
 	return slices.Contains([]string{enabledKey, splayKey, skipKey, skipFunKey}, key)
 }
@@ -122,10 +123,10 @@ func Read(option, whens *value.Map) (p *Plan, problems []Problem) {
 	return p, problems
 }
 
-// reader parses one entry, or the settings for the whole schedule.
+// reader parses one entry, or the settings that apply to all entries.
 type reader struct {
 	entry    *Entry
-	key      string // key of the entry; "" for the whole schedule
+	key      string // key of the entry; "" for the settings of all entries
 	whens    *value.Map
 	problems []Problem
 	refused  bool
@@ -140,8 +141,8 @@ func (r *reader) addWarning(key, format string, args ...any) {
 	r.problems = append(r.problems, Problem{r.key, key, false, fmt.Sprintf(format, args...)})
 }
 
-// readSettings parses the settings of the whole schedule into p. Some settings may also be set by
-// single entries; readSettings returns them as an Entry.
+// readSettings parses the settings that apply to all entries into p. It returns those settings that
+// a single entry may override, as an Entry.
 func (r *reader) readSettings(option *value.Map, p *Plan) (common Entry) {
 	for _, key := range []string{splayKey, skipKey, skipFunKey} {
 		common.Digest += value.Repr(option.Value(key)) + "\n"
@@ -168,8 +169,8 @@ func (r *reader) readSettings(option *value.Map, p *Plan) (common Entry) {
 	return common
 }
 
-// readEntry parses the entry v. common holds the settings of the whole schedule, which the entry
-// may override.
+// readEntry parses the entry v. common holds the settings of all entries, which the entry may
+// override.
 func (r *reader) readEntry(v any, common Entry) {
 	m, ok := v.(*value.Map)
 	if !ok {

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// State is what one check of an entry passes to the next check. For the first check of an entry it
-// is the zero State.
+// State is the state of an entry that one check passes to the next check. The first check of an
+// entry gets the zero State.
 type State struct {
-	Next time.Time `json:"next,omitzero"` // when the entry is due; zero: not known
-	// Delayed is when the entry is due including its splay. Zero means that the splay is not chosen
-	// yet.
+	Next time.Time `json:"next,omitzero"` // time at which the entry is due; zero: not known
+	// Delayed is the time at which the entry is due including its splay. Zero means that the splay
+	// is not chosen yet.
 	Delayed time.Time `json:"delayed,omitzero"`
 	LastRun time.Time `json:"last_run,omitzero"`
-	// SkipRun means that the run at LastRun called skip_function instead of the entry's function.
+	// SkipRun means that the run at LastRun called skip_function and not the entry's function.
 	SkipRun bool `json:"skip_run,omitempty"`
 	// Started means that the entry was checked before, so run_on_start does not apply any more.
 	Started bool `json:"started,omitempty"`
@@ -61,8 +61,8 @@ const (
 // Splay chooses the delay of a run, between low and high seconds.
 type Splay func(e *Entry, due time.Time, low, high int64) int64
 
-// SameSplay chooses a delay that is the same on every master. It differs from run to run of an
-// entry.
+// SameSplay chooses a delay that is the same on every master. The runs of an entry get different
+// delays.
 func SameSplay(e *Entry, due time.Time, low, high int64) int64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(e.Name))
@@ -73,9 +73,9 @@ func SameSplay(e *Entry, due time.Time, low, high int64) int64 {
 // Look holds the inputs of one check.
 type Look struct {
 	Now     time.Time     // civil time of the check
-	Window  time.Duration // how long after its time a moment counts as now
+	Window  time.Duration // how long after its time a moment may cause a run
 	Running int           // unfinished runs of this entry
-	Enabled bool          // the schedule as a whole is enabled
+	Enabled bool          // the schedule is enabled
 	Splay   Splay
 }
 
@@ -141,8 +141,8 @@ func (w *step) runsExplicitly() bool {
 	return false
 }
 
-// findDue computes when the entry is due. It returns false if the check is complete. run means that
-// the entry runs now because of runsExplicitly.
+// findDue computes when the entry is due. It returns false if the entry does not run now, so that
+// the check is complete. run means that the entry runs now because of runsExplicitly.
 func (w *step) findDue(run bool) bool {
 	e, now := w.entry, w.look.Now
 	switch {
@@ -166,7 +166,8 @@ func (w *step) findDue(run bool) bool {
 	return ok
 }
 
-// dueOnce applies the rules of Salt's _handle_once.
+// dueOnce sets the time of an entry with once, by the rules of Salt's _handle_once. It returns
+// false if the check is complete.
 func (w *step) dueOnce() bool {
 	if !w.state.Next.IsZero() {
 		waits := w.state.Next.After(w.look.Now) && w.state.Delayed.IsZero()
@@ -178,7 +179,8 @@ func (w *step) dueOnce() bool {
 	return !w.missed(w.state.Next)
 }
 
-// dueWhen applies the rules of Salt's _handle_when.
+// dueWhen sets the next time of an entry with when, by the rules of Salt's _handle_when. It returns
+// false if the check is complete.
 func (w *step) dueWhen(run bool) bool {
 	var times []time.Time
 	for _, m := range w.entry.when {
@@ -278,9 +280,9 @@ func (w *step) timeHasCome(run bool, seconds float64) bool {
 	return run || seconds == 0
 }
 
-// limitsAllow checks the limits of the entry in Salt's order. The result of each limit overrides
-// the results of those before; Read warns about that. failed means that the end of a span is not
-// after its start on this day.
+// limitsAllow checks the limits of the entry in Salt's order. run reports whether the entry may
+// run. The result of each limit overrides the results of earlier limits; Read warns about that.
+// failed means that the end of a span is not after its start on this day.
 func (w *step) limitsAllow() (run, failed bool) {
 	e, now := w.entry, w.look.Now
 	run = true
@@ -320,7 +322,8 @@ func (w *step) limitsAllow() (run, failed bool) {
 	return run, false
 }
 
-// inRange applies the rules of Salt's _handle_range. An entry outside of its range stays due.
+// inRange reports whether the entry may run by the rules of Salt's _handle_range. An entry that may
+// not run because of its range remains due.
 func (w *step) inRange(start, end time.Time) bool {
 	now := w.look.Now
 	if w.entry.invert {
@@ -343,8 +346,8 @@ func (w *step) inRange(start, end time.Time) bool {
 	return false
 }
 
-// notSkipped applies the rules of Salt's _handle_skip_explicit. As long as a time of skip_explicit
-// is in the future, the entry does not run.
+// notSkipped reports whether the entry may run by the rules of Salt's _handle_skip_explicit. As
+// long as a time of skip_explicit is in the future, the entry does not run.
 func (w *step) notSkipped() bool {
 	for _, t := range w.entry.skipAt {
 		if w.missed(t) {
@@ -358,10 +361,11 @@ func (w *step) notSkipped() bool {
 	return true
 }
 
-// skipRun records that the entry does not run, and why. If instead is set and the entry has a
-// skip_function, that function runs instead, and skipRun returns true.
-func (w *step) skipRun(why string, instead bool) bool {
-	if instead && w.entry.skipFun != "" {
+// skipRun records that the entry does not run, and why. It returns false. If useSkipFun is set and
+// the entry has a skip_function, skipRun records nothing: that function will run, and skipRun
+// returns true.
+func (w *step) skipRun(why string, useSkipFun bool) bool {
+	if useSkipFun && w.entry.skipFun != "" {
 		w.fun = w.entry.skipFun
 		return true
 	}
@@ -416,9 +420,9 @@ func (w *step) finishRun(run bool) string {
 	return w.fun
 }
 
-// served reports whether the interval starts again after this check. It does after a run. If a
-// limit has skipped the entry, the interval starts again if the entry was due, even if a later
-// limit permits the run after all.
+// served reports whether the interval starts again after this check. The interval starts again
+// after a run. If a limit has skipped the entry, the interval starts again if the entry was due,
+// even if a later limit permits the run after all.
 func (w *step) served(run bool) bool {
 	if w.skipped {
 		return !w.state.Next.After(w.look.Now)

@@ -66,8 +66,8 @@ func strptime(text, format string) (t time.Time, err error) {
 	return time.Date(f.year, f.month, f.day, f.hour, f.minute, f.second, 0, time.UTC), nil
 }
 
-// strptimeFields holds the parts of a time. If several directives set the same part, the last
-// directive counts.
+// strptimeFields holds the parts of a time. If several directives set the same part, the value of
+// the last one is used.
 type strptimeFields struct {
 	year, day, hour, minute, second int
 	month                           time.Month

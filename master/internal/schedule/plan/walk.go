@@ -5,24 +5,25 @@ import (
 	"time"
 )
 
-// maxSteps bounds how many checks one Walk makes.
+// maxSteps bounds how many checks one call of Walk makes.
 const maxSteps = 20_000
 
-// Walk makes the checks of an entry after from and until to. It calls visit for each run, until
-// visit returns false. It returns the State after the last check. It skips checks that would change
-// nothing. Walk assumes that no run starts or ends in that time: look.Running stays the same.
+// Walk makes the checks of an entry in the period after begin, up to and including end. It calls
+// visit for each run, until visit returns false. It returns the State after the last check. It
+// skips checks that would change nothing. Walk assumes that look.Running does not change in that
+// period.
 //
 // If the clock was set back, an entry with calendar times (when, once, cron) is not checked again
-// for the time up to its last run: runs that were due until then count as done.
-func (e *Entry) Walk(s State, from, to time.Time, look Look, visit func(at time.Time, fun string) bool) State {
+// for the time up to its last run, because its runs up to that time have taken place.
+func (e *Entry) Walk(s State, begin, end time.Time, look Look, visit func(at time.Time, fun string) bool) State {
 	look.Window = window
-	if back := s.LastRun.Sub(from); e.interval == 0 && back > 0 && back <= maxClockBack {
-		from = s.LastRun
+	if back := s.LastRun.Sub(begin); e.interval == 0 && back > 0 && back <= maxClockBack {
+		begin = s.LastRun
 	}
 
-	at := from.Truncate(Tick).Add(Tick)
+	at := begin.Truncate(Tick).Add(Tick)
 	for range maxSteps {
-		if at.IsZero() || at.After(to) {
+		if at.IsZero() || at.After(end) {
 			return s
 		}
 
@@ -44,60 +45,61 @@ func (e *Entry) Walk(s State, from, to time.Time, look Look, visit func(at time.
 	return s
 }
 
-// foundNothing reports whether a check changed nothing. The next check then changes nothing either,
-// unless a time of nextLook is reached.
+// foundNothing reports whether a check changed nothing. If so, the next checks change nothing
+// either, until the time that nextLook returns.
 func (s State) foundNothing(next State) bool {
 	same := s.Next.Equal(next.Next) && s.Delayed.Equal(next.Delayed) && s.LastRun.Equal(next.LastRun)
 	return same && s.Armed == next.Armed && s.Aimed == next.Aimed && s.Started == next.Started &&
 		len(s.RunAt) == len(next.RunAt)
 }
 
-// Resume returns the State with which to continue when no checks were made until from. A calendar
-// entry (when, once, cron) that was due in that time has missed its run, as after a start of Salt's
-// master. An interval that has ended in that time is due at once.
-func (e *Entry) Resume(s State, from time.Time) State {
+// Resume returns the State with which checks continue at restart, after a time without checks. A
+// calendar entry (when, once, cron) that was due in that time has missed its run, as after a start
+// of Salt's master. An interval that has ended in that time is due at once.
+func (e *Entry) Resume(s State, restart time.Time) State {
 	due := s.Due()
-	if e.interval > 0 || due.IsZero() || !due.Before(from) {
+	if e.interval > 0 || due.IsZero() || !due.Before(restart) {
 		return s
 	}
 	return State{Started: s.Started, LastRun: s.LastRun, RunAt: s.RunAt}
 }
 
-// Tells reports whether next contains something that another master, continuing from s, could not
-// compute: a delay beyond the due time, or a time that run_after_skip_range has added.
+// Tells reports whether next contains data that another master could not compute from s: a delay
+// beyond the due time, or a time that run_after_skip_range has added.
 func (e *Entry) Tells(s, next State) bool {
 	delayed := e.interval == 0 && !next.Delayed.IsZero() && !next.Delayed.Equal(s.Delayed)
 	added := slices.ContainsFunc(next.RunAt, func(t time.Time) bool { return !slices.Contains(s.RunAt, t) })
 	return delayed || added
 }
 
-// maxClockBack is how far the clock may be set back so that the calendar runs until the former time
-// still count as done. It exceeds a change to or from summer time.
+// maxClockBack bounds how far the clock may be set back without a repetition of calendar runs. If
+// the clock is set back further, these runs are repeated. It exceeds a change to or from summer
+// time.
 const maxClockBack = 3 * time.Hour
 
-// Shift returns the State after the clock was set forward by a duration (back if it is negative).
-// The due time of an interval is shifted by the same duration, because an interval is a length of
-// time. Calendar times stay.
-func (e *Entry) Shift(s State, by time.Duration) State {
-	if e.interval == 0 && by < -maxClockBack {
+// Shift returns the State after the clock was set forward by step, or back if step is negative. It
+// shifts the due time of an interval by step, because an interval is a length of time. It does not
+// shift calendar times.
+func (e *Entry) Shift(s State, step time.Duration) State {
+	if e.interval == 0 && step < -maxClockBack {
 		return State{Started: s.Started, LastRun: s.LastRun}
 	}
 	if e.interval == 0 {
 		return s
 	}
 	if !s.Next.IsZero() {
-		s.Next = s.Next.Add(by)
+		s.Next = s.Next.Add(step)
 	}
 	if !s.Delayed.IsZero() {
-		s.Delayed = s.Delayed.Add(by)
+		s.Delayed = s.Delayed.Add(step)
 	}
 	return s
 }
 
-// nextLook returns the next time after at at which a check may change something. The zero time
-// means never.
-func (e *Entry) nextLook(s State, at time.Time) time.Time {
-	soon := at.Truncate(Tick).Add(Tick)
+// nextLook returns the next time after the time last at which a check may change the state. The
+// zero time means never.
+func (e *Entry) nextLook(s State, last time.Time) time.Time {
+	soon := last.Truncate(Tick).Add(Tick)
 	times := append([]time.Time{s.Next, s.Delayed}, e.runAt...)
 	times = append(times, s.RunAt...)
 	for _, t := range e.skipAt {
@@ -118,10 +120,10 @@ func (e *Entry) nextLook(s State, at time.Time) time.Time {
 	}
 
 	for _, m := range moments {
-		t := m.onDayOf(at)
+		t := m.onDayOf(last)
 		times = append(times, t, t.Add(Tick), t.Add(2*Tick))
 		if !m.isAbsolute() {
-			times = append(times, at.Truncate(24*time.Hour).Add(24*time.Hour))
+			times = append(times, last.Truncate(24*time.Hour).Add(24*time.Hour))
 		}
 	}
 

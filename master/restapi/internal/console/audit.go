@@ -32,12 +32,12 @@ func auditKinds() []option {
 	}
 }
 
-// chosenOf returns got if it is in the list, else otherwise.
-func chosenOf(list []option, got, otherwise string) string {
+// chosenOf returns got if got is in the list of options, and fallback if not.
+func chosenOf(list []option, got, fallback string) string {
 	if slices.ContainsFunc(list, func(o option) bool { return o.Value == got }) {
 		return got
 	}
-	return otherwise
+	return fallback
 }
 
 // auditRow is one record as a row of the table.
@@ -52,7 +52,7 @@ type auditPage struct {
 	Rows              []auditRow
 	Node              string   // name of the node that answers this page
 	All               bool     // the records are of all nodes but those in Unasked
-	Unasked           []string // nodes that could not be asked
+	Unasked           []string // nodes whose records could not be requested
 	More              bool     // there are older records that are not shown
 	Damaged, Lost     int64    // numbers of records that cannot be read, and that were lost
 	Cluster           bool
@@ -113,7 +113,7 @@ func showAudit(c *Console, ctx context.Context, v *visit) (Answer, error) {
 
 // recordOf reads a record as the runner audit.records returns it.
 func recordOf(m *value.Map) (r audit.Record) {
-	r.Time, _ = time.Parse(time.RFC3339Nano, m.Str("time")) // on an error the time stays zero and is not shown
+	r.Time, _ = time.Parse(time.RFC3339Nano, m.Str("time")) // on an error the time is zero and is not shown
 	r.Node = m.Str("node")
 
 	r.User = m.Str("user")

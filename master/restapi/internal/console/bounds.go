@@ -10,12 +10,14 @@ import (
 	"saltern/internal/printable"
 )
 
-// Bounds of one page. Beyond them there are more pages, or a note about what the page leaves out.
+// Bounds of one page. Longer lists continue on further pages, or a note on the page states what is
+// left out.
 const (
-	perPage     = 50       // keys, minions or jobs on a page
-	perJobPage  = 25       // minions of a job on a page
-	maxJobs     = 500      // newest jobs that a page asks for
-	maxStates   = 100      // states of one minion on a page with several; alone it may have maxPage
+	perPage    = 50  // keys, minions or jobs on a page
+	perJobPage = 25  // minions of a job on a page
+	maxJobs    = 500 // newest jobs that a page asks for
+	// states of a minion on a page with several minions; on a page with one minion the bound is maxPage
+	maxStates   = 100
 	maxPage     = 400      // states on a page
 	maxText     = 16 << 10 // bytes of one long text
 	maxPageText = 96 << 10 // bytes of all long texts of a page
@@ -26,23 +28,23 @@ const (
 	maxPreview  = 200      // minions that the form lists before a run
 )
 
-// briefName returns a foreign text as one line of at most maxName characters.
+// briefName returns an untrusted text as one line of at most maxName characters.
 func briefName(s string) string { return printable.Brief(s, maxName) }
 
-// budget is how much a page may still show: the bytes of long texts, and the number of states, that
-// are left.
+// budget is the rest of a page's bounds: left is in bytes of long texts, states is a number of
+// states.
 type budget struct{ left, states int }
 
 func newBudget() *budget { return &budget{maxPageText, maxPage} }
 
-// boundText is a foreign text, cut to a bound.
+// boundText is an untrusted text, cut to a bound.
 type boundText struct {
 	Text string
 	Cut  int // bytes that were cut off
 }
 
-// boundedText makes a foreign text of several lines safe, cuts it to what is left of the budget,
-// and charges its bytes.
+// boundedText makes an untrusted text of several lines safe, cuts it to the rest of the budget, and
+// charges its bytes to the budget.
 func (b *budget) boundedText(s string) boundText {
 	limit := min(maxText, max(b.left, 200))
 	t := cutText(s, limit)
@@ -50,7 +52,8 @@ func (b *budget) boundedText(s string) boundText {
 	return boundText{printable.Text(t), len(s) - len(t)}
 }
 
-// cutText returns the beginning of a text, at most n bytes, without half a character at its end.
+// cutText returns the beginning of a text, at most n bytes, without an incomplete character at its
+// end.
 func cutText(s string, n int) string {
 	if len(s) <= n {
 		return s

@@ -32,7 +32,7 @@ type Config struct {
 	Secure  bool     // browsers reach the console by TLS
 	Version string   // version of the program
 	Cluster bool     // the master is one of several in a cluster
-	Nodes   bool     // a supervisor monitors the master and answers questions about the nodes
+	Nodes   bool     // a supervisor monitors the master and reports the state of the nodes
 	Systems []string // names of the systems in external_auth that the log-in page offers
 	SignIn  SignIn   // log-in by an OpenID provider, besides passwords
 	Log     *slog.Logger
@@ -85,7 +85,7 @@ type Master interface {
 	BeginSignIn(ctx context.Context, secret string) (string, error)
 	SignIn(ctx context.Context, secret string, answer url.Values) (Login, error)
 	LogOut(ctx context.Context, token string) error
-	// Do runs one command, given as low data.
+	// Do runs the command that the low data describe, with the rights of the token.
 	Do(ctx context.Context, token string, low *value.Map) (any, error)
 	// Status returns the status that the master writes. It is nil for a master that writes none.
 	Status() *control.Status
@@ -104,10 +104,10 @@ type Answer struct {
 	Code   int
 	Header http.Header
 	Body   string
-	Events *Events // if not nil, the server sends the stream of these events instead of Body
+	Events *Events // if not nil, the server sends the stream of these events and not Body
 }
 
-// Events selects the events that a page wants.
+// Events selects the events that the server sends to a page.
 type Events struct {
 	Token string
 	JID   string // send only the returns of this job; "" for no such restriction
@@ -188,7 +188,7 @@ func functions() template.FuncMap {
 // route describes one path.
 type route struct {
 	get, post func(*Console, context.Context, *visit) (Answer, error)
-	open      bool // the path needs no log-in
+	open      bool // the path may be used without a log-in
 	section   string
 }
 
@@ -266,8 +266,9 @@ func (c *Console) Serve(ctx context.Context, r Request) Answer {
 	return a
 }
 
-// guards returns the headers of every answer: the browser loads, runs and asks nothing from other
-// sites, and no other page can embed this one.
+// guards returns the headers of every answer: with them the browser loads and runs nothing from
+// other sites and sends nothing to them, and no page of another site can embed a page of the
+// console.
 func guards() map[string]string {
 	return map[string]string{
 		"Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self' data:; " +
@@ -348,10 +349,10 @@ type page struct {
 	Title, Section      string
 	Version             string
 	User, Role          string // "" when nobody is logged in
-	Token               string // token that the page's forms must carry
+	Token               string // token that the page's forms must contain
 	May                 rights
 	Refresh             int    // seconds after which a browser without scripts reloads the page; 0: never
-	Next                string // URL to which the browser goes on by itself; "" for none
+	Next                string // URL to which the browser is redirected; "" for none
 	Notice, Problem     string
 	Data                any
 }
@@ -375,7 +376,7 @@ func (v *visit) rights() rights {
 	}
 }
 
-// roleWord returns a word for the role that the user's rights amount to.
+// roleWord returns a name for the role of a user with the visit's rights.
 func (v *visit) roleWord() string {
 	switch {
 	case v.login.Token == "":
@@ -413,14 +414,14 @@ func (c *Console) failed(v *visit, err error) Answer {
 	r, ok := errors.AsType[*Refusal](err)
 	switch {
 	case !ok && v.HTTP.Context().Err() != nil:
-		r = &Refusal{http.StatusServiceUnavailable, ""} // the browser has gone; nobody reads the answer
+		r = &Refusal{http.StatusServiceUnavailable, ""} // the browser has disconnected; nobody reads the answer
 	case !ok:
 		c.cfg.Log.Error("a page of the console failed", "path", v.Path, "error", err)
 		r = &Refusal{http.StatusInternalServerError, "Something went wrong; the log of salt-api says what."}
 	case r.Code == http.StatusUnauthorized && v.login.Token == "" && !IsStream(v.Path):
 		a := c.redirect("/login", nil)
 		if c.cookieOf(v, sessionCookie) != "" {
-			// without this, each page would ask for the same session again
+			// without this, the browser would send the ended session with each request
 			a.Header.Add("Set-Cookie", c.cookie(sessionCookie, "", 0))
 		}
 		return a

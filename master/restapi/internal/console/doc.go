@@ -5,10 +5,9 @@
 //	                                  └── Master (one command of the API each) ── the master decides
 //
 // The console renders pages from Go templates; they work without scripts. One small script
-// refreshes the live parts from the stream of events. The console has no rights of its own:
-// everything that a page shows or does is a command of the API with the session's token, so the
-// master decides as it does for programs. The console reads external_auth only to hide what the
-// master would refuse.
+// refreshes the live parts from the stream of events. The console has no rights: every page and
+// every action is a command of the API with the session's token, so the master decides as it does
+// for programs. The console reads external_auth only to hide what the master would refuse.
 //
 // A session is a token of the master in a cookie that only the console uses. The API does not
 // accept this cookie, and no other site can make a browser send it. Each form carries a token that

@@ -37,7 +37,7 @@ type remote struct {
 	URL, Fetched, Age, Fault string
 	Refs                     []ref
 	MoreRefs                 int64
-	Differs                  []string // masters that serve other commits of this remote
+	Differs                  []string // masters that serve other commits of the remote than this master
 }
 
 type ref struct{ Name, Commit string }

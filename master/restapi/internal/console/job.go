@@ -67,7 +67,7 @@ func showJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 
 	d := jobPage{job: jobOf(jid, m)}
 	if e := m.Str("Error"); e != "" {
-		// A job that has just started may not be in the job cache yet.
+		// A job may be missing because it has just started and is not in the job cache yet.
 		d.Missing = true
 	}
 

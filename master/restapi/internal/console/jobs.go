@@ -108,7 +108,7 @@ func jobList(ctx context.Context, v *visit, n int, runs bool) ([]job, error) {
 }
 
 type jobsPage struct {
-	Fun, Who string // texts that the user searches for
+	Fun, Who string // texts from the search form: parts of the function and of the user
 	All      bool   // include runs of runners on the master
 	Rows     []job
 	Newest   int // number of the newest jobs that were searched

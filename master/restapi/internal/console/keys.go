@@ -13,7 +13,7 @@ import (
 	"saltern/master/value"
 )
 
-// keyState is a state of keys: Salt's name of its folder, and a word for users.
+// keyState is a state of keys: Salt's name of the state's folder, and the state's name for users.
 type keyState struct{ Folder, Word string }
 
 func keyStates() []keyState {

@@ -14,7 +14,7 @@ import (
 	"saltern/master/value"
 )
 
-// minion describes a key, and what the master knows of the minion that has it.
+// minion describes a key, and the minion with that key as far as the master knows it.
 type minion struct {
 	ID, Key, Address, Seen string
 	Connected              bool    // the minion is connected to this master
@@ -134,8 +134,8 @@ func (t target) targetValue() any {
 	return t.Target
 }
 
-// matched returns the ids that a target selects. The console itself compares names; for everything
-// else it asks the master.
+// matched returns the ids that a target selects. The console itself compares names; for all other
+// targets it asks the master.
 func (t target) matched(ctx context.Context, v *visit, accepted []minion) (map[string]bool, error) {
 	out := map[string]bool{}
 	switch t.Type {
@@ -283,8 +283,8 @@ type minionPage struct {
 	Pillar  bool // the user may see the pillar
 }
 
-// values returns the top level of a foreign map within the bounds, sorted and without some names.
-// more is the number of entries left out.
+// values returns the top level of an untrusted map within the bounds, sorted and without the keys
+// in without. more is the number of entries left out.
 func values(m *value.Map, b *budget, without ...string) (out []grain, more int) {
 	names := slices.DeleteFunc(m.Keys(), func(k string) bool { return slices.Contains(without, k) })
 	slices.Sort(names)

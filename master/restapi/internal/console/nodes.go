@@ -71,8 +71,8 @@ func typedAnswer(ctx context.Context, v *visit, fun string, into any) error {
 	return nil
 }
 
-// machines returns the state of the nodes. It returns nil when nobody can ask the nodes; why is the
-// reason then.
+// machines returns the state of the nodes. It returns nil and the reason, why, when the state
+// cannot be read.
 func (c *Console) machines(ctx context.Context, v *visit) (m *machines, why string, err error) {
 	a, err := appliance(ctx, v)
 	if err != nil {

@@ -55,7 +55,7 @@ func overview(c *Console, ctx context.Context, v *visit) (Answer, error) {
 
 	var all []minion
 	err := error(&Refusal{Code: http.StatusUnauthorized})
-	// Without this check the audit record would get a refusal for each page.
+	// Without this check the audit record would contain a refusal for each view of the page.
 	if v.mayCall("runner", "presence.minions") {
 		all, err = minionsOf(ctx, v)
 	}

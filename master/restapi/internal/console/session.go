@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// The console has cookies of its own. The API does not accept them, and the console does not accept
-// the cookie of the API. No other site can make a browser send the console's.
+// Cookies of the console. The API does not accept them, and the console does not accept the cookie
+// of the API. No other site can cause a browser to send a cookie of the console.
 const (
 	sessionCookie = "saltern_console" // a token of the master
 	formCookie    = "saltern_form"    // secret of the log-in form, while there is no session
