@@ -34,8 +34,10 @@ type Config struct {
 	KeySize     int    // bits of the cluster key that a new cluster gets; option keysize
 	KeyPass     string // passphrase of the cluster key; option cluster_key_pass
 
-	Peers            []string // cluster_peers
-	Secret           string   // cluster_secret
+	Peers []string // cluster_peers
+	// Secret is the option cluster_secret. Without it, a joining master proves itself by the record
+	// in Dir; see [node.Config].
+	Secret           string
 	AllowEmptySecret bool
 	Fingerprint      string // cluster_pub_fingerprint: SHA-256 of cluster.pub in hexadecimal
 	Suite            wire.Suite
@@ -133,8 +135,8 @@ func (c *Config) complete() error {
 
 	c.Suite.Encryption = cmp.Or(c.Suite.Encryption, crypt.OAEPSHA1)
 	c.Suite.Signing = cmp.Or(c.Suite.Signing, crypt.PKCS1SHA1)
-	if c.Secret == "" && !c.AllowEmptySecret {
-		return errors.New("cluster_secret is not set; without it anybody could join. Set it on all masters, or saltern_cluster_empty_secret: True to permit that")
+	if c.Secret == "" && !c.AllowEmptySecret && c.PlainPeers {
+		return errors.New("cluster_secret is not set, and Salt's masters can prove themselves by nothing else. Set it on all masters, or saltern_cluster_empty_secret: True to let anybody join")
 	}
 
 	if n := wire.MaxSecret(&c.Key.PublicKey, c.Suite.Encryption); len(c.Secret) > n {

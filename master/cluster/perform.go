@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"strings"
@@ -103,8 +104,32 @@ func (p *Pool) adoptRecord(o node.Apply) {
 		}
 	}
 
+	p.logOwner(v)
 	p.relink(v)
 	p.inbox.review()
+}
+
+// logOwner logs who owns the duties that only one master may do, once for each term of the lease.
+// The caller holds mu.
+func (p *Pool) logOwner(v *view) {
+	owner := v.rec.Owner
+	// With Salt's masters, the log has the terms of their consensus.
+	if v.phase != node.Active || owner.Token == p.loggedTerm || p.cfg.PlainPeers {
+		return
+	}
+
+	p.loggedTerm = owner.Token
+	role := "follower"
+	if owner.ID == p.cfg.ID && owner.Inc == p.inc {
+		role = "leader"
+	}
+	p.log.Info(becoming(p.cfg.ID, role, owner.Token), "owner", owner.ID)
+}
+
+// becoming returns the line that Salt's masters log when their role in the cluster changes
+// (salt/cluster/consensus/raft/node.py become_leader), for tools that look for it in the log.
+func becoming(id, role string, term uint64) string {
+	return fmt.Sprintf("Node %s BECOMING %s for term %d", id, strings.ToUpper(role), term)
 }
 
 // relink opens and closes links so that each member that this master may dial has one. The caller

@@ -59,6 +59,7 @@ type Pool struct {
 	spreadings map[string]*spreading
 	lastCmd    uint64
 	refusal    string
+	loggedTerm uint64 // term of the lease whose owner was logged last
 	closed     bool
 	earlyTaken takenMsg // digests of requests that peers reported before there was a handler
 

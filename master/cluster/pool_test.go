@@ -563,8 +563,21 @@ func TestAttack11Joining(t *testing.T) {
 		t.Error("its key was stored")
 	}
 
-	if _, err := start(t, short(time.Second), ids[1], port, 1, dir, func(c *Config) { c.Secret = "" }); err == nil || !strings.Contains(err.Error(), "cluster_secret is not set") {
+	_, err = start(t, short(4*time.Second), ids[1], port, 1, dir, func(c *Config) {
+		c.Secret = ""
+		c.Peers = ids[:1]
+	})
+	if err == nil || !strings.Contains(err.Error(), "cluster_secret is not set on this master") {
 		t.Errorf("no secret: %v", err)
+	}
+
+	_, err = start(t, short(time.Second), ids[1], port, 1, dir, func(c *Config) {
+		c.Secret = ""
+		c.PlainPeers = true
+		c.StateDir = t.TempDir()
+	})
+	if err == nil || !strings.Contains(err.Error(), "cluster_secret is not set, and Salt's masters") {
+		t.Errorf("no secret, with Salt's masters: %v", err)
 	}
 
 	if _, err := start(t, short(time.Second), ids[1], port, 1, dir,
@@ -584,6 +597,53 @@ func TestAttack11Joining(t *testing.T) {
 	if _, err := start(t, short(2*time.Second), ids[0]+"", port, 1, dir,
 		func(c *Config) { c.Address = ids[2]; c.Peers = ids[:1] }); err == nil {
 		t.Error("an id was taken over")
+	}
+}
+
+// Masters without cluster_secret join by the record in the folder that they share, and no master
+// joins that shows another secret, or has not read the record. Each logs, in Salt's words, who the
+// owner is.
+func TestJoinByTheSharedFolder(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	ids, port := hosts(t, 3)
+	bare := func(c *Config) {
+		c.Secret = ""
+		c.Peers = ids[:1]
+	}
+
+	a, err := start(t, await.Context(t), ids[0], port, 0, dir, func(c *Config) { c.Secret = "" })
+	check.Must(t, err)
+	b, err := start(t, await.Context(t), ids[1], port, 1, dir, bare)
+	check.Must(t, err)
+
+	await.That(t, "owner in the logs", func() bool {
+		return strings.Contains(a.log.String(), "Node "+ids[0]+" BECOMING LEADER for term 1") &&
+			strings.Contains(b.log.String(), "Node "+ids[1]+" BECOMING FOLLOWER for term 1")
+	})
+
+	short, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	_, err = start(t, short, ids[2], port, 2, dir, func(c *Config) {
+		c.Secret = "a guess"
+		c.Peers = ids[:1]
+	})
+	if err == nil || !strings.Contains(err.Error(), "it is not set here") {
+		t.Errorf("another secret: %v", err)
+	}
+
+	// The cluster's key alone, without the record, does not suffice.
+	keyOnly := t.TempDir()
+	for _, name := range []string{clusterPEM, clusterPub} {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		check.Must(t, err)
+		check.Must(t, os.WriteFile(filepath.Join(keyOnly, name), text, 0o400))
+	}
+
+	short, cancel = context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	if _, err := start(t, short, ids[2], port, 2, keyOnly, bare); err == nil {
+		t.Error("a master joined that has not read the record")
 	}
 }
 

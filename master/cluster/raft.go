@@ -125,6 +125,10 @@ func (c *consensus) runNode() {
 
 func (c *consensus) publishStatus(s raft.Status) {
 	old := c.status.Swap(&s)
+	changed := old == nil || old.Role != s.Role || old.Term != s.Term
+	if changed && s.Role != "asking" {
+		c.pool.log.Info(becoming(c.pool.cfg.ID, s.Role, uint64(s.Term)), "leader", s.Leader)
+	}
 	if old == nil || old.Leader != s.Leader || old.Role != s.Role || old.Commit != s.Commit {
 		c.pool.log.Debug("consensus of Salt's masters",
 			"role", s.Role, "leader", s.Leader, "term", s.Term, "index", s.Index, "commit", s.Commit,

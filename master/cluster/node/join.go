@@ -1,7 +1,6 @@
 package node
 
 import (
-	"crypto/sha256"
 	"crypto/subtle"
 	"maps"
 	"net/netip"
@@ -110,6 +109,12 @@ func (n *Node) onDiscoverReply(now time.Time, d wire.DiscoverReply) {
 		return // one join at a time; another reply follows the next request
 	}
 
+	secret := n.secretFor(d.Own)
+	if secret == "" && !n.cfg.AllowEmptySecret {
+		n.addOutput(Load{}) // the record has the secret; another reply follows the next request
+		return
+	}
+
 	n.lastJoin = now
 	a.peer = Peer{ID: d.PeerID, Pub: d.Pub}
 	a.own = d.Own
@@ -119,7 +124,7 @@ func (n *Node) onDiscoverReply(now time.Time, d wire.DiscoverReply) {
 		ReturnToken: d.Token,
 		Token:       a.token,
 		PeerID:      n.cfg.ID,
-		Secret:      n.cfg.Secret,
+		Secret:      secret,
 		SessionKey:  n.cfg.SessionKey,
 		Pub:         n.cfg.Pub,
 		Own:         true,
@@ -186,9 +191,13 @@ func (n *Node) onRefused(r Refused) {
 	for token, a := range n.attempts {
 		if subtle.ConstantTimeCompare([]byte(token), []byte(r.ReturnToken)) == 1 ||
 			a.token != "" && subtle.ConstantTimeCompare([]byte(a.token), []byte(r.ReturnToken)) == 1 {
-			if n.refusal != r.Reason {
-				n.refusal = r.Reason
-				n.addWarning("a peer does not let this master in", a.target, r.Reason)
+			reason := r.Reason
+			if reason == reasonWrongSecret && n.cfg.Secret == "" {
+				reason = "cluster_secret is not set on this master, but at the peer it is"
+			}
+			if n.refusal != reason {
+				n.refusal = reason
+				n.addWarning("a peer does not let this master in", a.target, reason)
 			}
 			n.joinWait = joinSlow
 			return
@@ -290,19 +299,6 @@ func (n *Node) dropOldest() {
 	delete(n.candidates, oldest)
 }
 
-// secret returns the current secret that joining masters must present.
-func (n *Node) secret(r *Record) string {
-	if r.Secret != "" {
-		return r.Secret
-	}
-	return n.cfg.Secret
-}
-
-func sameSecret(a, b string) bool {
-	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
-	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
-}
-
 // onJoin admits a candidate that presents the secret, or refuses it.
 func (n *Node) onJoin(now time.Time, j wire.Join) {
 	if n.phase != Active {
@@ -340,7 +336,11 @@ func (n *Node) onJoin(now time.Time, j wire.Join) {
 		if c.failures >= perCandidate {
 			delete(n.candidates, j.PeerID)
 		}
-		refuse("wrong cluster_secret")
+		if n.cfg.Secret == "" && !n.cfg.AllowEmptySecret && n.rec.Secret == "" {
+			refuse(reasonWrongSecret + "; it is not set here, where a master proves itself by reading cluster_pki_dir")
+			return
+		}
+		refuse(reasonWrongSecret)
 		return
 	}
 

@@ -1,6 +1,53 @@
 package node
 
-import "time"
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"time"
+)
+
+// reasonWrongSecret is the reason of a refusal, which peers and administrators read.
+const reasonWrongSecret = "wrong cluster_secret"
+
+// secret returns the current secret that joining masters must present. It returns "" only if the
+// options permit that, or while the record has no seed.
+func (n *Node) secret(r *Record) string {
+	switch {
+	case r.Secret != "":
+		return r.Secret
+	case n.cfg.Secret != "" || n.cfg.AllowEmptySecret:
+		return n.cfg.Secret
+	}
+	return folderSecret(r)
+}
+
+// secretFor returns the secret that this master presents when it joins. own reports whether the
+// master that admits it is Saltern's. Salt's masters know the option cluster_secret only.
+func (n *Node) secretFor(own bool) string {
+	if n.cfg.Secret != "" || !own {
+		return n.cfg.Secret
+	}
+	return n.secret(&n.rec)
+}
+
+// folderSecret returns the secret of a cluster that was given none: whoever can derive it has read
+// the record in the shared folder, and so could read the cluster's private key beside it. It
+// changes with the seed, that is with each removal.
+func folderSecret(r *Record) string {
+	if r.Seed == "" {
+		return ""
+	}
+	m := hmac.New(sha256.New, []byte(r.Seed))
+	m.Write([]byte("saltern cluster secret of the shared folder 1"))
+	return hex.EncodeToString(m.Sum(nil)[:20])
+}
+
+func sameSecret(a, b string) bool {
+	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
+	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
+}
 
 func (n *Node) newSecret() string { return n.cfg.Random.Token() + n.cfg.Random.Token()[:8] }
 

@@ -99,6 +99,61 @@ func TestNextSecret(t *testing.T) {
 	}
 }
 
+// Without cluster_secret, the secret is derived from the record, so that only a reader of the shared
+// folder can join. A removal, which changes the seed, changes the secret too. Salt's masters are
+// shown the option only.
+func TestSecretOfTheSharedFolder(t *testing.T) {
+	r := Record{Secrets: control.Secrets{Seed: "seed"}}
+	removed := Record{Secrets: control.Secrets{Seed: "another seed"}}
+	rotated := Record{Secrets: control.Secrets{Seed: "seed", Secret: "a rotated secret"}}
+	derived := folderSecret(&r)
+
+	for name, c := range map[string]struct {
+		cfg    Config
+		record Record
+		shown  string
+		want   bool
+	}{
+		"the derived one":                    {record: r, shown: derived, want: true},
+		"nothing":                            {record: r},
+		"the seed itself":                    {record: r, shown: "seed"},
+		"that of before a removal":           {record: removed, shown: derived},
+		"that of before a rotation":          {record: rotated, shown: derived},
+		"the rotated one":                    {record: rotated, shown: "a rotated secret", want: true},
+		"the derived one, but one is set":    {cfg: Config{Secret: "set"}, record: r, shown: derived},
+		"the derived one, but none is asked": {cfg: Config{AllowEmptySecret: true}, record: r, shown: derived},
+		"nothing, and none is asked":         {cfg: Config{AllowEmptySecret: true}, record: r, want: true},
+	} {
+		t.Run("accepts "+name, func(t *testing.T) {
+			n := &Node{cfg: c.cfg}
+			if got := n.acceptsSecret(&c.record, c.shown); got != c.want {
+				t.Errorf("%v", got)
+			}
+		})
+	}
+
+	for name, c := range map[string]struct {
+		cfg    Config
+		record Record
+		salts  bool
+		want   string
+	}{
+		"ours":                        {record: r, want: derived},
+		"ours, after a rotation":      {record: rotated, want: "a rotated secret"},
+		"ours, with the option":       {cfg: Config{Secret: "set"}, record: rotated, want: "set"},
+		"ours, before the record":     {},
+		"Salt's":                      {cfg: Config{AllowEmptySecret: true}, record: rotated, salts: true},
+		"Salt's, although one is set": {cfg: Config{Secret: "set"}, record: rotated, salts: true, want: "set"},
+	} {
+		t.Run("presents to a master of "+name, func(t *testing.T) {
+			n := &Node{cfg: c.cfg, rec: c.record}
+			if got := n.secretFor(!c.salts); got != c.want {
+				t.Errorf("%q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
 // The supervisors read the record, and their tests use the same recorded file.
 func TestRecordedRecord(t *testing.T) {
 	b, err := json.Marshal(Record{

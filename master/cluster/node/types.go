@@ -27,8 +27,10 @@ type Config struct {
 	// Key and Seed are the secrets in a record that this master creates.
 	Key, Seed string
 
-	Secret string // cluster_secret
-	// AllowEmptySecret admits masters that present no secret.
+	// Secret is the option cluster_secret. It may be "": then a joining master of Saltern must
+	// present a secret that only a reader of the shared record can derive.
+	Secret string
+	// AllowEmptySecret admits masters that present no secret while Secret is "".
 	AllowEmptySecret bool
 	SessionKey       crypt.Key // session key of this process, for Salt's masters
 

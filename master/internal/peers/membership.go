@@ -3,6 +3,7 @@ package peers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"path/filepath"
@@ -136,6 +137,10 @@ func Join(ctx context.Context, cfg JoinConfig) (*Membership, error) {
 	if err != nil {
 		return m, err
 	}
+
+	// Salt's words, for tools that look for them in the log.
+	cfg.Log.Info(fmt.Sprintf("Raft consensus service started for cluster '%s'", c.ClusterID),
+		"owner", "by a lease in cluster_pki_dir")
 
 	m.link = &Link{Pool: m.Pool, Now: cfg.Now, Log: cfg.Log}
 	m.Started = presence.NewStarted()
