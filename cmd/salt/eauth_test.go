@@ -94,3 +94,109 @@ func TestRunnerThatTheMasterRefuses(t *testing.T) {
 		}
 	}
 }
+
+// salt-key with a log-in lists and changes keys by the master's wheel functions, and touches no
+// folder of its own. The answers are those of a real master.
+func TestKeysByExternalAuthentication(t *testing.T) {
+	m := fakemaster.New(t, "a")
+	h := newHouse(t, m, "")
+	var asked []string
+	m.Clear = func(load *value.Map) any {
+		if load.Str("cmd") != "wheel" {
+			return nil
+		}
+		if load.Str("password") != "right" {
+			return value.NewMap("error", value.NewMap("name", "EauthAuthenticationError",
+				"message", `Authentication failure of type "eauth" occurred for user ann.`))
+		}
+
+		fun, match := load.Str("fun"), load.Map("kwarg").Value("match")
+		asked = append(asked, fun+" "+value.Repr(match))
+		all := value.NewMap("minions", []any{"web1"}, "minions_pre", []any{"db2", "web2"},
+			"minions_rejected", []any{"web3"}, "minions_denied", []any{})
+		data := value.NewMap("success", true, "return", all)
+		switch fun {
+		case "key.list":
+			if match == "acc" {
+				data.Set("return", value.NewMap("minions", []any{"web1"}))
+			}
+		case "key.name_match":
+			data.Set("return", value.NewMap("minions", []any{"web1"}, "minions_pre", []any{"web2"}))
+			if match == "nobody" {
+				data.Set("return", value.NewMap())
+			}
+		case "key.key_str":
+			data.Set("return", value.NewMap("minions", value.NewMap("web1", "-----BEGIN PUBLIC KEY-----")))
+		case "key.finger":
+			data.Set("success", false)
+			data.Set("return", "Exception occurred in wheel finger: the disk is full")
+		}
+
+		return value.NewMap("tag", "salt/wheel/1", "data", data)
+	}
+
+	call := func(password string, words ...string) int {
+		asked = nil
+		login := []string{"--eauth", "auto", "--username=ann", "--password=" + password, "--out=json"}
+		return h.run("salt-key", append(login, words...)...)
+	}
+
+	for _, c := range []struct {
+		words []string
+		code  int
+		out   string // a part of what is printed
+		asked string
+	}{
+		{words: []string{"-l", "acc"}, out: `"minions": [`, asked: "key.list 'acc'"},
+		{words: []string{"-L"}, out: `"minions_rejected": [`, asked: "key.list 'all'"},
+		{words: nil, out: `"minions_denied": []`, asked: "key.list 'all'"},
+		{words: []string{"-p", "web1"}, out: "BEGIN PUBLIC KEY", asked: "key.key_str 'web1'"},
+		{
+			words: []string{"-y", "-a", "web*"},
+			out:   "Key for minion web2 accepted.",
+			asked: "key.name_match 'web*', key.accept_dict {'minions_pre': ['web2']}",
+		},
+		{
+			words: []string{"-y", "-r", "web*", "--include-accepted"},
+			out:   "Key for minion web1 rejected.",
+			asked: "key.name_match 'web*', key.reject_dict {'minions_pre': ['web2'], 'minions': ['web1']}",
+		},
+		{
+			words: []string{"-y", "-D"},
+			out:   "Key for minion web1 deleted.",
+			asked: "key.name_match '*', key.delete_dict {'minions_pre': ['web2'], 'minions': ['web1']}",
+		},
+		{
+			words: []string{"-y", "-d", "web*", "--only-state", "acc"},
+			out:   "Key for minion web1 deleted.",
+			asked: "key.name_match 'web*', key.delete_dict {'minions': ['web1']}",
+		},
+		{
+			words: []string{"-y", "-d", "nobody"},
+			out:   "The key glob 'nobody' does not match any unaccepted keys.",
+			asked: "key.name_match 'nobody'",
+		},
+		{words: []string{"-F"}, code: exitGeneric, asked: "key.finger '*'"},
+		{words: []string{"-A", "--only-fingerprint", "aa"}, code: exitUsage},
+	} {
+		t.Run(strings.Join(c.words, " "), func(t *testing.T) {
+			h.t = t
+			code := call("right", c.words...)
+			got := strings.Join(asked, ", ")
+			if code != c.code || !strings.Contains(h.out, c.out) || got != c.asked {
+				t.Errorf("exit %d, asked %s\n%s%s", code, got, h.out, h.errs)
+			}
+		})
+	}
+
+	h.t = t
+	const refusal = "Authentication failure of type \"eauth\" occurred for user ann.\n"
+	h.want(call("wrong", "-l", "acc"), exitGeneric, refusal, "")
+	h.in = "n\n"
+	if code := call("right", "-a", "web*"); code != 0 || strings.Contains(h.out, "accepted.") || len(asked) != 1 {
+		t.Errorf("exit %d after no: %s, %q", code, h.out, asked)
+	}
+	if _, err := os.Stat(filepath.Join(h.dir, "pki")); err == nil {
+		t.Error("it has made a folder of keys")
+	}
+}

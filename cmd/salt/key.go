@@ -152,9 +152,9 @@ func (k *keyCall) checkOptions() error {
 		if err := k.knownSystem(system); err != nil {
 			return err
 		}
-		fmt.Fprintln(k.stderr,
-			"Error: salt-key does not take external authentication here; run it as root or as the master's user.")
-		return exit(exitUsage)
+		if err := k.checkRemote(); err != nil {
+			return err
+		}
 	}
 
 	return k.emptyOutputFile()
@@ -163,6 +163,16 @@ func (k *keyCall) checkOptions() error {
 func (k *keyCall) execute(ctx context.Context) error {
 	if err := k.checkOptions(); err != nil {
 		return err
+	}
+
+	if k.values.Str("eauth") != "" {
+		k.c = k.client(k.cfg.Timeout)
+		defer k.c.Close()
+		remote, err := k.becomeRemote(ctx)
+		if err != nil {
+			return err
+		}
+		return k.perform(ctx, remote)
 	}
 
 	k.actor = audit.Self(k.getenv)
@@ -199,10 +209,19 @@ func (k *keyCall) execute(ctx context.Context) error {
 
 	k.c = k.client(k.cfg.Timeout)
 	defer k.c.Close()
-	return k.action(ctx)
+	return k.perform(ctx, k)
 }
 
-func (k *keyCall) action(ctx context.Context) error {
+// keyActions are what salt-key does with keys: in the folder of the keys, or by asking the master.
+type keyActions interface {
+	list(ctx context.Context, kind string) error
+	show(ctx context.Context, pattern string) error
+	fingerprints(ctx context.Context, pattern string) error
+	change(ctx context.Context, verb, pattern string, from []keys.State) error
+}
+
+// perform performs the action that the command line names.
+func (k *keyCall) perform(ctx context.Context, a keyActions) error {
 	v := k.values
 	pick := func(name string) (string, bool) {
 		if v.Bool(name + "_all") {
@@ -213,35 +232,35 @@ func (k *keyCall) action(ctx context.Context) error {
 	}
 
 	if l := v.Str("list"); l != "" {
-		return k.listKeys(l)
+		return a.list(ctx, l)
 	}
 	if v.Bool("list_all") {
-		return k.listKeys("all")
+		return a.list(ctx, "all")
 	}
 
 	if m, ok := pick("print"); ok {
-		return k.showMatches(m, func(st keys.State, id string) (any, error) { return k.keyPEM(st, id) })
+		return a.show(ctx, m)
 	}
 
 	if m, ok := pick("accept"); ok {
-		return k.change(ctx, "accept", m,
+		return a.change(ctx, "accept", m,
 			selectionOf(keys.Rejected, v.Bool("include_all") || v.Bool("include_rejected"), v.Bool("include_denied")))
 	}
 
 	if m, ok := pick("reject"); ok {
-		return k.change(ctx, "reject", m,
+		return a.change(ctx, "reject", m,
 			selectionOf(keys.Accepted, v.Bool("include_all") || v.Bool("include_accepted"), v.Bool("include_denied")))
 	}
 
 	if m, ok := pick("delete"); ok {
-		return k.change(ctx, "delete", m, statesOf(v.Str("only_state")))
+		return a.change(ctx, "delete", m, statesOf(v.Str("only_state")))
 	}
 
 	if m, ok := pick("finger"); ok {
-		return k.finger(m)
+		return a.fingerprints(ctx, m)
 	}
 
-	return k.listKeys("all")
+	return a.list(ctx, "all")
 }
 
 // selectionOf returns the states whose keys accept or reject applies to.
@@ -258,7 +277,7 @@ func selectionOf(extra keys.State, withExtra, withDenied bool) []keys.State {
 
 func (k *keyCall) displayKeys(v any) error { return k.display(v, "key", 0, k.outputOptions()) }
 
-func (k *keyCall) listKeys(kind string) error {
+func (k *keyCall) list(_ context.Context, kind string) error {
 	sel := selection{}
 	for _, st := range statesOf(kind) {
 		sel[st] = k.sortedIDs(st)
@@ -298,10 +317,11 @@ func (k *keyCall) matchGlobs(pattern string) selection {
 	return sel
 }
 
-// showMatches prints the matching keys, each with the value that describe returns.
-func (k *keyCall) showMatches(pattern string, describe func(keys.State, string) (any, error)) error {
-	sel := k.matchGlobs(pattern)
-	m, err := describeKeys(sel, describe)
+// show prints the matching keys.
+func (k *keyCall) show(_ context.Context, pattern string) error {
+	m, err := describeKeys(k.matchGlobs(pattern), func(st keys.State, id string) (any, error) {
+		return k.keyPEM(st, id)
+	})
 	if err != nil {
 		return err
 	}
@@ -341,7 +361,7 @@ func (k *keyCall) keyPEM(st keys.State, id string) (string, error) {
 	return e.PEM, nil
 }
 
-func (k *keyCall) finger(pattern string) error {
+func (k *keyCall) fingerprints(_ context.Context, pattern string) error {
 	hash := k.cfg.HashType
 	sel := k.matchGlobs(pattern)
 	m, err := describeKeys(sel, func(st keys.State, id string) (any, error) {
