@@ -152,7 +152,7 @@ func documents() map[string]Document {
 		Number:  6,
 		Of:      7,
 		Name:    "prepare the shared storage",
-		Message: "waits for the shared volume (brick of sca-1 is not started)",
+		Message: "waits for the shared volume to take writes (brick of sca-1 is not started)",
 	}
 
 	forming.Problems, forming.Nodes = NewBoard().Update(at, nil), forming.Nodes[:1]

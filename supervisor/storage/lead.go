@@ -36,7 +36,7 @@ func (m *Manager) leadership() (ok, fenced bool, why string) {
 	// Without a volume that takes writes there is no lease. Starting the volume again destroys
 	// nothing, so the first node with a majority of the pool may do it.
 	if !stopped(m.obs) {
-		return false, false, "nobody known holds the lease"
+		return false, false, "nobody is known to hold the lease"
 	}
 
 	up := 0

@@ -118,7 +118,7 @@ func (m *Manager) waiting(h mount.Health, held, why string, mirrorAt time.Time, 
 		case len(m.plan.Refused) > 0:
 			s += " (" + m.plan.Refused[0].What + ")"
 		case why != "":
-			s += " (" + why + ")"
+			s += " (this node does not lead the storage: " + why + ")"
 		}
 
 		return s

@@ -135,7 +135,7 @@ func (m *Membership) Belongs() service.Condition {
 // Ready returns the condition that the shared storage holds the cluster's key. The master waits for
 // it.
 func (m *Membership) Ready() service.Condition {
-	return service.Poll("the shared storage", 200*time.Millisecond, time.Second, func(context.Context) error {
+	return service.PollMissing("the shared storage", 200*time.Millisecond, time.Second, func(context.Context) error {
 		if ok, waits := m.shared.holdsKey(); !ok {
 			return errors.New(waits)
 		}

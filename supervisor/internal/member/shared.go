@@ -157,7 +157,7 @@ func (s *shared) lookForKey(ctx context.Context) (*nodeapi.ClusterKey, error) {
 
 	key, err := nodeapi.ParseClusterKey(text)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("the cluster's key: %w", err)
 	}
 
 	if t.KeyHash != "" && key.Hash != t.KeyHash {

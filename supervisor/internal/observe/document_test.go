@@ -291,7 +291,7 @@ func TestScenarios(t *testing.T) {
 			down(f, 0,
 				service.Info{
 					State:   service.Waiting,
-					Message: "waiting for the shared volume (a second copy of the shared volume)",
+					Message: "waiting for a second copy of the shared volume",
 				})
 
 			f.balancer.up = 0

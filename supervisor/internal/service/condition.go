@@ -2,7 +2,6 @@ package service
 
 import (
 	"context"
-	"strings"
 	"sync"
 	"time"
 
@@ -26,8 +25,16 @@ func Poll(description string, interval, limit time.Duration, check func(context.
 	return &poll{what: description, interval: interval, limit: limit, check: check}
 }
 
+// PollMissing returns a Condition like that of [Poll], for a check whose errors name what is missing
+// and could follow "waiting for": "the shared volume to take writes". The description is the last of
+// them, and subject before the first.
+func PollMissing(subject string, interval, limit time.Duration, check func(context.Context) error) Condition {
+	return &poll{what: subject, named: true, interval: interval, limit: limit, check: check}
+}
+
 type poll struct {
 	what     string
+	named    bool // the errors of check name what is missing
 	interval time.Duration
 	limit    time.Duration
 	check    func(context.Context) error
@@ -39,6 +46,10 @@ type poll struct {
 func (p *poll) Wait(ctx context.Context) error {
 	for {
 		err := p.pollOnce(ctx)
+		if err != nil && ctx.Err() != nil { // it is nothing that the service waits for
+			return context.Cause(ctx)
+		}
+
 		p.mu.Lock()
 		p.last = ""
 		if err != nil {
@@ -67,14 +78,17 @@ func (p *poll) pollOnce(ctx context.Context) error {
 func (p *poll) String() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.last == "" {
+	switch {
+	case p.last == "":
 		return p.what
+	case p.named:
+		return p.last
 	}
 	return p.what + " (" + p.last + ")"
 }
 
 // All returns a Condition that waits for each of the conditions, in the order given, and describes
-// those that do not hold yet.
+// the first that does not hold yet. Of those after it nobody knows yet whether they hold.
 func All(conditions ...Condition) Condition { return &all{list: conditions} }
 
 type all struct {
@@ -105,9 +119,8 @@ func (a *all) String() string {
 	a.mu.Lock()
 	rest := a.list[a.done:]
 	a.mu.Unlock()
-	var words []string
-	for _, c := range rest {
-		words = append(words, c.String())
+	if len(rest) == 0 {
+		return ""
 	}
-	return strings.Join(words, ", then ")
+	return rest[0].String()
 }

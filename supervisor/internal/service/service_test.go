@@ -327,6 +327,32 @@ func TestRestartBeforeTheStart(t *testing.T) {
 	})
 }
 
+// TestDescribedOnce: a condition whose check names what is missing is described by that alone, and
+// not by its subject and then by the same words in brackets.
+func TestDescribedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		missing := func(context.Context) error {
+			if time.Since(began) < time.Minute {
+				return errors.New("the volume to take writes (1 of 3 copies is up)")
+			}
+			return nil
+		}
+		c := PollMissing("the volume", time.Second, time.Second, missing)
+		var said []string
+		for range 2 {
+			said = append(said, c.String())
+			ctx, end := context.WithTimeout(t.Context(), 3*time.Second)
+			_ = c.Wait(ctx)
+			end()
+		}
+
+		if fmt.Sprint(said) != "[the volume the volume to take writes (1 of 3 copies is up)]" {
+			t.Errorf("%q", said)
+		}
+	})
+}
+
 func TestRestartOnRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{script: []time.Duration{0, time.Second, 0}}

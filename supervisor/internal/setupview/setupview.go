@@ -60,12 +60,19 @@ func (v View) Look() setup.NodeLook {
 	return look
 }
 
+// starting contains the codes of faults that every start shows for some seconds, and what the node
+// waits for meanwhile. They are no fault before a minute has passed.
+var starting = map[status.Code]string{
+	status.MasterDown:   "salt-master to start",
+	status.MasterSilent: "salt-master, which is starting, to answer",
+	status.NoBackend:    "the load balancer to find salt-master",
+}
+
 // servingWaits returns what a node that does not serve yet waits for.
 func servingWaits(d status.Document) string {
 	for _, p := range d.Problems {
-		// A master that has just started is no fault.
-		if p.Code == status.MasterSilent && d.Time.Sub(p.Since) < time.Minute {
-			return "salt-master, which is starting, to answer"
+		if what := starting[p.Code]; what != "" && d.Time.Sub(p.Since) < time.Minute {
+			return status.Clip(fmt.Sprintf("%s (%s)", what, p.Cause))
 		}
 		if p.Severity == status.Fatal && p.Code != status.SetupStopped {
 			return status.Clip(fmt.Sprintf("%s to clear: %s (%s); next: %s", p.Code, p.Title, p.Cause, p.Next))

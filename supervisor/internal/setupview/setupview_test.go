@@ -31,7 +31,13 @@ func TestServingWaits(t *testing.T) {
 		problems []status.Problem
 		want     string
 	}{
-		"just started": {[]status.Problem{silent(5 * time.Second)}, "salt-master, which is starting, to answer"},
+		"just started": {[]status.Problem{silent(5 * time.Second)}, "salt-master, which is starting, to answer (connection refused)"},
+		"not begun": {[]status.Problem{{Code: status.MasterDown, Severity: status.Fatal, Since: now,
+			Cause: "waiting for the cluster's key"}}, "salt-master to start (waiting for the cluster's key)"},
+		"not found yet": {[]status.Problem{{Code: status.NoBackend, Severity: status.Fatal, Since: now,
+			Cause: "0 of 1 up"}}, "the load balancer to find salt-master (0 of 1 up)"},
+		"never found": {[]status.Problem{{Code: status.NoBackend, Severity: status.Fatal, Since: now.Add(-time.Hour),
+			Cause: "0 of 1 up"}}, "SCA-302 to clear:"},
 		"silent": {[]status.Problem{silent(2 * time.Minute)},
 			"SCA-203 to clear: salt-master does not answer (connection refused); next: applianced logs master"},
 		"disk first": {[]status.Problem{full, silent(5 * time.Second)}, string(status.DiskFull)},

@@ -106,7 +106,7 @@ func (v *Volume) feed(ctx context.Context) {
 // Ready returns the condition for which the master waits before its start. A running master
 // continues when the volume hangs, because it serves files from this node's copy.
 func (v *Volume) Ready() service.Condition {
-	return service.Poll("the shared volume", 500*time.Millisecond, time.Second, func(context.Context) error {
+	return service.PollMissing("the shared volume", 500*time.Millisecond, time.Second, func(context.Context) error {
 		if w := v.State().Waiting; w != "" {
 			return errors.New(w)
 		}

@@ -129,6 +129,14 @@ func TestReady(t *testing.T) {
 	if facts := v.Facts(); facts.Ready || facts.Waiting == "" {
 		t.Errorf("%+v", facts)
 	}
+
+	ready := v.Ready()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := ready.Wait(ctx); err == nil || ready.String() != v.Facts().Waiting {
+		t.Errorf("%v: %q, not %q", err, ready, v.Facts().Waiting)
+	}
+
 	if _, err := (noCluster{}).Sign(t.Context(), nil); !errors.Is(err, errNoCluster) {
 		t.Errorf("%v", err)
 	}
