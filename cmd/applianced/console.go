@@ -74,8 +74,10 @@ func (f *flags) carryOut(a tui.Action, term tui.Terminal) error {
 
 	switch a {
 	case tui.Reboot:
+		fmt.Fprintln(term.Out, "Restarting ...")
 		return systemctl("reboot")
 	case tui.PowerOff:
+		fmt.Fprintln(term.Out, "Shutting down ...")
 		return systemctl("poweroff")
 	case tui.Login:
 		if strings.HasPrefix(term.Name(), "pts/") {
@@ -87,7 +89,7 @@ func (f *flags) carryOut(a tui.Action, term tui.Terminal) error {
 			return fmt.Errorf("log in: %w", err)
 		}
 
-		fmt.Fprintln(term.Out, "End with: exit")
+		fmt.Fprintln(term.Out, "After the log-in, exit leads back to the console page.")
 		return syscall.Exec(login, []string{filepath.Base(login)}, os.Environ())
 	}
 

@@ -84,8 +84,10 @@ func unmountUnit(ctx context.Context, dir string) error {
 	return nil
 }
 
+// mountText returns the unit's file. systemd does not stop the unit at a shutdown: the process that
+// serves the copy runs until all processes are killed, and the last step unmounts the disk after that.
 func mountText(dev, dir string) string {
 	return fmt.Sprintf("# Written by applianced.\n[Unit]\nDescription=This node's copy of the shared "+
-		"volume\nDefaultDependencies=no\nConflicts=umount.target\nBefore=umount.target glusterd.service\n\n"+
+		"volume\nDefaultDependencies=no\nBefore=glusterd.service\n\n"+
 		"[Mount]\nWhat=%s\nWhere=%s\nType=xfs\nOptions=noatime,nosuid,nodev\n", dev, dir)
 }

@@ -34,9 +34,13 @@ func TestNoDisk(t *testing.T) {
 func TestMountText(t *testing.T) {
 	text := mountText("/dev/vdb", "/var/lib/saltern/bricks")
 	for _, want := range []string{"What=/dev/vdb\n", "Where=/var/lib/saltern/bricks\n", "Type=xfs\n",
-		"nosuid", "Before=umount.target glusterd.service\n"} {
+		"nosuid", "Before=glusterd.service\n"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
+	}
+
+	if strings.Contains(text, "umount.target") {
+		t.Errorf("a shutdown unmounts the disk before its process has ended:\n%s", text)
 	}
 }
