@@ -129,3 +129,14 @@ func TestAudited(t *testing.T) {
 		}
 	}
 }
+
+// TestNetworkLooksAreNotAudited: the wizard asks every second for the state of a network on trial.
+// Those requests change nothing, and filled the audit record.
+func TestNetworkLooksAreNotAudited(t *testing.T) {
+	for action, dry := range map[string]bool{"look": true, "try": false, "confirm": false, "revert": false, "": false, "LOOK": false} {
+		s := TryNetwork.Subject(NetworkRequest{Action: action})
+		if s.Dry != dry || s.Object != action {
+			t.Errorf("%q: %+v", action, s)
+		}
+	}
+}

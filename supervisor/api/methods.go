@@ -633,7 +633,9 @@ var TryNetwork = rpc.Add(Table, rpc.Method[NetworkRequest, setup.Trial]{
 		Audit:     "setup.network",
 		NoCommand: forWizard,
 	},
-	Subject: func(q NetworkRequest) rpc.Subject { return rpc.Subject{Object: q.Action} },
+	Subject: func(q NetworkRequest) rpc.Subject {
+		return rpc.Subject{Object: q.Action, Dry: q.Action == "look"}
+	},
 })
 
 // ClaimSetup returns which wizard leads the set-up, or requests the lead.
