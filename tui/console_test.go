@@ -186,7 +186,7 @@ func TestConsoleAddsKeys(t *testing.T) {
 	s, a := newScripted(), &fakeAccess{proof: true}
 	inConsole(t, s, func(p *pump, c *Console) {
 		c.Offer(a)
-		p.has("ssh admin@10.0.0.11, key SHA256:kkkk", "8 add an SSH key", "1 to 9, m, k, j: choose")
+		p.has("ssh admin@10.0.0.11", "host key SHA256:kkkk", "8 add an SSH key", "1 to 9, m, k, j: choose")
 		p.golden("82-access")
 		p.keys("8", "=ssh-rsa nonsense", "enter", "enter")
 		p.has("is damaged")

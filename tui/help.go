@@ -37,8 +37,8 @@ var help = map[string][]string{
 	"Administrator": {
 		"SSH public key: the whole line of a file such as ~/.ssh/id_ed25519.pub. SSH takes keys only. If you " +
 			"cannot paste here, give a password and add the key later from the console page.",
-		"Password: for a login at this console, for sudo there, and for the console in a browser. Ctrl-T shows what you typed, which helps " +
-			"when the keyboard has another layout than you think.",
+		"Password: for a login at this console and for the console in a browser. " +
+			"Ctrl-T shows what you typed, which helps when the keyboard has another layout than you think.",
 	},
 	"Cluster": {
 		"Name of the cluster: for people and for checks. It cannot be changed later.",
@@ -46,7 +46,7 @@ var help = map[string][]string{
 		"Address: an address of this machine by which all other nodes reach it. It cannot be changed while " +
 			"the node is part of the cluster.",
 		"Host name: what the machine calls itself in prompts, in the system's log and towards the DHCP " +
-			"server. It can be changed later: sudo hostnamectl set-hostname NAME",
+			"server. Later: sudo hostnamectl set-hostname NAME",
 		"Secret: whoever has it can make a machine a node. Leave it empty and one is generated; it is part " +
 			"of the join string.",
 		"To join, prefer the join string: it also proves the cluster to this machine.",
@@ -77,7 +77,7 @@ var help = map[string][]string{
 		"An address that no machine has, in the same network as this node. Minions use it as their master; " +
 			"it moves to another node within seconds.",
 		"Leave it empty when minions know the addresses of all nodes, or when a load balancer or DNS of " +
-			"yours points to the nodes. It can be set later: applianced virtual-address.",
+			"yours points to the nodes. Later: applianced virtual-address.",
 	},
 	"Salt's API": {
 		"The console shows keys, minions, jobs and nodes. The master's option external_auth lists who may log " +

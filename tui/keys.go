@@ -123,10 +123,15 @@ func (c *Console) accessLines(width int) []string {
 		return []string{"this node has the address " + address}
 	}
 
-	text := "ssh " + cleanLine(c.access.Account()) + "@" + address
-	if key := cleanLine(c.access.HostKey()); key != "" {
-		text += ", key " + key
+	login := "ssh " + cleanLine(c.access.Account()) + "@" + address
+	key := cleanLine(c.access.HostKey())
+	if key == "" {
+		return wrapWords(login, width)
 	}
 
-	return wrapWords(text, width)
+	key = "host key " + key
+	if line := login + ", " + key; len(line) <= width {
+		return []string{line}
+	}
+	return append(wrapWords(login, width), wrapWords(key, width)...)
 }

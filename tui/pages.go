@@ -23,7 +23,7 @@ func wizardPages() []page {
 	return []page{
 		&formPage{name: "Welcome", fields: modeFields, facts: unusedLines,
 			intro: "This machine becomes a node of a Salt master that keeps working when a node is lost. " +
-				"Only keyboard and network change before you have seen all answers."},
+				"Until you confirm the last page only keyboard and network change."},
 		networkPage(), fixedPage(),
 		&trialPage{},
 		&formPage{name: "Administrator", fields: adminFields, check: adminFaults,

@@ -255,10 +255,19 @@ func (p *Preflight) checkClock(ctx context.Context) Check {
 	case !ok:
 		c.Result = Warn
 		c.Detail = "not synchronised"
-		c.Hint = "after a start this takes a minute or two: check again, or go on; " +
-			"if it stays so: timedatectl, chronyc sources"
+		c.Hint = p.clockHint()
 	}
 	return c
+}
+
+// clockHint returns what to do about a clock that is not synchronised. Where the set-up may change
+// the network, its screen comes before any shell: the hint then names a page and no command.
+func (p *Preflight) clockHint() string {
+	hint := "after a start this takes a minute or two: check again, or go on; if no time server answers, "
+	if p.Facts.Managed {
+		return hint + "give one that answers: page Network, fixed"
+	}
+	return hint + "look at the time service: timedatectl, chronyc sources"
 }
 
 func (p *Preflight) dataDisk(a Answers) Check {

@@ -377,6 +377,16 @@ func TestPreflightTellsTheStorage(t *testing.T) {
 	}
 }
 
+// TestPreflightClockHint: the screen of a machine without a shell advises no command.
+func TestPreflightClockHint(t *testing.T) {
+	for managed, want := range map[bool]string{true: "page Network", false: "timedatectl"} {
+		p := &Preflight{Facts: Facts{Managed: managed}}
+		if hint := p.clockHint(); !strings.Contains(hint, want) || managed && strings.Contains(hint, "timedatectl") {
+			t.Errorf("managed %v: %s", managed, hint)
+		}
+	}
+}
+
 // TestPreflightNamesFree: who chose a name that is taken reads one that is not.
 func TestPreflightNamesFree(t *testing.T) {
 	m := &nodeapi.Met{Table: nodes.Table{

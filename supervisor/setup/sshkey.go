@@ -52,7 +52,7 @@ func ParseSSHKey(line string) (SSHKey, error) {
 
 	key, comment, _, _, err := ssh.ParseAuthorizedKey([]byte(line))
 	if err != nil || key.Type() != words[0] {
-		return SSHKey{}, fmt.Errorf("is damaged: what stands behind %s is not such a key; copy the whole line again",
+		return SSHKey{}, fmt.Errorf("is damaged: what stands behind %s is not a complete key; copy the whole line again",
 			words[0])
 	}
 	if !bytes.Equal(ssh.MarshalAuthorizedKey(key), fmt.Appendf(nil, "%s %s\n", words[0], words[1])) {

@@ -38,7 +38,7 @@ type masterState struct {
 type masterProblem struct{ What, Text, Since string }
 
 // member is a master of the cluster.
-type member struct{ Name, State, Version string }
+type member struct{ Name, State string }
 
 const jobsOfOverview = 8
 
@@ -162,7 +162,7 @@ func members(got any) (out []member) {
 		return nil
 	}
 
-	out = append(out, member{briefName(m.Str("id")), "this master: " + briefName(m.Str("state")), briefName(m.Str("version"))})
+	out = append(out, member{briefName(m.Str("id")), "this master: " + briefName(m.Str("state"))})
 	for id, e := range m.Map("peers").All() {
 		p, _ := e.(*value.Map)
 		state := "not reached"
@@ -177,7 +177,7 @@ func members(got any) (out []member) {
 			state += ": " + briefName(e)
 		}
 
-		out = append(out, member{briefName(value.Str(id)), state, briefName(p.Str("version"))})
+		out = append(out, member{briefName(value.Str(id)), state})
 		if len(out) == perPage {
 			break
 		}

@@ -168,7 +168,7 @@ func logIn(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	}
 
 	if !slices.Contains(c.cfg.Systems, system) {
-		return c.logInForm(v, http.StatusUnauthorized, "Choose the system that knows your password.", d)
+		return c.logInForm(v, http.StatusUnauthorized, "Choose the account source that knows your password.", d)
 	}
 
 	l, err := v.Master.LogIn(ctx, form.Get("username"), form.Get("password"), system)
@@ -180,7 +180,7 @@ func logIn(c *Console, ctx context.Context, v *visit) (Answer, error) {
 
 		text := r.Text
 		if r.Code == http.StatusUnauthorized {
-			text = "The name, the password or the system is wrong, or you may not log in from here."
+			text = "The name, the password or the account source is wrong, or you may not log in from here."
 		}
 
 		return c.logInForm(v, r.Code, text, d)
