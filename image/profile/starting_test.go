@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestScreenSaysStarting: the machine's own screen, which the kernel has cleared, has the boot loader's
+// TestScreenSaysStarting: the machine's own screen, black after the boot loader, has the boot loader's
 // line again from the initial RAM disk on. A machine without a screen starts without a complaint.
 func TestScreenSaysStarting(t *testing.T) {
 	script, err := os.ReadFile("overlay/etc/initramfs-tools/scripts/init-top/saltern")
