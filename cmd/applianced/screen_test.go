@@ -204,7 +204,7 @@ func TestPagesOfTheProgram(t *testing.T) {
 			[]stroke{
 				{"\x1b[B", "> join a"},
 				{"\x1bOP", "Help: Welcome"},
-				{" ", "Only keyboard and network change"},
+				{" ", "only keyboard and network change"},
 				{"\r", "SSH public key"},
 				{"\x1b[[A", "Help: Admin"},
 			}},
