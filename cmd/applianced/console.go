@@ -74,10 +74,8 @@ func (f *flags) carryOut(a tui.Action, term tui.Terminal) error {
 
 	switch a {
 	case tui.Reboot:
-		fmt.Fprintln(term.Out, "Restarting ...")
 		return systemctl("reboot")
 	case tui.PowerOff:
-		fmt.Fprintln(term.Out, "Shutting down ...")
 		return systemctl("poweroff")
 	case tui.Login:
 		if strings.HasPrefix(term.Name(), "pts/") {
