@@ -39,10 +39,10 @@ func (w *workers) every(pause time.Duration, f func(context.Context)) {
 	})
 }
 
-// work runs the master's goroutines until the context until ends. After that it first stops
-// accepting events of other processes, and at last stops the parts that act on events.
-func (m *Master) work(until context.Context) error {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(until))
+// work runs the master's goroutines until parent ends. After that it first stops accepting events
+// of other processes, and at last stops the parts that act on events.
+func (m *Master) work(parent context.Context) error {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(parent))
 	w := &workers{ctx: ctx}
 	defer w.Wait()
 
@@ -64,7 +64,7 @@ func (m *Master) work(until context.Context) error {
 	})
 
 	select {
-	case <-until.Done():
+	case <-parent.Done():
 		return nil
 	case err := <-failed:
 		return err

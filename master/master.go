@@ -131,8 +131,8 @@ const (
 )
 
 // New opens keys, secrets, caches, sockets, and last of all the port for requests. If a step fails,
-// New closes what it has opened and returns an error that says what to fix. In a cluster it waits
-// until this master has joined or ctx ends.
+// New closes what it has opened and returns an error that says what the administrator must fix. In
+// a cluster it waits until this master has joined or ctx ends.
 func New(ctx context.Context, cfg *conf.Master, log *slog.Logger) (*Master, error) {
 	return NewWithClock(ctx, cfg, log, time.Now)
 }
@@ -161,13 +161,13 @@ func NewWithClock(ctx context.Context, cfg *conf.Master, log *slog.Logger, now f
 		m.openDirs,
 		m.openCluster,  // own identity, or the cluster's; the folder of keys; the shared job cache
 		m.openSecrets,  // the identity, and the keys of the cluster
-		m.openPublish,  // the secrets; in a cluster its hooks
+		m.openPublish,  // uses the secrets, and in a cluster the hooks of the cluster
 		m.openKeys,     // the folder of keys; the subscriptions on the publish port; the secrets
 		m.openCallers,  // nothing of the steps before
 		m.openStores,   // the cluster, for the job cache and the repositories
-		m.openBus,      // nothing of the steps before; those fire no events
+		m.openBus,      // uses nothing of the steps before, which fire no events
 		m.openServices, // all of the above
-		m.openDoors,    // all of the above: from here on requests come
+		m.openDoors,    // uses all of the above; after this step requests arrive
 	} {
 		if err := open(ctx); err != nil {
 			return nil, errors.Join(err, m.Close())

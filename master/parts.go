@@ -27,8 +27,8 @@ import (
 	"saltern/master/zmtp"
 )
 
-// Parts holds the services of a master. Tests of a complete master (package mastertest) check with
-// them what a request has done; the program itself does not use Parts.
+// Parts holds the services of a master. Tests of a complete master (package mastertest) use them to
+// check the effect of a request; the program itself does not use Parts.
 type Parts struct {
 	Options   *conf.Master
 	Log       *slog.Logger

@@ -60,7 +60,7 @@ type Store struct {
 	shared     *versions // versions of the entries for the other masters; nil without a cluster
 
 	tokens     string    // folder of tokens; "" when tokens are not shared
-	tokensSeen time.Time // modification time of that folder when it was last checked
+	tokensSeen time.Time // modification time of the folder tokens at the last check
 }
 
 // Open creates the folders below dir and opens the store. valid checks ids (keys.ValidID). memory

@@ -24,8 +24,8 @@ import (
 // whose version is that of the removal.
 const goneDir = ".saltern_gone"
 
-// Limits of the remembered removals. Overflow policy: the oldest removals are forgotten. A master
-// that was away for longer than keepGone may bring removed data back.
+// Limits of the stored removals. Overflow policy: the oldest removals are dropped. A master that
+// was unreachable for longer than keepGone may restore removed data.
 const (
 	keepGone = 30 * 24 * time.Hour
 	maxGone  = 100_000
@@ -119,11 +119,11 @@ func (s *versions) nextVersion() int64 {
 // numbers is the number of versions that differ within one microsecond.
 const numbers = 1 << 10
 
-// Share starts to record versions of the entries, and calls tell for each entry that this master
-// changes. tell must not block, since the entry is locked during the call. Share must be called
-// before several goroutines use the store.
-func (s *Store) Share(tell func(b Bank, id string)) error {
-	s.shared = &versions{announce: tell, number: rand.Int64N(numbers), known: map[memKey]version{}}
+// Share starts to record versions of the entries, and calls announce for each entry that this
+// master changes. announce must not block, since the entry is locked during the call. Share must be
+// called before several goroutines use the store.
+func (s *Store) Share(announce func(b Bank, id string)) error {
+	s.shared = &versions{announce: announce, number: rand.Int64N(numbers), known: map[memKey]version{}}
 	for _, b := range s.sharedBanks() {
 		gone := filepath.Join(s.dir, goneDir, string(b))
 		if err := os.MkdirAll(gone, 0o700); err != nil {

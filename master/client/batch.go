@@ -321,10 +321,11 @@ func (r *batchRun) releaseEnded(before []*watch) bool {
 	return any
 }
 
-// awaitReturns handles returns that arrive until wake. It returns false when the batch must end.
-func (r *batchRun) awaitReturns(ctx context.Context, wake time.Time) bool {
+// awaitReturns handles returns that arrive until deadline. It returns false when the batch must
+// end.
+func (r *batchRun) awaitReturns(ctx context.Context, deadline time.Time) bool {
 	ws := append(slices.Clone(r.parts), r.haltWatch())
-	return r.client.awaitEvents(ctx, ws, wake, func(w *watch, ret Return) bool {
+	return r.client.awaitEvents(ctx, ws, deadline, func(w *watch, ret Return) bool {
 		r.state.Returned(ret.ID, ret.Code() > 0, r.client.cfg.Now())
 		r.heldReturns = append(r.heldReturns, ret)
 		return r.state.Halted == ""

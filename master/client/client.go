@@ -51,9 +51,9 @@ type Config struct {
 	// NoKey means that the client sends no key of a system user: the master can authenticate the
 	// caller only by a token or a password.
 	NoKey bool
-	// SourceKey lets this client name the address on whose behalf it sends a command (package
-	// source). The context of a call carries that address. If SourceKey is "", the client names no
-	// address.
+	// SourceKey is the key with which this client proves the address on whose behalf it sends a
+	// command (package source). The context of a call carries that address. If SourceKey is "", the
+	// client names no address.
 	SourceKey string
 	// Shared holds connections that several clients use. It may be nil: then the client has its own
 	// connections.
@@ -138,7 +138,7 @@ func ReadKey(cacheDir, user, masterUser string) (string, error) {
 		return "", errors.New("the user's name is none of a file")
 	}
 	// The folder belongs to the master's account. Do not follow a link there: otherwise that
-	// account could make root send another file.
+	// account could cause root to send another file.
 	b, err := durable.Read(filepath.Join(cacheDir, "."+name+"_key"), maxKeyFile)
 	return string(b), err
 }
@@ -150,8 +150,8 @@ type Request struct {
 	Fun        any    // text, or a list of text for a compound command
 	Arg        []any
 	Return     string     // returners on the minions, separated by commas
-	JID        string     // "" lets the master choose
-	Kwargs     *value.Map // fields of the load: metadata, token, delimiter, …; the job cache keeps them
+	JID        string     // job id; "" means that the master creates one
+	Kwargs     *value.Map // fields of the load: metadata, token, delimiter, …; the job cache stores them
 	Timeout    time.Duration
 }
 

@@ -17,13 +17,13 @@ const linger = 2 * time.Second
 type feed struct {
 	dir    string
 	shared bool
-	joins  sync.Mutex // held by addStream and hangUpIdle: one of them at a time connects or closes
+	joins  sync.Mutex // held by addStream and hangUpIdle, so that only one of the two connects or closes at a time
 	pump   sync.WaitGroup
 
 	mu      sync.Mutex
 	down    bool // the connection to the bus is lost
 	streams map[*stream]struct{}
-	cancel  context.CancelFunc // ends pumpEvents; nil while it does not run
+	cancel  context.CancelFunc // ends pumpEvents; nil while pumpEvents does not run
 	idle    *time.Timer        // fires when a shared feed has had no stream for linger
 }
 
@@ -51,7 +51,7 @@ func (f *feed) addStream(ctx context.Context) (*stream, error) {
 			return s, nil
 		}
 
-		l.Close() // the pump runs already and will connect by itself
+		l.Close() // the pump runs already and will connect
 		if err := pause.For(ctx, 20*time.Millisecond); err != nil {
 			return nil, errEvents(err)
 		}

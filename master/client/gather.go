@@ -34,7 +34,7 @@ func (c *Client) Run(ctx context.Context, r Request, started func(Job), yield fu
 		w.awaitSyndics(c.cfg.SyndicWait, c.cfg.Now())
 	}
 
-	w.noteMissing(job.Missing) // the bus may lose the event that reports these minions
+	w.noteMissing(job.Missing) // an event also lists these minions, but the bus may drop that event
 	c.events.setFilter(w.tagPrefixes()...)
 	stopped := false
 	err = c.gatherAll(ctx, []*watch{w}, r, func(_ *watch, ret Return) bool {
@@ -163,7 +163,7 @@ func (c *Client) askRunning(ctx context.Context, w *watch, ids []string, r Reque
 		if before != nil {
 			before = w.tagPrefixes()
 		}
-	case ErrNoMinions, ErrNoJob: // somebody has removed their keys
+	case ErrNoMinions, ErrNoJob: // somebody has removed the keys of the minions
 	default:
 		return err
 	}
@@ -172,7 +172,8 @@ func (c *Client) askRunning(ctx context.Context, w *watch, ids []string, r Reque
 	return nil
 }
 
-// askKwargs returns the kwargs of a job without those that only concern its display.
+// askKwargs returns the kwargs of a job without the kwargs that only concern the display of the
+// job.
 func askKwargs(m *value.Map) *value.Map {
 	m = m.Clone()
 	m.Delete("show_timeout")
@@ -180,10 +181,10 @@ func askKwargs(m *value.Map) *value.Map {
 	return m
 }
 
-// awaitEvents handles the waiting events, and then those that arrive until wake. It returns false
-// when yield has returned false or ctx has ended.
-func (c *Client) awaitEvents(ctx context.Context, ws []*watch, wake time.Time, yield func(*watch, Return) bool) bool {
-	timer := time.NewTimer(max(wake.Sub(c.cfg.Now()), 0))
+// awaitEvents handles the waiting events, and then those that arrive until deadline. It returns
+// false when yield has returned false or ctx has ended.
+func (c *Client) awaitEvents(ctx context.Context, ws []*watch, deadline time.Time, yield func(*watch, Return) bool) bool {
+	timer := time.NewTimer(max(deadline.Sub(c.cfg.Now()), 0))
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():

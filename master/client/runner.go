@@ -43,7 +43,8 @@ const AnswerField = "__saltern_answer__"
 func (c *Client) startRunner(ctx context.Context, load, cred *value.Map) (jid string, data *value.Map, err error) {
 	load = c.signed(load, cred)
 	timeout := c.cfg.Timeout
-	if strings.HasPrefix(load.Str("fun"), "cluster.") { // the master answers these only when they have ended
+	// the master answers a runner of the module cluster only when it has ended
+	if strings.HasPrefix(load.Str("fun"), "cluster.") {
 		timeout = max(timeout, 40*time.Second)
 	}
 
@@ -86,7 +87,7 @@ func (c *Client) Runner(
 
 	load := value.NewMap("cmd", "runner", "fun", fun, "arg", arg, "kwarg", kwarg, AnswerField, true)
 	jid, data, err := c.startRunner(ctx, load, cred)
-	if err != nil || data != nil { // a secret result comes in the answer, not in an event
+	if err != nil || data != nil { // the answer contains a result that no event may contain
 		return data, err
 	}
 

@@ -17,15 +17,15 @@ const (
 	keepTime = 10 * time.Second
 )
 
-// Shared holds what the clients of one program share: idle connections to the master for later
-// requests, one connection for its events, and one for firing events. It is safe for concurrent
-// use.
+// Shared holds the connections that the clients of one program share: idle connections to the
+// master for later requests, one connection for its events, and one for firing events. It is safe
+// for concurrent use.
 type Shared struct {
 	feed   *feed
 	sender *event.Sender
 
 	mu   sync.Mutex
-	kept []kept // idle connections, the last used one last
+	kept []kept // idle connections in order of use, the latest last
 }
 
 type kept struct {

@@ -103,7 +103,7 @@ func (s *stream) takeFirst() (p event.Packed, ok bool) {
 	}
 	p, s.waiting[0] = s.waiting[0], event.Packed{}
 	if s.waiting = s.waiting[1:]; len(s.waiting) > 0 {
-		signal(s.wake) // for callers that take one event at a time
+		signal(s.wake) // wake the reader once more, because it may take one event at a time
 	}
 	signal(s.room)
 	return p, true

@@ -66,8 +66,8 @@ type watch struct {
 
 	expected  map[string]bool
 	found     map[string]bool
-	missing   map[string]bool      // the target names them, but they have no accepted key
-	deadlines map[string]time.Time // by minion: time after which it is asked about the job
+	missing   map[string]bool      // minions that the target names and that have no accepted key
+	deadlines map[string]time.Time // time after which to ask a minion about the job, by minion
 	askAt     time.Time
 	running   bool            // a minion may still run the job, so the watch asks again
 	questions map[string]bool // ids of the jobs that asked minions whether they run the job
@@ -252,7 +252,7 @@ func (w *watch) answer(rest string, data *value.Map, now time.Time) {
 
 	id := data.Str("id")
 	if n, ok := data.Int("retcode"); ok && n > 0 {
-		delete(w.expected, id) // the minion cannot tell whether the job runs: stop waiting for it
+		delete(w.expected, id) // the minion cannot tell whether the job runs: stop waiting for the minion
 		return
 	}
 
@@ -301,9 +301,10 @@ func (w *watch) unanswered() (ids []string) {
 	return ids
 }
 
-// nextStep returns what the caller must do now: ask the minions in ask whether they still run the
-// job, stop waiting if stop is true, or else call nextStep again at wake at the latest.
-func (w *watch) nextStep(now time.Time) (ask []string, stop bool, wake time.Time) {
+// nextStep returns the next action of the caller. If stop is true, the caller must stop waiting.
+// Otherwise it must ask the minions in silent whether they still run the job, and call nextStep
+// again by deadline.
+func (w *watch) nextStep(now time.Time) (silent []string, stop bool, deadline time.Time) {
 	open := w.unanswered()
 	if len(open) == 0 && w.syndics == 0 {
 		return nil, true, now
@@ -334,12 +335,12 @@ func (w *watch) nextStep(now time.Time) (ask []string, stop bool, wake time.Time
 		return nil, false, last.Add(time.Millisecond)
 	}
 
-	wake = w.askAt
-	if complete && w.syndicsUntil.Before(wake) {
-		wake = w.syndicsUntil
+	deadline = w.askAt
+	if complete && w.syndicsUntil.Before(deadline) {
+		deadline = w.syndicsUntil
 	}
 
-	return nil, false, wake.Add(time.Millisecond)
+	return nil, false, deadline.Add(time.Millisecond)
 }
 
 // lostMinions returns the sorted minions that have not returned: the expected minions, and minions

@@ -30,7 +30,7 @@ type Config struct {
 	Port        int    // cluster_pool_port
 	Dir         string // cluster_pki_dir
 	Key         *rsa.PrivateKey
-	Pub         string // PEM of the public half of Key; "" lets complete derive it
+	Pub         string // PEM of the public half of Key; if it is "", the method complete derives it from Key
 	KeySize     int    // bits of the cluster key that a new cluster gets; option keysize
 	KeyPass     string // passphrase of the cluster key; option cluster_key_pass
 
@@ -102,8 +102,8 @@ type Handler interface {
 	// message that a peer sent with SendData. Neither method may block.
 	PeerConnected(peer string)
 	PeerData(peer string, b []byte)
-	// The pool calls PeerLost when the connection to a peer is lost. heard is the time when this
-	// master last received something from the peer.
+	// The pool calls PeerLost when the connection to a peer is lost. heard is the time at which
+	// this master last received data from the peer.
 	PeerLost(peer string, heard time.Time)
 	// Removed reports that this master was removed from the cluster. The master must stop serving.
 	Removed()

@@ -239,7 +239,7 @@ func (k *conn) acceptMessage(kind wire.Kind, peer, rest string, f wire.Frame, me
 }
 
 // mayBeSalt reports whether a connection without TLS may come from a Salt master. It does not
-// authenticate the sender: each message carries its own proof.
+// authenticate the sender: each message contains a proof.
 func (k *conn) mayBeSalt() bool {
 	return slices.ContainsFunc(k.inbox.pool.view.Load().rec.Members,
 		func(m node.Member) bool { return k.inbox.fromSalt(m, k.address) })

@@ -185,7 +185,7 @@ func (f folder) mendKey(r node.Record, changed bool) error {
 	}
 
 	if now, exists, err := f.loadRecord(); err != nil || !exists || now.Version != r.Version {
-		return err // with err nil another master has changed the record meanwhile, and repairs the key file
+		return err // if err is nil, another master has changed the record meanwhile, and will repair the key file
 	}
 
 	if err := durable.Replace(f.filePath(keyFile), []byte(r.Key), 0o600); err != nil {
@@ -307,7 +307,7 @@ func (f folder) formCluster(cfg Config) (made bool, err error) {
 		return false, fmt.Errorf("write the cluster's key: %w", err)
 	}
 	if !made {
-		return false, os.Remove(f.peerFile(cfg.ID)) // another master was first; this one joins like all others
+		return false, os.Remove(f.peerFile(cfg.ID)) // another master was first; this master joins like all others
 	}
 
 	return true, f.complete(cfg)

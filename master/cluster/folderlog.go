@@ -14,7 +14,7 @@ type folderLog struct {
 	log *slog.Logger
 
 	mu     sync.Mutex
-	faults map[string]folderFault // the lasting faults, by the argument what of result
+	faults map[string]folderFault // the lasting faults; the key is the argument what of the method result
 }
 
 type folderFault struct {

@@ -67,8 +67,8 @@ func (p *Pool) Forward(e event.Event) {
 
 // outgoing is an event on its way to the peers.
 type outgoing struct {
-	event  event.Event // as peers see it; its Data goes to Salt's masters
-	packed []byte      // the packed data, which goes to Saltern's masters
+	event  event.Event // the event as peers see it; its Data is sent to Salt's masters
+	packed []byte      // the packed data, which is sent to Saltern's masters
 	acked  func()      // called by the link for each Saltern master that has handled the event; may be nil
 }
 
@@ -98,7 +98,8 @@ func (o *outgoing) harmlessToSalt() bool {
 	case event.Internal:
 		return true
 	case event.Socket:
-		// A Salt master continues a batch if an event carries its state, whoever made the event.
+		// A Salt master continues a batch if an event contains the state of the batch. It does not
+		// check who made the event.
 		ofTool := act == wire.ActBatch && o.event.Data.Map("state").Str("driver") == "cli"
 		return act == wire.ActNone || event.MayOrder(o.event, event.KeyChange) || ofTool
 	case event.Minion:

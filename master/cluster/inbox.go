@@ -15,7 +15,9 @@ import (
 
 // Limits of the listener.
 const (
-	maxMembers    = 256 // connections of members; before TLS the address decides who may be one, afterwards the key
+	// connections of members; before the TLS handshake the address decides which connection may be a
+	// member's, afterwards the key
+	maxMembers    = 256
 	maxStrangers  = 96
 	maxPerAddress = 16
 	// strangerRate is the number of messages a second that may cost RSA operations, of all senders
@@ -178,7 +180,7 @@ func (in *inbox) dropConnection(k *conn) {
 }
 
 // charge takes n bytes of a large frame out of the budget of Saltern's masters or that of Salt's
-// masters, and reports whether enough was left. A negative n gives bytes back.
+// masters, and returns false if fewer bytes were left. A negative n returns bytes to the budget.
 func (k *conn) charge(n int) bool {
 	at, limit := &k.inbox.large[0], int64(maxLarge)
 	if k.plain {

@@ -553,7 +553,7 @@ func (l *link) packControl(buf []byte, msg any, plain bool) ([]byte, error) {
 		tag, data = wire.RaftTag(m.Kind), m.Pack()
 	default:
 		if plain {
-			return buf, nil // Salt's masters do not know this message
+			return buf, nil // Salt's masters do not have this message
 		}
 		tag, data, err = packOwn(msg)
 	}

@@ -140,7 +140,7 @@ func (p *Pool) relink(v *view) {
 		if !ok || v.phase == node.Removed || m.Own == l.plain {
 			delete(p.links, id)
 			if v.phase == node.Active && !ok {
-				l.farewell() // the link first tells that master of its removal
+				l.farewell() // the link first sends that master the message that it was removed
 			} else {
 				l.close()
 			}
@@ -212,11 +212,11 @@ func allowedToStrangers(msg any) bool {
 	return false
 }
 
-// withFolder runs f, which uses the folder, and calls late if f takes longer than five seconds. If
-// the f of a previous call still hangs, withFolder calls late at once and does not run f.
-func (p *Pool) withFolder(f func(), late func()) {
+// withFolder runs f, which uses the folder, and calls onSlow if f takes longer than five seconds.
+// If the f of a previous call still hangs, withFolder calls onSlow at once and does not run f.
+func (p *Pool) withFolder(f func(), onSlow func()) {
 	if !p.folderBusy.CompareAndSwap(false, true) {
-		p.wg.Go(late)
+		p.wg.Go(onSlow)
 		return
 	}
 
@@ -235,7 +235,7 @@ func (p *Pool) withFolder(f func(), late func()) {
 		case <-done:
 		case <-t.C:
 			p.folderLog.result("use the cluster's folder", errFolder)
-			late()
+			onSlow()
 		case <-p.ctx.Done():
 			select { // Close waits a moment for a call that a working folder is about to finish
 			case <-done:

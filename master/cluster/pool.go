@@ -408,7 +408,7 @@ func (p *Pool) stepNode(in node.Input) {
 	}
 }
 
-// command gives the node a command and waits for its result.
+// command passes a command to the node and waits for the result.
 func (p *Pool) command(ctx context.Context, c node.Command) error {
 	done := make(chan error, 1)
 	p.mu.Lock()
@@ -462,7 +462,8 @@ func (p *Pool) StageSecret(ctx context.Context) error {
 	return p.command(ctx, node.Command{Stage: true})
 }
 
-// CommitSecret makes the next secret, named by its fingerprint, the only valid one.
+// CommitSecret replaces the present secret by the next secret. finger is the fingerprint of the
+// next secret.
 func (p *Pool) CommitSecret(ctx context.Context, finger string) error {
 	return p.command(ctx, node.Command{Commit: finger})
 }

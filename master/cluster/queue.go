@@ -84,7 +84,7 @@ type queue struct {
 
 	mu     sync.Mutex
 	items  []*item
-	sent   int // number of items that were sent and not acknowledged; they stand first
+	sent   int // number of items that were sent and not acknowledged; these are the first ones
 	bytes  int
 	seq    uint64
 	lost   uint64

@@ -113,7 +113,7 @@ func (c *consensus) runNode() {
 		if st, dirty := n.Dirty(); dirty {
 			if err := c.saveState(st); err != nil {
 				c.pool.log.Error("what Salt's masters agree on cannot be kept", "path", c.filePath(), "error", err)
-				n = nil // a promise must not be sent before it is on disk
+				n = nil // discard the node and its messages, which must not be sent before the state is on disk
 				c.retryAt = time.Now().Add(raftRetry)
 				continue
 			}

@@ -15,8 +15,8 @@ import (
 const (
 	// spreadFor is how long the answer to a job's caller waits for the peers to receive the job.
 	spreadFor = time.Second
-	// freshFor bounds the time since this master last heard from a peer. Callers do not wait for a
-	// peer that has been silent for longer.
+	// freshFor bounds the time since the last message of a peer. Callers do not wait for a peer
+	// that has been silent for longer.
 	freshFor = 3 * time.Second
 	// maxSpreading bounds the jobs whose callers wait. Further callers are answered without waiting
 	// for peers.

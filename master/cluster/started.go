@@ -129,16 +129,16 @@ func (l *link) tellStarts(now time.Time, list ...Start) (number uint64) {
 	return number
 }
 
-// beginStarts resets the starts when a connection begins (up is true) or ends (up is false). A new
-// connection must carry all known starts first.
-func (l *link) beginStarts(up bool) {
+// beginStarts resets the starts when a connection begins (connected is true) or ends (connected is
+// false). On a new connection the link must send all known starts first.
+func (l *link) beginStarts(connected bool) {
 	l.mu.Lock()
-	l.starts.sendAll = up
+	l.starts.sendAll = connected
 	l.starts.confirms = false
 	l.starts.connectedAt = l.pool.cfg.Now()
 	l.starts.changed()
 	l.mu.Unlock()
-	if up {
+	if connected {
 		l.wakeWriter()
 	}
 }
@@ -366,9 +366,9 @@ func (p *Pool) announced(ctx context.Context, l *link, number uint64, began time
 }
 
 // mustWaitFor reports whether a sign-in must continue to wait for a peer that has not confirmed.
-// knows means that the peer has confirmed some start on this connection. since is when the
-// connection was made; began is when the sign-in began.
-func (p *Pool) mustWaitFor(l *link, knows bool, since, began time.Time) bool {
+// confirmed means that the peer has confirmed a start on this connection. connectedAt is the time
+// at which the connection was made, signInAt the time at which the sign-in began.
+func (p *Pool) mustWaitFor(l *link, confirmed bool, connectedAt, signInAt time.Time) bool {
 	now := p.cfg.Now()
 	if l.refused.Load() {
 		return false // the peer's host refused the connection: no process listens there
@@ -388,7 +388,7 @@ func (p *Pool) mustWaitFor(l *link, knows bool, since, began time.Time) bool {
 	}
 
 	up := l.up.Load()
-	deaf := up && !knows && now.Sub(since) > deafFor // the peer runs an older release, which confirms nothing
-	slow := up && now.Sub(began) > deafFor && last.Sub(began) > deafFor/2
+	deaf := up && !confirmed && now.Sub(connectedAt) > deafFor // the peer runs an older release, which confirms nothing
+	slow := up && now.Sub(signInAt) > deafFor && last.Sub(signInAt) > deafFor/2
 	return !deaf && !slow
 }

@@ -222,7 +222,7 @@ var errNews = errors.New("too much news waits for the start of this master")
 type news struct {
 	peer string
 	from netip.Addr
-	at   time.Time // when the message arrived; for a lost peer, when it was last heard
+	at   time.Time // time at which the message arrived; for a lost peer, time of its last message
 	msg  any       // message to report; nil when the peer was lost
 }
 
@@ -291,7 +291,7 @@ func (d *newsDesk) setHandler(p *Pool, h Handler) bool {
 }
 
 // findGonePeers returns the members that were lost or removed since the last call, each with the
-// time when this master last heard from it. The caller holds mu.
+// time of its last message. The caller holds mu.
 func (p *Pool) findGonePeers(now time.Time) (gone map[string]time.Time) {
 	gone = map[string]time.Time{}
 	members := map[string]bool{}

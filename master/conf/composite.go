@@ -10,7 +10,7 @@ import (
 )
 
 // composites adds notes about parts of map and list options that this master does not support. The
-// table of parts determines most checks; code checks what that table cannot describe.
+// table of parts determines most checks; code makes those checks that the table cannot describe.
 func (a *assembly) composites(m *Master) {
 	if a.loader.Tool {
 		return

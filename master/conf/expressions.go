@@ -23,7 +23,7 @@ func (a *assembly) reactorFile(m *Master) {
 // such a permission would match nothing.
 func (a *assembly) expressions(m *Master) {
 	if a.loader.Tool {
-		return // the tools of this host grant no permissions
+		return // a command line tool grants no permissions, so it needs no check
 	}
 
 	f := acl.Faults{Target: func(t string) error {

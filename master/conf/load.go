@@ -27,7 +27,7 @@ type Loader struct {
 	Hostname  func() (string, error)
 	Addresses func() []netip.Addr
 	HostsFile string // "" means /etc/hosts
-	User      string // "" means the user of this process
+	User      string // user for whom a tool reads the options; "" means the user of this process
 	// Tool means that the program is a command line tool and not a master. Then Load ignores faults
 	// that matter only to a starting master, such as the length of a socket's path.
 	Tool bool
@@ -97,7 +97,7 @@ const notKnown = "kept for renderers and modules"
 type assembly struct {
 	loader *Loader
 	*reader
-	opts      *value.Map // the defaults, later overwritten by the set options and those derived from them
+	opts      *value.Map // options: first the defaults, later with the set and the derived options
 	fromFiles *value.Map // the options that files set
 	known     map[string]option
 }
@@ -135,7 +135,7 @@ func (a *assembly) checkTypes() {
 	for k, v := range a.fromFiles.All() {
 		name, ok := k.(string)
 		if !ok {
-			continue // readFile has reported it
+			continue // readFile has reported the fault
 		}
 
 		option, known := a.known[name]
@@ -186,8 +186,8 @@ func (a *assembly) unusedNote(o option, v any) {
 	a.remark(level, o.name, "option is not used by this master: %s", o.remark)
 }
 
-// setTokenDir sets the folder of tokens to one below cachedir, whatever the option says, as Salt
-// does (salt/config/__init__.py apply_master_config).
+// setTokenDir sets the folder of tokens to one below cachedir, and ignores the value of the option,
+// as Salt does (salt/config/__init__.py apply_master_config).
 func (a *assembly) setTokenDir() {
 	o := a.opts
 	tokens := filepath.Join(o.Str("cachedir"), "tokens")
@@ -239,7 +239,7 @@ func (a *assembly) deriveOptions() {
 	}
 
 	if o.Str("ipc_write_buffer") == "dynamic" {
-		o.Set("ipc_write_buffer", int64(10<<20)) // 10 MiB; Salt takes a share of the memory
+		o.Set("ipc_write_buffer", int64(10<<20)) // 10 MiB; Salt uses a share of the host's memory
 	}
 
 	a.deriveID()

@@ -409,19 +409,20 @@ type Saltern struct {
 	// PythonLayer is a folder of packages, or a link to one, that is appended to Python's path. ""
 	// means none.
 	PythonLayer string `conf:"saltern_python_layer"`
-	// RendererMax is how many renderers may run; 0 lets the master choose.
+	// RendererMax is how many renderers may run; 0 means the master's default.
 	RendererMax int `conf:"saltern_renderer_max"`
-	// RunnerMax is how many runner and wheel functions may run in Python at once; 0 lets the master
-	// choose.
+	// RunnerMax is how many runner and wheel functions may run in Python at once; 0 means the
+	// master's default.
 	RunnerMax int `conf:"saltern_runner_max"`
 	// ReturnerSpool is how many MiB of data may wait on the disk for returners; 0 means the default.
 	ReturnerSpool int `conf:"saltern_returner_spool"`
-	// RunnerMemory bounds the memory of each runner in Python, in MiB; 0 lets the master choose.
+	// RunnerMemory bounds the memory of each runner in Python, in MiB; 0 means the master's
+	// default.
 	RunnerMemory int `conf:"saltern_runner_memory"`
-	// RendererIdle is how long a renderer may be idle before it is stopped; 0 lets the master
-	// choose.
+	// RendererIdle is how long a renderer may be idle before it is stopped; 0 means the master's
+	// default.
 	RendererIdle time.Duration `conf:"saltern_renderer_idle"`
-	// PillarQueue is how many MiB of pillar requests may wait; 0 lets the master choose.
+	// PillarQueue is how many MiB of pillar requests may wait; 0 means the master's default.
 	PillarQueue int `conf:"saltern_pillar_queue"`
 	// PillarMemo means that the master renders a pillar template once for all minions whose values
 	// that the template reads are equal.

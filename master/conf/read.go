@@ -147,7 +147,7 @@ func readRegular(path string) ([]byte, error) {
 	return b, withoutPath(err)
 }
 
-// withoutPath removes the path from an error, since a Fault names the file anyway.
+// withoutPath removes the path from an error, since a Fault names the file.
 func withoutPath(err error) error {
 	if p := (*fs.PathError)(nil); errors.As(err, &p) {
 		return p.Err

@@ -50,7 +50,7 @@ func WithoutSecrets(opts *value.Map) *value.Map {
 	for k, v := range opts.All() {
 		name, _ := k.(string)
 		switch o, known := builtin().options[name]; {
-		case o.secrecy == "arguments": // hide the arguments, whatever their form; keep the names of the modules
+		case o.secrecy == "arguments": // hide arguments of any form; keep the names of the modules
 			v = withoutArguments(v)
 		case o.secrecy != "":
 			v = hidden(v)

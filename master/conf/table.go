@@ -65,7 +65,7 @@ func (o option) nullable() bool {
 // readTable parses a text in the format of options.txt.
 func readTable(text string) (*table, error) {
 	t := &table{options: make(map[string]option, 640)}
-	var use, remark string // of the last row that had its own; rows without their own share them
+	var use, remark string // the use and the remark of the last row that has these columns; the rows after it share them
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		heading := strings.HasPrefix(line, "## ")

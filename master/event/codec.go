@@ -28,11 +28,12 @@ const (
 	// frameHead is the MessagePack encoding of {"head": {}, "body": as far as the body. The head of
 	// the body's bin follows it.
 	frameHead = "\x82\xa4head\x80\xa4body"
-	// prefixLen is the size of the length prefix in bytes, binHead the longest head of a bin.
+	// prefixLen is the size of the length prefix, binHead that of the longest head of a bin, both
+	// in bytes.
 	prefixLen, binHead = 4, 5
 )
 
-// limits bounds what is decoded from a socket.
+// limits bounds the values that are decoded from a socket.
 var limits = msgpack.Limits{Depth: 64, Nodes: 1 << 20}
 
 // CheckTag returns an error unless a tag may go on the bus: 1 to 4096 bytes of UTF-8 without an

@@ -14,7 +14,7 @@ type Order uint8
 
 // The orders.
 const (
-	JobStart      Order = iota // store the job of a peer, and who may return for it
+	JobStart      Order = iota // store the job of a peer, and record which minions may return for the job
 	JobPublish                 // publish the job of a peer to minions
 	JobReturn                  // store data as the return of a minion
 	BatchKeep                  // store, for batch.status, the state of a batch that a tool drives
@@ -218,7 +218,7 @@ func (r *rule) allows(e Event) bool {
 		maker, trusted = e.Maker, r.peerMakers
 	}
 	if maker == Minion && Returner(e.Tag) != e.Minion {
-		return false // a minion may report only its own returns
+		return false // a minion may report only its own returns, not those of other minions
 	}
 	return slices.Contains(trusted, maker)
 }

@@ -105,8 +105,8 @@ func (r *reader) writeFrames() {
 	}
 }
 
-// watchHangup waits until the client or the server closes the connection. It discards what the
-// client sends.
+// watchHangup waits until the client or the server closes the connection. It discards the bytes
+// that the client sends.
 func (r *reader) watchHangup() {
 	defer close(r.gone)
 	var b [512]byte

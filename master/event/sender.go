@@ -255,7 +255,8 @@ func (l *senderLink) writeFrame(ctx context.Context, frame []byte) (confirmation
 
 	until, bounded := ctx.Deadline()
 	if !bounded {
-		// The context has no deadline, and a master that does not read could block the sender.
+		// The context has no deadline: without this one, a master that does not read could block
+		// the sender.
 		until = time.Now().Add(10 * time.Second)
 	}
 
@@ -313,7 +314,7 @@ func (l *senderLink) readAnswers() {
 	}
 }
 
-// failWaiting makes all waiting calls fail, since no answer will arrive.
+// failWaiting ends all waiting calls with an error, since no answer will arrive.
 func (l *senderLink) failWaiting() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -328,7 +329,7 @@ func (l *senderLink) failWaiting() {
 const maxAnswer = 4 << 10
 
 // appendAnswer appends the answer to an event: the length of a text and the text. The text is empty
-// if the event is on the bus; otherwise it gives the reason.
+// if the event is on the bus; otherwise it is the reason why not.
 func appendAnswer(b []byte, err error) []byte {
 	text := ""
 	if err != nil {

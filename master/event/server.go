@@ -241,7 +241,7 @@ func (s *Server) accept(l *net.UnixListener, name string, add func(*net.UnixConn
 			if err == errSettled {
 				c.Close()
 			} else if err != nil {
-				if n := s.refused.Add(1); n <= 10 || n%100 == 0 { // of a flood log only some refusals
+				if n := s.refused.Add(1); n <= 10 || n%100 == 0 { // log only some of many refusals
 					s.log.Warn("event socket: connection refused", "path", name, "refused", n, "error", err)
 				}
 				c.Close()

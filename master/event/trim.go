@@ -68,8 +68,8 @@ func trimMap(m *value.Map, maxBytes, depth int, measure func(any) int) *value.Ma
 	return out
 }
 
-// shallow returns roughly what Python's sys.getsizeof returns, within 60 bytes. For a list that is
-// the size of its slots without their contents.
+// shallow returns roughly what Python's sys.getsizeof returns, within 60 bytes. For a list it
+// returns the size of the slots without their contents.
 func shallow(v any) int {
 	switch v := v.(type) {
 	case string:

@@ -113,7 +113,7 @@ func (s *Server) readWriter(c *net.UnixConn, answer func(error) error) error {
 			continue
 		}
 
-		var frame bytes.Buffer // grows with the bytes that arrive, not with those that the prefix claims
+		var frame bytes.Buffer // its memory grows with the bytes that arrive, not with the length in the prefix
 		if _, err := io.CopyN(&frame, in, n); err != nil {
 			return ignoreHangup(err)
 		}

@@ -17,7 +17,7 @@ type Conditions struct {
 	path   string
 	log    *slog.Logger
 	known  map[string]control.Condition
-	fault  string // error of the last read; "" if it succeeded
+	fault  string // error of the last read; "" after a successful read
 	stated atomic.Pointer[string]
 }
 

@@ -72,7 +72,7 @@ type Reporter struct {
 	Signs      Signs
 	Started    time.Time
 
-	untimely uint64 // requests refused for their age, as of the last Write
+	untimely uint64 // number of requests refused because of their age, as of the last Write
 	limited  uint64 // keys refused or evicted because their source had too many, as of the last Write
 	lost     uint64 // lost reactions, as of the last Write
 	unhanded uint64 // records that returners did not get, as of the last Write

@@ -149,7 +149,7 @@ func (c *Cluster) importedFile() string { return filepath.Join(c.journal.dir, "i
 // that was stored already. When the error is nil, the return is stored as safely as the comment of
 // [Cluster] describes.
 func (c *Cluster) SaveReturn(ctx context.Context, ret Return) (bool, error) {
-	if ret.Load == nil || ret.ID == c.cfg.ID { // no Load: a return of this master's own runners
+	if ret.Load == nil || ret.ID == c.cfg.ID { // a nil Load means that a runner of this master returns
 		return c.Local.SaveReturn(ctx, ret)
 	}
 
@@ -268,10 +268,10 @@ func (c *Cluster) PeerLost(peer string) {
 	}
 }
 
-// follow imports the records that other masters hand over, until ctx ends. It calls first after the
-// first import.
-func (c *Cluster) follow(ctx context.Context, first func()) {
-	defer first()
+// follow imports the records that other masters hand over, until ctx ends. It calls imported once,
+// after the first import.
+func (c *Cluster) follow(ctx context.Context, imported func()) {
+	defer imported()
 	c.holdLeftover()
 	t := time.NewTicker(30 * time.Second)
 	defer t.Stop()
@@ -281,7 +281,7 @@ func (c *Cluster) follow(ctx context.Context, first func()) {
 			c.cfg.Log.Warn("jobs of the other masters cannot be read", "path", c.cfg.Dir, "error", err)
 		}
 
-		first()
+		imported()
 		if due := c.held.popDue(c.Local.cfg.Now()); len(due) > 0 {
 			c.volume.queueRecords(due...)
 		}
@@ -402,7 +402,7 @@ func (c *Cluster) cacheRecord(ctx context.Context, r *record) error {
 	}
 
 	if at, err := Time(r.jid); err == nil && c.cfg.Keep > 0 && c.Local.cfg.Now().Sub(at) > c.cfg.Keep {
-		return nil // Clean would remove the record at once
+		return nil // the job is too old: Clean would remove the record at once
 	}
 
 	r.a, r.b = bytes.Clone(r.a), bytes.Clone(r.b) // otherwise the slices would keep the segment's memory in use
@@ -437,21 +437,21 @@ func (c *Cluster) cacheRecord(ctx context.Context, r *record) error {
 // outranks reports whether a packed load replaces the load stored; see Outranks.
 func outranks(packed []byte, stored *value.Map) bool {
 	if !stored.Bool(ChosenField) {
-		return false // so for most jobs, without decoding the load
+		return false // the usual case, which needs no decoding of the load
 	}
 	v, err := msgpack.Decode(packed, msgpack.DefaultLimits)
 	load, ok := v.(*value.Map)
 	return err == nil && ok && !Continues(load, stored) && Outranks(load, stored)
 }
 
-// contained reports whether all texts of a packed list are in have.
-func contained(packed []byte, have []any) bool {
+// contained reports whether all texts of a packed list are in present.
+func contained(packed []byte, present []any) bool {
 	v, err := msgpack.Decode(packed, msgpack.DefaultLimits)
 	list, ok := v.([]any)
 	if err != nil || !ok {
 		return true // there is nothing to add from an unreadable list
 	}
-	return !slices.ContainsFunc(list, func(id any) bool { return !slices.Contains(have, id) })
+	return !slices.ContainsFunc(list, func(id any) bool { return !slices.Contains(present, id) })
 }
 
 // Clean implements Cache. It also removes old segments from the shared folder.

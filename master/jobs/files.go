@@ -18,8 +18,9 @@ import (
 type files struct {
 	layout
 	dirMode, fileMode fs.FileMode
-	endtimes          bool                  // each return sets the end of its job (job_cache_store_endtime)
-	fault             func(op string) error // makes an operation fail in tests; nil otherwise
+	endtimes          bool // each return sets the end time of the job (job_cache_store_endtime)
+	// test hook: an error that it returns is the result of the operation op; nil outside of tests
+	fault func(op string) error
 }
 
 // applyRecord writes the files of a record. Repeating it writes the same files.

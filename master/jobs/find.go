@@ -14,11 +14,11 @@ import (
 type Query struct {
 	Functions []string   // globs, one of which must match the function
 	Targets   []string   // globs, one of which must match the target
-	Metadata  *value.Map // pairs; the job's metadata must contain at least one of them
+	Metadata  *value.Map // pairs of name and value, one of which the job's metadata must contain
 	From, To  time.Time  // earliest and latest start of the job, both included; the zero time for no bound
 	NoFindJob bool       // skip jobs that run saltutil.find_job
 	NoRuns    bool       // skip runs of runners and wheel functions
-	Last      int        // return only the latest jobs, this many; 0 for all
+	Last      int        // number of the latest jobs to return; 0 for all
 }
 
 // Visit calls visit for the jobs that satisfy q, in no particular order. It ignores q.Last.

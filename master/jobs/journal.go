@@ -44,8 +44,9 @@ type journal struct {
 	dir      string
 	segBytes int64
 	log      *slog.Logger
-	noteJobs bool                  // record the jobs of each segment; set when a Cluster uses the cache
-	fault    func(op string) error // makes an operation fail in tests; nil otherwise
+	noteJobs bool // record the jobs of each segment; set when a Cluster uses the cache
+	// test hook: an error that it returns is the result of the operation op; nil outside of tests
+	fault func(op string) error
 	// The journal calls onCommit with the records of each batch before the callers that wait for
 	// the batch continue. err is not nil when the batch failed.
 	onCommit func(recs []*record, err error)

@@ -30,8 +30,9 @@ type Config struct {
 	FileMode fs.FileMode
 	Now      func() time.Time
 
-	retry time.Duration         // first pause after a failed write; default 100 ms
-	fault func(op string) error // makes an operation fail in tests; nil otherwise
+	retry time.Duration // first pause after a failed write; default 100 ms
+	// test hook: an error that it returns is the result of the operation op; nil outside of tests
+	fault func(op string) error
 }
 
 func (c *Config) setDefaults() {
@@ -193,7 +194,7 @@ func (c *Local) Close(ctx context.Context) error {
 
 // Stats holds counters since the start, and present sizes.
 type Stats struct {
-	Records, Commits uint64 // records written to the journal, and the syncs that made them durable
+	Records, Commits uint64 // numbers of records written to the journal, and of syncs of the journal
 	QueueBytes       int64  // bytes of the records that are not files yet
 	OpenJobs         int    // jobs with records that are not files yet
 	Segments         int

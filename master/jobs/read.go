@@ -84,7 +84,7 @@ func (c *Local) Returns(ctx context.Context, jid string) (*value.Map, error) {
 	}
 
 	out := &value.Map{}
-	open := c.overlay.snapshot(jid) // before the files are read, see overlay
+	open := c.overlay.snapshot(jid) // take the snapshot before reading the files, see overlay
 	dir := c.files.jobDir(jid)
 	names, err := readNames(dir)
 	if err != nil {
@@ -145,7 +145,7 @@ func (c *Local) Returned(ctx context.Context, jid string) (map[string]bool, erro
 	}
 
 	out := map[string]bool{}
-	for id := range c.overlay.snapshot(jid).returns { // before the files are read, see overlay
+	for id := range c.overlay.snapshot(jid).returns { // take the snapshot before reading the files, see overlay
 		out[id] = true
 	}
 

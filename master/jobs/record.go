@@ -172,10 +172,10 @@ func parseRecord(b []byte, m mark) (r *record, n int, ok bool) {
 	return r, recordHead + int(length), true
 }
 
-// scanSegment calls each for every undamaged record of a segment. damaged is the number of damaged
+// scanSegment calls yield for every undamaged record of a segment. damaged is the number of damaged
 // gaps before a good record. tail is the number of bytes after the last good record, not counting
 // the zeros of preallocation.
-func scanSegment(b []byte, each func(*record) error) (damaged, tail int, err error) {
+func scanSegment(b []byte, yield func(*record) error) (damaged, tail int, err error) {
 	if len(b) < segmentHead || string(b[:len(segmentMagic)]) != segmentMagic {
 		return 0, tornBytes(b), nil
 	}
@@ -193,7 +193,7 @@ func scanSegment(b []byte, each func(*record) error) (damaged, tail int, err err
 			continue
 		}
 
-		if err := each(r); err != nil {
+		if err := yield(r); err != nil {
 			return damaged, 0, err
 		}
 

@@ -309,9 +309,9 @@ func (v *volume) segmentSize(name string) (int64, error) {
 	return st.Size(), nil
 }
 
-// readSegment calls each for every record of a segment. It ignores the bytes after the last
+// readSegment calls yield for every record of a segment. It ignores the bytes after the last
 // complete record, since another master may be writing them.
-func (v *volume) readSegment(name string, each func(*record) error) error {
+func (v *volume) readSegment(name string, yield func(*record) error) error {
 	path := filepath.Join(v.dir, name)
 	if n, err := v.segmentSize(name); err != nil || n > maxHanded {
 		if err == nil {
@@ -325,7 +325,7 @@ func (v *volume) readSegment(name string, each func(*record) error) error {
 		return fmt.Errorf("read a segment: %w", err)
 	}
 
-	damaged, _, err := scanSegment(b, each)
+	damaged, _, err := scanSegment(b, yield)
 	if damaged > 0 {
 		v.log.Warn("a segment in the shared folder is damaged", "path", path, "places", damaged)
 	}

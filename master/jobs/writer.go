@@ -75,7 +75,7 @@ func (q *queue) pop(ctx context.Context) []*record {
 		} else {
 			n := min(len(q.list), popLimit)
 			list = slices.Clone(q.list[:n])
-			clear(q.list[:n]) // free the bytes of these records before the flood ends
+			clear(q.list[:n]) // release the memory of the popped records while the queue is still in use
 			q.list = q.list[n:]
 			if len(q.list) == 0 {
 				q.list = nil

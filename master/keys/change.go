@@ -35,16 +35,16 @@ func (s *Store) Put(id string, st State, pem string) error {
 	}
 	defer s.lockID(id)()
 
-	if err := s.markRemoved(id); err != nil { // claims are void from now on: the new key replaces them
+	if err := s.markRemoved(id); err != nil { // from now on claims are invalid, because the new key replaces them
 		return err
 	}
 
 	return s.storeKey(id, st, pem, others(st))
 }
 
-// storeKey writes the file of a key and removes the id's files in the states of elsewhere. The
-// caller holds the stripe lock of the id.
-func (s *Store) storeKey(id string, st State, pem string, elsewhere []State) error {
+// storeKey writes the file of a key and removes the id's files in otherStates. The caller holds the
+// stripe lock of the id.
+func (s *Store) storeKey(id string, st State, pem string, otherStates []State) error {
 	if st == Pending {
 		release, err := s.reserve(id)
 		if err != nil {
@@ -55,7 +55,7 @@ func (s *Store) storeKey(id string, st State, pem string, elsewhere []State) err
 	if err := s.writeKey(id, st, pem); err != nil {
 		return fmt.Errorf("store the %s key of %q: %w", st, id, err)
 	}
-	return s.removeKeys(id, elsewhere...)
+	return s.removeKeys(id, otherStates...)
 }
 
 // Swap works like Put, but only if the key of id has not changed since the caller looked it up.

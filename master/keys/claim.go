@@ -72,8 +72,8 @@ func (s *Store) claimed(c *claim) *keyFile {
 	return f
 }
 
-// realFile returns the index entry of a key file of an id, or nil. An entry that stands for a claim
-// without a file does not count.
+// realFile returns the index entry of a key file of an id, or nil. It ignores entries for claims
+// that have no file yet.
 func (s *Store) realFile(id string) *keyFile {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

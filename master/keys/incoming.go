@@ -91,7 +91,7 @@ type batch struct {
 	claims      []*claim
 	isOwn       bool      // this process wrote the file
 	exists      bool      // the file exists on the volume
-	since       time.Time // when the batch was written, or first read; zero for one of an earlier run
+	since       time.Time // time at which the batch was written or first read; zero for a batch of an earlier run
 	filedAt     time.Time // time at which all keys of the batch had their files; zero before that
 	retryAt     time.Time // time of the next attempt, after an error
 }
@@ -199,7 +199,7 @@ func (in *incoming) addClaim(c *claim) error {
 	if w == nil || len(w.claims) >= maxBatch {
 		w = &commit{more: make(chan struct{}, 1), done: make(chan struct{})}
 		in.gathering = w
-		go in.commit(w) // ends when the volume answers; the callers wait for its end
+		go in.commit(w) // its callers wait for it, so it ends when the volume answers
 	}
 
 	w.claims = append(w.claims, c)

@@ -24,7 +24,8 @@ func (in *incoming) listFresh() error {
 // files that may concern these ids. If sync is set, the listed names are durable when it returns.
 func (in *incoming) listFiles(hashes map[string]bool, sync bool) error {
 	in.mu.Lock()
-	before := map[string]bool{} // whether each known batch exists; one that the listing lacks was removed
+	// known batches by name, and whether each exists; a known batch that the listing lacks was removed
+	before := map[string]bool{}
 	for name, b := range in.batches {
 		before[name] = b.exists
 	}
@@ -60,7 +61,7 @@ func (in *incoming) listFiles(hashes map[string]bool, sync bool) error {
 type incomingListing struct {
 	marks   map[string]bool  // names of removed_ files
 	listed  map[string]bool  // names of incoming files
-	batches []*batch         // contents of the files that were not known
+	batches []*batch         // contents of the files that were read
 	partial map[string]error // errors of incomplete or unreadable files, by name
 }
 

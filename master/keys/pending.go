@@ -121,7 +121,7 @@ func (p *pendings) beginStore(from netip.Addr, id, pem string) (victim *waiter, 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.byID[id] != nil {
-		return nil, nil // another call stores a key for the id, or has just stored one
+		return nil, nil // another call stores a key for the id, or has just stored a key
 	}
 
 	if from.IsValid() {
@@ -279,7 +279,7 @@ func (p *pendings) endEviction(w *waiter, ok bool) {
 	}
 }
 
-// addIndexed counts a pending key that has come into the index, whoever stored it.
+// addIndexed counts a pending key that was added to the index by this master or another.
 func (p *pendings) addIndexed(id, pem string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

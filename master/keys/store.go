@@ -215,15 +215,16 @@ func (s *Store) makeTree() error {
 	return nil
 }
 
-// removeTemporary removes temporary files that a crash has left behind.
-func (s *Store) removeTemporary(before time.Time) {
+// removeTemporary removes temporary files that a crash has left behind: those last changed before
+// limit.
+func (s *Store) removeTemporary(limit time.Time) {
 	for st := Accepted; st < numStates; st++ {
 		left, err := filepath.Glob(filepath.Join(s.stateDir(st), ".tmp-*"))
 		if err != nil {
-			continue // the pattern is fixed, so the folder's name has special characters
+			continue // the folder's name contains special characters, since the rest of the pattern is valid
 		}
 		for _, path := range left {
-			if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() && info.ModTime().Before(before) {
+			if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() && info.ModTime().Before(limit) {
 				_ = os.Remove(path)
 			}
 		}

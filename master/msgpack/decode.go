@@ -265,7 +265,7 @@ func (d *decoder) decodeList(n uint64) (any, error) {
 			return nil, err
 		}
 
-		if len(l) == cap(l) { // double the capacity, but not beyond the remaining elements
+		if len(l) == cap(l) { // double the capacity, up to the number of remaining elements
 			l = slices.Grow(l, int(min(n, uint64(len(l)))))
 		}
 
@@ -297,7 +297,7 @@ func (d *decoder) mapOf(n uint64) (any, error) {
 			return nil, err
 		}
 
-		m.Set(k, v) // of a repeated key the last value counts, as in Python
+		m.Set(k, v) // as in Python, the last value of a repeated key replaces the others
 	}
 
 	d.depth++

@@ -133,7 +133,7 @@ func (w *walker) walkList(n uint64) error {
 
 	w.memory += listCost + slotCost*int64(n)
 	if n > 4096 {
-		w.memory += slotCost * int64(n) // while the list grew, appending has allocated more
+		w.memory += slotCost * int64(n) // while the list grows, append allocates further slots
 	}
 
 	for ; n > 0; n-- {
@@ -170,7 +170,7 @@ func (w *walker) mapOf(n uint64) error {
 			return err
 		}
 
-		if k, ok := Contents(w.d.b[start:w.d.off]); ok { // Decode converts bytes to text
+		if k, ok := Contents(w.d.b[start:w.d.off]); ok { // Decode converts a key of bytes to text
 			w.memory += textCost + int64(len(k)) + int64(len(k))/8
 		}
 

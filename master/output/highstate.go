@@ -20,7 +20,7 @@ func highstate(v any, o *Options) string {
 	case string:
 		return o.stripEscapes(d)
 	case bool, int, int64, uint64:
-		return value.Repr(d) // Salt fails here, when it strips the result
+		return value.Repr(d) // Salt fails at this point, when it strips the result
 	}
 
 	data, ok := v.(*value.Map)

@@ -24,7 +24,7 @@ func jsonText(v any, o *Options) string {
 
 	text, ok := j.Text(v)
 	if !ok {
-		return "{}" // Salt prints this when keys cannot be sorted
+		return "{}" // as Salt prints a map whose keys cannot be sorted
 	}
 
 	return text

@@ -33,7 +33,7 @@ type Options struct {
 	StateTerse    []string // results that state_output filter shortens
 	Retcode       int      // return code of the job; if it is not 0, containers are red
 	NestedIndent  int      // first column of the text of nested
-	MultiKey      bool     // key outputter: print lists in the form they have inside of a larger text
+	MultiKey      bool     // key outputter: print lists in the form for a part of a larger text
 	// Table holds the options of the table outputter, without the prefix "out.table.": has_header,
 	// row_delimiter, delim, justify, separate_rows, prefix, suffix, width, rows_key, labels_key,
 	// title, nested_indent.

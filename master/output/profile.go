@@ -107,7 +107,7 @@ func newProfileRow(id string, state any) profileRow {
 	return r
 }
 
-// nothing stands for the state of an id that has no data.
+// nothing is the value for the state of an id without data.
 type nothing struct{}
 
 // itemAt returns the element that Python finds in a list at an index. If the index is not a number,

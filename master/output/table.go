@@ -256,7 +256,7 @@ func cellText(v any) string {
 // showCells prints the cells of a table. As in Salt, the cell with the fewest lines determines the
 // height of a row, and the shortest row the width of the table.
 func (t *table) showCells(cells [][]string, indent int, header bool) {
-	var high [][][]string // by row, by line of the row, by cell
+	var high [][][]string // index by row, line of the row, and cell
 	var widths []int
 	for n, row := range cells {
 		if len(row) == 0 {

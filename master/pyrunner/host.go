@@ -18,7 +18,7 @@ var services string
 // HostConfig configures the Python processes. If a field is zero, the default of [pyhost.Config]
 // applies.
 type HostConfig struct {
-	Pythons    []string // interpreters to try, in this order: paths, or names in PATH
+	Pythons    []string // interpreters in the order in which to try them: paths, or names in PATH
 	Layer      string   // link to a folder of packages, see [Layer]; "" for none
 	MaxWorkers int
 	Memory     int64

@@ -37,7 +37,7 @@ type Kept struct {
 
 // KeptConfig configures a Kept.
 type KeptConfig struct {
-	Pythons []string // interpreters to try, in this order: paths, or names in PATH
+	Pythons []string // interpreters in the order in which to try them: paths, or names in PATH
 	// Program is Python code that defines a function and passes this function to serve of kept.py.
 	// The function gets a request and returns a reply, both of them maps. Keep puts kept.py before
 	// Program. serve exchanges frames ([pyframe]).

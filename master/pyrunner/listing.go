@@ -157,7 +157,8 @@ func (c *Caller) storeListing(reply *value.Map, asked time.Time) {
 	c.list = l
 }
 
-// isFresh reports whether a function that is not in the listing can be assumed not to exist.
+// isFresh reports whether the listing is up to date, so that a function that it lacks does not
+// exist.
 func (l *listing) isFresh(now time.Time) bool {
 	if !l.trusted || now.Sub(l.askedAt) > listFor {
 		return false

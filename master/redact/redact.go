@@ -38,7 +38,7 @@ type Call struct {
 	Named *value.Map
 
 	secrets  map[string]bool
-	overflow bool              // there are more secrets, or deeper ones, than the bounds allow
+	overflow bool              // the call contains more secrets, or more deeply nested ones, than the bounds allow
 	inTexts  *strings.Replacer // replaces the secrets in texts; nil when none is long enough
 }
 

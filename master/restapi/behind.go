@@ -23,7 +23,7 @@ import (
 // connect to this port, with a header or without.
 
 const (
-	headerTime   = 3 * time.Second // for a load balancer to send the PROXY header
+	headerTime   = 3 * time.Second // time in which a load balancer must send the PROXY header
 	maxBalancers = 16 << 10        // bytes of the file that names the load balancers
 )
 
@@ -120,7 +120,7 @@ type proxiedListener struct {
 	ended chan struct{}
 	end   func()
 	wg    sync.WaitGroup
-	err   error // what Accept returns; set before ended is closed
+	err   error // error that Accept returns; set before ended is closed
 }
 
 func listenProxied(ln net.Listener, bad func(net.Conn, error)) *proxiedListener {

@@ -22,7 +22,8 @@ import (
 // unauthenticated senders may use a small part of that budget.
 
 const (
-	bodyTime = 10 * time.Second // for a body to arrive; each bodyRate bytes that have arrived extend it by a second
+	// time for the arrival of a body; each bodyRate bytes that have arrived extend this time by a second
+	bodyTime = 10 * time.Second
 	bodyRate = 16 << 10
 	bodyStep = 32 << 10 // bytes for which a body waits for memory at a time, at least
 
@@ -50,7 +51,8 @@ type bodyKind struct {
 // bodyKinds returns the content types that salt-api reads.
 func bodyKinds() map[string]bodyKind {
 	json := countMarks(",:[{")
-	yaml := bodyKind{saltyaml.Estimate, 600, decodeYAML} // the decoder frees most of these 600 bytes at its end
+	// 600 bytes a node, most of which the decoder frees when it has finished
+	yaml := bodyKind{saltyaml.Estimate, 600, decodeYAML}
 	return map[string]bodyKind{
 		"application/json":                  {json, 80, decodeJSON},
 		"application/x-yaml":                yaml,

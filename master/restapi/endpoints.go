@@ -105,12 +105,12 @@ func showJobs(s *Server, ctx context.Context, q *request) (any, error) {
 	return value.NewMap("info", got, "return", []any{returns}), nil
 }
 
-// wheelResult returns the result of the wheel function of which got is the answer.
-func wheelResult(got []any) any {
-	if len(got) == 0 {
+// wheelResult returns the result of a wheel function whose answer is answer.
+func wheelResult(answer []any) any {
+	if len(answer) == 0 {
 		return value.NewMap()
 	}
-	m, _ := got[0].(*value.Map)
+	m, _ := answer[0].(*value.Map)
 	return cmp.Or(m.Map("data"), value.NewMap()).Value("return")
 }
 

@@ -34,7 +34,7 @@ type hub struct {
 	dir    string
 	log    *slog.Logger
 	wg     sync.WaitGroup
-	owners owners // users of jobs; only the reading goroutine uses it
+	owners owners // users of jobs; only the goroutine that reads the bus uses this field
 
 	mu      sync.Mutex
 	readers map[*eventReader]struct{}
@@ -53,16 +53,16 @@ type eventReader struct {
 	// The hub's lock guards the fields below.
 	sees          view
 	queue         []string // frames to send next
-	frames, bytes int      // in the queue and in the batch that is being sent
+	frames, bytes int      // sizes of the queue and of the batch that is being sent, together
 	gone, slow    bool
 }
 
-// view determines which events a reader may see: all events, or those of the reader's own jobs and
-// those of one more job.
+// view determines which events a reader may see: either all events, or the events of the reader's
+// own jobs and of one further job.
 type view struct {
 	all bool
 	own owner
-	job string // may be seen whoever started it; "" for none
+	job string // id of the further job, which another user may have started; "" for none
 }
 
 // shows reports whether the view includes an event, by its tag and by the user of its job.
@@ -320,7 +320,7 @@ func (s *Server) viewOf(a audience) view {
 	user := s.guard.sessionOf(a.token).owner
 	v := view{all: s.hasRight(user, conf.AllEvents), own: user}
 	if a.job != "" && s.hasRight(user, conf.AllJobs) {
-		v.job = a.job // the user may read the job from the job cache anyway
+		v.job = a.job // the user may also read the job from the job cache
 	}
 	return v
 }
@@ -336,9 +336,9 @@ func (s *Server) hasRight(user owner, right string) bool {
 	return slices.Contains(words, right)
 }
 
-// listen sends events to a reader until the connection ends. pick returns the part of a frame to
-// send, or "" to send nothing of it.
-func (s *Server) listen(ctx context.Context, q *request, a audience, pick func(frame string) string) error {
+// listen sends events to a reader until the connection ends. part returns the part of a frame to
+// send; for "" listen does not send the frame.
+func (s *Server) listen(ctx context.Context, q *request, a audience, part func(frame string) string) error {
 	free, err := s.takeSeat(q)
 	if err != nil {
 		return err
@@ -364,7 +364,7 @@ func (s *Server) listen(ctx context.Context, q *request, a audience, pick func(f
 	q.code = http.StatusOK
 
 	if q.http.Method != http.MethodHead {
-		s.stream(ctx, q, r, a, pick)
+		s.stream(ctx, q, r, a, part)
 	}
 
 	return nil

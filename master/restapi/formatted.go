@@ -14,9 +14,9 @@ import (
 // long as the connection lasts.
 const (
 	maxFormattedJobs   = 100              // number of jobs; the newest ones are stored
-	maxFormattedBytes  = 256 << 10        // bytes of the jobs' events; beyond that the oldest jobs are forgotten
-	maxFormattedGrains = 2 << 20          // bytes of grains; beyond that minions are listed without grains
-	maxFormattedIDs    = 20_000           // minions that are listed
+	maxFormattedBytes  = 256 << 10        // bytes of the jobs' events; above this bound the oldest jobs are dropped
+	maxFormattedGrains = 2 << 20          // bytes of grains; above this bound minions are listed without grains
+	maxFormattedIDs    = 20_000           // number of minions that are listed
 	grainsAgain        = 20 * time.Second // shortest time between two requests for grains
 )
 

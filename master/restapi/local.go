@@ -60,7 +60,7 @@ func (s *Server) jobOf(low *value.Map, exclude ...string) (job, error) {
 	kwarg, _ := take("kwarg").(*value.Map)
 	j.Arg = condition(arg, kwarg)
 
-	n, _ := wholeNumber(take("timeout")) // as in Salt, anything but a number means the default
+	n, _ := wholeNumber(take("timeout")) // as in Salt, a value that is no number means the default
 	gather, _ := wholeNumber(rest.Value("gather_job_timeout"))
 	for name, n := range map[string]int64{"timeout": n, "gather_job_timeout": gather} {
 		if err := s.mayWait(name, float64(n)); err != nil {

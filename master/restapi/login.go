@@ -257,11 +257,11 @@ func entriesOf(users *value.Map, name string) (entries []any) {
 	return entries
 }
 
-// permissions returns what external_auth grants the owner of a token, sorted and without
-// repetition. If the authentication system itself has decided the permissions, it returns those in
-// the token (salt/netapi/rest_cherrypy/app.py Login.POST). Like Salt's sum_permissions, it includes
-// those of "*" for a user with an entry of that user's own, although the master does not grant
-// these.
+// permissions returns the permissions that external_auth grants the owner of a token, sorted and
+// without repetition. If the authentication system itself has decided the permissions, it returns
+// those in the token (salt/netapi/rest_cherrypy/app.py Login.POST). Like Salt's sum_permissions, it
+// includes those of "*" for a user with an entry of that user's own, although the master does not
+// grant these.
 func (s *Server) permissions(token *value.Map) any {
 	if kept, ok := token.Get("auth_list"); ok && slices.Contains([]string{"rest", "django"}, token.Str("eauth")) {
 		return kept

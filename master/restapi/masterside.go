@@ -146,9 +146,9 @@ func (s *Server) callWheel(ctx context.Context, in call) (any, error) {
 	return nil, &failure{http.StatusServiceUnavailable, "The master refused the call for now: " + value.StrMax(v, 100)}
 }
 
-// startWheel calls a wheel function and waits for its end, which comes soon. It returns only the
-// job id and the tag of the event that announced the end. Salt answers at once, with a job id for
-// which it never fires an event.
+// startWheel calls a wheel function and waits for its end; wheel functions are short. It returns
+// only the job id and the tag of the event that announced the end. Salt answers at once, with a job
+// id for which it never fires an event.
 func (s *Server) startWheel(ctx context.Context, in call) (any, error) {
 	if err := hasFun(in.low, "wheel_async"); err != nil {
 		return nil, err

@@ -114,7 +114,7 @@ func (s *Server) readForm(ctx context.Context, q *request) (url.Values, error) {
 	return form, nil
 }
 
-// pages gives the console access to the master for one request.
+// pages is the console's access to the master for one request.
 type pages struct {
 	s     *Server
 	q     *request

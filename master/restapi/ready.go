@@ -186,7 +186,7 @@ func (s *Server) unkept() string {
 // turnsAway reports whether clients should use another node, because this node cannot store
 // log-ins, or its master cannot store jobs. A load balancer passes bytes and does not see requests,
 // so it ends only connections that have been silent for ten seconds. On a busy connection salt-api
-// marks each answer as the last one instead.
+// marks each answer as the last one of the connection.
 func (s *Server) turnsAway() bool {
 	return s.unkept() != "" || errors.Is(s.life.lastSign(), client.ErrUnwell)
 }

@@ -24,7 +24,7 @@ type request struct {
 	token  string   // token of the session, which is proven; "" for none
 	data   any      // decoded body
 	raw    []byte   // bytes of the body
-	whole  bool     // the body was read to its end
+	whole  bool     // all bytes of the body were read
 	format string   // content type that the answer gets
 	code   int      // status that was sent; 0: nothing was sent yet
 	sent   int      // bytes that were sent
@@ -60,7 +60,7 @@ type endpoint struct {
 	names []string // fields that the query of a GET may contain
 	raw   bool     // the handlers send the answer themselves, with status and headers
 	stays bool     // answers are streams that last for hours
-	works bool     // a POST takes a worker; handlers of commands take one themselves
+	works bool     // salt-api takes a worker for a POST; handlers of commands take one themselves
 	most  int64    // bytes of the body that an unknown sender may send
 }
 
@@ -414,7 +414,7 @@ func (s *Server) lendsItself(r *http.Request) bool {
 	if r.Header.Get("Origin") != "" {
 		return !s.mayRead(r)
 	}
-	site := r.Header.Get("Sec-Fetch-Site") // browsers send it even where they send no Origin, as for an image or a link
+	site := r.Header.Get("Sec-Fetch-Site") // header that browsers send even without Origin, as for an image or a link
 	elsewhere := site != "" && site != "same-origin" && site != "none"
 	return elsewhere && !(reads && r.Header.Get("Sec-Fetch-Mode") == "navigate")
 }

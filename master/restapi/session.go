@@ -22,9 +22,10 @@ import (
 const (
 	sessionCookie = "session_id" // cookie of the API; the console has another one
 
-	maxKnown   = 65536           // number of stored tokens. Overflow policy: an arbitrary one is dropped
-	trustFor   = 5 * time.Second // how long salt-api trusts a token before it asks the master again
-	maxSources = 65536           // addresses with a budget for wrong guesses. Overflow policy: all further ones share one budget
+	maxKnown = 65536           // number of stored tokens. Overflow policy: an arbitrary one is dropped
+	trustFor = 5 * time.Second // how long salt-api trusts a token before it asks the master again
+	// addresses with a budget for wrong guesses. Overflow policy: further addresses share one budget
+	maxSources = 65536
 )
 
 // wrongRate returns the rate limit of wrong passwords of one address. A guess without an outcome is

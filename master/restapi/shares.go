@@ -24,13 +24,14 @@ const (
 	// Open sockets, including those whose load balancer has not named the client yet and those
 	// about to be closed.
 	maxSockets   = maxConns + 256
-	maxRequests  = 1024             // requests at once; readers of events are counted separately
-	maxReaders   = 512              // readers of events
-	maxFormatted = 8                // readers of formatted events
-	maxLogins    = 32               // passwords and ID tokens that the master checks at once
-	maxProofs    = 32               // tokens about which the master is asked at once
-	maxInLine    = maxRequests      // log-ins and tokens that wait for their check: at most all requests
-	queueTime    = 30 * time.Second // longest wait for a worker or for the check of a password
+	maxRequests  = 1024 // requests at once; readers of events are counted separately
+	maxReaders   = 512  // readers of events
+	maxFormatted = 8    // readers of formatted events
+	maxLogins    = 32   // passwords and ID tokens that the master checks at once
+	maxProofs    = 32   // tokens about which the master is asked at once
+	// log-ins and tokens that wait for a check; at most as many as requests
+	maxInLine = maxRequests
+	queueTime = 30 * time.Second // longest wait for a worker or for the check of a password
 )
 
 // holder is the owner of a share: an address, an authenticated user, or, during a log-in, a user at

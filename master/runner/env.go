@@ -40,7 +40,7 @@ type Env struct {
 	Log *slog.Logger
 }
 
-// Events gives runners access to the event bus.
+// Events is the event bus as runners use it.
 type Events interface {
 	// Fire puts an event on the bus.
 	Fire(tag string, data *value.Map) error
@@ -83,12 +83,12 @@ type Cache interface {
 type Targets interface {
 	Match(target any, targetType string) ([]string, error)
 	// MatchExact works like Match for a compound target, with two differences: pillar terms match
-	// exact values only, and minions without cached data do not match
+	// only exact values, and no minion without cached data matches
 	// (CkMinions._check_compound_pillar_exact_minions, not greedy).
 	MatchExact(compound string) ([]string, error)
 }
 
-// Keys gives runners access to the accepted keys.
+// Keys is the store of keys as runners use it.
 type Keys interface {
 	Accepted() []string
 	Delete(id string) error
@@ -111,14 +111,14 @@ type Files interface {
 	// Envs returns the environments of one backend.
 	Envs(ctx context.Context, backend string) ([]string, error)
 	Update(ctx context.Context, backends []string) error
-	// ClearCache removes the cache of one backend. has is false when the backend has no cache.
-	ClearCache(ctx context.Context, backend string) (has bool, err error)
+	// ClearCache removes the cache of one backend. exists is false when the backend has no cache.
+	ClearCache(ctx context.Context, backend string) (exists bool, err error)
 	// ClearLists removes the cached file lists of backends for some environments (nil: for all),
 	// and returns the environments of the removed lists by backend.
 	ClearLists(ctx context.Context, backends, envs []string) (map[string][]string, error)
 }
 
-// Reactor gives runners access to the running reactor.
+// Reactor is the running reactor as runners use it.
 type Reactor interface {
 	// All returns the rules, in the form of the option reactor.
 	All() []any
@@ -130,7 +130,7 @@ type Reactor interface {
 	Lead(leads bool) // switches reactions on or off
 }
 
-// Pillar compiles pillars and gives access to their cache.
+// Pillar compiles pillars and reads and clears their cache.
 type Pillar interface {
 	Compile(ctx context.Context, id string, grains *value.Map, saltenv, pillarenv string) (*value.Map, error)
 	// Top returns the merged top file, or the errors in it.

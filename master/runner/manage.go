@@ -202,7 +202,7 @@ func compareVersions(a, b string) int {
 
 func parseVersion(s string) (v [6]int) {
 	base, commits, _ := strings.Cut(strings.TrimPrefix(s, "v"), "+")
-	v[4] = 1 << 30 // makes a release newer than its candidates
+	v[4] = 1 << 30 // so that a release is newer than its candidates
 	if i := strings.Index(base, "rc"); i > 0 {
 		v[4], _ = strconv.Atoi(base[i+2:])
 		base = base[:i]

@@ -77,9 +77,9 @@ func pillarShow(c *call) (any, error) {
 	return c.Pillar.Compile(c.ctx, id, grains, saltenv, pillarenv)
 }
 
-// pillarTargets returns the minions of a call that concerns the pillar cache. off means that the
-// master does not cache pillars.
-func (c *call) pillarTargets() (ids []string, off bool, err error) {
+// pillarTargets returns the minions of a call that concerns the pillar cache. disabled means that
+// the master does not cache pillars.
+func (c *call) pillarTargets() (ids []string, disabled bool, err error) {
 	if err := requirePart("pillar", c.Pillar == nil || c.Cache == nil || c.Targets == nil); err != nil {
 		return nil, false, err
 	}

@@ -14,7 +14,7 @@ import (
 // for concurrent use.
 type File struct {
 	path   string
-	report func(string) // gets messages about this file that must go elsewhere; may be nil
+	report func(string) // gets messages about the file, which cannot go to the file; may be nil
 
 	mu      sync.Mutex
 	f       *os.File
@@ -23,9 +23,10 @@ type File struct {
 }
 
 // OpenFile opens a log file for appending and creates its folder. A new file has mode 0600 as in
-// Salt. If the File cannot reopen the path later, it calls say with the reason; say may be nil.
-func OpenFile(path string, say func(string)) (*File, error) {
-	l := &File{path: path, report: say}
+// Salt. If the File cannot reopen the path later, it calls report with the reason; report may be
+// nil.
+func OpenFile(path string, report func(string)) (*File, error) {
+	l := &File{path: path, report: report}
 	return l, l.Reopen()
 }
 

@@ -78,7 +78,7 @@ func Open(c Config) (*slog.Logger, Target, error) {
 	h.granular = granularLevels{}
 	for logger, level := range c.Granular {
 		if h.granular.setLevel(logger, level) != nil {
-			h.granular[logger] = slog.LevelError // as in Salt
+			h.granular[logger] = slog.LevelError // as in Salt, an unknown level means error
 		}
 	}
 

@@ -72,7 +72,7 @@ func levelName(l slog.Level) string {
 type Sink struct {
 	Writer  io.Writer
 	Level   slog.Level
-	Format  string // format string of Python's logging; Salt's default replaces a wrong or empty one
+	Format  string // format string of Python's logging; Salt's default replaces an invalid or empty format
 	DateFmt string // format of strftime, e.g. log_datefmt_logfile
 }
 

@@ -55,7 +55,7 @@ var facilities = map[string]int{
 
 // Address is the address of a syslog and the facility of its lines.
 type Address struct {
-	Networks []string // networks of package net that are tried, in this order
+	Networks []string // networks of package net, in the order in which to try them
 	Address  string
 	Facility int
 	text     string // URL as configured
@@ -139,7 +139,7 @@ func orDefault(text, preset string) string {
 // Syslog is safe for concurrent use.
 type Syslog struct {
 	to           Address
-	report       func(string) // gets messages about this syslog that must go elsewhere
+	report       func(string) // gets messages about the connection, which cannot go to the syslog
 	lines        chan []byte
 	bytes        atomic.Int64 // bytes of the waiting lines
 	lost         atomic.Int64 // dropped lines
@@ -150,14 +150,14 @@ type Syslog struct {
 	done   sync.WaitGroup
 }
 
-// OpenSyslog returns a Syslog that sends lines to an address. It calls say when the address cannot
-// be reached any more, and when it can be reached again. The caller must call Close when it no
-// longer writes lines.
-func OpenSyslog(address *Address, say func(string)) *Syslog {
+// OpenSyslog returns a Syslog that sends lines to an address. It calls report when the address
+// cannot be reached any more, and when it can be reached again. The caller must call Close when it
+// no longer writes lines.
+func OpenSyslog(address *Address, report func(string)) *Syslog {
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Syslog{
 		to:     *address,
-		report: say,
+		report: report,
 		lines:  make(chan []byte, maxWaiting),
 		stop:   stop,
 	}

@@ -86,7 +86,7 @@ func DecodeWithin(b []byte, name string, l Limits) (any, error) {
 }
 
 // Estimate returns an upper bound of the number of nodes that parsing b would create. It does not
-// parse b. A node takes about 200 bytes, whatever the length of its text.
+// parse b. A node takes about 200 bytes, besides its text.
 func Estimate(b []byte) int {
 	n := 1
 	for i, c := range b {

@@ -189,7 +189,7 @@ func (e *emitter) mapping(l []item, depth int) error {
 	return nil
 }
 
-// simpleKey reports whether a key can stand before its colon on one line.
+// simpleKey reports whether a key can be written on one line with its colon.
 func simpleKey(k any) bool {
 	s, ok := k.(string)
 	return !ok || len(s) <= 128 && !analyse(s).multiline

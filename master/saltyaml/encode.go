@@ -45,7 +45,7 @@ func EncodeStyle(v any, s Style) ([]byte, error) {
 // place describes those properties of a node's position on which the node's form depends.
 type place struct {
 	mapping   bool // the node is a key or a value of a map
-	simpleKey bool // the node is a key that stands before its colon on one line
+	simpleKey bool // the node is a key that must be on one line with its colon
 }
 
 // atom is a scalar in the form in which it is written.

@@ -112,7 +112,7 @@ func isFloat(s string) bool {
 		return true
 	}
 
-	if s[0] == '.' { // a number in this form has no sign
+	if s[0] == '.' { // a number that begins with a point has no sign
 		if len(s) < 2 || !isDigit(s[1]) {
 			return false
 		}

@@ -173,7 +173,7 @@ func (w *jsonWriter) writeText(s string) {
 		case '\b':
 			w.b.WriteString(`\b`)
 		default:
-			if r == utf8.RuneError && n == 1 { // JSON must be UTF-8, whatever bytes were decoded
+			if r == utf8.RuneError && n == 1 { // JSON must be UTF-8, even if a text contains other bytes
 				w.b.WriteRune(utf8.RuneError)
 			} else if r < 0x20 || w.Escape != nil && w.Escape(r) {
 				for _, u := range utf16.AppendRune(nil, r) {

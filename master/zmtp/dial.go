@@ -14,7 +14,7 @@ import (
 // DialConfig configures the clients Req and Sub.
 type DialConfig struct {
 	Limits Limits // only MaxMessage, MaxFrames, Handshake and the pace apply
-	// Heartbeat.Interval, if set, makes the client send PINGs and close the connection to a server
+	// If Heartbeat.Interval is set, the client sends PINGs, and closes the connection to a server
 	// that is silent for Heartbeat.Timeout (default 3 × Interval). With any Heartbeat, the client
 	// answers PINGs of the server, and closes the connection when the server is silent for longer
 	// than the TTL in the server's PING, as libzmq does.
@@ -216,7 +216,7 @@ func (r *Req) Alive() bool {
 // Close ends the connection. A running Do returns an error.
 func (r *Req) Close() { r.closeAndWait() }
 
-// Sub is a client that receives what a Pub publishes.
+// Sub is a client that receives the messages of a Pub.
 type Sub struct {
 	client
 	messages chan [][]byte

@@ -73,24 +73,24 @@ type pace struct {
 	set    bool
 }
 
-// expectBytes sets the deadline for the next n bytes of a message; got is how many bytes of the
-// message have arrived. If the reader has the n bytes buffered, or if the pace is nil, expectBytes
-// does nothing.
-func (p *pace) expectBytes(r *reader, n uint64, got int) error {
+// expectBytes sets the deadline for the next n bytes of a message; received is how many bytes of
+// the message have arrived. If the reader has the n bytes buffered, or if the pace is nil,
+// expectBytes does nothing.
+func (p *pace) expectBytes(r *reader, n uint64, received int) error {
 	if p == nil || uint64(r.buffered()) >= n {
 		return nil
 	}
-	return p.deadline(r, got)
+	return p.deadline(r, received)
 }
 
-// deadline sets the read deadline; got is how many bytes of the message have arrived. The first
-// call for a message starts the message's clock.
-func (p *pace) deadline(r *reader, got int) error {
+// deadline sets the read deadline; received is how many bytes of the message have arrived. The
+// first call for a message starts the message's clock.
+func (p *pace) deadline(r *reader, received int) error {
 	now := time.Now()
 	if !p.set {
 		p.start, p.set = now, true
 	}
-	end := p.start.Add(p.limits.MessageTime + time.Duration(got)*time.Second/time.Duration(p.limits.MinRate))
+	end := p.start.Add(p.limits.MessageTime + time.Duration(received)*time.Second/time.Duration(p.limits.MinRate))
 	if still := now.Add(p.limits.MessageTime); still.Before(end) {
 		end = still
 	}
@@ -107,15 +107,15 @@ func (p *pace) endMessage(r *reader) error {
 }
 
 // readBody appends the size bytes of a frame to dst. The buffer grows as bytes arrive: readBody
-// doubles the buffer when it is full, whatever size the header claims. Before each growth readBody
-// calls charge with the new capacity.
+// doubles the buffer when it is full, and does not trust the size in the header. Before each growth
+// readBody calls charge with the new capacity.
 func (r *reader) readBody(dst *buffer, size uint64, p *pace, charge func(capacity int) error) error {
 	for size > 0 {
 		room := cap(dst.b) - len(dst.b)
 		if room == 0 {
 			capacity := len(dst.b) + int(min(size, max(smallSize, uint64(len(dst.b)))))
 			if capacity > smallSize {
-				capacity = max(capacity, freeSize) // as large as a pooled buffer, at least
+				capacity = max(capacity, freeSize) // at least as large as a pooled buffer
 				if err := charge(capacity); err != nil {
 					return err
 				}

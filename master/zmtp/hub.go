@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Listen holds what Router and Pub have in common.
+// Listen holds the settings that Router and Pub have in common.
 type Listen struct {
 	Limits    Limits
 	Heartbeat Heartbeat
@@ -484,14 +484,14 @@ func (h *hub) readyMembers(yield func(*member) bool) {
 	}
 }
 
-// close stops accepting connections, waits up to the linger time until the channel that settled
-// returns for each connection is closed, ends every connection and waits for all goroutines. A
+// close stops accepting connections, waits for each connection, up to the linger time, until the
+// channel that doneOf returns is closed, ends every connection and waits for all goroutines. A
 // second call does nothing.
-func (h *hub) close(settled func(*member) <-chan struct{}) {
+func (h *hub) close(doneOf func(*member) <-chan struct{}) {
 	h.once.Do(func() {
 		close(h.closing)
 		_ = h.listener.Close()
-		h.linger(settled)
+		h.linger(doneOf)
 		h.cancel()
 	})
 

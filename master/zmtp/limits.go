@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Limits bound what one listener accepts. In each field, the zero value means the default.
+// Limits bounds the resources that the peers of one listener can use. In each field, the zero value
+// means the default.
 type Limits struct {
 	// MaxMessage is the size in bytes of the largest message, all frames together. Default 64 MiB
 	// for a Router and 4 KiB for a Pub, whose subscribers send nothing but subscriptions.

@@ -38,7 +38,7 @@ type link struct {
 	onCommand func(name, body []byte) error
 
 	closing sync.Once
-	cause   error // argument of the first call of fail; read it after ended is closed
+	cause   error // argument of the first call of fail; valid after ended is closed
 	ended   chan struct{}
 }
 
@@ -235,7 +235,7 @@ func (k *link) readMessage(m *message) error {
 				return err
 			}
 			if len(m.ends) > 0 {
-				// Commands do not extend the deadline of a message, however fast they come.
+				// Commands do not extend the deadline of a message, however often they arrive.
 				if err := p.deadline(k.reader, len(m.buf.b)); err != nil {
 					return err
 				}

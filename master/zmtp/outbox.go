@@ -44,7 +44,7 @@ type outbox struct {
 	queue   []packet      // packets that wait; empty unless a flusher runs
 	bytes   int           // bytes in queue
 	control int           // number of control packets in queue
-	idle    chan struct{} // not nil while a flusher runs; closed at its end
+	idle    chan struct{} // not nil while a flusher runs, which closes the channel at its end
 	dead    bool
 
 	try    func(uintptr) bool
@@ -194,7 +194,7 @@ func (o *outbox) flushQueue() {
 		}
 
 		bufs = bufs[:0]
-		size, whole := 0, 0
+		size, count := 0, 0
 		for _, p := range o.queue {
 			b := p.b[:min(len(p.b), flushChunk-size)]
 			bufs = append(bufs, b)
@@ -203,7 +203,7 @@ func (o *outbox) flushQueue() {
 				break
 			}
 
-			whole++
+			count++
 			if size == flushChunk || len(bufs) == 64 {
 				break
 			}
@@ -235,24 +235,24 @@ func (o *outbox) flushQueue() {
 
 		o.moved.Store(time.Now().UnixNano())
 		written += size
-		o.removeWritten(whole, size)
+		o.removeWritten(count, size)
 		o.mu.Unlock()
 	}
 }
 
-// removeWritten removes the written bytes from the queue: the first whole packets, and size bytes
+// removeWritten removes the written bytes from the queue: the first count packets, and size bytes
 // of the next packet.
-func (o *outbox) removeWritten(whole, size int) {
+func (o *outbox) removeWritten(count, size int) {
 	o.bytes -= size
-	for _, p := range o.queue[:whole] {
+	for _, p := range o.queue[:count] {
 		size -= len(p.b)
 		if p.control {
 			o.control--
 		}
 	}
-	freeAll(o.queue[:whole])
-	clear(o.queue[:whole]) // a long queue must not keep written bytes in memory
-	o.queue = o.queue[whole:]
+	freeAll(o.queue[:count])
+	clear(o.queue[:count]) // a long queue must not keep written bytes in memory
+	o.queue = o.queue[count:]
 	if size > 0 {
 		o.queue[0].b = o.queue[0].b[size:]
 	}
@@ -291,12 +291,12 @@ func freeAll(ps []packet) {
 	}
 }
 
-// publish writes or queues the messages in order, and then ping, which may be empty. whole holds
+// publish writes or queues the messages in order, and then ping, which may be empty. joined holds
 // the joined bytes of the messages and of ping. publish drops messages for which the queue has no
 // room. sent is the number of messages that it did not drop, and size is the number of their bytes.
-func (o *outbox) publish(ms []*publication, whole, ping []byte) (sent, size int, err error) {
+func (o *outbox) publish(ms []*publication, joined, ping []byte) (sent, size int, err error) {
 	o.mu.Lock()
-	sent, size, broken, err := o.putAll(ms, whole, ping)
+	sent, size, broken, err := o.putAll(ms, joined, ping)
 	o.mu.Unlock()
 	if broken {
 		o.fail(err)
@@ -304,14 +304,14 @@ func (o *outbox) publish(ms []*publication, whole, ping []byte) (sent, size int,
 	return sent, size, err
 }
 
-func (o *outbox) putAll(ms []*publication, whole, ping []byte) (sent, size int, broken bool, err error) {
+func (o *outbox) putAll(ms []*publication, joined, ping []byte) (sent, size int, broken bool, err error) {
 	if o.dead {
 		return 0, 0, false, errClosed
 	}
 
-	n := 0 // bytes of the unwritten rest that this call has written
+	n := 0 // number of bytes of rest that this call has written
 	if o.idle == nil && o.raw != nil {
-		n, err = o.writeNow(whole)
+		n, err = o.writeNow(joined)
 		if err != nil {
 			o.markDead()
 			return 0, 0, true, err

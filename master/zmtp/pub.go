@@ -50,7 +50,7 @@ type Pub struct {
 type publication struct {
 	topic  []byte // the first frame of the message, cut to maxTopic bytes
 	wire   []byte
-	pinged []byte // wire and the PING that follows it
+	pinged []byte // the bytes of wire, followed by a PING
 	// do marks the publication as a barrier, which has no bytes. The goroutine of each shard calls
 	// do when it has handled all earlier publications.
 	do func(*shard)

@@ -21,8 +21,8 @@ type reader struct {
 	box  *[]byte // buffer; nil while idle
 	r, w int     // (*box)[r:w] holds the unread bytes
 
-	try    func(uintptr) bool // tryRead as a value, so that no read allocates one
-	dst    []byte             // where try reads to; nil: the buffer
+	try    func(uintptr) bool // the method value tryRead, stored so that no read allocates it
+	dst    []byte             // slice into which try reads; nil: the buffer
 	n      int
 	tryErr error
 }

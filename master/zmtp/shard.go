@@ -135,7 +135,7 @@ func (s *shard) sendOne(id uint64, b []byte) bool {
 
 // joinWires returns the joined bytes of a burst and of the PING that follows the burst, and the
 // PING alone.
-func (s *shard) joinWires(ms []*publication) (whole, ping []byte) {
+func (s *shard) joinWires(ms []*publication) (joined, ping []byte) {
 	if len(ms) == 1 {
 		return ms[0].pinged, ms[0].pinged[len(ms[0].wire):]
 	}
@@ -159,13 +159,13 @@ func pingOf(sub *subscriber, ping []byte) []byte {
 	return nil
 }
 
-// sendTo writes messages to one subscriber, and ping after them. whole holds the joined bytes of
+// sendTo writes messages to one subscriber, and ping after them. joined holds the joined bytes of
 // the messages and of ping.
-func (s *shard) sendTo(sub *subscriber, ms []*publication, whole, ping []byte) {
-	whole = whole[:len(whole)-len(ping)]
+func (s *shard) sendTo(sub *subscriber, ms []*publication, joined, ping []byte) {
+	joined = joined[:len(joined)-len(ping)]
 	ping = pingOf(sub, ping)
-	whole = whole[:len(whole)+len(ping)]
-	sent, size, err := sub.member.outbox.publish(ms, whole, ping)
+	joined = joined[:len(joined)+len(ping)]
+	sent, size, err := sub.member.outbox.publish(ms, joined, ping)
 	s.count.sent.Add(uint64(sent))
 	s.count.bytes.Add(uint64(size))
 	if errors.Is(err, errDropped) {

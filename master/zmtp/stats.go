@@ -16,12 +16,12 @@ type Stats struct {
 	Accepted    uint64 // connections taken from the listener
 	Refused     uint64 // connections closed at accept: MaxConns, MaxPerSource, closing
 	BadPeers    uint64 // connections closed for a protocol violation or an exceeded limit
-	LateShakes  uint64 // connections closed because READY did not come in time
+	LateShakes  uint64 // connections closed because READY did not arrive in time
 	Silent      uint64 // connections closed because the peer sent nothing for too long
 	Stalled     uint64 // connections closed because the peer did not read
 	AcceptFails uint64 // errors of accept, as when descriptors are used up
 	NoRoom      uint64 // messages, values or answers refused for lack of memory
-	Unproven    uint64 // connections closed because they proved nothing in time
+	Unproven    uint64 // connections closed because they sent no authenticated request in time
 
 	// Counters of a Router.
 	Requests uint64 // requests passed to the handler

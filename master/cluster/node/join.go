@@ -22,11 +22,11 @@ type attempt struct {
 
 // candidate is a master that has asked to join.
 type candidate struct {
-	pub, askedToken string    // the candidate's key, and the token of its discover
-	token           string    // our token, which its join must return
+	pub, askedToken string    // the candidate's key, and the token of the candidate's discover
+	token           string    // this master's token, which the candidate's join must contain
 	own             bool      // the candidate is Saltern's
 	at              time.Time // time of its last discover
-	failures        int       // number of wrong secrets that it has shown
+	failures        int       // number of wrong secrets that the candidate has sent
 }
 
 func (n *Node) startJoining(now time.Time) {

@@ -35,7 +35,7 @@ type Node struct {
 	inflight     *inflight
 	opID         uint64
 	retryAt      time.Time
-	lowerVersion *uint64 // version of the stored record, if the folder has lost newer ones; nil: it has not
+	lowerVersion *uint64 // version of the stored record, if the folder has lost newer records; nil if not
 
 	// the lease of the owner
 	leaseSeen  time.Time // when this master last saw the lease change

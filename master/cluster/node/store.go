@@ -11,7 +11,7 @@ import (
 // times, to different records, until the shared folder has stored one of the results.
 type intent struct {
 	name  string    // identifies the change, so that it is not queued twice
-	until time.Time // when the node gives the change up
+	until time.Time // time at which the node abandons the change
 	// apply changes r, which is a copy. It returns false when there is nothing to change.
 	apply func(r *Record) (changed bool, err error)
 	// The node calls done once. If err is nil, the record contains the change.
@@ -248,7 +248,7 @@ func (n *Node) seeLease() {
 		if t.token == o.Token && t.beat == o.Beat {
 			n.ownUntil = t.start.Add(leaseTTL - leaseMargin)
 			n.renewAt = t.start.Add(leaseRenew)
-			return // of two tries for one beat, the earlier start counts
+			return // of two tries to store one beat, the earlier start applies
 		}
 	}
 }

@@ -64,7 +64,7 @@ const (
 	leaseStep     = 2 * time.Second
 	beatEvery     = time.Second
 	aliveFor      = 5 * beatEvery   // after this time without a beat a peer is treated as lost
-	joinEvery     = 2 * time.Second // wait between two discovers; after a refusal it is joinSlow
+	joinEvery     = 2 * time.Second // wait between two discovers; after a refusal the wait is joinSlow
 	joinSlow      = 5 * joinEvery
 	candidateFor  = time.Minute // how long a candidate may take to send its join
 	maxCandidates = 64
@@ -120,7 +120,7 @@ type Loaded struct {
 type Stored struct {
 	ID       uint64
 	Conflict bool
-	Current  Record // after a conflict the stored record; the zero Record if there is none
+	Current  Record // the stored record after a conflict; the zero Record if no record is stored
 	Err      error
 }
 

@@ -73,16 +73,16 @@ func (a Announce) Pack() *value.Map {
 // maxEntries bounds the entries of one announcement.
 const maxEntries = 256
 
-// ParseAnnounce parses an announcement without verifying it. from is the sender's name in the tag;
-// the content must contain the same name.
-func ParseAnnounce(from string, data []byte) (Announce, error) {
+// ParseAnnounce parses an announcement without verifying it. sender is the sender's name in the
+// tag; the content must contain the same name.
+func ParseAnnounce(sender string, data []byte) (Announce, error) {
 	m, err := decodeMap(data, strangerLimits)
 	if err != nil {
 		return Announce{}, err
 	}
 
 	a := Announce{PeerID: m.Str("peer_id"), Stamp: m.Str("_stamp")}
-	if err := ValidPeer(a.PeerID); err != nil || a.PeerID != from {
+	if err := ValidPeer(a.PeerID); err != nil || a.PeerID != sender {
 		return Announce{}, fmt.Errorf("%w: peer_id", errField)
 	}
 
@@ -107,10 +107,10 @@ func ParseAnnounce(from string, data []byte) (Announce, error) {
 	return a, nil
 }
 
-// Open returns the sender's session key from the entry for the master id. own decrypts the session
-// key, and the PEM sender verifies its signature. ok is false when the announcement has no entry
-// for id, or an empty one because the sender does not know that master's key.
-func (s Suite) Open(a Announce, id string, own *rsa.PrivateKey, sender string) (key crypt.Key, ok bool, err error) {
+// Open returns the sender's session key from the entry for the master id. masterKey decrypts the
+// session key, and sender, a PEM, verifies its signature. ok is false when the announcement has no
+// entry for id, or an empty one because the sender does not know that master's key.
+func (s Suite) Open(a Announce, id string, masterKey *rsa.PrivateKey, sender string) (key crypt.Key, ok bool, err error) {
 	for _, e := range a.Entries {
 		if e.ID != id || e.AES == nil {
 			continue
@@ -128,7 +128,7 @@ func (s Suite) Open(a Announce, id string, own *rsa.PrivateKey, sender string) (
 			return crypt.Key{}, false, fmt.Errorf("%w: session key: %w", ErrProof, err)
 		}
 
-		text, err := crypt.Decrypt(own, s.Encryption, e.AES)
+		text, err := crypt.Decrypt(masterKey, s.Encryption, e.AES)
 		if err != nil {
 			return crypt.Key{}, false, fmt.Errorf("%w: session key: %w", ErrProof, err)
 		}

@@ -98,7 +98,7 @@ type Act uint8
 // The actions that Salt's EventMonitor performs (salt/master.py of 3007 and 3008). ActHidden stands
 // for a tag that Salt's parse_cluster_tag (salt/channel/server.py) converts into another tag.
 // ActBatch stands for a tag of Salt's BatchManager (salt/utils/batch_manager.py of 3008), which
-// obeys the state in the event, whoever made the event.
+// obeys the state in the event and does not check who made the event.
 const (
 	ActNone Act = iota
 	ActPublish

@@ -14,7 +14,7 @@ const (
 	FireHooks  = "@hook"   // permits firing events by the web hook of salt-api
 )
 
-// Grants reports whether permissions permit anything at all. A user whose permissions permit
+// Grants reports whether permissions permit at least one action. A user whose permissions permit
 // nothing cannot log in.
 func Grants(perms []any) bool { return slices.ContainsFunc(perms, grantsSomething) }
 

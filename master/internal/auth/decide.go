@@ -150,7 +150,7 @@ func (s *Service) pending(ctx context.Context, r request, e keys.Entry, from net
 	return verdict{act: ActPend, ret: true}
 }
 
-// acceptAnyKey accepts the offered key, whatever key is on file. It implements open_mode.
+// acceptAnyKey accepts the offered key, even if another key is on file. It implements open_mode.
 func (s *Service) acceptAnyKey(ctx context.Context, r request, e keys.Entry, from netip.AddrPort) verdict {
 	pub, err := s.parsePublic(r.pub)
 	if err != nil {
@@ -199,7 +199,7 @@ func (s *Service) storeKey(
 		return verdict{keyChanged: true}
 	}
 	if st == keys.Rejected && errors.Is(err, keys.ErrPendingFull) {
-		return v // the minion is refused anyway, so its key need not be stored
+		return v // the minion is refused in any case, so its key need not be stored
 	}
 	if err != nil {
 		return s.failed(r, st, err, from)

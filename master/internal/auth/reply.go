@@ -77,14 +77,14 @@ func (s *Service) answer(ctx context.Context, r request, v verdict, from netip.A
 	return &answer{s.signedMap(m, r.sigAlgo), v.act, true, process}
 }
 
-// fromOwnAddress reports whether the last authenticated request of an id came from the address
-// from. If Config.Presence is nil, it returns true.
-func (s *Service) fromOwnAddress(id string, from netip.AddrPort) bool {
+// fromOwnAddress reports whether the last authenticated request of an id came from the address of
+// peer. If Config.Presence is nil, it returns true.
+func (s *Service) fromOwnAddress(id string, peer netip.AddrPort) bool {
 	if s.cfg.Presence == nil {
 		return true
 	}
 	a, _, ok := s.cfg.Presence.LastRequest(id)
-	return ok && a.Unmap() == from.Addr().Unmap()
+	return ok && a.Unmap() == peer.Addr().Unmap()
 }
 
 // verdictReply returns the answer to a minion that gets no keys: ret, signed if the protocol

@@ -84,7 +84,8 @@ func (m *Manager) writeState(jid string, kept *value.Map) error {
 	return stateBound.Write(filepath.Join(dir, stateFile), kept, false)
 }
 
-// activeJIDs returns the job ids of the batches in the index, which are those that have not ended.
+// activeJIDs returns the job ids of the batches in the index, which contains the batches that have
+// not ended.
 func (m *Manager) activeJIDs() ([]string, error) {
 	v, err := stateBound.Read(filepath.Join(m.cfg.Dir, indexFile))
 	if errors.Is(err, fs.ErrNotExist) {

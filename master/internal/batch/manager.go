@@ -35,10 +35,10 @@ type Publisher interface {
 
 // Jobs is the job cache.
 type Jobs interface {
-	// Load returns the load of a job. The load's user is the one under whom the master accepted the
+	// Load returns the load of a job. The load's user is the user for whom the master accepted the
 	// first slice.
 	Load(ctx context.Context, jid string) (*value.Map, error)
-	// Returns returns the returns of a job that have arrived so far, by minion.
+	// Returns returns the returns of a job that are in the job cache, by minion.
 	Returns(ctx context.Context, jid string) (*value.Map, error)
 }
 
@@ -318,8 +318,8 @@ func (m *Manager) queueBatch(jid string) bool {
 	return true
 }
 
-// reconcile reads returns from the job cache whose events the Manager did not receive, because the
-// minions answered before the tool handed the batch over, or while no master ran.
+// reconcile reads the returns from the job cache whose events the Manager has missed: those that
+// arrived before the tool left the batch to the Manager, or while no master ran.
 func (m *Manager) reconcile(ctx context.Context, jid string, b *driven) {
 	rets, err := m.cfg.Jobs.Returns(ctx, jid)
 	if err != nil {

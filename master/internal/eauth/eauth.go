@@ -44,7 +44,8 @@ type Backend func(ctx context.Context, user, password string) (Verdict, error)
 
 // Lists interprets lists of permissions.
 type Lists interface {
-	// Permissions returns what the section of an external system grants a user and his groups.
+	// Permissions returns the permissions that the section of an external system grants a user and
+	// his groups.
 	Permissions(section *value.Map, user string, groups []string) []any
 	// Grants reports whether permissions permit anything. A user whose permissions permit nothing
 	// is refused as if his password were wrong.
@@ -178,11 +179,11 @@ func ErrorName(kind string) string {
 	return "UserAuthenticationError"
 }
 
-// Check authenticates the caller of a clear command. from is the address on whose behalf the
+// Check authenticates the caller of a clear command. client is the address on whose behalf the
 // command was sent ([Authenticator.Source]). Check reads token and password from creds (the load
 // itself, or its kwargs for publish) and the key of a system user from load. It removes these
 // secrets from both maps.
-func (a *Authenticator) Check(ctx context.Context, load, creds *value.Map, from netip.Addr) (Caller, error) {
+func (a *Authenticator) Check(ctx context.Context, load, creds *value.Map, client netip.Addr) (Caller, error) {
 	creds = cmp.Or(creds, value.NewMap())
 	defer func() {
 		for _, k := range []string{"token", "password", "key"} {
@@ -193,14 +194,14 @@ func (a *Authenticator) Check(ctx context.Context, load, creds *value.Map, from 
 
 	if _, ok := creds.Get("token"); ok {
 		caller, err := a.byToken(ctx, creds.Str("token"))
-		if source := ratelimit.Source(a.countsAt(from)); err == nil && source.IsValid() {
+		if source := ratelimit.Source(a.countsAt(client)); err == nil && source.IsValid() {
 			a.sources.Note(source, a.cfg.Now())
 		}
 		return caller, err
 	}
 
 	if _, ok := creds.Get("eauth"); ok {
-		return a.byPassword(ctx, creds, a.countsAt(from))
+		return a.byPassword(ctx, creds, a.countsAt(client))
 	}
 
 	return a.byKey(load)
@@ -362,17 +363,18 @@ func (a *Authenticator) ownerOfKey(key string) (string, bool) {
 	return found, ok
 }
 
-// Knows reports whether key belongs to a system user, token is valid, or passed was made by
-// [source.Say] with the key of root or of the master's user. It does not check permissions.
-func (a *Authenticator) Knows(key, token, passed string) bool {
+// Knows reports whether one of the arguments is valid: key is the key of a system user, token is a
+// valid token, signedSource was made by [source.Say] with the key of root or of the master's user.
+// It does not check permissions.
+func (a *Authenticator) Knows(key, token, signedSource string) bool {
 	if key != "" {
 		if _, ok := a.ownerOfKey(key); ok {
 			return true
 		}
 	}
 
-	if passed != "" {
-		if _, ok := a.Source(value.NewMap(source.Field, passed), netip.Addr{}); ok {
+	if signedSource != "" {
+		if _, ok := a.Source(value.NewMap(source.Field, signedSource), netip.Addr{}); ok {
 			return true
 		}
 	}
@@ -425,13 +427,13 @@ func (a *Authenticator) mayChooseExpire(system, user string) bool {
 // field, and its clients ignore it.
 const RightsField = "saltern_rights"
 
-// MakeToken logs a caller in and returns a token. from is the address on whose behalf the caller
+// MakeToken logs a caller in and returns a token. client is the address on whose behalf the caller
 // logs in ([Authenticator.Source]). If MakeToken refuses the log-in, it returns the empty text, as
 // Salt does (salt/master.py mk_token). The error may be [ErrBusy], or an [Unanswered] together with
 // the empty text.
-func (a *Authenticator) MakeToken(ctx context.Context, load *value.Map, from netip.Addr) (any, error) {
+func (a *Authenticator) MakeToken(ctx context.Context, load *value.Map, client netip.Addr) (any, error) {
 	system, user := load.Str("eauth"), load.Str("username")
-	proven, err := a.logIn(ctx, login{system, user, load.Str("password"), a.countsAt(from), true})
+	proven, err := a.logIn(ctx, login{system, user, load.Str("password"), a.countsAt(client), true})
 	if errors.Is(err, ErrBusy) {
 		return nil, err
 	}
@@ -450,7 +452,7 @@ func (a *Authenticator) MakeToken(ctx context.Context, load *value.Map, from net
 		life = time.Duration(secs) * time.Second
 	}
 
-	wanted := Token{Name: user, Eauth: system, Groups: proven.groups, From: shownAddr(from)}
+	wanted := Token{Name: user, Eauth: system, Groups: proven.groups, From: shownAddr(client)}
 	if a.cfg.KeepACL {
 		wanted.Permissions = append([]any{}, a.expanded(ctx, system, proven.grant)...)
 

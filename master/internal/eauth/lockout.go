@@ -20,7 +20,7 @@ import (
 // The methods may be called concurrently.
 type Lockout struct {
 	most int           // wrong passwords that cause a lock; 0: no locks
-	lock time.Duration // how long the lock lasts, and how long a wrong password counts
+	lock time.Duration // duration of a lock, and time after which a wrong password is no longer counted
 	tell func(Locked)  // called for each new lock; may be nil
 
 	mu      sync.Mutex

@@ -239,13 +239,13 @@ func (a *Authenticator) askSystem(ctx context.Context, system, user, password st
 }
 
 // delayRefusal waits so that all refusals take about the same time, whatever their reason
-// (salt/auth/__init__.py time_auth). took is how long the system worked on the log-in. If the
-// system did not answer, delayRefusal ignores took for later refusals: otherwise each later refusal
-// would be slow after an outage.
-func (a *Authenticator) delayRefusal(ctx context.Context, took time.Duration, answered bool) {
+// (salt/auth/__init__.py time_auth). duration is how long the system worked on the log-in. If the
+// system did not answer, delayRefusal ignores duration for later refusals: otherwise each later
+// refusal would be slow after an outage.
+func (a *Authenticator) delayRefusal(ctx context.Context, duration time.Duration, answered bool) {
 	a.mu.Lock()
 	if answered {
-		a.slowestCheck = max(a.slowestCheck, took)
+		a.slowestCheck = max(a.slowestCheck, duration)
 	}
 
 	worst := a.slowestCheck
@@ -259,7 +259,7 @@ func (a *Authenticator) delayRefusal(ctx context.Context, took time.Duration, an
 		return
 	}
 
-	t := time.NewTimer(worst*3/4 + time.Duration(n.Int64()) - took)
+	t := time.NewTimer(worst*3/4 + time.Duration(n.Int64()) - duration)
 	defer t.Stop()
 	select {
 	case <-t.C:

@@ -81,8 +81,8 @@ func (p *Python) Login(ctx context.Context, system, user, password string) (Verd
 	return Verdict{OK: m.Bool("ok"), Groups: m.Texts("groups"), Permissions: m.List("acl")}, nil
 }
 
-// Permissions returns what the module in eauth_acl_module permits a user whose password another
-// backend has checked. It returns nil if the module does not know the user.
+// Permissions returns the permissions from the module in eauth_acl_module for a user whose password
+// another backend has checked. It returns nil if the module does not know the user.
 func (p *Python) Permissions(ctx context.Context, system, user, password string) ([]any, error) {
 	m, err := p.askPython(ctx, "acl", system, user, password)
 	return m.List("acl"), err

@@ -11,9 +11,9 @@ import (
 
 // Source returns the address on whose behalf a command was sent. A program that forwards commands
 // states that address in the load, with the key of root or of the master's user as the proof; for
-// such a command passed is true. Otherwise Source returns from, the address of the connection.
+// such a command passed is true. Otherwise Source returns peer, the address of the connection.
 // Source removes the stated address from load.
-func (a *Authenticator) Source(load *value.Map, from netip.Addr) (addr netip.Addr, passed bool) {
+func (a *Authenticator) Source(load *value.Map, peer netip.Addr) (addr netip.Addr, passed bool) {
 	var keys []string
 	for user, key := range a.cfg.UserKeys {
 		if user == "root" || user == a.cfg.User || user == a.cfg.Running {
@@ -23,7 +23,7 @@ func (a *Authenticator) Source(load *value.Map, from netip.Addr) (addr netip.Add
 	if said, ok := source.Take(load, keys); ok {
 		return said, true
 	}
-	return from, false
+	return peer, false
 }
 
 // countsAt returns the address for which a wrong password counts. It returns the invalid address if

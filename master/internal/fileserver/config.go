@@ -32,7 +32,7 @@ type Config struct {
 	// s; a negative value disables the cache.
 	ListCacheTime time.Duration
 	Cachedir      string         // cachedir: files of minions are below <Cachedir>/minions
-	Recv          RecvConfig     // limits what minions may send
+	Recv          RecvConfig     // limits of the files that minions may send
 	MinionFS      MinionFSConfig // used when Backends names minionfs
 	// MaxConcurrent is how many requests may access the disk at once; further requests wait. 0
 	// means 64.
@@ -44,7 +44,7 @@ type Config struct {
 	Now   func() time.Time // nil: time.Now
 }
 
-// RecvConfig limits what minions may store on the master with cp.push.
+// RecvConfig limits the files that minions may store on the master with cp.push.
 type RecvConfig struct {
 	Enabled  bool  // file_recv
 	MaxSize  int64 // bytes of one file (file_recv_max_size is in MiB); 0: 100 MiB

@@ -26,7 +26,7 @@ const (
 	maxUsage      = 20000
 )
 
-// receiver stores what minions push, below <cachedir>/minions/<id>/files.
+// receiver stores the files that minions push, below <cachedir>/minions/<id>/files.
 type receiver struct {
 	cfg RecvConfig
 	dir string
@@ -40,8 +40,8 @@ type receiver struct {
 	usage map[string]*usage
 }
 
-// usage is how much one minion has stored. When a usage is too old, Recv counts the minion's files
-// again.
+// usage is the number and the size of the files that one minion has stored. When a usage is too
+// old, Recv counts the minion's files again.
 type usage struct {
 	bytes   int64
 	entries int

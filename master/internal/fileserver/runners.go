@@ -21,7 +21,7 @@ func (r Runners) Call(ctx context.Context, cmd string, load *value.Map) (any, er
 	return r.Server.Call(ctx, cmd, "", load)
 }
 
-// Backends returns the names of the backends that names stands for; nil means the configured
+// Backends returns the names of the backends that names selects; nil selects the configured
 // backends.
 func (r Runners) Backends(names any) []string { return r.Server.Backends(names) }
 

@@ -134,12 +134,12 @@ func (s *Server) dispatch(ctx context.Context, cmd, id string, load *value.Map) 
 	return nil, errUnknownCommand
 }
 
-// chooseBackends returns the backends that back selects by Salt's rules. back is a list, or a text
-// with commas. If all names start with a minus sign, chooseBackends returns the enabled backends
-// except those (Fileserver.backends).
-func (s *Server) chooseBackends(back any) []Backend {
+// chooseBackends returns the backends that selection means by Salt's rules. selection is a list, or
+// a text with commas. If all names start with a minus sign, chooseBackends returns the enabled
+// backends except those (Fileserver.backends).
+func (s *Server) chooseBackends(selection any) []Backend {
 	var names []string
-	switch v := back.(type) {
+	switch v := selection.(type) {
 	case string:
 		if v != "" {
 			names = strings.Split(v, ",")

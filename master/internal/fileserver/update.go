@@ -11,7 +11,7 @@ import (
 	"saltern/master/value"
 )
 
-// Changes lists what Update found in one backend.
+// Changes lists the changes that Update found in one backend.
 type Changes struct {
 	Backend                  string
 	Added, Removed, Modified []string
@@ -36,10 +36,10 @@ func (c Changes) Event() *value.Map {
 
 // Update reads the modification times of the files of the backends and compares them with those of
 // the last call. The first call only stores the times. Update drops the cached lists of backends
-// that have changed. back selects backends as in Salt's runner; nil selects all.
-func (s *Server) Update(ctx context.Context, back any) (out []Changes, err error) {
+// that have changed. selection names backends as in Salt's runner; nil means all.
+func (s *Server) Update(ctx context.Context, selection any) (out []Changes, err error) {
 	var errs []error
-	for _, b := range s.chooseBackends(back) {
+	for _, b := range s.chooseBackends(selection) {
 		if u, ok := b.(Updater); ok {
 			changed, err := u.Update(ctx)
 			if err != nil {
@@ -112,12 +112,12 @@ func (s *Server) Locate(ctx context.Context, url string) (path string, ok bool, 
 // Envs returns the environments of the named backends (runner fileserver.envs).
 func (s *Server) Envs(back any) []string { return s.envsOf(back) }
 
-// ClearCache drops all hashes, and the lists of the backends that back selects (runner
+// ClearCache drops all hashes, and the lists of the backends in selection (runner
 // fileserver.clear_cache). It returns the names of those backends.
-func (s *Server) ClearCache(back any) []string {
-	out := s.Backends(back)
+func (s *Server) ClearCache(selection any) []string {
+	out := s.Backends(selection)
 	s.hasher.forgetAll()
-	s.ClearFileListCache(nil, back)
+	s.ClearFileListCache(nil, selection)
 	return out
 }
 
@@ -144,9 +144,9 @@ func (s *Server) ClearFileListCache(envs []string, back any) map[string][]string
 	return out
 }
 
-// Backends returns the names of the backends that back selects in Salt's runner; nil selects all.
-func (s *Server) Backends(back any) (out []string) {
-	for _, b := range s.chooseBackends(back) {
+// Backends returns the names of the backends that selection means in Salt's runner; nil means all.
+func (s *Server) Backends(selection any) (out []string) {
+	for _, b := range s.chooseBackends(selection) {
 		out = append(out, b.Name())
 	}
 	return out

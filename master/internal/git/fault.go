@@ -46,8 +46,9 @@ func KindOf(err error) Kind {
 	return ""
 }
 
-// faultOf returns the Fault for what git wrote to its standard error. It recognises the messages of
-// git in the C locale (remote-curl.c, connect.c, credential.c), of OpenSSH and of libcurl.
+// faultOf returns the Fault for a message, the text that git wrote to standard error. It recognises
+// the messages of git in the C locale (remote-curl.c, connect.c, credential.c), of OpenSSH and of
+// libcurl.
 func faultOf(message string) *Fault {
 	low := strings.ToLower(message)
 	has := func(words ...string) bool {
@@ -80,8 +81,8 @@ func faultOf(message string) *Fault {
 	return &Fault{kind, briefOf(message), corrupt}
 }
 
-// briefOf returns the important lines of what git wrote to its standard error, without the advice
-// after them.
+// briefOf returns the important lines of the text that git wrote to standard error, without the
+// advice after them.
 func briefOf(message string) string {
 	var out []string
 	for line := range strings.Lines(message) {

@@ -198,9 +198,9 @@ func (r *Repository) prepare(ctx context.Context, format string) error {
 
 var errLacking = errors.New("objects are missing")
 
-// refetchEmpty calls get to fetch into an empty repository. If get fails, refetchEmpty restores the
-// damaged repository, which can still serve some files.
-func (r *Repository) refetchEmpty(get func() error) error {
+// refetchEmpty calls fetch, which fetches into an empty repository. If fetch fails, refetchEmpty
+// restores the damaged repository, which can still serve some files.
+func (r *Repository) refetchEmpty(fetch func() error) error {
 	aside := r.bareDir() + ".damaged"
 	if err := os.RemoveAll(aside); err != nil {
 		return fmt.Errorf("put a damaged copy aside: %w", err)
@@ -210,7 +210,7 @@ func (r *Repository) refetchEmpty(get func() error) error {
 		return fmt.Errorf("put a damaged copy aside: %w", err)
 	}
 
-	if err := get(); err != nil {
+	if err := fetch(); err != nil {
 		return errors.Join(err, os.RemoveAll(r.bareDir()), os.Rename(aside, r.bareDir()))
 	}
 

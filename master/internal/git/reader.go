@@ -33,10 +33,10 @@ func newReader(dir string, limit time.Duration) *reader {
 
 var errMissing = errors.New("the object is not there")
 
-// readObject reads an object, and calls take with the object's content. name is an id, or an id
+// readObject reads an object, and calls yield with the object's content. name is an id, or an id
 // with ^{commit} or ^{tree}. If the object is larger than maxBytes, readObject returns an error
-// without calling take.
-func (r *reader) readObject(ctx context.Context, name string, maxBytes int64, take func(h header, body io.Reader) error) error {
+// without calling yield.
+func (r *reader) readObject(ctx context.Context, name string, maxBytes int64, yield func(h header, body io.Reader) error) error {
 	select {
 	case <-r.turn:
 		defer func() { r.turn <- struct{}{} }()
@@ -66,7 +66,7 @@ func (r *reader) readObject(ctx context.Context, name string, maxBytes int64, ta
 	late := r.killWhenLate()
 	defer late.Stop()
 	body := &io.LimitedReader{R: r.out, N: h.size}
-	err = take(h, body)
+	err = yield(h, body)
 	if _, e := io.Copy(io.Discard, body); e != nil || body.N > 0 {
 		err = errors.Join(err, io.ErrUnexpectedEOF)
 		r.stopProcess()
@@ -149,11 +149,11 @@ func (r *reader) stopProcess() {
 	r.out = nil
 }
 
-// stopIdle stops the process if it was last used before since.
-func (r *reader) stopIdle(since time.Time) {
+// stopIdle stops the process if it was last used before limit.
+func (r *reader) stopIdle(limit time.Time) {
 	select {
 	case <-r.turn:
-		if r.cmd != nil && r.used.Before(since) {
+		if r.cmd != nil && r.used.Before(limit) {
 			r.stopProcess()
 		}
 		r.turn <- struct{}{}

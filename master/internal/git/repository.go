@@ -34,7 +34,7 @@ type Repository struct {
 	tried chan struct{}
 
 	mu         sync.Mutex
-	started    uint64 // number of fetches started so far; numbers the last one
+	started    uint64 // number of started fetches, and so the number of the last one
 	fetching   bool
 	ended      uint64 // number of the last fetch that ended
 	lastErr    error  // outcome of the fetch number ended

@@ -195,7 +195,7 @@ func (s *Store) closeLeaving() {
 // grows with each failure.
 func (r *Repository) fetchLoop(ctx context.Context) {
 	for {
-		_, _ = r.Fetch(ctx) // Fetch records its outcome
+		_, _ = r.Fetch(ctx) // Fetch records the outcome of the fetch
 		r.mu.Lock()
 		wait := r.settings.Load().Interval
 		if r.failures > 0 && r.fault.Kind != RefGone { // a fetch with the fault RefGone did succeed

@@ -32,21 +32,21 @@ type expected struct {
 
 func newExpected() *expected { return &expected{jobs: map[string]map[string]bool{}} }
 
-// addJob records the minions of a job. only means that no other minions get the job. If a job is
-// published in several parts (a batch), addJob joins their minions.
-func (e *expected) addJob(jid string, only bool, minions []string) {
+// addJob records the minions of a job. exclusive means that no other minions get the job. If a job
+// is published in several parts (a batch), addJob joins their minions.
+func (e *expected) addJob(jid string, exclusive bool, minions []string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	ids, there := e.jobs[jid]
 	switch {
 	case !there:
 		e.order = append(e.order, jid)
-		if only {
+		if exclusive {
 			ids = make(map[string]bool, len(minions))
 		}
 	case ids == nil:
 		return
-	case !only:
+	case !exclusive:
 		e.ids -= len(ids)
 		ids = nil
 	}

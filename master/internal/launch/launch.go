@@ -156,7 +156,7 @@ type Job struct {
 	slice            bool   // the job is the next slice of a batch that this master runs
 }
 
-// Only reports whether no minions other than the job's Minions get the job.
+// Only reports whether only the minions in the job's Minions get the job.
 func (j *Job) Only() bool { return j.only }
 
 // Own returns the load for a job that the master itself starts.
@@ -202,7 +202,7 @@ func (l *Launcher) StartSlice(ctx context.Context, load *value.Map) error {
 	if err != nil {
 		return err
 	}
-	if len(j.Minions) == 0 && !l.cfg.OrderMasters { // a lower master may have these minions
+	if len(j.Minions) == 0 && !l.cfg.OrderMasters { // with order_masters, a lower master may have minions for the job
 		return errNobody
 	}
 
@@ -305,7 +305,7 @@ func (l *Launcher) identify(ctx context.Context, j *Job) (leave func(), err erro
 		return nil, err
 	}
 
-	j.JID = asked // Stage records this id
+	j.JID = asked // Stage stores the job under this id
 	if asked == "" || nocache {
 		if j.JID, err = l.cfg.Jobs.Prep(ctx, asked, nocache); err != nil {
 			leave()

@@ -36,7 +36,7 @@ func refuse(format string, a ...any) error { return &Refusal{fmt.Sprintf(format,
 type right uint8
 
 const (
-	free        right = iota // every caller: the field adds nothing to what the function may do
+	free        right = iota // every caller may send the field, since it gives the job no further rights
 	permittable              // needs the administrator's permission
 	reserved                 // only callers with all rights, such as a syndic
 )

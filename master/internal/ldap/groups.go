@@ -48,8 +48,7 @@ func (d *Directory) groups(s *session, user string) ([]string, error) {
 	return names, nil
 }
 
-// bounded returns the sorted names, without those beyond the bounds. all is false if any name was
-// dropped.
+// bounded returns the sorted names up to the bounds. all is false if it has dropped names.
 func bounded(names []string) (kept []string, all bool) {
 	slices.Sort(names)
 	size := 0

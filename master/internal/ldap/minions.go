@@ -15,7 +15,7 @@ import (
 // Bounds of cached ldap(…) targets. The options limit the number of targets.
 const (
 	maxComputers = 20_000 // computers of one target
-	pageSize     = 500    // entries of a page; servers send at most 500 to 1,000 in one
+	pageSize     = 500    // number of entries in a page; servers permit at most 500 to 1,000
 )
 
 // prefix is the beginning of a target that names an entry of the directory.

@@ -15,7 +15,7 @@ type Options struct {
 	Server, Port  string
 	TLS, StartTLS bool
 	NoVerify      bool
-	// CA is saltern_ldap_ca: a file of certificate authorities that replaces those of the system.
+	// CA is saltern_ldap_ca: a file of certificate authorities to trust instead of the system's.
 	CA     string
 	BaseDN string
 	// BindDN is the name of a service account. Without BindPassword it is the name of a user, and

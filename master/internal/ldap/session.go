@@ -128,7 +128,7 @@ func (s *session) awaitBound() error {
 // query is a search.
 type query struct {
 	base   string
-	scope  int // 0: the entry itself, 1: its direct children, 2: all below
+	scope  int // 0: the entry itself, 1: its direct children, 2: all entries below
 	filter string
 	attrs  []string
 	most   int // largest number of entries to read

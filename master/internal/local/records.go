@@ -51,12 +51,12 @@ func AllRecords(ask func(context.Context, audit.Query) (audit.List, error), now 
 	})
 }
 
-// records returns the runner with the given name, which reads records by the function read. Only
-// one call reads at a time.
+// records returns the runner with the given name, which calls query to read the records. Only one
+// call reads at a time.
 func records(
 	name string,
 	now func() time.Time,
-	read func(context.Context, audit.Query) (*value.Map, error),
+	query func(context.Context, audit.Query) (*value.Map, error),
 ) runner.Func {
 	turn := make(chan struct{}, 1)
 	return func(ctx context.Context, _ *runner.Env, args []any, named *value.Map) (any, error) {
@@ -75,7 +75,7 @@ func records(
 			return nil, fmt.Errorf("wait to read the audit records: %w", ctx.Err())
 		}
 
-		return read(ctx, q)
+		return query(ctx, q)
 	}
 }
 

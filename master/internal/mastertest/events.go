@@ -93,16 +93,16 @@ func TagsOf(events []event.Event) []string {
 }
 
 // WantQuiet fails the test if events were fired since the last call of NewEvents. It ignores events
-// whose tag begins with one of the prefixes in but.
-func (r *Master) WantQuiet(what string, but ...string) {
+// whose tag begins with one of the exceptions.
+func (r *Master) WantQuiet(doing string, exceptions ...string) {
 	r.T.Helper()
 next:
 	for _, e := range r.NewEvents() {
-		for _, p := range but {
+		for _, p := range exceptions {
 			if strings.HasPrefix(e.Tag, p) {
 				continue next
 			}
 		}
-		r.T.Errorf("%s: event %q %.200v", what, e.Tag, e.Data)
+		r.T.Errorf("%s: event %q %.200v", doing, e.Tag, e.Data)
 	}
 }

@@ -278,7 +278,7 @@ func (n *Minion) OpenPublication(payload []byte) *value.Map {
 	return Unpack(t, b).(*value.Map)
 }
 
-// TalkTo makes the minion send its requests to another master from now on.
+// TalkTo redirects the later requests of the minion to another master.
 func (n *Minion) TalkTo(r *Master) *Minion {
 	n.HangUp()
 	n.Master = r

@@ -107,7 +107,7 @@ func (s *HostileSupervisor) act(by control.By, verb string) error {
 	return nil
 }
 
-// Verbs returns the requests recorded so far, each with its object.
+// Verbs returns the recorded requests, each with its object.
 func (s *HostileSupervisor) Verbs() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

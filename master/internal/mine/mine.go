@@ -23,7 +23,7 @@ const (
 	allowTgt   = "allow_tgt"
 	allowType  = "allow_tgt_type"
 	maxFunName = 1024
-	maxFuns    = 100 // functions in one query
+	maxFuns    = 100 // number of functions in one query
 )
 
 // ErrTooLarge means that a query exceeds a bound.
@@ -34,11 +34,11 @@ type Service struct {
 	// Data returns the mine of a minion.
 	Data func(id string) (*value.Map, bool)
 	// Resolve returns the ids that a target selects. It leaves out unknown minions. Pillar matches
-	// must be exact, so that nobody can guess pillar values by mine queries. If among is given,
-	// Resolve considers only these ids; their keys must be accepted.
-	Resolve func(e *target.Effort, tgt any, typ string, among ...string) ([]string, error)
+	// must be exact, so that nobody can guess pillar values by mine queries. If there are
+	// candidates, Resolve considers only these ids, whose keys must be accepted.
+	Resolve func(e *target.Effort, tgt any, typ string, candidates ...string) ([]string, error)
 	// ACL is the option mine_get: a map from regular expressions for the id of the querying minion
-	// to expressions for functions. Restricted reports whether the option is set at all.
+	// to expressions for functions. Restricted means that the option is set.
 	ACL        *value.Map
 	Restricted bool
 	// Match reports whether pattern matches s as Python's re.match does.

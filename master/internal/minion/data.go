@@ -35,7 +35,8 @@ func (s *Service) withNewestFiles(call request.Func) request.Func {
 				return nil, fmt.Errorf("%w: %w", request.ErrLeft, err)
 			}
 		} else {
-			s.cfg.Newest.Serve(ctx, c.ID, since) // returns at once: this call only counts the minion
+			// returns at once, because the copy is new enough; the call only counts the minion
+			s.cfg.Newest.Serve(ctx, c.ID, since)
 		}
 
 		return call(ctx, c)
@@ -94,13 +95,13 @@ func (s *Service) onPillar(ctx context.Context, c *request.Call) (any, error) {
 	return request.Plain{Payload: private}, nil
 }
 
-// pillarQuestion returns the pillar.Question of a call. read reads the pillar request from the
-// load. While the Question waits in a queue, the load is stored packed; afterwards read is called
-// again with the decoded load.
+// pillarQuestion returns the pillar.Question of a call. parse reads the pillar request from the
+// load. While the Question waits in a queue, the load is stored packed; afterwards Park calls parse
+// once more with the decoded load.
 func (s *Service) pillarQuestion(
 	ctx context.Context,
 	c *request.Call,
-	read func(load *value.Map) pillar.Request,
+	parse func(load *value.Map) pillar.Request,
 ) pillar.Question {
 	return pillar.Question{
 		Request: pillar.Request{ID: c.ID},
@@ -110,12 +111,12 @@ func (s *Service) pillarQuestion(
 			if err := c.Park(ctx, wait); err != nil {
 				return pillar.Request{}, err
 			}
-			return read(c.Load), nil
+			return parse(c.Load), nil
 		},
 	}
 }
 
-// unanswered returns an error that makes the server send no answer. err is the reason.
+// unanswered returns an error for which the server sends no answer. err is the reason.
 func unanswered(err error) error {
 	if errors.Is(err, queue.ErrLeft) {
 		return fmt.Errorf("%w: %w", request.ErrLeft, err)

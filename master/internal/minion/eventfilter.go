@@ -34,9 +34,9 @@ var reservedTags = map[string]bool{
 	"resource": true, "__master_disconnected": true, "raft": true, "rotate_cluster_aes_key": true, "rotate_aes_key": true,
 }
 
-// Reserved reports whether the first part of a tag is reserved for masters and their tools. first
-// must be in lower case.
-func Reserved(first string) bool { return reservedTags[first] }
+// Reserved reports whether part, the first part of a tag in lower case, is reserved for masters and
+// their tools.
+func Reserved(part string) bool { return reservedTags[part] }
 
 // plainTags holds tags that Salt's minions send without their id in the tag (salt/minion.py,
 // salt/metaproxy/deltaproxy.py).

@@ -39,7 +39,7 @@ func newQuota(mib int, window time.Duration) *quota {
 		q.bytes = max(0, float64(mib)*(1<<20))
 	}
 	if window <= 0 {
-		q.bytes = 0 // returns are not stored, so there is nothing to bound
+		q.bytes = 0 // returns are not stored, so their size needs no bound
 	}
 	return q
 }

@@ -70,7 +70,7 @@ type Service struct {
 	direct   bool                 // there is no copy: the original files are served
 	job      time.Time            // start of the newest job
 	signedIn map[string]time.Time // time of each minion's last sign-in
-	asOf     time.Time            // the copy contains the files as of this time
+	asOf     time.Time            // time as of which the copy contains the files
 	copy     string               // path of the copy; "": unknown
 	source   string               // path of the original files
 	took     time.Duration        // duration of the last query
@@ -92,7 +92,7 @@ type question struct {
 
 // Old describes outdated files that are served, and the reason.
 type Old struct {
-	AsOf time.Time // the files are as of this time; zero: unknown
+	AsOf time.Time // time as of which the files are; zero: unknown
 	Why  string
 	Few  bool // only the files named in Why are outdated
 }

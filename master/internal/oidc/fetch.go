@@ -28,7 +28,7 @@ const (
 	// fetchTime bounds the time of one request, and of the requests for metadata and keys together.
 	fetchTime = 10 * time.Second
 	maxAnswer = 512 << 10 // bytes of one answer
-	maxKeys   = 64        // keys of a provider; further ones are ignored
+	maxKeys   = 64        // number of keys of a provider; further keys are ignored
 	maxCA     = 4 << 20   // bytes of the file of certificate authorities
 )
 

@@ -12,11 +12,11 @@ import (
 // Options are the options auth.oidc.*.
 type Options struct {
 	Issuer, ClientID   string
-	Secret, SecretFile string // the client's secret, or a file with it; a public client has none
+	Secret, SecretFile string // the client's secret, or the path of a file with the secret; a public client has no secret
 	Scopes             []string
 	UserClaim          string // name of the claim with the user's name
 	GroupsClaim        string
-	CA                 string // file of certificate authorities that replaces those of the system
+	CA                 string // file of certificate authorities to trust instead of the system's
 	// Redirect is the URL of the API for browsers. "" disables sign-ins with a browser.
 	Redirect string
 }

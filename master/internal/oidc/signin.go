@@ -39,8 +39,8 @@ func derive(secret, purpose string) string {
 	return hex.EncodeToString(m.Sum(nil))
 }
 
-// Begin returns the URL at the provider to which a browser goes for a sign-in. secret must be new
-// for each sign-in, and only the browser may know it.
+// Begin returns the URL at the provider to which salt-api redirects a browser for a sign-in. secret
+// must be new for each sign-in, and only the browser may know it.
 func (p *Provider) Begin(ctx context.Context, secret string) (string, error) {
 	v, err := p.current(ctx, nil)
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 const (
 	maxToken  = 16 << 10 // bytes
 	maxName   = 256      // bytes of a user's or group's name
-	maxGroups = 1024     // number of groups; further ones are ignored
+	maxGroups = 1024     // number of groups; further groups are ignored
 	// maxAge bounds the age of a token since it was issued, even if the token states a later
 	// expiry.
 	maxAge = time.Hour

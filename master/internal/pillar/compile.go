@@ -31,7 +31,7 @@ var (
 type compilation struct {
 	compiler *Compiler
 	ctx      context.Context
-	giveUp   context.CancelCauseFunc // ends ctx, and thereby the compilation
+	giveUp   context.CancelCauseFunc // ends ctx, and with it the compilation
 	// takeTurn is called when the compilation needs a renderer, and reports whether one is free. It
 	// may be nil: the compilation waits for a renderer.
 	takeTurn           func() bool
@@ -46,7 +46,7 @@ type compilation struct {
 	sessionErr         error
 	rendered           int
 	withoutMemo        bool // do not use the memo
-	altered            bool // a renderer session, now closed, changed what its templates see
+	altered            bool // a closed renderer session has changed values that its templates see
 }
 
 // Compile compiles the pillar of a minion. It reports faults of the pillar's sources in the
@@ -426,7 +426,7 @@ func (c *compilation) masterOpts() *value.Map {
 // strategies need Salt's objects. The class gets the directories of the git pillars, so that it
 // does not fetch them itself.
 func (c *compilation) compileInSalt() (*value.Map, error) {
-	git := c.gitForPython() // before a worker is taken, because this may wait for a first fetch
+	git := c.gitForPython() // call this before taking a worker, because it may wait for a first fetch
 	s, err := c.openSession(nil)
 	if err != nil {
 		c.errors = append(c.errors, c.failureText("top", err))

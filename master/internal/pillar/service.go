@@ -127,7 +127,7 @@ func (s *Service) Serve(ctx context.Context, q Question) (*value.Map, error) {
 // Tops returns the result of the master_tops modules for a minion. It calls opts to get the
 // minion's options when the request has its turn. The caller handles errors as for Serve.
 func (s *Service) Tops(ctx context.Context, q Question, opts func() *value.Map) (*value.Map, error) {
-	q.Nonce = "" // a repetition has another nonce, so no answer can be shared
+	q.Nonce = "" // a repetition of this request has another nonce, so requests cannot share an answer
 	m, err := s.runInTurn(ctx, q, func(ctx context.Context, _ Request, turn func() bool) (*value.Map, error) {
 		if turn != nil && !turn() {
 			return nil, errMustWait

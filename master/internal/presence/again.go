@@ -46,7 +46,7 @@ type narrowings struct {
 	readingReturns atomic.Bool
 }
 
-// narrowing is one cached publication.
+// narrowing is a cached result of narrowed.
 type narrowing struct {
 	until time.Time
 	// knownStarts is Started.Count when the entry was made. If the count has changed, the entry is
@@ -183,9 +183,9 @@ func (k *Resender) readReturns(ctx context.Context, jid string) (returned map[st
 
 // PublishLate publishes a job that another master started some time ago. In the meantime minions
 // may have got the job from another master, or may have been restarted. PublishLate publishes it to
-// the minions of this master that have not run it. passed is how many jobs the other master has
+// the minions of this master that have not run it. laterJobs is how many jobs the other master has
 // published since.
-func (k *Resender) PublishLate(ctx context.Context, load *value.Map, matched []string, age time.Duration, passed int) error {
+func (k *Resender) PublishLate(ctx context.Context, load *value.Map, matched []string, age time.Duration, laterJobs int) error {
 	now := k.cfg.Now()
 	r := publish.Recent{
 		At:      now,
@@ -195,7 +195,7 @@ func (k *Resender) PublishLate(ctx context.Context, load *value.Map, matched []s
 		Matched: matched,
 	}
 
-	r.Passed = max(passed, k.cfg.Port.Passed(r.Born))
+	r.Passed = max(laterJobs, k.cfg.Port.Passed(r.Born))
 	if age > lateFor {
 		k.cfg.Undelivered(load, matched, whyTooLate)
 		return nil

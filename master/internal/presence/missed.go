@@ -14,8 +14,10 @@ const (
 	returnWithin = time.Minute
 	// arrivalFor is how long a new subscription is remembered. A minion's new subscription may
 	// arrive before the master notices the end of the old one.
-	arrivalFor  = 20 * time.Second
-	maxMarks    = 1 << 16 // overflow policy: no mark is made, and the minions lose what they missed
+	arrivalFor = 20 * time.Second
+	// overflow policy: no further mark is added, and the minions at that address lose the publications that
+	// they missed
+	maxMarks    = 1 << 16
 	maxArrivals = 1 << 16
 	// markStep is the interval to which the times of marks are rounded, so that marks with almost
 	// equal times become one.
@@ -30,7 +32,7 @@ const (
 
 // Missed determines which publications a new subscription may have missed. It keeps a mark for each
 // address whose subscriptions have ended, were lost, or have stopped answering. A subscription that
-// comes from such an address within a minute may have missed what was published in between.
+// comes from such an address within a minute may have missed the publications in between.
 //
 // A subscription does not carry the minion's id, and minions may share an address. So a mark
 // applies to every subscription from the address, and the earliest mark applies. Sending a job
@@ -99,8 +101,8 @@ func (m *Missed) Arrive(from netip.Addr, id uint64, began, now time.Time) (Arriv
 		m.arrivalCount++
 	}
 
-	// Only our load balancer can make a subscription older than now, by moving it here. A client
-	// cannot do that, so a moved subscription needs no bound.
+	// Only the cluster's load balancer can state an earlier time, for a subscription that it moves
+	// to this master. A client cannot do that, so a moved subscription needs no bound.
 	moved := began.Before(now)
 	return a, a.Since.Before(now) && (moved || m.allowRound(from, now))
 }

@@ -30,7 +30,7 @@ type Tracker struct {
 	mu       sync.Mutex
 	requests map[string]sighting
 	signIns  map[signer]sighting // sign-ins with any key: accepted, pending, rejected or denied
-	earlier  record              // what was recorded before this start of the master
+	earlier  record              // records from before this start of the master
 }
 
 // signer is an id under which a minion signed in. denied means that the minion offered another key

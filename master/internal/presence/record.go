@@ -57,10 +57,10 @@ func (t *Tracker) Load(path string, now time.Time) error {
 	return err
 }
 
-// Save writes the record. It leaves out the ids for which has returns false, because these have no
-// key any more.
-func (t *Tracker) Save(path string, has func(id string) bool) error {
-	b, err := json.Marshal(t.recorded(has))
+// Save writes the record. It leaves out the ids for which hasKey returns false, because these have
+// no key any more.
+func (t *Tracker) Save(path string, hasKey func(id string) bool) error {
+	b, err := json.Marshal(t.recorded(hasKey))
 	if err == nil {
 		err = durable.Replace(path, b, 0o600)
 	}
@@ -118,16 +118,16 @@ func (t *Tracker) Since() time.Time {
 }
 
 // Before returns the time of a minion's last sign-in with the key on file, before this start of the
-// master. If heard is set, it returns the time of the last sign-in or authenticated request. If
-// denied is set, Before returns the time of the last sign-in with another key under that id. The
+// master. If withRequests is set, it returns the time of the last sign-in or authenticated request.
+// If denied is set, Before returns the time of the last sign-in with another key under that id. The
 // zero time means never.
-func (t *Tracker) Before(id string, heard, denied bool) time.Time {
+func (t *Tracker) Before(id string, withRequests, denied bool) time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	at := t.earlier.Asked[id]
 	if denied {
 		at = t.earlier.Denied[id]
-	} else if heard {
+	} else if withRequests {
 		at = max(at, t.earlier.Heard[id])
 	}
 	if at <= 0 {

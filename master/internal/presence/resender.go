@@ -32,12 +32,12 @@ const (
 	// answerMargin is subtracted from the time of the last answered PING: a publication sent
 	// shortly before that PING may have reached the minion only after it.
 	answerMargin = time.Second
-	// waitForStarts is how long an arrival waits for its resend while another master may know of
-	// restarted minions that this master does not know of. waitStep is the interval of the checks.
+	// waitForStarts is how long an arrival waits for its resend while another master may not have
+	// reported restarted minions to this master yet. waitStep is the interval of the checks.
 	waitForStarts = 3 * time.Second
 	waitStep      = 100 * time.Millisecond
-	// givenWithin is the longest time in which an arrival gets what it missed: waitForStarts, and
-	// the time for resending to many arrivals at once (lbproxy, givenWithin).
+	// givenWithin is the longest time in which an arrival gets the publications that it missed:
+	// waitForStarts, and the time for resending to many arrivals at once (lbproxy, givenWithin).
 	givenWithin = 15 * time.Second
 	maxResends  = 1 << 16
 )
@@ -565,7 +565,7 @@ func (k *Resender) PeerLost(peer string, heard time.Time) {
 	all := 0
 	for from, n := range report.subs {
 		mark.Crowd = n
-		k.markHere(from, mark, now) // not at the peers: each master adds this mark itself
+		k.markHere(from, mark, now) // add the mark only here, because each master adds it itself
 		all += n
 	}
 

@@ -11,7 +11,7 @@ import (
 
 // Bounds of Started.
 const (
-	// maxStarted bounds the minions. Overflow policy: starts of further minions are not remembered,
+	// maxStarted bounds the minions. Overflow policy: starts of further minions are not recorded,
 	// see After.
 	maxStarted   = 1 << 17
 	maxProcesses = 8 // processes of one minion: the daemon, one for each of its masters, salt-call

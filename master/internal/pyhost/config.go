@@ -35,13 +35,13 @@ const (
 	maxTries    = 5 // how many workers may be forked for one task, one after the other
 	maxRequest  = 64 << 20
 	maxAnswer   = 31 << 20
-	maxWarm     = 1000 // names of modules in one order to import them
+	maxWarm     = 1000 // names of modules in one request to import modules
 	maxName     = 100
 )
 
 // Config of a Host. The zero value of a field is its default.
 type Config struct {
-	Pythons []string // interpreters, tried in this order: paths, or names in PATH
+	Pythons []string // interpreters in the order in which to try them: paths, or names in PATH
 	// Program is the Python source that defines the functions which host.py calls: load, work, pack
 	// and unpack.
 	Program string

@@ -66,7 +66,7 @@ type Host struct {
 	warmNoModules bool
 	deaths        int       // failed starts and deaths of parents since the last successful task
 	notBefore     time.Time // earliest time of the next start
-	failed        error     // error of the last start; nil: it succeeded
+	failed        error     // error of the last start; nil: the start succeeded
 	idle          *time.Timer
 }
 

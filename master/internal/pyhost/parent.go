@@ -209,7 +209,7 @@ func (w *worker) waitOver(signal <-chan struct{}, limit time.Duration) bool {
 	return true
 }
 
-// endReason returns an error that reports how a worker ended which gave no answer.
+// endReason returns an error that reports how a worker without an answer ended.
 func (w *worker) endReason() error {
 	select {
 	case <-w.ended:

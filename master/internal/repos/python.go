@@ -8,9 +8,9 @@ import (
 	"saltern/master/value"
 )
 
-// FileOptions returns values of file_roots and fileserver_backend. With them Salt's library reads
-// from this disk what gitfs serves in the environments base and saltenv. FileOptions returns an
-// empty map if gitfs is not configured.
+// FileOptions returns values of file_roots and fileserver_backend. With these values Salt's library
+// reads the files that gitfs serves in the environments base and saltenv from this disk.
+// FileOptions returns an empty map if gitfs is not configured.
 func (s *Service) FileOptions(ctx context.Context, saltenv string) *value.Map {
 	out := value.NewMap()
 	if s.files == nil {

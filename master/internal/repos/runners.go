@@ -187,8 +187,8 @@ func (s *Service) catchUp(ctx context.Context) {
 	_, _ = s.store.FetchAll(ctx, func(r *git.Repository) bool { return behind[r] })
 }
 
-// serving returns what this master serves: for each remote a digest of all its refs, and the
-// commits of the first maxRefs refs.
+// serving returns the state of the remotes that this master serves: for each remote a digest of all
+// its refs, and the commits of the first maxRefs refs.
 func (s *Service) serving() *value.Map {
 	out := value.NewMap()
 	for _, r := range s.store.Repositories() {

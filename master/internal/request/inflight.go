@@ -45,8 +45,8 @@ func (f inflight) oldest(now time.Time) (time.Duration, int) {
 	return max, len(f.at)
 }
 
-// sanitize makes text from an untrusted sender fit for a log line: at most 64 bytes, on one line,
-// without control characters.
+// sanitize returns text from an untrusted sender in a form that is safe in a log line: at most 64
+// bytes, on one line, without control characters.
 func sanitize(s string) string {
 	if len(s) > 64 {
 		s = s[:64]

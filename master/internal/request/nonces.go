@@ -109,9 +109,9 @@ func OpenNonces(path string, window time.Duration, now func() time.Time, log *sl
 	return n
 }
 
-// readJournal reads the records of a journal into the map into, except expired ones. first is the
-// time of the first record, or zero if there is none.
-func (n *Nonces) readJournal(path string, into map[NonceKey]bool) (first time.Time, err error) {
+// readJournal reads the records of a journal into dest, except expired ones. first is the time of
+// the first record, or zero if there is none.
+func (n *Nonces) readJournal(path string, dest map[NonceKey]bool) (first time.Time, err error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
 		return first, err
@@ -137,18 +137,18 @@ func (n *Nonces) readJournal(path string, into map[NonceKey]bool) (first time.Ti
 		}
 
 		if now.Sub(at) < 2*n.window {
-			into[NonceKey(b[:16])] = own
+			dest[NonceKey(b[:16])] = own
 		}
 	}
 
 	return first, nil
 }
 
-// reopen opens the journal for appending. If fresh is set, it first empties the journal. The caller
-// holds mu, or has the only reference to n.
-func (n *Nonces) reopen(fresh bool) error {
+// reopen opens the journal for appending. If truncate is set, it first empties the journal. The
+// caller holds mu, or has the only reference to n.
+func (n *Nonces) reopen(truncate bool) error {
 	flags := os.O_WRONLY | os.O_CREATE | os.O_APPEND | syscall.O_NOFOLLOW
-	if fresh {
+	if truncate {
 		flags |= os.O_TRUNC
 	}
 

@@ -218,8 +218,9 @@ func (s *Server) hasCredentials(raw []byte) (valid, tool bool) {
 }
 
 // credentialsIn returns the credentials in a packed map, and the packed value of its field kwargs.
-// It leaves out credentials that are too long. any is true if the map has a field for credentials.
-func credentialsIn(raw []byte) (c Credentials, kwargs []byte, any bool) {
+// It leaves out credentials that are too long. present is true if the map has a field for
+// credentials.
+func credentialsIn(raw []byte) (c Credentials, kwargs []byte, present bool) {
 	const longest = 4096 // bytes; valid credentials are far shorter
 	fields, err := msgpack.Fields(raw, msgpack.DefaultLimits, maxLoadFields)
 	if err != nil {
@@ -234,15 +235,15 @@ func credentialsIn(raw []byte) (c Credentials, kwargs []byte, any bool) {
 
 		switch string(f.Key) {
 		case "key":
-			c.Key, any = string(text), true
+			c.Key, present = string(text), true
 		case "token":
-			c.Token, any = string(text), true
+			c.Token, present = string(text), true
 		case source.Field:
-			c.Source, any = string(text), true
+			c.Source, present = string(text), true
 		case "kwargs":
 			kwargs = f.Value
 		}
 	}
 
-	return c, kwargs, any
+	return c, kwargs, present
 }

@@ -22,13 +22,13 @@ type replays struct {
 	size   int
 	byKey  map[replayKey]*list.Element
 	order  *list.List
-	bytes  int // memory of the answers measured so far
-	// fresh holds the entries whose answers are not measured yet. There are about as many as
-	// requests in progress.
+	bytes  int // memory of the measured answers
+	// fresh holds the entries whose answers are not measured yet. Their number is about the number
+	// of requests in progress.
 	fresh []*replayEntry
 }
 
-// maxReplayBytes bounds the memory of stored answers, because a minion can make some answers large.
+// maxReplayBytes bounds the memory of stored answers, because a minion can cause large answers.
 const maxReplayBytes = 64 << 20
 
 type replayKey struct{ id, nonce string }

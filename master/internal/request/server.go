@@ -430,14 +430,14 @@ func (s *Server) proveSender(c *Call, outer string, load *value.Map, version int
 	return nil
 }
 
-// wrongTime refuses a request because of its age. said is false if the request contains no time.
+// wrongTime refuses a request because of its age. hasTime is false if the request contains no time.
 // The minion gets only "bad load", so wrongTime logs the cause.
-func (s *Server) wrongTime(id string, said bool, age time.Duration) error {
+func (s *Server) wrongTime(id string, hasTime bool, age time.Duration) error {
 	why := "does not say when it was made"
 	switch {
-	case said && age > 0:
+	case hasTime && age > 0:
 		why = fmt.Sprintf("was made %s ago by the clock of the minion", age.Round(time.Second))
-	case said:
+	case hasTime:
 		why = fmt.Sprintf("was made in %s from now by the clock of the minion", -age.Round(time.Second))
 	}
 	text := fmt.Sprintf("a request of %.64q %s, request_server_ttl allows %s: set the clock of the minion (a time service), or somebody plays a recorded request",

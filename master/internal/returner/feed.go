@@ -49,7 +49,7 @@ type Stats struct {
 	Done     uint64
 	Lost     uint64 // records dropped because the spool was full or damaged
 	Refused  uint64 // records that failed while later records succeeded
-	Error    string // error of the last try; "" if it succeeded
+	Error    string // error of the last try; "" after a successful try
 }
 
 // feed passes the records of one spool to one returner.
@@ -80,7 +80,7 @@ type feed struct {
 // order holds the records that one call passes to the returner.
 type order struct {
 	records [][]byte
-	end     uint64 // number of the record after them
+	end     uint64 // number of the first record after the order's records
 }
 
 // handOver passes records to the returner until ctx ends.

@@ -32,7 +32,7 @@ type Runs interface {
 	Call(ctx context.Context, fun string, args []any, named *value.Map) (any, error)
 	// Return passes a result to returners of Salt's library.
 	Return(ctx context.Context, returners []string, result *value.Map) error
-	// Public returns a result without the parts that must not be visible to all readers of events.
+	// Public returns a result without the parts that only some readers of events may see.
 	Public(fun string, named *value.Map, result any) any
 }
 
@@ -88,7 +88,7 @@ type Schedule struct {
 	lastCivil time.Time
 	version   uint64 // version of the newest record that this master knows
 	wrote     uint64 // term of the master that wrote that record
-	term      uint64 // term in which states is known to be current; 0: it is not
+	term      uint64 // term in which states is known to be current; 0: states may be outdated
 }
 
 const (

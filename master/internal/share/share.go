@@ -88,7 +88,7 @@ type pull struct {
 
 // Status holds counters since the start.
 type Status struct {
-	Sent  uint64 // changes sent; each counts once, whatever the number of peers
+	Sent  uint64 // number of changes sent; a change that is sent to several peers counts once
 	Taken uint64 // entries of peers that replaced entries of this master
 	Lost  uint64 // changes and messages dropped; a later comparison finds them
 	Bad   uint64 // messages that could not be parsed

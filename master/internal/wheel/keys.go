@@ -73,7 +73,7 @@ func keyFunctions() map[string]function {
 			_, pem := e.PublicKey()
 			h := a.textOf("hash_type", e.Keys.HashType)
 			f, err := keys.Fingerprint(pem, h)
-			// Callers expect the name master.pub, whatever the name of the file.
+			// Callers expect the name master.pub, even if the file has another name.
 			return value.NewMap("local", value.NewMap("master.pub", f)), err
 		}},
 		"key.master_key_str": {nil, 0, func(_ context.Context, e *Env, _ args) (any, error) {

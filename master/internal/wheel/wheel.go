@@ -58,8 +58,8 @@ type Env struct {
 	PublicKey func() (name, pem string)
 }
 
-// function is one wheel function. params lists its parameters in order. The first required of them
-// have no default.
+// function is one wheel function. params lists its parameters in order. required is the number of
+// parameters without a default, which come first.
 type function struct {
 	params   []string
 	required int

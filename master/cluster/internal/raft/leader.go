@@ -27,17 +27,17 @@ func (n *Node) appendTo(id string) {
 		appendRequest(n.cfg.ID, n.state.Term, n.termAt(next-1), next-1, n.commit, entries))
 }
 
-// acknowledged handles a master's reply to append-entries. sent is the index of the last entry
-// sent.
-func (n *Node) acknowledged(id string, success bool, sent int64) {
-	if _, ok := n.next[id]; !ok || sent > n.lastIndex() {
+// acknowledged handles a master's reply to append-entries. lastSent is the index of the last entry
+// that was sent to that master.
+func (n *Node) acknowledged(id string, success bool, lastSent int64) {
+	if _, ok := n.next[id]; !ok || lastSent > n.lastIndex() {
 		return
 	}
 	if !success {
 		n.next[id] = max(0, n.next[id]-1)
 		return
 	}
-	n.match[id] = max(n.match[id], sent)
+	n.match[id] = max(n.match[id], lastSent)
 	n.next[id] = n.match[id] + 1
 	n.advance()
 	n.reconcile()

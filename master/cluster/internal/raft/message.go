@@ -65,12 +65,12 @@ func peerNames(l []any) (out []string) {
 	return out
 }
 
-// integer returns the number under key, or missing if the message lacks it.
-func integer(m *value.Map, key string, missing int64) int64 {
+// integer returns the number under key, or fallback if the message lacks the key.
+func integer(m *value.Map, key string, fallback int64) int64 {
 	if v, ok := m.Int(key); ok {
 		return v
 	}
-	return missing
+	return fallback
 }
 
 // entriesOf returns the entries of a message append-entries. ok is false when they are malformed.

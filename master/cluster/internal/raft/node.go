@@ -92,9 +92,9 @@ type Node struct {
 
 	role       role
 	leader     string
-	lastHeard  time.Time // when a leader, or a candidate that got our vote, last sent a message
+	lastHeard  time.Time // time of the last message of a leader, or of a candidate that got this master's vote
 	commit     int64     // index of the last committed entry; -1 for none
-	stuckSince time.Time // time since which the leader's commit has been behind our log; zero: it is not
+	stuckSince time.Time // time since which the leader's commit has been behind our log; zero: the commit is not behind
 	electionAt time.Time // when this master stands for election, or gives up its candidacy
 
 	votes     map[string]bool
@@ -258,7 +258,8 @@ func (n *Node) toVoters(kind string, term int64) {
 	}
 }
 
-// countVotes makes the next step if a majority has voted for this master.
+// countVotes makes this candidate the leader, or a prospective candidate a candidate, if a majority
+// has voted for it.
 func (n *Node) countVotes(now time.Time) {
 	yes, all := 1, len(n.electorate())+1
 	for _, v := range n.votes {

@@ -39,8 +39,8 @@ type Config struct {
 	Overrides         *value.Map    // options that replace those in ConfigFile
 	Env               []string      // environment of the processes; nil: PATH, HOME and a UTF-8 locale
 	MaxWorkers        int           // 0: number of CPUs, at least 2
-	WorkerIdle        time.Duration // a worker stops after this time without work; 0: 30 s
-	IdleStop          time.Duration // the nursery stops after this time without work; 0: 5 min
+	WorkerIdle        time.Duration // time without work after which a worker stops; 0: 30 s
+	IdleStop          time.Duration // time without work after which the nursery stops; 0: 5 min
 	StartTimeout      time.Duration // time for the nursery's start; 0: 60 s
 	RequestTimeout    time.Duration // time for one request; 0: 60 s
 	MemoryLimit       int64         // address space of a worker in bytes; 0: 2 GiB

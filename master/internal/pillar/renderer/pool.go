@@ -223,7 +223,7 @@ func (p *Pool) updateStats(f func(*Stats)) {
 	f(&p.stats)
 }
 
-// forkWorker lets the nursery fork a worker, and returns that worker.
+// forkWorker asks the nursery to fork a worker, and returns that worker.
 func (p *Pool) forkWorker(ctx context.Context) (*worker, error) {
 	for try := 0; ; try++ {
 		n, err := p.running(ctx)

@@ -35,7 +35,8 @@ type Session struct {
 	worker    *worker
 	broken    bool
 	once      sync.Once
-	// altered is set when code in the session has changed what later templates see.
+	// altered means that code in the session has changed values that later templates see, see
+	// Altered.
 	altered bool
 }
 
@@ -203,8 +204,8 @@ func (s *Session) Record(ctx context.Context, t Template) (any, memo.Trace, erro
 	return v, trace, nil
 }
 
-// Altered reports whether code in the session has changed what later templates see: the grains, the
-// pillar or options. If s is nil, it returns false.
+// Altered reports whether code in the session has changed values that later templates see: the
+// grains, the pillar or options. If s is nil, it returns false.
 func (s *Session) Altered() bool { return s != nil && s.altered }
 
 // SetPillar sets the pillar that later templates see.

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// cron is a parsed cron expression. It has the meaning that croniter 7.0 gives it, the library that
-// Salt uses (salt/utils/schedule.py _handle_cron). The fields of an expression are minute, hour,
-// day, month and day of the week, and optionally second and year.
+// cron is a parsed cron expression. It is evaluated as by croniter 7.0, the library that Salt uses
+// (salt/utils/schedule.py _handle_cron). The fields of an expression are minute, hour, day, month
+// and day of the week, and optionally second and year.
 type cron struct {
 	fields  []cronField // fields of the expression, in the order of cronBounds
 	nth     map[int][]int

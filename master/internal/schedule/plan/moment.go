@@ -173,7 +173,7 @@ func monthOf(text string) time.Month {
 func (p *momentParser) setDate(year string, month time.Month, day string) error {
 	p.hasDate = true
 	d, _ := strconv.Atoi(day)
-	y := 2001 // not a leap year, so that February 29 needs a year
+	y := 2001 // no leap year, so that February 29 is valid only with a year
 	if year != "" {
 		y, _ = strconv.Atoi(year)
 		p.moment.year = y

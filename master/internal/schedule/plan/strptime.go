@@ -76,7 +76,7 @@ type strptimeFields struct {
 // setField sets the part of the time that a directive has matched. afternoon is true if %p matched
 // "pm" anywhere in the text.
 func (f *strptimeFields) setField(directive, matched string, afternoon bool) {
-	number, _ := strconv.Atoi(strings.TrimSpace(matched)) // 0 for a name, which does not use it
+	number, _ := strconv.Atoi(strings.TrimSpace(matched)) // 0 if matched is a name, which needs no number
 	switch directive {
 	case "Y":
 		f.year = number

@@ -32,10 +32,10 @@ func auditKinds() []option {
 	}
 }
 
-// chosenOf returns got if got is in the list of options, and fallback if not.
-func chosenOf(list []option, got, fallback string) string {
-	if slices.ContainsFunc(list, func(o option) bool { return o.Value == got }) {
-		return got
+// chosenOf returns chosen if chosen is in the list of options, and fallback if not.
+func chosenOf(list []option, chosen, fallback string) string {
+	if slices.ContainsFunc(list, func(o option) bool { return o.Value == chosen }) {
+		return chosen
 	}
 	return fallback
 }

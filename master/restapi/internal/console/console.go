@@ -75,8 +75,8 @@ type Refusal struct {
 
 func (r *Refusal) Error() string { return r.Text }
 
-// Master gives the console access to the master for one request. An error is a [*Refusal] when its
-// text is meant for people.
+// Master is the console's access to the master for one request. An error is a [*Refusal] if the
+// console may show its text to the user.
 type Master interface {
 	LogIn(ctx context.Context, user, password, system string) (Login, error)
 	Session(ctx context.Context, token string) (Login, error)
@@ -110,7 +110,7 @@ type Answer struct {
 // Events selects the events that the server sends to a page.
 type Events struct {
 	Token string
-	JID   string // send only the returns of this job; "" for no such restriction
+	JID   string // job id: send only the returns of that job; "" means no such restriction
 	Tag   string // glob for tags; "" for all
 }
 
@@ -331,8 +331,8 @@ func (c *Console) answer(ctx context.Context, v *visit) (Answer, error) {
 }
 
 // redirect returns an answer that sends the browser to a page of the console.
-func (c *Console) redirect(to string, q url.Values) Answer {
-	at := c.base + to
+func (c *Console) redirect(page string, q url.Values) Answer {
+	at := c.base + page
 	if len(q) > 0 {
 		at += "?" + q.Encode()
 	}

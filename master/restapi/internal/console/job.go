@@ -19,7 +19,7 @@ type minionResult struct {
 	ID     string
 	Word   string // ok, failed, waiting or no return
 	Failed bool
-	States *states // nil unless the return comes from a state run
+	States *states // states of a state run; nil for a return of another function
 	Text   boundText
 }
 
@@ -143,7 +143,7 @@ func (c *Console) jobAge(jid string) time.Duration {
 }
 
 // markAway marks waiting minions that are not connected and returns their number. In a cluster it
-// marks none as away that may be connected to another master.
+// does not mark minions that may be connected to another master.
 func (c *Console) markAway(ctx context.Context, v *visit, rows []minionResult) (away int) {
 	heard := minionsByID(ctx, v)
 	for i := range rows {

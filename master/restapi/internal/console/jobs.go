@@ -49,7 +49,7 @@ func seconds(at string) string {
 	return at
 }
 
-// withoutMark returns a map of named arguments without "__kwarg__", which marks it as such.
+// withoutMark returns a map of named arguments without "__kwarg__", the mark of such a map.
 func withoutMark(v any) any {
 	m, ok := v.(*value.Map)
 	if !ok || m.Value("__kwarg__") != true {

@@ -18,7 +18,7 @@ import (
 type minion struct {
 	ID, Key, Address, Seen string
 	Connected              bool    // the minion is connected to this master
-	heard                  float64 // when the master last heard the minion, in Unix seconds; 0: never
+	heard                  float64 // time of the minion's last authenticated request, in Unix seconds; 0: never
 }
 
 // minionsOf returns all minions that have a key (the runner presence.minions).
@@ -60,7 +60,7 @@ func minionsOf(ctx context.Context, v *visit) ([]minion, error) {
 }
 
 // placeSubscriptions marks minions as connected for subscriptions without an id. For each address
-// it marks as many as there are subscriptions, those first that were heard last.
+// with n subscriptions it marks the n minions that sent a request most recently.
 func placeSubscriptions(all []minion, subscriptions *value.Map) {
 	slots := map[string]int64{}
 	for _, from := range subscriptions.Keys() {
@@ -283,10 +283,10 @@ type minionPage struct {
 	Pillar  bool // the user may see the pillar
 }
 
-// values returns the top level of an untrusted map within the bounds, sorted and without the keys
-// in without. more is the number of entries left out.
-func values(m *value.Map, b *budget, without ...string) (out []grain, more int) {
-	names := slices.DeleteFunc(m.Keys(), func(k string) bool { return slices.Contains(without, k) })
+// values returns the top level of an untrusted map within the bounds, sorted and without the
+// excluded keys. more is the number of entries left out.
+func values(m *value.Map, b *budget, excluded ...string) (out []grain, more int) {
+	names := slices.DeleteFunc(m.Keys(), func(k string) bool { return slices.Contains(excluded, k) })
 	slices.Sort(names)
 	for _, k := range names[:min(len(names), maxGrains)] {
 		out = append(out, grain{briefName(k), b.boundedText(plainText(m.Value(k)))})

@@ -20,7 +20,7 @@ type overviewPage struct {
 	Members  []member
 	Jobs     []job
 	MayJobs  bool
-	NotShown []string // what the page leaves out, each with the reason
+	NotShown []string // parts that the page leaves out, each with the reason
 }
 
 type keyCounts struct{ Accepted, Pending, Rejected, Denied int }

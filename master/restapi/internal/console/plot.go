@@ -23,9 +23,9 @@ const (
 type plot struct {
 	ID, Title  string
 	Wide, High int
-	Most       string // text for the value of the upper edge
+	Most       string // label of the upper edge, the largest value
 	Lines      []plotLine
-	Hours      []int // positions of the grid's vertical lines, one each 6 hours
+	Hours      []int // positions of the grid's vertical lines, at intervals of 6 hours
 	Left       int   // number of nodes that are not drawn
 	Words      string
 	Middle     int // position of the grid's horizontal line

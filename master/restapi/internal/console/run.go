@@ -21,7 +21,7 @@ type runPage struct {
 	Preview bool
 	Minions []string
 	N       int
-	Doc     *boundText // documentation of the function; nil: the user has not asked for it
+	Doc     *boundText // documentation of the function; nil: the user has not asked for documentation
 	DocFrom string     // id of the minion that sent the documentation
 }
 
