@@ -57,7 +57,7 @@ type resendPort struct {
 	*zmtp.Pub
 }
 
-// openPublish opens the port at which minions subscribe. After ctx has ended, the port stays open
+// openPublish opens the port at which minions subscribe. After ctx has ended, the port remains open
 // until the requests in progress have ended.
 func (m *Master) openPublish(ctx context.Context) error {
 	ln, err := listen(ctx, m.cfg.Interface, m.cfg.PublishPort)

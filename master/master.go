@@ -89,7 +89,7 @@ type Master struct {
 	batches     *batch.Manager
 	engines     *engine.Service
 	eventReturn *returner.Events // nil while the option event_return is empty
-	// jobReturners may be nil: then no returner stores jobs.
+	// jobReturners may be nil: no returner stores jobs.
 	jobReturners *returner.Jobs
 	batchEvents  *event.Subscription
 
@@ -159,14 +159,14 @@ func NewWithClock(ctx context.Context, cfg *conf.Master, log *slog.Logger, now f
 	// Each step uses what earlier steps have opened; the comment of a step names those steps.
 	for _, open := range []func(context.Context) error{
 		m.openDirs,
-		m.openCluster,  // own identity, or the cluster's; the folder of keys; the shared job cache
-		m.openSecrets,  // the identity, and the keys of the cluster
+		m.openCluster,  // opens the identity, the folder of keys and the shared job cache
+		m.openSecrets,  // uses the identity, and the keys of the cluster
 		m.openPublish,  // uses the secrets, and in a cluster the hooks of the cluster
-		m.openKeys,     // the folder of keys; the subscriptions on the publish port; the secrets
-		m.openCallers,  // nothing of the steps before
-		m.openStores,   // the cluster, for the job cache and the repositories
+		m.openKeys,     // uses the folder of keys, the subscriptions on the publish port and the secrets
+		m.openCallers,  // uses nothing of the steps before
+		m.openStores,   // uses the cluster, for the job cache and the repositories
 		m.openBus,      // uses nothing of the steps before, which fire no events
-		m.openServices, // all of the above
+		m.openServices, // uses all of the above
 		m.openDoors,    // uses all of the above; after this step requests arrive
 	} {
 		if err := open(ctx); err != nil {

@@ -49,8 +49,8 @@ func newMemory(limit int64) *memory {
 	return &memory{limit: limit, byKey: map[memKey]*list.Element{}, order: list.New()}
 }
 
-// overhead is how many times its packed size an entry takes in memory, since the decoded map is
-// several times as large.
+// overhead is the estimated ratio of an entry's size in memory to its packed size: the decoded map
+// is several times as large.
 const overhead = 6
 
 func (m *memory) lookup(b Bank, id string, s sig) *memEntry {

@@ -37,7 +37,7 @@ const (
 
 // Pillars configures whether and where the store keeps compiled pillars.
 type Pillars struct {
-	Off bool // keep none
+	Off bool // do not store compiled pillars
 	// Memory bounds the compiled pillars in memory, in bytes; the memory of one pillar is estimated
 	// as six times its packed size. If Memory is 0, the pillars are stored in files instead.
 	Memory int64

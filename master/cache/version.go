@@ -179,8 +179,8 @@ func eachFile(dir, suffix string, f func(id string, at int64)) error {
 // isShared reports whether the store records versions of a bank.
 func (s *Store) isShared(b Bank) bool { return s.shared != nil && slices.Contains(s.sharedBanks(), b) }
 
-// noteLive records the version of an entry that has a file, and forgets an earlier removal of that
-// entry.
+// noteLive records the version of an entry that has a file, and deletes the record of an earlier
+// removal of that entry.
 func (s *Store) noteLive(k memKey, v version) {
 	if old, ok := s.shared.get(k); ok && old.gone {
 		_ = os.Remove(s.gonePath(k)) // if this fails, the next start compares the two versions
@@ -189,7 +189,7 @@ func (s *Store) noteLive(k memKey, v version) {
 }
 
 // changedHere records a change that this master has made, under the version of the written file,
-// and calls tell. The caller has locked the entry.
+// and announces it to the other masters. The caller has locked the entry.
 func (s *Store) changedHere(k memKey, v version) {
 	s.noteLive(k, v)
 	s.shared.announce(k.bank, k.id)
@@ -318,9 +318,9 @@ func (s *Store) writeForeign(k memKey, e Entry) error {
 	return nil
 }
 
-// uniteMines merges two mines. If both have a function, the data of the newer mine stays. The
-// merging between masters ends when the newest mine has all functions: then all masters take that
-// mine.
+// uniteMines merges two mines. If both have a function, it keeps the data of the newer mine. The
+// merging between masters ends when the newest mine has all functions, because all masters take
+// that mine.
 func (s *Store) uniteMines(k memKey, old version, e Entry) (Outcome, error) {
 	theirs, ok := entry.Unpack(e.Packed)
 	ours, have := s.readEntry(k.bank, k.id)
@@ -347,9 +347,9 @@ func (s *Store) uniteMines(k memKey, old version, e Entry) (Outcome, error) {
 	return Taken, s.writeForeign(k, e)
 }
 
-// Rescan records the changes that other programs made to the files, and forgets removals that are
-// too old. If another program has removed data of minions, the data comes back from the other
-// masters. If it has removed a token, the token is removed on all masters.
+// Rescan records the changes that other programs made to the files, and deletes the records of
+// removals that are too old. If another program has removed data of minions, the other masters
+// restore the data. If it has removed a token, all masters remove the token.
 func (s *Store) Rescan(now time.Time) error {
 	var errs []error
 	for _, b := range s.sharedBanks() {

@@ -100,7 +100,7 @@ func Yamlify(arg string) any {
 
 // ParseArgs converts the words after a function on a command line into the arguments to publish:
 // first the positional ones, then, if there are keyword arguments, one map of these with
-// "__kwarg__": true. The values of the keyword arguments in noParse stay text (salt/utils/args.py
+// "__kwarg__": true. The values of the keyword arguments in noParse remain text (salt/utils/args.py
 // parse_input).
 func ParseArgs(words []string, noParse map[string]bool) []any {
 	args := []any{}

@@ -17,7 +17,7 @@ type BatchRequest struct {
 	Request
 	Size     string        // number of minions at a time, or a percentage
 	Wait     time.Duration // how long a minion occupies its slot of the batch after its return
-	Failhard bool          // stop after the first bad return
+	Failhard bool          // stop the batch after the first failed return
 	Gather   time.Duration // gather_job_timeout: how long to wait for answers about a running job
 	JID      string        // job id of the job, the same in all parts
 }

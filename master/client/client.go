@@ -24,8 +24,8 @@ import (
 	"saltern/master/zmtp"
 )
 
-// Config tells a Client where the master is, and contains the parts of the configuration that the
-// Client needs. The comments of fields name Salt's options.
+// Config holds the location of the master and the parts of the configuration that the Client needs.
+// The comments of fields name Salt's options.
 type Config struct {
 	Interface  string        // interface; an unspecified address means the loopback
 	RetPort    int           // ret_port
@@ -55,7 +55,7 @@ type Config struct {
 	// command (package source). The context of a call carries that address. If SourceKey is "", the
 	// client names no address.
 	SourceKey string
-	// Shared holds connections that several clients use. It may be nil: then the client has its own
+	// Shared holds connections that several clients use. It may be nil: the client has private
 	// connections.
 	Shared *Shared
 	// The client calls Answered once, after the master's first answer or when no answer will
@@ -67,7 +67,7 @@ type Config struct {
 	// OldFiles may be nil.
 	OldFiles func(OldFiles)
 	Log      *slog.Logger
-	Now      func() time.Time // nil is time.Now
+	Now      func() time.Time // nil means time.Now
 }
 
 // Client publishes jobs and gathers returns. Only one goroutine may use a Client. It must call
@@ -344,8 +344,8 @@ func (c *Client) address() string {
 	return net.JoinHostPort(host, strconv.Itoa(c.cfg.RetPort))
 }
 
-// sayLogin adds the caller's login name to a load for the master's audit record: a caller with the
-// key of root would only appear as root there.
+// sayLogin adds the caller's login name to a load for the master's audit record: without that name,
+// the record would show every caller with root's key as root.
 func (c *Client) sayLogin(load *value.Map) {
 	if name := audit.LoginName(); name != "" && c.key != "" {
 		load.Set(audit.LoginField, name)

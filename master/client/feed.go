@@ -9,7 +9,7 @@ import (
 	"saltern/master/event"
 )
 
-// linger is how long a shared feed stays connected after its last stream was removed.
+// linger is how long a shared feed remains connected after its last stream was removed.
 const linger = 2 * time.Second
 
 // feed reads the events of jobs, batches and runners from the master's bus in a separate goroutine,

@@ -12,7 +12,7 @@ import (
 // OldFiles reports that a minion of a job, or a runner, gets outdated files and pillars, because
 // the newer ones could not be copied to the node that serves it.
 type OldFiles struct {
-	Minion string // "" for a runner
+	Minion string // id of the minion; "" for a runner
 	Node   string
 	AsOf   time.Time // time up to which the served files are current; zero: unknown
 	Why    string

@@ -80,8 +80,8 @@ type Handler interface {
 	// an error the peer sends the return again.
 	Return(ctx context.Context, peer, tag string, load *value.Map) error
 	// The pool calls KeyChanged when another master has set the key of a minion to state st. pub is
-	// empty when the event does not carry the key. The call is only a hint: the shared folder
-	// decides which state holds. KeyChanged must not block.
+	// empty when the event does not carry the key. The call is only a hint: the handler must read
+	// the valid state from the shared folder. KeyChanged must not block.
 	KeyChanged(id string, st wire.KeyState, pub string)
 	// The pool calls PeerSubscribed with the addresses from which minions subscribe at a peer, and
 	// with the peer's own address. It calls PeerCutOff with the publishes that minions of the peer

@@ -169,7 +169,8 @@ func (f folder) readKey() (crypt.Key, error) {
 	return crypt.ParseKey(string(b))
 }
 
-// mendMissingKey writes the AES key of the record if a crash prevented that.
+// mendMissingKey writes the AES key of the record if the file lacks the key because a crash
+// interrupted its writing.
 func (f folder) mendMissingKey(r node.Record) error { return f.mendKey(r, false) }
 
 // mendKey writes the AES key of the record. changed means that the record has a new key. If changed

@@ -194,7 +194,7 @@ var ErrNoPeer = errors.New("no other master is connected")
 
 // Keep sends a return to all peers and waits until one of them has stored it, so that the return
 // survives the loss of this master. It returns ErrNoPeer when no peer is connected; in that case,
-// too, the return stays queued for the peers.
+// too, the return remains queued for the peers.
 func (p *Pool) Keep(ctx context.Context, tag string, load *value.Map) error {
 	packed, err := wire.Pack(load)
 	if err != nil {

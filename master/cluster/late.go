@@ -8,11 +8,11 @@ import (
 	"saltern/master/value"
 )
 
-// A job that could not be sent to a peer stays in its queue, and reaches the peer late. Meanwhile
-// another master may have sent the job to the peer's minions, or these minions may have been
-// restarted. Therefore the sender announces that the job is late before it sends the job. It also
-// sends two things ahead of the job: returns of the peer's minions that arrived at the sender, and
-// the restarted minion processes that the sender knows.
+// A job that could not be sent to a peer remains in the peer's queue, and reaches the peer late.
+// Meanwhile another master may have sent the job to the peer's minions, or these minions may have
+// been restarted. Therefore the sender announces that the job is late before it sends the job. It
+// also sends two things ahead of the job: returns of the peer's minions that arrived at the sender,
+// and the restarted minion processes that the sender knows.
 
 // Late describes a job that arrives late. The zero value means that the job is on time.
 type Late struct {

@@ -93,7 +93,7 @@ type queue struct {
 	lostJobs []*item
 }
 
-// maxLostJobs is how many jobs queue.lostJobs holds. Overflow policy: the oldest are forgotten.
+// maxLostJobs is how many jobs queue.lostJobs holds. Overflow policy: the oldest are dropped.
 const maxLostJobs = 64
 
 // put adds a message to the queue and reports whether there was room for it.

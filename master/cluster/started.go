@@ -107,7 +107,7 @@ type starts struct {
 	sendAll     bool          // a connection has just begun: send all known starts first
 	number      uint64        // number of the last queued start
 	confirmed   uint64        // number of the last start that the other end confirmed
-	confirms    bool          // the other end has confirmed on this connection
+	confirms    bool          // the other end has confirmed a start on this connection
 	connectedAt time.Time     // when the connection was made
 	change      chan struct{} // closed and replaced when a confirmation arrives or the connection changes
 }

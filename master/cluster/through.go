@@ -88,7 +88,7 @@ func (l *link) secure(raw net.Conn, limit time.Duration) (net.Conn, error) {
 	return t, nil
 }
 
-// through connects to the link's master over the master of the link relay.
+// through connects to the link's master through another master, to which the link relay leads.
 func (l *link) through(relay *link) (net.Conn, error) {
 	raw, err := relay.openDirect(directWait)
 	if err != nil {

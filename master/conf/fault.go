@@ -12,8 +12,8 @@ import (
 // Fault is an error in a configuration that prevents a master from starting.
 type Fault struct {
 	Path   string // file that sets the option; "" when none does
-	Line   int    // counted from 1; 0 when not known
-	Option string // "" when the file itself cannot be read
+	Line   int    // line in the file, counted from 1; 0 when not known
+	Option string // name of the option; "" when the file itself cannot be read
 	Err    error
 }
 

@@ -57,7 +57,7 @@ type Master struct {
 type Setting struct {
 	Option      string
 	Path        string
-	Line        int    // 0 when not known
+	Line        int    // line in Path; 0 when not known
 	Use, Remark string // result of [Use] for the option
 }
 
@@ -66,7 +66,7 @@ type Note struct {
 	Level  slog.Level
 	Option string // "" for a note that is about no single option
 	Path   string // file in which the option is set; "" if no file sets it
-	Line   int    // 0 when not known
+	Line   int    // line in Path; 0 when not known
 	Text   string
 }
 
@@ -103,7 +103,7 @@ func (m *Master) Report(ctx context.Context, log *slog.Logger) {
 type Identity struct {
 	ID   string `conf:"id"`
 	User string `conf:"user"`
-	// MasterID is sent to minions with each job. It may be nil: then no id is sent.
+	// MasterID is sent to minions with each job. It may be nil: no id is sent.
 	MasterID any `conf:"master_id"`
 }
 
@@ -402,7 +402,7 @@ type Saltern struct {
 	// an empty list permits any tag.
 	EventPrefixes []string `conf:"saltern_minion_event_prefixes"`
 	// SaltRun is the path of a salt-run program. Its Python runs the runners that are not built in.
-	// If SaltRun is "", the Python of the renderers does.
+	// If SaltRun is "", the Python of the renderers runs them.
 	SaltRun string `conf:"saltern_salt_run"`
 	// RendererPython is the path of a Python that has Salt's library and runs the renderers.
 	RendererPython string `conf:"saltern_renderer_python"`

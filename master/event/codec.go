@@ -25,8 +25,8 @@ const (
 	// maxTag bounds tags in bytes. Salt has no bound; the longest tags that Salt uses consist of a
 	// job id and a minion id.
 	maxTag = 4096
-	// frameHead is the MessagePack encoding of {"head": {}, "body": as far as the body. The head of
-	// the body's bin follows it.
+	// frameHead is the MessagePack encoding of a frame's map {"head": {}, "body": …} up to the
+	// body. The head of the body's bin follows it.
 	frameHead = "\x82\xa4head\x80\xa4body"
 	// prefixLen is the size of the length prefix, binHead that of the longest head of a bin, both
 	// in bytes.

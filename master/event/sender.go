@@ -206,7 +206,7 @@ func absent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)
 }
 
-// dropLink closes a connection, so that the next event makes a new one.
+// dropLink closes a connection, so that the next event opens a new one.
 func (s *Sender) dropLink(link *senderLink) {
 	_ = link.conn.Close()
 	s.mu.Lock()

@@ -31,8 +31,7 @@ type Config struct {
 	// events have subscribed.
 	Later bool
 	// Clean returns the data of another process's event without the values that readers must not
-	// see. It returns the same map if it removes nothing. Clean may be nil: then nothing is
-	// removed.
+	// see. It returns the same map if it removes nothing. Clean may be nil: nothing is removed.
 	Clean func(tag string, data *value.Map) *value.Map
 	// PullUIDs lists users that may fire events, besides root and the user of this process.
 	PullUIDs []uint32

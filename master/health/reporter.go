@@ -61,9 +61,9 @@ type Reporter struct {
 	Bus      *event.Bus
 	Python   *pyhost.Host
 	Engines  *engine.Service
-	// EventReturn may be nil: then no returner receives events.
+	// EventReturn may be nil: no returner receives events.
 	EventReturn *returner.Events
-	// JobReturns may be nil: then no returner stores jobs.
+	// JobReturns may be nil: no returner stores jobs.
 	JobReturns *returner.Jobs
 	Files      func() *control.Files
 	Cluster    *cluster.Pool // nil if the master runs alone

@@ -77,7 +77,7 @@ type Return struct {
 	Out any
 	// Load is the complete load of the return. If the job has no load, because another master
 	// started it for instance, the cache stores Load as the load of the job (salt/utils/job.py
-	// store_job). Load may be nil: then the cache stores no load.
+	// store_job). Load may be nil: the cache stores no load.
 	Load *value.Map
 }
 

@@ -1,4 +1,5 @@
-// Package jobs makes job ids, and stores the jobs that were published and the returns of minions.
+// Package jobs generates job ids, and stores the jobs that were published and the returns of
+// minions.
 //
 // Cache is the interface of the master; Local keeps jobs on this machine in
 // the layout of Salt's local_cache returner, so that Python's runners and

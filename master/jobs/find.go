@@ -91,8 +91,8 @@ func (q *Query) matches(j Job) bool {
 	return err == nil && (q.From.IsZero() || !t.Before(q.From)) && (q.To.IsZero() || !t.After(q.To))
 }
 
-// anyGlob reports whether one of the patterns matches v, if v is a text, or a text in v, if v is a
-// list.
+// anyGlob reports whether one of the patterns matches a text in v, which is a text or a list of
+// texts.
 func anyGlob(patterns []string, v any) bool {
 	switch v := v.(type) {
 	case string:

@@ -61,7 +61,7 @@ type journal struct {
 	segments   []*segment // the segments with records that are not yet files, and the last one
 	nextNumber uint64
 
-	commits, records uint64 // numbers since the start; guarded by mu
+	commits, records uint64 // numbers of commits and of committed records since the start; guarded by mu
 }
 
 const segmentSuffix = ".log"
@@ -281,7 +281,7 @@ func (j *journal) newSegment() (*segment, error) {
 
 	rand.Read(seg.mark[:])
 
-	// Preallocation makes each sync of a segment a third cheaper. If the disk is too full for that,
+	// Preallocation shortens each sync of a segment by a third. If the disk is too full for that,
 	// continue without it.
 	if unix.Fallocate(int(f.Fd()), 0, 0, j.segBytes) != nil {
 		err = f.Truncate(0)

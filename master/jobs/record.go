@@ -76,7 +76,7 @@ func (r *record) outcome(ctx context.Context) error {
 //	mark(8) length(4) crc32c(4) payload(length)
 //	payload = kind(1) time(8) len jid(2) len id(2) len a(4) len b(4) jid id a b
 //
-// big-endian; len b is all ones when there is no b. The mark lets a reader find the next record
+// big-endian; len b is all ones when there is no b. By the mark a reader finds the next record
 // after a damaged one. It is random, so that minions do not know it: otherwise a minion could put a
 // forged record into its return and hope that the write is torn in front of the forgery.
 const (

@@ -313,7 +313,8 @@ func (in *incoming) rememberBatch(b *batch) {
 	}
 }
 
-// forget deletes a batch whose file no longer exists from in. The caller holds mu.
+// forget removes a batch from in, because the file of the batch no longer exists. The caller holds
+// mu.
 func (in *incoming) forget(b *batch) {
 	if in.batches[b.name] != b {
 		return

@@ -239,9 +239,9 @@ func (s *Store) examine(id string, states ...State) {
 	_ = s.examineLocked(id, states...) // examineLocked has logged the error
 }
 
-// examineLocked works like examine, for a caller that holds the stripe lock of the id. A claimed
-// key counts until the id has a file or the claim is void. examineLocked logs errors; if a state's
-// file cannot be read, the index keeps the key known for that state.
+// examineLocked works like examine, for a caller that holds the stripe lock of the id. The key of a
+// claim remains in the index until the id has a file or the claim is invalid. examineLocked logs
+// errors; if a state's file cannot be read, the index keeps the key known for that state.
 func (s *Store) examineLocked(id string, states ...State) error {
 	files, errs := make([]*keyFile, len(states)), make([]error, len(states))
 	look := func(i int) { files[i], errs[i] = s.loadFile(id, states[i], s.keyFileOf(states[i], id)) }

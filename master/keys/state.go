@@ -26,7 +26,7 @@ const (
 )
 
 // lookupOrder is the order in which Salt looks for a key (cache/localfs_key.py fetch). If a key is
-// in two folders, the stricter state counts.
+// in two folders, the stricter state applies.
 var lookupOrder = [...]State{Rejected, Pending, Accepted}
 
 // String returns Salt's name of the state.

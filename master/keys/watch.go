@@ -16,8 +16,8 @@ const (
 	// maxNames bounds the file names collected between two checks. When there are more, Run checks
 	// all files.
 	maxNames = 4096
-	// listShare is how many times longer than a listing of the folders the pause after the listing
-	// must be: on a volume a listing of many keys takes seconds.
+	// listShare is the least ratio of the pause after a listing of the folders to the duration of
+	// that listing: on a volume a listing of many keys takes seconds.
 	listShare = 19
 )
 

@@ -21,11 +21,11 @@ type Size struct {
 // Bytes of memory that values take besides their contents: for the headers of Go's interfaces,
 // slices and texts, and for the entries and the index of a Map.
 const (
-	slotCost  = 16  // a list's slot, which is an interface value
+	slotCost  = 16  // bytes of a list's slot, which is an interface value
 	listCost  = 24  // bytes of the slice header of a list
 	mapCost   = 48  // bytes of the struct Map
 	entryCost = 32  // bytes of an entry of a Map
-	indexCost = 192 // an entry of a Map's index, including the smaller tables that the index had before
+	indexCost = 192 // bytes of an entry of a Map's index, including the smaller tables that the index had before
 	textCost  = 24
 	numCost   = 8
 	extCost   = 56

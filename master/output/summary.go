@@ -24,8 +24,8 @@ func (t *tally) addResult(result any, n int) {
 
 func (t *tally) totalStates() int { return t.succeeded + t.failed + t.unchanged + t.other }
 
-// addDuration adds the duration of a state, in milliseconds. Of the states that ran in parallel,
-// only the longest counts.
+// addDuration adds the duration of a state, in milliseconds. Of the states that ran in parallel, it
+// adds only the longest duration.
 func (t *tally) addDuration(ret *value.Map) {
 	d, ok := duration(ret)
 	if !ok {

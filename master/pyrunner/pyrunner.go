@@ -62,7 +62,7 @@ type Config struct {
 	Layer      string       // folder of packages, see [Layer]; "": none
 	Wheel      bool         // call wheel functions instead of runners
 	// Git returns the options and the roots of git pillars with which Salt's library finds files
-	// from git on this disk. Git may be nil: then there are no files from git.
+	// from git on this disk. Git may be nil: there are no files from git.
 	Git func(ctx context.Context, saltenv, pillarenv string) (options *value.Map, pillars []any)
 	Log *slog.Logger
 	Now func() time.Time // nil: time.Now

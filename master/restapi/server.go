@@ -41,8 +41,8 @@ type Server struct {
 	pools     pools
 	places    *httpserver.Places // slots of connections
 	balancers *balancers         // addresses of the cluster's load balancers
-	life      *life              // finds out whether the master answers
-	sessions  *writable.Watch    // watches whether the folder of log-ins takes writes
+	life      *life              // checks whether the master answers
+	sessions  *writable.Watch    // watches whether the folder of log-ins accepts writes
 	hub       *hub
 	shared    *client.Shared // connections to the master that all commands share
 

@@ -203,8 +203,8 @@ func shownToken(r *http.Request) string {
 	return ""
 }
 
-// proveToken returns nil if a token is valid, and counts the request as one of the token's owner.
-// It asks the master unless the token was checked within the last trustFor.
+// proveToken returns nil if a token is valid, and attributes the request to the token's owner. It
+// asks the master unless the token was checked within the last trustFor.
 func (s *Server) proveToken(ctx context.Context, token string, q *request) error {
 	denied := &failure{code: http.StatusUnauthorized}
 	if !isToken(token) {

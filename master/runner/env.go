@@ -136,7 +136,7 @@ type Pillar interface {
 	// Top returns the merged top file, or the errors in it.
 	Top(ctx context.Context, id string, grains *value.Map, saltenv string) (top *value.Map, errs []string, err error)
 	// Cached returns the cached pillar of a minion. Caches reports whether the master caches
-	// pillars at all.
+	// pillars.
 	Cached(id, pillarenv string) (*value.Map, bool)
 	Caches() bool
 }

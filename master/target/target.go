@@ -56,7 +56,7 @@ type Env struct {
 	Nodegroups *value.Map
 	// Source may be nil: no data of minions is known.
 	Source Source
-	// Effort bounds the work. It may be nil: then Resolve creates an Effort with a default bound.
+	// Effort bounds the work. It may be nil: Resolve creates an Effort with a default bound.
 	Effort *Effort
 }
 

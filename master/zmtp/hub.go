@@ -329,7 +329,7 @@ var (
 	errLate    = errors.New("zmtp: handshake not finished in time")
 	errSlow    = violation("message not finished in time")
 	// errUnproven ends a connection whose peer has not authenticated in time. The connection is
-	// closed in good order, since a minion that waits for its key simply reconnects.
+	// closed without a reset, since a minion that waits for its key simply reconnects.
 	errUnproven = errors.New("zmtp: nothing was proven in time")
 )
 

@@ -78,8 +78,8 @@ func (k *link) init(
 }
 
 // fail ends the connection; later calls do nothing. If cause is nil or io.EOF, fail closes the
-// connection regularly. With any other cause it resets the connection, so that the kernel does not
-// send bytes that nobody reads.
+// connection without a reset. With any other cause it resets the connection, so that the kernel
+// does not send bytes that nobody reads.
 func (k *link) fail(cause error) {
 	k.closing.Do(func() {
 		k.cause = cause

@@ -34,7 +34,7 @@ type outbox struct {
 	maxBytes int
 	stall    time.Duration // longest time in which a flush may make no progress
 	rate     int           // least bytes per second of a flush, counted after the first stall time; 0: none
-	fail     func(error)   // called without the lock when writing has failed for good
+	fail     func(error)   // called without the lock when writing has failed permanently
 	spawn    func(func())  // starts the flusher in a goroutine that the connection's owner waits for
 
 	// moved is when the peer last accepted queued bytes, in Unix nanoseconds.

@@ -20,7 +20,7 @@ type PubConfig struct {
 	// MaxQueueBytes bounds the bytes of the messages that wait for each subscriber. Subscribers
 	// that wait for the same message share its memory. Default 16 MiB.
 	MaxQueueBytes int
-	// WriteStall is how long a subscriber may accept no bytes while some wait for it. After that
+	// WriteStall is how long a subscriber may accept no bytes while bytes wait for it. After that
 	// time the Pub closes the subscriber's connection. Default 30 s.
 	WriteStall time.Duration
 	// Shards is the number of goroutines that write. Default: the number of processors, at most 8.
@@ -29,7 +29,7 @@ type PubConfig struct {
 	// The goroutine of a connection calls these hooks, so a hook delays only its own peer. It calls
 	// OnConnect after the handshake. It calls OnSubscribe when a subscription is in force; the
 	// topic "" matches every message. It calls OnDisconnect after the connection is closed; err is
-	// the cause, or nil when the peer or the Pub closed the connection in good order.
+	// the cause, or nil when the peer or the Pub closed the connection without a fault.
 	OnConnect    func(Peer)
 	OnSubscribe  func(p Peer, topic string)
 	OnDisconnect func(p Peer, err error)
@@ -158,7 +158,7 @@ func (p *Pub) subscribe(sub *subscriber, topic []byte) error {
 }
 
 // public returns the error that OnDisconnect gets for the cause err. It is nil for a connection
-// that was closed in good order.
+// that was closed without a fault.
 func public(err error) error {
 	if errors.Is(err, errClosed) || errors.Is(err, io.EOF) {
 		return nil

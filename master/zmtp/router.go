@@ -120,7 +120,7 @@ type asker struct {
 	cancel context.CancelFunc
 
 	mu   sync.Mutex
-	work chan struct{} // closed when the running handler is done; nil when none runs
+	work chan struct{} // closed when the running handler has returned; nil when none runs
 }
 
 func (c *asker) running() <-chan struct{} {

@@ -38,7 +38,7 @@ type shard struct {
 	mu   sync.Mutex
 	subs []*subscriber
 
-	burst, some []*publication // reused by publishLoop
+	burst, some []*publication // slices that publishLoop reuses for each burst
 }
 
 func (s *shard) addSubscriber(sub *subscriber) {

@@ -15,7 +15,7 @@ type attempt struct {
 	askedAt  time.Time
 	peer     Peer   // that master, once it has proven to belong to the cluster
 	own      bool   // that master is Saltern's
-	token    string // token of our join
+	token    string // token of this master's join
 	pub      string // public key of the cluster, from that master's proof
 	admitted bool   // that master is Salt's and has admitted us
 }
@@ -262,7 +262,7 @@ func (n *Node) onDiscover(now time.Time, from Source, d wire.Discover) {
 	c := n.candidates[d.PeerID]
 
 	// Salt sends each discover several times. Give equal discovers the same token, so that an
-	// earlier reply stays valid.
+	// earlier reply remains valid.
 	if c == nil || c.askedToken != d.Token || !samePEM(c.pub, d.Pub) {
 		if c == nil && len(n.candidates) >= maxCandidates {
 			n.dropOldest()

@@ -38,7 +38,7 @@ type leaseTry struct {
 // queueIntent queues a change. It returns false when too many changes wait already.
 func (n *Node) queueIntent(now time.Time, in *intent) bool {
 	if in.until.IsZero() {
-		// After this time the node gives up the change.
+		// After this time the node abandons the change.
 		in.until = now.Add(30 * time.Second)
 	}
 	if len(n.queue) >= maxIntents {

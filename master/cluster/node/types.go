@@ -15,11 +15,11 @@ type Config struct {
 	Pub   string // PEM of the public half of its master key
 	Inc   string // incarnation: a text that differs for each start of the process
 	Peers []Peer // masters in cluster_peers; Pub is "" when the folder has no key
-	// ClusterPub is the cluster's public key in the shared folder. It may be "": then Fingerprint
-	// decides whether a key is the right one.
+	// ClusterPub is the cluster's public key in the shared folder. If it is "", Fingerprint decides
+	// whether a key is the right one.
 	ClusterPub string
 	// Fingerprint reports whether a PEM is the pinned key (cluster_pub_fingerprint). It may be nil:
-	// then no key is pinned.
+	// no key is pinned.
 	Fingerprint func(pem string) bool
 	// Found allows this master to create the record if there is none. It is set if this master
 	// founds the cluster or belongs to it already.

@@ -52,7 +52,7 @@ type Reader struct {
 	max int
 	buf bytes.Buffer
 	// charge takes n bytes for large frames out of a budget, and returns false if fewer remain. It
-	// may be nil: then there is no budget.
+	// may be nil: there is no budget.
 	charge  func(n int) bool
 	charged int
 }

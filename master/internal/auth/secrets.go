@@ -18,7 +18,7 @@ import (
 	"saltern/master/crypt"
 )
 
-// SecretsConfig says where a master's secrets are stored.
+// SecretsConfig holds the paths and the options of a master's secrets.
 type SecretsConfig struct {
 	// Identity is the key pair by which minions recognise the master: the cluster's pair in a
 	// cluster, otherwise the master's own.

@@ -110,7 +110,7 @@ const earlyLooks = 3
 // exists because a minion of 3008 does not start up if its first request is refused.
 func (s *Service) openEarly(id string, blob []byte) ([]byte, crypt.Key, error) {
 	e, ok := s.cfg.Keys.Lookup(id)
-	// With session files, openSession would create files for strangers.
+	// With session files, openSession would create files for minions without an accepted key.
 	if !ok || e.State != keys.Pending || s.cfg.Secrets.files != nil {
 		return nil, crypt.Key{}, ErrNotAccepted
 	}

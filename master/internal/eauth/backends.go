@@ -33,12 +33,12 @@ func OIDC(p *oidc.Provider) Backend {
 }
 
 // File returns a Backend that checks passwords against a file of users. If the file stores a
-// password in an unknown form, the Backend calls otherwise.
-func File(f *userfile.File, otherwise Backend) Backend {
+// password in an unknown form, the Backend calls fallback.
+func File(f *userfile.File, fallback Backend) Backend {
 	return func(ctx context.Context, user, password string) (Verdict, error) {
 		ok, err := f.Login(user, password)
 		if errors.Is(err, userfile.ErrUnknown) {
-			return otherwise(ctx, user, password)
+			return fallback(ctx, user, password)
 		}
 		return Verdict{OK: ok}, err
 	}
@@ -54,14 +54,14 @@ func REST(u *loginurl.URL) Backend {
 }
 
 // PAM returns a Backend that checks passwords of accounts of this host. It asks the helper at
-// socket, which runs as root. If there is no helper, it calls otherwise: Salt's module, which works
+// socket, which runs as root. If there is no helper, it calls fallback: Salt's module, which works
 // only if the master runs as root.
-func PAM(socket string, otherwise Backend, log *slog.Logger) Backend {
+func PAM(socket string, fallback Backend, log *slog.Logger) Backend {
 	return func(ctx context.Context, user, password string) (Verdict, error) {
 		a, err := pam.Ask(ctx, socket, user, password)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			return otherwise(ctx, user, password)
+			return fallback(ctx, user, password)
 		case err != nil:
 			return Verdict{}, err
 		case a.Fault:

@@ -3,5 +3,5 @@
 //
 // Sources: salt/utils/gitfs.py (GitProvider.__init__, GitBase.init_remotes, enforce_types),
 // salt/fileserver/gitfs.py, salt/pillar/git_pillar.py. Errors name the remote without its password,
-// and say what may be written instead.
+// and tell the administrator what to write in the option.
 package gitremote

@@ -27,7 +27,7 @@ type expected struct {
 	jobs    map[string]map[string]bool // set of minions by job id; nil: any minion
 	order   []string                   // job ids in order of arrival
 	ids     int
-	evicted string // the newest job id that was forgotten; "": none
+	evicted string // the newest job id that was dropped; "": none
 }
 
 func newExpected() *expected { return &expected{jobs: map[string]map[string]bool{}} }

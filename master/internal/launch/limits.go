@@ -32,7 +32,7 @@ func (r *Refusal) Error() string { return r.Text }
 
 func refuse(format string, a ...any) error { return &Refusal{fmt.Sprintf(format, a...)} }
 
-// right says who may set a field of a job.
+// right is the class of callers who may set a field of a job.
 type right uint8
 
 const (

@@ -85,7 +85,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// makePlan checks the options. Its errors say what the administrator must write instead.
+// makePlan checks the options. Its errors tell the administrator what to write in the option.
 func (o Options) makePlan() (loginPlan, error) {
 	p := loginPlan{scope: 2}
 	if o.StartTLS && o.TLS {

@@ -183,14 +183,14 @@ func published(r audit.Record, j *launch.Job, err error) audit.Record {
 	return r
 }
 
-// followsJob reports whether the functions are ones that tools call only to follow a job. The job
-// itself has a record.
+// followsJob reports whether tools call all the functions only to follow a job. The job itself has
+// a record.
 func followsJob(funs []string) bool {
 	return !slices.ContainsFunc(funs, func(f string) bool { return f != "saltutil.find_job" })
 }
 
 // onlyLists reports whether a runner only lists data. The console calls such runners for each of
-// its pages, so their records would drown out the other records.
+// its pages, so most records would be about such calls.
 func onlyLists(fun string) bool {
 	switch fun {
 	case "presence.minions", "cluster.members",

@@ -95,7 +95,7 @@ func (r *Master) Snapshot() map[string]string {
 }
 
 // WantUnchanged fails the test if the files in the master's directory differ from snapshot. doing
-// says in the failure what was done since.
+// describes the steps since the snapshot, for the text of the failure.
 func (r *Master) WantUnchanged(doing string, snapshot map[string]string) {
 	r.T.Helper()
 	after := r.Snapshot()

@@ -348,7 +348,7 @@ func (s *Service) callRunner(ctx context.Context, c *request.Call) (any, error) 
 	case errors.As(err, &failed):
 		return failed.Return, nil
 	case errors.As(err, &unknown):
-		return unknown.Error(), nil // Salt's minion_runner gives the same answer
+		return unknown.Error(), nil // as in Salt's minion_runner
 	}
 
 	if usage := runner.Result(err); usage != nil {

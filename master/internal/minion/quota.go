@@ -24,7 +24,7 @@ const (
 // minion regains its used bytes evenly over that time, so the disk holds at most twice the quota of
 // a minion. The used bytes are reset when the master restarts.
 type quota struct {
-	bytes  float64 // 0: no bound
+	bytes  float64 // quota of one minion in bytes; 0: no bound
 	window time.Duration
 
 	mu      sync.Mutex

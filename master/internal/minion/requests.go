@@ -43,8 +43,8 @@ func eventRequest(load *value.Map) iter.Seq2[string, any] {
 			yield(load.Str("tag"), load)
 		}
 
-		// Cut off a prefix that is too long. Its events are refused anyway; this avoids copying the
-		// prefix for each of them.
+		// Cut off a prefix that is too long. The events with that prefix are refused in any case;
+		// the cut avoids copying the prefix for each of them.
 		pretag := load.Str("pretag")
 		pretag = pretag[:min(len(pretag), maxEventTag)]
 		for _, e := range list {

@@ -43,8 +43,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Check returns an error if an option is invalid. The error says what the administrator must write
-// instead.
+// Check returns an error if an option is invalid. The error tells the administrator what to write
+// in the option.
 func Check(o Options) error {
 	switch {
 	case o.Issuer == "":

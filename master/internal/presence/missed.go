@@ -12,8 +12,8 @@ const (
 	// returnWithin is how long a mark is valid. The time counts from the loss of the subscription,
 	// whichever master saw the loss. Sending the mark to another master does not prolong it.
 	returnWithin = time.Minute
-	// arrivalFor is how long a new subscription is remembered. A minion's new subscription may
-	// arrive before the master notices the end of the old one.
+	// arrivalFor is how long a new subscription is stored. A minion's new subscription may arrive
+	// before the master notices the end of the old one.
 	arrivalFor = 20 * time.Second
 	// overflow policy: no further mark is added, and the minions at that address lose the publications that
 	// they missed
@@ -53,7 +53,7 @@ type Missed struct {
 	refusedRounds uint64
 }
 
-// Mark says that a subscription from an address may have missed publications.
+// Mark records that a subscription from an address may have missed publications.
 type Mark struct {
 	// Since is the time of the first publication that may be missing. A new subscription may use
 	// the mark until Until.

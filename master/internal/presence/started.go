@@ -15,7 +15,7 @@ const (
 	// see After.
 	maxStarted   = 1 << 17
 	maxProcesses = 8 // processes of one minion: the daemon, one for each of its masters, salt-call
-	// startedFor is how long starts are remembered: as long as a job may be published late, and a
+	// startedFor is how long starts are stored: as long as a job may be published late, and a
 	// margin.
 	startedFor = lateFor + 5*time.Minute
 	// KnownFor is how long after its start a process is known to every master. A master that does

@@ -9,7 +9,7 @@ import (
 	"saltern/master/value"
 )
 
-// Recent is a remembered publish. Its fields are shared and must not be changed.
+// Recent is a stored publish. Its fields are shared and must not be changed.
 type Recent struct {
 	At   time.Time // time at which this master last published it
 	Born time.Time // time at which any master first published it

@@ -34,9 +34,9 @@ type Config struct {
 	// minions are sent to syndics, too.
 	OrderMasters bool
 
-	// KeepCount, KeepAge and KeepBytes bound the remembered publishes: their number, their age and
-	// the bytes of their payloads. 0 means 256, 2 minutes and 8 MiB. If KeepCount is negative, no
-	// publishes are remembered.
+	// KeepCount, KeepAge and KeepBytes bound the stored publishes: their number, their age and the
+	// bytes of their payloads. 0 means 256, 2 minutes and 8 MiB. If KeepCount is negative, no
+	// publishes are stored.
 	KeepCount int
 	KeepAge   time.Duration
 	KeepBytes int
@@ -93,7 +93,7 @@ type Stats struct {
 	Published uint64 // loads sent to all subscribers
 	Resent    uint64 // loads that Resend sent to one subscriber
 	Failed    uint64 // loads that could not be sent
-	Kept      int    // publishes remembered now
+	Kept      int    // publishes that are stored now
 }
 
 // Publish sends a load to the minions. matched lists the ids that the target selects; only
@@ -234,7 +234,7 @@ func (p *Publisher) Narrow(r Recent, tgt any, typ string, ids []string) (Recent,
 	return r, nil
 }
 
-// Recent returns the remembered publishes since a time, the oldest first.
+// Recent returns the stored publishes since a time, the oldest first.
 func (p *Publisher) Recent(since time.Time) []Recent {
 	return p.history.recentSince(since, p.cfg.Now())
 }

@@ -1,5 +1,6 @@
 // Package pyhost runs tasks in Python with Salt's library. Each task runs in its own process.
-// Starting that process takes only some milliseconds, because a warm parent ([pyfork]) forks it.
+// Starting that process takes only some milliseconds, because a running parent process ([pyfork])
+// forks it.
 //
 // A task cannot see data of another task: the parent holds only imported modules of the library,
 // and a worker ends with its task, together with all processes that the task has started, including

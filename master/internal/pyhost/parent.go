@@ -194,8 +194,8 @@ func (w *worker) endWorker(lost bool) {
 }
 
 // waitOver waits until signal is closed, or until the worker or the parent has ended. signal is
-// closed when the parent has carried out an order. waitOver returns false if nothing of that
-// happens within limit.
+// closed when the parent has carried out an order. waitOver returns false if neither happens within
+// limit.
 func (w *worker) waitOver(signal <-chan struct{}, limit time.Duration) bool {
 	t := time.NewTimer(limit)
 	defer t.Stop()

@@ -25,8 +25,8 @@ type RulesConfig struct {
 	Log  *slog.Logger
 }
 
-// Rules holds the current rules, and whether this master reacts to events at all. A change by Add
-// or Delete lasts until the master stops. It applies on all running masters of a cluster. Rules is
+// Rules holds the current rules, and whether this master reacts to events. A change by Add or
+// Delete lasts until the master stops. It applies on all running masters of a cluster. Rules is
 // safe for concurrent use.
 type Rules struct {
 	cfg RulesConfig

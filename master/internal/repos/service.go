@@ -37,7 +37,7 @@ type Service struct {
 	store         *git.Store
 	files         *gitfs.Backend
 	pillars       *gitpillar.Source
-	fetchAgain    chan struct{}     // another master has asked for a fetch
+	fetchAgain    chan struct{}     // gets an element when another master has asked for a fetch
 	reloadAgain   chan struct{}     // gets an element when another master has reloaded its options
 	fetchRequests chan fetchRequest // requests of FetchGit, for Run
 	requestSlots  chan struct{}     // holds a token for each FetchGit in progress
@@ -45,7 +45,7 @@ type Service struct {
 	reload  sync.Mutex // held while Reload reads the options
 	telling sync.Mutex // held while faults are reported
 
-	follow chan struct{} // behind has become non-empty
+	follow chan struct{} // gets an element when behind has become non-empty
 
 	mu     sync.Mutex
 	peers  map[string]*value.Map    // commits that other masters serve, by the master's id

@@ -49,7 +49,7 @@ type Config struct {
 	// it accepts requests of any age, as Salt does by default.
 	TTL time.Duration
 	// Nonces holds the requests that were taken before the start or by other masters. It may be
-	// nil: only the requests of this process are remembered.
+	// nil: only the requests of this process are recorded.
 	Nonces *Nonces
 	// Cluster is nil if this master is not in a cluster.
 	Cluster Cluster

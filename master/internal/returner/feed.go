@@ -45,7 +45,7 @@ type Worker interface {
 // Stats are the metrics of one returner. The counters start at zero with the master.
 type Stats struct {
 	Returner string
-	Waiting  uint64 // records not handed over yet
+	Waiting  uint64 // records that were not passed to the returner yet
 	Done     uint64
 	Lost     uint64 // records dropped because the spool was full or damaged
 	Refused  uint64 // records that failed while later records succeeded
@@ -326,7 +326,7 @@ func kindOf(err error) string {
 	return kind
 }
 
-// countDone adds to the counters of records that were handed over and that were refused.
+// countDone adds to the counters of records that the returner has stored and that it has refused.
 func (f *feed) countDone(handed, refused int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -358,8 +358,8 @@ func (s *Schedule) entryRecords(states []plan.State) entryRecords {
 	return records
 }
 
-// walkEntries makes all checks of all entries since the last call. If an entry was due several
-// times since then, only its last run is returned.
+// walkEntries makes all checks of all entries since the last call. For an entry that was due
+// several times since then, it returns only the last run.
 func (s *Schedule) walkEntries(now time.Time) (states []plan.State, dues []dueRun) {
 	civil := plan.Civil(now).Truncate(plan.Tick)
 	from, shift, gap := s.sinceLastLook(now, civil)

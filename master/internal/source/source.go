@@ -1,7 +1,7 @@
-// Package source lets a program such as salt-api inform the master of the client on whose behalf
-// the program sends a command: it adds the client's address to the command. The master records that
-// address, and locks it out after failed log-ins. It trusts the address only with a proof that was
-// made with the key of the user as whom the master runs.
+// Package source adds the address of a client to a command. By this address a program such as
+// salt-api informs the master of the client on whose behalf it sends the command. The master
+// records that address, and locks it out after failed log-ins. It trusts the address only with a
+// proof that was made with the key of the user as whom the master runs.
 package source
 
 import (
@@ -20,7 +20,7 @@ const Field = "saltern_source"
 
 const maxField = 256 // bytes
 
-// Fields that the master adds to an answer with an error of Salt. They tell causes apart for which
+// Fields that the master adds to an answer with an error of Salt. They distinguish causes for which
 // Salt uses the same text.
 const (
 	// BusyField means that the master was too busy: it has not refused the caller, who may try

@@ -36,8 +36,8 @@ var errRecord = errors.New("it is damaged")
 
 const (
 	headSize = 8
-	// segments is the least number of segments in a full spool. When the oldest segment is dropped,
-	// that fraction of the waiting records is lost.
+	// segments is the least number of segments in a full spool. So a full spool loses about one in
+	// segments of its records when the oldest segment is dropped.
 	segments       = 16
 	largestSegment = 8 << 20
 	segmentSuffix  = ".records"

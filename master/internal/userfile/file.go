@@ -35,8 +35,8 @@ type File struct {
 	user, password                     int // indexes of the two fields, from 0
 }
 
-// ErrUnknown means that the user's password in the file has a form that this package does not know.
-// Salt's own module may know it.
+// ErrUnknown means that the user's password in the file has a form that this package does not
+// support. Salt's own module may support it.
 var ErrUnknown = errors.New("a form of password that is not known")
 
 // Login reports whether password is the user's password. It reads the file at each call.

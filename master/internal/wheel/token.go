@@ -17,8 +17,8 @@ type Tokens interface {
 // tokenList is a function whose result only its caller may see.
 const tokenList = "token.list"
 
-// Private reports whether only the caller may see the result of a function. The job cache and the
-// event at the end of the call then do not contain the result.
+// Private reports whether only the caller may see the result of a function. If so, neither the job
+// cache nor the event at the end of the call contains the result.
 func Private(fun string) bool { return fun == tokenList }
 
 // tokenFunctions returns wheel functions that Salt does not have. Their arguments are named owner

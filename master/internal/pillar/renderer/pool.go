@@ -102,7 +102,7 @@ func (p *Pool) Known() bool {
 }
 
 // Library returns a text that identifies the packages that render templates, because other packages
-// may give other results. If the packages are not known yet, it starts the nursery.
+// may yield other results. If the packages are not known yet, it starts the nursery.
 func (p *Pool) Library(ctx context.Context) (string, error) {
 	p.mu.Lock()
 	library := p.library

@@ -254,8 +254,8 @@ type pillarPage struct {
 	More   int
 }
 
-// showPillar shows the pillar of a minion. Only this page gets the result; it is in no event and
-// not in the job cache.
+// showPillar shows the pillar of a minion. Only this page gets the result: neither an event nor the
+// job cache contains it.
 func showPillar(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	id := v.query.Get("id")
 	if keys.ValidID(id) != nil {

@@ -82,8 +82,8 @@ func (c *Console) session(ctx context.Context, v *visit) error {
 	return nil
 }
 
-// formToken returns the token that forms of a session must carry. Nobody can compute it without the
-// session's token, and it does not reveal that token. Any node of a cluster can check it.
+// formToken returns the token that forms of a session must contain. Nobody can compute it without
+// the session's token, and it does not reveal that token. Any node of a cluster can check it.
 func formToken(secret string) string {
 	m := hmac.New(sha256.New, []byte(secret))
 	m.Write([]byte("form of the console"))
