@@ -19,7 +19,7 @@ type BatchRequest struct {
 	Wait     time.Duration // how long a minion occupies its slot of the batch after its return
 	Failhard bool          // stop the batch after the first failed return
 	Gather   time.Duration // gather_job_timeout: how long to wait for answers about a running job
-	JID      string        // job id of the job, the same in all parts
+	JID      string        // job id, the same in all parts
 }
 
 // BatchOutput receives the progress of a batch: its functions are called in order. Each of them may

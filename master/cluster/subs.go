@@ -217,8 +217,7 @@ func (p *Pool) receiveNews(peer string, from netip.Addr, kind string, data []byt
 
 var errNews = errors.New("too much news waits for the start of this master")
 
-// news is one thing to pass to the handler: a message of a peer about its minions, or the loss of a
-// peer.
+// news is an input for the handler: a message of a peer about its minions, or the loss of a peer.
 type news struct {
 	peer string
 	from netip.Addr

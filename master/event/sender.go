@@ -255,8 +255,8 @@ func (l *senderLink) writeFrame(ctx context.Context, frame []byte) (confirmation
 
 	until, bounded := ctx.Deadline()
 	if !bounded {
-		// The context has no deadline: without this one, a master that does not read could block
-		// the sender.
+		// The context has no deadline. Without the deadline set here, a master that does not read
+		// could block the sender.
 		until = time.Now().Add(10 * time.Second)
 	}
 

@@ -121,7 +121,7 @@ func (s *Store) SwapFrom(source netip.Addr, id string, old Entry, st State, pem 
 		look = others(st) // putNew fails if a file of the state st exists
 	}
 
-	_ = s.examineLocked(id, look...) // a state that cannot be read keeps its known key
+	_ = s.examineLocked(id, look...) // if a state's file cannot be read, the index keeps the key that it has for the state
 	if now, _ := s.Lookup(id); now.State != old.State || now.Gen != old.Gen {
 		return fmt.Errorf("store the key of %q as %s: %w", id, st, ErrChanged)
 	}

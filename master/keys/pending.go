@@ -25,7 +25,7 @@ const (
 const (
 	// fewKeys is how many pending keys each source can have, however many keys other sources have.
 	fewKeys = 16
-	// maxOrigins bounds the sources with an entry of their own. Further ones share one entry.
+	// maxOrigins bounds the sources with a separate entry. Further sources share one entry.
 	maxOrigins = 65_536
 	// lookedFor is how long a pending key is protected from eviction after a user has read the
 	// key's fingerprint. At most maxLooked keys are protected.

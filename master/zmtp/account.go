@@ -7,9 +7,10 @@ import (
 )
 
 // pool is a budget, in bytes or in connections, that the connections of a listener share. No source
-// may hold more than times the amount that is left: a single source gets at most times/(times+1) of
-// the budget, and n greedy sources leave 1/(n*times+1) of it to the next source, however many
-// connections they open (Choudhury and Hahne, Dynamic queue length thresholds, 1998).
+// may hold more than k times the amount that is left, where k is the field times: a single source
+// gets at most k/(k+1) of the budget, and n greedy sources leave 1/(n*k+1) of it to the next
+// source, however many connections they open (Choudhury and Hahne, Dynamic queue length thresholds,
+// 1998).
 type pool struct {
 	max, times int64
 

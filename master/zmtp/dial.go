@@ -203,7 +203,7 @@ func (r *Req) readReplies() {
 	}
 }
 
-// Alive reports whether the connection has not ended yet.
+// Alive reports whether the connection is open.
 func (r *Req) Alive() bool {
 	select {
 	case <-r.ended:

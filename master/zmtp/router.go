@@ -112,7 +112,7 @@ func (r *Router) Close() {
 	})
 }
 
-// asker is the Router's part of a connection.
+// asker is a connection as the Router handles it.
 type asker struct {
 	router *Router
 	member *member

@@ -13,8 +13,7 @@ import (
 
 // Announce sends peers the key that seals the events that this master forwards
 // (salt/channel/server.py send_aes_key_event; tag cluster/peer/<id>). Each entry contains the key
-// in a form that one peer only can decrypt. If the sender does not know a peer's key, that peer's
-// entry is empty.
+// encrypted for one peer. If the sender does not know a peer's key, that peer's entry is empty.
 type Announce struct {
 	PeerID  string
 	Entries []AnnounceEntry

@@ -107,7 +107,7 @@ type Service struct {
 
 	known *gate // bounds the RSA work of all sign-ins
 	// strangers bounds the RSA work for minions without an accepted key and for those that sign in
-	// too often. Their sign-ins must pass strangers and then known.
+	// too often. Their sign-ins must pass the gate strangers and after it the gate known.
 	strangers *gate
 	pace      *signInPace
 	disk      *gate       // bounds the changes of the key store

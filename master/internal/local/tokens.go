@@ -72,7 +72,7 @@ func (t tokenRunners) makeToken(ctx context.Context, _ *runner.Env, args []any, 
 
 	record.User = token.Str("name") // the name in the external system's spelling
 	t.audit.Note(record)
-	token.Delete(eauth.RightsField) // this field is only for salt-api
+	token.Delete(eauth.RightsField) // only salt-api needs this field
 	return token, nil
 }
 

@@ -334,7 +334,7 @@ func (k *Resender) isYoung(a Arrival) bool { return k.cfg.Now().Sub(a.At) < wait
 
 func (k *Resender) startsUnheard() bool { return k.cfg.Unheard != nil && k.cfg.Unheard() }
 
-// resendSome resends to the arrivals that need not wait, and returns the other arrivals.
+// resendSome resends to those arrivals in early that need not wait, and returns the others.
 func (k *Resender) resendSome(ctx context.Context, early []Arrival) []Arrival {
 	unheard := k.startsUnheard()
 	return slices.DeleteFunc(early, func(a Arrival) bool {

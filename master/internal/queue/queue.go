@@ -80,7 +80,7 @@ type entry[T any] struct {
 	err    error
 }
 
-// asker is one call of Wait.
+// asker is a call of Wait that waits for a turn or for an answer.
 type asker struct {
 	since time.Time
 	turn  chan struct{} // closed when the asker gets the turn
@@ -252,20 +252,20 @@ func (q *Queue[T]) giveBack(question Question) {
 	}
 }
 
-// removeAsker removes the asker left, which has disconnected. If left has just got the turn,
-// removeAsker passes the turn on.
-func (q *Queue[T]) removeAsker(e *entry[T], left *asker) {
+// removeAsker removes the asker departed, whose minion has disconnected. If departed has just got
+// the turn, removeAsker passes the turn on.
+func (q *Queue[T]) removeAsker(e *entry[T], departed *asker) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.stats.Left++
 	select {
-	case <-left.turn:
+	case <-departed.turn:
 		q.passTurn(e)
 		return
 	default:
 	}
 
-	e.askers = slices.DeleteFunc(e.askers, func(a *asker) bool { return a == left })
+	e.askers = slices.DeleteFunc(e.askers, func(a *asker) bool { return a == departed })
 	if e.begun || len(e.askers) > 0 {
 		return
 	}

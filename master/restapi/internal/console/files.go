@@ -46,7 +46,7 @@ type filesOverview struct {
 	Envs    []fileEntry
 	Env     string
 	Up      []fileEntry // the folders above this one, from the root down
-	Folder  string      // "" for the root
+	Folder  string      // path of the folder; "" for the root
 	Entries []fileEntry
 	More    int64 // number of names that the master left out of its answer
 	pager
