@@ -263,8 +263,8 @@ type Stuck struct {
 }
 
 // Update takes a list of entries (cli.Client.HealEntries) and returns those that were in every list
-// for longer than Patience. While a brick is down, entries have to wait, so their time starts again
-// afterwards.
+// for longer than Patience. While a brick is down, entries cannot heal, so their time begins when
+// the brick is up again.
 func (t *HealTracker) Update(now time.Time, bricks []cli.Heal) []Stuck {
 	patience := t.Patience
 	patience = cmp.Or(patience, 10*time.Minute)

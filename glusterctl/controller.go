@@ -15,7 +15,7 @@ import (
 	"saltern/internal/command"
 )
 
-// Port of glusterd.
+// Port is the TCP port of glusterd.
 const Port = "24007"
 
 // Config holds the settings of a [Controller].
@@ -25,20 +25,21 @@ type Config struct {
 	Runner command.Runner
 	// Machine is this machine. It may be nil: [ThisMachine].
 	Machine Machine
-	// Mounter and Prober are for this node's mount. They may be nil: this node has no mount.
+	// Mounter mounts the volume on this node, and Prober checks the mount. Both may be nil: this
+	// node has no mount.
 	Mounter *mount.Mounter
 	Prober  *mount.Prober
-	// Tree returns the directories of the volume for these nodes. Helper starts a child that runs
-	// this program and calls [HelperMain]. The child creates the tree, because calls on the volume
-	// may hang.
+	// Tree returns the directories of the volume for nodes. Helper is the command line of a child
+	// that runs this program and calls [HelperMain]. The child creates the tree, because calls on
+	// the volume may hang.
 	Tree   func(nodes []string) layout.Tree
 	Helper []string
 	// Lead returns an error if this node may no longer make changes. It is called before each
 	// change. It may be nil: changes are always allowed.
 	Lead func(ctx context.Context) error
 
-	// RetryFor is how long a step is tried again after temporary refusals. 0 means 200 s, a little
-	// longer than glusterd keeps the lock of a peer that has vanished.
+	// RetryFor is how long a step is repeated after temporary refusals. 0 means 200 s, a little
+	// longer than glusterd keeps the lock of a lost peer.
 	RetryFor time.Duration
 	// HealFor is how long healing may make no progress. 0 means 30 min.
 	HealFor time.Duration
@@ -66,7 +67,7 @@ func New(cfg Config) *Controller {
 
 	cfg.RetryFor = cmp.Or(cfg.RetryFor, 200*time.Second)
 	cfg.HealFor = cmp.Or(cfg.HealFor, 30*time.Minute)
-	client := &cli.Client{Runner: cfg.Runner} // the client has its own default
+	client := &cli.Client{Runner: cfg.Runner} // if Runner is nil, the client chooses a default itself
 	cfg.Runner = cmp.Or[command.Runner](cfg.Runner, command.Exec{})
 	return &Controller{cfg: cfg, client: client}
 }
@@ -84,7 +85,7 @@ func (c *Controller) Probe(ctx context.Context, m Member) error {
 	return c.client.Change(ctx, "peer", "probe", m.Name)
 }
 
-// StartHeal tells the self-heal daemons to look for entries to heal now.
+// StartHeal asks the self-heal daemons to look for entries to heal now.
 func (c *Controller) StartHeal(ctx context.Context, volume string) error {
 	return c.client.Change(ctx, "volume", "heal", volume)
 }

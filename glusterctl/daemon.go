@@ -15,10 +15,10 @@ import (
 // DaemonState is the directory of glusterd's own state.
 const DaemonState = "/var/lib/glusterd"
 
-// DaemonConfig returns the content of /etc/glusterfs/glusterd.vol. Without the ping and user
-// timeouts glusterd takes minutes to notice that a peer has vanished, and every command that needs
-// the lock of the pool hangs for as long. Bricks listen on ports from 49152 to lastPort, so that
-// firewall rules can name these ports. If lastPort is 0, it is 60999, as in Debian.
+// DaemonConfig returns the content of /etc/glusterfs/glusterd.vol. It sets ping and user timeouts.
+// Without them glusterd takes minutes to notice that a peer is lost, and commands that need the
+// lock of the pool hang until then. Bricks listen on ports from 49152 to lastPort, so that firewall
+// rules can name these ports. If lastPort is 0, it is 60999, as in Debian.
 func DaemonConfig(lastPort int) []byte {
 	lastPort = cmp.Or(lastPort, 60999)
 	return fmt.Appendf(nil, `# Written by the appliance: changes here are lost.
@@ -50,11 +50,11 @@ func UnitDropIn(brickMount, allowed string) string {
 		"ExecStopPost=-/bin/sh -c '" + endLeftOver + "'\n"
 }
 
-// endLeftOver is a shell command for the unit that kills leftover glusterds within ten seconds.
-// systemd kills only the process that it knows. A glusterd that is stopped during its start, or
-// takes too long to stop, may stay: it occupies the port, every later start fails, and its files
-// may be removed while it runs. The command does not touch processes outside this unit, such as
-// those of containers.
+// endLeftOver is a shell command for glusterd's unit. It kills glusterds that a stop of the unit
+// has left, within ten seconds. systemd kills only the main process. A glusterd that is stopped
+// during its start, or takes too long to stop, may continue to run: it occupies the port, every
+// later start fails, and its files may be removed while it runs. The command does not touch
+// processes outside this unit, such as those of containers.
 const endLeftOver = `for i in $$(seq 100); do ` +
 	`l=; for p in $$(pgrep -x glusterd); do if cmp -s /proc/$$p/cgroup /proc/self/cgroup; then l="$$l $$p"; fi; done; ` +
 	`[ "$$l" ] || exit 0; kill $$l; sleep 0.1; done`
@@ -63,9 +63,8 @@ const endLeftOver = `for i in $$(seq 100); do ` +
 var keepOnReset = [...]string{"hooks", "groups", "secure-access"}
 
 // ResetDaemon removes the pool and the identity from the state of this node's glusterd, so that
-// this node can join a pool as a new machine. glusterd must not run. Data in bricks stays. The
-// caller must know that the pool no longer counts on this node: no member lists the node, see
-// [Observation].Disowned.
+// this node can join a pool as a new machine. glusterd must not run. Data in bricks stays. Before
+// the call no member of the pool may list this node any more, see [Observation].Disowned.
 func ResetDaemon(state string) error {
 	entries, err := os.ReadDir(state)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -87,7 +86,7 @@ func ResetDaemon(state string) error {
 }
 
 // EncryptManagement turns on TLS between glusterds, from their next start. All nodes must turn it
-// on before they first connect: a node with TLS and one without cannot talk to each other.
+// on before they first connect: a node with TLS cannot communicate with a node without it.
 func EncryptManagement(state string) error {
 	f, err := os.OpenFile(filepath.Join(state, "secure-access"), os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -96,8 +95,8 @@ func EncryptManagement(state string) error {
 	return f.Close()
 }
 
-// HostsBlock returns the lines that all members have in /etc/hosts, so that each resolves every
-// name, including its own, to the address in the pool.
+// HostsBlock returns the lines for /etc/hosts of all members. With these lines each member resolves
+// every name, including its own, to the address in the pool.
 func HostsBlock(members []Member) string {
 	var b strings.Builder
 	for _, m := range members {
@@ -108,7 +107,7 @@ func HostsBlock(members []Member) string {
 	return b.String()
 }
 
-// ProbeTimeout returns how long a probe of the mount may take before the mount counts as hung. It
-// is a little longer than the longest normal stall after the loss of a node, which is one and three
-// quarters of the ping timeout.
+// ProbeTimeout returns how long a probe of the mount may take before the mount is reported as hung.
+// It is a little longer than the longest normal stall after the loss of a node, which is one and
+// three quarters of the ping timeout.
 func (t Timers) ProbeTimeout() time.Duration { return t.Ping*7/4 + 3*time.Second }

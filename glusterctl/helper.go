@@ -16,9 +16,9 @@ type layoutSpec struct {
 	Tree   layout.Tree `json:"tree"`
 }
 
-// HelperMain is the part of this package that touches the volume. A program that uses [Controller]
-// or mount.Prober calls it when it is started with certain first words, e.g. `applianced storage
-// helper …`, passes the other words, and exits with the returned status:
+// HelperMain is the main function of a child process that touches the volume. A program that uses
+// [Controller] or mount.Prober chooses a command, such as `applianced storage helper …`, for which
+// it calls HelperMain with the remaining arguments. It exits with the returned status:
 //
 //	probe PATH [DIR]    print the health of the mount (JSON on out)
 //	layout SPEC         create the directories
@@ -84,8 +84,8 @@ func makeTree(args []string) error {
 		return fmt.Errorf("layout: %w", err)
 	}
 
-	// The volume may have been unmounted since the plan was made. Then the tree would be created on
-	// the local disk.
+	// The volume may have been unmounted since the plan was made. Without this check the tree would
+	// be created on the local disk.
 	m := mount.Mounter{Volume: spec.Volume, Point: spec.Root}
 	e, ok, err := m.Entry()
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"saltern/internal/pause"
 )
 
-// Machine does what a [Controller] needs done on its machine without GlusterFS's commands.
+// Machine does work on the machine of a [Controller] for which there is no command of GlusterFS.
 type Machine interface {
 	// Dial tries a TCP connection to address:24007.
 	Dial(ctx context.Context, address string) error
@@ -29,7 +29,7 @@ type Machine interface {
 // ThisMachine is the machine of this process. Its glusterd is started by another program.
 type ThisMachine struct{}
 
-// Dial waits one second at most.
+// Dial connects to address and closes the connection. It waits at most one second.
 func (ThisMachine) Dial(ctx context.Context, address string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -41,7 +41,7 @@ func (ThisMachine) Dial(ctx context.Context, address string) error {
 	return conn.Close()
 }
 
-// Alive looks for the process.
+// Alive reports whether the process of GlusterFS runs on this machine.
 func (ThisMachine) Alive(p cli.Process) bool {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", p.PID))
 	return err == nil && strings.HasPrefix(string(b), "glusterfs")
@@ -58,8 +58,8 @@ type Clock interface {
 	Now() time.Time
 	// Sleep waits for d. If ctx ends first, it returns the error of ctx.
 	Sleep(ctx context.Context, d time.Duration) error
-	// Jitter returns a random number in [0, 1). The lengths of pauses depend on it, so that nodes
-	// do not try again at the same moment.
+	// Jitter returns a random number in [0, 1). Pauses depend on it, so that nodes do not repeat a
+	// step at the same moment.
 	Jitter() float64
 }
 

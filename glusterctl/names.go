@@ -75,7 +75,7 @@ func namesOf(volume, root string) (namesReply, error) {
 	})
 }
 
-// lookUp lists a tree, waits for rest, and then looks up each name.
+// lookUp lists a tree, waits for the time rest, and looks up each name.
 func lookUp(root string, rest time.Duration, lstat func(string) error) (r namesReply, err error) {
 	var all []string
 	note := func(path string, err error) error {

@@ -15,7 +15,7 @@ type Observation struct {
 	At time.Time `json:"at"`
 	// Daemon is why the local glusterd does not answer, or "".
 	Daemon string `json:"daemon,omitempty"`
-	// Pool lists all members, including this one. It is nil when PoolError is set.
+	// Pool lists all members, including this node. It is nil when PoolError is set.
 	Pool      []cli.Peer `json:"pool,omitempty"`
 	PoolError string     `json:"poolError,omitempty"`
 	// Reachable says for each address or name that was tried whether port 24007 accepted a
@@ -23,15 +23,15 @@ type Observation struct {
 	Reachable map[string]bool `json:"reachable,omitempty"`
 	// Disowned are members of the pool whose glusterd answers but does not list this node.
 	Disowned []string `json:"disowned,omitempty"`
-	// Unsure are members whose glusterd answers but does not count all other
-	// members as full ones yet.
+	// Unsure are members whose glusterd answers, but does not yet report all other members as full
+	// members.
 	Unsure []string `json:"unsure,omitempty"`
 	// Volume is the configuration of the volume, nil when there is none.
 	Volume      *cli.Volume `json:"volume,omitempty"`
 	VolumeError string      `json:"volumeError,omitempty"`
 	// Elsewhere are members of the pool whose glusterd has the volume although this node's has not.
-	// glusterds exchange their volumes when they meet, but sometimes one that meets two others at
-	// once keeps none (10.3).
+	// glusterds exchange their volumes when they meet, but sometimes a glusterd that meets two
+	// others at once stores none (10.3).
 	Elsewhere []string `json:"elsewhere,omitempty"`
 	// Others are the names of other volumes.
 	Others []string `json:"others,omitempty"`
@@ -43,7 +43,7 @@ type Observation struct {
 	Heal      []cli.Heal `json:"heal,omitempty"`
 	HealError string     `json:"healError,omitempty"`
 	// SameEntries reports whether all answering bricks list the same pending entries. It is false
-	// if they were not asked.
+	// if no brick was asked.
 	SameEntries bool `json:"sameEntries,omitempty"`
 	// Mount is the mount on this node, nil when none is wanted.
 	Mount *mount.Health `json:"mount,omitempty"`
@@ -53,12 +53,12 @@ type Observation struct {
 type HealState struct {
 	Pending    cli.Count `json:"pending"`
 	SplitBrain cli.Count `json:"splitBrain"`
-	// Away are bricks that could not be asked.
+	// Away are bricks that did not answer.
 	Away []string `json:"away,omitempty"`
 }
 
-// HealState adds up the counts in Heal. The counts are known only if every brick was asked. A file
-// that is missing on one of three bricks counts twice, once for each brick that has the file.
+// HealState adds up the counts in Heal. The counts are known only if every brick has answered. A
+// file that is missing on one of three bricks counts twice, once for each brick that has the file.
 func (o *Observation) HealState() (s HealState) {
 	if o.Volume != nil && o.Volume.Replica == 1 && len(o.Volume.Bricks) == 1 {
 		s.Pending.Known, s.SplitBrain.Known = true, true
@@ -116,7 +116,7 @@ func (o *Observation) selfUUID() string {
 	return ""
 }
 
-// peerNamed returns the pool entry of a machine by any of its names.
+// peerNamed returns the pool entry of the machine that has one of names, or false if there is none.
 func (o *Observation) peerNamed(names ...string) (cli.Peer, bool) {
 	for _, p := range o.Pool {
 		if p.Self {
@@ -131,7 +131,7 @@ func (o *Observation) peerNamed(names ...string) (cli.Peer, bool) {
 	return cli.Peer{}, false
 }
 
-// brickState reports whether a brick runs. known is false when that cannot be told.
+// brickState reports whether a brick runs. known is false if that is unknown.
 func (o *Observation) brickState(b cli.Brick) (up, known bool) {
 	if o.Processes == nil {
 		return false, false
@@ -141,5 +141,5 @@ func (o *Observation) brickState(b cli.Brick) (up, known bool) {
 			return p.Online, true
 		}
 	}
-	return false, true // the bricks of a machine that is away are not listed
+	return false, true // gluster does not list the bricks of a machine that is unreachable
 }

@@ -12,10 +12,9 @@ import (
 	"saltern/glusterctl/cli"
 )
 
-// Observe examines the pool, the volume and the mount. d names the members and the volume to
-// examine. Observe changes nothing and takes a few seconds at most while all peers answer. If a
-// part stays unknown, the observation holds the reason. Observe returns an error only if ctx has
-// ended.
+// Observe examines the pool, the volume and the mount. d names the members and the volume. Observe
+// changes nothing and takes a few seconds at most while all peers answer. If a part stays unknown,
+// the observation holds the reason. Observe returns an error only if ctx has ended.
 //
 // While glusterd counts a peer as connected that does not answer us, Observe skips the commands
 // that need the lock of the pool (such as which bricks run): they would hang and leave the lock
@@ -65,7 +64,7 @@ func (c *Controller) observe(ctx context.Context, d Desired, parts look) (*Obser
 		}
 	}
 
-	// Ask in parallel: each question starts a process, which takes long on a busy machine.
+	// Run the commands in parallel: each starts a process, which takes long on a busy machine.
 	var vols []cli.Volume
 	var wg sync.WaitGroup
 	wg.Go(func() { vols, err = c.client.Volumes(ctx) })
@@ -288,7 +287,8 @@ func (c *Controller) sameEntries(ctx context.Context, volume string) bool {
 	return first != nil
 }
 
-// shellQuote returns a path as one word for a shell, and safe for a terminal.
+// shellQuote returns s quoted as one word for a shell, without characters that are unsafe for a
+// terminal.
 func shellQuote(s string) string {
 	plain := !strings.ContainsFunc(s, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||

@@ -31,7 +31,7 @@ type planner struct {
 	present     map[string]bool // members that answer and are in the pool, or will be after the steps planned so far
 	volume      *cli.Volume     // a copy that the steps change
 	down        map[string]bool // bricks that do not run
-	bricksKnown bool            // down is known
+	bricksKnown bool            // whether down is complete
 	healed      bool            // all bricks run and there is nothing to heal
 }
 
@@ -107,8 +107,8 @@ func (p *planner) daemon() bool {
 	return false
 }
 
-// planVolume plans a new volume. The volume gets as many copies as there are answering data
-// members, within the rules of [planner.choose].
+// planVolume plans a new volume, and returns false if that is not possible. The volume gets as many
+// copies as there are answering data members, within the rules of [planner.choose].
 func (p *planner) planVolume() bool {
 	if !p.desired.Form {
 		p.refuse("storage.no_volume", "join this node to its cluster again, or form a new one",
@@ -170,7 +170,8 @@ func (p *planner) planVolume() bool {
 	return true
 }
 
-// adoptVolume copies the existing volume into the model.
+// adoptVolume copies the existing volume into the model of the planner. It returns false if the
+// volume has a form that the planner does not change.
 func (p *planner) adoptVolume() bool {
 	v := *p.observed.Volume
 	v.Options, v.Bricks = maps.Clone(v.Options), slices.Clone(v.Bricks)

@@ -65,7 +65,7 @@ func (p *planner) bricks() {
 		return // the volume must run first
 	}
 
-	// Arbiters leave first and join last: a volume cannot have one copy and an arbiter.
+	// Remove arbiters first and add them last: a volume cannot have one copy and an arbiter.
 	slices.SortStableFunc(remove, func(a, b cli.Brick) int { return replicaOrder(b.Arbiter) - replicaOrder(a.Arbiter) })
 	slices.SortStableFunc(add,
 		func(a, b Member) int { return replicaOrder(a.Role == Arbiter) - replicaOrder(b.Role == Arbiter) })
@@ -115,7 +115,7 @@ func (p *planner) brickChanges() (add []Member, remove []cli.Brick) {
 	target := p.choose(func(m Member) bool { return holder[m.Name] })
 	for _, m := range target {
 		if !p.present[m.Name] {
-			kept[m.Name] = true // the member is away, so its brick cannot change now
+			kept[m.Name] = true // the member does not answer, so its brick cannot change now
 		}
 		if !kept[m.Name] {
 			add = append(add, m)
@@ -132,7 +132,8 @@ func (p *planner) brickChanges() (add []Member, remove []cli.Brick) {
 	return add, remove
 }
 
-// pairBrick returns the indices of a brick and of the member whose new brick can replace it.
+// pairBrick returns the index of a brick in remove, and the index in add of a member whose new
+// brick can replace it, or -1 and -1.
 func (p *planner) pairBrick(remove []cli.Brick, add []Member) (b, m int) {
 	for b, old := range remove {
 		if m := slices.IndexFunc(add, func(m Member) bool { return p.mayReplace(old, m) }); m >= 0 {
@@ -157,8 +158,8 @@ func replicaOrder(last bool) int {
 	return 0
 }
 
-// mayReplace reports whether a new brick of m should replace b in one command: when there is no room
-// for another copy, when b does not run, or when both are on the same machine.
+// mayReplace reports whether a new brick of m should replace b in one command: because the volume
+// can have no further copy, because b does not run, or because both are on the same machine.
 func (p *planner) mayReplace(b cli.Brick, m Member) bool {
 	if p.volume.Replica == 1 || b.Arbiter != (m.Role == Arbiter) {
 		return false
@@ -279,15 +280,16 @@ func (p *planner) remove(b cli.Brick) bool {
 	wasDown := p.down[b.Name]
 	delete(p.down, b.Name)
 	if wasDown {
-		p.changed() // the list of entries that waited for the old brick is lost
+		p.changed() // the removal deletes the list of entries that the old brick still lacked
 	}
 
 	return true
 }
 
 // removeBoth plans the removal of the arbiter and one of two copies in one command. The arbiter
-// cannot be removed alone before: with two copies the first must run, and without the arbiter
-// nothing shows whether the other copy is complete.
+// cannot be removed in an earlier command: a volume of two copies needs its first brick, and
+// without the arbiter nothing shows whether the remaining copy is complete. It returns false if
+// there is no proof that b may go.
 func (p *planner) removeBoth(arbiter, b cli.Brick) bool {
 	proof, ok := p.proofFor(b, "remove")
 	if !ok {
@@ -316,7 +318,8 @@ func (p *planner) removeBoth(arbiter, b cli.Brick) bool {
 	return true
 }
 
-// changed plans the steps that follow each change of bricks: heal, then record.
+// changed plans the steps after a change of bricks: to heal the copies, and to record which are
+// complete.
 func (p *planner) changed() {
 	p.healed = false
 	p.waitHealed("each copy has to be complete before anything else may be lost")

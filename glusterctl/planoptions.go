@@ -10,7 +10,7 @@ import (
 )
 
 // options plans all settings that differ in one command, because each command takes the lock of the
-// pool and all clients load a new graph after it.
+// pool, and makes all clients load a new graph.
 func (p *planner) options() {
 	var allow, names []string
 	for _, m := range p.desired.Members {
@@ -89,7 +89,7 @@ func (p *planner) planStart() {
 
 		wasStopped := p.volume.State == cli.Stopped
 		p.volume.State = cli.Started
-		if wasStopped { // after a start it is unknown which bricks run and what they lack
+		if wasStopped { // after the start, observe which bricks run and what they lack
 			p.plan.Incomplete = true
 		}
 
@@ -116,9 +116,9 @@ func (p *planner) planStart() {
 	}
 }
 
-// idleProcesses returns two lists about present members: the bricks that do not run, and, as texts
-// for people, all processes that do not run, including self-heal daemons. A process that has ended
-// is not started again by itself: only the command that starts bricks starts it.
+// idleProcesses returns two lists about present members. bricks lists the bricks that do not run.
+// processes describes all processes that do not run, including self-heal daemons. GlusterFS does
+// not restart a process that has ended; the command that starts bricks does.
 func (p *planner) idleProcesses() (bricks, processes []string) {
 	for _, b := range p.volume.Bricks {
 		m := p.ownerOf(b)

@@ -21,8 +21,8 @@ func (p *planner) planPool() bool {
 		return false
 	}
 
-	// A machine that vanished without closing its connections delays every command that needs the
-	// lock of the pool, until glusterd notices.
+	// Until glusterd notices that a machine was lost without closing its connections, every command
+	// that needs the lock of the pool is delayed.
 	for _, peer := range p.observed.Pool {
 		if !peer.Self && peer.Connected && p.unreachable(peer) {
 			p.addStep(Step{
@@ -197,7 +197,7 @@ func (p *planner) detach() {
 			host, _, _ := cli.SplitBrick(b.Name)
 			return b.HostUUID == peer.UUID || host == peer.Hostname || slices.Contains(peer.Names, host)
 		}) {
-			continue // an earlier finding says why its brick stays
+			continue // another finding says why the peer's brick stays
 		}
 
 		p.addStep(Step{

@@ -6,7 +6,7 @@ import (
 	"saltern/glusterctl/cli"
 )
 
-// When may a copy be removed?
+// These are the conditions for the removal of a copy:
 //
 // A brick that runs: when all bricks run and nothing needs healing. Then each single brick holds
 // everything.
@@ -24,9 +24,9 @@ import (
 //     the arbiter has nothing pending for the other copy: when both list the
 //     same pending entries, which are then all caused by the lost copy.
 //
-// A brick that was added or replaced enters the list only after it has been healed and every name has
-// been looked up (settle.go). So a fresh, empty brick never counts as a copy. The removed brick
-// itself need not be in the list: only the remaining ones count.
+// A brick that was added or replaced enters the list only after it has been healed and every name
+// has been looked up (settle.go). So a new, empty brick is never taken for a copy. The removed
+// brick itself need not be in the list; the remaining bricks must be.
 //
 // An operator can overrule this brick by brick, see Desired.AcceptLoss.
 

@@ -105,7 +105,7 @@ func (c *Controller) startDaemon(ctx context.Context, s Step, progress func(Even
 	if err := c.cfg.Machine.StartDaemon(ctx); err != nil {
 		return fmt.Errorf("start glusterd: %w", err)
 	}
-	// glusterd answers 2 to 17 s after its start, later without quorum.
+	// glusterd answers 2 to 17 s after its start, and later than that without quorum.
 	return c.pollUntil(ctx, s, progress, time.Minute, func() (bool, string) {
 		_, err := c.client.PoolList(ctx)
 		if err != nil && cli.KindOf(err) != cli.PoolUnknown {
@@ -148,8 +148,8 @@ func (c *Controller) waitHeal(ctx context.Context, d Desired, s Step, progress f
 	since := c.cfg.Clock.Now()
 	last := ""
 	for i := 0; ; i++ {
-		if i%20 == 1 { // not in the first round: usually the volume heals without being asked
-			// glusterd refuses this while a self-heal daemon is missing.
+		if i%20 == 1 { // not in the first round: usually the volume heals by itself
+			// glusterd refuses this while a self-heal daemon does not run.
 			_ = c.client.Change(ctx, "volume", "heal", d.Volume)
 		}
 
@@ -202,8 +202,9 @@ func (c *Controller) waitHeal(ctx context.Context, d Desired, s Step, progress f
 }
 
 // clearLeftover removes a volume's mark from an empty brick directory of this node that no volume
-// lists: a create that failed half-way has left it. clearLeftover observes again first, because the
-// mark may belong to a change that another node was making at that moment.
+// lists. A failed creation of the volume leaves such a mark. clearLeftover first observes the
+// state, because the mark may belong to a change that another node is making. It reports whether it
+// removed the mark.
 func (c *Controller) clearLeftover(ctx context.Context, d Desired, s Step) bool {
 	self := d.selfMember()
 	if !slices.Contains(s.Targets, self.BrickName()) || self.Brick == "" {

@@ -15,17 +15,17 @@ const (
 
 // settle replaces the file of a new copy if the complete copies hold another file of the same name.
 //
-// That happens while a volume grows. A client learns about the new copy a moment after the
-// self-heal daemons do. If the client replaces a file in between, after the old file was healed, it
-// replaces the file on the old copies only. The GFIDs of the two files differ then, and opening the
-// file fails with EIO. If the folder was being healed at that moment, healing never ends. If the
-// folder had been healed before, nothing records the difference: it is in no list of entries to
-// heal, and healing everything does not find it either (10.3). No command lists it as split-brain.
-// So settle looks for such files among the entries to heal, and settleNames looks up every name
-// before a copy is recorded as complete.
+// That happens while a volume grows. A client learns about the new copy a moment later than the
+// self-heal daemons. A client that replaces a file in this moment, after the old file was healed,
+// replaces it on the old copies only. The GFIDs of the two files differ then, and opening the file
+// fails with EIO. If the folder was being healed at that moment, healing never ends. If the folder
+// had been healed before, nothing records the difference: it is in no list of entries to heal, and
+// healing everything does not find it either (10.3). No command lists it as split-brain. So settle
+// looks for such files among the entries to heal, and settleNames looks up every name before a copy
+// is recorded as complete.
 //
-// A copy that is not recorded as complete has nothing that the others lack, see proof.go. So its
-// file may be lost. If all copies are recorded as complete, settle does nothing.
+// A copy that is not recorded as complete has no data that the other copies lack, see proof.go. So
+// its file may be discarded. If all copies are recorded as complete, settle does nothing.
 func (c *Controller) settle(ctx context.Context, d Desired, bricks []string) {
 	source, known := c.source(ctx, d, bricks)
 	if source == "" {
@@ -49,8 +49,8 @@ func (c *Controller) settle(ctx context.Context, d Desired, bricks []string) {
 	}
 }
 
-// source returns one copy that is recorded as complete, and all such copies, provided that at least
-// one of bricks is not recorded. Otherwise it returns "".
+// source returns a copy that is recorded as complete, and the list of all such copies. If all of
+// bricks are recorded, it returns "".
 func (c *Controller) source(ctx context.Context, d Desired, bricks []string) (string, []string) {
 	o, err := c.ObserveQuick(ctx, d)
 	if err != nil {
@@ -65,8 +65,8 @@ func (c *Controller) source(ctx context.Context, d Desired, bricks []string) (st
 	return bricks[i], complete
 }
 
-// takeCopy replaces a file on all copies by that of one brick. glusterd refuses it for entries that
-// only wait to be healed.
+// takeCopy replaces a file on all copies by the file of the brick source. glusterd refuses that for
+// entries that only wait to be healed.
 func (c *Controller) takeCopy(ctx context.Context, d Desired, source, path string) {
 	if err := c.client.TakeFrom(ctx, d.Volume, source, path); err == nil {
 		c.cfg.Log.Info("a new copy of the volume had another file by this name; the older copies win",

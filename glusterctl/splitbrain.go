@@ -11,8 +11,8 @@ type SplitBrain struct {
 	Path   string   `json:"path"`
 	GFID   string   `json:"gfid"`
 	Bricks []string `json:"bricks"`
-	// Resolve are the alternative commands: the first takes the copy that was written last, the
-	// others take the copy of one brick.
+	// Resolve lists alternative commands. The first chooses the copy that was written last. Each of
+	// the others chooses the copy of one brick.
 	Resolve []string `json:"resolve"`
 }
 

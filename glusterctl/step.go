@@ -13,7 +13,7 @@ type Kind string
 const (
 	StartDaemon  Kind = "start-daemon"  // start the local glusterd
 	WaitPool     Kind = "wait-pool"     // wait until the list of peers is settled
-	Probe        Kind = "probe"         // take a machine into the pool
+	Probe        Kind = "probe"         // add a machine to the pool
 	WaitPeers    Kind = "wait-peers"    // wait until all members count each other as full members
 	Create       Kind = "create"        // create the volume
 	SetOption    Kind = "set-option"    // set one option
@@ -36,7 +36,8 @@ type Step struct {
 	Kind Kind   `json:"kind"`
 	What string `json:"what"`
 	Why  string `json:"why"`
-	// Command is the gluster command without its general options. It is empty for other steps.
+	// Command is the gluster command without its general options. It is empty for steps without a
+	// gluster command.
 	Command []string `json:"command,omitempty"`
 	// Destructive marks a step that removes a copy or a machine. Such a step runs only if the
 	// approved plan contains it.
@@ -48,11 +49,11 @@ type Step struct {
 	Targets []string `json:"targets,omitempty"`
 }
 
-// Finding is something that prevents a complete plan, or that somebody should know.
+// Finding is a fact that prevents a complete plan, or that an administrator should know.
 type Finding struct {
 	Code string `json:"code"` // stable, e.g. storage.member_unreachable
 	What string `json:"what"`
-	Next string `json:"next"` // what to do about it
+	Next string `json:"next"` // advice for the administrator
 	// Subject is the member or brick concerned, if there is one.
 	Subject string `json:"subject,omitempty"`
 }
@@ -65,15 +66,15 @@ type Plan struct {
 	// depend on these are not in Steps.
 	Refused  []Finding `json:"refused,omitempty"`
 	Warnings []Finding `json:"warnings,omitempty"`
-	// Incomplete means that more steps follow, which can be planned only after the last step is
-	// done. If Steps is empty, it is not yet known which bricks run.
+	// Incomplete means that more steps follow, which can be planned only after the last of Steps.
+	// If Steps is empty, they wait until it is known which bricks run.
 	Incomplete bool `json:"incomplete,omitempty"`
 }
 
 // Done reports whether the pool is in the desired state.
 func (p Plan) Done() bool { return len(p.Steps) == 0 && len(p.Refused) == 0 && !p.Incomplete }
 
-// Text returns the plan as text for people.
+// Text writes the plan to w as text for people.
 func (p Plan) Text(w io.Writer) error {
 	var b strings.Builder
 	switch {

@@ -8,11 +8,12 @@ import (
 )
 
 // acceptTurn bounds how many connections the loop accepts from a listener before it serves sessions
-// again. Listeners are level-triggered, so the loop accepts the rest in its next turn.
+// again. Listeners are level-triggered, so the loop accepts the remaining connections in its next
+// turn.
 const acceptTurn = 64
 
-// reservedFDs is the number of descriptors that sessions may not use: they are for listeners, logs, the
-// admin socket, checks and pipes.
+// reservedFDs is the number of descriptors that sessions may not use: they are reserved for
+// listeners, logs, the admin socket, checks and pipes.
 const reservedFDs = 64 + 2*pipesMax
 
 // listener is a listening socket, watched by the first loop.
@@ -65,12 +66,12 @@ func (l *loop) acceptFrom(ln *listener) {
 			l.admitConnection(ln.frontend, fd, from)
 		case unix.EINTR, unix.ECONNABORTED, unix.EPROTO, unix.EPERM, unix.ENETDOWN, unix.ENOPROTOOPT, unix.EHOSTDOWN,
 			unix.ENONET, unix.EHOSTUNREACH, unix.EOPNOTSUPP, unix.ENETUNREACH:
-			// accept(2): errors of the one connection, not of the listener
+			// accept(2): these are errors of a connection, not of the listener
 		case unix.EAGAIN:
 			return
 		case unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM:
-			// The budget should have prevented this. Refuse one connection with the
-			// spare descriptor, or it would wake the loop for ever.
+			// The budget should have prevented this. Refuse the connection with the spare
+			// descriptor: otherwise it would wake the loop for ever.
 			l.proxy.logFault("accept", e)
 			if !l.proxy.refuseOne(ln.fd) {
 				return
@@ -127,7 +128,7 @@ func (l *loop) admitConnection(fe *frontend, fd int, from netip.AddrPort) {
 		return
 	}
 
-	// The budget of descriptors bounds the other loop's inbox.
+	// The inbox of at, which is a loop, is bounded by the budget of descriptors.
 	if !at.runLater(func() { s.acceptedAt = max(s.acceptedAt, at.now); at.beginSession(s) }) {
 		l.beginSession(s)
 	}
@@ -142,9 +143,10 @@ func (l *loop) noteClient(s *session) {
 
 // applySourceLimits applies the limits of sources to a connection for which descriptors are already
 // reserved. It returns the reason to refuse the connection, or refusals (the number of reasons) if
-// it may stay. A fourth of all descriptors is reserved for known sources and this machine. Of the
-// others, the first unknown source gets at most half of those that are free, the next one half of
-// the remaining half. So a source with few connections always finds room.
+// the connection may stay. A fourth of all descriptors is reserved for known sources and this
+// machine. Of the rest, the first unknown source gets at most half of the free descriptors, the
+// next source half of the remaining ones, and so on. So a source with few connections is always
+// admitted.
 func (p *Proxy) applySourceLimits(fe *frontend, fd int, a netip.Addr, now int64) refusal {
 	if fe.sources == nil {
 		return refusals
@@ -159,7 +161,7 @@ func (p *Proxy) applySourceLimits(fe *frontend, fd int, a netip.Addr, now int64)
 		case !st.known && room > 0:
 			st.roomShare = max(room, leastShare)
 		case localAddr(fd).Addr() == a.Unmap():
-			st.local = true // this machine, from another of its addresses
+			st.local = true // this machine, from one of its other addresses
 		default:
 			return refusedReserve
 		}

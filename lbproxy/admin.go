@@ -124,8 +124,8 @@ func (p *Proxy) metricsLater(ctx context.Context, addr string, h http.Handler) {
 	p.log.Error("metrics are not served: the address stays in use", "addr", addr)
 }
 
-// listenUnix creates a unix socket with the given mode from its first moment. It replaces a socket
-// on which nobody listens. If replace is set, it also replaces a socket in use: the process that
+// listenUnix creates a unix socket that has the mode as soon as it exists. It replaces a socket on
+// which nobody listens. If replace is set, it also replaces a socket in use: the process that
 // listens there keeps its open connections and gets no new ones.
 func listenUnix(path string, mode os.FileMode, replace bool) (*net.UnixListener, error) {
 	if !replace {

@@ -8,10 +8,10 @@ import (
 	"saltern/internal/ratelimit"
 )
 
-// Balance source is weighted rendezvous hashing. Each pair of a source and a backend has a
-// score, and the backend with the highest score gets the source. So all balancers of a cluster
-// choose the same backend without a table, and a backend that comes or goes moves only its own
-// sources.
+// Balance source is weighted rendezvous hashing. Each pair of a source and a backend has a score,
+// and the backend with the highest score gets the source. So all balancers of a cluster choose the
+// same backend without a table, and adding or removing a backend moves only the sources of that
+// backend.
 
 // affinity returns the score of a source at a backend of weight w.
 func affinity(source, seed uint64, w int64) float64 {
@@ -20,7 +20,8 @@ func affinity(source, seed uint64, w int64) float64 {
 	return float64(w) / -math.Log(u)
 }
 
-// spreadBits spreads the bits of x over the whole word (the finaliser of splitmix64).
+// spreadBits mixes the bits of x, so that each influences all bits of the result (the finaliser of
+// splitmix64).
 func spreadBits(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb

@@ -80,8 +80,8 @@ func (p *Proxy) watchBackend(b *backend) {
 			expect: h.Expect,
 			header: m.sendsHeader,
 			dial:   p.dialer,
-			// Masters drop a peer that leaves their own PINGs unanswered: at a longer interval no
-			// connection is reused.
+			// Masters drop a peer that does not answer their PINGs in time. So checks reuse no
+			// connection if they are further apart than this.
 			reuse: reuse{off: h.Inter > 2*time.Second || m.frontend.mode != Request},
 		}
 
@@ -212,8 +212,8 @@ func (p *Proxy) takeRemoved() (names []string) {
 	return names
 }
 
-// Cut closes the sessions of a backend at once: those of one frontend, or all if frontend is "". It
-// returns how many it closed.
+// Cut closes the sessions of a backend at once: the sessions of one frontend, or all if frontend is
+// "". It returns the number of closed sessions.
 func (p *Proxy) Cut(name, frontend string) (int, error) {
 	b, err := p.backendNamed(name)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"saltern/internal/rpc"
 )
 
-// Client talks to the admin socket of a proxy. Safe for concurrent use.
+// Client talks to the admin socket of a proxy. It is safe for concurrent use.
 type Client struct {
 	rpc  rpc.Client
 	path string
@@ -20,8 +20,8 @@ type Client struct {
 // maxAnswer is how many bytes of an answer the client reads at most.
 const maxAnswer = 16 << 20
 
-// NewClient prepares a client for the unix socket at path; nothing is opened
-// until a method is called.
+// NewClient returns a client for the unix socket at path. It opens nothing before a method is
+// called.
 func NewClient(path string) *Client {
 	var d net.Dialer
 	return &Client{
@@ -55,39 +55,39 @@ func (c *Client) Metrics(ctx context.Context) ([]byte, error) {
 	return nil, c.unheard(err)
 }
 
-// Drain: see [Proxy.Drain].
+// Drain drains a backend, see [Proxy.Drain].
 func (c *Client) Drain(ctx context.Context, backend string) error {
 	return c.order(ctx, drainBackend, adminRequest{Backend: backend})
 }
 
-// Undrain: see [Proxy.Undrain].
+// Undrain ends the draining or the maintenance of a backend, see [Proxy.Undrain].
 func (c *Client) Undrain(ctx context.Context, backend string) error {
 	return c.order(ctx, undrainBackend, adminRequest{Backend: backend})
 }
 
-// Maint: see [Proxy.Maint].
+// Maint puts a backend into maintenance, see [Proxy.Maint].
 func (c *Client) Maint(ctx context.Context, backend string) error {
 	return c.order(ctx, maintBackend, adminRequest{Backend: backend})
 }
 
-// Weight: see [Proxy.Weight].
+// Weight sets the weight of a backend, see [Proxy.Weight].
 func (c *Client) Weight(ctx context.Context, backend string, weight int) error {
 	return c.order(ctx, weighBackend, adminRequest{Backend: backend, Weight: weight})
 }
 
-// Cut closes the sessions of a backend: those of one frontend, or all when frontend is "". It returns their
-// number.
+// Cut closes the sessions of a backend: the sessions of one frontend, or all if frontend is "". It
+// returns the number of closed sessions.
 func (c *Client) Cut(ctx context.Context, backend, frontend string) (int, error) {
 	closed, err := call(ctx, c, cutSessions, adminRequest{Backend: backend, Frontend: frontend})
 	return closed.Cut, err
 }
 
-// Add: see [Proxy.AddBackend].
+// Add adds a backend, see [Proxy.AddBackend].
 func (c *Client) Add(ctx context.Context, b Backend) error {
 	return c.order(ctx, addBackend, adminRequest{Add: &b})
 }
 
-// Remove: see [Proxy.RemoveBackend].
+// Remove removes a backend, see [Proxy.RemoveBackend].
 func (c *Client) Remove(ctx context.Context, backend string, force bool) error {
 	return c.order(ctx, removeBackend, adminRequest{Backend: backend, Force: force})
 }

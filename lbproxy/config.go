@@ -21,9 +21,9 @@ const (
 type Balance string
 
 // leastConn chooses the backend with the fewest sessions for its weight, and among equal ones the
-// next in turn. roundRobin chooses the backends in turn, by weight. bySource gives a source (an
-// IPv4 address, an IPv6 /64) the same backend while that backend is up. When a backend goes down,
-// only its sources get another one.
+// next in the list. roundRobin chooses the backends one after another, by weight. bySource gives a
+// source (an IPv4 address, an IPv6 /64) the same backend while that backend is up. When a backend
+// goes down, only its sources get another backend.
 const (
 	leastConn  Balance = "leastconn"
 	roundRobin Balance = "roundrobin"
@@ -37,8 +37,8 @@ type Check string
 // Health.Send and expects Health.Expect, for backends that are not Salt.
 const (
 	CheckTCP      Check = "tcp"      // the port accepts a connection
-	CheckReady    Check = "ready"    // the backend also sends a ZMTP greeting and READY
-	CheckPing     Check = "ping"     // on request ports the master also answers Salt's ping
+	CheckReady    Check = "ready"    // as tcp, and the backend sends a ZMTP greeting and READY
+	CheckPing     Check = "ping"     // as ready, and on request ports the master answers Salt's ping
 	CheckExchange Check = "exchange" // the backend answers Send with Expect
 )
 
@@ -48,7 +48,7 @@ const (
 type Config struct {
 	// Frontends are the ports minions connect to. At least one.
 	Frontends []Frontend `yaml:"frontends" json:"frontends"`
-	// Backends are the masters. May be empty at start: they can be added live.
+	// Backends are the masters. Backends may be empty: the admin API can add masters later.
 	Backends  []Backend `yaml:"backends" json:"backends"`
 	Limits    Limits    `yaml:"limits" json:"limits"`
 	Connect   Connect   `yaml:"connect" json:"connect"`
@@ -58,9 +58,9 @@ type Config struct {
 	Keepalive Keepalive `yaml:"keepalive" json:"keepalive"`
 	Log       Log       `yaml:"log" json:"log"`
 	Admin     Admin     `yaml:"admin" json:"admin"`
-	// Loops is the number of event loops to begin with (default 1) and MaxLoops
-	// the most that are started when a loop stays more than 60 % busy for 10 s
-	// (default: the number of processors, at most 4).
+	// Loops is the number of event loops to begin with (default 1). MaxLoops is the most to which
+	// the number grows while a loop is more than 60 % busy for 10 s (default: the number of
+	// processors, at most 4).
 	Loops    int `yaml:"loops" json:"loops"`
 	MaxLoops int `yaml:"max_loops" json:"max_loops"`
 	// Stop is how long Run waits for sessions after its context ends (default 5s). Requests may finish.
@@ -79,41 +79,42 @@ type Frontend struct {
 	Bind []string `yaml:"bind" json:"bind"`
 	// Balance is leastconn (default), roundrobin or source.
 	Balance Balance `yaml:"balance" json:"balance"`
-	// Idle cuts a request session when no byte has come for this long and no request is outstanding
-	// (default 1h, -1s for never). Publish mode refuses it: a quiet minion is not a dead one (salt issues
-	// 66888, 66978).
+	// Idle is how long a request session may receive no byte while no request is outstanding,
+	// before it is cut (default 1h, -1s: never). Publish mode refuses this option, because a quiet
+	// minion may be alive (salt issues 66888, 66978).
 	Idle time.Duration `yaml:"idle" json:"idle"`
-	// Outstanding cuts a session when no byte has come for this long although a request is outstanding
-	// (default 15m, -1s for never). In api mode Outstanding and Idle have no default: the server knows
-	// which answers last for hours.
+	// Outstanding is how long a session may receive no byte while a request is outstanding, before
+	// it is cut (default 15m, -1s: never). In api mode Outstanding and Idle have no default: the
+	// server knows which answers last for hours.
 	Outstanding time.Duration `yaml:"outstanding" json:"outstanding"`
-	// HalfClosed cuts a session that has been silent for this long after one side ended its stream (default
-	// 5m).
+	// HalfClosed is how long a session may be silent after one side has ended its stream, before it
+	// is cut (default 5m).
 	HalfClosed time.Duration `yaml:"half_closed" json:"half_closed"`
-	// Stall cuts a session whose client has accepted no byte for this long although bytes wait for it
-	// (default 60s).
+	// Stall is how long a client may accept no byte although bytes wait for it, before its session
+	// is cut (default 60s).
 	Stall time.Duration `yaml:"stall" json:"stall"`
 	// Allow and Deny are lists of CIDR. A source in Deny is refused. If Allow is not empty, a
-	// source outside of Allow is refused as well.
+	// source outside of Allow is also refused.
 	Allow []netip.Prefix `yaml:"allow" json:"allow"`
 	Deny  []netip.Prefix `yaml:"deny" json:"deny"`
 	// ProxyFrom lists balancers whose connections begin with a PROXY v2 header. The header of any other
 	// source is not interpreted.
 	ProxyFrom []netip.Prefix `yaml:"proxy_from" json:"proxy_from"`
-	// ProxyV2 begins each connection to a backend with a PROXY v2 header, whatever
-	// the backend's own proxy_v2 says.
+	// ProxyV2 begins each connection to a backend with a PROXY v2 header, even if the backend's own
+	// proxy_v2 is false.
 	ProxyV2 bool `yaml:"proxy_v2" json:"proxy_v2"`
-	// MaxSessions limits this frontend (default 0: only the descriptor budget).
+	// MaxSessions limits the sessions of this frontend (default 0: only the descriptor budget
+	// limits them).
 	MaxSessions int `yaml:"max_sessions" json:"max_sessions"`
 	// MaxPerSource limits sessions per IPv4 address or IPv6 /64 (-1 for no limit). A positive
 	// number holds for every source. The default, 0, depends on the source: 20000 for an unknown
-	// one, ten times that for one whose minions a master has accepted, and no limit for this
-	// machine. All unknown sources together get three fourths of the descriptors.
+	// source, ten times that for a known source (a master has accepted minions there), and no limit
+	// for this machine. All unknown sources together get three fourths of the descriptors.
 	MaxPerSource int `yaml:"max_per_source" json:"max_per_source"`
 	// Rate is the number of new connections a second per IPv4 address or IPv6 /64 (-1 for no
-	// limit), Burst the size of the bucket (default 10 x Rate). The default Rate, 0, depends on the
-	// source as that of MaxPerSource does: 500 for an unknown one, with a burst of 10000. If only
-	// one of MaxPerSource and Rate is given, the other one sets no limit.
+	// limit), Burst is the most that may arrive at once (default 10 x Rate). The default Rate, 0,
+	// depends on the source like the default of MaxPerSource: 500 for an unknown source, with a
+	// burst of 10000. If only MaxPerSource or only Rate is set, the other one sets no limit.
 	Rate  float64 `yaml:"rate" json:"rate"`
 	Burst float64 `yaml:"burst" json:"burst"`
 }
@@ -137,37 +138,36 @@ type Backend struct {
 	MaxSessions int `yaml:"max_sessions" json:"max_sessions"`
 }
 
-// Limits bounds what the proxy may hold.
+// Limits bounds the descriptors and bytes of the proxy.
 type Limits struct {
 	// Descriptors is the budget of file descriptors (default: the hard limit of
 	// the process, to which the soft one is raised).
 	Descriptors int `yaml:"descriptors" json:"descriptors"`
-	// Pending bounds the bytes that wait in the proxy for slow peers, per loop
-	// (default 64 MiB, at least 512 KiB). Above it bytes are left in the kernel.
+	// Pending bounds the bytes that wait in the proxy for slow peers, per loop (default 64 MiB, at
+	// least 512 KiB). Above this bound the proxy leaves bytes in the kernel.
 	Pending int64 `yaml:"pending" json:"pending"`
 	// Backlog is the number of connections that may wait in a listening socket's queue (default 4096).
 	Backlog int `yaml:"backlog" json:"backlog"`
 }
 
-// Connect tunes how backends are dialled.
+// Connect configures how backends are dialled.
 type Connect struct {
 	// Timeout limits the search for a backend, all dials included (default 2s).
 	Timeout time.Duration `yaml:"timeout" json:"timeout"`
-	// Hedge is how long a dialled backend may stay silent before the proxy dials a second one as
-	// well. The first of the two to answer gets the session (default 250ms, -1s for never).
+	// Hedge is how long a dialled backend may stay silent before the proxy also dials a second one.
+	// The backend that answers first gets the session (default 250ms, -1s for never).
 	Hedge time.Duration `yaml:"hedge" json:"hedge"`
 	// Header is how long a PROXY v2 header may take to arrive (default 3s).
 	Header time.Duration `yaml:"header" json:"header"`
 	// Handshake is how long a client may take to send its ZMTP greeting (default 30s, -1s for
-	// ever). Unproven limits sessions of a source of which no master ever accepted a minion: such a
-	// session ends after this time of silence (default 5m, -1s for never), and always at twelve
-	// times this age. Neither field has a default for backends that are not checked as Salt
-	// masters.
+	// ever). Unproven is how long a session of an unknown source may be silent before it is cut
+	// (default 5m, -1s for never). Such a session is also cut at an age of twelve times Unproven.
+	// Both fields have a default only for backends that are checked as Salt masters.
 	Handshake time.Duration `yaml:"handshake" json:"handshake"`
 	Unproven  time.Duration `yaml:"unproven" json:"unproven"`
 }
 
-// Health tunes the checks. The names are HAProxy's.
+// Health configures the checks. The names are HAProxy's.
 type Health struct {
 	// Check is tcp, ready, ping (default) or exchange. In api mode ready and ping ask for /readyz, with TLS
 	// if the port speaks it.
@@ -180,8 +180,8 @@ type Health struct {
 	// Rise and Fall are how many equal results in a row change the state to up or down (default 2).
 	Rise int `yaml:"rise" json:"rise"`
 	Fall int `yaml:"fall" json:"fall"`
-	// Timeout limits one check (default 1s). A backend that answers slowly gets four times its smoothed
-	// answer time when that is longer, at most 5 x Timeout.
+	// Timeout limits one check (default 1s). For a backend that answers slowly, the limit is four
+	// times its smoothed answer time, between Timeout and 5 x Timeout.
 	Timeout time.Duration `yaml:"timeout" json:"timeout"`
 	// Silence protects sessions while checks of a backend time out: a session stays if the backend
 	// sent it bytes within this time (default 30s; ZMTP heartbeats come every 10s).
@@ -196,7 +196,7 @@ type Health struct {
 	Expect string `yaml:"expect" json:"expect"`
 }
 
-// Rebalance tunes moving publish sessions to a backend that joined or returned.
+// Rebalance configures how publish sessions move to a backend that joined or returned.
 type Rebalance struct {
 	// Off turns rebalancing off.
 	Off bool `yaml:"off" json:"off"`
@@ -205,21 +205,21 @@ type Rebalance struct {
 	// Excess is how far above its share of the sessions a backend must be before sessions move away
 	// from it, as a part of the share (default 0.10).
 	Excess float64 `yaml:"excess" json:"excess"`
-	// Rate is the part of all sessions cut per second (default 0.01, at least
-	// one). Drain uses it as well.
+	// Rate is the part of all sessions that is cut per second (default 0.01, at least one session).
+	// Draining uses the same rate.
 	Rate float64 `yaml:"rate" json:"rate"`
 	// Quiet is how long a session must have carried no bytes before it may be cut (default 1s). A session
 	// is never cut inside a ZMTP frame.
 	Quiet time.Duration `yaml:"quiet" json:"quiet"`
 }
 
-// Move tunes how a session continues at another backend, unnoticed by its client, when its own backend is
-// lost, drained or above its share.
+// Move configures how sessions continue at another backend without their client noticing, when
+// their backend is lost, drained or above its share.
 type Move struct {
 	// Off cuts such sessions instead of moving them: their clients connect again.
 	Off bool `yaml:"off" json:"off"`
 	// Request bounds the bytes that the proxy keeps of one request until its answer has come
-	// (default 1 MiB). Total bounds the kept bytes of all requests (default 64 MiB). A session
+	// (default 1 MiB). Total bounds the bytes of all kept requests (default 64 MiB). A session
 	// whose request was not kept cannot move until the answer has come.
 	Request int   `yaml:"request" json:"request"`
 	Total   int64 `yaml:"total" json:"total"`

@@ -44,7 +44,7 @@ func (l *loop) armFor(at int64) {
 }
 
 // dialNext dials members until one is connected or connecting. The dial uses the main socket of the
-// session, or the alternative one while the main one is in use.
+// session, or the alternative socket while the main one is in use.
 func (l *loop) dialNext(s *session) {
 	for {
 		m := s.frontend.chooseMember(s.tried, l.now, s.client.addr())
@@ -75,7 +75,7 @@ func (l *loop) dialNext(s *session) {
 		switch e {
 		case 0, unix.EINPROGRESS:
 		case unix.EADDRNOTAVAIL, unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM, unix.EPERM, unix.EACCES:
-			// The fault is on this machine: it does not count against the backend.
+			// The fault is on this machine, so it is not recorded as a failure of the backend.
 			closeSocket(fd)
 			m.sessionLeft(0, 0)
 			l.proxy.logFault("connect to backend "+m.backend.name, e)
@@ -138,7 +138,7 @@ func (l *loop) dialEvent(s *session, tag int8, ev uint32) {
 
 	e := sockErr(int(fd))
 	if e == 0 {
-		e = unix.ECONNRESET // the backend accepted and closed within one turn
+		e = unix.ECONNRESET // the backend accepted the connection and closed it before the loop saw it
 	}
 
 	m := l.dropDial(s, tag)
@@ -170,8 +170,8 @@ func (l *loop) dropDial(s *session, tag int8) (m *member) {
 	return m
 }
 
-// hedgeDial dials a second backend because the first has been silent for Connect.Hedge. When two
-// dials are silent, it gives up the older one first.
+// hedgeDial dials a second backend because the first has been silent for Connect.Hedge. If two
+// dials are already silent, it abandons the older one first.
 func (l *loop) hedgeDial(s *session) {
 	if s.state != stateDialing || s.fd[sideBackend] < 0 {
 		return
@@ -197,8 +197,8 @@ func (l *loop) hedgeDial(s *session) {
 	}
 }
 
-// expireConnect runs when a header, a dial, or the greeting of another master has taken too long.
-// It closes the session, or tries the next master.
+// expireConnect runs when a client's header, a dial, or the greeting of a new master has taken too
+// long. It closes the session, or tries the next master.
 func (l *loop) expireConnect(s *session) {
 	if s.state == stateHeader {
 		l.closeSession(s, endHeaderTimeout)
@@ -245,7 +245,7 @@ func (l *loop) adoptDial(s *session, tag int8) {
 
 	switch s.frontend.mode {
 	case Publish:
-		// what the minion sends is not followed: its PONGs matter to nobody
+		// the proxy does not parse what the minion sends, such as PONGs
 		s.half[sideClient].tracker.state = trackLost
 	case API: // not ZMTP, and another backend could not continue the session
 		s.half[sideClient].tracker.state, s.half[sideBackend].tracker.state = trackLost, trackLost

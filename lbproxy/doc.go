@@ -1,25 +1,25 @@
 // Package lbproxy is the TCP proxy in front of the salt-masters of a cluster.
 //
-// It listens on the two ports that minions use (publish 4505, request 4506), and on that of Salt's
-// API if it is configured, and joins each connection to one of the masters behind it. It forwards
-// bytes and never speaks for a master: a ZeroMQ hop would break Salt's request routing. What it
-// knows of Salt is around the byte stream: health checks that ask a master for its own ping, hedged
-// connects, cutting sessions whose master is gone or moving them to another without the client
-// noticing (transfer.go), and paced rebalancing of the publish port after a master returns.
+// It listens on the two ports that minions use (publish 4505, request 4506), and on the port of
+// Salt's API if it is configured, and joins each connection to one of the masters behind it. It
+// forwards bytes and never answers for a master: a ZeroMQ hop would break Salt's request routing.
+// Its knowledge of Salt serves other tasks: health checks by Salt's ping, hedged connects, paced
+// rebalancing of the publish port after a master returns, and sessions whose master is lost. Such a
+// session is cut, or moved to another master without the client noticing (transfer.go).
 //
 // # Shape
 //
 // A [Proxy] owns
 //
 //   - one or more event loops (loop.go): a goroutine each, edge-triggered epoll,
-//     parked in the runtime's poller. All sessions live here, without a
+//     parked in the runtime's poller. The sessions are here, without a
 //     goroutine, timer or buffer of their own,
 //   - one checker goroutine per backend and port (health.go),
 //   - one manager goroutine (manager.go) that ticks once a second: drain,
 //     rebalance, removal, number of loops,
 //   - one session log writer (sessionlog.go), so that a slow log never blocks a loop,
 //   - one watcher of this machine's addresses (leave.go), which cuts the sessions
-//     of an address that has left,
+//     on an address that this machine no longer has,
 //   - the admin server on a unix socket (admin.go).
 //
 // # Locks

@@ -24,7 +24,7 @@ type frontend struct {
 	members []*member // by member.index; nil where a member was removed
 }
 
-// refusal is why a connection was refused.
+// refusal is the reason why a connection was refused.
 type refusal uint8
 
 const (
@@ -32,7 +32,7 @@ const (
 	refusedSource
 	refusedMax
 	refusedDescriptors
-	refusedReserve // the remaining sessions are reserved for known sources and this machine
+	refusedReserve // only descriptors for known sources and this machine are left
 	refusals
 )
 
@@ -40,7 +40,7 @@ var refusalNames = [refusals]string{"acl", "source-limit", "max-sessions", "desc
 
 func (r refusal) String() string { return refusalNames[r] }
 
-// admits reports whether Allow and Deny let an address in.
+// admits reports whether Allow and Deny permit an address.
 func (f *frontend) admits(a netip.Addr) bool {
 	if contains(f.cfg.Deny, a) {
 		return false
@@ -66,8 +66,8 @@ func (f *frontend) addMember(m *member) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 
-	// A random start among equals: otherwise several proxies with few sessions each
-	// would all begin with the same master.
+	// A random start: otherwise several proxies with few sessions each would all begin with the
+	// same one of equal masters.
 	m.credit = rand.Int64N(int64(m.backend.weight.Load()) * 1000)
 	for i, old := range f.members {
 		if old == nil {
@@ -125,7 +125,7 @@ func (f *frontend) tierOf(m *member) int {
 }
 
 // chooseMember chooses a member for a client, except those in tried, and counts a session on it. It
-// returns nil if there is none.
+// returns nil if there is no such member.
 func (f *frontend) chooseMember(tried uint64, now int64, client netip.Addr) *member {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -165,7 +165,7 @@ func (f *frontend) chooseMember(tried uint64, now int64, client netip.Addr) *mem
 		total += w
 		m.credit += w
 		switch {
-		case level == 3: // all are down: the one that was up last
+		case level == 3: // all members are down: choose the one that was up last
 			if best == nil || m.lastUp.Load() > best.lastUp.Load() {
 				best = m
 			}
@@ -178,7 +178,8 @@ func (f *frontend) chooseMember(tried uint64, now int64, client netip.Addr) *mem
 				best = m
 			}
 		default:
-			// Fewest sessions per weight. Equals take turns, in proportion to their weights.
+			// Fewest sessions per weight. Among equal members the credit decides, so that they get
+			// sessions in proportion to their weights.
 			v := (m.sessions.Load() + 1) * 1e9 / w
 			if best == nil || v < score || (v == score && m.credit > best.credit) {
 				best, score = m, v
@@ -189,7 +190,7 @@ func (f *frontend) chooseMember(tried uint64, now int64, client netip.Addr) *mem
 	best.credit = max(best.credit-total, -8*total)
 	for _, m := range f.members {
 		if m != nil {
-			m.credit = min(m.credit, 8*total) // bounds what accumulates while a member cannot be chosen
+			m.credit = min(m.credit, 8*total) // bounds the credit that accumulates while a member cannot be chosen
 		}
 	}
 

@@ -22,13 +22,14 @@ const maxListeners = 64
 
 // Handover is a hand-over in progress, in the new process.
 type Handover struct {
-	// Files are the listening sockets; give them to [Proxy.Inherit].
+	// Files are the listening sockets; the caller passes them to [Proxy.Inherit].
 	Files []*os.File
 	conn  *net.UnixConn
 }
 
-// takeOver asks the proxy at the hand-over socket for its listening sockets. Both processes listen until
-// [Handover.Done]. No connection is refused meanwhile: both use the same sockets and queues.
+// takeOver asks the proxy at the hand-over socket for its listening sockets. Both processes listen
+// until [Handover.Done]. Until then no connection is refused, because both use the same sockets and
+// queues.
 func takeOver(ctx context.Context, path string) (*Handover, error) {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "unix", path)
@@ -80,8 +81,8 @@ func (h *Handover) receive() error {
 	return nil
 }
 
-// Done tells the old process that the new one is serving. The old one then stops accepting, and
-// exits when its sessions have ended.
+// Done informs the old process that the new one serves. The old process then stops accepting
+// connections, and exits when its sessions have ended.
 func (h *Handover) Done() error {
 	defer h.conn.Close()
 	if err := h.conn.SetDeadline(time.Now().Add(handoverLimit)); err != nil {
@@ -105,7 +106,7 @@ func (h *Handover) Done() error {
 	return nil
 }
 
-// Abort gives up the hand-over: the old process continues as before.
+// Abort cancels the hand-over: the old process continues as before.
 func (h *Handover) Abort() {
 	for _, f := range h.Files {
 		f.Close()
@@ -113,7 +114,8 @@ func (h *Handover) Abort() {
 	h.conn.Close()
 }
 
-// serveHandover hands the listeners over, to one process at a time.
+// serveHandover hands the listeners over to a new process that asks for them, one process at a
+// time.
 func (p *Proxy) serveHandover(ctx context.Context, ln net.Listener) {
 	var once sync.Once
 	for {

@@ -13,11 +13,11 @@ import (
 // take a port down without a check.
 const passiveFall = 3
 
-// maxStarved is how many checks in a row may be set aside because this machine was too busy.
+// maxStarved is how many results in a row a checker may ignore because this machine was too busy.
 const maxStarved = 5
 
-// errStarved marks a check whose limit fired much too late: this process did not get to run, so the
-// check says nothing about the backend.
+// errStarved marks a check whose time limit fired much too late: this process got no processor
+// time, so the check says nothing about the backend.
 var errStarved = errors.New("check set aside: this machine is starved")
 
 // verdict derives the state of a port from the results of its checks. It does no I/O and reads no
@@ -28,7 +28,7 @@ type verdict struct {
 	state         State
 	goodInRow     int // good results in a row
 	badInRow      int
-	notReadyInRow int   // results in a row of a master that answers but accepts no sessions
+	notReadyInRow int   // results in a row with an answer of a master that accepts no sessions
 	lastBad       grade // grade of the last bad result
 }
 
@@ -67,7 +67,8 @@ func (v *verdict) applyGrade(g grade) bool {
 	return v.state != was
 }
 
-// changing reports whether the last results contradict the state. Checks are more frequent then.
+// changing reports whether the last results contradict the state. If they do, checks are more
+// frequent.
 func (v *verdict) changing() bool {
 	switch v.state {
 	case Up:
@@ -87,14 +88,14 @@ type checker struct {
 	log    *slog.Logger
 	clock  func() int64
 	probe  func(ctx context.Context) error
-	// reused reports whether the last check used an existing connection. Its duration then says nothing
-	// about a check that has to connect. reused may be nil: every check connects.
+	// reused reports whether the last check used an existing connection. If so, its duration says
+	// nothing about a check that must connect. reused may be nil: every check connects.
 	reused func() bool
 	// judged is called after each change of the state, and after each bad result while the port is down.
 	// badSince is the clock at which the first check of the bad row began.
 	judged func(state State, changed bool, g grade, badSince int64)
 
-	certainFailures int // certain failures that sessions ran into since the last good check; used by run only
+	certainFailures int // number of certain failures of sessions since the last good check; only run uses it
 
 	mu           sync.Mutex
 	verdict      verdict
@@ -103,7 +104,7 @@ type checker struct {
 	since        int64 // clock of the last change
 	checks       uint64
 	failed       uint64
-	starvedInRow int // checks in a row whose result was ignored because this process got no processor time
+	starvedInRow int // number of checks in a row that were ignored because this process got no processor time
 }
 
 // run checks until ctx ends.
@@ -211,8 +212,8 @@ func (c *checker) checkOnce(ctx context.Context) error {
 	return err
 }
 
-// applyResult adds one result to the verdict, logs a change and calls judged. With force a single bad
-// result takes the port down.
+// applyResult adds one result to the verdict, logs a change and calls judged. If force is set, a
+// single bad result takes the port down.
 func (c *checker) applyResult(err error, badSince int64, force bool) {
 	g := gradeOf(err)
 	c.mu.Lock()

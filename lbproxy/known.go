@@ -23,10 +23,10 @@ const proofEvery = 3600
 // maps (sign-in, ping) and plain texts ("bad load"). Only a request sealed with the session key of an
 // accepted minion gets a sealed blob (salt/channel/server.py handle_message), see sealedAnswer.
 //
-// What a stranger can still do: from each of his addresses he can hold as many sessions as an unknown
-// source may, up to the descriptors that unknown sources share. If he shares the address (NAT, /64) of an
-// accepted minion, he has the limits of a known source. In both cases known sources, loopback and existing
-// sessions lose nothing.
+// An attacker without an accepted key (stranger) can still do this: from each of his addresses he
+// can hold as many sessions as an unknown source may, up to the descriptors that unknown sources
+// share. If he shares the address (NAT, /64) of an accepted minion, he has the limits of a known
+// source. In both cases known sources, loopback and existing sessions lose nothing.
 type knownSources struct {
 	mu     sync.Mutex
 	proofs map[netip.Addr]int64 // clock of the last proof; negative when it comes from an earlier process
@@ -45,7 +45,7 @@ func (k *knownSources) contains(a netip.Addr, now int64) bool {
 }
 
 // add records that a master answered a minion of this source. If the table is full, add removes the
-// first entry in Go's random map order, so that nobody can choose which.
+// first entry in Go's random map order, so that an attacker cannot choose the entry.
 func (k *knownSources) add(a netip.Addr, at int64) {
 	a = ratelimit.Source(a)
 	k.mu.Lock()
@@ -71,7 +71,7 @@ func (k *knownSources) count() int {
 	return len(k.proofs)
 }
 
-// knownSource is an entry as one process passes it to the next.
+// knownSource is the form in which one process passes an entry to the next.
 type knownSource struct {
 	Source netip.Addr    `json:"source"`
 	Age    time.Duration `json:"age_ns"`
@@ -87,7 +87,7 @@ func (k *knownSources) entries(now int64) []knownSource {
 	return out
 }
 
-// inherit adds what an earlier process knew.
+// inherit adds the known sources of an earlier process.
 func (k *knownSources) inherit(list []knownSource, now int64) {
 	for _, s := range list {
 		if s.Source.IsValid() && s.Age >= 0 && s.Age < knownFor {

@@ -35,8 +35,7 @@ func (p *Proxy) manage(ctx context.Context, faults chan error) error {
 		p.dropRemoved()
 		p.listenAgain()
 
-		// A second loop is added for lasting load only: two loops cost more per message
-		// than one.
+		// Add a loop only for lasting load: two loops cost more per message than one.
 		any := false
 		for _, l := range p.allLoops() {
 			b := l.busyTime.Load()
@@ -69,16 +68,17 @@ func (p *Proxy) manage(ctx context.Context, faults chan error) error {
 // or find no route, the master is not running or not reachable, and cutFailed ends the other
 // sessions at once.
 //
-// Checks that time out are weak evidence: the fault may be on this machine or in the network. Then
-// cutFailed ends the other sessions only if no session of the port received a byte. Of those it
-// keeps sessions that once had an answer until another master can take them. Otherwise the minions
-// would reconnect to the same slow master and cost it their handshakes as well.
+// Checks that time out are weak evidence: the fault may be on this machine or in the network. For
+// such checks cutFailed ends the other sessions only if no session of the port has received a byte.
+// It keeps those of them that once had an answer until another master can take them. Otherwise
+// their minions would reconnect to the same slow master, which would have to answer their
+// handshakes, too.
 func (p *Proxy) cutFailed(m *member, g grade, since int64) {
 	if p.cfg.Health.KeepSessions || m.sessions.Load() == 0 {
 		return
 	}
 
-	// Bytes may have come while the first bad check waited already.
+	// Bytes that came while the first bad check was waiting are not fresh.
 	fresh := since + int64(p.cfg.Health.FastInter)
 	all := g == gradeGone || m.lastHeard.Load() < fresh
 	elsewhere := g == gradeGone || m.frontend.hasAlternative(1<<m.index)
@@ -99,8 +99,8 @@ func (p *Proxy) cutFailed(m *member, g grade, since int64) {
 	}
 }
 
-// drainTick moves sessions away from members that are drained or removed, and from those of an
-// unwell master while another master is well.
+// drainTick moves sessions away from members that are drained or removed, and from members whose
+// master is unwell while another master is well.
 func (p *Proxy) drainTick(fe *frontend) {
 	for _, m := range fe.currentMembers() {
 		leaving := m.backend.draining.Load() || m.backend.removing.Load()
@@ -259,8 +259,8 @@ func (p *Proxy) windDown(ctx context.Context) {
 			requests = -1
 		}
 
-		// A request may be on its way to a session that is being cut. While there is
-		// time, choose sessions that have been quiet for longer.
+		// A client may be sending a request just when its session is cut. While there is time,
+		// choose sessions that have been quiet for longer.
 		need := quiet
 		if deadline != 0 || p.clock()-began > int64(patientFor) {
 			need = min(quiet, int64(step))

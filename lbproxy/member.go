@@ -14,7 +14,7 @@ type State int32
 
 // A port starts Unknown: it gets sessions only if no other port is up. Joining means that the
 // master answers but is not ready yet. Unwell means that the master reports that it cannot store
-// jobs: its sessions move to other masters, and it gets new ones only if no other port is up.
+// jobs: its sessions move to other masters, and it gets new sessions only if no other port is up.
 const (
 	Unknown State = iota
 	Up
@@ -27,7 +27,7 @@ var stateNames = [...]string{"unknown", "up", "joining", "down", "unwell"}
 
 func (s State) String() string { return stateNames[s] }
 
-// MarshalText makes JSON contain the state as a word.
+// MarshalText returns the state's name, which JSON then contains.
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // UnmarshalText parses the name of a state. An unknown name becomes Unknown.
@@ -42,7 +42,7 @@ func (s *State) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// backend is one master, with a member for each frontend.
+// backend is a master, with a member for each frontend.
 type backend struct {
 	name string
 	cfg  Backend
@@ -64,28 +64,28 @@ func (b *backend) unwell() bool {
 	return slices.ContainsFunc(b.members, func(m *member) bool { return m.State() == Unwell })
 }
 
-// member is one backend in one frontend. Its fields are atomic or never change, unless a comment
-// says otherwise.
+// member is a backend in a frontend. Its fields are atomic or never change, unless a comment says
+// otherwise.
 type member struct {
 	frontend *frontend
 	backend  *backend
 	addr     netip.AddrPort
 	index    uint // index in frontend.members, and the member's bit in session.tried
 
-	sendsHeader bool   // connections to it begin with a PROXY header
+	sendsHeader bool   // whether connections to the member begin with a PROXY header
 	seed        uint64 // hash of the backend's name, for balance "source"
 
 	state     atomic.Int32
-	upAt      atomic.Int64 // clock when it last came up
-	lastUp    atomic.Int64 // clock when it was last seen up
+	upAt      atomic.Int64 // clock when the member last came up
+	lastUp    atomic.Int64 // time of the loop's clock when the member was last up
 	lastHeard atomic.Int64 // clock of the last bytes in any session
-	racesLost atomic.Int32 // hedged dials in a row in which this member stayed silent
+	racesLost atomic.Int32 // number of hedged dials in a row in which this member stayed silent
 	sessions  atomic.Int64
-	evidence  chan evidence // for the checker; when it is full, the checker is about to check anyway
+	evidence  chan evidence // failures for the checker; if the channel is full, the checker is about to check anyway
 
 	sessionsTotal, bytesUp, bytesDown, refusals, resets, cuts atomic.Uint64
 
-	credit int64 // for smooth round robin; guarded by frontend.mu
+	credit int64 // decides among equal members (smooth round robin); guarded by frontend.mu
 }
 
 // evidence is a failure that a session or a dial ran into.
@@ -113,7 +113,7 @@ func (m *member) sessionLeft(up, down uint64) {
 	m.bytesDown.Add(down)
 }
 
-// noteBytes records that bytes came from the backend, ten times a second at most.
+// noteBytes records the time at which bytes came from the backend, at most ten times a second.
 func (m *member) noteBytes(now int64) {
 	if last := m.lastHeard.Load(); last == 0 || now-last > int64(100*time.Millisecond) {
 		m.lastHeard.Store(max(now, 1))

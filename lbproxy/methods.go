@@ -72,7 +72,8 @@ var (
 	}})
 )
 
-// change adds a method that changes the proxy. noCommand is the reason why no user types it.
+// change adds a method that changes the proxy to the admin table, and returns it. command is the
+// command that calls it. noCommand is the reason why there is no such command.
 func change(name, command, noCommand string) *rpc.Method[adminRequest, rpc.None] {
 	return rpc.Add(adminTable, rpc.Method[adminRequest, rpc.None]{Row: rpc.Row{
 		Route:     "POST /v1/" + name,
@@ -84,8 +85,8 @@ func change(name, command, noCommand string) *rpc.Method[adminRequest, rpc.None]
 	}})
 }
 
-// Handler returns the handler of the admin API. Whoever serves it decides who may use it; the
-// proxy's own socket checks peer credentials.
+// Handler returns the handler of the admin API. The caller that serves it must decide who may use
+// it; the proxy's own socket checks peer credentials.
 func (p *Proxy) Handler() http.Handler {
 	h := &rpc.Handlers{}
 	rpc.Handle(h, readStatus, func(context.Context, rpc.None) (Status, error) { return p.Status(), nil })
@@ -125,7 +126,8 @@ func (p *Proxy) Handler() http.Handler {
 	return mux
 }
 
-// explain converts an error to a refusal. An error without a code becomes a bad request.
+// explain converts an error to a refusal, which is never nil. The refusal of an error without a
+// code has the code for a bad request.
 func explain(err error) *rpc.Error {
 	refusal := rpc.Explain(err)
 	if refusal.Code == rpc.CodeFailed {

@@ -14,15 +14,15 @@ import (
 // well under the 10 ms after which the runtime preempts a goroutine.
 const lingerFor = 4 * time.Millisecond
 
-// gate is how a loop sleeps, in two ways for two kinds of load.
+// gate controls how a loop sleeps: in two ways, for two kinds of load.
 //
 // A loop without work is parked in the runtime's poller, like any goroutine that waits for a
 // connection. That costs nothing while no event comes. But each wake-up goes through the runtime's
 // scheduler and three calls of epoll, which together cost as much as moving a small message. So
 // after work a loop first lingers: it waits in epoll for a few milliseconds, in a raw system call.
-// The runtime does not notice and leaves the processor with the loop. The short limit makes this
-// acceptable, because a garbage collection has to wait for the loop. (It waits less: the runtime
-// also sends the thread a signal, which ends the call.)
+// The runtime does not notice and leaves the processor to the loop. A garbage collection has to
+// wait for the loop, so the call must be short. (The runtime also sends the thread a signal, which
+// ends the call earlier.)
 //
 // While a loop lingers, its events must not wake another goroutine. So the runtime does not watch the
 // loop's epoll descriptor. It watches a second one, the gate, which contains the loop's descriptor only
@@ -50,10 +50,10 @@ func newGate(ep int) (gate, error) {
 	return gate{fd: fd}, nil
 }
 
-// setOpen opens the gate before the loop parks, or shuts it afterwards. When again is true, the loop must
-// not park: events came while the gate was shut. The kernel does not report such events if the gate still
-// lists the loop's descriptor as ready (ep_modify wakes nobody for an entry in the ready list), so setOpen
-// polls for them itself.
+// setOpen opens the gate before the loop parks, or shuts it afterwards. If again is true, the loop
+// must not park, because events came while the gate was shut. The kernel does not report such
+// events if the gate still lists the loop's descriptor as ready (ep_modify wakes nobody for an
+// entry in the ready list), so setOpen polls for them itself.
 func (g *gate) setOpen(ep int, open bool) (again bool, err error) {
 	if g.open != open {
 		if err := g.switchTo(ep, open); err != nil {
@@ -92,23 +92,24 @@ func (g *gate) close() {
 	g.fd = -1
 }
 
-// mayLinger reports whether n loops may each occupy a processor while they wait. They may if one processor
-// is left for everything else.
+// mayLinger reports whether n loops may each occupy a processor while they wait. They may if one
+// processor remains for other work.
 func mayLinger(n int) bool { return runtime.GOMAXPROCS(0) > n }
 
 const (
 	gatherAfter = 16  // waits in a row that ended at once, after which messages are gathered
-	gatherLeast = 4   // with fewer events than this the pause was not worth it
-	gatherRest  = 256 // waits before gathering is tried again
+	gatherLeast = 4   // least number of events for which a pause was worth it
+	gatherRest  = 256 // number of waits before gathering is tried again
 )
 
-// pace decides when a loop lets messages gather. A broadcast reaches the proxy as thousands of
-// small messages, one after the other: a loop that handled each at once would sleep and wake up for
-// each. A lone client that sends its next request after each answer looks the same at first, but no
-// messages gather there. After such a failure pace stops for a while.
+// pace decides when a loop waits for more messages before it handles those that have arrived. A
+// broadcast reaches the proxy as thousands of small messages, one after the other: a loop that
+// handled each at once would sleep and wake up for each. A lone client that sends its next request
+// after each answer looks the same at first, but no messages gather there. If few messages gather,
+// pace stops gathering for a while.
 type pace struct {
-	quick  int // waits in a row that ended at once
-	rest   int // waits until gathering may be tried again
+	quick  int // number of waits in a row that ended at once
+	rest   int // number of waits before gathering may be tried again
 	active bool
 	paused bool // the loop pauses before the next wait
 }

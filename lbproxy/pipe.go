@@ -4,8 +4,8 @@ import "golang.org/x/sys/unix"
 
 const (
 	pipeSize  = 1 << 20
-	pipesKept = 16 // idle pipes kept by a loop
-	pipesMax  = 64 // pipes that a loop may have; without a free one it copies
+	pipesKept = 16 // number of idle pipes that a loop keeps
+	pipesMax  = 64 // number of pipes that a loop may have; without a free pipe it copies
 )
 
 // pipe holds n spliced bytes. The loop splices only into an empty pipe, so that EAGAIN always means

@@ -21,8 +21,8 @@ import (
 // maxProbeFrame bounds a frame that a check reads. READY and the answer to a ping are far smaller.
 const maxProbeFrame = 16 << 10
 
-// maxProbeFrames bounds how many frames, heartbeats for example, a check reads before the expected
-// one.
+// maxProbeFrames bounds how many frames, such as heartbeats, a check reads before the expected
+// frame.
 const maxProbeFrames = 16
 
 const (
@@ -50,7 +50,7 @@ type grade uint8
 const (
 	gradeUp      grade = iota
 	gradeJoining       // answers, but is not ready or is full
-	gradeSilent        // answers too late, or unexpectedly: weak evidence
+	gradeSilent        // answers too late, or with something unexpected: weak evidence
 	gradeGone          // refuses connects, or has no route: strong evidence
 	gradeUnwell        // answers that it is unwell
 )
@@ -69,8 +69,8 @@ type connectError struct{ err error }
 func (e connectError) Error() string { return "connect: " + e.err.Error() }
 func (e connectError) Unwrap() error { return e.err }
 
-// gradeOf returns the grade of a check's error. Only a failed dial is strong evidence: a master that is
-// starting, stopping or overloaded may well accept and then close.
+// gradeOf returns the grade of a check's error. Only a failed dial is strong evidence: a master
+// that starts, stops or is overloaded may accept a connection and close it.
 func gradeOf(err error) grade {
 	var ce connectError
 	switch {
@@ -245,7 +245,7 @@ func socketType(b []byte) string {
 	return ""
 }
 
-// socketFits reports whether a master has a socket of that type on the port.
+// socketFits reports whether masters have a socket of that type on a port of that mode.
 func socketFits(kind string, mode Mode) bool {
 	if mode == Publish {
 		return kind == "PUB" || kind == "XPUB"

@@ -47,18 +47,18 @@ type Proxy struct {
 	ready   chan struct{} // closed when listening
 	retire  chan struct{} // closed by a hand-over
 	spareMu sync.Mutex
-	// kept open; closed to free one descriptor for accepting, and at once refusing, a connection when none
-	// is left
+	// spare descriptor: if none is left, it is closed, so that a connection can be accepted and
+	// refused
 	spareFD int
 
 	mu           sync.Mutex
 	backends     []*backend
 	checkers     map[*member]*runningCheck
 	inheritedFDs []int
-	inherits     bool // listeners were inherited; so the admin sockets are taken over too
+	inherits     bool // whether listeners were inherited, so that the admin sockets are also taken over
 	listeners    []*listener
-	unopened     []*listener    // listeners of the API that are not open yet; while the manager runs, only it uses them
-	metrics      net.Listener   // of Admin.Metrics; may be nil
+	unopened     []*listener    // listeners of the API that are not open yet; only the manager uses them
+	metrics      net.Listener   // listens on Admin.Metrics; may be nil
 	wg           sync.WaitGroup // checkers, loops
 	ctx          context.Context
 	retired      bool
@@ -71,9 +71,9 @@ type runningCheck struct {
 
 type counters struct {
 	hedges, loopFaults, rebalanced atomic.Uint64
-	transferred                    atomic.Uint64 // sessions given to another backend
-	requestsNotKept                atomic.Uint64 // requests that were too large to keep
-	keptBytes                      atomic.Int64  // bytes of requests that are kept now
+	transferred                    atomic.Uint64 // number of sessions moved to another backend
+	requestsNotKept                atomic.Uint64 // number of requests that were too large to keep
+	keptBytes                      atomic.Int64  // number of bytes of the requests that are kept now
 }
 
 const (
@@ -122,9 +122,9 @@ func New(cfg Config, log *slog.Logger) (*Proxy, error) {
 	return p, nil
 }
 
-// Run listens and serves until ctx ends. Then it lets requests finish, cuts publish sessions spread
-// over Config.Stop, and returns when everything it started has ended. It also returns when
-// [takeOver] has moved the listeners to another process and the remaining sessions have ended.
+// Run listens and serves until ctx ends. Then it waits for requests to finish, cuts publish
+// sessions spread over Config.Stop, and returns when all its goroutines have ended. It also returns
+// when [takeOver] has moved the listeners to another process and the remaining sessions have ended.
 func (p *Proxy) Run(ctx context.Context) error {
 	if !p.state.CompareAndSwap(stateNew, stateRunning) {
 		return errors.New("run the load balancer: it ran before")
@@ -260,7 +260,7 @@ func (p *Proxy) stopLoops() {
 	p.wg.Wait()
 }
 
-// leastLoaded returns the loop for a new session. l is the loop that accepted it.
+// leastLoaded returns the loop for a new session. l is the loop that accepted the session.
 func (p *Proxy) leastLoaded(l *loop) *loop {
 	all := p.allLoops()
 	if len(all) == 1 {
@@ -318,7 +318,8 @@ func (p *Proxy) closeSpare() {
 	}
 }
 
-// refuseOne accepts a connection with the spare descriptor and closes it.
+// refuseOne accepts a connection of the listener ln with the spare descriptor and closes it. It
+// returns false if it could not accept one.
 func (p *Proxy) refuseOne(ln int) bool {
 	p.closeSpare()
 	defer p.openSpare()

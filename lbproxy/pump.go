@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	spliceAfter = 256 << 10 // bytes moved in one turn after which a splice is worth its pipe
-	spliceLeast = 64 << 10  // bytes: when less of a frame is left than this, it is copied, not spliced
+	spliceAfter = 256 << 10 // bytes moved in one turn from which a splice is worth its pipe
+	spliceLeast = 64 << 10  // bytes: a smaller rest of a frame is copied, not spliced
 	peekChunk   = 64 << 10
 )
 
@@ -97,11 +97,11 @@ func (l *loop) noteRead(s *session, h *half, from side, b []byte, n int) {
 
 	if from == sideBackend {
 		if h.bytes == uint64(n) {
-			s.endedByMaster = false // the first bytes: this master serves the session
+			s.endedByMaster = false // the first bytes came: this master serves the session
 		}
 
 		if s.replay != nil && s.frontend.mode == Request && s.prelude != nil && !s.outstanding() {
-			l.releaseReplay(s) // the request has its answer
+			l.releaseReplay(s) // the request is answered
 		}
 
 		s.member.noteBytes(l.now)
@@ -216,7 +216,7 @@ func (l *loop) sendFailed(s *session, from side) {
 		s.setEnding(endClientReset)
 	}
 
-	// The destination may have sent an answer before it closed: read that to its end.
+	// The destination may have sent an answer before it closed: read it to its end.
 	if o := &s.half[from.other()]; !o.eof {
 		o.readable, o.rdhup = true, true
 	}
@@ -353,11 +353,11 @@ func (l *loop) peekThrough(s *session, h *half, from side, src, dst int) int {
 	h.stuckSince = 0
 	l.noteRead(s, h, from, l.buf[:k], k)
 	for left := k; left > 0; {
-		m, e := l.kernel.recv(src, l.buf[:left], unix.MSG_TRUNC) // tcp(7): discards
+		m, e := l.kernel.recv(src, l.buf[:left], unix.MSG_TRUNC) // MSG_TRUNC discards the bytes (tcp(7))
 		switch {
 		case e == unix.EINTR:
 		case e != 0 || m <= 0:
-			// The bytes were there a moment ago: only a reset takes them away.
+			// Only a reset can have discarded the bytes that the peek has returned.
 			l.sourceEnded(s, h, from, unix.ECONNRESET)
 			return k
 		default:
@@ -372,7 +372,7 @@ func (l *loop) peekThrough(s *session, h *half, from side, src, dst int) int {
 func (l *loop) spliceIn(s *session, h *half, from side, src int) int {
 	want := min(uint64(pipeSize), h.tracker.unseenBytes())
 	if want == 0 {
-		l.dropHeld(h) // the head of a frame comes next; feed must see it
+		l.dropHeld(h) // the head of a frame comes next, which feed must see
 		return 0
 	}
 
@@ -385,7 +385,7 @@ func (l *loop) spliceIn(s *session, h *half, from side, src int) int {
 		l.dropHeld(h)
 		return 0
 	case e == unix.EINVAL:
-		l.dropHeld(h) // this socket cannot be spliced: copy
+		l.dropHeld(h) // the kernel cannot splice this socket: copy
 		return 0
 	case e != 0 || n == 0:
 		l.dropHeld(h)

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds of what a loop keeps to move sessions, in bytes.
+// Bounds of the data that a loop keeps to move sessions, in bytes.
 const (
 	maxPrelude      = 4 << 10  // prelude of one client
 	maxPreludes     = 16 << 20 // preludes of all clients of a loop; equal ones count once
@@ -14,22 +14,22 @@ const (
 	maxSpareReplay  = 16 << 10 // capacity in bytes that an unused replay may keep
 )
 
-// prelude holds what a client sends before its first message: its greeting, READY and, for a
-// subscriber, its subscriptions. When another master takes over the session, the proxy first sends
-// it the prelude. Sessions with equal preludes share one copy.
+// prelude is a client's data before its first message: its greeting, READY and, for a subscriber,
+// its subscriptions. When another master takes over the session, the proxy first sends it the
+// prelude. Sessions with equal preludes share one copy.
 type prelude struct {
-	said string // "" when the client's bytes were not understood: its session stays at its master
+	said string // "": the bytes could not be parsed, so the session cannot move
 	uses int
 }
 
-// replay holds what another master may need to continue a session: a request that waits for its
-// answer, or an incomplete frame.
+// replay holds the data that another master needs to continue a session: a request that waits for
+// its answer, or an incomplete frame.
 type replay struct {
-	fromClient []byte // the client's bytes behind the prelude; the prelude's own bytes while it is incomplete
-	incomplete bool   // fromClient lacks bytes because there were too many
+	fromClient []byte // the client's bytes behind the prelude; while the prelude is incomplete, its bytes
+	incomplete bool   // fromClient lacks bytes, because there were too many
 	moving     bool   // another master is taking the session over, see transfer.go
-	toMaster   []byte // bytes still to be sent to that master
-	greeting   []byte // what that master has sent of its greeting and READY
+	toMaster   []byte // bytes still to be sent to the new master
+	greeting   []byte // received part of the new master's greeting and READY
 }
 
 // keepClientBytes appends bytes that the client has sent to the session's replay buffer. The caller
@@ -86,7 +86,7 @@ func (l *loop) keepClientBytes(s *session, b []byte) {
 	case !s.outstanding():
 		l.releaseReplay(s)
 	case s.half[sideClient].tracker.messages-s.half[sideBackend].tracker.messages > 1:
-		l.giveUpRequest(s) // several requests at once: which of them have an answer is unknown
+		l.giveUpRequest(s) // several requests are open: it is unknown which of them are answered
 	}
 }
 
@@ -130,7 +130,7 @@ func (l *loop) dropPrelude(s *session) {
 	}
 }
 
-// pinned is the prelude of clients that were not understood.
+// pinned is the prelude of clients whose bytes could not be parsed.
 var pinned = &prelude{}
 
 // pinToMaster marks a session as unable to move to another master.
@@ -153,7 +153,7 @@ func (l *loop) giveUpRequest(s *session) {
 	k.fromClient, k.incomplete = nil, true
 }
 
-// collectSubscriptions adds a subscriber's subscriptions to its prelude and discards its other
+// collectSubscriptions adds a subscriber's subscriptions to its prelude and discards all other
 // frames.
 func (l *loop) collectSubscriptions(s *session) {
 	k := s.replay
@@ -252,17 +252,17 @@ func isCommand(body []byte, name string) bool {
 
 // repeatable reports whether a request may be sent to a second master although the first may have
 // handled it. Sealed requests come from minions, which repeat them themselves when no answer comes.
-// A clear request is either a sign-in, which is repeatable too, or comes from a tool. A tool's job
-// must not be published twice.
+// A clear request is a sign-in, which is repeatable, or comes from a tool. A tool's job must not be
+// published twice.
 func repeatable(request []byte) bool {
 	at := bytes.Index(request, []byte("enc"))
 	if at < 0 {
 		return false
 	}
 
-	word, found := bytes.CutPrefix(request[at+3:], []byte{0xa3}) // fixstr
+	word, found := bytes.CutPrefix(request[at+3:], []byte{0xa3}) // as msgpack's fixstr
 	if !found {
-		word, found = bytes.CutPrefix(request[at+3:], []byte{0xc4, 3}) // bin 8
+		word, found = bytes.CutPrefix(request[at+3:], []byte{0xc4, 3}) // as msgpack's bin 8
 	}
 
 	if found && bytes.HasPrefix(word, []byte("aes")) {
@@ -274,8 +274,8 @@ func repeatable(request []byte) bool {
 	return signIn && !bytes.Contains(request, []byte("publish"))
 }
 
-// renewEvents raises the session's gen, so that late events of closed descriptors are ignored, and asks
-// epoll for the client's events once more.
+// renewEvents raises the session's gen, so that late events of closed descriptors are ignored, and
+// asks epoll for the client's events once more. It reports whether epoll accepted that.
 func (l *loop) renewEvents(s *session) bool {
 	sl := &l.slots[s.slot]
 	sl.gen++

@@ -2,10 +2,10 @@ package lbproxy
 
 import "golang.org/x/sys/unix"
 
-// resetOnCut resets the backend's connection of a publish session that is cut. When a client leaves
-// by itself, the backend sees an end of stream instead. A Saltern master distinguishes the two: a
-// minion whose session was cut may miss jobs until it reconnects, and gets them then. A minion that
-// left gets nothing. No request is lost, because a publish session carries no requests.
+// resetOnCut resets the backend's connection of a publish session that is cut. When a client ends
+// its session itself, the backend sees an end of stream. A Saltern master distinguishes the two: a
+// minion whose session was cut gets the jobs that it missed when it reconnects. A minion that left
+// does not. No request is lost, because a publish session carries no requests.
 func (s *session) resetOnCut(why ending) {
 	if s.frontend.mode != Publish || s.fd[sideBackend] < 0 {
 		return

@@ -12,22 +12,22 @@ import (
 )
 
 // While a master is well, the checks of its request port share a connection: a handshake each
-// second would cost both sides more than everything else that they do in idle times. Checks of the
-// publish port do not share one, because the master counts each open connection there as a minion.
+// second would cost both sides more than all other work in idle times. Checks of the publish port
+// do not share one, because the master counts each open connection there as a minion.
 const (
 	// holdAfter is how many good checks in a row, each with a new connection, precede the first reuse.
 	holdAfter = 2
-	// holdFor is how many checks reuse a connection before the next one dials, to test
-	// that the backend still accepts.
+	// holdFor is how many checks reuse a connection. The next check dials, to test that the backend
+	// still accepts connections.
 	holdFor = 3
 )
 
 // reuse keeps the connection of one check for the next checks. It belongs to one checker.
 type reuse struct {
 	off        bool // never reuse: a publish port, rare checks, or a master that does not answer PINGs
-	proven     bool // the backend has answered on a kept connection
-	used       bool // the last check used a kept connection
-	goodInRow  int  // good checks in a row with new connections
+	proven     bool // whether the backend has answered on a kept connection
+	used       bool // whether the last check used a kept connection
+	goodInRow  int  // number of good checks in a row with new connections
 	checksLeft int  // how many more checks may use conn
 	conn       net.Conn
 	reader     *bufio.Reader

@@ -11,13 +11,13 @@ import (
 )
 
 // Serve runs a proxy with this configuration until ctx ends. If an earlier proxy runs with the same
-// hand-over socket, Serve replaces it: it takes over the listening sockets and what administrators
-// have set (drain, maint, weights). The earlier process finishes its sessions and exits. No
+// hand-over socket, Serve replaces it: it takes over the listening sockets and the settings of
+// administrators (drain, maint, weights). The earlier process finishes its sessions and exits. No
 // connection is refused during the hand-over. Without an earlier process, Serve calls [New] and
 // [Proxy.Run].
 //
-// Serve waits at most 10 s for an earlier process that does not answer. Then it fails, because that
-// process still uses the ports.
+// Serve waits at most 10 s for an earlier process that does not answer. After that it returns an
+// error, because that process still uses the ports.
 func Serve(ctx context.Context, cfg Config, log *slog.Logger) error {
 	p, err := New(cfg, log)
 	if err != nil {
@@ -65,7 +65,7 @@ func Serve(ctx context.Context, cfg Config, log *slog.Logger) error {
 	return err
 }
 
-// adoptSettings copies what administrators have set at the earlier proxy.
+// adoptSettings copies the settings that administrators have made at the earlier proxy.
 func (p *Proxy) adoptSettings(ctx context.Context, c *Client) {
 	st, err := c.Status(ctx)
 	if err != nil {

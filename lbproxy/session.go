@@ -11,7 +11,7 @@ type sessionState uint8
 const (
 	stateHeader  sessionState = iota // waits for the client's PROXY header
 	stateDialing                     // no backend has answered yet
-	// the new backend of a moved session gets what the client has said, see transfer.go
+	// a moved session sends the new backend the client's prelude and request, see transfer.go
 	stateGreeting
 	stateOpen
 	stateClosed
@@ -38,7 +38,7 @@ const (
 	endCut
 	endRebalance
 	endStop
-	endLocal // out of descriptors, memory, ports
+	endLocal // this machine lacks descriptors, memory or ports
 	endHandshake
 	endUnproven
 	endSource
@@ -64,8 +64,8 @@ const (
 
 func (from side) other() side { return 1 - from }
 
-// half is one direction of a session. A session indexes its halves by the side from which the
-// bytes come: half[sideClient] carries them to the backend, half[sideBackend] to the client.
+// half is a direction of a session. A session indexes its halves by the side from which the bytes
+// come: half[sideClient] carries them to the backend, half[sideBackend] to the client.
 type half struct {
 	store      *store // nil unless bytes are held here or move through a pipe
 	bytes      uint64
@@ -77,10 +77,10 @@ type half struct {
 	writable bool // the destination may accept bytes
 	rdhup    bool // the source has ended its stream; its last bytes are still to be read
 	eof      bool // the source has no more bytes
-	shut     bool // the end of the stream was passed on, or nobody is left to get it
+	shut     bool // the end of the stream was forwarded, or the destination is closed
 	peeking  bool // bytes stay in the kernel until the destination accepts them
 	splicing bool
-	refused  bool // the destination accepts no more bytes; what it has sent is still read
+	refused  bool // the destination accepts no more bytes, but what it has sent is still read
 }
 
 // store is the part of a half that exists only while it is needed: most sessions are idle, and
@@ -139,22 +139,22 @@ type session struct {
 	tried       uint64   // set of the indices of members that were dialled
 	acceptedAt  int64    // clock when the client was accepted
 	connectedAt int64    // clock when the backend was connected
-	client      endpoint // the sender in the PROXY header, or who connected
+	client      endpoint // the client in the PROXY header, or the peer of the connection
 	source      endpoint // the address that the limits count: the peer, or the client that a trusted balancer names
 
-	fd            [2]int32 // by side; -1 while there is no backend
+	fd            [2]int32 // sockets by side; -1 while there is no backend
 	altFD         int32
 	slot          int32
 	gen           int32
 	provenAt      int32 // second of the clock at which a sealed answer was last noted; 0 for none
-	dialTag       int8  // tag of fd[sideBackend]; altFD has the other one
+	dialTag       int8  // tag of fd[sideBackend]; altFD has the other tag
 	state         sessionState
 	why           ending // the first reason to end
 	ended         bool   // why is set
 	broken        bool   // one side is closed; the session closes after the held bytes are written
-	keepaliveSet  bool   // on the backend's socket
+	keepaliveSet  bool   // keepalive is set on the backend's socket
 	hedged        bool   // a second dial was started
-	queued        bool   // in loop.ready
+	queued        bool   // the session is in loop.ready
 	counted       bool   // in the table of sources, so sessionEnded is due
 	moved         bool   // the session has been moved to another backend
 	endedByMaster bool   // the last move happened because the master ended the session
@@ -238,13 +238,13 @@ func (l *loop) sessionEvent(s *session, tag int, ev uint32) {
 	l.pumpBoth(s)
 }
 
-// pumpBoth pumps both directions for one turn.
+// pumpBoth calls pumpFrom for both directions.
 func (l *loop) pumpBoth(s *session) {
 	moreWork := l.pumpFrom(s, sideClient)
 	if s.state == stateOpen && l.pumpFrom(s, sideBackend) {
 		moreWork = true
 	}
-	// A failure in one direction may have ended the other.
+	// A failure in one direction may have broken the session.
 	if s.state == stateOpen && s.broken {
 		moreWork = l.pumpFrom(s, sideClient) || moreWork
 	}
@@ -276,7 +276,7 @@ func (s *session) outstanding() bool {
 // holdsBytes reports whether bytes wait for the destination, here or in the kernel.
 func (h *half) holdsBytes() bool { return h.hasWaiting() || h.peeking || h.stuckSince != 0 }
 
-// cuttable reports whether cutting the session breaks nothing: no byte is held, no frame is
+// cuttable reports whether the session can be cut without loss: no byte is held, no frame is
 // incomplete, and nothing was read for quiet nanoseconds. The proxy does not know the frames of a
 // stream that is not ZMTP. Such a session must have been silent for ten times as long, at least 10
 // s.
@@ -321,7 +321,7 @@ func (l *loop) closeSession(s *session, why ending) {
 	was := s.state
 	s.setEnding(why)
 	if why >= endNoBackend {
-		s.why = why // the proxy's own decision is logged rather than a stream that ended before
+		s.why = why // log the proxy's own decision, even if a stream ended before it
 	}
 
 	s.state = stateClosed
@@ -347,7 +347,8 @@ func (l *loop) closeSession(s *session, why ending) {
 	l.proxy.sessionLog.sessionClosed(s, l, was)
 	s.resetOnCut(s.why)
 
-	// The sockets close last: whoever sees the connection end finds it counted.
+	// The sockets close last: when the peer sees the end of its connection, the counters already
+	// include it.
 	for _, fd := range [3]int32{s.fd[sideClient], s.fd[sideBackend], s.altFD} {
 		if fd >= 0 {
 			closeSocket(int(fd))

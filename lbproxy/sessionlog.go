@@ -37,11 +37,11 @@ const (
 	recordMoved
 	recordClose
 	recordRefused
-	recordFault // subject says what went wrong
+	recordFault // subject is the action that failed
 )
 
-// sessionLog takes lines from the loops without waiting, and writes them in a goroutine of its own:
-// a slow journal must not hold up a loop.
+// sessionLog takes lines from the loops without waiting, and writes them in its own goroutine: a
+// slow journal must not delay a loop.
 type sessionLog struct {
 	log     *slog.Logger
 	base    time.Time
@@ -52,7 +52,7 @@ type sessionLog struct {
 
 	mu            sync.Mutex
 	strangers     source // token bucket for lines about unknown sources
-	skipped       uint64 // lines about unknown sources left out since the last written one
+	skipped       uint64 // number of lines about unknown sources omitted since the last written one
 	lines         []logRecord
 	spare         []logRecord
 	refusalLogged [refusals]int64  // clock of the last line, by reason
@@ -71,15 +71,16 @@ func newSessionLog(log *slog.Logger, base time.Time, which string) *sessionLog {
 	}
 }
 
-// strangeRate is how many lines about sessions of unknown sources are written each second, strangeBurst how
-// many at once. Without a limit a stranger could flood the log until lines about others are rotated away.
+// strangeRate is how many lines about sessions of unknown sources are written each second.
+// strangeBurst is how many are written at once. Without a limit an attacker could flood the log,
+// until rotation removes the lines about other sources.
 const (
 	strangeRate  = 20
 	strangeBurst = 2000
 )
 
-// admitLine reports whether a line about a session is to be written, and how many such lines were
-// left out before it.
+// admitLine reports whether to write a line about a session. It also returns how many such lines
+// were omitted before it.
 func (g *sessionLog) admitLine(s *session, l *loop) (bool, uint64) {
 	if a := s.client.addr(); s.provenAt != 0 || a.IsLoopback() || !l.proxy.cfg.Health.checksSalt() ||
 		l.proxy.known.contains(a, l.now) {
@@ -132,8 +133,8 @@ func (g *sessionLog) queueLine(r *logRecord) {
 	}
 }
 
-// sessionOpened queues a line when a publish session begins. The session may last for weeks, so a line at
-// its end would come too late.
+// sessionOpened queues a line when a publish session begins. The line at its end is not enough: a
+// session may last for weeks.
 func (g *sessionLog) sessionOpened(s *session, l *loop) { g.queueSession(s, l, recordOpen) }
 
 // sessionMoved queues a line when a publish session was moved to another backend.
@@ -190,7 +191,8 @@ func (g *sessionLog) sessionClosed(s *session, l *loop, was sessionState) {
 	g.queueLine(&r)
 }
 
-// connectTime returns the nanoseconds from accepted to connected, -1 when they are no longer known.
+// connectTime returns the time from accepting the client to connecting the backend, in nanoseconds.
+// It returns -1 if that time is no longer known.
 func (s *session) connectTime() int64 {
 	if s.moved {
 		return -1
@@ -243,7 +245,7 @@ func (g *sessionLog) queueFault(action string, err error) {
 	g.queueLine(&logRecord{at: now, subject: action, kind: recordFault, err: err})
 }
 
-// run writes queued lines until ctx ends, then those that are left.
+// run writes queued lines until ctx ends, then the remaining ones.
 func (g *sessionLog) run(ctx context.Context) {
 	for {
 		select {
@@ -300,7 +302,7 @@ func (g *sessionLog) writeLine(r *logRecord) {
 		msg = "session refused"
 	}
 
-	// The record has the time of the event, not that of the writing.
+	// The record has the time of the event, not of the writing.
 	rec := slog.NewRecord(g.base.Add(time.Duration(r.at)), slog.LevelInfo, msg, 0)
 	rec.AddAttrs(slog.String("client", r.client.String()), slog.String("frontend", r.subject))
 	if r.kind == recordRefused {

@@ -10,10 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernel holds the system calls that the data path uses. One call is one system call: callers handle EINTR,
-// EAGAIN and short counts. Each is a RawSyscall, which keeps the processor and therefore must never block
-// (epollWait: for a few milliseconds at most). So every socket is non-blocking, and each call also passes
-// the flag for that. Tests have a kernel of their own that interrupts calls.
+// kernel holds the system calls that the data path uses. One call is one system call: callers
+// handle EINTR, EAGAIN and short counts. Each is a RawSyscall, which keeps the processor and
+// therefore must never block (epollWait: for a few milliseconds at most). So every socket is
+// non-blocking, and each call also passes the flag for that. Tests use another kernel, which
+// interrupts calls.
 type kernel interface {
 	recv(fd int, p []byte, flags int) (int, unix.Errno)
 	send(fd int, p []byte) (int, unix.Errno)

@@ -14,8 +14,9 @@ import (
 // further sources share one entry and its limits.
 const maxSources = 65536
 
-// Default limits of a source. They have room for all minions behind a NAT gateway that reconnect at once. A
-// known source (see [knownSources]) may have knownFactor times as much. Loopback has no default limit.
+// Default limits of a source. They suffice for all minions behind a NAT gateway when they reconnect
+// at once. A known source (see [knownSources]) may have knownFactor times as much. Loopback has no
+// default limit.
 const (
 	defaultPerSource = 20000
 	defaultRate      = 500
@@ -42,7 +43,7 @@ type source struct {
 	lastRefusal int64 // clock of the last refusal
 }
 
-// sources applies the per-source limits of a frontend. Safe for concurrent use.
+// sources applies the per-source limits of a frontend. It is safe for concurrent use.
 type sources struct {
 	mu              sync.Mutex
 	rate            float64 // 0: no limit
@@ -88,8 +89,8 @@ func newSources(f *Frontend, salt bool) *sources {
 
 // standing describes a source when it connects.
 type standing struct {
-	known     bool  // see [knownSources]
-	local     bool  // the source is this machine
+	known     bool  // whether the source is known, see [knownSources]
+	local     bool  // whether the source is this machine
 	roomShare int64 // how many sessions the source may have, given the free descriptors; 0 means no limit
 }
 
@@ -193,8 +194,8 @@ func (e *source) limited(now int64) bool {
 
 // LimitedSource is a source whose connections were refused lately.
 type LimitedSource struct {
-	// Source is an IPv4 address, the network of an IPv6 /64, or "others" for all sources
-	// that share an entry because the table is full.
+	// Source is an IPv4 address, the network of an IPv6 /64, or "others": the entry that sources
+	// share if the table is full.
 	Source   string    `json:"source"`
 	Sessions int       `json:"sessions"`
 	Refused  uint64    `json:"refused"` // connections refused since the proxy first saw the source

@@ -16,13 +16,13 @@ type Status struct {
 	LogDrops uint64      `json:"log_lines_dropped"`
 	Hedges   uint64      `json:"hedged_connects"`
 	Moved    uint64      `json:"sessions_rebalanced"`
-	// sessions moved to another backend while the client's connection stayed open
+	// number of sessions moved to another backend while the client's connection stayed open
 	Given  uint64 `json:"sessions_moved"`
-	Kept   int64  `json:"kept_bytes"` // bytes of requests that wait for their answers
+	Kept   int64  `json:"kept_bytes"` // number of bytes of requests that wait for their answers
 	Unkept uint64 `json:"requests_not_kept"`
-	Known  int    `json:"known_sources"` // sources of minions that a master has accepted
+	Known  int    `json:"known_sources"` // number of known sources: a master has accepted minions there
 	// Heard is the time at which a client on another machine last connected or sent bytes. It is
-	// zero if no such client did.
+	// zero if none has.
 	Heard     time.Time        `json:"heard,omitzero"`
 	Frontends []FrontendStatus `json:"frontends"`
 	Backends  []BackendStatus  `json:"backends"`
@@ -34,12 +34,13 @@ type Descriptors struct {
 	Free   int64 `json:"free"`
 }
 
-// FrontendStatus is one service.
+// FrontendStatus is the status of one frontend.
 type FrontendStatus struct {
 	Name   string   `json:"name"`
 	Mode   Mode     `json:"mode"`
 	Listen []string `json:"listen"`
-	// Unheard is the reason why a listener is not open yet and will be tried again, or "".
+	// Unheard is the reason why a listener is not open yet, or "". The proxy keeps trying to open
+	// it.
 	Unheard  string            `json:"unheard,omitempty"`
 	Sessions int64             `json:"sessions"`
 	Accepted uint64            `json:"accepted"`

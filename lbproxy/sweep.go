@@ -36,7 +36,7 @@ func (l *loop) enforceLimits(s *session) {
 		}
 	}
 
-	// The API authenticates its clients itself.
+	// The API itself authenticates its clients.
 	if why := l.unprovenEnding(s); s.frontend.mode != API && why != endings {
 		l.closeSession(s, why)
 		return
@@ -59,9 +59,9 @@ func (l *loop) enforceLimits(s *session) {
 }
 
 // unprovenAge is the greatest age of a session of an unknown source, as a multiple of the limit of
-// silence. Without it a stranger could keep a session for ever by sending one byte now and then.
-// The multiple is high because a subscriber sends nothing that authenticates its source, and a
-// single minion behind an address may be quiet for long.
+// silence. Without it an attacker could keep a session for ever by sending a byte now and then. The
+// multiple is high, because a subscriber sends nothing that makes its source known, and a single
+// minion at an address may be quiet for long.
 const unprovenAge = 12
 
 // unprovenEnding returns the reason why a session of an unknown source must end, or endings (the

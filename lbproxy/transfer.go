@@ -8,21 +8,21 @@ import (
 	"saltern/internal/proxyproto"
 )
 
-// A session whose master is lost, drained or relieved moves to another master without its client
-// noticing:
+// A session moves to another master without its client noticing if its master is lost, drained or
+// relieved of sessions:
 //
 //	open → (old connection closed) → dialing → greeting → open
 //
 // The new master gets the client's prelude and the request that has no answer yet. Its greeting is
-// not passed on, because the client has had one from the first master. If the client has received
-// nothing yet, the session simply begins at the new master with what the client has sent so far.
-// A session can move only between two messages to the client. Within a message, or within the
+// not forwarded, because the client has received one from the first master. If the client has
+// received nothing yet, the session begins at the new master with all that the client has sent so
+// far. A session can move only between two messages to the client. Within a message, or within the
 // greeting, the session ends, and the client connects again.
 
 // restFor is how long a session must last at a master to which it moved because its former master
-// ended it. If the new master ends the session sooner, the session does not move again: both
-// masters may have their reasons. A session that was moved to drain or relieve a master has no such
-// limit.
+// ended it. If the new master ends the session sooner, the session does not move again: two masters
+// that both end it may have a reason. A session that was moved to drain or relieve a master has no
+// such limit.
 const restFor = 5 * time.Second
 
 // givenWithin is the time within which a master sends a moved session what it missed before
@@ -33,7 +33,7 @@ const givenWithin = 15 * time.Second
 // lostWithin bounds the time from the last byte of a lost master to the move of its sessions.
 const lostWithin = 10 * time.Second
 
-// movable reports whether another master could go on with the session.
+// movable reports whether another master could continue the session.
 func (s *session) movable() bool {
 	up, down := &s.half[sideClient], &s.half[sideBackend]
 	if s.state != stateOpen || s.prelude == pinned || up.eof || up.shut || up.rdhup || down.shut || s.broken {
@@ -78,8 +78,9 @@ func (l *loop) transfer(s *session, why ending) bool {
 
 	down := &s.half[sideBackend]
 	if s.moved && l.now-s.connectedAt < int64(givenWithin) {
-		// The master that the session leaves may not have sent yet what the session missed before
-		// it came there. So the time that the session may have missed begins before it came there.
+		// When the session moved to its present master, that master had to send it the jobs that it
+		// had missed before. This may not be complete. So the period of missed jobs begins before
+		// that move.
 		down.lastRead = min(down.lastRead, s.connectedAt-int64(lostWithin))
 	}
 
@@ -124,7 +125,7 @@ func (l *loop) leaveMaster(s *session) bool {
 	return true
 }
 
-// resumeTransfer dials for a session that has left its master.
+// resumeTransfer dials another master for a session that has left its master.
 func (l *loop) resumeTransfer(s *session) {
 	if s.state == stateDialing && s.fd[sideBackend] < 0 && s.replay != nil && s.replay.moving {
 		l.startDial(s)
@@ -162,8 +163,8 @@ func (l *loop) beginGreeting(s *session) {
 	l.exchangeGreeting(s)
 }
 
-// appendHeader appends the PROXY header. For a moved session the header tells a Saltern master for
-// how long the minion may have missed published jobs, and how long ago the client connected.
+// appendHeader appends the PROXY header. For a moved session the header states for a Saltern master
+// for how long the minion may have missed published jobs, and how long ago the client connected.
 func (s *session) appendHeader(b []byte, now int64) []byte {
 	client, here := s.client.addrPort(), localAddr(int(s.fd[sideClient]))
 	if s.toldNothing() {
@@ -175,7 +176,8 @@ func (s *session) appendHeader(b []byte, now int64) []byte {
 	})
 }
 
-// exchangeGreeting sends what the client has said, and reads the master's greeting but no byte behind it.
+// exchangeGreeting sends the prelude and the kept request to the new master, and reads the master's
+// greeting, but no byte behind it.
 func (l *loop) exchangeGreeting(s *session) {
 	k, up := s.replay, &s.half[sideClient]
 	for len(k.toMaster) > 0 && up.writable {
@@ -217,7 +219,7 @@ func (l *loop) exchangeGreeting(s *session) {
 	}
 
 	if minorMark(k.greeting[11]) != s.half[sideBackend].tracker.marks&(markMinorOne|markMinorOther) {
-		l.tryNextMaster(s) // the client speaks its first master's ZMTP version, which this master does not
+		l.tryNextMaster(s) // the client uses the ZMTP version of its first master, which this master does not support
 		return
 	}
 

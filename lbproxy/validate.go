@@ -16,7 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// maxConfigSize bounds a configuration file before it is parsed.
+// maxConfigSize bounds a configuration file in bytes, before it is parsed.
 const maxConfigSize = 1 << 20
 
 // maxBackends is the number of bits in a session's set of tried members.

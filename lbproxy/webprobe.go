@@ -17,18 +17,19 @@ import (
 )
 
 // webProbe asks salt-api whether it is ready: GET /readyz, with TLS if the port speaks TLS. The
-// request holds no secret, so webProbe does not verify the certificate, as other checks do not
-// verify masters. Clients verify the server themselves. Only one checker uses a webProbe.
+// request holds no secret, so webProbe does not verify the certificate, just as the checks of other
+// ports do not verify masters. Clients verify the server themselves. Only one checker uses a
+// webProbe.
 type webProbe struct {
 	addr         string
-	plain        bool // the port does not speak TLS
-	checksOnConn int  // checks on the current connection
+	plain        bool // whether the port is without TLS
+	checksOnConn int  // number of checks on the current connection
 	transport    *http.Transport
 }
 
 const (
 	maxReadyz   = 4 << 10
-	readyzStays = 4 // checks that share a connection; the next one dials, to test that the server still accepts
+	readyzStays = 4 // number of checks that share a connection; the next one dials, to test that the server accepts
 )
 
 func newWebProbe(addr string, header bool, dial func(ctx context.Context, addr string) (net.Conn, error)) *webProbe {

@@ -23,7 +23,7 @@ const (
 	trackLost // not ZMTP 3: the boundaries of frames are unknown for good
 )
 
-// tracker follows one direction of a ZMTP connection, to know whether a frame or a message is
+// tracker follows one direction of a ZMTP connection, to determine whether a frame or a message is
 // incomplete. It keeps no bytes, allocates nothing and accepts any input: bytes that are not ZMTP 3
 // put it into the state trackLost.
 type tracker struct {

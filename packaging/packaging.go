@@ -1,5 +1,6 @@
 // Package packaging holds the systemd units and accounts that a host needs besides the programs.
-// `make install` installs them, also for packages. The image contains those that are the same there.
+// `make install` installs them; the packages are built with it. The image contains those of them
+// that need no change there.
 package packaging
 
 import "embed"

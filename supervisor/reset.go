@@ -26,10 +26,10 @@ import (
 	"saltern/supervisor/storage"
 )
 
-// A file beside appliance.yaml orders a reset, which is carried out between two lives of the node:
-// it removes everything that the node has created, including appliance.yaml, and the order last. If
-// the process dies before the reset is done, the next process continues. The same mechanism undoes
-// a set-up that no other machine knows yet.
+// A file beside appliance.yaml orders a reset. The reset is carried out between two lives of the
+// node. It removes everything that the node has created, including appliance.yaml, and at last the
+// order. If the process dies before the reset is done, the next process continues. The same
+// mechanism undoes a set-up that no other machine knows yet.
 
 // errAnew is the cause with which a life ends if a reset follows.
 var errAnew = errors.New("reset")
@@ -234,8 +234,8 @@ func (r *resetter) carryOut(ctx context.Context) error {
 	return nil
 }
 
-// notifyWorking tells systemd again and again that this process works, until stop is called,
-// because removing much data takes long.
+// notifyWorking repeatedly informs systemd that this process works, until stop is called, because
+// removing much data takes long.
 func (r *resetter) notifyWorking(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -249,8 +249,8 @@ func (r *resetter) notifyWorking(ctx context.Context) (stop func()) {
 	return func() { cancel(); <-done }
 }
 
-// eraseFiles removes everything that the order names. It may be repeated, because it ignores
-// missing files.
+// eraseFiles removes everything that the order names. It ignores missing files, so it may be
+// repeated.
 func (r *resetter) eraseFiles(ctx context.Context, o *order) error {
 	cfg, err := o.settings(r.opt.Hostname)
 	if err != nil {

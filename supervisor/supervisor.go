@@ -45,8 +45,8 @@ type Options struct {
 	// OnTrial reports whether the system runs a version that is still on trial. It may be nil: no
 	// version is on trial.
 	OnTrial func() bool
-	// InImage reports whether this system is the appliance's image, which has all accounts. In the
-	// image a child without its account is not started; elsewhere it runs as root.
+	// InImage reports whether this system is the appliance's image, which has an account for each
+	// child. In the image a child without its account is not started; elsewhere it runs as root.
 	InImage bool
 	// Base says where a node keeps its files before appliance.yaml exists.
 	Base setup.Base
@@ -131,7 +131,8 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	defer machine.Wait()
 	defer cancel()
 	for {
-		// Taken before the file is read, so that a change during the reading is noticed too.
+		// The signature is computed before the file is read, so that a change during the reading is
+		// noticed.
 		read := layout.Signature(s.opt.ConfigPath)
 		cfg, err := settings.Load(s.opt.ConfigPath, s.opt.Hostname)
 		switch {
@@ -255,7 +256,7 @@ func (s *Supervisor) runNodeAs(ctx context.Context, cfg *settings.Settings, diff
 	}
 
 	if err := datadisk.Mount(ctx, cfg); err != nil {
-		s.opt.Log.Error("the data disk cannot be mounted", "error", err) // the status shows the volume's own problems
+		s.opt.Log.Error("the data disk cannot be mounted", "error", err) // the status shows the problem
 	}
 
 	s.mu.Lock()
@@ -282,7 +283,7 @@ func (s *Supervisor) runNodeAs(ctx context.Context, cfg *settings.Settings, diff
 		})
 
 		stopped = n.Run(ctx)
-		cancel(nil) // if the life has ended by itself, this ends the goroutine that waits for a reload
+		cancel(nil) // if the life has ended without a reload, end the goroutine that waits for one
 		asked.Wait()
 	})
 
@@ -402,7 +403,8 @@ func (s *Supervisor) Reload() error {
 	return nil
 }
 
-// copied returns why this machine may not act for its node, or "" if it may or there is no node.
+// copied returns why this machine may not act for its node, or "" if it may, or if no node is
+// configured.
 func (s *Supervisor) copied() string {
 	s.mu.Lock()
 	n := s.node

@@ -17,7 +17,7 @@ const (
 	refreshCalm  = 10 * time.Second
 )
 
-// Action is what the user has chosen at the end of the console page. The command carries it out.
+// Action is the user's choice at the end of the console page, which the command carries out.
 type Action string
 
 // The actions.
@@ -42,9 +42,9 @@ type Console struct {
 
 	doc  status.Document
 	err  error
-	seen bool // the supervisor has answered or failed at least once
+	seen bool // whether the first request to the supervisor has ended
 
-	pressed time.Time // when the last key came
+	pressed time.Time // time of the last key press
 	chain   int       // number of the present chain of refreshes; refreshes of older chains stop
 
 	view    consoleView
@@ -142,7 +142,7 @@ func (c *Console) refreshDelay() time.Duration {
 // secretsFor is how long a view that needed the administrator's password stays open without a key.
 const secretsFor = 2 * time.Minute
 
-// hideSecrets closes such a view after secretsFor without a key.
+// hideSecrets closes a view that shows a secret or keys when no key was pressed for secretsFor.
 func (c *Console) hideSecrets() {
 	if (c.view == joining || c.view == keysView) && time.Since(c.pressed) >= secretsFor {
 		c.ask = nil
@@ -218,8 +218,8 @@ func (c *Console) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return c, nil
 }
 
-// showLines shows the lines of a view, or the error. If the user has left the view, it does
-// nothing.
+// showLines shows the lines of a view, or the error of reading them. If the user has left the view,
+// it does nothing.
 func (c *Console) showLines(msg linesMsg) {
 	c.busy = ""
 	if msg.view != c.view {

@@ -127,7 +127,8 @@ func (c *Console) keyAccepted(m keyAccepted) tea.Cmd {
 // keysAround is how many lines surround the keys: a heading, and the details of the chosen key.
 const keysAround = 6
 
-// keyLines returns the pending keys, and the details of the chosen one.
+// keyLines returns the lines of the view with pending keys: the keys, and the details of the chosen
+// key.
 func (c *Console) keyLines() []string {
 	k := c.keys
 	width := c.size.bodySize().width

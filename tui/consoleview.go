@@ -105,8 +105,8 @@ func (c *Console) renderBody() string {
 	return strings.Join(shown, "\n") + "\n\n" + choices
 }
 
-// statusLines returns the status in lines of the page's width: all lines if room is 0, otherwise a
-// text that is short enough for room lines.
+// statusLines returns the status in lines of the page's width: all lines if room is 0, otherwise
+// shortened to at most room lines.
 func (c *Console) statusLines(room int) []string {
 	width := c.size.bodySize().width
 	switch {

@@ -11,7 +11,7 @@ const (
 	byString = "string"
 	byPeers  = "peers"
 
-	joinAsArbiter = "arbiter" // a third mode, which only the wizard knows
+	joinAsArbiter = "arbiter" // a third mode, which only the wizard has
 
 	methodKeep   = ""
 	methodDHCP   = "dhcp"
@@ -28,7 +28,7 @@ type draft struct {
 
 	iface, method string
 	fixed         fixedAddress
-	offered       fixedAddress // the values that prefill put into fixed
+	offered       fixedAddress // the values that prefill has written to fixed
 
 	sshKey, password, again string
 
@@ -109,7 +109,7 @@ func (d *draft) answers() setup.Answers {
 			a.Storage.Kind = "local"
 		}
 	case sharedDir:
-		if !d.arbiter() { // an arbiter has no storage, even if the user chose one before
+		if !d.arbiter() { // an arbiter has no storage, even if the user had chosen one
 			a.Storage = setup.Storage{Kind: "directory", Path: trimSpace(d.sharedDir)}
 		}
 	default:

@@ -20,8 +20,9 @@ const tightFrom = 5
 // maxInput bounds the text of a field. The longest texts are SSH keys.
 const maxInput = 16 << 10
 
-// formPage asks for some answers. When its form is complete, the supervisor validates all answers.
-// If a field of this page has a fault, the page stays open and shows the fault at the field.
+// formPage asks the user for some answers. When its form is complete, the supervisor validates all
+// answers. If a field of the page has a fault, the page stays open and shows the fault at the
+// field.
 type formPage struct {
 	name   string
 	intro  string
@@ -32,7 +33,7 @@ type formPage struct {
 	when    func(w *Wizard) bool // reports whether the page applies; may be nil: always
 	check   func(w *Wizard) []setup.Fault
 	done    func(w *Wizard) tea.Cmd // may be nil: the supervisor validates all answers
-	// places maps fields of other pages to the field here that shows their faults.
+	// places maps fields of other pages to the field of this page that shows their faults.
 	places map[string]string
 	// unfinished reports whether the text is certainly incomplete, so that Enter may be a line end
 	// within a pasted text. It may be nil: Enter always completes the text.
@@ -52,8 +53,8 @@ type formPage struct {
 type textField struct {
 	input  *huh.Input
 	text   *string
-	hint   string // stands at the field when it has no fault
-	judged string // the text that a fault is about
+	hint   string // text at the field while it has no fault
+	judged string // the text for which the field shows a fault
 }
 
 // fieldMaker creates fields that show their faults.
@@ -237,8 +238,8 @@ func (p *formPage) update(w *Wizard, msg tea.Msg) tea.Cmd {
 }
 
 // handleMoveKey handles the keys that move between fields, and the key that shows hidden text. The
-// form itself would move only at its next message, so that text typed before that message would go
-// into the previous field.
+// form itself would move only at its next message, and text typed before that would go into the
+// previous field. The bool reports whether the key was one of these.
 func (p *formPage) handleMoveKey(w *Wizard, key string) (tea.Cmd, bool) {
 	at := slices.Index(p.own, p.form.GetFocusedField().GetKey())
 	_, line := p.form.GetFocusedField().(*huh.Input)
@@ -346,8 +347,8 @@ func (w *Wizard) asksLater(field string) bool {
 	})
 }
 
-// markFault records a fault at the first field that shows it. A field records all its own faults.
-// Of the faults of other fields that it shows, it records only one.
+// markFault records a fault at the first field that shows it. A field may have several faults of
+// its own, but only one that it shows for other fields.
 func (p *formPage) markFault(f setup.Fault) {
 	for _, name := range p.own {
 		own, old := isAbout(f.Field, name), p.faults[name]
@@ -377,8 +378,9 @@ func (p *formPage) keyHelp(w *Wizard) string {
 	return footer("Enter: next", move, helpKeys, back, "Ctrl-C: leave")
 }
 
-// isAbout reports whether the field called name shows faults of field: it is that field, one of its
-// parts (storage.path, peers[1]), or the whole to which it belongs.
+// isAbout reports whether the field called name shows faults of field. It does if the two are the
+// same, if one is a part of the other (storage and storage.path), or an element of it (peers and
+// peers[1]).
 func isAbout(field, name string) bool {
 	return field == name || strings.HasPrefix(field, name+"[") || strings.HasPrefix(field, name+".") ||
 		strings.HasPrefix(name, field+".")

@@ -178,7 +178,8 @@ func helpText(title string, width int) string {
 	return b.String()
 }
 
-// renderPage returns the current page, or its help: its place, its body and its keys.
+// renderPage returns the texts of the current page, or of its help: its position among the pages,
+// its body and its keys.
 func (w *Wizard) renderPage() (where, body, keys string) {
 	p := w.pages[w.at]
 	if w.helping {

@@ -70,7 +70,7 @@ func (c *Console) addKey() tea.Cmd {
 		}})
 }
 
-// askOn shows a page with questions in place of the console page.
+// askOn shows a page of the wizard in place of the console page.
 func (c *Console) askOn(p page) tea.Cmd {
 	return c.within(NewWizard(c.ctx, c.api, "console"), p)
 }

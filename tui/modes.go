@@ -20,7 +20,7 @@ type modes struct {
 	mu     sync.Mutex
 	in     *os.File
 	out    *os.File
-	before unix.Termios // the modes of in
+	before unix.Termios // modes of in before holdModes
 	// beforeOut holds the earlier modes of out.
 	beforeOut unix.Termios
 }
@@ -85,7 +85,7 @@ func (m *modes) afterStop(ctx context.Context, repaint func()) {
 		case <-ctx.Done():
 			return
 		case <-continued:
-			_ = m.putInForce() // if the terminal is gone, the program ends anyway
+			_ = m.putInForce() // if the terminal is closed, the program ends anyway
 			repaint()
 		}
 	}

@@ -294,7 +294,7 @@ func (w *Wizard) nodeFields(f *fieldMaker) []huh.Field {
 	return fields
 }
 
-// defaultAddress describes the address that is used when the user gives none.
+// defaultAddress describes the address that is used if the user enters none.
 func (w *Wizard) defaultAddress() string {
 	if a := setup.DefaultAddress(w.draft.network(), w.facts); a != "" {
 		return cleanLine(a)

@@ -9,8 +9,8 @@ import (
 	"saltern/supervisor/setup"
 )
 
-// pastes lists functions that rearrange pasted text for certain fields, because text copied from a
-// terminal is broken at the margin. In all other fields a blank replaces each line end.
+// pastes lists, by field, functions that repair pasted text, because text copied from a terminal
+// has line breaks at the margin. For fields without a function a blank replaces each line end.
 var pastes = map[string]func(string) (text, note string){
 	"join":           joinPasted,
 	"secret":         unbroken,
@@ -36,7 +36,8 @@ func (p *formPage) pasted(w *Wizard, msg tea.PasteMsg) tea.Cmd {
 	return cmd
 }
 
-// insert inserts text into the text field that has the cursor. If none has it, insert does nothing.
+// insert inserts text into the text field that has the cursor. If no text field has the cursor,
+// insert does nothing.
 func (p *formPage) insert(w *Wizard, text string) tea.Cmd {
 	if !w.typing() {
 		return nil
@@ -46,21 +47,21 @@ func (p *formPage) insert(w *Wizard, text string) tea.Cmd {
 	return cmd
 }
 
-// unbroken joins lines without a separator.
+// unbroken returns text with its lines joined without a separator, and no note.
 func unbroken(text string) (string, string) {
 	return strings.NewReplacer("\n", "", "\t", "").Replace(text), ""
 }
 
-// joinPasted removes all blanks: a join string has none.
+// joinPasted returns text without blanks, because a join string has none. It returns no note.
 func joinPasted(text string) (string, string) { return strings.Join(strings.Fields(text), ""), "" }
 
-// listPasted joins lines with commas.
+// listPasted returns text with its lines joined by commas, and no note.
 func listPasted(text string) (string, string) {
 	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\t' }), ", "), ""
 }
 
 // keyPasted joins the lines of an SSH public key. If the text has several keys, it returns the
-// first, because the field holds only one.
+// first one, because the field holds only one, and a note for the user.
 func keyPasted(text string) (key, note string) {
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)

@@ -72,7 +72,7 @@ func (p *progressPage) handleKey(w *Wizard, key string) tea.Cmd {
 func (p *progressPage) render(w *Wizard) string {
 	b := w.size.bodySize()
 	text := w.wordSteps()
-	if w.Ready() && w.began { // a terminal that only watched keeps this screen for a moment and then ends
+	if w.Ready() && w.began { // otherwise the terminal only watches: it shows the steps a moment longer, and then ends
 		text = w.renderDone()
 	}
 	return "\n" + scrolled(strings.Split(text, "\n"), &p.from, b.height-1)

@@ -66,7 +66,7 @@ func (t Terminal) Run(ctx context.Context, m tea.Model) (tea.Model, error) {
 	repaint := repainter{send: func(msg tea.Msg) { p.Send(msg) }}
 	p = tea.NewProgram(m,
 		tea.WithContext(ctx),
-		tea.WithInput(nil), // package input reads the keys instead
+		tea.WithInput(nil), // package input reads the keys
 		tea.WithOutput(t.Out),
 		tea.WithEnvironment(t.drawingEnv()),
 		tea.WithColorProfile(colorprofile.Ascii),

@@ -26,8 +26,8 @@ var (
 // size is the size of the terminal, at least one cell.
 type size struct{ width, height int }
 
-// bodySize returns the room for a page inside the frame, at least that of the smallest screen: a
-// smaller screen does not show the page, but may grow again.
+// bodySize returns the size of the page inside the frame. It is at least that of the smallest
+// screen: a smaller screen shows no page, but may become larger.
 func (s size) bodySize() size {
 	return size{max(s.width, minWidth) - 2, max(s.height, minHeight) - frameLines}
 }
@@ -39,8 +39,8 @@ func (s size) fitsPages() bool { return s.width >= minWidth && s.height >= minHe
 const maxMessage = 4
 
 // drawFrame draws a page: its heading, its position among the pages, its body, a message and the
-// keys. A message of several lines replaces the last lines of the body, so that the message's end,
-// which says what to do next, is visible.
+// keys. A message of several lines replaces the last lines of the body. So the message's end is
+// visible, which names the next step.
 func drawFrame(s size, heading, where, body, message, keys string) string {
 	if !s.fitsPages() {
 		return tooSmall(s)
@@ -88,7 +88,8 @@ func tooSmall(s size) string {
 	return strings.Join(lines[:min(len(lines), max(1, s.height))], "\n")
 }
 
-// clipLine cuts a line of plain ASCII to width, between two words if that keeps most of the line.
+// clipLine cuts a line of plain ASCII to width, between two words unless that loses much of the
+// line.
 func clipLine(l string, width int) string {
 	const cut = "..."
 	if len(l) <= width {
@@ -101,8 +102,9 @@ func clipLine(l string, width int) string {
 	return kept + cut
 }
 
-// toASCII replaces each column of a character outside ASCII by a question mark. A terminal without
-// UTF-8 would otherwise use more or fewer columns than the drawing library assumes.
+// toASCII replaces characters outside ASCII by question marks, one for each column of the
+// character. A terminal without UTF-8 would otherwise use more or fewer columns than the drawing
+// library assumes.
 func toASCII(l string) string {
 	if strings.IndexFunc(l, func(r rune) bool { return r > '~' }) < 0 {
 		return l
@@ -157,7 +159,8 @@ func wrapWords(s string, width int) (lines []string) {
 	return lines
 }
 
-// paragraph wraps s. It starts the first line with indent, and the others with as many spaces.
+// paragraph wraps s. It starts the first line with indent, and each further line with as many
+// spaces.
 func paragraph(indent, s string, width int) string {
 	lines := wrapWords(s, width-len(indent))
 	return indent + strings.Join(lines, "\n"+strings.Repeat(" ", len(indent)))

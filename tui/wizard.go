@@ -38,25 +38,25 @@ type Wizard struct {
 	checked setup.Answers
 
 	pages []page
-	at    int // index in pages; -1 until facts and progress are known
-	turn  int // grows with every opened page; answers to an earlier page are dropped
+	at    int // index of the current page in pages; -1 until facts and progress were received
+	turn  int // number of opened pages; replies to requests of an earlier page are dropped
 
 	progress setup.Progress
 	claim    setup.Claim
 	leading  bool  // a key was typed here, so this terminal has claimed to lead
-	began    bool  // this terminal has started the set-up: only then it shows the secret at the end
+	began    bool  // whether this terminal has started the set-up; only such a terminal shows the secret at the end
 	lost     error // error of the last request if the supervisor did not answer; nil otherwise
 
 	laid    string // the keyboard layout that was set last
 	laying  bool   // a layout is being set
-	busy    string // what the wizard waits for
+	busy    string // description of the request that the wizard waits for
 	message string
 	ask     *question
 	helping bool // help is shown in the place of the page
 	within  bool // the pages belong to the console page, to which Esc returns
 }
 
-// question is asked before an action that cannot be undone.
+// question asks the user for a confirmation before an action that cannot be undone.
 type question struct {
 	text string
 	yes  func() tea.Cmd
@@ -74,7 +74,7 @@ func NewWizard(ctx context.Context, s Supervisor, name string) *Wizard {
 	}
 }
 
-// Layout is a keyboard layout: "de", "German".
+// Layout is a keyboard layout: a name such as "de", and a title such as "German".
 type Layout struct{ Name, Title string }
 
 // Keyboard is the keyboard at the machine's own screen.
@@ -134,7 +134,7 @@ type polled struct {
 	progress setup.Progress
 	claim    setup.Claim
 	facts    *setup.Facts
-	again    bool // this answer starts the next poll
+	again    bool // whether this reply starts the next poll
 	err      error
 }
 
@@ -176,8 +176,8 @@ func (w *Wizard) pollSetup(lead setup.Lead, again bool) tea.Cmd {
 }
 
 func (w *Wizard) pollLater() tea.Cmd {
-	// Each poll also renews the wizard's claim to lead the set-up. The claim lasts several times as
-	// long (package setup).
+	// Each poll renews the wizard's claim to lead the set-up. The claim lasts for several polls
+	// (package setup).
 	return tea.Tick(2*time.Second, func(time.Time) tea.Msg { return pollNow{} })
 }
 
@@ -278,7 +278,7 @@ func (w *Wizard) globalKey(msg tea.KeyPressMsg) (tea.Cmd, bool) {
 	return nil, false
 }
 
-// leaving returns the question before leaving the page, which names the present consequence.
+// leaving returns the text that asks the user whether to leave the page, with the consequence.
 func (w *Wizard) leaving() string {
 	switch {
 	case w.at >= 0 && w.pages[w.at].heading() == progressTitle && !w.Ready():
@@ -294,7 +294,7 @@ func (w *Wizard) leaving() string {
 	return "Leave the set-up? Nothing has been changed; what you typed is lost. (y/n)"
 }
 
-// takingOver returns the question before taking over, which names the present consequence.
+// takingOver returns the text that asks the user whether to take over, with the consequence.
 func (w *Wizard) takingOver() string {
 	if w.started() {
 		return "Take over the set-up from " + terminalName(w.claim.Owner) + "? (y/n)"

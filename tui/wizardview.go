@@ -48,7 +48,7 @@ func (w *Wizard) screen() string {
 	return drawFrame(w.size, heading, where, body, message, keys)
 }
 
-// pageNote returns a note about the current field, which is shown when there is no other message.
+// pageNote returns a note about the current field, for display while there is no message.
 func (w *Wizard) pageNote() string {
 	if f, ok := w.pages[w.at].(*formPage); ok && !w.helping {
 		return f.fieldNote(w)

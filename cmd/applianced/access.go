@@ -16,9 +16,10 @@ import (
 	"saltern/tui"
 )
 
-// access lets the console page add SSH keys for the administrator's account.
+// access implements tui.Access: with it the console page adds SSH keys for the administrator's
+// account.
 type access struct {
-	before bool // nobody has logged in on this terminal
+	before bool // whether the page runs before a log-in on this terminal
 }
 
 // newAccess returns an access, or nil if there is no account to add keys to: the image's account is
@@ -42,7 +43,7 @@ func (access) HostKey() string {
 	return keyFinger(string(text))
 }
 
-// keyFinger returns the fingerprint of a public key as ssh shows it, or "" for anything else.
+// keyFinger returns the fingerprint of a public key as ssh shows it, or "" if line is no key.
 func keyFinger(line string) string {
 	words := strings.Fields(line)
 	if len(words) < 2 {
@@ -56,8 +57,8 @@ func keyFinger(line string) string {
 	return "SHA256:" + base64.RawStdEncoding.EncodeToString(sum[:])
 }
 
-// NeedsPassword implements tui.Access. It returns false while nobody can log in, because then nobody
-// has a password.
+// NeedsPassword implements tui.Access. It returns false while the account has neither a password
+// nor a key.
 func (a access) NeedsPassword() bool { return a.before && !setup.LockedOut() }
 
 // Prove implements tui.Access.

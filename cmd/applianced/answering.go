@@ -9,8 +9,8 @@ import (
 	"saltern/supervisor/status"
 )
 
-// answering is a verb that asks a question and prints the answer: for people or, with --json, for
-// programs.
+// answering is a verb that requests an answer from a node and prints it: as text or, with --json,
+// for programs.
 type answering[T any] struct {
 	json string // help text of --json
 	ask  func(cmd *cobra.Command, args []string) (T, error)
@@ -19,8 +19,8 @@ type answering[T any] struct {
 	// document returns the value that --json prints. It may be nil: --json prints the answer
 	// itself.
 	document func(answer T) any
-	// empty returns the value that --json prints if there is no answer, so that programs find the
-	// fields that they expect. It may be nil: --json then prints nothing.
+	// empty returns the value that --json prints if the request fails with err, so that programs
+	// find the fields that they expect. It may be nil: --json then prints nothing.
 	empty func(err error) any
 	// code returns the exit code for an answer. It may be nil: the exit code is 0.
 	code func(answer T) int

@@ -44,8 +44,8 @@ func readAnswers(path string) (*setup.Answers, error) {
 	return a, nil
 }
 
-// checkAnswers checks a file of answers, which may be meant for another machine. ours is false if the
-// file holds no answers.
+// checkAnswers checks a file of answers, which may be meant for another machine. ours is false if
+// the file has no answers.
 func checkAnswers(path string, out, errs io.Writer) (ours bool, err error) {
 	text, err := os.ReadFile(path)
 	if err != nil || len(text) > userdata.MaxGiven {

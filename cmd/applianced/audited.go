@@ -67,7 +67,7 @@ func (f *flags) recorded(
 		s = &base
 	}
 
-	if _, err := os.Stat(s.DataDir); err != nil { // this machine is not a node, or not yet
+	if _, err := os.Stat(s.DataDir); err != nil { // this machine is not a node (yet)
 		return run(cmd, args)
 	}
 

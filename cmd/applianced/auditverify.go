@@ -121,8 +121,8 @@ func (v *auditVerifier) verifyRecords(ctx context.Context) error {
 	return nil
 }
 
-// sources returns the folders to read, and the heads that others have recorded. asked is false when a
-// node that may have recorded heads could not be asked.
+// sources returns the folders to read, and the heads that others have recorded. asked is false if a
+// node that may have recorded heads did not answer.
 func (v *auditVerifier) sources(ctx context.Context) (folders []audit.Folder, recorded []audit.Head, asked bool, err error) {
 	for _, given := range v.dirs {
 		name, dir, ok := strings.Cut(given, "=")
@@ -168,8 +168,8 @@ func nodeKey(s *settings.Settings) (string, error) {
 	return id.Hash, nil
 }
 
-// toldChains returns the heads of this node's chains that its own supervisor and the other nodes have
-// recorded.
+// toldChains returns the heads of this node's chains that its own supervisor and the other nodes
+// have recorded. asked is false if one of these nodes did not answer.
 func (v *auditVerifier) toldChains(
 	ctx context.Context,
 	s *settings.Settings,
@@ -190,7 +190,7 @@ func (v *auditVerifier) toldChains(
 
 	missing := notAsked(v.errOut, list.Unasked, ", what it was told is not compared")
 
-	// The records of others come first, because root on this node cannot change them.
+	// The records of the other nodes come first, because root on this node cannot change them.
 	others := slices.DeleteFunc(audit.HeadsOf(list.Records, s.Node, key),
 		func(h audit.Head) bool { return h.By == s.Node })
 	return append(others, recorded...), !missing, nil

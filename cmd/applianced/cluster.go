@@ -319,7 +319,7 @@ terminal it asks first.`,
 		}
 
 		line := before
-		for range 40 { // the new secret appears within a moment
+		for range 40 { // the new secret is there within ten seconds
 			if line, err = c.JoinString(cmd.Context()); err != nil || !sameSecret(line, before) {
 				break
 			}
@@ -352,14 +352,14 @@ func roleFlag(d status.Document, node string) string {
 	return ""
 }
 
-// waitLetGo waits until the shared volume, if there is one, no longer uses a removed node. Before
-// that the cluster admits no machine with that node's name.
+// waitLetGo waits until the shared volume, if there is one, no longer uses a removed node. Until
+// then the cluster admits no machine with that node's name.
 func waitLetGo(cmd *cobra.Command, c *api.Client, node string) {
 	announced := false
 	for end := time.Now().Add(3 * time.Minute); time.Now().Before(end); {
 		st, err := c.Storage(cmd.Context())
 		if err != nil || st.LetGo(node) {
-			return // there is no volume, or it does not use the node
+			return // there is no volume, or the volume does not use the node
 		}
 
 		if !announced {

@@ -11,7 +11,7 @@ import (
 // completeTakes bounds how long a shell waits after the tab key.
 const completeTakes = 3 * time.Second
 
-// otherNodes completes the names of the cluster's other nodes.
+// otherNodes returns the names of the other nodes of the cluster, to complete the command line.
 func (f *flags) otherNodes(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	return f.nodeNames(cmd, args, func(name, this string) bool { return name != this })
 }
@@ -44,7 +44,8 @@ func (f *flags) nodeNames(
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// keysIn completes the names of minions whose key has one of the states, without those on the line.
+// keysIn returns a function for completion: it returns the names of minions whose key has one of
+// the states, without those on the command line.
 func (f *flags) keysIn(states ...string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completeTakes)

@@ -71,7 +71,7 @@ the last lines say what is in force where.`,
 			}
 
 			restarts := p.Result.Names(options.Before)
-			if len(restarts) == 0 { // this branch also ends an unfinished earlier roll
+			if len(restarts) == 0 { // no restart is necessary; this call also ends an unfinished earlier roll
 				return a.printOutcome(a.applyOptions(cmd.Context(), c, false))
 			}
 
@@ -120,7 +120,7 @@ func (a *optionsApply) stepsWriter() io.Writer {
 	return a.out
 }
 
-// printOutcome prints the result.
+// printOutcome prints the result, and returns the error for the exit code.
 func (a *optionsApply) printOutcome(p options.Progress, err error) error {
 	if err != nil {
 		return err

@@ -57,7 +57,7 @@ salt-master --check. The options of all nodes are checked by applianced config a
 		}
 
 		s, notes, err := checkFile(path, cmd.ErrOrStderr())
-		// this is the node's own file; another file may belong to another node
+		// check the node's own file against the table; another file may belong to another node
 		if err == nil && sameFile(path, f.config) {
 			err = nodeapi.CheckRecorded(s, path)
 		}
@@ -102,7 +102,7 @@ func checkFile(path string, stderr io.Writer) (*settings.Settings, []conf.Note, 
 	return s, notes, err
 }
 
-// printFindings prints the result of a check, as other nodes and scripts read it.
+// printFindings prints the result of a check in JSON, which scripts and other nodes read.
 func printFindings(w io.Writer, err error, notes []conf.Note) error {
 	out := options.Findings{Faults: faultsOf(err)}
 	for _, n := range notes {

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// yesFlag adds --yes to a verb that removes something.
+// yesFlag adds the flag --yes to cmd, a verb that removes something, and returns its value.
 func yesFlag(cmd *cobra.Command) *bool {
 	return cmd.Flags().Bool("yes", false, "do not ask (needed where there is no terminal)")
 }

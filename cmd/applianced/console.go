@@ -40,7 +40,7 @@ login first: then sudo applianced console.`,
 			})
 			if before {
 				c.BeforeLogin()
-				// If the settings cannot be read, lock the page as well.
+				// If the settings cannot be read, require a log-in, too.
 				if s, err := settings.Load(f.config, hostname()); err != nil || s.Console.Login {
 					c.Lock()
 				}

@@ -132,8 +132,8 @@ func writeEvent(w io.Writer, e history.Event, by string) {
 		cmp.Or(printable.Clean(e.Subject), "-"), printable.Clean(e.Text))
 }
 
-// Two nodes may see the same event. sameWithin is how far apart in time, and sameAmong how many other
-// events may lie between the two.
+// Two nodes may see the same event. sameWithin is how far apart in time the two observations may
+// be. sameAmong is how many other events may be between them.
 const (
 	sameWithin = 30 * time.Second
 	sameAmong  = 200

@@ -10,14 +10,14 @@ import (
 	"saltern/internal/printable"
 )
 
-// follower watches an action that all nodes carry out one after another. The action continues even
-// if nobody watches.
+// follower watches an action that all nodes carry out one after another. The action does not depend
+// on the follower.
 type follower[P any] struct {
 	ask    func(ctx context.Context) (P, error)
 	state  func(p P) (lines []string, running bool)
-	failed func(last P, err error) error // returns the error for a failed question, or for the end of ctx
+	failed func(last P, err error) error // returns the error after a failed request, or after the end of ctx
 	every  time.Duration
-	steps  io.Writer // gets each line when it appears
+	steps  io.Writer // each step is written here when it becomes known
 }
 
 // followToEnd prints the steps until the action has ended, and returns its last state.

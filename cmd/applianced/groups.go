@@ -37,7 +37,7 @@ func grouped(root *cobra.Command) {
 				c.GroupID = g.title
 			}
 		}
-		root.SetHelpCommandGroupID(g.title) // the last group also gets cobra's own two verbs
+		root.SetHelpCommandGroupID(g.title) // the last group also gets the two verbs of cobra
 		root.SetCompletionCommandGroupID(g.title)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// everyday lists the verbs in the short help: those that an administrator needs first.
+// everyday lists the verbs of the short help, which an administrator needs most.
 var everyday = []string{"setup", "status", "nodes", "minions", "minion-config", "keys", "logs", "config",
 	"drain", "reboot", "upgrade", "backup"}
 

@@ -52,7 +52,7 @@ func stateFlag(cmd *cobra.Command, into *string) {
 	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(keyStates(), cobra.ShellCompDirectiveNoFileComp))
 }
 
-// knownState returns an error for a word that is not a state.
+// knownState returns an error if state is not a state of keys.
 func knownState(state string) error {
 	if state != "" && !slices.Contains(keyStates(), state) {
 		return misused("--state: %.20q is none of %s", state, strings.Join(keyStates(), ", "))
@@ -142,8 +142,8 @@ func keysReject(f *flags) *cobra.Command {
 	return keysMove(f, "reject", "Reject keys: their minions are refused", "pending and accepted")
 }
 
-// keysMove returns a verb of applianced that changes the state of keys. states names, in the help
-// text, the states that the keys may have before.
+// keysMove returns a verb of applianced that changes the state of keys. states is the part of the
+// help text that names the states of the keys before the change.
 func keysMove(f *flags, verb, short, states string) *cobra.Command {
 	return keyVerb(f, &keyChoice{verb: verb}, &cobra.Command{
 		Use:   verb + " [MINION...]",
@@ -184,7 +184,7 @@ nothing is known, unless --never-seen is given. All nodes must answer.`,
 	return cmd
 }
 
-// keyVerb turns cmd into a verb that changes the keys of a choice, and returns cmd.
+// keyVerb makes cmd a verb that changes the keys of the choice k, and returns cmd.
 func keyVerb(f *flags, k *keyChoice, cmd *cobra.Command) *cobra.Command {
 	cmd.ValidArgsFunction = f.keysIn(statesFor(k.verb)...)
 	cmd.Flags().StringVar(&k.finger, "fingerprint", "", "only keys with this fingerprint")

@@ -15,7 +15,7 @@ import (
 // unseenFor selects keys of minions that have sent no master anything for some time.
 type unseenFor struct {
 	since time.Duration // 0: not selected by time
-	never bool          // also select minions that never sent anything
+	never bool          // whether to select minions that have never sent anything
 }
 
 // ageValue is the value of a flag such as 30d or 12h.
@@ -53,8 +53,8 @@ func (u unseenFor) checkKnown(list status.MinionList) error {
 	return nil
 }
 
-// selectUnseen returns the selected keys of a list, and how many keys it left out because nothing is
-// known of their minions.
+// selectUnseen returns the selected keys of a list, and in unknown how many keys it omitted because
+// nothing is known of their minions.
 func (u unseenFor) selectUnseen(list []status.Minion, now time.Time) (meant []status.Minion, unknown int) {
 	for _, m := range list {
 		switch {
@@ -68,8 +68,8 @@ func (u unseenFor) selectUnseen(list []status.Minion, now time.Time) (meant []st
 	return meant, unknown
 }
 
-// noteUnknown returns a text about the keys that were left out, or "". since is the beginning of the
-// records.
+// noteUnknown returns a text about the omitted keys, or "" if unknown is 0. since is the beginning
+// of the records.
 func (u unseenFor) noteUnknown(unknown int, since time.Time) string {
 	if unknown == 0 {
 		return ""

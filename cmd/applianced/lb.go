@@ -69,7 +69,7 @@ The verbs talk to the one that runs on this node through its admin socket.`,
 		}
 
 		// Allow one processor more than there are loops, even on a machine with one core: a loop
-		// occupies a processor while it waits for the next message.
+		// occupies one of them while it waits for the next message.
 		runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), cfg.Loops+1))
 
 		// The data of sessions is small and long-lived, and there is little garbage: keeping

@@ -35,8 +35,8 @@ func serviceList() string {
 	return b.String()
 }
 
-// oneService checks that the argument is the name of a service. It does not check whether this node
-// has the service, which only the node's supervisor knows.
+// oneService returns an error unless the argument is the name of a service. Only the node's
+// supervisor can check whether this node has the service.
 func oneService(_ *cobra.Command, args []string) error {
 	var names []string
 	for _, s := range services() {
@@ -122,7 +122,7 @@ func printLog(ctx context.Context, out io.Writer, c *api.Client, name string, q 
 		switch {
 		case follow && ctx.Err() != nil:
 			return nil
-		// The supervisor may be away for its own restart.
+		// The supervisor may be restarting.
 		case err != nil && follow && time.Since(answered) < time.Minute:
 		case err != nil:
 			return err

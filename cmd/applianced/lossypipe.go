@@ -11,8 +11,8 @@ import (
 
 // lossyPipe returns a writer for logs that keeps working if nobody reads them. A child that may
 // outlive the supervisor gets a pipe in non-blocking mode as standard error. If w is such a pipe
-// and the pipe is full, the writer drops lines instead of blocking. It counts the dropped lines,
-// and reports their number when the pipe has room again. lossyPipe returns any other w unchanged.
+// and the pipe is full, the writer drops lines instead of blocking. It reports the number of
+// dropped lines when the pipe can take lines again. lossyPipe returns any other w unchanged.
 func lossyPipe(w io.Writer) io.Writer {
 	const fd = 2 // not os.Stderr.Fd(), which would set blocking mode
 	var st unix.Stat_t

@@ -14,7 +14,7 @@ import (
 // minionConfig is the output of minion-config for programs.
 type minionConfig struct {
 	Masters     []string `json:"masters"`
-	Finger      string   `json:"masterFinger,omitempty"` // "" if this node does not know it
+	Finger      string   `json:"masterFinger,omitempty"` // "" if this node does not know the fingerprint
 	PublishPort int      `json:"publishPort"`
 	RequestPort int      `json:"requestPort"`
 	Text        string   `json:"text"` // lines for the minion's configuration file

@@ -108,8 +108,8 @@ func warnUnasked(w io.Writer, list status.MinionList) {
 	notAsked(w, list.Unasked, ", what it knows is missing")
 }
 
-// notAsked prints the nodes that did not answer, each with the reason and with missing, which says
-// what the list therefore lacks. It reports whether there are such nodes.
+// notAsked prints the nodes that did not answer, each with the reason. missing is the text that
+// says what the list lacks without these nodes. notAsked reports whether there are such nodes.
 func notAsked(w io.Writer, unasked map[string]string, missing string) bool {
 	for _, name := range slices.Sorted(maps.Keys(unasked)) {
 		fmt.Fprintf(w, "%s could not be asked%s: %s\n", printable.Clean(name), missing, printable.Clean(unasked[name]))

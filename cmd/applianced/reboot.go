@@ -13,8 +13,8 @@ import (
 	"saltern/supervisor/api"
 )
 
-// restartTurn restarts the machine with as little disturbance of the cluster as possible: it
-// acquires the turn, waits until the minions have moved to other nodes, and restarts.
+// restartTurn restarts the machine without interrupting the cluster's service: it acquires the
+// turn, waits until the minions have moved to other nodes, and restarts.
 type restartTurn struct {
 	wait     time.Duration // how long to wait for the turn
 	drain    time.Duration // how long to wait until minions have moved
@@ -108,8 +108,8 @@ func (r *restartTurn) takeTurn(ctx context.Context, c *api.Client) error {
 	}
 }
 
-// awaitMinionsLeft waits until the minions have moved to other nodes, and then checks once more that
-// these nodes still serve.
+// awaitMinionsLeft waits until the minions have moved to other nodes, and then checks that these
+// nodes still serve.
 func (r *restartTurn) awaitMinionsLeft(ctx context.Context, c *api.Client) error {
 	end := time.Now().Add(r.drain)
 	for announced := false; ; announced = true {

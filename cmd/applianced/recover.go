@@ -80,7 +80,7 @@ func followRecovery(cmd *cobra.Command, c *api.Client) error {
 		switch {
 		case err != nil && !errors.Is(err, api.ErrNotRunning), serr != nil && !errors.Is(serr, api.ErrNotRunning):
 			return errors.Join(err, serr)
-		case err != nil || serr != nil: // the supervisor restarts: ask again
+		case err != nil || serr != nil: // the supervisor restarts: repeat the request
 		case r.Stage == "" && r.Fault != "":
 			fmt.Fprintf(cmd.ErrOrStderr(),
 				"applianced: recover: %s\nnothing was changed; next: applianced status\n",

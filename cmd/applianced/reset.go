@@ -158,7 +158,7 @@ func (f *flags) followReset(cmd *cobra.Command) error {
 			return exitError(status.ExitNotServing)
 		case err == nil && !r.UnderWay:
 			return nil
-		case err != nil && !errors.Is(err, api.ErrNotRunning): // the supervisor restarts: ask again
+		case err != nil && !errors.Is(err, api.ErrNotRunning): // the supervisor restarts: repeat the request
 			return err
 		}
 

@@ -103,7 +103,7 @@ takes its place and no connection is refused.`,
 
 		ended := make(chan struct{})
 		defer func() {
-			signal.Stop(hup) // after this call nothing is sent to hup
+			signal.Stop(hup) // after this call no signal is sent to hup
 			close(hup)
 			<-ended
 		}()
@@ -127,8 +127,8 @@ takes its place and no connection is refused.`,
 	return cmd
 }
 
-// execNewer replaces this process by the program at path if the file has changed. systemd still
-// sees the same process. If execNewer returns, no channel may receive SIGHUP any more: the caller
+// execNewer replaces this process by the program at path if the file has changed. For systemd it
+// stays the same process. If execNewer returns, no channel may receive SIGHUP any more: the caller
 // must call signal.Notify again.
 func execNewer(path string, log *slog.Logger) {
 	now, err := os.Stat(path)

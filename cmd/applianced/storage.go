@@ -22,7 +22,7 @@ import (
 	"saltern/supervisor/storage"
 )
 
-// exitUndone is the exit code of plan and apply when something is left to do.
+// exitUndone is the exit code of plan and apply when steps are left to do.
 const exitUndone = 2
 
 func storageCommand(f *flags) *cobra.Command {
@@ -198,7 +198,7 @@ Exit codes: 0 done, 1 failed or cannot tell, 2 something is left to do.`,
 			ended := make(chan struct{})
 			go func() {
 				defer close(ended)
-				_ = m.manager.Run(ctx) // Run ends with ctx; its error adds nothing
+				_ = m.manager.Run(ctx) // Run returns when ctx ends; its error says only that
 			}()
 			defer func() {
 				cancel()

@@ -47,7 +47,7 @@ Exit codes: 0 TLS is on, 1 cannot tell, 2 it is off.`,
 	}
 }
 
-// tellTLS prints whether storage TLS is on, or turns on.
+// tellTLS prints whether storage TLS is on, or is being turned on.
 func tellTLS(out io.Writer, s *settings.Settings, t *nodes.Table, on bool) error {
 	if t.Version == 0 {
 		return fmt.Errorf("this node has no table of nodes in %s: it belongs to no cluster yet; next: applianced setup",

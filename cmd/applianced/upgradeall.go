@@ -85,7 +85,7 @@ func (u *upgradeAll) follow(ctx context.Context, c *api.Client, dry bool) (p rol
 				return errors.New("it goes on without this terminal; applianced upgrade --all --dry-run FILE " +
 					"says which nodes have the version")
 			case errors.Is(err, api.ErrNotRunning) && last.Running:
-				// The last step restarts this node, which ends this program too.
+				// The last step restarts this node, and so ends this program.
 				return fmt.Errorf("follow the upgrade: %w: this node restarts, or its supervisor has ended; "+
 					"when it is back, applianced upgrade --all --dry-run FILE says which nodes have the "+
 					"version",
@@ -106,7 +106,7 @@ func (u *upgradeAll) stepsWriter() io.Writer {
 	return u.out
 }
 
-// printOutcome prints the result.
+// printOutcome prints the result, and returns the error for the exit code.
 func (u *upgradeAll) printOutcome(p rollout.Progress, err error) error {
 	if err != nil {
 		return err

@@ -156,7 +156,8 @@ func text(flag string, m *conf.Master, option, preset string) string {
 	return preset
 }
 
-// openLog opens the log file and the console log, each with its own level.
+// openLog opens the log file and the console log, each with its own level. It returns the log and a
+// function that closes it.
 func openLog(m *conf.Master, o daemon.Options, stderr io.Writer) (*slog.Logger, func(), error) {
 	c := m.LogConfig("salt.api", text(o.LogFile, m, "api_logfile", defaultLog), o.LogFlags(), stderr)
 	if o.Check {

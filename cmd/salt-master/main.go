@@ -147,7 +147,7 @@ func serve(cfg *conf.Master, log *slog.Logger, stderr io.Writer) int {
 	defer keeper.Wait()
 
 	defer stop()
-	memlimit.Apply(share) // the master's memory budgets are derived from this limit
+	memlimit.Apply(share) // this limit determines the master's memory budgets
 	keeper.Go(func() { keepMemory(ctx, log) })
 	raiseFiles(log)
 	defer profileOnSignal(log)()
@@ -157,7 +157,7 @@ func serve(cfg *conf.Master, log *slog.Logger, stderr io.Writer) int {
 	if err == nil {
 		err = m.Run(ctx)
 	} else if errors.Is(err, context.Canceled) && ctx.Err() != nil {
-		err = nil // it was stopped before it had joined its cluster
+		err = nil // the process was stopped before it had joined its cluster
 	}
 
 	if cfg.PidFile != "" {
@@ -178,7 +178,7 @@ func serve(cfg *conf.Master, log *slog.Logger, stderr io.Writer) int {
 	return daemon.ExitOK
 }
 
-// raiseFiles raises the limit of descriptors as far as the system allows: every minion takes one or
+// raiseFiles raises the limit of descriptors as far as the system allows: every minion uses one or
 // two.
 func raiseFiles(log *slog.Logger) {
 	var r syscall.Rlimit

@@ -30,7 +30,8 @@ type memoryState struct {
 	returned uint64 // value of allocs when memory was last returned
 }
 
-// percent returns the GOGC for a heap: up to 400 for a small one, and Go's 100 from roomyHeap/2 on.
+// percent returns the GOGC for the live heap: 400 for a small heap, less for a larger one, and Go's
+// default of 100 from roomyHeap/2 on.
 func (m memoryState) percent() int {
 	if m.live == 0 {
 		return 400
@@ -38,10 +39,10 @@ func (m memoryState) percent() int {
 	return int(min(max((roomyHeap-min(m.live, roomyHeap))*100/m.live, 100), 400))
 }
 
-// wasteful reports whether to return memory to the system: little was allocated since the sample
-// before, but a lot since memory was last returned, or since the start, which is a burst as well.
-// (The memory in use is no measure: a collection in the middle of a burst counts everything that is
-// temporarily in use.)
+// wasteful reports whether to return memory to the system: little has been allocated since the
+// previous sample, but a lot since memory was last returned. Before the first return it counts from
+// the start, which allocates a lot. (The memory in use is no measure: a collection in the middle of
+// a burst includes data that is only temporarily in use.)
 func (m memoryState) wasteful(before memoryState) bool {
 	started := m.returned == 0 && before.allocs > 0
 	return m.allocs-before.allocs < max(quietAllocs, m.live/2) && (started || m.allocs-m.returned > burstAllocs)
@@ -63,7 +64,7 @@ func keepMemory(ctx context.Context, log *slog.Logger) {
 	var before memoryState
 	percent := 100
 	for {
-		// The service manager may put this process into a group with a limit after the start.
+		// The service manager may move this process to a group with a limit after the start.
 		if n := memlimit.Apply(share); n > 0 && n != limit {
 			log.Debug("memory is limited", "bytes", n)
 			limit = n

@@ -18,12 +18,11 @@ import (
 
 // presence determines which minions are connected to the publish port. It compares the remote
 // addresses of the port's connections with the addresses in cached grains (salt/utils/minions.py
-// connected_ids). Behind a proxy all connections come from the proxy; then presence finds no
-// minion.
+// connected_ids). Behind a proxy all connections come from the proxy, so presence finds no minion.
 type presence struct {
 	data    *cache.Store
 	addrs   map[netip.Addr]bool
-	anybody bool // at least one minion is connected, so a missing one is really absent
+	anybody bool // at least one minion is connected, so a minion without a connection is really absent
 }
 
 func (t *tool) presence() *presence {
@@ -132,7 +131,7 @@ func remotes(r io.Reader, port int, into map[netip.Addr]bool) {
 			continue
 		}
 
-		for i := 0; i < len(b); i += 4 { // words in the byte order of the machine
+		for i := 0; i < len(b); i += 4 { // 32-bit words in the byte order of the machine
 			slices.Reverse(b[i : i+4])
 		}
 

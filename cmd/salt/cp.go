@@ -44,7 +44,7 @@ func (e *env) cpParser() *op.Parser {
 	return p
 }
 
-// cpCall is one call of salt-cp (salt/cli/cp.py).
+// cpCall is a call of salt-cp (salt/cli/cp.py).
 type cpCall struct {
 	*tool
 	c    *client.Client
@@ -150,7 +150,7 @@ func (s *cpCall) sendInOneJob(ctx context.Context) (*value.Map, error) {
 			s.println(f + " is a directory, only files are supported in non-chunked mode. Use \"--chunked\" command line argument.")
 			return nil, exit(exitGeneric)
 		case err != nil || !st.Mode().IsRegular():
-			continue // Salt, too, skips what is neither a file nor a directory
+			continue // skip everything but files and directories, as Salt does
 		}
 
 		b, err := os.ReadFile(f)
@@ -288,7 +288,7 @@ func noteResult(ret *value.Map, id any, path string, result any) {
 	m.Set(path, result)
 }
 
-// sendFile copies one file in parts. The result for a minion is its first error.
+// sendFile copies one file in parts. The result of a minion is its first error.
 func (s *cpCall) sendFile(ctx context.Context, f source, remote string, ret *value.Map) error {
 	fh, err := os.Open(f.path)
 	if err != nil {

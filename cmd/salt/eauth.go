@@ -73,11 +73,11 @@ func (t *tool) credentials(ctx context.Context, c *client.Client) (*value.Map, e
 // saltSystems returns the authentication systems of Salt 3008.3 (salt/auth).
 func saltSystems() []string { return []string{"auto", "file", "ldap", "pam", "rest", "sharedsecret"} }
 
-// knownSystem returns an error if the external authentication system name does not exist. It is
-// called before the user is asked for a password (salt/auth/__init__.py Resolver.cli). A system
-// exists if it is one of Salt's own, a module of the administrator, or named in external_auth, such
-// as a module of a Salt extension. The configuration for users other than root contains neither
-// modules nor external_auth. For these users knownSystem returns nil, and the master decides.
+// knownSystem returns an error if the external authentication system name does not exist. The tool
+// calls it before it asks for a password (salt/auth/__init__.py Resolver.cli). A system exists if
+// it is built into Salt, is a module of the administrator, or is named in external_auth, such as a
+// module of a Salt extension. The configuration for users other than root contains neither modules
+// nor external_auth. For these users knownSystem returns nil, and the master decides.
 func (t *tool) knownSystem(name string) error {
 	if t.partial {
 		return nil

@@ -21,9 +21,9 @@ import (
 	"saltern/master/client"
 )
 
-// aliveTakes is how long the tool waits for this node's master before it asks another node. Before
-// that the tool must not have sent any request that has an effect: a frozen master executes
-// received requests later.
+// aliveTakes is how long the tool waits for this node's master before it runs on another node.
+// Until then the tool must send no request that has an effect, because a frozen master would
+// execute it later.
 const aliveTakes = 3 * time.Second
 
 // askingUser returns the user on whose behalf the tool asks the master.
@@ -108,8 +108,8 @@ func (t *tool) forAnother() ([]byte, error) {
 	return r.Encode()
 }
 
-// portable lists the options, by the name of their value, that mean the same on every node: they
-// open no file and take no password. config_dir then means the other node's folder.
+// portable lists the options that have the same meaning on every node, by the name of their value:
+// they open no file and take no password. config_dir becomes the folder of the other node.
 var portable = strings.Fields(`config_dir hard_crash log_level output output_indent no_color force_color state_output state_verbose
 	timeout no_parse args_stdin module_executors executor_opts static progress failhard async subset verbose show_timeout show_jid
 	batch batch_wait batch_safe_limit batch_safe_size return return_config return_kwargs doc args_separator cli_summary metadata
@@ -130,7 +130,7 @@ func (t *tool) checkPortable() error {
 		}
 	}
 
-	for _, name := range []string{"eauth", "output_file"} { // the configuration may set these too
+	for _, name := range []string{"eauth", "output_file"} { // the configuration may also set these
 		if t.values.Str(name) != "" {
 			return op.Error(fmt.Sprintf("%s is not possible on another node", name))
 		}
@@ -205,7 +205,8 @@ func askSupervisor(ctx context.Context, socket string, body []byte) (*http.Respo
 	return nil, refused
 }
 
-// relayOutput prints what the tool prints on the other node, and ends with its exit code.
+// relayOutput prints the output of the tool on the other node, and returns an error with the tool's
+// exit code.
 func (t *tool) relayOutput(ctx context.Context, cancel context.CancelFunc, from io.Reader) error {
 	lost := time.AfterFunc(toolrun.Silence, cancel)
 	defer lost.Stop()
@@ -254,7 +255,7 @@ func (t *tool) givenUp() error {
 // otherNode holds the call that this process runs for another node.
 type otherNode struct {
 	request toolrun.Request
-	conf    string // the folder of this node's configuration
+	conf    string // folder of the configuration of the node that runs the tool
 }
 
 // moreReady is the OOM score adjustment of a tool that runs for another node: the kernel kills it

@@ -9,8 +9,8 @@ import (
 	"saltern/master/keys"
 )
 
-// keyBook writes the audit records of one salt-key call: first the request, which must be on the disk
-// before the work begins, then the outcome for each key.
+// keyBook writes the audit records of one salt-key call: first the request, which must be on the
+// disk before the work begins, and later the outcome for each key.
 type keyBook struct {
 	call   *keyCall
 	log    *audit.Log

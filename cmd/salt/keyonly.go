@@ -12,7 +12,8 @@ import (
 // The options --only-…, which Salt does not have, restrict which keys are changed. Salt's salt-key
 // takes only names, and one name may have several keys: an accepted one and denied ones.
 
-// statesOf returns the key states that a word of the command line stands for, or none for "".
+// statesOf returns the key states for kind, an argument of the command line such as "acc", or none
+// for "".
 func statesOf(kind string) []keys.State {
 	if len(kind) < 2 {
 		return nil
@@ -21,7 +22,7 @@ func statesOf(kind string) []keys.State {
 		"re": {keys.Rejected}, "de": {keys.Denied}, "al": keyDirs}[kind[:2]]
 }
 
-// checkOnly returns an error if these options are given where they have no effect.
+// checkOnly returns an error if the options of --only-… are used where they have no effect.
 func (k *keyCall) checkOnly() error {
 	asked := func(names ...string) bool {
 		return slices.ContainsFunc(names,
@@ -41,7 +42,8 @@ func (k *keyCall) checkOnly() error {
 	return nil
 }
 
-// onlyFingerprint removes from sel the keys with another fingerprint than the given one.
+// onlyFingerprint removes from sel the keys whose fingerprint is not that of the option
+// --only-fingerprint.
 func (k *keyCall) onlyFingerprint(sel selection) {
 	want := k.values.Str("only_fingerprint")
 	if want == "" {

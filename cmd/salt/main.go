@@ -1,6 +1,6 @@
-// Command salt holds Salt's command line tools for a master: called as salt,
-// salt-key, salt-run or salt-cp it behaves as that tool does, with the same
-// options, output and exit codes. It works with our master and with Salt's.
+// Command salt holds Salt's command line tools for a master: called as salt, salt-key, salt-run or
+// salt-cp, it behaves like that tool, with the same options, output and exit codes. It works with
+// our master and with Salt's.
 package main
 
 import (
@@ -51,8 +51,8 @@ type env struct {
 	getenv   func(string) string
 	terminal bool // stdout is a terminal
 	columns  int  // width of the terminal in columns
-	// other is a call for another node, whose master does not answer. It is nil for a call of this
-	// node.
+	// other is set if this process runs the tool for another node, whose master does not answer. It
+	// is nil for a call on this node.
 	other *otherNode
 }
 

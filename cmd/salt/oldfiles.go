@@ -13,7 +13,7 @@ import (
 )
 
 // oldFiles returns a function that warns on standard error if the minions of a job, or a runner,
-// get outdated files. The function warns once for each node and age of the node's files.
+// get outdated files. The function warns once for each pair of a node and an age of its files.
 func (t *tool) oldFiles() func(client.OldFiles) {
 	type state struct {
 		node string

@@ -15,7 +15,7 @@ type minionData struct{ s *cache.Store }
 func (d minionData) Grains(id string) (*value.Map, bool) { return d.s.Get(cache.Grains, id) }
 func (d minionData) Pillar(id string) (*value.Map, bool) { return d.s.Get(cache.Pillar, id) }
 
-// cacheMemory bounds the decoded data that is kept in memory, in bytes.
+// cacheMemory bounds the decoded data in memory, in bytes.
 const cacheMemory = 64 << 20
 
 // matched returns the accepted minions that a target should match, according to the keys and cached

@@ -12,13 +12,14 @@ import (
 //	50% |##########          | Elapsed Time: 0:00:01 Returns: [1/2]
 type progressBar struct {
 	out     io.Writer
-	columns int // width of the line
-	total   int // minions of the job
-	count   int // minions that have returned
+	columns int // width of the bar in columns
+	total   int // number of minions of the job
+	count   int // number of minions that have returned
 	began   time.Time
 }
 
-// add counts a return. Below syndics a job can reach more minions than the master knows.
+// add counts a return. The count may exceed total, because a job can reach minions below syndics
+// that the master does not know.
 func (b *progressBar) add() {
 	b.count++
 	b.total = max(b.total, b.count)

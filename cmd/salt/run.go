@@ -130,7 +130,8 @@ func (r *runCall) showDocs(ctx context.Context) error {
 	return r.python(ctx)
 }
 
-// unavailable tells the user why the requested function cannot be run or described.
+// unavailable prints why the requested function cannot be run or described, and returns the error
+// for the exit code.
 func (r *runCall) unavailable(why error) error {
 	fun := ""
 	if len(r.args) > 0 {
@@ -145,7 +146,7 @@ func isJID(s string) bool {
 	return len(base) == 20 && strings.Trim(base+pid, "0123456789") == ""
 }
 
-// python replaces this process by Python's salt-run with the same command line.
+// python replaces this process by the salt-run of Python's Salt, with the same command line.
 func (r *runCall) python(ctx context.Context) error {
 	path, err := r.pythonSaltRun()
 	if err != nil {

@@ -312,7 +312,7 @@ func (s *saltCall) gather(ctx context.Context) error {
 	return s.finish(o)
 }
 
-// announce shows that a job has started, as the options of the command line want it.
+// announce shows that a job has started, in the form that the options of the command line select.
 func (s *saltCall) announce(j client.Job) {
 	switch {
 	case s.values.Bool("progress") && s.fun != "sys.doc":
@@ -374,5 +374,5 @@ func (s *saltCall) failed(err error) error {
 }
 
 // failureCode returns the exit code for an error of the master. Salt exits with 0 for such an
-// error, so that scripts take a refused command for a success. Saltern does not.
+// error, so scripts take a refused command for a success. Saltern does not.
 func (s *saltCall) failureCode() error { return exit(exitGeneric) }

@@ -26,7 +26,7 @@ import (
 	"saltern/master/value"
 )
 
-// tool is one call of a tool: its command line and configuration.
+// tool is a call of a tool: its command line and configuration.
 type tool struct {
 	*env
 	optionParser *op.Parser
@@ -157,8 +157,8 @@ func (t *tool) configure() error {
 	return nil
 }
 
-// loadConf reads the master's configuration. For users who may not read the configuration, an
-// appliance keeps an excerpt in its folder client; loadConf then reads the excerpt.
+// loadConf reads the master's configuration. If the user may not read it, loadConf reads the
+// excerpt that an appliance keeps in the configuration's folder client.
 func loadConf(dir string) (*conf.Master, error) {
 	l := &conf.Loader{Tool: true}
 	cfg, err := l.Load(dir)
@@ -357,7 +357,7 @@ func (t *tool) render(name string, v any, o output.Options) string {
 	return output.Render(name, v, o)
 }
 
-// emptyOutputFile truncates the file of --out-file unless --out-file-append is given.
+// emptyOutputFile truncates the file of --out-file unless --out-file-append is set.
 func (t *tool) emptyOutputFile() error {
 	file := t.values.Str("output_file")
 	if file == "" || t.values.Bool("output_file_append") {
@@ -372,7 +372,7 @@ func (t *tool) emptyOutputFile() error {
 
 func (t *tool) println(s string) { fmt.Fprintln(t.stdout, s) }
 
-// askUser prints a question and reads a line.
+// askUser prints a question, reads a line from standard input and returns it.
 func (t *tool) askUser(question string) (string, error) {
 	fmt.Fprint(t.stdout, question)
 	s, err := t.input.ReadString('\n')

@@ -44,7 +44,7 @@ type build struct {
 	size    int
 	option  string
 	sign    string
-	next    int // days within which the next version is promised; 0: no promise
+	next    int // days within which the next version will be released; 0: no promise
 }
 
 func buildCommand() *cobra.Command {
@@ -339,7 +339,7 @@ func (b *build) upgrade(out string, m bundle.Manifest, files []string) error {
 	return errors.Join(bundle.Create(f, m, files, key), f.Close())
 }
 
-// common holds the flags that decide what an image contains.
+// common holds the flags that determine the content of an image.
 type common struct {
 	o  tree.Options
 	at epoch
@@ -357,11 +357,11 @@ func (c *common) addFlags(cmd *cobra.Command) {
 	c.at.addFlags(cmd)
 }
 
-// epoch determines one time for all files inside an image: the time of the newest program or
+// epoch determines the time of all files inside an image: the time of the newest program or
 // package. So two builds from the same parts give the same bytes.
 type epoch struct {
-	given  int64 // seconds since 1970; 0 means that none was given
-	commit int64 // time of the programs' commit, in the same unit
+	given  int64 // SOURCE_DATE_EPOCH, in seconds since 1970; 0: not set
+	commit int64 // time of the programs' commit, in seconds since 1970
 }
 
 func (e *epoch) addFlags(cmd *cobra.Command) {

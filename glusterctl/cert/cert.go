@@ -1,7 +1,7 @@
 // Package cert is the certificate authority of one storage pool. GlusterFS checks only that the
 // authority has signed the peer's certificate and that the certificate's common name is on a list.
-// So this authority signs certificates for the members of one pool and for nobody else. A second
-// authority of the same kind signs the certificates of a cluster's HTTPS servers.
+// So this authority must sign only certificates for members of the pool. Another authority of this
+// kind signs the certificates of a cluster's HTTPS servers.
 package cert
 
 import (
@@ -66,8 +66,8 @@ func (ca Pair) Issue(member string, random io.Reader, now time.Time) (Pair, erro
 	return signCert(t, parent, key, random)
 }
 
-// memberTemplate returns an unsigned certificate for a member, and the certificate and key that sign
-// it.
+// memberTemplate returns in t an unsigned certificate for a member, and in parent and key the
+// authority's certificate and key that sign it.
 func (ca Pair) memberTemplate(
 	member string,
 	random io.Reader,
@@ -189,8 +189,8 @@ func (ca Pair) IssueServer(name string, hosts []string, random io.Reader, now ti
 	return signCert(t, parent, key, random)
 }
 
-// Serves returns nil if the server's certificate is valid at that time for all of these host names
-// and IP addresses, for clients that trust the authority.
+// Serves returns nil if the server's certificate is valid at that time for all hosts (names and IP
+// addresses) and for clients that trust the authority.
 func Serves(authority, server []byte, hosts []string, at time.Time) error {
 	ca, err := parseCert(authority)
 	if err != nil {
@@ -313,8 +313,8 @@ func parseCert(b []byte) (*x509.Certificate, error) {
 	return c, nil
 }
 
-// Verify returns nil if a member's certificate is valid at this time: the authority has signed it,
-// and it has the member's name.
+// Verify returns nil if a member's certificate is valid at the time now: authority has signed it,
+// and its common name is name.
 func Verify(authority, member []byte, name string, now time.Time) error {
 	ca, err := parseCert(authority)
 	if err != nil {

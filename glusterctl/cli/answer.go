@@ -85,20 +85,20 @@ type Kind int
 
 // Kinds of refusals.
 const (
-	Refused     Kind = iota // none of the kinds below: observe again, then ask the operator
+	Refused     Kind = iota // none of the kinds below: observe the state, then ask the operator
 	Done                    // the change was made already
-	Busy                    // another change is running: try again
+	Busy                    // another change is running: try later
 	Waiting                 // a peer, the quorum or glusterd itself is not ready yet
 	Conflict                // the other machine belongs to another pool
 	BrickInUse              // a brick directory carries the mark of a volume
 	RootDisk                // a brick directory is on the root file system
 	DaemonDown              // the local glusterd does not answer
-	NoVolume                // there is no such volume
+	NoVolume                // the volume does not exist
 	NotReplica              // the command is only for replicated volumes
 	PoolUnknown             // the list of peers is not settled (opRet -22)
 )
 
-// Retry reports whether the same command may succeed later by itself.
+// Retry reports whether the same command may succeed later without a change by an administrator.
 func (k Kind) Retry() bool { return k == Busy || k == Waiting || k == DaemonDown || k == PoolUnknown }
 
 // Error is a refusal of glusterd.

@@ -20,7 +20,7 @@ type Client struct {
 	// Program is the gluster command; "" means "gluster".
 	Program string
 	// Timeout is how long the command waits for glusterd. Five seconds later the command is killed.
-	// 0 means 20 s for questions and 120 s for changes.
+	// 0 means 20 s for commands that only read, and 120 s for changes.
 	Timeout time.Duration
 }
 
@@ -29,10 +29,10 @@ const (
 	changeTimeout   = 120 * time.Second
 )
 
-// withoutPython keeps the command from asking Python at each start whether there is geo-replication
-// (cli_cmd_check_gsync_exists_cbk in GlusterFS's cli/src/cli-cmd-volume.c runs `gsyncd --version`,
-// which runs $PYTHON with a script). That would take four fifths of the time of a question, and
-// nothing here uses geo-replication.
+// withoutPython prevents that the command starts Python at each call to detect geo-replication,
+// which nothing here uses. The command runs `gsyncd --version`, which runs $PYTHON with a script
+// (cli_cmd_check_gsync_exists_cbk in GlusterFS's cli/src/cli-cmd-volume.c). That would take four
+// fifths of the time of a call that only reads.
 const withoutPython = "PYTHON=true"
 
 func (c *Client) callOnce(ctx context.Context, d time.Duration, global, args []string) (answer, error) {
@@ -63,7 +63,7 @@ func (c *Client) askXML(ctx context.Context, args ...string) (answer, error) {
 
 func wrapError(action string, err error) error { return fmt.Errorf("%s: %w", action, err) }
 
-// PoolList lists all members, including the machine that is asked.
+// PoolList lists all members, including the machine whose glusterd answers.
 func (c *Client) PoolList(ctx context.Context) ([]Peer, error) { return c.poolList(ctx, nil) }
 
 // PoolListOf asks the glusterd of another machine for its pool. glusterd answers everybody who

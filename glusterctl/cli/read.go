@@ -106,7 +106,7 @@ func readVolumes(a answer) ([]Volume, error) {
 	return vols, nil
 }
 
-// SplitBrick separates host and path of a brick.
+// SplitBrick separates host and path of a brick. ok is false if name has no path.
 func SplitBrick(name string) (host, path string, ok bool) {
 	host, path, ok = strings.Cut(name, ":/")
 	return host, "/" + path, ok && path != ""
@@ -128,7 +128,7 @@ func readStatus(a answer, volume string) ([]Process, error) {
 				p.Name = n.textAt("hostname") + ":" + n.textAt("path")
 			}
 
-			p.Port, _ = strconv.Atoi(n.textAt("port")) // "N/A" when it does not run
+			p.Port, _ = strconv.Atoi(n.textAt("port")) // the text is "N/A" if the process does not run
 			if pid, err := strconv.Atoi(n.textAt("pid")); err == nil && pid > 0 {
 				p.PID = pid
 			}

@@ -3,10 +3,10 @@ package cli
 // Peer is one member of the pool as glusterd reports it.
 type Peer struct {
 	UUID      string   `json:"uuid"`
-	Hostname  string   `json:"hostname"`            // "localhost" for the machine that was asked
-	Names     []string `json:"names,omitempty"`     // all its names and addresses
-	Self      bool     `json:"self,omitempty"`      // the machine that was asked
-	Connected bool     `json:"connected"`           // glusterd takes many seconds to notice a lost cable
+	Hostname  string   `json:"hostname"`            // "localhost" for the machine whose glusterd answers
+	Names     []string `json:"names,omitempty"`     // all names and addresses of the machine
+	Self      bool     `json:"self,omitempty"`      // whether this is the machine whose glusterd answers
+	Connected bool     `json:"connected"`           // false only many seconds after a loss: glusterd notices it late
 	State     int      `json:"state"`               // 3 is a full member; 0 for Self
 	StateText string   `json:"stateText,omitempty"` // "Peer in Cluster", "Peer Rejected" …
 }
@@ -70,10 +70,10 @@ type Process struct {
 	Port     int    `json:"port,omitempty"`
 	PID      int    `json:"pid,omitempty"` // process ID on its machine
 
-	// The fields below come from `volume status detail` only. Sized reports whether the answer had
-	// them.
+	// Sized reports whether the answer had the fields below, which only `volume status detail`
+	// returns.
 	Sized       bool   `json:"sized,omitempty"`
-	Total       uint64 `json:"total,omitempty"` // bytes
+	Total       uint64 `json:"total,omitempty"` // size in bytes
 	Free        uint64 `json:"free,omitempty"`
 	Inodes      uint64 `json:"inodes,omitempty"`
 	InodesFree  uint64 `json:"inodesFree,omitempty"`
@@ -90,19 +90,19 @@ type Count struct {
 // Zero reports whether the count is known to be 0.
 func (c Count) Zero() bool { return c.Known && c.N == 0 }
 
-// Heal is how many entries one brick has that others still need, from `heal info`.
+// Heal is the number of entries of one brick that other bricks still lack, from `heal info`.
 type Heal struct {
 	Brick      string      `json:"brick"` // host:/path
 	Connected  bool        `json:"connected"`
 	Status     string      `json:"status"`
 	Total      Count       `json:"total"`
-	Pending    Count       `json:"pending"`    // in the summary only
-	SplitBrain Count       `json:"splitBrain"` // in the summary and the split-brain list only
+	Pending    Count       `json:"pending"`    // only the summary has it
+	SplitBrain Count       `json:"splitBrain"` // only the summary and the split-brain list have it
 	Entries    []HealEntry `json:"entries,omitempty"`
 }
 
 // HealEntry is one file or directory whose copies differ at the moment.
 type HealEntry struct {
-	Path string `json:"path"` // "/a/b", or "<gfid:…>" where no name is known
+	Path string `json:"path"` // "/a/b", or "<gfid:…>" if gluster knows no name
 	GFID string `json:"gfid"`
 }

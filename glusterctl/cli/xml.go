@@ -13,14 +13,14 @@ import (
 // Bounds of an answer. The largest answer in practice is `heal info` of a volume with many pending
 // entries: two elements of about 100 bytes each.
 const (
-	maxAnswer = 8 << 20 // bytes
+	maxAnswer = 8 << 20 // largest answer, in bytes
 	maxNodes  = 200_000
-	maxDepth  = 12 // real answers have 8
+	maxDepth  = 12 // nested elements; real answers have 8
 	maxText   = 64 << 10
 )
 
-// element is one XML element: its own text without that of its children (a brick in `volume info` has
-// both), one attribute, and its children.
+// element is an XML element: its text without the text of its children, one attribute, and its
+// children. A brick in `volume info` has text and children.
 type element struct {
 	name string
 	attr string // value of the first attribute
@@ -28,7 +28,7 @@ type element struct {
 	kids []*element
 }
 
-// parseXML parses one document within the bounds. Clients of the volume choose file names, so
+// parseXML parses a document within the bounds. Clients of the volume choose file names, so
 // parseXML replaces bytes that XML forbids instead of refusing the document.
 func parseXML(b []byte) (*element, error) {
 	if len(b) > maxAnswer {
@@ -105,7 +105,7 @@ func parseXML(b []byte) (*element, error) {
 	return root, nil
 }
 
-// sanitize replaces what XML 1.0 does not allow: invalid UTF-8 and control characters.
+// sanitize replaces bytes that XML 1.0 does not allow: invalid UTF-8 and control characters.
 func sanitize(b []byte) []byte {
 	if utf8.Valid(b) && bytes.IndexFunc(b, forbidden) < 0 {
 		return b

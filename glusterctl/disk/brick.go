@@ -1,6 +1,6 @@
 // Package disk finds an empty disk for a brick, creates a file system on the disk, and prepares
-// brick directories. It destroys no data: a disk counts as empty only if its first and last
-// mebibyte are zero and nobody uses the disk.
+// brick directories. It destroys no data: a disk is treated as empty only if its first and last
+// mebibyte are zero and it is not in use.
 package disk
 
 import (
@@ -20,8 +20,8 @@ var marks = [...]string{"trusted.glusterfs.volume-id", "trusted.gfid", "trusted.
 	"trusted.glusterfs.mdata"}
 
 // FreshBrick returns the name of a directory under root that has never been a brick: root/volume-1,
-// -2 and so on. The name is not in others, and no existing name consists of it, a dot and more
-// characters. FreshBrick creates nothing. root must pass [CheckRoot].
+// -2 and so on. The name is not in others, and no existing file has a name that continues it with a
+// dot. FreshBrick creates nothing. root must pass [CheckRoot].
 func FreshBrick(root, volume string, others ...string) (string, error) {
 	if err := CheckRoot(root); err != nil {
 		return "", err
@@ -45,8 +45,8 @@ func FreshBrick(root, volume string, others ...string) (string, error) {
 	return "", fmt.Errorf("find a brick directory: %s is full of old ones", root)
 }
 
-// errRootDisk is in the chain when a brick would be on the root file system. glusterd refuses that,
-// and this program never forces it.
+// errRootDisk is wrapped by the error if a brick would be on the root file system. glusterd refuses
+// that, and this program never forces it.
 var errRootDisk = errors.New("it is on the root file system")
 
 // CheckRoot returns nil if bricks may be placed below dir. If dir does not exist yet, it checks the
@@ -76,11 +76,11 @@ func CheckRoot(dir string) error {
 	return nil
 }
 
-// errNotEmpty is in the chain when data would be lost.
+// errNotEmpty is wrapped by the error if data would be lost.
 var errNotEmpty = errors.New("it is not empty")
 
-// ClearBrick removes glusterd's marks from a directory that holds nothing else. The caller must
-// know that no volume lists the directory.
+// ClearBrick removes glusterd's marks from a directory that contains nothing else. The caller must
+// ensure that no volume lists the directory.
 func ClearBrick(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

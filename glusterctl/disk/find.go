@@ -21,9 +21,9 @@ import (
 
 // Disk is one whole disk of this machine.
 type Disk struct {
-	Name  string `json:"name"` // sdb, nvme1n1
-	Path  string `json:"path"` // /dev/sdb
-	Size  uint64 `json:"size"` // bytes
+	Name  string `json:"name"` // name in /sys/block, such as sdb or nvme1n1
+	Path  string `json:"path"` // path of the device, such as /dev/sdb
+	Size  uint64 `json:"size"` // size in bytes
 	Model string `json:"model,omitempty"`
 	// Used says why the disk is not free, or "" when it is empty.
 	Used string `json:"used,omitempty"`
@@ -174,8 +174,8 @@ func (f Finder) checkEmpty(d Disk) error {
 	return nil
 }
 
-// Format creates an xfs for bricks on an empty disk. Right before that it checks again that the
-// disk is empty. If wipe is set, because the administrator has requested that, it overwrites any
+// Format creates an xfs for bricks on an empty disk. Immediately before, it checks that the disk is
+// still empty. If wipe is set, which only an administrator may request, Format overwrites any
 // content. label has at most 12 characters.
 func (f Finder) Format(ctx context.Context, r command.Runner, d Disk, label string, wipe bool) error {
 	if !wipe {

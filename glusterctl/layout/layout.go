@@ -28,24 +28,24 @@ const marker = ".layout.json"
 type Dir struct {
 	Path string      `json:"path"` // relative, clean; "." is the root of the volume
 	Mode fs.FileMode `json:"mode"`
-	UID  int         `json:"uid"` // -1: leave it
+	UID  int         `json:"uid"` //  -1: do not change the owner
 	GID  int         `json:"gid"`
 }
 
 // Tree is the set of directories of the volume.
 type Tree struct {
-	Version int   `json:"version"` // from 1
+	Version int   `json:"version"` // version of the tree, at least 1
 	Dirs    []Dir `json:"dirs"`    // parents first
 	// Nodes are the nodes that have private directories among Dirs.
 	Nodes []string `json:"nodes,omitempty"`
 }
 
-// errNewer is in the chain when the volume has a later version than this program knows.
+// errNewer is wrapped by the error for a volume with a later version than this program supports.
 var errNewer = errors.New("the volume was made by a newer version")
 
 // Info is the content of the marker.
 type Info struct {
-	Version int      `json:"version"` // 0: the tree was never finished
+	Version int      `json:"version"` // 0: the tree was never completed
 	Nodes   []string `json:"nodes,omitempty"`
 }
 
@@ -68,8 +68,8 @@ func Read(root string) (Info, error) {
 	return m, nil
 }
 
-// Validate returns an error for a tree that reaches outside its root, or whose directories do not
-// come after their parents.
+// Validate returns an error if a directory of the tree is outside of its root, or precedes its
+// parent.
 func (t Tree) Validate() error {
 	if t.Version < 1 {
 		return fmt.Errorf("version %d of the tree: from 1", t.Version)
@@ -182,8 +182,8 @@ func writeMarker(r *os.Root, content []byte) error {
 }
 
 // Cluster returns the tree of a cluster's shared volume: keys, files, pillars, configuration, and
-// other files that all nodes must see. uid and gid are those of the master process. Each node gets
-// a directory to which no other node writes.
+// other files that all nodes must see. uid and gid are those of the master process. The tree
+// contains a directory for each node, to which only that node writes.
 func Cluster(uid, gid int, nodes ...string) Tree {
 	t := Tree{Version: 1}
 	add := func(mode fs.FileMode, u, g int, paths ...string) {

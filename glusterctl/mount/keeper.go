@@ -19,9 +19,9 @@ type Keeper struct {
 	Every time.Duration
 	// Patience is how long a mount may be stale or hung before Keeper replaces it. 0 means 30 s. A
 	// mount whose client has ended is replaced at once. A mount that hangs because the volume has
-	// lost its quorum recovers by itself, so Keeper calls Healthy first. If a new mount hangs as
-	// well, it gets twice the time, and so on, up to ten times: on a slow machine each new mount is
-	// additional work.
+	// lost its quorum recovers by itself, so Keeper calls Healthy first. If the new mount also
+	// hangs, it gets twice the time, and so on, up to ten times: on a slow machine each new mount
+	// is additional work.
 	Patience time.Duration
 	// Healthy reports whether the volume could serve a new mount, that is, whether its bricks run.
 	// It may be nil: the volume always could.
@@ -89,8 +89,8 @@ func (k *Keeper) Run(ctx context.Context) {
 				limit = hung
 			}
 
-			// Unmount a mount that hangs for very long, whatever the volume's state: every probe of
-			// it leaves behind a process that cannot end.
+			// Unmount a mount that hangs for very long, even if the volume is not healthy. Every
+			// probe of such a mount leaves a process that cannot end.
 			bad := now.Sub(badSince)
 			due := h.State == Absent || h.Ended ||
 				bad >= limit && (k.Healthy == nil || k.Healthy() || bad >= 10*patience)

@@ -29,16 +29,16 @@ import (
 // FSType is the type of a mounted volume in mountinfo.
 const FSType = "fuse.glusterfs"
 
-// State of a mount.
+// State is the state of a mount.
 type State string
 
 // States of a mount.
 const (
 	OK      State = "ok"
 	Absent  State = "absent"  // nothing is mounted there
-	Foreign State = "foreign" // something else is mounted there
+	Foreign State = "foreign" // another file system is mounted there
 	Hung    State = "hung"    // the mount does not answer in time
-	Stale   State = "stale"   // ENOTCONN or similar: the client process is gone, or has no server
+	Stale   State = "stale"   // ENOTCONN or similar: the client process has ended, or has no server
 	Failed  State = "failed"  // the mount answers with another error
 )
 
@@ -46,12 +46,12 @@ const (
 type Health struct {
 	State State  `json:"state"`
 	Text  string `json:"text,omitempty"`
-	// Ended means that the client process of a stale mount is gone: the mount does not recover by
-	// itself.
+	// Ended means that the client process of a stale mount has ended, so that the mount cannot
+	// recover by itself.
 	Ended bool `json:"ended,omitempty"`
 	// Latency is the time of a lookup, a write, a rename and a removal together.
 	Latency time.Duration `json:"latency,omitempty"`
-	// Total and Free are bytes. They and the numbers of inodes are 0 if not known.
+	// Total and Free are bytes. These and the numbers of inodes are 0 if they are not known.
 	Total      uint64 `json:"total,omitempty"`
 	Free       uint64 `json:"free,omitempty"`
 	Inodes     uint64 `json:"inodes,omitempty"`
@@ -70,7 +70,8 @@ type Entry struct {
 	Minor               uint32 // minor number of the device, which is the number of the FUSE connection
 }
 
-// findMount returns the topmost mount at point in a mountinfo table (proc(5)).
+// findMount returns the topmost mount at point in a mountinfo table (proc(5)), or false if there is
+// none.
 func findMount(table io.Reader, point string) (Entry, bool, error) {
 	var found Entry
 	var ok bool
@@ -86,7 +87,7 @@ func findMount(table io.Reader, point string) (Entry, bool, error) {
 		_, minor, _ := strings.Cut(m.Device, ":")
 		n, _ := strconv.ParseUint(minor, 10, 32)
 		found = Entry{Point: point, Type: m.Type, Source: m.Source, Minor: uint32(n)}
-		ok = true // the last one is on top
+		ok = true // the last mount is on top
 	}
 
 	if err := s.Err(); err != nil {
@@ -118,8 +119,8 @@ type Mounter struct {
 	// Connections is the directory of FUSE connections; "" means
 	// /sys/fs/fuse/connections.
 	Connections string
-	// Attach mounts the volume in a way that lets the client outlive this process, for example
-	// through systemd. nil means mount(8).
+	// Attach mounts the volume so that the client outlives this process, for example through
+	// systemd. nil means mount(8).
 	Attach func(ctx context.Context, source, point, options string) error
 	// Detach unmounts what Attach has mounted. nil means a lazy umount(8).
 	Detach func(ctx context.Context, point string) error
@@ -156,7 +157,8 @@ func (m *Mounter) runCommand(ctx context.Context, argv ...string) error {
 	return nil
 }
 
-// Entry returns the topmost mount at the mount point, if there is one. It does not touch the mount.
+// Entry returns the topmost mount at the mount point, or false if there is none. It does not touch
+// the mount.
 func (m *Mounter) Entry() (Entry, bool, error) {
 	open := m.Table
 	if open == nil {
@@ -170,7 +172,7 @@ func (m *Mounter) Entry() (Entry, bool, error) {
 	return findMount(t, m.Point)
 }
 
-// errForeign is in the chain when something else is mounted at the point.
+// errForeign is wrapped by the error if another file system is mounted at the mount point.
 var errForeign = errors.New("something else is mounted there")
 
 // Mount mounts the volume. If the volume is already mounted, it does nothing. It does not check
@@ -260,9 +262,9 @@ func (m *Mounter) attach(ctx context.Context, source, point, options string) err
 // immutable is FS_IMMUTABLE_FL of linux/fs.h.
 const immutable = 0x10
 
-// prepare creates the mount point. Nobody can write to the mount point while nothing is mounted, so
-// that no file is written to the local disk by mistake: it has no permissions, and is immutable if
-// the file system supports that (which stops root, too).
+// prepare creates the mount point. It prevents writes to the mount point while nothing is mounted,
+// which would go to the local disk. For that the mount point has no permissions and, if the file
+// system supports that, is immutable, even for root.
 func prepare(point string) error {
 	if err := os.MkdirAll(filepath.Dir(point), 0o755); err != nil {
 		return fmt.Errorf("make the mount point: %w", err)
@@ -278,7 +280,7 @@ func prepare(point string) error {
 
 	d, err := os.Open(point)
 	if err != nil {
-		return nil // not root, so it cannot be made immutable: the permissions must do
+		return nil // without root's rights it cannot be made immutable: the permissions must suffice
 	}
 	defer d.Close()
 
@@ -289,7 +291,7 @@ func prepare(point string) error {
 	return nil
 }
 
-// sameVolume compares "node1:/cluster" with a volume name.
+// sameVolume reports whether source, such as "node1:/cluster", names volume.
 func sameVolume(source, volume string) bool {
 	_, v, ok := strings.Cut(source, ":")
 	return ok && strings.TrimPrefix(v, "/") == volume

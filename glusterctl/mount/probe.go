@@ -40,7 +40,7 @@ func Check(path, writeDir string) Health {
 		switch err := writeProbe(filepath.Join(path, writeDir)); {
 		case errors.Is(err, os.ErrNotExist):
 		case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
-			h.Text = "write: " + err.Error() // the mount answers; the numbers show whether it is full
+			h.Text = "write: " + err.Error() // the mount is not hung; the numbers show whether it is full
 		case err != nil:
 			f := failed("write", err)
 			h.State, h.Text = f.State, f.Text
@@ -86,15 +86,15 @@ func writeProbe(dir string) error {
 	}
 
 	if err != nil {
-		_ = os.Remove(name) // the rename failed, and its error is returned
+		_ = os.Remove(name) // after a failed rename; that error is returned
 		return err
 	}
 
 	return os.Remove(name + ".r")
 }
 
-// Main is the main function of the child: it checks args[0], writes in the directory args[1] if
-// given, and prints the result as JSON. It returns the exit status.
+// Main is the main function of the child: it checks the mount at args[0], writes to the directory
+// args[1] if there is one, and prints the result as JSON. It returns the exit status.
 func Main(args []string, out io.Writer) int {
 	if len(args) == 0 || len(args) > 2 {
 		fmt.Fprintln(os.Stderr, "usage: probe PATH [DIRECTORY-TO-WRITE-IN]")
@@ -117,14 +117,14 @@ type Prober struct {
 	// and WriteDir to it.
 	Command  []string
 	WriteDir string
-	// Timeout is the time after which a mount counts as hung. 0 means 10 s. It must be longer than
-	// the longest normal stall after the loss of a node, which is one and a half times the ping
-	// timeout of the volume.
+	// Timeout is the time after which a mount is reported as hung. 0 means 10 s. It must be longer
+	// than the longest normal stall after the loss of a node, which is one and a half times the
+	// ping timeout of the volume.
 	Timeout time.Duration
 	Runner  command.Runner // nil: command.Exec
 	// Ask asks a permanent child instead of starting one, because starting a process costs more
-	// than the probe. It returns within limit. If no answer came in time, its error wraps
-	// [command.ErrTimeout]; after any other error Prober runs Command. Ask may be nil: Prober
+	// than the probe. Ask returns within limit. If no answer came in time, its error wraps
+	// [command.ErrTimeout]. After any other error Prober runs Command. Ask may be nil: Prober
 	// always runs Command.
 	Ask func(ctx context.Context, limit time.Duration) (Health, error)
 
@@ -138,8 +138,8 @@ type probing struct {
 	health Health // written before done is closed
 }
 
-// Probe returns within Timeout and a few seconds, whatever the mount does. If another caller is
-// probing already, Probe returns the result of that probe.
+// Probe checks the mount and returns its health. It returns within Timeout and a few seconds, even
+// if the mount hangs. If another caller is probing already, Probe returns the result of that probe.
 func (p *Prober) Probe(ctx context.Context) Health {
 	p.mu.Lock()
 	if one := p.underWay; one != nil {

@@ -42,10 +42,10 @@ type Config struct {
 	Credentials aws.Credentials
 	// EBS and EC2 are the addresses of the services. "" means those of the region.
 	EBS, EC2 string
-	HTTP     *http.Client  // nil means one with a time limit
+	HTTP     *http.Client  // nil means a client with a time limit
 	Log      *slog.Logger  // may be nil
-	Workers  int           // concurrent uploads of blocks; 0 means 16
-	Pause    time.Duration // time before the first retry, and between two questions about the snapshot; 0 means 1 s
+	Workers  int           // number of concurrent uploads of blocks; 0 means 16
+	Pause    time.Duration // time before the first retry, and between two requests about the snapshot; 0 means 1 s
 }
 
 // Image describes the image to register.
@@ -207,7 +207,7 @@ func (c *Client) complete(ctx context.Context, id string, sums map[int64][32]byt
 	return c.callEBS(ctx, http.MethodPost, "/snapshots/completion/"+url.PathEscape(id), h, nil, nil)
 }
 
-// awaitSnapshot waits until EC2 has the snapshot.
+// awaitSnapshot waits until EC2 reports the snapshot as complete.
 func (c *Client) awaitSnapshot(ctx context.Context, id string) error {
 	for {
 		var r struct {

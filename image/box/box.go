@@ -19,8 +19,8 @@ import (
 	"saltern/image/internal/tarball"
 )
 
-// vagrantfile is the beginning of every machine's configuration. With it Vagrant logs in with the
-// account of the set-up, shares no folder of the host, and installs no key of its own.
+// vagrantfile is the default configuration of every machine made from the box. With it Vagrant logs
+// in with the account of the set-up, shares no folder of the host, and installs no key of its own.
 const vagrantfile = `Vagrant.configure("2") do |config|
   config.ssh.username = "admin"
   config.ssh.insert_key = false
@@ -87,7 +87,7 @@ func VirtualBox(out, ova string, epoch time.Time) error {
 				return fmt.Errorf("box: read %s: %w", ova, err)
 			}
 			files = append(files, tarball.Member{Name: "box.ovf", Size: int64(len(text)), Reader: bytes.NewReader(text)})
-		case ".vmdk": // the disk is the archive's last file, so it is packed while it is read
+		case ".vmdk": // the disk is the last file of the OVA: pack it while it is read
 			return writeBox(out, append(files, tarball.Member{Name: h.Name, Size: h.Size, Reader: t}), epoch)
 		}
 	}

@@ -38,7 +38,7 @@ const (
 // Parts are the files of a bundle in their order.
 var Parts = []string{"vmlinuz", "initrd", "root.squashfs"}
 
-// schema of the manifest.
+// schema is the version of the manifest's format.
 const schema = 1
 
 // errSignature means that no trusted key has signed the manifest.
@@ -57,7 +57,7 @@ type Manifest struct {
 	Parts []Part    `json:"parts"`
 }
 
-// Part is one file.
+// Part is one file of a bundle.
 type Part struct {
 	Name   string `json:"name"`
 	Size   int64  `json:"size"`
@@ -235,8 +235,8 @@ func readSmall(t *tar.Reader, name string, limit int64) ([]byte, error) {
 }
 
 // Next returns the next part. The part's data is verified only when its reader returns io.EOF; if
-// size or digest differ from the manifest, the reader returns another error instead. After the last
-// part Next returns io.EOF.
+// size or digest differ from the manifest, the reader returns another error. After the last part
+// Next returns io.EOF.
 func (b *Reader) Next() (Part, io.Reader, error) {
 	if b.next == len(b.Manifest.Parts) {
 		return Part{}, nil, io.EOF

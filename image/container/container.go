@@ -23,7 +23,7 @@ import (
 // that are mounted into the container must belong to this number.
 const account = 450
 
-// Options of an image.
+// Options describes the container image to build.
 type Options struct {
 	Version string
 	Created time.Time
@@ -31,8 +31,9 @@ type Options struct {
 	Programs string
 	// Arch are the architectures, as Go names them.
 	Arch []string
-	// Certificates is a folder of PEM files, *.crt, taken from a package. The machine's own folder is
-	// not suitable, because it may contain authorities that only the machine trusts.
+	// Certificates is a folder of PEM files, *.crt, taken from a package. The folder of the
+	// building machine is not suitable, because it may contain authorities that only this machine
+	// trusts.
 	Certificates string
 	// Below is the folder of the lowest layer, or "" for none. The layer must be for the single
 	// architecture in Arch.
@@ -87,8 +88,8 @@ func Image(o Options) (oci.Image, error) {
 			"org.opencontainers.image.created":  o.Created.UTC().Format(time.RFC3339),
 			"org.opencontainers.image.licenses": "Apache-2.0",
 		},
-		// Without an entry point the first word of a command line is a program. The log goes
-		// to the console, because a file in a container would grow without bound.
+		// Without an entry point the first word of a container's command line names the program.
+		// The log goes to the console, because a file in a container would grow without bound.
 		Config: oci.Config{
 			User:       fmt.Sprintf("%d:%d", account, account),
 			Env:        []string{"PATH=/usr/bin"},
@@ -142,7 +143,7 @@ func (o Options) baseLayer() ([]oci.Entry, error) {
 		{Path: "etc/ssl/certs/ca-certificates.crt", Mode: 0o644, Data: certificates},
 	}
 
-	if o.Below == "" { // Debian's layer has its own os-release, which scanners read
+	if o.Below == "" { // without Debian's layer, which has an os-release, add one for scanners
 		out = append(out,
 			file("etc/os-release",
 				fmt.Sprintf("NAME=Saltern\nID=saltern\nVERSION_ID=%s\nPRETTY_NAME=\"Saltern %s (container)\"\n",
@@ -152,7 +153,7 @@ func (o Options) baseLayer() ([]oci.Entry, error) {
 	return out, nil
 }
 
-// programs returns the layer of one architecture.
+// programs returns the entries of the layer with the programs for an architecture.
 func (o Options) programs(arch string) ([]oci.Entry, error) {
 	out := []oci.Entry{{Path: "usr", Mode: fs.ModeDir | 0o755}, {Path: "usr/bin", Mode: fs.ModeDir | 0o755}}
 	for _, name := range programs {

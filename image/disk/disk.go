@@ -1,5 +1,5 @@
-// Package disk creates a bootable disk from a root file system: a GPT that boots with BIOS and UEFI,
-// two places for versions of the system, and a partition for the state of the node.
+// Package disk creates a bootable disk from a root file system: a GPT that boots with BIOS and
+// UEFI, two partitions for versions of the system, and a partition for the state of the node.
 //
 //	bios     1 MiB    GRUB for the BIOS
 //	esp      160 MiB  GRUB for UEFI, its configuration and environment, and
@@ -37,7 +37,7 @@ const (
 	dataSize = 96
 )
 
-// Options of a disk.
+// Options describes the disk to build.
 type Options struct {
 	Out          string // path of the raw disk, which is replaced
 	Root         string // path of the squashfs

@@ -19,10 +19,10 @@ const grubDir = "/usr/lib/grub"
 var grubModules = strings.Fields("part_gpt fat normal linux search search_fs_uuid configfile loadenv serial " +
 	"terminal echo test minicmd halt reboot sleep")
 
-// grubCfg decides which slot to boot. The variable slot is the slot known to be good, next the slot
-// to try, and tries how many tries are left. All three are variables of grubenv, which the system
-// changes too, see package supervisor/upgrade. GRUB's language has no arithmetic, so a chain of ifs
-// counts the tries down.
+// grubCfg is the configuration of GRUB, which chooses the slot to boot. The variable slot is the
+// slot known to be good, next is the slot to try, and tries is how many tries are left. All three
+// are variables of grubenv, which the system also changes, see package supervisor/upgrade. GRUB's
+// language has no arithmetic, so a chain of ifs counts the tries down.
 const grubCfg = `# Saltern
 set timeout=2
 set slot=a
@@ -70,7 +70,7 @@ menuentry "Factory reset: forget everything of this node" --id reset {
 
 // Append holds the kernel options that do not depend on the slot. A kernel that panics reboots, so
 // that GRUB abandons a bad version after its tries. Only programs that request transparent huge
-// pages get them, because such pages would waste memory in others.
+// pages get them, because such pages would waste memory in other programs.
 const Append = "console=tty0 console=ttyS0,115200 panic=10 quiet loglevel=4 net.ifnames=1 " +
 	"random.trust_cpu=on no_timer_check transparent_hugepage=madvise"
 
@@ -79,8 +79,8 @@ func config(a, b GUID, extra string) string {
 	return r.Replace(grubCfg)
 }
 
-// makeGrub creates the boot loader's two programs. Both find their configuration by the volume
-// number of the EFI system partition.
+// makeGrub creates the boot loader's two programs and returns their paths: core for the BIOS, efi
+// for UEFI. Both find their configuration by the volume number of the EFI system partition.
 func (b *builder) makeGrub(ctx context.Context) (core, efi string, err error) {
 	early := filepath.Join(b.work, "early.cfg")
 	text := "search.fs_uuid " + espID[:4] + "-" + espID[4:] +

@@ -16,7 +16,7 @@ func Squashfs(ctx context.Context, tree, out string, level int, epoch time.Time)
 	}
 	b := &builder{Options: Options{Epoch: epoch}}
 	t := fmt.Sprint(epoch.Unix())
-	// mksquashfs refuses SOURCE_DATE_EPOCH in the environment when its options set a time too.
+	// mksquashfs refuses SOURCE_DATE_EPOCH in the environment if its options also set a time.
 	err := b.runCommand(ctx, "env", "-u", "SOURCE_DATE_EPOCH", "mksquashfs", tree, out,
 		"-noappend", "-no-progress", "-quiet", "-comp", "zstd", "-Xcompression-level", fmt.Sprint(level),
 		"-b", "256K", "-all-time", t, "-mkfs-time", t, "-wildcards", "-e", "boot/vmlinuz-*", "boot/initrd.img-*")

@@ -1,7 +1,7 @@
-// Package grubenv reads and writes GRUB's environment block: 1024 bytes in which the boot loader and
-// the system tell each other which version to boot. The format is that of grub-editenv (GRUB 2.06,
-// util/grub-editenv.c and grub-core/lib/envblk.c): a signature line, NAME=VALUE lines, then '#' up to
-// the end. GRUB writes the block in place, so its size never changes.
+// Package grubenv reads and writes GRUB's environment block: 1024 bytes in which the boot loader
+// and the system exchange which version to boot. The format is that of grub-editenv (GRUB 2.06,
+// util/grub-editenv.c and grub-core/lib/envblk.c): a signature line, NAME=VALUE lines, then '#' up
+// to the end. GRUB writes the block in place, so its size never changes.
 package grubenv
 
 import (

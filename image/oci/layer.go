@@ -21,11 +21,11 @@ import (
 // The runtime creates missing folders, so only folders whose owner or mode matters need an entry.
 type Entry struct {
 	Path   string      // in the image, without a slash at its beginning
-	Mode   fs.FileMode // fs.ModeDir, fs.ModeSymlink or neither; permissions and fs.ModeSticky
+	Mode   fs.FileMode // type: fs.ModeDir, fs.ModeSymlink or 0 (regular); with permissions and fs.ModeSticky
 	Owner  int         // number of the user and of the group
 	Link   string      // target of a link
 	Data   []byte      // content of a regular file
-	Source string      // or the path of a file on this machine, whose content is copied
+	Source string      // in place of Data: path of a file on this machine, whose content is copied
 }
 
 // header returns an entry's header in a tar archive. size is the size of a regular file's content.
@@ -82,7 +82,7 @@ func writeLayer(w io.Writer, entries []Entry, at time.Time) (diffID string, err 
 	entries = slices.Clone(entries)
 	slices.SortFunc(entries, func(a, b Entry) int { return strings.Compare(a.Path, b.Path) })
 	sum := sha256.New()
-	z := gzip.NewWriter(w) // its header has neither name nor time
+	z := gzip.NewWriter(w) // the header has neither name nor time
 	t := tar.NewWriter(io.MultiWriter(z, sum))
 	for i, e := range entries {
 		if i > 0 && entries[i-1].Path == e.Path {

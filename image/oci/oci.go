@@ -28,14 +28,14 @@ const refName = "org.opencontainers.image.ref.name"
 type Image struct {
 	Ref       string            // the name in the layout, such as 1.2.3
 	Created   time.Time         // time of everything inside
-	Labels    map[string]string // of the image and its manifests
+	Labels    map[string]string // labels of the image and its manifests
 	Config    Config
 	Platforms []Platform
 }
 
 // Platform is the image for one architecture.
 type Platform struct {
-	Architecture string    // Go's name, which the format uses too: amd64, arm64
+	Architecture string    // name in Go and in the format: amd64, arm64
 	Layers       [][]Entry // the lowest layer first
 }
 
@@ -102,8 +102,8 @@ func Write(dir string, img Image) error {
 		all.Manifests = append(all.Manifests, d)
 	}
 
-	// The layout's index refers to one index of all architectures. So under the image's name a reader
-	// finds the variant for its own architecture.
+	// The layout's index refers to one index of all architectures. So the image's name leads a
+	// reader to the variant for its architecture.
 	named, err := l.writeJSON(mediaIndex, all)
 	if err != nil {
 		return err

@@ -21,7 +21,7 @@ import (
 	"saltern/image/internal/tarball"
 )
 
-// Options of an archive.
+// Options describes the archive to build.
 type Options struct {
 	Out       string
 	Raw       string // path of the raw disk
@@ -118,9 +118,9 @@ func Build(ctx context.Context, o Options) error {
 // grain is the allocation unit of a stream-optimized disk, in bytes.
 const grain = 64 << 10
 
-// populatedSize returns how many bytes of a disk are in grains that are not all zero, which is the
-// disk's size on a datastore with thin disks. Holes of the file make no difference, so two builds
-// give the same number.
+// populatedSize returns the number of bytes of a disk in grains that are not all zero. This is the
+// disk's size on a datastore with thin disks. It does not depend on holes of the file, so two
+// builds give the same number.
 func populatedSize(path string) (total int64, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -134,7 +134,7 @@ func populatedSize(path string) (total int64, err error) {
 		// Skip holes, which are most of a disk.
 		next, err := unix.Seek(int(f.Fd()), at, unix.SEEK_DATA)
 		if errors.Is(err, unix.ENXIO) {
-			return total, nil // only a hole follows
+			return total, nil // only a hole follows, which has no data
 		}
 		if err != nil {
 			return 0, fmt.Errorf("ova: look for data of %s: %w", path, err)

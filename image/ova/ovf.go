@@ -9,12 +9,12 @@ import (
 	"text/template"
 )
 
-// class is the OVF class of the properties. The guest sees a property under the class, a dot and
-// the property's key (DSP0243 9.5.1): saltern.mode.
+// class is the OVF class of the properties. In the virtual machine a property's name is the class,
+// a dot and the property's key (DSP0243 9.5.1): saltern.mode.
 const class = "saltern"
 
-// Property is one question that VMware asks when the archive is deployed. The guest finds the
-// answers in guestinfo.ovfEnv, see supervisor/userdata.
+// Property is a value that VMware asks for when the archive is deployed. The virtual machine finds
+// the values in guestinfo.ovfEnv, see supervisor/userdata.
 type Property struct {
 	// Key contains no dot, because dots separate class, key and instance. An underscore stands for
 	// the dot of a nested answer.
@@ -32,8 +32,8 @@ type Category struct {
 }
 
 // categories lists the answers to the set-up that can be given before the first boot. Their keys
-// are those of the answers (setup.AnswerKeys), with an underscore instead of the dot. The guest
-// parses each value as the type of the answer (userdata/properties.go).
+// are those of the answers (setup.AnswerKeys), with an underscore instead of the dot. The virtual
+// machine parses each value by the type of the answer (userdata/properties.go).
 var categories = []Category{
 	{"Cluster", []Property{
 		{
@@ -165,8 +165,8 @@ func (p Property) Qualifiers() string {
 // machine holds the values for the descriptor's template.
 type machine struct {
 	Name               string
-	Version            string // as the programs report it
-	Release            string // the version of a release, else ""
+	Version            string // version that the programs report
+	Release            string // version if it is a release, else ""
 	Disk               string // file name of the disk
 	DiskSize, Capacity int64
 	Populated          int64 // bytes of the disk in grains that are not all zero
@@ -186,8 +186,8 @@ func (m machine) Annotation() string {
 // releaseForm matches the version of a release.
 var releaseForm = regexp.MustCompile(`^v?[0-9]+(\.[0-9]+){1,3}([-+~.][0-9A-Za-z.+~-]+)?$`)
 
-// releaseOf returns version if it names a release, else "". The version of a program built from a
-// commit is the commit's name.
+// releaseOf returns version if it names a release, else "". The version of a program built between
+// releases names the commit.
 func releaseOf(version string) string {
 	if !releaseForm.MatchString(version) {
 		return ""
@@ -202,10 +202,10 @@ func escape(s string) string {
 }
 
 // envelope is the template of an OVF 1.1 descriptor (DMTF DSP0243) with VMware's transport for
-// properties. The children of an Item are in alphabetical order, as the CIM schema demands. The SCSI
-// controller is LSI Logic, which ESXi, Workstation, Fusion and VirtualBox all import; Workstation
-// refuses archives with VMware's own controller. ESXi knows this guest type and hardware version 14
-// from 6.7 on.
+// properties. The children of an Item are in alphabetical order, as the CIM schema demands. The
+// SCSI controller is LSI Logic, which ESXi, Workstation, Fusion and VirtualBox all import;
+// Workstation refuses archives with VMware's own controller. ESXi supports this guest type and
+// hardware version 14 from 6.7 on.
 var envelope = template.Must(template.New("ovf").Funcs(template.FuncMap{"x": escape}).Parse(`<?xml version="1.0" encoding="UTF-8"?>
 <Envelope xmlns="http://schemas.dmtf.org/ovf/envelope/1" xmlns:ovf="http://schemas.dmtf.org/ovf/envelope/1" xmlns:rasd="http://schemas.dmtf.org/wbem/wscim/1/cim-schema/2/CIM_ResourceAllocationSettingData" xmlns:vssd="http://schemas.dmtf.org/wbem/wscim/1/cim-schema/2/CIM_VirtualSystemSettingData" xmlns:vmw="http://www.vmware.com/schema/ovf">
   <References>

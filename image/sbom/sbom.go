@@ -1,6 +1,6 @@
-// Package sbom lists what is inside a tree as an SPDX 2.3 document: Debian
-// packages from dpkg's status, Go modules from our programs, Python packages
-// from their metadata. The same tree gives the same bytes.
+// Package sbom lists the components of a tree as an SPDX 2.3 document: Debian packages from dpkg's
+// status, Go modules from our programs, Python packages from their metadata. The same tree gives
+// the same bytes.
 package sbom
 
 import (
@@ -220,7 +220,7 @@ func Document(name, version, license string, created time.Time, list []Package) 
 	packages := []pkg{root}
 	relations := []relation{{"SPDXRef-DOCUMENT", "DESCRIBES", root.ID}}
 	h := sha256.New()
-	fmt.Fprintln(h, name, version, created.Unix()) // a namespace of its own for every document
+	fmt.Fprintln(h, name, version, created.Unix()) // the namespace must differ for every document
 
 	for _, p := range list {
 		u := p.packageURL()

@@ -158,10 +158,10 @@ func debTime(path string) (time.Time, error) {
 	return time.Unix(seconds, 0).UTC(), nil
 }
 
-// noteNewest returns a hook for mmdebstrap that writes to file when the newest package was built.
-// That is the latest time of an installed file, because dpkg-deb gives no file a later time than
-// the package's. The hook ignores files that are newer than stamp, because scripts of packages have
-// changed these.
+// noteNewest returns a hook for mmdebstrap that writes the time at which the newest package was
+// built to file. This is the latest time of an installed file, because dpkg-deb clamps the times of
+// files to the package's. The hook ignores files that are newer than stamp, because scripts of
+// packages have changed these.
 func noteNewest(stamp, file string) string {
 	return `--customize-hook=sed "s|^|$1|" "$1"/var/lib/dpkg/info/*.list | grep /usr/ | xargs -d "\n" stat -c "%F:%Y" 2>/dev/null | ` +
 		`awk -F: -v before=$(stat -c %Y '` + stamp + `') '$1 ~ /^regular/ && $2 < before && $2 > n { n = $2 } END { print n + 0 }' >'` + file + `'`
@@ -197,7 +197,7 @@ func (b *builder) fetchPackages(ctx context.Context) (string, error) {
 	return dir, b.debstrap(ctx, dir, list, flavours)
 }
 
-// tellAge prints the age of the cached packages, since nothing else shows it.
+// tellAge prints the age of the cached packages, which is not visible otherwise.
 func (b *builder) tellAge(dir string) {
 	fi, err := os.Stat(filepath.Join(dir, "base.tar"))
 	if err != nil {
@@ -206,7 +206,7 @@ func (b *builder) tellAge(dir string) {
 
 	age := time.Since(fi.ModTime())
 	days := int(age.Hours() / 24)
-	// Cached packages of this age certainly lack security updates.
+	// Cached packages of this age probably lack security updates.
 	if age >= 7*24*time.Hour {
 		b.Log.Warn("the packages are from the cache and old: security updates since then are missing; remove "+
 			"the cache for newer ones",

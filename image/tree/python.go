@@ -16,8 +16,8 @@ import (
 // pythonHome is a virtual environment in the tree: the release's own Python with Salt's library.
 const pythonHome = "opt/saltern/python"
 
-// tools lists the programs of Salt's library that are useful on a node. The names salt, salt-key
-// and so on belong to our own programs.
+// tools lists the programs of Salt's library that the image has, with the function that each calls.
+// The names salt, salt-key and so on belong to our own programs.
 var tools = map[string]string{"salt-run": "salt_run", "salt-ssh": "salt_ssh", "salt-call": "salt_call"}
 
 // python installs the packages that requirements.txt pins. Packages without a wheel are compiled
@@ -82,8 +82,8 @@ func (b *builder) python(ctx context.Context) error {
 		return err
 	}
 
-	// A read-only system cannot store what Python compiles, so compile here, without times in
-	// the files.
+	// Python cannot store compiled files on a read-only system, so compile them here, without times
+	// in the files.
 	err = b.chroot(ctx, "/"+pythonHome+"/bin/python3", "-m", "compileall", "-q", "-j", "0",
 		"--invalidation-mode", "unchecked-hash", "/"+pythonHome+"/lib")
 	if err != nil {
@@ -106,7 +106,7 @@ func (b *builder) pythonStore(requirements []byte) (string, error) {
 	return filepath.Join(dir, "python-"+hex.EncodeToString(sum[:8])+".tar"), err
 }
 
-// nameless removes from the library what identifies the machine that built it.
+// nameless removes from the library texts that identify the machine that built it.
 func nameless(site string) error {
 	records, err := filepath.Glob(filepath.Join(site, "*.dist-info", "RECORD"))
 	if err != nil {
@@ -120,7 +120,7 @@ func nameless(site string) error {
 	return nil
 }
 
-// pythonEnvironment turns the folder into a virtual environment.
+// pythonEnvironment makes the folder pythonHome a virtual environment.
 func (b *builder) pythonEnvironment(version string) error {
 	bin := b.pathOf(filepath.Join(pythonHome, "bin"))
 	if err := os.MkdirAll(bin, 0o755); err != nil {
@@ -132,7 +132,7 @@ func (b *builder) pythonEnvironment(version string) error {
 		makeLink("python3", filepath.Join(bin, "python")),
 		b.writeFile(filepath.Join(pythonHome, "pyvenv.cfg"),
 			"home = /usr/bin\ninclude-system-site-packages = false\n", 0o644),
-		// The renderers look for Python there first, as in Salt's own packages.
+		// The renderers first look for Python at this path, which Salt's own packages use.
 		makeLink("/"+pythonHome, b.pathOf("opt/saltstack/salt")),
 		b.writeFile("etc/profile.d/saltern.sh", "export SALTERN_PYTHON_SALT_RUN=/"+pythonHome+"/bin/salt-run\n", 0o644),
 	)

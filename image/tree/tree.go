@@ -25,7 +25,7 @@ import (
 	"saltern/supervisor/layout"
 )
 
-// Options of a build.
+// Options configures the build of a tree.
 type Options struct {
 	// Work is a folder for intermediate results. The caller may remove it afterwards.
 	Work string
@@ -43,7 +43,7 @@ type Options struct {
 	Keys map[string][]byte
 	// Python adds Salt's library.
 	Python bool
-	// NoKernels leaves out the kernels' packages. [WithKernel] cannot follow such a build.
+	// NoKernels omits the kernels' packages. [WithKernel] cannot be used after such a build.
 	NoKernels bool
 	Log       *slog.Logger
 }
@@ -63,7 +63,7 @@ var (
 type builder struct {
 	Options
 	dir       string
-	container bool // the tree is for a container image
+	container bool // whether the tree is for a container image
 }
 
 type step struct {
@@ -177,7 +177,7 @@ func (b *builder) writeFile(p, text string, mode fs.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
 		return err
 	}
-	_ = os.Remove(full) // replace a link instead of following it
+	_ = os.Remove(full) // if name is a link, replace the link instead of following it
 	if err := os.WriteFile(full, []byte(text), mode); err != nil {
 		return err
 	}
@@ -191,7 +191,7 @@ const motd = `Saltern %s
   man applianced       the manual; applianced VERB --help; Tab completes
 `
 
-// overlay copies the profile's files over those of the packages.
+// overlay copies the profile's files to the tree, where they replace files of packages.
 func (b *builder) overlay(ctx context.Context) error {
 	files, err := profile.Overlay()
 	if err != nil {
@@ -268,8 +268,8 @@ func (b *builder) programs(ctx context.Context) error {
 	return os.Symlink("/var/lib/saltern/etc/salt", b.pathOf("etc/salt"))
 }
 
-// masked lists units that must never start: other units do their work, or the work must not be
-// done.
+// masked lists units that must never start, because other units do their work, or because the work
+// must not be done.
 var masked = []string{"systemd-networkd-wait-online.service", "systemd-firstboot.service", "apt-daily.timer",
 	"apt-daily-upgrade.timer",
 	"dpkg-db-backup.timer", "glustereventsd.service", "vgauth.service", "debug-shell.service", "ctrl-alt-del.target"}
@@ -356,8 +356,8 @@ func (b *builder) identity(context.Context) error {
 // (configure_syncdaemon in GlusterFS's glusterd.c).
 var geoReplication = []string{"usr/lib/*/glusterfs/gsyncd", "usr/lib/*/glusterfs/python/syncdaemon"}
 
-// removeLeftovers removes files that the running system never reads, and files that differ from
-// build to build.
+// removeLeftovers removes files that the running system never reads, and files whose content
+// differs from build to build.
 func (b *builder) removeLeftovers(context.Context) error {
 	for _, pattern := range append([]string{"var/lib/apt/lists/*", "var/cache/apt/*", "var/cache/man/*",
 		"var/cache/debconf/*-old", "var/lib/dpkg/*-old", "var/log/*", "tmp/*", "run/*",

@@ -1,5 +1,5 @@
 // Package vhd converts a raw disk to a fixed virtual hard disk for Azure and Hyper-V: the disk
-// itself and a footer of 512 bytes. The format is that of Microsoft's Virtual Hard Disk Image
+// itself and a footer of 512 bytes. The format is defined by Microsoft's Virtual Hard Disk Image
 // Format Specification 1.0. Azure also requires a size that is a multiple of 1 MiB. qemu-img is no
 // alternative: it writes a random number and the present time.
 package vhd
@@ -22,8 +22,8 @@ const (
 	fixed      = 2 // type of a fixed disk
 )
 
-// Build writes the raw disk in the file raw as a fixed disk to the file out, with holes where the disk is
-// zero. The footer holds name and epoch, so the same input gives the same bytes.
+// Build converts the raw disk raw to the fixed disk out, with holes where the disk is zero. The
+// footer holds name and epoch, so the same input gives the same bytes.
 func Build(out, raw, name string, epoch time.Time) (err error) {
 	in, err := os.Open(raw)
 	if err != nil {
@@ -94,7 +94,7 @@ func footer(size int64, name string, epoch time.Time) []byte {
 	order.PutUint32(b[12:], 0x00010000)     // version of the format
 	order.PutUint64(b[16:], math.MaxUint64) // a fixed disk has no header
 	order.PutUint32(b[24:], uint32(max(0, epoch.Unix()-began.Unix())))
-	copy(b[28:], "qem2") // tells QEMU to use the size instead of the geometry
+	copy(b[28:], "qem2") // makes QEMU use the size instead of the geometry
 	order.PutUint32(b[32:], 0x00010000)
 	copy(b[36:], "Wi2k")
 	order.PutUint64(b[40:], uint64(size))
@@ -114,8 +114,8 @@ func footer(size int64, name string, epoch time.Time) []byte {
 	return b
 }
 
-// geometry computes cylinders, heads and sectors as the appendix "CHS Calculation" of the
-// specification does.
+// geometry computes cylinders, heads and sectors per track, as in the appendix "CHS Calculation" of
+// the specification.
 func geometry(size int64) (cylinders, heads, sectors int64) {
 	total := min(size/sector, 65535*16*255)
 	if total >= 65535*16*63 {

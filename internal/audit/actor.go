@@ -15,7 +15,8 @@ import (
 const unset = 1<<32 - 1
 
 // ActorEnv is the environment variable in which a program of a node names the actor on whose behalf
-// it starts a tool: the [Proof], a colon, and the user. It counts only where nobody has logged in.
+// it starts a tool: the [Proof], a colon, and the user. Readers ignore it if the kernel knows who
+// has logged in.
 const ActorEnv = "SALTERN_ACTOR"
 
 // Self returns the actor that runs this process. getenv is os.Getenv outside of tests.
@@ -43,7 +44,7 @@ func PeerProcess(pid, uid int) Actor {
 }
 
 // whoIs returns the actor behind a process of uid. dir is the process's folder in /proc. sudo is
-// SUDO_USER of its environment, which counts only for a process of root.
+// SUDO_USER of its environment, which is used only for a process of root.
 func whoIs(dir string, uid int, sudo string) Actor {
 	a := Actor{User: UserName(uid), Proof: Process, UID: &uid, From: Local}
 	login, ok := loginUID(dir)
@@ -62,8 +63,8 @@ func whoIs(dir string, uid int, sudo string) Actor {
 	return a
 }
 
-// loginUID returns the user whose login started the process. sudo and su keep this uid, and only
-// CAP_AUDIT_CONTROL may change it (proc_pid_loginuid(5)).
+// loginUID returns the uid of the login from which the process descends, or false if there is none.
+// sudo and su keep this uid, and only CAP_AUDIT_CONTROL may change it (proc_pid_loginuid(5)).
 func loginUID(dir string) (int, bool) {
 	b, err := durable.Read(dir+"/loginuid", 32)
 	if err != nil {

@@ -25,12 +25,12 @@ const (
 	maxFiles = 1024 // how many files of a book are read
 )
 
-// book is the files of one shelf in a folder: the current file NAME.jsonl, to which records are
-// appended, and older ones, NAME.TIME.jsonl.
+// book is the set of files of one shelf in a folder: the current file NAME.jsonl, to which records
+// are appended, and older files NAME.TIME.jsonl.
 type book struct {
 	dir string
 	shelf
-	node, program string // the writer of the records
+	node, program string // node and program that write the records
 }
 
 // fileNames returns the names of all files, the oldest first.
@@ -161,7 +161,7 @@ func (b book) rotate(now time.Time) error {
 		return err
 	}
 	at := now.UTC()
-	if len(files) > 1 { // the last one is the current
+	if len(files) > 1 { // the last file is the current one
 		text, _ := strings.CutPrefix(filepath.Base(files[len(files)-2]), b.name+".")
 		if last, err := time.Parse(stamp, strings.TrimSuffix(text, ".jsonl")); err == nil && !at.After(last) {
 			at = last.Add(1)

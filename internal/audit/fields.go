@@ -5,8 +5,9 @@ import (
 	"path/filepath"
 )
 
-// LoginField is the field of a clear command to the master that names the user who has logged in,
-// see [LoginName]. Whoever has root's key can put any text into the field.
+// LoginField is the field of a clear command to the master with the name of the user who has logged
+// in, see [LoginName]. The name is not proven: a sender with root's key can write any text into the
+// field.
 const LoginField = "__saltern_login"
 
 // MasterDir returns the folder of a master's records below its cachedir.
@@ -19,7 +20,7 @@ func WithActor(ctx context.Context, a Actor) context.Context {
 	return context.WithValue(ctx, actorKey{}, a)
 }
 
-// ActorOf returns the actor that WithActor put into ctx, if there is one.
+// ActorOf returns the actor that WithActor put into ctx, or false if there is none.
 func ActorOf(ctx context.Context) (a Actor, ok bool) {
 	a, ok = ctx.Value(actorKey{}).(Actor)
 	return a, ok

@@ -17,9 +17,10 @@ import (
 	"saltern/internal/durable"
 )
 
-// A head is the number and the hash of the newest record of a book. Each node sends its heads to the
-// other nodes, which record them, and writes them to the system's log. If a chain ends before a head
-// that others have recorded, or has another hash there, it was cut off or computed again.
+// A head is the number and the hash of the newest record of a book. Each node sends its heads to
+// the other nodes, which record them, and writes them to the system's log. If a chain ends before a
+// head that others have recorded, or has another hash at that number, it was cut off or computed
+// again.
 
 // headsAction is the action of a record of heads. Its Object is a node, its As that node's key in
 // the table of nodes, its Detail the node's heads.
@@ -43,7 +44,7 @@ type Head struct {
 	Book   string `json:"book"`
 	Seq    uint64 `json:"seq"`
 	Chain  string `json:"chain"`
-	// By is the node that recorded the head, Time when it did.
+	// By is the node that recorded the head. Time is when it did.
 	By   string    `json:"by"`
 	Time time.Time `json:"time,omitzero"`
 }
@@ -97,7 +98,7 @@ func ReadHeads(r io.Reader, node string) (out []Head, err error) {
 	return out, nil
 }
 
-// maxToldHeads bounds the heads that are kept while a file is read.
+// maxToldHeads bounds the heads in memory while a file is read.
 const maxToldHeads = 400_000
 
 // HeadsText returns heads as one line.
@@ -187,8 +188,8 @@ func CutRecord(node string, why error) Record {
 	}
 }
 
-// maxHeadKey is how many characters of a node's key are recorded, to tell it from another machine
-// of the same name.
+// maxHeadKey is how many characters of a node's key are recorded, to distinguish the node from
+// another machine of the same name.
 const maxHeadKey = 16
 
 // HeadsQuery returns a query for the records of heads.

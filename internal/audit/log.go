@@ -13,10 +13,9 @@ import (
 
 // Bounds of a [Log].
 const (
-	// maxWaiting is how many records may be queued for the disk or in writing. The last actsReserve
-	// places are for acts of administrators. Overflow policy: the newest record is lost and
-	// counted, and the next record that is written states the count. A lost act is also logged to
-	// Config.Log.
+	// maxWaiting bounds the records that are queued or being written. The last actsReserve places
+	// are for acts of administrators. Overflow policy: the newest record is lost and counted, and
+	// the next record that is written states the count. A lost act is also logged to Config.Log.
 	maxWaiting  = 8192
 	actsReserve = 2048
 	// WriteTakes is how long [Log.Write] waits for the disk.
@@ -25,9 +24,9 @@ const (
 	hangsAfter = 5 * time.Second // a disk that takes longer is reported as a fault
 )
 
-// Config of a Log.
+// Config configures a [Log].
 type Config struct {
-	Dir     string // created with the first record
+	Dir     string // folder of the records; created with the first record
 	Node    string
 	Program string
 	Now     func() time.Time // nil: time.Now
@@ -43,8 +42,8 @@ type Log struct {
 	mu      sync.Mutex
 	waiting []waiting
 	flying  int    // number of records that are being written
-	lost    uint64 // records lost since the last one that states their number
-	missing uint64 // records lost since the disk stopped taking writes
+	lost    uint64 // number of records lost since the last record that states such a number
+	missing uint64 // number of records lost since the disk stopped taking writes
 	fault   error
 	writing time.Time // when the present write began; zero: none is under way
 	ended   bool
@@ -75,7 +74,7 @@ func Open(cfg Config) *Log {
 		stop:  make(chan struct{}),
 		done:  make(chan struct{}),
 	}
-	go l.runWriter() // Close waits for it
+	go l.runWriter() // Close waits for this goroutine
 	return l
 }
 
@@ -129,8 +128,8 @@ func (l *Log) putRecord(r Record, done chan struct{}) bool {
 	return taken
 }
 
-// queueRecord queues a record. fault is the reason why the record is lost. It is nil if only a rate
-// limit kept the record out.
+// queueRecord queues a record and reports in taken whether it did. If the record is lost, fault is
+// the reason. fault is nil if a rate limit has refused the record.
 func (l *Log) queueRecord(r Record, book string, done chan struct{}) (taken bool, fault error) {
 	now := l.cfg.Now()
 	l.mu.Lock()
@@ -141,7 +140,7 @@ func (l *Log) queueRecord(r Record, book string, done chan struct{}) (taken bool
 		return false, nil
 	}
 	if hasRate(r) && !r.Stranger && !l.rates.admitLimited(r, shelfNamed(book), now) {
-		l.wakeRun() // runWriter writes a summary of the records left out
+		l.wakeRun() // runWriter writes a summary of the omitted records
 		return false, nil
 	}
 
@@ -202,7 +201,7 @@ func (l *Log) wakeRun() {
 	}
 }
 
-// summarize queues a summary of the records that the rate limits of limited users left out. If the
+// summarize queues summaries of the records that the rate limits of limited users refused. If the
 // queue is full, the remaining counts stay for the next summary.
 func (l *Log) summarize() {
 	now := l.cfg.Now()
@@ -216,7 +215,7 @@ func (l *Log) summarize() {
 	}
 }
 
-// leavesOut reports whether records were left out that no summary counts yet.
+// leavesOut reports whether rate limits have refused records that no summary counts yet.
 func (l *Log) leavesOut() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -229,7 +228,7 @@ func encode(r Record) ([]byte, error) {
 	r.Time = r.Time.UTC()
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false) // otherwise one character may take six bytes, and the line be too long to read
+	enc.SetEscapeHTML(false) // escapes of six bytes could make a line too long for a reader
 	if err := enc.Encode(r); err != nil {
 		return nil, fmt.Errorf("encode an audit record: %w", err)
 	}

@@ -12,38 +12,38 @@ import (
 	"saltern/internal/ratelimit"
 )
 
-// Bounds of what a [Log] remembers of actors with a rate.
+// Bounds of the tables in which a [Log] keeps the rates of actors.
 const (
-	// maxSources is how many sources of strangers have a rate limit of their own. All further
-	// sources share one.
+	// maxSources is how many sources of strangers have separate rate limits. All further sources
+	// share one limit.
 	maxSources = 4096
-	// maxAccounts is how many limited users have a rate limit of their own. All further users share
-	// one.
+	// maxAccounts is how many limited users have separate rate limits. All further users share one
+	// limit.
 	maxAccounts = 4096
 )
 
 // The actions of records that the log makes itself.
 const (
-	// moreAction is the action of a record that counts records left out.
+	// moreAction is the action of a record that states the number of omitted records.
 	moreAction = "audit.more"
 	otherKinds = "others"
 )
 
-// ofSource is the rate of records that one source of strangers may cause, ofAll that of all strangers
-// together.
+// ofSource returns the limit for records that one source of strangers may cause, ofAll the limit
+// for all strangers together.
 func ofSource() ratelimit.Rate { return ratelimit.Rate{Burst: 20, PerSecond: 0.1} }
 func ofAll() ratelimit.Rate    { return ratelimit.Rate{Burst: 500, PerSecond: 5} }
 
-// accountKey names a limited user in one book.
+// accountKey identifies a limited user in one book.
 type accountKey struct{ book, who string }
 
-// account is the remaining rate of one limited user in one book, with the records that were left
-// out since the last summary.
+// account is the remaining rate of one limited user in one book, with the records that the limit
+// has refused since the last summary.
 type account struct {
 	taken ratelimit.Bucket
 	more  uint64
 	kinds map[string]uint64
-	last  Record // the last record that was left out
+	last  Record // the last refused record
 }
 
 // rates holds the rate limits of one [Log]. The lock of the Log protects them.
@@ -51,7 +51,7 @@ type rates struct {
 	strangers ratelimit.Bucket
 	sources   map[netip.Addr]*ratelimit.Bucket
 	accounts  map[accountKey]*account
-	leftOut   int // number of accounts with records left out since their last summary
+	leftOut   int // number of accounts with refused records since their last summary
 	// When idle sources, and idle accounts, were last removed.
 	sourcesSwept  time.Time
 	accountsSwept time.Time
@@ -111,7 +111,7 @@ func (l *rates) forgetSources(now time.Time) {
 }
 
 // admitLimited reports whether the rate limit of a limited user admits one more record on a shelf.
-// If not, it counts the record.
+// If not, it counts the record as refused.
 func (l *rates) admitLimited(r Record, onShelf shelf, now time.Time) bool {
 	key := accountKey{onShelf.name, whoOf(r)}
 	acc := l.accounts[key]
@@ -139,8 +139,8 @@ func (l *rates) admitLimited(r Record, onShelf shelf, now time.Time) bool {
 	return false
 }
 
-// whoOf returns who is charged for a record: a user of an authentication back end, or the address of
-// a machine, because a machine chooses its own name.
+// whoOf returns the key of the rate limit for a record: a user of an authentication back end, or
+// the address of a machine. A machine could choose its name, but not its address.
 func whoOf(r Record) string {
 	switch r.Proof {
 	case Secret, Peer, Minion, Unproven:
@@ -165,7 +165,7 @@ func (l *rates) forgetAccounts(now time.Time) {
 	}
 }
 
-// countLeftOut counts a record that was left out, by its kind.
+// countLeftOut counts a refused record, by its kind.
 func (a *account) countLeftOut(r Record) {
 	function, _, _ := strings.Cut(clipText(r.Function, maxKind), ", ")
 	kind := strings.Join(strings.Fields(r.Action+" "+function+" "+string(r.Result)), " ")
@@ -181,7 +181,7 @@ func (a *account) countLeftOut(r Record) {
 	a.last = r
 }
 
-// summary is a record that counts the records left out of a book.
+// summary is a record that states how many records of a user were not written to a book.
 type summary struct {
 	book   string
 	record Record
@@ -195,7 +195,7 @@ func (l *rates) summaries(limit int) (out []summary) {
 			continue
 		}
 		if len(out) >= limit {
-			break // the counts are kept for the next time
+			break // the remaining counts wait for the next call
 		}
 
 		r := Record{

@@ -36,7 +36,7 @@ type Query struct {
 // Page holds the records of one node.
 type Page struct {
 	Records []Record `json:"records"`           // the oldest first
-	More    bool     `json:"more,omitempty"`    // older records match as well
+	More    bool     `json:"more,omitempty"`    // older records also match
 	Damaged int      `json:"damaged,omitempty"` // lines that cannot be read
 }
 
@@ -114,8 +114,8 @@ func (q Query) matchesAction(action string) bool {
 	return err == nil && ok
 }
 
-// Read returns the newest records that q selects in the folders of the named node. A missing folder
-// counts as empty.
+// Read returns the newest records that q selects in dirs, the folders of the node with the name
+// node. It skips missing folders.
 func Read(ctx context.Context, node string, q Query, dirs ...string) (Page, error) {
 	var found newest
 	for _, dir := range dirs {
@@ -144,7 +144,7 @@ func (b book) readInto(ctx context.Context, node string, q Query, into *newest) 
 	for _, name := range files {
 		f, st, err := durable.Open(name, durable.Refuse)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // the current one, or it was removed meanwhile
+			continue // the current file, or a file removed after the listing
 		}
 		if err != nil {
 			return err
@@ -165,10 +165,10 @@ func (b book) readInto(ctx context.Context, node string, q Query, into *newest) 
 }
 
 // scanFile reads the lines of a file. It stops at twice the largest size of a file, because other
-// programs may append to the file meanwhile.
+// programs may append to the file while it reads.
 func (n *newest) scanFile(ctx context.Context, f *os.File, node string, q Query) error {
 	lines := bufio.NewReaderSize(&bounded{f, 2 * largestPart}, 64<<10)
-	keep := q.lastOrMost() + 1 // one more shows whether there are older ones
+	keep := q.lastOrMost() + 1 // one more record than requested shows whether there are older ones
 	for i := 0; ; i++ {
 		line, err := lines.ReadSlice('\n')
 		if i%1000 == 0 && ctx.Err() != nil {

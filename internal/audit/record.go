@@ -14,13 +14,13 @@ import (
 // Result is the outcome of an act.
 type Result string
 
-// The results of an act. An act that takes time or may end its own program gets two records with
-// the same [Record.Op]: Asked before it begins, and its outcome.
+// The results of an act. An act that takes time, or that may end the program which carries it out,
+// gets two records with the same [Record.Op]: Asked before it begins, and later its outcome.
 const (
 	Asked   Result = "asked"
-	Started Result = "started" // a job or a runner; its own result is in the job cache
+	Started Result = "started" // a job or a runner was started; the job cache has its result
 	OK      Result = "ok"
-	Failed  Result = "failed"  // the act was tried
+	Failed  Result = "failed"  // the act was tried and failed
 	Refused Result = "refused" // the act was not tried
 )
 
@@ -35,12 +35,12 @@ const (
 	Key      Proof = "key"      // the key file of a user of the master's host; root's key file allows any name
 	Token    Proof = "token"    // a token of external authentication
 	Password Proof = "password" // external authentication
-	Autosign Proof = "autosign" // nobody: a rule of the configuration
-	Setting  Proof = "setting"  // nobody: a setting of the node, such as its upgrade window
+	Autosign Proof = "autosign" // no person: a rule of the configuration
+	Setting  Proof = "setting"  // no person: a setting of the node, such as its upgrade window
 	Secret   Proof = "secret"   // the secret of the cluster: a machine that joins
 	Peer     Proof = "node"     // another node of the cluster, by its key
-	Minion   Proof = "minion"   // a minion, by its key; it authenticates that minion only
-	Unproven Proof = "none"     // an actor who has not authenticated: the name is his own claim
+	Minion   Proof = "minion"   // a minion, by its key
+	Unproven Proof = "none"     // no proof: the name is only a claim
 )
 
 // Actor is the person or program that acted, and where the act came from.
@@ -53,7 +53,7 @@ type Actor struct {
 	Eauth string `json:"eauth,omitempty"`
 	// From is an IP address, or "local" for a process of the node.
 	From string `json:"from"`
-	// Via is the program that passed the request on: salt-api.
+	// Via is the program that forwarded the request: salt-api.
 	Via string `json:"via,omitempty"`
 	// Limited marks an actor who does not have all rights. His records are rate-limited, and most
 	// of them go to a separate book, see [shelfOf].
@@ -77,7 +77,7 @@ type Record struct {
 	Result   Result `json:"result"`
 	Detail   string `json:"detail,omitempty"` // more about the object, or the error
 	Op       string `json:"op,omitempty"`
-	// Lost is how many records of this program are missing before this one, because the disk did not
+	// Lost is how many records of this program before this one were lost, because the disk did not
 	// take them or strangers caused too many.
 	Lost uint64 `json:"lost,omitempty"`
 	// More is how many further records of this actor the rate limit omitted. Kinds counts the
@@ -86,11 +86,12 @@ type Record struct {
 	Kinds map[string]uint64 `json:"kinds,omitempty"`
 
 	// First and Prev are set only in the record that begins a file, see chain.go. First is the
-	// number of the oldest record kept at that time, Prev the hash of the previous record.
+	// number of the oldest record that was kept at that time. Prev is the hash of the previous
+	// record.
 	First uint64 `json:"first,omitempty"`
 	Prev  string `json:"prev,omitempty"`
 	// Seq numbers the records of a book from 1. Chain is the hash over this record and the Chain of
-	// the previous one. Files of versions without a chain have neither.
+	// the previous one. Files of older versions, which wrote no chain, have neither.
 	Seq   uint64 `json:"seq,omitempty"`
 	Chain string `json:"chain,omitempty"`
 

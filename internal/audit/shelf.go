@@ -7,8 +7,8 @@ import (
 	"saltern/internal/ratelimit"
 )
 
-// shelf is a kind of records with its own files and its own space: records on one shelf never push
-// out those on another.
+// shelf is a kind of records that has its own files and its own bound: records on one shelf never
+// push out records on another.
 type shelf struct {
 	name string
 	// part is the size at which a file ends and the next begins. size bounds all files together.
@@ -98,7 +98,7 @@ func shelfOf(r Record) string {
 	case r.Limited && r.Result == Refused:
 		return refusedShelf
 	case r.Action == "login", r.Action == "token.delete":
-		return usersShelf // logins of administrators, too: the shelf limits the rate of each user
+		return usersShelf // also for logins of administrators: the shelf limits the rate of each user
 	case r.Limited && !administers(r.Action):
 		return usersShelf
 	case r.Action == "job.publish", r.Action == "runner.call":
@@ -113,8 +113,8 @@ func hasRate(r Record) bool {
 	return r.Limited || shelfOf(r) == usersShelf
 }
 
-// administers reports whether an action counts as an administrator's, even when a limited user may do
-// it.
+// administers reports whether an action belongs to the acts of administrators, even if a limited
+// user may do it.
 func administers(action string) bool {
 	area, _, _ := strings.Cut(action, ".")
 	switch area {

@@ -31,19 +31,19 @@ type Verified struct {
 	Unchained uint64 `json:"unchained,omitempty"`
 	// Torn counts incomplete lines, which a cut-short write leaves.
 	Torn uint64 `json:"torn,omitempty"`
-	// Faults lists records that are missing or changed. Warnings lists what is suspicious but
-	// proves nothing.
+	// Faults lists records that are missing or changed. Warnings lists suspicious facts that prove
+	// nothing.
 	Faults     []Fault `json:"faults,omitempty"`
 	Warnings   []Fault `json:"warnings,omitempty"`
 	MoreFaults int     `json:"moreFaults,omitempty"` // faults beyond maxFaults
-	// Told is the newest recorded head that fits: up to it the chain is verified. It may be nil: no
-	// recorded head fits.
+	// Told is the newest recorded head that equals the chain's record of that number: up to it the
+	// chain is verified. It may be nil: there is no such head.
 	Told *Head `json:"told,omitempty"`
 }
 
 // Fault is something that is wrong in a book.
 type Fault struct {
-	File string `json:"file,omitempty"` // "": the fault is of the book as a whole
+	File string `json:"file,omitempty"` // "": the fault concerns the whole book
 	Line int    `json:"line,omitempty"`
 	Text string `json:"text"`
 }
@@ -107,7 +107,7 @@ func closeAll(files []openFile) {
 	}
 }
 
-// openAll opens all files of a book, the oldest first, in the state of one moment.
+// openAll opens all files of a book, the oldest first, in a consistent state.
 func (b book) openAll() ([]openFile, error) {
 	for range verifyTries {
 		files, err := b.fileNames()
@@ -121,7 +121,7 @@ func (b book) openAll() ([]openFile, error) {
 		}
 
 		now, err := b.fileNames()
-		// the list is unchanged, so no file was begun or renamed while these were opened
+		// the list has not changed, so no file was begun or renamed while they were opened
 		if err == nil && slices.Equal(files, now) {
 			return out, nil
 		}
@@ -180,11 +180,11 @@ func (b book) verify(ctx context.Context, recorded []Head) (Verified, error) {
 type checker struct {
 	v     Verified
 	at    link   // link of the newest record read
-	kept  uint64 // number of the oldest kept record, as the newest file head read says: older records may be missing
+	kept  uint64 // number of the oldest kept record, from the newest file head so far
 	file  string
 	line  int
 	heads map[uint64][]Head // recorded heads, by number
-	anew  bool              // a fault already says that the chain was computed again
+	anew  bool              // whether a fault already says that the chain was computed again
 }
 
 func (c *checker) addFault(line int, format string, args ...any) {
@@ -227,7 +227,7 @@ func (c *checker) scanFile(ctx context.Context, f *os.File) error {
 	}
 }
 
-// followLine follows the chain by one line.
+// followLine checks the next line of the chain.
 func (c *checker) followLine(line []byte) {
 	r := decode(line)
 	hashed, l, chained := readLink(line)
@@ -264,10 +264,10 @@ func (c *checker) followLine(line []byte) {
 	}
 }
 
-// follow checks that a record continues the chain.
+// follow checks whether a record continues the chain, and adds a fault if not.
 func (c *checker) follow(hashed []byte, l link, r Record) {
 	before := c.at.hash()
-	if c.v.Records == 0 && l.seq > 1 { // older records are gone; the file's head says where the chain stood
+	if c.v.Records == 0 && l.seq > 1 { // older records were removed; the file's head states the position in the chain
 		before = r.Prev
 	}
 
@@ -300,7 +300,8 @@ func numbers(from, to uint64) string {
 	return fmt.Sprintf("records %d to %d are", from, to)
 }
 
-// compare compares the newest record read with a recorded head of the same number.
+// compare compares the newest record read with a recorded head of that number, and adds a fault if
+// they differ.
 func (c *checker) compare(h Head) {
 	if h.Chain != c.at.chain {
 		if !c.anew { // report the first difference only: all later heads differ as well
@@ -336,7 +337,7 @@ func (c *checker) finish(recorded []Head) {
 		if h.Seq > c.v.Last {
 			c.addFault(0, "%s missing at the end: %s was told of record %d at %s", numbers(c.v.Last+1, h.Seq),
 				h.By, h.Seq, formatTime(h.Time))
-			return // older heads say the same
+			return // older heads tell nothing more
 		}
 	}
 }

@@ -20,7 +20,8 @@ func (a Actor) Who() string {
 	return a.User
 }
 
-// Whence returns where the actor acted from: the address, and the program that passed the request on.
+// Whence returns where the actor acted from: the address, and the program that forwarded the
+// request.
 func (a Actor) Whence() string {
 	if a.Via != "" {
 		return a.From + " via " + a.Via

@@ -2,7 +2,7 @@
 // output, and kills the processes that a stopped program leaves behind. It imports nothing of ours.
 //
 // Programs that live as long as this process, such as a master or a helper that answers many
-// requests, are not run by this package: the packages that use them start them.
+// requests, are started by the packages that use them, not by this package.
 package command
 
 import (
@@ -56,8 +56,8 @@ type Runner interface {
 	Run(ctx context.Context, argv []string) (Output, error)
 }
 
-// Do runs a command and returns its standard output. If the command fails, Do returns an error,
-// too.
+// Do runs a command and returns its standard output. If the command ran and failed, Do returns an
+// error.
 func Do(ctx context.Context, r Runner, argv ...string) ([]byte, error) {
 	out, err := r.Run(ctx, argv)
 	if err == nil {
@@ -66,16 +66,16 @@ func Do(ctx context.Context, r Runner, argv ...string) ([]byte, error) {
 	return out.Stdout, err
 }
 
-// ErrTimeout is in the chain of the error when a command was stopped at its deadline. Work that the
+// ErrTimeout is wrapped by the error of a command that was stopped at its deadline. Work that the
 // command had delegated to other processes continues.
 var ErrTimeout = errors.New("stopped at its deadline")
 
-// ErrOutput is in the chain of the error when a command wrote too much.
+// ErrOutput is wrapped by the error of a command that wrote too much.
 var ErrOutput = errors.New("wrote more than is accepted")
 
-// PythonEnviron returns this process's environment for a Python with Salt's library. It omits the
-// variables that a service manager sets for this process alone, and those that let Python import
-// code from other folders.
+// PythonEnviron returns the environment for a Python with Salt's library: this process's
+// environment without two kinds of variables. It omits variables that a service manager sets for
+// this process alone, and variables with which Python imports code from other folders.
 func PythonEnviron() []string {
 	return slices.DeleteFunc(os.Environ(), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
@@ -92,26 +92,27 @@ type Exec struct {
 	// Limit is the time for a command, in addition to the deadline of its context. 0 means no
 	// limit.
 	Limit time.Duration
-	// MaxOutput is how many bytes are accepted from standard output (0 means 8 MiB). If standard
-	// output is longer, the command is stopped; with Cut the rest is dropped instead. At most 64
-	// KiB of standard error are kept.
+	// MaxOutput bounds the bytes of standard output (0: 8 MiB). A command that writes more is
+	// stopped. With Cut it continues, and the rest of its output is dropped. Of standard error at
+	// most 64 KiB are kept.
 	MaxOutput int
 	Cut       bool
-	// Env replaces the environment of the child. It may be nil: then the child gets PATH and HOME
-	// of this process. Run always adds LC_ALL=C and the variables of Add.
+	// Env is the environment of the child. It may be nil: the child gets PATH and HOME of this
+	// process. Run always adds LC_ALL=C and the variables of Add.
 	Env, Add []string
 	// Credential is the account of the child. It may be nil: the account of this process.
 	Credential *syscall.Credential
 	// Stdin is the input of the child.
 	Stdin string
-	// Tee also receives the child's standard output as it comes, TeeErr its standard error. Both
-	// may be nil. One goroutine writes to each, and may write for a moment after Run has returned.
+	// Tee receives the child's standard output while it is written, and TeeErr its standard error.
+	// Both may be nil. One goroutine writes to each, and may write for a moment after Run has
+	// returned.
 	Tee, TeeErr io.Writer
 }
 
 // Run implements [Runner]. When ctx or the time limit ends, it kills the whole process group. If
 // the child still does not end (because a file system call hangs), Run returns, and a goroutine
-// waits for the child. After an error the Output has what the command has written so far.
+// waits for the child. After an error the Output contains what the command wrote before the error.
 func (e Exec) Run(ctx context.Context, argv []string) (Output, error) {
 	if len(argv) == 0 {
 		return Output{}, errors.New("no command")
@@ -154,7 +155,7 @@ func (e Exec) Run(ctx context.Context, argv []string) (Output, error) {
 	var err, cause error
 	select {
 	case err = <-done:
-		if len(full) > 0 { // the output grew too long at the same moment
+		if len(full) > 0 { // the output has also become too long
 			cause = ErrOutput
 		}
 	case <-ctx.Done():
@@ -189,7 +190,7 @@ func ended(err error) bool {
 // killGroup kills a command and all processes of its group, and waits up to two seconds for the
 // command's end.
 func killGroup(cmd *exec.Cmd, done <-chan error) {
-	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // the group may be gone already
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // the group may have ended
 	select {
 	case <-done:
 	case <-time.After(2 * time.Second):

@@ -2,12 +2,12 @@ package control
 
 import "time"
 
-// Bounds of what a supervisor reports about its nodes.
+// Bounds of a supervisor's report about the nodes.
 const (
 	maxNodes    = 64
 	maxServices = 16
 	maxFindings = 50
-	// MaxPoints is how many points of a series are kept and reported: those of one day.
+	// MaxPoints is how many points of a series are kept and reported: one day's.
 	MaxPoints = 288
 	// PointEvery is the time from one point to the next.
 	PointEvery = 5 * time.Minute
@@ -19,7 +19,7 @@ type Appliance struct {
 	Time     time.Time     `json:"time"`
 	Health   string        `json:"health"`
 	Cluster  string        `json:"cluster"`
-	Node     string        `json:"node"` // name of the node that was asked
+	Node     string        `json:"node"` // name of the node that reports
 	Address  string        `json:"address,omitempty"`
 	Holders  []string      `json:"holders,omitempty"` // nodes that hold the virtual Address now
 	Nodes    []NodeState   `json:"nodes"`
@@ -28,7 +28,7 @@ type Appliance struct {
 	Findings []NodeProblem `json:"problems"`
 }
 
-// NodeState is the state of a node, as seen by the node that was asked.
+// NodeState is the state of a node, as seen by the node that reports.
 type NodeState struct {
 	Name     string    `json:"name"`
 	This     bool      `json:"this,omitempty"`
@@ -89,7 +89,7 @@ type Series struct {
 type Point struct {
 	At      time.Time `json:"at"`
 	Minions *float64  `json:"minions,omitempty"` // minions connected to the node's front
-	Returns *float64  `json:"returns,omitempty"` // returns that its master took, per second
+	Returns *float64  `json:"returns,omitempty"` // returns that the node's master accepted, per second
 	Latency *float64  `json:"latency,omitempty"` // slowest ping through the node's front, in milliseconds
 	Memory  *float64  `json:"memory,omitempty"`  // memory of the node's programs, in bytes
 }

@@ -20,7 +20,7 @@ import (
 // master.
 const maxAnswer = 64 << 20
 
-// errStranger means that another user than the expected one listens on a socket.
+// errStranger means that the process that listens on a socket runs under an unexpected user.
 var errStranger = errors.New("the socket is another user's")
 
 // The programs behind sockets, as errors name them.
@@ -89,7 +89,8 @@ func (c *Client) StageSecret(ctx context.Context) error {
 	return err
 }
 
-// CommitSecret makes the next secret the present one. finger is its [Secrets.SecretFinger].
+// CommitSecret makes the next secret the present one. finger is the fingerprint of the next secret,
+// see [Secrets.SecretFinger].
 func (c *Client) CommitSecret(ctx context.Context, finger string) error {
 	_, err := ask(ctx, &c.rpc, commitSecret, commitRequest{finger})
 	return err
@@ -126,8 +127,8 @@ func unheard(whom string, err error) error {
 	return fmt.Errorf("ask the %s: %w", whom, err)
 }
 
-// silences returns the errors which mean that a program runs but does not answer, or that it ended
-// during the call. EAGAIN: the program accepts no connections, and its queue is full (unix(7)).
+// silences returns the errors of a program that runs but does not answer, or that ended during the
+// call. EAGAIN means that it accepts no connections, and its queue is full (unix(7)).
 func silences() []error {
 	return []error{
 		context.DeadlineExceeded, os.ErrDeadlineExceeded, io.EOF, io.ErrUnexpectedEOF,

@@ -27,7 +27,7 @@ type GitRemote struct {
 	Pillars bool     `json:"pillars,omitempty"`
 	Refs    []GitRef `json:"refs"` // the first [MaxGitRefs]
 	More    int      `json:"more_refs,omitempty"`
-	// State is a digest of all refs: masters with the same State serve the same content. It is empty
+	// State is a digest of all refs: two masters with equal State serve equal content. It is empty
 	// until the first fetch.
 	State    string    `json:"state,omitempty"`
 	Fetched  time.Time `json:"fetched,omitzero"` // time of the last success; zero: none since the start

@@ -20,12 +20,12 @@ type Minions struct {
 type Minion struct {
 	ID        string `json:"id"`
 	Key       string `json:"key"`       // accepted, pending, rejected, denied
-	Connected bool   `json:"connected"` // the minion is subscribed under its own name
-	Address   string `json:"address"`   // source of its last message; empty: none since the master's start
+	Connected bool   `json:"connected"` // whether the minion is subscribed under its own name
+	Address   string `json:"address"`   // source of the minion's last message; empty: none since the master's start
 	// Seen is when the minion last sent something, in Unix seconds, even if that was before the
 	// master's last start. 0: it has sent nothing since [Minions.Since].
 	Seen   float64 `json:"seen"`
-	Finger string  `json:"finger,omitempty"` // fingerprint of the key, if it was asked for
+	Finger string  `json:"finger,omitempty"` // fingerprint of the key; empty unless it was requested
 }
 
 // Heard returns Seen as a time in UTC, to the millisecond, or nil if Seen is 0.

@@ -25,12 +25,12 @@ type Newest struct {
 	Source string `json:"source,omitempty"`
 	// AsOf is the time as of which the copy has the content of Source.
 	AsOf time.Time `json:"as_of,omitzero"`
-	// Why is the reason why AsOf is earlier than the question; empty: it is not.
+	// Why is the reason why AsOf is earlier than the request. It is empty if AsOf is not earlier.
 	Why string `json:"why,omitempty"`
 	// Except names files that are older than AsOf because somebody is writing to them; empty: none.
 	Except string `json:"except,omitempty"`
 	// Others lists the other nodes whose files are older, each with the reason. It is set only if
-	// all nodes were asked.
+	// the request was for all nodes.
 	Others map[string]string `json:"others,omitempty"`
 }
 

@@ -2,14 +2,14 @@ package control
 
 import "bytes"
 
-// PingFault is the field of a ping's answer in which a master reports why it cannot store jobs. The
-// answer also has cluster_retry, with which a Salt master of a cluster reports that it cannot serve
-// yet (salt/channel/server.py): readers that do not know PingFault use cluster_retry. The load
+// PingFault is the field of a ping's answer in which a master reports why it cannot store jobs.
+// Such an answer also has the field cluster_retry, for readers that do not know PingFault. With it
+// a Salt master of a cluster reports that it cannot serve yet (salt/channel/server.py). The load
 // balancer has its own constant for the name PingFault.
 const PingFault = "saltern_fault"
 
-// PingTrouble returns the text of PingFault in an answer packed with msgpack, or "" if there is none.
-// It is for readers that do not decode such answers.
+// PingTrouble returns the text of PingFault in an answer packed with msgpack, or "" if there is
+// none. It serves readers that do not decode the whole answer.
 func PingTrouble(answer []byte) string {
 	_, rest, ok := bytes.Cut(answer, []byte(PingFault))
 	if !ok || len(rest) < 1 {

@@ -19,7 +19,7 @@ const maxRecord = 4 << 20
 
 // Record is the part of the masters' record of their cluster that supervisors read.
 type Record struct {
-	Version uint64         `json:"version"` // grows with each change
+	Version uint64         `json:"version"` // version number, raised by each change
 	Members []RecordMaster `json:"members"`
 	Removed []RecordMaster `json:"removed"` // removed masters, whose keys may not return
 	Secrets
@@ -28,8 +28,8 @@ type Record struct {
 // RecordMaster is a master in the record: a member of the cluster, or one that was removed.
 type RecordMaster struct {
 	ID  string `json:"id"`  // the master's address
-	Pub string `json:"pub"` // its public key, as PEM
-	Own bool   `json:"own"` // a Saltern master, not one of Salt's
+	Pub string `json:"pub"` // public key of the master, in PEM
+	Own bool   `json:"own"` // whether the master is a Saltern master, not one of Salt's
 	// Node is the [Removal.Node] of the removal that ended this membership. It is empty for a
 	// member, and for a removal that named no node.
 	Node string `json:"node"`
@@ -38,9 +38,9 @@ type RecordMaster struct {
 // Removal says which master to remove from the record.
 type Removal struct {
 	ID string `json:"id,omitempty"` // the master's name in the record: its address
-	// Key is the [KeyFinger] of the master's key. If Key is set, only the key decides: a master
-	// with the same name and another key stays, and it is no error if no master has this key.
-	// [NoMaster] removes no master.
+	// Key is the [KeyFinger] of the master's key. If Key is set, it alone selects the master: a
+	// master with the same name and another key stays, and a removal of a key that no master has
+	// succeeds. The value [NoMaster] removes no master.
 	Key string `json:"key,omitempty"`
 	// Node is the machine's key in the table of nodes. The record keeps it, so that the removal
 	// happens only once even if another machine gets the address later.

@@ -20,18 +20,18 @@ type Schedule struct {
 	// Owner means that this master runs the schedule. In a cluster only one master does.
 	Owner   bool              `json:"owner"`
 	Entries []ScheduleEntry   `json:"entries"`           // the first [MaxScheduled]
-	Refused []ScheduleProblem `json:"refused,omitempty"` // entries that do not run because they are faulty
+	Refused []ScheduleProblem `json:"refused,omitempty"` // entries with faults, which do not run
 }
 
 // ScheduleEntry is one entry of the schedule.
 type ScheduleEntry struct {
 	Name     string      `json:"name"`
 	Function string      `json:"function"`
-	Trigger  string      `json:"trigger"` // every 1m0s, cron, when, once
+	Trigger  string      `json:"trigger"` // such as "every 1m0s", "cron", "when" or "once"
 	Enabled  bool        `json:"enabled"`
 	DryRun   bool        `json:"dry_run,omitempty"`
-	Running  int         `json:"running"` // runs that wait or are under way; known on the owner only
-	Next     []time.Time `json:"next"`    // times of the next runs; empty: the entry will not run again
+	Running  int         `json:"running"` // number of runs that wait or are under way; only the owner knows it
+	Next     []time.Time `json:"next"`    // times of the next runs; empty: there are no more
 	LastRun  time.Time   `json:"last_run,omitzero"`
 	// Skipped is why the entry did not run when it was last due, in Salt's words (_skip_reason).
 	Skipped string `json:"skipped,omitempty"`

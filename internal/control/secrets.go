@@ -13,7 +13,7 @@ type Secrets struct {
 	// changed. It is empty before that.
 	Secret string `json:"secret,omitempty"`
 	// NextSecret becomes Secret when all nodes have it. Until then a joining master may
-	// authenticate with either secret.
+	// authenticate with NextSecret or with Secret.
 	NextSecret string `json:"next_secret,omitempty"`
 	// Seed is the seed of the minions' session keys, in hexadecimal. It changes when a master is
 	// removed.

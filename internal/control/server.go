@@ -56,13 +56,14 @@ type Server struct {
 	done sync.WaitGroup // Serve and all connections
 }
 
-// Serve answers on ln for root and the user of this process, until Close.
+// Serve starts to serve a master's control socket on ln, for root and the user of this process. It
+// serves until [Server.Close].
 func Serve(ln *net.UnixListener, m Master, log *slog.Logger) *Server {
 	return serve(ln, handler(m), maxConns, []int{0, os.Geteuid()}, log)
 }
 
-// serve answers requests on ln from these users. An admitted call must finish within the time in
-// its row.
+// serve starts a server that answers requests of users on ln, on at most conns connections. An
+// admitted call must finish within the time in its row.
 func serve(
 	ln *net.UnixListener,
 	h http.Handler,
@@ -81,7 +82,7 @@ func serve(
 	s.http.SetKeepAlivesEnabled(false) // an idle connection would keep another caller waiting
 	s.http.ConnState = func(_ net.Conn, state http.ConnState) {
 		switch state {
-		case http.StateNew: // called by Serve, so Close is not past its wait
+		case http.StateNew: // http.Server.Serve calls this, and Close waits for that call first
 			s.done.Add(1)
 		case http.StateClosed, http.StateHijacked: // called when the handler has returned
 			s.done.Done()
@@ -124,7 +125,7 @@ func (s *Server) Close() {
 	}
 }
 
-// peerUID returns the user who opened the other end, or -1 if that is unknown.
+// peerUID returns the uid of the process that opened the other end, or -1 if that is unknown.
 func peerUID(c net.Conn) (int, error) {
 	peer, err := localsock.Peer(c)
 	if err != nil {

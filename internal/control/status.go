@@ -12,7 +12,7 @@ import (
 // Status is the report that a master writes every two seconds to <cachedir>/[StatusFile]. Readers
 // ignore unknown fields, so that a newer master may add fields.
 type Status struct {
-	Schema       int          `json:"schema"` // [Schema]
+	Schema       int          `json:"schema"` // version of the format: [Schema]
 	PID          int          `json:"pid"`
 	ID           string       `json:"id"`
 	Started      time.Time    `json:"started"`
@@ -31,9 +31,9 @@ type Status struct {
 	Pillars      uint64       `json:"pillars"`
 	PillarErrors uint64       `json:"pillar_errors"`
 	PillarError  *PillarError `json:"last_pillar_error,omitempty"` // nil: every pillar compiles without errors
-	PillarFaulty int          `json:"pillar_error_minions"`        // minions whose last pillar had errors
+	PillarFaulty int          `json:"pillar_error_minions"`        // number of minions whose last pillar had errors
 	PillarMemo   *PillarMemo  `json:"pillar_memo,omitempty"`       // nil: the option saltern_pillar_memo is off
-	// minions' requests for pillars that this master could not answer
+	// number of requests for pillars that this master could not answer
 	PillarUnable uint64     `json:"pillars_unanswered"`
 	Waiting      Waiting    `json:"waiting"`
 	Runners      *Runners   `json:"runners,omitempty"` // nil: an older master, which does not say
@@ -57,15 +57,15 @@ type Files struct {
 	// Old is the reason why the copy, or a file in it, was older than a caller needed; "": it was
 	// not.
 	Old       string  `json:"old,omitempty"`
-	Questions uint64  `json:"questions"` // questions to the supervisor for the newest files
-	Late      uint64  `json:"late"`      // questions after which the copy was no newer
-	Seconds   float64 `json:"seconds"`   // total time of the questions, in seconds
-	Waits     uint64  `json:"waits"`     // requests that waited for a question; many share one
-	ServedOld uint64  `json:"servedOld"` // requests of minions that were served older files than they need
-	Refused   uint64  `json:"refused"`   // requests not answered because too many wait; minions ask again
+	Questions uint64  `json:"questions"` // number of requests to the supervisor for the newest files
+	Late      uint64  `json:"late"`      // number of those requests after which the copy was no newer
+	Seconds   float64 `json:"seconds"`   // total time of those requests, in seconds
+	Waits     uint64  `json:"waits"`     // minions' requests that waited for such a request; many may share one
+	ServedOld uint64  `json:"servedOld"` // minions' requests that were answered with older files than needed
+	Refused   uint64  `json:"refused"`   // requests refused because too many wait; minions repeat them
 }
 
-// Waiting describes the work that waits for its turn.
+// Waiting describes the queues of a master.
 type Waiting struct {
 	Pillars   Queue `json:"pillars"`   // minions' requests for pillars that need a renderer
 	Runners   Queue `json:"runners"`   // runners that minions call
@@ -77,37 +77,38 @@ type Waiting struct {
 type Queue struct {
 	Waiting      int     `json:"waiting"`
 	Working      int     `json:"working"`
-	OldestMillis int64   `json:"oldest_ms"`      // how long the first item has waited
+	OldestMillis int64   `json:"oldest_ms"`      // how long the oldest item has waited, in milliseconds
 	Begun        uint64  `json:"begun"`          // number of items that have begun; in Reactions and Scheduled, number of items done
 	Waited       float64 `json:"waited_seconds"` // total time that begun items had waited, in seconds
-	// items lost because the queue was full; a caller of a pillar or a runner asks again
+	// number of items lost because the queue was full; callers repeat requests for pillars and
+	// runners
 	Lost uint64 `json:"lost"`
-	Left uint64 `json:"left"` // items whose minion hung up before its turn
+	Left uint64 `json:"left"` // number of items dropped because their minion disconnected while they waited
 }
 
 // PillarMemo counts, since the master's start, how pillar templates were answered.
 type PillarMemo struct {
-	Hits    uint64 `json:"hits"`    // a stored result was used
-	Misses  uint64 `json:"misses"`  // rendered, and stored for all minions with the same values
-	Alone   uint64 `json:"alone"`   // rendered for one minion only
-	Dropped uint64 `json:"dropped"` // results dropped to make room
-	Results int    `json:"results"` // results stored now
+	Hits    uint64 `json:"hits"`    // times that a stored result was used
+	Misses  uint64 `json:"misses"`  // times rendered, and stored for all minions with the same values
+	Alone   uint64 `json:"alone"`   // times rendered for one minion only
+	Dropped uint64 `json:"dropped"` // number of results dropped to make room
+	Results int    `json:"results"` // number of stored results
 	Bytes   int64  `json:"bytes"`   // bytes of the stored results
 }
 
 // Runners describes runner and wheel functions that run in Python. Counters begin at the master's
 // start.
 type Runners struct {
-	Workers  int     `json:"workers"`  // worker processes at work
-	Waiting  int     `json:"waiting"`  // calls that wait for a worker
-	Calls    uint64  `json:"calls"`    // calls that got a worker
-	Lost     uint64  `json:"lost"`     // calls whose process ended without an answer
-	Left     uint64  `json:"left"`     // calls that got no worker in time
+	Workers  int     `json:"workers"`  // number of worker processes at work
+	Waiting  int     `json:"waiting"`  // number of calls that wait for a worker
+	Calls    uint64  `json:"calls"`    // number of calls that got a worker
+	Lost     uint64  `json:"lost"`     // number of calls whose process ended without an answer
+	Left     uint64  `json:"left"`     // number of calls that got no worker in time
 	Seconds  float64 `json:"seconds"`  // total time of the calls, in seconds
 	Waited   float64 `json:"waited"`   // total time that calls waited for a worker, in seconds
 	Running  bool    `json:"running"`  // the parent Python process, which starts the workers, runs
-	Restarts uint64  `json:"restarts"` // restarts of the parent process after it had died
-	// restarts of the parent process because files or packages of the library changed
+	Restarts uint64  `json:"restarts"` // number of restarts of the parent process after it had died
+	// number of restarts of the parent process because files or packages of the library changed
 	Renewals uint64 `json:"renewals"`
 }
 
@@ -115,10 +116,10 @@ type Runners struct {
 // that store jobs (master_job_cache, ext_job_cache). The counters start at zero with the master.
 type Returner struct {
 	Name    string `json:"name"`
-	Waiting uint64 `json:"waiting"`         // events or calls that wait on this node's disk
-	Done    uint64 `json:"done"`            // handed over to the returner
-	Lost    uint64 `json:"lost"`            // dropped to make room for later ones
-	Refused uint64 `json:"refused"`         // refused by the returner although it took later ones
+	Waiting uint64 `json:"waiting"`         // number of events or calls that wait on this node's disk
+	Done    uint64 `json:"done"`            // number handed over to the returner
+	Lost    uint64 `json:"lost"`            // number dropped to make room for later ones
+	Refused uint64 `json:"refused"`         // number that the returner refused although it took later ones
 	Error   string `json:"error,omitempty"` // error of the last attempt; "" if it succeeded
 }
 
@@ -134,7 +135,7 @@ type Engine struct {
 // Apart is another master of the cluster to which this one has no direct connection.
 type Apart struct {
 	Peer    string `json:"peer"`              // the other master's name in the cluster: its address
-	Through string `json:"through,omitempty"` // name of the master that relays messages between Peer and this master; "": none does
+	Through string `json:"through,omitempty"` // master that relays messages between Peer and this master; "": none
 	Error   string `json:"error,omitempty"`   // error of the last attempt to connect
 }
 
@@ -143,11 +144,11 @@ type Problem struct {
 	What  Fault     `json:"what"`
 	Text  string    `json:"text"`
 	Since time.Time `json:"since"`
-	Last  time.Time `json:"last"` // when it last occurred
+	Last  time.Time `json:"last"` // when the fault last occurred
 	Count uint64    `json:"count"`
 }
 
-// Fault is the code of a lasting fault. It is also shown to people.
+// Fault is the code of a lasting fault. Status pages show it as text.
 type Fault string
 
 // The faults that a master reports.
@@ -156,11 +157,11 @@ const (
 	CacheDirFault    Fault = "cache directory"
 	ClusterFault     Fault = "cluster"
 	EngineFault      Fault = "engines"
-	ReturnerFault    Fault = "returners"               // a returner does not take its events
+	ReturnerFault    Fault = "returners"               // a returner does not accept its events
 	ReturnerLoss     Fault = "events for returners"    // some events did not reach a returner
 	DeliveryFault    Fault = "jobs were not delivered" // minions of another master missed jobs
-	GitPillarFault   Fault = "git pillars"             // this master's copy of a git pillar, or the program git
-	GitFilesFault    Fault = "files from git"          // this master's copy of a git file server, or the program git
+	GitPillarFault   Fault = "git pillars"             // this master's copy of a git pillar is faulty, or the program git
+	GitFilesFault    Fault = "files from git"          // this master's copy of a file server from git is faulty, or the program git
 	GitAwayFault     Fault = "git remotes are unreachable"
 	GitLoginFault    Fault = "git remotes refuse the login"
 	GitHostKeyFault  Fault = "git remotes are not trusted"
@@ -192,7 +193,7 @@ const (
 	StatusFile = "status.json"
 	// Schema is the version of the status's format. No other version exists.
 	Schema = 1
-	// StatusStale is the age from which a status means that its master is silent.
+	// StatusStale is the age of a status from which its master is considered silent.
 	StatusStale = 10 * time.Second
 	// MaxStatus bounds the file in bytes.
 	MaxStatus = 64 << 10

@@ -17,8 +17,8 @@ type Token struct {
 	Name  string `json:"name"` // see [TokenName]
 	User  string `json:"user"`
 	Eauth string `json:"eauth"`
-	// From is the address of the user at log-in, Node the node of the master that granted it; "" if
-	// unknown.
+	// From is the address of the user at log-in. Node is the node whose master granted the log-in.
+	// Both are "" if unknown.
 	From  string    `json:"from,omitempty"`
 	Node  string    `json:"node,omitempty"`
 	Start time.Time `json:"start"`
@@ -28,7 +28,7 @@ type Token struct {
 // Tokens is a list of log-ins, the newest first.
 type Tokens struct {
 	Tokens []Token `json:"tokens"`
-	More   int     `json:"more,omitempty"` // log-ins that are not listed
+	More   int     `json:"more,omitempty"` // number of log-ins that are not listed
 }
 
 // Revocation selects the log-ins to end: one by its name, or all of a user. Eauth restricts it to

@@ -27,7 +27,7 @@ func ReplaceWith(path string, write func(*os.File) error) error {
 }
 
 // Rename works like ReplaceWith, but does not sync the folder: until the folder is synced, a crash
-// may bring the old file back. It is for callers that sync once for many files, or need no sync. st
+// may bring the old file back. Callers use it if they sync once for many files, or need no sync. st
 // describes the new file.
 func Rename(path string, write func(*os.File) error) (st fs.FileInfo, err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), ".tmp-*") // mode 0600
@@ -54,8 +54,8 @@ func Rename(path string, write func(*os.File) error) (st fs.FileInfo, err error)
 	return st, err
 }
 
-// Fill writes the whole content of a file and sets its mode, whatever the umask. It neither syncs nor
-// closes the file.
+// Fill writes content to a new file and sets its mode, regardless of the umask. It neither syncs
+// nor closes the file.
 func Fill(f *os.File, content []byte, mode fs.FileMode) error {
 	_, err := f.Write(content)
 	if err == nil && mode != 0o600 { // new files have 0600 already

@@ -15,7 +15,8 @@ import (
 // Links says whether a symbolic link may be the last part of a path.
 type Links int
 
-// Whether Open follows links. Folders that others can write to need Refuse.
+// Whether Open follows links. In folders to which other accounts can write, callers must use
+// Refuse.
 const (
 	Refuse Links = syscall.O_NOFOLLOW
 	Follow Links = 0
@@ -71,9 +72,10 @@ func ReadFile(path string, limit int64, links Links) ([]byte, fs.FileInfo, error
 	return b.Bytes(), st, nil
 }
 
-// RetryStale calls f again while its error is ESTALE. A network file system returns ESTALE for a file
-// that was replaced between two calls, until its cache of the name expires (FUSE: a second). The
-// waits double from 2 ms up to patience; after that RetryStale returns the error.
+// RetryStale calls f again while its error is ESTALE. A network file system returns ESTALE for a
+// file that was replaced between two calls, until its cache of the name expires (FUSE: a second).
+// The waits between two calls double from 2 ms. When they reach patience, RetryStale returns the
+// error.
 func RetryStale(patience time.Duration, f func() error) error {
 	for wait := 2 * time.Millisecond; ; wait *= 2 {
 		err := f()

@@ -13,9 +13,9 @@ import (
 	"saltern/internal/pause"
 )
 
-// Listen listens on an address (IP:port). While another program uses the address, Listen tries
-// again, because a missing listener must not stop the node. It returns an error only when ctx has
-// ended. name is the service's name in the log.
+// Listen listens on an address (IP:port). If another program uses the address, Listen keeps trying,
+// because a missing listener must not stop the node. It returns an error only when ctx has ended.
+// name is the service's name in the log.
 func Listen(ctx context.Context, address, name string, log *slog.Logger) (net.Listener, error) {
 	for warned := false; ; warned = true {
 		var lc net.ListenConfig

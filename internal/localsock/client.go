@@ -13,7 +13,7 @@ import (
 // Client sends HTTP requests to a program on its socket. It is safe for concurrent use.
 type Client struct {
 	HTTP      *http.Client
-	MaxAnswer int64 // how many bytes an answer may have; a longer one is an error
+	MaxAnswer int64 // bound of an answer in bytes; a longer answer is an error
 }
 
 // Refusal is an answer with a status other than 200.
@@ -26,7 +26,8 @@ type Refusal struct {
 // Error returns the status.
 func (r *Refusal) Error() string { return r.Status }
 
-// Do sends a request for http:// and target, and returns the body of the answer. A refusal is a
+// Do sends a request for the URL http:// + target, and returns the body of the answer. A refusal is
+// a
 // *Refusal. Any other error comes from the connection, and its text omits the URL.
 func (c Client) Do(ctx context.Context, method, target string, header http.Header, body []byte) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, method, "http://"+target, bytes.NewReader(body))

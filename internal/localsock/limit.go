@@ -8,7 +8,7 @@ import (
 )
 
 // Limit returns a listener that keeps at most maxConns connections of ln open at once. It closes
-// further connections immediately, because a waiting one would also use a descriptor. It also
+// further connections immediately, because a waiting connection would use a descriptor, too. It
 // closes each connection for which admit returns false. admit may be nil: Limit then admits all.
 func Limit(ln net.Listener, maxConns int, admit func(net.Conn) bool) net.Listener {
 	return &limited{ln, admit, make(chan struct{}, maxConns)}
@@ -43,11 +43,11 @@ func (l *limited) Accept() (net.Conn, error) {
 // Queue returns a listener that keeps at most maxConns connections of ln open at once. Further
 // connections wait in the kernel's queue, where they use no descriptor, and are accepted in their
 // order. If a caller closes its connection while it waits, Queue drops the connection, so that no
-// abandoned request is carried out. Queue also closes each connection for which admit returns
-// false. admit may be nil: Queue then admits all.
+// abandoned request is carried out. Queue closes each connection for which admit returns false.
+// admit may be nil: Queue then admits all.
 //
 // Queue suits callers that use a connection for only one request: a connection that stays open
-// makes all others wait.
+// delays all others.
 func Queue(ln net.Listener, maxConns int, admit func(net.Conn) bool) net.Listener {
 	return &queue{
 		Listener: ln,
@@ -62,7 +62,7 @@ type queue struct {
 	admit  func(net.Conn) bool
 	room   chan struct{}
 	closed chan struct{}
-	once   sync.Once // closes closed
+	once   sync.Once // lets only one goroutine close closed
 }
 
 func (q *queue) Accept() (net.Conn, error) {
@@ -87,14 +87,14 @@ func (q *queue) Accept() (net.Conn, error) {
 	}
 }
 
-// Close also ends an Accept that waits for room.
+// Close closes the listener, and ends an Accept that waits until a connection is closed.
 func (q *queue) Close() error {
 	q.once.Do(func() { close(q.closed) })
 	return q.Listener.Close()
 }
 
 // gone reports whether the peer of a unix connection has closed it. A peer that has closed only its
-// sending side still waits for an answer, and does not count.
+// sending side still waits for an answer, and gone returns false for it.
 func gone(c net.Conn) (yes bool) {
 	u := Unix(c)
 	if u == nil {
@@ -102,7 +102,7 @@ func gone(c net.Conn) (yes bool) {
 	}
 	raw, err := u.SyscallConn()
 	if err != nil {
-		return true // it is closed on this side
+		return true // the connection is closed on this side
 	}
 
 	err = raw.Control(func(fd uintptr) {

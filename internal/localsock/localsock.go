@@ -1,5 +1,5 @@
 // Package localsock creates the unix sockets on which the programs of a machine talk to each other.
-// The sockets are private from their first moment, the kernel identifies callers, and the number of
+// The sockets are private from their creation, the kernel identifies callers, and the number of
 // connections is bounded.
 package localsock
 
@@ -34,7 +34,7 @@ func Free(path string) error {
 
 	c, err := net.DialTimeout("unix", path, time.Second)
 	if err != nil {
-		return nil // nobody answers: an earlier process left the socket behind
+		return nil // no process answers: an earlier one has left the socket
 	}
 
 	_ = c.Close()

@@ -29,8 +29,9 @@ func Apply(share func(limit int64) int64) int64 {
 	return n
 }
 
-// Most returns the share for a program that is alone in its group: below MemoryHigh, which our units
-// set to nine tenths and above which the kernel slows a process down.
+// Most returns the memory limit in bytes for a program that is alone in its control group. It is
+// below MemoryHigh, above which the kernel slows a process down. Our units set MemoryHigh to nine
+// tenths of limit.
 func Most(limit int64) int64 { return limit / 10 * 8 }
 
 // Follow calls Apply repeatedly until ctx ends, and calls changed each time the limit has changed.

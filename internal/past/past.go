@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// maxDays is a hundred years, far below what a time.Duration holds.
+// maxDays is a hundred years, far below the longest time.Duration.
 const maxDays = 36500
 
 // Duration parses a time span before now: whole days such as "7d", or the forms of

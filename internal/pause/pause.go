@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// For waits for d, or until ctx ends; then it returns the error of ctx.
+// For waits for d. If ctx ends first, For returns the error of ctx.
 func For(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
@@ -19,9 +19,9 @@ func For(ctx context.Context, d time.Duration) error {
 // together is the grid, in time, on which the waits of [About] end.
 const together = 250 * time.Millisecond
 
-// About waits like [For], for loops that poll as long as the process lives. A wait of a second or
-// more ends up to a quarter of a second early, so that it ends together with the waits of other
-// loops: each time that a process wakes up costs some 0.15 ms.
+// About waits like [For]. Loops that poll as long as the process runs use it. A wait of a second or
+// more ends up to a quarter of a second early, together with the waits of other loops. That saves
+// wake-ups of the process, which cost some 0.15 ms each.
 func About(ctx context.Context, d time.Duration) error {
 	if d >= time.Second {
 		end := time.Now().Add(d)

@@ -2,8 +2,8 @@ package printable
 
 import "strings"
 
-// Brief returns untrusted text in a form that fits inside a line of ours, in a log, an error or a
-// status: as [Clean] does, with each run of white space as one space, and cut as [Clip] does.
+// Brief returns untrusted text in a form that fits into one line of a log, an error or a status:
+// cleaned as by [Clean], with each run of white space as one space, and cut as by [Clip].
 func Brief(s string, maxBytes int) string {
 	return Clip(Clean(strings.Join(strings.Fields(s), " ")), maxBytes)
 }

@@ -1,6 +1,6 @@
 // Package printable makes untrusted text (of minions, other nodes, files, programs) safe to show:
-// on a terminal such text can neither send commands nor look like something else. The package
-// imports nothing of ours.
+// on a terminal the result cannot send commands, or look like other text. The package imports
+// nothing of ours.
 package printable
 
 import (
@@ -52,7 +52,7 @@ func escape(s string, unsafe func(rune) bool) string {
 	for i := 0; i < len(s); {
 		r, n := utf8.DecodeRuneInString(s[i:])
 		switch {
-		case r == utf8.RuneError && n == 1: // an invalid byte: a terminal with an 8-bit character set would read it as a control character
+		case r == utf8.RuneError && n == 1: // an invalid byte may be an 8-bit control character
 			fmt.Fprintf(&b, `\x%02x`, s[i])
 		case !unsafe(r):
 			b.WriteRune(r)

@@ -1,5 +1,5 @@
-// Package proxyproto reads and writes the header of the PROXY protocol, version 2. With the header
-// a balancer tells a server for which client it forwards a connection (HAProxy's
+// Package proxyproto reads and writes the header of the PROXY protocol, version 2. In the header a
+// balancer states for which client it forwards a connection to a server (HAProxy's
 // doc/proxy-protocol.txt, section 2.2). Only [Read] does I/O.
 package proxyproto
 
@@ -30,13 +30,13 @@ const (
 	movedName = "saltern moved"
 	beganName = "saltern began"
 
-	// AgeUnknown is the age of a connection when the balancer does not state it.
+	// AgeUnknown is the age of a connection if the balancer does not state its age.
 	AgeUnknown = math.MaxUint32 * time.Millisecond
 )
 
 // Move describes a connection that continues a session which another server began.
 type Move struct {
-	// Silent is how long before now messages of other servers may have failed to arrive.
+	// Silent is for how long, up to now, messages of other servers may have failed to arrive.
 	Silent time.Duration
 	// Age is how long ago the client began the connection. It is never more than AgeUnknown.
 	Age time.Duration
@@ -60,7 +60,7 @@ func BodyLen(b []byte) (int, error) {
 }
 
 // Parse parses a whole header (fixed part and body). For LOCAL, and for families other than TCP
-// over IP, the returned address is not valid: the caller must use the connection's own address.
+// over IP, it returns the zero AddrPort: the caller must use the connection's own address.
 func Parse(b []byte) (netip.AddrPort, error) {
 	n, err := BodyLen(b)
 	if err != nil {
@@ -108,8 +108,8 @@ func addresses(b []byte) int {
 	return 0
 }
 
-// Moved reports whether a whole header that [Parse] accepts marks a session as begun by another
-// server. Only our own balancer writes such marks, see [AppendMoved].
+// Moved reports whether a whole header that [Parse] accepts marks a session as moved, i.e. begun by
+// another server. Only our own balancer writes such marks, see [AppendMoved].
 func Moved(b []byte) (m Move, ok bool) {
 	told := addresses(b)
 	if told == 0 {
@@ -142,7 +142,8 @@ func Moved(b []byte) (m Move, ok bool) {
 	return m, true
 }
 
-// duration parses the value of one of our TLVs. It returns false for any other value.
+// duration parses the value of a TLV of ours whose value begins with name. It returns false for any
+// other value.
 func duration(value []byte, name string) (d time.Duration, is bool) {
 	text, is := bytes.CutPrefix(value, []byte(name))
 	if !is || len(text) != 4 {
@@ -152,7 +153,7 @@ func duration(value []byte, name string) (d time.Duration, is bool) {
 }
 
 // AppendMoved works like [Append], and adds the marks that [Moved] reads. Servers that do not know
-// their TLV type skip them.
+// the TLV type of the marks skip them.
 func AppendMoved(b []byte, src, dst netip.AddrPort, m Move) []byte {
 	at := len(b)
 	b = Append(b, src, dst)

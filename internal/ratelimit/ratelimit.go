@@ -58,8 +58,8 @@ func Source(a netip.Addr) netip.Addr {
 	return a
 }
 
-// SourceOf returns the Source of a remote address with its port, as net and net/http write it, or the
-// zero Addr for any other text.
+// SourceOf returns the Source of a remote address with its port, as net and net/http write it, or
+// the zero Addr if the text has another form.
 func SourceOf(remote string) netip.Addr {
 	ap, err := netip.ParseAddrPort(remote)
 	if err != nil {

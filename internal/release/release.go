@@ -1,5 +1,4 @@
-// Package release knows the version of Saltern that a program belongs to, which is the same for all
-// programs of one build.
+// Package release returns the version of Saltern. All programs of one build have the same version.
 package release
 
 import (
@@ -15,8 +14,8 @@ var version string
 // Two programs of this version may differ.
 const Unknown = "devel"
 
-// Version returns the version that was set at build time, else that of the module, else the commit,
-// else [Unknown].
+// Version returns the first of these that is known: the version that was set at build time, the
+// version of the module, the commit. If none is, it returns [Unknown].
 func Version() string {
 	info, _ := debug.ReadBuildInfo()
 	return releaseOf(version, info)

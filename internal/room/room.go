@@ -14,7 +14,7 @@ import (
 // Keep is the room that a write must leave free.
 type Keep struct {
 	Bytes int64
-	Files int64 // inodes
+	Files int64 // number of inodes
 }
 
 // Usual returns the default Keep: the room that a node needs to continue for a while.
@@ -23,7 +23,7 @@ func Usual() Keep { return Keep{Bytes: 256 << 20, Files: 10_000} }
 // smallPart limits what a small file system must keep free: at most 1/smallPart of its size.
 const smallPart = 20
 
-// ErrFull is in the chain of each error that reports that a file system lacks room.
+// ErrFull is wrapped by each error about missing room in a file system.
 var ErrFull = errors.New("not enough room")
 
 // fullError is the error of a file system without room. Its text is for an administrator.
@@ -91,8 +91,8 @@ func (f free) missing(dir string, addBytes, addFiles int64) error {
 	return nil
 }
 
-// Check returns nil if dir has room for addBytes more bytes and addFiles more files, and keep still
-// stays free. Otherwise it returns an [ErrFull] that states the numbers.
+// Check returns nil if dir has room for addBytes more bytes and addFiles more files, in addition to
+// keep. Otherwise it returns an [ErrFull] that states the numbers.
 func Check(dir string, addBytes, addFiles int64, keep Keep) error {
 	f, err := askFree(dir, keep)
 	if err != nil {
@@ -101,8 +101,8 @@ func Check(dir string, addBytes, addFiles int64, keep Keep) error {
 	return f.missing(dir, addBytes, addFiles)
 }
 
-// askBytes and askFiles are how much a [Watch] lets through before it asks the file system again:
-// other programs write as well.
+// askBytes and askFiles are how much may be written through a [Watch] before it asks the file
+// system again, to which other programs also write.
 const (
 	askBytes = 4 << 20
 	askFiles = 200
@@ -113,7 +113,7 @@ const (
 type Watch struct {
 	dir   string
 	keep  Keep
-	bytes int64 // bytes left before it asks again
+	bytes int64 // bytes that may be written before it asks again
 	files int64
 }
 
@@ -159,7 +159,7 @@ func (w *Watch) File() error {
 		return nil
 	}
 	w.files--
-	w.bytes -= blockSize // a folder or a long link takes one
+	w.bytes -= blockSize // a folder or a long link takes one block
 	if w.files > 0 && w.bytes > 0 {
 		return nil
 	}
@@ -169,7 +169,7 @@ func (w *Watch) File() error {
 // blockSize is the size of the smallest file on most file systems.
 const blockSize = 4096
 
-// Writer returns a writer that passes bytes on to dst while there is room.
+// Writer returns a writer that writes to dst until there is too little room.
 func (w *Watch) Writer(dst io.Writer) io.Writer { return &writer{w, dst} }
 
 type writer struct {

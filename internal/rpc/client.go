@@ -87,7 +87,7 @@ func (m *Method[In, Out]) fillPath(values url.Values) string {
 	return target
 }
 
-// decodeError returns the refusal in an answer whose status is not 200.
+// decodeError returns the refusal in an answer whose status is not 200. It is never nil.
 func decodeError(answer *localsock.Refusal) *Error {
 	refusal := Error{}
 	_ = json.Unmarshal(answer.Body, &refusal) // without JSON the status is the text

@@ -10,7 +10,7 @@ type Code string
 
 // The codes of every program.
 const (
-	CodeFailed       Code = "failed"        // the act was tried
+	CodeFailed       Code = "failed"        // the request was tried and failed
 	CodeBadRequest   Code = "bad-request"   // the request cannot be read
 	CodeNotPermitted Code = "not-permitted" // the caller may not do this
 	CodeNotFound     Code = "not-found"     // the object of the request does not exist
@@ -24,7 +24,7 @@ const (
 const (
 	CodeNoSuchMember Code = "no-such-member" // the cluster has no such member
 	CodeLastMember   Code = "last-member"
-	CodeNotStaged    Code = "not-staged" // the next secret is another one, or there is none
+	CodeNotStaged    Code = "not-staged" // the next secret has another fingerprint, or there is none
 	CodeNoCluster    Code = "no-cluster" // the master belongs to no cluster
 	CodeNoSuchRemote Code = "no-such-remote"
 	CodeNoSuchToken  Code = "no-such-token"
@@ -73,7 +73,7 @@ type Error struct {
 // Error returns the text.
 func (e *Error) Error() string { return e.Text }
 
-// Is reports whether target has the same code: another *Error, or a *Kind.
+// Is reports whether target is an *Error or a *Kind with the code of e.
 func (e *Error) Is(target error) bool {
 	switch target := target.(type) {
 	case *Error:
@@ -84,8 +84,8 @@ func (e *Error) Is(target error) bool {
 	return false
 }
 
-// Kind is an error to wrap. errors.Is finds it in errors that its own program wraps, and in refusals
-// with its code.
+// Kind is an error that programs wrap. errors.Is finds it in an error that wraps it, and in an
+// [Error] with its code, which may come from another program.
 type Kind struct {
 	Code Code
 	Text string
@@ -95,7 +95,8 @@ type Kind struct {
 func (k *Kind) Error() string { return k.Text }
 
 // Explain returns the refusal with which a server answers err: the first [Error] in its chain,
-// otherwise err's text with the code of the first [Kind], or with [CodeFailed].
+// otherwise err's text with the code of the first [Kind], or with [CodeFailed]. It never returns
+// nil.
 func Explain(err error) *Error {
 	if refusal, ok := errors.AsType[*Error](err); ok {
 		return refusal

@@ -29,12 +29,13 @@ type Row struct {
 	Busy   string
 	Role   Role
 	// Needs is the answer of a server that has no function for this method. It may be nil if
-	// [Method.Absent] is set, or if every server of the table has a function.
+	// [Method.Absent] is set, or if every server of the table has a function for the method.
 	Needs error
 	// Audit is the action in the audit record. If it is empty, Unaudited says why there is no record.
 	Audit     string
 	Unaudited string
-	// GoesOn means that the work continues after the answer, which says only that it has begun.
+	// GoesOn means that the work continues after the answer. The answer says only that the work has
+	// begun.
 	GoesOn bool
 	// Command is the command line that calls the method. If it is empty, NoCommand says why there is
 	// none.
@@ -99,7 +100,7 @@ type Subject struct {
 // the time until the answer begins.
 type Stream struct {
 	Header http.Header
-	Body   io.ReadCloser // ends with the context of the call; the server closes it
+	Body   io.ReadCloser // reading ends when the context of the call ends; the server closes the body
 	// Stall limits how long one write may wait for the reader.
 	Stall time.Duration
 }
@@ -124,7 +125,7 @@ func (t *Table) Rows() []*Row {
 	return rows
 }
 
-// Add adds a method to a table and returns it. It panics if the table has the route already.
+// Add adds a method to a table and returns it. It panics if the table already has the route.
 func Add[In, Out any](t *Table, m Method[In, Out]) *Method[In, Out] {
 	if slices.ContainsFunc(t.rows, func(e entry) bool { return e.row.Route == m.Route }) {
 		panic(fmt.Sprintf("rpc: two methods of the route %q", m.Route))
@@ -173,7 +174,7 @@ func Order[In any](call func(context.Context, In) error) func(context.Context, I
 	return func(ctx context.Context, in In) (None, error) { return None{}, call(ctx, in) }
 }
 
-// Question adapts a function that takes no request for [Handle].
+// Question converts a function without a request to one that [Handle] accepts.
 func Question[Out any](call func(context.Context) (Out, error)) func(context.Context, None) (Out, error) {
 	return func(ctx context.Context, _ None) (Out, error) { return call(ctx) }
 }

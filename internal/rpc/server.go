@@ -136,7 +136,7 @@ func (s *Server) admitCall(row *Row, slots chan struct{}, r *http.Request) *Erro
 	}
 }
 
-// read decodes the request.
+// read decodes the request. refusal is nil if the request is valid.
 func (m *Method[In, Out]) read(s *Server, w http.ResponseWriter, r *http.Request) (in In, refusal *Error) {
 	body := http.MaxBytesReader(w, r.Body, m.Bound)
 	var err error
@@ -270,15 +270,15 @@ func outcome(record audit.Record, refusal *Error, goesOn bool) audit.Record {
 	return record
 }
 
-// extendAnswer extends the connection's write deadline to the time of the work and its answer,
-// whatever the server's own limit is.
+// extendAnswer extends the connection's write deadline to the time that the work and its answer may
+// take, in place of the server's limit.
 func (m *Method[In, Out]) extendAnswer(w http.ResponseWriter) {
 	// The client has 20 seconds more to take the answer.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(m.Takes + 20*time.Second))
 }
 
-// bounded returns the context of the work, limited to [Row.Takes]. For a stream, calling begun
-// removes the limit: the stream lasts while somebody reads it.
+// bounded returns the context of the work, limited to [Row.Takes]. For a stream, begun removes the
+// limit: the stream lasts while the caller reads it. cancel ends the context.
 func (m *Method[In, Out]) bounded(ctx context.Context) (_ context.Context, begun, cancel func()) {
 	var out Out
 	if _, streams := any(out).(Stream); !streams {

@@ -12,9 +12,10 @@ import (
 )
 
 // SetAside renames the file, and each successor, whose content cannot be decoded ([ErrContent]), to
-// NAME.broken-TIME-NUMBER beside it, and returns the new names. It replaces a broken file at once
-// by the newest intact successor, so that nobody finds the file missing. That successor has the
-// version of the broken file or the one before, because every version begins as a successor.
+// NAME.broken-TIME-NUMBER beside it, and returns the new names. It replaces a broken file in one
+// step by the newest intact successor, so that no reader finds the file missing. That successor has
+// the version of the broken file or the previous version, because every version begins as a
+// successor.
 //
 // Several machines may call SetAside at once. It does not rename a file that it cannot read for
 // another reason: that file may be the newest.
@@ -77,7 +78,7 @@ func (f File) replaceBroken(content []byte) (name string, err error) {
 		return "", err
 	}
 	if err := f.replaceContent(content); err != nil {
-		_ = os.Remove(name) // otherwise each try leaves one more file
+		_ = os.Remove(name) // each try that fails would otherwise leave a file
 		return "", err
 	}
 	return name, nil

@@ -33,8 +33,8 @@ import (
 // ErrConflict means that another machine has replaced the version first.
 var ErrConflict = errors.New("another version has come first")
 
-// ErrContent means that a content has no readable version: it is damaged, or of another file.
-// [File.SetAside] moves such a file out of the way.
+// ErrContent means that a content has no readable version: it is damaged, or belongs to another
+// file. [File.SetAside] moves such a file out of the way.
 var ErrContent = errors.New("the content cannot be understood")
 
 const (
@@ -43,8 +43,8 @@ const (
 	maxChain     = 4096 // how many successors a reader follows
 )
 
-// File is a file that is kept in this way. Its methods block as long as the file system does. They
-// are safe for concurrent use by any number of processes.
+// File is a file that several machines change without locks. Its methods block as long as the file
+// system does. They are safe for concurrent use by any number of processes.
 type File struct {
 	Path  string
 	Mode  os.FileMode
@@ -182,8 +182,8 @@ func (f File) writeVersion(expect uint64, content []byte) error {
 	_ = os.Remove(tmp)
 	switch b, now, err := f.readOne(f.Path); {
 	case err == nil && now > expect && !bytes.Equal(b, content) && !f.followed(content):
-		// The file has a newer content that does not come from our successor: this call was held up
-		// until its successor had been removed as old.
+		// The file has a newer content that does not come from our successor: this call took so
+		// long that its successor has been removed as old.
 		_ = os.Remove(claim)
 		return ErrConflict
 	case err == nil && now > expect: // a reader has already put our successor in place
@@ -241,13 +241,13 @@ func Mkdir(path string, mode os.FileMode) error {
 
 	_ = os.Remove(tmp)
 	if st, serr := os.Stat(path); serr == nil && st.IsDir() {
-		return nil // somebody else was first
+		return nil // another machine was first
 	}
 
 	return err
 }
 
-// followed reports whether a content has a successor.
+// followed reports whether content has a successor file.
 func (f File) followed(content []byte) bool {
 	v, err := f.Version(content)
 	if err == nil {
@@ -267,7 +267,7 @@ func isSameFile(a, b string) bool {
 	return err == nil && os.SameFile(x, y)
 }
 
-// replaceContent replaces the file by one with this content.
+// replaceContent replaces the file by a new one with this content.
 func (f File) replaceContent(content []byte) error {
 	tmp, err := f.temporary(content)
 	if err == nil {
@@ -298,7 +298,8 @@ func (f File) temporary(content []byte) (path string, err error) {
 // sweepEvery: old successors are removed at every sweepEvery-th version.
 const sweepEvery = 16
 
-// removeOld removes successors that are no longer needed, and what crashes have left.
+// removeOld removes successors that are no longer needed, and temporary files that crashes have
+// left.
 func (f File) removeOld(version uint64) {
 	if version%sweepEvery != 0 {
 		return

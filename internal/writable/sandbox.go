@@ -17,7 +17,7 @@ import (
 // Advise adds the next step for the administrator to an error of a write that failed because of the
 // sandbox of this process's systemd unit (systemd.exec(5), ProtectSystem): the folder is read-only
 // in the sandbox although the disk is writable. Advise returns every other error unchanged. The
-// added text names paths, so it is for logs and terminals.
+// added text names paths, so only logs and terminals may show it.
 func Advise(err error) error {
 	if text := advice(err); text != "" {
 		return fmt.Errorf("%w; %s", err, text)
@@ -68,14 +68,14 @@ func sealed(table, folder string) bool {
 			continue
 		}
 
-		longest = m.Point // of two mounts at one point the later one covers the other
+		longest = m.Point // of two mounts at one point the later one hides the earlier one
 		found = hasOption(m.Options, "ro") && hasOption(m.SuperOptions, "rw")
 	}
 
 	return found
 }
 
-// existing returns the folder, or the nearest one above it that exists, with links resolved.
+// existing returns the folder, or the nearest folder above it that exists, with links resolved.
 func existing(folder string) string {
 	for {
 		if real, err := filepath.EvalSymlinks(folder); err == nil {

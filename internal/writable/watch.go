@@ -11,7 +11,8 @@ import (
 	"saltern/internal/pause"
 )
 
-// Cause describes the outcome of a try for strangers: it states the error without a path.
+// Cause returns the outcome of a try as text without a path, which may be shown to unauthenticated
+// readers.
 func Cause(err error) string {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return errno.Error()
@@ -28,8 +29,8 @@ var ErrHangs = errors.New("the disk does not answer")
 // Watch tries the folder repeatedly and keeps the outcome of the newest try. Any goroutine may call
 // Err.
 type Watch struct {
-	// Every is the pause between two tries. Takes is how long a try may take before the disk counts
-	// as hung. So a fault is known after at most Every plus Takes.
+	// Every is the pause between two tries. Takes is how long a try may take before the disk is
+	// reported as hung. So a fault is noticed after at most Every plus Takes.
 	Every, Takes time.Duration
 	// Try makes one try, such as [Try] of a file.
 	Try func() error
@@ -61,9 +62,9 @@ func (w *Watch) Run(ctx context.Context) {
 	}
 }
 
-// looks is how often awaitTry checks the time before a try counts as hung. If the machine or the
-// process is suspended, for example for a snapshot, only one check is due when it continues. So the
-// time of the suspension does not count against the disk.
+// looks is the number of time checks in awaitTry before it reports a try as hung. After a
+// suspension of the machine or the process, for example for a snapshot, only one check is due. So
+// the time of a suspension is not mistaken for a hung disk.
 const looks = 8
 
 // awaitTry waits for the outcome of a try, and reports ErrHangs while the try hangs. It returns

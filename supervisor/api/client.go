@@ -62,7 +62,7 @@ func (c *conn) noteEnd(err error) {
 // maxAnswer bounds an answer of the supervisor, in bytes.
 const maxAnswer = 96 << 20
 
-// NewClient returns a client for the socket at path. It does not connect yet.
+// NewClient returns a client for the unix socket at the path socket. It does not connect yet.
 func NewClient(socket string) *Client {
 	t := &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -111,7 +111,7 @@ func call[In, Out any](ctx context.Context, c *Client, m *rpc.Method[In, Out], i
 	switch {
 	case failed && op.Op == "dial":
 		err = fmt.Errorf("%w (%s: %w)", ErrNotRunning, c.socket, op.Err)
-	case used != nil && used.ended.Load(): // the supervisor ended meanwhile, perhaps for a restart
+	case used != nil && used.ended.Load(): // the supervisor has ended during the call, perhaps for a restart
 		err = fmt.Errorf("%w any more (%s: %w)", ErrNotRunning, c.socket, err)
 	case errors.Is(err, context.DeadlineExceeded):
 		err = fmt.Errorf("applianced does not answer: %w", err)
@@ -201,8 +201,8 @@ func (c *Client) JoinString(ctx context.Context) (string, error) {
 	return answer.JoinString, err
 }
 
-// Drain stops sending new minions to a node and moves its present ones slowly. If end is set, it
-// allows new minions again.
+// Drain stops sending new minions to a node and moves the minions that it has slowly to other
+// nodes. If end is set, it allows new minions again.
 func (c *Client) Drain(ctx context.Context, node string, end bool) error {
 	return order(ctx, c, DrainNode, ClusterRequest{Node: node, End: end})
 }
@@ -212,18 +212,19 @@ func (c *Client) Leave(ctx context.Context) error {
 	return order(ctx, c, LeaveCluster, rpc.None{})
 }
 
-// Remove removes another node from the cluster. force removes it even if it answers.
+// Remove removes another node from the cluster. If force is set, Remove does so even if that node
+// answers.
 func (c *Client) Remove(ctx context.Context, node string, force bool) error {
 	return order(ctx, c, RemoveNode, ClusterRequest{Node: node, Force: force})
 }
 
-// Ping tries all connections that this node needs to another one.
+// Ping tries all connections that this node needs to another node.
 func (c *Client) Ping(ctx context.Context, node string) ([]setup.Check, error) {
 	return call(ctx, c, PingNode, ClusterRequest{Node: node})
 }
 
-// Recover starts to turn this node into a cluster of its own. The method Recovering returns the
-// progress.
+// Recover starts a recovery, which makes this node a new cluster that has no other node. The method
+// Recovering returns its progress.
 func (c *Client) Recover(ctx context.Context, force bool) error {
 	return order(ctx, c, RecoverNode, ClusterRequest{Force: force})
 }
@@ -233,15 +234,15 @@ func (c *Client) Recovering(ctx context.Context) (Recovering, error) {
 	return call(ctx, c, ReadRecovery, rpc.None{})
 }
 
-// RotateSecret gives the cluster a new secret and returns the nodes that do not have it yet, see
-// [RotateSecret].
+// RotateSecret replaces the cluster's secret. It returns the names of the nodes that do not have
+// the new secret yet.
 func (c *Client) RotateSecret(ctx context.Context, force bool) ([]string, error) {
 	answer, err := call(ctx, c, RotateSecret, ClusterRequest{Force: force})
 	return answer.Without, err
 }
 
-// TakeKey replaces the cluster's key by the prepared one, whose hash must be hash, see
-// [TakeClusterKey].
+// TakeKey replaces the cluster's key by the prepared key. The prepared key must have the given
+// hash, see [TakeClusterKey].
 func (c *Client) TakeKey(ctx context.Context, hash string) error {
 	return order(ctx, c, TakeClusterKey, ClusterRequest{Key: hash})
 }
@@ -262,7 +263,7 @@ func (c *Client) Fit(ctx context.Context) error {
 	return order(ctx, c, CheckVirtual, rpc.None{})
 }
 
-// SetVirtual changes the cluster's virtual address. An empty one removes it.
+// SetVirtual changes the cluster's virtual address. An empty address removes it.
 func (c *Client) SetVirtual(ctx context.Context, address string) error {
 	return order(ctx, c, SetVirtual, VirtualRequest{address})
 }
@@ -273,8 +274,7 @@ func (c *Client) Turn(ctx context.Context) (Turn, error) {
 }
 
 // TakeTurn acquires the turn for this node, and drains the node. An [ErrState] says which node has
-// the turn, or why the cluster needs this node. With force TakeTurn acquires the turn in spite of
-// both.
+// the turn, or why the cluster needs this node. If force is set, TakeTurn ignores both reasons.
 func (c *Client) TakeTurn(ctx context.Context, force bool) error {
 	return order(ctx, c, ChangeTurn, ClusterRequest{Force: force})
 }
@@ -295,7 +295,7 @@ func (c *Client) Applying(ctx context.Context) (options.Progress, error) {
 	return call(ctx, c, ReadOptionsRoll, rpc.None{})
 }
 
-// Upgrade starts to give all nodes a version of the system, one after another.
+// Upgrade starts to install a version of the system on all nodes, one after another.
 func (c *Client) Upgrade(ctx context.Context, q UpgradeRequest) error {
 	return order(ctx, c, UpgradeNodes, q)
 }
@@ -326,12 +326,12 @@ func (c *Client) ChangeKeys(ctx context.Context, q KeyChange) error {
 	return order(ctx, c, ChangeKeys, q)
 }
 
-// Tokens returns who is logged in, according to the tokens of the masters.
+// Tokens returns the log-ins of users, according to the tokens of the masters.
 func (c *Client) Tokens(ctx context.Context) (control.Tokens, error) {
 	return call(ctx, c, ListTokens, rpc.None{})
 }
 
-// RevokeTokens ends the log-ins that r names.
+// RevokeTokens revokes the tokens that r selects.
 func (c *Client) RevokeTokens(ctx context.Context, r control.Revocation) (control.Revoked, error) {
 	return call(ctx, c, RevokeTokens, r)
 }
@@ -376,7 +376,7 @@ func (c *Client) SetupFacts(ctx context.Context) (setup.Facts, error) {
 	return call(ctx, c, ReadFacts, rpc.None{})
 }
 
-// SetupValidate checks answers without touching anything.
+// SetupValidate checks answers without changing anything.
 func (c *Client) SetupValidate(ctx context.Context, a setup.Answers) (setup.Validation, error) {
 	return call(ctx, c, CheckAnswers, a)
 }

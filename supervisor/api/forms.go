@@ -15,7 +15,7 @@ import (
 const (
 	defaultLines = 50
 	maxLines     = 200    // lines of output of a service
-	maxLast      = 10_000 // lines of one page of a log, when the request gives their number
+	maxLast      = 10_000 // highest LogQuery.Last: lines of one page of a log
 )
 
 // configText is a request whose body is the text of a configuration file.

@@ -21,11 +21,11 @@ var Table = &rpc.Table{}
 // Bounds of requests, and time limits for different kinds of work.
 const (
 	maxBody     = 1 << 20
-	answerTakes = 10 * time.Second // the node answers by itself
-	asksOthers  = 60 * time.Second // the node asks all nodes, asks about all minions, or changes many keys
-	changeTakes = 75 * time.Second // changes of the cluster
-	setupTakes  = 60 * time.Second // steps of the set-up, which talk to other machines
-	toolTakes   = 90 * time.Second // the search for a node that runs a tool
+	answerTakes = 10 * time.Second // for requests that need no other machine
+	asksOthers  = 60 * time.Second // for requests to all nodes, about all minions, or about many keys
+	changeTakes = 75 * time.Second // for changes of the cluster
+	setupTakes  = 60 * time.Second // for a step of the set-up, which may wait for other machines
+	toolTakes   = 90 * time.Second // for finding a node that runs a tool
 )
 
 // onlyRoot is the role for methods that use all rights of the master's account on another node.
@@ -237,8 +237,8 @@ var PingNode = rpc.Add(Table, rpc.Method[ClusterRequest, []setup.Check]{Row: rpc
 	Command:   "applianced ping",
 }})
 
-// RecoverNode starts to turn this node into a cluster of its own. If Force is set, it does so even
-// if other nodes answer.
+// RecoverNode starts a recovery, which makes this node a new cluster that has no other node. Unless
+// Force is set, RecoverNode returns an error if another node answers.
 var RecoverNode = rpc.Add(Table, rpc.Method[ClusterRequest, rpc.None]{
 	Row: rpc.Row{
 		Route:   "POST /v1/cluster/recover",
@@ -353,7 +353,7 @@ var ChangeTurn = rpc.Add(Table, rpc.Method[ClusterRequest, rpc.None]{
 	Subject: func(q ClusterRequest) rpc.Subject { return q.subject("turn.give") },
 })
 
-// Changes that all nodes take, one after another.
+// Rolling changes: all nodes take part, one after another.
 
 // ApplyOptions starts a rolling change that makes all nodes load the present options of the master.
 var ApplyOptions = rpc.Add(Table, rpc.Method[ApplyRequest, rpc.None]{
@@ -450,7 +450,7 @@ var ChangeKeys = rpc.Add(Table, rpc.Method[KeyChange, rpc.None]{Row: rpc.Row{
 	Command:   "applianced keys accept",
 }})
 
-// ListTokens returns who is logged in to the API, according to the tokens of all masters.
+// ListTokens returns the log-ins of users to the API, according to the tokens of all masters.
 var ListTokens = rpc.Add(Table, rpc.Method[rpc.None, control.Tokens]{Row: rpc.Row{
 	Route:     "GET /v1/tokens",
 	Takes:     answerTakes,
@@ -459,7 +459,7 @@ var ListTokens = rpc.Add(Table, rpc.Method[rpc.None, control.Tokens]{Row: rpc.Ro
 	Command:   "applianced tokens",
 }})
 
-// RevokeTokens ends log-ins that the request names.
+// RevokeTokens revokes the tokens that the request selects.
 var RevokeTokens = rpc.Add(Table, rpc.Method[control.Revocation, control.Revoked]{
 	Row: rpc.Row{
 		Route:   "POST /v1/tokens/revoke",
@@ -574,7 +574,7 @@ var ReadFacts = rpc.Add(Table, rpc.Method[rpc.None, setup.Facts]{Row: rpc.Row{
 	NoCommand: forWizard,
 }})
 
-// CheckAnswers checks answers without touching anything.
+// CheckAnswers checks answers without changing anything.
 var CheckAnswers = rpc.Add(Table, rpc.Method[setup.Answers, setup.Validation]{Row: rpc.Row{
 	Route:     "POST /v1/setup/validate",
 	Bound:     maxBody,
@@ -648,8 +648,8 @@ var ClaimSetup = rpc.Add(Table, rpc.Method[setup.ClaimRequest, setup.Claim]{Row:
 	NoCommand: forWizard,
 }})
 
-// subject returns what the audit record of a change of the cluster says. end is the action when
-// [ClusterRequest.End] is set.
+// subject returns the object and the detail of the audit record of a change of the cluster. If
+// [ClusterRequest.End] is set, the record's action is end.
 func (q ClusterRequest) subject(end string) rpc.Subject {
 	s := rpc.Subject{Object: q.Node, Detail: forced(q.Force)}
 	if q.End {

@@ -31,12 +31,12 @@ type OutputLines struct {
 // LogPage is a part of a service's log. Each line begins with its time in UTC.
 type LogPage struct {
 	Lines  []string `json:"lines"`
-	Cursor string   `json:"cursor"` // where the next page begins, for LogQuery
+	Cursor string   `json:"cursor"` // LogQuery.Cursor of the next page
 	More   bool     `json:"more"`   // whether the next page has lines already
 }
 
-// LogQuery says where a page begins: at Cursor, else at a time, else a number of lines before the
-// end.
+// LogQuery selects where a page of a log begins: at Cursor if that is set, otherwise at the time
+// Since if that is set, otherwise Last lines before the end.
 type LogQuery struct {
 	Cursor string
 	Since  time.Time
@@ -86,7 +86,7 @@ type ClusterKey struct {
 	Path   string `json:"path"`   // path of the file, which minions keep as minion_master.pub
 }
 
-// Recovering is the progress of a recovery, which turns this node into a cluster of its own.
+// Recovering is the progress of a recovery, which makes this node a new cluster.
 type Recovering struct {
 	Stage string `json:"stage"`           // copy, switch or masters; empty: none is under way
 	Fault string `json:"fault,omitempty"` // why the last try failed
@@ -97,10 +97,10 @@ type VirtualRequest struct {
 	Address string `json:"address"`
 }
 
-// Turn says which node has the turn to restart. The machines of a cluster are out of service one at
-// a time.
+// Turn says which node has the turn: the permission to be out of service for a restart. One node at
+// a time has it.
 type Turn struct {
-	// Alone reports whether the node has no cluster, and so needs no turn.
+	// Alone reports whether the node has no cluster, and so needs no turn before a restart.
 	Alone bool        `json:"alone,omitempty"`
 	Now   *nodes.Turn `json:"now,omitempty"` // nil: no node has the turn
 	Mine  bool        `json:"mine"`          // this node has the turn, and took it in this life
@@ -111,17 +111,17 @@ type Turn struct {
 	Sessions int `json:"sessions"`
 }
 
-// ApplyRequest says how all nodes should take new options.
+// ApplyRequest configures a rolling change of the options of all nodes.
 type ApplyRequest struct {
-	Dry   bool          `json:"dry,omitempty"`   // only check
-	Force bool          `json:"force,omitempty"` // skip nodes that are away
+	Dry   bool          `json:"dry,omitempty"`   // only check the options, change nothing
+	Force bool          `json:"force,omitempty"` // skip nodes that do not answer
 	Limit time.Duration `json:"limit"`           // how long a master may take to serve, in nanoseconds
 }
 
-// UpgradeRequest names the version that all nodes should take.
+// UpgradeRequest names the version for all nodes.
 type UpgradeRequest struct {
 	Path string `json:"path"`          // path of the bundle on this node
-	Dry  bool   `json:"dry,omitempty"` // only check
+	Dry  bool   `json:"dry,omitempty"` // only check the bundle, install nothing
 }
 
 // MinionsRequest is a request for the minions of all nodes.
@@ -129,7 +129,7 @@ type MinionsRequest struct {
 	Finger bool // include the fingerprints of the keys
 }
 
-// KeyChange is a change of keys, which it names in full.
+// KeyChange is a change of keys. It names the keys in full, without patterns.
 type KeyChange struct {
 	Verb string   `json:"verb"` // accept, reject or delete
 	IDs  []string `json:"ids"`  // names of keys, at most MaxKeys
@@ -159,13 +159,13 @@ func ToolAnswer(node string, frames io.ReadCloser) rpc.Stream {
 // ResetPlan lists all that a reset would remove and keep.
 type ResetPlan struct {
 	Remove []string `json:"remove"` // paths
-	Keep   []string `json:"keep"`   // "PATH: what it is"
-	// Cluster is the cluster's name, Others names the nodes that would go on without this one.
+	Keep   []string `json:"keep"`   // paths, each with a description: "PATH: DESCRIPTION"
+	// Cluster is the cluster's name, Others names the nodes that would continue without this node.
 	Cluster string   `json:"cluster,omitempty"`
 	Others  []string `json:"others,omitempty"`
 	// Copied is the reason why this machine may not act for the node whose key it has. It is empty
-	// if it may. If it is not empty, the node continues on another machine whatever happens to this
-	// one, and Others is empty.
+	// if the machine may act. If it is not empty, another machine runs the node, whatever happens
+	// to this machine, and Others is empty.
 	Copied string `json:"copied,omitempty"`
 }
 

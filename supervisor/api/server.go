@@ -33,8 +33,8 @@ const (
 type Config struct {
 	// Handlers holds the node's functions for the methods of [Table].
 	Handlers *rpc.Handlers
-	// Settings are needed to word faults of the node's shared storage. It may be nil: the node has
-	// no shared storage.
+	// Settings are used for the text of errors of the node's shared storage. Settings may be nil:
+	// the node has no shared storage.
 	Settings *settings.Settings
 	// Record is the audit log for requests of callers. It may be nil: requests are not recorded.
 	Record *audit.Log
@@ -191,7 +191,8 @@ func callerOf(r *http.Request) audit.Actor {
 	return audit.PeerProcess(int(caller.Pid), int(caller.Uid))
 }
 
-// permit permits a method with the role onlyRoot only to root and to the supervisor's own user.
+// permit returns nil if the caller may use a method, else the refusal. Only root and the
+// supervisor's own user may use a method with the role onlyRoot.
 func permit(r *http.Request, _ rpc.Role) *rpc.Error {
 	caller, known := peerOf(r)
 	if !known || caller.Uid != 0 && int(caller.Uid) != os.Geteuid() {

@@ -91,8 +91,8 @@ const (
 // tree is one part of a backup: a directory of the node and its place in the
 // archive.
 type tree struct {
-	name string // "pki"
-	// base is a directory that only root changes, rel the path of the tree below base.
+	name string // name of the tree, such as "pki"
+	// base is a directory that only root can change. rel is the path of the tree below base.
 	base, rel string
 	// master reports whether files of the tree belong to the account of the master.
 	master bool
@@ -355,7 +355,7 @@ func (b *writer) skipped(name, why string) {
 func (b *writer) writeDir(name string, e fs.DirEntry) error {
 	fi, err := e.Info()
 	if err != nil {
-		return nil // removed meanwhile
+		return nil // the file was removed after the listing
 	}
 	_, err = b.header(&tar.Header{
 		Name:     name + "/",

@@ -27,7 +27,7 @@ type extractor struct {
 	limits Limits
 	seen   map[string]bool // names of the files read so far
 	config Config
-	watch  *room.Watch // keeps room free on the disk; nil: nothing is written
+	watch  *room.Watch // stops the extraction before the disk is full; nil: nothing is written
 	digest
 	signed bool // the signature was read: no entry may follow
 }
@@ -63,7 +63,7 @@ func (x *extractor) stageArchive(r io.Reader, dir string, identities []age.Ident
 		return err
 	}
 
-	// Only at its very end is the archive known to be complete.
+	// An archive is complete only if its last byte could be decrypted and authenticated.
 	if _, err := io.Copy(io.Discard, io.LimitReader(open, 1)); err != nil {
 		return fmt.Errorf("the backup is damaged at its end: %w", err)
 	}
@@ -71,11 +71,12 @@ func (x *extractor) stageArchive(r io.Reader, dir string, identities []age.Ident
 	return nil
 }
 
-// unpack reads the tar archive and writes its files below root. root may be nil: it only checks.
+// unpack reads the tar archive and writes its files below root. root may be nil: unpack then only
+// checks the archive.
 func (x *extractor) unpack(r io.Reader, root *os.Root) error {
 	x.digest = newDigest()
 
-	// The bound also has room for headers and padding.
+	// The bound includes the archive's headers and padding.
 	in := &io.LimitedReader{R: r, N: x.limits.Bytes + int64(x.limits.Entries)*1536}
 	for n, t := 0, tar.NewReader(in); ; n++ {
 		if x.ctx.Err() != nil {
@@ -243,7 +244,7 @@ func (x *extractor) folder(root *os.Root, name string, mode fs.FileMode) error {
 	return root.MkdirAll(name, mode)
 }
 
-// isKnownName reports whether a name is in one of the trees, or leads to one.
+// isKnownName reports whether a name is in one of the trees of a backup, or is a folder above one.
 func isKnownName(name string, jobs bool) bool {
 	for _, t := range treesOf(&settings.Settings{}, jobs) {
 		if rel, ok := strings.CutPrefix(name, t.name+"/"); ok && (t.skip == nil || !t.skip(rel)) {

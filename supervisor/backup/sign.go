@@ -26,8 +26,8 @@ import (
 const (
 	signatureName = "signature.json"
 	maxSignature  = 16 << 10
-	// signatureUse begins what is signed, so that no other signature of that key can stand for this
-	// one.
+	// signatureUse is the beginning of the signed data. It prevents that a signature which the key
+	// made for another purpose is accepted here.
 	signatureUse = "saltern backup, format 2\n"
 )
 
@@ -38,7 +38,7 @@ var ErrUnsigned = errors.New("the backup is not signed: whoever knows a recipien
 // SignerError means that the key that signed an archive is not trusted.
 type SignerError struct{ Signer string }
 
-// Error names the key.
+// Error returns a text that names the key.
 func (e *SignerError) Error() string {
 	return "the backup is signed by a key not known here: " + e.Signer
 }
@@ -68,7 +68,7 @@ func (t Trust) checkSigner(signer string, identities []age.Identity) error {
 
 // signature is the content of the last entry.
 type signature struct {
-	Public string `json:"public"` // PEM
+	Public string `json:"public"` // public key, in PEM
 	Sign   []byte `json:"signature"`
 }
 

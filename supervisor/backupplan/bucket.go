@@ -69,7 +69,7 @@ func newBucket(b settings.Backup, name, prefix, metadata string) (place, error) 
 		Region:      b.S3.Region,
 		HTTPClient:  &http.Client{Transport: transport},
 		Credentials: aws.NewCredentialsCache(keys, func(o *aws.CredentialsCacheOptions) { o.ExpiryWindow = keysAnew }),
-		// Services other than AWS do not know the newer digests. TLS and the backup's own digest
+		// Services other than AWS do not support the newer digests. TLS and the backup's own digest
 		// protect the data.
 		RequestChecksumCalculation: aws.RequestChecksumCalculationWhenRequired,
 		ResponseChecksumValidation: aws.ResponseChecksumValidationWhenRequired,
@@ -115,7 +115,8 @@ func keysOf(s settings.S3, metadata string) (aws.CredentialsProviderFunc, error)
 	}, nil
 }
 
-// readKeys reads the keys in the section [default] of a file in the format of AWS's tools.
+// readKeys reads the access key ID and the secret key in the section [default] of a file in the
+// format of AWS's tools.
 func readKeys(path string) (id, secret string, err error) {
 	f, fi, err := durable.Open(path, durable.Follow)
 	if err != nil {

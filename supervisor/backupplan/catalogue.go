@@ -36,12 +36,12 @@ type entry struct {
 // folder is a place for backups, with the names that this cluster's backups have there.
 type folder struct {
 	place
-	prefix string // begins all names; contains the cluster's name and a part of its key's hash
+	prefix string // prefix of all file names: the cluster's name and a part of the hash of its key
 }
 
 // newFolder returns the folder of a cluster. signer is the hash of the key that signs the cluster's
 // backups. File names contain a part of the hash, because clusters of the same name may share a
-// place.
+// directory or bucket.
 func newFolder(in place, cluster, signer string) folder {
 	return folder{in, fmt.Sprintf("saltern-%s-%.8s", cluster, signer)}
 }
@@ -59,7 +59,7 @@ func (f folder) isBackup(name string) bool {
 // freeName returns an unused name for a backup.
 func (f folder) freeName(ctx context.Context, at time.Time) (string, error) {
 	stem := f.prefix + "-" + at.UTC().Format("20060102T150405Z")
-	for i := 1; i < 100; i++ { // a clock that was put back may have given the name before
+	for i := 1; i < 100; i++ { // the clock may have been set back, and the name be used
 		name := stem + suffix
 		if i > 1 {
 			name = fmt.Sprintf("%s-%d%s", stem, i, suffix)
@@ -74,7 +74,7 @@ func (f folder) freeName(ctx context.Context, at time.Time) (string, error) {
 }
 
 // catalogue reads the list. fresh reports whether there is no list yet. An empty file counts as a
-// list, because an administrator creates one to confirm a new place.
+// list, because an administrator creates an empty file to confirm a new directory or bucket.
 func (f folder) catalogue(ctx context.Context) (c catalogue, fresh bool, err error) {
 	if err := f.checkPresent(ctx); err != nil {
 		return c, false, err
@@ -147,7 +147,7 @@ func (f folder) removeOldest(ctx context.Context, c *catalogue, keep int) (gone 
 	return gone, err
 }
 
-// listFiles returns the backups for people, and marks those that are missing.
+// listFiles returns the backups as the status shows them, with a mark on missing files.
 func (f folder) listFiles(ctx context.Context, c catalogue) []status.BackupFile {
 	out := []status.BackupFile{}
 	for _, e := range c.Files {

@@ -19,27 +19,27 @@ import (
 	"saltern/supervisor/status"
 )
 
-// seen is what a child has found on the storage and in the directory. The child prints the record
-// first, without the list of files, because the directory may hang.
+// seen is a child's output: the record on the storage, and the files in the directory. The child
+// prints the record first, without the list of files, because the directory may hang.
 type seen struct {
 	Record *record             `json:"record,omitempty"`
 	Files  []status.BackupFile `json:"files,omitempty"`
-	Unread string              `json:"unread,omitempty"` // why Files could not be listed; empty: they were
-	Error  string              `json:"error,omitempty"`  // why not even Record could be read; empty: it was
+	Unread string              `json:"unread,omitempty"` // why Files could not be listed; empty: no error
+	Error  string              `json:"error,omitempty"`  // why not even Record could be read; empty: no error
 }
 
 // step is one line of output of a child that makes a backup.
 type step struct {
 	Bytes   int64    `json:"bytes"`
-	Outcome *Outcome `json:"outcome,omitempty"` // in the last line only
+	Outcome *Outcome `json:"outcome,omitempty"` // only the last line has an outcome
 }
 
 // errHangs means that an earlier child has not ended: it hangs in a call, or its supervisor was
 // killed a moment ago.
 var errHangs = errors.New("the storage, or the directory for backups, does not answer: an earlier try is still running")
 
-// Main is the main function of the children. args is "look" or "make", and in holds a [Spec]. The
-// [Keeper] reads the lines that they write to out. Main returns the exit status.
+// Main is the main function of the children. args is "look" or "make". The child reads a [Spec]
+// from in. The [Keeper] reads the lines that they write to out. Main returns the exit status.
 func Main(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
 	var s Spec
 	if err := json.NewDecoder(io.LimitReader(in, 4<<20)).Decode(&s); err != nil || s.Settings == nil || len(args) != 1 {

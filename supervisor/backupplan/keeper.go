@@ -45,7 +45,7 @@ type Keeper struct {
 	mu     sync.Mutex
 	view   seen
 	looked bool   // the record was read at least once
-	fault  string // why the last look failed; empty: it did not
+	fault  string // why the last look failed; empty: it succeeded
 	tries  int
 	busy   bool
 	since  time.Time             // when this node began the backup under way
@@ -105,7 +105,7 @@ func (k *Keeper) Start() error {
 	}
 	select {
 	case k.asked <- struct{}{}:
-	default: // somebody has asked already
+	default: // a start is requested already
 	}
 	return nil
 }
@@ -136,8 +136,8 @@ func (k *Keeper) updateView(ctx context.Context) {
 	}
 }
 
-// beginIfDue reports whether this node must make a backup now, and then sets busy. forced skips the
-// question whether one is due.
+// beginIfDue reports whether this node must make a backup now, and then sets busy. If forced is
+// set, it does not check whether a backup is due.
 func (k *Keeper) beginIfDue(forced bool) bool {
 	rank, total, ready := k.cfg.Rank()
 	k.mu.Lock()
@@ -149,17 +149,17 @@ func (k *Keeper) beginIfDue(forced bool) bool {
 	case !forced:
 		now := k.cfg.Now()
 		r := *k.view.Record
-		r.Failure = k.failure() // that failure may not be in the record
+		r.Failure = k.failure() // the record may lack this failure
 		at := r.nextTime(k.schedule, now)
 		if at.IsZero() {
 			at = k.began
 		}
 
 		if r.Failure != nil && r.Failure.Node == k.cfg.Settings.Node {
-			rank += total // after its own failure this node lets all others try first
+			rank += total // after its own failure this node tries after all other nodes
 		}
 
-		// A node waits one minute for each node before it.
+		// A node waits one minute for each node with a lower rank.
 		if now.Before(at.Add(time.Duration(rank)*time.Minute)) || r.holder(k.cfg.Settings.Node, now) != nil {
 			return false
 		}

@@ -32,7 +32,8 @@ type Spec struct {
 type Outcome struct {
 	// Kind says whether a backup was made.
 	Kind Kind
-	// Text is the reason why no backup was made. For [Made] it is another failure; it may be empty.
+	// Text is the reason why no backup was made. For [Made] it is a failure of a later step, or
+	// empty.
 	Text string
 }
 
@@ -165,7 +166,7 @@ func (m *maker) writeBackup(ctx context.Context) (*status.BackupFile, error) {
 
 	f.removeUnfinished(ctx, f.prefix+"-", f.partial(m.Settings.Node))
 	f.settle(ctx, &c)
-	// Remove the backups that are too many because somebody has lowered keep.
+	// An administrator may have lowered the option keep: remove the oldest backups beyond it.
 	if _, err := f.removeOldest(ctx, &c, b.Keep); err != nil {
 		return nil, err
 	}

@@ -16,10 +16,11 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// place is a directory or a bucket for backups, which may hold other files too. If a file is
-// missing, the error is fs.ErrNotExist.
+// place is a directory or a bucket for backups, which may hold files of other programs. If a file
+// is missing, the error of a method is fs.ErrNotExist.
 type place interface {
-	// String returns the name of the place for people, pathOf the full name of a file in it.
+	// String returns the name of the place for people. pathOf returns the full path of a file in
+	// the place.
 	String() string
 	pathOf(name string) string
 	// checkPresent returns nil if the place exists. Its error says what to do.
@@ -42,7 +43,7 @@ type place interface {
 // upload is a file that is being written.
 type upload interface {
 	io.Writer
-	finish() error  // returns when all is written durably
+	finish() error  // returns when the whole file is durable
 	publish() error // renames the file to its final name
 	abandon()       // deletes the file unless it was published
 }

@@ -23,7 +23,7 @@ type process struct{ cfg Config }
 
 func (p process) encodeSpec(now bool) (string, error) {
 	own := *p.cfg.Settings
-	own.Master.Options = nil // only the master uses them, and their YAML keys may be impossible in JSON
+	own.Master.Options = nil // only the master uses the options, and JSON may not allow their YAML keys
 	b, err := json.Marshal(Spec{Settings: &own, ConfigPath: p.cfg.ConfigPath, Version: p.cfg.Version, Now: now})
 	if err != nil {
 		return "", fmt.Errorf("start a helper for backups: %w", err)
@@ -54,7 +54,7 @@ func (p process) readPlace(ctx context.Context) (s seen, err error) {
 		}
 	}
 
-	if err != nil && s.Record != nil { // the record was printed, so it is the directory that hangs
+	if err != nil && s.Record != nil { // the child has printed the record, so the directory hangs
 		s.Unread = fmt.Sprintf("%s does not answer within %s", p.cfg.Settings.Backup.To, lookTakes)
 		return s, nil
 	}

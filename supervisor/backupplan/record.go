@@ -19,8 +19,8 @@ const (
 	renewEvery = 2 * time.Minute
 	// retryAfter is the pause after a failed try.
 	retryAfter = 15 * time.Minute
-	// clockSlack is how far another node's time may be in the future. A later time comes from a
-	// wrong clock and counts as never.
+	// clockSlack is how far in the future a time from another node may be, because the clocks of
+	// nodes differ. Entries with a later time come from a wrong clock and are ignored.
 	clockSlack = time.Hour
 )
 
@@ -41,8 +41,8 @@ type claim struct {
 	Until time.Time `json:"until"`
 }
 
-// holder returns the claim, if another node has a claim that holds now. A claim of this node
-// belongs to a child that has ended, and does not count.
+// holder returns another node's claim that is valid now, or nil. It ignores a claim of the node
+// itself, which belongs to a child that has ended.
 func (r record) holder(node string, now time.Time) *claim {
 	c := r.Claim
 	if c == nil || c.Node == node || !now.Before(c.Until) || c.Until.Sub(now) > claimFor+clockSlack {

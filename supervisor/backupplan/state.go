@@ -7,7 +7,8 @@ import (
 	"saltern/supervisor/status"
 )
 
-// Facts returns the backups' part of the status. k may be nil: this node makes none by itself.
+// Facts returns the backups' part of the status. k may be nil: this node makes no scheduled
+// backups.
 func (k *Keeper) Facts() (*status.Backup, []status.Finding) {
 	if k == nil {
 		return nil, nil
@@ -91,7 +92,7 @@ func (k *Keeper) List() status.BackupList {
 	return out
 }
 
-// Findings returns what is wrong with the backups.
+// Findings returns the problems of the backups.
 func (k *Keeper) Findings() []status.Finding {
 	k.mu.Lock()
 	defer k.mu.Unlock()

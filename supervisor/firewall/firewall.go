@@ -116,7 +116,7 @@ func ReadPort(dir string) uint16 {
 	return uint16(n)
 }
 
-// PortScript returns the commands for Open.
+// PortScript returns the nft commands with which Open opens port.
 func PortScript(port uint16) string {
 	script := fmt.Sprintf("flush set inet %s %s\n", Table, ports)
 	if port != 0 {

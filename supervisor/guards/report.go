@@ -48,7 +48,7 @@ const (
 // A Report holds the findings of one service.
 type Report struct {
 	At       time.Time        `json:"at"`
-	Ran      time.Duration    `json:"ran"` // how long the machine had run then; see uptime
+	Ran      time.Duration    `json:"ran"` // uptime of the machine at the end of the service's run; see uptime
 	Findings []status.Finding `json:"findings"`
 	// Loaded is the digest of the loaded administrator's rules; see [firewall.LoadOwn]
 	Loaded string `json:"loaded,omitempty"`
@@ -87,7 +87,7 @@ func uptime() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// readReport reads a report. A missing one counts as empty.
+// readReport reads a report. If the file is missing, the report is empty.
 func readReport(dir, name string) (Report, error) {
 	text, err := durable.Read(filepath.Join(dir, name), maxReport)
 	if errors.Is(err, fs.ErrNotExist) {

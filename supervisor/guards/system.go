@@ -143,8 +143,8 @@ func (s System) checkClock(ctx context.Context) []status.Finding {
 }
 
 // chronySources parses the output of `chronyc -c sources` (chronyc(1)): the sixth field is the
-// register of the last eight answers, in octal. It returns how many sources there are and how many
-// of them answer.
+// register of the last eight answers, in octal. It returns the number of sources, and in heard the
+// number of sources that answer.
 func chronySources(list string) (sources, heard int) {
 	for line := range strings.Lines(list) {
 		fields := strings.Split(strings.TrimSpace(line), ",")
@@ -166,9 +166,9 @@ var complaint = regexp.MustCompile(`^/[^ ]+\.conf(\.d/[^ ]+\.conf)?:[0-9]+: `)
 // maxComplaints bounds how many lines are read.
 const maxComplaints = 200
 
-// journal returns a finding for each line of its configuration that the running journald has
-// ignored. journald logs these at its start, and much else later, so only this kind of message
-// counts.
+// journal returns a finding for each line of journald's configuration that the running journald has
+// ignored. journald logs these lines when it starts. It logs much else later, so journal reads only
+// this kind of message.
 func (s System) journal(ctx context.Context) (found []status.Finding) {
 	pid, err := command.Do(ctx, s.Program, "systemctl", "show", "-P", "MainPID", "systemd-journald.service")
 	if err != nil {

@@ -139,7 +139,8 @@ func pointsSince(points []control.Point, now time.Time) []control.Point {
 	return out
 }
 
-// loadPoints inserts the points that earlier lives have saved before the points of this life.
+// loadPoints reads the points that earlier starts have saved, and inserts them before the points of
+// this start.
 func (c *Course) loadPoints() {
 	var old []control.Point
 	b, err := durable.Read(c.path, maxCourse)

@@ -92,7 +92,7 @@ func compare(old *status.Document, now status.Document) (out []Event) {
 		out = append(out, serviceEvents(old, s)...)
 	}
 
-	// events of services have times of their own
+	// A service's events have the time at which they happened, not that of the status.
 	slices.SortStableFunc(out, func(a, b Event) int { return a.Time.Compare(b.Time) })
 	return out
 }

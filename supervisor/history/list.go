@@ -15,8 +15,8 @@ const MaxEvents = 20_000
 
 // Query selects events.
 type Query struct {
-	Last  int       // how many, the newest; at most [MaxEvents]
-	Since time.Time // only events since then; zero: all
+	Last  int       // number of events, the newest ones; at most [MaxEvents]
+	Since time.Time // only events since this time; zero: all events
 }
 
 // Values returns the query as parameters of a URL.
@@ -51,7 +51,7 @@ type Seen struct {
 // List holds the events of the nodes of a cluster, the oldest first.
 type List struct {
 	Events []Seen `json:"events"`
-	// Unasked says for each node that did not answer why.
+	// Unasked holds, for each node that did not answer, the reason.
 	Unasked map[string]string `json:"unasked,omitempty"`
 }
 

@@ -19,7 +19,7 @@ const maxUnwritten = 1000
 type Recorder struct {
 	book   *Book
 	log    *slog.Logger
-	old    *status.Document // the status before; only Note uses it
+	old    *status.Document // previous status; only Note uses it
 	writes service.Worker
 
 	mu      sync.Mutex

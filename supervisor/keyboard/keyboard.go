@@ -21,8 +21,8 @@ import (
 // Layout is one layout of keys.
 type Layout struct {
 	Name  string // short name, such as "de"
-	Title string // such as "German"
-	keys  string // name of its map, for loadkeys(1)
+	Title string // name for people, such as "German"
+	keys  string // name of the layout's keymap, for loadkeys(1)
 }
 
 var layouts = []Layout{

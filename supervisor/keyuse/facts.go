@@ -72,7 +72,7 @@ func (f Facts) Compare(known Facts) Likeness {
 
 var digestForm = regexp.MustCompile(`^[0-9a-f]{16}$`)
 
-// Check returns what is wrong with facts from elsewhere, or nil.
+// Check returns an error if facts from another machine have an unknown kind or a malformed value.
 func (f Facts) Check() error {
 	for kind, fact := range f {
 		if !slices.Contains(allKinds(), kind) || !digestForm.MatchString(fact) {
@@ -90,9 +90,9 @@ const MaxSpeaker = 512
 type Speaker struct {
 	// Life is the running start of its supervisor.
 	Life string
-	// Beat is a random value, drawn again every [BeatEvery]; Before is the one before it. A machine
-	// whose memory was copied while it ran has the Life of its original, but each of the two draws
-	// its own next Beat. Both are "" from an older version.
+	// Beat is a random value, drawn again every [BeatEvery]; Before is the previous value. A
+	// machine whose memory was copied while it ran has the Life of its original, but each of the
+	// two draws its own next Beat. Both are "" from an older version.
 	Beat, Before string
 	// Held reports whether the machine has the node's address according to the table of nodes.
 	Held  bool

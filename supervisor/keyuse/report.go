@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// Report lists the machines that use one key, if there are others besides the node itself, and says
-// which of them may act for the node. Nodes exchange reports.
+// Report lists the machines that use one key, and says which of them may act for the node. There is
+// a report only if another machine uses the key besides the node's own. Nodes exchange reports.
 type Report struct {
 	Certificate string `json:"certificate"` // hash of the node's certificate
-	// Two reports whether two machines took turns, so that both run.
+	// Two reports whether two machines sent alternately, so that both run.
 	Two      bool      `json:"two,omitempty"`
 	Machines []Machine `json:"machines"`
 }
@@ -21,11 +21,11 @@ type Report struct {
 // Machine is a machine that uses a key.
 type Machine struct {
 	Life string `json:"life,omitempty"` // its running start; "": an older version does not say
-	// Source is the address from which it asked.
+	// Source is the address from which the machine sent its request.
 	Source string `json:"source"`
 	// Held reports whether the machine has the node's address.
 	Held bool `json:"held,omitempty"`
-	// Likeness says whether its hardware has the known facts of the node.
+	// Likeness says whether the machine's hardware has the known facts of the node.
 	Likeness Likeness `json:"likeness"`
 	// May reports whether the machine may act for the node.
 	May bool `json:"may,omitempty"`
@@ -33,8 +33,8 @@ type Machine struct {
 
 // judgeUses decides which machines may act for a node. A machine without the node's address may
 // not. If two machines have the address (twoHeld), only the one with the node's known facts may
-// act, provided that the facts of the other differ. If that cannot be decided, neither may act: a
-// person must switch one off.
+// act, provided that the facts of the other differ. If that cannot be decided, neither may act: an
+// administrator must switch one off. The bool reports whether there is anything to report.
 //
 // A machine with an older version, which sends no facts, may act while no other machine uses the
 // key.
@@ -127,7 +127,7 @@ func (r Report) Text(node, address string) string {
 
 var certificateForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// Check returns what is wrong with a report from elsewhere, or nil.
+// Check returns an error if a report from another node is malformed.
 func (r Report) Check() error {
 	if !certificateForm.MatchString(r.Certificate) {
 		return errors.New("use of a key: no hash of a certificate")

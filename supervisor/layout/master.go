@@ -136,8 +136,8 @@ func MasterConfig(s *settings.Settings, user, include string) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// marshalForSalt encodes YAML for Salt's parser (PyYAML, YAML 1.1). That parser refuses a plain
-// equals sign, which has a type of its own in YAML 1.1, so marshalForSalt quotes it.
+// marshalForSalt encodes YAML for Salt's parser (PyYAML, YAML 1.1). In YAML 1.1 a plain equals sign
+// has a special type, which that parser refuses. So marshalForSalt quotes it.
 func marshalForSalt(v any) ([]byte, error) {
 	var n yaml.Node
 	if err := n.Encode(v); err != nil {
@@ -283,8 +283,8 @@ func ClusterConfig(secret string) ([]byte, error) {
 	return append([]byte("# Written by applianced; do not edit.\n"), text...), err
 }
 
-// UserFault is a fault in the administrator's own options that prevents a start, or that the status
-// should show.
+// UserFault is a fault in the administrator's own options. The fault prevents a start, or the
+// status shows it.
 type UserFault struct {
 	File     string
 	Line     int

@@ -106,7 +106,8 @@ func WriteFile(path string, content []byte, mode fs.FileMode) (bool, error) {
 
 // WriteSecret works like WriteFile, for content that may contain secrets: only this account and the
 // group of reader can read the file. If reader is this account, only this account can. WriteSecret
-// also corrects the mode of a file that has the content already.
+// also corrects the mode of a file that has the content already. The bool reports whether it has
+// changed content, owner or mode.
 func WriteSecret(path string, content []byte, reader Account) (bool, error) {
 	wrote, err := WriteFile(path, content, 0o600)
 	if err != nil {
@@ -149,7 +150,7 @@ func WriteSecret(path string, content []byte, reader Account) (bool, error) {
 type KeyFault struct {
 	Path   string
 	Reason string
-	Err    error // error of reading it; nil: its content, owner or mode is wrong
+	Err    error // error of reading the file; nil: its content, owner or mode is wrong
 }
 
 // Error returns the path and the reason.

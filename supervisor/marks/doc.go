@@ -1,6 +1,6 @@
-// Package marks detects whether a node's disk holds an earlier state than the node already had. If
-// a machine was put back to a snapshot, or restored from an image backup, its copy of the shared
-// volume lacks the later changes, and nothing in the copy shows that.
+// Package marks detects whether a node's disk holds an earlier state than the node already had. A
+// machine may be put back to a snapshot, or restored from an image backup. Its copy of the shared
+// volume then lacks the later changes, and nothing in the copy shows that.
 //
 // A node raises a count in each [Place] of its disk (a [History]), first on the disk and then in
 // its reports to the other nodes. Those store the count on their own disks ([Memory]). When a node

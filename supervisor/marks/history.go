@@ -20,11 +20,11 @@ const (
 const (
 	// maxStarts bounds how many starts a history lists.
 	maxStarts = 64
-	// rememberedStarts is how many of them other nodes remember.
+	// rememberedStarts is how many of these starts other nodes remember.
 	rememberedStarts = 8
 	// maxNumber bounds counts and generations that come from other nodes. A machine that raises a
-	// count every second stays far below maxNumber all its life, and a count at the bound can still
-	// be raised.
+	// count every second never reaches maxNumber. A count that has the value maxNumber can still be
+	// raised.
 	maxNumber = 1 << 48
 )
 
@@ -34,11 +34,11 @@ type Start struct {
 	Last uint64 `json:"last"`
 }
 
-// History is what is known about the counter of one place, which each start of its node continues.
+// History is the state of the counter of one place. Each start of the node continues the counter.
 // The zero value belongs to a place that was never counted.
 type History struct {
-	// Generation is raised when the place is set aside and filled from other nodes. Counts of
-	// earlier generations that others remember are then no longer compared.
+	// Generation is raised when the place is set aside and filled from other nodes. Counts that
+	// other nodes remember from earlier generations are then no longer compared.
 	Generation uint64 `json:"generation,omitempty"`
 	// Forgotten is the highest count of the starts that are no longer listed.
 	Forgotten uint64 `json:"forgotten,omitempty"`
@@ -86,12 +86,13 @@ func (h History) Raise(id string, now time.Time) History {
 }
 
 // Renew returns the history for a place that other nodes are about to fill again. The history has a
-// higher generation than every one that others remember, so that the place does not look old.
+// higher generation than all that other nodes remember, so that the place does not look old.
 func (h History) Renew(remembered History) History {
 	return History{Generation: max(h.Generation, remembered.Generation) + 1, At: h.At}
 }
 
-// lastCount returns the highest count of a start. ok is false if the start is not in the history.
+// lastCount returns the highest count of a start. It returns false if the start is not in the
+// history.
 func (h History) lastCount(id string) (uint64, bool) {
 	for _, s := range h.Starts {
 		if s.ID == id {
@@ -101,8 +102,8 @@ func (h History) lastCount(id string) (uint64, bool) {
 	return 0, false
 }
 
-// Behind reports whether the place lacks something that others remember of it, i.e. whether it
-// was put back.
+// Behind reports whether the place was put back: whether other nodes remember a count or generation
+// that h lacks.
 func (h History) Behind(remembered History) bool {
 	switch {
 	case remembered.IsZero() || h.Generation > remembered.Generation:
@@ -116,7 +117,7 @@ func (h History) Behind(remembered History) bool {
 	})
 }
 
-// Merge returns one history with what both remember of a place.
+// Merge returns one history with the content of h and other, which belong to the same place.
 func (h History) Merge(other History) History {
 	switch {
 	case other.Generation > h.Generation || h.IsZero():
@@ -156,7 +157,7 @@ func (h History) remembered() History {
 
 var startID = regexp.MustCompile(`^[A-Za-z0-9]{1,40}$`)
 
-// Check returns what is wrong with a history from elsewhere, or nil.
+// Check returns an error if a history from another node is malformed or beyond the bounds.
 func (h History) Check() error {
 	if len(h.Starts) > maxStarts {
 		return fmt.Errorf("mark: %d starts, at most %d", len(h.Starts), maxStarts)

@@ -16,7 +16,7 @@ type Memory map[string]map[Place]History
 
 var certificateHash = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// Check returns what is wrong with a memory from elsewhere, or nil.
+// Check returns an error if a memory from another node is malformed or beyond the bounds.
 func (m Memory) Check() error {
 	if len(m) > maxNodes {
 		return fmt.Errorf("marks: %d nodes, at most %d", len(m), maxNodes)
@@ -57,7 +57,7 @@ func (m Memory) Note(certificate string, place Place, h History) bool {
 	return true
 }
 
-// Merge adds what another node remembers, and reports whether that contained something new.
+// Merge adds what another node remembers, and reports whether other contained something new.
 func (m Memory) Merge(other Memory) bool {
 	grown := false
 	for certificate, places := range other {

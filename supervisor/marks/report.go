@@ -10,7 +10,7 @@ const MaxReport = 1 << 20
 
 // Report holds a node's own histories and the counts that it remembers of other nodes. A caller
 // accepts it as that node's report only if the caller has dialled the node's address in the table:
-// a copy of the machine at another address does not count.
+// a copy of the machine may answer at another address.
 type Report struct {
 	// Start identifies the running start of the node.
 	Start string `json:"start"`
@@ -44,7 +44,7 @@ func (r Report) Twin(start string) bool {
 	return r.Heard != nil && r.Heard.Start != "" && r.Heard.Start != start && r.Heard.Ago < heardFor
 }
 
-// Check returns what is wrong with a report from elsewhere, or nil.
+// Check returns an error if a report from another node is malformed or beyond the bounds.
 func (r Report) Check() error {
 	if r.Start != "" && !startID.MatchString(r.Start) {
 		return errors.New("marks: the start of the node is no id")

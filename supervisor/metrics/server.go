@@ -75,8 +75,8 @@ func respond(w http.ResponseWriter, code int, text string) {
 	_, _ = fmt.Fprintln(w, text)
 }
 
-// Serve serves on the address (IP:port) until ctx ends. While another program uses the address,
-// Serve tries again every ten seconds: missing metrics must not stop a node.
+// Serve serves on the address (IP:port) until ctx ends. If another program uses the address, Serve
+// tries to listen every ten seconds: missing metrics must not stop a node.
 func Serve(ctx context.Context, address string, s Source, log *slog.Logger) {
 	ln, err := httpserver.Listen(ctx, address, "the metrics", log)
 	if err != nil {
@@ -101,7 +101,7 @@ func serve(ctx context.Context, ln net.Listener, s Source, log *slog.Logger) {
 	}
 }
 
-// bounded is a listener that limits the connections at the same time.
+// bounded is a listener that limits the number of connections at the same time.
 type bounded struct {
 	net.Listener
 	slots chan struct{}

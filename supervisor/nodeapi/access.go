@@ -32,8 +32,9 @@ func roleOf(n nodes.Node) role {
 	return fullRole
 }
 
-// access lists, by role, the states in which nodes of the table may use a route. Strangers and
-// removed nodes may use no such route; strangers join, see join.go.
+// access lists, by role, the states in which nodes of the table may use a route. Machines outside
+// the table and removed nodes may use no such route. A machine outside the table can only join, see
+// join.go.
 type access map[role][]nodes.State
 
 // present returns the states of nodes that belong to the cluster.
@@ -42,11 +43,11 @@ func present() []nodes.State { return append(staying(), nodes.Leaving) }
 // staying returns the states of nodes that are not leaving.
 func staying() []nodes.State { return append(serving(), nodes.Joining) }
 
-// serving returns the states of nodes that do their work.
+// serving returns the states of nodes that work.
 func serving() []nodes.State { return []nodes.State{nodes.Member, nodes.Draining} }
 
-// forAll permits a route to full nodes and arbiters. It is for data that every node needs about the
-// others, and for the asking node's own entry in the table.
+// forAll permits a route to full nodes and arbiters. Such routes return data that every node needs
+// about the others, or change the asking node's own entry in the table.
 func forAll(states []nodes.State) access {
 	return access{fullRole: states, arbiterRole: states}
 }
@@ -56,14 +57,14 @@ func forCopies(states []nodes.State) access {
 	return access{fullRole: states, arbiterRole: states, copyRole: states}
 }
 
-// forFull permits a route only to full nodes that serve. It is for minions, keys, tools, options,
-// systems and records.
+// forFull permits a route only to full nodes that serve. Such routes concern minions, keys, tools,
+// options, systems and records.
 func forFull() access {
 	return access{fullRole: serving()}
 }
 
-// accessTable returns a row for each route that is for nodes of the table. addRoute panics for a
-// route without a row.
+// accessTable returns a row for each route that only nodes of the table may use. addRoute panics
+// for a route without a row.
 func accessTable() map[string]access {
 	return map[string]access{
 		"GET /v1/table":  forCopies(present()),
@@ -104,7 +105,7 @@ func accessTable() map[string]access {
 // memberHandler answers a request of the given node, which is in the table and may use the route.
 type memberHandler func(http.ResponseWriter, *http.Request, nodes.Node)
 
-// routes registers the routes that are for nodes of the table.
+// routes registers the routes that only nodes of the table may use.
 type routes struct {
 	server *Server
 	mux    *http.ServeMux

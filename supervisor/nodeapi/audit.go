@@ -24,8 +24,8 @@ func (s *Server) auditRoutes(routes routes) {
 	})
 }
 
-// Audit asks the node for its audit records. node is its name in the table: the records count as
-// those of that node, whatever node they name.
+// Audit asks the node for its audit records. node is its name in the table: the records are
+// attributed to that node, whatever node they name.
 func (c *Client) Audit(ctx context.Context, node string, q audit.Query) (p audit.Page, err error) {
 	err = c.within(ctx, maxList, http.MethodGet, "/v1/audit?"+q.Values().Encode(), nil, &p)
 	if notThere(err) {
@@ -37,8 +37,8 @@ func (c *Client) Audit(ctx context.Context, node string, q audit.Query) (p audit
 	return p.Bounded(node), nil
 }
 
-// peerActor returns the actor of an audit record for the machine that sent r. name and proof say
-// what the machine has proven to be.
+// peerActor returns the actor of an audit record for the machine that sent r. name is the node's
+// name that the machine claims, and proof is how far it has proven that.
 func peerActor(r *http.Request, name string, proof audit.Proof) audit.Actor {
 	from, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
@@ -47,7 +47,7 @@ func peerActor(r *http.Request, name string, proof audit.Proof) audit.Actor {
 	return audit.Actor{User: name, Proof: proof, From: from}
 }
 
-// joinRefused writes an audit record of a machine that does not know the cluster's secret.
+// joinRefused writes an audit record of a machine that has not proven the cluster's secret.
 func (s *Server) joinRefused(r *http.Request) {
 	s.host.Record(audit.Record{
 		Actor:    peerActor(r, "UNKNOWN", audit.Unproven),

@@ -202,7 +202,7 @@ func (c *Client) within(ctx context.Context, limit int64, method, path string, i
 type refusedError struct {
 	kind error
 	text string
-	next bool // the cluster is changing its secret: the next one may be right
+	next bool // the cluster is changing its secret: the next secret may be accepted
 }
 
 func (e *refusedError) Error() string { return e.text }
@@ -213,7 +213,7 @@ func shortError(err error) error {
 	if errors.Is(err, ErrPin) {
 		return ErrPin
 	}
-	if errors.Is(err, context.DeadlineExceeded) { // http.Client's own timeout matches too
+	if errors.Is(err, context.DeadlineExceeded) { // also matches the timeout of http.Client
 		return fmt.Errorf("no answer in time: %w", context.DeadlineExceeded)
 	}
 	if op, ok := errors.AsType[*net.OpError](err); ok {
@@ -232,7 +232,7 @@ type Ask struct {
 	Secret  string
 	KeyHash string // from the join string; empty: not known, and the secret alone proves the cluster
 	Version string
-	Pin     string // certificate's hash of the other node, from an earlier [Met]; empty: not known
+	Pin     string // hash of the certificate of the node at Address, from an earlier [Met]; empty: not known
 	Join    bool   // false: do not join, only ask
 	Node    nodes.Node
 	Ports   []int // ports of this machine that the node should try
@@ -247,7 +247,7 @@ type Met struct {
 	// Skew is how far the node's clock is ahead of ours. Its error is at most Round.
 	Skew, Round time.Duration
 	Reach       []Reach
-	// Node is the certificate's hash of the node that answered.
+	// Node is the hash of the certificate of the node that answered.
 	Node string
 }
 
@@ -274,7 +274,8 @@ func Meet(ctx context.Context, id *Identity, a Ask) (*Met, error) {
 	return met, err
 }
 
-// oneConnection returns a client that sends all its requests over conn.
+// oneConnection returns a client that sends all its requests over conn. The caller calls done after
+// the last request.
 func oneConnection(conn *tls.Conn) (c *Client, done func()) {
 	given := make(chan *tls.Conn, 1)
 	given <- conn
@@ -385,8 +386,8 @@ func meetOnce(ctx context.Context, id *Identity, a Ask, next bool) (*Met, error)
 	}, nil
 }
 
-// checkHello refuses an answer with another protocol, from another cluster than the join string
-// names, or without a nonce. hash is the hash of the key in the answer.
+// checkHello returns an error for an answer with another protocol, from another cluster than the
+// join string names, or without a nonce. hash is the hash of the key in the answer.
 func (a Ask) checkHello(hello helloReply, hash string) error {
 	switch {
 	case hello.Protocol != protocol:

@@ -160,7 +160,7 @@ func (i *Identity) serverTLS() *tls.Config {
 	}
 }
 
-// ErrPin means that the other end is not the expected node.
+// ErrPin means that the peer's certificate is not that of the expected node.
 var ErrPin = errors.New("another machine answers there: its certificate is not the one in the table of nodes")
 
 // clientTLS returns a configuration that connects only to the node whose certificate has the hash

@@ -14,14 +14,14 @@ import (
 
 type meetingKey struct{}
 
-// meeting is the state of joining on one connection of a stranger.
+// meeting is the state of a join on the connection of a machine that is not authenticated.
 type meeting struct {
 	conn   net.Conn
 	mu     sync.Mutex
 	met    bool
 	proof  []byte // the confirmation that the machine must send
 	answer []byte // the cluster's confirmation, sent after the machine's
-	next   bool   // the cluster has a next secret, for which the machine did not ask
+	next   bool   // the machine asked for the present secret, and the cluster has a next one
 }
 
 func (s *Server) answerHello(w http.ResponseWriter, r *http.Request, q helloRequest) {
@@ -55,7 +55,7 @@ func (s *Server) answerHello(w http.ResponseWriter, r *http.Request, q helloRequ
 	}
 
 	secret := secrets[0]
-	if q.Next { // without a next secret, this uses the present one
+	if q.Next { // if there is no next secret, the last one is the present one
 		secret = secrets[len(secrets)-1]
 	}
 
@@ -140,7 +140,7 @@ func (s *Server) answerProof(w http.ResponseWriter, r *http.Request, q proveRequ
 		return
 	}
 
-	m.met = false // each hello permits one attempt to authenticate
+	m.met = false // after an attempt the machine needs another hello
 	if !spake2.Equal(q.Proof, m.proof) {
 		s.limit.failed(r.RemoteAddr)
 		f := newFault(codeSecret, "the secret is not that of this cluster", http.StatusForbidden)

@@ -9,7 +9,7 @@ import (
 	"saltern/supervisor/nodes"
 )
 
-// machineHeader is the header in which a machine says what it is, see [keyuse.Speaker].
+// machineHeader is the header in which a machine describes itself, see [keyuse.Speaker].
 const machineHeader = "Saltern-Machine"
 
 // speakingTransport adds machineHeader to each request.
@@ -34,7 +34,7 @@ func (s *speakingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return s.Transport.RoundTrip(r)
 }
 
-// noteSpeaker tells the host that a machine made a request with the key of the node n. It returns
+// noteSpeaker informs the host that a machine made a request with the key of the node n. It returns
 // why that machine may not act for n, or "" if it may.
 func (s *Server) noteSpeaker(r *http.Request, n nodes.Node) (refusal string, err error) {
 	speaker, err := keyuse.ParseSpeaker(r.Header.Get(machineHeader))

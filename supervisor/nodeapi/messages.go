@@ -1,8 +1,8 @@
 // Package nodeapi is the protocol in which the nodes of a cluster talk to each other about
 // themselves: HTTP and JSON inside TLS 1.3 on one port (4521).
 //
-//	POST /v1/join/hello   a stranger asks which cluster this is   proof.go
-//	POST /v1/join/prove   it proves the secret, and may join
+//	POST /v1/join/hello   a new machine asks for the cluster     proof.go
+//	POST /v1/join/prove   the machine proves the secret, and may join
 //	GET  /v1/table        the table of nodes                   all nodes
 //	PUT  /v1/table        offers the next table                all nodes, nodes.CheckStep
 //	GET  /v1/status       a summary of this node's status      all nodes
@@ -26,13 +26,13 @@
 // One table says which nodes may ask what, by role and state: access.go. Neither an arbiter nor a
 // node that is still joining may ask about minions, tools, options and systems.
 //
-// A machine says with each request what it is (Saltern-Machine, keyuse.go). A machine that has the
+// A machine describes itself in each request (Saltern-Machine, keyuse.go). A machine that has the
 // key of a node but is another machine may only read table, status and marks.
 //
 // No authority signs the certificates: the table of nodes has the hash of each node's key, and both
-// ends of a connection compare the hash. A stranger reaches only the two join routes, within a rate
-// (limit.go); a removed node is told that it was removed. Every message is bounded before it is
-// decoded.
+// ends of a connection compare the hash. An unauthenticated machine (stranger) may use only the two
+// join routes, within a rate (limit.go). A removed node gets the answer that it was removed. Every
+// message is bounded before it is decoded.
 package nodeapi
 
 import (
@@ -55,7 +55,7 @@ const protocol = 2
 const (
 	maxProve    = 64 << 10 // a request of a stranger that has not authenticated yet
 	maxHello    = 8 << 10
-	padding     = 24 << 10 // added to a proof, so that it needs several packets and a small MTU shows
+	padding     = 24 << 10 // bytes added to a proof, so that it needs several packets and too small an MTU is noticed
 	maxAnswer   = 1 << 20
 	maxList     = 64 << 20 // a list of minions, audit records or events
 	answerTakes = 15 * time.Second
@@ -110,10 +110,10 @@ type Storage struct {
 // Reach is the result of dialling a port.
 type Reach struct {
 	Port  int    `json:"port"`
-	Error string `json:"error,omitempty"` // empty: the machine answers at that port, even if it refuses
+	Error string `json:"error,omitempty"` // empty: the machine answers at the port, even if only with a refusal
 }
 
-// Summary is a summary of a node's status, which the other nodes show in theirs.
+// Summary is the part of a node's status that the other nodes show in their status.
 type Summary struct {
 	Node     status.Node      `json:"node"`
 	Setup    status.Setup     `json:"setup"`
@@ -129,9 +129,8 @@ type Summary struct {
 	Heads string `json:"heads,omitempty"`
 	// Life identifies the running start of the node's supervisor.
 	Life string `json:"life,omitempty"`
-	// Uses lists the keys that are used by machines other than their nodes, as far as those
-	// machines have sent requests to this node. The caller checks the reports with
-	// [keyuse.Report.Check].
+	// Uses lists keys of nodes that other machines use. It includes only machines that have sent
+	// requests to this node. The caller checks the reports with [keyuse.Report.Check].
 	Uses []keyuse.Report `json:"uses,omitempty"`
 }
 
@@ -168,8 +167,9 @@ var (
 	ErrStorage = errors.New("the cluster's shared storage cannot be used now")
 	ErrRole    = errors.New("the cluster does not take this machine in that role")
 	ErrProof   = errors.New("the machine there could not prove that it is the cluster")
-	// ErrUnproven means that the other end received our proof and closed the connection. An
-	// attacker who guesses secrets would do the same, so no program tries again by itself.
+	// ErrUnproven means that the peer received our proof and closed the connection without sending
+	// its own. An attacker who guesses secrets would do the same, so no program tries again by
+	// itself.
 	ErrUnproven = errors.New("the machine there ended the connection when it had to prove that it is the cluster")
 )
 
@@ -193,9 +193,9 @@ var codes = map[string]error{
 type fault struct {
 	Code  string `json:"code"`
 	Error string `json:"error"`
-	// Protocol is the protocol of the node that sends the fault. It comes only with codeProtocol;
-	// nodes of protocol 1 omit it. Next comes only with codeSecret and means that the cluster's
-	// next secret may be the right one.
+	// Protocol is the protocol of the node that sends the fault. Only a fault with codeProtocol has
+	// it; nodes of protocol 1 omit it. Next reports whether the cluster has a next secret, which
+	// the caller may try. Only a fault with codeSecret has it.
 	Protocol int  `json:"protocol,omitempty"`
 	Next     bool `json:"next,omitempty"`
 	http     int

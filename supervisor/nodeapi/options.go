@@ -70,7 +70,7 @@ func answer(w http.ResponseWriter, v any, err error) {
 	replyJSON(w, v)
 }
 
-// Options returns the node as one whose master takes options.
+// Options returns the node's master as a target for changes of options.
 func (c *Client) Options() options.Node { return optionsClient{c} }
 
 type optionsClient struct{ c *Client }
@@ -138,7 +138,7 @@ func notThere(err error) bool {
 	return ok && http404.status == http.StatusNotFound
 }
 
-// httpError is an answer that does not come from the node API.
+// httpError is an HTTP response that does not come from the node API.
 type httpError struct {
 	status int
 	text   string

@@ -17,9 +17,10 @@ import (
 	"saltern/supervisor/nodeapi/internal/spake2"
 )
 
-// A machine and a cluster prove themselves to each other on a TLS connection between two strangers.
-// Every proof is bound to that connection by a value that both ends derive from it (RFC 8446 §7.5,
-// RFC 9266). An attacker in between has two connections with two values, and can pass on no proof.
+// A machine and a cluster authenticate each other on a TLS connection whose two ends do not know
+// each other. Every proof is bound to that connection by a value that both ends derive from it (RFC
+// 8446 §7.5, RFC 9266). A man in the middle has two connections with two values, and cannot forward
+// a proof.
 //
 //  1. Both send their shares of a password-authenticated exchange (package
 //     spake2). A share reveals nothing of the secret.
@@ -32,8 +33,8 @@ import (
 //
 // An attacker who answers at the address of a node without knowing the secret can test one guess,
 // the one from which its share was made, and nothing afterwards:
-// docs/decisions/0001-joining-pake.md. The secret is stretched all the same, so that guessing stays
-// slow should the group be broken one day.
+// docs/decisions/0001-joining-pake.md. The secret is nevertheless stretched, so that guessing stays
+// slow if the group is ever broken.
 const (
 	exporterLabel = "EXPORTER-saltern-join-2"
 	stretchSalt   = "saltern-join-2"
@@ -123,8 +124,8 @@ func NewClusterKey() ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}), nil
 }
 
-// transcript returns the digest that proofs sign: who speaks, on which connection, with which
-// nonces and certificates.
+// transcript returns the digest that proofs sign: the prover, the connection, the nonces and the
+// certificates.
 func transcript(prover string, bind []byte, machine, cluster, machineCert, clusterCert string) []byte {
 	h := sha256.New()
 	for _, p := range []string{exporterLabel, prover, string(bind), machine, cluster, machineCert, clusterCert} {

@@ -16,8 +16,8 @@ const reachTakes = 3 * time.Second
 
 const maxReach = 8
 
-// TryPorts dials ports of a machine. A port that refuses the connection counts as reached: only a
-// firewall that drops packets makes a port fail.
+// TryPorts dials ports of a machine. A port that refuses the connection is reported as reached:
+// only dropped packets make a port fail.
 func TryPorts(ctx context.Context, address string, ports []int) []Reach {
 	ports = ports[:min(len(ports), maxReach)]
 	out := make([]Reach, len(ports))
@@ -46,7 +46,7 @@ func TryPorts(ctx context.Context, address string, ports []int) []Reach {
 	return out
 }
 
-// reachBack dials ports of the machine that sent the request, and of no other machine.
+// reachBack dials ports of the machine that sent the request. It never dials another machine.
 func reachBack(ctx context.Context, remote string, ports []int) []Reach {
 	ap, err := netip.ParseAddrPort(remote)
 	if err != nil {

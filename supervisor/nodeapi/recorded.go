@@ -83,6 +83,6 @@ func FollowTable(s *settings.Settings) *settings.Settings {
 	followed.Node = n.Name
 	followed.Cluster = cluster
 	followed.Peering.Address = n.Address
-	followed.Master.Address = n.Address // correct settings have one address for both
+	followed.Master.Address = n.Address // both settings have the same address
 	return &followed
 }

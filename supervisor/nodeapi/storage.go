@@ -10,8 +10,8 @@ import (
 
 // Authority signs the certificates of the shared volume's servers and clients.
 type Authority struct {
-	Cert []byte `json:"cert"` // PEM
-	Key  []byte `json:"key"`  // PEM, a secret
+	Cert []byte `json:"cert"` // certificate, in PEM
+	Key  []byte `json:"key"`  // private key, in PEM; a secret
 }
 
 // Certificate is a certificate for the shared volume, and the authority that has signed it, both
@@ -27,8 +27,8 @@ type certificateRequest struct {
 }
 
 // storageRoutes adds the routes for certificates of the shared volume. Any node gets a certificate
-// in its own name. Nodes that serve also get the authority's key, so that each of them can admit a
-// new node if all others are lost.
+// in its own name. A node that serves may also get the authority's key. So each such node can admit
+// a new node, even if all others are lost.
 func (s *Server) storageRoutes(routes routes) {
 	routes.addRoute("POST /v1/storage/certificate", func(w http.ResponseWriter, r *http.Request, n nodes.Node) {
 		withBody(maxHello, func(w http.ResponseWriter, _ *http.Request, q certificateRequest) {

@@ -16,9 +16,10 @@ import (
 	"saltern/supervisor/nodes"
 )
 
-// toolRoute adds the route on which a node that serves runs one of Salt's tools here, through our
-// own master and with the rights of the master's account. That gives the other node no new power:
-// it has the cluster's key, with which it can command every minion anyway.
+// toolRoute adds the route by which another node runs one of Salt's tools on this one. The tool
+// runs with our own master and the rights of the master's account. Only nodes that serve may use
+// the route. They gain no power by it: each has the cluster's key, with which it can command every
+// minion.
 func (s *Server) toolRoute(routes routes) {
 	routes.addRoute("POST "+toolrun.Path, func(w http.ResponseWriter, r *http.Request, n nodes.Node) {
 		q, err := toolrun.Read(r.Body)
@@ -49,8 +50,8 @@ type notRunError struct{ error }
 func (e *notRunError) Unwrap() []error { return []error{ErrNotRun, e.error} }
 
 // RunTool asks the node to run one of Salt's tools with its master, and returns the stream of
-// frames. The stream ends when ctx ends. An [ErrNotRun] means that the tool has not run; after any
-// other error that is unknown.
+// frames. The stream ends when ctx ends. An [ErrNotRun] means that the tool has not run. After any
+// other error the tool may have run.
 func (c *Client) RunTool(ctx context.Context, q toolrun.Request) (io.ReadCloser, error) {
 	body, err := q.Encode()
 	if err != nil {

@@ -22,8 +22,8 @@ func (s Summary) Cause() string {
 	return printable.Brief(string(p.Code)+" "+p.Title+": "+p.Cause, 300)
 }
 
-// Word shortens a word that came from another node, and removes all characters from it that do not
-// belong to one word on one line.
+// Word returns a text of another node in at most 40 characters: letters, digits, blanks, and the
+// characters - + and dot. It removes all others.
 func Word(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r == ' ' || r == '-' || r == '+' || r == '.' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' ||

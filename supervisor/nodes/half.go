@@ -10,16 +10,16 @@ type Half struct {
 	// and the table lacks it.
 	Removal control.Removal
 	// Guess reports whether the record names only an address and no machine, as after salt-run
-	// cluster.remove. A guess counts only if it has stayed true for a while. Nothing is guessed
-	// about a joining node, which may be a new machine at that address.
+	// cluster.remove. A node acts on a guess only if it has been true for a while. Nothing is
+	// guessed about a joining node, which may be a new machine at that address.
 	Guess bool
 }
 
-// FindHalves returns the removals that only one of the two has: the table of nodes or the masters'
-// record. The caller must read the record after the table, because a node is in the record before
-// it becomes a member in the table.
+// FindHalves returns the half-done removals: those that only the table of nodes has, or only the
+// masters' record. The caller must read the record after the table, because a node is in the record
+// before it becomes a member in the table.
 func FindHalves(t Table, r control.Record) (out []Half) {
-	buried := map[string]bool{} // removed nodes in the record, by their key in the table of nodes
+	buried := map[string]bool{} // removed nodes in the record; the map's key is the node's key in the table of nodes
 	nameless := map[string]bool{}
 	for _, m := range r.Removed {
 		if m.Node != "" {
@@ -45,7 +45,7 @@ func FindHalves(t Table, r control.Record) (out []Half) {
 						Node:    n,
 						Removal: control.Removal{ID: n.Address, Key: control.KeyFinger(m.Pub), Node: n.Certificate},
 					})
-			// the node had no master at its end, but knew the secrets
+			// the node had no master when it was removed, but it knew the secrets
 			case !buried[n.Certificate] && !nameless[n.Address]:
 				out = append(out,
 					Half{Node: n, Removal: control.Removal{ID: n.Address, Key: control.NoMaster, Node: n.Certificate}})

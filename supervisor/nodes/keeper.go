@@ -28,7 +28,7 @@ const ChangedFile = "nodes.changed"
 
 // Mark creates ChangedFile.
 func Mark(dir string) {
-	// Ignore an error, because the node does not depend on this file.
+	// Ignore an error: this process does not depend on the file.
 	_ = os.WriteFile(filepath.Join(dir, ChangedFile), nil, 0o600)
 }
 
@@ -50,7 +50,7 @@ type Keeper struct {
 	path   string // path of this node's copy
 	shared string // directory on the shared storage
 
-	mu      sync.Mutex // held while the own copy is written, so that disk and memory agree
+	mu      sync.Mutex // held while this node's copy is written, so that disk and memory agree
 	table   Table
 	changed chan struct{} // closed at the next change
 
@@ -111,8 +111,8 @@ func (k *Keeper) Offer(t Table) (bool, error) {
 }
 
 // settle replaces this node's table by the table on the shared storage if both have the same
-// version. Two different tables with one version exist only in a cluster whose machines were
-// restored to different times.
+// version. Two different tables with the same version exist only in a cluster whose machines were
+// restored to states of different times. The bool reports whether settle replaced the table.
 func (k *Keeper) settle(t Table) (bool, error) {
 	if err := t.Check(); err != nil {
 		return false, err
@@ -133,7 +133,8 @@ func (k *Keeper) settle(t Table) (bool, error) {
 	return k.acceptTable(t)
 }
 
-// acceptTable replaces the table by t if t may follow it. The caller holds mu.
+// acceptTable replaces the table by t if t may follow it, and reports whether it did. The caller
+// holds mu.
 func (k *Keeper) acceptTable(t Table) (bool, error) {
 	if k.table.Version > 0 && (t.Cluster != k.table.Cluster || !t.follows(k.table.KeyHash)) {
 		return false, fmt.Errorf("table of nodes: that of cluster %s (%.8s) is not ours, %s (%.8s)",
@@ -170,7 +171,7 @@ func (k *Keeper) Change(ctx context.Context, change func(*Table) error) (Table, 
 	err := k.onShared(ctx, func() error {
 		for {
 			if ctx.Err() != nil {
-				return ctx.Err() // the caller waits no longer
+				return ctx.Err() // the caller does not wait any longer
 			}
 
 			t, expect, err := k.readShared()
@@ -178,7 +179,7 @@ func (k *Keeper) Change(ctx context.Context, change func(*Table) error) (Table, 
 				return err
 			}
 
-			if expect < own.Version { // the shared storage has no table yet, or an older one
+			if expect < own.Version { // the shared storage has no table, or an older one: change ours instead
 				t = own.Clone()
 			}
 

@@ -23,7 +23,7 @@ const (
 	Member   State = "member"   // serves
 	Draining State = "draining" // keeps its connections, gets no new ones
 	Leaving  State = "leaving"  // frees its copy of the data, then leaves
-	Removed  State = "removed"  // refused from now on; the entry stays so that the node can learn of its removal
+	Removed  State = "removed"  // no longer accepted; the entry stays so that the node can learn of its removal
 )
 
 // Node is one machine.
@@ -59,8 +59,8 @@ type Table struct {
 	// KeyHash is the SHA-256 of the cluster's public key in hexadecimal. A join string contains it,
 	// so that a joining machine can authenticate the cluster.
 	KeyHash string `json:"keyHash"`
-	// Former lists the hashes of the cluster's earlier keys, the oldest first. A node that was away
-	// while the key changed recognises its cluster by them.
+	// Former lists the hashes of the cluster's earlier keys, the oldest first. By these a node that
+	// was unreachable during a change of the key recognises its cluster.
 	Former []string `json:"former,omitempty"`
 	// Virtual is the cluster's virtual address, which moves between nodes. It is empty if there is
 	// none.
@@ -75,7 +75,7 @@ type Table struct {
 	Gone []string `json:"gone,omitempty"`
 }
 
-// Arbiter returns the arbiter of the cluster, if it has one.
+// Arbiter returns the arbiter of the cluster, or false if there is none.
 func (t *Table) Arbiter() (Node, bool) {
 	for _, n := range t.Nodes {
 		if n.State != Removed && n.IsArbiter() {
@@ -90,7 +90,7 @@ func (t *Table) Serving() []Node {
 	return slices.DeleteFunc(t.Present(), func(n Node) bool { return n.IsArbiter() })
 }
 
-// Find returns the node with that name, in any state.
+// Find returns the node with that name, in any state, or false if there is none.
 func (t *Table) Find(name string) (Node, bool) {
 	for _, n := range t.Nodes {
 		if n.Name == name {

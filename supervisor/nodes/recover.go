@@ -10,10 +10,10 @@ import (
 // the lost nodes may have made.
 const recoverLeap = 1000
 
-// Recover turns a table into the table of a cluster of one node: it removes all other nodes
-// permanently. It writes only this node's copy of the table, because the earlier shared storage is
-// lost. brick is the directory for this node's copy of the data. A running supervisor must be
-// reloaded afterwards. Recover may be repeated.
+// Recover changes the table of nodes so that the node called name is its only member: it removes
+// all other nodes permanently. It writes only this node's copy of the table, because the earlier
+// shared storage is lost. brick is the directory for this node's copy of the data. A running
+// supervisor must be reloaded afterwards. Recover may be repeated.
 func Recover(dir, name, brick string) error {
 	k, err := OpenKeeper(dir, filepath.Join(dir, "none"))
 	if err != nil {

@@ -40,7 +40,7 @@ func Parse(b []byte) (t Table, err error) {
 	return t, t.Check()
 }
 
-// Check returns what is wrong with a table, or nil.
+// Check returns an error if a table is not valid.
 func (t *Table) Check() error {
 	switch {
 	case t.Version == 0:
@@ -97,7 +97,7 @@ func (t *Table) checkVirtual(taken map[string]bool) error {
 	return nil
 }
 
-// Check returns what is wrong with a node, or nil.
+// Check returns an error if a node's entry is not valid.
 func (n *Node) Check() error {
 	if !control.PlainName(n.Name) {
 		return fmt.Errorf("node %.70q: the name is not a host name", n.Name)
@@ -142,7 +142,8 @@ func (t *Table) Clone() Table {
 	return c
 }
 
-// ByCertificate returns the node with that certificate hash, whatever its state.
+// ByCertificate returns the node with that certificate hash, in any state, or false if there is
+// none.
 func (t *Table) ByCertificate(hash string) (Node, bool) {
 	for _, n := range t.Nodes {
 		if n.Certificate == hash {
@@ -200,7 +201,7 @@ func (t *Table) Set(name string, s State) error {
 }
 
 // Remove permanently removes the node with that certificate hash. If the node is removed already,
-// Remove changes nothing, even if another machine has its name by now.
+// Remove changes nothing, even if another machine has taken over its name.
 func (t *Table) Remove(certificate string) error {
 	if n, ok := t.ByCertificate(certificate); ok {
 		return t.Set(n.Name, Removed)
@@ -267,7 +268,7 @@ func Admit(t *Table, n Node) error {
 		return fmt.Errorf("every place %w: the cluster has %d nodes; that is the most", ErrTaken, MaxNodes)
 	}
 
-	if o, ok := t.Find(n.Name); ok { // a removed node: Gone remembers its key
+	if o, ok := t.Find(n.Name); ok { // a removed node had this name: record its certificate in Gone
 		t.Gone = append(t.Gone, o.Certificate)
 		t.Gone = t.Gone[max(0, len(t.Gone)-maxGone):]
 	}

@@ -12,14 +12,14 @@ type Turn struct {
 	// Node is the name of the node that has the turn.
 	Node string `json:"node"`
 	// Life identifies the supervisor process that acquired the turn. A later process of the same
-	// node releases the turn once the node does all its work again.
+	// node releases the turn once the node works completely again.
 	Life  string    `json:"life"`
 	Since time.Time `json:"since"`
 	// Drained reports whether the node is drained only because of the turn.
 	Drained bool `json:"drained,omitempty"`
-	// Options reports whether the turn is for new options: its node does not restart a machine, but
-	// the masters of all nodes, one after another, so that they load the options. No node is
-	// drained for such a turn.
+	// Options reports whether the turn is for a change of options. The node that has it restarts no
+	// machine, but the masters of all nodes, one after another, so that they load the options. No
+	// node is drained for such a turn.
 	Options bool `json:"options,omitempty"`
 	// Key reports whether a new key of the cluster belongs to the options.
 	Key bool `json:"key,omitempty"`
@@ -63,7 +63,7 @@ func (t *Table) HasTurn(at time.Time) (Turn, bool) {
 
 // TakeTurn assigns the turn to the node to.Node at the time to.Since, and drains the node unless
 // the turn is for options. A node that has the turn can extend it for the same purpose. If force is
-// set, TakeTurn takes the turn from another node.
+// set, TakeTurn assigns the turn even if another node has it.
 func (t *Table) TakeTurn(to Turn, force bool) error {
 	n, ok := t.Find(to.Node)
 	if !ok || n.State == Removed {

@@ -2,11 +2,11 @@
 // one operation. Each node reports the options it has and why it refuses new ones ([Node]). [Roll]
 // makes the nodes load the options one after the other.
 //
-// Each node keeps this safe by itself, without the node that drives the rolling change: it runs its
-// master with new options on trial, and returns to the last good options if the trial fails. The
-// driving node may fail at any moment: the same change, started again, continues.
+// Each node guards itself, without the node that drives the rolling change: it runs its master with
+// new options on trial, and returns to the last good options if the trial fails. The driving node
+// may fail at any moment: the same change, started again, continues.
 //
-// The package makes decisions and words messages. It reads no file and starts no process.
+// The package makes decisions and writes messages. It reads no file and starts no process.
 package options
 
 import (
@@ -17,7 +17,7 @@ import (
 
 // Bounds of a node's report.
 const (
-	MaxFiles  = 256 // files of options; also faults, and notes
+	MaxFiles  = 256 // bound of the files with options, of the faults, and of the notes
 	maxText   = 500 // bytes of a reason
 	MinLimit  = 5 * time.Second
 	MaxLimit  = 10 * time.Minute
@@ -44,7 +44,7 @@ type State struct {
 	// has not decided about them.
 	Trying bool `json:"trying"`
 	// Serving reports whether the master answers its health check and, if there is a load balancer,
-	// counts as up there.
+	// is up according to the load balancer.
 	Serving bool `json:"serving"`
 	// LastGood says why the master runs with its last good options. It is empty if it runs with the
 	// present ones.
@@ -59,13 +59,13 @@ func (s State) Current() bool {
 	return s.Running != "" && s.Running == s.Wanted && s.LastGood == "" && !s.Trying
 }
 
-// Fault is something in the options with which the master does not start, or a note about an option
+// Fault is a fault in the options with which the master does not start, or a note about an option
 // without effect.
 type Fault struct {
 	File   string `json:"file,omitempty"`
 	Line   int    `json:"line,omitempty"` // counted from 1; 0: not known
 	Option string `json:"option,omitempty"`
-	Text   string `json:"text"` // names the place too
+	Text   string `json:"text"` // includes the file and the line
 }
 
 // Findings holds the results of a check.
@@ -76,15 +76,15 @@ type Findings struct {
 
 // Errors of a [Node], and of a [Turn], that callers distinguish.
 var (
-	// ErrChanged means that the options are not those that were checked.
+	// ErrChanged means that the options have changed since they were checked.
 	ErrChanged = errors.New("the options have changed since they were checked; run it again")
-	// ErrTrying means that the node is trying other options already.
+	// ErrTrying means that a trial of other options is running on the node.
 	ErrTrying = errors.New("its master is being started with other options just now")
 	// ErrNotHeld means that the node keeps no earlier options to go back to.
 	ErrNotHeld = errors.New("it keeps no earlier options to go back to")
 	// ErrHeld means that another node has the turn.
 	ErrHeld = errors.New("another one is at it")
-	// ErrOld means that the node's version does not support this.
+	// ErrOld means that the node's version does not support rolling changes of options.
 	ErrOld = errors.New("it runs a version that cannot take options this way; upgrade it first")
 )
 
@@ -103,6 +103,6 @@ type Node interface {
 	// Back restarts the master with the earlier options that the node has stored, and records why
 	// it refuses the options of mark. Back may be repeated.
 	Back(ctx context.Context, mark, why string) error
-	// Keep makes the options of mark permanent: the node drops the earlier ones.
+	// Keep makes the options of mark permanent: the node deletes the earlier options.
 	Keep(ctx context.Context, mark string) error
 }

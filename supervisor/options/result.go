@@ -5,15 +5,15 @@ type Code string
 
 // Values of Code.
 const (
-	Applied     Code = "applied"     // all nodes that take part run with the new options
+	Applied     Code = "applied"     // all nodes except those left out run with the new options
 	Unchanged   Code = "unchanged"   // all nodes ran with these options before
-	Checked     Code = "checked"     // the call only asked whether the nodes may take the options
+	Checked     Code = "checked"     // the nodes were only asked whether they accept the options
 	Wrong       Code = "wrong"       // the options of a node are wrong; nothing was changed
 	Differs     Code = "differs"     // the nodes do not see the same files; nothing was changed
-	Away        Code = "away"        // a node cannot be asked or does not serve; nothing was changed
+	Away        Code = "away"        // a node does not answer or does not serve; nothing was changed
 	Busy        Code = "busy"        // another node has the turn; nothing was changed
-	Stopped     Code = "stopped"     // a node did not serve with the new options; all went back
-	Lost        Code = "lost"        // the change ended between two nodes; new options stay where they are
+	Stopped     Code = "stopped"     // a node did not serve with the new options; all nodes returned to the earlier ones
+	Lost        Code = "lost"        // the change stopped between two nodes; nodes that have the new options keep them
 	Interrupted Code = "interrupted" // as Lost, because the driving node was stopped
 )
 

@@ -37,7 +37,7 @@ type Roll struct {
 	Turn    Turn          // nil: the node has no cluster
 	Limit   time.Duration // how long a master may take to serve
 	Force   bool          // omit nodes that do not answer or serve
-	Dry     bool          // only check the options
+	Dry     bool          // only check the options, change nothing
 	Now     func() time.Time
 	// Tell is called with the text of each step when the step is made, always by the same
 	// goroutine. It may be nil.
@@ -46,28 +46,28 @@ type Roll struct {
 
 // Time limits of a rolling change.
 const (
-	settleTakes = 15 * time.Second // for all nodes to see the same files
+	settleTakes = 15 * time.Second // how long all nodes may take to see the same files
 	askEvery    = 500 * time.Millisecond
 	stateTakes  = 5 * time.Second
 	freshTakes  = 20 * time.Second
-	trialTakes  = 10 * time.Second // for a start that is under way to end
-	mendTakes   = time.Minute      // for another node to serve again
+	trialTakes  = 10 * time.Second // how long a start that is under way may take
+	mendTakes   = time.Minute      // how long another node may take to serve again
 	// backTakes is how much longer than the limit a node may take, because it must stop two
 	// masters.
 	backTakes = 30 * time.Second
 )
 
-// Holds returns for how long the turn is held after the driving node has died: long enough for one
-// node to try the options and to go back.
+// Holds returns for how long the turn stays valid after the driving node has died: long enough for
+// one node to try the options and to return to the earlier ones.
 func Holds(limit time.Duration) time.Duration { return 2*limit + 2*backTakes }
 
-// node is a target and what the rolling change knows about it.
+// node is a target and its state in the rolling change.
 type node struct {
 	Target
 	state State
 	mark  string // mark of the new options
-	out   bool   // the node does not take part in the rolling change
-	tried bool   // the node got the options, in this rolling change or in the one that it continues
+	out   bool   // the node is left out of the rolling change
+	tried bool   // the node got the options, in this rolling change or in the earlier one that this one continues
 	line  NodeResult
 }
 
@@ -103,7 +103,7 @@ func (r *Roll) Run(ctx context.Context) Result {
 func (u *run) applyToNodes(ctx context.Context) (Code, string) {
 	if u.Turn != nil && !u.Dry {
 		if err := u.Turn.Take(ctx, u.turnEnd()); err != nil {
-			code := Away // what the nodes share cannot be reached
+			code := Away // the table of nodes could not be changed
 			if errors.Is(err, ErrHeld) {
 				code = Busy
 			}
@@ -168,12 +168,12 @@ func (u *run) giveTurn(ctx context.Context) {
 
 func (u *run) turnEnd() time.Time { return u.Now().Add(Holds(u.Limit)) }
 
-// taking returns the nodes that take part.
+// taking returns the nodes that are not left out.
 func (u *run) taking() []*node {
 	return slices.DeleteFunc(slices.Clone(u.nodes), func(n *node) bool { return n.out })
 }
 
-// askEach calls f for all nodes that take part, at the same time, and returns their errors.
+// askEach calls f concurrently for all nodes that are not left out, and returns their errors.
 func (u *run) askEach(ctx context.Context, limit time.Duration, f func(context.Context, *node) error) map[*node]error {
 	asked := u.taking()
 	out := map[*node]error{}
@@ -186,7 +186,7 @@ func (u *run) askEach(ctx context.Context, limit time.Duration, f func(context.C
 // askStates asks all nodes for their state. It returns why the rolling change may not begin, or "".
 func (u *run) askStates(ctx context.Context) string {
 	errs := u.askEach(ctx, freshTakes+trialTakes, func(ctx context.Context, n *node) (err error) {
-		// A master that has just been started counts as on trial for a moment.
+		// A master that has just started is on trial for a moment.
 		for end := u.Now().Add(trialTakes); ; {
 			n.state, err = n.Node.State(ctx, true)
 			if err != nil || !n.state.Trying && n.state.Serving || u.Now().After(end) ||
@@ -213,7 +213,7 @@ func (u *run) askStates(ctx context.Context) string {
 		why = printable.Brief(why, maxText)
 		n.line.State, n.line.Cause = Left, why
 		if len(u.nodes) == 1 || n == u.nodes[len(u.nodes)-1] && errs[n] != nil {
-			return why // without the asked node's files there is nothing to compare with
+			return why // the driving node's files are what the others are compared with
 		}
 
 		n.out = true
@@ -267,7 +267,7 @@ func (u *run) settle(ctx context.Context) string {
 
 		u.askEach(ctx, freshTakes, func(ctx context.Context, n *node) error {
 			s, err := n.Node.State(ctx, true)
-			if err == nil { // otherwise the last state stays, which differs
+			if err == nil { // after an error the last state stays, which differs
 				n.state = s
 			}
 			return err
@@ -358,8 +358,9 @@ func (u *run) rollNode(ctx context.Context, n *node) (Code, string) {
 	return "", ""
 }
 
-// allServe waits until all nodes serve, and extends the turn while it waits. It returns "", or
-// after mendTakes the reason why n must not be restarted.
+// allServe waits until all nodes serve, and extends the turn while it waits. It returns "" when all
+// serve. If a node does not serve within mendTakes, it returns the reason why n must not be
+// restarted.
 func (u *run) allServe(ctx context.Context, n *node) string {
 	end := u.Now().Add(mendTakes)
 	reported := ""
@@ -462,7 +463,7 @@ func (u *run) takeBack(ctx context.Context, failed *node, why string) {
 		return n == failed || !n.tried && (!n.state.Held || !n.state.Current())
 	})
 	for _, n := range append([]*node{failed}, others...) {
-		if u.Turn != nil { // go back even without the turn
+		if u.Turn != nil { // ignore an error: the nodes must return to the earlier options even without the turn
 			_ = u.Turn.Take(ctx, u.turnEnd())
 		}
 

@@ -30,12 +30,10 @@ const maxPassword = 511
 // maxGroups bounds the returned groups of an account.
 const maxGroups = 1024
 
-// names matches names of accounts. No matching name can be taken for an option, or for more than
-// one word.
+// names matches names of accounts. A matching name is one argument of a command, and not an option.
 var names = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,31}$`)
 
-// Serve answers the one request of a connection, if the process at its other end runs under
-// account.
+// Serve answers the one request of a connection, if the peer's process runs under account.
 func Serve(ctx context.Context, c net.Conn, account string) error {
 	ctx, cancel := context.WithTimeout(ctx, pam.Time)
 	defer cancel()

@@ -15,7 +15,7 @@ import (
 type Addition struct {
 	Files []string      // paths of wheels
 	Names []Requirement // packages that pip should find
-	From  string        // folder of wheels in which pip looks for the names; empty: it asks an index
+	From  string        // folder of wheels in which pip looks for the names; empty: pip asks an index
 	Index string        // address of the index; empty: as pip is configured
 	// Hashes lists SHA-256 sums. Each of Files must have one of them. It may be empty: the sums are
 	// not checked.
@@ -92,7 +92,8 @@ func (p Place) Add(ctx context.Context, a Addition) ([]Package, error) {
 	return packages, p.writeList(after, fresh)
 }
 
-// proven tests wheels: it builds a layer for this node's Python and lets Salt load the packages.
+// proven tests wheels: it builds a layer for this node's Python, in which Salt tries to load the
+// packages.
 func (p Place) proven(ctx context.Context, wheels []*wheel, layer string) error {
 	f, err := p.askPython(ctx, wheels)
 	if err != nil {
@@ -107,7 +108,7 @@ func (p Place) proven(ctx context.Context, wheels []*wheel, layer string) error 
 	return f.tryLoad(ctx, layer)
 }
 
-// scratch creates a folder on this node's disk that other accounts may read.
+// scratch creates a folder on this node's disk that all accounts may read.
 func (p Place) scratch() (string, error) {
 	base := filepath.Dir(p.Layers)
 	// Folders of killed additions: no addition is running, because the lock is held.
@@ -214,7 +215,7 @@ func (p Place) collect(ctx context.Context, a Addition, before []Package, scratc
 	return gather(dir, a.Names, chosen, fresh)
 }
 
-// gather opens the wheels that pip has downloaded and compares them with what was asked for.
+// gather opens the wheels that pip has downloaded and compares them with the requirements names.
 func gather(dir string, names []Requirement, chosen []found, fresh []*wheel) ([]*wheel, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

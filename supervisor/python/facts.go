@@ -33,17 +33,17 @@ var ErrNoSalt = errors.New("no Python with Salt's library was found; install it,
 
 // facts describes a Python.
 type facts struct {
-	as       *syscall.Credential // account that runs it; nil: the account of this process
+	as       *syscall.Credential // account under which the Python runs; nil: the account of this process
 	path     string
 	Missing  string            `json:"missing"`
-	Python   string            `json:"python"`   // its version
-	Tag      string            `json:"tag"`      // tag of its ABI, such as cpython-311
+	Python   string            `json:"python"`   // version of the Python
+	Tag      string            `json:"tag"`      // tag of the Python's ABI, such as cpython-311
 	Platform string            `json:"platform"` // such as linux-x86_64
 	Salt     string            `json:"salt"`
-	Packages map[string]string `json:"packages"` // versions of its own packages, by name
-	Tops     map[string]bool   `json:"tops"`     // names it can import without a layer; true: no namespace
+	Packages map[string]string `json:"packages"` // versions of the packages that are installed with the Python, by name
+	Tops     map[string]bool   `json:"tops"`     // names that it can import without a layer; false: a namespace package
 	Tags     []string          `json:"tags"`
-	Faults   []string          `json:"faults"` // why it cannot use the packages that were asked about
+	Faults   []string          `json:"faults"` // why it cannot use the given wheels
 	Lacks    []string          `json:"lacks"`  // the faults that say what is missing
 }
 
@@ -100,8 +100,8 @@ func withoutProgram(err error) error {
 	return err
 }
 
-// Nobody returns the account under which untrusted files are read. If this process is not root, it
-// has no rights to give up, and Nobody returns nil.
+// Nobody returns the account under which untrusted files are read, or nil if this process is not
+// root and so has no rights to drop.
 func Nobody() *syscall.Credential {
 	if os.Geteuid() != 0 {
 		return nil

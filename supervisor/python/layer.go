@@ -23,10 +23,10 @@ const Current = "current"
 
 const (
 	building = ".new-" // begins the names of layers that are not complete
-	// layersKept is how many layers are kept besides the one in use, because a Python that has
-	// loaded half of a package still needs the rest.
+	// layersKept is how many earlier layers are kept besides the one in use, for running Pythons
+	// that have not loaded all parts of a package yet.
 	layersKept = 2
-	// layerKept is how long these layers are kept: as long as a runner may take.
+	// layerKept is how long earlier layers are kept. It is longer than any runner may run.
 	layerKept = 25 * time.Hour
 )
 
@@ -37,8 +37,8 @@ var ErrIncomplete = errors.New("a wheel is not there")
 // ListFile returns the path of the list of packages in a folder.
 func ListFile(dir string) string { return filepath.Join(dir, listName) }
 
-// readList reads the list of a folder. A missing list counts as empty. sum is the hash of the
-// list's text.
+// readList reads the list of a folder. If there is no list, there are no packages. sum is the hash
+// of the list's text.
 func readList(dir string) (packages []Package, sum string, err error) {
 	root, err := os.OpenRoot(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -138,8 +138,8 @@ func unpackLayer(dir string, wheels []*wheel) error {
 }
 
 // Renew builds the layer for the present packages and switches to it, unless that layer is already
-// in use. After an error the earlier layer stays in use, unless it is for another Python. Only one
-// process of a node may call Renew at a time.
+// in use. After an error the earlier layer stays in use, unless it was built for another Python.
+// Only one process of a node may call Renew at a time.
 func (p Place) Renew(ctx context.Context) error {
 	packages, sum, err := readList(p.Node)
 	if err != nil {
@@ -225,8 +225,8 @@ func syncTree(dir string) error {
 	return unix.Syncfs(int(d.Fd()))
 }
 
-// switchLayer makes a layer the one in use. The earlier layer is kept for layerKept after the
-// switch.
+// switchLayer makes the layer with this id the one in use. The earlier layer is kept for layerKept
+// after the switch.
 func (p Place) switchLayer(id string) error {
 	p.retire()
 	tmp := filepath.Join(p.Layers, building+Current)
@@ -243,7 +243,8 @@ func (p Place) switchLayer(id string) error {
 	return nil
 }
 
-// retire records that the layer in use is replaced now. layerKept counts from this time.
+// retire records the time at which the layer in use is replaced. The layer is kept for layerKept
+// from then on.
 func (p Place) retire() {
 	if now := p.inService(); now != "" {
 		at := time.Now()
@@ -263,7 +264,7 @@ func (p Place) inService() string {
 	return id
 }
 
-// removeUnused removes layers that need not be kept any longer, and incomplete ones. id is the
+// removeUnused removes incomplete layers, and layers that have been kept long enough. id is the
 // layer in use.
 func (p Place) removeUnused(id string) error {
 	entries, err := os.ReadDir(p.Layers)

@@ -19,8 +19,8 @@ type Package struct {
 	File    string `json:"file"` // file name of the wheel
 	SHA256  string `json:"sha256"`
 	Size    int64  `json:"size"` // bytes of the wheel
-	// Asked reports whether somebody added the package by name. Any other package was added because
-	// an asked one needs it.
+	// Asked reports whether an administrator added the package by name. Other packages were added
+	// because one of these needs them.
 	Asked bool `json:"asked"`
 }
 

@@ -33,7 +33,7 @@ type Place struct {
 // Item describes a package for people and machines.
 type Item struct {
 	Package
-	Here bool `json:"here"` // the layer in use on this node has the package
+	Here bool `json:"here"` // whether the layer in use on this node has the package
 }
 
 // List returns the packages of the cluster, sorted by name.
@@ -88,8 +88,8 @@ func (p Place) Remove(ctx context.Context, names []string) ([]Package, error) {
 	return slices.DeleteFunc(before, func(k Package) bool { return slices.Contains(after, k) }), nil
 }
 
-// needed returns the list without packages that nobody asked for and no other package needs. If a
-// needed package is missing in the list, it returns an error.
+// needed returns the list without packages that were not added by name and that no other package
+// needs. If a needed package is missing in the list, it returns an error.
 func (p Place) needed(ctx context.Context, packages []Package) ([]Package, error) {
 	for {
 		wheels, err := openWheels(p.Shared, packages)
@@ -142,8 +142,8 @@ func requirementName(text string) string {
 	return text[:end]
 }
 
-// lockFolder creates the folder if necessary, and locks it against other changes, even by other
-// nodes.
+// lockFolder creates the folder if necessary, and locks it against changes by others on this node
+// and on other nodes.
 func (p Place) lockFolder(ctx context.Context) (unlock func(), err error) {
 	if err := os.Mkdir(p.Shared, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("make the folder of packages: %w", err)
@@ -151,8 +151,8 @@ func (p Place) lockFolder(ctx context.Context) (unlock func(), err error) {
 	return sharedfolder.Lock(ctx, p.Shared, "the packages", time.Minute)
 }
 
-// writeList writes the new wheels, then the list, and then removes the wheels that the list does
-// not name. So a reader always finds all wheels of the list that it reads, the old or the new one.
+// writeList writes the new wheels first, then the list. At last it removes the wheels that the list
+// does not name. So a reader of the old or the new list finds all its wheels.
 func (p Place) writeList(packages []Package, fresh []*wheel) error {
 	if err := checkList(packages); err != nil {
 		return err
@@ -204,7 +204,7 @@ func (p Place) writeList(packages []Package, fresh []*wheel) error {
 	return nil
 }
 
-// roomFor returns nil if a folder has room for the wheels.
+// roomFor returns an error if the disk of a folder has too little free space for the wheels.
 func roomFor(dir string, wheels []*wheel) error {
 	size := int64(0)
 	for _, w := range wheels {

@@ -328,7 +328,7 @@ func (w *wheel) unpack(to *os.Root, left *budget) error {
 			return fmt.Errorf("%s: the packages have more than %d files", w.File, maxFiles)
 		}
 
-		for range strings.Count(f.to, "/") + 1 { // count the file, and as many folders as it can need
+		for range strings.Count(f.to, "/") + 1 { // count the file, and all folders above it, which may be new
 			if err := left.watch.File(); err != nil {
 				return fmt.Errorf("unpack %s: %w", w.File, err)
 			}

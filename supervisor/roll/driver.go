@@ -10,11 +10,12 @@ import (
 // ErrRunning means that the node is already driving a rolling change.
 var ErrRunning = errors.New("a roll is under way")
 
-// maxSteps bounds how many steps of one change are kept: a few lines for each of 64 nodes.
+// maxSteps bounds how many steps of one change are stored. It suffices for a few steps at each of
+// 64 nodes.
 const maxSteps = 1000
 
-// Driver carries out one rolling change at a time. The change continues after its caller has gone.
-// It ends when [Driver.Run] ends, and may then be started again. The methods are safe for
+// Driver carries out one rolling change at a time. The change continues after its caller has
+// returned. It ends when [Driver.Run] ends, and may then be started again. The methods are safe for
 // concurrent use.
 type Driver[R any] struct {
 	now   func() time.Time
@@ -68,7 +69,7 @@ func (d *Driver[R]) Begin(ctx context.Context, roll Roll[R]) (<-chan R, error) {
 	case d.asked <- q:
 		<-q.taken
 		return q.ended, nil
-	case <-ctx.Done(): // there is no Run
+	case <-ctx.Done(): // Run is not running
 		d.update(func(p *Progress[R]) { *p = before })
 		return nil, ctx.Err()
 	}

@@ -152,9 +152,9 @@ func imported(status string) (fingers []string) {
 	return fingers
 }
 
-// usable returns why a master cannot decrypt a message with a key without a person, or nil. It
-// finds out by decrypting one. That also makes gpg's agent convert the key to its own format, so
-// that the agents of the nodes do not change the key again.
+// usable returns nil if a master can decrypt messages with a key without a person, else the reason.
+// It decrypts a message to find out. By that, gpg's agent converts the key to its own format, so
+// that the agents of the nodes need not change the key later.
 func (h *home) usable(ctx context.Context, k Key) error {
 	args := []string{"--armor", "--encrypt", "--recipient", k.Fingerprint}
 	switch k.State {
@@ -223,8 +223,8 @@ func (p Place) lockKeyring(ctx context.Context) (unlock func(), err error) {
 	return sharedfolder.Lock(ctx, p.Shared, "the keyring", lockTakes)
 }
 
-// removeLeftovers removes the files that killed imports on this node have left. The caller holds
-// the lock.
+// removeLeftovers removes files that imports left on this node when they were killed. The caller
+// holds the lock.
 func (p Place) removeLeftovers() {
 	if p.Run == "" {
 		return
@@ -238,8 +238,8 @@ func (p Place) removeLeftovers() {
 	}
 }
 
-// writeBack writes what a command changed to the shared keyring, private keys first, because a
-// public key without its private key must not be used for encryption.
+// writeBack writes the changes of a gpg command to the shared keyring, private keys first, because
+// a public key without its private key must not be used for encryption.
 func (p Place) writeBack(h *home) error {
 	now, err := readKeyring(h.dir, true)
 	if err != nil {

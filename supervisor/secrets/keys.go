@@ -21,13 +21,13 @@ type Key struct {
 	// Here reports whether this node's master has the private key.
 	Here bool `json:"here"`
 
-	grips []string // keygrips of its subkeys that decrypt
+	grips []string // keygrips of the key's subkeys that can decrypt
 }
 
 // State says whether a key can be used for encryption.
 type State string
 
-// Values of State. A key that has expired still decrypts what was encrypted before.
+// Values of State. An expired key still decrypts what was encrypted for it.
 const (
 	Ready     State = "ready"
 	Expired   State = "expired"
@@ -155,8 +155,8 @@ func newKey(f []string) Key {
 	return k
 }
 
-// abilities returns the abilities of one key. Capital letters stand for the abilities of the key
-// together with its subkeys.
+// abilities returns the field of gpg's list with the abilities of one key. A capital letter is an
+// ability of the key or of one of its subkeys.
 func abilities(f []string) string {
 	if len(f) < 12 {
 		return ""

@@ -114,7 +114,7 @@ func (b Backup) Keys() ([]age.Recipient, error) {
 	return out, nil
 }
 
-// backupFaults returns what is wrong with the keys below backup.
+// backupFaults returns the faults of the keys below backup.
 func (s *Settings) backupFaults() (errs []error) {
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	b := s.Backup
@@ -172,7 +172,7 @@ var (
 	regionName   = regexp.MustCompile(`^[a-z0-9-]{0,40}$`)
 )
 
-// bucketFaults returns what is wrong with the settings of a bucket.
+// bucketFaults returns the faults of the settings of a bucket.
 func (b Backup) bucketFaults() (errs []error) {
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	name, prefix, bucket := b.Bucket()

@@ -20,8 +20,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// ErrNone means that the file does not exist: the node is not configured yet, and the set-up should
-// be offered. For a wrong file Load returns another error.
+// ErrNone means that the configuration file does not exist: the node is not configured yet, and its
+// administrator should run the set-up. For a file with faults Load returns another error.
 var ErrNone = errors.New("no configuration yet")
 
 // maxFile bounds appliance.yaml in bytes, before it is parsed.
@@ -121,8 +121,8 @@ var (
 // Insecure returns the options that allow_insecure must name before they may be set.
 func Insecure() []string { return []string{"open_mode", "auto_accept"} }
 
-// managed returns the master options that the appliance sets itself. If an administrator set them
-// as well, they would break the node.
+// managed returns the master options that the appliance sets itself. An administrator who set one
+// of them would break the node.
 func managed() []string {
 	return []string{
 		"interface", "publish_port", "ret_port", "pki_dir", "cachedir", "sock_dir", "pidfile", "user", "root_dir",
@@ -246,7 +246,7 @@ func (s *Settings) faults() (errs []error) {
 	return errs
 }
 
-// limitFaults returns what is wrong with the keys below limits.
+// limitFaults returns the faults of the keys below limits.
 func (s *Settings) limitFaults() (errs []error) {
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if l := s.Limits; l.DiskFullPercent < 0 || l.DiskLowPercent < l.DiskFullPercent || l.DiskLowPercent > 90 {
@@ -270,7 +270,7 @@ func (s *Settings) limitFaults() (errs []error) {
 	return errs
 }
 
-// optionFaults returns what is wrong with the master's options in appliance.yaml.
+// optionFaults returns the faults of the master's options in appliance.yaml.
 func (s *Settings) optionFaults() (errs []error) {
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	for _, o := range s.AllowInsecure {

@@ -202,15 +202,15 @@ type Programs struct {
 	LB     string `yaml:"lb"` // default: the supervisor's own executable
 }
 
-// Limits holds the thresholds at which the status reports a problem, and other limits.
+// Limits holds the thresholds at which the status reports a problem, and limits of the children.
 type Limits struct {
 	DiskLowPercent float64 `yaml:"disk_low_percent"` // free space, in percent, below which the status warns
 	// DiskFullPercent is the free space, in percent, below which the node cannot serve.
 	DiskFullPercent float64       `yaml:"disk_full_percent"`
 	StopTimeout     time.Duration `yaml:"stop_timeout"` // how long one child may take to stop
 	// MasterMemory limits the memory of the master with its renderers, LBMemory that of the load
-	// balancer, in percent of the machine's. 0: no limit. Both take effect only if systemd runs the
-	// supervisor.
+	// balancer, in percent of the machine's memory. 0: no limit. Both take effect only if systemd
+	// runs the supervisor.
 	MasterMemory int `yaml:"master_memory"`
 	LBMemory     int `yaml:"lb_memory"`
 }
@@ -256,7 +256,7 @@ func Default(hostname string) Settings {
 
 // The paths inside a node follow from the settings. They cannot be configured one by one.
 
-// StorageDir returns the root of what the nodes of a cluster share.
+// StorageDir returns the root directory of the data that the nodes of a cluster share.
 func (s *Settings) StorageDir() string { return s.Storage.Path }
 
 // OnVolume reports whether keys, files and pillars are on the shared volume.
@@ -266,7 +266,7 @@ func (s *Settings) OnVolume() bool { return s.Storage.Kind == VolumeStorage }
 // are there too; see SharedPKIDir.
 func (s *Settings) PKIDir() string {
 	if s.Peering.Enabled {
-		return filepath.Join(s.DataDir, "pki") // not on the volume, because the master needs its keys while that hangs
+		return filepath.Join(s.DataDir, "pki") // on this node's disk: the volume may hang
 	}
 	return s.SharedPKIDir()
 }
@@ -279,7 +279,7 @@ func (s *Settings) SharedPKIDir() string { return filepath.Join(s.Storage.Path, 
 // record is secret.
 func (s *Settings) ClusterRecord() string { return filepath.Join(s.SharedPKIDir(), control.RecordFile) }
 
-// MirrorDir returns the folder of this node's copy of what the volume holds for minions.
+// MirrorDir returns the folder of this node's copy of the volume's files for minions.
 func (s *Settings) MirrorDir() string { return filepath.Join(s.DataDir, "mirror") }
 
 // served returns the folder from which the master reads the administrator's files in the storage.
@@ -298,7 +298,7 @@ func (s *Settings) FileRoot() string { return filepath.Join(s.served(), "srv", "
 func (s *Settings) PillarRoot() string { return filepath.Join(s.served(), "srv", "pillar") }
 
 // UserConfDir returns the folder from which the master reads the administrator's own options,
-// *.conf. An administrator writes them in EditConfDir.
+// *.conf. Administrators edit these files in EditConfDir.
 func (s *Settings) UserConfDir() string { return filepath.Join(s.served(), "etc", "master.d") }
 
 // EditConfDir returns the folder in which an administrator writes master options.
@@ -354,7 +354,7 @@ func (s *Settings) AuditDir() string { return filepath.Join(s.LogDir(), "audit")
 // MasterSockDir returns the master's sock_dir.
 func (s *Settings) MasterSockDir() string { return filepath.Join(s.RuntimeDir, "master") }
 
-// ConditionsFile returns the path of the file from which the master learns what is wrong with the
+// ConditionsFile returns the path of the file from which the master reads the faults of the
 // storage.
 func (s *Settings) ConditionsFile() string { return filepath.Join(s.RuntimeDir, "conditions.json") }
 
@@ -385,7 +385,7 @@ func (s *Settings) FrontRequest() []string { return s.frontAddresses(s.Front.Req
 // FrontPublish returns the addresses at which the front listens for subscribers.
 func (s *Settings) FrontPublish() []string { return s.frontAddresses(s.Front.PublishPort) }
 
-// APIBehind reports whether the load balancers pass requests on to this node's salt-api.
+// APIBehind reports whether the load balancers forward requests to this node's salt-api.
 func (s *Settings) APIBehind() bool { return s.API.Enabled && s.LB.Enabled && s.Front.APIPort != 0 }
 
 // FrontAPI returns the addresses at which the front listens for Salt's API.

@@ -32,9 +32,9 @@ const (
 
 // Window is a period that opens on some days of the week, in UTC.
 type Window struct {
-	days   [7]bool       // days on which it opens, by [time.Weekday]
-	from   time.Duration // when it opens, after midnight
-	length time.Duration // how long it is open; at most a day
+	days   [7]bool       // days on which the window opens, by [time.Weekday]
+	from   time.Duration // when the window opens: the time since midnight, UTC
+	length time.Duration // how long the window stays open; at most a day
 }
 
 var (
@@ -110,7 +110,7 @@ func (w Window) At(at time.Time) (open bool, until time.Time) {
 	return false, time.Time{}
 }
 
-// upgradeFaults returns what is wrong with the keys below upgrade.
+// upgradeFaults returns the faults of the keys below upgrade.
 func (s *Settings) upgradeFaults() (errs []error) {
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	u := s.Upgrade

@@ -71,8 +71,8 @@ func CheckPassword(ctx context.Context, account, password string) (bool, error) 
 	return out.Exit == 0, nil
 }
 
-// LockedOut reports whether this machine has the administrator's account and
-// nobody can log in to it: it has neither a password nor an SSH key.
+// LockedOut reports whether nobody can log in to the administrator's account of this machine: the
+// account exists and has neither a password nor an SSH key.
 func LockedOut() bool {
 	u, err := user.Lookup(AdminAccount)
 	return err == nil && lockedOut("/etc", AdminAccount, u.HomeDir)

@@ -8,9 +8,9 @@ import (
 	"saltern/supervisor/internal/vip"
 )
 
-// ValidateHere works like [Validate], for answers that a person gives at the machine itself: an
-// address that the machine does not have is then a fault. Answers that were given with the machine
-// may name an address that the machine does not have yet, because a DHCP server may be late.
+// ValidateHere works like [Validate] for answers that a person gives at the machine itself: it
+// refuses an address that the machine does not have. Validate accepts such an address, because a
+// DHCP server may be late.
 func ValidateHere(a Answers, f Facts, base Base) Validation {
 	v := Validate(a, f, base)
 	if slices.ContainsFunc(v.Faults, func(x Fault) bool { return x.Field == "address" }) ||
@@ -46,9 +46,9 @@ func ValidateHere(a Answers, f Facts, base Base) Validation {
 	return v
 }
 
-// DefaultAddress returns the address for the other nodes if the answers name none: the address of
-// the network that the answers configure, else that of the default route, else the machine's only
-// address. If there is no such address, it returns "".
+// DefaultAddress returns the address by which the other nodes reach this one if the answers name
+// none. It is the address of the network that the answers configure, else that of the interface
+// with the default route, else the machine's only address, else "".
 func DefaultAddress(n Network, f Facts) string {
 	if n.Method == "static" {
 		if p, err := netip.ParsePrefix(n.Address); err == nil {

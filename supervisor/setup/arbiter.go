@@ -21,7 +21,8 @@ const (
 // arbiter reports whether the machine should become the cluster's arbiter.
 func (a *Answers) arbiter() bool { return a.Storage.Role == RoleArbiter }
 
-// checkRole checks the role of a machine that joins, and that the other answers suit an arbiter.
+// checkRole checks the role in the answers. For an arbiter it checks that the remaining answers
+// suit one.
 func (c *checker) checkRole() {
 	a := &c.a
 	const field = "storage.role"

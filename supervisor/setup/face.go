@@ -79,7 +79,7 @@ func (m *Machine) Where() Progress {
 	return p
 }
 
-// resultPage returns the content of the last page.
+// resultPage returns the content of the last pageof the wizard.
 func (m *Machine) resultPage() *Done {
 	l := m.cfg.World.Look()
 	d := &Done{
@@ -113,7 +113,7 @@ func (m *Machine) resultPage() *Done {
 	return d
 }
 
-// folders returns the folders in which an administrator writes states and pillars. On an appliance
+// folders returns the folders in which administrators keep states and pillars. On an appliance
 // these are Salt's usual folders, where the image has links; elsewhere they are below the storage's
 // directory.
 func (m *Machine) folders(a Answers) (states, pillars string) {
@@ -131,7 +131,7 @@ func (m *Machine) folders(a Answers) (states, pillars string) {
 	return filepath.Join(s.StorageDir(), "srv/salt"), filepath.Join(s.StorageDir(), "srv/pillar")
 }
 
-// frontPorts returns the ports that minions use: those of the answers, else the defaults. If the
+// frontPorts returns the ports that minions use: the ports in the answers, or the defaults. If the
 // answers are not valid, both ports are zero.
 func (m *Machine) frontPorts(a Answers) Ports {
 	s, err := (&Preflight{Base: m.cfg.Base}).settings(a)
@@ -141,8 +141,8 @@ func (m *Machine) frontPorts(a Answers) Ports {
 	return Ports{Publish: s.Front.PublishPort, Request: s.Front.RequestPort}
 }
 
-// forMinions returns the addresses that minions use, each once: the virtual address, or those of
-// all nodes.
+// forMinions returns the addresses that minions use, without duplicates: the virtual address, or
+// else the addresses of all nodes.
 func forMinions(l NodeLook) (out []string) {
 	if l.Table.Virtual != "" {
 		return []string{l.Table.Virtual}
@@ -282,7 +282,7 @@ func (m *Machine) Retry(token string) error {
 
 // Back abandons a set-up, unless this machine may already belong to a cluster with other machines.
 // If the set-up formed a cluster that no other machine knows, Back starts to undo that cluster and
-// returns before this is done.
+// does not wait for the end.
 func (m *Machine) Back(token string) error {
 	if err := m.May(token); err != nil {
 		return err
@@ -315,9 +315,9 @@ func (m *Machine) isAlone(s saved) bool {
 	return err == nil && len(k.Table().Nodes) <= 1
 }
 
-// Claim answers a wizard. It says which wizard leads, renews the wizard's own claim, and makes the
-// wizard the leader if the wizard requests that and may lead. A wizard that becomes the leader gets
-// the draft of the previous leader.
+// Claim answers the request of a wizard. It returns which wizard leads. If the asking wizard leads,
+// Claim renews its claim. If it requests to lead and may, Claim makes it the leader. A new leader
+// gets the draft of the previous leader.
 func (m *Machine) Claim(token string, q ClaimRequest) Claim {
 	m.mu.Lock()
 	defer m.mu.Unlock()

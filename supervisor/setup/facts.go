@@ -92,7 +92,7 @@ func rootDevice(path string) string {
 	dev := ""
 	for m := range mountinfo.Parse(string(b)) {
 		if m.Point == "/" {
-			dev = m.Device // a later mount covers the earlier ones
+			dev = m.Device // the last mount on / hides the earlier ones
 		}
 	}
 	return dev

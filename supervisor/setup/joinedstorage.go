@@ -9,7 +9,7 @@ import (
 )
 
 // checkJoinedStorage reports where the cluster keeps its files, and checks that the answers suit
-// that storage, because a node that joins uses the cluster's storage as it is.
+// that. A node that joins uses the cluster's storage as it is.
 func (p *Preflight) checkJoinedStorage(ctx context.Context, a Answers, s *settings.Settings, storage nodeapi.Storage) []Check {
 	c := Check{Name: "cluster", What: "storage of the cluster", Result: Pass}
 	if err := arbiterFault(a, storage); err != nil {
@@ -55,7 +55,7 @@ func (p *Preflight) checkJoinedStorage(ctx context.Context, a Answers, s *settin
 			c.Hint = a.DataDisk + " would be formatted and not used: choose the system disk under Storage"
 		}
 
-		if a.Storage.Kind != settings.DirectoryStorage { // if it is, another check has already tested the directory
+		if a.Storage.Kind != settings.DirectoryStorage { // the kind directory has a check of its own
 			there := *s
 			there.Storage.Kind, there.Storage.Path = storage.Kind, path
 			d := p.checkDirectory(ctx, &there)

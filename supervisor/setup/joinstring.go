@@ -11,7 +11,7 @@ import (
 
 // JoinInfo is the content of a join string.
 type JoinInfo struct {
-	KeyHash string // hash of the cluster's public key: the cluster must prove that key before it gets the secret
+	KeyHash string // hash of the public key that the cluster must prove first
 	Secret  string
 	Peers   []string
 }
@@ -67,8 +67,9 @@ func ParseJoin(s string) (JoinInfo, error) {
 	return j, nil
 }
 
-// joinChecked returns an error that names the parts of a join string that do not match check, by
-// the function checkOf. check is "" for a string of a version that had no checksums.
+// joinChecked compares the parts of a join string with its checksums, which checkOf computes. Its
+// error names the parts that do not match. check is "" for a string of a version that had no
+// checksums.
 func joinChecked(check string, parts []string, checkOf func(string) string) error {
 	if check == "" {
 		return nil
@@ -104,8 +105,8 @@ const (
 	checkRoot  = 10   // a primitive root of checkPrime
 )
 
-// checkOf returns the two check characters of a part. They change with every single wrong character
-// and with every swap of two neighbours. Of all other typing errors they miss one in a thousand.
+// checkOf returns the two check characters of a part. Every single wrong character and every swap
+// of two neighbours changes them. Of other typing errors one in a thousand does not change them.
 func checkOf(part string) string {
 	sum, weight := 0, 1
 	for i := range len(part) {
@@ -129,7 +130,7 @@ func (j JoinInfo) String() string {
 		j.Secret + "@" + peers
 }
 
-// These bounds of a secret's length make it long enough not to be guessed and short enough for the
+// Bounds of a secret's length: long enough that nobody guesses it, and short enough for the
 // messages between masters.
 const (
 	minSecret = 16
@@ -152,7 +153,8 @@ func secretFault(s string) string {
 	return ""
 }
 
-// freshFault works like secretFault, for a new secret, which must also be hard to guess.
+// freshFault returns the fault of a new secret, or "". Besides the checks of secretFault it refuses
+// a secret that is easy to guess.
 func freshFault(s string) string {
 	if why := secretFault(s); why != "" {
 		return why

@@ -26,7 +26,7 @@ type World interface {
 	// Configured reports whether appliance.yaml exists.
 	Configured() bool
 	// Configure writes appliance.yaml and starts the node with it. form reports whether this node
-	// creates what the cluster shares.
+	// creates the shared data of a new cluster.
 	Configure(text []byte, form bool) error
 	// Look returns the state of the node.
 	Look() NodeLook
@@ -103,8 +103,8 @@ type Config struct {
 // ErrState means that the request is not possible in the present state of the set-up.
 var ErrState error = &rpc.Kind{Code: rpc.CodeState, Text: "not possible now"}
 
-// Machine is the state machine of the set-up: it takes the node from new to serving. Run does the
-// work; the other methods are safe for concurrent use.
+// Machine is the state machine of the set-up: it leads a new node to the state in which it serves.
+// Run does the work; the other methods are safe for concurrent use.
 type Machine struct {
 	cfg   Config
 	store store
@@ -112,14 +112,14 @@ type Machine struct {
 
 	mu       sync.Mutex
 	state    saved
-	doing    string // what the step under way does, in words
-	looking  bool   // Source is searching for answers given with the machine
+	doing    string // description of the running step
+	looking  bool   // whether Source is searching for answers given with the machine
 	claim    claim
 	draft    *nodeapi.Identity // nil: no key was needed yet; see draftIdentity
 	broken   error             // why the state on disk cannot be read; nil: it was read
-	sourced  bool              // Source has searched for answers given with the machine
-	ignored  []string          // what Source found and the set-up does not use, and why
-	removing bool              // Anew is removing what the set-up has created: no step may begin
+	sourced  bool              // whether Source has searched for answers given with the machine
+	ignored  []string          // answers that Source found and that the set-up does not use, with the reason
+	removing bool              // whether Anew is removing what the set-up has created; no step may begin
 	// decisions counts the decisions of people: the outcome of a step that began before the last
 	// decision does not count. stop cancels the step under way.
 	decisions int
@@ -166,8 +166,8 @@ func (m *Machine) Active() bool {
 
 // Intervals of the machine.
 const (
-	look    = 250 * time.Millisecond // between two checks of a node that is starting
-	passing = time.Second            // before the first retry after a failure that may pass by itself
+	look    = 250 * time.Millisecond // pause between two checks of a node that is starting
+	passing = time.Second            // pause before the first retry after a failure that may pass by itself
 	longest = 10 * time.Second       // longest pause between later retries
 )
 
@@ -228,8 +228,9 @@ func (m *Machine) doNext(ctx context.Context) outcome {
 }
 
 // Anew waits until no step runs and calls forget, which removes everything that the set-up has
-// created. Then the set-up starts over. answers reports whether to search again for answers given
-// with the machine. If forget fails, the machine makes no step until Anew is called again.
+// created. Then the set-up starts from the beginning. answers reports whether to search again for
+// answers given with the machine. If forget fails, the machine makes no step until Anew is called
+// again.
 func (m *Machine) Anew(answers bool, forget func() error) error {
 	m.mu.Lock()
 	m.removing = true
@@ -275,8 +276,7 @@ func (m *Machine) snapshot() saved {
 	return m.state
 }
 
-// waitForWork waits until somebody wakes Run, but at most for d. If d is zero, the wait has no
-// limit.
+// waitForWork waits until Run is woken, but at most for d. If d is zero, the wait has no limit.
 func (m *Machine) waitForWork(ctx context.Context, d time.Duration) {
 	var after <-chan time.Time
 	if d > 0 {
@@ -357,7 +357,8 @@ func (m *Machine) setDoing(format string, args ...any) {
 	m.doing = fmt.Sprintf(format, args...)
 }
 
-// source searches for answers given with the machine, and starts with them if they are valid.
+// source searches for answers given with the machine, and starts the set-up with them if they are
+// valid.
 func (m *Machine) source(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -469,8 +470,8 @@ func (m *Machine) advance(ctx context.Context, s saved) (again bool) {
 	return false
 }
 
-// doStep makes one step. stale reports whether a person decided something meanwhile, so that err
-// does not count.
+// doStep makes one step. stale reports whether a person decided something during the step; the
+// caller then ignores err.
 func (m *Machine) doStep(ctx context.Context, st step, a Answers) (err error, stale bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -509,7 +510,7 @@ type passingError struct {
 
 func (p *passingError) Unwrap() error { return p.error }
 
-// hinted is an error with a list of what to check.
+// hinted is an error with hints: a list of what the administrator should check.
 type hinted struct {
 	error
 	check []string

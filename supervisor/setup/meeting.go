@@ -15,6 +15,7 @@ import (
 )
 
 // meetCluster connects to the first peer that answers, and makes the checks that need both sides.
+// The second result is nil if no peer has answered.
 func (p *Preflight) meetCluster(ctx context.Context, a Answers, s *settings.Settings) ([]Check, *nodeapi.Met) {
 	var checks []Check
 	var info JoinInfo
@@ -206,8 +207,8 @@ func masterPorts(s *settings.Settings) []int {
 const glusterPort = 24007
 
 // checkPorts tries ports in both directions. The node port of this machine must be open now. The
-// appliances' own firewalls open the other ports once this machine is admitted; then
-// [Machine.triesPorts] tries those ports again.
+// firewalls of the nodes open the other ports once this machine is admitted. [Machine.triesPorts]
+// tries those ports later.
 func (p *Preflight) checkPorts(ctx context.Context, via string, s *settings.Settings, m *nodeapi.Met) []Check {
 	node := Check{
 		Name:   "port",

@@ -16,9 +16,9 @@ import (
 // gives the machine another name.
 const imageHostname = "saltern"
 
-// NodeName returns the name of a node if the answers give none: the machine's host name. If that is
-// the name that the image gives every machine, NodeName returns salt- and the last six digits of
-// the first network card's address.
+// NodeName returns the name of a node if the answers give none: the machine's host name. A machine
+// that still has the name from the image gets salt- and the last six digits of its first network
+// card's address.
 func NodeName(f Facts) string {
 	if f.Hostname != imageHostname {
 		return f.Hostname
@@ -43,9 +43,9 @@ func SetHostname(ctx context.Context, name string) error {
 	return nil
 }
 
-// nameMachine sets the machine's host name to the one in the answers, or else on an appliance to
-// the node's name, so that prompts, the journal and DHCP leases distinguish the nodes. The name of
-// the node never follows a host name.
+// nameMachine sets the machine's host name. It uses the host name in the answers. If there is none,
+// it uses the node's name on an appliance, so that prompts, the journal and DHCP leases distinguish
+// the nodes. The name of the node never follows a host name.
 func (m *Machine) nameMachine(ctx context.Context, a Answers) error {
 	given := a.Network.Hostname
 	if m.cfg.Host == nil || given == "" && !m.cfg.Ours {

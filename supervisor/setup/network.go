@@ -74,9 +74,9 @@ func NewNetworker(log *slog.Logger) *Networker {
 }
 
 // dhcpText equals the network before the set-up (image/profile, 80-saltern-default). The DHCP
-// client identifies itself by the address of the card, because servers that know machines by that,
-// such as Windows reservations, do not match the identifier that systemd generates, and clones
-// share that identifier. The host name that it sends is the node's.
+// client identifies itself by the address of the card, and not by the identifier that systemd
+// generates: clones share that identifier, and servers such as Windows reservations expect the
+// address. The client sends the node's name as its host name.
 const dhcpText = `
 [DHCPv4]
 ClientIdentifier=mac
@@ -134,7 +134,7 @@ func (w *Networker) Try(ctx context.Context, n Network) (Trial, error) {
 		return Trial{}, fmt.Errorf("%w: network.method is missing: dhcp or static", ErrState)
 	}
 
-	if w.trial == nil { // after several tries, Revert restores what was there before the first
+	if w.trial == nil { // keep the content from before the first try, which Revert restores
 		if err := w.saveCurrent(); err != nil {
 			return Trial{}, err
 		}

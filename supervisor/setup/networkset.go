@@ -15,8 +15,9 @@ import (
 	"saltern/supervisor/layout"
 )
 
-// Set applies a network permanently and waits until the machine has its address. It is for answers
-// given with the machine, which no person confirms. Set ends a running trial.
+// Set applies a network permanently and waits until the machine has its address. It is for the
+// network in answers that come with the machine, such as a cloud's user data: no person confirms
+// these. Set ends a running trial.
 func (w *Networker) Set(ctx context.Context, n Network) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

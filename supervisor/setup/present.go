@@ -65,8 +65,8 @@ func interfaces() []Interface {
 	return out
 }
 
-// defaultRoute returns the interface of the default route and its gateway (proc(5), net/route and
-// net/ipv6_route).
+// defaultRoute returns the name of the default route's interface and the address of its gateway
+// (proc(5), net/route and net/ipv6_route).
 func defaultRoute(proc string) (name, gateway string) {
 	const zero = "00000000"
 	if f, err := os.Open(filepath.Join(proc, "route")); err == nil {
@@ -124,8 +124,8 @@ func hexAddress(s string, little bool) string {
 	return a.String()
 }
 
-// leasedAddresses returns the indexes of the interfaces with an IPv4 address that expires, which
-// means that a DHCP server gave the address (rtnetlink(7), IFA_F_PERMANENT).
+// leasedAddresses returns the indexes of the interfaces with an IPv4 address that expires: a DHCP
+// server assigned it (rtnetlink(7), IFA_F_PERMANENT).
 func leasedAddresses() map[int]bool {
 	leased := map[int]bool{}
 	rib, err := syscall.NetlinkRIB(syscall.RTM_GETADDR, syscall.AF_INET)

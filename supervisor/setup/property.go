@@ -15,12 +15,12 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// Set sets one answer from text, such as a property of a virtual machine, a word on the kernel's
-// command line or a variable of the environment. key is the answer's YAML name, with dots for
-// nested ones: "network.dns", "settings.log.level". Only the type of the answer decides how the
+// Set sets one answer from text, such as a property of a virtual machine, a parameter on the
+// kernel's command line or a variable of the environment. key is the answer's YAML name, with dots
+// for nested ones: "network.dns", "settings.log.level". Only the type of the answer decides how the
 // text is read:
 //
-//	text         as it stands, byte for byte
+//	text         unchanged, byte for byte
 //	truth value  true, yes, on, 1 or false, no, off, 0, in any case
 //	number       decimal
 //	list         see [SplitWords]
@@ -182,7 +182,7 @@ func readAs(t reflect.Type, key, text string) (any, error) {
 	return nil, fmt.Errorf("%s holds further answers: give them one by one, or all in an answers file", key)
 }
 
-// ParseTruth parses a truth value.
+// ParseTruth parses a truth value, see [Answers.Set].
 func ParseTruth(text string) (bool, error) {
 	switch strings.ToLower(strings.TrimSpace(text)) {
 	case "true", "yes", "on", "1":
@@ -234,7 +234,7 @@ func SplitKeys(text string) (keys []string) {
 	return slices.DeleteFunc(keys, func(k string) bool { return k == "" })
 }
 
-// plainText refuses text that JSON, YAML or a pipe would change.
+// plainText returns an error for text that JSON, YAML or a pipe would change.
 func plainText(text string) error {
 	switch {
 	case strings.Contains(text, "\x00"):

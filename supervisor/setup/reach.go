@@ -21,14 +21,15 @@ import (
 
 // Reach reports whether one part of a network, such as its gateway, answers.
 type Reach struct {
-	What    string `json:"what"`    // gateway, name server, time server
-	Address string `json:"address"` // an IP address or a name; empty: there is no such part
+	What    string `json:"what"`    // kind of the part: gateway, name server or time server
+	Address string `json:"address"` // an IP address or a name; empty: the network has no such part
 	Answers bool   `json:"answers"`
 	Detail  string `json:"detail,omitempty"` // why the part does not answer; empty: it answers
 }
 
 const (
-	// reachTakes bounds the check of one part. exchange sends its question twice within it.
+	// reachTakes bounds the check of one part. exchange sends its request up to twice within this
+	// time.
 	reachTakes = 3 * time.Second
 	// mostReached bounds how many parts of one kind are checked.
 	mostReached = 3
@@ -102,10 +103,11 @@ func gatewayOf(name string, all []Interface) string {
 	return all[i].Gateway
 }
 
-// timeServers returns the time servers that systemd-networkd learned from the network, or else
-// those of chrony's configuration. The arguments are the paths of the files of these two programs.
+// timeServers returns the time servers that systemd-networkd learned from the network, or, if there
+// are none, those of chrony's configuration. The arguments are the paths of the files of these two
+// programs.
 func timeServers(networkd, chrony string) (out []string) {
-	state, _ := readBounded(networkd) // without the file there are none
+	state, _ := readBounded(networkd) // without the file networkd has learned no servers
 	for line := range strings.Lines(string(state)) {
 		if list, ok := strings.CutPrefix(strings.TrimSpace(line), "NTP="); ok {
 			out = append(out, strings.Fields(list)...)
@@ -126,8 +128,8 @@ func timeServers(networkd, chrony string) (out []string) {
 	return out
 }
 
-// exchange sends a question to a server over UDP, at most twice, until check returns true for an
-// answer.
+// exchange sends question to a server over UDP, at most twice, until check returns true for an
+// answer. It returns an error if no such answer comes in time.
 func exchange(ctx context.Context, address string, question []byte, check func(answer []byte) bool) error {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "udp", address)
@@ -208,7 +210,7 @@ func nameServerAnswers(ctx context.Context, address string) error {
 func timeServerAnswers(ctx context.Context, address string) error {
 	question := make([]byte, 48)
 	question[0] = 4<<3 | 3          // NTP version 4, mode client
-	_, _ = rand.Read(question[40:]) // the server returns this transmit time
+	_, _ = rand.Read(question[40:]) // random transmit time, which the server returns
 	return exchange(ctx, address, question, func(answer []byte) bool {
 		return len(answer) >= 48 && answer[0]&7 == 4 && string(answer[24:32]) == string(question[40:])
 	})
@@ -244,7 +246,7 @@ func neighbourAnswers(ctx context.Context, address string) error {
 	}
 
 	switch neighbourState(ip) {
-	// The kernel knows the neighbour from before and is checking it.
+	// The kernel has an older entry of the neighbour and is checking it.
 	case unix.NUD_STALE, unix.NUD_DELAY, unix.NUD_PROBE:
 		return nil
 	}
@@ -252,7 +254,7 @@ func neighbourAnswers(ctx context.Context, address string) error {
 	return errSilent
 }
 
-// neighbourState returns the kernel's state of a neighbour, or 0 if the kernel does not know it
+// neighbourState returns the state of a neighbour in the kernel's table, or 0 if it has no entry
 // (rtnetlink(7), RTM_GETNEIGH).
 func neighbourState(ip netip.Addr) uint16 {
 	family := syscall.AF_INET

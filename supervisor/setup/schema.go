@@ -19,7 +19,7 @@ func Schema() map[string]any {
 	return s
 }
 
-// words holds the description of each answer, by the answer's key.
+// words holds a description of each answer, by the answer's key.
 var words = map[string]string{
 	"mode": "form: the first node of a new cluster; join: a node of one that exists; " +
 		"arbiter: joins as the arbiter of two nodes, and keeps no data",
@@ -89,7 +89,7 @@ func schemaOf(t reflect.Type, prefix string) map[string]any {
 // Anywhere returns the facts of an imagined machine that has every disk, interface and address that
 // the answers name. With them [Validate] can check answers for another machine.
 func Anywhere(a Answers) Facts {
-	address := "192.0.2.1/32" // a network of one address: no other is known
+	address := "192.0.2.1/32" // a network of one address, because no other address is known
 	if a.Address != "" {
 		address = a.Address + "/32"
 	} else if strings.Contains(a.Virtual, ":") {

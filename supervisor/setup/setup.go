@@ -1,8 +1,8 @@
-// Package setup turns a machine into a serving node. A person or user-data gives the answers. The
-// set-up validates the answers, checks them against the machine, the network and the cluster
-// (preflight) before it changes anything, and then carries them out step by step. It saves its
-// state on disk, so that it continues after a power cut at any point. The status shows that state
-// by the same names.
+// Package setup turns a machine into a serving node. The answers come from a person or from
+// user-data. The set-up validates them. Before it changes anything, it checks them against the
+// machine, the network and the cluster (preflight). Then it carries them out step by step. It saves
+// its state on disk, so that it continues after a power cut at any point. The status shows that
+// state by the same names.
 package setup
 
 import (
@@ -11,15 +11,15 @@ import (
 	"saltern/supervisor/status"
 )
 
-// Mode says what the machine will be: first node, member or arbiter.
+// Mode is the kind of node that the machine becomes: first node, member or arbiter.
 type Mode string
 
 // The modes.
 const (
 	Form Mode = "form" // the first node of a new cluster
 	Join Mode = "join" // a node of a cluster that exists
-	// JoinAsArbiter is short for Join with the storage's role [RoleArbiter]; [Validate] replaces it
-	// by these two.
+	// JoinAsArbiter is short for Join with the storage's role [RoleArbiter]; [Validate] replaces
+	// JoinAsArbiter by these two answers.
 	JoinAsArbiter Mode = "arbiter"
 )
 
@@ -31,8 +31,8 @@ type Answers struct {
 	Cluster string `yaml:"cluster_id" json:"cluster_id"`
 	// Node is the name of this machine. The default is [NodeName].
 	Node string `yaml:"node" json:"node"`
-	// Address is the IP address for peers. The default is the address of the default route, else
-	// the only address.
+	// Address is the IP address for peers. The default is the address of the interface with the
+	// default route, else the machine's only address.
 	Address string `yaml:"address" json:"address"`
 	// Front lists the addresses at which minions connect. The default is all addresses of the
 	// machine.
@@ -42,8 +42,8 @@ type Answers struct {
 	// Secret is the cluster's secret. If it is empty and a new cluster is formed, the set-up
 	// generates one.
 	Secret string `yaml:"secret" json:"secret,omitempty"`
-	// JoinString is "sca2.CHECK.HASH.SECRET@HOST,HOST". It replaces Peers and Secret. With its hash
-	// this machine can also authenticate the cluster.
+	// JoinString is "sca2.CHECK.HASH.SECRET@HOST,HOST". It replaces Peers and Secret. With the hash
+	// in it this machine can authenticate the cluster.
 	JoinString string `yaml:"join" json:"join,omitempty"`
 	// DataDisk is a block device for the copy of the shared volume, or "auto" for the only empty
 	// disk. If it is empty, the copy goes into a directory on the state partition.
@@ -51,7 +51,7 @@ type Answers struct {
 	// EraseDisk permits formatting a data disk that is not empty.
 	EraseDisk bool `yaml:"erase_data_disk" json:"erase_data_disk,omitempty"`
 	// Storage says where keys and files are shared. If it is empty, the set-up chooses a volume on
-	// the nodes' own disks if possible, else a local directory.
+	// the nodes' own disks if possible, otherwise a local directory.
 	Storage Storage `yaml:"storage" json:"storage"`
 	// Virtual is an address for minions that moves between the nodes. The first node of a cluster
 	// sets it. A joining node gets it from the cluster.
@@ -72,8 +72,8 @@ type Storage struct {
 	// Path is the directory. For the kinds volume and local the default is below the data
 	// directory.
 	Path string `yaml:"path" json:"path,omitempty"`
-	// TLS encrypts the connections of a new cluster's volume. It may be nil: yes. A joining node
-	// uses the setting of its cluster instead.
+	// TLS encrypts the connections of a new cluster's volume. It may be nil: they are encrypted. A
+	// joining node ignores TLS and uses the setting of its cluster.
 	TLS *bool `yaml:"tls" json:"tls,omitempty"`
 	// Role is the role of a machine that joins a cluster with a volume: [RoleData], the default, or
 	// [RoleArbiter].
@@ -120,7 +120,7 @@ type Validation struct {
 // show what the leader does. The leader renews its claim every few seconds and loses it after
 // claimLasts.
 type Claim struct {
-	Mine  bool      `json:"mine"`  // this wizard leads, or may begin to
+	Mine  bool      `json:"mine"`  // this wizard leads, or no other wizard does
 	Owner string    `json:"owner"` // name of the wizard that leads, such as "tty1"; empty: none leads
 	Since time.Time `json:"since"`
 	// Draft holds the answers of the previous leader, without secrets, for a wizard that has just
@@ -157,7 +157,7 @@ type Lead string
 
 // Values of Lead.
 const (
-	Watch Lead = ""      // only ask who leads; this renews the leader's own claim
+	Watch Lead = ""      // only ask which wizard leads; a request of the leader renews its claim
 	Begin Lead = "begin" // lead, if no other wizard does
 	Take  Lead = "take"  // lead, even if another wizard does
 )
@@ -172,7 +172,7 @@ const TrialLasts = 60 * time.Second
 // Trial describes a network configuration that is being tried.
 type Trial struct {
 	Active    bool      `json:"active"`
-	Until     time.Time `json:"until"`     // when it will be reverted
+	Until     time.Time `json:"until"`     // when the trial configuration will be reverted
 	Addresses []string  `json:"addresses"` // present addresses of the interface
 	Message   string    `json:"message,omitempty"`
 	// Reach reports which servers of the network answer. It may be nil: no check is complete yet.
@@ -185,13 +185,13 @@ type Check struct {
 	Name   string `json:"name"`
 	What   string `json:"what"` // what was checked, such as "port 4521/tcp of 10.0.0.2"
 	Result Result `json:"result"`
-	Detail string `json:"detail,omitempty"` // what the check found
+	Detail string `json:"detail,omitempty"` // result in words
 	Hint   string `json:"hint,omitempty"`   // what to do; for warn and fail
 
 	passing bool // the failure may pass by itself: another node is not there yet
 }
 
-// fail marks the check as failed. detail says what the check found, hint what to do.
+// fail marks the check as failed. detail is the result in words. hint says what to do.
 func (c *Check) fail(detail, hint string) {
 	c.Result = Fail
 	c.Detail = detail
@@ -243,23 +243,23 @@ type Interface struct {
 	Name      string   `json:"name"`
 	MAC       string   `json:"mac"`
 	Up        bool     `json:"up"`        // enabled, and with a link
-	Addresses []string `json:"addresses"` // with prefix lengths
-	DHCP      bool     `json:"dhcp"`      // a DHCP server gave its IPv4 address
+	Addresses []string `json:"addresses"` // IP addresses with prefix lengths
+	DHCP      bool     `json:"dhcp"`      // whether a DHCP server assigned the IPv4 address
 	Gateway   string   `json:"gateway,omitempty"`
-	Default   bool     `json:"default"` // the default route uses it
+	Default   bool     `json:"default"` // whether the default route uses the interface
 	MTU       int      `json:"mtu"`
 }
 
 // Disk describes one block device that could hold data.
 type Disk struct {
 	Path  string `json:"path"`
-	Size  uint64 `json:"size"` // bytes
+	Size  uint64 `json:"size"` // size in bytes
 	Model string `json:"model"`
 	Empty bool   `json:"empty"`
 	Why   string `json:"why,omitempty"` // what is on the disk; empty: the disk is empty
 }
 
-// Progress is the state of the set-up. `applianced status` shows the same words.
+// Progress is the state of the set-up. `applianced status` shows the same texts.
 type Progress struct {
 	State status.Setup `json:"state"`
 	// Steps are in the order in which they are made. The first step that is not done is running or
@@ -270,8 +270,8 @@ type Progress struct {
 	Failure *Failure `json:"failure,omitempty"`
 	// Done is set when State is ready.
 	Done *Done `json:"done,omitempty"`
-	// Unused lists what was given with this machine and is not used: one sentence for each, which
-	// says why.
+	// Unused lists input that was given with this machine and is not used: one sentence for each
+	// input, with the reason.
 	Unused []string `json:"unused,omitempty"`
 }
 
@@ -280,7 +280,8 @@ type Given struct {
 	Answers *Answers // nil: none were found
 	// From says where the answers, or the fault in them, were found.
 	From string
-	// Unused lists what else was found and is not used: one sentence for each, which says why.
+	// Unused lists other input that was found and is not used: one sentence for each input, with
+	// the reason.
 	Unused []string
 }
 
@@ -293,11 +294,11 @@ type Step struct {
 
 // Failure says why the set-up stopped.
 type Failure struct {
-	Tried string   `json:"tried"` // what the set-up was doing
+	Tried string   `json:"tried"` // description of the step that failed
 	Cause string   `json:"cause"`
-	Check []string `json:"check"` // what to check, one sentence each
+	Check []string `json:"check"` // things that the administrator should check, one sentence each
 	// Back reports whether the answers can still be changed: this machine belongs to no cluster
-	// yet, or to its own cluster that no other machine knows. A retry is always possible.
+	// yet, or to a cluster of its own that no other machine knows. A retry is always possible.
 	Back bool `json:"back"`
 }
 
@@ -309,7 +310,7 @@ type Done struct {
 	States     string   `json:"states,omitempty"`  // the folder of states
 	Pillars    string   `json:"pillars,omitempty"` // the folder of pillars
 	JoinString string   `json:"joinString"`        // join string for the next node; secret. Empty: no node can join
-	BackUp     []string `json:"backUp"`            // what the administrator should keep elsewhere, one sentence each
+	BackUp     []string `json:"backUp"`            // things to keep a copy of elsewhere, one sentence each
 	Console    string   `json:"console,omitempty"` // address of the console for browsers; empty: there is none
 	// Arbiter reports whether this node is an arbiter, which serves no minions. Addresses,
 	// MinionConf, States and Pillars are empty then.

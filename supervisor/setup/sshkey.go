@@ -70,8 +70,8 @@ func ParseSSHKey(line string) (SSHKey, error) {
 	return SSHKey{Type: key.Type(), Fingerprint: ssh.FingerprintSHA256(key), Comment: comment}, nil
 }
 
-// withOptions returns the error for a line that is not a key: a special one if the line has options
-// before a key, else example.
+// withOptions returns the error for a line that is not a key. If the line has options before a key,
+// the error says that. Otherwise its text is example.
 func withOptions(line, example string) error {
 	_, _, options, _, err := ssh.ParseAuthorizedKey([]byte(line))
 	if err == nil && len(options) > 0 {

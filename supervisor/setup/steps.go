@@ -126,9 +126,9 @@ func (m *Machine) identity() (*nodeapi.Identity, error) {
 	return id, id.Save(m.cfg.NodeDir)
 }
 
-// draftIdentity returns the key on the disk, or else a key in memory that this node may save later.
-// The checks use it: a machine must not have a key on disk before its set-up, because it may be
-// cloned.
+// draftIdentity returns the key on the disk or, if there is none, a key in memory that this node
+// may save later. The checks use such a key, because a machine may be cloned before its set-up:
+// until then it must have no key on disk.
 func (m *Machine) draftIdentity() (*nodeapi.Identity, error) {
 	id, err := nodeapi.ReadIdentity(m.cfg.NodeDir)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -227,7 +227,7 @@ func (m *Machine) doKey(_ context.Context, a Answers) error {
 		if b, err := os.ReadFile(filepath.Join(m.cfg.NodeDir, SecretFile)); err == nil && secretFault(string(b)) == "" {
 			return nil
 		}
-		secret = rand.Text() + rand.Text()[:6] // 160 bits
+		secret = rand.Text() + rand.Text()[:6] // 160 random bits
 	}
 
 	_, err := layout.WriteFile(filepath.Join(m.cfg.NodeDir, SecretFile), []byte(secret), 0o600)
@@ -348,7 +348,7 @@ func (m *Machine) doAdmit(ctx context.Context, a Answers) error {
 			Version: m.cfg.Version,
 		}
 
-		met, err := nodeapi.Meet(one, id, ask) // met.Storage says what this node needs
+		met, err := nodeapi.Meet(one, id, ask) // learn the cluster's storage, which ask.Node needs
 		if err == nil {
 			a.Storage.Kind = met.Storage.Kind
 			err = arbiterFault(a, met.Storage)
@@ -461,8 +461,8 @@ func (m *Machine) doConfig(ctx context.Context, a Answers) error {
 	return m.cfg.World.Configure(text, a.Mode == Form)
 }
 
-// pollUntil polls the node until done returns true. It has no time limit: the set-up shows the text
-// that done returns, which names what is missing, and the status shows the problems.
+// pollUntil polls the node until done returns true. It has no time limit. The set-up shows the text
+// that done returns, which says what is missing. The status shows the problems.
 func (m *Machine) pollUntil(ctx context.Context, done func(NodeLook) (bool, string)) error {
 	for {
 		ok, waits := done(m.cfg.World.Look())
@@ -543,8 +543,8 @@ func (m *Machine) triesPorts(ctx context.Context, a Answers) error {
 	}
 }
 
-// shutPorts returns the ports of the other nodes that this node cannot reach: those of their
-// masters, and that of the shared volume.
+// shutPorts returns those ports of the other nodes that this node cannot reach. It tries the ports
+// of their masters and of the shared volume.
 func shutPorts(ctx context.Context, t nodes.Table, self string, masters []int) (shut []string) {
 	for _, n := range t.Present() {
 		if n.Name == self || n.State == nodes.Joining {

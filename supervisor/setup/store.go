@@ -21,7 +21,7 @@ type saved struct {
 	// Phase is the state that was reached. A failure does not change it.
 	Phase  status.Setup `json:"phase"`
 	Since  time.Time    `json:"since"`
-	Source string       `json:"source,omitempty"` // where the answers were found
+	Source string       `json:"source,omitempty"` // where Source found the answers
 	// Auto reports whether the set-up itself retries failures that may pass, because no person gave
 	// the answers.
 	Auto    bool     `json:"auto,omitempty"`
@@ -51,7 +51,7 @@ const (
 // disk.
 type store struct {
 	dir    string
-	before func() error // tests set it to fail as if the power had failed
+	before func() error // called before each write; tests simulate power failures with it
 }
 
 func (s store) readState() (v saved, err error) {

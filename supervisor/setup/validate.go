@@ -255,8 +255,8 @@ func (c *checker) network(f Facts) {
 	}
 }
 
-// checkFixed checks a fixed address and its gateway. If one of the two is wrong, it still checks
-// the other as far as possible.
+// checkFixed checks a fixed address and its gateway. If one of the two is wrong, checkFixed still
+// checks the other, unless that needs both.
 func (c *checker) checkFixed(n Network) {
 	p, err := netip.ParsePrefix(n.Address)
 	switch {

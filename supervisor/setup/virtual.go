@@ -29,7 +29,7 @@ func (c *checker) virtual(f Facts) {
 	case f.EC2:
 		c.addFault(field, "addresses on EC2 do not move this way: "+
 			"leave it empty, and use a network load balancer or DNS")
-	case err != nil: // the address field of the answers has its own fault
+	case err != nil: // the fault is reported for the field of the address
 	case v == own:
 		c.addFault(field, "is this node's own address; it has to be one that no machine has")
 	case v.Is4() != own.Is4():
@@ -107,8 +107,8 @@ func (p *Preflight) virtual(ctx context.Context, a Answers) Check {
 	return c
 }
 
-// unable returns why this machine cannot have the virtual address, and what to do about it. why is
-// "" when the machine can have it.
+// unable returns in why the reason why this machine cannot have the virtual address, and in hint
+// what to do. why is "" if the machine can have it.
 func (p *Preflight) unable(a Answers, virtual string) (why, hint string) {
 	if p.Facts.EC2 {
 		return "addresses on EC2 do not move this way", "use a network load balancer or DNS"

@@ -8,20 +8,19 @@ import (
 	"unicode"
 )
 
-// minSecretBits is the least estimate, in bits, that a secret needs. A stranger who tries to join
-// has six guesses a minute and gets nothing to test guesses off line (package nodeapi). Whoever can
-// read a node's disk need not guess.
+// minSecretBits is the least estimate, in bits, that a secret needs. An attacker who tries to join
+// can test six guesses a minute, and gets no data to test guesses off line (package nodeapi).
 const minSecretBits = 40
 
 // The estimated cost of a character to an attacker who guesses, in bits.
 const (
-	repeatBits = 0.5 // the character repeats the one before it, continues a row such as abc, or repeats earlier text
+	repeatBits = 0.5 // a character that repeats the one before it, continues a row such as abc, or repeats earlier text
 	wordBits   = 6   // a whole word of commonWords, or a whole repeated piece
 	textBits   = 2.5 // a letter after a letter, because most letters belong to words
 )
 
-// commonWords are the words that every attacker tries first, in lower case and without the usual
-// disguise (see plainLetters).
+// commonWords are the words that every attacker tries first, in lower case and without digits in
+// place of letters (see plainLetters).
 var commonWords = strings.Fields(`password passwort passphrase changeme change-me secret geheim letmein welcome
 	administrator admin root login
 	master minion saltstack saltern salt cluster appliance default test example monkey dragon shadow football baseball sunshine princess
@@ -48,11 +47,11 @@ func WeakSecret(s string) string {
 var plainLetters = strings.NewReplacer("@", "a", "4", "a", "3", "e", "1", "i", "!", "i", "0", "o", "5", "s",
 	"$", "s", "7", "t")
 
-// secretBits estimates how many guesses a secret takes, as a logarithm in bits. For secrets that
-// people invent, the estimate tends to be too low rather than too high.
+// secretBits estimates how many guesses an attacker needs for a secret, as a binary logarithm. For
+// secrets that people invent, the estimate tends to be too low rather than too high.
 func secretBits(s string) float64 {
 	lower := strings.ToLower(s)
-	plain := plainLetters.Replace(lower) // as long as lower
+	plain := plainLetters.Replace(lower) // has the same length as lower
 	bits := 0.0
 	for i := 0; i < len(s); {
 		n := max(wordAt(lower[i:]), wordAt(plain[i:]), earlier(plain, i))
@@ -79,8 +78,8 @@ func wordAt(s string) (n int) {
 	return n
 }
 
-// earlier returns the length of the longest piece of s that begins at i and also begins before i,
-// or 0 if that piece is shorter than three characters.
+// earlier returns the length of the longest piece of s that begins at i and occurs a second time,
+// beginning before i. It returns 0 if that piece is shorter than three characters.
 func earlier(s string, i int) int {
 	n := 0
 	for n < len(s)-i && strings.Contains(s[:i+n], s[i:i+n+1]) {
@@ -114,8 +113,8 @@ func charBits(s, lower string, i int) float64 {
 	return math.Log2(16) // people use few signs
 }
 
-// inRow reports whether the three characters of s follow each other in one of rows, in either
-// direction.
+// inRow reports whether the three characters of s are neighbours in one of rows, forwards or
+// backwards.
 func inRow(s string) bool {
 	back := string([]byte{s[2], s[1], s[0]})
 	return slices.ContainsFunc(rows, func(r string) bool { return strings.Contains(r, s) || strings.Contains(r, back) })

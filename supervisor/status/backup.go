@@ -23,13 +23,13 @@ type Backup struct {
 // BackupFile describes one backup.
 type BackupFile struct {
 	Name   string    `json:"name"`
-	Node   string    `json:"node"` // the node that made it
+	Node   string    `json:"node"` // node that made the backup
 	To     string    `json:"to"`   // place of the file: a directory on that node, or s3://BUCKET/PREFIX
 	Time   time.Time `json:"time"` // when the backup began
 	Bytes  int64     `json:"bytes"`
-	Files  int       `json:"files"` // number of files in it
+	Files  int       `json:"files"` // number of files in the backup
 	SHA256 string    `json:"sha256,omitempty"`
-	Signer string    `json:"signer,omitempty"` // hash of the key that signed it
+	Signer string    `json:"signer,omitempty"` // hash of the key that signed the backup
 	// Missing reports whether the file has disappeared from that place.
 	Missing bool `json:"missing,omitempty"`
 }

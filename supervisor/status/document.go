@@ -24,13 +24,13 @@ const (
 	Degraded     Health = "degraded"       // serving, but something needs attention
 	NotServing   Health = "not serving"    // minions cannot work with this node
 	Unconfigured Health = "not configured" // the set-up has not been done yet
-	Unasked      Health = "unknown"        // the supervisor could not be asked, so nothing is known
+	Unasked      Health = "unknown"        // the supervisor did not answer
 )
 
 // Exit codes of `applianced status`.
 const (
 	ExitHealthy      = 0
-	ExitUnknown      = 1 // the supervisor could not be asked
+	ExitUnknown      = 1 // the supervisor did not answer
 	ExitDegraded     = 2
 	ExitNotServing   = 3
 	ExitUnconfigured = 4
@@ -94,12 +94,12 @@ type Document struct {
 	Upgrade  *Upgrade  `json:"upgrade,omitempty"` // nil: this node has no upgrade window
 	Clock    Clock     `json:"clock"`
 	Problems []Problem `json:"problems"`
-	// Next is what the administrator can do next, besides solving problems. Empty: nothing.
+	// Next is what the administrator can do next, besides solving problems. It may be empty.
 	Next string `json:"next,omitempty"`
 }
 
 // Arbiter reports whether the node is its cluster's arbiter. An arbiter serves no minions; its
-// ServingSince is the time since which it has done its part for the shared volume.
+// ServingSince is when it began to work for the shared volume.
 func (d Document) Arbiter() bool {
 	return slices.ContainsFunc(d.Nodes, func(n Node) bool { return n.This && n.Role == RoleArbiter })
 }
@@ -132,7 +132,7 @@ type FrontAPI struct {
 // Virtual describes the virtual address, which moves between the nodes.
 type Virtual struct {
 	Address string   `json:"address"`
-	Nodes   []string `json:"nodes"` // nodes that have the address now; one, if all is well
+	Nodes   []string `json:"nodes"` // nodes that have the address now; normally one
 }
 
 // Values of Node.Role.
@@ -146,15 +146,15 @@ const (
 // Node is one line of the table of nodes.
 type Node struct {
 	Name     string     `json:"name"`
-	This     bool       `json:"this,omitempty"`    // the node that was asked
+	This     bool       `json:"this,omitempty"`    // whether the document is of this node
 	Address  string     `json:"address,omitempty"` // IP address in the cluster's network
-	Version  string     `json:"version,omitempty"` // of the node's programs when it last answered; empty: not known
+	Version  string     `json:"version,omitempty"` // version of its programs at its last answer; empty: not known
 	Role     string     `json:"role"`              // RoleVoter, RoleArbiter, RoleClient or RoleSingle
 	State    string     `json:"state"`             // ready, starting, stopping, unreachable
 	Master   string     `json:"master"`
 	Proxy    string     `json:"proxy"`
 	Storage  string     `json:"storage"`
-	Minions  *int       `json:"minions"` // minions that are connected; null: not known
+	Minions  *int       `json:"minions"` // number of connected minions; null: not known
 	Clock    string     `json:"clock"`
 	LastSeen *time.Time `json:"lastSeen,omitempty"`
 	Virtual  bool       `json:"virtual,omitempty"` // the node has the cluster's virtual address
@@ -195,7 +195,7 @@ type Master struct {
 	Requests uint64    `json:"requests"`
 	Returns  uint64    `json:"returns"`
 	Jobs     uint64    `json:"jobs"`
-	// OldestRequestMillis is the age of the longest running request. It is 0 if none runs.
+	// OldestRequestMillis is the age of the longest running request. It is 0 if no request runs.
 	OldestRequestMillis int64 `json:"oldestRequestMillis"`
 	PillarErrorMinions  int   `json:"pillarErrorMinions"` // number of minions whose last pillar had errors
 	// PillarsUnanswered counts the requests for pillars that the master could not answer. Minions
@@ -227,13 +227,13 @@ type Waiting struct {
 type Queue struct {
 	Waiting      int     `json:"waiting"`
 	Working      int     `json:"working"`
-	OldestMillis int64   `json:"oldestMillis"`  // how long the first in the queue has waited
+	OldestMillis int64   `json:"oldestMillis"`  // how long the oldest item in the queue has waited
 	Begun        uint64  `json:"begun"`         // number of items begun; for reactions and runs of the schedule: done
-	Waited       float64 `json:"waitedSeconds"` // total time that the items begun so far have waited
-	// number of items for which the queue had no room; minions ask again for pillars and runners
+	Waited       float64 `json:"waitedSeconds"` // total time for which all items begun so far waited
+	// number of items that a full queue refused; minions repeat requests for pillars and runners
 	Lost uint64 `json:"lost"`
-	// Left is the number of items that were dropped because their minion disconnected before its
-	// turn
+	// Left is the number of items that were dropped because their minion disconnected while they
+	// waited
 	Left uint64 `json:"left"`
 }
 
@@ -242,7 +242,7 @@ type Storage struct {
 	Kind        string  `json:"kind"`
 	Path        string  `json:"path"`
 	Total       uint64  `json:"totalBytes"`
-	Free        uint64  `json:"freeBytes"` // free for ordinary users
+	Free        uint64  `json:"freeBytes"` // without the part that only root can use
 	FreePercent float64 `json:"freePercent"`
 	InodesFree  float64 `json:"inodesFreePercent"`
 }

@@ -13,10 +13,10 @@ type GitView struct {
 
 // GitRemote is a git remote as one master has fetched it.
 type GitRemote struct {
-	URL     string   `json:"url"` // without its password
+	URL     string   `json:"url"` // without the password
 	Files   bool     `json:"files"`
 	Pillars bool     `json:"pillars"`
-	Refs    []GitRef `json:"refs"` // the first of its branches and tags
+	Refs    []GitRef `json:"refs"` // the first branches and tags of the remote
 	More    int      `json:"moreRefs"`
 	// State identifies the commits of all branches and tags. Empty: the remote was not fetched yet.
 	State    string     `json:"state"`
@@ -44,7 +44,7 @@ type GitFault struct {
 type GitList struct {
 	Schema int                    `json:"schema"`
 	Nodes  map[string][]GitRemote `json:"nodes"` // remotes by the node's name
-	// Unasked says for each node that could not be asked why.
+	// Unasked holds, for each node that did not answer, the reason.
 	Unasked map[string]string `json:"unasked,omitempty"`
 }
 
@@ -104,8 +104,8 @@ func ViewOfGit(g control.Git) GitView {
 	return v
 }
 
-// Bounded returns the view with each text shortened to one line. It is for views that come from
-// other nodes.
+// Bounded returns the view with each text shortened to one line. Callers use it for views of other
+// nodes.
 func (v GitView) Bounded() GitView {
 	v.Remotes = v.Remotes[:min(len(v.Remotes), control.MaxGitRemotes)]
 	for i := range v.Remotes {

@@ -29,8 +29,8 @@ func Kinds() []Kind {
 	return all
 }
 
-// needNetwork returns the codes of problems that follow from another one when the node does not
-// have its address, may not listen on it, or has no network.
+// needNetwork returns the codes of problems that can be consequences of a missing network: the node
+// does not have its address, or may not listen on it.
 func needNetwork() []Code {
 	return []Code{
 		NodeMasterDown, NodeUnreachable, NodeNotServing, NodeAPIDown, VirtualNobody, MastersApart,

@@ -2,7 +2,8 @@ package status
 
 import "time"
 
-// clusterKinds returns the kinds of problems of the nodes of a cluster and of what they share.
+// clusterKinds returns the kinds of problems of the nodes of a cluster, of their shared storage and
+// of their keys.
 func clusterKinds() []Kind {
 	return []Kind{
 		{

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Severity says what effect a problem has on the service.
+// Severity is the effect of a problem on the service.
 type Severity string
 
 // Values of Severity.
@@ -131,15 +131,15 @@ const (
 type Kind struct {
 	Code     Code
 	Severity Severity
-	// Title is a short sentence that describes the problem, Next says what to do. The subject
-	// replaces %s in both.
+	// Title is a short sentence that describes the problem. Next says what to do. The problem's
+	// subject replaces %s in Title and Next.
 	Title string
 	Next  string
 	// DependsOn lists the codes of causes: while a problem with such a code is shown, this problem
 	// is hidden. A cause that concerns one node hides only problems of the same node.
 	DependsOn []Code
-	// Visible is how long the problem must hold before it is shown, so that a flapping one stays
-	// hidden.
+	// Visible is how long the problem must hold before it is shown, so that a flapping problem
+	// stays hidden.
 	Visible time.Duration
 }
 
@@ -153,7 +153,7 @@ type Problem struct {
 	Subject   string    `json:"subject,omitempty"` // what the problem concerns: a path, an address, a node
 	Since     time.Time `json:"since"`
 	DependsOn []Code    `json:"dependsOn,omitempty"`
-	Hides     []Code    `json:"hides,omitempty"` // codes of consequences that hold too and are not shown
+	Hides     []Code    `json:"hides,omitempty"` // codes of consequences, which hold now and are not shown
 }
 
 // Finding is a problem that one observation has found.
@@ -238,7 +238,7 @@ func hideConsequences(held []Problem) []Problem {
 		node string
 	}
 
-	// The absence of one node does not explain problems of another.
+	// The absence of one node does not explain problems of another node.
 	of := func(c Code, subject string) key {
 		if c != NodeUnreachable && c != NodeNotServing {
 			subject = ""
@@ -291,8 +291,9 @@ func (d Document) Serves() bool {
 }
 
 // ServesItself reports whether minions can work with this node even without the masters of other
-// nodes: its own master answers, and the shared volume is mounted here. A new version of the system
-// is kept only if its node serves itself, and another node may restart only if this one does.
+// nodes: its own master answers, and the shared volume is mounted here. A node keeps a new version
+// of the system only if it serves itself with that version. Another node may restart only if this
+// one serves itself.
 func (d Document) ServesItself() bool {
 	if !d.Serves() {
 		return false
@@ -305,8 +306,8 @@ func (d Document) ServesItself() bool {
 	return false
 }
 
-// MasterAnswers reports whether the node's own master answers, or the node has none. If it is not
-// known whether the master of another node answers, MasterAnswers returns true.
+// MasterAnswers reports whether the node's own master answers, or the node has no master. If it is
+// not known whether the master of another node answers, MasterAnswers returns true.
 func (n Node) MasterAnswers() bool {
 	return slices.Contains([]string{"ok", "off", "-", "?", ""}, n.Master)
 }

@@ -129,8 +129,8 @@ func (t *wording) addAnswer() {
 	}
 }
 
-// words returns what the first line says of a set-up, or "" where the health says it already: a node
-// whose master is down was set up all the same.
+// words returns the text for the first line about a set-up. It returns "" if the health is enough:
+// for example, a node whose master is down is still set up.
 func (s Setup) words() string {
 	switch s {
 	case "", SetupNew, SetupWaiting, SetupReady, SetupDegraded:
@@ -264,7 +264,7 @@ func (t *wording) addNodes() {
 // lastSeen begins the text about when another node last sent anything.
 const lastSeen = "last seen "
 
-// fewNodes is how many other nodes are listed one by one even in a small room.
+// fewNodes is the number of other nodes that are listed one by one even if there is little room.
 const fewNodes = 3
 
 // countReady counts the other nodes that are ready.
@@ -419,7 +419,8 @@ func (t *wording) addProblems() {
 	}
 }
 
-// addCodesOfNotes adds one line with the codes of the notes. Notes follow all other problems.
+// addCodesOfNotes adds one line with the codes of the notes. The list of problems ends with the
+// notes.
 func (t *wording) addCodesOfNotes(notes []Problem) {
 	var codes []string
 	for _, p := range notes {
@@ -466,7 +467,7 @@ func (t *wording) addProblemInBrief(same []Problem) {
 	t.lines = append(t.lines, clipWords(text, t.width))
 }
 
-// shortly returns what lasting returns, without the point in time.
+// shortly returns the text of lasting without the point in time.
 func shortly(now, since time.Time) string {
 	if d := now.Sub(since); d >= justNow {
 		return "for " + Age(d)
@@ -489,7 +490,7 @@ func lasting(now, since time.Time) string {
 	}
 }
 
-// slowRequest is the age from which a running request is mentioned.
+// slowRequest is the age from which the text mentions a running request.
 const slowRequest = 5 * time.Second
 
 // Age formats a duration with one unit: 45s, 4m, 3h, 12d.

@@ -20,7 +20,7 @@ func Unknown(now time.Time, cause string) Document {
 	}
 }
 
-// unasked is the JSON form of a document that Unknown returns. Its fields replace the document's
+// unasked is the JSON form of a document that Unknown returns. Its fields override the document's
 // fields of the same name.
 type unasked struct {
 	Document

@@ -7,7 +7,7 @@ import (
 
 // Upgrade describes how a node installs newer versions of its system without an administrator.
 type Upgrade struct {
-	Window string `json:"window"` // as in appliance.yaml, in UTC
+	Window string `json:"window"` // the window as in appliance.yaml, in UTC
 	Open   bool   `json:"open"`
 	// Until is when the window closes, or when it opens next.
 	Until time.Time `json:"until"`

@@ -86,7 +86,7 @@ func (m *Manager) changeOnce(ctx context.Context, leaving bool) error {
 		return nil
 	}
 
-	if !fenced { // another node may lead at the same time
+	if !fenced { // another node may make changes at the same time
 		plan.Steps = slices.DeleteFunc(slices.Clone(plan.Steps), func(s glusterctl.Step) bool { return s.Destructive })
 		if len(plan.Steps) == 0 {
 			return nil
@@ -106,7 +106,7 @@ func (m *Manager) changeOnce(ctx context.Context, leaving bool) error {
 	})
 
 	if _, ok := errors.AsType[*glusterctl.RefusedError](err); ok {
-		err = nil // m.plan names the refused step and its reason
+		err = nil // no failure: m.plan names the refused step and its reason
 	}
 
 	if !fenced && errors.Is(err, glusterctl.ErrNotApproved) {
@@ -120,7 +120,8 @@ func (m *Manager) changeOnce(ctx context.Context, leaving bool) error {
 	return err
 }
 
-// errHeld means that glusterd must not start: it is unknown whether its copy may be served.
+// errHeld means that glusterd must not start, because this node does not know yet whether its copy
+// may be served.
 var errHeld = errors.New("the copy of this node may not be served yet")
 
 // mayServe reports whether this node's copy may be served, and the reason if not.
@@ -131,7 +132,7 @@ func (m *Manager) mayServe() (bool, string) {
 	return m.cfg.MayServe()
 }
 
-// ensureOwnParts configures what each node keeps for itself: the hosts file, glusterd, the brick
+// ensureOwnParts configures what each node has of its own: the hosts file, glusterd, the brick
 // directory.
 func (m *Manager) ensureOwnParts(ctx context.Context, d glusterctl.Desired) error {
 	var others []string
@@ -180,9 +181,9 @@ const (
 	startedFor = 5 * time.Minute
 )
 
-// remindDaemon restarts glusterd when it has lost one of two facts that it learns again only at a
-// start: the volume, without which every change of the volume fails on this node, and the port of
-// this node's brick, without which no other node heals the brick.
+// remindDaemon restarts glusterd when it lacks one of two facts that it learns only at a start. One
+// is the volume: without it every change of the volume fails on this node. The other is the port of
+// this node's brick: without it no other node heals the brick.
 func (m *Manager) remindDaemon(ctx context.Context) error {
 	m.mu.Lock()
 	why := m.takeForgotten()
@@ -198,14 +199,14 @@ func (m *Manager) remindDaemon(ctx context.Context) error {
 	return m.daemon.start(ctx, true)
 }
 
-// takeForgotten returns the fact that glusterd has lacked for too long, or "". It also resets the
-// measured time, because its caller then restarts glusterd. The caller holds mu.
+// takeForgotten returns the fact that glusterd has lacked for too long, or "". It resets the
+// measured time, because its caller restarts glusterd. The caller holds mu.
 func (m *Manager) takeForgotten() string {
 	now := m.cfg.Now()
 	switch {
-	// glusterd normally gets the volume within seconds of meeting the others of its pool.
+	// glusterd normally gets the volume within seconds of meeting the other glusterds of its pool.
 	case !m.lackingSince.IsZero() && now.Sub(m.lackingSince) >= 20*time.Second:
-		m.lackingSince = now // a start takes a while to bring the volume
+		m.lackingSince = now // the restarted glusterd does not get the volume at once
 		return "it lacks the volume that the others have"
 	case !m.hiddenSince.IsZero() && now.Sub(m.hiddenSince) >= hiddenLimit:
 		m.hiddenSince = now.Add(startedFor)

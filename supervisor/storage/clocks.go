@@ -15,23 +15,23 @@ import (
 // Each node writes the time into its own file on the volume every clocksEvery. The other nodes
 // compare that time with their clocks when they see the file change.
 const (
-	// Nodes also compare clocks over the node API. The files cover nodes that do not
-	// answer there.
+	// Nodes also compare clocks over the node API. The files are for nodes that do not answer
+	// there.
 	clocksEvery = 20 * time.Second
 	clockFile   = "clock"
-	// skewLimit is the smallest difference that counts. The time in a file is a little old when it
+	// skewLimit is the smallest difference that is used. The time in a file is a little old when it
 	// is read: up to clocksEvery, and as long as the volume caches it.
 	skewLimit = 5 * time.Second
 )
 
 // clocksReply says how far the clock of each other node is ahead (+) or behind (-). It lists only
-// nodes that have written a new time since the last question.
+// nodes that have written a new time since the last request.
 type clocksReply struct {
 	Ahead map[string]time.Duration `json:"ahead,omitempty"`
 }
 
-// clocksChild is the child that compares the clocks each time when asked. args are the mount point
-// and this node's name.
+// clocksChild is the child that compares the clocks at each request of its parent. args are the
+// mount point and this node's name.
 func clocksChild(args []string, in io.Reader, out io.Writer) int {
 	if len(args) != 2 {
 		return 2
@@ -104,13 +104,14 @@ func readClock(path string) (time.Time, error) {
 	return t, json.Unmarshal(b, &t)
 }
 
-// clockKept is how long a measured difference counts when files are copied: for that long, file
-// times that a node with a wrong clock wrote may hide a later change.
+// clockKept is how long a measured difference between clocks has an effect on copying. For so long
+// the times of files that a node with a wrong clock wrote may hide a later change.
 const clockKept = 10 * time.Minute
 
 // NoteClocks records how far the clocks of other nodes are ahead (+) or behind (-), as measured
-// without the volume: the files cannot show that a clock is behind by less than clocksEvery. The
-// largest difference of a node counts for clockKept, even if the clock was corrected meanwhile.
+// over the node API. The files on the volume cannot show that a clock is behind by less than
+// clocksEvery. The largest difference of a node has an effect for clockKept, even if its clock has
+// been corrected.
 func (m *Manager) NoteClocks(ahead map[string]time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -144,7 +145,7 @@ func (m *Manager) clockSpread() time.Duration {
 	}
 
 	if first-last <= skewLimit {
-		return 0 // settleFor covers it
+		return 0 // settleFor includes a difference within the bounds
 	}
 	return first - last
 }

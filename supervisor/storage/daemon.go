@@ -31,16 +31,16 @@ type daemon struct {
 	runner command.Runner
 	// bricks is the directory whose file system glusterd waits for.
 	bricks string
-	// allowed is the path of a file that a reboot removes. Until the file exists again, systemd
-	// does not start glusterd, which would serve this node's copy before the node knows whether it
-	// may. Empty: there is no such condition.
+	// allowed is the path of a file without which systemd does not start glusterd. A reboot removes
+	// the file. The node writes it again once it knows that it may serve its copy. Empty: there is
+	// no such condition.
 	allowed string
 }
 
 // start configures and starts glusterd. It restarts a glusterd that runs with another
-// configuration. If fresh is set, for example for a new certificate, it restarts any running
-// glusterd. Bricks and mounts keep running during the restart. start does not wait until glusterd
-// answers: the caller does.
+// configuration. If fresh is set, it restarts any running glusterd, for example because the
+// certificate is new. Bricks and mounts keep running during a restart of glusterd. start does not
+// wait until glusterd answers: the caller does.
 func (d *daemon) start(ctx context.Context, fresh bool) error {
 	changed, err := writeIfDifferent(daemonConfig, glusterctl.DaemonConfig(0))
 	if err != nil {
@@ -58,7 +58,7 @@ func (d *daemon) start(ctx context.Context, fresh bool) error {
 
 	// Neither a new table of nodes nor the end of this process must interrupt the start: a glusterd
 	// that is just starting cannot be stopped cleanly, and would be restarted at once. A start
-	// takes a second or two, and some minutes while the other nodes are away.
+	// takes a second or two, but some minutes while other nodes are unreachable.
 	ctx, cancel := withGrace(ctx, jobLimit, 30*time.Second)
 	defer cancel()
 	if systemdRuns() {
@@ -125,7 +125,7 @@ func (d *daemon) stop(ctx context.Context) error {
 		return nil
 	}
 
-	_ = syscall.Kill(pid, syscall.SIGTERM) // the process may be gone
+	_ = syscall.Kill(pid, syscall.SIGTERM) // the process may have ended
 	for range 100 {
 		if runningDaemon() != pid {
 			return nil
@@ -155,8 +155,8 @@ func runningDaemon() int {
 	return pid
 }
 
-// writeIfDifferent writes a file if its content differs. A file that is itself a mount point cannot
-// be replaced, so writeIfDifferent writes it in place.
+// writeIfDifferent writes a file if its content differs, and reports whether it did. A file that is
+// itself a mount point cannot be replaced, so writeIfDifferent writes it in place.
 func writeIfDifferent(path string, content []byte) (changed bool, err error) {
 	if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, content) {
 		return false, nil
@@ -177,8 +177,8 @@ const (
 	hostsEnd   = "# end of the cluster's nodes"
 )
 
-// setHosts keeps the block of the cluster's nodes at the head of a hosts file, so that it wins over
-// a line that resolves this node's name to 127.0.1.1.
+// setHosts keeps the block of the cluster's nodes at the head of a hosts file. There it has
+// precedence over a line that resolves this node's name to 127.0.1.1.
 func setHosts(path, block string) error {
 	have, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -16,8 +16,8 @@ import (
 )
 
 // dialMember returns nil if the glusterd at address accepts connections. In a pool with TLS, a
-// glusterd that is not yet a member must also speak TLS: Debian's package may have started it
-// without TLS before its machine had a certificate, and a probe of such a peer would hang.
+// glusterd that is not yet a member must use TLS. Debian's package may have started it without TLS,
+// before its machine had a certificate, and a probe of such a peer would hang.
 func (m *Manager) dialMember(ctx context.Context, address string) error {
 	m.mu.Lock()
 	secure := m.table.StorageTLS && m.obs != nil && !m.inPool(address)

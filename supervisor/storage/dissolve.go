@@ -78,14 +78,14 @@ func (d *Dissolution) Do(ctx context.Context) error {
 		err = errors.Join(m.mounter.Unmount(ctx, true), d.deleteVolume(ctx), setHosts(hostsPath, ""))
 	} else if err = m.Forget(ctx); err == nil {
 		if systemdRuns() {
-			// systemd does not know the process of a glusterd that was just starting, and
-			// the unit leaves unknown processes alone (KillMode=process).
+			// While glusterd starts, systemd does not know which of its processes is the main one.
+			// A stop then leaves them running (KillMode=process).
 			_, _ = command.Do(ctx, command.Exec{}, "systemctl", "kill", "--signal=KILL", daemonUnit)
 		}
 
 		for _, b := range d.bricks() {
 			for _, pid := range brickProcesses(b) { // brick processes outlive glusterd
-				_ = syscall.Kill(pid, syscall.SIGKILL) // the process may be gone
+				_ = syscall.Kill(pid, syscall.SIGKILL) // the process may have ended
 			}
 		}
 
@@ -136,7 +136,7 @@ func (d *Dissolution) isSelf(host string) bool {
 	return host == d.s.Node || ok && host == n.Address
 }
 
-// outsiders returns the volumes and machines that glusterd knows but that do not belong to the
+// outsiders returns the volumes and machines of glusterd's configuration that do not belong to the
 // cluster. It reads glusterd's files (glusterd-store.c), which also exist while glusterd is
 // stopped.
 func (d *Dissolution) outsiders() (out []string, err error) {
@@ -173,7 +173,7 @@ func (d *Dissolution) belongsHere(host string) bool {
 	return slices.ContainsFunc(d.table.Nodes, func(n nodes.Node) bool { return host == n.Name || host == n.Address })
 }
 
-// copies returns the hosts of the volume's copies, as glusterd knows them.
+// copies returns the hosts of the volume's copies, from glusterd's configuration.
 func (d *Dissolution) copies() ([]string, error) {
 	list, err := readValues(filepath.Join(d.state, "vols", d.s.Storage.Volume, "info"), "brick-")
 	if errors.Is(err, fs.ErrNotExist) {

@@ -1,12 +1,13 @@
 // Package storage keeps a cluster's shared volume: it converts the table of nodes to the input of
 // [saltern/glusterctl], decides who may change the pool, keeps the mount of this node, and reports
-// the state in plain words.
+// the state.
 //
 // Callers use [New], [Manager.SetTable] whenever the table of nodes changes, and [Manager.Run].
 // Every node runs a Manager. Each Manager observes the pool and keeps its own daemon and mount.
-// Only one changes the pool (lease.go): until the volume is mounted, that of the node that forms
-// the cluster; then that of the node with a lock on the volume. Only that node makes a step that
-// removes a copy of the data, and only if the table says that a node leaves or has a new brick.
+// Only one of them changes the pool (lease.go). Until the volume is mounted, the Manager of the
+// node that forms the cluster does. Later the Manager with a lock on the volume does. Only that one
+// makes a step that removes a copy of the data, and only if the table says that a node leaves or
+// has a new brick.
 //
 // This process never touches the volume. Its children do (helper.go), because a call on a volume
 // whose servers are lost can hang for ever. The package also copies the files for minions to this

@@ -13,8 +13,9 @@ import (
 	"saltern/internal/pause"
 )
 
-// probeMount returns a function that checks the mount with p. A mount that answers new calls while
-// an older call does not return counts as hung too, so that the keeper mounts the volume again.
+// probeMount returns a function that checks the mount with p. It also reports a mount as hung that
+// answers new calls while an older call does not return, so that the keeper mounts the volume
+// again.
 func (m *Manager) probeMount(p *mount.Prober) func(context.Context) mount.Health {
 	return func(ctx context.Context) mount.Health {
 		h := p.Probe(ctx)
@@ -37,12 +38,12 @@ func (m *Manager) askProbe(ctx context.Context, limit time.Duration) (h mount.He
 	return h, err
 }
 
-// wholeProbe is the number of checks of a working mount of which one also writes.
+// wholeProbe is the interval of complete checks of a working mount: every third check also writes.
 const wholeProbe = 3
 
-// probesChild checks the mount at args[0] each time its parent requests it. Only every third check
-// also writes, to the directory args[1] of the volume: a write costs some twenty requests to each
-// brick, and without a quorum of bricks reading fails as well.
+// probesChild checks the mount at args[0] at each request of its parent. Only every third check
+// also writes, to the directory args[1] of the volume. A write costs some twenty requests to each
+// brick, and if bricks lack a quorum, a read fails as well.
 func probesChild(args []string, in io.Reader, out io.Writer) int {
 	if len(args) != 2 {
 		return 2

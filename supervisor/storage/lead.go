@@ -12,9 +12,9 @@ import (
 // turnEvery is how long a node may try to start a stopped volume before the next node tries too.
 const turnEvery = 2 * time.Minute
 
-// leadership reports whether this node makes the changes of the pool now. fenced reports whether it
-// is certain that no other node makes changes at the same time. why says which node makes the
-// changes, or why none does; it is "" if ok is true.
+// leadership reports in ok whether this node makes the changes of the pool now. fenced reports
+// whether it is certain that no other node makes changes at the same time. why is "" if ok is true.
+// Otherwise why says which node makes the changes, or why none does.
 func (m *Manager) leadership() (ok, fenced bool, why string) {
 	held, holder := m.lease.isHeld()
 	m.mu.Lock()
@@ -24,7 +24,7 @@ func (m *Manager) leadership() (ok, fenced bool, why string) {
 	case held:
 		return true, true, ""
 	case m.cfg.Form && !m.formed:
-		return true, true, "" // nobody else is there
+		return true, true, "" // there is no other node
 	case holder != "":
 		return false, false, holder + " does"
 	case m.obs == nil:
@@ -33,8 +33,8 @@ func (m *Manager) leadership() (ok, fenced bool, why string) {
 		return false, false, "this node has not been taken in yet"
 	}
 
-	// Without a volume that takes writes there is no lease. Starting the volume again destroys
-	// nothing, so the first node with a majority of the pool may do it.
+	// Without a volume that takes writes there is no lease. Starting the volume destroys nothing,
+	// so the first node with a majority of the pool may do it.
 	if !stopped(m.obs) {
 		return false, false, "nobody is known to hold the lease"
 	}
@@ -72,8 +72,8 @@ func (m *Manager) leadership() (ok, fenced bool, why string) {
 	return false, false, "this node makes no changes"
 }
 
-// stopped reports whether the volume takes no writes, because it was stopped or too many
-// copies are away.
+// stopped reports whether the volume takes no writes, because it was stopped or too many copies are
+// unreachable.
 func stopped(o *glusterctl.Observation) bool {
 	if o.Volume == nil {
 		return false
@@ -82,14 +82,14 @@ func stopped(o *glusterctl.Observation) bool {
 	return o.Volume.State != cli.Started || q.Known && q.Spare < 0
 }
 
-// mayLead reports whether this node may take the lease: it is a member that
-// stays, and its mount works.
+// mayLead reports whether this node may take the lease: it is a member, does not leave, and its
+// mount works.
 func (m *Manager) mayLead() bool {
 	in, leaving := m.membership()
 	return in && !leaving && !m.decidesOnly() && m.mountWorks()
 }
 
-// mayChange returns nil if this node may make the next step, or the reason why not.
+// mayChange returns nil if this node may make the next step, else an error with the reason.
 func (m *Manager) mayChange(ctx context.Context) error {
 	ok, _, why := m.leadership()
 	if !ok {

@@ -9,12 +9,12 @@ import (
 // The lease says who changes the pool: a lock (flock) on one file of the volume, and a number in
 // that file, the beat, that its holder counts up every second.
 //
-// The lock alone would do if every node asked for it again and again: when a node is lost,
-// GlusterFS ends its lock on the bricks and notifies nobody. But a request for a lock that is under
-// way when a node vanishes can stop the client for ever (10.3: the thread that ends the requests to
-// the lost brick never returns from that one, and all other requests of that moment hang). So a
-// node asks for the lock only once it has found the beat unchanged, and reads the beat every
-// second:
+// The lock alone would suffice if all nodes kept asking for it: when a node is lost, GlusterFS ends
+// its lock on the bricks and notifies no other node. But a node that asks for a lock just when
+// another node is lost may hang for ever. In version 10.3 the client's thread that cancels the
+// requests to the lost brick never returns from that request, and all other requests of that moment
+// hang with it. So a node reads the beat every second, and asks for the lock only if the beat does
+// not change:
 //
 //   - The holder counts on the lease for leaseFor from the moment it began to
 //     write a beat. A holder that could not write for that long has lost the lease
@@ -49,7 +49,7 @@ type lease struct {
 	otherSeen    time.Time // when another holder's beat was read last
 }
 
-// leaseQuestion is the request to the child for one step of the lease.
+// leaseQuestion is the request for one step of the lease, from the supervisor to its child.
 type leaseQuestion struct {
 	Files uint64 `json:"files,omitempty"`
 }
@@ -62,8 +62,9 @@ type leaseReply struct {
 	Fresh bool `json:"fresh,omitempty"`
 }
 
-// holdWhile takes part in the lease until ctx ends, while wanted reports that this node may have
-// it. It calls gained each time this node acquires the lease.
+// holdWhile makes a step of the lease every second until ctx ends. While wanted returns true, it
+// acquires and renews the lease; otherwise it releases it. It calls gained each time this node
+// acquires the lease.
 func (l *lease) holdWhile(ctx context.Context, wanted func() bool, gained func()) {
 	defer l.child.finish()
 	tick := time.NewTicker(leaseEvery)
@@ -74,7 +75,7 @@ func (l *lease) holdWhile(ctx context.Context, wanted func() bool, gained func()
 		switch {
 		case !wanted():
 			rest = false
-			l.child.stopChild() // gives the lock back
+			l.child.stopChild() // releases the lock
 			l.mu.Lock()
 			l.heldUntil, l.holder = time.Time{}, ""
 			l.mu.Unlock()
@@ -87,7 +88,7 @@ func (l *lease) holdWhile(ctx context.Context, wanted func() bool, gained func()
 			q := leaseQuestion{l.ownChange}
 			l.mu.Unlock()
 
-			// A child that takes longer is given up.
+			// A child that takes longer is killed.
 			err := l.child.ask(ctx, 20*time.Second, q, &r)
 			l.mu.Lock()
 			before := l.heldUntil

@@ -20,8 +20,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leaseChild makes one step of the lease each time when asked. args are the mount point and this
-// node's name.
+// leaseChild makes one step of the lease at each request of its parent. args are the mount point
+// and this node's name.
 func leaseChild(args []string, in io.Reader, out io.Writer) int {
 	if len(args) != 2 {
 		return 2
@@ -60,13 +60,13 @@ type leaseHolder struct {
 
 	term        int       // see termFile
 	termKnown   bool      // the newest term was looked for once, at the first step
-	lockFile    *os.File  // open while the lock is ours; nil: it is not
+	lockFile    *os.File  // open while this node has the lock, else nil
 	lastBeat    time.Time // when the newest beat that we wrote began
 	lastSeen    leaseBeat // the newest beat that was read or written
 	seenSince   time.Time // when lastSeen was first read
 	readsOfBeat int       // number of reads that have found lastSeen
 	triedFree   leaseBeat // the newest free beat after which this node has asked for the lock
-	refusals    int       // how often the lock was refused while the beat stayed the same
+	refusals    int       // how often the lock was refused while the beat did not change
 }
 
 // termFile returns the path of a term's file. The file of the first term, 0, has no number.
@@ -111,19 +111,19 @@ type leaseBeat struct {
 	Holder string `json:"holder"`
 	Beat   uint64 `json:"beat"`
 	Files  uint64 `json:"files,omitempty"` // mark of the newest change of files
-	Free   bool   `json:"free,omitempty"`  // its writer has released the lease
+	Free   bool   `json:"free,omitempty"`  // whether its writer has released the lease
 }
 
 func (h *leaseHolder) closeLock() {
 	if h.lockFile != nil {
-		h.lockFile.Close() // gives the lock back
+		h.lockFile.Close() // releases the lock
 	}
 	h.lockFile = nil
 }
 
 // release releases the lease and writes a free beat. It writes after it has unlocked the file: a
-// node that reads "free" can then lock at once. If another node has the lock by then, that node's
-// next beat overwrites ours.
+// node that reads "free" can then lock at once. If another node has acquired the lock before this
+// write, that node's next beat overwrites ours.
 func (h *leaseHolder) release() {
 	ours := h.lockFile != nil && h.now().Sub(h.lastBeat) <= leaseFor
 	h.closeLock()
@@ -146,8 +146,9 @@ func (h *leaseHolder) release() {
 	_ = writeBeat(f, free) // if writing fails, the others take over after leaseSilence
 }
 
-// answer takes one step. If this node has the lease, it renews the lease. Otherwise it reads the
-// beat, and requests the lock if the holder has released the lease or is silent.
+// answer makes one step of the lease and returns its result. If this node has the lease, it renews
+// the lease. Otherwise it reads the beat, and requests the lock if the holder has released the
+// lease or is silent.
 func (h *leaseHolder) answer(q leaseQuestion) (leaseReply, error) {
 	begin := h.now()
 	if h.lockFile != nil && begin.Sub(h.lastBeat) > leaseFor {
@@ -228,8 +229,8 @@ func (h *leaseHolder) claimLease(begin time.Time, q leaseQuestion) (leaseReply, 
 
 	h.refusals = 0
 	text, err := h.lastSeen.padded()
-	// The new file begins with the last beat. The node that created it asks for its lock next;
-	// others do so after leaseSilence.
+	// The new file begins with the last beat. The node that created it asks for its lock in the
+	// next step. Other nodes ask for it after leaseSilence.
 	if err == nil {
 		_, err = versioned.Create(h.termFile(h.term+1), text, 0o600)
 	}
@@ -285,7 +286,7 @@ func readBeat(path string) (leaseBeat, error) {
 	return r, nil
 }
 
-// tryFlock requests the lock without waiting for it.
+// tryFlock requests the lock without waiting, and reports whether it got the lock.
 func tryFlock(f *os.File) (bool, error) {
 	err := retryIntr(func() error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) })
 	if errors.Is(err, unix.EWOULDBLOCK) {

@@ -19,18 +19,18 @@ import (
 )
 
 // Migration moves a node that stored keys, files and pillars in its own directory onto the shared
-// volume. While the node serves from the directory, Copy copies everything, again and again until
-// little changes. Then, with the master stopped, Finish copies and compares the rest and renames
-// the directory. The renaming decides: if the node dies earlier, it serves from the directory again
-// and starts over; if it dies later, it serves from the volume. The directory keeps its content
-// under the new name.
+// volume. While the node serves from the directory, Copy copies everything, in several passes,
+// until little changes. Then, with the master stopped, Finish copies the rest, compares everything
+// and renames the directory. The renaming decides: a node that dies before it serves from the
+// directory and begins again. A node that dies after it serves from the volume. The directory keeps
+// its content under the new name.
 type Migration struct {
 	from, to string
-	pki      string // directory where this node keeps its own keys
+	pki      string // directory of this node's own keys
 	helper   []string
 	index    string
 	self     string
-	own      bool // the master's own keys stay on this node
+	own      bool // whether the master's own keys stay on this node
 	log      *slog.Logger
 }
 
@@ -90,7 +90,7 @@ const quietChanges = 20
 
 // Copy copies while the node serves, until a pass changes little or ctx ends.
 func (m *Migration) Copy(ctx context.Context) error {
-	for range 10 { // the number of passes is bounded: Finish copies whatever still changes
+	for range 10 { // at most ten passes: Finish copies what changes after them
 		r, err := m.runPass(ctx, false)
 		if err != nil {
 			return err
@@ -202,8 +202,8 @@ func copyKey(src, dst string) error {
 		return err
 	}
 
-	// The folder may belong to the master's account: the new file gets a name that nobody can
-	// guess, and its owner while it is still open.
+	// The folder may belong to the master's account: the new file has a random name, and gets its
+	// owner while it is open.
 	return durable.ReplaceWith(dst, func(f *os.File) error {
 		err := durable.Fill(f, key, fi.Mode().Perm())
 		if uid, gid, ok := fileOwner(fi); ok && err == nil && os.Geteuid() == 0 {
@@ -218,7 +218,7 @@ type moveSpec struct {
 	mirrorSpec
 	Node   string `json:"node"`
 	Verify bool   `json:"verify"`
-	Own    bool   `json:"own"` // leave out the master's own keys
+	Own    bool   `json:"own"` // whether to leave out the master's own keys
 }
 
 func (m *Migration) runPass(ctx context.Context, verify bool) (r mirrorReport, err error) {

@@ -38,7 +38,7 @@ func (m *mountRoot) requireVolume() error {
 	}
 
 	if err == nil {
-		m.known = mark // read before statfs(2), so that a mount that came in between is checked again
+		m.known = mark // the mark from before statfs(2): if a mount has changed since, the next call checks again
 	}
 
 	return nil

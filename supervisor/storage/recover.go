@@ -76,15 +76,16 @@ func (r *Recovery) Copy(ctx context.Context, brick string) error {
 	return durable.SyncDir(filepath.Dir(dest))
 }
 
-// Switch removes the old pool from this node's GlusterFS and permits the node to create a new
-// volume. It returns the brick for the new volume. The node's services must not run.
+// Switch removes the old pool from this node's GlusterFS, and permits the node to create a new
+// volume. old is the directory of the node's copy. It returns the brick for the new volume. The
+// node's services must not run.
 func (r *Recovery) Switch(ctx context.Context, old string) (brick string, err error) {
 	m := New(FromSettings(r.s, r.executable, layout.Account{}, r.log))
 	if err := m.Forget(ctx); err != nil {
 		return "", fmt.Errorf("forget the lost volume: %w", err)
 	}
 	for _, pid := range brickProcesses(old) { // brick processes outlive glusterd
-		_ = syscall.Kill(pid, syscall.SIGKILL) // the process may be gone
+		_ = syscall.Kill(pid, syscall.SIGKILL) // the process may have ended
 	}
 	if err := AllowForm(r.s); err != nil {
 		return "", err
@@ -124,8 +125,8 @@ func brickProcesses(brick string) (pids []int) {
 	return pids
 }
 
-// inContainer reports whether the process with the folder dir in /proc runs in a container: it then
-// has IDs in more PID namespaces than this process (NSpid in proc_pid_status(5)).
+// inContainer reports whether the process with the folder dir in /proc runs in a container: such a
+// process has IDs in more than one PID namespace (NSpid in proc_pid_status(5)).
 func inContainer(dir string) bool {
 	b, err := os.ReadFile(filepath.Join(dir, "status"))
 	if err != nil {

@@ -105,8 +105,8 @@ func (m *Manager) describeObservation(s *State, d glusterctl.Desired) {
 	s.Heal = Heal{Pending: hs.Pending.N, SplitBrain: hs.SplitBrain.N, Known: hs.Pending.Known}
 }
 
-// waiting returns a phrase that says what this node's storage waits for, or "" when the node can
-// use it. held is the reason why glusterd may not start, or "". why is the reason why no node
+// waiting returns a phrase that says what this node's storage waits for, or "" if the node can use
+// its storage. held is the reason why glusterd may not start, or "". why is the reason why no node
 // changes the pool, or "".
 func (m *Manager) waiting(h mount.Health, held, why string, mirrorAt time.Time, mirrorFault string) string {
 	because := func(s string) string {

@@ -18,7 +18,7 @@ type State struct {
 	// Waiting is the reason why Ready is false. It is empty if Ready is true.
 	Waiting string `json:"waiting,omitempty"`
 	// Leads reports whether this node makes the changes of the pool. Leader names the node that
-	// makes them, if known.
+	// makes them, or is empty if that is not known.
 	Leads  bool   `json:"leads"`
 	Leader string `json:"leader,omitempty"`
 	// Doing is the step that this node is making, or "".
@@ -43,8 +43,8 @@ type State struct {
 
 // Brick is one copy of the data.
 type Brick struct {
-	Name    string `json:"name"` // host:/path
-	Node    string `json:"node"` // name of the node in the table; empty: no node there has this brick
+	Name    string `json:"name"` // HOST:/PATH of the brick
+	Node    string `json:"node"` // name of the node in the table; empty: no node in the table has this brick
 	Arbiter bool   `json:"arbiter,omitempty"`
 	Up      bool   `json:"up"`
 	Known   bool   `json:"known"` // whether Up is known

@@ -37,8 +37,8 @@ func (d *daemon) startUnit(ctx context.Context, restart bool) error {
 				}
 			}
 
-			// Debian's unit may be started six times an hour; this resets the count. An error means
-			// that the unit is not loaded.
+			// Debian's unit may be started six times an hour; this call resets the count. An error
+			// means that the unit is not loaded.
 			_ = c.ResetFailedUnitContext(ctx, daemonUnit)
 			if restart {
 				return c.RestartUnitContext(ctx, daemonUnit, "replace", r)
@@ -70,7 +70,7 @@ ForceUnmount=yes
 
 func mountUnit(point string) string { return unit.UnitNamePathEscape(point) + ".mount" }
 
-// detachUnit unmounts what attachUnit has mounted.
+// detachUnit unmounts the file system that attachUnit has mounted.
 func detachUnit(ctx context.Context, point string) error {
 	return systemd.Stop(ctx, jobLimit, mountUnit(point))
 }

@@ -20,12 +20,12 @@ import (
 
 // With TLS every connection of the pool is encrypted and needs a certificate of the pool's own
 // authority. Between clients and bricks the certificate must name a member (auth.ssl-allow);
-// between glusterds any name will do. The node that forms the cluster creates the authority. A node
-// that joins creates a key, and a node that serves signs its certificate over the node API, before
-// the new node's glusterd starts and joins the pool.
+// between glusterds any name is accepted. The node that forms the cluster creates the authority. A
+// node that joins creates a key, and a node that serves signs its certificate over the node API,
+// before the new node's glusterd starts and joins the pool.
 //
-// A node that serves also gets the authority's key, so that it can admit a new node and renew its
-// own certificate when no other node answers. An arbiter never gets the key.
+// A node that serves gets the authority's key. So it can admit a new node, and renew its own
+// certificate, even if no other node answers. An arbiter never gets the key.
 
 const (
 	tlsDir        = "tls"
@@ -38,11 +38,11 @@ const maxPEM = 16 << 10
 
 // Authority holds the certificate and key that sign the certificates of the pool's members.
 type Authority struct {
-	Cert []byte `json:"cert"` // PEM
-	Key  []byte `json:"key"`  // PEM, a secret
+	Cert []byte `json:"cert"` // certificate, in PEM
+	Key  []byte `json:"key"`  // private key, in PEM; a secret
 }
 
-// errNoAuthority means that this node does not have the pool's authority, at least not yet.
+// errNoAuthority means that this node does not have the pool's authority (yet).
 var errNoAuthority = errors.New("this node has no authority for the storage's certificates")
 
 // Authority returns the pool's authority for a node that joins.
@@ -82,7 +82,8 @@ func (a Authority) saveTo(dir string) error {
 // Signed is a certificate and the authority that has signed it, both PEM.
 type Signed struct{ Cert, Authority []byte }
 
-// Certifier asks other nodes of the cluster for what they sign or know.
+// Certifier requests certificates and the authority of the shared volume from other nodes of the
+// cluster.
 type Certifier interface {
 	// Sign asks another node to sign this node's request (PKCS #10, PEM).
 	Sign(ctx context.Context, request []byte) (Signed, error)
@@ -148,7 +149,7 @@ func (m *Manager) ensureCertificateIn(ctx context.Context, dir string, d gluster
 	if err := installCertificate(dir, a, d.Self, m.cfg.Now()); err != nil {
 		return err
 	}
-	if m.decidesOnly() { // the key is left from an older version, or from when this node kept data
+	if m.decidesOnly() { // an older version, or this node before it became the arbiter, may have left the key
 		return remove(filepath.Join(m.cfg.Dir, tlsDir, authorityKey))
 	}
 
@@ -230,7 +231,7 @@ func (m *Manager) getAuthority(ctx context.Context) {
 	}
 }
 
-// keepAuthority saves the authority if it is the one that signed this node's certificate.
+// keepAuthority saves the authority if it is the authority that signed this node's certificate.
 func (m *Manager) keepAuthority(a Authority) error {
 	known, _, err := durable.ReadFile(filepath.Join(m.cfg.Dir, tlsDir, authorityCert), maxPEM, durable.Follow)
 	if err != nil {
@@ -273,9 +274,9 @@ const secureAccess = "secure-access"
 
 func (a Authority) asPair() cert.Pair { return cert.Pair{Cert: a.Cert, Key: a.Key} }
 
-// certificateDir returns the directory to which the certificate files are written that GlusterFS
-// reads in dir. In the image dir is read-only and contains links; then certificateDir returns the
-// directory to which the links lead.
+// certificateDir returns the directory to write the certificate files to which GlusterFS reads in
+// dir. This is dir, except in the image: there dir is read-only and contains links, and the result
+// is the directory to which they lead.
 func certificateDir(dir string) string {
 	if to, err := os.Readlink(filepath.Join(dir, "glusterfs.pem")); err == nil && filepath.IsAbs(to) {
 		return filepath.Dir(to)

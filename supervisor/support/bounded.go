@@ -18,7 +18,7 @@ const commandTime = 10 * time.Second
 // is killed at limit.
 func runBounded(ctx context.Context, limit time.Duration, argv ...string) ([]byte, error) {
 	out, err := command.Exec{Limit: limit, MaxOutput: maxFile, Cut: true}.Run(ctx, argv)
-	if err == nil && out.Exit != 0 { // the output is returned all the same
+	if err == nil && out.Exit != 0 { // the output is returned despite the error
 		err = fmt.Errorf("exit status %d", out.Exit)
 	}
 	return slices.Concat(out.Stdout, out.Stderr), err

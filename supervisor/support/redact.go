@@ -17,7 +17,8 @@ import (
 const removed = "[removed]"
 
 // shortest is the least length, in bytes, of a value that is removed wherever it appears. Removing
-// shorter values would remove harmless words, so a shorter secret is found only by its form.
+// shorter values would remove harmless words, so a shorter secret is removed only where its form
+// shows that it is one.
 const shortest = 6
 
 // Redactor removes secrets from texts. It is safe for concurrent use.
@@ -25,10 +26,10 @@ type Redactor struct {
 	known *strings.Replacer
 }
 
-// maxValues bounds how many secrets are known by value.
+// maxValues bounds the number of secrets that a Redactor finds by their value.
 const maxValues = 20000
 
-// newRedactor returns a redactor that knows these values in addition to the usual forms of
+// newRedactor returns a redactor that removes these values, and texts in the usual forms of
 // secrets.
 func newRedactor(values ...string) *Redactor {
 	seen := map[string]bool{}
@@ -49,7 +50,7 @@ func newRedactor(values ...string) *Redactor {
 		}
 	}
 
-	// The longest first, so that a value is not hidden by a part of it.
+	// The longest first, so that a value is replaced before another value that is part of it.
 	slices.SortFunc(list, func(a, b string) int { return len(b) - len(a) })
 	var pairs []string
 	for _, v := range list {
@@ -102,9 +103,8 @@ func (r *Redactor) Clean(text []byte) []byte {
 
 var secretOption = regexp.MustCompile(`(?i)^` + secretName + `$`)
 
-// secretsOf returns the values that are secret on this node: the lines of its secret files, and the
-// values of options whose names show that they are secret. It skips hangs, a storage directory that
-// does not answer.
+// secretsOf returns the secret values of this node: the lines of its secret files, and the values
+// of options with the name of a secret. It skips hangs, a storage directory that does not answer.
 func secretsOf(s Source, hangs string) (values []string) {
 	for _, dir := range []string{s.Settings.DataDir, s.Settings.StorageDir(), s.Settings.RuntimeDir} {
 		n := 0
@@ -122,7 +122,7 @@ func secretsOf(s Source, hangs string) (values []string) {
 
 			if text, err := readTail(path, 64<<10); err == nil {
 				values = append(values, string(text))
-				var doc yaml.Node // JSON is YAML too
+				var doc yaml.Node // also for JSON, which is YAML
 				if yaml.Unmarshal(text, &doc) == nil {
 					values = append(values, secretScalars(&doc, true, 0)...)
 				}
@@ -181,8 +181,8 @@ func recordSecrets(path string) (values []string) {
 	return values
 }
 
-// noSecrets reports whether directories with that name are large and hold no secret of ours: public
-// keys of minions, jobs, logs.
+// noSecrets reports whether a directory with that name is skipped because it is large and holds no
+// secret of ours: public keys of minions, jobs, logs.
 func noSecrets(name string) bool {
 	return slices.Contains([]string{"minions", "minions_pre", "minions_denied", "minions_rejected", "peers",
 		"jobs", "log"},
@@ -227,7 +227,7 @@ func secretScalars(n *yaml.Node, below bool, depth int) []string {
 			out = append(out,
 				secretScalars(n.Content[i+1], below || secretOption.MatchString(n.Content[i].Value), depth+1)...)
 		}
-	default: // a document or list; an alias has no content, and its target is visited where it is defined
+	default: // a document or list; an alias has no content, and its target is visited at its definition
 		for _, c := range n.Content {
 			out = append(out, secretScalars(c, below, depth+1)...)
 		}

@@ -1,5 +1,5 @@
-// Package support writes a support bundle: one compressed archive with the material for finding a
-// fault of a node, without secrets.
+// Package support writes a support bundle: one compressed archive with the data that is needed to
+// find a fault of a node, without secrets.
 //
 // Two measures keep secrets out. The bundle contains only files and outputs that this package
 // names, never the content of keys, tokens, states, pillars, jobs or minion data. And every text
@@ -42,7 +42,7 @@ type Source struct {
 }
 
 const (
-	maxFile   = 4 << 20  // bytes of one file; a longer file loses its beginning
+	maxFile   = 4 << 20  // bytes of one file; of a longer file only the end is included
 	maxBundle = 64 << 20 // bytes of all files, before compression
 	maxListed = 20000    // number of files in a list
 )

@@ -52,8 +52,8 @@ func Stop(ctx context.Context, limit time.Duration, unit string) error {
 	})
 }
 
-// Runner runs each command as a systemd service of its own, with all of root's rights. It
-// implements [command.Runner] and is safe for concurrent use.
+// Runner runs each command in a separate systemd service, with all of root's rights. It implements
+// [command.Runner] and is safe for concurrent use.
 type Runner struct{}
 
 // Run implements [command.Runner].

@@ -117,7 +117,7 @@ func redacted(address string) string {
 	return u.Redacted()
 }
 
-// Flavour in an address stands for the kernel flavour of the machine that asks.
+// Flavour in an address stands for the kernel flavour of the machine that fetches the bundle.
 const Flavour = "{flavour}"
 
 // Offered returns the manifest of the bundle at an address. It reads only the bundle's beginning.

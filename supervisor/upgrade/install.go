@@ -19,8 +19,9 @@ import (
 )
 
 // Install writes a bundle into the slot that does not run, and selects that slot for a trial at the
-// next boot. Until that last step the running version stays selected, whatever fails before: a slot
-// that is being written is never booted. Install calls tell with texts about its progress.
+// next boot. The selection is the last step. If an earlier step fails, the running version stays
+// selected, so a half-written slot is never booted. Install calls tell with texts about its
+// progress.
 func (s *System) Install(
 	ctx context.Context,
 	r io.Reader,
@@ -90,7 +91,7 @@ func (s *System) Install(
 		}
 	}
 
-	// The version comes last: where it exists, all the rest of the slot does too.
+	// The version file comes last: a slot that has it is complete.
 	for _, f := range []struct{ name, text string }{
 		{"created", m.Created.UTC().Format(time.RFC3339Nano)},
 		{"version", m.Version},
@@ -113,8 +114,8 @@ func write(ctx context.Context, path string, flags int, r io.Reader) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// same reads the written part back and compares it. It bypasses the page cache if the kernel
-// permits that.
+// same reads a written part of the bundle back, and returns an error if it differs from the
+// bundle's. It bypasses the page cache if the kernel permits that.
 func same(ctx context.Context, path string, p bundle.Part) error {
 	f, err := os.Open(path)
 	if err != nil {

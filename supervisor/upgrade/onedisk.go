@@ -10,9 +10,9 @@ import (
 )
 
 // onOneDisk returns an error if the boot partition, the two slots and the node's data are not on
-// one disk. Disks made from one image have the same names and identities. So if the disk of another
-// Saltern machine is attached, for example for a rescue, a name may lead to the wrong disk. A path
-// that is not a partition of a disk is not checked.
+// one disk. Disks made from the same image have the same labels and identifiers. So if the disk of
+// another Saltern machine is attached, for example for a rescue, a label may lead to the wrong
+// disk. onOneDisk skips a path that is not a partition.
 func (s *System) onOneDisk(slots ...string) error {
 	parts := map[string]uint64{}
 	for part, path := range map[string]string{
@@ -45,7 +45,7 @@ func (s *System) onOneDisk(slots ...string) error {
 	return sameDisk(or(s.Sysfs, "/sys"), parts)
 }
 
-// ErrOtherDisk means that a name leads to the disk of another machine.
+// ErrOtherDisk means that a label leads to the disk of another machine.
 var ErrOtherDisk = errors.New("upgrade: a disk of another Saltern machine is attached to this one; nothing was written: detach it, restart, and try again")
 
 // sameDisk returns an error unless all partitions are on one disk. parts holds their device numbers

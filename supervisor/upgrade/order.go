@@ -11,12 +11,12 @@ import (
 )
 
 // errOlder means that a bundle is older than the running version. The signature of an old version
-// stays valid although its weaknesses are known. So an attacker who can offer bundles must not be
-// able to install an old version.
+// stays valid after its weaknesses have become known. So an attacker who can offer bundles must not
+// be able to install an old version.
 var errOlder = errors.New("upgrade: this version is older than the one that runs")
 
-// mayFollow returns nil if a version may replace the running one: it must not be built earlier, and
-// if built at the same time, it must not have a lower version number.
+// mayFollow returns an error if a version may not replace the running one: if it was built earlier,
+// or at the same time with a lower version number.
 func (st *Status) mayFollow(m *bundle.Manifest) error {
 	older := func(how, this, runs string) error {
 		return fmt.Errorf("%w: %s %s, here runs %s; to go back to a version that is on this machine: applianced upgrade back",
@@ -43,8 +43,8 @@ func commit(v string) bool {
 	return hash.MatchString(v) && (len(v) == 7 || strings.ContainsAny(v, "abcdef"))
 }
 
-// lower reports whether a has a lower version number than b: 1.9 is lower than 1.10. Versions
-// without numbers, and commits, have no order.
+// lower reports whether a has a lower version number than b: 1.9 is lower than 1.10. It returns
+// false for versions without numbers, such as commits.
 func lower(a, b string) bool {
 	if commit(a) || commit(b) {
 		return false
@@ -57,7 +57,7 @@ func lower(a, b string) bool {
 
 	p, q := strings.Split(x[1], "."), strings.Split(y[1], ".")
 	for i := range max(len(p), len(q)) {
-		var m, n string // without leading zeros, so that the longer number is the higher one
+		var m, n string // numbers without leading zeros: the longer one is higher
 		if i < len(p) {
 			m = strings.TrimLeft(p[i], "0")
 		}

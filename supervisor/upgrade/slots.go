@@ -1,5 +1,5 @@
 // Package upgrade writes new versions of the system into the slot that is not running, selects them
-// for a trial by the boot loader, and marks them good or goes back.
+// for a trial by the boot loader, and marks them good or returns to the earlier version.
 //
 // The disk has two slots, a and b: a partition root-a, root-b with a squashfs each, and the folders
 // /a, /b on the EFI system partition with kernel, initial RAM disk and version. The variables in
@@ -30,7 +30,7 @@ import (
 // tries is how often the boot loader boots a new version that is not marked good.
 const tries = "2"
 
-// System is the system of this machine. An empty path stands for the usual one.
+// System is the system of this machine. An empty path in it stands for the default path.
 type System struct {
 	ESP     string // mount point of the EFI system partition: /efi
 	Devices string // folder of partitions by label: /dev/disk/by-partlabel
@@ -38,7 +38,7 @@ type System struct {
 	Release string // /etc/os-release
 	Data    string // a folder on the data partition: /var/lib/saltern
 	Sysfs   string // /sys
-	// Older permits a version that is older than the running one.
+	// Older permits the installation of a version that is older than the running one.
 	Older bool
 }
 
@@ -53,18 +53,18 @@ func or(s, usual string) string {
 type Status struct {
 	Running  string               // the slot that runs: a or b
 	Trying   bool                 // the running version is on trial
-	Good     string               // the slot that is known to be good
+	Good     string               // the slot whose version was marked good
 	Next     string               // slot that is tried at the next boot; empty: none
 	Versions map[string]string    // version in each slot; a slot that was never filled is missing
 	Built    map[string]time.Time // build times by slot, of versions that an upgrade has written
 	// GaveUp is the slot that the boot loader has abandoned, because its version was not marked
-	// good within its tries. It is empty if there is none, and after the slot is written again.
-	// GaveUpAt is the time at which the trial was due.
+	// good within its tries. It is empty if there is no such slot, and after the slot was written
+	// again. GaveUpAt is the time at which the trial was due.
 	GaveUp   string
 	GaveUpAt time.Time
 	Flavour  string    // flavour of the kernel: cloud or generic
 	Version  string    // the running version
-	Created  time.Time // build time of the running version; zero: not known, because older versions do not say it
+	Created  time.Time // build time of the running version; zero: not known, as older versions do not record it
 }
 
 // ErrNoSlots means that this machine was not made from the image.
@@ -72,13 +72,13 @@ var ErrNoSlots = errors.New("upgrade: this machine does not run from the applian
 
 var slotOption = regexp.MustCompile(`(?:^|\s)saltern\.slot=([ab])(?:\s|$)`)
 
-// KeyDirs returns the folders of the keys that may sign new versions: the image's own folder, and
-// the administrator's.
+// KeyDirs returns the folders of the public keys whose signatures on new versions are accepted: the
+// image's own folder, and the administrator's.
 func KeyDirs() []string {
 	return []string{"/usr/lib/saltern/upgrade-keys", "/etc/saltern/upgrade-keys"}
 }
 
-// Other returns the other slot.
+// Other returns the slot that is not slot.
 func Other(slot string) string {
 	if slot == "a" {
 		return "b"
@@ -155,8 +155,8 @@ func hasWord(line, word string) bool { return slices.Contains(strings.Fields(lin
 func (s *System) esp() string { return or(s.ESP, "/efi") }
 func (s *System) env() string { return filepath.Join(s.esp(), "grub", "grubenv") }
 
-// trial returns the path of a file that exists from when a version is to be tried until it is known
-// to be good or an administrator selects another slot.
+// trial returns the path of a file that exists while the version in a slot is on trial: from its
+// selection until it is marked good, or an administrator selects another slot.
 func (s *System) trial(slot string) string { return filepath.Join(s.esp(), slot, "trial") }
 
 func (s *System) device(slot string) string {
@@ -202,8 +202,8 @@ func (s *System) Try(slot string) error {
 	if err := s.change(map[string]string{"next": slot, "tries": tries}); err != nil {
 		return err
 	}
-	// The trial is selected. Without this file nobody learns if the boot loader abandons it, but
-	// that is no reason to report that the version was not installed.
+	// The trial is selected. Without this file a trial that the boot loader abandons is not
+	// noticed. That is no reason to report that the version was not installed.
 	_ = os.WriteFile(s.trial(slot), []byte(time.Now().UTC().Format(time.RFC3339)+"\n"), 0o600)
 	return nil
 }

@@ -60,7 +60,7 @@ func (p Places) commandLine(_ context.Context, s *search) {
 	s.properties(&set)
 }
 
-// setWord reads one answer from the KEY:VALUE of a saltern.set.
+// setWord reads one answer from word, the KEY:VALUE of a saltern.set.
 func setWord(set *properties, word string) {
 	key, encoded, ok := strings.Cut(word, ":")
 	if !ok {

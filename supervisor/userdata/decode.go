@@ -94,7 +94,8 @@ func (d *decoder) fillField(v reflect.Value, n *yaml.Node, key string) {
 	}
 }
 
-// readText returns a value exactly as it is written, where YAML would change it: 0042 stays 0042.
+// readText returns the text of a value as it is written, even where YAML would change it: 0042
+// stays 0042. It returns false after a fault.
 func (d *decoder) readText(n *yaml.Node, key string) (string, bool) {
 	n = target(n)
 	switch {
@@ -115,7 +116,7 @@ func (d *decoder) readText(n *yaml.Node, key string) (string, bool) {
 	return "", false
 }
 
-// writtenTag reports whether YAML gives this tag to unquoted text by itself.
+// writtenTag reports whether YAML may assign this tag to unquoted text.
 func writtenTag(tag string) bool {
 	switch tag {
 	case "!!str", "!!int", "!!float", "!!bool", "!!timestamp", "!!null":
@@ -140,8 +141,8 @@ func (d *decoder) readTexts(n *yaml.Node, key string) ([]string, bool) {
 	return out, true
 }
 
-// readTree reads a value of appliance.yaml. t is its type there. t may be nil: the value has none,
-// like the master's options, and is read by YAML's rules.
+// readTree reads a value of appliance.yaml. t is its type there. t may be nil: the value has no
+// type there, such as one of the master's options, and is read by YAML's rules.
 func (d *decoder) readTree(n *yaml.Node, t reflect.Type, key string, depth int) any {
 	n = target(n)
 	d.values++
@@ -241,7 +242,7 @@ func (d *decoder) readPairs(n *yaml.Node, key string) (out []pair) {
 		}
 	}
 
-	for _, m := range merged { // A mapping's own keys win over merged ones, and an earlier merge over a later one.
+	for _, m := range merged { // The mapping's keys override merged keys, and earlier merges override later ones.
 		for i := 0; i+1 < len(m.Content); i += 2 {
 			if k := target(m.Content[i]); k.Kind == yaml.ScalarNode && k.ShortTag() != "!!merge" && !seen[k.Value] {
 				seen[k.Value] = true

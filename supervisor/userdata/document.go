@@ -26,8 +26,8 @@ var ErrOther = errors.New("not for the set-up")
 type owner int
 
 const (
-	shared    owner = iota // other programs find their texts in the same place
-	oursAlone              // no other program looks there
+	shared    owner = iota // other programs read their texts from the same source
+	oursAlone              // no other program reads this source
 )
 
 // Bounds of packed texts. Cloud-init sets no such bounds.
@@ -48,8 +48,9 @@ const (
 )
 
 // foreignHeads lists the first lines of texts for other programs, in lower case, with a
-// description: for cloud-init (cloudinit/handlers/__init__.py, INCLUSION_TYPES_MAP, and older ones)
-// and for cloudbase-init. If one head begins with another, the longer one comes first.
+// description. They belong to cloud-init (cloudinit/handlers/__init__.py, INCLUSION_TYPES_MAP, and
+// its earlier versions) and to cloudbase-init. If one head begins with another, the longer one
+// comes first.
 var foreignHeads = []struct{ head, words string }{
 	{"#!", "a script"},
 	{"#include-once", "cloud-init's list of addresses"},
@@ -66,9 +67,9 @@ var foreignHeads = []struct{ head, words string }{
 }
 
 // Parse finds answers in a text as [Places] does in user-data: as YAML, alone or below the key
-// saltern of a #cloud-config, in any packing that cloud-init knows. If the text has no answers, the
-// error wraps [ErrOther] and names the kind of text. If the answers are wrong, the error lists all
-// faults with their lines.
+// saltern of a #cloud-config, in any packing that cloud-init supports. If the text has no answers,
+// the error wraps [ErrOther] and names the kind of text. If the answers are wrong, the error lists
+// all faults with their lines.
 func Parse(text []byte) (*setup.Answers, error) { return findAnswers(text, oursAlone) }
 
 // IsPacked reports whether [Parse] must unpack a text: gzip, MIME, UTF-16, or text with a byte
@@ -88,7 +89,7 @@ func parseOurs(text []byte) (*setup.Answers, error) {
 	return a, err
 }
 
-// findAnswers returns the answers in a text. whose says for whom the text may be.
+// findAnswers returns the answers in a text. whose says for which programs the text may be.
 func findAnswers(text []byte, whose owner) (*setup.Answers, error) {
 	u := &unpacker{left: MaxGiven, whose: whose}
 	u.unpack(text, "", "", 0)
@@ -102,25 +103,25 @@ func findAnswers(text []byte, whose owner) (*setup.Answers, error) {
 	return nil, fmt.Errorf("%s and %s both hold answers: keep one of them", u.ours[0].where, u.ours[1].where)
 }
 
-// unpacker unpacks a text until it finds answers or knows the kind of text.
+// unpacker unpacks a text until it finds answers or recognises the kind of text.
 type unpacker struct {
 	whose owner
-	left  int // bytes that may still be unpacked in all
-	parts int // parts of MIME messages and archives so far
+	left  int // budget for unpacking, in bytes: what remains for all parts
+	parts int // number of parts of MIME messages and archives so far
 
 	packings []string // names of the packings so far: "gzip", "base64", "MIME"
 	ours     []section
-	others   []string // descriptions of the pieces that are not ours
+	others   []string // descriptions of the parts for other programs
 }
 
-// section is a piece of a text that is for us, with its answers or its fault.
+// section is a part of a text that contains answers, or a fault in place of them.
 type section struct {
 	where   string // "part 2"; empty: the whole text
 	answers *setup.Answers
 	err     error
 }
 
-// noteForeign records a piece that is not ours.
+// noteForeign records a part of the text that is for another program.
 func (u *unpacker) noteForeign(where, format string, args ...any) {
 	words := fmt.Sprintf(format, args...)
 	if where != "" {
@@ -129,7 +130,7 @@ func (u *unpacker) noteForeign(where, format string, args ...any) {
 	u.others = append(u.others, words)
 }
 
-// noteFault records a piece that is ours but wrong.
+// noteFault records a fault in a part that is for the set-up.
 func (u *unpacker) noteFault(where string, err error) {
 	if where != "" {
 		err = fmt.Errorf("%s: %w", where, err)
@@ -170,7 +171,7 @@ func (u *unpacker) packed(name string) {
 }
 
 // unpack looks for answers in a text. kind is its MIME type, or "" if that is not known. where
-// names the part. depth counts the packings around it.
+// names the part, as in section. depth is the number of packings around the text.
 func (u *unpacker) unpack(text []byte, kind, where string, depth int) {
 	if depth > maxPacked {
 		u.noteForeign(where, "packed more than %d times", maxPacked)
@@ -276,9 +277,9 @@ func (u *unpacker) gunzip(text []byte) ([]byte, error) {
 	return plain, err
 }
 
-// unreadable records a part that cannot be read completely. The part counts as a fault in the
-// answers if only the set-up reads this place, or if the readable beginning has answers. Otherwise
-// nobody knows for which program the part is.
+// unreadable records a part that cannot be read completely. If only the set-up reads this source,
+// or if the readable beginning has answers, the part is recorded as a fault in the answers.
+// Otherwise it may be for another program, and is recorded as such.
 func (u *unpacker) unreadable(where string, text []byte, err error) {
 	if u.whose == oursAlone || ourKey.Match(text) {
 		u.noteFault(where, err)
@@ -288,7 +289,7 @@ func (u *unpacker) unreadable(where string, text []byte, err error) {
 }
 
 // document looks for answers in YAML. config reports whether the text is a #cloud-config, of which
-// only the key saltern is ours.
+// only the key saltern is for the set-up.
 func (u *unpacker) document(text []byte, where string, config bool) {
 	if config && !bytes.Contains(text, []byte("saltern")) {
 		u.noteForeign(where, "a #cloud-config without the key saltern")
@@ -343,8 +344,8 @@ func (u *unpacker) document(text []byte, where string, config bool) {
 	u.ours = append(u.ours, section{where: where, answers: answers})
 }
 
-// ourKey matches a line that begins answers among keys of other programs. ourLine matches a line of
-// answers that stand alone.
+// ourKey matches the line with the key saltern, below which a document for other programs has our
+// answers. ourLine matches a line of a document that has only answers.
 var (
 	ourKey  = regexp.MustCompile(`(?m)^saltern[ \t]*:`)
 	ourLine = regexp.MustCompile(`(?m)^(mode|join|cluster_id|node)[ \t]*:`)
@@ -381,11 +382,11 @@ func (u *unpacker) ourSection(docs []*yaml.Node, config, marked bool) (answered 
 		return nil, "", errNoMapping
 	}
 
-	return docs[0], "", nil // decoding this document reports what is wrong with it
+	return docs[0], "", nil // decoding the document reports its faults
 }
 
-// answersLike reports whether a mapping without our head looks like answers: it has one of their
-// keys, apart from those that other programs use as well (netplan, Butane).
+// answersLike reports whether a mapping without our head looks like answers: it has a key of the
+// answers that no other program uses. netplan and Butane use the keys network and storage.
 func answersLike(doc *yaml.Node) bool {
 	for i := 0; i+1 < len(doc.Content); i += 2 {
 		key := doc.Content[i].Value
@@ -408,7 +409,7 @@ func answerGroups() []string {
 	return keys
 }
 
-// documents parses all YAML documents of a text and leaves out empty ones.
+// documents parses all YAML documents of a text and omits empty documents.
 func documents(text []byte) (docs []*yaml.Node, err error) {
 	dec := yaml.NewDecoder(bytes.NewReader(text))
 	for range maxDocs {
@@ -476,7 +477,7 @@ func toUTF8(text []byte) []byte {
 }
 
 // fromBase64 decodes a text that consists of base64 only, with or without line breaks and padding.
-// ok is false for other texts.
+// It returns false for any other text.
 func fromBase64(text string) ([]byte, bool) {
 	compact := strings.Join(strings.Fields(strings.TrimPrefix(text, "\ufeff")), "")
 	compact = strings.TrimRight(compact, "=")

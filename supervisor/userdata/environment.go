@@ -23,13 +23,13 @@ const (
 	optionsKey         = "settings.master.options"
 )
 
-// variable is an environment variable that gives one answer.
+// variable is an environment variable that sets one answer.
 type variable struct {
 	Name string
 	Key  string // key of the answer, with dots for nested ones
 }
 
-// variables returns all variables that give one answer. docs/containers.md has the same table.
+// variables returns all variables that set one answer. docs/containers.md repeats this table.
 func variables() []variable {
 	return []variable{
 		{"SALTERN_MODE", "mode"},
@@ -48,7 +48,7 @@ func variables() []variable {
 	}
 }
 
-// environment reads the variables. An empty variable counts as missing.
+// environment reads the variables. It ignores empty variables.
 func (p Places) environment(_ context.Context, s *search) {
 	var set properties
 	whole := p.Environment(answersVariable)

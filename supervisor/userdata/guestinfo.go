@@ -11,11 +11,11 @@ import (
 	"saltern/internal/command"
 )
 
-// guest is one of the tools that ask VMware's hypervisor.
+// guest is one of the tools with which a virtual machine reads properties from VMware's hypervisor.
 type guest struct {
 	path string
-	// whole reports whether the tool takes the whole question as one argument, as vmtoolsd does
-	// after --cmd.
+	// whole reports whether the tool takes its command as one argument, as vmtoolsd does after
+	// --cmd.
 	whole bool
 }
 
@@ -82,7 +82,8 @@ func (s *search) encoded(name, text, encoding string) {
 }
 
 // readKey reads one key of guestinfo. It returns "" if the key is not set, or if this is no VMware
-// machine. cloud-init replaces a value that it has read by "---", which counts as not set.
+// machine. cloud-init replaces a value that it has read by "---"; for such a value readKey returns
+// "", too.
 func (g guest) readKey(ctx context.Context, key string) (string, error) {
 	argv := []string{g.path, "info-get guestinfo." + key}
 	if g.whole {

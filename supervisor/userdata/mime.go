@@ -118,7 +118,7 @@ func (u *unpacker) multipart(body []byte, boundary, where string, depth int) {
 		}
 
 		if strings.HasPrefix(kind, "multipart/") {
-			u.parts-- // a part that holds parts does not count as one
+			u.parts-- // a part that consists of parts does not count
 			inner, err := io.ReadAll(part)
 			if depth >= maxPacked || err != nil {
 				u.unreadable(name, inner, errors.New("its parts are nested too deeply, or cut off"))
@@ -133,7 +133,7 @@ func (u *unpacker) multipart(body []byte, boundary, where string, depth int) {
 	}
 }
 
-// nextPart counts a part and returns its name.
+// nextPart counts a part and returns its name. It returns false if there are too many parts.
 func (u *unpacker) nextPart() (name string, ok bool) {
 	if u.parts >= maxParts {
 		if u.parts == maxParts {

@@ -21,7 +21,7 @@ import (
 // (DataSourceNoCloud).
 var seedLabels = []string{"cidata"}
 
-// Files on such a disk: our own, and the one that we share with cloud-init.
+// Files on a seed disk: our own file, and the file that cloud-init reads, too.
 const (
 	ownSeed    = "saltern.yaml"
 	sharedSeed = "user-data"
@@ -136,8 +136,8 @@ func readFolder(dir string, names []string) (files []seedFile) {
 	return files
 }
 
-// onDisk mounts the disks with one of the labels, one after another, and calls look with each until
-// the search has ended.
+// onDisk mounts the disks with one of the labels, one after another, and calls look with the mount
+// point of each until the search has ended.
 func (p Places) onDisk(s *search, labels []string, look func(dir string)) {
 	entries, err := os.ReadDir(p.Devices)
 	if err != nil {
@@ -169,7 +169,8 @@ func (p Places) mounted(s *search, device, label string, look func(dir string)) 
 	}
 }
 
-// seedService reports whether this machine has saltern-seed.service, which reads such disks.
+// seedService reports whether this machine has saltern-seed.service, which reads seed disks for
+// this process.
 func (p Places) seedService() bool {
 	for _, dir := range p.Seeds {
 		if _, err := os.Stat(dir); err == nil && dir == seedFolder {

@@ -35,7 +35,7 @@ func (p Places) searchOVF(_ context.Context, s *search) {
 	}
 }
 
-// ovfFolder reads the environment in a folder, if the folder has one.
+// ovfFolder reads answers from the OVF environment file in a folder, if there is one.
 func (s *search) ovfFolder(dir string) {
 	for _, f := range readFolder(dir, ovfFiles) {
 		if f.err != nil {
@@ -63,8 +63,8 @@ func (s *search) environment(name string, text []byte) {
 // ParseOVF parses answers from the properties whose key begins with "saltern.". The property
 // saltern.answers holds all answers, in base64 or as plain text. Any other property holds the
 // answer of the same name. In the name of a nested answer an underscore may replace the dot:
-// saltern.network_address or saltern.network.address. Empty properties do not count. A data disk
-// alone does not count either, because the descriptor always sets it.
+// saltern.network_address or saltern.network.address. ParseOVF ignores empty properties, and a data
+// disk without any other answer, because the descriptor always sets one.
 func ParseOVF(text []byte) (setup.Given, error) {
 	list, err := ovfProperties(text)
 	if err != nil {
@@ -96,8 +96,8 @@ func ParseOVF(text []byte) (setup.Given, error) {
 	return setup.Given{Answers: answers}, err
 }
 
-// wholeOVF reads saltern.answers, which replaces all other properties. others are the keys of
-// those.
+// wholeOVF reads saltern.answers, which replaces all other properties. others are the keys of the
+// replaced properties.
 func wholeOVF(text string, others []string) (given setup.Given, err error) {
 	doc, err := plainOrBase64(text)
 	if err == nil {
@@ -152,7 +152,7 @@ func ovfProperties(text []byte) (list []given, err error) {
 var keyAttribute = regexp.MustCompile(`key\s*=\s*["']([^"'<]*)["']`)
 
 // around returns a phrase for the place in the text where the XML is wrong: the line, and the
-// property if known.
+// property if that is known.
 func around(text []byte, offset int64) string {
 	before := text[:min(int64(len(text)), max(offset, 0))]
 	line := fmt.Sprintf("line %d", 1+bytes.Count(before, []byte("\n")))

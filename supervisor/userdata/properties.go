@@ -12,11 +12,11 @@ import (
 	"saltern/supervisor/setup"
 )
 
-// properties collects answers that are given one at a time, as text: in a virtual machine's
+// properties collects answers that a source sets one at a time, as text: in a virtual machine's
 // settings, on the kernel's command line or in the environment. [setup.Answers.Set] parses them.
 type properties struct {
 	answers setup.Answers
-	given   map[string]given // what was given, by the answer's key
+	given   map[string]given // properties by the answer's key
 	faults  *multierror.Error
 }
 
@@ -44,10 +44,10 @@ func (p *properties) addFault(name string, err error) {
 	p.faults = multierror.Append(p.faults, fmt.Errorf("%s: %w", name, err))
 }
 
-// givenKeys returns the keys of the answers that were given.
+// givenKeys returns the keys of the answers that were set.
 func (p *properties) givenKeys() []string { return slices.Sorted(maps.Keys(p.given)) }
 
-// result returns the answers, or nil without an error if none were given.
+// result returns the answers, or nil without an error if none were set.
 func (p *properties) result() (*setup.Answers, error) {
 	if err := p.faults.ErrorOrNil(); err != nil {
 		return nil, err
@@ -58,10 +58,10 @@ func (p *properties) result() (*setup.Answers, error) {
 	return &p.answers, nil
 }
 
-// answerName returns the key of the answer that a property named saltern.… sets. Below a group an
-// underscore may replace the dot (saltern.network_address), because in OVF a dot separates class
-// and key (DSP0243 9.5.1). OVF archives of older versions had the prefix twice, in the class and in
-// the key.
+// answerName returns the key of the answer that a property named saltern.… sets. ours is false for
+// properties with other names. Below a group an underscore may replace the dot
+// (saltern.network_address), because in OVF a dot separates class and key (DSP0243 9.5.1). OVF
+// archives of older versions had the prefix twice, in the class and in the key.
 func answerName(property string) (key string, ours bool) {
 	key, ours = strings.CutPrefix(property, "saltern.")
 	if !ours {

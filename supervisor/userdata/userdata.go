@@ -1,5 +1,5 @@
-// Package userdata looks for answers to the set-up that were given with the machine, so that nobody
-// has to sit at its console:
+// Package userdata looks for answers to the set-up that were given with the machine, so that it
+// needs no wizard:
 //
 //	variables of the environment, of a container                    environment.go
 //	saltern.answers= and others on the kernel command line          cmdline.go
@@ -9,13 +9,13 @@
 //	VMware's guestinfo                                              guestinfo.go
 //	a file, /etc/saltern/answers.yaml
 //
-// The first place that has answers for us is the only one that is used. If its answers are wrong,
-// that is an error, and the search ends. Texts for other programs (cloud-init, Ignition, a script)
-// and unreadable ones are skipped; [setup.Given] names them with the reason.
+// Only the first source that has answers for the set-up is used. If its answers are wrong, that is
+// an error, and the search ends. Texts for other programs (cloud-init, Ignition, a script) and
+// unreadable ones are skipped; [setup.Given] names them with the reason.
 //
 // Properties, words of the command line and variables are text. Only the type of the answer decides
-// how the text is read (properties.go). Documents are YAML, in all packings that cloud-init knows
-// (document.go, mime.go).
+// how the text is read (properties.go). Documents are YAML, in all packings that cloud-init
+// supports (document.go, mime.go).
 package userdata
 
 import (
@@ -49,7 +49,7 @@ const (
 
 // source is one kind of place where answers may be.
 type source struct {
-	name string // name of the place in words: "the cidata disk"
+	name string // description of the source: "the cidata disk"
 	look func(context.Context, *search)
 }
 
@@ -58,11 +58,11 @@ type Places struct {
 	// Environment returns an environment variable, as os.Getenv does. This source comes first, so
 	// that a container never uses the answers of its host.
 	Environment func(name string) string
-	CommandLine string // /proc/cmdline
+	CommandLine string // path of /proc/cmdline
 	Seeds       []string
-	Devices     string // /dev/disk/by-label
-	EC2         string // http://169.254.169.254
-	DMI         string // /sys/class/dmi/id: shows whether the machine is on EC2 or VMware
+	Devices     string // path of the folder /dev/disk/by-label
+	EC2         string // address of the metadata service, http://169.254.169.254
+	DMI         string // path of /sys/class/dmi/id, which shows whether the machine is on EC2 or VMware
 	OVF         string // directory of a mounted OVF disk
 	GuestInfo   []string
 	File        string
@@ -89,9 +89,9 @@ func Default(log *slog.Logger) Places {
 	}
 }
 
-// Look asks the sources in their order until one has answers for the set-up. If none has,
-// Given.Answers is nil. An error means that answers were found and are wrong, or, if no source has
-// answers, that a source could not be asked.
+// Look reads the sources in their order until one has answers for the set-up. If none has,
+// Given.Answers is nil. An error means that the answers of a source are wrong. It may also mean
+// that a source could not be read, but only if no other source has answers.
 func (p Places) Look(ctx context.Context) (setup.Given, error) {
 	s := &search{log: p.Log}
 	for _, source := range p.sources() {
@@ -147,13 +147,13 @@ func (p Places) searchFile(_ context.Context, s *search) {
 // search collects what the sources return. It ends when a source has answers or a fault.
 type search struct {
 	log    *slog.Logger
-	source string // name of the source that is being asked
+	source string // name of the source that is being read
 
 	answers *setup.Answers
 	fault   error // why the answers that were found are wrong
 
-	// unreached is the reason why the first unreachable source could not be asked. It is an error
-	// only if no other source has answers.
+	// unreached is the error of the first source that could not be read. Look returns it only if no
+	// other source has answers.
 	unreached   error
 	unreachedAt string
 
@@ -183,7 +183,7 @@ func (s *search) document(name string, text []byte, whose owner) {
 	}
 }
 
-// properties decodes answers that were given one at a time.
+// properties decodes answers that a source sets one at a time.
 func (s *search) properties(set *properties) {
 	answers, err := set.result()
 	if err != nil {
@@ -198,7 +198,7 @@ func (s *search) endWithFault(name string, err error) {
 	s.fault = fmt.Errorf("%s: %w", s.nameAt(name), err)
 }
 
-// unreachable records a source that cannot be asked. The search continues, because another source
+// unreachable records a source that cannot be read. The search continues, because another source
 // may have answers.
 func (s *search) unreachable(name string, err error) {
 	if s.unreached == nil {
@@ -238,7 +238,7 @@ func reason(err error) string {
 	return text
 }
 
-// readFile reads a regular file of at most limit bytes. A missing file counts as empty.
+// readFile reads a regular file of at most limit bytes. It returns no bytes if the file is missing.
 func readFile(path string, limit int64) ([]byte, error) {
 	b, _, err := durable.ReadFile(path, limit, durable.Follow)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -35,16 +35,16 @@ import (
 	"saltern/internal/ratelimit"
 )
 
-// Bounds. All strangers together get half of the connections and bytes. An address that has sent an
-// authenticated call lately is no stranger.
+// Bounds. Sources that have sent no authenticated call lately (strangers) get half of the
+// connections and bytes, all together.
 const (
-	MinSecret = 16      // bytes
+	MinSecret = 16      // least length of the secret, in bytes
 	maxSecret = 4 << 10 // bytes of the file with the secret
 	maxBody   = 2 << 20
 	bodyStep  = 64 << 10 // bytes that are read at a time
 	maxBodies = 32 << 20 // bytes of all bodies that are being read
 	maxConns  = 64
-	maxClosed = 64 // further connections, which are being closed
+	maxClosed = 64 // number of further connections that are being closed
 	maxWait   = 16 // pushes that wait while another one is fetched
 	maxNames  = 8  // names of one repository
 	workers   = 4
@@ -57,7 +57,7 @@ const (
 type Config struct {
 	Address string // IP:port
 	Secret  string // path of the file with the secret; read for each call
-	// Fetch asks all nodes to fetch the remote with that URL or name, or all remotes for "". If no
+	// Fetch makes all nodes fetch the remote with that URL or name, or all remotes for "". If no
 	// node has the remote, its error is NotOurs.
 	Fetch   func(ctx context.Context, remote string) error
 	NotOurs error
@@ -72,14 +72,14 @@ type hook struct {
 	bodies  *ratelimit.Pool[netip.Addr]  // bounds the bytes of bodies
 	friends ratelimit.Lately[netip.Addr] // sources that have lately sent an authenticated call
 
-	// signing is held while a stranger's signature is checked, so that this takes one processor at
-	// most.
+	// signing is held while the signature of a call from a stranger is checked, so that such checks
+	// use at most one processor.
 	signing sync.Mutex
 
 	mu    sync.Mutex
-	calls map[netip.Addr]*ratelimit.Bucket // by source: unauthenticated calls
-	lines ratelimit.Bucket                 // log lines about these calls
-	left  int                              // number of log lines left out since the last one
+	calls map[netip.Addr]*ratelimit.Bucket // limits unauthenticated calls, by source
+	lines ratelimit.Bucket                 // limits log lines about unauthenticated calls
+	left  int                              // number of such log lines omitted since the last one
 }
 
 // strange returns the rate limit of one source for unauthenticated calls. Calls above the rate are
@@ -92,7 +92,7 @@ func strangeLines() ratelimit.Rate { return ratelimit.Rate{Burst: 20, PerSecond:
 // maxSources bounds the table of sources. When the table is full, all sources are removed from it.
 const maxSources = 1024
 
-// Serve serves until ctx ends. While another program uses the address, Serve tries again.
+// Serve serves until ctx ends. If another program uses the address, Serve keeps trying to listen.
 func Serve(ctx context.Context, cfg Config) {
 	ln, err := httpserver.Listen(ctx, cfg.Address, "the web hook", cfg.Log)
 	if err != nil {
@@ -103,7 +103,7 @@ func Serve(ctx context.Context, cfg Config) {
 	var worker sync.WaitGroup
 	defer worker.Wait()
 
-	for range workers { // several workers, so that a remote that does not answer delays no other
+	for range workers { // several workers, so that a remote that does not answer does not delay other remotes
 		worker.Go(func() { h.fetchPushes(ctx) })
 	}
 
@@ -243,8 +243,8 @@ func (h *hook) handler() http.Handler {
 	return mux
 }
 
-// judgeCall checks a call and queues its push. An authenticated call is accepted, whatever mistakes
-// other calls from its address have made.
+// judgeCall checks a call and queues its push. It accepts an authenticated call even if other calls
+// from the same address were refused.
 func (h *hook) judgeCall(w http.ResponseWriter, r *http.Request) (code int, text string) {
 	peer := ratelimit.SourceOf(r.RemoteAddr)
 	secret, err := h.secret()
@@ -335,8 +335,8 @@ func (h *hook) refuse(r *http.Request, text string) (int, string) {
 	return http.StatusUnauthorized, text
 }
 
-// countMistake counts a mistake of a source and logs it, unless too many such lines were logged. It
-// reports whether the source has made too many mistakes.
+// countMistake counts an invalid call of a source and logs it, unless too many such lines were
+// logged. It reports whether the source has sent too many invalid calls.
 func (h *hook) countMistake(from netip.Addr, level slog.Level, line string, attributes ...any) (tooMany bool) {
 	now := h.Now()
 	h.mu.Lock()
@@ -399,7 +399,8 @@ func (p proof) isToken(secret []byte) bool {
 	return subtle.ConstantTimeCompare(p.token, sum[:]) == 1
 }
 
-// proofOf returns the proof in the headers of a call. If there is none, both fields are nil.
+// proofOf returns the proof in the headers of a call. Both of its fields are nil if the headers
+// have no proof.
 func proofOf(head http.Header) (p proof) {
 	signed := func(given string) proof {
 		b, err := hex.DecodeString(given)
@@ -431,19 +432,19 @@ func proofOf(head http.Header) (p proof) {
 
 // place holds the addresses of a repository, in the fields that different servers use.
 type place struct {
-	Clone   string `json:"clone_url"` // GitHub, Gitea
+	Clone   string `json:"clone_url"` // URL, as GitHub and Gitea send it
 	SSH     string `json:"ssh_url"`
 	Git     string `json:"git_url"`
 	HTML    string `json:"html_url"`
-	GitHTTP string `json:"git_http_url"` // GitLab
+	GitHTTP string `json:"git_http_url"` // URL, as GitLab sends it
 	GitSSH  string `json:"git_ssh_url"`
 }
 
 // namesIn returns the URLs of the repository that a call names. If the call names none, or its body
-// is empty, namesIn returns the name that stands for all remotes.
+// is empty, namesIn returns only "", which means all remotes.
 func namesIn(body []byte) ([]string, error) {
 	var call struct {
-		Remote     string `json:"remote"` // for other callers: a URL or name as in applianced git
+		Remote     string `json:"remote"` // for scripts: a URL or name as in applianced git
 		Repository place  `json:"repository"`
 		Project    place  `json:"project"`
 	}

@@ -1,4 +1,4 @@
-// Package input decodes the bytes that a terminal sends into keys and pastes. It knows the
+// Package input decodes the bytes that a terminal sends into keys and pastes. It supports the
 // sequences of the Linux console, the vt220, xterm and similar terminals. It drops unknown
 // sequences as a whole, by the grammar of ECMA-48 (5.4 for control sequences, 5.6 for control
 // strings): no letter of a sequence is mistaken for a typed letter.
@@ -33,13 +33,13 @@ type state int
 
 const (
 	ground     state = iota
-	escape           // after one or several ESCs
+	escape           // after one or more ESCs
 	designate        // after ESC and an intermediate byte, until a final byte
 	csi              // in a control sequence, until its final byte
-	linuxKey         // after CSI [: one more byte (console_codes(4))
+	linuxKey         // after CSI [, one more byte follows (console_codes(4))
 	mouseX10         // after CSI M: three characters
-	ss2              // after SS2: one byte
-	ss3              // after SS3: digits and one byte
+	ss2              // after SS2, one byte follows
+	ss3              // after SS3, digits and one byte follow
 	controlStr       // in OSC, DCS, APC, PM or SOS, until ST
 	stringEsc        // after an ESC in a control string
 	pasting          // in a bracketed paste, until its end
@@ -50,7 +50,7 @@ const (
 type Decoder struct {
 	state   state
 	last    time.Time // time of the last byte
-	escapes int       // ESCs in a row
+	escapes int       // number of ESCs in a row
 	seq     []byte    // bytes of a sequence, without its introducer
 	skip    int       // characters of a mouse report that are still to come
 	partial []byte    // bytes of an incomplete UTF-8 character
@@ -159,8 +159,8 @@ func (d *Decoder) takeByte(b byte, now time.Time) {
 		return
 	}
 
-	// A control character ends a sequence (ECMA-48 5.4 allows none inside), and is then decoded by
-	// itself.
+	// A control character ends a sequence (ECMA-48 5.4 allows none inside), and is decoded as a key
+	// of its own.
 	if b < ' ' || b >= 0x7f {
 		d.enterState(ground)
 		d.takeGround(b)
@@ -213,7 +213,7 @@ func (d *Decoder) keepByte(b byte) {
 
 // takeEscaped decodes the byte after one or more ESCs.
 func (d *Decoder) takeEscaped(b byte, now time.Time) {
-	// Alt-x sends ESC x. A person who types Escape and then x is slower.
+	// Alt-x sends ESC x at once. A person who types Escape, then x, is slower.
 	meta := now.Sub(d.last) < 50*time.Millisecond
 	switch {
 	case b == esc && meta && d.escapes < maxEscapes:
@@ -246,15 +246,15 @@ func (d *Decoder) takeEscaped(b byte, now time.Time) {
 		d.enterState(ground)
 		d.emitKey(tea.KeyPressMsg{Code: tea.KeyBackspace, Mod: tea.ModAlt})
 	case b >= 0x80:
-		d.enterState(ss2) // Alt and a character outside ASCII: drop the character's further bytes as well
+		d.enterState(ss2) // Alt and a character outside ASCII: drop the character's further bytes, too
 	default:
 		d.enterState(ground)
 	}
 }
 
-// takeString decodes a byte of a control string, and does not store it. The string may contain the
-// bytes that ECMA-48 5.6 allows. Any other control character ends the string, so that a user who
-// started a string by accident need not wait for its end.
+// takeString skips a byte of a control string. The string may contain the bytes that ECMA-48 5.6
+// allows. Any other control character ends the string, so that a user who started a string by
+// accident need not wait for its end.
 func (d *Decoder) takeString(b byte, now time.Time) {
 	switch {
 	case b == esc:

@@ -7,7 +7,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 )
 
-// known is a known key. The zero value means that a sequence is unknown.
+// known is the key for a sequence. The zero value means that the sequence is unknown.
 type known struct {
 	code rune
 	text string // the character that a key of the keypad types
@@ -102,7 +102,7 @@ func (d *Decoder) endControl(final byte) {
 	numbers, ok := parameters(params)
 	switch {
 	case !whole, !ok:
-		return // private, with intermediate bytes, or too long: not a key
+		return // a private sequence, intermediate bytes, or too long: not a key
 	case final == '~':
 		d.endTilde(numbers)
 	case final == 'u':
@@ -178,7 +178,7 @@ func (d *Decoder) pressCode(numbers []int) {
 }
 
 // modifier decodes xterm's modifier number: 1 plus one bit each for Shift, Alt and Ctrl. If the
-// number contains other modifiers, it returns false.
+// number has bits for other modifiers, it returns false.
 func modifier(n int) (tea.KeyMod, bool) {
 	if n < 1 || n > 8 {
 		return 0, false
@@ -192,7 +192,7 @@ func modifier(n int) (tea.KeyMod, bool) {
 	return mod, true
 }
 
-// parameters parses numbers between semicolons. It returns false for anything else.
+// parameters parses numbers separated by semicolons. It returns false for any other text.
 func parameters(p []byte) (numbers []int, ok bool) {
 	if len(p) == 0 {
 		return nil, true

@@ -105,8 +105,7 @@ func decode(chunks <-chan chunk, send func(tea.Msg)) {
 	}
 }
 
-// feedChunk decodes a chunk. A chunk without bytes means that the pause after the last chunk was
-// too long.
+// feedChunk decodes a chunk. An empty chunk means that the pause after the last chunk was too long.
 func (d *Decoder) feedChunk(c chunk) []tea.Msg {
 	if len(c.bytes) == 0 {
 		return d.Expire(time.Now())

@@ -21,7 +21,7 @@ const (
 
 // confFile is one file of options of the other master.
 type confFile struct {
-	path    string // on the other master
+	path    string // path on the other master
 	class   int
 	text    []byte
 	options *value.Map
@@ -31,7 +31,7 @@ type confFile struct {
 // confs holds all files of options, in the order in which a master reads them.
 type confs struct {
 	files []*confFile
-	all   *value.Map // the merged options, as far as this package needs them
+	all   *value.Map // the merged options, without those that this package does not need
 }
 
 // readConfs reads <dir>/master and the files that it includes, by Salt's rules
@@ -188,7 +188,8 @@ func (c *confs) noteAt(option, format string, args ...any) Note {
 	return Note{File: file, Line: line, Option: option, Text: fmt.Sprintf(format, args...)}
 }
 
-// foundLater looks for an option in files of later classes, whose value replaces that of f.
+// foundLater looks for an option in files of later classes, whose value overrides that of f. It
+// returns the file and the line where it is set, or false if there is none.
 func (c *confs) foundLater(f *confFile, option string) (file string, line int, ok bool) {
 	for _, g := range c.files {
 		if g.class > f.class {

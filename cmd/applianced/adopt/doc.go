@@ -9,17 +9,18 @@
 //	                                     (the node's storage is compared)   ↓
 //	                           stage (.import-…) → backup.Place, file by file
 //
-// The tree is as hostile as any input: names, links, sizes and numbers are bounded, links are followed
-// only within the tree, and keys are parsed. Files of the node are replaced only on request, and then
-// kept. Files that are equal already stay, so the same command completes an interrupted import.
+// The tree is as hostile as any input: names, links, sizes and numbers are bounded, links are
+// followed only within the tree, and keys are parsed. Files of the node are replaced only on
+// request, and the replaced files are kept. Equal files stay as they are, so the same command
+// completes an interrupted import.
 //
-// It belongs to the command because it knows the master's options and keys, which no package below
-// supervisor may import.
+// The package is below the command, because it uses the master's options and keys, which no package
+// below supervisor may import.
 package adopt
 
 import "fmt"
 
-// Bounds of what is read.
+// Bounds of the import.
 const (
 	maxBytes    = 64 << 30 // bytes of all files
 	maxEntries  = 500_000  // files of one tree, which a node must be able to copy
@@ -64,16 +65,16 @@ type Count struct {
 	// Same counts the entries that the node already has.
 	Same int `json:"same"`
 	// Other counts the entries that the node has with other content. They are conflicts, except
-	// entries that the node's own master created and no minion knows.
+	// files that the node's own master created and that no minion has seen.
 	Other int `json:"other"`
 	// Left counts the entries of the tree that are not imported. A note gives the reason.
 	Left int `json:"left"`
 }
 
-// Note is something that an administrator must know or do.
+// Note is a fact that an administrator must know, or a task.
 type Note struct {
 	File   string `json:"file,omitempty"` // path in the tree
-	Line   int    `json:"line,omitempty"` // from 1; 0 means unknown
+	Line   int    `json:"line,omitempty"` // counted from 1; 0: unknown
 	Option string `json:"option,omitempty"`
 	Text   string `json:"text"`
 	// Info marks a note that reports no loss.

@@ -39,7 +39,8 @@ type exporter struct {
 
 // Export writes the data of the node's master below dir, in the layout that a master in Python uses
 // below /: etc/salt, where the key that minions know is the master's own key, and srv. It creates
-// dir, which must not exist because it will hold keys. After an error dir is incomplete.
+// dir, which must not exist, so that only it decides who can read the keys. After an error dir is
+// incomplete.
 func Export(ctx context.Context, s *settings.Settings, dir string) (Exported, error) {
 	if err := storageThere(s); err != nil {
 		return Exported{}, err
@@ -171,7 +172,7 @@ func (x *exporter) minions(ctx context.Context) error {
 }
 
 // options writes the options of appliance.yaml and the administrator's files. It omits options that
-// only our master knows, and changes paths to those of the other master.
+// only our master has, and changes paths to those of the other master.
 func (x *exporter) options(context.Context) error {
 	text, err := yaml.Marshal(x.settings.Master.Options)
 	if err != nil {

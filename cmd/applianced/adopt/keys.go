@@ -157,6 +157,7 @@ func readPair(t *Tree, dir, name, passphrase string) (*pair, error) {
 }
 
 // identity reads the key by which minions know a master: the cluster's key, or the master's own.
+// cluster reports which of the two it is.
 func identity(t *Tree, c *confs) (p *pair, cluster bool, err error) {
 	if c.textOption("cluster_id", "") != "" {
 		p, err := readPair(t, c.pathOption("cluster_pki_dir", c.pathOption("pki_dir", defaultPKI)), "cluster",
@@ -192,8 +193,8 @@ func fingerprint(public []byte) string {
 	return f
 }
 
-// strangers returns the minions that this node has accepted and that the import does not accept
-// with the same key. These minions know this node's master key and would refuse another one.
+// strangers returns the minions that this node has accepted, except those that the import accepts
+// with the same key. They know this node's master key, and would refuse the imported one.
 func strangers(here, there *keyring) (out []string) {
 	for id, k := range here.known {
 		o := there.known[id]

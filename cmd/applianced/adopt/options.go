@@ -19,8 +19,8 @@ type optionFile struct {
 	name string
 	from *confFile
 	text []byte
-	// drop maps each option that is left out to the reason. change maps each option that gets
-	// another value to that value.
+	// drop maps each omitted option to the reason. change maps each option with a new value to that
+	// value.
 	drop   map[string]string
 	change map[string]any
 }
@@ -32,7 +32,7 @@ type sorter struct {
 	tree     *Tree
 	roots    []*root
 	notes    []Note
-	leftOut  int // number of options left out
+	leftOut  int // number of omitted options
 	files    []*optionFile
 }
 
@@ -207,8 +207,8 @@ func (p *paths) movedText(s string) string {
 	return s
 }
 
-// plainPath reports whether a text is almost certainly the path of a file, even if the tree lacks
-// that file: an archive need not contain every file that options name.
+// plainPath reports whether a text has the form of a file's path. It does not check that the tree
+// has the file, because an archive may lack files that options name.
 func plainPath(s string) bool {
 	return strings.Count(s, "/") > 1 && !strings.ContainsFunc(s, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
@@ -217,7 +217,8 @@ func plainPath(s string) bool {
 }
 
 // writeText sets the file's text: the other master's text without the lines of dropped and changed
-// options. If that text does not result in the wanted values, writeText writes only the values.
+// options. If that text does not parse to the wanted values, the new text consists of these values
+// only.
 func (f *optionFile) writeText() error {
 	want := f.from.options.Clone()
 	for name := range f.drop {

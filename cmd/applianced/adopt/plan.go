@@ -15,25 +15,25 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// Request says what to import, and where to.
+// Request describes an import: its source, the node, and what it may replace.
 type Request struct {
 	Settings *settings.Settings
 	// ConfigDir is the folder of the master's configuration in the tree. "" means /etc/salt.
 	ConfigDir string
 	// Force allows replacing files of the node that have other content.
 	Force bool
-	// WithoutKey keeps the node's own key, which the imported minions do not know.
+	// WithoutKey keeps the node's own master key, although the imported minions do not know it.
 	WithoutKey bool
-	// Beside stores the imported cluster key beside the present one instead of replacing it, because
-	// other nodes use the present one: all nodes must change to the new key together.
+	// Beside stores the imported cluster key beside the present one instead of replacing that. A
+	// cluster with other nodes needs this: all nodes must change to the new key together.
 	Beside bool
 }
 
-// item is one file to put in place.
+// item is a file to import, with its source and its destination.
 type item struct {
 	kind Kind
-	to   string // path below the storage, with slashes
-	from string // path in the tree; "" means that text is the content
+	to   string // destination: path below the storage, with slashes
+	from string // source: path in the tree; "" means that text is the content
 	text []byte
 	size int64
 	mode fs.FileMode
@@ -155,8 +155,8 @@ func (p *Plan) compareItem(it *item) {
 	p.items = append(p.items, it)
 }
 
-// compare reports whether the node has a file in the item's place, and whether it has the same
-// content.
+// compare reports in there whether the node has a file at the item's destination, and in same
+// whether that file has the item's content.
 func (p *Plan) compare(it *item) (same, there bool, err error) {
 	if p.node == nil {
 		return false, false, nil
@@ -254,7 +254,8 @@ func (p *Plan) planKeyring(_ context.Context, c *confs) error {
 	return nil
 }
 
-// Listed returns the notes to show, first those that report a loss, and how many more there are.
+// Listed returns the notes to show, first those that report a loss, and the number of further
+// notes.
 func Listed(notes []Note) ([]Note, int) {
 	sorted := slices.Clone(notes)
 	slices.SortStableFunc(sorted, func(a, b Note) int {

@@ -19,9 +19,9 @@ import (
 type root struct {
 	kind   Kind
 	env    string
-	dir    string // on the other master
-	to     string // below the storage
-	served string // path by which the appliance's master reads it
+	dir    string // folder on the other master
+	to     string // destination below the storage
+	served string // path from which the appliance's master reads the folder
 }
 
 // envDir holds the environments other than base. It is a separate folder because nodes copy only
@@ -83,7 +83,8 @@ func findRoots(t *Tree, c *confs, s *settings.Settings) (roots []*root, options 
 	return roots, options, notes
 }
 
-// rootDirs returns the folders of one environment: those that exist, and those that do not.
+// rootDirs returns the folders of an environment: in dirs those that exist in the tree, in missing
+// the others.
 func rootDirs(t *Tree, v any) (dirs, missing []string) {
 	list, ok := v.([]any)
 	if s, one := v.(string); one && !ok {

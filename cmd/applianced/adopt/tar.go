@@ -18,14 +18,14 @@ import (
 	"saltern/supervisor/backup"
 )
 
-// Limits bounds how much of an archive is unpacked. Zero values stand for the defaults.
+// Limits bounds the unpacking of an archive. A zero value in it stands for the default.
 type Limits struct {
 	Bytes   int64 // bytes of all files
 	Entries int
 }
 
-// passedOver reports whether a name lies in a folder that is not imported: jobs and caches, which can
-// be large, and file systems that are not on a disk.
+// passedOver reports whether a name is below a folder that is not imported. These are jobs and
+// caches, which can be large, and file systems that are not on a disk.
 func passedOver(name string) bool {
 	for _, dir := range []string{"var/cache/salt", "var/log", "proc", "sys", "dev", "run"} {
 		if rest, ok := strings.CutPrefix(name, dir); ok && (rest == "" || rest[0] == '/') {
@@ -109,8 +109,8 @@ func Unpack(ctx context.Context, r io.Reader, root *os.Root, l Limits) ([]Note, 
 	}
 }
 
-// ending distinguishes an archive that ends with its end mark from one that was cut between two
-// files. Package tar does not.
+// ending detects whether an archive ends with its end mark, or was cut between two files. Package
+// tar does not detect that.
 type ending struct {
 	r       io.Reader
 	reached bool // the input has ended without the end mark
@@ -217,7 +217,7 @@ func (u *unpacker) folder(name string) error {
 	}
 
 	err := u.root.Mkdir(name, 0o700)
-	if errors.Is(err, fs.ErrExist) { // a link to a folder is accepted as well
+	if errors.Is(err, fs.ErrExist) { // accept a link to a folder, too
 		var fi fs.FileInfo
 		if fi, err = u.root.Stat(name); err == nil && !fi.IsDir() {
 			err = fmt.Errorf("%q is a file and a folder", name)

@@ -16,7 +16,7 @@ import (
 // follows links within the tree, as that master would.
 type Tree struct{ root *os.Root }
 
-// Open opens the folder that stands for / of the other master.
+// Open opens the tree in the folder dir, which contains the files of the other master below /.
 func Open(dir string) (*Tree, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

@@ -114,8 +114,8 @@ func (o *sorter) importedFile(file, include string) *optionFile {
 	return o.files[i]
 }
 
-// refuse drops the option that has a fault. If the fault is not in an imported option, it returns
-// false.
+// refuse drops the option that has a fault. If the fault is not in an imported option, refuse
+// returns false.
 func (o *sorter) refuse(fault *conf.Fault, include string) bool {
 	f := o.importedFile(fault.Path, include)
 	if f == nil || fault.Option == "" {

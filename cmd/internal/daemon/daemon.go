@@ -1,5 +1,5 @@
-// Package daemon holds what salt-master and salt-api have in common as services: exit statuses,
-// command line options, a log that handles SIGHUP, and the file with the process ID.
+// Package daemon is the common part of salt-master and salt-api as services: exit statuses, command
+// line options, a log that handles SIGHUP, and the file with the process ID.
 package daemon
 
 import (
@@ -26,7 +26,7 @@ const (
 	ExitConfig  = 78
 )
 
-// Program describes one of the two programs to this package.
+// Program describes salt-master or salt-api to this package.
 type Program struct {
 	Name          string
 	LogFileOption string // the configuration option that --log-file replaces
@@ -46,8 +46,8 @@ type Options struct {
 	Help         bool
 }
 
-// Flags returns a set of flags that fills o. The caller may add its own flags, and must print usage
-// and errors.
+// Flags returns a set of flags whose values are stored in o. The caller prints usage and errors,
+// and may add flags.
 func (p Program) Flags(o *Options, stderr io.Writer) *pflag.FlagSet {
 	f := pflag.NewFlagSet(p.Name, pflag.ContinueOnError)
 	f.SetOutput(stderr)

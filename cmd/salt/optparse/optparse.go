@@ -1,7 +1,7 @@
 // Package optparse parses command lines by the rules of Python's optparse, which Salt's tools use:
-// options may stand anywhere between the arguments, long options may be shortened while they stay
-// unique, short options may be joined, and "--" ends the options. The messages are optparse's as
-// well.
+// options may stand anywhere between the arguments, long options may be abbreviated if that is
+// unambiguous, short options may be joined, and "--" ends the options. The messages are those of
+// optparse, too.
 //
 // Parse does not change the Parser, which may be used again.
 package optparse
@@ -23,13 +23,13 @@ const (
 	Flag Kind = iota
 	// Unset takes nothing and sets false.
 	Unset
-	// Text takes any word.
+	// Text accepts any argument.
 	Text
 	// Int takes a whole number.
 	Int
 	// Float takes a number.
 	Float
-	// Choice takes one of Option.Choices.
+	// Choice accepts one of Option.Choices.
 	Choice
 )
 
@@ -38,7 +38,7 @@ type Option struct {
 	Names   []string
 	Dest    string // name of the value; by default the first long name
 	Kind    Kind
-	Default any // nil: the option has no value unless given
+	Default any // nil: the option has no default
 	Choices []string
 	Metavar string
 	Help    string
@@ -84,14 +84,14 @@ type Values struct {
 	explicit map[string]bool
 }
 
-// Get returns the value of an option, or nil if the option was not given and has no default.
-// Numbers are int and float64.
+// Get returns the value of an option, or nil if the option was not given and has no default. A
+// number is an int or a float64.
 func (v *Values) Get(dest string) any { return v.values[dest] }
 
 // Set changes a value as if it were a default.
 func (v *Values) Set(dest string, val any) { v.values[dest] = val }
 
-// Pin sets a value as if it were given on the command line.
+// Pin sets a value as if it stood on the command line.
 func (v *Values) Pin(dest string, val any) {
 	v.values[dest] = val
 	v.explicit[dest] = true

@@ -1,5 +1,5 @@
-// Package tarball writes the tar archives that hold a disk for delivery: OVAs and boxes. The same
-// files always give the same archive.
+// Package tarball writes the tar archives that hold a disk for delivery: OVAs and boxes. Equal
+// files always give an equal archive.
 package tarball
 
 import (
@@ -13,7 +13,7 @@ import (
 // Member is a file in an archive.
 type Member struct {
 	Name   string
-	Size   int64 // how many bytes Reader has
+	Size   int64 // number of bytes of Reader
 	Reader io.Reader
 }
 

@@ -30,9 +30,9 @@ type request struct {
 	Password string `json:"password"`
 }
 
-// Answer is the helper's result. Why is the fault of the account or the request: it is for the
-// master's log, not for the user who logs in. Fault means that the helper could not check the
-// password.
+// Answer is the helper's result. Why is the fault of the account or the request; only the master's
+// log may contain it, not the answer to the user who logs in. Fault means that the helper could not
+// check the password.
 type Answer struct {
 	OK     bool     `json:"ok"`
 	Groups []string `json:"groups,omitempty"`
@@ -72,7 +72,7 @@ func Ask(ctx context.Context, socket, user, password string) (Answer, error) {
 	return a, nil
 }
 
-// Receive reads the request from a connection.
+// Receive reads the request from a connection, and returns the user's name and password.
 func Receive(c net.Conn) (user, password string, err error) {
 	var r request
 	if err := receive(c, &r, maxRequest); err != nil {

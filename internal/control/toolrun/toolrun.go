@@ -1,13 +1,13 @@
-// Package toolrun lets one of Salt's tools run on another node of the cluster when the master of its
-// own node does not answer. The tool asks the supervisor of its node, which asks the supervisor of
-// another node, which starts the tool there.
+// Package toolrun runs one of Salt's tools on another node of the cluster when the master of the
+// tool's own node does not answer. The tool asks the supervisor of its node. That supervisor asks
+// the supervisor of another node, which starts the tool there.
 //
 //	tool ─ POST /v1/tool ─ local API ─ POST /v1/tool ─ node API ─ tool, on standard input
 //
-// The request is the same at each step, a [Request] in JSON. The answer is a stream of frames, which
-// the supervisors in between pass on unread: the tool's output as it comes, and its exit code in the
-// last frame. A frame is its [Kind], the length of its data in two bytes (big-endian) and the data.
-// If the stream ends without that last frame, nobody knows whether the tool has finished.
+// The request is the same at each step, a [Request] in JSON. The answer is a stream of frames,
+// which the supervisors in between pass on unread: the tool's output as it comes, and its exit code
+// in the last frame. A frame is its [Kind], the length of its data in two bytes (big-endian) and
+// the data. If the stream ends without that last frame, the tool may or may not have finished.
 package toolrun
 
 import (
@@ -22,7 +22,7 @@ import (
 	"unicode/utf8"
 )
 
-// Path is the route of both APIs.
+// Path is the route in the local API and in the node API.
 const Path = "/v1/tool"
 
 // AskedHeader is the header in which the local API's answer names the node that runs the tool.
@@ -45,10 +45,10 @@ const (
 	MaxRuns = 16
 	// Beat is how often a node sends a frame while its tool prints nothing.
 	Beat = 5 * time.Second
-	// Silence is how long a reader waits for a frame before it counts the other node as lost.
+	// Silence is how long a reader waits for a frame before it considers the other node lost.
 	Silence = 6 * Beat
-	// Stall is how long the reader of a tool's output may take nothing, such as a pager at which
-	// nobody reads on.
+	// Stall is how long the reader of a tool's output may read nothing, for example a pager that
+	// nobody scrolls.
 	Stall = 10 * time.Minute
 	// Takes bounds the time of one run.
 	Takes = 24 * time.Hour
@@ -66,7 +66,7 @@ type Request struct {
 }
 
 // Check returns an error that says what is wrong with a request, or nil. It does not check the
-// options among the words: only the tool knows their spellings.
+// options among the arguments: only the tool knows their spellings.
 func (r Request) Check() error {
 	switch {
 	case !slices.Contains([]string{"salt", "salt-run"}, r.Tool):

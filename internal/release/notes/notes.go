@@ -29,8 +29,8 @@ const unreleased = "Unreleased"
 // errNone means that a section is missing or empty.
 var errNone = errors.New("there is nothing below this heading")
 
-// Section returns the text below the heading of the second level whose first word is name, in
-// brackets or not, up to the next such heading.
+// Section returns the text below the heading of the second level whose first word is name or
+// [name], up to the next heading of that level.
 func Section(text, name string) (string, error) {
 	var out []string
 	in, fenced := false, false
@@ -83,7 +83,7 @@ func Changes(changelog, v string, trial bool) (string, error) {
 // Release holds the facts of the notes.
 type Release struct {
 	Version       string
-	Commit        string // of git; in a trial it may end with -dirty
+	Commit        string // commit in git; in a trial it may end with -dirty
 	Time          time.Time
 	Go            string // the version of Go that built the programs
 	Changelog     string // the text of CHANGELOG.md

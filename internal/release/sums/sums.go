@@ -1,6 +1,6 @@
-// Package sums writes the digests of a release's files into SHA256SUMS, which sha256sum checks, and
-// signs it with the kind of key that signs upgrades: ed25519 over the bytes of the file, 64 bytes in
-// SHA256SUMS.sig, which openssl verifies.
+// Package sums writes the digests of a release's files into SHA256SUMS, in the format of sha256sum.
+// It signs that file with an ed25519 key, like those that sign upgrades. The signature is in
+// SHA256SUMS.sig: 64 bytes, which openssl verifies.
 package sums
 
 import (
@@ -33,7 +33,7 @@ func Write(dir string, key ed25519.PrivateKey) error {
 	}
 
 	var out bytes.Buffer
-	for _, f := range files { // by name
+	for _, f := range files { // the list has the order of the names
 		switch {
 		case f.Name() == Name || f.Name() == Signature:
 			continue

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// answerFirst is how long a restart is delayed, so that the master or salt-api can pass the
-	// answer on first.
+	// answerFirst is how long a restart is delayed, so that the master or salt-api can send the
+	// answer first.
 	answerFirst = time.Second
 	// maxSoon bounds the pending restarts. A further one is refused.
 	maxSoon = 4
@@ -30,7 +30,7 @@ func restartable() []string {
 type Restarts struct {
 	log     *slog.Logger
 	manager serviceManager
-	soon    chan string // services that wait for their restart
+	soon    chan string // names of services to restart
 }
 
 // serviceManager manages the services: [service.Manager].
@@ -51,7 +51,7 @@ func (r *Restarts) RestartSoon(name string) error {
 		return fmt.Errorf("%w: %.70q; these may be restarted: %s", service.ErrUnknown, name,
 			strings.Join(restartable(), ", "))
 	}
-	if _, err := r.manager.Output(name, 0); err != nil { // there is no such service
+	if _, err := r.manager.Output(name, 0); err != nil { // the node has no service of this name
 		return err
 	}
 

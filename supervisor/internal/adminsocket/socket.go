@@ -36,13 +36,13 @@ import (
 // Socket implements [control.Supervisor].
 type Socket struct {
 	cfg    Config
-	asking chan struct{} // capacity 1; held while all nodes are asked how they did
+	asking chan struct{} // capacity 1; held while Course asks all nodes for their metrics history
 
 	mu           sync.Mutex
 	read, acted  ratelimit.Bucket
-	asks         ratelimit.Bucket // rate of questions for records
-	history      control.Course   // last answer of Course
-	historyAsked time.Time        // when history was asked for
+	asks         ratelimit.Bucket // limits requests for audit records
+	history      control.Course   // result of the last call of Course
+	historyAsked time.Time        // when history was fetched
 }
 
 // Config holds what a [Socket] uses.
@@ -76,7 +76,8 @@ func New(cfg Config) *Socket { return &Socket{cfg: cfg, asking: make(chan struct
 
 func readRate() ratelimit.Rate { return ratelimit.Rate{Burst: 60, PerSecond: 10} }
 
-// The rate is low, because each node reads files of 128 MiB.
+// recordRate returns the limit for requests for audit records. It is low, because each node reads
+// files of 128 MiB for a request.
 func recordRate() ratelimit.Rate { return ratelimit.Rate{Burst: 10, PerSecond: 0.5} }
 func actRate() ratelimit.Rate    { return ratelimit.Rate{Burst: 6, PerSecond: 0.05} }
 
@@ -212,14 +213,14 @@ func (s *Socket) Course(ctx context.Context) (control.Course, error) {
 	}
 
 	select {
-	case s.asking <- struct{}{}: // those who wait here use the answer that the first one gets
+	case s.asking <- struct{}{}: // concurrent callers wait here, and use the history that the first of them fetches
 		defer func() { <-s.asking }()
 	case <-ctx.Done():
 		return control.Course{}, ctx.Err()
 	}
 
 	s.mu.Lock()
-	// An answer is used again for half a minute.
+	// A history serves all callers for half a minute.
 	c, fresh := s.history, s.cfg.Now().Sub(s.historyAsked) < 30*time.Second
 	s.mu.Unlock()
 
@@ -243,7 +244,7 @@ func (s *Socket) Course(ctx context.Context) (control.Course, error) {
 	})
 
 	if caller.Err() != nil {
-		return control.Course{}, caller.Err() // for the others, the nodes are asked again
+		return control.Course{}, caller.Err() // the next caller asks the nodes
 	}
 
 	slices.SortFunc(c.Nodes, func(a, b control.Series) int { return strings.Compare(a.Node, b.Node) })
@@ -308,7 +309,7 @@ func (s *Socket) recorded(
 	if err := s.checkRate(&s.acted, actRate()); err != nil {
 		r.Result = audit.Refused
 		r.Detail = err.Error()
-		r.Stranger = true // such records have the rate limit of strangers
+		r.Stranger = true // the record counts against the rate limit for unauthenticated senders
 		s.cfg.Record.Note(r)
 		return err
 	}

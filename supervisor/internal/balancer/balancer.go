@@ -266,7 +266,7 @@ func reconcile(ctx context.Context, c *lbproxy.Client, st lbproxy.Status, want [
 func sameBackend(st lbproxy.Status, b lbproxy.BackendStatus, want lbproxy.Backend) bool {
 	ip, err := netip.ParseAddr(want.Address)
 	if err != nil {
-		return true // an invalid address could not be added either
+		return true // an invalid address cannot be added anyway
 	}
 
 	for _, p := range b.Ports {

@@ -31,7 +31,7 @@ type Log struct {
 
 	mu      sync.Mutex
 	file    *os.File
-	opened  fs.FileInfo // of file
+	opened  fs.FileInfo // identifies file: it was opened as this
 	size    int64
 	broken  bool // the file could not be written; logged once
 	said    ratelimit.Bucket

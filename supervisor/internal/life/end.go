@@ -12,7 +12,7 @@ import (
 	"saltern/supervisor/status"
 )
 
-// End stops what an earlier life has left running.
+// End stops the processes that an earlier life has left running, such as the load balancer.
 func End(ctx context.Context, cfg *settings.Settings) error {
 	lb := service.Lasting{
 		PIDFile:     child.PIDFile(cfg, status.BalancerService),

@@ -54,16 +54,16 @@ type Config struct {
 	Log        *slog.Logger
 	Now        func() time.Time
 	Notify     systemd.Notifier
-	OnTrial    func() bool // reports whether the system's version is on trial; nil: it never is
-	// InImage reports whether this is the image, which has all accounts: there a child whose
-	// account is missing is not started, rather than run as root.
+	OnTrial    func() bool // reports whether the system's version is on trial; nil: no version ever is
+	// InImage reports whether the system is the image, which has an account for each child. On the
+	// image a child without its account is not started, because it would run as root.
 	InImage  bool
 	Setup    *setup.Machine
 	Recovery *recovery.Recovery
 	Record   *audit.Log              // audit log of what is done through this node
 	Differs  error                   // where appliance.yaml contradicts the table of nodes; nil: nowhere
 	Move     *sharedvolume.Migration // the move to the shared volume that is under way; nil: none is
-	Leave    func()                  // ends this life for another one
+	Leave    func()                  // ends this life, so that the next one begins
 }
 
 // Life is a running node. Its methods are safe for concurrent use.
@@ -357,8 +357,9 @@ func (n *Life) masterPeers() func() map[string]*nodeapi.Client {
 // newest updates the files from which this node's master serves.
 func (n *Life) newest(ctx context.Context) control.Newest { return n.role.newest(ctx, n) }
 
-// conditions returns two conditions: one for which the master waits, and one that this node belongs
-// to its cluster, for which all its services wait. Both are nil if the node has no cluster.
+// conditions returns the conditions that services wait for. The master waits for the first. All
+// services wait for the second, that this node belongs to its cluster. Without a cluster the second
+// is nil, and the first is only that the shared volume is ready.
 func (n *Life) conditions() (master, belongs service.Condition) {
 	var ready []service.Condition
 	if n.volume != nil && n.cfg.Move == nil { // otherwise the move is still filling the volume

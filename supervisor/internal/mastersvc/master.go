@@ -123,8 +123,9 @@ func (m *Master) Spec(begin Start) service.Spec {
 	}
 }
 
-// noteTrouble records the fault that the master reports about itself, and then returns nil, because
-// the master has answered. It returns every other error of a ping unchanged.
+// noteTrouble handles the error of a ping. If the error is a fault that the master reports about
+// itself, it records the fault and returns nil, because the master has answered. It returns every
+// other error unchanged.
 func (m *Master) noteTrouble(err error) error {
 	unwell, ok := errors.AsType[probe.UnwellError](err)
 	m.mu.Lock()

@@ -24,7 +24,7 @@ type OptionsNode struct {
 	cfg   OptionsConfig
 	env   child.Env
 	trial *Trial
-	files oneatatime.Runner // reads or checks files; that may hang
+	files oneatatime.Runner // runs reads and checks of files, which may hang
 }
 
 // OptionsConfig holds what an [OptionsNode] uses.
@@ -78,8 +78,8 @@ func (o *OptionsNode) State(ctx context.Context, fresh bool) (st options.State, 
 
 // optionFiles holds what the files of this node say about its options.
 type optionFiles struct {
-	now, good layout.Options // present options; those with which the master last served: zero if there are none
-	held      bool           // whether options are held to go back to
+	now, good layout.Options // now: present options; good: options with which the master last served, or zero
+	held      bool           // whether earlier options are saved for [OptionsNode.Back]
 }
 
 func (o *OptionsNode) readOptions() (f optionFiles, err error) {
@@ -200,7 +200,7 @@ func (o *OptionsNode) prepare() error {
 	good, err := layout.GoodOptions(o.env.Settings)
 	if err == nil {
 		err = layout.Hold(o.env.Settings, good, o.trial.account)
-	} else { // there are none; drop those that an old roll left
+	} else { // no options have served; forget those that an earlier roll saved
 		err = layout.Release(o.env.Settings)
 	}
 	if err != nil {

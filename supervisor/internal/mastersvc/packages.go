@@ -44,7 +44,7 @@ func (p *Packages) Run(ctx context.Context) {
 
 			seen, at = mark, p.env.Now()
 			if errors.Is(err, python.ErrIncomplete) {
-				seen = "" // the files of the copy may come one by one
+				seen = "" // the copy may still be arriving, file by file: look again soon
 			}
 
 			p.setFault(err)
@@ -77,7 +77,7 @@ func (p *Packages) setFault(err error) {
 	}
 }
 
-// Fault returns why the packages are not in use, or "" if they are.
+// Fault returns why the packages are not in use, or "" if they are in use.
 func (p *Packages) Fault() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -12,12 +12,12 @@ import (
 )
 
 // Rolls drives rolling changes that make all nodes load the master's options, one change at a time.
-// A change continues after its caller has gone. It ends with this life of the node, and may then be
-// started again.
+// A change continues after its caller has returned. It ends with this life of the node, and may
+// then be started again.
 type Rolls struct {
 	env     child.Env
 	own     options.Node
-	cluster OptionsCluster // nil: this node has no cluster
+	cluster OptionsCluster // reaches the other nodes; nil: this node has no cluster
 	driver  *roll.Driver[options.Result]
 }
 

@@ -34,16 +34,16 @@ type Trial struct {
 	refused layout.Refusal // refused options; also saved on disk
 	options layout.Options // options with which the master was configured; without Mark: not known
 	began   time.Time      // when the start with options began
-	since   time.Time      // since when the master serves without a break; zero: it does not
+	since   time.Time      // since when the master has served without a break; zero: it does not serve
 	waits   bool           // the master has not served with the options yet
 	trial   bool           // there are other options to go back to
 	asked   string         // mark of the options whose trial was requested; empty: none
-	end     time.Time      // when the trial that was asked for ends
-	limit   time.Duration  // length of the trial that was asked for
+	end     time.Time      // end of the requested trial
+	limit   time.Duration  // length of the requested trial
 }
 
 const (
-	trialTakes = 3 * time.Minute // time limit of a trial that nobody asked for
+	trialTakes = 3 * time.Minute // time limit of a trial that no roll has requested
 	// trialHolds is how long a master must serve before its options count as good.
 	trialHolds = 2 * time.Second
 )
@@ -61,7 +61,7 @@ func NewTrial(
 	counted func(context.Context) bool,
 ) *Trial {
 	r, err := layout.Refused(env.Settings)
-	if err != nil { // go on as if none were refused
+	if err != nil { // continue as if no options were refused
 		env.Log.Warn("it is not known which options are refused", "error", err)
 	}
 	return &Trial{
@@ -136,7 +136,7 @@ func (t *Trial) setRefused(r layout.Refusal) {
 	t.mu.Lock()
 	t.refused = r
 	t.mu.Unlock()
-	if err := layout.Refuse(t.env.Settings, r); err != nil { // then the refusal holds until the end of this life
+	if err := layout.Refuse(t.env.Settings, r); err != nil { // without the file the refusal ends with this process
 		t.env.Log.Error("which options of the master are refused is not kept", "error", err)
 	}
 }
@@ -232,7 +232,7 @@ func (t *Trial) judge(now time.Time, serves bool, message string) (v verdict, wh
 			t.asked = ""
 		}
 		return isGood, ""
-	case t.asked != "" && now.After(t.end): // also if the trial never began
+	case t.asked != "" && now.After(t.end): // even if the trial never began
 		return isBad, fmt.Sprintf("salt-master did not serve within %s: %s", t.limit, message)
 	case t.waits && t.trial && !asked && now.Sub(t.began) > trialTakes:
 		return isBad, fmt.Sprintf("salt-master did not serve within %s: %s", trialTakes, message)
@@ -315,7 +315,7 @@ func (t *Trial) refuseOptions(why string) {
 	t.restart()
 }
 
-// masterEnded is called when the master ended by itself. last are the last lines that it wrote.
+// masterEnded is called when the master ended by itself. last holds the last lines of its output.
 func (t *Trial) masterEnded(err error, last []string) {
 	t.mu.Lock()
 	bad := t.waits && t.trial

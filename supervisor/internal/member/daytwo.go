@@ -84,12 +84,12 @@ func (m Verbs) Remove(ctx context.Context, node string, force bool) error {
 	return m.Drop(ctx, node)
 }
 
-// Drop removes a node permanently: first its master from the masters' record, which invalidates the
-// secrets and keys that the node knows, then the node from the table of nodes. Both removals
-// identify the node by its key, so that another machine which has its name or address by then
-// stays. If the node's master is not in the record, Drop replaces the secrets last, when the node
-// can no longer get the new ones. If Drop is interrupted, any node finishes the removal, see
-// [removals].
+// Drop removes a node permanently. First it removes the node's master from the masters' record,
+// which invalidates the secrets and keys that the node has. Then it removes the node from the table
+// of nodes. Both removals identify the node by its key: another machine that has since taken over
+// its name or address stays. If the node's master is not in the record, Drop replaces the secrets
+// last, when the node can no longer get the new ones. If Drop is interrupted, any node finishes the
+// removal, see [removals].
 func (m *Member) Drop(ctx context.Context, node string) error {
 	t := m.keeper.Table()
 	n, ok := t.Find(node)
@@ -227,7 +227,7 @@ func (m Verbs) Ping(ctx context.Context, node string) ([]setup.Check, error) {
 	}
 
 	var ports []int
-	if !n.IsArbiter() && !m.env.Settings.Arbiter { // only two nodes with masters use the other ports
+	if !n.IsArbiter() && !m.env.Settings.Arbiter { // an arbiter has no master, so it does not use these ports
 		ports = []int{m.env.Settings.Peering.PoolPort, m.env.Settings.Master.PublishPort,
 			m.env.Settings.Master.RequestPort}
 	}

@@ -20,7 +20,7 @@ type firewallSync struct {
 	env    Env
 	keeper *nodes.Keeper
 	done   atomic.Uint64 // version of the table that the firewall has
-	seen   atomic.Bool   // the appliance's firewall was there at least once in this life
+	seen   atomic.Bool   // whether the appliance's firewall has existed in this life
 	gone   atomic.Bool   // the firewall was present and has been removed
 	looked time.Time     // when the last check began; only reconcile uses it
 	worker service.Worker

@@ -30,7 +30,7 @@ func (h host) Table() nodes.Table { return h.m.keeper.Table() }
 // Secrets implements nodeapi.Host. It reads the secrets at every call: a removal on another node
 // invalidates older join strings.
 func (h host) Secrets() ([]string, error) {
-	_ = Verbs{h.m}.LookForSecret() // without the storage nobody can join anyway
+	_ = Verbs{h.m}.LookForSecret() // ignore an error: without the storage no machine can join
 	dir := h.m.env.Settings.NodeDir()
 	own, err := setup.ReadSecret(dir)
 	if err != nil {
@@ -116,7 +116,7 @@ func (h host) LookForTable() {
 	h.m.shared.look.Start(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		_ = h.m.keeper.Look(ctx) // Run looks at the storage again soon
+		_ = h.m.keeper.Look(ctx) // after an error Run soon looks at the storage again
 	})
 }
 

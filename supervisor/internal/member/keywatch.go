@@ -30,7 +30,7 @@ const (
 	isolatedAfter = peerTakes + peerAsk
 	announceEvery = 5 * time.Second
 	announceLater = time.Minute
-	// heardUses is how long another node's report about the uses of keys counts.
+	// heardUses is how long another node's report about the uses of keys is used.
 	heardUses = 20 * time.Second
 	// maxUsesTold bounds the reports that one node sends, and that this node accepts from one node.
 	maxUsesTold = 8
@@ -44,7 +44,7 @@ const machinesFile = "machines.json"
 // machine may act for the node whose key it has.
 type keyWatch struct {
 	env    Env
-	id     *nodeapi.Identity // adds to each request what this machine is
+	id     *nodeapi.Identity // adds a description of this machine to each request
 	keeper *nodes.Keeper
 	ledger *keyuse.Ledger
 	life   string
@@ -196,10 +196,10 @@ func (k *keyWatch) lookAtAddress(now time.Time) {
 	k.env.Log.Warn("this machine's addresses have changed", "node", self.Name, "address", self.Address, "held", held)
 }
 
-// announce sends a packet when this node receives nothing from other nodes. From the packet the
-// other machines learn again which machine has this node's address. Otherwise a second machine with
-// that address might receive this machine's packets, and no node would notice. announce stops once
-// this node knows about such a machine. heard is the time at which another node's machine last sent
+// announce sends a packet when this node receives nothing from other nodes. The packet teaches the
+// other machines which machine has this node's address. Otherwise a second machine with that
+// address might receive this machine's packets, and no node would notice. announce stops once this
+// node knows about a second machine. heard is the time at which another node's machine last sent
 // anything; zero: never.
 func (k *keyWatch) announce(now, heard time.Time) {
 	if heard.IsZero() {
@@ -240,7 +240,7 @@ func (k *keyWatch) saveFacts() {
 	}
 }
 
-// askOwn sends a question to this node's own address. If the machine that answers has the same key,
+// askOwn sends a request to this node's own address. If the machine that answers has the same key,
 // then this machine was copied from it, or it from this one.
 func (k *keyWatch) askOwn(ctx context.Context, self nodes.Node) {
 	ctx, cancel := context.WithTimeout(ctx, peerTakes)

@@ -14,7 +14,7 @@ import (
 )
 
 // clockLead returns how far another node's clock is ahead of ours (negative: behind). theirs is the
-// time that the node sent in an answer; began is when we sent the question, and round is how long
+// time that the node sent in an answer; began is when we sent the request, and round is how long
 // the answer took. A difference that the travel time of the messages could explain counts as 0.
 func clockLead(theirs, began time.Time, round time.Duration) time.Duration {
 	switch d := theirs.Sub(began); {
@@ -59,7 +59,7 @@ func (p *peers) statusLines() (lines []status.Node, found []status.Finding) {
 }
 
 // statusLine returns one node's line for the status, and what is wrong with the node. v may be nil:
-// the node was not asked yet.
+// no request was sent to the node yet.
 func (p *peers) statusLine(n nodes.Node, v *peerView) (l status.Node, found []status.Finding) {
 	l = status.Node{
 		Name:    n.Name,

@@ -99,7 +99,7 @@ func (d *markDisk) raiseMarks(now time.Time) error {
 	d.mu.Unlock()
 
 	err := d.writeData(data)
-	if copies { // without copies, their disk may just not be mounted
+	if copies { // if copies is false, the disk of the copies may not be mounted yet
 		err = errors.Join(err, d.writeBricks(bricks))
 	}
 

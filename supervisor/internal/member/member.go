@@ -117,7 +117,7 @@ func volumeState(volume *storage.Manager) *storage.State {
 type Member struct {
 	*Membership
 	cfg      Config
-	saying   service.Worker // informs the cluster that this node serves
+	saying   service.Worker // informs the other nodes that this node serves
 	turns    *turns
 	drains   *drains
 	oldBrick *oldBrick

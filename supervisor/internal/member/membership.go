@@ -16,7 +16,7 @@ import (
 	"saltern/supervisor/storage"
 )
 
-// Membership holds what a node needs as a member of its cluster before it does any work: its
+// Membership holds what a node needs as a member of its cluster before its services start: its
 // identity, its copy of the table of nodes, the cluster's key and secrets, and what it knows about
 // the other nodes and its own disk. Its methods are safe for concurrent use.
 type Membership struct {
@@ -199,5 +199,5 @@ func (m *Membership) MayServe() (may bool, why string) {
 // Table returns the table of nodes.
 func (m *Membership) Table() nodes.Table { return m.keeper.Table() }
 
-// Answers reports whether another node answered this node's last question.
+// Answers reports whether another node answered this node's last request.
 func (m *Membership) Answers(node string) bool { return m.peers.answers(node) }

@@ -18,7 +18,7 @@ const (
 	stageAside   = "aside"   // set the copy aside; then the table of nodes must name a new directory
 	stageFilling = "filling" // the table names the new directory, and the other nodes fill it
 	stageFilled  = "filled"  // the new copy is complete; the old one stays until an administrator deletes it
-	stageOnly    = "only"    // no other node has a copy: the old one counts
+	stageOnly    = "only"    // no other node has a copy: this node keeps the old one
 	stageData    = "data"    // only the data directory is old
 )
 
@@ -230,7 +230,7 @@ func (w *witness) findings() []status.Finding {
 	case w.twin && now.Sub(w.undecided) >= twinTold:
 		return finding(status.CopyUndecided, "", "another machine answers as this node, and this one's disk is from %s: it is a copy of that machine",
 			timeText(w.disk.lastCounted(stageAside)))
-	case w.twin: // this node's own machine may have answered, before its disk was put back
+	case w.twin: // the answer may be this machine's own, from before its disk was put back
 		return nil
 	case w.verdict == marks.Hold && w.serving:
 		return finding(status.CopyUndecided, "",

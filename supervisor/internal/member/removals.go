@@ -27,7 +27,7 @@ const guessFor = 15 * time.Second
 
 var errWhole = errors.New("another node was faster")
 
-// removals finishes removals that were interrupted half way.
+// removals finishes removals of nodes that were interrupted.
 type removals struct {
 	env    Env
 	master Master
@@ -195,8 +195,8 @@ func (h *removals) compare(ctx context.Context) ([]nodes.Half, bool) {
 	return nodes.FindHalves(t, r), true
 }
 
-// finish does what is missing of a removal. errWhole means that nothing remained for this node to
-// do.
+// finish does the missing step of a half-done removal. The error errWhole means that this node had
+// nothing to do.
 func (h *removals) finish(ctx context.Context, f nodes.Half) error {
 	if h.env.Settings.Arbiter {
 		return errWhole // an arbiter has no master and may change only its own entry; other nodes do it

@@ -15,7 +15,7 @@ import (
 type Retirement struct {
 	Membership interface{ Removed() string }
 	Services   interface{ Restart(name string) error }
-	Setup      *setup.Machine // may be nil: this node was not set up here
+	Setup      *setup.Machine // may be nil: the node was configured by hand
 	Balancer   interface{ Info() service.Info }
 	Process    interface{ Stop() } // stops the load balancer; may be nil: this node has none
 	Log        *slog.Logger
@@ -35,8 +35,8 @@ func (r Retirement) Run(ctx context.Context) {
 		r.Setup.Remove()
 	}
 
-	// Each service then waits for ever, see [Membership.Belongs]. A service that is not enabled
-	// does not exist.
+	// Each service then waits until this process ends, see [Membership.Belongs]. A service that is
+	// not enabled does not exist.
 	for _, name := range []string{status.MasterService, status.BalancerService, status.APIService} {
 		_ = r.Services.Restart(name)
 	}

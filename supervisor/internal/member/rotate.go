@@ -16,14 +16,14 @@ import (
 // The cluster's secret changes in two steps, which are recorded in the masters' record on the
 // shared storage, so that any node can continue after an interruption:
 //
-// 1. The record names the next secret. Each node writes it to its own disk and
-//    tells the others its fingerprint. Both secrets are valid.
+// 1. The record names the next secret. Each node writes that secret to its
+//    own disk and sends the secret's fingerprint to the other nodes. Both secrets are valid.
 // 2. When every node has the next secret, it replaces the present one in the
 //    record. The nodes follow, and the old secret is no longer valid.
 //
-// A node that was away reads the record when it is back: it belongs to the cluster by its key, not
-// by the secret. The removal of a node makes a new secret at once, and ends a change that is under
-// way.
+// A node that was unreachable reads the record when it is back: it belongs to the cluster by its
+// key, not by the secret. The removal of a node creates a new secret at once, and ends a change
+// that is under way.
 
 // RotateSecret replaces the secret of the cluster. After an interruption it may be called again. If
 // force is set, it skips unreachable nodes and returns their names in without.
@@ -64,7 +64,7 @@ func (m Verbs) RotateSecret(ctx context.Context, force bool) (without []string, 
 		}
 		return true, ""
 	})
-	if err != nil { // the new secret is valid all the same
+	if err != nil { // the new secret is valid even after this error
 		return without, fmt.Errorf("the secret was changed, but %w; applianced join-string on another node shows whether it has it",
 			err)
 	}
@@ -116,9 +116,9 @@ func (m Verbs) spreadSecret(ctx context.Context, force bool, before string) (nex
 // nodeNames returns the nodes' names in order.
 func nodeNames(have map[string]secretNames) []string { return slices.Sorted(maps.Keys(have)) }
 
-// awaitNodes calls done several times a second until done returns true. done gets the secrets of
-// the answering nodes, including this one, and the names of the others. The text that done returns
-// says what is missing.
+// awaitNodes calls done several times a second until done returns true. have holds the secrets of
+// the nodes that answer, including this one. away holds the names of the nodes that do not. The
+// text that done returns says what is missing.
 func (m Verbs) awaitNodes(
 	ctx context.Context,
 	done func(have map[string]secretNames, away []string) (bool, string),

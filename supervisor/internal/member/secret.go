@@ -58,9 +58,9 @@ func (m Verbs) LookForSecret() error {
 	return nil
 }
 
-// JoinString returns the line with which another node joins. It first reads the cluster's present
-// secret, which another node may just have changed, and then calls line, which reads this node's
-// files.
+// JoinString returns the line with which another node joins. Another node may just have changed the
+// cluster's secret. So JoinString first reads the present secret, and then calls line, which reads
+// this node's files.
 func (m Verbs) JoinString(line func() (string, error)) (string, error) {
 	if err := m.LookForSecret(); err != nil {
 		return "", fmt.Errorf("%w: %w", api.ErrState, err)

@@ -35,8 +35,8 @@ type shared struct {
 	replaced bool
 	founded  bool        // the masters' record exists
 	secrets  secretNames // fingerprints of the secrets on this node's disk
-	// looked is the time at which the newest read of the storage began that stored the secrets of
-	// the record, or found that there is no record yet
+	// looked is when the newest successful read of the storage began. A read is successful if it
+	// stored the secrets of the record, or found that there is no record yet.
 	looked time.Time
 }
 

@@ -5,16 +5,17 @@ import (
 	"saltern/supervisor/status"
 )
 
-// State holds what a [Member] knows, as plain data.
+// State is a snapshot of a [Member], as plain data.
 type State struct {
 	Table   nodes.Table
 	Self    nodes.Node // this node's entry in the table
 	Role    string     // one of the roles in [status.Node]
-	Removed string     // source that says that this node was removed; empty: none does
+	Removed string     // source that says that this node was removed; empty: no source does
 	// Waits is what the shared storage still lacks. Empty: it lacks nothing.
 	Waits  string
 	Finger string // fingerprint of the cluster's key; empty: not known, or not to be shown to a removed node
-	// Others holds the other nodes' lines of the status, Findings what is wrong in the cluster.
+	// Others holds the other nodes' lines of the status. Findings holds the problems of the
+	// cluster.
 	Others   []status.Node
 	Findings []status.Finding
 }

@@ -14,13 +14,13 @@ import (
 )
 
 // RunTool runs a tool on another node, and returns the node's name and the stream of the tool's
-// frames. The stream ends when ctx ends. RunTool asks one node after the other, and the next one
-// only if the last one answered that the tool has not run. An [api.ErrState] means that no node has
-// run the tool; after any other error that is unknown.
+// frames. The stream ends when ctx ends. RunTool asks one node after the other. It asks the next
+// node only if the last one answered that the tool has not run. An [api.ErrState] means that no
+// node has run the tool. After any other error a node may have run it.
 func (m Verbs) RunTool(ctx context.Context, r toolrun.Request) (node string, frames io.ReadCloser, err error) {
 	var why []string
 	for _, n := range m.peers.answeringMasters() {
-		c := m.peers.clientFor(n) // a client of its own, because a run must not delay other questions
+		c := m.peers.clientFor(n) // a separate client, because a run must not delay other requests
 		frames, err := c.RunTool(ctx, r)
 		if err == nil {
 			m.env.Log.Info("a tool runs on another node: this node's master does not answer", "node", n.Name,

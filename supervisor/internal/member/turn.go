@@ -16,7 +16,7 @@ import (
 )
 
 // A machine that is about to be restarted requests the cluster's turn. It gets the turn when no
-// other node has the turn and all other nodes do their work; the table then drains the machine. Its
+// other node has the turn and all other nodes work; the machine is then drained by the table. Its
 // supervisor releases the turn after the restart, once the node serves, its copy of the data is
 // complete, and its version of the system is not on trial.
 
@@ -48,8 +48,8 @@ func (m Verbs) Turn(context.Context) (api.Turn, error) {
 	return out, nil
 }
 
-// TakeTurn takes the turn for this node and drains the node. force takes it even if the cluster
-// needs the node now.
+// TakeTurn acquires the turn for this node and drains the node. If force is set, it does so even if
+// the cluster needs the node now.
 func (m Verbs) TakeTurn(ctx context.Context, force bool) error {
 	if err := m.turns.refused(); err != nil && !force {
 		return fmt.Errorf("%w: %w", api.ErrState, err)
@@ -128,14 +128,13 @@ func complete(v *storage.State) error {
 	return nil
 }
 
-// Times after which a turn for a restart is released in spite of an open restart.
+// Times after which a node releases the turn although its restart is not complete.
 const (
 	// notRestarted is the time for a node that has not restarted: after it, no restart is expected.
 	notRestarted = 15 * time.Minute
-	// notWhole is the time after which a node's turn is released although the node has restarted
-	// and does not do all its work: somebody must attend to the node, and may need to restart
-	// another one. While the node's own master or storage is not well, the other nodes are refused
-	// the turn for that reason, see refused.
+	// notWhole is the time for a node that has restarted and does not do all its work. After it an
+	// administrator must repair the node, and may need to restart another one. While the node's own
+	// master or storage is not well, the other nodes are still refused the turn, see refused.
 	notWhole = 30 * time.Minute
 )
 

@@ -19,14 +19,14 @@ const (
 	// markEvery is the interval at which a node raises its marks. If the machine is put back to an
 	// older state, the others cannot detect the loss of what happened since the last raise.
 	markEvery = 10 * time.Second
-	// witnessAsk is the interval between two questions to a node while this node has not decided
+	// witnessAsk is the interval between two requests to a node while this node has not decided
 	// about its copy. After the decision the interval is markEvery.
 	witnessAsk = time.Second
 )
 
-// witness counts up this node's marks, remembers those of the other nodes, and finds out whether
-// this node's disk was put back to an older state: then its copy of the shared volume must not meet
-// the others (package marks).
+// witness counts up this node's marks and remembers the marks of the other nodes. From the marks it
+// finds out whether this node's disk was put back to an older state. The old copy of the shared
+// volume must then not join the other copies (package marks).
 type witness struct {
 	env    Env
 	self   string // hash of this node's certificate

@@ -22,7 +22,8 @@ type balancerFacts struct {
 	sessions int    // sessions on the publish port
 	fdBudget int64  // file descriptors that sessions may use
 	fdFree   int64
-	// down says for each master that fails the load balancer's checks, and so gets no minions, why.
+	// down holds, for each master that fails the load balancer's checks and so gets no minions, the
+	// reason.
 	down map[string]string
 	// unwell holds, for each master that reports that it cannot store jobs, the reason. Such a
 	// master gets minions only while no other master is up.

@@ -10,7 +10,7 @@ import (
 
 const (
 	clockEvery = 5 * time.Minute  // interval while the clock is synchronised: it stays so for hours
-	clockSoon  = 20 * time.Second // interval otherwise
+	clockSoon  = 20 * time.Second // interval while it is not synchronised
 )
 
 // clock stores whether the machine's clock is synchronised. It is nil while that is unknown. It is

@@ -26,7 +26,7 @@ func (o *Observer) compose(f facts) status.Document {
 	f.Cluster = append(slices.Clip(f.Cluster), f.judgeOthers()...)
 	serving := f.observed && f.front == nil && !f.Stopping
 	if len(f.Others) == 0 && (f.settles(status.MasterService) || f.settles(status.BalancerService)) {
-		serving = false // nobody else answers minions
+		serving = false // no other node answers minions
 	}
 
 	switch {
@@ -183,9 +183,9 @@ func nextStep(d status.Document, entry string, arbiter bool) string {
 	return ""
 }
 
-// hiccup reports whether a ping through the front may have failed although minions are served: the
-// load balancer may have sent it to a master that has just begun to hang, and has stopped using
-// that master since. The caller holds o.mu.
+// hiccup reports whether a ping through the front may have failed although minions are served. The
+// load balancer may have sent the ping to a master that had just begun to hang, and may have
+// stopped using that master since. The caller holds o.mu.
 func (o *Observer) hiccup(f facts, now time.Time) bool {
 	// The front may fail for two pings and for the time in which the load balancer notices.
 	if o.since == nil || now.Sub(o.answered) > 8*time.Second {

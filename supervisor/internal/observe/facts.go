@@ -21,9 +21,9 @@ type Node struct {
 	// present options
 	LastGood string
 	Trouble  string // the trouble that the master reports about itself; "": none
-	Audit    string // why actions are not recorded for the audit; "": they are
-	Packages string // why the Python packages are not used; "": they are
-	// Unbounded says for each child without a limit on its memory why.
+	Audit    string // why actions are not recorded for the audit; "": actions are recorded
+	Packages string // why the Python packages are not used; "": the packages are used
+	// Unbounded holds, for each child without a memory limit, the reason.
 	Unbounded map[string]string
 	AsRoot    []string // services that run as root because their account is missing
 	Stopping  bool
@@ -38,7 +38,7 @@ type Node struct {
 	Virtual   *Virtual          // nil: there is no virtual address
 	Backup    *status.Backup    // nil: this node makes no backups, or their state is not known yet
 	Upgrade   *status.Upgrade   // nil: this node has no upgrade window
-	Own       []status.Finding  // findings of other parts of the supervisor
+	Own       []status.Finding  // findings of parts of the supervisor other than the observer
 }
 
 // facts holds the observations of one round. It is plain data, so that tests can create it without
@@ -50,7 +50,7 @@ type facts struct {
 	services []service.Info
 	front    error         // error of a ping through the front, or of the master without a load balancer
 	observed bool          // whether the front was pinged
-	round    time.Duration // how long the ping took
+	round    time.Duration // duration of the last ping
 	balancer *balancerFacts
 	balErr   error
 	slowAnswer
@@ -61,11 +61,11 @@ type facts struct {
 
 // slowAnswer holds the last answers that needed a file system.
 type slowAnswer struct {
-	disks   map[string]diskFact // by path
+	disks   map[string]diskFact // the key is the path
 	keys    *probe.Keys
 	keysErr error
 	master  *control.Status          // nil: there is no usable report
-	locked  bool                     // nobody can log in to this machine
+	locked  bool                     // this machine has no account that can log in
 	hang    map[string]time.Duration // for how long a file system has not answered, by path
 }
 

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// tryFolders is the interval at which a file system is tried, tryShared the interval for one
-	// that all nodes of the cluster use.
+	// tryFolders is the interval between test writes to a file system. tryShared is the interval if
+	// all nodes of the cluster use the file system.
 	tryFolders = 5 * time.Second
 	tryShared  = 15 * time.Second
 )
@@ -28,7 +28,7 @@ type folders struct {
 	writable.Watch
 	paths  []string // the first path stands for all of them in findings
 	file   string   // name of the test file; it has the node's name, because other nodes may write there too
-	turn   int      // number of the try; only tryWrites uses it and failed
+	turn   int      // number of the present try; only tryWrites uses turn and failed
 	failed map[string]bool
 }
 
@@ -62,7 +62,7 @@ func newWatch(every time.Duration, file string, paths ...string) *folders {
 	return f
 }
 
-// tryWrites writes to one of the folders, a different one each time, and to the folders in which
+// tryWrites writes to one of the folders, each time to the next one, and to the folders in which
 // the last write failed. One failing folder suffices to report a failing disk. tryWrites skips
 // missing folders.
 func (f *folders) tryWrites() error {

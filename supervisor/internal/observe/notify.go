@@ -14,7 +14,7 @@ import (
 const extend = "EXTEND_TIMEOUT_USEC=30000000"
 
 // readyAnyway is how long the unit waits for the node to serve, which needs the shared volume.
-// After that the unit counts as started all the same: the status shows the problem, and a restart
+// After that the unit counts as started nevertheless: the status shows the problem, and a restart
 // by systemd would repair nothing.
 const readyAnyway = time.Minute
 

@@ -44,7 +44,7 @@ func masterReports(f facts) (found []status.Finding) {
 			found = append(found, status.Finding{Code: status.ReactionsLost, Cause: p.Text})
 		case p.What == control.AuditFault && f.Audit == "":
 			found = append(found, status.Finding{Code: status.AuditLost, Cause: "salt-master: " + p.Text})
-		case p.What == control.AuditFault: // reported already
+		case p.What == control.AuditFault: // another finding reports it
 		case ok:
 			found = append(found, status.Finding{Code: code, Cause: p.Text})
 		default:

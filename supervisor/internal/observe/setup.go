@@ -65,7 +65,7 @@ type Idle struct {
 	Setup    setup.Progress
 }
 
-// Document returns the status of such a machine.
+// Document returns the status of the machine at the time now.
 func (i Idle) Document(board *status.Board, now time.Time) status.Document {
 	f := status.Finding{Code: status.ConfigWrong, Subject: i.Config, Cause: i.Fault.Error()}
 	d := status.Document{

@@ -13,8 +13,8 @@ import (
 
 // AddressFinding returns a finding if this machine does not have an address, or may not use it, so
 // that nobody reaches the node there. It returns nil if the machine has the address, or if that is
-// not known. Whether a program can listen on the address all the same (ip_nonlocal_bind in ip(7))
-// makes no difference.
+// not known. It does so even if programs can listen on a missing address (ip_nonlocal_bind in
+// ip(7)).
 func AddressFinding(ip string) *status.Finding {
 	address, err := netip.ParseAddr(ip)
 	if err != nil || address.IsUnspecified() {

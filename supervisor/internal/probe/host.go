@@ -19,9 +19,9 @@ import (
 
 // Disk describes the free space of a file system.
 type Disk struct {
-	Total, Free   uint64  // bytes; Free is for ordinary users
+	Total, Free   uint64  // bytes; Free: without the part that only root can use
 	FreePercent   float64 // Free in percent of Total
-	InodesPercent float64 // free inodes; 100 where the file system does not count them
+	InodesPercent float64 // free inodes in percent; 100 if the file system does not count inodes
 	ReadOnly      bool
 }
 
@@ -171,8 +171,8 @@ func cannotShare(a, b netip.AddrPort) bool {
 	return a.Port() == b.Port() && (a.Addr() == b.Addr() || a.Addr().IsUnspecified() || b.Addr().IsUnspecified())
 }
 
-// procAddress parses an address of /proc/net/tcp or tcp6: the IP address as words of 32 bits in the
-// machine's byte order, a colon, the port.
+// procAddress parses an address of /proc/net/tcp or tcp6: the IP address as 32-bit numbers in the
+// machine's byte order, a colon, the port. It returns false for another form.
 func procAddress(s string) (netip.AddrPort, bool) {
 	hexIP, hexPort, _ := strings.Cut(s, ":")
 	port, err := strconv.ParseUint(hexPort, 16, 16)

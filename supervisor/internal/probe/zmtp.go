@@ -20,8 +20,8 @@ import (
 // still joining its cluster.
 var errJoining = errors.New("master is still joining its cluster")
 
-// UnwellError is the error that [Ping] returns for a master that answers and reports a fault of its
-// own. The text is the master's.
+// UnwellError is the error that [Ping] returns for a master that answers and reports that it has a
+// fault. The text is the master's.
 type UnwellError string
 
 // Error implements error.

@@ -14,10 +14,10 @@ import (
 	"saltern/supervisor/internal/oneatatime"
 )
 
-// Heads publishes the heads of this node's audit record, which are the ends of its chains: to the
-// other nodes, which ask every two seconds, and in the system's log. It also records the heads of
-// all nodes in an audit log that only root can write. If the master's account changes the files
-// that it writes itself, the recorded heads reveal that.
+// Heads publishes the heads of this node's audit record, which are the ends of its chains: in the
+// system's log, and to the other nodes, which ask every two seconds. It also records the heads of
+// all nodes in an audit log that only root can write. The master's account writes some chains
+// itself. If it changes them, the recorded heads reveal that.
 type Heads struct {
 	env     child.Env
 	record  *audit.Log
@@ -53,7 +53,7 @@ func NewHeads(env child.Env, record *audit.Log) *Heads {
 	}
 }
 
-// Own returns the heads of this node at the last look.
+// Own returns the heads of this node as Run last read them.
 func (h *Heads) Own() []audit.Head {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package records asks all nodes of a cluster for their audit records (who did what) and their
-// events (what happened). [Heads] makes it noticeable when audit records disappear.
+// Package records fetches the audit records (who did what) and the events (what happened) of all
+// nodes of a cluster. [Heads] makes it noticeable if audit records disappear.
 package records
 
 import (

@@ -1,7 +1,7 @@
-// Package recovery turns a node into a cluster of its own. When most nodes of a cluster are
-// permanently lost, one remaining node can become a cluster of its own: with the same key, minions,
-// jobs and files, a new volume and a new secret; the lost nodes are refused. The stage is kept in a
-// file, so that a node whose power fails continues:
+// Package recovery makes a node a new cluster. When most nodes of a cluster are permanently lost,
+// one remaining node can become a cluster that has no other node. It keeps the key, minions, jobs
+// and files, and gets a new volume and a new secret. It refuses the lost nodes. The stage of the
+// recovery is saved in a file, so that a node continues after a power failure:
 //
 //	copy     this node's copy of the volume becomes a local directory; if this
 //	         fails, nothing has changed
@@ -83,14 +83,14 @@ type Member interface {
 	RemoveMaster(ctx context.Context, address string) error
 }
 
-// Recovery is the state of a recovery, which goes on when the supervisor starts again. Its methods
-// are safe for concurrent use.
+// Recovery is the state of a recovery, which continues after a restart of the supervisor. Its
+// methods are safe for concurrent use.
 type Recovery struct {
 	executable string
 	log        *slog.Logger
 
 	mu    sync.Mutex
-	fault string // why the last try failed; empty: it did not
+	fault string // why the last try failed; empty: it succeeded
 }
 
 // New returns a Recovery. executable is the program that runs as the child that copies.
@@ -107,8 +107,8 @@ type Worker struct {
 	Serving  func() bool // reports whether the node answers minions
 }
 
-// Recover starts to turn this node into a cluster of its own. force does so even if other nodes
-// answer.
+// Recover starts a recovery, which makes this node a new cluster. If force is set, it does so even
+// if other nodes answer.
 func (w Worker) Recover(ctx context.Context, force bool) error {
 	m, cfg := w.Member, w.Settings
 	if m == nil {
@@ -145,7 +145,7 @@ func (w Worker) Recover(ctx context.Context, force bool) error {
 			"if it shall be given up all the same: switch it off, or --force", api.ErrState, strings.Join(alive, ", "))
 	}
 	if !cfg.OnVolume() {
-		for _, n := range lost { // the shared directory works: it suffices to remove the lost nodes
+		for _, n := range lost { // the storage is a shared directory that works: it suffices to remove the lost nodes
 			if err := m.Drop(ctx, n.Name); err != nil {
 				return err
 			}
@@ -204,8 +204,8 @@ func (r *Recovery) lastFault() string {
 	return r.fault
 }
 
-// Run carries out the steps of a recovery until ctx ends. leave ends this life of the node for
-// another one.
+// Run carries out the steps of a recovery until ctx ends. leave ends this life of the node, so that
+// the next one begins.
 func (w Worker) Run(ctx context.Context, leave func()) {
 	for {
 		r, err := readRecord(w.Settings)
@@ -270,8 +270,8 @@ func (w Worker) doStep(ctx context.Context, r *record, leave func()) error {
 	return nil
 }
 
-// Switch makes the step between two lives of the node. If it fails, the next start of the node
-// tries it again.
+// Switch makes the step of a recovery that comes between two lives of the node. If the step fails,
+// the next start of the node tries it again.
 func (r *Recovery) Switch(ctx context.Context, cfg *settings.Settings) {
 	rec, err := readRecord(cfg)
 	if err == nil && (rec == nil || rec.Stage != stageSwitch) {

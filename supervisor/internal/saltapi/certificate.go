@@ -149,8 +149,8 @@ func (a *API) makeAuthority(path string) error {
 	return durable.SyncDir(filepath.Dir(path))
 }
 
-// hosts returns the names and addresses at which programs reach this node: those that its
-// certificate must name, and all that a new certificate names.
+// hosts returns the names and addresses at which programs reach this node: in must those without
+// which the present certificate is replaced, and in all those that a new certificate names.
 func (a *API) hosts() (must, all []string) {
 	s := a.env.Settings
 	add := func(list []string, names ...string) []string {
@@ -174,7 +174,7 @@ func (a *API) hosts() (must, all []string) {
 	must = add(must, s.Peering.Address)
 	must = add(must, s.Front.Addresses...)
 	if a.cfg.Table != nil {
-		// The load balancers of all nodes pass requests for the virtual address on to here.
+		// The load balancers of all nodes forward requests for the virtual address to this node.
 		t := a.cfg.Table()
 		must = add(must, t.Virtual)
 		for _, n := range t.Nodes {

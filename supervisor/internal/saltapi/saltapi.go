@@ -45,7 +45,7 @@ type API struct {
 	storage oneatatime.Runner // touches the shared storage
 
 	at    atomic.Pointer[apiPlace]
-	began string // signature of what salt-api was started with; set between Prepare and Run
+	began string // signature of the files with which salt-api was started; set between Prepare and Run
 }
 
 // Config holds what an [API] uses.
@@ -58,7 +58,7 @@ type Config struct {
 	Settings func() *settings.Settings
 	// Options returns the mark of the options with which the master was last configured.
 	Options func() string
-	Service service.Named // the service that runs it
+	Service service.Named // the service that runs salt-api
 }
 
 // New returns the salt-api of a node. It starts nothing before its service runs.
@@ -69,8 +69,8 @@ func New(cfg Config) *API {
 // apiPlace is the address at which programs reach salt-api.
 type apiPlace struct {
 	*url.URL        // address for programs
-	behind   string // address and port for the load balancers; "": they do not pass requests on to it
-	console  string // address of its console; "": there is none
+	behind   string // address and port for the load balancers; "": they pass no requests on to salt-api
+	console  string // address of the console; "": there is none
 }
 
 // listens returns the address and port at which salt-api itself listens.
@@ -82,9 +82,9 @@ const (
 	apiOOM = 300
 	// apiMemory is salt-api's share of the machine's memory, in percent.
 	apiMemory = 25
-	// apiCerts and apiOpens count rounds of follow, of about a second: every apiCerts rounds it also
-	// checks the certificate, and every apiOpens rounds the firewall, whose rules somebody may have
-	// reloaded.
+	// apiCerts and apiOpens are numbers of rounds of follow, which take about a second each. Every
+	// apiCerts rounds follow checks the certificate. Every apiOpens rounds it checks the firewall,
+	// whose rules an administrator may have reloaded.
 	apiCerts = 10
 	apiOpens = 60
 )
@@ -199,7 +199,8 @@ func (a *API) signature() string {
 }
 
 // runCheck checks a configuration folder by salt-api, under the account under which salt-api runs.
-// It returns where salt-api would listen, or why salt-api refuses the folder.
+// It returns in at where salt-api would listen. If salt-api refuses the folder, at is nil and why
+// says why.
 func (a *API) runCheck(ctx context.Context, dir string) (at *apiPlace, why string) {
 	if err := a.renewCertificate(ctx); err != nil {
 		return nil, err.Error()

@@ -15,7 +15,7 @@ import (
 	"saltern/supervisor/internal/probe"
 )
 
-// Guest runs Salt's tools with this node's master, on behalf of nodes whose own master does not
+// Guest runs Salt's tools with this node's master for other nodes, whose own master does not
 // answer.
 type Guest struct {
 	tools   Tools
@@ -159,8 +159,8 @@ type part struct {
 	kind toolrun.Kind
 }
 
-// Write implements [io.Writer]. If nobody reads any more, it drops the output, and failed stops the
-// tool.
+// Write implements [io.Writer]. If the reader has ended, Write drops the output, and failed stops
+// the tool.
 func (p part) Write(b []byte) (int, error) {
 	p.f.writeFrame(p.kind, b)
 	return len(b), nil

@@ -15,7 +15,7 @@ func (c Cluster) Tokens(ctx context.Context) (control.Tokens, error) {
 	return c.Own.Control.Tokens(ctx)
 }
 
-// RevokeTokens ends log-ins.
+// RevokeTokens revokes the tokens that r selects.
 func (c Cluster) RevokeTokens(ctx context.Context, r control.Revocation) (control.Revoked, error) {
 	if err := r.Check(); err != nil {
 		return control.Revoked{}, fmt.Errorf("%w: %w", api.ErrState, err)

@@ -87,8 +87,8 @@ func (p *poll) String() string {
 	return p.what + " (" + p.last + ")"
 }
 
-// All returns a Condition that waits for each of the conditions, in the order given, and describes
-// the first that does not hold yet. Of those after it nobody knows yet whether they hold.
+// All returns a Condition that waits for the conditions one after the other. Its description is that
+// of the first condition that does not hold yet; whether the later ones hold is not known then.
 func All(conditions ...Condition) Condition { return &all{list: conditions} }
 
 type all struct {

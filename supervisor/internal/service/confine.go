@@ -8,8 +8,8 @@ import (
 	"saltern/internal/pause"
 )
 
-// confineAgain returns the pauses after a failed try to confine a process: short ones while the
-// machine starts and systemd is busy, then half a minute.
+// confineAgain returns the pauses after a failed try to confine a process. They begin short, for a
+// systemd that is busy while the machine starts, and grow to half a minute.
 func confineAgain() Backoff {
 	return Backoff{Min: 2 * time.Second, Max: 30 * time.Second, Factor: 2}
 }

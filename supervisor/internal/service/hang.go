@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// Hang configures when a service whose health check fails counts as hung, so that it is killed and
-// restarted. A busy service, a starved machine or a suspended one must not count as hung. So only
+// Hang configures when a service whose health check fails is killed and restarted because it hangs.
+// A busy service, a starved machine or a suspended one must not look like a hang. So only
 // consecutive failed checks count, and of these only checks that ended in time and for whose error
-// Silent returns true. Another sign of life from the service resets the count. A run that has not
-// passed its first check never counts as hung, because a start may take long.
+// Silent returns true. If Alive reports another sign of life, the count starts again. A run that
+// has not passed its first check never counts as hung, because a start may take long.
 type Hang struct {
-	After time.Duration // time since the first of at least [hangChecks] such checks; default 15 s
+	After time.Duration // how long such checks must have failed, at least [hangChecks] of them; default 15 s
 	// Silent reports whether an error means that the service accepted the request but did not
 	// answer. A refusal counts as an answer.
 	Silent func(error) bool
-	// Alive reports whether the service has shown another sign of life after since. It may be nil:
-	// the service shows no such sign.
+	// Alive reports whether the service has shown a sign of life other than a passed check after
+	// since. It may be nil: there is no other sign.
 	Alive func(since time.Time) bool
 }
 

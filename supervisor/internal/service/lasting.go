@@ -16,15 +16,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Lasting is a [Runner] for a process that outlives this one. It gets no signal when this process
-// dies, and writes its output to a named pipe that it holds open itself. The next Run, in this life
-// or the next, adopts the process if it still has the program and the configuration that a start
-// would use (Tag), and Answers returns nil. Otherwise Run starts a new process beside it, which
-// takes its place; the earlier process then ends by itself in its own time.
+// Lasting is a [Runner] for a process that outlives this one. The process gets no signal when this
+// one dies. It writes its output to a named pipe that it holds open itself. The next Run, in this
+// life or the next, adopts the process under two conditions: the process has the program and the
+// configuration that a start would use (Tag), and Answers returns nil. Otherwise Run starts a new
+// process beside it, which takes over its work. The earlier process then ends by itself in its own
+// time.
 //
 // A restart on request ([Service.Restart]) starts a new process beside the running one. When the
-// context ends and Leave returns true, the process keeps running. Otherwise Run stops it, and
-// earlier ones that have not ended yet.
+// context ends and Leave returns true, the process keeps running. Otherwise Run stops it, and all
+// earlier processes.
 //
 // Run must not be called concurrently. The other methods are safe for concurrent use.
 type Lasting struct {
@@ -41,14 +42,14 @@ type Lasting struct {
 	// PIDFile is the file that records the processes, Pipe the named pipe for their output. Only
 	// this account may be able to write to their directory.
 	PIDFile, Pipe string
-	// Tag returns one word that identifies the program and its configuration. A process with
-	// another tag is not adopted.
+	// Tag returns a string without blanks that identifies the program and its configuration. A
+	// process with another tag is not adopted.
 	Tag func() (string, error)
 	// Answers returns nil if the running process works well enough to be adopted. Lasting calls it
 	// repeatedly for Patience (default 10 s), so that a healthy process survives on a busy machine.
 	Answers  func(context.Context) error
 	Patience time.Duration
-	// Leave decides whether to leave the process running when the context ends. cause is the
+	// Leave reports whether to leave the process running when the context ends. cause is the
 	// context's cause. Leave may be nil: the process is stopped.
 	Leave func(cause error) bool
 
@@ -274,7 +275,7 @@ func (l *Lasting) endAll(s syscall.Signal, limit time.Duration) {
 		case <-p.gone:
 			continue
 		case <-t.C:
-			t.Reset(0) // limit is over for the other processes too
+			t.Reset(0) // the limit is over for the remaining processes
 		}
 
 		p.signal(syscall.SIGKILL)

@@ -14,9 +14,9 @@ const (
 )
 
 // Lines is an io.Writer that splits a child's output into lines, makes them safe to print (no
-// control characters, no terminal escapes), passes each to the given functions, and keeps the
-// last lines in memory. It is safe for concurrent use. A line has at most 8 KiB; a longer one
-// comes in pieces. Memory is bounded by 200 such lines.
+// control characters, no terminal escapes), passes each line to its functions, and keeps the last
+// lines in memory. It is safe for concurrent use. A line of more than 8 KiB is split into pieces of
+// that size. At most 200 lines are kept.
 type Lines struct {
 	sinks []func(line string)
 
@@ -61,7 +61,7 @@ func (l *Lines) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// Flush passes on the last line even if it has no newline.
+// Flush passes the last line to the sinks even if it has no newline.
 func (l *Lines) Flush() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -86,7 +86,8 @@ func (m *Manager) Add(specs ...Spec) error {
 // within limit; it is nil if all ended. Run may be called only once.
 func (m *Manager) Run(ctx context.Context, limit time.Duration) error {
 	for _, r := range m.order {
-		// Not a child of ctx, because Run stops the services in its own order.
+		// The services' context must outlive ctx, because Run stops them one after another when ctx
+		// ends.
 		own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 		r.cancel = cancel
 		deps := m.dependencies(r.spec)
@@ -235,7 +236,7 @@ func (c *upCondition) Wait(ctx context.Context) error {
 func (c *upCondition) String() string {
 	i := c.s.Info(0)
 	now := i.Message
-	if !strings.HasPrefix(now, string(i.State)) { // "waiting for …" says it
+	if !strings.HasPrefix(now, string(i.State)) { // "waiting for …" begins with the state already
 		now = fmt.Sprintf("%s: %s", i.State, now)
 	}
 	return fmt.Sprintf("service %s to be up (%s)", c.s.spec.Name, now)

@@ -16,7 +16,7 @@ type lasting struct {
 	pid        int
 	ticks, tag string
 	adopted    bool // started in an earlier life of this supervisor
-	inService  bool // no other process was started after it
+	inService  bool // whether it is the newest process
 
 	fd   *os.File      // pidfd of the process
 	gone chan struct{} // closed when the process has ended or is no longer watched

@@ -44,7 +44,7 @@ type Process struct {
 
 // ExitError describes how a process ended by itself.
 type ExitError struct {
-	Code   int    // exit code; -1: a signal ended the process
+	Code   int    // exit code of the process; -1: a signal ended it
 	Signal string // name of the signal that ended the process; empty: none
 }
 

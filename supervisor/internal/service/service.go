@@ -17,8 +17,8 @@ type Health struct {
 	Check    func(context.Context) error
 	Interval time.Duration // default 2 s
 	Limit    time.Duration // time limit of one check, default 3 s
-	Fall     int           // default 2
-	Rise     int           // default 1
+	Fall     int           // failures in a row that make it failing; default 2
+	Rise     int           // successes in a row that make it running; default 1
 	// Hang configures when a hung run is killed. It may be nil: hung runs are not killed.
 	Hang *Hang
 }
@@ -62,7 +62,7 @@ var errRestart = errors.New("restart asked for")
 
 func newService(spec Spec, log *slog.Logger, now func() time.Time) *Service {
 	if spec.loop {
-		log = slog.New(slog.DiscardHandler) // a loop logs its own work; that it runs is not worth a line
+		log = slog.New(slog.DiscardHandler) // a loop logs its own work, and its starts and ends are not logged
 	}
 	s := &Service{
 		spec:  spec,
@@ -147,8 +147,9 @@ func (s *Service) upNow() <-chan struct{} {
 const (
 	// showWait is how long a service waits for a condition before its state says so.
 	showWait = 50 * time.Millisecond
-	// showWaitAgain takes the place of showWait after a failed preparation, whose reason would
-	// otherwise alternate with a condition that holds soon, every two seconds.
+	// showWaitAgain replaces showWait after a failed preparation. With the shorter showWait the
+	// message would change every two seconds, between the reason for the failure and a condition
+	// that holds soon.
 	showWaitAgain = 5 * time.Second
 )
 
@@ -169,15 +170,15 @@ func (s *Service) awaitCondition(ctx context.Context, c Condition, show time.Dur
 // prepare prepares a start. If that takes longer than [showWait], the state says so.
 func (s *Service) prepare(ctx context.Context) error {
 	defer ifLate(showWait, func() {
-		if s.Info(0).State != Waiting { // otherwise it says why an earlier try failed
+		if s.Info(0).State != Waiting { // in the state Waiting the message says why an earlier try failed
 			s.setState(Waiting, "preparing the start")
 		}
 	})()
 	return s.spec.Prepare(ctx)
 }
 
-// ifLate calls tell after limit, unless the caller calls stop before that. If tell is running, stop
-// waits until tell has returned.
+// ifLate calls tell after limit, unless the caller calls stop first. If tell is running, stop waits
+// for its return.
 func ifLate(limit time.Duration, tell func()) (stop func()) {
 	told := make(chan struct{})
 	timer := time.AfterFunc(limit, func() {
@@ -266,7 +267,7 @@ func (s *Service) awaitReady(ctx context.Context, dependencies Condition) bool {
 }
 
 // runOnce runs the runner and its health check until the runner ends. asked reports whether the end
-// was requested.
+// was requested, by Restart or a stop.
 func (s *Service) runOnce(ctx context.Context) (asked bool, err error) {
 	run, cancel := context.WithCancelCause(ctx) // its cause is errRestart, a hangError, or the cause of ctx
 	defer cancel(nil)

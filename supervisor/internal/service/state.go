@@ -7,12 +7,12 @@ type State string
 
 // States, in the order in which a healthy service passes through them.
 const (
-	Waiting  State = "waiting"  // a condition does not hold yet, or the start is being prepared, again if that failed
+	Waiting  State = "waiting"  // waiting for a condition, or preparing the start, also after a failed try
 	Starting State = "starting" // the runner has started, but the health check has not passed yet
 	Running  State = "running"  // up; the health check, if there is one, passes
 	Failing  State = "failing"  // up, but the health check does not pass
 	Pausing  State = "backoff"  // the run has ended; pausing before the next one
-	Stopping State = "stopping" // asked to stop
+	Stopping State = "stopping" // the stop was requested
 	Stopped  State = "stopped"  // stopped on request
 )
 
@@ -33,7 +33,7 @@ type Info struct {
 	Restarts int       `json:"restarts"`           // number of starts after the first one
 	Failures int       `json:"failures"`           // runs in a row that ended before they were stable
 	LastExit string    `json:"lastExit,omitempty"` // how the last run ended
-	LastLine string    `json:"lastLine,omitempty"` // last line that the process wrote before that
+	LastLine string    `json:"lastLine,omitempty"` // last line that the process wrote before it ended
 	Events   []Event   `json:"events,omitempty"`   // oldest first, at most historySize
 }
 

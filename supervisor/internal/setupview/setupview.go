@@ -60,15 +60,15 @@ func (v View) Look() setup.NodeLook {
 	return look
 }
 
-// starting contains the codes of faults that every start shows for some seconds, and what the node
-// waits for meanwhile. They are no fault before a minute has passed.
+// starting contains the codes of problems that every start shows for some seconds, each with what the
+// node waits for at that time. Such a problem is no fault before it has lasted for a minute.
 var starting = map[status.Code]string{
 	status.MasterDown:   "salt-master to start",
 	status.MasterSilent: "salt-master, which is starting, to answer",
 	status.NoBackend:    "the load balancer to find salt-master",
 }
 
-// servingWaits returns what a node that does not serve yet waits for.
+// servingWaits returns what a node waits for if it does not serve yet, otherwise "".
 func servingWaits(d status.Document) string {
 	for _, p := range d.Problems {
 		if what := starting[p.Code]; what != "" && d.Time.Sub(p.Since) < time.Minute {
@@ -120,8 +120,8 @@ func (v View) Report(k *observe.Node) {
 // isLeaving reports whether a node is being drained or removed from its cluster.
 func isLeaving(n nodes.Node) bool { return n.State == nodes.Draining || n.State == nodes.Leaving }
 
-// AddressLost returns the address by which the other nodes know this one, and reports whether no
-// interface has it any more.
+// AddressLost returns the address by which the other nodes know this one, and in lost whether all
+// interfaces have lost that address.
 func (v View) AddressLost() (own string, lost bool) {
 	if v.Member == nil {
 		return "", false

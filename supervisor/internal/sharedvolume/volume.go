@@ -73,7 +73,7 @@ func (noCluster) Authority(context.Context) (storage.Authority, error) {
 func (v *Volume) Keep(ctx context.Context) {
 	var fed sync.WaitGroup
 	fed.Go(func() { v.feed(ctx) })
-	_ = v.Run(ctx) // ends when ctx ends, and its error says no more
+	_ = v.Run(ctx) // Run returns when ctx ends; its error says only that
 	fed.Wait()
 }
 
@@ -151,7 +151,7 @@ type Migration struct {
 	*storage.Migration
 	Settings *settings.Settings // settings that name the volume
 	First    time.Duration      // pause before the first look
-	Copied   bool               // set when all is copied, before the life of the node ends
+	Copied   bool               // set when everything is copied, before this life of the node ends
 }
 
 // Move waits for the volume, copies the directory, and calls leave when little remains to be

@@ -80,7 +80,8 @@ func (c *Channel) Run(ctx context.Context) {
 	}
 }
 
-// newerFindings returns what the status should say about an offered version.
+// newerFindings returns the finding that the status shows about an offered version, if there is
+// one.
 func newerFindings(st upgrade.Status, m bundle.Manifest) []status.Finding {
 	if !st.Newer(m) {
 		return nil
@@ -112,7 +113,7 @@ func (c *Channel) setFindings(found []status.Finding) {
 	c.found = found
 }
 
-// Findings returns what the channel has found. c may be nil: there is none.
+// Findings returns the findings of the channel. c may be nil: there is no channel.
 func (c *Channel) Findings() []status.Finding {
 	if c == nil {
 		return nil

@@ -51,7 +51,7 @@ type System struct {
 	mu     sync.Mutex
 	found  []status.Finding // findings about the system's age
 	busy   string           // the work that has claimed the system, see [System.claim]; empty: none
-	fault  string           // why the last work failed; empty: it did not
+	fault  string           // why the last work failed; empty: it succeeded
 	drives string
 }
 
@@ -291,7 +291,7 @@ func (s *System) setUpSince() time.Time {
 	return s.setup.Where().Since
 }
 
-// Findings returns what is wrong with the system.
+// Findings returns the problems of the system.
 func (s *System) Findings() []status.Finding {
 	s.mu.Lock()
 	defer s.mu.Unlock()

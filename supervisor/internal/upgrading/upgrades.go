@@ -17,8 +17,8 @@ import (
 )
 
 // Upgrades drives upgrades that install a version of the system on all nodes, one upgrade at a
-// time. An upgrade continues after its caller has gone. It ends with this life of the node, and may
-// then be started again.
+// time. An upgrade continues after its caller has returned. It ends with this life of the node, and
+// may then be started again.
 type Upgrades struct {
 	env    child.Env
 	system *System

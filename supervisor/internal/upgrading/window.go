@@ -21,8 +21,8 @@ import (
 
 const (
 	windowLook = 2 * time.Minute
-	// A node waits windowRank looks for each node that comes before it, and windowAgain looks after
-	// a try without success.
+	// A node waits windowRank looks for each serving node with an earlier name, and windowAgain
+	// looks after a try without success.
 	windowRank  = 2
 	windowAgain = 5
 )
@@ -43,8 +43,8 @@ type Window struct {
 	beginRoll func(ctx context.Context, r *rollout.Roll) (<-chan rollout.Result, error)
 	document  func() status.Document
 
-	// Only Run uses these: when the window closes or opens next, the number of looks in this
-	// window, and whether nothing is left to do in it.
+	// Only Run uses these fields. until is when the window next closes or opens, looks counts the
+	// looks in this window, and done is set when nothing is left to do in it.
 	until time.Time
 	looks int
 	done  bool

@@ -22,11 +22,11 @@ const (
 
 	checkTakes = 5 * time.Second
 
-	// announceEvery is the interval at which the node that has the address announces that to its
-	// network. If nobody receives this node's packets any more, it continues to announce until it
-	// gives up the address. So the announcements of two nodes may mix, and other machines may use
-	// the wrong one. Without repeated announcements these machines would send to the wrong node
-	// until they check the address again.
+	// announceEvery is the interval at which the node that has the address announces to its network
+	// that it has it. While nobody receives the node's packets, it continues to announce until it
+	// gives up the address. So announcements of two nodes may alternate, and other machines may
+	// learn the wrong one. Repeated announcements correct that: without them a machine would send
+	// to the wrong node until it checks the address again.
 	announceEvery = 2 * time.Second
 )
 
@@ -49,10 +49,10 @@ type Config struct {
 // different IDs only if their announcements met, but nodes send announcements only to their peers.
 func routerID(cluster string) int { return int(deriveSum("router id", cluster)[0])%255 + 1 }
 
-// password returns the VRRP password of a cluster, 8 characters. VRRP sends it in clear text. It
-// separates clusters that meet by mistake; the firewall and the list of peers keep attackers out.
-// So the password is derived from the cluster's public key, and not from the secret, which the
-// nodes change one after the other.
+// password returns the VRRP password of a cluster, 8 characters. VRRP sends it in clear text. The
+// password only separates clusters that meet by mistake; the firewall and the list of peers keep
+// attackers out. It is derived from the cluster's public key, which all nodes have, and not from
+// the secret, which the nodes change one after the other.
 func password(cluster string) string { return hex.EncodeToString(deriveSum("password", cluster))[:8] }
 
 func deriveSum(purpose, cluster string) []byte {
@@ -61,8 +61,8 @@ func deriveSum(purpose, cluster string) []byte {
 }
 
 // priority returns a node's VRRP priority. The priorities of two ranks differ by three, so that
-// nodes do not take over at the same moment (RFC 3768, 5.3.4: 255 is for the owner of the address,
-// 0 gives the address up).
+// nodes do not take over at the same moment (RFC 3768, 5.3.4: the owner of the address sends 255,
+// and a node that gives up the address sends 0).
 func priority(rank int) int { return max(250-3*rank, 1) }
 
 var page = template.Must(template.New("keepalived").Parse(`# Written by applianced; do not edit.

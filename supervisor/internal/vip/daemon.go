@@ -147,9 +147,9 @@ func (d *Daemon) process() (*service.Process, error) {
 }
 
 // pidFiles lists the names of the PID files of keepalived's first process and of its VRRP process.
-// A PID file of an earlier life may name a process that now runs another program: keepalived would
-// assume that it runs already and would not start (lib/pidfile.c, kill with signal 0). With the
-// unit the PID files are in its RuntimeDirectory, which systemd removes at each stop.
+// A PID file of an earlier life may contain the ID of another program's process. keepalived would
+// then assume that it runs already, and would not start (lib/pidfile.c, kill with signal 0). With
+// the unit the PID files are in its RuntimeDirectory, which systemd removes at each stop.
 var pidFiles = [...]string{"keepalived.pid", "vrrp.pid"}
 
 // forgetProcesses removes the PID files of an earlier life, whose processes [Daemon.KillStale] has
@@ -168,8 +168,8 @@ func (d *Daemon) KillStale(ctx context.Context) error {
 	return (&service.Process{PIDFile: filepath.Join(d.Dir, "child")}).KillStale(ctx)
 }
 
-// Reload asks a running keepalived to load its configuration again. If the node has the virtual
-// address, it keeps it.
+// Reload asks a running keepalived to load its configuration again. A node with the virtual address
+// keeps the address.
 func (d *Daemon) Reload(ctx context.Context) error {
 	d.mu.Lock()
 	child, unit := d.child, d.unit

@@ -17,7 +17,7 @@ import (
 // table has the outcome. No privilege is needed. A machine that does not answer within three
 // seconds counts as absent.
 func InUse(ctx context.Context, a netip.Addr) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, 12*time.Second) // the kernel doubts an old entry for 8 s
+	ctx, cancel := context.WithTimeout(ctx, 12*time.Second) // the kernel may take 8 s to check an old entry
 	defer cancel()
 	c, err := net.Dial("udp", netip.AddrPortFrom(a, 9).String()) // port 9, discard, RFC 863
 	if err != nil {
@@ -29,7 +29,7 @@ func InUse(ctx context.Context, a netip.Addr) (bool, error) {
 	defer tick.Stop()
 	for n := 0; ; n++ {
 		if n%10 == 0 {
-			_, _ = c.Write([]byte{0}) // even a refusal shows in the table that a machine has the address
+			_, _ = c.Write([]byte{0}) // even a refusal adds the machine to the neighbour table
 		}
 
 		state, err := neighbour(a)

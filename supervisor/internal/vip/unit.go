@@ -55,8 +55,8 @@ func reloadUnit(ctx context.Context) error {
 		})
 }
 
-// runUnit starts the unit. If the unit runs since an earlier life, runUnit lets it load its
-// configuration again. When ctx ends, it stops the unit.
+// runUnit starts the unit. If an earlier life has started the unit, runUnit reloads its
+// configuration. When ctx ends, runUnit stops the unit.
 func (d *Daemon) runUnit(ctx context.Context, started func(pid int)) error {
 	d.mu.Lock()
 	d.unit = true

@@ -8,17 +8,17 @@ import (
 	"saltern/supervisor/internal/vip"
 )
 
-// VRRP shows only that a node can send. If a node could send but received nothing and kept the
-// virtual address, minions would reach nothing behind the address. So the holder gives the address
-// up if it receives nothing: neither from another node, nor from a client at the front, where each
-// minion answers a PING every two seconds. The last node of a cluster receives packets from its
-// minions. If it has no minions, it looks like a deaf node. Such a node tries again now and then,
-// ever less often, because each try of a really deaf node takes the address from a node that
-// receives.
+// VRRP shows only that a node can send. If a node with the virtual address could send but received
+// nothing, minions would reach nothing behind the address. So the node gives the address up if it
+// receives nothing: neither from another node, nor from a client at the front, where each minion
+// answers a PING every two seconds. The last node of a cluster receives packets only from its
+// minions. If it has no minions, it looks like a node that can receive nothing. So a node without
+// packets takes the address again now and then. It waits longer after each try, because a try takes
+// the address from a node that does receive.
 
 const (
-	// hearEvery is how often a node that others reach receives something: each minion answers a
-	// PING, and each other node a question.
+	// hearEvery is how often a reachable node receives something: each minion answers a PING, and
+	// each other node answers a request.
 	hearEvery = 2 * time.Second
 	// deafFor is how long the holder may receive nothing before it gives the address up.
 	deafFor = 3 * hearEvery
@@ -28,33 +28,33 @@ const (
 	// mostBetween is the longest time between two checks that counts as silence. If more time has
 	// passed, this machine was suspended or starved, and received nothing for that reason.
 	mostBetween = vip.CheckEvery * 5 / 4
-	// retryDeaf is the time after which a node that has given up the address counts as fit again,
-	// although it has received nothing. The time doubles with each try, up to mostRetryDeaf.
+	// retryDeaf is when a node that gave up the address may take it again without having received
+	// anything. The time doubles with each try, up to mostRetryDeaf.
 	retryDeaf     = time.Minute
 	mostRetryDeaf = 16 * retryDeaf
 )
 
-// lastHeard holds the times at which a node last received something from others. Zero: never. The
-// two times may come from different clocks.
+// lastHeard holds the times at which a node last received a packet from another machine. Zero:
+// never. The two times may come from different clocks.
 type lastHeard struct {
 	nodes time.Time // when another node last sent something
 	front time.Time // when a client on another machine last sent something
 }
 
-// hearing decides whether packets of others reach a node that has the virtual address. The zero
-// value is ready. It is not safe for concurrent use.
+// hearing decides whether a node that has the virtual address receives packets. The zero value is
+// ready. It is not safe for concurrent use.
 type hearing struct {
 	checked time.Time     // when judge was last called; zero: never
 	last    lastHeard     // the node's lastHeard at that check
 	silence time.Duration // how long nothing was received while this machine ran
 
 	held  time.Time     // since when the node has the address; zero: it does not have it
-	given time.Time     // when the node gave the address up; zero: it did not
+	given time.Time     // when the node gave the address up; zero: it has not given it up
 	pause time.Duration // how long to wait before the next try
 }
 
-// judge returns nil if the node may have the address, or why not. holds reports whether the node
-// has the address. others is the number of other nodes.
+// judge returns nil if the node may have the address, else an error with the reason. holds reports
+// whether the node has the address. others is the number of other nodes.
 func (h *hearing) judge(holds bool, others int, heard lastHeard, now time.Time) error {
 	h.listen(heard, now)
 	switch {
@@ -80,7 +80,7 @@ func (h *hearing) judge(holds bool, others int, heard lastHeard, now time.Time) 
 	}
 
 	if h.held.IsZero() || now.Sub(h.held) < deafFrom {
-		return nil // the node has not held the address long enough to be heard
+		return nil // the node has not had the address long enough to receive packets for it
 	}
 
 	h.given = now

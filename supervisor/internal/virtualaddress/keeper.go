@@ -171,8 +171,8 @@ func (k *Keeper) writeConfig(ctx context.Context) (bool, error) {
 	return k.daemon.Write(ctx, text)
 }
 
-// config returns keepalived's configuration for this node and the address a, or why the node cannot
-// have the address.
+// config returns keepalived's configuration for this node and the address a, or an error with the
+// reason why the node cannot have the address.
 func (k *Keeper) config(a netip.Addr) (vip.Config, error) {
 	c := vip.Config{Node: k.env.Settings.Node, Virtual: a}
 	if probe.OnEC2(probe.DMI) {
@@ -227,7 +227,7 @@ func checkListening(cfg *settings.Settings, a netip.Addr) error {
 		strings.Join(cfg.Front.Addresses, ", "))
 }
 
-// Fit returns nil if this node may have the virtual address, or why not.
+// Fit returns nil if this node may have the virtual address, else an error with the reason.
 func (k *Keeper) Fit() error {
 	if k.env.Settings.Arbiter {
 		return member.NoMaster("have the virtual address", k.cfg.Member.Table())
@@ -251,10 +251,10 @@ func (k *Keeper) Fit() error {
 }
 
 // heardAtFront returns the time at which a client on another machine last sent something to the
-// front. If the load balancer does not answer, it returns the present time: a silent load balancer
-// does not mean that the node is deaf, and other checks find that fault.
+// front. If the load balancer does not answer, it returns the present time. Other checks find a
+// silent load balancer, which does not mean that the node receives nothing.
 func (k *Keeper) heardAtFront() time.Time {
-	// The load balancer knows when it last heard a client.
+	// The load balancer records when it last received something from a client.
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	st, err := k.cfg.Balancer.Status(ctx)
@@ -268,7 +268,7 @@ func (k *Keeper) heardAtFront() time.Time {
 // serves, and will continue to.
 func checkStatus(d status.Document, now time.Time) error {
 	switch age := now.Sub(d.Time); {
-	// The supervisor hangs, so its status means nothing any more.
+	// The supervisor hangs, so its last status is out of date.
 	case age > 10*time.Second:
 		return fmt.Errorf("%w: its status is %s old", api.ErrState, age.Round(time.Second))
 	case d.ServingSince == nil:

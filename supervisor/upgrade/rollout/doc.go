@@ -1,14 +1,14 @@
 // Package rollout installs a new version of the system on all machines of a cluster that were made
-// from the image. First each node writes the version into the slot that does not run, which
-// disturbs nobody. Then the nodes restart one after another, the driving node last.
+// from the image. First each node writes the version into the slot that does not run, which does
+// not interrupt its work. Then the nodes restart one after another, the driving node last.
 //
-// Each node keeps this safe by itself, without the driving node: it checks the signature, restarts
-// only when it has the cluster's turn, and returns to the earlier version if it does not become
-// well. The driving node may fail at any moment: the same rollout, started again, continues with
-// the remaining nodes. A rollout ends with the restart of the driving node, so that nothing has to
+// Each node guards itself, without the driving node: it checks the signature, restarts only when it
+// has the cluster's turn, and returns to the earlier version if it does not become well. The
+// driving node may fail at any moment: the same rollout, started again, continues with the
+// remaining nodes. A rollout ends with the restart of the driving node, so that nothing has to
 // survive that restart.
 //
-// The package makes decisions and words messages. It writes to no disk and restarts nothing.
+// The package makes decisions and writes messages. It writes to no disk and restarts nothing.
 package rollout
 
 import (
@@ -28,7 +28,7 @@ type State struct {
 	// image.
 	Image   bool      `json:"image"`
 	Version string    `json:"version"` // the running version
-	Created time.Time `json:"created"` // when it was built; zero: not known
+	Created time.Time `json:"created"` // when the running version was built; zero: not known
 	Flavour string    `json:"flavour"` // kernel flavour
 	Trying  bool      `json:"trying"`  // the running version is on trial
 	Keys    int       `json:"keys"`    // number of keys whose signatures the node trusts
@@ -36,23 +36,24 @@ type State struct {
 	// Empty: no version is selected.
 	Next        string    `json:"next,omitempty"`
 	NextCreated time.Time `json:"nextCreated,omitzero"`
-	// Left is the version in a slot that neither runs nor will be tried at the next boot: the
-	// version before the running one, or one from which the node went back.
+	// Left is the version in the slot that is not in use, i.e. does not run and is not selected for
+	// the next boot. It is the version before the running one, or a version from which the node
+	// went back.
 	Left        string    `json:"left,omitempty"`
 	LeftCreated time.Time `json:"leftCreated,omitzero"`
-	// GaveUp is the time at which the trial of the other slot's version was due, if the boot loader
-	// has abandoned that version. Zero: it has not.
+	// GaveUp is set if the boot loader has abandoned the version in the slot that does not run. It
+	// is the time at which the trial of that version was due.
 	GaveUp time.Time `json:"gaveUp,omitzero"`
 	// Window is the node's upgrade.window. Empty: the node installs nothing by itself.
 	Window string `json:"window,omitempty"`
 
 	Boot    string `json:"boot"`              // identifies this boot of the machine
-	Serving bool   `json:"serving"`           // whether the node does its work
+	Serving bool   `json:"serving"`           // whether the node works, i.e. minions or the volume can use it
 	Trouble string `json:"trouble,omitempty"` // why the node does not serve; empty: not known
-	Turn    bool   `json:"turn"`              // the node has the cluster's turn to restart
+	Turn    bool   `json:"turn"`              // whether the node has the cluster's turn to restart
 	Minions int    `json:"minions"`           // number of minions connected to the node
 	// Busy is the node's present step of an upgrade, or "". Fault is the reason why the node did
-	// not restart when it was last asked to, or "".
+	// not restart after the last request, or "".
 	Busy  string `json:"busy,omitempty"`
 	Fault string `json:"fault,omitempty"`
 	// Drives describes the upgrade of all nodes that this node drives. Empty: it drives none.
@@ -82,7 +83,7 @@ func (s State) leftVersion(m bundle.Manifest) bool {
 	return s.Left == m.Version && s.LeftCreated.Equal(m.Created)
 }
 
-// WentBack reports whether the node went back from a version that is newer than the running one.
+// WentBack reports whether the node has returned from a newer version to the running one.
 func (s State) WentBack() bool {
 	return s.Image && s.Left != "" && !s.Created.IsZero() && s.LeftCreated.After(s.Created)
 }
@@ -93,15 +94,15 @@ type Node interface {
 	// Install writes the version whose bundle is r, and selects it for a trial at the next boot.
 	Install(ctx context.Context, r io.Reader) error
 	// Restart asks the node to restart into that version when it has the cluster's turn. It returns
-	// at once. If the node then does not restart, State says why.
+	// at once. If the node does not restart, State.Fault says why.
 	Restart(ctx context.Context, version string) error
 }
 
 // Errors that callers distinguish.
 var (
-	// ErrOld means that the node's version does not support this.
+	// ErrOld means that the node's version does not support upgrades by another node.
 	ErrOld = errors.New("it runs a version that cannot be upgraded from another node; upgrade it on itself first: applianced upgrade FILE --reboot")
-	// ErrBusy means that the node is already doing something of the kind.
+	// ErrBusy means that a step of an upgrade is already running on the node.
 	ErrBusy = errors.New("is busy")
 )
 
@@ -115,13 +116,13 @@ type Code string
 const (
 	Upgraded    Code = "upgraded"    // all nodes have the version
 	Unchanged   Code = "unchanged"   // all nodes had the version before
-	Checked     Code = "checked"     // the call only asked for the steps
+	Checked     Code = "checked"     // only the steps were requested; nothing was changed
 	Last        Code = "last"        // all others have the version, and the driving node restarts now
 	Refused     Code = "refused"     // a node does not take this version; nothing was changed
-	Away        Code = "away"        // a node cannot be asked or does not serve; nothing was changed
+	Away        Code = "away"        // a node does not answer or does not serve; nothing was changed
 	Busy        Code = "busy"        // another rollout is running; nothing was changed
 	Unwritten   Code = "unwritten"   // a node could not write the version; no node was restarted
-	Stopped     Code = "stopped"     // a node did not serve with the version; no further one was restarted
+	Stopped     Code = "stopped"     // a node did not serve with the version; no further node was restarted
 	Interrupted Code = "interrupted" // the driving node was stopped
 	Closed      Code = "closed"      // the upgrade window closed before all nodes had the version
 )
@@ -129,7 +130,7 @@ const (
 // Good reports whether nothing remains to be done.
 func (c Code) Good() bool { return c == Upgraded || c == Unchanged || c == Checked || c == Last }
 
-// Where says how far a node is with the new version.
+// Where is the stage of a node in a rollout.
 type Where string
 
 // Values of Where.
@@ -148,7 +149,7 @@ const (
 type NodeResult struct {
 	Name    string `json:"name"`
 	Where   Where  `json:"where"`
-	Version string `json:"version,omitempty"` // version that it ran when it was last asked
+	Version string `json:"version,omitempty"` // version that the node ran when it last answered
 	Cause   string `json:"cause,omitempty"`
 }
 

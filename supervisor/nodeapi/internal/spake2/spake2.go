@@ -1,7 +1,7 @@
 // Package spake2 is SPAKE2 of RFC 9382 in the suite P256-SHA256-HKDF-HMAC: two parties that know
-// the same secret prove that to each other. An attacker who does not know it, even as one of the
-// parties, gets one guess for each exchange and nothing against which further guesses could be
-// tested.
+// the same secret prove that to each other. An attacker without the secret, even as one of the
+// parties, can test one guess in each exchange. The exchange gives the attacker no data with which
+// to test further guesses.
 //
 // Party A begins. Each party sends its share, and then its confirmation:
 //
@@ -61,8 +61,8 @@ func NewSecret(stretched []byte) (w Secret, err error) {
 	return w, nil
 }
 
-// Names holds everything on which both parties must agree: their identities and what else binds the
-// exchange.
+// Names holds everything on which both parties must agree: their identities and the values that
+// bind the exchange to its connection.
 type Names struct {
 	A, B []byte
 	// Bound is the additional data of RFC 9382 §3.3. The confirmation keys depend on it.
@@ -71,7 +71,7 @@ type Names struct {
 
 // Party is one side of an exchange. It must be used for one exchange, by one goroutine.
 type Party struct {
-	first bool // this is party A
+	first bool // whether this is party A
 	w     Secret
 	x     []byte
 	share []byte
@@ -117,11 +117,11 @@ func blinded(point string, sign byte, w Secret) (*nistec.P256Point, error) {
 // Share returns the message for the other party.
 func (p *Party) Share() []byte { return p.share }
 
-// errShare means that the other party has sent something that is not a share.
+// errShare means that the message of the other party is not a valid share.
 var errShare = errors.New("spake2: bad share")
 
-// Finish returns the confirmation to send, own, and the confirmation that the other party must
-// send, others. The caller compares the received one with others by [Equal].
+// Finish returns two confirmations: own is to be sent, and others is what the other party must
+// send. The caller compares the received confirmation with others by [Equal].
 func (p *Party) Finish(share []byte, n Names) (own, others []byte, err error) {
 	if len(share) != shareLen {
 		return nil, nil, errShare
@@ -178,5 +178,5 @@ func mac(key, text []byte) []byte {
 	return m.Sum(nil)
 }
 
-// Equal compares confirmations in constant time.
+// Equal reports whether two confirmations are equal, in constant time.
 func Equal(a, b []byte) bool { return hmac.Equal(a, b) }
