@@ -16,7 +16,7 @@ type Event struct {
 	Step Step
 	// State is "start", "wait", "retry" or "done".
 	State string
-	// Text says what Apply waits for, or why it tries a step again.
+	// Text is what Apply waits for, or the reason why it repeats a step.
 	Text string
 }
 
@@ -24,7 +24,7 @@ type Event struct {
 type StepError struct {
 	Step Step
 	Err  error
-	Next string // what to do about it
+	Next string // advice for the administrator
 }
 
 func (e *StepError) Error() string {
@@ -44,19 +44,19 @@ func (e *RefusedError) Error() string {
 	return "storage: " + strings.Join(s, "; ")
 }
 
-// ErrNotApproved is in the chain when the pool has changed since the plan was made, and a destructive
-// step is needed that the approved plan does not contain.
+// ErrNotApproved is wrapped by the error of Apply if the pool has changed since the plan was made,
+// and a destructive step is needed that the approved plan does not contain.
 var ErrNotApproved = errors.New("the step was not in the plan that was approved")
 
-// maxRuns is how often one step may run without an effect before Apply returns an error. Apply
-// pauses between two runs.
+// maxRuns is how often one step may run without effect before Apply returns an error. Apply pauses
+// between two runs.
 const maxRuns = 3
 
 // Apply carries out a plan. After each step it observes and plans again, so it can be stopped at
-// any moment and called again. It uses the given plan only to decide which destructive steps are
-// allowed. It returns nil when the desired state is reached, a [*RefusedError] if the rest cannot
-// be done safely, and a [*StepError] if a step failed. Apply calls progress in the caller's
-// goroutine. progress may be nil.
+// any moment and called again. It uses plan only to decide which destructive steps are allowed. It
+// returns nil when the desired state is reached, a [*RefusedError] if the remaining steps are not
+// safe, and a [*StepError] if a step failed. Apply calls progress in the caller's goroutine.
+// progress may be nil.
 func (c *Controller) Apply(ctx context.Context, plan Plan, progress func(Event)) error {
 	c.applying.Lock()
 	defer c.applying.Unlock()
@@ -111,12 +111,12 @@ type application struct {
 	runs       map[string]int  // how often each step has run, by ID
 
 	last         string // ID of the step that ran last
-	failing      string // ID of the step that is tried again
+	failing      string // ID of the step that is being repeated
 	failingSince time.Time
 	healers      error // error of self-heal daemons that did not start; nil: none so far
 }
 
-// advance runs the next step once, or waits before it is tried again.
+// advance runs the next step once, or waits before the step is repeated.
 func (a *application) advance(ctx context.Context, s Step, obs *Observation) error {
 	c := a.controller
 	if s.ID == a.last {
@@ -181,8 +181,8 @@ func (a *application) stepFailed(ctx context.Context, s Step, obs *Observation, 
 	return a.pauseBefore(ctx, s)
 }
 
-// giveUp returns the failure of a step, unless the step only starts self-heal daemons: then the
-// other steps continue without them.
+// giveUp returns the failure of a step, unless the step only starts self-heal daemons. In that case
+// it returns nil, so that the other steps continue without the daemons.
 func (a *application) giveUp(obs *Observation, failed *StepError) error {
 	if startsBricks(failed.Step, obs) {
 		return failed
@@ -208,11 +208,11 @@ func startsBricks(s Step, obs *Observation) bool {
 }
 
 // retryStep reports whether to try a failed step again. After a temporary refusal it returns true
-// for RetryFor. After another refusal it observes, and returns true only if the step is no longer
-// needed: the next round plans without the step.
-func (c *Controller) retryStep(ctx context.Context, d Desired, s Step, kind cli.Kind, since time.Time) bool {
+// until RetryFor has passed since firstFailure. After any other refusal it observes the state. It
+// returns true only if the step is no longer needed, because the next plan then omits the step.
+func (c *Controller) retryStep(ctx context.Context, d Desired, s Step, kind cli.Kind, firstFailure time.Time) bool {
 	if kind.Retry() {
-		return c.cfg.Clock.Now().Sub(since) < c.cfg.RetryFor
+		return c.cfg.Clock.Now().Sub(firstFailure) < c.cfg.RetryFor
 	}
 	obs, err := c.Observe(ctx, d)
 	return err == nil && !slices.ContainsFunc(NewPlan(obs, d).Steps, func(x Step) bool { return x.ID == s.ID })
@@ -228,7 +228,7 @@ func (c *Controller) pauseBetweenTries(ctx context.Context) error {
 	return c.cfg.Clock.Sleep(ctx, time.Second+time.Duration(c.cfg.Clock.Jitter()*float64(2*time.Second)))
 }
 
-// nextFor returns what an administrator can do about a failed step.
+// nextFor returns advice for the administrator after the failure of a step.
 func nextFor(s Step, k cli.Kind) string {
 	switch k {
 	case cli.Busy:

@@ -40,7 +40,8 @@ type Member struct {
 // BrickName returns the brick as glusterd writes it: host:/path.
 func (m Member) BrickName() string { return m.Name + ":" + m.Brick }
 
-// Timers decide how long a node that has vanished silently delays the others.
+// Timers decide how long a node that is lost without closing its connections delays the other
+// nodes.
 type Timers struct {
 	// Ping is how long a client waits for a brick that does not answer. A write stalls for at most
 	// about one and a half times as long. With less than 5 s a loaded network loses connections
@@ -58,10 +59,10 @@ type Timers struct {
 // with which the lost node's locks are released after about as long (gluster's defaults: 73 s and
 // 38 s or more).
 //
-// Ping alone does not achieve that. It ends a connection after one to two times its value. It also
-// depends on the process at the other side, so a short value cuts off nodes that are only busy. The
-// user timeout ends a connection with unacknowledged data, keepalive an idle one. Both depend only
-// on the other side's kernel, which answers under load as well.
+// Ping alone is not enough. It ends a connection only after one to two times its value. The answer
+// to a ping comes from the process of the other node, so a short value cuts off busy nodes. The
+// user timeout ends a connection with unacknowledged data, and keepalive ends an idle connection.
+// Both depend only on the kernel of the other node, which answers even under load.
 func DefaultTimers() Timers {
 	return Timers{
 		Ping:              5 * time.Second,
@@ -99,9 +100,9 @@ type Desired struct {
 	// after the volume is formed.
 	TLS    bool   `json:"tls,omitempty"`
 	Timers Timers `json:"timers"`
-	// Options are further volume options. They override ours.
+	// Options are further volume options. They override those of this package.
 	Options map[string]string `json:"options,omitempty"`
-	// Mount is where this node mounts the volume. "" means that it does not.
+	// Mount is where this node mounts the volume. "" means that it does not mount the volume.
 	Mount string `json:"mount,omitempty"`
 	// Layout is the version of the tree that the forming node creates on the volume. 0 means
 	// none.
@@ -222,7 +223,7 @@ func (d Desired) others() []Member {
 // See proof.go.
 const completeOption = "user.glusterctl-complete"
 
-// granularOption is set by its own command: `volume heal … granular-entry-heal enable`.
+// granularOption is an option with a separate command: `volume heal … granular-entry-heal enable`.
 const granularOption = "cluster.granular-entry-heal"
 
 // options returns the settings of the volume with replica copies in a pool of poolSize members. The
@@ -238,16 +239,17 @@ func (d Desired) options(replica, poolSize int, allow, names []string) map[strin
 		"server.keepalive-interval":     sec(d.Timers.KeepaliveInterval),
 		"server.keepalive-count":        strconv.Itoa(d.Timers.KeepaliveCount),
 		"storage.health-check-interval": "10",
-		// The client sometimes never answers requests that were on their way to a brick when its
-		// node vanished (seen with 10.3: two of three bricks had answered a statfs, the third
-		// was gone, the call hung). Only this timeout ends them; its default is half an hour.
+		// If a node is lost while the client waits for its brick, the client sometimes never
+		// completes the request. (Seen with 10.3: two of three bricks had answered a statfs, the
+		// third was lost, and the call hung.) Only this timeout ends such requests; its default is
+		// half an hour.
 		"network.frame-timeout": "30",
 		// How often, in seconds, the self-heal daemon looks for work by itself. The default is 10
 		// minutes.
 		"cluster.heal-timeout": "60",
-		// A client caches attributes and contents of files for a second, even when a list of their
-		// directory has just brought newer ones. When two nodes write a file in turn, a node
-		// could still see the first version. See mdc_inode_iatt_get and __qr_cache_is_fresh in
+		// A client caches attributes and contents of files for a second, even if a list of their
+		// directory has just returned newer ones. So if two nodes wrote a file one after the other,
+		// a node could read the first version. See mdc_inode_iatt_get and __qr_cache_is_fresh in
 		// GlusterFS's xlators/performance.
 		"performance.md-cache-timeout":         "0",
 		"performance.quick-read-cache-timeout": "0",
@@ -285,17 +287,17 @@ func (d Desired) options(replica, poolSize int, allow, names []string) map[strin
 	return o
 }
 
-// equalOption reports whether a set value equals the wanted one. gluster keeps words in the form in
-// which they were given.
-func equalOption(key, have, want string) bool {
+// equalOption reports whether the value current of an option means the same as want. gluster stores
+// a value as it was typed, such as "on" or "enable".
+func equalOption(key, current, want string) bool {
 	if key == "auth.allow" || key == "auth.ssl-allow" {
-		a, b := strings.Split(have, ","), strings.Split(want, ",")
+		a, b := strings.Split(current, ","), strings.Split(want, ",")
 		slices.Sort(a)
 		slices.Sort(b)
 		return slices.Equal(a, b)
 	}
-	if key == granularOption && have == "on" {
-		have = "enable"
+	if key == granularOption && current == "on" {
+		current = "enable"
 	}
-	return have == want
+	return current == want
 }

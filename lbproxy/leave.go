@@ -21,10 +21,10 @@ import (
 const settleFor = time.Second
 
 // watchAddresses subscribes to changes of this machine's addresses and returns a function that
-// handles them until its ctx ends. A virtual address that leaves has moved to another machine. The
-// packets of its sessions no longer arrive here, so the proxy cuts those sessions. The kernel
+// handles them until its ctx ends. A virtual address that disappears has moved to another machine.
+// The packets of its sessions no longer arrive here, so the proxy cuts those sessions. The kernel
 // reports changes (rtnetlink(7), RTMGRP_IPV4_IFADDR). If subscribing fails, watchAddresses logs
-// that, and such sessions last until the client gives up.
+// that, and such sessions last until their clients end them.
 func (p *Proxy) watchAddresses() (run func(ctx context.Context)) {
 	f, err := addressEvents()
 	if err == nil {
@@ -38,8 +38,9 @@ func (p *Proxy) watchAddresses() (run func(ctx context.Context)) {
 	return func(context.Context) {}
 }
 
-// followAddresses cuts the sessions of addresses that leave. had holds the addresses at the start.
-func (p *Proxy) followAddresses(ctx context.Context, f *os.File, had map[netip.Addr]bool) {
+// followAddresses cuts the sessions of addresses that leave. initial holds the addresses at the
+// start.
+func (p *Proxy) followAddresses(ctx context.Context, f *os.File, initial map[netip.Addr]bool) {
 	events := make(chan struct{}, 1)
 	ended := make(chan struct{})
 	defer func() {
@@ -77,7 +78,7 @@ func (p *Proxy) followAddresses(ctx context.Context, f *os.File, had map[netip.A
 			return
 		}
 
-		select { // the list below covers what was reported meanwhile
+		select { // drop further reports: the list below is newer
 		case <-events:
 		default:
 		}
@@ -88,12 +89,12 @@ func (p *Proxy) followAddresses(ctx context.Context, f *os.File, had map[netip.A
 			continue
 		}
 
-		maps.DeleteFunc(had, func(a netip.Addr, _ bool) bool { return now[a] })
-		if len(had) > 0 {
-			p.cutLocal(had)
+		maps.DeleteFunc(initial, func(a netip.Addr, _ bool) bool { return now[a] })
+		if len(initial) > 0 {
+			p.cutLocal(initial)
 		}
 
-		had = now
+		initial = now
 	}
 }
 
@@ -131,7 +132,7 @@ func hostAddresses() (map[netip.Addr]bool, error) {
 	return out, nil
 }
 
-// cutLocal closes all sessions whose clients connected to one of these addresses. The masters see
+// cutLocal closes all sessions whose clients connected to an address in gone. The masters see
 // resets, as after every cut.
 func (p *Proxy) cutLocal(gone map[netip.Addr]bool) {
 	n, err := p.cutWhere(endCut, -1, func(s *session, _ int64) bool {

@@ -15,7 +15,7 @@ import (
 
 const (
 	bufSize   = 256 << 10 // size of the loop's one read buffer
-	turnBytes = 1 << 20   // bytes moved in one direction before the next session has its turn
+	turnBytes = 1 << 20   // bytes moved in one direction before the loop serves the next session
 )
 
 // The two lowest bits of an event's data say which socket of a session it belongs to;
@@ -24,13 +24,13 @@ const (
 	tagClient  = 0
 	tagDialA   = 1
 	tagDialB   = 2
-	tagSpecial = 3 // a descriptor of the loop itself: the slot is one of those below
+	tagSpecial = 3 // a descriptor of the loop itself, whose slot is one of the constants below
 )
 
 const (
 	specialWake = 0
 	specialTime = 1
-	specialList = 2 // and above: listeners
+	specialList = 2 // this and all higher slots: listeners
 )
 
 // otherDial returns the tag of a session's other dial.
@@ -43,8 +43,8 @@ type slot struct {
 	gen     int32
 }
 
-// timer is an entry of one of the loop's queues. All entries of a queue have the same delay, so the
-// queue is always in order.
+// timer is an entry of a timer queue of the loop. All entries of a queue have the same delay, so
+// the queue is always in order.
 type timer struct {
 	at   int64
 	slot int32
@@ -60,24 +60,24 @@ type loop struct {
 	epoll   int
 	gate    gate
 	pace    pace
-	wakeFD  int // eventfd
-	timerFD int // timerfd
+	wakeFD  int // wakes the loop (eventfd)
+	timerFD int // fires for the next timer (timerfd)
 
 	slots      []slot
 	free       []int32
-	ready      []*session // with work left from an earlier turn
+	ready      []*session // sessions with work left from an earlier turn
 	spareReady []*session // the array that ready uses next
 	listeners  []*listener
 	buf        []byte
 	events     []unix.EpollEvent
 	pipes      pipePool
-	now        int64 // Proxy.clock at the start of the turn
+	now        int64 // Proxy.clock at the start of the present turn
 
 	hedgeTimers, connectTimers []timer
-	armedFor                   int64 // when the timerfd fires, 0 never
+	armedFor                   int64 // clock at which timerFD fires; 0: never
 	nextSweep                  int64
 	sweepCursor                int   // the slot at which the next sweep begins
-	pendingBytes               int64 // bytes that the halves of all sessions of this loop hold
+	pendingBytes               int64 // number of bytes that all sessions of this loop hold
 	preludes                   map[string]*prelude
 	preludeBytes               int
 	spareReplays               []*replay // replays that no session uses
@@ -85,12 +85,12 @@ type loop struct {
 
 	sessions     atomic.Int64 // read by any goroutine, as are the next three fields
 	lastHeard    atomic.Int64 // clock of the last byte or connection from another machine, 0 for none
-	busyTime     atomic.Int64 // nanoseconds not parked
+	busyTime     atomic.Int64 // nanoseconds in which the loop was not parked
 	pendingShown atomic.Int64
 
 	mu     sync.Mutex
 	inbox  []func() // filled by any goroutine
-	ended  bool     // the inbox accepts no more
+	ended  bool     // the inbox accepts no more functions
 	wakeMu sync.RWMutex
 }
 
@@ -142,8 +142,8 @@ func newLoop(p *Proxy, id int) (*loop, error) {
 }
 
 // run handles events until stopping is set. [gate] describes how the loop sleeps. run does not
-// block in epoll_wait: the Go runtime would take the processor away each time, which costs more
-// than the work itself.
+// block in epoll_wait: the Go runtime would reassign the processor each time, which costs more than
+// the work itself.
 func (l *loop) run() error {
 	l.gate.file = os.NewFile(uintptr(l.gate.fd), "gate")
 	defer l.closeDescriptors()
@@ -174,7 +174,7 @@ func (l *loop) run() error {
 	l.ended = true
 	l.mu.Unlock()
 
-	l.drainInbox() // before the end: callers wait for their functions, and other loops may have handed over sessions
+	l.drainInbox() // run the last functions: their callers wait, and other loops may have handed over sessions
 	for i := range l.slots {
 		if s := l.slots[i].session; s != nil {
 			l.closeSession(s, endStop)
@@ -184,7 +184,7 @@ func (l *loop) run() error {
 	return errors.Join(fault, err)
 }
 
-// handleEvents runs turns until no event has come for gate.linger.
+// handleEvents runs turns of the loop until no event has come for gate.linger.
 func (l *loop) handleEvents() error {
 	ev := l.events
 	began := l.proxy.clock()
@@ -237,7 +237,8 @@ func (l *loop) handleEvents() error {
 	return nil
 }
 
-// notePause publishes, before a pause, what other goroutines read.
+// notePause publishes the loop's busy time and pending bytes for other goroutines, before a pause.
+// began is the clock at the end of the last pause.
 func (l *loop) notePause(began int64) {
 	l.busyTime.Add(l.now - began)
 	if l.pendingShown.Load() != l.pendingBytes {
@@ -271,7 +272,7 @@ func (l *loop) dispatch(ev *unix.EpollEvent) {
 	}
 }
 
-// resumeReady lets each session with remaining work run for one more turn.
+// resumeReady pumps each session with remaining work once more.
 func (l *loop) resumeReady() {
 	now := l.ready
 	l.ready = l.spareReady
@@ -314,7 +315,8 @@ func (l *loop) runLater(f func()) bool {
 	return true
 }
 
-// runAndWait runs f on the loop's goroutine and waits for it. A loop must not call it.
+// runAndWait runs f on the loop's goroutine and waits for its end. It returns false if the loop has
+// ended. A loop must not call it.
 func (l *loop) runAndWait(f func()) bool {
 	done := make(chan struct{})
 	if !l.runLater(func() { f(); close(done) }) {
@@ -350,9 +352,9 @@ func (l *loop) drainInbox() {
 	}
 }
 
-// watchSocket registers a descriptor with epoll. Its events carry the slot index at, tag and gen.
-func (l *loop) watchSocket(fd int, at, tag, gen int32, events uint32) error {
-	ev := unix.EpollEvent{Events: events, Fd: at<<2 | tag, Pad: gen}
+// watchSocket registers a descriptor with epoll. Its events carry the index slot, tag and gen.
+func (l *loop) watchSocket(fd int, slot, tag, gen int32, events uint32) error {
+	ev := unix.EpollEvent{Events: events, Fd: slot<<2 | tag, Pad: gen}
 	// Adding never blocks, so the raw form is safe.
 	_, _, e := unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(l.epoll), unix.EPOLL_CTL_ADD, uintptr(fd),
 		uintptr(unsafe.Pointer(&ev)), 0, 0)
@@ -385,7 +387,7 @@ func (l *loop) armTimer() {
 	}
 }
 
-// runTimers runs everything that is due, and arms the timer again.
+// runTimers runs all due entries of the timer queues, and arms the timer for the next one.
 func (l *loop) runTimers() {
 	l.now = l.proxy.clock()
 	l.runDue(&l.hedgeTimers, l.hedgeDial)
@@ -397,8 +399,8 @@ func (l *loop) runTimers() {
 	l.armTimer()
 }
 
-// runDue removes the due entries from the front of a queue and calls f for their sessions. It also
-// removes each entry that its session no longer needs. f may append to the queue.
+// runDue removes the due entries from the front of a queue and calls f for their sessions. It drops
+// entries that their session no longer needs. f may append to the queue.
 func (l *loop) runDue(q *[]timer, f func(*session)) {
 	for len(*q) > 0 {
 		t := (*q)[0]

@@ -14,14 +14,14 @@ import (
 // already be on another page.
 type pageReply interface{ askedOn() *Wizard }
 
-// askedBy is embedded in a [pageReply] and holds the page that asked.
+// askedBy is embedded in a [pageReply] and holds the page that sent the request.
 type askedBy struct{ page *Wizard }
 
 func (a askedBy) askedOn() *Wizard { return a.page }
 
 // proved is the message with the result of checking the administrator's password.
 type proved struct {
-	// askedBy returns the page that asked.
+	// askedBy holds the page that started the check.
 	askedBy
 	err  error
 	then func() tea.Cmd
@@ -37,16 +37,16 @@ func (c *Console) proofField(w *Wizard, f *fieldMaker) huh.Field {
 		&w.draft.password)
 }
 
-// afterProof calls then, which does something that only an administrator may do. If the user has
-// logged in, it calls then at once, otherwise after the user has typed the account's password.
-// explanation is shown above the prompt for the password.
-func (c *Console) afterProof(explanation string, then func() tea.Cmd) tea.Cmd {
+// afterProof runs action, which only an administrator may do. It runs action at once if the user
+// has logged in, otherwise after the user has typed the account's password. explanation is shown
+// above the prompt for the password.
+func (c *Console) afterProof(explanation string, action func() tea.Cmd) tea.Cmd {
 	switch {
 	case c.locked, c.access == nil && c.stranger:
 		c.message = lockedText
 		return nil
 	case c.access == nil, !c.access.NeedsPassword():
-		return then()
+		return action()
 	}
 
 	return c.askOn(&formPage{
@@ -58,7 +58,7 @@ func (c *Console) afterProof(explanation string, then func() tea.Cmd) tea.Cmd {
 		done: func(w *Wizard) tea.Cmd {
 			w.busy = "Checking the password ..."
 			password := w.draft.password
-			return func() tea.Msg { return proved{askedBy{w}, c.access.Prove(c.ctx, password), then} }
+			return func() tea.Msg { return proved{askedBy{w}, c.access.Prove(c.ctx, password), action} }
 		},
 	})
 }

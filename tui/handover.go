@@ -6,7 +6,7 @@ import (
 	"saltern/supervisor/setup"
 )
 
-// Names of those answers that are not texts of the draft, when one terminal hands over to another.
+// Names, in a handed-over draft, of those answers that are not texts.
 const (
 	handedAPI     = "api"
 	handedFixed   = "fixed."
@@ -47,20 +47,20 @@ func (d *draft) handed() setup.Draft {
 	return out
 }
 
-// takeHandedOver replaces this terminal's answers by those that another terminal handed over. If
-// there are none, it returns false.
-func (d *draft) takeHandedOver(from setup.Draft) bool {
-	if len(from) == 0 {
+// takeHandedOver replaces this terminal's answers by handed, the answers of the terminal that led
+// before. If handed is empty, it returns false.
+func (d *draft) takeHandedOver(handed setup.Draft) bool {
+	if len(handed) == 0 {
 		return false
 	}
 	for name, text := range d.textAnswers() {
-		if value, ok := from[name]; ok {
+		if value, ok := handed[name]; ok {
 			*text = value
 		}
 	}
-	if from[handedStorage] != "" {
+	if handed[handedStorage] != "" {
 		d.erase = false
 	}
-	d.api = from[handedAPI] == strconv.FormatBool(true)
+	d.api = handed[handedAPI] == strconv.FormatBool(true)
 	return true
 }

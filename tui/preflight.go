@@ -121,16 +121,16 @@ func (p *preflightPage) render(w *Wizard) string {
 	return "\n" + scrolled(lines, &p.from, b.height-1)
 }
 
-// scrolled returns as many lines as fit into room, beginning with *from. If *from is out of range,
-// scrolled corrects it.
-func scrolled(lines []string, from *int, room int) string {
-	*from = max(0, min(*from, len(lines)-room))
+// scrolled returns the lines from index *firstLine on that fit into room lines. If *firstLine is
+// out of range, scrolled corrects it.
+func scrolled(lines []string, firstLine *int, room int) string {
+	*firstLine = max(0, min(*firstLine, len(lines)-room))
 	if len(lines) <= room {
 		return strings.Join(lines, "\n")
 	}
-	part := append([]string{}, lines[*from:*from+room]...)
-	if *from+room < len(lines) {
-		part[room-1] = fmt.Sprintf("  ... %d more lines (arrow down)", len(lines)-*from-room+1)
+	part := append([]string{}, lines[*firstLine:*firstLine+room]...)
+	if *firstLine+room < len(lines) {
+		part[room-1] = fmt.Sprintf("  ... %d more lines (arrow down)", len(lines)-*firstLine-room+1)
 	}
 	return strings.Join(part, "\n")
 }

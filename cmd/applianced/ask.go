@@ -77,7 +77,7 @@ Exit codes: 0 healthy, 1 cannot tell, 2 degraded but serving, 3 not serving,
 		for {
 			now := printStatus(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), c, asJSON)
 			if cmd.Context().Err() != nil {
-				return last // the user interrupted the question, so it has no answer
+				return last // the user has interrupted the request
 			}
 
 			last = now
@@ -90,19 +90,19 @@ Exit codes: 0 healthy, 1 cannot tell, 2 degraded but serving, 3 not serving,
 	return cmd
 }
 
-// askEvery is how often a node is asked while a verb waits for it.
+// askEvery is the interval between two requests to a node for which a verb waits.
 const askEvery = time.Second
 
-// awaitHealth waits until the node has the health until, or until limit has passed. The node may be
+// awaitHealth waits until the node has the given health, or limit has passed. The node may be
 // starting or restarting, so a missing answer is no error.
-func awaitHealth(ctx context.Context, c *api.Client, until string, limit time.Duration) {
+func awaitHealth(ctx context.Context, c *api.Client, health string, limit time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for {
 		d, err := c.Status(ctx)
 		// while the set-up waits, the status line shows the set-up beside the health
 		settled := err == nil && d.Setup != status.SetupWaiting
-		if settled && (d.Health == status.Healthy || until == "serving" && d.Health == status.Degraded) {
+		if settled && (d.Health == status.Healthy || health == "serving" && d.Health == status.Degraded) {
 			return
 		}
 		if pause.For(ctx, askEvery) != nil {

@@ -14,8 +14,8 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// firewallTakes bounds the time to change the sets of addresses, ownRulesTake the time to apply the
-// administrator's own rules, which may wait for a name server.
+// firewallTakes bounds the time to change the sets of addresses. ownRulesTake bounds the time to
+// apply the administrator's own rules, which may wait for a name server.
 const (
 	firewallTakes = 30 * time.Second
 	ownRulesTake  = firewall.OwnRulesTake
@@ -74,7 +74,7 @@ shows it.`,
 			_, err := cmd.OutOrStdout().Write([]byte(firewall.Script(peers) + firewall.PortScript(port)))
 			return err
 		case report != "":
-			return guards.Wall{Dir: report, Own: own, Peers: peers, Port: port}.Keep(ctx)
+			return guards.Firewall{Dir: report, Own: own, Peers: peers, Port: port}.Keep(ctx)
 		}
 
 		if err := firewall.Apply(ctx, peers); err != nil {

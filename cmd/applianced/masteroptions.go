@@ -28,17 +28,17 @@ type optionsOf struct {
 	above [][]string
 }
 
-// inSettings returns the keys above the master's options in appliance.yaml, inAnswers those in
-// answers.
+// inSettings returns the key paths of the master's options in appliance.yaml, inAnswers those in a
+// file of answers.
 func inSettings() [][]string { return [][]string{{"master", "options"}} }
 func inAnswers() [][]string {
 	return [][]string{{"settings", "master", "options"}, {"saltern", "settings", "master", "options"}}
 }
 
 // checkMaster checks the future configuration of a node's master with the master's own code: the
-// options in from, and the administrator's files. The error lists all faults with file and line.
+// options in source, and the administrator's files. The error lists all faults with file and line.
 // notes names options that have no effect.
-func checkMaster(s *settings.Settings, from optionsOf, stderr io.Writer) (notes []conf.Note, err error) {
+func checkMaster(s *settings.Settings, source optionsOf, stderr io.Writer) (notes []conf.Note, err error) {
 	text, err := layout.MasterConfig(s, s.Users.Master, s.UserConfDir())
 	if err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func checkMaster(s *settings.Settings, from optionsOf, stderr io.Writer) (notes 
 	})
 	defer slow.Stop()
 
-	lines := from.optionLines()
+	lines := source.optionLines()
 	all := new(multierror.Error)
 	for _, f := range layout.CheckUserConf(s, s.UserConfDir()) {
 		if f.Option != "" && !f.Allowed {
@@ -72,7 +72,7 @@ func checkMaster(s *settings.Settings, from optionsOf, stderr io.Writer) (notes 
 
 	cfg, err := (&conf.Loader{User: s.Users.Master}).Load(file)
 	if err != nil {
-		faults, notes := sortFaults(conf.Faults(err), file, from)
+		faults, notes := sortFaults(conf.Faults(err), file, source)
 		all = multierror.Append(all, faults...)
 		return notes, all.ErrorOrNil()
 	}
@@ -86,8 +86,8 @@ func checkMaster(s *settings.Settings, from optionsOf, stderr io.Writer) (notes 
 		switch {
 		case n.Path != file:
 			others = append(others, n)
-		case lines[n.Option] > 0: // the file sets this option; otherwise the appliance does
-			n.Path, n.Line = from.path, lines[n.Option]
+		case lines[n.Option] > 0: // the file sets this option; options without a line are the appliance's
+			n.Path, n.Line = source.path, lines[n.Option]
 			notes = append(notes, n)
 		}
 	}
@@ -96,11 +96,11 @@ func checkMaster(s *settings.Settings, from optionsOf, stderr io.Writer) (notes 
 	return append(notes, others...), all.ErrorOrNil()
 }
 
-// sortFaults sorts the faults that conf found in the configuration. Faults in the options of from
-// come first, with their line in from. file is the generated part of the configuration. For a file
-// that the caller may not read, sortFaults returns a note instead of a fault.
-func sortFaults(found []error, file string, from optionsOf) (faults []error, notes []conf.Note) {
-	lines := from.optionLines()
+// sortFaults sorts the faults that conf found in the configuration. Faults in the options of source
+// come first, with their line in source. file is the generated part of the configuration. For a
+// file that the caller may not read, sortFaults returns a note instead of a fault.
+func sortFaults(found []error, file string, source optionsOf) (faults []error, notes []conf.Note) {
+	lines := source.optionLines()
 	var own, others []error
 	for _, e := range found {
 		f := (*conf.Fault)(nil)
@@ -108,7 +108,7 @@ func sortFaults(found []error, file string, from optionsOf) (faults []error, not
 		case !errors.As(e, &f):
 			others = append(others, e)
 		case f.Path == file:
-			f.Path, f.Line = from.path, lines[f.Option]
+			f.Path, f.Line = source.path, lines[f.Option]
 			own = append(own, f)
 		case errors.Is(f, fs.ErrPermission):
 			notes = append(notes,
@@ -147,7 +147,7 @@ func checkAPI(cfg *conf.Master, s *settings.Settings) []error {
 func (f *flags) checkOptions(stderr io.Writer) error {
 	s, err := settings.Load(f.config, hostname())
 	if err != nil {
-		return nil // the supervisor reports it
+		return nil // the supervisor reports that fault
 	}
 	text, err := os.ReadFile(f.config)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"saltern/supervisor/status"
 )
 
-// terminalOf returns the terminal to which w writes. If w is no terminal, for example /dev/null, it
-// returns false.
+// terminalOf returns the terminal to which w writes, or false if w is no terminal, such as
+// /dev/null.
 func terminalOf(w io.Writer) (*os.File, bool) {
 	f, ok := w.(*os.File)
 	if !ok {
@@ -35,7 +35,8 @@ func isTerminal(w io.Writer) bool {
 	return ok
 }
 
-// windowOf returns the size of a terminal, or 80x24 if it is unknown, as on serial lines.
+// windowOf returns the size of a terminal in columns and lines. It returns 80 and 24 if the size is
+// unknown, as on serial lines.
 func windowOf(terminal *os.File) (width, height int) {
 	size, err := unix.IoctlGetWinsize(int(terminal.Fd()), unix.TIOCGWINSZ)
 	if err != nil {
@@ -45,13 +46,13 @@ func windowOf(terminal *os.File) (width, height int) {
 }
 
 // writeOn prints a status on a terminal, with lines broken between words. If the status is longer
-// than the window, the window scrolls, so writeOn repeats the first line, which shows the health,
+// than the window, the window scrolls. So writeOn repeats the first line, which shows the health,
 // at the end.
 func writeOn(terminal *os.File, d status.Document) error {
 	width, height := windowOf(terminal)
 	lines := status.Fit(d, status.Room{Width: width})
 	lines[0] = coloured(lines[0], d.Health)
-	if len(lines) >= height { // the shell's prompt needs a line as well
+	if len(lines) >= height { // the shell's prompt also needs a line
 		lines = append(lines, lines[0])
 	}
 	_, err := io.WriteString(terminal, strings.Join(lines, "\n")+"\n")
@@ -75,8 +76,8 @@ func coloured(line string, h status.Health) string {
 	return "\x1b[1;" + colour + "m" + answer + "\x1b[0m" + rest
 }
 
-// watchOn shows the status in a terminal's window, again and again and whenever the window's size
-// changes, until ctx ends. It returns the exit code of the last status.
+// watchOn shows the status in a terminal's window until ctx ends. It draws the status at the given
+// interval, and whenever the window's size changes. It returns the exit code of the last status.
 func watchOn(ctx context.Context, terminal *os.File, c *api.Client, every time.Duration) error {
 	sizes := make(chan os.Signal, 1)
 	signal.Notify(sizes, syscall.SIGWINCH, syscall.SIGCONT)
@@ -88,7 +89,7 @@ func watchOn(ctx context.Context, terminal *os.File, c *api.Client, every time.D
 	for {
 		d, err := c.Status(ctx)
 		if ctx.Err() != nil {
-			return last // the user interrupted the question, so it has no answer
+			return last // the user has interrupted the request
 		}
 
 		last = exitWith(d.Exit)
@@ -110,12 +111,12 @@ func watchOn(ctx context.Context, terminal *os.File, c *api.Client, every time.D
 }
 
 // drawStatus draws a status over the content of the window. It leaves the last line free for the
-// cursor. asked is the error if there is no status.
-func drawStatus(terminal *os.File, d status.Document, asked error) error {
+// cursor. fetchErr is the error of fetching the status, or nil.
+func drawStatus(terminal *os.File, d status.Document, fetchErr error) error {
 	width, height := windowOf(terminal)
 	var lines []string
-	if asked != nil {
-		for _, l := range unknownLines(asked) {
+	if fetchErr != nil {
+		for _, l := range unknownLines(fetchErr) {
 			lines = append(lines, status.Wrap(l, width)...)
 		}
 		lines = lines[:min(len(lines), max(1, height-1))]
@@ -128,8 +129,8 @@ func drawStatus(terminal *os.File, d status.Document, asked error) error {
 	var text strings.Builder
 	text.WriteString(home)
 	for _, l := range lines {
-		// After a line that fills the window the cursor is still on its last character, which
-		// clearing the rest would remove. So clear the line first.
+		// Clear the line before writing it. After a text that fills the line the cursor is still on
+		// the last character, which clearing the rest of the line would remove.
 		text.WriteString(clearLine + l + "\r\n")
 	}
 
@@ -138,7 +139,7 @@ func drawStatus(terminal *os.File, d status.Document, asked error) error {
 	return err
 }
 
-// unknownLines returns the status lines to show when the supervisor could not be asked.
+// unknownLines returns the status lines to show if the supervisor does not answer.
 func unknownLines(err error) []string {
 	lines := []string{fmt.Sprint("UNKNOWN  ", err)}
 	if errors.Is(err, api.ErrNotRunning) {

@@ -212,7 +212,8 @@ func (k *keyCall) execute(ctx context.Context) error {
 	return k.perform(ctx, k)
 }
 
-// keyActions are what salt-key does with keys: in the folder of the keys, or by asking the master.
+// keyActions are the actions of salt-key on keys. One implementation works in the folder of the
+// keys, the other asks the master.
 type keyActions interface {
 	list(ctx context.Context, kind string) error
 	show(ctx context.Context, pattern string) error

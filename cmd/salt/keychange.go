@@ -17,12 +17,12 @@ import (
 	"saltern/master/value"
 )
 
-// change accepts, rejects or deletes the matching keys in the states from, after asking the user.
-// If from is empty, it considers all states.
-func (k *keyCall) change(ctx context.Context, verb, pattern string, from []keys.State) error {
+// change accepts, rejects or deletes the matching keys in the given states, after asking the user.
+// If states is empty, it considers keys in all states.
+func (k *keyCall) change(ctx context.Context, verb, pattern string, states []keys.State) error {
 	sel := k.matchGlobs(pattern)
-	if from != nil {
-		maps.DeleteFunc(sel, func(st keys.State, _ []string) bool { return !slices.Contains(from, st) })
+	if states != nil {
+		maps.DeleteFunc(sel, func(st keys.State, _ []string) bool { return !slices.Contains(states, st) })
 	}
 
 	k.onlyFingerprint(sel)
@@ -32,9 +32,9 @@ func (k *keyCall) change(ctx context.Context, verb, pattern string, from []keys.
 			return nil
 		}
 
-		k.noMatch(pattern, from)
+		k.noMatch(pattern, states)
 		if k.values.Str("only_state")+k.values.Str("only_fingerprint") != "" {
-			return exit(exitGeneric) // the keys have changed since the caller saw them
+			return exit(exitGeneric) // the keys have changed since the caller read them
 		}
 
 		return nil
@@ -66,7 +66,7 @@ func (k *keyCall) change(ctx context.Context, verb, pattern string, from []keys.
 				continue
 			}
 
-			// printed with --quiet as well, as in Salt
+			// printed even with --quiet, as in Salt
 			k.println("Key for minion " + printable.Line(id) + " " + pastTense(verb) + ".")
 		}
 	}
@@ -87,9 +87,9 @@ func (k *keyCall) change(ctx context.Context, verb, pattern string, from []keys.
 	return nil
 }
 
-// warnWhenSlow warns the user after ten seconds what the tool waits for, unless the caller calls
-// answered before. Without the warning a volume that hangs would show nothing, because it returns
-// no error.
+// warnWhenSlow prints after ten seconds what the tool waits for, unless the caller calls answered
+// first. Without this text the user would see nothing while a volume hangs, because it returns no
+// error.
 func (k *keyCall) warnWhenSlow() (answered func()) {
 	t := time.AfterFunc(10*time.Second, func() {
 		fmt.Fprintf(k.stderr,
@@ -125,7 +125,8 @@ func (k *keyCall) changeOne(ctx context.Context, verb string, st keys.State, id 
 			to = keys.Rejected
 		}
 
-		// A file that is no key can be rejected, so that nobody is asked about it any more.
+		// A file that is no key cannot be accepted. It can be rejected, so that it is no longer
+		// pending.
 		if _, err := crypt.DefaultBounds.ParsePublic([]byte(pem)); err != nil && to == keys.Accepted {
 			fmt.Fprintf(k.stderr, "Unable to accept invalid key for %s.\n", printable.Line(id))
 			return err
@@ -155,7 +156,8 @@ func (k *keyCall) changeOne(ctx context.Context, verb string, st keys.State, id 
 	return nil
 }
 
-// isTrue reads an option that is a boolean in the configuration but a text on the command line.
+// isTrue returns the value of an option that is a boolean in the configuration but a text on the
+// command line.
 func (k *keyCall) isTrue(name string) bool {
 	switch v := k.values.Get(name).(type) {
 	case bool:

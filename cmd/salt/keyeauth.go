@@ -94,7 +94,7 @@ func (r *remoteKeys) fingerprints(ctx context.Context, pattern string) error {
 	return r.describe(ctx, "key.finger", pattern)
 }
 
-// describe prints what a wheel function returns for each matching key.
+// describe prints the answer of a wheel function for each matching key.
 func (r *remoteKeys) describe(ctx context.Context, fun, pattern string) error {
 	m, err := r.call(ctx, fun, value.NewMap("match", pattern))
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 var logLevels = []string{"all", "garbage", "trace", "debug", "profile", "info", "warning", "error",
 	"critical", "fatal", "quiet"}
 
-// parser returns the parser of one tool with the options that all tools have.
+// parser returns a parser for a tool, with the options that all tools have.
 func (e *env) parser(prog, usage, text string) *op.Parser {
 	dir := e.getenv("SALT_CONFIG_DIR")
 	if dir == "" {
@@ -46,33 +46,33 @@ func (e *env) parser(prog, usage, text string) *op.Parser {
 }
 
 // packagesFile is the only file that Saltern's packages install in Salt's configuration directory.
-// If the directory has only this file, it need not belong to a master on this host: a node of an
-// appliance has the file, too.
+// If the directory has only this file, there may be no Salt master on this host: a node of an
+// appliance also has the file.
 const packagesFile = "saltern.conf"
 
-// configDir returns the default configuration directory: either own, which is Salt's directory, or
-// node, the directory of the appliance's node on this machine.
-func configDir(own, node string) string {
-	if _, err := os.Stat(filepath.Join(own, "master")); !errors.Is(err, fs.ErrNotExist) {
-		return own
+// configDir returns the default configuration directory: saltDir, which is Salt's directory, or
+// nodeDir, the directory of the appliance's node on this machine.
+func configDir(saltDir, nodeDir string) string {
+	if _, err := os.Stat(filepath.Join(saltDir, "master")); !errors.Is(err, fs.ErrNotExist) {
+		return saltDir
 	}
 
-	parts, err := os.ReadDir(filepath.Join(own, "master.d"))
+	parts, err := os.ReadDir(filepath.Join(saltDir, "master.d"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return own
+		return saltDir
 	}
 
 	for _, p := range parts {
 		if p.Name() != packagesFile && strings.HasSuffix(p.Name(), ".conf") {
-			return own
+			return saltDir
 		}
 	}
 
-	if _, err := os.Stat(filepath.Join(node, "master")); err != nil {
-		return own
+	if _, err := os.Stat(filepath.Join(nodeDir, "master")); err != nil {
+		return saltDir
 	}
 
-	return node
+	return nodeDir
 }
 
 // logOptions returns the options about logs. short is "-l", or "" for tools where -l means

@@ -19,16 +19,15 @@ import (
 var outputterScript string
 
 const (
-	maxOutputter = time.Minute // time to format one value
-	maxShown     = 64 << 20    // bytes of one answer
+	maxOutputter = time.Minute // time limit for formatting one value
+	maxShown     = 64 << 20    // bytes of one formatted value
 )
 
 var outputterName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,63}$`)
 
 // ownOutputter reports whether Python must format with the outputter name. It must if the
-// administrator has a module of that name, or if the administrator has any modules and the name is
-// not built in: a module may declare another name than its file's. If the administrator has no such
-// modules, no Python is started.
+// administrator has a module of that name. It must also if the administrator has any modules and
+// the name is not built in, because a module may declare another name than its file's.
 func (t *tool) ownOutputter(name string) bool {
 	if !outputterName.MatchString(name) {
 		return false
@@ -78,16 +77,17 @@ func (t *tool) showByPython(name string, v any, o output.Options) (string, bool)
 	return reply.Str("text"), ok
 }
 
-// gone lists the outputters that no longer exist, or do not work here, each with the reason.
-var gone = map[string]string{
+// removedOutputters lists the outputters that no longer exist, or that Saltern does not support, each with the
+// reason.
+var removedOutputters = map[string]string{
 	"progress": "there is no progress bar here", "overstatestage": "Salt 3008 has it no more", "virt_query": "Salt 3008 has it no more",
 	"dson": "Salt 3008 has it no more", "pony": "Salt 3008 has it no more",
 }
 
-// unknownOutputter warns that the outputter nested is used instead. Like Salt it does not warn
-// about "grains", which old minions request.
+// unknownOutputter warns that the outputter nested is used in place of name. Like Salt it does not
+// warn about "grains", which old minions request.
 func (t *tool) unknownOutputter(name string) {
-	why, known := gone[name]
+	why, known := removedOutputters[name]
 	switch {
 	case name == "grains":
 	case known:
@@ -124,8 +124,9 @@ func safeForTerminal(v any) any {
 	return v
 }
 
-// pythons returns the interpreters that may have Salt's library, to be tried in this order: only the
-// configured one, or only that of the configured salt-run, or the usual ones.
+// pythons returns the interpreters that may have Salt's library, in the order in which to try them.
+// It returns only the configured interpreter if there is one, otherwise only that of the configured
+// salt-run, otherwise the usual interpreters.
 func (t *tool) pythons() []string {
 	for _, p := range []string{t.cfg.RendererPython, t.getenv("SALTERN_RENDERER_PYTHON")} {
 		if p != "" {
@@ -147,8 +148,8 @@ type pythonOutput struct {
 	err  error // the failure that ended the process; nil while it works
 }
 
-// startOutput starts the first interpreter that has Salt. layer is a folder of additional packages,
-// or "".
+// startOutput starts the first interpreter that has Salt's library. If that fails, the result has
+// the error. layer is a folder of additional packages, or "".
 func startOutput(pythons []string, layer string) *pythonOutput {
 	kept, err := pyrunner.Keep(context.Background(),
 		pyrunner.KeptConfig{Pythons: pythons, Program: outputterScript, Layer: layer})

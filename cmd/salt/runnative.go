@@ -15,18 +15,19 @@ import (
 	"saltern/master/value"
 )
 
-// here lists the runners that need only the configuration, the event bus and a terminal. They run
+// localRunners lists the runners that need only the configuration, the event bus and a terminal. They run
 // in this process, so they work without a running master.
-var here = map[string]bool{
+var localRunners = map[string]bool{
 	"test.arg": true, "test.raw_arg": true, "test.metasyntactic": true, "test.stdout_print": true, "test.sleep": true,
 	"test.stream": true, "test.get_opts": true, "event.send": true, "state.event": true, "config.get": true, "error.error": true,
 }
 
-// kept lists the runners of here that the master can run as well. If the master runs them, it
+// masterRunners lists those of the local runners that the master can also run. If the master runs them, it
 // stores the result in the job cache.
-var kept = map[string]bool{"test.arg": true, "test.raw_arg": true, "test.metasyntactic": true}
+var masterRunners = map[string]bool{"test.arg": true, "test.raw_arg": true, "test.metasyntactic": true}
 
-// splitKwargs splits the keyword arguments off the end of parsed arguments.
+// splitKwargs splits parsed arguments into the positional ones and the keyword arguments at their
+// end.
 func splitKwargs(args []any) ([]any, *value.Map) {
 	if n := len(args); n > 0 {
 		if m, ok := args[n-1].(*value.Map); ok && m.Bool("__kwarg__") {
@@ -52,7 +53,7 @@ func (r *runCall) native(ctx context.Context, fun string) (done bool, err error)
 	// Python's salt-run stores arguments in the job cache unchanged. The master hides secrets, so a
 	// call with a secret goes to the master.
 	secret := redact.Of(fun, args, kwargs).Found()
-	eauth := r.values.Str("eauth") != "" // also Python's salt-run then asks the master, and exits with 0 if that refuses
+	eauth := r.values.Str("eauth") != "" // with --eauth Python's salt-run would ask the master, too
 	if !known && !secret && !eauth {
 		return false, nil
 	}
@@ -64,7 +65,7 @@ func (r *runCall) native(ctx context.Context, fun string) (done bool, err error)
 
 	c := r.client(timeout)
 	defer c.Close()
-	if here[fun] && !(kept[fun] && c.MasterIsUp()) && !eauth && !r.values.Bool("async") {
+	if localRunners[fun] && !(masterRunners[fun] && c.MasterIsUp()) && !eauth && !r.values.Bool("async") {
 		return true, r.runLocally(ctx, c, table, fun, args, kwargs)
 	}
 
@@ -82,7 +83,7 @@ func (r *runCall) native(ctx context.Context, fun string) (done bool, err error)
 	case errors.As(err, &refused), errors.As(err, &ce) && !c.MasterIsUp():
 		r.log.Debug("left to Python", "fun", fun, "error", err)
 		_, none := r.pythonSaltRun()
-		if none == nil && !strings.HasPrefix(fun, "auth.") { // Python can run it; log-ins need the master
+		if none == nil && !strings.HasPrefix(fun, "auth.") { // Python can run the function, unless it is about log-ins
 			if secret {
 				fmt.Fprintln(r.stderr,
 					"warning: the master does not run this; Python's salt-run does, and writes the secret among the arguments into the job cache")

@@ -18,9 +18,9 @@ type Sources struct{ Modules, Go string }
 // licenseFile matches files at the top of a module whose text must accompany its programs.
 var licenseFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|copyright)([.-].*)?$`)
 
-// Licenses adds the license of each Go module to the list, as the module's files declare it, and
-// returns the text of all those files. A module without a license is an error: programs that
-// contain it may not be distributed.
+// Licenses returns the list with the license of each Go module added, as the module's files declare
+// it, and returns the text of all those files. A module without a license is an error: programs
+// that contain it may not be distributed.
 func Licenses(list []Package, from Sources) (licensed []Package, texts []byte, err error) {
 	licensed = slices.Clone(list)
 	var out bytes.Buffer
@@ -46,8 +46,8 @@ func Licenses(list []Package, from Sources) (licensed []Package, texts []byte, e
 	return licensed, out.Bytes(), nil
 }
 
-// escaped returns a path or version in the form of the module cache: an exclamation mark and a small
-// letter for each capital one (golang.org/ref/mod#module-cache).
+// escaped returns a path or version in the form of the module cache: each capital letter becomes an
+// exclamation mark and the small letter (golang.org/ref/mod#module-cache).
 func escaped(s string) string {
 	var b strings.Builder
 	for _, r := range s {
@@ -87,8 +87,9 @@ func licenseText(dir string) ([]byte, error) {
 	return out, nil
 }
 
-// known lists sentences that each identify one license. A space matches any white space.
-var known = []struct{ id, has, not string }{
+// licenseTexts lists texts that identify a license: has occurs in it, and not does not. A space matches
+// any white space.
+var licenseTexts = []struct{ id, has, not string }{
 	{"Apache-2.0", "Apache License,? Version 2.0", ""},
 	{"MPL-2.0", "Mozilla Public License,? [Vv]ersion 2.0", ""},
 	{"MIT", "Permission is hereby granted, free of charge, to any person obtaining a copy", ""},
@@ -99,11 +100,11 @@ var known = []struct{ id, has, not string }{
 	{"BSD-2-Clause", "Redistribution and use in source and binary forms", "[Nn]either the name"},
 }
 
-// identify returns the licenses in a text, or "" when it knows none of them.
+// identify returns the names of the licenses in a text, or "" if it recognises none.
 func identify(text []byte) string {
 	flat := strings.Join(strings.Fields(string(text)), " ")
 	var found []string
-	for _, k := range known {
+	for _, k := range licenseTexts {
 		if regexp.MustCompile(k.has).MatchString(flat) &&
 			(k.not == "" || !regexp.MustCompile(k.not).MatchString(flat)) {
 			found = append(found, k.id)

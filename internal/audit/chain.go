@@ -19,12 +19,12 @@ import (
 
 // The records of a book form a chain: each has a number, and a hash over its own line and the hash
 // of the previous record. A file begins with a record of the action [fileAction]. That record
-// states the position in the chain, and which is the oldest record still kept: before older files
-// that exceed the bounds are removed, this record names them. [Verify] finds missing and changed
-// records.
+// states the position in the chain, and the number of the oldest record that is kept. Files that
+// exceed the bounds are removed only after this record has been written. [Verify] finds missing and
+// changed records.
 //
-// Somebody who can write to the files can compute the whole chain again. The heads that other nodes
-// have recorded (heads.go) reveal that.
+// An attacker who can write to the files can compute the whole chain again. The heads that other
+// nodes have recorded (heads.go) reveal that.
 
 // fileAction is the action of the record that begins a file.
 const fileAction = "audit.file"
@@ -67,17 +67,17 @@ func (l link) linkRecord(line []byte) ([]byte, link) {
 	return append(out, "\"}\n"...), next
 }
 
-// chainHash returns the hash of a record. before is the hash of the previous record, line the
-// record's line up to its own chain field.
-func chainHash(before string, line []byte) string {
+// chainHash returns the hash of a record. previous is the hash of the previous record. line is the
+// record's line up to its chain field.
+func chainHash(previous string, line []byte) string {
 	h := sha256.New()
-	h.Write([]byte(before))
+	h.Write([]byte(previous))
 	h.Write(line)
 	return hex.EncodeToString(h.Sum(nil)[:hashLen/2])
 }
 
-// readLink splits a line into its link and the hashed part. The text of a record cannot look like a
-// link, because quotation marks in the text are escaped.
+// readLink splits a line into its link and the hashed part. ok is false for a line without a link.
+// The text of a record cannot look like a link, because quotation marks in the text are escaped.
 func readLink(line []byte) (hashed []byte, l link, ok bool) {
 	line = bytes.TrimSuffix(line, []byte("\n"))
 	hashed, rest, ok := cutLast(line, `,"chain":"`)
@@ -120,8 +120,8 @@ func lastLink(f io.ReaderAt, size int64) (l link, ok bool, err error) {
 
 		b = b[:n]
 
-		// The first line in b may be cut, so it counts only if b starts where the file starts. The
-		// last line may lack its newline, which the next write adds.
+		// The first line in b may be incomplete, so it counts only if b starts at the start of the
+		// file. The last line may lack its newline, which the next write adds.
 		for len(b) > 0 {
 			b = bytes.TrimSuffix(b, []byte("\n"))
 			begin := bytes.LastIndexByte(b, '\n') + 1
@@ -144,7 +144,7 @@ func lastLink(f io.ReaderAt, size int64) (l link, ok bool, err error) {
 type span struct {
 	first, last uint64
 	end         link   // link of the last record
-	kept        uint64 // number of the oldest kept record, as the record that begins the file says
+	kept        uint64 // number of the oldest kept record, as stated by the record that begins the file
 }
 
 // spanOf reads the beginning and the end of a file.
@@ -207,8 +207,8 @@ func (b book) newHead(now time.Time) (fileHead, error) {
 		kept = s.kept
 	}
 
-	// A removed file moves the oldest kept number only if it continues the kept records. So records
-	// that somebody else has removed are still reported missing.
+	// The removal of a file moves the oldest kept number only if the file was the next in order. So
+	// records that another program has removed are reported as missing.
 	kept = max(kept, 1)
 	for _, path := range h.remove {
 		s, err := spanOf(path)
@@ -248,14 +248,15 @@ func (b book) startFile(f *os.File, now time.Time) (size int64, at link, err err
 	text, at := h.before.linkRecord(line)
 
 	err = appendText(f, 0, text)
-	if errors.Is(err, unix.ENOSPC) && len(h.remove) > 0 { // removing older files makes room
+	if errors.Is(err, unix.ENOSPC) && len(h.remove) > 0 { // remove the older files first, to free space
 		if err = removeAll(h.remove); err == nil {
 			err = appendText(f, 0, text)
 		}
 	}
 
 	if err == nil && len(h.remove) > 0 {
-		// sync before the removal: after a power cut the head must name what was removed
+		// sync before the removal, so that even after a power cut the head names the removed
+		// records
 		err = unix.Fdatasync(int(f.Fd()))
 	}
 

@@ -24,7 +24,8 @@ type Supervisor interface {
 	Records(ctx context.Context, q Question) (json.RawMessage, error)
 	DrainNode(ctx context.Context, d Drain) error
 	Restart(ctx context.Context, r Restart) error
-	// Newest copies the newest files from the shared volume, from which the master then serves.
+	// Newest copies the newest files from the shared volume to this node, so that the master serves
+	// these.
 	Newest(ctx context.Context, q NewestQuestion) (Newest, error)
 }
 
@@ -36,11 +37,12 @@ type By struct {
 	Eauth string `json:"eauth,omitempty"`
 	From  string `json:"from"` // IP address
 	Via   string `json:"via,omitempty"`
-	// Limited means that he does not have all rights.
+	// Limited means that the user does not have all rights.
 	Limited bool `json:"limited,omitempty"`
 }
 
-// Drain asks a node to take no new minions, or with End to take them again.
+// Drain is a request that a node take no new minions or, if End is set, that it take new minions
+// again.
 type Drain struct {
 	By   By     `json:"by"`
 	Node string `json:"node"`
@@ -65,7 +67,8 @@ type Question struct {
 // MaxRecords bounds the records of one answer.
 const MaxRecords = 500
 
-// ServeDoor serves the door on ln, for root and the account uid, until Close.
+// ServeDoor starts to serve the supervisor's admin socket (door) on ln, for root and the account
+// uid. It serves until [Server.Close].
 func ServeDoor(ln *net.UnixListener, uid int, s Supervisor, log *slog.Logger) *Server {
 	return serve(ln, doorHandler(s), doorConns, []int{0, uid}, log)
 }
@@ -73,9 +76,9 @@ func ServeDoor(ln *net.UnixListener, uid int, s Supervisor, log *slog.Logger) *S
 // Door is a client of a supervisor's door. It is safe for concurrent use.
 type Door struct{ rpc rpc.Client }
 
-// NewDoor returns a client for the door at path, on which root or the user own must listen. The
-// client connects when a method is called.
-func NewDoor(path string, own int) *Door { return &Door{newClient(supervisor, path, own, doorAnswer)} }
+// NewDoor returns a client for the supervisor's admin socket at path. It accepts only a supervisor
+// that runs as root or as the user uid. The client connects when a method is called.
+func NewDoor(path string, uid int) *Door { return &Door{newClient(supervisor, path, uid, doorAnswer)} }
 
 // Appliance returns the state of all nodes.
 func (d *Door) Appliance(ctx context.Context) (Appliance, error) {

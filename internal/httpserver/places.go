@@ -17,10 +17,11 @@ import (
 // [ratelimit.Bounds] sets for their class. [Prove] assigns a connection to the user who has
 // authenticated on it. All methods are safe for concurrent use.
 //
-// Overflow policy: a new connection is accepted and another one is closed for it. That is the
-// oldest unauthenticated connection of the source with the most connections, else an idle
-// connection of an authenticated user, whose client will connect again. A connection whose request
-// is being answered stays open. If no connection may be closed, the new one is closed.
+// Overflow policy: a new connection is accepted and another one is closed for it. Closed is the
+// oldest unauthenticated connection of the source with the most connections. If there is none, an
+// idle connection of an authenticated user is closed, whose client will connect again. A connection
+// whose request is being answered stays open. If no connection may be closed, the new one is
+// closed.
 type Places struct {
 	bounds  ratelimit.Bounds
 	classOf func(netip.Addr) ratelimit.Class
@@ -44,9 +45,9 @@ type place struct {
 	conn   net.Conn
 	holder holder
 	class  ratelimit.Class
-	since  time.Time // time of its last step: accepted, a request begun or answered
+	since  time.Time // time of the connection's last event: accepted, a request begun or answered
 	active bool      // a request is arriving or being answered
-	busy   int       // requests that a handler is working on
+	busy   int       // number of requests that a handler is working on
 }
 
 // NewPlaces returns empty places. classOf returns the class of a new connection's source.
@@ -97,8 +98,8 @@ func (p *Places) admitConn(c net.Conn) {
 	p.count(at, 1)
 }
 
-// fullClass reports whether the bound of a class, or of a higher one, is reached. If so, closing a
-// connection of class up or lower makes room. The caller holds mu.
+// fullClass reports in ok whether the bound of a class, or of a higher class, is reached. up is the
+// highest class of which closing a connection makes room. The caller holds mu.
 func (p *Places) fullClass(class ratelimit.Class) (up ratelimit.Class, ok bool) {
 	n := 0
 	for c, limit := range []int64{p.bounds.Strangers, p.bounds.Familiar, p.bounds.All} {
@@ -110,13 +111,13 @@ func (p *Places) fullClass(class ratelimit.Class) (up ratelimit.Class, ok bool) 
 	return 0, false
 }
 
-// victim returns the connection to close for a new one. Its class is up or lower. victim returns
-// nil if no such connection may be closed. The caller holds mu.
-func (p *Places) victim(entering *place, up ratelimit.Class) (worst *place) {
+// victim returns the connection to close for a new one. Its class is maxClass or lower. victim
+// returns nil if no such connection may be closed. The caller holds mu.
+func (p *Places) victim(entering *place, maxClass ratelimit.Class) (worst *place) {
 	now := p.now()
 	for _, at := range p.all {
 		greedy := at.holder == entering.holder || p.by[at.holder] > p.by[entering.holder]
-		if at.class > up || !at.mayGo(now, greedy) {
+		if at.class > maxClass || !at.mayGo(now, greedy) {
 			continue
 		}
 		if worst == nil || p.goesBefore(at, worst) {
@@ -126,8 +127,8 @@ func (p *Places) victim(entering *place, up ratelimit.Class) (worst *place) {
 	return worst
 }
 
-// mayGo reports whether a connection may be closed for a new one. greedy means that it has the same
-// holder as the new one, or a holder with more connections.
+// mayGo reports whether a connection may be closed for a new one. greedy means that the connection
+// has the same holder as the new one, or a holder with more connections.
 func (at *place) mayGo(now time.Time, greedy bool) bool {
 	if at.class == ratelimit.Proven {
 		return !at.active && at.busy == 0
@@ -136,7 +137,7 @@ func (at *place) mayGo(now time.Time, greedy bool) bool {
 	return at.busy == 0 && (greedy || now.Sub(at.since) >= time.Second)
 }
 
-// goesBefore reports whether connection a is to be closed rather than b. The caller holds mu.
+// goesBefore reports whether to close connection a rather than b. The caller holds mu.
 func (p *Places) goesBefore(a, b *place) bool {
 	if proven := a.class == ratelimit.Proven; proven != (b.class == ratelimit.Proven) {
 		return !proven
@@ -172,8 +173,8 @@ func closeNow(c net.Conn) {
 	_ = c.Close()
 }
 
-// Counted returns the number of open connections, and how many since the start were closed on arrival
-// or to make room.
+// Counted returns the number of open connections. refused is how many connections have been closed
+// on arrival or to make room since the start.
 func (p *Places) Counted() (open int, refused uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -182,7 +183,7 @@ func (p *Places) Counted() (open int, refused uint64) {
 
 type placeKey struct{}
 
-// placed is the value by which a request's context knows its connection.
+// placed is the value in a request's context that leads to the entry of its connection.
 type placed struct {
 	places *Places
 	conn   net.Conn
@@ -217,8 +218,8 @@ func Prove(ctx context.Context, name string) {
 	})
 }
 
-// Working records that a request has arrived completely. Until the caller calls done, the request's
-// connection is not closed for a new one.
+// Working records that a request has arrived completely. The request's connection is not closed for
+// a new one before the caller has called done.
 func Working(ctx context.Context) (done func()) {
 	step := func(n int) {
 		withPlace(ctx, func(p *Places, at *place) {

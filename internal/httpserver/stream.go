@@ -7,13 +7,13 @@ import (
 )
 
 // Stream begins an answer that may last longer than the limits of its server. Each write is sent at
-// once, and fails if it takes longer than each. The answer's header must be complete before the
-// call. One goroutine may write, until the handler returns.
-func Stream(w http.ResponseWriter, each time.Duration) io.Writer {
-	s := &stream{w: w, control: http.NewResponseController(w), each: each}
+// once, and fails if it takes longer than writeLimit. The answer's header must be complete before
+// the call. One goroutine may write, until the handler returns.
+func Stream(w http.ResponseWriter, writeLimit time.Duration) io.Writer {
+	s := &stream{w: w, control: http.NewResponseController(w), each: writeLimit}
 	_ = s.control.SetReadDeadline(time.Time{}) // otherwise the read deadline would end the request's context
 	w.WriteHeader(http.StatusOK)
-	_, _ = s.Write(nil) // the next write notices a reader that is gone
+	_, _ = s.Write(nil) // the next write notices that the reader has gone away
 	return s
 }
 

@@ -11,9 +11,10 @@ import (
 type Class uint8
 
 const (
-	// Stranger has not authenticated.
+	// Stranger has not authenticated, and its address is unknown.
 	Stranger Class = iota
-	// Familiar has not authenticated now, but comes from an address where somebody lately did.
+	// Familiar has not authenticated, but comes from an address from which another holder lately
+	// has.
 	Familiar
 	// Proven has authenticated.
 	Proven
@@ -23,29 +24,31 @@ const (
 
 // Bounds of a [Pool], in the unit of its callers, such as places or bytes.
 type Bounds struct {
-	Strangers int64 // total of all strangers
-	Familiar  int64 // total of strangers and familiar holders
-	All       int64 // total of everybody
-	// Greed is the multiple of the free amount that an authenticated holder may hold; 0 means 1.
-	// All other holders may hold at most the free amount.
+	Strangers int64 // most that all strangers together may hold
+	Familiar  int64 // most that strangers and familiar holders together may hold
+	All       int64 // most that all holders together may hold
+	// Greed is how many times the free amount an authenticated holder may hold; 0 means 1.
+	// Unauthenticated holders may hold at most the free amount.
 	Greed int64
 }
 
-// Shared returns bounds that keep half of n from strangers and a fourth from familiar holders.
+// Shared returns bounds for n, half of which strangers cannot use, and a fourth of which familiar
+// holders cannot use.
 func Shared(n int64) Bounds { return Bounds{Strangers: n / 2, Familiar: n * 3 / 4, All: n} }
 
-// ErrFull means that a pool has neither room nor a place to wait.
+// ErrFull means that a pool has no room, and too many callers wait for room.
 var ErrFull = errors.New("there is no room, and too many wait for it")
 
 // Pool is a resource that many holders share. Unauthenticated holders cannot take from
-// authenticated ones: each [Class] has a bound that leaves room for the classes above. Within its
-// bound a holder may have as much as stays free for others: a single holder gets half, and n greedy
-// ones leave 1/(n+1) to the next (Choudhury and Hahne, Dynamic queue length thresholds, 1998). K
+// authenticated ones: each [Class] has a bound that leaves room for the classes above. Within this
+// bound a holder may have at most as much as is free: a single holder gets half, and n greedy
+// holders leave 1/(n+1) free (Choudhury and Hahne, Dynamic queue length thresholds, 1998). K
 // identifies a holder.
 //
-// Overflow policy: [Pool.Take] fails at once. [Pool.Wait] waits if a place to wait is free; these
-// places are a pool as well. Room that becomes free goes first to authenticated holders, then to
-// those who hold least, then to those who came first. All methods are safe for concurrent use.
+// Overflow policy: [Pool.Take] fails at once. [Pool.Wait] waits if a place to wait is free. These
+// places are also a pool. Room that becomes free goes first to authenticated holders, among these
+// to the one that holds least, among equals to the one that came first. All methods are safe for
+// concurrent use.
 type Pool[K comparable] struct {
 	line *Pool[K] // places to wait; nil: nobody may wait
 
@@ -54,10 +57,10 @@ type Pool[K comparable] struct {
 	greed   [classes]int64
 	used    [classes]int64
 	by      map[K]int64
-	waiters []*waiter[K] // in order of arrival
+	waiters []*waiter[K] // in the order of arrival
 }
 
-// waiter wants to add n to a share. given is closed when the share has them.
+// waiter wants to add n to a share. given is closed when the share has been enlarged.
 type waiter[K comparable] struct {
 	share *Share[K]
 	n     int64
@@ -65,7 +68,7 @@ type waiter[K comparable] struct {
 }
 
 // NewPool creates a pool with the bounds b. room bounds the places to wait; with the zero Bounds
-// nobody may wait.
+// callers cannot wait.
 func NewPool[K comparable](b, room Bounds) *Pool[K] {
 	p := &Pool[K]{by: map[K]int64{}}
 	p.Resize(b)
@@ -84,7 +87,8 @@ func (p *Pool[K]) Resize(b Bounds) {
 	p.admitWaiting()
 }
 
-// Share is a holder's part of a pool until Release. Its methods are for one goroutine at a time.
+// Share is a holder's part of a pool until Release. Only one goroutine at a time may call its
+// methods.
 type Share[K comparable] struct {
 	pool  *Pool[K]
 	key   K
@@ -207,7 +211,8 @@ func (p *Pool[K]) Could(class Class, n int64) bool {
 	return n <= p.holderLimit(class)
 }
 
-// holderLimit returns how much one holder may have at most. The caller holds mu.
+// holderLimit returns the most that one holder of a class may have in a pool that is otherwise
+// empty. The caller holds mu.
 func (p *Pool[K]) holderLimit(class Class) int64 {
 	limit, greed := p.limits[class], p.greed[class]
 	return (limit*greed + greed) / (greed + 1)
@@ -216,9 +221,9 @@ func (p *Pool[K]) holderLimit(class Class) int64 {
 // fitsMore reports whether a holder may have n more. The caller holds mu.
 func (p *Pool[K]) fitsMore(key K, class Class, n int64) bool { return p.hasRoom(p.by[key]+n, class, n) }
 
-// hasRoom reports whether the pool has room for n more. has is the amount that the holder would
-// then have. The caller holds mu.
-func (p *Pool[K]) hasRoom(has int64, class Class, n int64) bool {
+// hasRoom reports whether the pool has room for n more in a class. wouldHold is the amount that the
+// holder would have with these. The caller holds mu.
+func (p *Pool[K]) hasRoom(wouldHold int64, class Class, n int64) bool {
 	var below int64
 	for c := range Class(classes) {
 		below += p.used[c]
@@ -230,7 +235,7 @@ func (p *Pool[K]) hasRoom(has int64, class Class, n int64) bool {
 	for c := range class + 1 {
 		left -= p.used[c]
 	}
-	return has <= p.greed[class]*left && has <= p.holderLimit(class)
+	return wouldHold <= p.greed[class]*left && wouldHold <= p.holderLimit(class)
 }
 
 // giveMore adds n to a share. The caller holds mu.
@@ -267,7 +272,7 @@ func (p *Pool[K]) admitWaiting() {
 	}
 }
 
-// before reports whether a gets room before b although a came later.
+// before reports whether a gets room before b, given that a came later.
 func (p *Pool[K]) before(a, b *Share[K]) bool {
 	if a.class != b.class {
 		return a.class > b.class

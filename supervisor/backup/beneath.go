@@ -118,7 +118,7 @@ func (f folder) readKey(name string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(file, 64<<10))
 }
 
-// lstat describes what has that name, without following a link.
+// lstat returns the file status of name without following a link.
 func (f folder) lstat(name string) (st unix.Stat_t, err error) {
 	if err := unix.Fstatat(f.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return st, f.pathError("stat", name, err)
@@ -159,10 +159,10 @@ func (f folder) makeDir(name string, mode fs.FileMode, uid, gid int) error {
 	return os.Chown(self, uid, gid)
 }
 
-// moveIn moves a file from a path that only root can write to to name in the folder, and replaces
-// an existing file. If the path is on another file system, moveIn copies the file.
-func (f folder) moveIn(from, name string) error {
-	err := unix.Renameat(unix.AT_FDCWD, from, f.fd, name)
+// moveIn moves the file at the path source into the folder as name, and replaces an existing file.
+// Only root can write to source. If source is on another file system, moveIn copies the file.
+func (f folder) moveIn(source, name string) error {
+	err := unix.Renameat(unix.AT_FDCWD, source, f.fd, name)
 	if !errors.Is(err, unix.EXDEV) {
 		if err != nil {
 			return f.pathError("move to", name, err)
@@ -170,7 +170,7 @@ func (f folder) moveIn(from, name string) error {
 		return nil
 	}
 
-	in, err := os.Open(from)
+	in, err := os.Open(source)
 	if err != nil {
 		return err
 	}
@@ -197,12 +197,12 @@ func (f folder) moveIn(from, name string) error {
 		return f.pathError("move to", name, err)
 	}
 
-	return os.Remove(from)
+	return os.Remove(source)
 }
 
-// moveOut moves name out of the folder to a path that only root writes.
-func (f folder) moveOut(name, to string) error {
-	err := unix.Renameat(f.fd, name, unix.AT_FDCWD, to)
+// moveOut moves name out of the folder to the path target, to which only root can write.
+func (f folder) moveOut(name, target string) error {
+	err := unix.Renameat(f.fd, name, unix.AT_FDCWD, target)
 	if !errors.Is(err, unix.EXDEV) {
 		if err != nil {
 			return f.pathError("move", name, err)
@@ -216,7 +216,7 @@ func (f folder) moveOut(name, to string) error {
 	}
 	defer in.Close()
 
-	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	out, err := os.OpenFile(target, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
@@ -232,16 +232,16 @@ func (f folder) moveOut(name, to string) error {
 	return nil
 }
 
-// copyTo copies content, mode and owner of in to out. Then it syncs and closes out.
-func copyTo(out, in *os.File) error {
-	_, err := io.Copy(out, in)
+// copyTo copies content, mode and owner of src to dst. Then it syncs and closes dst.
+func copyTo(dst, src *os.File) error {
+	_, err := io.Copy(dst, src)
 	if err == nil {
-		err = copyOwner(out, in)
+		err = copyOwner(dst, src)
 	}
 	if err == nil {
-		err = out.Sync()
+		err = dst.Sync()
 	}
-	return errors.Join(err, out.Close())
+	return errors.Join(err, dst.Close())
 }
 
 // copyOwner copies the mode and, as root, the owner.

@@ -22,16 +22,16 @@ type placer struct {
 	before string
 }
 
-// Place moves the files staged below stage, named as in an archive ("pki/minions/web1",
-// "srv/salt/top.sls"), to where the node keeps them, with the right owners. It moves the replaced
-// files below before. stage and before must be folders in the storage directory that only this
-// account can change. After an error some files may be in place; then the same files can be staged
-// and placed again.
-func Place(ctx context.Context, s *settings.Settings, stage, before string) error {
+// Place moves the files staged below stage to the paths where the node keeps them, with the right
+// owners. The staged files are named as in an archive ("pki/minions/web1", "srv/salt/top.sls").
+// Place moves the files that they replace below replaced. stage and replaced must be folders in the
+// storage directory that only this account can change. After an error some files may be in place;
+// the same files can be staged and placed again.
+func Place(ctx context.Context, s *settings.Settings, stage, replaced string) error {
 	if err := syncFS(stage); err != nil {
 		return err
 	}
-	p := &placer{from: stage, before: before}
+	p := &placer{from: stage, before: replaced}
 	if err := p.placeAll(ctx, s, false); err != nil {
 		return err
 	}
@@ -114,8 +114,8 @@ func (p *placer) placeTree(ctx context.Context, t tree, owner layout.Account) er
 	return p.folder(ctx, t, top, "", owner)
 }
 
-// folder moves the staged files below rel of a tree into the folder to.
-func (p *placer) folder(ctx context.Context, t tree, to folder, rel string, owner layout.Account) error {
+// folder moves the staged files below rel of a tree into the folder target.
+func (p *placer) folder(ctx context.Context, t tree, target folder, rel string, owner layout.Account) error {
 	staged := filepath.Join(p.from, filepath.FromSlash(t.name), rel)
 	entries, err := os.ReadDir(staged)
 	if err != nil {
@@ -129,9 +129,9 @@ func (p *placer) folder(ctx context.Context, t tree, to folder, rel string, owne
 
 		name, below := e.Name(), filepath.Join(rel, e.Name())
 		if e.IsDir() {
-			err = p.descend(ctx, t, to, below, e, owner)
+			err = p.descend(ctx, t, target, below, e, owner)
 		} else {
-			err = p.placeFile(t, to, below, filepath.Join(staged, name), owner)
+			err = p.placeFile(t, target, below, filepath.Join(staged, name), owner)
 		}
 
 		if err != nil {
@@ -193,8 +193,8 @@ func (p *placer) placeFile(t tree, to folder, rel, staged string, owner layout.A
 	return to.moveIn(staged, filepath.Base(rel))
 }
 
-// otherStates sets aside the keys that a minion has in other states than the one to be restored. For
-// example, its key is pending if the minion has already connected to the newly set up node. A denied
+// otherStates sets aside keys of the restored minions that are in another state. For example, a
+// minion's key is pending if the minion has already connected to the newly set up node. A denied
 // key stays where it is.
 func (p *placer) otherStates(t tree, rel string) error {
 	states := []string{"minions", "minions_pre", "minions_rejected"}

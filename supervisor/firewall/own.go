@@ -40,10 +40,10 @@ const (
 // load.
 const OwnRulesTake = ownTakes + ownTakesTogether + 3*nftTakes
 
-// A Fault says why a file of the administrator's rules is left out.
+// A Fault says why a file of the administrator's rules was not loaded.
 type Fault struct {
 	File  string // path of the file
-	Cause string // what nft says, with the line if there is one
+	Cause string // nft's error message, with the line number if nft names one
 }
 
 // LoadOwn loads those files of dir that nft accepts into the chain "own", in one change and in the
@@ -58,7 +58,7 @@ func LoadOwn(ctx context.Context, dir, loaded string) (now string, faults []Faul
 
 	held, failed := listOwn(ctx)
 	if failed == nil && loaded == contents(files)+held {
-		return loaded, faults, nil // nft would resolve the files' names again, and name servers may be away
+		return loaded, faults, nil // unchanged; a check would resolve names again
 	}
 
 	good, refused := acceptedFiles(ctx, files, ownTakesTogether)
@@ -126,14 +126,15 @@ func ownFiles(dir string) (files []ownFile, faults []Fault, err error) {
 	return files, faults, nil
 }
 
-// acceptedFiles divides files into those that nft accepts together and the others. If nft accepts
-// all files, one check suffices; otherwise the checks take at most within.
-func acceptedFiles(ctx context.Context, files []ownFile, within time.Duration) (good []ownFile, faults []Fault) {
-	if checkOwn(ctx, files, min(within, ownTakes)) == nil {
+// acceptedFiles returns in good the files that nft accepts together, and in faults why it refuses
+// the others. If nft accepts all files, one check suffices; otherwise the checks take at most
+// timeLimit.
+func acceptedFiles(ctx context.Context, files []ownFile, timeLimit time.Duration) (good []ownFile, faults []Fault) {
+	if checkOwn(ctx, files, min(timeLimit, ownTakes)) == nil {
 		return files, nil
 	}
 
-	deadline := time.Now().Add(within)
+	deadline := time.Now().Add(timeLimit)
 	for i, f := range files {
 		share := time.Until(deadline) / time.Duration(len(files)-i)
 		// Even the last file gets this much time, which suffices for a file without names.
@@ -210,10 +211,10 @@ func listOwn(ctx context.Context) (string, error) {
 	return digest(out), nil
 }
 
-// staysInChain returns an error for a text that could end the block in which it is included, or
-// include another file that does. Any other text is a statement of the chain, or nft refuses it.
-// staysInChain parses as nft's scanner does: comments to the end of a line, strings in double
-// quotes, which may span several lines.
+// staysInChain returns an error for a text that could leave the chain. Such a text ends the block
+// into which it is included, or includes another file that does so. Any other text consists of
+// statements of the chain, or nft refuses it. staysInChain parses as nft's scanner does: comments
+// end at the end of a line, and strings in double quotes may span several lines.
 func staysInChain(text []byte) error {
 	const (
 		code = iota
@@ -263,8 +264,8 @@ func staysInChain(text []byte) error {
 	return nil
 }
 
-// changesSet matches the words before the name of a set in a statement that changes the set. With
-// such a statement the sender of a packet could add its address to the addresses of the nodes.
+// changesSet matches the words that precede a set's name in a statement that changes the set. Such
+// a statement could add the sender of a packet to the addresses of the nodes.
 var changesSet = regexp.MustCompile(`\b(add|update|delete)\s+$`)
 
 // isWord reports whether text has word at i as a whole word.

@@ -33,8 +33,8 @@ func NoteRules(ctx context.Context, dir string) error {
 	return durable.Swap(filepath.Join(dir, rulesFile), []byte(now), 0o644)
 }
 
-// A Wall maintains the firewall of a machine made from the image.
-type Wall struct {
+// A Firewall maintains the firewall of a machine made from the image.
+type Firewall struct {
 	Dir   string // folder of the reports
 	Own   string // folder of the administrator's rules
 	Peers []netip.Addr
@@ -43,7 +43,7 @@ type Wall struct {
 
 // Keep fills the sets and the chain of the administrator's rules, checks the firewall, and writes
 // the report. systemd logs its error to the journal.
-func (w Wall) Keep(ctx context.Context) error {
+func (w Firewall) Keep(ctx context.Context) error {
 	before, _ := readReport(w.Dir, FirewallFile) // if the report is broken, the administrator's rules are loaded again
 	r := Report{Loaded: before.Loaded}
 
@@ -72,7 +72,7 @@ func (w Wall) Keep(ctx context.Context) error {
 
 // fillSets fills the sets and the administrator's chain. Faults of the administrator's rules go
 // into the report r; any other failure is the error.
-func (w Wall) fillSets(ctx context.Context, r *Report) error {
+func (w Firewall) fillSets(ctx context.Context, r *Report) error {
 	if _, err := firewall.Rules(ctx); err != nil {
 		r.Loaded = ""
 		return err
@@ -97,9 +97,9 @@ func (w Wall) fillSets(ctx context.Context, r *Report) error {
 	return err
 }
 
-// compare returns nil if the rules are as they were loaded and the sets hold the table of nodes, or
-// what differs.
-func (w Wall) compare(ctx context.Context) error {
+// compare returns an error that names what has changed since the rules were loaded, or nil. It
+// compares the rules, and the sets with the table of nodes.
+func (w Firewall) compare(ctx context.Context) error {
 	if holds, err := firewall.Holds(ctx, w.Peers); err != nil || !holds {
 		return errors.Join(errors.New("the sets of the cluster's nodes do not hold the addresses of its table"), err)
 	}

@@ -294,7 +294,7 @@ func TestWallReports(t *testing.T) {
 
 	ctx := t.Context()
 	dir := t.TempDir()
-	w := Wall{Dir: dir, Own: t.TempDir()}
+	w := Firewall{Dir: dir, Own: t.TempDir()}
 	look := func() (string, error) {
 		t.Helper()
 		err := w.Keep(ctx)

@@ -11,8 +11,8 @@ const (
 	// maxUses bounds the machines that are remembered for one key. Overflow policy: the machine
 	// whose last request is oldest is removed.
 	maxUses = 4
-	// maxTurns bounds the turns that are remembered. Overflow policy: the oldest is removed.
-	maxTurns = 16
+	// maxAlternations bounds the recorded changes of the sender. Overflow policy: the oldest is removed.
+	maxAlternations = 16
 	// maxBeats bounds the ended beats that are remembered. Overflow policy: the oldest is removed.
 	// A request with a removed beat counts as another machine's.
 	maxBeats = 32
@@ -31,12 +31,12 @@ type Ledger struct {
 // key holds the observations about one key.
 type key struct {
 	uses []use
-	all  turns // turns of all machines
-	held turns // turns of the machines with the node's address
+	all  alternations // changes of the sender among all machines
+	held alternations // changes of the sender among the machines with the node's address
 
-	over []string // ended beats: their machines have drawn the next one; the oldest first
+	over []string // beats that have ended because their machine has drawn the next one; the oldest first
 
-	known Facts // facts of the machine that may act for the node when there are two
+	known Facts // facts that decide which of two machines may act for the node
 	facts Facts // facts in the newest request from the node's address
 	since time.Time
 }
@@ -50,49 +50,49 @@ type use struct {
 	// until is when the machine's beat ends at the latest. A later request with the same beat was
 	// delayed, for example by a failed network, and does not show that its machine runs.
 	until time.Time
-	// followed reports that it follows a beat that had ended: it was delayed itself, or its machine
-	// runs and draws a further one.
+	// followed reports that the previous beat had ended before this one was first received. Either
+	// the request was delayed too, or its machine runs and will draw a further beat.
 	followed bool
 }
 
-// turns records each request of a machine that follows a request of another machine: such changes
-// show that the two send in turn.
-type turns struct {
-	speaking string    // turnName of the machine that sent the last request
+// alternations records how the senders of requests alternate: each request whose sender differs from the
+// sender of the request before. Two machines that send alternately both run.
+type alternations struct {
+	speaking string    // senderName of the machine that sent the last request
 	since    time.Time // when the first request of that machine arrived
-	taken    []turn
+	taken    []senderChange
 }
 
-type turn struct {
+type senderChange struct {
 	life string
 	at   time.Time
 }
 
-// noteRequest records a request. life is the turnName of the machine that sent the request; first
-// is when that machine's first request arrived. If the machine sends again soon after another
-// machine has begun, that is no evidence: requests of a start that has ended may arrive late.
-func (t *turns) noteRequest(life string, first, now time.Time) {
-	t.taken = slices.DeleteFunc(t.taken, func(taken turn) bool { return now.Sub(taken.at) > recent })
+// noteRequest records a request. life is the senderName of its sender, and first is when the sender's
+// first request arrived. If a sender sends again soon after another sender has begun, that is no
+// evidence: requests of a start that has ended may arrive late.
+func (t *alternations) noteRequest(life string, first, now time.Time) {
+	t.taken = slices.DeleteFunc(t.taken, func(taken senderChange) bool { return now.Sub(taken.at) > recent })
 	again := first.Before(now)
 	if life == t.speaking || again && now.Sub(t.since) < lateFor {
 		return
 	}
 	t.speaking, t.since = life, first
 	if again {
-		t.taken = append(t.taken, turn{life, now})
-		t.taken = t.taken[max(0, len(t.taken)-maxTurns):]
+		t.taken = append(t.taken, senderChange{life, now})
+		t.taken = t.taken[max(0, len(t.taken)-maxAlternations):]
 	}
 }
 
-// rename changes the turnName of the machine that sent the last request.
-func (t *turns) rename(from, to string) {
+// rename changes the senderName of the machine that sent the last request.
+func (t *alternations) rename(from, to string) {
 	if t.speaking == from {
 		t.speaking = to
 	}
 }
 
-// areTwo reports whether two machines have taken turns lately.
-func (t *turns) areTwo(now time.Time) bool {
+// areTwo reports whether two machines have sent alternately in the recent past.
+func (t *alternations) areTwo(now time.Time) bool {
 	first := ""
 	for _, taken := range t.taken {
 		if now.Sub(taken.at) > recent {
@@ -108,11 +108,11 @@ func (t *turns) areTwo(now time.Time) bool {
 	return false
 }
 
-// NewLedger returns a ledger with the facts that an earlier ledger knew, by the hash of the
-// certificate. known may be nil.
-func NewLedger(known map[string]Facts) *Ledger {
+// NewLedger returns a ledger with knownFacts, the facts of an earlier ledger by the hash of the
+// certificate. knownFacts may be nil.
+func NewLedger(knownFacts map[string]Facts) *Ledger {
 	l := &Ledger{keys: map[string]*key{}}
-	for certificate, facts := range known {
+	for certificate, facts := range knownFacts {
 		if len(l.keys) < maxKeys {
 			l.keys[certificate] = &key{known: facts}
 		}
@@ -144,14 +144,14 @@ func (l *Ledger) Note(certificate string, s Speaker, source string, now time.Tim
 func (k *key) noteSpeaker(s Speaker, source string, now time.Time) {
 	k.uses = slices.DeleteFunc(k.uses, func(u use) bool { return now.Sub(u.last) > recent })
 	if s.Beat != "" && slices.Contains(k.over, s.Beat) {
-		// The beat has ended: the request was delayed, or comes from a copy of the machine, which
-		// will draw a beat of its own.
+		// The beat has ended. The request was delayed, or a copy of the machine sent it, which will
+		// draw the next beat by itself.
 		return
 	}
 
 	first, until, followed := k.firstHeard(s, now)
 	spoken := use{s, source, first, now, until, followed}
-	i := slices.IndexFunc(k.uses, func(u use) bool { return u.speaker.turnName() == s.turnName() })
+	i := slices.IndexFunc(k.uses, func(u use) bool { return u.speaker.senderName() == s.senderName() })
 	if i >= 0 {
 		k.uses[i] = spoken
 	} else {
@@ -164,21 +164,20 @@ func (k *key) noteSpeaker(s Speaker, source string, now time.Time) {
 		return
 	}
 
-	k.all.noteRequest(s.turnName(), spoken.first, now)
+	k.all.noteRequest(s.senderName(), spoken.first, now)
 	if s.Held {
-		k.held.noteRequest(s.turnName(), spoken.first, now)
+		k.held.noteRequest(s.senderName(), spoken.first, now)
 	}
 }
 
 // firstHeard returns when the first request of the asking machine arrived, and until when its beat
 // holds. If requests with the previous beat (s.Before) have arrived, that beat ends now. If that
-// beat has ended before, the request is from another machine, whose first request has arrived now.
-// followed reports that the beat follows an overtaken one: a request that waited during an outage
-// may carry the overtaken beat, so the beat after it is no evidence. Only the next beat shows that
-// its machine runs.
+// beat has ended before, another machine sent this request, and first is now. followed reports that
+// the previous beat had expired: a request that waited during an outage may carry an expired beat,
+// so the beat after it is no evidence. Only the next beat shows that its machine runs.
 func (k *key) firstHeard(s Speaker, now time.Time) (first, until time.Time, followed bool) {
 	for _, u := range k.uses {
-		if u.speaker.turnName() == s.turnName() {
+		if u.speaker.senderName() == s.senderName() {
 			return u.first, u.until, u.followed
 		}
 	}
@@ -191,10 +190,10 @@ func (k *key) firstHeard(s Speaker, now time.Time) (first, until time.Time, foll
 
 	k.over = append(k.over, s.Before)
 	k.over = k.over[max(0, len(k.over)-maxBeats):]
-	before := Speaker{Life: s.Life, Beat: s.Before}.turnName()
-	k.all.rename(before, s.turnName())
-	k.held.rename(before, s.turnName())
-	i := slices.IndexFunc(k.uses, func(u use) bool { return u.speaker.turnName() == before })
+	before := Speaker{Life: s.Life, Beat: s.Before}.senderName()
+	k.all.rename(before, s.senderName())
+	k.held.rename(before, s.senderName())
+	i := slices.IndexFunc(k.uses, func(u use) bool { return u.speaker.senderName() == before })
 	if i < 0 {
 		k.overtake(s.Life, now)
 		return now, until, false
@@ -204,15 +203,15 @@ func (k *key) firstHeard(s Speaker, now time.Time) (first, until time.Time, foll
 	k.uses = slices.Delete(k.uses, i, i+1)
 	followed = !now.Before(last.until) && !last.followed
 	if followed || now.After(last.until.Add(BeatEvery+lateFor)) {
-		until = now // its machine must draw a further beat, or must have drawn one by then
+		until = now // the beat is no evidence: only the machine's next beat shows that it runs
 	}
 
 	return last.first, until, followed
 }
 
-// overtake ends the beats of a start when a new beat follows none of them. Either their machine has
-// drawn beats that never arrived, or the new beat is of another machine, which will draw the next
-// one.
+// overtake ends the beats of a start when a new beat follows none of them. Either the machine has
+// drawn beats that never arrived, or another machine has drawn the new beat. In both cases the
+// running machine will draw a further one.
 func (k *key) overtake(life string, now time.Time) {
 	for i := range k.uses {
 		u := &k.uses[i]
@@ -222,8 +221,8 @@ func (k *key) overtake(life string, now time.Time) {
 	}
 }
 
-// turnName identifies a machine among those that take turns: its start and its beat.
-func (s Speaker) turnName() string { return s.Life + s.Beat }
+// senderName identifies the sender of a request by its start and its beat.
+func (s Speaker) senderName() string { return s.Life + s.Beat }
 
 // learnFacts records for how long one machine alone has used the key at the node's address. It
 // reports whether the facts of that machine have become the known facts of the node.
@@ -277,7 +276,8 @@ func (l *Ledger) Keep(certificates []string) {
 		func(certificate string, _ *key) bool { return !slices.Contains(certificates, certificate) })
 }
 
-// Report returns the machines that use a key now. ok is false if only the node does.
+// Report returns the machines that use a key now. It returns false if only the node's own machine
+// does.
 func (l *Ledger) Report(certificate string, now time.Time) (Report, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -287,7 +287,7 @@ func (l *Ledger) Report(certificate string, now time.Time) (Report, bool) {
 	}
 	two := k.all.areTwo(now)
 	runs := recent
-	if !two { // each machine asks every few seconds
+	if !two { // each machine sends requests every few seconds
 		runs = quiet
 	}
 	uses := slices.DeleteFunc(slices.Clone(k.uses), func(u use) bool { return now.Sub(u.last) > runs })

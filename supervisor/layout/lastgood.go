@@ -24,15 +24,15 @@ type Options struct {
 	Own   map[string]any
 	Files []options.File
 	Mark  string // identifies all options, and Key
-	// Key identifies the cluster's key that belongs to the options: when nodes load options one
-	// after another, they load a new key with them. It is empty if there is no such key, or if it
+	// Key identifies the cluster's key that belongs to the options: nodes that load options one
+	// after another load a new key with the options. It is empty if there is no such key, or if it
 	// is not known.
 	Key string
 }
 
-// UserOptions returns the present options. own are the options in appliance.yaml.
-func UserOptions(s *settings.Settings, own map[string]any) (Options, error) {
-	return readOptions(s, s.UserConfDir(), own)
+// UserOptions returns the present options. yamlOptions are the options in appliance.yaml.
+func UserOptions(s *settings.Settings, yamlOptions map[string]any) (Options, error) {
+	return readOptions(s, s.UserConfDir(), yamlOptions)
 }
 
 // GoodConfDir returns the folder of the administrator's option files with which the master last
@@ -118,8 +118,8 @@ func eachFile(dir string, visit func(name string, b []byte) error) error {
 // is [fs.ErrNotExist].
 func GoodOptions(s *settings.Settings) (Options, error) { return lastGood(GoodConfDir(s), s) }
 
-// HeldOptions returns the options that the node stores while newer ones are on trial. If there are
-// none, the error is [fs.ErrNotExist].
+// HeldOptions returns the earlier options, which the node stores while newer ones are on trial. If
+// there are none, the error is [fs.ErrNotExist].
 func HeldOptions(s *settings.Settings) (Options, error) { return lastGood(heldConfDir(s), s) }
 
 func lastGood(dir string, s *settings.Settings) (Options, error) {
@@ -130,7 +130,7 @@ func lastGood(dir string, s *settings.Settings) (Options, error) {
 	own := s.Master.Options
 	b, _, err := durable.ReadFile(ownFile(dir), maxUserFile, durable.Refuse)
 	switch {
-	case errors.Is(err, fs.ErrNotExist): // an older version has kept the folder without this file
+	case errors.Is(err, fs.ErrNotExist): // an older version of the appliance wrote the folder without this file
 	case err != nil:
 		return Options{}, fmt.Errorf("read the options that are kept: %w", err)
 	default:
@@ -148,7 +148,8 @@ func KeepGood(s *settings.Settings, o Options, reader Account) error {
 	return keepLastGood(o, GoodConfDir(s), reader)
 }
 
-// Hold copies options to the place of the earlier ones. reader is the account that may read them.
+// Hold stores options as the earlier ones, see [HeldOptions]. reader is the account that may read
+// them.
 func Hold(s *settings.Settings, o Options, reader Account) error {
 	return keepLastGood(o, heldConfDir(s), reader)
 }

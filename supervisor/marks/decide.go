@@ -17,15 +17,15 @@ const (
 	Serve Verdict = "serve" // the copy may be served
 	Aside Verdict = "aside" // the copy is old: set it aside, and fill a new one from the other nodes
 	Only  Verdict = "only"  // the copy is old, and no other node has one: serve it
-	Hold  Verdict = "hold"  // nobody can determine which copy counts: a person must choose
+	Hold  Verdict = "hold"  // it is unknown which copy is right: an administrator must choose
 )
 
 // Other describes another member of the cluster.
 type Other struct {
-	Copy     bool // it holds a copy of the volume or, as an arbiter, the names of files
-	Answered bool // it has answered since this node started
-	Serving  bool // it serves its copy
-	Behind   bool // nodes remember more of its copy than the copy has
+	Copy     bool // the member holds a copy of the volume or, as an arbiter, the names of files
+	Answered bool // the member has answered since this node started
+	Serving  bool // the member serves its copy
+	Behind   bool // nodes remember a higher mark of the member's copy than the copy has
 }
 
 // Situation holds what a node knows when it decides.
@@ -33,7 +33,7 @@ type Situation struct {
 	// Copy reports whether this node has a copy of the volume. A node without a copy has nothing to
 	// decide.
 	Copy bool
-	// Behind reports whether others remember more of the copy than it has.
+	// Behind reports whether other nodes remember a higher mark of the copy than the copy has.
 	Behind bool
 	// Serving reports whether this node already serves the copy.
 	Serving bool
@@ -58,20 +58,20 @@ type Peer struct {
 	Report *Report
 }
 
-// Look returns the situation of a node. own is the node's own report, memory the counts that the
-// node and the answering nodes remember. The caller sets how long the node has waited.
-func Look(certificate string, own Report, memory Memory, peers []Peer) Situation {
+// Look returns the situation of a node. ownReport is the node's own report. memory holds the counts
+// that the node and the answering nodes remember. The caller sets how long the node has waited.
+func Look(certificate string, ownReport Report, memory Memory, peers []Peer) Situation {
 	s := Situation{
-		Copy:    own.Copy,
-		Behind:  own.Marks[Bricks].Behind(memory.Of(certificate, Bricks)),
-		Serving: own.Serving,
+		Copy:    ownReport.Copy,
+		Behind:  ownReport.Marks[Bricks].Behind(memory.Of(certificate, Bricks)),
+		Serving: ownReport.Serving,
 	}
 
 	for _, p := range peers {
 		other := Other{Copy: p.Copy, Answered: p.Report != nil}
 		if p.Report != nil {
-			s.Twin = s.Twin || p.Report.Twin(own.Start)
-			s.Stale = s.Stale || p.Report.Table > own.Table
+			s.Twin = s.Twin || p.Report.Twin(ownReport.Start)
+			s.Stale = s.Stale || p.Report.Table > ownReport.Table
 		}
 
 		if p.Report != nil && p.Report.Start != "" { // the node's version supports marks
@@ -104,25 +104,25 @@ func (s Situation) countOthers(is func(Other) bool) (n int) {
 // copiesElsewhere returns how many other nodes hold a copy.
 func (s Situation) copiesElsewhere() int { return s.countOthers(func(o Other) bool { return o.Copy }) }
 
-// goodElsewhere returns how many of those copies are known not to be old.
+// goodElsewhere returns how many other nodes hold a copy that is known not to be old.
 func (s Situation) goodElsewhere() int {
 	return s.countOthers(func(o Other) bool { return o.Copy && o.Answered && !o.Behind })
 }
 
-// oldServed reports whether another node serves an old copy. The volume must not join that copy
-// with ours, because deleted files would reappear in both.
+// oldServed reports whether another node serves an old copy. Our copy must not join the volume
+// then, because deleted files would reappear in both copies.
 func (s Situation) oldServed() bool {
 	return s.countOthers(func(o Other) bool { return o.Copy && o.Answered && o.Serving && o.Behind }) > 0
 }
 
 // Decide returns the verdict about this node's copy.
 //
-// An old copy is never served together with others: a single answer that remembers a higher count
-// is enough. Otherwise the copy is served when all nodes have answered, or when a majority has
-// answered and the others have stayed silent for a while. In a cluster of two nodes one node may
-// decide alone after a longer wait.
+// An old copy is never served together with others: a single answer with a higher count is enough
+// to call it old. A copy that is not old is served when all nodes have answered, or when a majority
+// has answered and the others have stayed silent for a while. In a cluster of two nodes one node
+// may decide alone after a longer wait.
 func Decide(s Situation) Verdict {
-	// The rest may be starting too.
+	// The nodes that have not answered may be starting.
 	waitedLong := s.Majority() && s.WaitedForRest >= 15*time.Second
 	waitedAlone := len(s.Others) == 1 && s.Waited >= lonelyFor
 
@@ -146,9 +146,9 @@ func Decide(s Situation) Verdict {
 	return Ask
 }
 
-// decideOld decides about an old copy. The node sets the copy aside only if the volume works
-// without it: most of the copies, or in a volume of two copies the other one, must be known to be
-// good.
+// decideOld returns the verdict about an old copy. The node sets the copy aside only if the volume
+// works without it: most of the copies, or in a volume of two copies the other one, must be known
+// to be good.
 func (s Situation) decideOld() Verdict {
 	elsewhere, good := s.copiesElsewhere(), s.goodElsewhere()
 	enough := 2*good > elsewhere+1 || elsewhere == 1 && good == 1

@@ -11,12 +11,12 @@ import (
 	"saltern/internal/ratelimit"
 )
 
-// limiter counts what strangers do, for each source (an IPv4 address, or the /64 of an IPv6
-// address) and for all together. One source gets at most half of what is left of a shared budget,
-// and the last of the budget goes to sources that have used none lately: so an attacker with a few
-// addresses cannot keep others from joining. Connections of members are counted separately, by
-// address until they have shown a certificate, so that strangers cannot use up the connections for
-// members.
+// limiter limits what unauthenticated peers (strangers) can do, for each source (an IPv4 address,
+// or the /64 of an IPv6 address) and for all sources together. One source gets at most half of the
+// remaining shared budget. The last units go to sources that have used none lately. So an attacker
+// with a few addresses cannot keep others from joining. Connections of members have their own
+// count, so that strangers cannot use them up. A connection counts as a member's by its address,
+// until the peer has shown a certificate.
 type limiter struct {
 	now    func() time.Time
 	member func(netip.Addr) bool // reports whether an address belongs to a node of the table
@@ -29,7 +29,7 @@ type limiter struct {
 	wrong   ratelimit.Bucket // failed proofs of all strangers
 }
 
-// held describes an open connection and where it is counted.
+// held describes an open connection, and the counts to which it belongs.
 type held struct {
 	source netip.Addr
 	member int         // index of limiter.total: 1 for a member, 0 for a stranger
@@ -39,7 +39,7 @@ type held struct {
 // source counts the requests and connections of one address.
 type source struct {
 	hellos, failures ratelimit.Bucket
-	asked            ratelimit.Bucket // hellos of the last minutes; sources with fewer of them come first
+	asked            ratelimit.Bucket // hellos of the last minutes; a source with fewer hellos has precedence
 	conns            [2]int
 }
 
@@ -54,8 +54,8 @@ const (
 	maxStrangers      = 128
 	maxMembers        = 256
 	maxConnsPerSource = 24
-	// unprovenFor is how long a connection may last on which the peer has shown neither the secret
-	// nor a member's certificate.
+	// unprovenFor is how long a connection may last before the peer has proven the secret or shown
+	// a member's certificate.
 	unprovenFor = time.Minute
 )
 
@@ -63,7 +63,7 @@ func newLimiter(now func() time.Time, member func(netip.Addr) bool) *limiter {
 	return &limiter{now: now, member: member, sources: map[netip.Addr]*source{}, conns: map[net.Conn]*held{}}
 }
 
-// The rates of strangers: of each, and of all together.
+// Rate limits for strangers: for each source, and for all sources together.
 var (
 	hellos      = ratelimit.Rate{Burst: hellosPerMinute, PerSecond: hellosPerMinute / 60.0}
 	failures    = ratelimit.Rate{Burst: failuresPerMinute, PerSecond: failuresPerMinute / 60.0}
@@ -121,9 +121,9 @@ func (l *limiter) takeHello(remote string) bool {
 }
 
 // fairShare reports whether a source may use one more unit of a budget. used is what the source has
-// used, left what remains for all.
-func fairShare(used, left float64) bool {
-	return left >= 1 && (used < 1 || used+1 <= left/2)
+// used. remaining is what remains for all sources.
+func fairShare(used, remaining float64) bool {
+	return remaining >= 1 && (used < 1 || used+1 <= remaining/2)
 }
 
 // failed counts a failed authentication.
@@ -135,8 +135,8 @@ func (l *limiter) failed(remote string) {
 	l.wrong.Take(now, allFailures, 1)
 }
 
-// connState updates the counts when a connection opens or closes, and closes one for which there is
-// no room.
+// connState updates the counts when a connection opens or closes, and closes a new connection above
+// the bounds.
 func (l *limiter) connState(c net.Conn, st http.ConnState) {
 	switch st {
 	case http.StateNew:
@@ -148,7 +148,7 @@ func (l *limiter) connState(c net.Conn, st http.ConnState) {
 	}
 }
 
-// admitConn counts a connection and reports whether there is room for it.
+// admitConn counts a connection and reports whether it is within the bounds.
 func (l *limiter) admitConn(c net.Conn) bool {
 	h := &held{source: ratelimit.SourceOf(c.RemoteAddr().String())}
 	if ap, err := netip.ParseAddrPort(c.RemoteAddr().String()); err == nil && l.member(ap.Addr().Unmap()) {
@@ -161,7 +161,7 @@ func (l *limiter) admitConn(c net.Conn) bool {
 	return l.countConn(h)
 }
 
-// countConn adds a connection to the counts and reports whether there is room for it.
+// countConn adds a connection to the counts and reports whether it is within the bounds.
 func (l *limiter) countConn(h *held) bool {
 	s := l.source(h.source, l.now())
 	own := s.conns[h.member]

@@ -42,14 +42,14 @@ type Host interface {
 	ClusterKey() (*ClusterKey, error)
 	Storage() Storage
 	Summary() Summary
-	// Marks returns the marks of this node's disks, and what the node remembers of others' marks.
-	// asker is the certificate's hash of the member that asks.
+	// Marks returns the marks of this node's disks, and the marks that it remembers of other nodes.
+	// asker is the hash of the asking member's certificate.
 	Marks(asker string) marks.Report
 	// Used records that a machine at the address source made a request with the key of the node n,
 	// and how the machine described itself. It returns why that machine may not act for n, or "" if
 	// it may.
 	Used(n nodes.Node, s keyuse.Speaker, source string) (refusal string)
-	// Offer takes another member's table if it is newer.
+	// Offer accepts the table of another member if it is newer.
 	Offer(t nodes.Table) error
 	// LookForTable starts a look for a newer table on the shared storage, and does not wait for it.
 	LookForTable()
@@ -81,7 +81,7 @@ type Host interface {
 	RestartService(name string) error
 	// Record writes an audit record of an action through this API.
 	Record(r audit.Record)
-	// Options returns our own master as one that takes options.
+	// Options returns our own master as a target for changes of options.
 	Options() options.Node
 	// System returns the system of this machine, for upgrades.
 	System() rollout.Node
@@ -130,8 +130,8 @@ func (s *Server) memberAddress(a netip.Addr) bool {
 	return false
 }
 
-// maxTold bounds how many warnings warnOnce remembers. warnOnce logs the same warning about one
-// source at most once a minute.
+// maxTold bounds the map told of warnOnce. warnOnce logs the same warning about one source at most
+// once a minute.
 const (
 	maxTold = 1024
 )
@@ -229,9 +229,10 @@ func (s *Server) tableRoutes(routes routes) {
 	})
 }
 
-// offered accepts the table that a node offers, if it is the next version and changes only what
-// that node may change. A node that missed a version finds the newest table on the shared storage.
-func (s *Server) offered(r *http.Request, from nodes.Node, t nodes.Table) error {
+// offered accepts the table t that the node sender offers. The table must be the next version, and
+// may change only what that node may change. A node that missed a version finds the newest table on
+// the shared storage.
+func (s *Server) offered(r *http.Request, sender nodes.Node, t nodes.Table) error {
 	now := s.host.Table()
 	switch {
 	case t.Version <= now.Version:
@@ -239,11 +240,11 @@ func (s *Server) offered(r *http.Request, from nodes.Node, t nodes.Table) error 
 	case t.Version > now.Version+1:
 		s.host.LookForTable()
 		return fmt.Errorf("this node has version %d of the table of nodes; it looks for a newer one by itself, "+
-			"and does not take version %d from %s", now.Version, t.Version, from.Name)
+			"and does not take version %d from %s", now.Version, t.Version, sender.Name)
 	}
 
-	if err := nodes.CheckStep(from, now, t); err != nil {
-		s.warnOnce(r, "a node offers a table of nodes that it may not make", "node", from.Name, "error", err)
+	if err := nodes.CheckStep(sender, now, t); err != nil {
+		s.warnOnce(r, "a node offers a table of nodes that it may not make", "node", sender.Name, "error", err)
 		return err
 	}
 
@@ -341,7 +342,7 @@ func withBody[T any](limit int64, handle func(http.ResponseWriter, *http.Request
 
 func replyJSON(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(v) // if the peer has gone, it asks again
+	_ = json.NewEncoder(w).Encode(v) // if the peer has closed the connection, it repeats its request
 }
 
 func newFault(code, text string, status int) fault {

@@ -7,37 +7,39 @@ import (
 	"slices"
 )
 
-// maxLeap is how far the version of a table may be ahead of a node's own. No node ever misses
-// maxLeap changes. Without the bound an attacker could use up the version numbers.
+// maxLeap bounds how far the version of an offered table may be ahead of a node's own version. A
+// real node never misses that many changes. Without the bound an attacker could use up the version
+// numbers.
 const maxLeap = 1 << 32
 
-// CheckStep returns nil if next is a valid successor of the table now when the node from offers it.
-// Otherwise it returns the reason. next must have passed [Table.Check].
+// CheckStep returns nil if the node sender may replace the table current by the table next, else an
+// error with the reason. next must have passed [Table.Check].
 //
 // Any node may change the state and the directory of the copy in its own entry. It may acquire the
-// turn if no node has it, and release its own turn. A node that serves ([Node.Serves]) may make
-// every change that it can make on the shared storage: admit machines as joining, change states in
-// their order, remove nodes permanently, and change the key and the settings of the whole cluster.
-func CheckStep(from Node, now, next Table) error {
+// turn if no node has the turn, and release the turn if it has it. A node that serves
+// ([Node.Serves]) may make every change that it can make on the shared storage: admit machines as
+// joining, change states in their order, remove nodes permanently, and change the key and the
+// settings of the whole cluster.
+func CheckStep(sender Node, current, next Table) error {
 	switch {
-	case next.Version != now.Version+1:
-		return fmt.Errorf("table of nodes: version %d does not follow %d", next.Version, now.Version)
-	case next.Cluster != now.Cluster || !next.follows(now.KeyHash):
+	case next.Version != current.Version+1:
+		return fmt.Errorf("table of nodes: version %d does not follow %d", next.Version, current.Version)
+	case next.Cluster != current.Cluster || !next.follows(current.KeyHash):
 		return fmt.Errorf("table of nodes: that of cluster %s (%.8s) is not ours", next.Cluster, next.KeyHash)
 	}
 
-	if err := next.keepsRemoved(now); err != nil {
+	if err := next.keepsRemoved(current); err != nil {
 		return err
 	}
 
-	if err := checkEntries(now, next); err != nil {
+	if err := checkEntries(current, next); err != nil {
 		return err
 	}
-	if from.Serves() {
+	if sender.Serves() {
 		return nil
 	}
 
-	return checkOwnOnly(from, now, next)
+	return checkOwnOnly(sender, current, next)
 }
 
 // Serves reports whether the node serves minions: it is not an arbiter, and has joined.
@@ -45,20 +47,20 @@ func (n *Node) Serves() bool {
 	return !n.IsArbiter() && slices.Contains([]State{Member, Draining, Leaving}, n.State)
 }
 
-// keepsRemoved returns an error if the table contains again a node that was removed in the table
-// before.
-func (t *Table) keepsRemoved(before Table) error {
+// keepsRemoved returns an error if the table contains a present node that was removed in the table
+// previous.
+func (t *Table) keepsRemoved(previous Table) error {
 	for _, n := range t.Nodes {
-		if n.State != Removed && before.WasRemoved(n.Certificate) {
+		if n.State != Removed && previous.WasRemoved(n.Certificate) {
 			return fmt.Errorf("table of nodes: %s was removed and cannot come back", n.Name)
 		}
 	}
 	return nil
 }
 
-// checkEntries returns an error if the entries of next may not follow those of now.
-func checkEntries(now, next Table) error {
-	for _, was := range now.Nodes {
+// checkEntries returns an error if the entries of next may not follow those of current.
+func checkEntries(current, next Table) error {
+	for _, was := range current.Nodes {
 		is, ok := next.ByCertificate(was.Certificate)
 		switch {
 		case !ok && was.State == Removed && slices.Contains(next.Gone, was.Certificate):
@@ -73,7 +75,7 @@ func checkEntries(now, next Table) error {
 	}
 
 	for _, is := range next.Nodes {
-		if _, ok := now.ByCertificate(is.Certificate); !ok && is.State != Joining {
+		if _, ok := current.ByCertificate(is.Certificate); !ok && is.State != Joining {
 			return fmt.Errorf("table of nodes: %s is new and %s already", is.Name, is.State)
 		}
 	}
@@ -83,25 +85,25 @@ func checkEntries(now, next Table) error {
 
 var errNotYours = errors.New("table of nodes: an arbiter, and who has not joined yet, may change their own entry only")
 
-// checkOwnOnly returns an error if next differs from now in more than a node that does not serve
-// may change.
-func checkOwnOnly(from Node, now, next Table) error {
-	was, is := now.Clone(), next.Clone()
+// checkOwnOnly returns an error if next differs from current in anything that sender may not
+// change, given that sender does not serve.
+func checkOwnOnly(sender Node, current, next Table) error {
+	was, is := current.Clone(), next.Clone()
 	is.Version = was.Version
 
-	// It may change its own entry.
+	// A node may change its own entry.
 	for i := range is.Nodes {
 		n := &is.Nodes[i]
-		if n.Certificate != from.Certificate {
+		if n.Certificate != sender.Certificate {
 			continue
 		}
 		before, _ := was.ByCertificate(n.Certificate)
 		n.State, n.Brick = before.State, before.Brick
 	}
 
-	// It may change the turn, if no node or it itself has it.
-	free := was.Turn == nil || was.Turn.Node == from.Name
-	taken := is.Turn == nil || is.Turn.Node == from.Name && !is.Turn.Key
+	// A node may acquire a free turn, and release its own.
+	free := was.Turn == nil || was.Turn.Node == sender.Name
+	taken := is.Turn == nil || is.Turn.Node == sender.Name && !is.Turn.Key
 	if free && taken {
 		was.Turn, is.Turn = nil, nil
 	}

@@ -23,7 +23,8 @@ import (
 //go:embed pip.py
 var pipScript string
 
-// reportName is the name of the file in which pip says what it chose. maxReport bounds it in bytes.
+// reportName is the name of the file in which pip writes what it chose. maxReport bounds it in
+// bytes.
 const (
 	reportName = "report.json"
 	maxReport  = 64 << 20
@@ -42,7 +43,7 @@ var hashOption = regexp.MustCompile(`\s--hash[= ]sha256:([0-9a-f]{64})(\s|$)`)
 // Requirement is a package that pip should find.
 type Requirement struct {
 	Text   string   // such as name==1.0
-	Hashes []string // SHA-256 sums, one of which its wheel must have; empty: any sum will do
+	Hashes []string // SHA-256 sums of acceptable wheels; empty: any wheel is acceptable
 }
 
 // packageName returns the package's name.
@@ -98,8 +99,8 @@ func ParseRequirements(text string) ([]Requirement, error) {
 // resolver runs pip, which finds packages and downloads their wheels.
 type resolver struct {
 	facts
-	dir   string // folder of this process that no other account can write to
-	wheel string // folder of the wheels that were given
+	dir   string // temporary folder, to which only this account can write
+	wheel string // folder with the wheels that the administrator provides
 	index string // address of an index; empty: as pip's configuration and environment say
 	off   bool   // use no index
 }
@@ -164,9 +165,9 @@ type found struct {
 	requested           bool
 }
 
-// resolve lets pip choose versions of the packages in asked, together with Salt's own packages and
-// those in keep, whose versions stay.
-func (r *resolver) resolve(ctx context.Context, asked []Requirement, keep []Package) ([]found, error) {
+// resolve calls pip to choose versions for the packages in requested. The versions of Salt's own
+// packages and of those in keep stay.
+func (r *resolver) resolve(ctx context.Context, requested []Requirement, keep []Package) ([]found, error) {
 	var pins, want strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(r.Packages)) {
 		fmt.Fprintf(&pins, "%s==%s\n", name, r.Packages[name])
@@ -176,7 +177,7 @@ func (r *resolver) resolve(ctx context.Context, asked []Requirement, keep []Pack
 		fmt.Fprintf(&pins, "%s==%s\n", k.Name, k.Version)
 	}
 
-	for _, q := range asked {
+	for _, q := range requested {
 		fmt.Fprintln(&want, q.Text)
 	}
 

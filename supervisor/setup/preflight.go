@@ -27,8 +27,8 @@ type Preflight struct {
 	Base     Base
 	Identity *nodeapi.Identity
 	Version  string
-	// Ours reports whether this node itself already listens on an address. It may be nil: this node
-	// listens on none.
+	// Ours reports whether this node's own programs already listen on an address. It may be nil:
+	// none listens.
 	Ours func(address string) bool
 }
 
@@ -39,7 +39,7 @@ const (
 	leastDisk   = 512 << 20
 	goodDisk    = 4 << 30
 	goodArbiter = 1 << 30          // bytes: for the name of each file, an arbiter needs two inodes and up to 4 KiB
-	mostSkew    = 30 * time.Second // between two clocks: tokens of minions and leases need clocks that agree
+	mostSkew    = 30 * time.Second // difference between two clocks; tokens of minions and leases need clocks that agree
 	goodSkew    = 2 * time.Second
 )
 
@@ -95,7 +95,8 @@ func (p *Preflight) Run(ctx context.Context, a Answers) (checks []Check, met *no
 	return checks, met
 }
 
-// notLookedAt returns a skipped check, for one that another failure makes meaningless.
+// notLookedAt returns the result of a check that was skipped, because another failure makes it
+// meaningless.
 func notLookedAt(name, subject, why string) Check {
 	return Check{Name: name, What: subject, Result: Skip, Detail: "not looked at: " + why}
 }
@@ -188,14 +189,14 @@ func (p *Preflight) checkAddress(a Answers) Check {
 	c.Result = Fail
 	c.Detail = "no interface has it"
 	c.Hint = "check the network, or give the address that the machine has: ip addr"
-	c.passing = true // a DHCP server may give the address later
+	c.passing = true // a DHCP server may assign the address later
 
 	return c
 }
 
-// checkListening tries to listen on the ports that the node will use. there reports whether the
-// machine has the address for the other nodes: without it nothing can listen there.
-func (p *Preflight) checkListening(s *settings.Settings, there bool) Check {
+// checkListening tries to listen on the ports that the node will use. hasAddress reports whether
+// the machine has the address for the other nodes. Without that address nothing can listen there.
+func (p *Preflight) checkListening(s *settings.Settings, hasAddress bool) Check {
 	const what = "ports of this node"
 	c := Check{Name: "port", What: what, Result: Pass, passing: true}
 	var taken []string
@@ -211,7 +212,7 @@ func (p *Preflight) checkListening(s *settings.Settings, there bool) Check {
 	}
 
 	for _, a := range listen {
-		if host, _, _ := net.SplitHostPort(a); p.Ours != nil && p.Ours(a) || !there && host == s.Peering.Address {
+		if host, _, _ := net.SplitHostPort(a); p.Ours != nil && p.Ours(a) || !hasAddress && host == s.Peering.Address {
 			continue
 		}
 
@@ -223,7 +224,7 @@ func (p *Preflight) checkListening(s *settings.Settings, there bool) Check {
 	}
 
 	switch {
-	case len(taken) == 0 && !there:
+	case len(taken) == 0 && !hasAddress:
 		return notLookedAt("port", what, "this machine does not have "+s.Peering.Address)
 	case len(taken) == 0:
 		c.Detail = "free"
@@ -260,8 +261,8 @@ func (p *Preflight) checkClock(ctx context.Context) Check {
 	return c
 }
 
-// clockHint returns what to do about a clock that is not synchronised. Where the set-up may change
-// the network, its screen comes before any shell: the hint then names a page and no command.
+// clockHint returns what to do about a clock that is not synchronised. If the set-up may change the
+// network, the user may have no shell yet: the hint then names a page of the wizard and no command.
 func (p *Preflight) clockHint() string {
 	hint := "after a start this takes a minute or two: check again, or go on; if no time server answers, "
 	if p.Facts.Managed {

@@ -13,7 +13,8 @@ import (
 type Room struct {
 	Width int // in columns
 	Lines int // number of lines; 0: unlimited
-	// Rest tells the reader how to see the whole of a text that had to be cut, for example "press 1".
+	// Rest is a hint for the reader how to see the rest of a text that had to be cut, for example
+	// "press 1".
 	Rest string
 }
 
@@ -26,15 +27,15 @@ const (
 	briefNotes            // one line for each note
 	briefServices         // one line for all services that run
 	briefCodes            // only the codes of notes
-	briefNodes            // only a count of other nodes that are ready, if there are many
+	briefNodes            // instead of many nodes that are ready, only their number
 	briefDetails          // one line for each cause and next step
 	briefProblems         // one line for each problem
 	briefest      = briefProblems
 )
 
-// Fit returns the same description of the document as WriteText, shortened to fit into room. The
-// first line summarises the document. Fit breaks a word only if the word is longer than a line. The
-// lines of extra follow the addresses; the caller must have fitted them.
+// Fit returns the description of the document that WriteText writes, shortened to fit into room.
+// The first line summarises the document. Fit breaks a word only if the word is longer than a line.
+// The lines of extra follow the addresses; the caller must have fitted them.
 func Fit(d Document, room Room, extra ...string) []string {
 	var lines []string
 	for brief := whole; brief <= briefest; brief++ {
@@ -62,8 +63,7 @@ func cleaned(lines []string) (out []string) {
 // columns returns the width of a text without control characters.
 func columns(s string) int { return utf8.RuneCountInString(s) }
 
-// leastText is the least number of columns for which a text follows something else on the same
-// line.
+// leastText is the least width, in columns, in which a text is put behind other text on a line.
 const leastText = 16
 
 // addParagraph adds a text after an indent. Its further lines begin in the column where the text
@@ -104,17 +104,18 @@ func (t *wording) addDetail(indent string, lines []string) {
 	}
 }
 
-// Wrap breaks a text into lines of at most width columns, between its words.
+// Wrap breaks a text into lines of at most width columns, at blanks.
 func Wrap(text string, width int) []string { return wrapWords(text, width, width) }
 
-// wrapWords breaks a text into lines between its words. The first line has room for first columns,
-// the other lines for rest. If a word is longer than a line, it is broken at the end of the line.
-func wrapWords(text string, first, rest int) (lines []string) {
-	line, room := "", max(first, 1)
+// wrapWords breaks a text into lines between its words. The first line has at most firstWidth
+// columns, each other line restWidth. If a word is longer than a line, it is broken at the end of
+// the line.
+func wrapWords(text string, firstWidth, restWidth int) (lines []string) {
+	line, room := "", max(firstWidth, 1)
 	end := func() {
 		lines = append(lines, line)
 		line = ""
-		room = max(rest, 1)
+		room = max(restWidth, 1)
 	}
 
 	for _, word := range strings.Fields(printable.Clean(text)) {

@@ -22,7 +22,7 @@ import (
 // copier makes one directory tree equal to another, file by file. It replaces each file in one
 // step, so that a reader sees either the old version or the new one. It stores a hash of each file
 // that it has copied. If the times of a file have changed, it reads the file again, but writes the
-// copy only if the content differs. It also restores a copy that somebody has changed.
+// copy only if the content differs. It restores copied files that somebody has changed.
 type copier struct {
 	spec        mirrorSpec
 	source      mountRoot
@@ -31,7 +31,7 @@ type copier struct {
 	skip        func(path string) bool // reports whether a path is left out; nil: none is
 	listAll     bool                   // the next pass lists all directories again
 	askEach     bool                   // the next pass asks the volume for each file's attributes
-	clockSpread time.Duration          // by how much the clocks of the nodes are known to differ
+	clockSpread time.Duration          // largest known difference between the clocks of the nodes
 	step        func()                 // called whenever a pass has made progress; may be nil
 }
 
@@ -63,8 +63,8 @@ func newCopier(spec mirrorSpec) *copier {
 	return &copier{spec: spec, source: mountRoot{path: spec.Source}}
 }
 
-// gotOn reports that the pass has made progress.
-func (c *copier) gotOn() {
+// noteProgress reports that the pass has made progress.
+func (c *copier) noteProgress() {
 	if c.step != nil {
 		c.step()
 	}
@@ -77,7 +77,7 @@ type stepping struct {
 }
 
 func (s stepping) Write(b []byte) (int, error) {
-	s.copier.gotOn()
+	s.copier.noteProgress()
 	return s.to.Write(b)
 }
 
@@ -126,7 +126,7 @@ func (c *copier) runPass() (r mirrorReport, err error) {
 		}
 	}
 
-	if err := c.checkSource(); err != nil { // the volume may have been unmounted meanwhile: then nothing may be removed
+	if err := c.checkSource(); err != nil { // if the volume was unmounted during the walk, nothing may be removed
 		return r, err
 	}
 
@@ -156,9 +156,9 @@ type walk struct {
 	dest         *os.Root
 	report       *mirrorReport
 	copiedNow    map[string]copied
-	emptyNow     map[string]emptied  // directories that this pass finds empty; becomes emptyDirs
+	emptyNow     map[string]emptied  // directories that this pass finds empty; the next pass has them as emptyDirs
 	indexChanged bool                // the index must be saved, even if no file changed
-	watch        *room.Watch         // keeps room free on the disk of the copy; nil until the first write
+	watch        *room.Watch         // stops the copy before its disk is full; nil until the first write
 	names        map[string][]string // names in each directory of the source
 	openDir      copyDir             // the counterpart of the directory being listed
 	stagedDirs   []foundDir          // directories to create, if there is a stage
@@ -166,8 +166,8 @@ type walk struct {
 	stagedNames  int                 // number of names used in the stage
 }
 
-// tempPrefix begins the names of files that are being written. Each pass removes such files of
-// earlier passes.
+// tempPrefix is the prefix of the names of files that are being written. Each pass removes such
+// files of earlier passes.
 const tempPrefix = ".mirror-"
 
 // tempFile is the file being written when there is no stage. It is beside the trees, so that its
@@ -177,7 +177,7 @@ const tempFile = tempPrefix + "new"
 // verify reads every copied file again and compares it with the hash of the source's content.
 func (c *copier) verify() error {
 	for _, rel := range slices.Sorted(maps.Keys(c.known)) {
-		c.gotOn()
+		c.noteProgress()
 		f, err := os.Open(filepath.Join(c.spec.Dest, rel))
 		if err != nil {
 			return fmt.Errorf("verify: %w", err)

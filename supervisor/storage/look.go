@@ -37,8 +37,9 @@ func (m *Manager) isCalm() bool {
 		m.obs.Mount != nil && m.obs.Mount.State == mount.OK
 }
 
-// maxFullAge returns how old a full observation may be while the storage is calm: half a minute on
-// the node that makes the changes, which depend on it, and a minute elsewhere.
+// maxFullAge returns how old a full observation may be while the storage is calm. It is half a
+// minute on the node that makes the changes, because these depend on the observation, and a minute
+// elsewhere.
 func (m *Manager) maxFullAge() time.Duration {
 	if held, _ := m.lease.isHeld(); held {
 		return fullEvery
@@ -46,8 +47,8 @@ func (m *Manager) maxFullAge() time.Duration {
 	return 2 * fullEvery
 }
 
-// glance observes without starting a command, which is enough while nothing changes. It reports
-// whether everything is the same as before, and whether a full observation is due.
+// glance observes without starting a command, which is enough while nothing changes. same reports
+// whether nothing has changed since the last observation, due whether a full observation is needed.
 func (m *Manager) glance(ctx context.Context, d glusterctl.Desired) (same, due bool) {
 	h, at := m.keeper.Last()
 	m.mu.Lock()
@@ -116,21 +117,21 @@ func (m *Manager) observe(ctx context.Context) {
 	m.setObservation(addKnown(quick, old), false)
 }
 
-// addKnown completes a quick observation with what the observation before it knew of the bricks,
-// unless the volume has other bricks now.
-func addKnown(quick, old *glusterctl.Observation) *glusterctl.Observation {
-	if old == nil || quick.Volume != nil && old.Volume != nil && !slices.Equal(quick.Volume.Bricks, old.Volume.Bricks) {
+// addKnown returns the quick observation quick, with the state of the bricks from the observation
+// previous. If the volume has other bricks now, it adds nothing.
+func addKnown(quick, previous *glusterctl.Observation) *glusterctl.Observation {
+	if previous == nil || quick.Volume != nil && previous.Volume != nil && !slices.Equal(quick.Volume.Bricks, previous.Volume.Bricks) {
 		return quick
 	}
-	quick.Processes, quick.StatusError = old.Processes, old.StatusError
-	quick.Heal = old.Heal
-	quick.HealError = old.HealError
-	quick.SameEntries = old.SameEntries
+	quick.Processes, quick.StatusError = previous.Processes, previous.StatusError
+	quick.Heal = previous.Heal
+	quick.HealError = previous.HealError
+	quick.SameEntries = previous.SameEntries
 	return quick
 }
 
 // observeAll makes a full observation, which takes the lock of the pool. A node that leaves makes
-// none: if the others removed the node while its glusterd held the lock, the lock would stay in the
+// none: if the other nodes removed it while its glusterd held the lock, the lock would block the
 // pool for three minutes.
 func (m *Manager) observeAll(ctx context.Context, d glusterctl.Desired) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -147,7 +148,8 @@ func (m *Manager) observeAll(ctx context.Context, d glusterctl.Desired) {
 	}
 }
 
-// hasChanged reports whether a quick observation b differs so much from a that a full one is due.
+// hasChanged reports whether a quick observation b differs so much from a that a full observation
+// is due.
 func hasChanged(a, b *glusterctl.Observation) bool {
 	if a.Daemon != b.Daemon || (a.Volume == nil) != (b.Volume == nil) || len(a.Pool) != len(b.Pool) {
 		return true
@@ -168,8 +170,8 @@ func hasChanged(a, b *glusterctl.Observation) bool {
 	return false
 }
 
-// unsettled reports whether the volume is in a state that normally passes without an administrator:
-// a brick is away, copies heal, or the status is unknown.
+// unsettled reports whether the volume is in a state that normally ends without an administrator: a
+// brick is unreachable, copies heal, or the status is unknown.
 func unsettled(o *glusterctl.Observation) bool {
 	q, h := o.Quorum(), o.HealState()
 	return o.StatusError != "" || q.Known && q.Up < q.Bricks || !h.Pending.Zero()
@@ -181,8 +183,8 @@ func (m *Manager) isFormed() bool {
 	return m.formed
 }
 
-// replan computes the plan from the observation and the table. The caller must call it after each
-// change of either, and holds mu.
+// replan computes the plan from the observation and the table. The caller must call replan after
+// each change of the observation or the table, and holds mu.
 func (m *Manager) replan() {
 	if m.obs != nil {
 		m.plan = m.ctl.Plan(m.obs, m.desired())
@@ -265,8 +267,8 @@ func (m *Manager) trackHeal(ctx context.Context, o *glusterctl.Observation) {
 	q := o.Quorum()
 	if held, _ := m.lease.isHeld(); held && q.Known && q.Up == q.Bricks {
 		// GlusterFS's heal daemons start healing when a brick comes up, and every minute, but
-		// sometimes miss what was written just then.
-		_ = m.ctl.StartHeal(ctx, m.cfg.Volume) // GlusterFS refuses while one of its heal daemons is away
+		// sometimes miss data that was written at that moment.
+		_ = m.ctl.StartHeal(ctx, m.cfg.Volume) // GlusterFS refuses while a heal daemon does not run
 	}
 
 	list, err := m.ctl.HealEntries(ctx, m.cfg.Volume)

@@ -37,18 +37,18 @@ type Config struct {
 	Mirror string
 	// Bricks is the directory for this node's copies.
 	Bricks string
-	// Helper is the command line, without the helper's own arguments, of a child that calls
-	// [HelperMain].
+	// Helper is the command line, without the helper's own arguments, that starts a child which
+	// calls [HelperMain].
 	Helper []string
 	// UID and GID are the account of the master process, which owns its files.
 	UID, GID int
-	// Form reports whether this node formed the cluster. Only then may it create the volume, once.
-	// All other nodes join.
+	// Form reports whether this node formed the cluster. Only this node may create the volume, and
+	// only once. All other nodes join.
 	Form bool
 	// TwoCopies allows two nodes to hold two copies without an arbiter.
 	TwoCopies bool
-	// Others asks other nodes to sign certificates, in a cluster whose table wants TLS. It may be
-	// nil: this node cannot ask anyone.
+	// Others requests certificates from other nodes, in a cluster whose table requires TLS. It may
+	// be nil: there is no other node.
 	Others Certifier
 	// Allowed is the path of a file without which systemd does not start glusterd. A reboot removes
 	// the file.
@@ -89,11 +89,11 @@ type Manager struct {
 	stopObserving context.CancelFunc // ends the full observation under way
 	obs           *glusterctl.Observation
 	fullAt        time.Time // time of the newest full observation in obs
-	stoppedSince  time.Time // since when the volume takes no writes; zero: it takes them
+	stoppedSince  time.Time // since when the volume takes no writes; zero: it takes writes
 	// lackingSince is when this node's glusterd began to lack the volume that the other glusterds
 	// of the pool have. Zero: it has the volume.
 	lackingSince time.Time
-	hiddenSince  time.Time       // since when this node's brick runs but clients cannot find it; zero: they can
+	hiddenSince  time.Time       // since when this node's brick runs but clients cannot find it; zero: clients find it
 	plan         glusterctl.Plan // made from table and obs; empty without obs
 	doing        string
 	fault        string // error of the last change or local step; empty: none
@@ -101,7 +101,7 @@ type Manager struct {
 	tracker      glusterctl.HealTracker
 	trackedAt    time.Time
 	ahead        map[string]clockDiff // how far other nodes' clocks are ahead, by their stamps on the volume
-	measured     map[string]clockDiff // the same, as NoteClocks received them
+	measured     map[string]clockDiff // how far other nodes' clocks are ahead, from NoteClocks
 	formed       bool                 // the volume was created once: this node never creates another
 }
 
@@ -264,7 +264,7 @@ func (m *Manager) desired() glusterctl.Desired {
 		switch {
 		case n.State == nodes.Removed, n.State == nodes.Leaving && n.Name != m.cfg.Self:
 			continue
-		case n.State == nodes.Leaving: // a leaving node keeps observing until the others have removed it
+		case n.State == nodes.Leaving: // a leaving node observes the pool until the other nodes have removed it
 			role = glusterctl.Client
 		case role == "":
 			role = glusterctl.Client
@@ -284,18 +284,18 @@ func (m *Manager) desired() glusterctl.Desired {
 	return d
 }
 
-// membership reports whether the table lists this node as a member, and whether it
-// leaves.
-func (m *Manager) membership() (in, leaving bool) {
+// membership reports in listed whether the table lists this node as a member, and in leaving
+// whether the node leaves.
+func (m *Manager) membership() (listed, leaving bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n, ok := m.table.Find(m.cfg.Self)
 	return ok && n.State != nodes.Removed, ok && n.State == nodes.Leaving
 }
 
-// decidesOnly reports whether this node is the arbiter. An arbiter copies no files for minions and
-// leaves changes of the pool to the nodes with the data: if all of these are lost, the volume has
-// stopped, and the arbiter could change nothing.
+// decidesOnly reports whether this node is the arbiter. An arbiter copies no files for minions, and
+// leaves changes of the pool to the nodes with the data. It could change nothing without them: the
+// volume stops if all of them are lost.
 func (m *Manager) decidesOnly() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -337,7 +337,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// hangLimit is how long one call on the volume may hang while the volume answers others. It is
+// hangLimit is how long one call on the volume may hang while the volume answers other calls. It is
 // longer than the volume's own limit for unanswered requests (network.frame-timeout, 30 s, checked
 // every 10 s).
 const hangLimit = 60 * time.Second
@@ -354,13 +354,13 @@ func (m *Manager) Forget(ctx context.Context) error {
 		remove(m.formedMark()), m.forgetIdentity())
 }
 
-// FreshBrick returns a directory for a new copy on this node: one that has never held a copy and is
-// not one of others.
+// FreshBrick returns a directory for a new copy on this node: the directory has never held a copy
+// and is not one of others.
 func (m *Manager) FreshBrick(others ...string) (string, error) {
 	return disk.FreshBrick(m.cfg.Bricks, m.cfg.Volume, others...)
 }
 
-// machine is this node's machine as the controller of the volume uses it.
+// machine implements the view of this node's machine that the controller of the volume needs.
 type machine struct {
 	glusterctl.ThisMachine
 	m *Manager

@@ -23,15 +23,15 @@ type mirrorSpec struct {
 	Trees  []string `json:"trees"`  // paths relative to Source and Dest
 	// Index is the file that records what was copied. Empty: a file in Dest.
 	Index string `json:"index,omitempty"`
-	// OnlyOwn restricts removals from Dest to what was copied there before.
+	// OnlyOwn reports whether a pass may remove from Dest only what an earlier pass copied there.
 	OnlyOwn bool `json:"onlyOwn,omitempty"`
 	// Keys is the owner of the keyring in Dest. It may be nil: the owner is the same as in Source.
 	Keys *account `json:"keys,omitempty"`
 	// Any allows a source that is no volume.
 	Any bool `json:"any,omitempty"`
 	// Stage is a directory of Dest, outside of the trees. A pass collects new files there before it
-	// moves all of them into place. It may be empty: then the pass moves each file into place by
-	// itself.
+	// moves all of them into place. It may be empty: the pass then moves each file into place as
+	// soon as it is copied.
 	Stage string `json:"stage,omitempty"`
 }
 
@@ -50,9 +50,9 @@ func mirroredTrees() []string {
 // isOptional reports whether a tree may be missing: older volumes do not have it.
 func isOptional(tree string) bool { return tree == secrets.Dir || tree == python.Dir }
 
-// keyPart returns rel relative to the keyring; in reports whether rel is inside the keyring. gpg
+// keyPart returns rel relative to the keyring; inside reports whether rel is inside the keyring. gpg
 // works on the copy of the keyring: files that gpg creates there are neither copied nor removed.
-func keyPart(rel string) (part string, in bool) {
+func keyPart(rel string) (part string, inside bool) {
 	if rel == secrets.Dir {
 		return "", true
 	}
@@ -112,7 +112,7 @@ type mirrorQuestion struct {
 	ListAll bool `json:"whole,omitempty"`
 	// AskEach asks the volume for the attributes of each file, because lists may lack them.
 	AskEach bool `json:"each,omitempty"`
-	// ClockSpread is by how much the clocks of the nodes are known to differ.
+	// ClockSpread is the largest known difference between the clocks of the nodes.
 	ClockSpread time.Duration `json:"apart,omitempty"`
 }
 
@@ -150,23 +150,24 @@ type mirror struct {
 	// attributesMayLack reports whether listings of directories may lack attributes of files. It
 	// may be nil: they never do.
 	attributesMayLack func() bool
-	clockSpread       func() time.Duration // returns by how much the clocks of the nodes differ; nil: they do not
+	clockSpread       func() time.Duration // returns by how much the clocks of the nodes differ; nil: by nothing
 
 	mu          sync.Mutex
 	completedAt time.Time // end of the newest complete pass
-	asOf        time.Time // begin of the newest complete pass: the copy has what was written before
+	asOf        time.Time // begin of the newest complete pass: the copy contains everything that was written before it
 	lastTook    time.Duration
 	report      mirrorReport
 	fault       string
 	wantedPass  int           // number of the newest pass for which a caller waits, counted as in passesBegun
-	passesBegun int           // number of passes begun, including those that errAway ended
+	passesBegun int           // number of passes begun, including passes that ended with errAway
 	beganAt     time.Time     // when the pass under way began; zero: there is none
 	passesEnded int           // number of the newest pass that is over, counted as in passesBegun
 	lastOutcome error         // error of the newest pass that is over, or nil
 	passOver    chan struct{} // closed when the pass under way is over; nil: no caller waits
 }
 
-// waitForPass waits for d, or until a caller wants a pass. wanted reports the latter.
+// waitForPass waits for d, or until a caller wants a pass. wanted reports whether a caller wants
+// one.
 func (m *mirror) waitForPass(ctx context.Context, d time.Duration) (wanted bool, err error) {
 	select {
 	case <-ctx.Done():
@@ -268,7 +269,7 @@ func (m *mirror) endPass(begun, now time.Time, r mirrorReport, err error) (first
 	}
 
 	switch {
-	case errors.Is(err, errAway): // the problem of the mount itself reports it
+	case errors.Is(err, errAway): // another finding reports the fault of the mount
 	case err != nil:
 		m.fault = err.Error()
 	default:
@@ -302,7 +303,7 @@ func (m *mirror) keepCopying(
 	for {
 		wait, mark := p.every, uint64(0)
 		select {
-		case <-m.passWanted: // the pass that begins now serves this caller too
+		case <-m.passWanted: // this caller also waits for the pass that begins now
 		default:
 		}
 
@@ -311,9 +312,9 @@ func (m *mirror) keepCopying(
 		if wanted() {
 			mark, _ = watched()
 			var r mirrorReport
-			// The whole pass has no time limit: with a stage, its copies are of no use until it
-			// ends, and a pass that was stopped for taking long would start over for ever. The
-			// limit is the time without progress.
+			// passHangs limits the time without progress, not the time of a whole pass. With a
+			// stage the copies of a pass are useless until it ends, so a pass that was stopped
+			// after some time would never get further.
 			err := m.child.ask(ctx, passHangs, m.question(whole), &r)
 			wait = min(max(wait, mirrorRest*time.Since(begun)), mirrorMost)
 			if err != nil {
@@ -355,8 +356,8 @@ func (m *mirror) question(whole bool) mirrorQuestion {
 	return q
 }
 
-// state returns when the newest complete pass ended, its report, and why there is no newer one (""
-// if there is no reason).
+// state returns when the newest complete pass ended, its report, and why there is no newer one ("":
+// no pass has failed since).
 func (m *mirror) state() (at time.Time, did mirrorReport, why string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -367,7 +368,7 @@ func (m *mirror) state() (at time.Time, did mirrorReport, why string) {
 	return m.completedAt, m.report, why
 }
 
-// mirrorChild runs one pass for each question.
+// mirrorChild runs one pass for each request.
 func mirrorChild(args []string, in io.Reader, out, errOut io.Writer) int {
 	var spec mirrorSpec
 	if len(args) != 1 || json.Unmarshal([]byte(args[0]), &spec) != nil {

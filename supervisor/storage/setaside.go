@@ -19,12 +19,14 @@ const (
 	// asideMark separates the name of a copy that was set aside from the time when that happened.
 	asideMark = ".before-"
 	asideTime = "20060102T150405"
-	// maxAside is how many copies that were set aside are kept. A further one replaces the oldest.
+	// maxAside is the greatest number of copies set aside that are kept. A further copy replaces
+	// the oldest.
 	maxAside = 2
 )
 
 // Copies returns the directories under bricks that hold a copy of the volume, even if the table of
-// nodes does not name them: glusterd serves every brick that glusterd's own files name.
+// nodes does not name them. glusterd may serve them, because it serves every brick in its own
+// configuration.
 func Copies(bricks, volume string) []string {
 	dirs, _ := filepath.Glob(filepath.Join(bricks, volume+"-*"))
 	return slices.DeleteFunc(dirs, func(dir string) bool {
@@ -98,11 +100,11 @@ func (m *Manager) SetAside(ctx context.Context, now time.Time) error {
 	return durable.SyncDir(m.cfg.Bricks)
 }
 
-// removeOldest removes the oldest of the copies that were set aside, until the remaining copies and
-// the new ones, whose number is added, are at most maxAside.
-func (m *Manager) removeOldest(added int) {
+// removeOldest removes the oldest copies that were set aside, so that at most maxAside remain after
+// newCopies more were set aside.
+func (m *Manager) removeOldest(newCopies int) {
 	kept := KeptCopies(m.cfg.Bricks, m.cfg.Volume)
-	for _, dir := range kept[:min(len(kept), max(0, len(kept)+added-maxAside))] {
+	for _, dir := range kept[:min(len(kept), max(0, len(kept)+newCopies-maxAside))] {
 		m.cfg.Log.Warn("an older copy that was set aside is removed", "path", dir)
 		if err := os.RemoveAll(dir); err != nil {
 			m.cfg.Log.Warn("it cannot be removed", "path", dir, "error", err)
@@ -123,7 +125,7 @@ func endBrickProcesses(ctx context.Context, brick string) error {
 		}
 
 		for _, pid := range pids {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // the process may be gone
+			_ = syscall.Kill(pid, syscall.SIGKILL) // the process may have ended
 		}
 
 		if err := pause.For(ctx, 100*time.Millisecond); err != nil {

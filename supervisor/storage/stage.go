@@ -9,9 +9,9 @@ import (
 	"strconv"
 )
 
-// With a stage, a pass first brings all changes to this node's disk. Then it puts them into
-// place in the order in which they were made, so that a reader never sees a file before
-// another one to which it refers.
+// With a stage, a pass first brings all changes to this node's disk. Then it puts the files into
+// place in the order in which they were changed. So a reader never sees a file that refers to
+// another one before that other file.
 
 // foundDir is a directory of the source.
 type foundDir struct {
@@ -58,7 +58,7 @@ func (w *walk) placeStaged() error { return w.placeEach(func(stagedFile) {}) }
 // placeEach moves the staged files into place, and calls placed after each file.
 func (w *walk) placeEach(placed func(stagedFile)) error {
 	for _, d := range w.stagedDirs {
-		w.gotOn()
+		w.noteProgress()
 		if err := w.makeDir(d.rel, d.like); err != nil {
 			return err
 		}
@@ -66,7 +66,7 @@ func (w *walk) placeEach(placed func(stagedFile)) error {
 
 	slices.SortStableFunc(w.staged, func(a, b stagedFile) int { return cmp.Compare(a.changed, b.changed) })
 	for _, f := range w.staged {
-		w.gotOn()
+		w.noteProgress()
 		if err := w.replaceBy(f.from, f.to); err != nil {
 			return err
 		}
@@ -97,7 +97,7 @@ func (w *walk) listParents() {
 	for _, t := range w.spec.Trees {
 		for up := filepath.Dir(t); !looked[up]; up = filepath.Dir(up) {
 			looked[up] = true
-			_, _ = os.ReadDir(filepath.Join(w.spec.Source, up)) // a fault shows again when the tree is copied
+			_, _ = os.ReadDir(filepath.Join(w.spec.Source, up)) // the copying of the tree reports the fault
 		}
 	}
 }

@@ -64,7 +64,7 @@ func (w *walk) copyTree(rel string, depth int) error {
 
 	names := make([]string, 0, len(entries))
 	for _, e := range entries {
-		w.gotOn()
+		w.noteProgress()
 		w.report.Files++
 		if w.report.Files > mirrorMaxEntries || w.report.Bytes > mirrorMaxBytes {
 			return fmt.Errorf("more than %d files or %d GiB: this is not copied", mirrorMaxEntries, mirrorMaxBytes>>30)
@@ -116,8 +116,8 @@ func hasVanished(err error) bool {
 }
 
 // retryEntry lists the directory again and copies an entry that has changed since the first
-// listing. If the entry changes once more, its copy stays at the earlier version until the next
-// pass.
+// listing. taken reports whether the copy has the entry. If the entry changes once more, its copy
+// keeps the earlier version until the next pass.
 func (w *walk) retryEntry(p string, depth int) (taken bool, err error) {
 	entries, err := readDir(filepath.Join(w.spec.Source, path.Dir(p)))
 	if hasVanished(err) {
@@ -152,16 +152,16 @@ type emptied struct {
 	listed       time.Time
 }
 
-// A new entry changes the times of its directory, except right after another change, or if the
-// clock of the entry's node is behind: the volume never sets times back. So each pass lists the
-// directories that changed less than emptySettled ago, and every directory whose last listing is
-// emptyAnyway old. Listing is expensive: it asks all bricks several times.
+// A new entry changes the times of its directory, with two exceptions, because the volume never
+// sets times back: right after another change, and if the clock of the entry's node is behind. So
+// each pass lists the directories that changed less than emptySettled ago, and every directory
+// whose last listing is emptyAnyway old. Listing is expensive: it asks all bricks several times.
 const (
 	emptySettled = time.Minute
 	emptyAnyway  = 30 * time.Second
 )
 
-// stillEmpty reports whether a directory that was empty is known to be unchanged.
+// stillEmpty reports whether a directory that was empty has certainly not changed.
 func (w *walk) stillEmpty(rel string, fi fs.FileInfo) bool {
 	e, ok := w.emptyDirs[rel]
 	now := time.Now()
@@ -394,8 +394,8 @@ func (w *walk) copyContent(rel string, k copied, intact bool) (whole bool, err e
 }
 
 // askAttributes forces the kernel to ask the volume for the attributes of a file, which the kernel
-// otherwise caches for a second. A list of the directory brings the attributes as well, but not
-// those of all files while copies heal (afr_readdir_transform_entries in GlusterFS's
+// otherwise caches for a second. A list of the directory contains the attributes of its files.
+// While copies heal, it omits those of some files (afr_readdir_transform_entries in GlusterFS's
 // xlators/cluster/afr/src/afr-dir-read.c).
 func askAttributes(path string) {
 	var st unix.Statx_t
@@ -429,14 +429,14 @@ func openRegular(path string) (*os.File, fs.FileInfo, error) {
 // differences to it.
 const settleFor = skewLimit
 
-// readTooEarly reports whether a file must be read again, because it was read so soon after its
-// last change that a later change may have left the same times. The volume uses the clock of the
-// node that makes a change, and never sets times back. So a change by a node whose clock is behind
-// leaves the times of the previous change, for as long as the clocks differ. apart is the known
-// difference of the clocks.
+// readTooEarly reports whether a file must be read again, because a change after the last reading
+// may have left the same times. The volume uses the clock of the node that makes a change, and
+// never sets times back. So a change by a node whose clock is behind may leave the times of the
+// previous change. That is possible for as long after that change as the clocks differ. apart is
+// the known difference of the clocks.
 func (k copied) readTooEarly(now time.Time, apart time.Duration) bool {
 	settled := time.Duration(k.Read - k.CTime)
-	clockPutBack := k.Read > now.UnixNano() // this node's clock was put back, so that Read means nothing
+	clockPutBack := k.Read > now.UnixNano() // this node's clock was put back, so Read is not comparable with now
 	return settled < settleFor+apart || clockPutBack
 }
 
@@ -485,8 +485,8 @@ func (w *walk) watchRoom() (*room.Watch, error) {
 	return watch, err
 }
 
-// mirrorKeep returns how much room a copy leaves free on the disk. It is less than usual, because a
-// node without the files for minions cannot serve while the volume is away.
+// mirrorKeep returns how much room a copy leaves free on the disk. It is less than usual, because
+// without this copy a node cannot serve while the volume does not answer.
 func mirrorKeep() room.Keep { return room.Keep{Bytes: 64 << 20, Files: 2000} }
 
 // copyDir is an open directory of the copy.
@@ -547,7 +547,7 @@ func (w *walk) removeExtra(rel string) error {
 	}
 
 	for _, e := range entries {
-		w.gotOn()
+		w.noteProgress()
 		p := path.Join(rel, e.Name())
 		if !keep[e.Name()] {
 			if _, ours := w.known[p]; w.spec.OnlyOwn && !ours ||

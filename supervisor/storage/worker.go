@@ -17,14 +17,14 @@ import (
 	"saltern/internal/command"
 )
 
-// worker runs a child process that touches the volume on behalf of this process, and asks it one
-// question at a time. If the child does not answer in time, the worker kills it. A child that hangs
+// worker runs a child process that touches the volume on behalf of this process, and sends it one
+// request at a time. If the child does not answer in time, the worker kills it. A child that hangs
 // in the kernel ends only when the volume answers or its connection is aborted, and the worker
 // starts no other child until then.
 type worker struct {
 	command []string
 
-	mu     sync.Mutex // held while a question is under way
+	mu     sync.Mutex // held while a request is under way
 	child  *liveChild
 	reaped chan struct{} // closed when a killed child has ended; nil: there is none
 
@@ -51,17 +51,17 @@ func (w *worker) setStuck(t time.Time) {
 
 type liveChild struct {
 	cmd   *exec.Cmd
-	said  *command.Head // what the child wrote to its standard error
+	said  *command.Head // output of the child on its standard error
 	in    io.WriteCloser
 	lines chan []byte
-	steps chan struct{} // the child reported progress
+	steps chan struct{} // gets a value when the child reports progress
 	done  chan struct{} // closed when the child has ended
 }
 
 // errHangs is wrapped by the error of ask when this child or an earlier one hangs on the volume.
 var errHangs = errors.New("the volume does not answer")
 
-// errStuck means that the question was not asked, because an earlier child still hangs.
+// errStuck means that the request was not sent, because an earlier child still hangs.
 var errStuck = fmt.Errorf("%w: an earlier call has not returned", errHangs)
 
 const (
@@ -69,9 +69,9 @@ const (
 	maxSaid   = 1 << 10 // bytes of a child's standard error that are kept
 )
 
-// ask sends one question and decodes the answer into reply. If the child could not do what the
-// question requests, it answers {"error": …}. limit is how long the child may make no progress: a
-// child that reports its steps may take longer in all.
+// ask sends question to the child and decodes its answer into reply. A child that fails answers
+// {"error": …}, and ask returns that error. limit is how long the child may make no progress. A
+// child that reports its steps may take longer in total.
 func (w *worker) ask(ctx context.Context, limit time.Duration, question, reply any) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -126,18 +126,18 @@ func (w *worker) ask(ctx context.Context, limit time.Duration, question, reply a
 // a pass that was stopped because it took long would start over for ever.
 const passHangs = 2 * time.Minute
 
-// askOnce starts a child, waits for its answer to an empty question, and ends it. The child may
-// take any time while it reports progress.
+// askOnce starts a child, waits for its answer to an empty request, and ends it. The child may take
+// any time while it reports progress.
 func askOnce(ctx context.Context, argv []string, reply any) error {
 	w := worker{command: argv}
 	defer w.finish()
 	return w.ask(ctx, passHangs, struct{}{}, reply)
 }
 
-// decodeAnswer decodes the line that a child answered. If there is false, the child ended without
-// an answer: decodeAnswer then kills it and returns the cause.
-func (w *worker) decodeAnswer(line []byte, there bool, reply any) error {
-	if !there {
+// decodeAnswer decodes the line that a child answered. If received is false, the child ended
+// without an answer: decodeAnswer then kills it and returns the cause.
+func (w *worker) decodeAnswer(line []byte, received bool, reply any) error {
+	if !received {
 		err := w.child.cause()
 		w.killChild()
 		return err
@@ -162,7 +162,7 @@ func (w *worker) killChild() {
 	if w.child == nil {
 		return
 	}
-	_ = syscall.Kill(-w.child.cmd.Process.Pid, syscall.SIGKILL) // the process may be gone
+	_ = syscall.Kill(-w.child.cmd.Process.Pid, syscall.SIGKILL) // the process may have ended
 	_ = w.child.in.Close()
 	w.reaped = w.child.done
 	w.child = nil
@@ -173,8 +173,7 @@ func (w *worker) killChild() {
 	}(w.reaped)
 }
 
-// finish closes the child's input and gives it a second to end by itself before it
-// kills it.
+// finish closes the child's input and kills the child if it has not ended after a second.
 func (w *worker) finish() {
 	w.mu.Lock()
 	if w.child != nil {
@@ -235,7 +234,7 @@ func startChild(argv []string) (*liveChild, error) {
 	go func() {
 		defer close(c.done)
 		c.hear(out)
-		_ = cmd.Wait() // cause tells the exit status
+		_ = cmd.Wait() // cause returns the exit status
 	}()
 
 	return c, nil
@@ -246,7 +245,7 @@ func startChild(argv []string) (*liveChild, error) {
 func (c *liveChild) cause() error {
 	select {
 	case <-c.done:
-	case <-time.After(time.Second): // it hangs in a call on the volume
+	case <-time.After(time.Second): // the child hangs in a call on the volume
 		return errors.New("the helper ended its answers")
 	}
 
@@ -267,7 +266,7 @@ func (c *liveChild) hear(out io.Reader) {
 		if len(s.Bytes()) == 0 {
 			select {
 			case c.steps <- struct{}{}:
-			default: // the parent has not read the last step yet: one is enough
+			default: // the parent has not received the last step yet: one is enough
 			}
 
 			continue
@@ -275,14 +274,14 @@ func (c *liveChild) hear(out io.Reader) {
 
 		select {
 		case c.lines <- slices.Clone(s.Bytes()):
-		default: // the parent asked nothing: drop the line
+		default: // the parent has sent no request: drop the line
 		}
 	}
 }
 
-// tellSteps returns a function for a child to call at each step of a long answer, from one
-// goroutine, so that its parent sees the progress. Most calls only read the clock: the child writes
-// a line at most once a second.
+// tellSteps returns a function for a child to call at each step of a long answer, always from the
+// same goroutine, so that its parent sees the progress. It writes a line at most once a second; the
+// other calls only read the clock.
 func tellSteps(out io.Writer) func() {
 	var lastTold time.Time
 	return func() {
@@ -292,7 +291,7 @@ func tellSteps(out io.Writer) func() {
 		}
 
 		lastTold = now
-		_, _ = out.Write([]byte("\n")) // if the parent is gone, the child ends anyway
+		_, _ = out.Write([]byte("\n")) // if the parent has ended, the child ends anyway
 	}
 }
 

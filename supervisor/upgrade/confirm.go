@@ -9,12 +9,12 @@ import (
 // Well reports whether the node works as it should at this moment.
 type Well func(context.Context) bool
 
-// ErrNotWell means that the node did not become well in time with the new version.
+// ErrNotWell means that the node was not healthy in time with the new version.
 var ErrNotWell = errors.New("upgrade: the node has not become well with this version")
 
-// Confirm waits until the node has been well without interruption for steady, and then marks the
-// running version good. It calls well every look, and returns ErrNotWell after limit.
-func (s *System) Confirm(ctx context.Context, well Well, look, steady, limit time.Duration) error {
+// Confirm waits until well has returned true for steadyFor without interruption, and then marks the
+// running version good. It calls well every interval, and returns ErrNotWell after limit.
+func (s *System) Confirm(ctx context.Context, well Well, interval, steadyFor, limit time.Duration) error {
 	st, err := s.Status()
 	if err != nil {
 		return err
@@ -25,7 +25,7 @@ func (s *System) Confirm(ctx context.Context, well Well, look, steady, limit tim
 
 	began := time.Now()
 	var since time.Time
-	tick := time.NewTicker(look)
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
 
 	for {
@@ -37,7 +37,7 @@ func (s *System) Confirm(ctx context.Context, well Well, look, steady, limit tim
 			since = now
 		}
 
-		if !since.IsZero() && now.Sub(since) >= steady {
+		if !since.IsZero() && now.Sub(since) >= steadyFor {
 			return s.Good()
 		}
 		if now.Sub(began) >= limit {

@@ -24,8 +24,8 @@ import (
 
 const stagePrefix = ".import-"
 
-// Lock excludes other imports on this and other nodes until unlock is called. It removes the files
-// that a killed import has left on the storage and on this node's disk.
+// Lock excludes other imports, on this node and on all others, until unlock is called. It removes
+// the files that a killed import has left on the storage and on this node's disk.
 func Lock(s *settings.Settings) (unlock func(), err error) {
 	if err := storageThere(s); err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func Lock(s *settings.Settings) (unlock func(), err error) {
 	}
 
 	_ = f.Truncate(0)
-	// read by an import that is refused
+	// for the error message of an import that is refused
 	_, _ = fmt.Fprintf(f, "%s since %s\n", s.Node, time.Now().UTC().Format("15:04:05 UTC"))
 	removeStages(storage)
 	removeStages(treeParent(s))
@@ -68,8 +68,8 @@ func removeStages(dir string) {
 	}
 }
 
-// treeParent returns the folder in which to unpack archives: on the node's own disk, where a large
-// archive harms no other node.
+// treeParent returns the folder in which to unpack archives: on the node's own disk, so that a
+// large archive cannot fill the disk of other nodes.
 func treeParent(s *settings.Settings) string {
 	if s.Storage.Kind == settings.LocalStorage {
 		return s.StorageDir()
@@ -85,7 +85,7 @@ func TreeDir(s *settings.Settings) (string, error) {
 
 const lockFile = ".import.lock"
 
-// holder returns which node has the lock, and since when.
+// holder returns a text that names the holder of the lock, and the time since when.
 func holder(storage string) string {
 	b, err := durable.Read(filepath.Join(storage, lockFile), 1<<10)
 	if text := printable.Brief(strings.TrimSpace(string(b)), 100); err == nil && text != "" {
@@ -177,13 +177,13 @@ func (p *Plan) putItems(ctx context.Context, stamp, before string) error {
 	return nil
 }
 
-// keepKey copies the cluster's present key, which the nodes will replace, to the folder before.
-func (p *Plan) keepKey(before string) error {
+// keepKey copies the cluster's present key, which the nodes will replace, to the folder backupDir.
+func (p *Plan) keepKey(backupDir string) error {
 	if !p.request.Beside || !p.Rekeyed {
 		return nil
 	}
 
-	to := filepath.Join(before, "pki")
+	to := filepath.Join(backupDir, "pki")
 	if err := os.MkdirAll(to, 0o700); err != nil {
 		return err
 	}

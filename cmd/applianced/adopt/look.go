@@ -53,8 +53,8 @@ func (p *Plan) planKeys(ctx context.Context, c *confs) error {
 	return nil
 }
 
-// minion plans the key of one minion, after comparing it with the node's key of that minion.
-func (p *Plan) minion(id string, k, here *minionKey) {
+// minion plans the import of the key k of the minion id. nodeKey is the node's key of that minion.
+func (p *Plan) minion(id string, k, nodeKey *minionKey) {
 	it := &item{
 		kind: kindOf(k.state),
 		to:   path.Join("pki", k.state.Dir(), id),
@@ -65,25 +65,26 @@ func (p *Plan) minion(id string, k, here *minionKey) {
 
 	c := p.countOf(it.kind)
 	switch {
-	case here == nil:
+	case nodeKey == nil:
 		c.New++
-	case here.pem == k.pem && here.state == k.state:
+	case nodeKey.pem == k.pem && nodeKey.state == k.state:
 		c.Same++
 		return
-	case here.pem == k.pem && here.state == keys.Pending: // the minion has already asked this node to accept it
+	case nodeKey.pem == k.pem && nodeKey.state == keys.Pending: // the minion has already offered its key to this node
 		c.New++
-	case here.pem == k.pem:
+	case nodeKey.pem == k.pem:
 		c.Other++
-		p.conflict(it, "the key is %s here and %s there", here.state, k.state)
+		p.conflict(it, "the key is %s here and %s there", nodeKey.state, k.state)
 	default:
 		c.Other++
-		p.conflict(it, "another key is %s here", here.state)
+		p.conflict(it, "another key is %s here", nodeKey.state)
 	}
 
 	p.compareItem(it)
 }
 
-// master plans the key by which minions know their master, and the key that signs that key.
+// master plans the import of the key by which minions know their master, and of the key that signs
+// that key.
 func (p *Plan) master(c *confs, here, there *keyring) error {
 	k, cluster, err := identity(p.tree, c)
 	switch {
@@ -161,8 +162,8 @@ func (p *Plan) master(c *confs, here, there *keyring) error {
 	return p.signing(c)
 }
 
-// ownNames returns the names of the key files of a single master: the master's own name, and the name
-// that tools know unless the master has made that a link to the first.
+// ownNames returns the names of the key files of a single master: its own name, and the name that
+// tools use. The second is omitted if the master has made it a link to the first.
 func (p *Plan) ownNames() []string {
 	name := strings.TrimSuffix(p.request.Settings.Node, "_master")
 	if p.node != nil {
@@ -200,8 +201,8 @@ func (p *Plan) placeHalf(name string, text []byte, mode fs.FileMode, rekeyed boo
 	p.compareItem(it)
 }
 
-// foreign records a conflict if adopting would give this node another master key although its
-// minions know the present one.
+// foreign records a conflict if the import would replace the node's master key although minions of
+// this node know the present key.
 func (p *Plan) foreign(here, there *keyring, has bool) {
 	if known := strangers(here, there); has && len(known) > 0 {
 		p.Conflicts = append(p.Conflicts,

@@ -27,15 +27,16 @@ type Page struct {
 	More   bool // whether the next page has lines already
 }
 
-// Query says where a page begins: at Cursor, else at a time, else a number of lines before the end.
+// Query selects where a page begins: at Cursor if that is set, otherwise at a time, otherwise a
+// number of lines before the end.
 type Query struct {
 	Cursor string
 	Since  time.Time
 	Last   int
 }
 
-// place is a position in the log: the inode of a file, which stays the same when the file becomes
-// the older one, and an offset.
+// place is a position in the log: a file's inode number, and an offset in that file. The inode
+// number stays the same when the file becomes the older one.
 type place struct {
 	inode  uint64
 	offset int64
@@ -103,9 +104,9 @@ func (c *Log) Last(n int) (Page, error) {
 	return Page{Lines: ring[max(0, len(ring)-n):], Cursor: end.String()}, err
 }
 
-// scanLines passes complete lines to take, beginning at from, until the end of the log or until
+// scanLines passes complete lines to take, beginning at start, until the end of the log or until
 // take returns false. It returns the place after the last line for which take returned true.
-func (c *Log) scanLines(from place, take func(line string) bool) (place, error) {
+func (c *Log) scanLines(start place, take func(line string) bool) (place, error) {
 	// Open the newest file first: a file that becomes the older one meanwhile is then read twice
 	// rather than missed.
 	var files []*os.File
@@ -116,13 +117,13 @@ func (c *Log) scanLines(from place, take func(line string) bool) (place, error) 
 			continue
 		}
 		if err != nil {
-			return from, fmt.Errorf("log of %s: %w", c.name, err)
+			return start, fmt.Errorf("log of %s: %w", c.name, err)
 		}
 		defer f.Close()
 
 		fi, err := f.Stat()
 		if err != nil {
-			return from, fmt.Errorf("log of %s: %w", c.name, err)
+			return start, fmt.Errorf("log of %s: %w", c.name, err)
 		}
 
 		st, ok := fi.Sys().(*syscall.Stat_t)
@@ -133,10 +134,10 @@ func (c *Log) scanLines(from place, take func(line string) bool) (place, error) 
 		files, inodes = append([]*os.File{f}, files...), append([]uint64{st.Ino}, inodes...)
 	}
 
-	at := from
+	at := start
 	skip := 0
 	for i, inode := range inodes {
-		if inode == from.inode {
+		if inode == start.inode {
 			skip = i
 		}
 	}

@@ -41,16 +41,16 @@ func (m *Member) beOnly(ctx context.Context) error {
 	}
 }
 
-// notOnly returns why it is still unknown whether this machine is the only one, or "". asked is
-// when beOnly began to wait.
-func (m *Member) notOnly(asked time.Time) string {
+// notOnly returns why it is still unknown whether this machine is the only one, or "".
+// waitingSince is when beOnly began to wait.
+func (m *Member) notOnly(waitingSince time.Time) string {
 	if m.env.Now().Sub(m.uses.began) < keyuse.SettledAfter {
 		return "it runs for a few seconds only"
 	}
 	if why := m.marks.twinDoubt(); why != "" {
 		return why
 	}
-	if !m.peers.answeredSince(asked) {
+	if !m.peers.answeredSince(waitingSince) {
 		return "no other node answers"
 	}
 	return ""

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	peerAsk   = 2 * time.Second // interval between questions to one node
+	peerAsk   = 2 * time.Second // interval between requests to one node
 	peerTakes = 4 * time.Second
 )
 
@@ -29,8 +29,8 @@ type peers struct {
 	id     *nodeapi.Identity
 	keeper *nodes.Keeper
 	uses   *keyWatch
-	told   func(name string) // called when a node reports that this one was removed
-	side   sync.WaitGroup    // waits for tables that are being sent to other nodes
+	told   func(name string) // called when a node reports that this node was removed
+	side   sync.WaitGroup    // counts goroutines that send a table to another node
 
 	mu    sync.Mutex
 	views map[string]*peerView
@@ -43,7 +43,7 @@ type peerView struct {
 	address string
 	summary nodeapi.Summary
 	seen    time.Time // when summary came
-	err     error     // error of the newest question; nil: the node answered
+	err     error     // error of the newest request; nil: the node answered
 	asking  bool
 	since   time.Time     // since when err holds
 	heard   time.Time     // when the node's machine last sent anything, even a refused connection
@@ -237,7 +237,7 @@ func (p *peers) firstOf(ctx context.Context, ask func(context.Context, *nodeapi.
 	return errors.Join(faults...)
 }
 
-// answers reports whether another node answered the newest question.
+// answers reports whether another node answered the newest request.
 func (p *peers) answers(node string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -245,13 +245,13 @@ func (p *peers) answers(node string) bool {
 	return v != nil && v.err == nil && !v.seen.IsZero()
 }
 
-// answeredSince reports whether another node that serves has answered since at.
-func (p *peers) answeredSince(at time.Time) bool {
+// answeredSince reports whether another node that serves has answered since start.
+func (p *peers) answeredSince(start time.Time) bool {
 	t := p.keeper.Table()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, n := range t.Peers(p.env.Settings.Node) {
-		if v := p.views[n.Name]; v != nil && n.Serves() && v.err == nil && v.seen.After(at) {
+		if v := p.views[n.Name]; v != nil && n.Serves() && v.err == nil && v.seen.After(start) {
 			return true
 		}
 	}

@@ -69,14 +69,14 @@ func errnoIn(line string) (found syscall.Errno) {
 }
 
 // wordIn returns the first word of a line for which wanted returns true, without the punctuation
-// around it, or otherwise.
-func wordIn(line, otherwise string, wanted func(string) bool) string {
+// around the word. If there is no such word, it returns fallback.
+func wordIn(line, fallback string, wanted func(string) bool) string {
 	for word := range strings.FieldsSeq(line) {
 		if word = strings.Trim(word, `:,;"'()`); wanted(word) {
 			return word
 		}
 	}
-	return otherwise
+	return fallback
 }
 
 func isAddress(word string) bool {

@@ -86,10 +86,10 @@ func (o *Observer) Events(q history.Query) ([]history.Event, error) {
 // Points returns the metrics of the last day.
 func (o *Observer) Points() []control.Point { return o.course.Points(o.cfg.Now()) }
 
-// MasterSpoke reports whether the running master has written its status after since. If that is not
+// MasterSpoke reports whether the running master has written its status after t. If that is not
 // known, it returns true.
-func (o *Observer) MasterSpoke(since time.Time) bool {
-	return o.slow.masterSpoke(pidOf(facts{services: o.cfg.Services(0)}, status.MasterService), since)
+func (o *Observer) MasterSpoke(t time.Time) bool {
+	return o.slow.masterSpoke(pidOf(facts{services: o.cfg.Services(0)}, status.MasterService), t)
 }
 
 // Run observes until ctx ends. It also sends the heartbeat to systemd's watchdog, so no part of Run

@@ -24,13 +24,13 @@ type slowFacts struct {
 	mu      sync.Mutex
 	running bool
 	since   time.Time // when the collection under way began
-	at      string    // path that it is looking at
+	at      string    // path that the present round observes
 	last    time.Time
 	answer  slowAnswer
 }
 
 const (
-	slowHangs = 5 * time.Second // a collection that takes longer is a problem
+	slowHangs = 5 * time.Second // a collection that takes longer is reported as a problem
 )
 
 func newSlowFacts(cfg *settings.Settings) *slowFacts {
@@ -39,7 +39,7 @@ func newSlowFacts(cfg *settings.Settings) *slowFacts {
 		pki:    cfg.SharedPKIDir(),
 		report: filepath.Join(cfg.CacheDir(), control.StatusFile),
 	}
-	if cfg.OnVolume() { // this process never touches the volume: the storage manager and the master report on it
+	if cfg.OnVolume() { // the storage manager and the master watch the volume
 		s.paths, s.pki = s.paths[:1], ""
 	}
 	return s
@@ -97,18 +97,18 @@ func (s *slowFacts) startLook() {
 	}
 }
 
-// masterSpoke reports whether the master with that process ID has written its status after since.
-// If that is not known, it returns true. A master that writes its status is busy, not hung, because
+// masterSpoke reports whether the master with that process ID has written its status after t. If
+// that is not known, it returns true. A master that writes its status is busy, not hung, because
 // for the status it asks most of its parts, every two seconds. Salt's own master writes no status,
 // so nothing is known about it.
-func (s *slowFacts) masterSpoke(pid int, since time.Time) bool {
+func (s *slowFacts) masterSpoke(pid int, t time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.last.Before(since) || s.running && time.Since(s.since) > slowHangs {
+	if s.last.Before(t) || s.running && time.Since(s.since) > slowHangs {
 		return true // a file system hangs, so nothing is known
 	}
 	m := s.answer.master
-	return m == nil || m.PID != pid || m.Written.After(since)
+	return m == nil || m.PID != pid || m.Written.After(t)
 }
 
 // notePath records the path that is read next. If the collection hangs, the findings name that path

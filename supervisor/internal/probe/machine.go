@@ -148,7 +148,7 @@ func HasAddress(address string) (bool, error) {
 	}
 
 	want = want.Unmap()
-	own, err := net.InterfaceAddrs() // one request to the kernel, which mostly suffices
+	own, err := net.InterfaceAddrs() // one request to the kernel suffices in most cases
 	if err != nil {
 		return false, err
 	}
@@ -178,11 +178,11 @@ func HasAddress(address string) (bool, error) {
 	return false, nil
 }
 
-// Announce lets the other machines of an IPv4 network learn again that this machine has the
-// address. It sends a packet to an unknown neighbour. For that the kernel sends the whole network a
-// question that contains this machine's hardware address, and each machine that receives the
-// question records that address (RFC 826). On a network without a spare address Announce cannot do
-// so. For IPv6 it does nothing, because the kernel does not use an address that another machine has
+// Announce makes the other machines of an IPv4 network update the hardware address that they have
+// for address. It sends a packet to an unknown neighbour. For that the kernel broadcasts an ARP
+// request, which contains this machine's hardware address. Each machine that receives the request
+// records that address (RFC 826). On a network without an unused address Announce returns an error.
+// For IPv6 it does nothing, because the kernel does not use an address that another machine has
 // (RFC 4862, 5.4).
 func Announce(address string) error {
 	own, err := netip.ParseAddr(address)
@@ -196,7 +196,7 @@ func Announce(address string) error {
 	}
 
 	conn, err := net.DialUDP("udp4", &net.UDPAddr{IP: own.AsSlice()},
-		net.UDPAddrFromAddrPort(netip.AddrPortFrom(strangerIn(network, own), discardPort)))
+		net.UDPAddrFromAddrPort(netip.AddrPortFrom(randomAddress(network, own), discardPort)))
 	if err != nil {
 		return fmt.Errorf("announce %s on its network: %w", address, err)
 	}
@@ -212,31 +212,31 @@ func Announce(address string) error {
 // discardPort is the port of the discard service, which never answers (RFC 863).
 const discardPort = 9
 
-// networkOf returns the network of own, an address of this machine, or a zero Prefix if the machine
-// does not have the address.
-func networkOf(own netip.Addr) (netip.Prefix, error) {
+// networkOf returns the network to which an address of this machine belongs, or a zero Prefix if
+// the machine does not have the address.
+func networkOf(address netip.Addr) (netip.Prefix, error) {
 	list, err := net.InterfaceAddrs()
 	if err != nil {
 		return netip.Prefix{}, err
 	}
 	for _, a := range list {
-		if p := addressOf(a); p.Addr() == own && p.Bits() < own.BitLen() {
+		if p := addressOf(a); p.Addr() == address && p.Bits() < address.BitLen() {
 			return p.Masked(), nil
 		}
 	}
 	return netip.Prefix{}, nil
 }
 
-// strangerIn returns a random address of a network that is neither own, nor the network's, nor its
-// broadcast address.
-func strangerIn(network netip.Prefix, own netip.Addr) netip.Addr {
+// randomAddress returns a random address in network. The result is not nodeAddress, not the
+// network's address and not its broadcast address.
+func randomAddress(network netip.Prefix, nodeAddress netip.Addr) netip.Addr {
 	base := network.Addr().As4()
 	hosts := uint32(1)<<(32-network.Bits()) - 2
 	for {
 		number := binary.BigEndian.Uint32(base[:]) + 1 + rand.Uint32N(hosts)
 		var b [4]byte
 		binary.BigEndian.PutUint32(b[:], number)
-		if a := netip.AddrFrom4(b); a != own {
+		if a := netip.AddrFrom4(b); a != nodeAddress {
 			return a
 		}
 	}

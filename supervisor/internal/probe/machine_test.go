@@ -98,7 +98,7 @@ func TestStrangerIn(t *testing.T) {
 		p := netip.MustParsePrefix(network)
 		own := p.Addr().Next()
 		for range 200 {
-			a := strangerIn(p, own)
+			a := randomAddress(p, own)
 			if !p.Contains(a) || a == own || a == p.Addr() || !p.Contains(a.Next()) {
 				t.Fatalf("%s for %s of %s", a, own, p)
 			}

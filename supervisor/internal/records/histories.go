@@ -24,10 +24,10 @@ type Histories struct {
 	peers func() map[string]*nodeapi.Client // returns the clients of the other nodes; nil: this node has no cluster
 }
 
-// NewHistories returns the histories of the named node, whose events own knows, and of its peers.
-// peers may be nil: the node has no cluster.
-func NewHistories(node string, own Observer, peers func() map[string]*nodeapi.Client) Histories {
-	return Histories{Observer: own, node: node, peers: peers}
+// NewHistories returns the histories of the node with this name and of its peers. observer has the
+// events of the node itself. peers may be nil: the node has no cluster.
+func NewHistories(node string, observer Observer, peers func() map[string]*nodeapi.Client) Histories {
+	return Histories{Observer: observer, node: node, peers: peers}
 }
 
 // History asks all nodes for their events at the same time.
@@ -47,7 +47,7 @@ func (h Histories) History(ctx context.Context, q history.Query) (list history.L
 	return list, nil
 }
 
-// noAnswer returns the error for when no node has answered.
+// noAnswer returns the error for a request that no node has answered.
 func noAnswer(unasked map[string]string) error {
 	return fmt.Errorf("no node answers: %s; next: applianced status",
 		unasked[slices.Min(slices.Collect(maps.Keys(unasked)))])

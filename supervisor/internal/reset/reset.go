@@ -28,9 +28,9 @@ type Plan struct {
 	// Remove and Bricks are removed with everything in them, Bricks first. Bricks are copies of the
 	// shared volume, which may be on a separate disk.
 	Remove, Bricks []string
-	// Folders are removed if nothing is left in them.
+	// Folders are removed if they are empty after the reset.
 	Folders []string
-	// Keep names what stays although the node has used it.
+	// Keep names paths that the node has used and that the reset keeps, with the reason.
 	Keep []string
 }
 
@@ -123,7 +123,7 @@ func New(s *settings.Settings, config string) (Plan, error) {
 // copyMarks is the file with the marks of the copies, beside them.
 const copyMarks = ".marks.json"
 
-// isCopy reports whether a directory is a copy of a volume, or one that was set aside.
+// isCopy reports whether a directory is a copy of a volume, in use or set aside.
 func isCopy(name, volume string) bool {
 	number, ok := strings.CutPrefix(name, volume+"-")
 	number, _, _ = strings.Cut(number, ".before-")
@@ -131,9 +131,9 @@ func isCopy(name, volume string) bool {
 	return ok && err == nil
 }
 
-// Mounted returns an error if something is mounted below what would be removed, except at own,
-// which the node has mounted and unmounts first.
-func (p Plan) Mounted(own ...string) error {
+// Mounted returns an error if something is mounted below a path that would be removed. ownMounts
+// are the exceptions: mounts of the node itself, which it unmounts first.
+func (p Plan) Mounted(ownMounts ...string) error {
 	b, err := os.ReadFile(mountinfo.Self)
 	if err != nil {
 		return fmt.Errorf("look what is mounted: %w", err)
@@ -141,7 +141,7 @@ func (p Plan) Mounted(own ...string) error {
 
 	for m := range mountinfo.Parse(string(b)) {
 		for _, r := range slices.Concat(p.Bricks, p.Remove) {
-			if within(m.Point, r) && !slices.Contains(own, m.Point) {
+			if within(m.Point, r) && !slices.Contains(ownMounts, m.Point) {
 				return fmt.Errorf("%s is a mount, which this node has not made; "+
 					"unmount it, and take it out of /etc/fstab",
 					m.Point)
@@ -153,8 +153,8 @@ func (p Plan) Mounted(own ...string) error {
 }
 
 // Do removes everything in the plan. After it has removed the copies of the volume, it calls
-// between to release their disk. Do may be repeated with a new plan.
-func (p Plan) Do(ctx context.Context, between func(context.Context) error) error {
+// releaseDisk. Do may be repeated with a new plan.
+func (p Plan) Do(ctx context.Context, releaseDisk func(context.Context) error) error {
 	if err := p.Mounted(); err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ func (p Plan) Do(ctx context.Context, between func(context.Context) error) error
 		return err
 	}
 
-	if err := between(ctx); err != nil {
+	if err := releaseDisk(ctx); err != nil {
 		return err
 	}
 

@@ -26,8 +26,8 @@ func Poll(description string, interval, limit time.Duration, check func(context.
 }
 
 // PollMissing returns a Condition like that of [Poll], for a check whose errors name what is missing
-// and could follow "waiting for": "the shared volume to take writes". The description is the last of
-// them, and subject before the first.
+// in words that can follow "waiting for", such as "the shared volume to take writes". The last error
+// is the description; before the first error the description is subject.
 func PollMissing(subject string, interval, limit time.Duration, check func(context.Context) error) Condition {
 	return &poll{what: subject, named: true, interval: interval, limit: limit, check: check}
 }
@@ -46,7 +46,7 @@ type poll struct {
 func (p *poll) Wait(ctx context.Context) error {
 	for {
 		err := p.pollOnce(ctx)
-		if err != nil && ctx.Err() != nil { // it is nothing that the service waits for
+		if err != nil && ctx.Err() != nil { // the error comes from the end of ctx, and names nothing that is missing
 			return context.Cause(ctx)
 		}
 

@@ -68,7 +68,7 @@ var starting = map[status.Code]string{
 	status.NoBackend:    "the load balancer to find salt-master",
 }
 
-// servingWaits returns what a node waits for if it does not serve yet, otherwise "".
+// servingWaits returns what a node that does not serve yet waits for.
 func servingWaits(d status.Document) string {
 	for _, p := range d.Problems {
 		if what := starting[p.Code]; what != "" && d.Time.Sub(p.Since) < time.Minute {

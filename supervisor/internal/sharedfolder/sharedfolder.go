@@ -1,5 +1,6 @@
 // Package sharedfolder changes a small folder on the shared storage, which all nodes read and any
-// may change: one change at a time, and each file is complete or unchanged.
+// node may change. Only one node changes the folder at a time, and a reader never sees a
+// half-written file.
 package sharedfolder
 
 import (
@@ -16,9 +17,9 @@ import (
 	"saltern/internal/pause"
 )
 
-// Lock locks a folder against other changes, even by other nodes, until unlock is called. It uses
-// the same kind of lock as the lease of the volume. limit bounds the wait. Errors contain content,
-// which names what the folder holds.
+// Lock locks a folder against changes by others on this node and on other nodes until unlock is
+// called. It uses the same kind of lock as the lease of the volume. limit bounds the wait. Errors
+// contain content, which names what the folder holds.
 func Lock(ctx context.Context, dir, content string, limit time.Duration) (unlock func(), err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -49,9 +50,9 @@ func Lock(ctx context.Context, dir, content string, limit time.Duration) (unlock
 	}
 }
 
-// Write replaces a file in a folder. A reader gets either the old file or the new one. own sets
-// owner and mode of the new file; before that, only this account can read the file.
-func Write(root *os.Root, name string, content io.Reader, own func(*os.File) error) error {
+// Write replaces a file in a folder. A reader gets either the old file or the new one. setOwner
+// sets owner and mode of the new file; before that, only this account can read the file.
+func Write(root *os.Root, name string, content io.Reader, setOwner func(*os.File) error) error {
 	tmp := filepath.Join(filepath.Dir(name), ".new-"+filepath.Base(name))
 	_ = root.Remove(tmp)
 	f, err := root.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
@@ -61,7 +62,7 @@ func Write(root *os.Root, name string, content io.Reader, own func(*os.File) err
 
 	_, err = io.Copy(f, content)
 	if err == nil {
-		err = own(f)
+		err = setOwner(f)
 	}
 	if err == nil {
 		err = f.Sync()

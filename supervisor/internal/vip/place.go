@@ -18,17 +18,17 @@ type Where struct {
 	Device    string // the interface that gets the virtual address
 }
 
-// Place returns which interface gets the virtual address: one in the same network. own is the
-// node's address for the other nodes.
-func Place(virtual, own netip.Addr, list []Interface) (w Where, err error) {
+// Place returns the interface for the virtual address: the one whose network contains it.
+// nodeAddress is the node's address for the other nodes.
+func Place(virtual, nodeAddress netip.Addr, list []Interface) (w Where, err error) {
 	var network netip.Prefix
 	for _, i := range list {
 		for _, p := range i.Addresses {
 			a := p.Addr().WithZone("")
-			if a == own {
+			if a == nodeAddress {
 				w.Interface = i.Name
 			}
-			if !p.IsSingleIP() && p.Contains(virtual) && (w.Device == "" || a == own) {
+			if !p.IsSingleIP() && p.Contains(virtual) && (w.Device == "" || a == nodeAddress) {
 				w.Device, network = i.Name, p.Masked()
 			}
 		}
@@ -36,10 +36,10 @@ func Place(virtual, own netip.Addr, list []Interface) (w Where, err error) {
 
 	switch {
 	case w.Interface == "":
-		return w, fmt.Errorf("no interface of this node has its address %s", own)
+		return w, fmt.Errorf("no interface of this node has its address %s", nodeAddress)
 	case w.Device == "":
 		return w, fmt.Errorf("%s is in none of this node's networks", virtual)
-	case virtual == own:
+	case virtual == nodeAddress:
 		return w, fmt.Errorf("%s is this node's own address; it has to be one that no machine has", virtual)
 	case virtual == network.Addr() && virtual.Is4() &&
 		network.Bits() < 31, virtual.Is4() && virtual == broadcastAddress(network) && network.Bits() < 31:

@@ -40,10 +40,10 @@ type Target struct {
 type Roll struct {
 	// Targets are the nodes; the last is the driving node.
 	Targets  []Target
-	Manifest bundle.Manifest // its signature was verified
+	Manifest bundle.Manifest // manifest of the new version; the caller has verified its signature
 	// Open returns the bundle, from its beginning.
 	Open func() (io.ReadCloser, error)
-	Dry  bool // only report what would be done
+	Dry  bool // only report the steps, change nothing
 	// Window is the upgrade window in which the node has started the rollout by itself. Every node
 	// must have the same window. Empty: a person has started the rollout.
 	Window string
@@ -55,7 +55,7 @@ type Roll struct {
 	Tell func(line string)
 }
 
-// node is a target and what the rollout knows about it.
+// node is a target and its state in the rollout.
 type node struct {
 	Target
 	state State
@@ -277,8 +277,8 @@ func (u *run) handVersion(ctx context.Context, n *node) error {
 	return n.Node.Install(ctx, in)
 }
 
-// restart asks a node to restart, and waits until it serves with the version, so that the next one
-// may follow.
+// restart asks a node to restart, and waits until it serves with the version, so that the next node
+// may restart.
 func (u *run) restart(ctx context.Context, n *node) (Code, string) {
 	if why := u.othersServe(ctx, n); why != "" {
 		return Stopped, why + "; no further node is restarted before it does"
@@ -288,7 +288,7 @@ func (u *run) restart(ctx context.Context, n *node) (Code, string) {
 	}
 
 	before := n.state.Boot
-	if !n.state.runsVersion(u.Manifest) { // if it has, an earlier roll has restarted it, and it is on trial
+	if !n.state.runsVersion(u.Manifest) { // otherwise the version runs already, on trial
 		ask, cancel := context.WithTimeout(ctx, stateTakes)
 		err := n.Node.Restart(ask, u.Manifest.Version)
 		cancel()
@@ -346,8 +346,8 @@ func (u *run) othersServe(ctx context.Context, n *node) string {
 	}
 }
 
-// unwell returns the first node that does not answer, or that does not serve and is not n. The
-// cause is in that node's line. If there is no such node, it returns nil.
+// unwell returns the first node that does not answer, or that does not serve and is not n. The line
+// of that node contains the cause. If there is no such node, unwell returns nil.
 func (u *run) unwell(ctx context.Context, n *node) *node {
 	for _, o := range u.nodes {
 		err := o.askState(ctx)
@@ -368,9 +368,9 @@ func (u *run) unwell(ctx context.Context, n *node) *node {
 	return nil
 }
 
-// serves waits until a node does its work with the version. before identifies the boot before the
-// restart.
-func (u *run) serves(ctx context.Context, n *node, before string) error {
+// serves waits until a node does its work with the version. bootBefore identifies the boot before
+// the restart.
+func (u *run) serves(ctx context.Context, n *node, bootBefore string) error {
 	ctx, cancel := context.WithTimeout(ctx, RestartTakes)
 	defer cancel()
 	var last error
@@ -382,7 +382,7 @@ func (u *run) serves(ctx context.Context, n *node, before string) error {
 		switch {
 		case err != nil:
 			last, says = err, "is away"
-		case s.Boot == before && !s.runsVersion(u.Manifest):
+		case s.Boot == bootBefore && !s.runsVersion(u.Manifest):
 			if s.Fault != "" {
 				return fmt.Errorf("did not restart: %s", s.Fault)
 			}
