@@ -214,7 +214,11 @@ func (p *parser) operand(negated bool) (node, error) {
 		}
 
 		return newSet(l), nil
-	case "range", "resource", "managing_minion":
+	case "resource":
+		return newResourceTerm(expr), nil
+	case "managing_minion":
+		return managing(expr), nil
+	case "range":
 		return nil, fmt.Errorf("%w: %s in a compound target", errUnsupported, quoteShort(word))
 	case "pillar", "pillar_pcre":
 		if p.exact {

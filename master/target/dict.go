@@ -29,6 +29,7 @@ type lookup struct {
 	delimiter string
 	mode      mode
 	data      func(id string) (*value.Map, bool)
+	ofGrains  bool // data returns grains
 	effort    *Effort
 }
 
@@ -52,7 +53,17 @@ func newLookup(expr, delimiter string, m mode, data func(string) (*value.Map, bo
 	if strings.Count(expr, delimiter) >= maxLevels {
 		return nil, errInvalid
 	}
-	return lookup{expr, delimiter, m, data, e}, nil
+	return lookup{expr: expr, delimiter: delimiter, mode: m, data: data, effort: e}, nil
+}
+
+// newGrainLookup returns a grain target.
+func newGrainLookup(expr, delimiter string, m mode, src Source, e *Effort) (node, error) {
+	n, err := newLookup(expr, delimiter, m, grains(src), e)
+	if l, ok := n.(lookup); ok {
+		l.ofGrains = true
+		n = l
+	}
+	return n, err
 }
 
 func (l lookup) matches(id string) bool {

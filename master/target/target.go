@@ -56,7 +56,12 @@ type Env struct {
 	Nodegroups *value.Map
 	// Source may be nil: no data of minions is known.
 	Source Source
-	// Effort bounds the work. It may be nil: Resolve creates an Effort with a default bound.
+	// Resources may be nil: targets select minions only.
+	Resources Resources
+	// GlobsNameResources lets globs in a compound target select resources by their ids. Minions do
+	// not run a job on such resources, but permissions name them so.
+	GlobsNameResources bool
+	// Effort bounds the work. It may be nil: Resolve and Select create an Effort with a default bound.
 	Effort *Effort
 }
 
@@ -76,6 +81,7 @@ type Matcher struct {
 	exactly bool
 	// missing lists the names that must be reported as missing if they have no key.
 	missing []string
+	reach   reach
 }
 
 // node is one part of a target.
@@ -89,6 +95,16 @@ func (m Matcher) Match(id string) bool { return m.root != nil && m.root.matches(
 // pillar terms match exactly; "" means glob. tgt is text, or for list and compound a list of texts.
 // Compile's errors wrap errInvalid or errUnsupported.
 func Compile(tgt any, typ string, env Env) (Matcher, error) {
+	m, err := compileTarget(tgt, typ, env)
+	text, _ := targetText(tgt)
+	m.reach = reachOf(typ, text)
+	if _, plain := m.root.(glob); plain && typ != "glob" && typ != "" && !env.GlobsNameResources {
+		m.reach = reachNone
+	}
+	return m, err
+}
+
+func compileTarget(tgt any, typ string, env Env) (Matcher, error) {
 	switch typ {
 	case "list":
 		l, err := listNames(tgt)
@@ -143,9 +159,9 @@ func compileSimple(s, typ, delimiter string, env Env) (node, error) {
 		}
 		return pcre{s, env.Effort}, nil
 	case "grain":
-		return newLookup(s, delimiter, wild, grains(src), env.Effort)
+		return newGrainLookup(s, delimiter, wild, src, env.Effort)
 	case "grain_pcre":
-		return newLookup(s, delimiter, regex, grains(src), env.Effort)
+		return newGrainLookup(s, delimiter, regex, src, env.Effort)
 	case "pillar":
 		return newLookup(s, delimiter, wild, pillar(src), env.Effort)
 	case "pillar_exact":
@@ -159,15 +175,58 @@ func compileSimple(s, typ, delimiter string, env Env) (node, error) {
 	return nil, fmt.Errorf("%w: %s", errUnsupported, quoteShort(typ))
 }
 
-// Resolve returns the ids that a target selects, in the order of ids, which must be sorted. missing
-// holds the names in a list target that are not in ids. If the target is a list of plain names,
-// Resolve checks only these names.
+// Selection holds the ids that a target selects.
+type Selection struct {
+	Minions   []string // sorted
+	Resources []string // sorted
+	// Implied means that the target does not name the resources: it selects their minions.
+	Implied bool
+	Missing []string // names in a list target that are neither minions nor resources
+}
+
+// Select returns the minions and resources that a target selects. ids are the known minions, sorted.
+// If the target is a list of plain names, Select checks only these names.
+func Select(ids []string, tgt any, typ string, env Env) (Selection, error) {
+	env.Effort = cmp.Or(env.Effort, NewEffort(context.Background()))
+	m, err := Compile(tgt, typ, env)
+	if err != nil {
+		return Selection{}, err
+	}
+
+	minions, missing, err := m.resolveMinions(ids, typ, env)
+	if err != nil {
+		return Selection{}, err
+	}
+
+	out := Selection{Minions: minions, Implied: m.reach == reachManaged, Missing: missing}
+	out.Resources = m.resolveResources(minions, env)
+	if err := env.Effort.errGivenUp(); err != nil {
+		return Selection{}, fmt.Errorf("resolve the resources of a %s target: %w", quoteShort(typ), err)
+	}
+
+	if env.Resources != nil {
+		out.Missing = slices.DeleteFunc(out.Missing, func(id string) bool {
+			_, known := env.Resources.Find(id)
+			return known
+		})
+	}
+
+	return out, nil
+}
+
+// Resolve works like Select, but returns minions only. missing holds the names in a list target that
+// are not in ids.
 func Resolve(ids []string, tgt any, typ string, env Env) (matched, missing []string, err error) {
 	env.Effort = cmp.Or(env.Effort, NewEffort(context.Background()))
 	m, err := Compile(tgt, typ, env)
 	if err != nil {
 		return nil, nil, err
 	}
+	return m.resolveMinions(ids, typ, env)
+}
+
+// resolveMinions returns those of ids that the target selects, and the names that are missing.
+func (m Matcher) resolveMinions(ids []string, typ string, env Env) (matched, missing []string, err error) {
 	if !env.Effort.spendSteps(len(m.missing) + len(m.exact)) {
 		return nil, nil, env.Effort.errGivenUp()
 	}

@@ -32,8 +32,6 @@ func TestRefused(t *testing.T) {
 	}{
 		{"%cluster", "range", errUnsupported},
 		{"x", "resource", errUnsupported},
-		{"T@ssh:x", "compound", errUnsupported},
-		{"web* or M@x", "compound", errUnsupported},
 		{"R@%x", "compound", errUnsupported},
 		{"x", "data", errUnsupported},
 		{"(", "pcre", errInvalid},
