@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -31,13 +32,15 @@ const (
 	Grains Bank = "grains"
 	Pillar Bank = "pillar"
 	Mine   Bank = "mine"
+	// Resources is the bank of the resources that minions have registered; see package resources.
+	Resources Bank = "minion_resources"
 	// Tokens is the bank of log-ins. Package eauth reads and writes their files; this package only
 	// exchanges them with other masters; see ShareTokens.
 	Tokens Bank = "tokens"
 )
 
 var (
-	banks      = []Bank{Grains, Pillar, Mine}
+	banks      = []Bank{Grains, Pillar, Mine, Resources}
 	withTokens = append(slices.Clone(banks), Tokens)
 )
 
@@ -58,6 +61,8 @@ type Store struct {
 	memoryOnly bool      // compiled pillars are not stored in the bank Pillar
 	bound      written   // counts the bytes written to files of compiled pillars
 	shared     *versions // versions of the entries for the other masters; nil without a cluster
+
+	resourcesChanged atomic.Uint64 // counts the changes of the bank Resources
 
 	tokens     string    // folder of tokens; "" when tokens are not shared
 	tokensSeen time.Time // modification time of the folder tokens at the last check
@@ -192,6 +197,7 @@ func (s *Store) writeEntry(b Bank, id string, m *value.Map, base int64) (bool, e
 		return false, fmt.Errorf("store the %s of %s: %w", b, id, err)
 	}
 
+	s.noteChange(b)
 	info, err := os.Lstat(path)
 	if err != nil {
 		return true, nil
@@ -204,6 +210,17 @@ func (s *Store) writeEntry(b Bank, id string, m *value.Map, base int64) (bool, e
 	s.mem.put(b, id, signature(info), m.Clone(), packed)
 	return true, nil
 }
+
+// noteChange counts a change of a bank whose readers keep an index of it.
+func (s *Store) noteChange(b Bank) {
+	if b == Resources {
+		s.resourcesChanged.Add(1)
+	}
+}
+
+// ResourceChanges returns how often the bank Resources has changed since the start. It is read
+// before the bank.
+func (s *Store) ResourceChanges() uint64 { return s.resourcesChanged.Load() }
 
 func (s *Store) lockEntry(b Bank, id string) func() {
 	n := uint(len(b))
@@ -289,6 +306,7 @@ func (s *Store) Flush(b Bank, id string) error {
 // remove removes the file of an entry. The caller has locked the entry.
 func (s *Store) remove(b Bank, id string) error {
 	s.mem.dropEntry(b, id)
+	defer s.noteChange(b)
 	if err := os.Remove(s.entryPath(b, id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

@@ -1,0 +1,388 @@
+// Package resources knows the resources that minions of Salt 3008 manage: things without a minion of
+// their own, such as devices, which a minion registers and for which it runs jobs and returns under
+// the id of the resource (salt/minion.py _register_resources_with_master, salt/master.py
+// _register_resources).
+//
+// What a minion registers is not proven. So a resource never has the id of an accepted minion, and an
+// id belongs to the minion that registered it first, as long as that minion registers it and its key
+// is accepted. Salt's master lets every minion return under every id.
+package resources
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"saltern/master/cache"
+	"saltern/master/event"
+	"saltern/master/keys"
+	"saltern/master/target"
+	"saltern/master/value"
+)
+
+// Bounds of what minions register. Overflow policy: a registration with too many resources is
+// refused, and the one before stays; the grains of a registration that are too large are not kept.
+const (
+	maxPerMinion = 10_000
+	maxResources = 500_000 // of all minions together
+	maxType      = 255     // bytes of the name of a type
+	maxGrains    = 8 << 20 // bytes of the grains of a minion's resources
+)
+
+var errTooMany = errors.New("too many resources")
+
+// Fields of an entry of the bank.
+const (
+	typesField  = "resources" // ids by type
+	grainsField = "grains"    // grains by TYPE:ID
+	sinceField  = "since"     // when the minion registered an id first, in microseconds since 1970
+)
+
+// Config of a Registry.
+type Config struct {
+	Cache *cache.Store
+	// Accepted returns the sorted ids of accepted minions. It returns the same slice as long as
+	// they are the same.
+	Accepted func() []string
+	// KeepGrains is the option minion_data_cache: without it the grains of resources are not kept.
+	KeepGrains bool
+	Now        func() time.Time
+	// Log is the logger for lines that minions can provoke.
+	Log *slog.Logger
+}
+
+// Registry holds the resources of all minions. It implements [target.Resources] and is safe for
+// concurrent use. A nil *Registry holds none.
+type Registry struct {
+	cfg         Config
+	registering sync.Mutex // serialises Register, which reads an entry and replaces it
+
+	mu       sync.Mutex
+	index    *index
+	accepted []string // minions with which index was made
+	changes  uint64   // changes of the bank with which index was made
+
+	refused atomic.Uint64
+}
+
+// index is what the bank says, for look-ups. It is never changed.
+type index struct {
+	all      []target.Resource // sorted by id
+	byMinion map[string][]string
+	claims   int // ids that minions have registered, also those that are not theirs
+}
+
+// New returns a Registry.
+func New(cfg Config) *Registry { return &Registry{cfg: cfg} }
+
+// Stats are the numbers of a Registry.
+type Stats struct {
+	Resources int    // known resources
+	Refused   uint64 // registrations and ids that were refused since the start
+}
+
+// Stats returns the numbers.
+func (r *Registry) Stats() Stats {
+	if r == nil {
+		return Stats{}
+	}
+	return Stats{len(r.look().all), r.refused.Load()}
+}
+
+// Register replaces the resources of a minion. types maps types to lists of ids, grains maps TYPE:ID
+// to the grains of a resource. Ids and types that are malformed are left out and logged. Without
+// resources the minion has no entry.
+func (r *Registry) Register(minion string, types, grains *value.Map) error {
+	r.registering.Lock()
+	defer r.registering.Unlock()
+
+	before, known := r.cfg.Cache.Get(cache.Resources, minion)
+	since := value.NewMap()
+	kept := value.NewMap()
+	total := 0
+	for name, ids := range types.All() {
+		typ, ok := name.(string)
+		list, isList := ids.([]any)
+		if !ok || !isList || typ == "" || len(typ) > maxType || strings.ContainsAny(typ, ": \n") {
+			r.refuse(minion, "the type of resources is not valid", "type", short(name))
+			continue
+		}
+
+		total += len(list)
+		if total > maxPerMinion {
+			r.refused.Add(1)
+			return fmt.Errorf("%w: a minion may have %d", errTooMany, maxPerMinion)
+		}
+		if valid := r.validIDs(minion, list); len(valid) > 0 {
+			kept.Set(typ, value.List(valid))
+			for _, id := range valid {
+				since.Set(id, r.registeredSince(before, id))
+			}
+		}
+	}
+
+	if kept.Len() == 0 {
+		if !known {
+			return nil
+		}
+		return r.cfg.Cache.Flush(cache.Resources, minion)
+	}
+
+	now := r.look()
+	if now.claims-before.Map(sinceField).Len()+since.Len() > maxResources {
+		r.refused.Add(1)
+		return fmt.Errorf("%w: all minions together may have %d", errTooMany, maxResources)
+	}
+
+	entry := value.NewMap(typesField, kept, sinceField, since)
+	if found := r.grainsOf(minion, kept, grains); found.Len() > 0 {
+		entry.Set(grainsField, found)
+	}
+
+	_, err := r.cfg.Cache.Set(cache.Resources, minion, entry)
+	if err != nil {
+		return err
+	}
+
+	r.logForeign(minion, since)
+	return nil
+}
+
+// refuse counts and logs something that a minion may not register.
+func (r *Registry) refuse(minion, why string, more ...any) {
+	r.refused.Add(1)
+	r.cfg.Log.Warn("resource not registered: "+why, append([]any{"minion", minion}, more...)...)
+}
+
+// short returns the beginning of what a minion sent, for a line of the log.
+func short(v any) string { return fmt.Sprintf("%.100q", value.StrMax(v, 100)) }
+
+// validIDs returns those elements of a list that may be ids, each once.
+func (r *Registry) validIDs(minion string, list []any) []string {
+	out := make([]string, 0, len(list))
+	for _, v := range list {
+		id, ok := v.(string)
+		if !ok || keys.ValidID(id) != nil || strings.ContainsRune(id, ',') {
+			r.refuse(minion, "its id is not valid", "resource", short(v))
+			continue
+		}
+		out = append(out, id)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// registeredSince returns when a minion registered an id first: before is its last registration.
+func (r *Registry) registeredSince(before *value.Map, id string) int64 {
+	if at, ok := before.Map(sinceField).Int(id); ok {
+		return at
+	}
+	return r.cfg.Now().UnixMicro()
+}
+
+// grainsOf returns the grains of the resources in types.
+func (r *Registry) grainsOf(minion string, types, grains *value.Map) *value.Map {
+	out := value.NewMap()
+	if !r.cfg.KeepGrains {
+		return out
+	}
+
+	for name := range types.All() {
+		typ, _ := name.(string)
+		for _, id := range types.Texts(typ) {
+			if g, ok := grains.Value(typ + ":" + id).(*value.Map); ok {
+				out.Set(typ+":"+id, g)
+			}
+		}
+	}
+
+	if size := event.Weight(out); size > maxGrains {
+		r.refuse(minion, "the grains of its resources are too large", "bytes", size, "bound", maxGrains)
+		return value.NewMap()
+	}
+	return out
+}
+
+// logForeign logs the ids that a minion has registered and that are not its resources.
+func (r *Registry) logForeign(minion string, since *value.Map) {
+	now := r.look()
+	for _, id := range since.Keys() {
+		if known, ok := now.find(id); !ok {
+			r.refuse(minion, "a minion has this id", "resource", id)
+		} else if known.Minion != minion {
+			r.refuse(minion, "another minion has registered it before", "resource", id, "owner", known.Minion)
+		}
+	}
+}
+
+// look returns the index of what the bank says now.
+func (r *Registry) look() *index {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	accepted := r.cfg.Accepted()
+	changes := r.cfg.Cache.ResourceChanges()
+	same := len(accepted) == len(r.accepted) && (len(accepted) == 0 || &accepted[0] == &r.accepted[0])
+	if r.index != nil && same && changes == r.changes {
+		return r.index
+	}
+
+	found, err := r.readBank(accepted)
+	if err != nil {
+		r.cfg.Log.Error("the resources of minions cannot be read", "error", err)
+		return cmp.Or(r.index, &index{})
+	}
+
+	r.index = found
+	r.accepted = accepted
+	r.changes = changes
+	return r.index
+}
+
+// claim is a minion's registration of an id.
+type claim struct {
+	target.Resource
+	since int64
+}
+
+// readBank makes the index from the entries of the accepted minions.
+func (r *Registry) readBank(accepted []string) (*index, error) {
+	minions, err := r.cfg.Cache.IDs(cache.Resources)
+	if err != nil {
+		return nil, err
+	}
+
+	out := &index{byMinion: map[string][]string{}}
+	isMinion := func(id string) bool { _, ok := slices.BinarySearch(accepted, id); return ok }
+	var claims []claim
+	for _, minion := range minions {
+		entry, ok := r.cfg.Cache.Get(cache.Resources, minion)
+		if !ok || !isMinion(minion) || len(claims) > maxResources {
+			continue
+		}
+		claims = append(claims, claimsOf(minion, entry)...)
+	}
+
+	out.claims = len(claims)
+	slices.SortFunc(claims, func(a, b claim) int {
+		return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.since, b.since), cmp.Compare(a.Minion, b.Minion))
+	})
+	for i, c := range claims {
+		if isMinion(c.ID) || i > 0 && claims[i-1].ID == c.ID {
+			continue
+		}
+		out.all = append(out.all, c.Resource)
+		out.byMinion[c.Minion] = append(out.byMinion[c.Minion], c.ID)
+	}
+
+	return out, nil
+}
+
+// claimsOf returns the ids that a minion has registered, each once with its types.
+func claimsOf(minion string, entry *value.Map) []claim {
+	types := map[string][]string{}
+	for name := range entry.Map(typesField).All() {
+		typ, _ := name.(string)
+		for _, id := range entry.Map(typesField).Texts(typ) {
+			types[id] = append(types[id], typ)
+		}
+	}
+
+	out := make([]claim, 0, len(types))
+	for id, of := range types {
+		slices.Sort(of)
+		since, _ := entry.Map(sinceField).Int(id)
+		out = append(out, claim{target.Resource{ID: id, Minion: minion, Types: of}, since})
+	}
+	return out
+}
+
+func (x *index) find(id string) (target.Resource, bool) {
+	i, ok := slices.BinarySearchFunc(x.all, id, func(r target.Resource, id string) int { return cmp.Compare(r.ID, id) })
+	if !ok {
+		return target.Resource{}, false
+	}
+	return x.all[i], true
+}
+
+// All implements target.Resources.
+func (r *Registry) All() []target.Resource {
+	if r == nil {
+		return nil
+	}
+	return r.look().all
+}
+
+// Find implements target.Resources.
+func (r *Registry) Find(id string) (target.Resource, bool) {
+	if r == nil {
+		return target.Resource{}, false
+	}
+	return r.look().find(id)
+}
+
+// Grains implements target.Resources.
+func (r *Registry) Grains(res target.Resource, typ string) (*value.Map, bool) {
+	if r == nil {
+		return nil, false
+	}
+	entry, ok := r.cfg.Cache.Get(cache.Resources, res.Minion)
+	if !ok {
+		return nil, false
+	}
+	grains, ok := entry.Map(grainsField).Value(typ + ":" + res.ID).(*value.Map)
+	return grains, ok
+}
+
+// Manager returns the minion that manages a resource, or "" when there is no such resource.
+func (r *Registry) Manager(id string) string {
+	res, _ := r.Find(id)
+	return res.Minion
+}
+
+// Managed returns the ids of the resources of a minion, sorted.
+func (r *Registry) Managed(minion string) []string {
+	if r == nil {
+		return nil
+	}
+	return r.look().byMinion[minion]
+}
+
+// The functions that minions never run on resources (salt/minion.py _NO_RESOURCE_FUNS).
+var notOnResources = map[string]bool{
+	"saltutil.find_job":       true,
+	"saltutil.running":        true,
+	"saltutil.is_running":     true,
+	"saltutil.kill_job":       true,
+	"saltutil.signal_job":     true,
+	"saltutil.term_job":       true,
+	"saltutil.refresh_grains": true,
+	"saltutil.sync_all":       true,
+	"saltutil.sync_grains":    true,
+	"saltutil.sync_modules":   true,
+	"sys.reload_modules":      true,
+}
+
+// The functions whose jobs a wildcard does not expect on resources (salt/utils/minions.py
+// _MERGE_RESOURCE_FUNS).
+var merged = map[string]bool{
+	"state.apply":     true,
+	"state.highstate": true,
+	"state.sls":       true,
+	"state.sls_id":    true,
+	"state.single":    true,
+}
+
+// RunOn reports whether minions run a function on the resources that a target selects. fun is the
+// function of a load, or the list of functions of a compound job. implied means that the target
+// selects the minions of the resources, see [target.Selection].
+func RunOn(fun any, implied bool) bool {
+	name, one := fun.(string)
+	return one && !notOnResources[name] && !(implied && merged[name])
+}
