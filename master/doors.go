@@ -51,6 +51,12 @@ func (m *Master) listening(ttl time.Duration) zmtp.Listen {
 	}
 }
 
+// managed is a [presence.Resources]: a function that returns the resources of a minion.
+type managed func(minion string) []string
+
+// Managed implements presence.Resources.
+func (f managed) Managed(minion string) []string { return f(minion) }
+
 // resendPort is a [presence.PublishPort]: the publish port together with its Publisher.
 type resendPort struct {
 	*publish.Publisher
@@ -78,6 +84,7 @@ func (m *Master) openPublish(ctx context.Context) error {
 		Pub:          m.pub,
 		Filtering:    m.cfg.ZMQFiltering,
 		OrderMasters: m.cfg.OrderMasters,
+		Manager:      func(id string) string { return m.resources.Manager(id) },
 		Now:          time.Now,
 	}
 

@@ -37,6 +37,7 @@ import (
 	"saltern/master/internal/reactor"
 	"saltern/master/internal/repos"
 	"saltern/master/internal/request"
+	"saltern/master/internal/resources"
 	"saltern/master/internal/returner"
 	"saltern/master/internal/schedule"
 	"saltern/master/internal/wheel"
@@ -73,6 +74,7 @@ type Master struct {
 	jids        *jobs.IDs
 	cache       *cache.Store
 	mine        *mine.Service
+	resources   *resources.Registry
 	newest      *newest.Service
 	files       *fileserver.Server
 	repos       *repos.Service
@@ -213,14 +215,15 @@ func (m *Master) openCluster(ctx context.Context) error {
 	}
 
 	m.cluster, err = peers.Join(ctx, peers.JoinConfig{
-		Options:  c,
-		Identity: m.identity,
-		Port:     m.missedPort,
-		Fire:     m.fire,
-		Problem:  m.problems.Report,
-		Failed:   m.problems.Set,
-		Now:      m.now,
-		Log:      m.log,
+		Options:   c,
+		Identity:  m.identity,
+		Port:      m.missedPort,
+		Resources: managed(func(minion string) []string { return m.resources.Managed(minion) }),
+		Fire:      m.fire,
+		Problem:   m.problems.Report,
+		Failed:    m.problems.Set,
+		Now:       m.now,
+		Log:       m.log,
 	})
 	if err == nil && !m.cluster.Alone() {
 		m.identity = m.cluster.Pool.Identity()

@@ -17,6 +17,7 @@ import (
 	"saltern/master/internal/minion"
 	"saltern/master/internal/pillar/renderer"
 	"saltern/master/internal/reactor"
+	"saltern/master/internal/resources"
 	"saltern/master/internal/wheel"
 	"saltern/master/pattern"
 	"saltern/master/pyrunner"
@@ -33,7 +34,19 @@ func (m *Master) openLaunch() {
 		}
 	}
 
-	m.targets = &launch.Targets{Accepted: m.keys.Accepted, Nodegroups: c.Nodegroups, Cache: m.cache}
+	m.resources = resources.New(resources.Config{
+		Cache:      m.cache,
+		Accepted:   m.keys.Accepted,
+		KeepGrains: c.MinionDataCache,
+		Now:        m.now,
+		Log:        m.quiet,
+	})
+	m.targets = &launch.Targets{
+		Accepted:   m.keys.Accepted,
+		Nodegroups: c.Nodegroups,
+		Cache:      m.cache,
+		Resources:  m.resources,
+	}
 	m.launch = launch.New(launch.Config{
 		Targets:       m.targets,
 		Jobs:          m.jobs,
@@ -149,14 +162,17 @@ func (m *Master) openLocal() *local.Service {
 // openMinions creates the service for requests of minions.
 func (m *Master) openMinions() *minion.Service {
 	return minion.New(minion.Config{
-		Options:  m.cfg,
-		Keys:     m.keys,
-		Ring:     m.ring,
-		SignIn:   m.signin,
-		Bus:      m.bus,
-		Jobs:     m.jobs,
-		Cache:    m.cache,
-		Mine:     m.mine,
+		Options: m.cfg,
+		Keys:    m.keys,
+		Ring:    m.ring,
+		SignIn:  m.signin,
+		Bus:     m.bus,
+		Jobs:    m.jobs,
+		Cache:   m.cache,
+		Mine:    m.mine,
+
+		Resources: m.resources,
+
 		Files:    m.files,
 		Newest:   m.newest,
 		Pillars:  m.pillars,

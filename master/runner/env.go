@@ -8,21 +8,23 @@ import (
 
 	"saltern/master/event"
 	"saltern/master/jobs"
+	"saltern/master/target"
 	"saltern/master/value"
 )
 
 // Env holds the parts of the master that runners need. A part may be nil; see the package comment.
 type Env struct {
-	Jobs     jobs.Cache
-	Events   Events
-	Minions  Minions
-	Cache    Cache
-	Targets  Targets
-	Keys     Keys
-	Presence Presence
-	Files    Files
-	Pillar   Pillar
-	Reactor  Reactor
+	Jobs      jobs.Cache
+	Events    Events
+	Minions   Minions
+	Cache     Cache
+	Targets   Targets
+	Resources target.Resources
+	Keys      Keys
+	Presence  Presence
+	Files     Files
+	Pillar    Pillar
+	Reactor   Reactor
 	// Options is the master's configuration under Salt's names.
 	Options *value.Map
 	// Version is the version of Salt with which manage.versions compares minions.

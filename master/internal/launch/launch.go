@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -148,12 +149,13 @@ func (l *Launcher) Stats() Stats {
 type Job struct {
 	Load             *value.Map // load as the client sent it, without secrets
 	Target           any
-	Eauth            string // external system that proved the user; "" for a key
-	JID              string // job id, set by Start
-	Minions, Missing []string
-	only             bool   // only the minions in Minions get the job
-	account          string // account whose quota the job uses; "": no quota
-	slice            bool   // the job is the next slice of a batch that this master runs
+	Eauth            string   // external system that proved the user; "" for a key
+	JID              string   // job id, set by Start
+	Minions, Missing []string // Minions holds resources at the end
+	implied          int      // resources in Minions that the target does not name
+	only             bool     // only the minions in Minions get the job
+	account          string   // account whose quota the job uses; "": no quota
+	slice            bool     // the job is the next slice of a batch that this master runs
 }
 
 // Only reports whether only the minions in the job's Minions get the job.
@@ -175,11 +177,16 @@ func (l *Launcher) New(ctx context.Context, load *value.Map) (*Job, error) {
 // NewWithin works like New, with the work bounded by e.
 func (l *Launcher) NewWithin(e *target.Effort, load *value.Map) (*Job, error) {
 	tgt := load.Value("tgt")
-	minions, missing, err := l.cfg.Targets.Resolve(e, tgt, TargetType(load), Delimiter(load))
+	found, err := l.cfg.Targets.Select(e, tgt, TargetType(load), Delimiter(load), load.Value("fun"))
 	if err != nil {
 		return nil, fmt.Errorf("resolve the target %.100q: %w", value.StrMax(tgt, 100), err)
 	}
-	return &Job{Load: load, Target: tgt, Minions: minions, Missing: missing}, nil
+
+	j := &Job{Load: load, Target: tgt, Minions: slices.Concat(found.Minions, found.Resources), Missing: found.Missing}
+	if found.Implied {
+		j.implied = len(found.Resources)
+	}
+	return j, nil
 }
 
 // StartOwn starts a job of the master itself on the minions of its target. It returns false if the

@@ -38,6 +38,9 @@ type Caller struct {
 // on all minions; otherwise each minion would receive a list of thousands of names. With
 // order_masters it keeps every target, because this master does not know the minions of lower
 // masters.
+//
+// A wildcard of such a caller selects no resources, except "*": he needs permission for each resource
+// and names it.
 func (l *Launcher) Permit(e *target.Effort, j *Job, c Caller) error {
 	// Check this first, because results and durations of later checks may depend on pillars.
 	if err := l.MayTarget(c, j.Load); err != nil {
@@ -45,7 +48,8 @@ func (l *Launcher) Permit(e *target.Effort, j *Job, c Caller) error {
 	}
 
 	funs, _ := Functions(j.Load)
-	r := acl.Request{Funs: funs, Args: arguments(j.Load, len(funs)), Minions: j.Minions}
+	minions := j.Minions[:len(j.Minions)-j.implied]
+	r := acl.Request{Funs: funs, Args: arguments(j.Load, len(funs)), Minions: minions}
 	if !acl.Publish(c.Permissions, r, l.cfg.Targets.permissionResolver(e), c.Always...) {
 		return ErrNotPermitted
 	}
@@ -68,6 +72,7 @@ func (l *Launcher) Permit(e *target.Effort, j *Job, c Caller) error {
 		return nil
 	}
 
+	j.Minions = minions
 	return j.Restrict()
 }
 

@@ -1,8 +1,11 @@
 package launch
 
 import (
+	"slices"
+
 	"saltern/master/cache"
 	"saltern/master/internal/acl"
+	"saltern/master/internal/resources"
 	"saltern/master/target"
 	"saltern/master/value"
 )
@@ -12,6 +15,8 @@ type Targets struct {
 	Accepted   func() []string // ids of the accepted minions
 	Nodegroups *value.Map
 	Cache      *cache.Store // cached grains and pillars of minions
+	// Resources may be nil: then targets select minions only.
+	Resources *resources.Registry
 }
 
 // minionData provides the cached grains and pillars of minions for resolving targets.
@@ -45,6 +50,31 @@ func (t *Targets) Resolve(e *target.Effort, tgt any, typ, delimiter string) (min
 	return minions, missing, err
 }
 
+// Select works like Resolve, and returns the resources on which minions will run fun, the function of
+// a load, because of the target.
+func (t *Targets) Select(e *target.Effort, tgt any, typ, delimiter string, fun any) (target.Selection, error) {
+	env := target.Env{Delimiter: delimiter, Nodegroups: t.Nodegroups, Source: minionData{t.Cache}, Effort: e}
+	if t.Resources != nil {
+		env.Resources = t.Resources
+	}
+
+	found, err := target.Select(t.Accepted(), tgt, typ, env)
+	if found.Minions == nil {
+		found.Minions = []string{}
+	}
+	if found.Missing == nil {
+		found.Missing = []string{}
+	}
+
+	if !resources.RunOn(fun, found.Implied) {
+		if typ == "list" {
+			found.Missing = append(found.Missing, found.Resources...)
+		}
+		found.Resources = nil
+	}
+	return found, err
+}
+
 // Among works like Resolve, but considers only the minions in ids. If ids is nil, it considers all
 // accepted minions.
 func (t *Targets) Among(e *target.Effort, tgt any, typ string, ids ...string) ([]string, error) {
@@ -74,10 +104,17 @@ func (t *Targets) permissionResolver(e *target.Effort) acl.Resolver {
 		if ids, ok := known[expr]; ok {
 			return ids, nil
 		}
-		ids, _, err := t.Resolve(e, expr, "compound", ":")
-		if err == nil {
-			known[expr] = ids
+		env := target.Env{Nodegroups: t.Nodegroups, Source: minionData{t.Cache}, Effort: e, GlobsNameResources: true}
+		if t.Resources != nil {
+			env.Resources = t.Resources
 		}
-		return ids, err
+
+		found, err := target.Select(t.Accepted(), expr, "compound", env)
+		if err != nil {
+			return nil, err
+		}
+
+		known[expr] = slices.Concat(found.Minions, found.Resources)
+		return known[expr], nil
 	}
 }

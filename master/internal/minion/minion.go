@@ -23,6 +23,7 @@ import (
 	"saltern/master/internal/pillar"
 	"saltern/master/internal/queue"
 	"saltern/master/internal/request"
+	"saltern/master/internal/resources"
 	"saltern/master/jobs"
 	"saltern/master/keys"
 	"saltern/master/runner"
@@ -31,21 +32,23 @@ import (
 
 // Config of a Service.
 type Config struct {
-	Options  *conf.Master
-	Keys     *keys.Store
-	Ring     *keyadmin.Ring
-	SignIn   *auth.Service // encrypts pillars for the minion
-	Bus      *event.Bus
-	Jobs     jobs.Cache
-	Cache    *cache.Store
-	Mine     *mine.Service
-	Files    *fileserver.Server
-	Newest   *newest.Service
-	Pillars  *pillar.Service
-	Compiler *pillar.Compiler // compiles the answers to master_tops
-	Targets  *launch.Targets
-	Launch   *launch.Launcher
-	Runs     *runner.Runs
+	Options *conf.Master
+	Keys    *keys.Store
+	Ring    *keyadmin.Ring
+	SignIn  *auth.Service // encrypts pillars for the minion
+	Bus     *event.Bus
+	Jobs    jobs.Cache
+	Cache   *cache.Store
+	Mine    *mine.Service
+	// Resources holds the resources that minions register.
+	Resources *resources.Registry
+	Files     *fileserver.Server
+	Newest    *newest.Service
+	Pillars   *pillar.Service
+	Compiler  *pillar.Compiler // compiles the answers to master_tops
+	Targets   *launch.Targets
+	Launch    *launch.Launcher
+	Runs      *runner.Runs
 	// Ending ends when the master stops. It cancels the runners that minions have called. It may be
 	// nil: they run to their end.
 	Ending context.Context
@@ -116,7 +119,7 @@ func (s *Service) Methods() request.Table {
 		"_minion_event":       {Once: true, Do: s.onMinionEvent},
 		"_return":             {Once: true, Do: s.onReturn},
 		"_syndic_return":      {Once: true, Do: s.onSyndicReturn},
-		"_register_resources": {Once: true, Do: s.onResources},
+		"_register_resources": {Requires: []string{"resources"}, Missing: empty, Once: true, Do: s.onResources},
 		"minion_pub":          {Requires: peerFields, Missing: empty, Once: true, Do: s.metered(s.onMinionPub)},
 		"minion_publish":      {Requires: peerFields, Missing: empty, Once: true, Do: s.metered(s.onMinionPublish)},
 		"pub_ret":             {Requires: []string{"jid"}, Missing: empty, Do: s.onPubRet},
@@ -138,9 +141,17 @@ func (s *Service) Methods() request.Table {
 	return t
 }
 
-// onResources fires an event which says that a minion has reported its resources. Minions of 3008
-// report after each connect, even if they have no resources.
+// onResources registers the resources of a minion (salt/master.py _register_resources). Minions of
+// 3008 report after each connect, even if they have no resources.
 func (s *Service) onResources(_ context.Context, c *request.Call) (any, error) {
+	if err := s.cfg.Resources.Register(c.ID, c.Load.Map("resources"), c.Load.Map("resource_grains")); err != nil {
+		s.cfg.Quiet.Error("resources of a minion cannot be registered", "minion", c.ID, "error", err)
+		return false, nil
+	}
+
+	if !s.cfg.Options.MinionDataCache || !s.cfg.Options.MinionDataCacheEvents {
+		return true, nil
+	}
 	s.cfg.Fire("resource/refresh/"+c.ID, value.NewMap("Resource cache refresh", c.ID))
 	return true, nil
 }

@@ -23,8 +23,12 @@ func (s *Service) onReturn(ctx context.Context, c *request.Call) (any, error) {
 		return false, nil
 	}
 
-	// Remove the fields of resources: the return of a resource would be stored under a name that
-	// the minion chose. Only the authenticated id may be used.
+	id, ok := s.returnerOf(c)
+	if !ok {
+		return nil, nil // answer, because a repeated return would be refused again
+	}
+
+	load.Set("id", id)
 	deleteAll(load, mastersFields)
 	if _, ok := load.Get("return"); !ok {
 		return nil, nil
@@ -34,14 +38,14 @@ func (s *Service) onReturn(ctx context.Context, c *request.Call) (any, error) {
 	switch {
 	case jid == "req":
 		var err error
-		if jid, err = s.adoptJob(ctx, c); err != nil {
+		if jid, err = s.adoptJob(ctx, c, id); err != nil {
 			s.cfg.Problem(control.JobCacheFault, err)
 			return nil, unanswered(fmt.Errorf("make a job for a return: %w", err))
 		}
 	case !jobs.Valid(jid):
 		s.cfg.Quiet.Info("return without a valid job id", "minion", c.ID, "jid", jid)
 		return nil, nil
-	case !s.cfg.Launch.MayReturn(ctx, jid, c.ID):
+	case !s.cfg.Launch.MayReturn(ctx, jid, id):
 		return nil, nil // answer, because a repeated return would be refused again
 	}
 
@@ -57,14 +61,32 @@ func (s *Service) onReturn(ctx context.Context, c *request.Call) (any, error) {
 		}
 	}
 
-	s.fireOf(c.ID, event.Tag("job", jid, "ret", c.ID), load)
+	s.fireOf(id, event.Tag("job", jid, "ret", id), load)
 	s.cfg.Bus.FireStateErrors(load)
 	return nil, nil
 }
 
-// adoptJob creates a job for a return that belongs to no job. salt-call and scheduled functions
+// returnerOf returns the id for which a minion returns: its own, or that of one of its resources
+// (salt/minion.py _thread_return). It returns false for a resource that is not the minion's.
+func (s *Service) returnerOf(c *request.Call) (id string, ok bool) {
+	named, ofResource := c.Load.Get("resource_id")
+	if !ofResource {
+		return c.ID, true
+	}
+
+	id, _ = named.(string)
+	if s.cfg.Resources.Manager(id) == c.ID {
+		return id, true
+	}
+
+	s.cfg.Quiet.Warn("return refused: the minion does not manage this resource", "minion", c.ID,
+		"resource", fmt.Sprintf("%.100q", id), "jid", c.Load.Str("jid"))
+	return "", false
+}
+
+// adoptJob creates a job for a return of id that belongs to no job. salt-call and scheduled functions
 // send such returns, with the job id "req".
-func (s *Service) adoptJob(ctx context.Context, c *request.Call) (string, error) {
+func (s *Service) adoptJob(ctx context.Context, c *request.Call, id string) (string, error) {
 	load := c.Load
 	jid, err := s.cfg.Jobs.Prep(ctx, "", load.Bool("nocache"))
 	if err != nil {
@@ -80,9 +102,9 @@ func (s *Service) adoptJob(ctx context.Context, c *request.Call) (string, error)
 	}
 
 	load.Set("tgt_type", "glob")
-	load.Set("tgt", c.ID)
+	load.Set("tgt", id)
 	load.Set("jid", jid)
-	return jid, s.cfg.Jobs.SaveLoad(ctx, jid, load.Clone(), []string{c.ID})
+	return jid, s.cfg.Jobs.SaveLoad(ctx, jid, load.Clone(), []string{id})
 }
 
 var errSignature = errors.New("signature of a return is missing or wrong")

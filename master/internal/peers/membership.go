@@ -83,9 +83,11 @@ type JoinConfig struct {
 	Identity auth.Identity
 	// Port is used only for resending to minions that have missed something, so it may be opened
 	// after Join.
-	Port    presence.PublishPort
-	Fire    func(tag string, data *value.Map)
-	Problem func(control.Fault, error)
+	Port presence.PublishPort
+	// Resources knows the resources of minions. It is used only for resending, too.
+	Resources presence.Resources
+	Fire      func(tag string, data *value.Map)
+	Problem   func(control.Fault, error)
 	// Failed reports a single failure. The report expires after an hour.
 	Failed func(control.Fault, error)
 	Now    func() time.Time
@@ -156,6 +158,7 @@ func (m *Membership) resending(cfg JoinConfig) presence.ResenderConfig {
 		Port:        cfg.Port,
 		SilentFor:   silentFor,
 		Undelivered: u.jobMissed,
+		Resources:   cfg.Resources,
 		Peers:       m.Pool,
 		Now:         cfg.Now,
 		Log:         cfg.Log,

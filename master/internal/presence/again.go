@@ -3,6 +3,7 @@ package presence
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -90,6 +91,7 @@ func (k *Resender) narrowNow(ctx context.Context, r publish.Recent) (narrowed pu
 	sure := true
 	if k.cfg.Started != nil {
 		started, sure = k.cfg.Started.After(r.Born, k.cfg.Now())
+		k.addManaged(started)
 	}
 
 	if k.cfg.Returned != nil {
@@ -135,6 +137,19 @@ func (k *Resender) narrowNow(ctx context.Context, r publish.Recent) (narrowed pu
 
 	narrowed.At = r.At
 	return narrowed, true
+}
+
+// addManaged adds the resources of the minions in a set. A minion runs a job of a resource without
+// being a target itself.
+func (k *Resender) addManaged(minions map[string]bool) {
+	if k.cfg.Resources == nil {
+		return
+	}
+	for id := range maps.Clone(minions) {
+		for _, resource := range k.cfg.Resources.Managed(id) {
+			minions[resource] = true
+		}
+	}
 }
 
 // reportUndelivered calls Undelivered with the minions that will not get a job. It does so only if

@@ -198,3 +198,27 @@ func FuzzAim(f *testing.F) {
 		}
 	})
 }
+
+// managedBy holds the resources of minions.
+type managedBy map[string][]string
+
+func (m managedBy) Managed(minion string) []string { return m[minion] }
+
+// TestResourcesOfAStartedMinionAreExcluded: a minion that has restarted runs no earlier job on its
+// resources either.
+func TestResourcesOfAStartedMinionAreExcluded(t *testing.T) {
+	k := &Resender{cfg: ResenderConfig{Resources: managedBy{"web1": {"d1", "d2"}}}}
+	started := set("web1")
+	k.addManaged(started)
+	load := value.NewMap("tgt", []any{"d1", "d2"}, "tgt_type", "list")
+	if to := narrowTarget(load, []string{"d1", "d2"}, nil, started); !to.nobody {
+		t.Errorf("sent again to %v", to.tgt)
+	}
+
+	started = set("web2")
+	k.addManaged(started)
+	load = value.NewMap("tgt", "*", "tgt_type", "glob")
+	if to := narrowTarget(load, []string{"web1", "web2", "d1"}, nil, started); fmt.Sprint(to.tgt) != "[web1 d1]" {
+		t.Errorf("sent again to %v", to.tgt)
+	}
+}

@@ -75,6 +75,8 @@ type ResenderConfig struct {
 	// Started records which minions were restarted. It may be nil: no minion is excluded because of
 	// a restart.
 	Started *Started
+	// Resources knows the resources of minions. It may be nil: there are none.
+	Resources Resources
 	// Unheard reports whether minions may have been restarted without being recorded in Started. It
 	// may be nil: never.
 	Unheard func() bool
@@ -87,6 +89,12 @@ type ResenderConfig struct {
 	Peers       Peers
 	Now         func() time.Time
 	Log         *slog.Logger
+}
+
+// Resources knows the resources that minions manage.
+type Resources interface {
+	// Managed returns the ids of the resources of a minion.
+	Managed(minion string) []string
 }
 
 // Resender sends publications again to minions whose subscription was lost or did not answer when

@@ -33,6 +33,9 @@ type Config struct {
 	// OrderMasters is Salt's order_masters. With Filtering and OrderMasters, loads for lists of
 	// minions are sent to syndics, too.
 	OrderMasters bool
+	// Manager returns the minion that manages a resource, or "" for an id that is no resource. It
+	// may be nil: there are no resources.
+	Manager func(id string) string
 
 	// KeepCount, KeepAge and KeepBytes bound the stored publishes: their number, their age and the
 	// bytes of their payloads. 0 means 256, 2 minutes and 8 MiB. If KeepCount is negative, no

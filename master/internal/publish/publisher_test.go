@@ -463,3 +463,26 @@ func TestEndToEnd(t *testing.T) {
 		}
 	}
 }
+
+// TestTopicOfAResource: with zmq_filtering a job of a resource goes to the topic of its minion, once.
+func TestTopicOfAResource(t *testing.T) {
+	out := &sink{}
+	p := newPublisher(t, Config{Pub: out, Keys: counter(newKey(t)), Filtering: true, Manager: func(id string) string {
+		if strings.HasPrefix(id, "d") {
+			return "web1"
+		}
+		return ""
+	}})
+	load := value.NewMap("jid", "1", "tgt", []any{"d1", "d2", "web2"}, "tgt_type", "list")
+	if err := p.Publish(context.Background(), load, []string{"web2", "d1", "d2"}); err != nil {
+		t.Fatal(err)
+	}
+
+	var got []string
+	for _, frames := range out.sent {
+		got = append(got, string(frames[0]))
+	}
+	if want := []string{topicOf("web1"), topicOf("web2")}; !slices.Equal(got, want) {
+		t.Errorf("topics %q, want %q", got, want)
+	}
+}

@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"cmp"
 	"crypto/sha1"
 	"encoding/hex"
 
@@ -48,6 +49,9 @@ func (p *Publisher) topicsOf(load *value.Map, matched []string) [][]byte {
 	topics := make([][]byte, 0, len(ids)+1)
 	seen := make(map[string]bool, len(ids))
 	for _, id := range ids {
+		if p.cfg.Manager != nil {
+			id = cmp.Or(p.cfg.Manager(id), id)
+		}
 		if !seen[id] {
 			seen[id] = true
 			topics = append(topics, []byte(topicOf(id)))

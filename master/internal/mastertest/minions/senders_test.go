@@ -1,6 +1,7 @@
 package minions
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -75,6 +76,8 @@ func TestMinionsSayNothingForTheMaster(t *testing.T) {
 	n.Ask("_minion_event", append([]any{"tag", prog, "data", value.NewMap(said...)}, said...)...)
 	n.Ask("_minion_event", "events", []any{value.NewMap("tag", start, "data", value.NewMap(said...))})
 	n.Ask("_minion_event", "tag", "my/free", "data", value.NewMap(), "minions", []any{"a"})
+	n.Ask("_return", append([]any{"jid", jid, "fun", "test.ping", "return", "of db1"}, said[:len(said)-2]...)...)
+	said = slices.Concat(said[:8], said[10:]) // without resource_id, with which a return is refused
 	n.Ask("_return", append([]any{"jid", jid, "fun", "test.ping"}, said...)...)
 
 	found := map[string]bool{}
