@@ -30,6 +30,7 @@ def answer(reply):
 
 def serve(reply_to):
     answer({})
+    me = os.getpid()
     while True:
         head = requests.read(4)
         if len(head) < 4:
@@ -39,6 +40,8 @@ def serve(reply_to):
             reply = reply_to(request)
         except Exception as exc:  # pylint: disable=broad-except
             reply = {"error": f"{type(exc).__name__}: {str(exc)[:500]}"}
+        if os.getpid() != me:  # the module has forked, and both have come back
+            os._exit(0)
         answer(reply)
 
 

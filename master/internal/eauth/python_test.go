@@ -172,6 +172,29 @@ func TestKeptPython(t *testing.T) {
 	}
 }
 
+// TestModuleThatForks: the answer for one user never counts for the next one, although a module
+// forks and both processes come back.
+func TestModuleThatForks(t *testing.T) {
+	dir := t.TempDir()
+	text := "import os\ndef auth(username, password):\n    if username == 'ann':\n        os.fork()\n    return username == 'ann'\n"
+	if err := os.WriteFile(filepath.Join(dir, "forks.py"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+
+	p := NewPython([]string{salts(t)},
+		master(t, "auth_dirs: ["+dir+"]\nexternal_auth: {forks: {ann: [test.ping]}}\n"), "")
+	defer p.Close()
+
+	for range 3 {
+		if v, err := p.Login(t.Context(), "forks", "ann", "x"); err != nil || !v.OK {
+			t.Errorf("ann: %+v, %v", v, err)
+		}
+		if v, err := p.Login(t.Context(), "forks", "bob", "x"); err != nil || v.OK {
+			t.Errorf("bob: %+v, %v", v, err)
+		}
+	}
+}
+
 func reversed(s string) string {
 	b := []byte(s)
 	slices.Reverse(b)

@@ -262,3 +262,52 @@ func TestSpoolThatCannotBeOpened(t *testing.T) {
 	cancel()
 	<-done
 }
+
+// misbehaves is a returner that does what returners must not do.
+const misbehaves = `
+import os, sys
+def event_return(events):
+    for event in events:
+        what = event["tag"][:8]
+        if what == "my/forks":
+            if os.fork() == 0:
+                return
+        if what == "my/flood":
+            for n in range(32):
+                sys.stdout.write("x" * (1 << 20) + "\\n")
+        if what == "my/exits":
+            sys.exit(3)
+        if what == "my/error":
+            raise ValueError("y" * (32 << 20))
+        with open(__opts__["root_dir"] + "/one", "a") as file:
+            print("%s=%s" % (what, event["data"].get("n")), file=file)
+        if what == "my/large":
+            return "x" * (100 << 20)
+`
+
+// TestReturnerThatMisbehaves: a returner that forks, writes much to its standard output, ends the
+// process, or raises and returns much, gets each event once, and what it refuses counts as refused.
+func TestReturnerThatMisbehaves(t *testing.T) {
+	s := newSite(t)
+	s.put(t, "ext/returners/one.py", misbehaves)
+	e, _ := s.start(t, 0)
+	for n, tag := range []string{"my/forks", "my/error", "my/large", "my/flood", "my/exits", "my/forks", "my/exits",
+		"my/" + strings.Repeat("long", 1000), "my/end"} {
+		s.fire(t, tag, n)
+	}
+
+	await.That(t, "all is settled", func() bool {
+		stats := e.Stats()
+		return stats[0].Done+stats[0].Refused == 9 && stats[0].Waiting == 0
+	})
+	if stats := e.Stats()[0]; stats.Refused != 3 || stats.Done != 6 || stats.Lost != 0 {
+		t.Errorf("%+v, want 3 refused, 6 done", stats)
+	}
+
+	got := s.got("one")
+	slices.Sort(got)
+	want := "[my/end=8 my/flood=3 my/forks=0 my/forks=5 my/large=2 my/longl=7]"
+	if fmt.Sprint(got) != want {
+		t.Errorf("got %v, want %s in some order", got, want)
+	}
+}

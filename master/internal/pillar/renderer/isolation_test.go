@@ -1,9 +1,11 @@
 package renderer
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"saltern/master/value"
@@ -42,5 +44,28 @@ func TestFinding20Nursery(t *testing.T) {
 
 	if cwd, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(p.nursery.PID()), "cwd")); err != nil || cwd != "/" {
 		t.Errorf("the renderers work in %q, %v", cwd, err)
+	}
+}
+
+// TestModuleThatForks: a worker answers each request once, although a module forks and both processes
+// come back. A second answer would be taken for that to the next request.
+func TestModuleThatForks(t *testing.T) {
+	p, _ := pool(t, map[string]string{"ext/modules/forks.py": "import os\ndef run():\n    os.fork()\n    return ''\n"}, nil)
+	s, err := p.Session(t.Context(), Minion{ID: "web1", Grains: value.NewMap()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+
+	for n := range 3 {
+		for _, text := range []string{
+			fmt.Sprintf("n: %d{{ salt['forks.run']() }}\n", 2*n),
+			fmt.Sprintf("n: %d\n", 2*n+1),
+		} {
+			got, err := s.Render(t.Context(), Template{Text: text, Pillar: true, SLS: "test"})
+			if m, _ := got.(*value.Map); err != nil || !strings.HasPrefix(text, fmt.Sprint("n: ", m.Value("n"))) {
+				t.Errorf("%q is rendered as %v, %v", text, got, err)
+			}
+		}
 	}
 }

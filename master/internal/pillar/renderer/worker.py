@@ -540,6 +540,7 @@ def handle(lib, session, request):
 def serve(lib, sock, settings):
     limit = settings["max_frame"]
     session = None
+    me = os.getpid()
     while True:
         raw = read_frame(sock.recv, limit)
         if raw is None:
@@ -552,7 +553,8 @@ def serve(lib, sock, settings):
         except MemoryError:
             session = None
             out = lib.dump({"ok": False, "error": "the memory limit of a renderer is reached"})
-            send_frame(sock, out)
+            if os.getpid() == me:
+                send_frame(sock, out)
             os._exit(3)
         except BaseException as exc:  # pylint: disable=broad-except
             if isinstance(exc, KeyboardInterrupt):
@@ -570,6 +572,8 @@ def serve(lib, sock, settings):
             exc = trace = None
         if len(out) > limit:
             out = lib.dump({"ok": False, "error": f"the result of {len(out)} bytes is too long"})
+        if os.getpid() != me:  # a module has forked, and both have come back
+            os._exit(0)
         send_frame(sock, out)
 
 
