@@ -73,6 +73,7 @@ type feed struct {
 
 	mu    sync.Mutex
 	stats Stats
+	since time.Time // when the call in progress began; zero: none is in progress
 	// changed is closed when an order is done, refused or has failed. It may be nil: nobody waits.
 	changed chan struct{}
 }
@@ -102,7 +103,9 @@ func (f *feed) handOver(ctx context.Context) {
 			return
 		}
 
+		f.noteCall(time.Now())
 		err := f.callReturner(ctx, next)
+		f.noteCall(time.Time{})
 		tries++
 		if err != nil && ctx.Err() == nil && (tries > triesAlone || kindOf(err) == f.lastRefusal) {
 			next, err = f.probeRefused(ctx, next, err)
@@ -291,7 +294,7 @@ func (f *feed) probeRefused(ctx context.Context, failed order, why error) (order
 
 // orderAfter returns a telling order behind o: the first one behind probeDistance skipped orders,
 // or the last one if there are fewer orders. between is the number of orders between o and later.
-// If there is no telling order behind o, later has no records.
+// If there is no telling order among the next 2*maxProbeDistance orders, later has no records.
 func (f *feed) orderAfter(o order) (later order, between int, err error) {
 	end := o.end
 	for skipped := 0; ; skipped++ {
@@ -307,7 +310,8 @@ func (f *feed) orderAfter(o order) (later order, between int, err error) {
 		if f.isTelling(next) {
 			later, between = next, skipped
 		}
-		if skipped >= f.probeDistance && len(later.records) > 0 {
+		found := skipped >= f.probeDistance && len(later.records) > 0
+		if found || skipped >= 2*maxProbeDistance {
 			return later, between, nil
 		}
 	}
@@ -377,15 +381,24 @@ func (f *feed) signalChangeLocked() {
 	}
 }
 
+// noteCall notes that a call began at this time. The zero time notes that it ended.
+func (f *feed) noteCall(began time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.since = began
+}
+
 // awaitDone waits until all records before the record with this number are done. It returns early
-// if the returner fails or ctx ends.
+// if the returner fails or ctx ends, and at once if the returner has not answered for loadWait.
 func (f *feed) awaitDone(ctx context.Context, number uint64) {
 	for {
 		f.mu.Lock()
 		if f.changed == nil {
 			f.changed = make(chan struct{})
 		}
-		changed, failing := f.changed, f.stats.Error != ""
+		changed := f.changed
+		hangs := !f.since.IsZero() && time.Since(f.since) > loadWait
+		failing := hangs || f.stats.Error != ""
 		f.mu.Unlock()
 
 		if failing || f.reader.Past(number) {

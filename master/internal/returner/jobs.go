@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -102,7 +101,7 @@ func OpenJobs(below jobs.Cache, cfg JobsConfig) (*Jobs, error) {
 
 func openSink(cfg JobsConfig, name string) (*sink, error) {
 	opened, err := spool.Open(spool.Config{
-		Dir:     filepath.Join(cfg.Dir, "jobs", url.PathEscape(name)),
+		Dir:     filepath.Join(cfg.Dir, "jobs", spool.FileName(name)),
 		Bytes:   cfg.Bytes,
 		Durable: true,
 	})

@@ -479,3 +479,29 @@ func TestReturnWithoutASpool(t *testing.T) {
 		t.Error("a job was taken without its spool")
 	}
 }
+
+// TestReturnerOfJobsThatHangs: only the first publishes wait for a returner that does not answer.
+func TestReturnerOfJobsThatHangs(t *testing.T) {
+	s := newJobSite(t)
+	s.put(t, "ext/returners/hangs.py", "import os, time\ndef prep_jid(*args, **kwargs):\n"+
+		"    while not os.path.exists(__opts__['root_dir'] + '/go'):\n        time.sleep(0.05)\n")
+	j, _ := s.startJobs(t, "hangs", "")
+
+	publish := func(n int) (took time.Duration) {
+		began := time.Now()
+		jid := fmt.Sprintf("202601020304056789%02d", n)
+		s.keep(t, j, step{Kind: "publish", Load: map[string]any{"jid": jid, "fun": "test.ping", "tgt": "*"}})
+		return time.Since(began)
+	}
+
+	await.That(t, "the returner is asked", func() bool {
+		publish(1)
+		j.master.feed.mu.Lock()
+		defer j.master.feed.mu.Unlock()
+		return time.Since(j.master.feed.since) > loadWait && !j.master.feed.since.IsZero()
+	})
+	if took := publish(2); took > loadWait*3/4 {
+		t.Errorf("a publish waits for %v", took)
+	}
+	s.put(t, "go", "")
+}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -32,7 +31,7 @@ func (s *Spool) Reader(name string) (*Reader, error) {
 	defer s.mu.Unlock()
 	r := &Reader{
 		spool: s,
-		path:  filepath.Join(s.cfg.Dir, url.PathEscape(name)+placeSuffix),
+		path:  filepath.Join(s.cfg.Dir, FileName(name)+placeSuffix),
 		ready: make(chan struct{}, 1),
 	}
 

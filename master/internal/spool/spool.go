@@ -14,11 +14,13 @@
 package spool
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -168,6 +170,20 @@ func readRecord(file io.ReaderAt, offset, maxBytes int64) ([]byte, error) {
 // power cut can leave at the end of a file, would be a valid empty record.
 func checksum(length, record []byte) uint32 {
 	return crc32.Update(crc32.Checksum(length, castagnoli), castagnoli, record)
+}
+
+// FileName returns the name of a file or directory for a reader, or for anything else that has a
+// name of an administrator's choice. Different names give different file names of at most 120 bytes;
+// none is "." or "..", or leads to another directory. (A comma is always escaped in a name.)
+func FileName(name string) string {
+	escaped := strings.ReplaceAll(url.PathEscape(name), ".", "%2E")
+	if escaped == "" {
+		return ","
+	}
+	if len(escaped) <= 120 {
+		return escaped
+	}
+	return fmt.Sprintf("%.48s,%x", escaped, sha256.Sum256([]byte(name)))
 }
 
 func (s *Spool) segmentPath(first uint64) string {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -319,4 +320,31 @@ func TestManyAppendAtOnce(t *testing.T) {
 	}
 
 	appends.Wait()
+}
+
+// TestFileNames: no name of a reader leads out of the folder of the spool or is too long for a file,
+// and no two names share a file.
+func TestFileNames(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "spool")
+	s := open(t, Config{Dir: dir, Bytes: 1 << 20})
+	names := []string{"", ".", "..", "...", "../x", "/", "a/b", "a%2Fb", "a.b", "a%2Eb", ",", "%", "\x00", "é\xff", "pgjsonb",
+		strings.Repeat("x", 300), strings.Repeat("x", 301), strings.Repeat("é", 300), strings.Repeat(".", 41)}
+	files := map[string]string{}
+	for _, name := range names {
+		reader(t, s, name)
+		file := FileName(name)
+		if other, known := files[file]; known {
+			t.Errorf("%q and %q have the file %s", name, other, file)
+		}
+		files[file] = name
+
+		if len(file) > 120 || filepath.Base(file) != file || file == "." || file == ".." {
+			t.Errorf("%q has the file %q", name, file)
+		}
+	}
+
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != len(names) {
+		t.Errorf("%d files of %d readers, %v", len(entries), len(names), err)
+	}
 }
