@@ -56,9 +56,11 @@ type Peer = wire.Peer
 
 // Times of the cluster logic.
 const (
-	leaseTTL    = 15 * time.Second // an owner that does not renew loses the lease after this
+	leaseTTL    = 12 * time.Second // an owner that does not renew loses the lease after this
 	leaseMargin = leaseTTL / 10    // how long before the end of leaseTTL the owner stops using the lease
-	leaseRenew  = leaseTTL / 3     // age at which the owner renews the lease
+	// leaseRenew is the age at which the owner renews the lease. The renewal may take as long as
+	// writes to the volume stall when a copy is lost.
+	leaseRenew = leaseTTL / 6
 	// To take an expired lease, a master waits leaseStep longer for each Saltern master that
 	// precedes it in the order of names.
 	leaseStep     = 2 * time.Second

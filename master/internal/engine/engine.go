@@ -21,7 +21,7 @@ import (
 
 const (
 	// lookEvery is how often the service checks on which master an engine must run.
-	lookEvery = time.Second
+	lookEvery = 250 * time.Millisecond
 	// firstPause is the pause after an engine has ended. The pause doubles each time, up to
 	// lastPause. After the engine has run for steadyAfter, the next pause is firstPause again.
 	firstPause  = time.Second
