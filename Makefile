@@ -252,6 +252,10 @@ soak-cluster: build deps-salt ## three nodes with a virtual address, 200 scripte
 e2e-returners: build deps-salt ## returners of events and jobs that go away, and engines, in a cluster whose owner is killed: nothing lost, nothing twice (by hand, ten minutes; RETURNER_ROUNDS=5 AWAY=60)
 	SALTERN_RETURNERS=1 SALTERN_ROUNDS=$(or $(RETURNER_ROUNDS),5) SALTERN_AWAY=$(or $(AWAY),60) $(GO) test -tags e2e -count=1 -timeout 60m -run '^TestReturnersOverKills$$' -v ./test/e2e/
 
+.PHONY: e2e-schedule
+e2e-schedule: build ## a cluster with a run of its schedule each three seconds, whose owner is killed fifty times: each begins once (by hand, twenty minutes of a quiet machine; KILLS=50)
+	SALTERN_SCHEDULE_KILLS=$(or $(KILLS),50) $(GO) test -tags e2e -count=1 -timeout 100m -run '^TestScheduleOverKills$$' -v ./test/e2e/
+
 .PHONY: e2e-violations
 e2e-violations: build deps-salt ## ten times each: a removal that stops half way, masters that do not hear each other, a minion restarted while its node is lost, a full disk, a frozen leader (by hand, as root, an hour; ROUNDS=10)
 	$(GO) test -tags 'e2e appliance' -count=$(ROUNDS) -timeout 120m -parallel 1 -run '^Test(RemovalStopsHalfWay|LeaveBesideAHungMaster|MastersApart|FaultDiskFull|NoJobTwice)$$' -v ./test/e2e/
@@ -260,6 +264,7 @@ e2e-violations: build deps-salt ## ten times each: a removal that stops half way
 .PHONY: sim
 sim: ## ten thousand seeds of each simulation of the cluster's logic (SEEDS=10000; a few minutes)
 	SALTERN_SIM_SEEDS=$(or $(SEEDS),10000) $(GO) test -count=1 -timeout 60m -run Simulation -v ./master/cluster/... ./test/records
+	SALTERN_SCHEDULES=2000 $(GO) test -count=1 -timeout 60m -run '^TestScheduleRunsOnceOverKills$$' -v ./master/internal/schedule
 
 .PHONY: screens
 screens: ## random keys and noise on the pages of wizard and console, on six terminals of tmux (by hand; STEPS=2000, SEED: one that a test printed)
@@ -338,6 +343,13 @@ bench-swarm:
 bench-master: bench-swarm build deps-salt ## compare the master with Python's (BENCH='--rounds 3 --large')
 	python3 test/bench/master.py --go bin/salt-master --python $(SALTERN_CACHE)/salt-3008.3/bin/salt-master \
 	  --renderer-python $(SALTERN_CACHE)/salt-3008.3/bin/python --swarm "$(SWARM)" $(BENCH)
+
+# BENCH_STORM are flags of test/bench/storm.py.
+BENCH_STORM ?=
+.PHONY: bench-storm
+bench-storm: bench-swarm build deps-salt ## what the master does in Python at many events and calls at once, compared with Python's master (by hand, ten minutes; BENCH_STORM='--minions 2000')
+	python3 test/bench/storm.py --go bin/salt-master --python $(SALTERN_CACHE)/salt-3008.3/bin/salt-master \
+	  --renderer-python $(SALTERN_CACHE)/salt-3008.3/bin/python --swarm "$(SWARM)" $(BENCH_STORM)
 
 # BENCH_API are flags of test/bench/api.py.
 BENCH_API ?= --rounds 3

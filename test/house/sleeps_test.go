@@ -48,6 +48,7 @@ var paced = map[string]struct {
 	"lbproxy/health_test.go checksIn":                       {1, "called in a bubble of fake time"},
 	"master/internal/queue/queue_test.go ask":               {1, "called in a bubble of fake time"},
 	"master/internal/schedule/cluster_test.go changeOwners": {4, "called in a bubble of fake time"},
+	"master/internal/schedule/cluster_test.go killOwners":   {3, "called in a bubble of fake time"},
 	"master/internal/schedule/schedule_test.go Call":        {1, "called in a bubble of fake time"},
 	"master/internal/schedule/schedule_test.go runFor":      {1, "called in a bubble of fake time"},
 	"supervisor/internal/service/hang_test.go late":         {1, "called in a bubble of fake time"},

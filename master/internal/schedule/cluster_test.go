@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"saltern/internal/control"
+	"saltern/master/internal/schedule/plan"
 	"saltern/master/value"
 )
 
@@ -55,6 +57,146 @@ func TestScheduleRunsOnceInCluster(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { changeOwners(t, seed, path) })
 		})
 	}
+}
+
+// TestScheduleRunsOnceOverKills has three masters share generated entries while their owner is
+// killed at generated moments: each run that one master, which is never killed, would begin is
+// begun exactly once. SALTERN_SCHEDULES is the number of entries (60; make sim has 2,000).
+func TestScheduleRunsOnceOverKills(t *testing.T) {
+	const kills = 50
+	entries := 60
+	if n, err := strconv.Atoi(os.Getenv("SALTERN_SCHEDULES")); err == nil {
+		entries = n
+	}
+
+	path := filepath.Join(t.TempDir(), "schedule")
+	r := rand.New(rand.NewPCG(43, uint64(entries)))
+	option := generateEntries(r, entries)
+	var got, want map[string][]time.Duration
+	var lasted time.Duration
+	var down []span
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		down = killOwners(t, b, r, option, path, kills)
+		lasted = time.Since(b.began)
+		got = b.calls
+	})
+
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		cfg := b.config(option)
+		cfg.Now = func() time.Time { return time.Now().UTC() }
+		b.runFor(New(cfg), lasted)
+		want = b.calls
+	})
+
+	runs, late := 0, 0
+	for name := range option.All() {
+		fun := "a." + name.(string)
+		if len(got[fun]) != len(want[fun]) {
+			t.Errorf("%s ran %d times, not %d: %v, not %v", fun, len(got[fun]), len(want[fun]), got[fun], want[fun])
+			continue
+		}
+
+		for i, due := range want[fun] {
+			runs++
+			began := got[fun][i]
+			if began > due+plan.Tick {
+				late++
+			}
+			if owned := ownedAfter(down, due); began < due || began > owned+2*plan.Tick {
+				t.Errorf("%s was due after %v and ran after %v", fun, due, began)
+			}
+		}
+	}
+	t.Logf("%d entries, %d kills: %d runs begun once, %d of them late", entries, kills, runs, late)
+	if runs < entries {
+		t.Errorf("%d runs of %d entries show nothing", runs, entries)
+	}
+}
+
+// generateEntries returns an option schedule. No entry is due twice while no master owns the
+// schedule.
+func generateEntries(r *rand.Rand, entries int) *value.Map {
+	option := value.NewMap()
+	for n := range entries {
+		name := fmt.Sprint("e", n)
+		at := func() string { return fmt.Sprintf("00:%02d:%02d", r.IntN(60), r.IntN(60)) }
+		entry := []any{}
+		switch r.IntN(5) {
+		case 0:
+			entry = append(entry, "cron", fmt.Sprintf("*/%d * * * *", 1+r.IntN(9)))
+		case 1:
+			entry = append(entry, "cron", fmt.Sprintf("%d,%d * * * *", r.IntN(60), r.IntN(60)), "splay", int64(r.IntN(30)))
+		case 2:
+			entry = append(entry, "seconds", int64(20+r.IntN(600)), "run_on_start", r.IntN(2) == 0)
+		case 3:
+			entry = append(entry, "minutes", int64(1+r.IntN(20)))
+		default:
+			entry = append(entry, "when", []any{at(), at(), at()})
+		}
+		option.Set(name, entryOf("a."+name, entry...))
+	}
+	return option
+}
+
+// span is a time in which no master owned the schedule.
+type span struct{ from, to time.Duration }
+
+// killOwners has three masters run a schedule, and kills the owner again and again.
+func killOwners(t *testing.T, b *bench, r *rand.Rand, option *value.Map, path string, kills int) (down []span) {
+	m := &masters{terms: map[int]uint64{}}
+	start := func(node int) (kill func()) {
+		cfg := b.config(option)
+		cfg.Now = func() time.Time { return time.Now().UTC() }
+		cfg.Own = m.own(node)
+		cfg.Records = OpenRecords(path)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			New(cfg).Run(ctx)
+			close(ended)
+		}()
+		return func() {
+			cancel()
+			<-ended
+		}
+	}
+
+	var stops [3]func()
+	owner := 0
+	m.set(owner, 1)
+	for node := range stops {
+		stops[node] = start(node)
+	}
+
+	for kill := range kills {
+		time.Sleep(time.Duration(1_000+r.IntN(60_000))*time.Millisecond + time.Millisecond)
+		from := time.Since(b.began)
+		stops[owner]()
+		m.set(owner, 0)
+		time.Sleep(time.Duration(r.IntN(12_000)) * time.Millisecond)
+		stops[owner] = start(owner)
+		owner = (owner + 1 + r.IntN(2)) % 3
+		m.set(owner, uint64(kill+2))
+		down = append(down, span{from: from, to: time.Since(b.began)})
+	}
+
+	time.Sleep(time.Minute)
+	for _, stop := range stops {
+		stop()
+	}
+	return down
+}
+
+// ownedAfter returns when the schedule was owned again after a run was due.
+func ownedAfter(down []span, due time.Duration) time.Duration {
+	for _, d := range down {
+		if due >= d.from-time.Second && due <= d.to+time.Second {
+			return d.to
+		}
+	}
+	return due
 }
 
 // TestNoteOfUnknownEnd: a write to the volume that ended with an error, and was taken all the

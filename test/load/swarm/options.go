@@ -27,6 +27,7 @@ type options struct {
 	state                string
 	rootKey              string
 	target, function     string
+	tag                  string
 	token, freshIDs      bool
 	size                 int
 	expect               string
@@ -69,6 +70,7 @@ func parse(mode string, args []string, out io.Writer) (options, error) {
 		"publish, returns, hold -drive: glob of the minions that are meant (default: PREFIX*)")
 	f.StringVar(&o.function, "fun", "test.ping",
 		"publish, returns, hold -drive: function of the jobs; runner: the runner")
+	f.StringVar(&o.tag, "tag", "swarm/event", "events: tag of the events")
 	f.BoolVar(&o.token, "token", true, "auth, signin: send a token, as minions do that know the master's key")
 	f.BoolVar(&o.freshIDs, "fresh-ids", false, "auth: other ids in each round")
 	f.IntVar(&o.size, "ret-size", 0, "returns, hold: bytes of a returned value (0: true)")

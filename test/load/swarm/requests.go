@@ -46,7 +46,7 @@ func (s *swarm) returns(ctx context.Context, players []*player) error {
 // events measures events of minions.
 func (s *swarm) events(ctx context.Context, players []*player) error {
 	s.everyone(ctx, players, func(p *player, k int) error {
-		return p.fire(ctx, "swarm/event", value.NewMap("n", k, "text", "swarm"))
+		return p.fire(ctx, s.opts.tag, value.NewMap("n", k, "text", "swarm"))
 	})
 	return nil
 }

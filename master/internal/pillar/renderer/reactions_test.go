@@ -299,14 +299,47 @@ var (
 		"mods", "saltenv"}
 )
 
-// file writes a few reactions, now and then with something odd.
+// file writes a file of one of the forms that Salt's renderers read.
 func (g generator) file() string {
+	switch g.IntN(12) {
+	case 0: // JSON is YAML as well
+		return g.pick("#!json\n", "#!jinja|json\n", "#!yaml\n") +
+			fmt.Sprintf(`{"%s": {"%s": [{"tgt": "*"}, {"args": {"a": 1, "text": "{{ data['id'] }}"}}]}}`, g.pick("a", "é"), g.function())
+	case 1:
+		return g.program()
+	case 2:
+		return "#!jinja|yaml\n" + g.reactions()
+	}
+	return g.reactions()
+}
+
+// program writes a file in Python.
+func (g generator) program() string {
+	result := g.pick(
+		fmt.Sprintf("{'a': {%q: [{'tgt': data['id']}, {'args': {'a': data['n'], 'text': tag}}]}}", g.function()),
+		fmt.Sprintf("{name: {%q: [{'arg': [name, __opts__['id']]}]} for name in ('z', 'y', 'x')}", g.function()),
+		fmt.Sprintf("{'a': {%q: [{'args': [{'a': (1, 2)}, {'text': b'x'.decode()}]}]}} if data['n'] > 1 else {}", g.function()),
+		"None", "[]", "{'a': None}", "{1: {'runner.own.none': []}}",
+	)
+	return "#!py\ndef run():\n    return " + result + "\n"
+}
+
+// reactions writes a few reactions, now and then with something odd.
+func (g generator) reactions() string {
 	var out strings.Builder
 	if g.odds(8) {
 		out.WriteString("{% import_yaml 'reactor/hosts.yaml' as conf %}\n{% set who = conf.channel %}\n")
 	}
+	if g.odds(12) {
+		out.WriteString(g.pick("include:\n  - reactor.hosts\n", "extend: {a: {runner: [{tgt: x}]}}\n", "exclude: [{id: a}]\n"))
+	}
 
 	for range 1 + g.IntN(4) {
+		if g.odds(6) {
+			out.WriteString(g.block())
+			continue
+		}
+
 		id := g.pick(reactionIDs...)
 		switch g.IntN(16) {
 		case 0:
@@ -334,6 +367,19 @@ func (g generator) file() string {
 	}
 
 	return out.String()
+}
+
+// block writes reactions that depend on the event.
+func (g generator) block() string {
+	one := fmt.Sprintf("  %s:\n    - tgt: %s\n    - %s\n", g.function(), g.value(0), g.argument())
+	return g.pick(
+		"{% if data['n'] > 2 and tag.startswith('tag/') %}\nwhen:\n"+one+"{% endif %}\n",
+		"{% if 'web' in data['id'] %}\nweb:\n"+one+"{% else %}\nother:\n"+one+"{% endif %}\n",
+		"{% for n in range(data['n']) %}\nloop_{{ n }}:\n"+one+"{% endfor %}\n",
+		"{% macro call(who) %}\n{{ who }}:\n"+one+"{% endmacro %}\n{{ call('first') }}\n{{ call(data['id']) }}\n",
+		"{% set low = {'tgt': data['id'], 'list': [1, {'a': none}]} %}\nset:\n  runner.own.any:\n    - args: {{ low | json }}\n",
+		"{% raw %}\nraw:\n"+one+"{% endraw %}\n",
+	)
 }
 
 func (g generator) function() string {

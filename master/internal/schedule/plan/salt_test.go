@@ -176,6 +176,9 @@ func TestScheduleRunsWhenSaltDoes(t *testing.T) {
 				n, crashed := compare(t, s, sc)
 				runs += n
 				crashes += crashed
+				if (i+1)%100 == 0 {
+					t.Logf("%d schedules are compared", i+1)
+				}
 			}
 
 			t.Logf("%d schedules, %d runs; Salt stopped at an error of its own in %d", schedules, runs, crashes)
