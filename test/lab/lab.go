@@ -11,6 +11,7 @@
 //	SALTERN_PEER   "python": a Python master and Python programs of the newest version instead of ours, to test the lab itself
 //	SALTERN_SLOW   factor for every time limit (default 1)
 //	SALTERN_KEEP   "1": keep the folders of failed tests
+//	SALTERN_FORK   "0": start each minion as a program of its own, without a [forkServer]
 package lab
 
 import (
@@ -48,22 +49,27 @@ func Peer() bool { return os.Getenv("SALTERN_PEER") == "python" }
 // hint when it is not there.
 func Venv(t testing.TB, version string) string {
 	t.Helper()
-	cache := os.Getenv("SALTERN_CACHE")
-	if cache == "" {
-		home, err := os.UserCacheDir()
-		if err != nil {
-			t.Fatalf("no cache folder: %v", err)
-		}
-		cache = filepath.Join(home, "saltern")
-	}
-
-	dir := filepath.Join(cache, "salt-"+version, "bin")
+	dir := filepath.Join(cacheDir(t), "salt-"+version, "bin")
 	if _, err := os.Stat(filepath.Join(dir, "salt-minion")); err != nil {
 		t.Fatalf("Salt %s is not installed (%v): run `make deps`, or point SALTERN_CACHE at a folder with salt-%s",
 			version, err, version)
 	}
 
 	return dir
+}
+
+// cacheDir returns the folder that has the releases of Salt.
+func cacheDir(t testing.TB) string {
+	t.Helper()
+	if dir := os.Getenv("SALTERN_CACHE"); dir != "" {
+		return dir
+	}
+
+	home, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatalf("no cache folder: %v", err)
+	}
+	return filepath.Join(home, "saltern")
 }
 
 // Bin gives the path of one of our programs.
@@ -108,6 +114,7 @@ func Eventually(t testing.TB, limit time.Duration, what string, check func() err
 	limit = Limit(limit)
 	end := time.Now().Add(limit)
 	for {
+		began := time.Now()
 		err := check()
 		if err == nil {
 			return
@@ -115,7 +122,7 @@ func Eventually(t testing.TB, limit time.Duration, what string, check func() err
 		if time.Now().After(end) {
 			t.Fatalf("%s: not within %s: %v", what, limit, err)
 		}
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(min(max(100*time.Millisecond, time.Since(began)), 300*time.Millisecond)) // a check starts programs
 	}
 }
 
@@ -196,7 +203,7 @@ const tokenEnv = "SALTERN_LAB_TOKEN"
 type Proc struct {
 	Name string
 	Log  string // path of what it printed
-	cmd  *exec.Cmd
+	pid  int
 	tok  string
 	done chan struct{}
 	once sync.Once
@@ -208,47 +215,66 @@ type Proc struct {
 // its output is shown.
 func Start(t testing.TB, name, logPath, path string, args ...string) *Proc {
 	t.Helper()
-	var b [8]byte
-	_, _ = rand.Read(b[:])
-	p := &Proc{Name: name, Log: logPath, tok: hex.EncodeToString(b[:]), done: make(chan struct{})}
+	p := newProc(name, logPath)
 	out, err := os.OpenFile(logPath, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
 
-	p.cmd = exec.Command(path, args...)
-	p.cmd.Env = append(cleanEnv(), tokenEnv+"="+p.tok)
-	p.cmd.Stdout, p.cmd.Stderr = out, out
-	p.cmd.Dir = "/"
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd := exec.Command(path, args...)
+	cmd.Env = append(cleanEnv(), tokenEnv+"="+p.tok)
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if err := startAndWait(cmd, func(err error) {
+		p.err = err
+		_ = out.Close()
+		close(p.done)
+	}); err != nil {
+		t.Fatalf("start %s: %v", name, err)
+	}
+
+	p.pid = cmd.Process.Pid
+	p.killAtEnd(t)
+	return p
+}
+
+// newProc returns a process that is not started yet.
+func newProc(name, logPath string) *Proc {
+	var b [8]byte
+	_, _ = rand.Read(b[:])
+	return &Proc{Name: name, Log: logPath, tok: hex.EncodeToString(b[:]), done: make(chan struct{})}
+}
+
+// startAndWait starts a command that has a parent death signal, and calls ended with the error of
+// its Wait. ended is called also when the start fails.
+func startAndWait(cmd *exec.Cmd, ended func(error)) error {
 	started := make(chan error)
 	go func() {
 		// The parent death signal hangs on the thread that started the child.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		err := p.cmd.Start()
+		err := cmd.Start()
 		started <- err
 
 		if err == nil {
-			p.err = p.cmd.Wait()
+			err = cmd.Wait()
 		}
 
-		_ = out.Close()
-		close(p.done)
+		ended(err)
 	}()
 
-	if err := <-started; err != nil {
-		t.Fatalf("start %s: %v", name, err)
-	}
+	return <-started
+}
 
+// killAtEnd kills the process at the end of the test. On failure the end of its output is shown.
+func (p *Proc) killAtEnd(t testing.TB) {
 	t.Cleanup(func() {
 		p.Kill()
 		if t.Failed() {
-			t.Logf("%s printed:\n%s", name, Tail(logPath, 40))
+			t.Logf("%s printed:\n%s", p.Name, Tail(p.Log, 40))
 		}
 	})
-
-	return p
 }
 
 // cleanEnv is our environment without what would change Python's or systemd's
@@ -267,7 +293,7 @@ func cleanEnv() []string {
 }
 
 // PID of the process.
-func (p *Proc) PID() int { return p.cmd.Process.Pid }
+func (p *Proc) PID() int { return p.pid }
 
 // Running reports whether the process has not ended.
 func (p *Proc) Running() bool {
@@ -282,13 +308,16 @@ func (p *Proc) Running() bool {
 // Stop sends SIGTERM and waits; after limit the group is killed and an error
 // returned.
 func (p *Proc) Stop(limit time.Duration) error {
-	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	if p.Running() {
+		_ = syscall.Kill(p.pid, syscall.SIGTERM) // it may end now
+	}
+
 	select {
 	case <-p.done:
 		p.Kill()
-		var ee *exec.ExitError
-		if errors.As(p.err, &ee) && ee.ExitCode() > 0 {
-			return fmt.Errorf("%s ended with code %d", p.Name, ee.ExitCode())
+		var exit interface{ ExitCode() int }
+		if errors.As(p.err, &exit) && exit.ExitCode() > 0 {
+			return fmt.Errorf("%s ended with code %d", p.Name, exit.ExitCode())
 		}
 		return nil
 	case <-time.After(Limit(limit)):

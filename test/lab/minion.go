@@ -229,8 +229,35 @@ func (m *Minion) prepare(t testing.TB, options map[string]any) {
 // Launch starts the minion again after it was stopped or killed. SIGABRT makes it print its stacks.
 func (m *Minion) Launch(t testing.TB) {
 	t.Helper()
-	m.Proc = m.net.Start(t, m.host, "minion "+m.ID+" ("+m.Version+")", filepath.Join(m.Dir, "out"),
-		"env", "PYTHONFAULTHANDLER=1", filepath.Join(m.bin, "salt-minion"), "-c", filepath.Join(m.Dir, "etc"))
+	if os.Getenv("SALTERN_FORK") == "0" {
+		m.launchProgram(t)
+		return
+	}
+
+	m.Proc = startFork(t, filepath.Join(m.bin, "python3"), m.name(), forkRequest{
+		Args: m.command(),
+		Env:  map[string]string{faultHandler: "1"},
+		Out:  m.output(),
+		Net:  m.net.namespace(m.host),
+	})
+}
+
+// launchProgram is like Launch, without a [forkServer].
+func (m *Minion) launchProgram(t testing.TB) {
+	t.Helper()
+	args := append([]string{faultHandler + "=1"}, m.command()...)
+	m.Proc = m.net.Start(t, m.host, m.name(), m.output(), "env", args...)
+}
+
+// faultHandler is an environment variable that makes Python print its stacks for some signals.
+const faultHandler = "PYTHONFAULTHANDLER"
+
+func (m *Minion) name() string { return "minion " + m.ID + " (" + m.Version + ")" }
+
+func (m *Minion) output() string { return filepath.Join(m.Dir, "out") }
+
+func (m *Minion) command() []string {
+	return []string{filepath.Join(m.bin, "salt-minion"), "-c", filepath.Join(m.Dir, "etc")}
 }
 
 // Call runs salt-call on the minion and gives its return.

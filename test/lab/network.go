@@ -244,8 +244,18 @@ func (n *Network) Start(t testing.TB, host, name, logPath, path string, args ...
 // wrap gives the command line that runs a program on a host; addr "" or a nil
 // network: here.
 func (n *Network) wrap(addr, path string, args []string) (string, []string) {
-	if n == nil || n.hosts[addr] == "" {
+	space := n.namespace(addr)
+	if space == "" {
 		return path, args
 	}
-	return "ip", append([]string{"netns", "exec", n.hosts[addr], path}, args...)
+	return "ip", append([]string{"netns", "exec", space, path}, args...)
+}
+
+// namespace returns the name of a host's namespace; empty: addr is "" or the network nil, so that
+// programs run here.
+func (n *Network) namespace(addr string) string {
+	if n == nil {
+		return ""
+	}
+	return n.hosts[addr]
 }
