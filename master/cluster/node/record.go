@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"saltern/internal/control"
 	"saltern/master/cluster/wire"
@@ -52,6 +53,18 @@ type Lease struct {
 	Inc   string `json:"inc,omitempty"`   // incarnation of the process
 	Token uint64 `json:"token,omitempty"` // fencing token; grows with each owner
 	Beat  uint64 `json:"beat,omitempty"`  // grows with each renewal
+	// Seconds is the term that the owner counts on. It is 0 if the owner's version writes no term,
+	// or if a node of such a version has rewritten the record.
+	Seconds uint64 `json:"seconds,omitempty"`
+}
+
+// term returns how long a master waits without a change of the lease until the owner has lost it.
+// An owner whose lease names no shorter term counts on [leaseTTLUnnamed].
+func (l Lease) term() time.Duration {
+	if l.Seconds == 0 || l.Seconds > uint64(leaseTTLUnnamed/time.Second) {
+		return leaseTTLUnnamed
+	}
+	return max(leaseTTL, time.Duration(l.Seconds)*time.Second)
 }
 
 // Limits of a record.

@@ -208,6 +208,7 @@ func (n *Node) renewLease(now time.Time) {
 					return false, nil
 				}
 				r.Owner.Beat++
+				r.Owner.Seconds = uint64(leaseTTL / time.Second)
 				return true, nil
 			}})
 
@@ -217,7 +218,7 @@ func (n *Node) renewLease(now time.Time) {
 	// If the owner is an earlier process of this master, that process has ended, so this process
 	// takes the lease at once. Any other owner keeps the lease for its full term, even after the
 	// owner's removal.
-	wait := leaseTTL + time.Duration(n.rankAmongAlive(now))*leaseStep
+	wait := o.term() + time.Duration(n.rankAmongAlive(now))*leaseStep
 	if o.ID == "" {
 		wait = time.Duration(n.rankAmongAlive(now)) * leaseStep
 	}
@@ -231,7 +232,12 @@ func (n *Node) renewLease(now time.Time) {
 			if r.Owner != o {
 				return false, nil
 			}
-			r.Owner = Lease{ID: n.cfg.ID, Inc: n.cfg.Inc, Token: o.Token + 1}
+			r.Owner = Lease{
+				ID:      n.cfg.ID,
+				Inc:     n.cfg.Inc,
+				Token:   o.Token + 1,
+				Seconds: uint64(leaseTTL / time.Second),
+			}
 			return true, nil
 		}})
 }

@@ -56,8 +56,10 @@ type Peer = wire.Peer
 
 // Times of the cluster logic.
 const (
-	leaseTTL    = 12 * time.Second // an owner that does not renew loses the lease after this
-	leaseMargin = leaseTTL / 10    // how long before the end of leaseTTL the owner stops using the lease
+	leaseTTL = 12 * time.Second // an owner that does not renew loses the lease after this
+	// leaseTTLUnnamed is the term of a lease that names none: that of versions which wrote no term.
+	leaseTTLUnnamed = 15 * time.Second
+	leaseMargin     = leaseTTL / 10 // how long before the end of leaseTTL the owner stops using the lease
 	// leaseRenew is the age at which the owner renews the lease. The renewal may take as long as
 	// writes to the volume stall when a copy is lost.
 	leaseRenew = leaseTTL / 6
