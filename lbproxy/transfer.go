@@ -79,8 +79,8 @@ func (l *loop) transfer(s *session, why ending) bool {
 	down := &s.half[sideBackend]
 	if s.moved && l.now-s.connectedAt < int64(givenWithin) {
 		// When the session moved to its present master, that master had to send it the jobs that it
-		// had missed before. This may not be complete. So the period of missed jobs begins before
-		// that move.
+		// had missed before. Some of these jobs may not have arrived. So the period of missed jobs
+		// begins before that move.
 		down.lastRead = min(down.lastRead, s.connectedAt-int64(lostWithin))
 	}
 

@@ -324,7 +324,7 @@ func (p *formPage) validated(w *Wizard, msg validated) tea.Cmd {
 	return p.showFaults(w, slices.Concat(p.early, msg.faults))
 }
 
-// showFaults shows the faults of this page, or continues when there are none.
+// showFaults shows the faults of this page. If there are none, it opens the next page.
 func (p *formPage) showFaults(w *Wizard, faults []setup.Fault) tea.Cmd {
 	p.faults = map[string]string{}
 	for _, f := range faults {

@@ -337,7 +337,7 @@ func (c *checker) finish(recorded []Head) {
 		if h.Seq > c.v.Last {
 			c.addFault(0, "%s missing at the end: %s was told of record %d at %s", numbers(c.v.Last+1, h.Seq),
 				h.By, h.Seq, formatTime(h.Time))
-			return // older heads tell nothing more
+			return // older heads could show no other fault
 		}
 	}
 }

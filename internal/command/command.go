@@ -155,7 +155,7 @@ func (e Exec) Run(ctx context.Context, argv []string) (Output, error) {
 	var err, cause error
 	select {
 	case err = <-done:
-		if len(full) > 0 { // the output has also become too long
+		if len(full) > 0 { // the command wrote too much before it ended
 			cause = ErrOutput
 		}
 	case <-ctx.Done():

@@ -93,7 +93,7 @@ func decodeError(answer *localsock.Refusal) *Error {
 	_ = json.Unmarshal(answer.Body, &refusal) // without JSON the status is the text
 	if refusal.Text == "" {
 		refusal.Text = answer.Status
-		// A server answers like this, without JSON, to a route that is not in its table.
+		// A server sends these codes without JSON if the route is not in its table.
 		if answer.Code == http.StatusNotFound || answer.Code == http.StatusMethodNotAllowed {
 			refusal.Text = "the running program does not know this request, because it has another version than the " +
 				"program that asks (" + answer.Status + "); next: start it again"

@@ -21,7 +21,7 @@ type Turn struct {
 	// machine, but the masters of all nodes, one after another, so that they load the options. No
 	// node is drained for such a turn.
 	Options bool `json:"options,omitempty"`
-	// Key reports whether a new key of the cluster belongs to the options.
+	// Key reports whether the change of options includes a new key of the cluster.
 	Key bool `json:"key,omitempty"`
 	// Until is when the turn expires unless the node extends it. It may be zero: the turn does not
 	// expire.

@@ -83,7 +83,7 @@ func lockedOut(etc, name, home string) bool {
 		filepath.Join(etc, "ssh", "authorized_keys.d", name)} {
 		text, err := readBounded(path)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return false // the file cannot be read: not known
+			return false // the file may contain a key
 		}
 
 		for line := range strings.Lines(string(text)) {

@@ -274,9 +274,9 @@ const secureAccess = "secure-access"
 
 func (a Authority) asPair() cert.Pair { return cert.Pair{Cert: a.Cert, Key: a.Key} }
 
-// certificateDir returns the directory to write the certificate files to which GlusterFS reads in
-// dir. This is dir, except in the image: there dir is read-only and contains links, and the result
-// is the directory to which they lead.
+// certificateDir returns the directory in which to write the certificate files that GlusterFS reads
+// in dir. This is dir, except in the image: there dir is read-only and contains links, and
+// certificateDir returns the directory to which they lead.
 func certificateDir(dir string) string {
 	if to, err := os.Readlink(filepath.Join(dir, "glusterfs.pem")); err == nil && filepath.IsAbs(to) {
 		return filepath.Dir(to)

@@ -202,8 +202,8 @@ func (s *System) Try(slot string) error {
 	if err := s.change(map[string]string{"next": slot, "tries": tries}); err != nil {
 		return err
 	}
-	// The trial is selected. Without this file a trial that the boot loader abandons is not
-	// noticed. That is no reason to report that the version was not installed.
+	// The version is installed and its trial is selected, so a failure to write this file is no
+	// error. Without the file nobody notices that the boot loader abandoned the trial.
 	_ = os.WriteFile(s.trial(slot), []byte(time.Now().UTC().Format(time.RFC3339)+"\n"), 0o600)
 	return nil
 }

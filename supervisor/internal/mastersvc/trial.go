@@ -288,11 +288,11 @@ func (t *Trial) keepGood() {
 
 	good, err := layout.GoodOptions(t.env.Settings)
 	if err == nil && good.Mark == o.Mark && good.Dir == o.Dir {
-		return // the master went back to them
+		return // the master uses the last good options again
 	}
 
 	if now, refused := t.current(); now.Mark != o.Mark || refused != "" {
-		return // they have changed since: the next start tries the new ones
+		return // the options have changed since then: the next start tries the new ones
 	}
 
 	// a full disk must not keep the master from serving

@@ -34,7 +34,7 @@ type Daemon struct {
 
 	mu    sync.Mutex
 	child *os.Process // nil: keepalived does not run as a child
-	unit  bool        // keepalived runs as a unit
+	unit  bool        // keepalived runs as a unit of systemd
 }
 
 const (
