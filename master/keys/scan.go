@@ -226,6 +226,19 @@ func (s *Store) Refresh(ids ...string) {
 // Rescan compares all key files with the index now.
 func (s *Store) Rescan() error { return s.scanFolders(true) }
 
+// Recheck compares the files of one id with the index now. Its error says that a file cannot be read:
+// then nobody knows whether the key that the index has is still there.
+func (s *Store) Recheck(id string) error {
+	if err := ValidID(id); err != nil {
+		return err
+	}
+	defer s.lockID(id)()
+	if err := s.examineLocked(id, lookupOrder[:]...); err != nil {
+		return fmt.Errorf("read the key of %q again: %w", id, err)
+	}
+	return nil
+}
+
 // Look updates the index from the folders at once, without waiting for the next event or tick of
 // Run. If nothing has changed, Look costs four calls of stat. It waits at most two seconds for a
 // hanging volume.
@@ -233,10 +246,13 @@ func (s *Store) Look() error {
 	return s.looks.do(2*time.Second, func() error { return s.scanFolders(false) })
 }
 
-// examine updates the index from the files of an id in some states.
+// examine updates the index from the files of an id in some states. If a file cannot be read, Run
+// tries again: until then a key that was deleted may still count.
 func (s *Store) examine(id string, states ...State) {
 	defer s.lockID(id)()
-	_ = s.examineLocked(id, states...) // examineLocked has logged the error
+	if s.examineLocked(id, states...) != nil { // examineLocked has logged the error
+		s.failedLooks.add(id, states)
+	}
 }
 
 // examineLocked works like examine, for a caller that holds the stripe lock of the id. The key of a
@@ -244,7 +260,7 @@ func (s *Store) examine(id string, states ...State) {
 // errors; if a state's file cannot be read, the index keeps the key known for that state.
 func (s *Store) examineLocked(id string, states ...State) error {
 	files, errs := make([]*keyFile, len(states)), make([]error, len(states))
-	look := func(i int) { files[i], errs[i] = s.loadFile(id, states[i], s.keyFileOf(states[i], id)) }
+	look := func(i int) { files[i], errs[i] = s.cfg.load(s, id, states[i], s.keyFileOf(states[i], id)) }
 	var wg sync.WaitGroup
 	for i := range states[1:] { // in parallel: on a volume each read takes milliseconds
 		wg.Go(func() { look(i + 1) })
@@ -263,7 +279,9 @@ func (s *Store) examineLocked(id string, states ...State) error {
 				found[st] = nil
 			}
 		case err != nil:
-			s.log.Warn("reading a minion key", "minion", id, "path", s.keyPath(st, id), "error", err)
+			if !s.failedLooks.has(id) {
+				s.log.Warn("reading a minion key", "minion", id, "path", s.keyPath(st, id), "error", err)
+			}
 		case f != before:
 			found[st] = f
 		}

@@ -68,7 +68,9 @@ type Config struct {
 	Logger   *slog.Logger // nil discards all messages
 
 	volume func(dir string) bool // replaces onVolume in tests; nil otherwise
-	now    func() time.Time      // replaces time.Now in tests; nil otherwise
+	// load replaces loadFile in tests; nil otherwise
+	load func(s *Store, id string, st State, before *keyFile) (*keyFile, error)
+	now  func() time.Time // replaces time.Now in tests; nil otherwise
 }
 
 const stripes = 64
@@ -102,6 +104,8 @@ type Store struct {
 	onVolume bool               // on a volume, where it is much faster to list a folder than to check each file
 	incoming *incoming          // claims of new keys; nil on a local disk
 
+	failedLooks failedLooks
+
 	hintMu sync.Mutex
 	hints  map[string][]State // states of keys that Run must check, by id; see Hint
 	hinted chan struct{}      // capacity 1: signals new hints
@@ -130,6 +134,10 @@ func Open(dir string, cfg Config) (*Store, error) {
 
 	if cfg.volume == nil {
 		cfg.volume = onVolume
+	}
+
+	if cfg.load == nil {
+		cfg.load = (*Store).loadFile
 	}
 
 	lists := cfg.volume(dir)

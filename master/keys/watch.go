@@ -19,6 +19,9 @@ const (
 	// listShare is the least ratio of the pause after a listing of the folders to the duration of
 	// that listing: on a volume a listing of many keys takes seconds.
 	listShare = 19
+	// maxRest bounds that pause. A key that another machine deleted, and that no master has reported,
+	// counts for so long at most, and for two listings.
+	maxRest = 30 * time.Second
 )
 
 // examinePaths checks the files that inotify named, each in its folder.
@@ -161,18 +164,23 @@ func (f *follower) takeHints() {
 	}
 }
 
-// scanChanged scans the folders that have changed. It does nothing during the pause that follows a
-// long scan.
+// scanChanged scans the folders that have changed, and reads again the files that could not be read.
+// During the pause that follows a long listing it scans nothing.
 func (f *follower) scanChanged() {
-	if time.Now().Before(f.restUntil) {
+	failed, many := f.store.failedLooks.take()
+	f.store.examineAll(failed)
+	if time.Now().Before(f.restUntil) && !many {
 		return
 	}
 
 	begin := time.Now()
+	listings := f.store.scans.Load()
 	f.store.pending.forgetIdle()
 	f.store.rewatch(f.watcher)
-	f.store.report(f.store.scanFolders(false))
-	f.restUntil = time.Now().Add(listShare * time.Since(begin))
+	f.store.report(f.store.scanFolders(many))
+	if f.store.scans.Load() != listings { // a look at times alone is no load, also when it takes long
+		f.restUntil = time.Now().Add(min(listShare*time.Since(begin), maxRest))
+	}
 }
 
 func (s *Store) report(err error) {

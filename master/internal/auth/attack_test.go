@@ -400,6 +400,44 @@ func TestAttack30DeletedKey(t *testing.T) {
 	}
 }
 
+// TestDeletedKeyIsNotComparedWith: a minion that comes with a new key is not refused for one that an
+// administrator has deleted a moment ago and that this master still remembers. A flood of other keys
+// does not make the master read files without a bound, and refuses nobody for good meanwhile.
+func TestDeletedKeyIsNotComparedWith(t *testing.T) {
+	m := newMaster(t, options{})
+	check.Must(t, m.keys.Put("m", keys.Accepted, publicText(t, "min6")))
+	check.Must(t, os.Remove(filepath.Join(m.dir, "pki", keys.Accepted.Dir(), "m"))) // nobody tells the master
+
+	_, ev := m.SignInEvent(t.Context(), newMinion(t, "m", "min7").load(t), 3, peer)
+	if e, _ := m.keys.Lookup("m"); ev.Act != auth.ActPend || e.State != keys.Pending {
+		t.Errorf("%q, and its key is %s", ev.Act, e.State)
+	}
+	if _, denied := m.keys.Denied("m"); denied {
+		t.Error("the new key was kept as denied")
+	}
+
+	const others, files = 130, 100 // so many files are read at once at most
+	stranger := newMinion(t, "other", "min7")
+	acts := map[string]int{}
+	for i := range others {
+		id := fmt.Sprint("other", i)
+		check.Must(t, os.WriteFile(filepath.Join(m.dir, "pki", keys.Accepted.Dir(), id), []byte(publicText(t, "min6")), 0o600))
+		m.keys.Refresh(id)
+		for range 3 { // the file is read for the first of them
+			load := stranger.load(t)
+			load.Set("id", id)
+			_, ev := m.SignInEvent(t.Context(), load, 3, peer)
+			acts[ev.Act]++
+		}
+		if e, _ := m.keys.Lookup(id); e.State != keys.Accepted {
+			t.Errorf("the key of %s is %s", id, e.State)
+		}
+	}
+	if denied := acts[auth.ActDenied]; denied > 3*files || denied < 3*(files-1) || denied+acts[""] != 3*others {
+		t.Errorf("%v", acts)
+	}
+}
+
 func TestAttack31Warnings(t *testing.T) {
 	var out bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&out, nil))

@@ -70,7 +70,7 @@ func (s *Service) decideOnce(ctx context.Context, r request, from netip.AddrPort
 // accepted handles a sign-in of an accepted id: it compares the offered key with the one on file.
 func (s *Service) accepted(ctx context.Context, r request, e keys.Entry, from netip.AddrPort) verdict {
 	if r.pub != e.PEM {
-		return s.denied(ctx, r, from)
+		return s.denied(ctx, r, e, from)
 	}
 	pub, err := e.Public()
 	if err != nil {
@@ -80,12 +80,25 @@ func (s *Service) accepted(ctx context.Context, r request, e keys.Entry, from ne
 	return verdict{act: ActAccept, pub: pub, pem: e.PEM, wasAccepted: true}
 }
 
-// denied stores the offered key, which differs from the minion's key on file, as a denied key, and
-// returns the refusal.
-func (s *Service) denied(ctx context.Context, r request, from netip.AddrPort) verdict {
+// denied stores the offered key, which differs from the minion's key onFile, as a denied key, and
+// returns the refusal. First it reads the files again: if an administrator has deleted the key a
+// moment ago, the minion that comes with a new key must not be refused because of the old one.
+func (s *Service) denied(ctx context.Context, r request, onFile keys.Entry, from netip.AddrPort) verdict {
+	_, unusable := s.parsePublic(r.pub)
+	if unusable == nil {
+		if err := s.recheckKey(ctx, r.id); err != nil {
+			s.unstored.logLimited(s.log, slog.LevelWarn, "it is not known whether the key on file is still there",
+				"minion", r.id, "peer", from, "error", err)
+			return verdict{busy: true}
+		}
+	}
+	if now, _ := s.cfg.Keys.Lookup(r.id); now.State != onFile.State || now.Gen != onFile.Gen {
+		return verdict{keyChanged: true}
+	}
+
 	s.mismatches.logLimited(s.log, slog.LevelError, "sign-in with another key than the one on file; this may be an attack",
 		"minion", r.id, "peer", from)
-	if _, err := s.parsePublic(r.pub); err != nil {
+	if unusable != nil {
 		return refused(ActDenied)
 	}
 	if _, have := s.cfg.Keys.Denied(r.id); have {
@@ -132,7 +145,7 @@ func (s *Service) pending(ctx context.Context, r request, e keys.Entry, from net
 	}
 
 	if r.pub != e.PEM {
-		return s.denied(ctx, r, from)
+		return s.denied(ctx, r, e, from)
 	}
 
 	if pub, err := e.Public(); err == nil {

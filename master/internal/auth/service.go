@@ -113,6 +113,8 @@ type Service struct {
 	disk      *gate       // bounds the changes of the key store
 	closed    atomic.Bool // Close has taken all slots of disk
 
+	rechecks rechecks
+
 	tokens sync.Map // id → verified
 
 	mismatches, badTokens, full, unstored limitedLog
