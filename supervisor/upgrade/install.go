@@ -19,19 +19,21 @@ import (
 )
 
 // Install writes a bundle into the slot that does not run, and selects that slot for a trial at the
-// next boot. The selection is the last step. If an earlier step fails, the running version stays
-// selected, so a half-written slot is never booted. Install calls tell with texts about its
-// progress.
+// next boot. It locks the slots first. The selection is the last step. If an earlier step fails, the
+// running version stays selected, so a half-written slot is never booted. Install calls tell with
+// texts about its progress.
 func (s *System) Install(
 	ctx context.Context,
 	r io.Reader,
 	keys []ed25519.PublicKey,
 	tell func(string),
 ) (bundle.Manifest, error) {
-	st, err := s.Status()
+	st, unlock, err := s.lockedStatus()
 	if err != nil {
 		return bundle.Manifest{}, err
 	}
+	defer unlock()
+
 	if st.Trying || st.Good != st.Running {
 		return bundle.Manifest{}, errors.New("upgrade: the running version is not known to be good yet; wait until it is (applianced upgrade status)")
 	}

@@ -187,10 +187,11 @@ func (s *System) change(values map[string]string) error {
 
 // Good marks the running version good: from now on the boot loader boots it.
 func (s *System) Good() error {
-	st, err := s.Status()
+	st, unlock, err := s.lockedStatus()
 	if err != nil {
 		return err
 	}
+	defer unlock()
 	if err := s.change(map[string]string{"slot": st.Running, "next": "", "tries": ""}); err != nil {
 		return err
 	}
@@ -210,10 +211,11 @@ func (s *System) Try(slot string) error {
 
 // Back selects the other slot as the good one, if it holds a version.
 func (s *System) Back() error {
-	st, err := s.Status()
+	st, unlock, err := s.lockedStatus()
 	if err != nil {
 		return err
 	}
+	defer unlock()
 	other := Other(st.Running)
 	if st.Versions[other] == "" {
 		return errors.New("upgrade: the other slot holds no version to go back to")

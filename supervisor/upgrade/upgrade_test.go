@@ -5,8 +5,10 @@ import (
 	"context"
 	"crypto/ed25519"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -127,6 +129,46 @@ func TestInstallThenGood(t *testing.T) {
 
 	if err := s.Back(); err != nil || env(t, s)["slot"] != "a" {
 		t.Errorf("back: %v %v", err, env(t, s))
+	}
+}
+
+// TestOneInstallationAtATime: while a version is written, another installation, and the selection of
+// another version, are refused. Each would spoil what the first one has prepared.
+func TestOneInstallationAtATime(t *testing.T) {
+	s := machine(t, "saltern.slot=a", grubenv.Env{"slot": "a"})
+	b, key := version(t, "cloud")
+	keys := []ed25519.PublicKey{key}
+	arriving, rest := io.Pipe()
+	writing := make(chan struct{})
+	begun := sync.OnceFunc(func() { close(writing) })
+	ended := make(chan error, 1)
+	go func() {
+		_, err := s.Install(t.Context(), arriving, keys, func(string) { begun() })
+		ended <- err
+	}()
+
+	half := len(b) / 2
+	if _, err := rest.Write(b[:half]); err != nil {
+		t.Fatal(err)
+	}
+	<-writing
+
+	_, second := s.Install(t.Context(), bytes.NewReader(b), keys, func(string) {})
+	for what, err := range map[string]error{"install": second, "back": s.Back(), "confirm": s.Good()} {
+		if !errors.Is(err, errBusy) {
+			t.Errorf("%s beside an installation: %v", what, err)
+		}
+	}
+
+	go func() {
+		_, _ = rest.Write(b[half:])
+		_ = rest.Close()
+	}()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if e := env(t, s); e["slot"] != "a" || e["next"] != "b" {
+		t.Errorf("%v", e)
 	}
 }
 
