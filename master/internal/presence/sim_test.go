@@ -778,7 +778,7 @@ func (w *simWorld) live(k *simMinion) {
 		}
 		k.hasKey = true
 		w.note("%s is let in by %d", k.id, at)
-		if at = w.backend(lb, -1); at < 0 || w.nodes[at].m.started.AsksToken(k.id) { // its first request
+		if at = w.backend(lb, -1); at < 0 || w.nodes[at].m.started.AsksToken(k.id, eventCommand) { // its first request
 			k.signedIn = false
 			return
 		}

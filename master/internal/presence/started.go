@@ -83,13 +83,20 @@ func (s *Started) Saw(id string, sum uint64, at time.Time) (since time.Time, fre
 	return at, fresh
 }
 
+// eventCommand is the command with which a minion sends events (salt/minion.py _fire_master).
+const eventCommand = "_minion_event"
+
 // AsksToken reports whether the newest process of a minion must sign in again because it has not
 // sent a token. It returns true only once for a process. A minion that does not have the master's
 // key yet sends no token (salt/crypt.py minion_sign_in_payload), so the first sign-in of a new
 // minion has none. If a process sent its first token at a later connection, it would look like a
-// new process. If s is nil, AsksToken returns false.
-func (s *Started) AsksToken(id string) bool {
-	if s == nil {
+// new process.
+//
+// command is the command of the minion's request. Only events count, because the minion process
+// itself sends events. The pillar, for example, is requested by another object in Salt, which has a
+// different token. If s is nil, AsksToken returns false.
+func (s *Started) AsksToken(id, command string) bool {
+	if s == nil || command != eventCommand {
 		return false
 	}
 	s.mu.Lock()

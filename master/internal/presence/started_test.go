@@ -92,15 +92,18 @@ func TestAsksToken(t *testing.T) {
 			s := NewStarted()
 			for _, x := range steps {
 				s.Saw("a", x.token, at(x.second))
-				asks, again := s.AsksToken("a"), s.AsksToken("a")
-				if asks != x.asks || again || s.AsksToken("b") {
+				if s.AsksToken("a", "_pillar") || s.AsksToken("a", "_return") {
+					t.Errorf("after %v s: asks at a request that another process of the minion may have sent", x.second)
+				}
+				asks, again := s.AsksToken("a", eventCommand), s.AsksToken("a", eventCommand)
+				if asks != x.asks || again || s.AsksToken("b", eventCommand) {
 					t.Errorf("after %v s: asks %v, once more %v", x.second, asks, again)
 				}
 			}
 		})
 	}
 
-	if (*Started)(nil).AsksToken("a") {
+	if (*Started)(nil).AsksToken("a", eventCommand) {
 		t.Error("a master that is alone asks")
 	}
 }

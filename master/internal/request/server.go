@@ -62,7 +62,7 @@ type Config struct {
 	Saw func(id string, from netip.AddrPort)
 	// SignInAgain reports whether an authenticated minion must sign in again before its request is
 	// answered. It may be nil: no minion must.
-	SignInAgain func(id string) bool
+	SignInAgain func(id, command string) bool
 	Now         func() time.Time
 	Log         *slog.Logger
 }
@@ -354,10 +354,7 @@ func (s *Server) handleEncrypted(
 		return nil, err
 	}
 
-	// Ask the minion for a sign-in only at an event, because the minion process itself sends
-	// events. The pillar, for example, is requested by another object in Salt, which has a
-	// different token.
-	if s.cfg.SignInAgain != nil && load.Str("cmd") == "_minion_event" && s.cfg.SignInAgain(outer) {
+	if s.cfg.SignInAgain != nil && s.cfg.SignInAgain(outer, load.Str("cmd")) {
 		return nil, refuse(badLoad, "%.64q is to sign in again, as its sign-in showed no token", outer)
 	}
 

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -374,8 +375,8 @@ func TestSignInAgain(t *testing.T) {
 		"_minion_event": {Once: true, Do: func(context.Context, *Call) (any, error) { return "done", nil }},
 	})
 	var asked []string
-	s.cfg.SignInAgain = func(id string) bool {
-		asked = append(asked, id)
+	s.cfg.SignInAgain = func(id, command string) bool {
+		asked = append(asked, id+command)
 		return len(asked) == 1
 	}
 
@@ -383,15 +384,11 @@ func TestSignInAgain(t *testing.T) {
 		in := sealedRequest(t, kr.sessions["a"], "a", 3, request("a", tok, "_minion_event"))
 		return decode(t, kr, "a", s.Handle(context.Background(), from, in, nil), nonce)
 	}
-	pillar := sealedRequest(t, kr.sessions["a"], "a", 3, request("a", "token of a", "_pillar"))
-	if s.Handle(context.Background(), from, pillar, nil); len(asked) > 0 {
-		t.Error("asked for at its pillar")
-	}
 	if got := send("token of b"); got != "bad load" || len(asked) > 0 {
 		t.Errorf("not proven: %v, asked for %v", got, asked)
 	}
-	if got := send("token of a"); got != "bad load" {
-		t.Errorf("before it has signed in again: %v", got)
+	if got := send("token of a"); got != "bad load" || !slices.Equal(asked, []string{"a_minion_event"}) {
+		t.Errorf("before it has signed in again: %v, asked for %v", got, asked)
 	}
 	if got := send("token of a"); got != "done" {
 		t.Errorf("after it has signed in again: %v", got)
