@@ -6,9 +6,11 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"saltern/internal/pause"
+	"saltern/internal/rpc"
 	"saltern/supervisor/internal/service"
 	"saltern/supervisor/status"
 )
@@ -31,6 +33,15 @@ type Restarts struct {
 	log     *slog.Logger
 	manager serviceManager
 	soon    chan string // names of services to restart
+
+	mu    sync.Mutex
+	ended bool // Run accepts nothing more
+}
+
+var errEnding = &rpc.Error{
+	Code: rpc.CodeBusy,
+	Text: "applianced stops its services or starts them with other settings at this moment: " +
+		"try again in half a minute",
 }
 
 // serviceManager manages the services: [service.Manager].
@@ -55,6 +66,11 @@ func (r *Restarts) RestartSoon(name string) error {
 		return err
 	}
 
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ended {
+		return errEnding
+	}
 	select {
 	case r.soon <- name:
 		return nil
@@ -63,20 +79,29 @@ func (r *Restarts) RestartSoon(name string) error {
 	}
 }
 
-// Run makes the restarts that RestartSoon has accepted, until ctx ends.
+// Run makes the restarts that RestartSoon has accepted, until ctx ends. At the end it makes those
+// that are left: the service may outlive this life.
 func (r *Restarts) Run(ctx context.Context) {
-	for {
+	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-			return
 		case name := <-r.soon:
-			if pause.For(ctx, answerFirst) != nil {
-				return
-			}
-			r.log.Info("a service is restarted, as was asked for", "service", name)
-			if err := r.manager.Restart(name); err != nil {
-				r.log.Error("restart a service", "service", name, "error", err)
-			}
+			_ = pause.For(ctx, answerFirst)
+			r.restart(name)
 		}
+	}
+
+	r.mu.Lock()
+	r.ended = true
+	r.mu.Unlock()
+	for len(r.soon) > 0 {
+		r.restart(<-r.soon)
+	}
+}
+
+func (r *Restarts) restart(name string) {
+	r.log.Info("a service is restarted, as was asked for", "service", name)
+	if err := r.manager.Restart(name); err != nil {
+		r.log.Error("restart a service", "service", name, "error", err)
 	}
 }

@@ -23,7 +23,8 @@ import (
 // process beside it, which takes over its work. The earlier process then ends by itself in its own
 // time.
 //
-// A restart on request ([Service.Restart]) starts a new process beside the running one. When the
+// A restart on request ([Service.Restart]) starts a new process beside the running one. The request
+// is stored in PIDFile: if this life ends before the restart, the next life carries it out. When the
 // context ends and Leave returns true, the process keeps running. Otherwise Run stops it, and all
 // earlier processes.
 //
@@ -56,7 +57,6 @@ type Lasting struct {
 	mu     sync.Mutex
 	procs  []*lasting // the processes that live, oldest first
 	known  bool       // whether PIDFile has been read
-	renew  bool       // the next Run must start a new process
 	failed bool       // the process of the last Run ended by itself
 }
 
@@ -87,9 +87,7 @@ func (l *Lasting) Run(ctx context.Context, started func(pid int)) error {
 	cause := context.Cause(ctx)
 	switch {
 	case cause == errRestart:
-		l.mu.Lock()
-		l.renew = true
-		l.mu.Unlock()
+		l.Renew()
 	case l.Leave != nil && l.Leave(cause):
 		l.release()
 	default:
@@ -105,6 +103,26 @@ func (l *Lasting) Alive() bool {
 	defer l.mu.Unlock()
 	l.loadList()
 	return len(l.procs) > 0
+}
+
+// replaceTag is the tag of a process that is to be replaced. [Lasting.Tag] never returns it.
+const replaceTag = "replace"
+
+// Renew makes the next Run, in this life or the next, start a new process instead of adopting the
+// present one. It may be called at any time, also when Run has returned.
+func (l *Lasting) Renew() {
+	l.mu.Lock()
+	running := l.known
+	l.loadList()
+	if n := len(l.procs); n > 0 {
+		l.procs[n-1].tag = replaceTag
+		l.saveList()
+	}
+	l.mu.Unlock()
+
+	if !running {
+		l.release()
+	}
 }
 
 // Stop ends all processes of a service that is no longer wanted.
@@ -125,12 +143,14 @@ func (l *Lasting) obtain(ctx context.Context) (*lasting, error) {
 	l.mu.Lock()
 	l.loadList()
 	var newest *lasting
+	adoptable := false
 	if n := len(l.procs); n > 0 {
 		newest = l.procs[n-1]
+		adoptable = newest.tag == tag
 	}
 
-	renew, failed := l.renew, l.failed
-	l.renew, l.failed = false, false
+	failed := l.failed
+	l.failed = false
 	l.mu.Unlock()
 
 	if newest != nil {
@@ -139,7 +159,7 @@ func (l *Lasting) obtain(ctx context.Context) (*lasting, error) {
 		case ctx.Err() != nil:
 			// Leave the process as it is: the next life decides whether to adopt it.
 			return newest, nil
-		case answer == nil && newest.tag == tag && !renew:
+		case answer == nil && adoptable:
 			newest.inService = true
 			return newest, nil
 		case answer != nil && (newest.inService || failed || newest.adopted):

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -120,7 +121,7 @@ func TestLastingIsAdopted(t *testing.T) {
 func TestLastingIsReplaced(t *testing.T) {
 	for what, change := range map[string]func(*stayer){
 		"configuration changed": func(s *stayer) { s.tag = "b" },
-		"restart":               func(s *stayer) { s.renew = true },
+		"restart":               func(s *stayer) { s.Renew() },
 		"does not answer":       func(s *stayer) { s.sick = errors.New("no answer") },
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -188,6 +189,40 @@ func TestLastingRestart(t *testing.T) {
 
 	if err := end(nil); err != nil || alive(next) {
 		t.Errorf("%v, lives %v", err, alive(next))
+	}
+}
+
+// TestRestartSurvivesTheEndOfALife: a restart that was asked for while, or after, the life ended is
+// done by the next life, once; the process that it leaves behind is adopted again after that.
+func TestRestartSurvivesTheEndOfALife(t *testing.T) {
+	for name, ask := range map[string]func(s *Service, end func()){
+		"before the end": func(s *Service, end func()) { s.Restart(); end() },
+		"after the end":  func(s *Service, end func()) { end(); s.Restart() },
+		"twice":          func(s *Service, end func()) { s.Restart(); end(); s.Restart() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			live := func(after func(s *Service, end func())) int {
+				l := newStayer(t, dir, writes)
+				s := newService(Spec{Name: "lb", Runner: l}, slog.New(slog.DiscardHandler), time.Now)
+				ctx, cancel := context.WithCancelCause(t.Context())
+				ended := make(chan struct{})
+				go func() { defer close(ended); s.loop(ctx, nil) }()
+				await.That(t, "running", func() bool { return s.Info(0).State == Running })
+				pid := s.Info(0).PID
+				after(s, func() { cancel(errLeave); <-ended })
+				return pid
+			}
+
+			first := live(ask)
+			second := live(func(_ *Service, end func()) { end() })
+			if second == first {
+				t.Errorf("process %d was adopted, and the restart dropped", first)
+			}
+			if third := live(func(_ *Service, end func()) { end() }); third != second {
+				t.Errorf("process %d was replaced by %d without a reason", second, third)
+			}
+		})
 	}
 }
 

@@ -89,8 +89,13 @@ func (s *Service) Info(n int) Info {
 	return i
 }
 
-// Restart ends the run, or the pause before the next run, and starts the service again.
+// Restart ends the run, or the pause before the next run, and starts the service again. If the
+// service stops at the same moment, a process that outlives this one is replaced at its next start.
 func (s *Service) Restart() {
+	if r, ok := s.spec.Runner.(interface{ Renew() }); ok {
+		r.Renew()
+	}
+
 	s.mu.Lock()
 	stop := s.restart
 	if stop == nil {
