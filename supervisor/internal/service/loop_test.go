@@ -1,8 +1,10 @@
 package service
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -55,6 +57,42 @@ func TestLoop(t *testing.T) {
 		cancel()
 		if err := <-done; err != nil || strings.Join(ended, " ") != "program watch" {
 			t.Errorf("%v %v", ended, err)
+		}
+	})
+}
+
+// TestLoopThatDoesNotEndIsLogged: a loop that hangs, for example on a disk, is waited for, and the log
+// says which one it is.
+func TestLoopThatDoesNotEndIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		m := NewManager(slog.New(slog.NewTextHandler(&out, nil)), time.Now)
+		thawed := make(chan struct{})
+		quick := func(ctx context.Context) { <-ctx.Done() }
+		if err := m.Add(Loop("quick", quick), Loop("hangs", func(context.Context) { <-thawed })); err != nil {
+			t.Fatal(err)
+		}
+
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- m.Run(ctx, time.Minute) }()
+		synctest.Wait() // the loops have begun
+		cancel()
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+
+		if text := out.String(); !strings.Contains(text, "part=hangs") || strings.Contains(text, "part=quick") {
+			t.Errorf("log: %s", text)
+		}
+		select {
+		case err := <-done:
+			t.Errorf("it was not waited for: %v", err)
+		default:
+		}
+
+		close(thawed)
+		if err := <-done; err != nil {
+			t.Error(err)
 		}
 	})
 }

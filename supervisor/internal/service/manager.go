@@ -83,7 +83,9 @@ func (m *Manager) Add(specs ...Spec) error {
 // Run starts all services and blocks until ctx has ended and every service has stopped. It stops
 // each service before those on which the service depends. The contexts of the services end with the
 // cause of ctx, which a [Lasting] passes to Leave. The error lists the services that did not end
-// within limit; it is nil if all ended. Run may be called only once.
+// within limit; it is nil if all ended. For loops Run waits without a limit, because the next life
+// must not do the same work beside them; it logs those that have not ended within limit. Run may be
+// called only once.
 func (m *Manager) Run(ctx context.Context, limit time.Duration) error {
 	for _, r := range m.order {
 		// The services' context must outlive ctx, because Run stops them one after another when ctx
@@ -105,27 +107,41 @@ func (m *Manager) Run(ctx context.Context, limit time.Duration) error {
 		}
 
 		r.cancel(context.Cause(ctx))
-		t := time.NewTimer(limit)
-		select {
-		case <-r.done:
-		case <-t.C:
+		if !endsBefore(r.done, time.After(limit)) {
 			faults = multierror.Append(faults, fmt.Errorf("service %s did not stop within %s", r.spec.Name, limit))
 		}
-
-		t.Stop()
 	}
 
 	for _, r := range m.order {
 		r.cancel(context.Cause(ctx))
 	}
 
+	over, end := context.WithTimeout(context.WithoutCancel(ctx), limit)
+	defer end()
 	for _, r := range m.order {
-		if r.spec.loop {
+		if r.spec.loop && !endsBefore(r.done, over.Done()) {
+			m.log.Warn("a part of this program does not end, perhaps because a disk hangs: it is waited for",
+				"part", r.spec.Name, "limit", limit)
 			<-r.done
 		}
 	}
 
 	return faults.ErrorOrNil()
+}
+
+// endsBefore waits for done or for limit. It reports whether done has ended.
+func endsBefore[T any](done <-chan struct{}, limit <-chan T) bool {
+	select {
+	case <-done:
+		return true
+	case <-limit:
+	}
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
 }
 
 func (m *Manager) dependencies(s Spec) Condition {

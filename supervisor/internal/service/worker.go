@@ -37,11 +37,7 @@ func (w *Worker) Wait(limit time.Duration) {
 	w.mu.Lock()
 	done := w.done
 	w.mu.Unlock()
-	if done == nil {
-		return
-	}
-	select {
-	case <-done:
-	case <-time.After(limit):
+	if done != nil {
+		endsBefore(done, time.After(limit))
 	}
 }
