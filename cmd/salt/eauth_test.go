@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -91,6 +92,40 @@ func TestRunnerThatTheMasterRefuses(t *testing.T) {
 			if code := h.run("salt-run", words...); code != exitGeneric || !strings.Contains(h.errs, why) {
 				t.Errorf("%s %s: exit %d, %q, %q", function, async, code, h.out, h.errs)
 			}
+		}
+	}
+}
+
+// TestEventsOfARunnerOnTheTerminal: of the events of a runner salt-run prints its progress, and with a
+// log-in its result alone. Those by which an orchestration announces its steps made several documents
+// of --out=json.
+func TestEventsOfARunnerOnTheTerminal(t *testing.T) {
+	m := fakemaster.New(t, "a")
+	h := newHouse(t, m, "")
+	const tag = "salt/run/20260101000000000000"
+	m.Clear = func(load *value.Map) any {
+		if load.Str("cmd") != "runner" {
+			return nil
+		}
+		m.Bus.Fire(tag+"/args", value.NewMap("type", "function", "name", "test.ping"))
+		m.Bus.Fire(tag+"/progress", value.NewMap("message", "half"))
+		m.Bus.Fire(tag+"/own/event", value.NewMap("of", "a step"))
+		m.Bus.Fire(tag+"/ret", value.NewMap("return", []any{"done"}, "success", true))
+		return value.NewMap("tag", tag, "jid", "20260101000000000000")
+	}
+
+	for _, c := range []struct {
+		words string
+		lines []string // the beginning of each line of the output
+	}{
+		{"jobs.list_jobs --out=json --out-indent=-1", []string{`{"suffix": "progress"`, `["done"]`}},
+		{"-a auto --username=ann --password=x state.orchestrate x --out=json --out-indent=-1", []string{`["done"]`}},
+		{"jobs.list_jobs --quiet", nil},
+	} {
+		code := h.run("salt-run", strings.Fields(c.words)...)
+		lines := strings.Split(strings.TrimSuffix(h.out, "\n"), "\n")
+		if !slices.EqualFunc(lines, c.lines, strings.HasPrefix) && h.out+strings.Join(c.lines, "") != "" {
+			t.Errorf("%s: exit %d, %q, %q, want lines that begin with %q", c.words, code, h.out, h.errs, c.lines)
 		}
 	}
 }

@@ -130,6 +130,9 @@ func (r *runCall) remote(ctx context.Context, c *client.Client, fun string, args
 	}
 
 	data, err := c.Runner(ctx, fun, args, kwargs, cred, func(suffix string, data *value.Map) {
+		if !r.printsEvent(suffix) {
+			return
+		}
 		if e := r.showResult(value.NewMap("suffix", suffix, "event", data), ""); e != nil {
 			r.log.Error("cannot show progress", "error", e)
 		}
@@ -139,6 +142,14 @@ func (r *runCall) remote(ctx context.Context, c *client.Client, fun string, args
 	}
 
 	return r.result(data)
+}
+
+// printsEvent reports whether salt-run prints an event of the runner that it waits for. Salt's prints
+// what runners report as their progress, and nothing when a log-in starts the runner
+// (salt/client/mixins.py print_async_event, cmd_sync). An orchestration also announces each of its
+// steps below its tag, for readers of the bus.
+func (r *runCall) printsEvent(suffix string) bool {
+	return suffix == "progress" && r.values.Str("eauth") == ""
 }
 
 // runLocally runs a function in this process and fires its events, if there is an event bus.

@@ -152,6 +152,23 @@ func TestNative(t *testing.T) {
 	}
 }
 
+// TestEachErrorOnce (m10): an SLS that cannot be rendered is one entry in _errors, however many others
+// include it. Salt 3008.3 names this one four times.
+func TestEachErrorOnce(t *testing.T) {
+	root := tree(t, map[string]string{
+		"top.sls": "base: {'*': [a]}",
+		"a.sls":   "include: [b, c]\nk: 1\n",
+		"b.sls":   "include: [d]\n",
+		"c.sls":   "include: [d]\n",
+		"d.sls":   "v: {\n",
+	})
+
+	p := compile(t, New(Config{Roots: base(root)}), Request{})
+	if errs := p.List("_errors"); len(errs) != 1 || p.Value("k") != int64(1) {
+		t.Errorf("got %s", plainText(p))
+	}
+}
+
 // TestWithoutRenderers: what needs a template says so, the rest works.
 func TestWithoutRenderers(t *testing.T) {
 	root := tree(t,
