@@ -34,7 +34,7 @@ func minionPair(t *testing.T, version string, net *Network, host string) (forked
 	forked.Launch(t)
 	program.launchProgram(t)
 	for _, m := range []*Minion{forked, program} {
-		Eventually(t, 60*time.Second, "the minion makes its keys", func() error {
+		Eventually(t, 120*time.Second, "the minion makes its keys", func() error {
 			text, err := os.ReadFile(m.Log)
 			if err == nil && !strings.Contains(string(text), "Generating keys") {
 				err = fmt.Errorf("it printed %q", text)
