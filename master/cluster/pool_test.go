@@ -282,6 +282,34 @@ func open(
 	return m, nil
 }
 
+// refusal opens the pool of a master whom its peers do not let in, and returns the error as soon as
+// one of them has said why.
+func refusal(t testing.TB, id string, port, key int, dir string, change func(*Config)) error {
+	t.Helper()
+	ctx, cancel := context.WithCancel(await.Context(t))
+	defer cancel()
+
+	log := &lines{}
+	go func() {
+		defer cancel()
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for !strings.Contains(log.String(), "does not let this master in") {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+
+	_, err := start(t, ctx, id, port, key, dir, func(c *Config) {
+		change(c)
+		c.Logger = slog.New(slog.NewTextHandler(log, nil))
+	})
+	return err
+}
+
 // three creates a cluster of three masters, each of which was configured with one other.
 func three(t testing.TB, change func(*Config)) (ms [3]*member, dir string, port int) {
 	t.Helper()
@@ -563,7 +591,7 @@ func TestAttack11Joining(t *testing.T) {
 		t.Error("its key was stored")
 	}
 
-	_, err = start(t, short(4*time.Second), ids[1], port, 1, dir, func(c *Config) {
+	err = refusal(t, ids[1], port, 1, dir, func(c *Config) {
 		c.Secret = ""
 		c.Peers = ids[:1]
 	})
@@ -622,9 +650,7 @@ func TestJoinByTheSharedFolder(t *testing.T) {
 			strings.Contains(b.log.String(), "Node "+ids[1]+" BECOMING FOLLOWER for term 1")
 	})
 
-	short, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-	defer cancel()
-	_, err = start(t, short, ids[2], port, 2, dir, func(c *Config) {
+	err = refusal(t, ids[2], port, 2, dir, func(c *Config) {
 		c.Secret = "a guess"
 		c.Peers = ids[:1]
 	})
@@ -640,7 +666,7 @@ func TestJoinByTheSharedFolder(t *testing.T) {
 		check.Must(t, os.WriteFile(filepath.Join(keyOnly, name), text, 0o400))
 	}
 
-	short, cancel = context.WithTimeout(t.Context(), 3*time.Second)
+	short, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	if _, err := start(t, short, ids[2], port, 2, keyOnly, bare); err == nil {
 		t.Error("a master joined that has not read the record")
