@@ -61,16 +61,23 @@ func TestScheduleRunsOnceInCluster(t *testing.T) {
 
 // TestScheduleRunsOnceOverKills has three masters share generated entries while their owner is
 // killed at generated moments: each run that one master, which is never killed, would begin is
-// begun exactly once. SALTERN_SCHEDULES is the number of entries (60; make sim has 2,000).
+// begun exactly once. SALTERN_SCHEDULES is the number of entries (make sim: 2,000), of which a cluster has fifty.
 func TestScheduleRunsOnceOverKills(t *testing.T) {
-	const kills = 50
-	entries := 60
+	const atOnce = 50
+	entries := atOnce
 	if n, err := strconv.Atoi(os.Getenv("SALTERN_SCHEDULES")); err == nil {
 		entries = n
 	}
+	for seed := range uint64(entries / atOnce) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { compareOverKills(t, seed, atOnce) })
+	}
+}
 
+// compareOverKills compares the runs of generated entries.
+func compareOverKills(t *testing.T, seed uint64, entries int) {
+	const kills = 50
 	path := filepath.Join(t.TempDir(), "schedule")
-	r := rand.New(rand.NewPCG(43, uint64(entries)))
+	r := rand.New(rand.NewPCG(seed, 43))
 	option := generateEntries(r, entries)
 	var got, want map[string][]time.Duration
 	var lasted time.Duration
@@ -93,6 +100,11 @@ func TestScheduleRunsOnceOverKills(t *testing.T) {
 	runs, late := 0, 0
 	for name := range option.All() {
 		fun := "a." + name.(string)
+		// The ticks of a master that was started later come later, so the end may cut a last run off.
+		n := len(want[fun])
+		if n == len(got[fun])+1 && want[fun][n-1] > lasted-2*plan.Tick {
+			want[fun] = want[fun][:n-1]
+		}
 		if len(got[fun]) != len(want[fun]) {
 			t.Errorf("%s ran %d times, not %d: %v, not %v", fun, len(got[fun]), len(want[fun]), got[fun], want[fun])
 			continue
@@ -121,7 +133,8 @@ func generateEntries(r *rand.Rand, entries int) *value.Map {
 	option := value.NewMap()
 	for n := range entries {
 		name := fmt.Sprint("e", n)
-		at := func() string { return fmt.Sprintf("00:%02d:%02d", r.IntN(60), r.IntN(60)) }
+		second := r.IntN(60)
+		at := func(minute int) string { return fmt.Sprintf("00:%02d:%02d", minute+r.IntN(10), second) }
 		entry := []any{}
 		switch r.IntN(5) {
 		case 0:
@@ -133,7 +146,7 @@ func generateEntries(r *rand.Rand, entries int) *value.Map {
 		case 3:
 			entry = append(entry, "minutes", int64(1+r.IntN(20)))
 		default:
-			entry = append(entry, "when", []any{at(), at(), at()})
+			entry = append(entry, "when", []any{at(0), at(10), at(20)})
 		}
 		option.Set(name, entryOf("a."+name, entry...))
 	}
@@ -189,14 +202,16 @@ func killOwners(t *testing.T, b *bench, r *rand.Rand, option *value.Map, path st
 	return down
 }
 
-// ownedAfter returns when the schedule was owned again after a run was due.
+// ownedAfter returns when a master that lived on owned the schedule after a run was due. An owner may
+// be killed before its first tick.
 func ownedAfter(down []span, due time.Duration) time.Duration {
+	owned := due
 	for _, d := range down {
-		if due >= d.from-time.Second && due <= d.to+time.Second {
-			return d.to
+		if owned >= d.from-2*plan.Tick && owned <= d.to+plan.Tick {
+			owned = d.to
 		}
 	}
-	return due
+	return owned
 }
 
 // TestNoteOfUnknownEnd: a write to the volume that ended with an error, and was taken all the
