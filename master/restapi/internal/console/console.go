@@ -181,7 +181,9 @@ func functions() template.FuncMap {
 	return template.FuncMap{
 		"tab":   func(p page, section, path, word string) tab { return tab{p.Base, path, word, p.Section == section} },
 		"clock": clockWord,
-		"rows":  func(base string, list []job) rows { return rows{base, list} },
+		// Splits a fingerprint into its bytes, between which a browser may break the line.
+		"octets": func(finger string) []string { return strings.SplitAfter(finger, ":") },
+		"rows":   func(base string, list []job) rows { return rows{base, list} },
 	}
 }
 

@@ -126,8 +126,8 @@ func spaceWord(s control.Space) string {
 	if s.Total == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s of %s free (%d %%)", bytesWord(float64(s.Free)), bytesWord(float64(s.Total)),
-		s.Free*100/s.Total)
+	return fmt.Sprintf("%s of %s free (%.0f %%)", bytesWord(float64(s.Free)), bytesWord(float64(s.Total)),
+		float64(s.Free)/float64(s.Total)*100)
 }
 
 // bytesWord returns a text for a number of bytes.

@@ -199,4 +199,8 @@ func TestNumbers(t *testing.T) {
 	if got := bytesWord(3 << 30); got != "3 GiB" {
 		t.Error(got)
 	}
+	// As applianced status rounds it.
+	if got := spaceWord(control.Space{Free: 988, Total: 1000}); got != "988 B of 1000 B free (99 %)" {
+		t.Error(got)
+	}
 }
