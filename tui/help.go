@@ -31,8 +31,8 @@ var help = map[string][]string{
 		"Gateway: the router of this network. Without one only this network is reached.",
 		"Name servers and search domains: needed for host names of time servers, Git remotes and the like. " +
 			"Addresses work without.",
-		"Time servers: clocks of the nodes must agree within 30 seconds. Those of a DHCP server and of the " +
-			"image are used otherwise.",
+		"Time servers: clocks of the nodes must agree within 30 seconds. If you give none, the " +
+			"machine uses those of the image.",
 	},
 	"Administrator": {
 		"SSH public key: the whole line of a file such as ~/.ssh/id_ed25519.pub. SSH takes keys only. If you " +
@@ -192,12 +192,12 @@ func (w *Wizard) renderPage() (where, body, keys string) {
 // consoleHelp is the text of the help for each view of the console page.
 var consoleHelp = map[consoleView][]string{
 	overview: {
-		"The page shows how this node is: the answer, its addresses, the nodes of the cluster, what is wrong " +
+		"The page shows whether this node serves, its addresses, the nodes of the cluster, what is wrong " +
 			"and what to do. It is read again by itself.",
 		"A number or letter chooses from the menu. Esc leads back here from everywhere. Ctrl-L draws the " +
 			"page again when something has written over it.",
 		"m shows what a minion is configured with. k accepts the keys of new minions, j shows how the next " +
-			"node joins: both want the administrator's password, unless you have logged in.",
+			"node joins: both want the administrator's password, unless you have logged in here.",
 	},
 	details: {"All of the status, with each cause and the next step. applianced status prints the same. " +
 		"Codes (SCA-nnn) are explained in the documentation, under Troubleshooting."},
