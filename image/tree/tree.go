@@ -186,9 +186,9 @@ func (b *builder) writeFile(p, text string, mode fs.FileMode) error {
 
 // motd is the text that users who log in by SSH see after the output of etc/update-motd.d. Its
 // argument is the version.
-const motd = `Saltern %s
-  applianced status    how this node is, and what to do next
+const motd = `  applianced status    how this node is, and what to do next
   man applianced       the manual; applianced VERB --help; Tab completes
+Saltern %s
 `
 
 // overlay copies the profile's files to the tree, where they replace files of packages.

@@ -1,7 +1,6 @@
 package observe
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
@@ -37,8 +36,13 @@ func (o *Observer) notify(d status.Document) {
 
 // headline returns a summary of the status in one line.
 func headline(d status.Document) string {
-	if len(d.Problems) > 0 {
-		return fmt.Sprintf("%s: %s %s", d.Health, d.Problems[0].Code, d.Problems[0].Title)
+	if len(d.Problems) == 0 {
+		return string(d.Health)
 	}
-	return string(d.Health)
+
+	first := string(d.Problems[0].Code) + " " + d.Problems[0].Title
+	if d.Health == status.Healthy {
+		return string(d.Health) + "; note: " + first
+	}
+	return string(d.Health) + ": " + first
 }
