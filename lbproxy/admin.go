@@ -54,6 +54,7 @@ func (p *Proxy) startAdmin(ctx context.Context, wg *sync.WaitGroup) (func(), err
 		if err != nil {
 			return nil, err
 		}
+		p.adminSockets = append(p.adminSockets, ln)
 		serve(localsock.Queue(ln, maxAdminConns, p.admits(a.UIDs...)), p.Handler())
 	}
 
@@ -79,6 +80,7 @@ func (p *Proxy) startAdmin(ctx context.Context, wg *sync.WaitGroup) (func(), err
 			closeAll()
 			return nil, err
 		}
+		p.adminSockets = append(p.adminSockets, ln)
 		wg.Go(func() { p.serveHandover(ctx, localsock.Limit(ln, 1, p.admits())) })
 		closers = append(closers, func() { _ = ln.Close() })
 	}
@@ -127,7 +129,7 @@ func (p *Proxy) metricsLater(ctx context.Context, addr string, h http.Handler) {
 // listenUnix creates a unix socket that has the mode as soon as it exists. It replaces a socket on
 // which nobody listens. If replace is set, it also replaces a socket in use: the process that
 // listens there keeps its open connections and gets no new ones.
-func listenUnix(path string, mode os.FileMode, replace bool) (*net.UnixListener, error) {
+func listenUnix(path string, mode os.FileMode, replace bool) (*localsock.Listener, error) {
 	if !replace {
 		if err := localsock.Free(path); err != nil {
 			return nil, fmt.Errorf("listen on %s: %w", path, err)

@@ -135,7 +135,12 @@ func (p *Proxy) serveHandover(ctx context.Context, ln net.Listener) {
 
 		if ok {
 			p.log.Info("listeners handed over")
-			once.Do(func() { close(p.retire) })
+			once.Do(func() {
+				for _, ln := range p.adminSockets {
+					ln.Abandon() // the paths belong to the successor
+				}
+				close(p.retire)
+			})
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"saltern/internal/localsock"
 	"saltern/internal/rpc"
 )
 
@@ -57,9 +58,10 @@ type Proxy struct {
 	inheritedFDs []int
 	inherits     bool // whether listeners were inherited, so that the admin sockets are also taken over
 	listeners    []*listener
-	unopened     []*listener    // listeners of the API that are not open yet; only the manager uses them
-	metrics      net.Listener   // listens on Admin.Metrics; may be nil
-	wg           sync.WaitGroup // checkers, loops
+	unopened     []*listener           // listeners of the API that are not open yet; only the manager uses them
+	metrics      net.Listener          // listens on Admin.Metrics; may be nil
+	adminSockets []*localsock.Listener // set before Run serves them; a hand-over leaves their paths to the successor
+	wg           sync.WaitGroup        // checkers, loops
 	ctx          context.Context
 	retired      bool
 }

@@ -69,7 +69,7 @@ const MaxRecords = 500
 
 // ServeDoor starts to serve the supervisor's admin socket (door) on ln, for root and the account
 // uid. It serves until [Server.Close].
-func ServeDoor(ln *net.UnixListener, uid int, s Supervisor, log *slog.Logger) *Server {
+func ServeDoor(ln net.Listener, uid int, s Supervisor, log *slog.Logger) *Server {
 	return serve(ln, doorHandler(s), doorConns, []int{0, uid}, log)
 }
 

@@ -58,14 +58,14 @@ type Server struct {
 
 // Serve starts to serve a master's control socket on ln, for root and the user of this process. It
 // serves until [Server.Close].
-func Serve(ln *net.UnixListener, m Master, log *slog.Logger) *Server {
+func Serve(ln net.Listener, m Master, log *slog.Logger) *Server {
 	return serve(ln, handler(m), maxConns, []int{0, os.Geteuid()}, log)
 }
 
 // serve starts a server that answers requests of users on ln, on at most conns connections. An
 // admitted call must finish within the time in its row.
 func serve(
-	ln *net.UnixListener,
+	ln net.Listener,
 	h http.Handler,
 	conns int,
 	users []int,

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -39,41 +38,6 @@ func Free(path string) error {
 
 	_ = c.Close()
 	return ErrInUse
-}
-
-// Listen creates a socket with this mode at path, and replaces an unused socket there; see [Free].
-// The socket also gets the group gid unless gid is -1. Listen creates the socket in a temporary
-// folder and renames it, so that it never has a wider mode and the name always exists. Closing the
-// listener does not remove the socket file.
-func Listen(path string, mode fs.FileMode, gid int) (*net.UnixListener, error) {
-	dir, err := os.MkdirTemp(filepath.Dir(path), ".s-*")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir)
-
-	fresh := filepath.Join(dir, "s")
-	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: fresh, Net: "unix"})
-	if err != nil {
-		return nil, err
-	}
-
-	ln.SetUnlinkOnClose(false)
-	err = os.Chmod(fresh, mode)
-	if err == nil && gid >= 0 {
-		err = os.Chown(fresh, -1, gid)
-	}
-
-	if err == nil {
-		err = os.Rename(fresh, path)
-	}
-
-	if err != nil {
-		_ = ln.Close()
-		return nil, err
-	}
-
-	return ln, nil
 }
 
 // Peer returns the credentials of the process that connected; the kernel

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"saltern/internal/localsock"
 	"saltern/master/value"
 )
 
@@ -74,11 +75,13 @@ type Server struct {
 	cfg Config
 	log *slog.Logger
 
-	pub, pull, ack *net.UnixListener
+	pub, pull, ack *localsock.Listener
 	// reading counts the goroutines that read events from writers. serving counts those that send
 	// events to readers.
 	reading, serving sync.WaitGroup
 	accepting        sync.WaitGroup
+	markers          sync.WaitGroup // keepMarkers
+	ended            chan struct{}  // closed by Close
 
 	mu      sync.Mutex
 	readers map[*reader]struct{}
@@ -103,6 +106,7 @@ func Serve(bus *Bus, cfg Config, log *slog.Logger) (*Server, error) {
 		writers: map[*net.UnixConn]struct{}{},
 
 		settling: map[string]chan struct{}{},
+		ended:    make(chan struct{}),
 	}
 
 	var err error
@@ -117,9 +121,7 @@ func Serve(bus *Bus, cfg Config, log *slog.Logger) (*Server, error) {
 	}
 
 	if err == nil {
-		err = errors.Join(
-			marker(filepath.Join(cfg.Dir, publishMarker)),
-			marker(filepath.Join(cfg.Dir, workersMarker)))
+		err = s.createMarkers()
 	}
 
 	if err != nil {
@@ -128,6 +130,7 @@ func Serve(bus *Bus, cfg Config, log *slog.Logger) (*Server, error) {
 	}
 
 	bus.attach(s)
+	s.markers.Go(s.keepMarkers)
 	s.accepting.Go(func() { s.accept(s.pub, pubName, s.addReader) })
 	if !cfg.Later {
 		s.Take()
@@ -143,23 +146,47 @@ func (s *Server) Take() {
 	s.accepting.Go(func() { s.accept(s.ack, ackName, s.addConfirmed) })
 }
 
+// createMarkers creates the marker files that do not exist.
+func (s *Server) createMarkers() error {
+	return errors.Join(
+		marker(filepath.Join(s.cfg.Dir, publishMarker)),
+		marker(filepath.Join(s.cfg.Dir, workersMarker)))
+}
+
+// markersEvery is the interval at which keepMarkers looks. The sockets look as often.
+const markersEvery = time.Second
+
+// keepMarkers creates marker files again that somebody has removed, until Close.
+func (s *Server) keepMarkers() {
+	tick := time.NewTicker(markersEvery)
+	defer tick.Stop()
+
+	for {
+		select {
+		case <-s.ended:
+			return
+		case <-tick.C:
+			_ = s.createMarkers() // it is tried again
+		}
+	}
+}
+
 // unlisten closes all listeners and removes their paths.
 func (s *Server) unlisten() {
 	s.unlistenPull()
-	unlisten(s.cfg.Dir, pubName, s.pub)
+	unlisten(s.pub)
 }
 
 // unlistenPull closes the sockets that accept events. It closes the confirming one last: otherwise
 // a Sender would use the pull socket instead.
 func (s *Server) unlistenPull() {
-	unlisten(s.cfg.Dir, pullName, s.pull)
-	unlisten(s.cfg.Dir, ackName, s.ack)
+	unlisten(s.pull)
+	unlisten(s.ack)
 }
 
-func unlisten(dir, name string, l *net.UnixListener) {
+func unlisten(l *localsock.Listener) {
 	if l != nil {
-		os.Remove(filepath.Join(dir, name))
-		l.Close()
+		_ = l.Remove()
 	}
 }
 
@@ -188,7 +215,9 @@ func (s *Server) Close() {
 	s.closed = true
 
 	if first {
-		unlisten(s.cfg.Dir, pubName, s.pub)
+		close(s.ended)
+		s.markers.Wait()
+		unlisten(s.pub)
 		for _, name := range []string{publishMarker, workersMarker} {
 			_ = os.Remove(filepath.Join(s.cfg.Dir, name))
 		}
@@ -232,7 +261,7 @@ func (s *Server) Stats() SocketStats {
 	}
 }
 
-func (s *Server) accept(l *net.UnixListener, name string, add func(*net.UnixConn) error) {
+func (s *Server) accept(l *localsock.Listener, name string, add func(*net.UnixConn) error) {
 	for {
 		c, err := l.AcceptUnix()
 		if err == nil {

@@ -274,6 +274,46 @@ func TestSocketFiles(t *testing.T) {
 	}
 }
 
+// TestRemovedSocketFilesComeBack: what a cleaner of temporary folders removes is there again, also
+// while events pass, and nothing is left after the end.
+func TestRemovedSocketFilesComeBack(t *testing.T) {
+	b, s := serve(t, Config{})
+	names := []string{pubName, pullName, ackName, publishMarker, workersMarker}
+	for _, name := range names {
+		if err := os.Remove(filepath.Join(s.cfg.Dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	for _, name := range names {
+		await.That(t, name+" comes back", func() bool {
+			_, err := os.Lstat(filepath.Join(s.cfg.Dir, name))
+			return err == nil
+		})
+	}
+
+	l, err := DialPub(await.Context(t), s.cfg.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := s.Settle(await.Context(t)); err != nil {
+		t.Fatal(err)
+	}
+
+	b.Fire("after/removal", value.NewMap())
+	if e, err := l.Next(await.Context(t)); err != nil || e.Tag != "after/removal" {
+		t.Errorf("%v, %v", e.Tag, err)
+	}
+
+	s.Close()
+	for _, name := range names {
+		if _, err := os.Lstat(filepath.Join(s.cfg.Dir, name)); err == nil {
+			t.Errorf("%s is left over", name)
+		}
+	}
+}
+
 func TestStaleSocketsAreReplaced(t *testing.T) {
 	dir := sockDir(t)
 	for _, name := range []string{pubName, pullName, ".tmp._pub.ipc"} {

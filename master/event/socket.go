@@ -28,8 +28,7 @@ var errInUse = errors.New("event: another master is using the socket directory")
 
 // Listen binds a Unix socket with the given mode. It atomically replaces a socket that a crash left
 // behind. It returns an error if a process listens on the path, or if the path is no socket.
-// Closing the listener does not remove the path.
-func Listen(dir, name string, mode fs.FileMode) (*net.UnixListener, error) {
+func Listen(dir, name string, mode fs.FileMode) (*localsock.Listener, error) {
 	path := filepath.Join(dir, name)
 	if n := len(path); n > maxSocketPath {
 		return nil, fmt.Errorf("event socket %s: path has %d bytes, the system allows %d: choose a shorter sock_dir",
