@@ -93,7 +93,7 @@ func contents(t *testing.T, s *settings.Settings) map[string]string {
 			if errors.Is(err, fs.ErrNotExist) {
 				return nil
 			}
-			if err != nil || e.IsDir() {
+			if err != nil || e.IsDir() || e.Name() == lockName {
 				return err
 			}
 
@@ -321,6 +321,46 @@ func TestNotFresh(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(s.StorageDir(), ".before-restore-a", "pki", path)); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestOneRestoreAtATime: a restore beside another one, or beside an import, is refused before it has
+// changed anything; the folder of one that was killed is removed.
+func TestOneRestoreAtATime(t *testing.T) {
+	s := full(t)
+	r, i := passphrase(t, "correct horse")
+	var out bytes.Buffer
+	if _, err := Write(t.Context(), &out, options(s, false), r); err != nil {
+		t.Fatal(err)
+	}
+
+	left := filepath.Join(s.StorageDir(), ".restore-killed", "pki")
+	if err := os.MkdirAll(left, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	unlock, err := LockStorage(s, "import")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	before := contents(t, s)
+	restore := func() error {
+		_, _, err := Restore(t.Context(), bytes.NewReader(out.Bytes()), Target{Settings: s, Stamp: "a", Force: true}, i)
+		return err
+	}
+	if err := restore(); err == nil || !strings.Contains(err.Error(), "(import) since ") {
+		t.Errorf("beside an import: %v", err)
+	}
+	if after := contents(t, s); fmt.Sprint(after) != fmt.Sprint(before) {
+		t.Error("something was changed")
+	}
+
+	unlock()
+	if err := restore(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(left); err == nil {
+		t.Error("what a killed restore has left is still there")
 	}
 }
 

@@ -31,10 +31,13 @@ type Target struct {
 // errNotFresh means that the node has accepted minions already.
 var errNotFresh = errors.New("this node has accepted minions already")
 
+// stagePrefix begins the name of the folder into which an archive is unpacked.
+const stagePrefix = ".restore-"
+
 // Config is the appliance.yaml inside a backup. It may be nil: there is none.
 type Config []byte
 
-// Restore reads a whole archive into a directory beside the node's trees. If the archive is
+// Restore locks the storage against imports and other restores, and reads a whole archive into a directory beside the node's trees. If the archive is
 // complete and valid, Restore moves its files into place, one by one. It keeps the replaced files
 // in <storage>/.before-restore-<stamp>. It does not change the node's appliance.yaml, and returns
 // the archive's.
@@ -48,6 +51,12 @@ func Restore(ctx context.Context, r io.Reader, t Target, identities ...age.Ident
 		return sum, nil, fmt.Errorf("restore: the stamp %q is not a file name", t.Stamp)
 	}
 
+	unlock, err := LockStorage(t.Settings, "restore")
+	if err != nil {
+		return sum, nil, err
+	}
+	defer unlock()
+
 	if !t.Force {
 		if e, err := os.ReadDir(filepath.Join(t.Settings.SharedPKIDir(), "minions")); err == nil && len(e) > 0 {
 			return sum, nil, fmt.Errorf("restore: %w (%d)", errNotFresh, len(e))
@@ -55,11 +64,8 @@ func Restore(ctx context.Context, r io.Reader, t Target, identities ...age.Ident
 	}
 
 	storage := t.Settings.StorageDir()
-	if err := os.MkdirAll(storage, 0o755); err != nil {
-		return sum, nil, fmt.Errorf("restore: %w", err)
-	}
-
-	stage := filepath.Join(storage, ".restore-"+t.Stamp)
+	RemoveStages(storage, stagePrefix)
+	stage := filepath.Join(storage, stagePrefix+t.Stamp)
 	if err := os.Mkdir(stage, 0o700); err != nil {
 		return sum, nil, fmt.Errorf("restore: %w", err)
 	}

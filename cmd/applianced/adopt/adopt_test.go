@@ -433,7 +433,7 @@ func TestLock(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if _, err := Lock(s); err == nil || !strings.Contains(err.Error(), "n1 since ") {
+	if _, err := Lock(s); err == nil || !strings.Contains(err.Error(), "n1 (import) since ") {
 		t.Errorf("a second import: %v", err)
 	}
 

@@ -9,12 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"saltern/internal/durable"
-	"saltern/internal/printable"
 	"saltern/internal/room"
 	"saltern/supervisor/backup"
 	"saltern/supervisor/layout"
@@ -24,48 +20,19 @@ import (
 
 const stagePrefix = ".import-"
 
-// Lock excludes other imports, on this node and on all others, until unlock is called. It removes
-// the files that a killed import has left on the storage and on this node's disk.
+// Lock excludes other imports and restores, on this node and on all others, until unlock is called.
+// It removes the files that a killed import has left on the storage and on this node's disk.
 func Lock(s *settings.Settings) (unlock func(), err error) {
 	if err := storageThere(s); err != nil {
 		return nil, err
 	}
-
-	storage := s.StorageDir()
-	if err := os.MkdirAll(storage, 0o755); err != nil {
-		return nil, fmt.Errorf("import: %w", err)
-	}
-
-	f, err := os.OpenFile(filepath.Join(storage, lockFile), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	unlock, err = backup.LockStorage(s, "import")
 	if err != nil {
-		return nil, fmt.Errorf("import: %w", err)
+		return nil, err
 	}
-
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		_ = f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("import: %s imports at this moment; try again when that is done", holder(storage))
-		}
-		return nil, fmt.Errorf("import: lock the storage: %w", err)
-	}
-
-	_ = f.Truncate(0)
-	// for the error message of an import that is refused
-	_, _ = fmt.Fprintf(f, "%s since %s\n", s.Node, time.Now().UTC().Format("15:04:05 UTC"))
-	removeStages(storage)
-	removeStages(treeParent(s))
-
-	return func() { _ = f.Close() }, nil
-}
-
-// removeStages removes the folders that a killed import has left in dir.
-func removeStages(dir string) {
-	entries, _ := os.ReadDir(dir)
-	for _, e := range entries {
-		if e.IsDir() && strings.HasPrefix(e.Name(), stagePrefix) {
-			_ = os.RemoveAll(filepath.Join(dir, e.Name()))
-		}
-	}
+	backup.RemoveStages(s.StorageDir(), stagePrefix)
+	backup.RemoveStages(treeParent(s), stagePrefix)
+	return unlock, nil
 }
 
 // treeParent returns the folder in which to unpack archives: on the node's own disk, so that a
@@ -81,17 +48,6 @@ func treeParent(s *settings.Settings) string {
 // caller holds the lock, and removes the folder.
 func TreeDir(s *settings.Settings) (string, error) {
 	return makeStage(treeParent(s), "tree")
-}
-
-const lockFile = ".import.lock"
-
-// holder returns a text that names the holder of the lock, and the time since when.
-func holder(storage string) string {
-	b, err := durable.Read(filepath.Join(storage, lockFile), 1<<10)
-	if text := printable.Brief(strings.TrimSpace(string(b)), 100); err == nil && text != "" {
-		return text
-	}
-	return "somebody else"
 }
 
 // Stage creates a folder in the storage directory that only this account can change. The caller holds

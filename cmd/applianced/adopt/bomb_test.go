@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"saltern/internal/room"
+	"saltern/supervisor/backup"
 	"saltern/supervisor/settings"
 	"saltern/test/smalldisk"
 )
@@ -130,7 +131,7 @@ func TestUnpackKeepsRoom(t *testing.T) {
 			}
 
 			// What an import that was killed leaves goes with the next.
-			removeStages(treeParent(s))
+			backup.RemoveStages(treeParent(s), stagePrefix)
 			if free, files := smalldisk.Free(t, disk); free != bytesBefore || files != filesBefore {
 				t.Errorf("left behind: %d bytes, %d files", bytesBefore-free, filesBefore-files)
 			}
