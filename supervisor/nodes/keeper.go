@@ -50,7 +50,11 @@ type Keeper struct {
 	path   string // path of this node's copy
 	shared string // directory on the shared storage
 
-	mu      sync.Mutex // held while this node's copy is written, so that disk and memory agree
+	// accepting is held while this node's copy is written, so that disk and memory agree. Whoever
+	// has it may read table without mu. It is taken before mu.
+	accepting sync.Mutex
+
+	mu      sync.Mutex // not held while the disk may hang: everybody reads the table
 	table   Table
 	changed chan struct{} // closed at the next change
 
@@ -102,8 +106,8 @@ func (k *Keeper) Offer(t Table) (bool, error) {
 	if err := t.Check(); err != nil {
 		return false, err
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	k.accepting.Lock()
+	defer k.accepting.Unlock()
 	if t.Version <= k.table.Version {
 		return false, nil
 	}
@@ -118,8 +122,8 @@ func (k *Keeper) settle(t Table) (bool, error) {
 		return false, err
 	}
 
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	k.accepting.Lock()
+	defer k.accepting.Unlock()
 	if t.Version != k.table.Version {
 		return false, nil
 	}
@@ -134,7 +138,7 @@ func (k *Keeper) settle(t Table) (bool, error) {
 }
 
 // acceptTable replaces the table by t if t may follow it, and reports whether it did. The caller
-// holds mu.
+// holds accepting.
 func (k *Keeper) acceptTable(t Table) (bool, error) {
 	if k.table.Version > 0 && (t.Cluster != k.table.Cluster || !t.follows(k.table.KeyHash)) {
 		return false, fmt.Errorf("table of nodes: that of cluster %s (%.8s) is not ours, %s (%.8s)",
@@ -155,6 +159,8 @@ func (k *Keeper) acceptTable(t Table) (bool, error) {
 		return false, err
 	}
 
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	k.table = t.Clone()
 	close(k.changed)
 	k.changed = make(chan struct{})

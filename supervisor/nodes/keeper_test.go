@@ -11,6 +11,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"saltern/test/await"
+	"saltern/test/baddisk"
 )
 
 func table(version uint64, names ...string) Table {
@@ -78,6 +81,44 @@ func TestOfferTakesOnlyNewer(t *testing.T) {
 }
 
 // Several nodes change the table at the same time; nothing is lost.
+// TestTableWhileTheDiskHangs: everybody reads the table while a newer one is written to a disk that
+// does not answer. It is the older one until the newer one is on the disk.
+func TestTableWhileTheDiskHangs(t *testing.T) {
+	disk := baddisk.New(t, baddisk.Ext4)
+	k, err := OpenKeeper(disk.Dir, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if took, err := k.Offer(table(3, "a")); !took || err != nil {
+		t.Fatal(took, err)
+	}
+
+	disk.Freeze()
+	ended := make(chan error, 1)
+	go func() { _, err := k.Offer(table(4, "a", "b")); ended <- err }()
+	// The write has begun when the keeper has no lock for another one.
+	await.That(t, "the write begins", func() bool {
+		if k.accepting.TryLock() {
+			k.accepting.Unlock()
+			return false
+		}
+		return true
+	})
+
+	versions := make(chan uint64, 1)
+	go func() { <-time.After(50 * time.Millisecond); versions <- k.Table().Version; k.Changed() }()
+	shown := await.Within(5*time.Second, func() bool { return len(versions) == 1 })
+	disk.Thaw()
+	if !shown {
+		t.Error("nobody reads the table while the disk hangs")
+	} else if v := <-versions; v != 3 {
+		t.Errorf("version %d is shown, which is not on the disk", v)
+	}
+	if err := <-ended; err != nil || k.Table().Version != 4 {
+		t.Errorf("%v, version %d", err, k.Table().Version)
+	}
+}
+
 func TestChangesOfManyNodes(t *testing.T) {
 	shared := t.TempDir()
 	first := keeper(t, shared)

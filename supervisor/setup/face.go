@@ -269,9 +269,7 @@ func (m *Machine) Retry(token string) error {
 	if broken != nil {
 		m.loadState()
 	} else if s.Phase == status.SetupNew {
-		m.mu.Lock()
-		m.state.Failure = nil
-		m.mu.Unlock()
+		m.amend(func(s *saved) { s.Failure = nil })
 	} else {
 		return m.decide(func(s *saved) { s.Failure = nil })
 	}

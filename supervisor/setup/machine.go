@@ -110,7 +110,8 @@ type Machine struct {
 	store store
 	wake  chan struct{}
 
-	mu       sync.Mutex
+	saving   sync.Mutex // held while the state is written; taken before mu
+	mu       sync.Mutex // not held while the disk may hang
 	state    saved
 	doing    string // description of the running step
 	looking  bool   // whether Source is searching for answers given with the machine
@@ -150,9 +151,11 @@ func (m *Machine) loadState() {
 		s.Since = m.cfg.Now()
 	}
 
+	m.saving.Lock()
+	defer m.saving.Unlock()
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.state, m.broken = s, err
-	m.mu.Unlock()
 }
 
 // Active reports whether this node uses the set-up. If its appliance.yaml was written by hand, it
@@ -301,13 +304,14 @@ func (m *Machine) wakeRun() {
 // change applies f to a copy of the state and saves the copy. The copy becomes the state only after
 // it is on the disk.
 func (m *Machine) change(f func(*saved)) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	next := m.state
-	next.Done = slices.Clone(m.state.Done)
+	m.saving.Lock()
+	defer m.saving.Unlock()
+	before := m.snapshot()
+	next := before
+	next.Done = slices.Clone(before.Done)
 	f(&next)
 
-	if next.Phase != m.state.Phase {
+	if next.Phase != before.Phase {
 		next.Since = m.cfg.Now().UTC()
 	}
 
@@ -315,12 +319,23 @@ func (m *Machine) change(f func(*saved)) error {
 		return err
 	}
 
-	if next.Phase != m.state.Phase {
-		m.cfg.Log.Info("set-up", "state", next.Phase, "before", m.state.Phase)
+	if next.Phase != before.Phase {
+		m.cfg.Log.Info("set-up", "state", next.Phase, "before", before.Phase)
 	}
 
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.state, m.doing = next, ""
 	return nil
+}
+
+// amend applies f to the state in memory only.
+func (m *Machine) amend(f func(*saved)) {
+	m.saving.Lock()
+	defer m.saving.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f(&m.state)
 }
 
 // decide changes the state because a person wants it, and cancels the step under way.
@@ -345,9 +360,7 @@ func (m *Machine) stopWith(f Failure) {
 		s.Failure = &f
 	})
 	if err != nil {
-		m.mu.Lock()
-		m.state.Failure = &f
-		m.mu.Unlock()
+		m.amend(func(s *saved) { s.Failure = &f })
 	}
 }
 
@@ -394,19 +407,20 @@ func (m *Machine) source(ctx context.Context) {
 	}
 
 	m.cfg.Log.Error("answers for the set-up are wrong", "path", given.From, "error", err)
-	m.mu.Lock()
-	defer m.mu.Unlock()
 
 	// The failure is kept in memory only, because the answers may be corrected before the next
 	// boot.
-	if m.state.Phase == status.SetupNew {
-		m.state.Failure = &Failure{
+	m.amend(func(s *saved) {
+		if s.Phase != status.SetupNew {
+			return
+		}
+		s.Failure = &Failure{
 			Tried: "read the answers in " + given.From,
 			Cause: settings.OneLine(err),
 			Check: []string{"fix them, then: applianced setup retry; or answer on the console: applianced setup"},
 			Back:  true,
 		}
-	}
+	})
 }
 
 // acceptAnswers starts the set-up with complete, valid answers.

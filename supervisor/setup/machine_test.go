@@ -574,3 +574,30 @@ func TestClaimAfterSetup(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestProgressWhileTheDiskHangs: the state of the set-up is shown while its next state cannot be
+// written; it is the one that is on the disk.
+func TestProgressWhileTheDiskHangs(t *testing.T) {
+	hang, begun := make(chan struct{}), make(chan struct{})
+	m := NewMachine(Config{Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler), Now: time.Now})
+	m.store.before = func() error {
+		close(begun)
+		<-hang
+		return nil
+	}
+
+	ended := make(chan error, 1)
+	go func() { ended <- m.change(func(s *saved) { s.Phase = status.SetupPreflight }) }()
+	<-begun
+	shown := make(chan saved, 1)
+	go func() { shown <- m.snapshot() }()
+	await.That(t, "the state is shown", func() bool { return len(shown) == 1 })
+	if s := <-shown; s.Phase != status.SetupNew {
+		t.Errorf("shows %s, which is not on the disk", s.Phase)
+	}
+
+	close(hang)
+	if err := <-ended; err != nil || m.snapshot().Phase != status.SetupPreflight {
+		t.Errorf("%v, %s", err, m.snapshot().Phase)
+	}
+}

@@ -31,8 +31,12 @@ type Networker struct {
 	// Reach reports which servers of a network answer. It may be nil: nothing is checked.
 	Reach func(context.Context, Network) []Reach
 
+	// changing is held by who changes the network, also while the machine takes it over. Whoever has
+	// it may read trial without mu. It is taken before mu.
+	changing sync.Mutex
+
 	mu     sync.Mutex
-	trial  *trial
+	trial  *trial         // changed by setTrial only
 	trying sync.WaitGroup // waits for keepTrying
 }
 
@@ -125,8 +129,8 @@ func networkText(n Network) []byte {
 // Try applies a network configuration on trial: it lasts until Confirm or Revert, or until Lasts
 // has passed, when the Networker reverts it. n must be valid.
 func (w *Networker) Try(ctx context.Context, n Network) (Trial, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.changing.Lock()
+	defer w.changing.Unlock()
 	if !w.Managed() {
 		return Trial{}, fmt.Errorf("%w: the network of this machine is managed elsewhere: change it there", ErrState)
 	}
@@ -157,13 +161,13 @@ func (w *Networker) Try(ctx context.Context, n Network) (Trial, error) {
 	looks, stop := context.WithTimeout(context.Background(), lasts)
 	t := &trial{iface: n.Interface, until: time.Now().Add(lasts), stop: stop}
 	t.timer = time.AfterFunc(lasts, func() { w.revertUnconfirmed(t) })
-	w.trial = t
+	w.setTrial(t)
 
 	if w.Reach != nil {
 		w.trying.Go(func() { w.keepTrying(looks, t, n) })
 	}
 
-	return w.trialState(), nil
+	return w.Look(), nil
 }
 
 const (
@@ -216,8 +220,8 @@ func (w *Networker) saveCurrent() error {
 
 // revertUnconfirmed reverts the trial t at its end, if it is still under way.
 func (w *Networker) revertUnconfirmed(t *trial) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.changing.Lock()
+	defer w.changing.Unlock()
 	if w.trial != t {
 		return
 	}
@@ -229,11 +233,18 @@ func (w *Networker) revertUnconfirmed(t *trial) {
 	}
 }
 
-// restoreSaved restores the configuration from before the trial.
+// setTrial sets the trial that is under way; nil: none is. The caller holds changing.
+func (w *Networker) setTrial(t *trial) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.trial = t
+}
+
+// restoreSaved restores the configuration from before the trial. The caller holds changing.
 func (w *Networker) restoreSaved(ctx context.Context) error {
 	if w.trial != nil {
 		w.trial.cancelTimers()
-		w.trial = nil
+		w.setTrial(nil)
 	}
 
 	path := filepath.Join(w.Dir, networkFile)
@@ -257,8 +268,8 @@ func (w *Networker) restoreSaved(ctx context.Context) error {
 
 // Resume reverts a trial that a power cut interrupted, because nobody has confirmed it.
 func (w *Networker) Resume(ctx context.Context) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.changing.Lock()
+	defer w.changing.Unlock()
 	if _, err := os.Stat(filepath.Join(w.Dir, beforeFile)); err != nil || w.trial != nil {
 		return nil
 	}
@@ -267,8 +278,8 @@ func (w *Networker) Resume(ctx context.Context) error {
 
 // Confirm keeps the configuration on trial.
 func (w *Networker) Confirm() (Trial, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.changing.Lock()
+	defer w.changing.Unlock()
 	if w.trial == nil {
 		return Trial{}, fmt.Errorf("%w: nothing is being tried; it was taken back, perhaps", ErrState)
 	}
@@ -276,19 +287,19 @@ func (w *Networker) Confirm() (Trial, error) {
 		return Trial{}, err
 	}
 	w.trial.cancelTimers()
-	w.trial = nil
-	return w.trialState(), nil
+	w.setTrial(nil)
+	return w.Look(), nil
 }
 
 // Revert restores the configuration from before the trial.
 func (w *Networker) Revert(ctx context.Context) (Trial, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.changing.Lock()
+	defer w.changing.Unlock()
 	if w.trial == nil {
-		return w.trialState(), nil
+		return w.Look(), nil
 	}
 	err := w.restoreSaved(ctx)
-	return w.trialState(), err
+	return w.Look(), err
 }
 
 // Look returns the state of the trial. After Try the interface may need some time to get its
@@ -296,19 +307,6 @@ func (w *Networker) Revert(ctx context.Context) (Trial, error) {
 func (w *Networker) Look() Trial {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.trialState()
-}
-
-// Close reverts an unconfirmed trial and stops the checks. The process must call it before it ends.
-func (w *Networker) Close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	_, err := w.Revert(ctx)
-	w.trying.Wait()
-	return err
-}
-
-func (w *Networker) trialState() Trial {
 	if w.trial == nil {
 		return Trial{Addresses: addressesOf("", interfaces())}
 	}
@@ -318,6 +316,15 @@ func (w *Networker) trialState() Trial {
 		Addresses: addressesOf(w.trial.iface, interfaces()),
 		Reach:     w.trial.reach,
 	}
+}
+
+// Close reverts an unconfirmed trial and stops the checks. The process must call it before it ends.
+func (w *Networker) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	_, err := w.Revert(ctx)
+	w.trying.Wait()
+	return err
 }
 
 // addressesOf returns the addresses of one interface, or of all if name is "".

@@ -57,6 +57,39 @@ func TestNetworkText(t *testing.T) {
 	}
 }
 
+// TestNetworkIsShownWhileItChanges: the state of the network is shown at once while the machine takes
+// a new configuration over, and while it waits for its address.
+func TestNetworkIsShownWhileItChanges(t *testing.T) {
+	for name, change := range map[string]func(context.Context, *Networker) error{
+		"try": func(ctx context.Context, w *Networker) error { _, err := w.Try(ctx, someStatic); return err },
+		"set": func(ctx context.Context, w *Networker) error { return w.Set(ctx, someStatic) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, _ := networker(t)
+			begun := make(chan struct{})
+			w.Reload = func(ctx context.Context) error {
+				close(begun)
+				<-ctx.Done() // networkd hangs
+				return ctx.Err()
+			}
+
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- change(ctx, w) }()
+			<-begun
+			shown := make(chan Trial, 1)
+			go func() { shown <- w.Look() }()
+			await.That(t, "the state is shown", func() bool { return len(shown) == 1 })
+
+			w.Reload = func(context.Context) error { return nil }
+			cancel()
+			if err := <-ended; !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 func TestNetworkTrial(t *testing.T) {
 	w, reloads := networker(t)
 	tr, err := w.Try(t.Context(), someStatic)

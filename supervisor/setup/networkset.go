@@ -19,8 +19,8 @@ import (
 // network in answers that come with the machine, such as a cloud's user data: no person confirms
 // these. Set ends a running trial.
 func (w *Networker) Set(ctx context.Context, n Network) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.changing.Lock()
+	defer w.changing.Unlock()
 	if !w.Managed() {
 		return errors.New("the network of this machine is managed elsewhere: " +
 			"change it there, and leave it out of the answers")
@@ -35,7 +35,7 @@ func (w *Networker) Set(ctx context.Context, n Network) error {
 
 	if w.trial != nil {
 		w.trial.cancelTimers()
-		w.trial = nil
+		w.setTrial(nil)
 	}
 
 	if err := os.Remove(filepath.Join(w.Dir, beforeFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -146,7 +146,7 @@ func (n *Life) registerCluster(h *rpc.Handlers, verbs member.Verbs) {
 }
 
 func (n *Life) registerVirtual(h *rpc.Handlers) {
-	rpc.Handle(h, api.CheckVirtual, rpc.Order(func(context.Context, rpc.None) error { return n.virtual.Fit() }))
+	rpc.Handle(h, api.CheckVirtual, rpc.Order(func(ctx context.Context, _ rpc.None) error { return n.virtual.Fit(ctx) }))
 	rpc.Handle(h, api.SetVirtual, rpc.Order(func(ctx context.Context, q api.VirtualRequest) error {
 		return n.virtual.SetVirtual(ctx, q.Address)
 	}))

@@ -228,7 +228,7 @@ func checkListening(cfg *settings.Settings, a netip.Addr) error {
 }
 
 // Fit returns nil if this node may have the virtual address, else an error with the reason.
-func (k *Keeper) Fit() error {
+func (k *Keeper) Fit(ctx context.Context) error {
 	if k.env.Settings.Arbiter {
 		return member.NoMaster("have the virtual address", k.cfg.Member.Table())
 	}
@@ -239,23 +239,30 @@ func (k *Keeper) Fit() error {
 	}
 
 	others, nodes := k.cfg.Member.Heard()
+	heard := lastHeard{nodes: nodes, front: k.lastAtFront()}
+	if others > 0 && now.Sub(nodes) >= hearEvery {
+		heard.front = k.heardAtFront(ctx)
+	}
+	held := vip.Held(k.address())
+
 	k.hearingMu.Lock()
 	defer k.hearingMu.Unlock()
+	return k.hearing.judge(held, others, heard, k.env.Now())
+}
 
-	heard := lastHeard{nodes: nodes, front: k.hearing.last.front}
-	if others > 0 && now.Sub(nodes) >= hearEvery {
-		heard.front = k.heardAtFront()
-	}
-
-	return k.hearing.judge(vip.Held(k.address()), others, heard, k.env.Now())
+// lastAtFront returns when a client last sent something to the front, as of the last check.
+func (k *Keeper) lastAtFront() time.Time {
+	k.hearingMu.Lock()
+	defer k.hearingMu.Unlock()
+	return k.hearing.last.front
 }
 
 // heardAtFront returns the time at which a client on another machine last sent something to the
 // front. If the load balancer does not answer, it returns the present time. Other checks find a
 // silent load balancer, which does not mean that the node receives nothing.
-func (k *Keeper) heardAtFront() time.Time {
+func (k *Keeper) heardAtFront(ctx context.Context) time.Time {
 	// The load balancer records when it last received something from a client.
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	st, err := k.cfg.Balancer.Status(ctx)
 	if err != nil {
