@@ -2,12 +2,15 @@ package lbproxy
 
 import (
 	"errors"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/go-multierror"
 	"go.yaml.in/yaml/v3"
+
+	"saltern/internal/onedoc"
 )
 
 func TestLoadConfig(t *testing.T) {
@@ -55,6 +58,22 @@ func TestConfigJSON(t *testing.T) {
 }
 
 // TestConfigFaults: every fault of the file is in the one answer.
+// TestSecondDocumentOfAConfiguration: what follows the configuration is not ignored.
+func TestSecondDocumentOfAConfiguration(t *testing.T) {
+	good, err := os.ReadFile("testdata/lb.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ParseConfig(good); err != nil {
+		t.Fatal(err)
+	}
+	for _, more := range []string{"\n---\nbackends: []\n", "\n---\nadmin: {socket: /x}\n"} {
+		if _, err := ParseConfig(append(good[:len(good):len(good)], more...)); !errors.Is(err, onedoc.ErrMore) {
+			t.Errorf("%q: %v", more, err)
+		}
+	}
+}
+
 func TestConfigFaults(t *testing.T) {
 	_, err := LoadConfig("testdata/bad.yaml")
 	var all *multierror.Error

@@ -1,7 +1,6 @@
 package lbproxy
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -14,6 +13,8 @@ import (
 
 	"github.com/hashicorp/go-multierror"
 	"go.yaml.in/yaml/v3"
+
+	"saltern/internal/onedoc"
 )
 
 // maxConfigSize bounds a configuration file in bytes, before it is parsed.
@@ -52,10 +53,8 @@ func ParseConfig(b []byte) (cfg Config, err error) {
 		return cfg, fmt.Errorf("larger than %d bytes", maxConfigSize)
 	}
 
-	dec := yaml.NewDecoder(bytes.NewReader(b))
-	dec.KnownFields(true)
 	var all *multierror.Error
-	if err := dec.Decode(&cfg); err != nil && !errors.Is(err, io.EOF) {
+	if err := onedoc.DecodeKnown(b, &cfg); err != nil {
 		var te *yaml.TypeError
 		if !errors.As(err, &te) {
 			return cfg, err

@@ -265,7 +265,7 @@ func (c *Client) Fit(ctx context.Context) error {
 
 // SetVirtual changes the cluster's virtual address. An empty address removes it.
 func (c *Client) SetVirtual(ctx context.Context, address string) error {
-	return order(ctx, c, SetVirtual, VirtualRequest{address})
+	return order(ctx, c, SetVirtual, VirtualRequest{&address})
 }
 
 // Turn returns which node has the turn to restart.

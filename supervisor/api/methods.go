@@ -325,7 +325,12 @@ var SetVirtual = rpc.Add(Table, rpc.Method[VirtualRequest, rpc.None]{
 		Audit:   "address.set",
 		Command: "applianced virtual-address",
 	},
-	Subject: func(q VirtualRequest) rpc.Subject { return rpc.Subject{Object: q.Address} },
+	Subject: func(q VirtualRequest) rpc.Subject {
+		if q.Address == nil {
+			return rpc.Subject{}
+		}
+		return rpc.Subject{Object: *q.Address}
+	},
 })
 
 // ReadTurn returns which node has the turn to restart.

@@ -92,9 +92,18 @@ type Recovering struct {
 	Fault string `json:"fault,omitempty"` // why the last try failed
 }
 
-// VirtualRequest names the cluster's new virtual address. Empty: none.
+// VirtualRequest names the cluster's new virtual address. Empty: none. A request without the field is
+// refused.
 type VirtualRequest struct {
-	Address string `json:"address"`
+	Address *string `json:"address"`
+}
+
+// Check returns an error if the request names no address, not even an empty one.
+func (q VirtualRequest) Check() error {
+	if q.Address == nil {
+		return &rpc.Error{Code: rpc.CodeBadRequest, Text: `address is missing; "" removes the virtual address`}
+	}
+	return nil
 }
 
 // Turn says which node has the turn: the permission to be out of service for a restart. One node at

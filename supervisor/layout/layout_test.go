@@ -173,7 +173,7 @@ func TestUserConf(t *testing.T) {
 	for name, text := range map[string]string{
 		"a.conf": "timeout: 5\nret_port: 1\n", "b.conf": "open_mode: yes\nauto_accept: True\n", "c.conf": "x: [\n", "d.conf": "- a\n",
 		"e.conf": "# nothing\n", "f.conf": "open_mode: False\n", "ignored.txt": "ret_port: 1\n",
-		"g.conf": "a: 1\nb:\n  c: [1, 2\nd: 3\n", "h.conf": "a: 1\nb: c: d\n", "i.conf": "]\n",
+		"g.conf": "a: 1\nb:\n  c: [1, 2\nd: 3\n", "h.conf": "a: 1\nb: c: d\n", "i.conf": "]\n", "j.conf": "a: 1\n---\nret_port: 1\n",
 	} {
 		if err := os.WriteFile(filepath.Join(s.UserConfDir(), name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -194,6 +194,7 @@ func TestUserConf(t *testing.T) {
 		"g.conf:3: did not find expected ',' or ']'",
 		"h.conf:2: mapping values are not allowed in this context",
 		"i.conf:1: did not find expected node content",
+		"j.conf: more than one document",
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

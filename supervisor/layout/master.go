@@ -18,6 +18,7 @@ import (
 
 	"saltern/internal/control/pam"
 	"saltern/internal/durable"
+	"saltern/internal/onedoc"
 	"saltern/supervisor/python"
 	"saltern/supervisor/settings"
 )
@@ -349,7 +350,7 @@ func checkUserFile(s *settings.Settings, path string) []*UserFault {
 	}
 
 	var doc yaml.Node
-	if err := yaml.Unmarshal(b, &doc); err != nil {
+	if err := onedoc.Decode(b, &doc); err != nil {
 		line, reason := yamlFault(err)
 		return []*UserFault{{File: path, Line: line, Reason: reason}}
 	}

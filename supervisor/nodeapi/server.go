@@ -1,7 +1,6 @@
 package nodeapi
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -330,7 +329,7 @@ func withBody[T any](limit int64, handle func(http.ResponseWriter, *http.Request
 		var v T
 		b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 		if err == nil {
-			err = json.NewDecoder(bytes.NewReader(b)).Decode(&v)
+			err = json.Unmarshal(b, &v) // fails when something follows the message
 		}
 		if err != nil {
 			refuse(w, newFault(codeRequest, "the message cannot be read", http.StatusBadRequest))

@@ -1,7 +1,6 @@
 package settings
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -15,6 +14,7 @@ import (
 
 	"saltern/internal/control"
 	"saltern/internal/durable"
+	"saltern/internal/onedoc"
 
 	"github.com/hashicorp/go-multierror"
 	"go.yaml.in/yaml/v3"
@@ -49,18 +49,49 @@ func Load(path, hostname string) (*Settings, error) {
 	return Parse(b, path, hostname)
 }
 
-// OneLine formats an error in one line. It keeps all errors of a list.
-func OneLine(err error) string {
-	var me *multierror.Error
-	if !errors.As(err, &me) {
-		return err.Error()
+// IsEmpty reports whether the text of a file holds no setting. Such a file is valid: all settings have
+// a default.
+func IsEmpty(text []byte) bool {
+	var doc yaml.Node
+	if err := onedoc.Decode(text, &doc); err != nil {
+		return false
 	}
-	var words []string
-	for _, e := range me.Errors {
-		words = append(words, e.Error())
-	}
-	return strings.Join(words, "; ")
+	return len(doc.Content) == 0 || doc.Content[0].ShortTag() == "!!null" ||
+		doc.Content[0].Kind == yaml.MappingNode && len(doc.Content[0].Content) == 0
 }
+
+// OneLine formats an error in one line. It keeps all errors of a list, and all lines of an error.
+func OneLine(err error) string {
+	texts := []string{err.Error()}
+	var me *multierror.Error
+	if errors.As(err, &me) {
+		texts = nil
+		for _, e := range me.Errors {
+			texts = append(texts, e.Error())
+		}
+	}
+
+	line := ""
+	for _, text := range texts {
+		for part := range strings.FieldsFuncSeq(text, isLineBreak) {
+			part = strings.TrimSpace(part)
+			switch {
+			case part == "":
+				continue
+			case line == "":
+			case strings.HasSuffix(line, ":"):
+				line += " "
+			default:
+				line += "; "
+			}
+			line += part
+		}
+	}
+
+	return line
+}
+
+func isLineBreak(r rune) bool { return r == '\n' || r == '\r' }
 
 // Parse parses and checks the text of a file. name is the file's name in messages.
 func Parse(b []byte, name, hostname string) (*Settings, error) {
@@ -69,10 +100,10 @@ func Parse(b []byte, name, hostname string) (*Settings, error) {
 	}
 
 	s := Default(hostname)
-	dec := yaml.NewDecoder(bytes.NewReader(b))
-	dec.KnownFields(true)
 	var faults *multierror.Error
-	if err := dec.Decode(&s); err != nil && !errors.Is(err, io.EOF) {
+	if err := onedoc.DecodeKnown(b, &s); errors.Is(err, onedoc.ErrMore) {
+		faults = multierror.Append(faults, fmt.Errorf("%s: %w", name, err))
+	} else if err != nil {
 		var te *yaml.TypeError
 		if !errors.As(err, &te) {
 			return nil, fmt.Errorf("%s: %w", name, err)
@@ -81,11 +112,6 @@ func Parse(b []byte, name, hostname string) (*Settings, error) {
 		for _, m := range te.Errors {
 			faults = multierror.Append(faults,
 				fmt.Errorf("%s: %s", name, strings.Replace(m, "in type settings.", "in ", 1)))
-		}
-	} else if err == nil {
-		var more yaml.Node
-		if err := dec.Decode(&more); !errors.Is(err, io.EOF) {
-			faults = multierror.Append(faults, fmt.Errorf("%s: more than one document", name))
 		}
 	}
 

@@ -2,11 +2,14 @@ package settings
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/hashicorp/go-multierror"
 )
 
 func TestDefaultsAreValid(t *testing.T) {
@@ -145,4 +148,35 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("accepted but unusable: %+v", s)
 		}
 	})
+}
+
+// TestOneLine: an error is one line, whatever it is made of, and nothing of it is lost.
+func TestOneLine(t *testing.T) {
+	var list *multierror.Error
+	list = multierror.Append(list, errors.New("first"), errors.Join(errors.New("second"), errors.New("third")))
+	for want, err := range map[string]error{
+		"plain":                             errors.New("plain"),
+		"one; two":                          errors.Join(errors.New("one"), errors.New("two")),
+		"first; second; third":              list,
+		"yaml: unmarshal errors: line 1: x": errors.New("yaml: unmarshal errors:\n  line 1: x"),
+		"a; b":                              errors.New("\n\r\na\r\n \nb\n"),
+		"it ended: a; b":                    fmt.Errorf("it ended: %w", errors.Join(errors.New("a"), errors.New("b"))),
+		"":                                  errors.New("\n"),
+	} {
+		if got := OneLine(err); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// TestIsEmpty: a text without any setting is told from one that has some, or is wrong.
+func TestIsEmpty(t *testing.T) {
+	for text, want := range map[string]bool{
+		"": true, " \n": true, "# node: n1\n": true, "---\n": true, "{}": true, "null": true, "~\n": true,
+		"node: n1\n": false, "[": false, "x": false, "[]": false, "{a: 1}": false, "{}\n---\n{}\n": false,
+	} {
+		if got := IsEmpty([]byte(text)); got != want {
+			t.Errorf("%q: %v", text, got)
+		}
+	}
 }

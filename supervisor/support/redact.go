@@ -122,10 +122,7 @@ func secretsOf(s Source, hangs string) (values []string) {
 
 			if text, err := readTail(path, 64<<10); err == nil {
 				values = append(values, string(text))
-				var doc yaml.Node // also for JSON, which is YAML
-				if yaml.Unmarshal(text, &doc) == nil {
-					values = append(values, secretScalars(&doc, true, 0)...)
-				}
+				values = append(values, documentSecrets(text, true)...)
 
 				for _, l := range strings.Split(string(text), "\n") {
 					if !strings.HasPrefix(l, "-----") {
@@ -149,13 +146,23 @@ func secretsOf(s Source, hangs string) (values []string) {
 			continue
 		}
 
-		var doc yaml.Node
-		if yaml.Unmarshal(text, &doc) == nil {
-			values = append(values, secretScalars(&doc, false, 0)...)
-		}
+		values = append(values, documentSecrets(text, false)...)
 	}
 
 	return values
+}
+
+// documentSecrets returns the secrets in all documents of a YAML text, up to the first that cannot be
+// parsed. JSON is YAML too. all reports whether every value is a secret.
+func documentSecrets(text []byte, all bool) (values []string) {
+	d := yaml.NewDecoder(bytes.NewReader(text))
+	for {
+		var doc yaml.Node
+		if d.Decode(&doc) != nil {
+			return values
+		}
+		values = append(values, secretScalars(&doc, all, 0)...)
+	}
 }
 
 // recordSecrets returns the secrets of the masters' record: the strings at its top level. Names,

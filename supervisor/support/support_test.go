@@ -82,7 +82,7 @@ func TestAttack27CanariesInBundle(t *testing.T) {
 			"\n" + next() + "\n-----END RSA PRIVATE KEY-----\n"
 	}
 
-	secret, root, password, other := next(), next(), next(), next()
+	secret, root, password, other, second := next(), next(), next(), next(), next()
 	keys := []string{next(), next(), next(), next(), next(), next()}
 	for path, text := range map[string]string{
 		filepath.Join(s.PKIDir(), "master.pem"):       pem(),
@@ -108,11 +108,12 @@ func TestAttack27CanariesInBundle(t *testing.T) {
 		filepath.Join(s.CacheDir(), "minions", "w", "data"): next(),
 		filepath.Join(s.UserConfDir(), "git.conf"): "gitfs_password: " + next() + "\nauth.ldap.bindpw: " +
 			next() + "\next_pillar:\n  - vault:\n      token: '" + next() + "'\n" +
-			"api_keys:\n  - " + next() + "\n  - " + next() + "\nprivate_key: |\n  " + next() + "\n  " + next() + "\nkeep_jobs: 24\n",
+			"api_keys:\n  - " + next() + "\n  - " + next() + "\nprivate_key: |\n  " + next() + "\n  " + next() + "\nkeep_jobs: 24\n" +
+			"---\nsecond_password: " + second + "\n",
 		filepath.Join(s.MasterConf(), "master"): "cluster_id: prod\ncluster_secret: " + secret +
 			"\nrest_cherrypy: {ssl_key_password: \"" + next() + "\"}\n",
 		s.LBConf(): "admin:\n  token: " + next() + "\n",
-		filepath.Join(s.LogDir(), "master.log"): "the secret was " + secret + "\nother " + other +
+		filepath.Join(s.LogDir(), "master.log"): "the secret was " + secret + "\nother " + other + "\nsecond " + second +
 			"\nbase64 " + base64.StdEncoding.EncodeToString([]byte(secret)) +
 			"\nrecord " + strings.Join(keys, " ") + " of kept-member\nroot key " + root + " used\nsca2.0123abcd." + next() + "@10.0.0.1,10.0.0.2\nsca1.0123abcd." + next() + "@" + next() + "@10.0.0.3\nGET https://user:" + next() + "@example.org/x\n" +
 			"Authorization: Bearer " + next() + "\nadmin:$6$" + next() + "$" + next() + ":19000\n{\"password\":\"" + next() + "\",\"user\":\"kept-user\"}\n" +

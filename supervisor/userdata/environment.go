@@ -9,6 +9,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"saltern/internal/onedoc"
 	"saltern/supervisor/setup"
 )
 
@@ -116,7 +117,10 @@ func optionsOf(text string) (map[string]any, error) {
 	}
 
 	var doc yaml.Node
-	if yaml.Unmarshal([]byte(text), &doc) != nil {
+	switch err := onedoc.Decode([]byte(text), &doc); {
+	case errors.Is(err, onedoc.ErrMore):
+		return nil, errors.New("holds more than one YAML document")
+	case err != nil:
 		return nil, errors.New("is not YAML")
 	}
 

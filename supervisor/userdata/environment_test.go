@@ -61,6 +61,15 @@ func TestEnvironmentFirst(t *testing.T) {
 }
 
 // TestEnvironmentDocument: the page has every variable with its answer.
+// TestSecondDocumentOfOptions: options in a second document are not ignored, and the error does not
+// quote them.
+func TestSecondDocumentOfOptions(t *testing.T) {
+	if _, err := optionsOf("a: 1\n---\nb: a secret\n"); err == nil || !strings.Contains(err.Error(), "more than one") ||
+		strings.Contains(err.Error(), "secret") {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestEnvironmentDocument(t *testing.T) {
 	page, err := os.ReadFile("../../docs/containers.md")
 	if err != nil {

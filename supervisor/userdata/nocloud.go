@@ -11,9 +11,9 @@ import (
 	"strconv"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
 	"golang.org/x/sys/unix"
 
+	"saltern/internal/onedoc"
 	"saltern/supervisor/setup"
 )
 
@@ -98,8 +98,8 @@ func (s *search) metaData(dir string) {
 		Hostname string `yaml:"local-hostname"`
 	}
 
-	if err := yaml.Unmarshal(text, &meta); err != nil {
-		s.noteUnused(s.nameAt(metaSeed) + " is not read: it is not YAML")
+	if err := onedoc.Decode(text, &meta); err != nil {
+		s.noteUnused(s.nameAt(metaSeed) + " is not read: it is not one YAML document")
 		return
 	}
 

@@ -148,7 +148,10 @@ func (n *Life) registerCluster(h *rpc.Handlers, verbs member.Verbs) {
 func (n *Life) registerVirtual(h *rpc.Handlers) {
 	rpc.Handle(h, api.CheckVirtual, rpc.Order(func(ctx context.Context, _ rpc.None) error { return n.virtual.Fit(ctx) }))
 	rpc.Handle(h, api.SetVirtual, rpc.Order(func(ctx context.Context, q api.VirtualRequest) error {
-		return n.virtual.SetVirtual(ctx, q.Address)
+		if err := q.Check(); err != nil {
+			return err
+		}
+		return n.virtual.SetVirtual(ctx, *q.Address)
 	}))
 }
 
