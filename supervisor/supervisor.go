@@ -109,10 +109,19 @@ func New(opt Options) *Supervisor {
 const configPoll = time.Second
 
 // Run runs the node until ctx ends, then stops its children in reverse order. The error lists the
-// children that did not stop, or says why nothing could be started (most often because of the local
-// API's socket). A missing or wrong configuration is not an error: the status reports it until
-// somebody corrects it.
+// children that did not stop, or says why nothing could be started: most often, another supervisor
+// runs the node, and then Run has changed nothing. A missing or wrong configuration is not an error:
+// the status reports it until somebody corrects it.
 func (s *Supervisor) Run(ctx context.Context) error {
+	claim, err := claimConfig(ctx, s.opt.ConfigPath, s.opt.Log)
+	if err != nil {
+		return err
+	}
+	defer claim.release()
+	if err := s.claimDataDir(ctx, claim); err != nil {
+		return err
+	}
+
 	own, cancel := context.WithCancel(ctx)
 	stopped := s.reset.carryOut(ctx) // before the set-up starts
 	var machine sync.WaitGroup
@@ -135,6 +144,9 @@ func (s *Supervisor) Run(ctx context.Context) error {
 		// noticed.
 		read := layout.Signature(s.opt.ConfigPath)
 		cfg, err := settings.Load(s.opt.ConfigPath, s.opt.Hostname)
+		if claimed := s.claimDataDir(ctx, claim); claimed != nil {
+			err = claimed
+		}
 		switch {
 		case stopped != nil:
 			err = s.runWithout(ctx, read, stopped)
@@ -156,6 +168,19 @@ func (s *Supervisor) Run(ctx context.Context) error {
 		}
 
 		s.opt.Log.Info("restarting with the present configuration", "path", s.opt.ConfigPath)
+	}
+}
+
+// claimDataDir locks the data directory that the node has, or will have if it is not configured yet.
+func (s *Supervisor) claimDataDir(ctx context.Context, c *claim) error {
+	cfg, err := settings.Load(s.opt.ConfigPath, s.opt.Hostname)
+	switch {
+	case err == nil:
+		return c.lockDataDir(ctx, cfg.DataDir)
+	case errors.Is(err, settings.ErrNone):
+		return c.lockDataDir(ctx, s.baseSettings().DataDir)
+	default: // a wrong configuration does not say which directory it is
+		return nil
 	}
 }
 
@@ -282,7 +307,9 @@ func (s *Supervisor) runNodeAs(ctx context.Context, cfg *settings.Settings, diff
 			}
 		})
 
-		stopped = n.Run(ctx)
+		if stopped = n.Run(ctx); stopped != nil {
+			s.opt.Log.Error("parts of this node did not stop", "error", stopped)
+		}
 		cancel(nil) // if the life has ended without a reload, end the goroutine that waits for one
 		asked.Wait()
 	})
@@ -444,8 +471,14 @@ func (s *Supervisor) Config() ([]byte, error) {
 	return b, err
 }
 
-// CheckConfig checks a configuration. Its error is an [api.ErrConfig].
+// CheckConfig checks a configuration. Its error is an [api.ErrConfig]. It refuses an empty one, which
+// a failed upload may be and which would make another node of this one.
 func (s *Supervisor) CheckConfig(text []byte) error {
+	if settings.IsEmpty(text) {
+		return fmt.Errorf("%w: it is empty: this node would have the defaults of all settings; "+
+			"to start over: applianced reset", api.ErrConfig)
+	}
+
 	name := filepath.Base(s.opt.ConfigPath)
 	cfg, err := settings.Parse(text, name, s.opt.Hostname)
 	if err == nil {

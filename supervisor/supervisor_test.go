@@ -509,23 +509,3 @@ func TestAttack31OpenModeInUserFile(t *testing.T) {
 		t.Errorf("the administrator's file was touched: %q %v", b, err)
 	}
 }
-
-func TestSecondSupervisorIsRefused(t *testing.T) {
-	r, conf := newRun(t)
-	r.write(conf)
-	r.start()
-	r.until("serves", serving)
-	s := New(Options{
-		ConfigPath: r.path,
-		Hostname:   "host",
-		Executable: "/nowhere/applianced",
-		Socket:     r.dir + "/api.sock",
-		Log:        slog.New(slog.DiscardHandler),
-	})
-
-	if err := s.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "another supervisor answers") {
-		t.Errorf("second supervisor: %v", err)
-	}
-
-	r.until("the first serves on", serving)
-}

@@ -1,0 +1,160 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"saltern/internal/durable"
+	"saltern/internal/pause"
+)
+
+// claim keeps other supervisors away from a node. It locks a file beside appliance.yaml from the
+// start of the program to its end, and the data directory, so that a node with another
+// configuration file cannot use it either. The locks end with this process. Children do not get
+// them.
+type claim struct {
+	log     *slog.Logger
+	config  *os.File // may be nil: the file cannot be locked
+	dataDir *os.File // may be nil: nothing is locked
+}
+
+// claimTakes bounds the wait for a supervisor that is ending, or for a child of a killed one that
+// has not yet closed the lock which it inherited.
+const claimTakes = 2 * time.Second
+
+// errClaimed means that another process has the lock.
+var errClaimed = errors.New("locked by another process")
+
+// claimConfig locks the node of a configuration file. Its error says that another supervisor runs
+// the node.
+func claimConfig(ctx context.Context, configPath string, log *slog.Logger) (*claim, error) {
+	path := filepath.Join(filepath.Dir(configPath), ".lock-"+filepath.Base(configPath))
+	f, err := lockNew(ctx, path)
+	switch {
+	case errors.Is(err, errClaimed):
+		return nil, fmt.Errorf("another supervisor%s runs the node of %s; next: applianced status", readHolder(path), configPath)
+	case err != nil: // a read-only file system, for example: nobody can change the node's settings either
+		log.Warn("a second supervisor of this node would not be noticed at its start", "path", path, "error", err)
+		return &claim{log: log}, nil
+	}
+
+	_ = f.Truncate(0)
+	_, _ = fmt.Fprintf(f, "%d\n", os.Getpid()) // readHolder reads it
+
+	return &claim{log: log, config: f}, nil
+}
+
+// lockNew creates the file at path, or opens the one that a killed supervisor has left, and locks it.
+func lockNew(ctx context.Context, path string) (*os.File, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, err
+	}
+	for {
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		if err := lockFile(ctx, f); err != nil {
+			_ = f.Close()
+			return nil, err
+		}
+		if isAt(f, path) {
+			return f, nil
+		}
+		_ = f.Close() // its holder has removed it at its end
+	}
+}
+
+// isAt reports whether the open file f is the one at path.
+func isAt(f *os.File, path string) bool {
+	opened, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	now, err := os.Stat(path)
+	return err == nil && os.SameFile(opened, now)
+}
+
+// readHolder returns the number of the process that has locked the file at path, for a message.
+func readHolder(path string) string {
+	b, err := durable.Read(path, 64)
+	if pid := strings.TrimSpace(string(b)); err == nil && pid != "" {
+		return fmt.Sprintf(" (process %.20q)", pid)
+	}
+	return ""
+}
+
+// lockFile locks a file for this process. It returns errClaimed if another process still has the
+// lock after claimTakes.
+func lockFile(ctx context.Context, f *os.File) error {
+	ctx, cancel := context.WithTimeout(ctx, claimTakes)
+	defer cancel()
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil || !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			return err
+		}
+		if pause.For(ctx, 50*time.Millisecond) != nil {
+			return errClaimed
+		}
+	}
+}
+
+// lockDataDir locks a data directory instead of the one that was locked before. Its error says that
+// another supervisor uses the directory.
+func (c *claim) lockDataDir(ctx context.Context, dir string) error {
+	// A reset removes the directory. What is created at its path later is another one.
+	if c.dataDir != nil && isAt(c.dataDir, dir) {
+		return nil
+	}
+	c.unlockDataDir()
+
+	err := os.MkdirAll(dir, 0o755)
+	var f *os.File
+	if err == nil {
+		f, err = os.Open(dir)
+	}
+	if err == nil {
+		err = lockFile(ctx, f)
+	}
+
+	switch {
+	case errors.Is(err, errClaimed):
+		_ = f.Close()
+		return fmt.Errorf("data_dir: %s is the data directory of another supervisor on this machine; "+
+			"each node needs its own", dir)
+	case err != nil: // whoever uses the directory will find out what is wrong
+		c.log.Warn("a second supervisor of this data directory would not be noticed", "path", dir, "error", err)
+		if f != nil {
+			_ = f.Close()
+		}
+		return nil
+	}
+
+	c.dataDir = f
+	return nil
+}
+
+func (c *claim) unlockDataDir() {
+	if c.dataDir != nil {
+		_ = c.dataDir.Close()
+		c.dataDir = nil
+	}
+}
+
+// release ends both locks, and removes the lock file.
+func (c *claim) release() {
+	c.unlockDataDir()
+	if c.config != nil {
+		_ = os.Remove(c.config.Name())
+		_ = c.config.Close()
+	}
+}
