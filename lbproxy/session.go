@@ -150,7 +150,7 @@ type session struct {
 	dialTag       int8  // tag of fd[sideBackend]; altFD has the other tag
 	state         sessionState
 	why           ending // the first reason to end
-	ended         bool   // why is set
+	ended         bool   // the session has ended, and why says for which reason
 	broken        bool   // one side is closed; the session closes after the held bytes are written
 	keepaliveSet  bool   // keepalive is set on the backend's socket
 	hedged        bool   // a second dial was started

@@ -79,7 +79,7 @@ func (m *Machine) Where() Progress {
 	return p
 }
 
-// resultPage returns the content of the last pageof the wizard.
+// resultPage returns the content of the last page of the wizard.
 func (m *Machine) resultPage() *Done {
 	l := m.cfg.World.Look()
 	d := &Done{
