@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"saltern/master/value"
@@ -67,6 +69,9 @@ func allDefs() []func() map[string]def {
 
 // Add adds or replaces a runner. The table must not be used during the call.
 func (t *Table) Add(name string, f Func) { t.funcs[name] = f }
+
+// Names returns the names of all functions in alphabetical order.
+func (t *Table) Names() []string { return slices.Sorted(maps.Keys(t.funcs)) }
 
 // Has reports whether the table has a runner of this name.
 func (t *Table) Has(name string) bool { return t.funcs[name] != nil }

@@ -48,6 +48,34 @@ func startOddBy(t testing.TB, python, options string) *mastertest.Master {
 	return mastertest.Start(t, "saltern_renderer_python: "+python+"\nrunner_dirs: ["+dir+"]\n"+options)
 }
 
+// TestRunnersAreDescribed: the functions that a master adds to its table when it starts are those which
+// salt-run describes, and sends to the master without a look at Python.
+func TestRunnersAreDescribed(t *testing.T) {
+	t.Parallel()
+	for name, m := range map[string]*mastertest.Master{
+		"alone":      mastertest.Start(t, ""),
+		"in cluster": mastertest.StartCluster(t, 1)[0],
+	} {
+		docs := runner.Docs("")
+		for _, fun := range m.Parts.Runs.Table.Names() {
+			if _, ok := docs[fun]; !ok {
+				t.Errorf("%s: master/runner/added.go does not describe %s", name, fun)
+			}
+			if own := runner.New().Has(fun); !own && !runner.OfMaster(fun) && (name == "alone" || !runner.OfCluster(fun)) {
+				t.Errorf("%s: master/runner/added.go does not say that %s needs a running master", name, fun)
+			}
+		}
+		for fun := range docs {
+			if name == "alone" && runner.OfCluster(fun) {
+				continue
+			}
+			if !m.Parts.Runs.Table.Has(fun) {
+				t.Errorf("%s: %s is described, and the master does not have it", name, fun)
+			}
+		}
+	}
+}
+
 // What only Python has gets its arguments as data: their types stay, and no
 // option of a program is among them.
 func TestFinding04RunnerArguments(t *testing.T) {
