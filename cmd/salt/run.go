@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 
 	op "saltern/cmd/salt/optparse"
@@ -56,6 +57,10 @@ func (e *env) runParser() *op.Parser {
 // runCall is one call of salt-run.
 type runCall struct {
 	*tool
+
+	search      sync.Once // searches for Python's salt-run
+	saltRunPath string
+	noSaltRun   error
 }
 
 func (e *env) saltRun(ctx context.Context, words []string) int {
@@ -167,9 +172,14 @@ func (r *runCall) python(ctx context.Context) error {
 var errNoPython = errors.New("it is not one of the built-in functions, and no salt-run of Python was found " +
 	"(set saltern_salt_run in the configuration or SALTERN_PYTHON_SALT_RUN)")
 
-// pythonSaltRun returns the path of Python's salt-run: from the environment or the configuration,
+// pythonSaltRun returns the path of Python's salt-run, for which it searches once: from the environment or the configuration,
 // beside the Python of the renderers, or in PATH, but never this program itself.
 func (r *runCall) pythonSaltRun() (string, error) {
+	r.search.Do(func() { r.saltRunPath, r.noSaltRun = r.findSaltRun() })
+	return r.saltRunPath, r.noSaltRun
+}
+
+func (r *runCall) findSaltRun() (string, error) {
 	if r.other != nil {
 		return "", errNoPython
 	}
