@@ -172,13 +172,14 @@ func (r *runCall) python(ctx context.Context) error {
 var errNoPython = errors.New("it is not one of the built-in functions, and no salt-run of Python was found " +
 	"(set saltern_salt_run in the configuration or SALTERN_PYTHON_SALT_RUN)")
 
-// pythonSaltRun returns the path of Python's salt-run, for which it searches once: from the environment or the configuration,
-// beside the Python of the renderers, or in PATH, but never this program itself.
+// pythonSaltRun returns the path of Python's salt-run, for which it searches once.
 func (r *runCall) pythonSaltRun() (string, error) {
 	r.search.Do(func() { r.saltRunPath, r.noSaltRun = r.findSaltRun() })
 	return r.saltRunPath, r.noSaltRun
 }
 
+// findSaltRun searches the environment, the configuration, the folder of the Python that renders, and
+// PATH for Python's salt-run. It never returns this program itself.
 func (r *runCall) findSaltRun() (string, error) {
 	if r.other != nil {
 		return "", errNoPython

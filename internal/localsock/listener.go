@@ -37,7 +37,6 @@ type Listener struct {
 	file fs.FileInfo // the present file
 	// sockets holds the socket of the present file last. The others had removed files.
 	sockets []*net.UnixListener
-	paused  bool // nobody accepts; connections wait in the kernel's queue
 	closed  bool
 }
 
@@ -170,67 +169,32 @@ func (l *Listener) adopt(ln *net.UnixListener, file fs.FileInfo) {
 }
 
 // oldest returns the socket to accept from, and whether its file was removed: then the socket accepts
-// for drainFor only. paused reports whether nobody may accept.
-func (l *Listener) oldest() (ln *net.UnixListener, removed, paused bool) {
+// for drainFor only.
+func (l *Listener) oldest() (ln *net.UnixListener, removed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	ln = l.sockets[0]
 	removed = len(l.sockets) > 1
-	if removed && !l.paused && !l.closed {
+	if removed && !l.closed {
 		_ = ln.SetDeadline(time.Now().Add(drainFor))
 	}
-	return ln, removed, l.paused
+	return ln, removed
 }
 
 // discard closes ln, whose file was removed.
 func (l *Listener) discard(ln *net.UnixListener) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.sockets) > 1 && l.sockets[0] == ln && !l.paused {
+	if len(l.sockets) > 1 && l.sockets[0] == ln {
 		l.sockets = l.sockets[1:]
 		_ = ln.Close()
 	}
 }
 
-// Lend returns a listener that accepts the connections of l until it is closed. Then connections
-// wait in the kernel's queue for the next Lend, and nobody is refused. Only one borrowed listener may
-// be open at a time. The caller of Lend must not call Accept of l.
-func (l *Listener) Lend() net.Listener {
-	l.pause(false)
-	return borrowed{l}
-}
-
-// borrowed is a listener that leaves l open.
-type borrowed struct{ l *Listener }
-
-func (b borrowed) Accept() (net.Conn, error) { return b.l.Accept() }
-func (b borrowed) Addr() net.Addr            { return b.l.Addr() }
-
-func (b borrowed) Close() error {
-	b.l.pause(true)
-	return nil
-}
-
-// pause makes AcceptUnix return an error, or accept again.
-func (l *Listener) pause(yes bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.paused = yes
-	deadline := time.Time{}
-	if yes {
-		deadline = time.Now() // ends a call that waits
-	}
-	_ = l.sockets[0].SetDeadline(deadline)
-}
-
 // AcceptUnix returns the next connection.
 func (l *Listener) AcceptUnix() (*net.UnixConn, error) {
 	for {
-		ln, removed, paused := l.oldest()
-		if paused {
-			return nil, net.ErrClosed
-		}
-
+		ln, removed := l.oldest()
 		c, err := ln.AcceptUnix()
 		switch {
 		case err == nil:
