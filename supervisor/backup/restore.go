@@ -37,8 +37,9 @@ const stagePrefix = ".restore-"
 // Config is the appliance.yaml inside a backup. It may be nil: there is none.
 type Config []byte
 
-// Restore locks the storage against imports and other restores, and reads a whole archive into a directory beside the node's trees. If the archive is
-// complete and valid, Restore moves its files into place, one by one. It keeps the replaced files
+// Restore locks the storage against imports and other restores, and reads a whole archive into a
+// directory beside the node's trees. If the archive is complete and valid, Restore moves its files
+// into place, one by one. It keeps the replaced files
 // in <storage>/.before-restore-<stamp>. It does not change the node's appliance.yaml, and returns
 // the archive's.
 //
