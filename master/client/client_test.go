@@ -488,8 +488,14 @@ func TestHandOver(t *testing.T) {
 		t.Errorf("a state that is too large: %v; the job ran on %d", err, len(jobs))
 	}
 
-	// A master that is not ours would show the key to all readers.
-	if err := os.Remove(filepath.Join(m.SockDir, "master_event_ack.ipc")); err != nil {
+	// A master that is not ours would show the key to all readers. It has no confirming socket: here
+	// nobody listens at its path, which our master leaves alone because the file is not its own.
+	nobody := filepath.Join(m.SockDir, "nobody")
+	err = os.WriteFile(nobody, nil, 0o600)
+	if err == nil {
+		err = os.Rename(nobody, filepath.Join(m.SockDir, "master_event_ack.ipc"))
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 
