@@ -75,6 +75,44 @@ func ends(t *testing.T, what string, c *websocket.Conn) {
 	}
 }
 
+// awaitEvent reads what a client gets until an event of this tag comes.
+func awaitEvent(t *testing.T, c *websocket.Conn, tag string) error {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for {
+		_, b, err := c.Read(ctx)
+		if err != nil || strings.Contains(string(b), tag) {
+			return err
+		}
+	}
+}
+
+// openListener opens a WebSocket that gets events. The bus takes in its reader a moment after it has
+// connected: what is fired after openListener gets to it.
+func openListener(t *testing.T, a *mastertest.API, token string) *websocket.Conn {
+	t.Helper()
+	c, code := openSocket(a, "/ws", "X-Auth-Token", token, "Origin", a.URL)
+	if c == nil {
+		t.Fatalf("/ws: %d", code)
+	}
+
+	says(t, c, "websocket client ready")
+	heard := make(chan error, 1)
+	go func() { heard <- awaitEvent(t, c, "salt/test/listener") }()
+	await.That(t, "an event", func() bool {
+		select {
+		case err := <-heard:
+			check.Must(t, err)
+			return true
+		default:
+			check.Must(t, a.Parts.Bus.Fire("salt/test/listener", value.NewMap()))
+			return false
+		}
+	})
+
+	return c
+}
+
 // TestSocket: events over a WebSocket begin when the client is ready, each of its
 // messages has its answer, and an event is what Salt's salt-api sends
 // (salt/netapi/rest_cherrypy/app.py WebsocketEndpoint).
@@ -82,6 +120,8 @@ func TestSocket(t *testing.T) {
 	t.Parallel()
 	a := mastertest.StartAPI(t, "")
 	token := a.Token("alice")
+
+	listener := openListener(t, a, token)
 	for _, path := range []string{"/ws/" + token, "/ws"} {
 		c, code := openSocket(a, path, "X-Auth-Token", token, "Origin", a.URL)
 		if c == nil {
@@ -89,6 +129,7 @@ func TestSocket(t *testing.T) {
 		}
 
 		check.Must(t, a.Parts.Bus.Fire("salt/test/early", value.NewMap()))
+		check.Must(t, awaitEvent(t, listener, "salt/test/early")) // it has passed salt-api
 		says(t, c, "hello")
 		if got := hears(t, c, ""); got != "server received message" {
 			t.Errorf("the first answer is %q", got)
