@@ -21,9 +21,11 @@ const (
 	firstPause = 500 * time.Millisecond
 	lastPause  = 15 * time.Second
 	// triesAlone is how often an order must fail before a later order is tried. If the later order
-	// succeeds, the returner is reachable, and refuses the failing order. One failure suffices if
-	// its error is of the same kind as that of the last refusal.
+	// succeeds, the returner is reachable, and refuses the failing order. Fewer failures, triesKnown,
+	// suffice if the error is of the same kind as that of the last refusal. One failure never
+	// suffices: a deadlock in a database has the same kind as a row that it refuses.
 	triesAlone = 5
+	triesKnown = 3
 	// maxProbeDistance is how many orders after the failing one may be skipped to find an order
 	// that succeeds. After each probe that fails, the next probe skips about twice as many orders.
 	maxProbeDistance = 4096
@@ -107,7 +109,7 @@ func (f *feed) handOver(ctx context.Context) {
 		err := f.callReturner(ctx, next)
 		f.noteCall(time.Time{})
 		tries++
-		if err != nil && ctx.Err() == nil && (tries > triesAlone || kindOf(err) == f.lastRefusal) {
+		if err != nil && ctx.Err() == nil && f.mayBeRefused(err, tries) {
 			next, err = f.probeRefused(ctx, next, err)
 		}
 
@@ -243,6 +245,12 @@ func (f *feed) closeWorker() {
 	f.worker = nil
 }
 
+// mayBeRefused reports whether an order has failed so often that a later order is tried. err is the
+// error of the last of the tries.
+func (f *feed) mayBeRefused(err error, tries int) bool {
+	return tries > triesAlone || tries >= triesKnown && kindOf(err) == f.lastRefusal
+}
+
 // probeRefused determines whether the returner refuses a failing order. The returner does if a
 // later order succeeds and the failing order then fails again. probeRefused also passes the orders
 // between the two to the returner; it counts those that fail with the same kind of error as
@@ -264,7 +272,7 @@ func (f *feed) probeRefused(ctx context.Context, failed order, why error) (order
 
 	refusal := ""
 	for o := failed; ; {
-		err := f.callReturner(ctx, o)
+		err := f.callAgain(ctx, o, refusal)
 		switch {
 		case err == nil:
 			f.countDone(len(o.records), 0)
@@ -288,6 +296,20 @@ func (f *feed) probeRefused(ctx context.Context, failed order, why error) (order
 
 		if o.records, o.end, err = f.reader.ReadFrom(o.end, f.batch, orderBytes); err != nil {
 			return order{end: failed.end}, nil
+		}
+	}
+}
+
+// callAgain calls the returner with an order. While the order fails with this kind of error, it calls
+// again after a pause, up to triesKnown times. It returns the error of the last call.
+func (f *feed) callAgain(ctx context.Context, o order, kind string) error {
+	for tries := 1; ; tries++ {
+		err := f.callReturner(ctx, o)
+		if err == nil || kindOf(err) != kind || tries == triesKnown {
+			return err
+		}
+		if pause.For(ctx, f.pause<<(tries-1)) != nil {
+			return err
 		}
 	}
 }
