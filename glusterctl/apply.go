@@ -120,8 +120,8 @@ type application struct {
 func (a *application) advance(ctx context.Context, s Step, obs *Observation) error {
 	c := a.controller
 	if s.ID == a.last {
-		// glusterd reports success before a brick that it started has registered with it: observe
-		// again before the step runs again.
+		// glusterd reports success before a brick that glusterd has started registers with it:
+		// observe again before the step runs again.
 		a.last = ""
 		return a.pauseBefore(ctx, s)
 	}
@@ -208,8 +208,8 @@ func startsBricks(s Step, obs *Observation) bool {
 }
 
 // retryStep reports whether to try a failed step again. After a temporary refusal it returns true
-// until RetryFor has passed since firstFailure. After any other refusal it observes the state. It
-// returns true only if the step is no longer needed, because the next plan then omits the step.
+// until RetryFor has passed since firstFailure. After any other refusal it observes the state, and
+// returns true only if the step is no longer needed: the next plan then omits the step.
 func (c *Controller) retryStep(ctx context.Context, d Desired, s Step, kind cli.Kind, firstFailure time.Time) bool {
 	if kind.Retry() {
 		return c.cfg.Clock.Now().Sub(firstFailure) < c.cfg.RetryFor
@@ -223,7 +223,8 @@ func stopped(s Step, err error) error {
 	return &StepError{s, err, "run it again: what was done is kept"}
 }
 
-// pauseBetweenTries waits 1 to 3 s at random, so that two writers do not keep in step.
+// pauseBetweenTries waits 1 to 3 s at random, so that two nodes do not always try at the same
+// moments.
 func (c *Controller) pauseBetweenTries(ctx context.Context) error {
 	return c.cfg.Clock.Sleep(ctx, time.Second+time.Duration(c.cfg.Clock.Jitter()*float64(2*time.Second)))
 }

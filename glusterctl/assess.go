@@ -34,7 +34,7 @@ type Quorum struct {
 	Known  bool `json:"known"`
 }
 
-// Quorum compares the number of running bricks with the number that a write needs.
+// Quorum returns how many bricks run, compared with the number that a write needs.
 func (o *Observation) Quorum() Quorum {
 	q := Quorum{}
 	if o.Volume == nil || o.Processes == nil {
@@ -49,7 +49,7 @@ func (o *Observation) Quorum() Quorum {
 	}
 
 	need := q.Bricks/2 + 1
-	if q.Bricks == 2 { // the first brick is enough
+	if q.Bricks == 2 { // of two bricks, a write needs only the first
 		need = 1
 		if q.Up > 0 {
 			if up, _ := o.brickState(o.Volume.Bricks[0]); !up {
@@ -140,7 +140,8 @@ func assessMount(o *Observation, say sayFunc) {
 		}
 
 		switch {
-		// the bricks keep some space in reserve, or have a quota
+		// Writes fail although there is free space: the bricks keep some in reserve, or have a
+		// quota.
 		case !h.Writable && strings.HasPrefix(h.Text, "write: "):
 			say(Critical, "volume_full", "delete what is not needed, or give the nodes larger disks",
 				"the volume takes no more data: %s, with %.1f %% of space or inodes free", h.Text, free)

@@ -90,7 +90,7 @@ func (c *Controller) StartHeal(ctx context.Context, volume string) error {
 	return c.client.Change(ctx, "volume", "heal", volume)
 }
 
-// HealEntries lists the entries to heal on each brick.
+// HealEntries returns the entries to heal on each brick.
 func (c *Controller) HealEntries(ctx context.Context, volume string) ([]cli.Heal, error) {
 	return c.client.HealEntries(ctx, volume)
 }

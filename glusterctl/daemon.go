@@ -63,8 +63,9 @@ const endLeftOver = `for i in $$(seq 100); do ` +
 var keepOnReset = [...]string{"hooks", "groups", "secure-access"}
 
 // ResetDaemon removes the pool and the identity from the state of this node's glusterd, so that
-// this node can join a pool as a new machine. glusterd must not run. Data in bricks stays. Before
-// the call no member of the pool may list this node any more, see [Observation].Disowned.
+// this node can join a pool as a new machine. Data in bricks stays. Call ResetDaemon only while
+// glusterd does not run, and when no member of the pool lists this node any more, see
+// [Observation].Disowned.
 func ResetDaemon(state string) error {
 	entries, err := os.ReadDir(state)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

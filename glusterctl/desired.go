@@ -47,7 +47,7 @@ type Timers struct {
 	// about one and a half times as long. With less than 5 s a loaded network loses connections
 	// again and again.
 	Ping time.Duration `json:"ping"`
-	// UserTimeout and the keepalive values end the connections of a lost node, and so its
+	// UserTimeout and the keepalive values end the connections of a lost node, and so release its
 	// locks.
 	UserTimeout       time.Duration `json:"userTimeout"`
 	KeepaliveTime     time.Duration `json:"keepaliveTime"`
@@ -100,7 +100,7 @@ type Desired struct {
 	// after the volume is formed.
 	TLS    bool   `json:"tls,omitempty"`
 	Timers Timers `json:"timers"`
-	// Options are further volume options. They override those of this package.
+	// Options are further volume options, which override those that this package sets.
 	Options map[string]string `json:"options,omitempty"`
 	// Mount is where this node mounts the volume. "" means that it does not mount the volume.
 	Mount string `json:"mount,omitempty"`

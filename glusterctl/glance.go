@@ -6,11 +6,11 @@ import (
 	"saltern/glusterctl/mount"
 )
 
-// Glance reports whether the state is still the one in o, as far as that can be seen without a
-// gluster command: the same glusterds accept connections, and the bricks and the self-heal daemon
-// of this node are the same processes. If so, it returns true, and a copy of o with the present
-// time and the mount's health h. It does not see changes of the pool's configuration, so the caller
-// must call Observe from time to time.
+// Glance reports whether the state is still as in o, as far as that can be seen without a gluster
+// command: the same glusterds accept connections, and the bricks and the self-heal daemon of this
+// node are the same processes. If so, it returns true, and a copy of o with the present time and
+// the mount's health h. It does not see changes of the pool's configuration: call Observe from time
+// to time.
 func (c *Controller) Glance(ctx context.Context, d Desired, o *Observation, h mount.Health) (*Observation, bool) {
 	if o.Daemon != "" || o.Mount == nil || o.Mount.State != h.State {
 		return nil, false

@@ -57,8 +57,9 @@ type HealState struct {
 	Away []string `json:"away,omitempty"`
 }
 
-// HealState adds up the counts in Heal. The counts are known only if every brick has answered. A
-// file that is missing on one of three bricks counts twice, once for each brick that has the file.
+// HealState returns the sums of the counts in Heal. The counts are known only if every brick has
+// answered. A file that is missing on one of three bricks counts twice, once for each brick that
+// has the file.
 func (o *Observation) HealState() (s HealState) {
 	if o.Volume != nil && o.Volume.Replica == 1 && len(o.Volume.Bricks) == 1 {
 		s.Pending.Known, s.SplitBrain.Known = true, true
@@ -91,8 +92,8 @@ func (o *Observation) HealState() (s HealState) {
 
 // Hidden reports whether a brick runs but no client finds it: glusterd reports the brick as online
 // but does not know its port. That happens if glusterd has started the brick twice at the same
-// time, for example when glusterd meets two peers at once (seen with 10.3). It lasts until glusterd
-// restarts, when the brick reports its port.
+// time, for example when glusterd meets two peers at once (seen with 10.3). The brick stays hidden
+// until glusterd restarts: then the brick reports its port.
 func (o *Observation) Hidden(brick string) bool {
 	up, known := o.brickState(cli.Brick{Name: brick})
 	return up && known && slices.Contains(o.HealState().Away, brick)

@@ -29,8 +29,8 @@ type look struct {
 	sizes   bool // observe the size and the free space of the bricks
 }
 
-// ObserveQuick leaves out the parts that take locks or ask bricks: which bricks run, and the entries
-// to heal.
+// ObserveQuick works like Observe, but leaves out the parts that take locks or ask bricks: which
+// bricks run, and the entries to heal.
 func (c *Controller) ObserveQuick(ctx context.Context, d Desired) (*Observation, error) {
 	return c.observe(ctx, d, look{})
 }

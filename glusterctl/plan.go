@@ -21,7 +21,7 @@ func NewPlan(obs *Observation, d Desired) Plan {
 	return p.plan
 }
 
-// planner carries a model of the pool from step to step.
+// planner holds a model of the pool, which each planned step changes.
 type planner struct {
 	observed *Observation
 	desired  Desired
@@ -76,8 +76,8 @@ func (p *planner) planAll() {
 	p.options()
 	p.planStart()
 
-	// Copying the data may take long. New members get their directories before that, so that they can
-	// use the mounted volume meanwhile.
+	// Give new members their directories before the data is copied. Copying may take long, and
+	// meanwhile the members can use the mounted volume.
 	mounted := p.observed.Mount != nil && p.observed.Mount.State == mount.OK
 	if mounted {
 		p.planMount()

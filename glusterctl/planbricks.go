@@ -11,8 +11,8 @@ import (
 
 // choose returns the members that hold the bricks: first those that have a brick, then those that
 // answer, in the order of the configuration. Three data members give three copies. Two data members
-// give two copies only with an arbiter or if TwoCopies is set. Existing copies are never removed
-// only because these rules would not create them.
+// give two copies only with an arbiter or if TwoCopies is set. An existing copy stays even if these
+// rules would not create it.
 func (p *planner) choose(has func(Member) bool) []Member {
 	if has == nil {
 		has = func(Member) bool { return false }
@@ -326,7 +326,7 @@ func (p *planner) changed() {
 	p.record(false)
 }
 
-// waitHealed plans to wait for healing, except when nothing needs healing for certain.
+// waitHealed plans to wait for healing, except when it is certain that nothing needs healing.
 func (p *planner) waitHealed(why string) {
 	if p.healed || p.volume.Replica == 1 {
 		return
@@ -357,8 +357,8 @@ func (p *planner) needAllUp(change string) bool {
 	return true
 }
 
-// record plans to record that all copies are complete, see proof.go. If there is a single copy,
-// that is needed only before another copy is added.
+// record plans to record that all copies are complete, see proof.go. With a single copy, the record
+// is needed only before another copy is added.
 func (p *planner) record(growing bool) {
 	if p.volume.Replica == 1 && !growing || len(p.down) > 0 {
 		return

@@ -9,8 +9,8 @@ import (
 	"saltern/glusterctl/cli"
 )
 
-// options plans all settings that differ in one command, because each command takes the lock of the
-// pool, and makes all clients load a new graph.
+// options plans one command for all settings that differ, because each command takes the lock of
+// the pool, and makes all clients load a new graph.
 func (p *planner) options() {
 	var allow, names []string
 	for _, m := range p.desired.Members {

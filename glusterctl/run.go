@@ -149,7 +149,7 @@ func (c *Controller) waitHeal(ctx context.Context, d Desired, s Step, progress f
 	last := ""
 	for i := 0; ; i++ {
 		if i%20 == 1 { // not in the first round: usually the volume heals by itself
-			// glusterd refuses this while a self-heal daemon does not run.
+			// glusterd refuses the command while a self-heal daemon does not run.
 			_ = c.client.Change(ctx, "volume", "heal", d.Volume)
 		}
 

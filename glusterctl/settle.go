@@ -49,8 +49,8 @@ func (c *Controller) settle(ctx context.Context, d Desired, bricks []string) {
 	}
 }
 
-// source returns a copy that is recorded as complete, and the list of all such copies. If all of
-// bricks are recorded, it returns "".
+// source returns a copy that is recorded as complete, and the list of all such copies. If every
+// brick in bricks is recorded as complete, the first result is "".
 func (c *Controller) source(ctx context.Context, d Desired, bricks []string) (string, []string) {
 	o, err := c.ObserveQuick(ctx, d)
 	if err != nil {

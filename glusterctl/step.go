@@ -67,7 +67,7 @@ type Plan struct {
 	Refused  []Finding `json:"refused,omitempty"`
 	Warnings []Finding `json:"warnings,omitempty"`
 	// Incomplete means that more steps follow, which can be planned only after the last of Steps.
-	// If Steps is empty, they wait until it is known which bricks run.
+	// If Steps is empty, the next step depends on which bricks run, and that is not known yet.
 	Incomplete bool `json:"incomplete,omitempty"`
 }
 

@@ -7,7 +7,7 @@
 //	ova       a disk to an archive for VMware and VirtualBox
 //	ami       a disk to a snapshot in EC2
 //	bundle    a signed new version of the system, for nodes that run
-//	sbom      the list of what is inside
+//	sbom      the list of an image's components
 //	grubenv   the variables that boot loader and system share
 //
 // Two builds from the same packages and programs give the same bytes: times

@@ -15,7 +15,7 @@ import (
 	"saltern/supervisor/setup"
 )
 
-// adminCommand returns the verbs about the account of administrators.
+// adminCommand returns the command admin, with its verbs for the administrators' account.
 func adminCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "admin",

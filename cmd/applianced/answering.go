@@ -57,7 +57,7 @@ func (a answering[T]) verb(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// exitWith returns the error that ends the program with that exit code, or nil for 0.
+// exitWith returns the error that ends the program with the exit code code, or nil for 0.
 func exitWith(code int) error {
 	if code == 0 {
 		return nil

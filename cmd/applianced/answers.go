@@ -93,7 +93,8 @@ func checkOptionsOf(a *setup.Answers, path string, errs io.Writer) error {
 	return err
 }
 
-// checkAnswered checks the master's options in complete answers.
+// checkAnswered checks the master's options in complete answers, and returns notes about options
+// that have no effect.
 func checkAnswered(a setup.Answers, path string, text []byte, errs io.Writer) ([]conf.Note, error) {
 	rendered, err := setup.Render(a, setup.Base{})
 	if err != nil {

@@ -90,7 +90,7 @@ Exit codes: 0 healthy, 1 cannot tell, 2 degraded but serving, 3 not serving,
 	return cmd
 }
 
-// askEvery is the interval between two requests to a node for which a verb waits.
+// askEvery is the interval between the requests of a verb that waits for a node.
 const askEvery = time.Second
 
 // awaitHealth waits until the node has the given health, or limit has passed. The node may be
@@ -100,7 +100,7 @@ func awaitHealth(ctx context.Context, c *api.Client, health string, limit time.D
 	defer cancel()
 	for {
 		d, err := c.Status(ctx)
-		// while the set-up waits, the status line shows the set-up beside the health
+		// While the set-up waits, the status line shows that beside the health: keep waiting.
 		settled := err == nil && d.Setup != status.SetupWaiting
 		if settled && (d.Health == status.Healthy || health == "serving" && d.Health == status.Degraded) {
 			return

@@ -45,7 +45,7 @@ func audited(f *flags, root *cobra.Command) {
 	each(root)
 }
 
-// verbOf returns the name of a verb, after the names of its parents.
+// verbOf returns the name of a verb behind the names of its parents, such as "keys accept".
 func verbOf(cmd *cobra.Command) string {
 	_, verb, _ := strings.Cut(cmd.CommandPath(), " ")
 	return verb

@@ -112,8 +112,8 @@ backup status" shows how those are.`,
 	return cmd
 }
 
-// writePrivate writes a file that only this account may read. It creates either the complete file
-// or none.
+// writePrivate writes a file that only the account of this process may read. It creates either the
+// complete file or none.
 func writePrivate(path string, write func(io.Writer) (backup.Summary, error)) (sum backup.Summary, err error) {
 	watch, err := room.Guard(filepath.Dir(path), room.Usual())
 	if err != nil {

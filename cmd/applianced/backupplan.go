@@ -113,8 +113,8 @@ is there. Ctrl-C does not stop it.`,
 	}
 }
 
-// backupMade waits until this node has made one more backup attempt. tries is the number of attempts
-// before.
+// backupMade waits until this node has made one more backup attempt than tries, and returns the
+// list of backups after that attempt.
 func backupMade(ctx context.Context, c *api.Client, tries int) (status.BackupList, error) {
 	for {
 		list, err := c.Backups(ctx)

@@ -215,7 +215,7 @@ serves nobody. The cluster's secret changes. On a terminal it asks first.`,
 	return cmd
 }
 
-// leaveEffect describes what happens to a node that leaves, and to the others.
+// leaveEffect returns a text about what happens to a node that leaves, and to the others.
 func leaveEffect(d status.Document) string {
 	var b strings.Builder
 	fmt.Fprintf(&b,
@@ -319,7 +319,7 @@ terminal it asks first.`,
 		}
 
 		line := before
-		for range 40 { // the new secret is there within ten seconds
+		for range 40 { // wait up to ten seconds for the new secret
 			if line, err = c.JoinString(cmd.Context()); err != nil || !sameSecret(line, before) {
 				break
 			}

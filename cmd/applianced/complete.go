@@ -44,8 +44,8 @@ func (f *flags) nodeNames(
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// keysIn returns a function for completion: it returns the names of minions whose key has one of
-// the states, without those on the command line.
+// keysIn returns a function for completion, which returns the names of minions whose key has one of
+// the states, except those that the command line already names.
 func (f *flags) keysIn(states ...string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completeTakes)

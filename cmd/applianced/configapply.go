@@ -88,7 +88,7 @@ the last lines say what is in force where.`,
 	return cmd
 }
 
-// applyOptions starts the rolling change and waits for its end.
+// applyOptions starts the rolling change, waits for its end, and returns its last state.
 func (a *optionsApply) applyOptions(ctx context.Context, c *api.Client, dry bool) (p options.Progress, err error) {
 	q := a.q
 	q.Dry = dry

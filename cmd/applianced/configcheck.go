@@ -88,7 +88,8 @@ func sameFile(a, b string) bool {
 	return err == nil && err2 == nil && os.SameFile(x, y)
 }
 
-// checkFile checks appliance.yaml and the future configuration of the node's master.
+// checkFile checks appliance.yaml and the future configuration of the node's master. It returns the
+// settings, and notes about options that have no effect.
 func checkFile(path string, stderr io.Writer) (*settings.Settings, []conf.Note, error) {
 	s, err := settings.Load(path, hostname())
 	if err != nil {

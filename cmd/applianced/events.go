@@ -139,8 +139,8 @@ const (
 	sameAmong  = 200
 )
 
-// writeHistory prints a table of events. It prints an event that several nodes saw only once, at
-// the time of the first of them.
+// writeHistory prints a table of events. For an event that several nodes saw, it prints one line,
+// with the time at which the first of them saw the event.
 func writeHistory(w io.Writer, list []history.Seen) error {
 	by := make([][]string, len(list))
 	for i, e := range list {

@@ -57,7 +57,7 @@ shows it.`,
 		dir := dataDir(f)
 		if !dry {
 			if err := nodes.Seen(dir); err != nil {
-				_ = pause.For(ctx, 10*time.Second) // systemd restarts this process as soon as it exits
+				_ = pause.For(ctx, 10*time.Second) // wait, because systemd restarts this process as soon as it exits
 				return err
 			}
 		}
@@ -96,7 +96,7 @@ func dataDir(f *flags) string {
 	return s.DataDir
 }
 
-// peersOf reads the addresses of peers from the table of nodes in a data directory. Before the
+// peersOf returns the addresses of peers in the table of nodes in a data directory. Before the
 // set-up there is no table and no peer.
 func peersOf(dir string) ([]netip.Addr, error) {
 	k, err := nodes.OpenKeeper(dir, "")

@@ -155,7 +155,8 @@ func (m *importer) runImport(ctx context.Context, source string) error {
 	return m.printReport(p)
 }
 
-// openSource opens the source. If the source is an archive, openSource first unpacks it.
+// openSource opens the source. If the source is an archive, openSource first unpacks it, and
+// returns notes about the omitted files.
 func (m *importer) openSource(ctx context.Context, source string) (*adopt.Tree, []adopt.Note, error) {
 	in := m.in
 	if source != "-" {

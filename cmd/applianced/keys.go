@@ -253,7 +253,7 @@ func (k keyChoice) changeKeys(cmd *cobra.Command, c *api.Client) error {
 		changes, ids = map[string][]string{}, nil
 		for _, m := range list.Minions {
 			state := k.state
-			if k.since > 0 { // with --unseen-for, a key of the same name in another state may be in use
+			if k.since > 0 { // another key of the same name, in another state, may be in use
 				state = m.Key
 			}
 			changes[state], ids = append(changes[state], m.ID), append(ids, m.ID)

@@ -68,8 +68,8 @@ func (u unseenFor) selectUnseen(list []status.Minion, now time.Time) (meant []st
 	return meant, unknown
 }
 
-// noteUnknown returns a text about the omitted keys, or "" if unknown is 0. since is the beginning
-// of the records.
+// noteUnknown returns a text about the omitted keys, or "" if unknown is 0. since is when the
+// records of the nodes begin.
 func (u unseenFor) noteUnknown(unknown int, since time.Time) string {
 	if unknown == 0 {
 		return ""

@@ -69,7 +69,7 @@ The verbs talk to the one that runs on this node through its admin socket.`,
 		}
 
 		// Allow one processor more than there are loops, even on a machine with one core: a loop
-		// occupies one of them while it waits for the next message.
+		// occupies a processor while it waits for the next message.
 		runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), cfg.Loops+1))
 
 		// The data of sessions is small and long-lived, and there is little garbage: keeping
@@ -93,7 +93,7 @@ The verbs talk to the one that runs on this node through its admin socket.`,
 }
 
 // followMemory keeps the runtime within the memory limit of the process until ctx ends or end is
-// called. end waits for it.
+// called. end waits until the goroutine of followMemory has ended.
 func followMemory(ctx context.Context) (followed context.Context, end func()) {
 	ctx, stop := context.WithCancel(ctx)
 	var keeper sync.WaitGroup

@@ -105,7 +105,7 @@ journal: journalctl -u applianced.`,
 	return cmd
 }
 
-// parseSince parses the flag --since.
+// parseSince returns the time that the flag --since names.
 func parseSince(text string, now time.Time) (time.Time, error) {
 	t, err := past.Time(text, now)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"saltern/supervisor/status"
 )
 
-// exitError ends the program with that exit code, without a message.
+// exitError is an exit code with which the program ends, without a message.
 type exitError int
 
 func (e exitError) Error() string { return fmt.Sprintf("exit %d", int(e)) }

@@ -25,7 +25,7 @@ directory.`,
 	cmd.Flags().StringVar(&dir, "dir", "", "write a page for each verb into this directory")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		root := cmd.Root()
-		root.DisableAutoGenTag = true // so that equal input gives equal pages
+		root.DisableAutoGenTag = true // no date in the pages, so that equal input gives equal pages
 		head := func() *doc.GenManHeader {
 			date := time.Unix(0, 0).UTC()
 			return &doc.GenManHeader{Section: "8", Source: "Saltern", Manual: "Saltern", Date: &date}

@@ -126,8 +126,8 @@ func sortFaults(found []error, file string, source optionsOf) (faults []error, n
 	return append(own, others...), notes
 }
 
-// checkAPI checks the future configuration of salt-api with salt-api's own code. If the node
-// creates a certificate itself, the certificate may be missing.
+// checkAPI returns the faults that salt-api's own code finds in the future configuration of
+// salt-api. If the node creates a certificate itself, the certificate may be missing.
 func checkAPI(cfg *conf.Master, s *settings.Settings) []error {
 	o, err := restapi.Read(cfg, slog.New(slog.DiscardHandler))
 	if err == nil && o.Cert != s.APICert() {

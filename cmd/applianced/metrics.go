@@ -10,8 +10,8 @@ import (
 	"saltern/supervisor/status"
 )
 
-// serveMetrics serves metrics until ctx ends or stop is called. It reads the address only once: a
-// new address takes effect after a restart.
+// serveMetrics starts to serve metrics, until ctx ends or stop is called. It reads the address only
+// once: a new address takes effect after a restart.
 func (f *flags) serveMetrics(ctx context.Context, st func() status.Document, log *slog.Logger) (stop func()) {
 	listen := settings.Default(hostname()).Metrics.Listen
 	if s, err := settings.Load(f.config, hostname()); err == nil {

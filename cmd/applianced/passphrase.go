@@ -91,7 +91,8 @@ func readSmall(path string) ([]byte, error) {
 // shortestPhrase is the minimum number of characters of a new passphrase.
 const shortestPhrase = 12
 
-// passphrase reads the first line of a file or asks on the terminal, twice for a new passphrase.
+// passphrase returns the first line of a file, or a passphrase for which it asks on the terminal:
+// twice if the passphrase is new.
 func passphrase(ctx context.Context, file string, fresh bool) (p string, err error) {
 	if file != "" {
 		var b []byte
@@ -119,7 +120,7 @@ func passphrase(ctx context.Context, file string, fresh bool) (p string, err err
 	return p, nil
 }
 
-// askSecret asks on the controlling terminal, which does not echo the input.
+// askSecret asks on the controlling terminal, which does not echo the input, and returns the input.
 func askSecret(ctx context.Context, prompt string) (string, error) {
 	tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
 	if err != nil {
@@ -150,7 +151,7 @@ func askSecret(ctx context.Context, prompt string) (string, error) {
 	}
 
 	got := make(chan answer, 1)
-	go func() { // ends after a line, or with the program
+	go func() { // this goroutine ends after a line of input, or with the program
 		line := make([]byte, 4096) // the longest line that a terminal passes on
 		n, err := tty.Read(line)
 		got <- answer{strings.TrimRight(string(line[:max(n, 0)]), "\r\n"), err}

@@ -49,7 +49,7 @@ func (f *flags) keyring() (secrets.Place, error) {
 	}, err
 }
 
-// storage reads the node's settings, and checks that its shared storage is there.
+// storage reads the node's settings, and checks that the node's shared storage is there.
 func (f *flags) storage() (*settings.Settings, error) {
 	s, err := settings.Load(f.config, hostname())
 	if err != nil {

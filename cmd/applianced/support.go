@@ -72,7 +72,7 @@ func (f *flags) supportSource() support.Source {
 }
 
 // writeBundle writes a bundle to path and returns the file's name. If path is "", it writes to a
-// new file in the data directory. Only this account may read the file.
+// new file in the data directory. Only the account of this process may read the file.
 func (f *flags) writeBundle(ctx context.Context, path string) (string, error) {
 	src := f.supportSource()
 	own := path == ""

@@ -192,8 +192,8 @@ func sysLog(line string) {
 	_ = w.Close()
 }
 
-// openVersion opens a file, or the body of a URL's answer. Unless plain is set, it refuses
-// unencrypted URLs, and redirections to them.
+// openVersion opens a file or a URL for reading. Unless plain is set, it refuses unencrypted URLs,
+// and redirections to them.
 func openVersion(ctx context.Context, from string, plain bool) (io.ReadCloser, error) {
 	if !strings.HasPrefix(from, "http://") && !strings.HasPrefix(from, "https://") {
 		f, err := os.Open(from)
@@ -280,8 +280,8 @@ func upgradeBackCommand(sys *upgrade.System) *cobra.Command {
 	}
 }
 
-// wellWithVersion reports whether the node itself works with the version that it runs, without the
-// masters of other nodes.
+// wellWithVersion reports whether the node itself works with the version that it runs. The masters
+// of other nodes do not count.
 func wellWithVersion(d status.Document) bool {
 	return d.ServesItself() || d.Exit == status.ExitUnconfigured
 }

@@ -68,7 +68,7 @@ func (u *upgradeAll) upgradeNodes(cmd *cobra.Command, c *api.Client) error {
 	return u.printOutcome(u.follow(cmd.Context(), c, false))
 }
 
-// follow starts the upgrade and waits for its end.
+// follow starts the upgrade, waits for its end, and returns its last state.
 func (u *upgradeAll) follow(ctx context.Context, c *api.Client, dry bool) (p rollout.Progress, err error) {
 	if err := c.Upgrade(ctx, api.UpgradeRequest{Path: u.path, Dry: dry}); err != nil {
 		return p, fmt.Errorf("upgrade: %w", err)

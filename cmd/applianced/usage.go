@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// exitUsage is EX_USAGE of sysexits.h. `applianced status` never returns it for a status, so scripts
-// do not mistake a mistyped verb for one.
+// exitUsage is EX_USAGE of sysexits.h. `applianced status` never returns it for a status, so
+// scripts can tell a mistyped verb from a status.
 const exitUsage = 64
 
 // usageError is an invalid command line.

@@ -59,8 +59,8 @@ func writeOn(terminal *os.File, d status.Document) error {
 	return err
 }
 
-// coloured colours the health at the beginning of a status line, unless NO_COLOR is set
-// (https://no-color.org).
+// coloured returns a status line in which the health at the beginning has a colour, unless NO_COLOR
+// is set (https://no-color.org).
 func coloured(line string, h status.Health) string {
 	answer := strings.ToUpper(string(h))
 	rest, ok := strings.CutPrefix(line, answer)

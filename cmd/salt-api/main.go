@@ -1,5 +1,5 @@
-// salt-api serves Salt's API over HTTP for the master of this host, as rest_cherrypy does. It
-// replaces Python's program of the same name.
+// salt-api serves Salt's API over HTTP for the master of this host, with the interface of Salt's
+// rest_cherrypy. It replaces Python's program of the same name.
 package main
 
 import (

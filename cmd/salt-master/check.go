@@ -16,9 +16,10 @@ import (
 const exitWarnings = 2
 
 // checked prints the result of --check for a valid configuration: warnings, and how the master
-// treats each option. At a start missing configuration files are no fault, as with Salt. For
-// --check they are, because the caller has named the wrong files. Only the file master may be
-// missing in a folder: the packages install files in master.d.
+// treats each option. It returns the exit status. As with Salt, a master starts without
+// configuration files. For --check a missing file is a fault, because the caller has named the
+// wrong path. Only the file master may be missing in a folder: the packages install files in
+// master.d.
 func checked(cfg *conf.Master, stdout, stderr io.Writer) int {
 	if len(cfg.Sources) == 0 || cfg.Sources[0] != cfg.Path && filepath.Base(cfg.Path) != "master" {
 		fmt.Fprintf(stderr, "salt-master: there is no file %s; name its folder or itself by -c\n", cfg.Path)

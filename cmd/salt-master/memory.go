@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// roomyHeap is the heap size up to which garbage collections are made rarer: with the runtime's 4
-	// MiB a small master spends a tenth of its time collecting.
+	// roomyHeap is the heap size up to which garbage collections are made rarer: with the runtime's
+	// minimum heap of 4 MiB a small master spends a tenth of its time collecting.
 	roomyHeap = 16 << 20
 	// quietAllocs is the most that an idle master allocates between two samples; heartbeats on
 	// connections cause these allocations. With a large heap the limit is half of the heap.

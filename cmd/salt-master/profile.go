@@ -17,9 +17,9 @@ import (
 // enable_sigusr2_handler).
 const profileDir = "SALTERN_PROFILE_DIR"
 
-// profileOnSignal starts a CPU profile at SIGUSR2. The next SIGUSR2 ends the CPU profile and also
-// writes a memory profile and a goroutine profile. If profileDir is not set, profileOnSignal does
-// nothing. It opens no port.
+// profileOnSignal handles SIGUSR2 until stop is called: a first signal starts a CPU profile, and a
+// second signal ends it and also writes a memory profile and a goroutine profile. If profileDir is
+// not set, profileOnSignal does nothing. It never opens a port.
 func profileOnSignal(log *slog.Logger) (stop func()) {
 	dir := os.Getenv(profileDir)
 	if dir == "" {

@@ -118,8 +118,8 @@ func (s *cpCall) copyAll(ctx context.Context) error {
 	return s.display(ret, "nested", 0, s.outputOptions())
 }
 
-// runOnMinions runs a function on the minions and collects their answers. For a minion that does
-// not answer it stores a text.
+// runOnMinions runs a function on the minions and returns their answers by id. The answer of a
+// minion that does not answer is a text.
 func (s *cpCall) runOnMinions(ctx context.Context, fun string, arg []any) (*value.Map, error) {
 	req := s.req
 	req.Fun, req.Arg = fun, arg
@@ -140,7 +140,7 @@ func (s *cpCall) runOnMinions(ctx context.Context, fun string, arg []any) (*valu
 	return ret, err
 }
 
-// sendInOneJob sends all files in one job. The files must be text.
+// sendInOneJob sends all files in one job and returns the minions' answers. The files must be text.
 func (s *cpCall) sendInOneJob(ctx context.Context) (*value.Map, error) {
 	files := value.NewMap()
 	for _, f := range s.src {
@@ -174,7 +174,7 @@ type source struct {
 	mode int64
 }
 
-// findFiles lists the files below a path, and its empty directories.
+// findFiles returns the files below a path, and the empty directories.
 func findFiles(path string) (files []source, emptyDirs []string, err error) {
 	st, err := os.Stat(path)
 	if err != nil {
@@ -206,7 +206,7 @@ func findFiles(path string) (files []source, emptyDirs []string, err error) {
 
 	for _, e := range entries {
 		f, d, err := findFiles(filepath.Join(path, e.Name()))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) { // a dangling link
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // a dangling link is no error
 			return nil, nil, err
 		}
 		files, emptyDirs = append(files, f...), append(emptyDirs, d...)

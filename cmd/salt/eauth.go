@@ -112,7 +112,8 @@ func (t *tool) saveToken(tok string) {
 	}
 }
 
-// askHidden reads a line. If the input is a terminal, the line is not echoed.
+// askHidden prints a question and returns the line that the user enters. On a terminal the line is
+// not echoed.
 func (t *tool) askHidden(question string) (string, error) {
 	f, ok := t.stdin.(*os.File)
 	if !ok {

@@ -21,9 +21,9 @@ import (
 	"saltern/master/client"
 )
 
-// aliveTakes is how long the tool waits for this node's master before it runs on another node.
-// Until then the tool must send no request that has an effect, because a frozen master would
-// execute it later.
+// aliveTakes is how long the tool waits for an answer of this node's master before it runs on
+// another node. Until then the tool must send no request that has an effect, because a frozen
+// master would execute it later.
 const aliveTakes = 3 * time.Second
 
 // askingUser returns the user on whose behalf the tool asks the master.
@@ -36,7 +36,7 @@ func (t *tool) askingUser() string {
 
 // elsewhere runs the tool on another node of the cluster if this node's master does not answer or
 // cannot store jobs. If done is false, no other node has run the tool, and the call continues here.
-// elsewhere must be called before the tool sends any request that has an effect.
+// Call elsewhere before the tool sends any request that has an effect.
 func (t *tool) elsewhere(ctx context.Context) (done bool, err error) {
 	if t.other != nil || t.cfg.Supervisor == "" {
 		return false, nil
@@ -108,8 +108,8 @@ func (t *tool) forAnother() ([]byte, error) {
 	return r.Encode()
 }
 
-// portable lists the options that have the same meaning on every node, by the name of their value:
-// they open no file and take no password. config_dir becomes the folder of the other node.
+// portable lists, by the names of their values, the options that have the same meaning on every
+// node: they open no file and take no password. config_dir becomes the folder of the other node.
 var portable = strings.Fields(`config_dir hard_crash log_level output output_indent no_color force_color state_output state_verbose
 	timeout no_parse args_stdin module_executors executor_opts static progress failhard async subset verbose show_timeout show_jid
 	batch batch_wait batch_safe_limit batch_safe_size return return_config return_kwargs doc args_separator cli_summary metadata
@@ -130,7 +130,7 @@ func (t *tool) checkPortable() error {
 		}
 	}
 
-	for _, name := range []string{"eauth", "output_file"} { // the configuration may also set these
+	for _, name := range []string{"eauth", "output_file"} { // the configuration may also set these options
 		if t.values.Str(name) != "" {
 			return op.Error(fmt.Sprintf("%s is not possible on another node", name))
 		}
@@ -149,8 +149,8 @@ func (e *unknownError) Error() string {
 
 func (e *unknownError) Unwrap() error { return e.err }
 
-// askSupervisor asks the supervisor for a node that runs the tool. Any error other than an
-// unknownError means that no node has run the tool.
+// askSupervisor asks the supervisor to run the tool on another node, and returns the supervisor's
+// answer. Any error other than an unknownError means that no node has run the tool.
 func askSupervisor(ctx context.Context, socket string, body []byte) (*http.Response, error) {
 	sent := false
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -177,7 +177,7 @@ func askSupervisor(ctx context.Context, socket string, body []byte) (*http.Respo
 	resp, err := (&http.Client{Transport: &http.Transport{
 		DialContext:       dial,
 		DisableKeepAlives: true,
-		// This bounds the search for a node that can run the tool.
+		// This timeout bounds the search for a node that can run the tool.
 		ResponseHeaderTimeout: 90 * time.Second,
 	}}).Do(req)
 
@@ -262,8 +262,9 @@ type otherNode struct {
 // early when memory is short.
 const moreReady = "300"
 
-// forOther runs a tool for another node. The supervisor writes the request to standard input. The
-// tool has only the rights of the master's account, under which the supervisor starts it.
+// forOther runs a tool for another node and returns the exit code. The supervisor writes the
+// request to standard input. The tool has only the rights of the master's account, under which the
+// supervisor starts it.
 func (e *env) forOther(ctx context.Context, args []string) int {
 	if len(args) != 1 {
 		fmt.Fprintf(e.stderr, "%s is for applianced\n", toolrun.Program)

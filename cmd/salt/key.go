@@ -39,7 +39,7 @@ func (e *env) keyParser() *op.Parser {
 	)
 
 	auth := eauthOptions()
-	auth.Options[0].Names = auth.Options[0].Names[1:] // -a is --accept
+	auth.Options[0].Names = auth.Options[0].Names[1:] // drop -a of --auth: for salt-key -a is --accept
 	list := text("", "Show the keys of one kind: acc, pre (or un), rej, den or all.", "-l", "--list")
 	list.Metavar = "ARG"
 	p.Groups = []op.Group{
@@ -264,7 +264,7 @@ func (k *keyCall) perform(ctx context.Context, a keyActions) error {
 	return a.list(ctx, "all")
 }
 
-// selectionOf returns the states whose keys accept or reject applies to.
+// selectionOf returns the states of the keys to which accept or reject applies.
 func selectionOf(extra keys.State, withExtra, withDenied bool) []keys.State {
 	from := []keys.State{keys.Pending}
 	if withExtra {
@@ -426,7 +426,7 @@ func (k *keyCall) localFingers(pattern, hash string) (*value.Map, error) {
 	return m, nil
 }
 
-// confirm asks the user whether to continue.
+// confirm asks the user whether to continue, and returns the answer.
 func (k *keyCall) confirm(verb string) (bool, error) {
 	if k.values.Bool("yes") {
 		return true, nil

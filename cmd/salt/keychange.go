@@ -88,8 +88,8 @@ func (k *keyCall) change(ctx context.Context, verb, pattern string, states []key
 }
 
 // warnWhenSlow prints after ten seconds what the tool waits for, unless the caller calls answered
-// first. Without this text the user would see nothing while a volume hangs, because it returns no
-// error.
+// first. Without this text the user would see nothing while a volume hangs, because a hanging
+// volume returns no error.
 func (k *keyCall) warnWhenSlow() (answered func()) {
 	t := time.AfterFunc(10*time.Second, func() {
 		fmt.Fprintf(k.stderr,

@@ -58,7 +58,8 @@ func (k *keyCall) becomeRemote(ctx context.Context) (*remoteKeys, error) {
 	return &remoteKeys{k, login}, nil
 }
 
-// call calls a wheel function. A refusal of the master is printed on standard output, as by Salt.
+// call calls a wheel function and returns the function's result. It prints a refusal of the master
+// on standard output, as Salt does.
 func (r *remoteKeys) call(ctx context.Context, fun string, named *value.Map) (*value.Map, error) {
 	ret, err := r.c.Wheel(ctx, fun, named, r.login)
 	refusal, known := errors.AsType[*client.Error](err)

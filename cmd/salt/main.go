@@ -56,7 +56,8 @@ type env struct {
 	other *otherNode
 }
 
-// runTool runs the tool of this name. An unknown name means salt.
+// runTool runs the tool called name, or salt if there is no tool of that name, and returns the exit
+// code.
 func (e *env) runTool(ctx context.Context, name string, args []string) int {
 	switch name {
 	case "salt-key":

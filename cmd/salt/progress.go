@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// progressBar shows how many minions have returned, in the form of Salt's (salt/output/progress.py):
+// progressBar shows how many minions have returned, in the form of Salt's progress bar
+// (salt/output/progress.py):
 //
 //	50% |##########          | Elapsed Time: 0:00:01 Returns: [1/2]
 type progressBar struct {

@@ -148,15 +148,15 @@ type pythonOutput struct {
 	err  error // the failure that ended the process; nil while it works
 }
 
-// startOutput starts the first interpreter that has Salt's library. If that fails, the result has
-// the error. layer is a folder of additional packages, or "".
+// startOutput starts the first interpreter that has Salt's library. If that fails, the returned
+// process has the error in err. layer is a folder of additional packages, or "".
 func startOutput(pythons []string, layer string) *pythonOutput {
 	kept, err := pyrunner.Keep(context.Background(),
 		pyrunner.KeptConfig{Pythons: pythons, Program: outputterScript, Layer: layer})
 	return &pythonOutput{kept, err}
 }
 
-// askPython sends a request and waits for the answer.
+// askPython sends a request to the process and returns the answer.
 func (p *pythonOutput) askPython(m *value.Map) (*value.Map, error) {
 	if p.err != nil {
 		return nil, p.err

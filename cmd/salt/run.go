@@ -58,7 +58,7 @@ func (e *env) runParser() *op.Parser {
 type runCall struct {
 	*tool
 
-	search      sync.Once // searches for Python's salt-run
+	search      sync.Once // runs the search for Python's salt-run, which sets the next two fields
 	saltRunPath string
 	noSaltRun   error
 }

@@ -11,8 +11,8 @@ import (
 	"saltern/master/client"
 )
 
-// becomeUser switches this process to the master's account, so that new files have the right owner
-// (salt/utils/verify.py check_user). If name is empty, it is the configured account.
+// becomeUser switches this process to the account name, or to the configured account if name is
+// empty. So new files have the right owner (salt/utils/verify.py check_user).
 func (t *tool) becomeUser(name string) error {
 	name = cmp.Or(name, t.cfg.User)
 	if name == "" || name == client.EffectiveUser() {

@@ -22,7 +22,7 @@ var localRunners = map[string]bool{
 	"test.stream": true, "test.get_opts": true, "event.send": true, "state.event": true, "config.get": true, "error.error": true,
 }
 
-// masterRunners lists those of the local runners that the master can also run. If the master runs them, it
+// masterRunners lists the localRunners that the master can also run. If the master runs them, it
 // stores the result in the job cache.
 var masterRunners = map[string]bool{"test.arg": true, "test.raw_arg": true, "test.metasyntactic": true}
 
@@ -144,10 +144,10 @@ func (r *runCall) remote(ctx context.Context, c *client.Client, fun string, args
 	return r.result(data)
 }
 
-// printsEvent reports whether salt-run prints an event of the runner that it waits for. Salt's prints
-// what runners report as their progress, and nothing when a log-in starts the runner
-// (salt/client/mixins.py print_async_event, cmd_sync). An orchestration also announces each of its
-// steps below its tag, for readers of the bus.
+// printsEvent reports whether salt-run prints an event of the runner that it waits for. Like Salt's
+// salt-run, it prints what runners report as their progress, and nothing when a log-in starts the
+// runner (salt/client/mixins.py print_async_event, cmd_sync). Events about the steps of an
+// orchestration are for readers of the bus: it does not print them.
 func (r *runCall) printsEvent(suffix string) bool {
 	return suffix == "progress" && r.values.Str("eauth") == ""
 }

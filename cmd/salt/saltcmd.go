@@ -22,7 +22,7 @@ type saltCall struct {
 	req   client.Request
 	codes []int64
 	seen  []client.Return
-	bar   *progressBar // nil: returns are printed
+	bar   *progressBar // nil: each return is printed
 }
 
 func (e *env) runSalt(ctx context.Context, words []string) int {
@@ -342,7 +342,7 @@ func (s *saltCall) interrupted(jid string) error {
 	return exit(exitGeneric)
 }
 
-// showEmpty prints an empty result: programs that read JSON need one.
+// showEmpty prints an empty result, because programs that read JSON expect a document.
 func (s *saltCall) showEmpty() error {
 	if s.fun != "sys.doc" {
 		if err := s.display(value.NewMap(), "", 0, s.outputOptions()); err != nil {
@@ -374,5 +374,5 @@ func (s *saltCall) failed(err error) error {
 }
 
 // failureCode returns the exit code for an error of the master. Salt exits with 0 for such an
-// error, so scripts take a refused command for a success. Saltern does not.
+// error, so scripts mistake a refused command for a success. Saltern exits with exitGeneric.
 func (s *saltCall) failureCode() error { return exit(exitGeneric) }

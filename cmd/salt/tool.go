@@ -39,7 +39,7 @@ type tool struct {
 	static       bool   // --static was given (Salt's get_printout uses it)
 	fun          string // the called function, on which the default outputter depends
 	// partial means that the configuration is only the excerpt for users who may not read the
-	// master's.
+	// master's configuration.
 	partial bool
 	words   []string      // the command line, including words from standard input
 	pinned  bool          // a Saltfile has set options
@@ -291,7 +291,7 @@ func (t *tool) outputOptions() output.Options {
 	return o
 }
 
-// textList reads an option that is a list of texts, or one text with commas.
+// textList returns the texts in an option that is a list of texts, or one text with commas.
 func textList(m *value.Map, name string) []string {
 	switch v, _ := m.Get(name); v := v.(type) {
 	case string:

@@ -143,9 +143,9 @@ func (b *build) buildImages(cmd *cobra.Command) error {
 	return nil
 }
 
-// flavours builds the wanted formats of both kernel flavours in parallel. Compression takes most of
-// the time and uses all processors. Steps that use one processor, such as unpacking a kernel, run
-// while the other flavour compresses.
+// flavours builds the wanted formats of both kernel flavours in parallel, and returns the paths of
+// the files. Compression takes most of the time and uses all processors. Steps that use one
+// processor, such as unpacking a kernel, run while the other flavour compresses.
 func (b *build) flavours(ctx context.Context, o tree.Options) ([]string, error) {
 	names := []string{"cloud", "generic"}
 	made := make([][]string, len(names))
@@ -181,7 +181,7 @@ func (b *build) manifest(o tree.Options, flavour string) bundle.Manifest {
 	return m
 }
 
-// flavour builds the wanted formats of one kernel flavour.
+// flavour builds the wanted formats of one kernel flavour, and returns the paths of the files.
 func (b *build) flavour(ctx context.Context, o tree.Options, name string, want []string) ([]string, error) {
 	all, err := profile.Flavours()
 	if err != nil {

@@ -74,7 +74,7 @@ in /etc/saltern/upgrade-keys/NAME.pem.`,
 	}
 }
 
-// trusted returns the public half of the private key in a file, in the form that the tree takes.
+// trusted reads the private key in a file and returns its public half as tree.Options.Keys.
 func trusted(path string) (map[string][]byte, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -57,7 +57,7 @@ func New(pool string, random io.Reader, now time.Time) (Pair, error) {
 	return signCert(t, nil, nil, random)
 }
 
-// Issue creates the key and the certificate of a member.
+// Issue returns the new key and certificate of a member.
 func (ca Pair) Issue(member string, random io.Reader, now time.Time) (Pair, error) {
 	t, parent, key, err := ca.memberTemplate(member, random, now)
 	if err != nil {
@@ -121,8 +121,8 @@ func Request(member string, random io.Reader) (request, key []byte, err error) {
 
 const requestBlock = "CERTIFICATE REQUEST"
 
-// SignRequest creates the certificate for a request. It uses only the public key of the request,
-// which anybody may have written: the caller must know that the request comes from this member.
+// SignRequest creates the certificate for a request, of which it uses only the public key. Anybody
+// may have written the request: the caller must know that it comes from this member.
 func (ca Pair) SignRequest(
 	request []byte,
 	member string,
@@ -161,7 +161,7 @@ func (ca Pair) SignRequest(
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
 }
 
-// IssueServer creates the key and the certificate of an HTTPS server with these host names and IP
+// IssueServer returns the new key and certificate of an HTTPS server with these host names and IP
 // addresses.
 func (ca Pair) IssueServer(name string, hosts []string, random io.Reader, now time.Time) (Pair, error) {
 	parent, key, err := ca.parsePair()
@@ -169,7 +169,7 @@ func (ca Pair) IssueServer(name string, hosts []string, random io.Reader, now ti
 		return Pair{}, fmt.Errorf("issue a certificate for %s: the authority: %w", name, err)
 	}
 
-	// Clients of HTTPS check lifetimes more strictly.
+	// Clients of HTTPS refuse certificates with a longer lifetime.
 	t, err := template(name, random, now, 397*24*time.Hour)
 	if err != nil {
 		return Pair{}, err

@@ -29,7 +29,7 @@ const (
 	changeTimeout   = 120 * time.Second
 )
 
-// withoutPython prevents that the command starts Python at each call to detect geo-replication,
+// withoutPython prevents the command from starting Python at each call to detect geo-replication,
 // which nothing here uses. The command runs `gsyncd --version`, which runs $PYTHON with a script
 // (cli_cmd_check_gsync_exists_cbk in GlusterFS's cli/src/cli-cmd-volume.c). That would take four
 // fifths of the time of a call that only reads.
@@ -63,12 +63,12 @@ func (c *Client) askXML(ctx context.Context, args ...string) (answer, error) {
 
 func wrapError(action string, err error) error { return fmt.Errorf("%s: %w", action, err) }
 
-// PoolList lists all members, including the machine whose glusterd answers.
+// PoolList returns all members, including the machine whose glusterd answers.
 func (c *Client) PoolList(ctx context.Context) ([]Peer, error) { return c.poolList(ctx, nil) }
 
-// PoolListOf asks the glusterd of another machine for its pool. glusterd answers everybody who
-// reaches its port 24007. The caller must first check that the port answers: a silent machine
-// blocks the command until its deadline.
+// PoolListOf returns the pool as the glusterd of another machine reports it. glusterd answers
+// everybody who reaches its port 24007. First check that the port answers: a silent machine blocks
+// the command until its deadline.
 func (c *Client) PoolListOf(ctx context.Context, host string) ([]Peer, error) {
 	return c.poolList(ctx, []string{"--remote-host=" + host})
 }
@@ -88,11 +88,11 @@ func (c *Client) poolList(ctx context.Context, global []string) ([]Peer, error) 
 	return peers, nil
 }
 
-// Volumes lists the configuration of all volumes. It needs no lock in the pool, and glusterd
+// Volumes returns the configuration of all volumes. It needs no lock in the pool, and glusterd
 // answers even if peers are disconnected.
 func (c *Client) Volumes(ctx context.Context) ([]Volume, error) { return c.volumes(ctx, nil) }
 
-// VolumesOf asks the glusterd of another machine for its volumes; see [Client.PoolListOf].
+// VolumesOf returns the volumes that the glusterd of another machine has; see [Client.PoolListOf].
 func (c *Client) VolumesOf(ctx context.Context, host string) ([]Volume, error) {
 	return c.volumes(ctx, []string{"--remote-host=" + host})
 }
@@ -109,14 +109,14 @@ func (c *Client) volumes(ctx context.Context, global []string) ([]Volume, error)
 	return vols, nil
 }
 
-// Status lists bricks and self-heal daemons of a started volume. It takes the lock of the pool. If
-// a peer has vanished, it hangs until its deadline and leaves the lock behind, so the caller must
-// first check the ports of the peers.
+// Status returns the bricks and self-heal daemons of a started volume. It takes the lock of the
+// pool. If a peer has vanished, Status hangs until its deadline and leaves the lock behind: first
+// check the ports of the peers.
 func (c *Client) Status(ctx context.Context, volume string) ([]Process, error) {
 	return c.status(ctx, volume)
 }
 
-// StatusDetail lists bricks only, with space and inodes; see [Client.Status].
+// StatusDetail returns only the bricks, with space and inodes; see [Client.Status].
 func (c *Client) StatusDetail(ctx context.Context, volume string) ([]Process, error) {
 	return c.status(ctx, volume, "detail")
 }
@@ -138,13 +138,13 @@ func (c *Client) HealSummary(ctx context.Context, volume string) ([]Heal, error)
 	return c.healInfo(ctx, volume, "summary")
 }
 
-// HealEntries lists the entries to heal. With thousands of entries it is slow: use the summary if
+// HealEntries returns the entries to heal. With thousands of entries it is slow: use the summary if
 // only numbers are needed.
 func (c *Client) HealEntries(ctx context.Context, volume string) ([]Heal, error) {
 	return c.healInfo(ctx, volume)
 }
 
-// SplitBrain lists the entries on which the copies disagree and only an administrator can decide.
+// SplitBrain returns the entries on which the copies disagree and only an administrator can decide.
 func (c *Client) SplitBrain(ctx context.Context, volume string) ([]Heal, error) {
 	return c.healInfo(ctx, volume, "split-brain")
 }
@@ -175,8 +175,8 @@ func (c *Client) Change(ctx context.Context, args ...string) error {
 }
 
 // TakeFrom resolves a split-brain of a file: the file on the given brick replaces those on the
-// other bricks. For files without a split-brain glusterd refuses the command. Its answer is plain
-// text (glfsheal, 10.3).
+// other bricks. For files without a split-brain glusterd refuses the command. glusterd's answer is
+// plain text (glfsheal, 10.3).
 func (c *Client) TakeFrom(ctx context.Context, volume, brick, path string) error {
 	_, err := c.callOnce(ctx, changeTimeout, nil,
 		[]string{"volume", "heal", volume, "split-brain", "source-brick", brick, path})

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Bounds of lists, far above those of any pool.
+// Bounds of lists, far above the sizes in any pool.
 const (
 	maxPeers  = 256
 	maxVolume = 256
@@ -128,7 +128,7 @@ func readStatus(a answer, volume string) ([]Process, error) {
 				p.Name = n.textAt("hostname") + ":" + n.textAt("path")
 			}
 
-			p.Port, _ = strconv.Atoi(n.textAt("port")) // the text is "N/A" if the process does not run
+			p.Port, _ = strconv.Atoi(n.textAt("port")) // 0 if the process does not run: the text is "N/A"
 			if pid, err := strconv.Atoi(n.textAt("pid")); err == nil && pid > 0 {
 				p.PID = pid
 			}

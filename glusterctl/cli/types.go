@@ -6,7 +6,7 @@ type Peer struct {
 	Hostname  string   `json:"hostname"`            // "localhost" for the machine whose glusterd answers
 	Names     []string `json:"names,omitempty"`     // all names and addresses of the machine
 	Self      bool     `json:"self,omitempty"`      // whether this is the machine whose glusterd answers
-	Connected bool     `json:"connected"`           // false only many seconds after a loss: glusterd notices it late
+	Connected bool     `json:"connected"`           // true for many seconds after a loss, which glusterd notices late
 	State     int      `json:"state"`               // 3 is a full member; 0 for Self
 	StateText string   `json:"stateText,omitempty"` // "Peer in Cluster", "Peer Rejected" …
 }

@@ -105,7 +105,8 @@ func parseXML(b []byte) (*element, error) {
 	return root, nil
 }
 
-// sanitize replaces bytes that XML 1.0 does not allow: invalid UTF-8 and control characters.
+// sanitize returns b with all bytes replaced that XML 1.0 does not allow: invalid UTF-8 and control
+// characters.
 func sanitize(b []byte) []byte {
 	if utf8.Valid(b) && bytes.IndexFunc(b, forbidden) < 0 {
 		return b

@@ -32,8 +32,8 @@ type Disk struct {
 // minSize is the smallest disk that is offered for bricks.
 const minSize = 1 << 30
 
-// edge is how many bytes at both ends must be zero: partition tables, LVM, MD (all versions), ZFS,
-// Btrfs and file systems have their marks there.
+// edge is how many bytes at each end of a disk must be zero: partition tables, LVM, MD (all
+// versions), ZFS, Btrfs and file systems have their marks there.
 const edge = 1 << 20
 
 // Finder finds disks. The zero value searches this machine.
@@ -47,7 +47,7 @@ type Finder struct {
 // ignored lists the kinds of block devices that are never data disks.
 var ignored = []string{"loop", "ram", "zram", "dm-", "md", "sr", "fd", "nbd", "mtd"}
 
-// Find lists all disks. If a disk is in use, its field Used is the reason.
+// Find returns all disks. If a disk is in use, its field Used is the reason.
 func (f Finder) Find() ([]Disk, error) {
 	sys := f.Sys
 	if sys == nil {

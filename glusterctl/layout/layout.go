@@ -40,7 +40,8 @@ type Tree struct {
 	Nodes []string `json:"nodes,omitempty"`
 }
 
-// errNewer is wrapped by the error for a volume with a later version than this program supports.
+// errNewer is wrapped by the error for a volume whose tree has a later version than this program
+// supports.
 var errNewer = errors.New("the volume was made by a newer version")
 
 // Info is the content of the marker.
@@ -49,7 +50,7 @@ type Info struct {
 	Nodes   []string `json:"nodes,omitempty"`
 }
 
-// maxMarker is far above the size of all names of a pool.
+// maxMarker bounds the marker in bytes, far above the size of all names of a pool.
 const maxMarker = 64 << 10
 
 // Read reads the marker at root. A new volume has no marker.
@@ -158,7 +159,7 @@ func makeDir(r *os.Root, d Dir) error {
 		}
 	}
 
-	return r.Chmod(d.Path, d.Mode.Perm()) // after the owner, because chown clears bits
+	return r.Chmod(d.Path, d.Mode.Perm()) // set the mode after the owner, because chown clears bits of the mode
 }
 
 func writeMarker(r *os.Root, content []byte) error {

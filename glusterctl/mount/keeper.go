@@ -19,9 +19,9 @@ type Keeper struct {
 	Every time.Duration
 	// Patience is how long a mount may be stale or hung before Keeper replaces it. 0 means 30 s. A
 	// mount whose client has ended is replaced at once. A mount that hangs because the volume has
-	// lost its quorum recovers by itself, so Keeper calls Healthy first. If the new mount also
-	// hangs, it gets twice the time, and so on, up to ten times: on a slow machine each new mount
-	// is additional work.
+	// lost its quorum recovers by itself, so Keeper calls Healthy before it replaces a mount. If
+	// the new mount also hangs, it gets twice the time, and so on, up to ten times: on a slow
+	// machine each new mount is additional work.
 	Patience time.Duration
 	// Healthy reports whether the volume could serve a new mount, that is, whether its bricks run.
 	// It may be nil: the volume always could.

@@ -51,7 +51,8 @@ type Health struct {
 	Ended bool `json:"ended,omitempty"`
 	// Latency is the time of a lookup, a write, a rename and a removal together.
 	Latency time.Duration `json:"latency,omitempty"`
-	// Total and Free are bytes. These and the numbers of inodes are 0 if they are not known.
+	// Total and Free are in bytes, Inodes and InodesFree are counts. All four are 0 if they are not
+	// known.
 	Total      uint64 `json:"total,omitempty"`
 	Free       uint64 `json:"free,omitempty"`
 	Inodes     uint64 `json:"inodes,omitempty"`
@@ -262,9 +263,9 @@ func (m *Mounter) attach(ctx context.Context, source, point, options string) err
 // immutable is FS_IMMUTABLE_FL of linux/fs.h.
 const immutable = 0x10
 
-// prepare creates the mount point. It prevents writes to the mount point while nothing is mounted,
-// which would go to the local disk. For that the mount point has no permissions and, if the file
-// system supports that, is immutable, even for root.
+// prepare creates the mount point. While nothing is mounted, writes to the mount point would go to
+// the local disk. To prevent them, the mount point has no permissions and, if the file system
+// supports that, is immutable, even for root.
 func prepare(point string) error {
 	if err := os.MkdirAll(filepath.Dir(point), 0o755); err != nil {
 		return fmt.Errorf("make the mount point: %w", err)
@@ -280,7 +281,7 @@ func prepare(point string) error {
 
 	d, err := os.Open(point)
 	if err != nil {
-		return nil // without root's rights it cannot be made immutable: the permissions must suffice
+		return nil // without root's rights it cannot be immutable: the missing permissions must suffice
 	}
 	defer d.Close()
 

@@ -18,9 +18,10 @@ import (
 	"saltern/internal/command"
 )
 
-// Check examines path in this process. It may hang as long as the file system does, so only the
-// child of a [Prober] calls it. writeDir, relative to path, is a directory in which only this
-// node's probe writes. If writeDir is "" or does not exist, Check writes nothing.
+// Check returns the health of the mount at path, which it examines in this process. It may hang as
+// long as the file system does, so only the child of a [Prober] calls it. writeDir, relative to
+// path, is a directory in which only this node's probe writes. If writeDir is "" or does not exist,
+// Check writes nothing.
 func Check(path, writeDir string) Health {
 	start := time.Now()
 	var st unix.Statfs_t
@@ -86,7 +87,7 @@ func writeProbe(dir string) error {
 	}
 
 	if err != nil {
-		_ = os.Remove(name) // after a failed rename; that error is returned
+		_ = os.Remove(name) // needed after a failed rename, whose error is returned
 		return err
 	}
 

@@ -230,8 +230,8 @@ func (c *Client) awaitSnapshot(ctx context.Context, id string) error {
 	}
 }
 
-// register creates the image: with UEFI where the instance type supports it, and only with the
-// second version of the metadata service.
+// register creates the image and returns its identifier. The image boots with UEFI where the
+// instance type supports it, and its instances use only the second version of the metadata service.
 func (c *Client) register(ctx context.Context, snapshot string, img Image) (string, error) {
 	const device = "/dev/xvda"
 	v := url.Values{

@@ -63,8 +63,9 @@ func (c *Client) callEC2(ctx context.Context, v url.Values, answer any) error {
 	return xml.Unmarshal(text, answer)
 }
 
-// signedRequest sends a signed request. It retries with growing pauses while the service is busy,
-// broken or unreachable. Every request may be repeated, because blocks are written by number.
+// signedRequest sends a signed request and returns the answer. It retries with growing pauses while
+// the service is busy, broken or unreachable. Every request may be repeated, because blocks are
+// written by number.
 func (c *Client) signedRequest(
 	ctx context.Context,
 	service, method, address, kind string,

@@ -1,6 +1,6 @@
 // Package box packs disks as boxes for Vagrant. A box is a tar archive of a description, a
-// Vagrantfile and the disk: for libvirt a QEMU disk named box.img, for VirtualBox the descriptor and
-// the disk of an OVA. Sources are Vagrant's manual (Boxes, Box File Format) and that of
+// Vagrantfile and the disk: for libvirt a QEMU disk named box.img, for VirtualBox the descriptor
+// and the disk of an OVA. Sources are the manuals of Vagrant (Boxes, Box File Format) and of
 // vagrant-libvirt (Box Format).
 package box
 
@@ -28,7 +28,7 @@ const vagrantfile = `Vagrant.configure("2") do |config|
 %send
 `
 
-// maxDescriptor bounds the descriptor of an OVA, which is read before packing, in bytes.
+// maxDescriptor bounds, in bytes, the descriptor of an OVA, which is read before packing.
 const maxDescriptor = 1 << 20
 
 // Libvirt packs a qcow2 disk. A machine gets a disk of gib GiB.

@@ -287,7 +287,7 @@ func GenerateKey() (private, public []byte, err error) {
 	}), pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: b}), nil
 }
 
-// PrivateKey reads a private key's PEM.
+// PrivateKey returns the private key in a PEM text.
 func PrivateKey(text []byte) (ed25519.PrivateKey, error) {
 	if block, _ := pem.Decode(text); block != nil {
 		if k, err := x509.ParsePKCS8PrivateKey(block.Bytes); err == nil {
@@ -299,7 +299,7 @@ func PrivateKey(text []byte) (ed25519.PrivateKey, error) {
 	return nil, errors.New("bundle: not an ed25519 private key in PEM (PKCS #8)")
 }
 
-// publicKey reads a public key's PEM.
+// publicKey returns the public key in a PEM text.
 func publicKey(text []byte) (ed25519.PublicKey, error) {
 	if block, _ := pem.Decode(text); block != nil {
 		if k, err := x509.ParsePKIXPublicKey(block.Bytes); err == nil {
@@ -311,7 +311,7 @@ func publicKey(text []byte) (ed25519.PublicKey, error) {
 	return nil, errors.New("bundle: not an ed25519 public key in PEM")
 }
 
-// Keys reads all files NAME.pem of the folders. It ignores missing folders.
+// Keys returns the public keys in all files NAME.pem of the folders. It ignores missing folders.
 func Keys(dirs ...string) (out []ed25519.PublicKey, err error) {
 	for _, d := range dirs {
 		found, err := filepath.Glob(filepath.Join(d, "*.pem"))

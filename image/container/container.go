@@ -187,7 +187,8 @@ func static(path, arch string) error {
 	return nil
 }
 
-// bundle joins the certificates of a folder, as Debian's update-ca-certificates does.
+// bundle returns the certificates of a folder joined to one text, as Debian's
+// update-ca-certificates joins them.
 func bundle(dir string) ([]byte, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.crt"))
 	if err != nil {

@@ -174,7 +174,7 @@ func (b *builder) runCommand(ctx context.Context, name string, args ...string) e
 	return nil
 }
 
-// makeESP creates the EFI system partition.
+// makeESP creates an image of the EFI system partition and returns its path.
 func (b *builder) makeESP(ctx context.Context, efi string, parts []Partition) (string, error) {
 	img := filepath.Join(b.work, "esp")
 	if err := sparse(img, espSize*mib); err != nil {
@@ -234,7 +234,7 @@ func (b *builder) makeESP(ctx context.Context, efi string, parts []Partition) (s
 	return img, nil
 }
 
-// makeData creates the empty file system for the node's state.
+// makeData creates an image of the empty file system for the node's state, and returns its path.
 func (b *builder) makeData(ctx context.Context) (string, error) {
 	img := filepath.Join(b.work, "data")
 	if err := sparse(img, dataSize*mib); err != nil {

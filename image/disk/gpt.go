@@ -34,8 +34,8 @@ var (
 	typeVar  = mustGUID("4D21B016-B534-45C2-A9FB-5C16E091FD2D")
 )
 
-// nameGUID derives an identifier from a name (RFC 9562, version 5, in our name space), so that two
-// builds use the same identifier.
+// nameGUID returns an identifier derived from a name (RFC 9562, version 5, in our name space), so
+// that two builds use the same identifier.
 func nameGUID(name string) GUID {
 	space := mustGUID("9B7E1D64-3C5A-4F0B-8A4E-5A17E2D0C0DE")
 	sum := sha1.Sum(append(space[:], name...))

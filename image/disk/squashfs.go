@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Squashfs packs a tree into a read-only file system. level is zstd's: level 15 saves 7 % but takes
-// nine times as long as level 9. Squashfs omits the kernel and the initial RAM disk, which are on
-// the boot partition.
+// Squashfs packs a tree into a read-only file system. level is the compression level of zstd: level
+// 15 saves 7 % but takes nine times as long as level 9. Squashfs omits the kernel and the initial
+// RAM disk, which are on the boot partition.
 func Squashfs(ctx context.Context, tree, out string, level int, epoch time.Time) error {
 	if err := os.RemoveAll(out); err != nil {
 		return fmt.Errorf("squashfs: %w", err)

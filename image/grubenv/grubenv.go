@@ -26,7 +26,7 @@ var errFull = errors.New("grub environment: the variables do not fit into 1024 b
 // Env are the variables of a block.
 type Env map[string]string
 
-// parseBlock reads a block. A backslash escapes the character that follows it.
+// parseBlock returns the variables in a block. A backslash escapes the character that follows it.
 func parseBlock(b []byte) (Env, error) {
 	if len(b) != size || !bytes.HasPrefix(b, []byte(signature)) {
 		return nil, errors.New("grub environment: not an environment block of 1024 bytes")
@@ -88,7 +88,7 @@ func (e Env) Bytes() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Load reads a file.
+// Load returns the variables in a file.
 func Load(path string) (Env, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -103,8 +103,8 @@ func Load(path string) (Env, error) {
 	return parseBlock(b[:n])
 }
 
-// Save replaces the file's content in place, because GRUB needs the file at the same sectors. The
-// block is smaller than the unit in which a disk writes, so a crash does not leave half of it.
+// Save replaces the file's content in place, because GRUB needs the file at the same sectors. A
+// block is smaller than the unit in which a disk writes, so a crash does not leave half a block.
 func (e Env) Save(path string) error {
 	b, err := e.Bytes()
 	if err != nil {

@@ -82,7 +82,7 @@ func writeLayer(w io.Writer, entries []Entry, at time.Time) (diffID string, err 
 	entries = slices.Clone(entries)
 	slices.SortFunc(entries, func(a, b Entry) int { return strings.Compare(a.Path, b.Path) })
 	sum := sha256.New()
-	z := gzip.NewWriter(w) // the header has neither name nor time
+	z := gzip.NewWriter(w) // gzip's header contains neither name nor time
 	t := tar.NewWriter(io.MultiWriter(z, sum))
 	for i, e := range entries {
 		if i > 0 && entries[i-1].Path == e.Path {

@@ -130,7 +130,8 @@ type layout struct {
 	image Image
 }
 
-// platform writes the blobs of the image for one architecture.
+// platform writes the blobs of the image for one architecture, and returns the descriptor of its
+// manifest.
 func (l layout) platform(p Platform) (descriptor, error) {
 	var layers []descriptor
 	var diffIDs []string
@@ -183,7 +184,8 @@ func (l layout) writeJSON(mediaType string, v any) (descriptor, error) {
 	})
 }
 
-// writeBlob stores the bytes that write produces as a blob, named by its digest.
+// writeBlob stores the bytes that write produces as a blob, named by its digest, and returns the
+// descriptor of the blob.
 func (l layout) writeBlob(mediaType string, write func(io.Writer) error) (descriptor, error) {
 	f, err := os.CreateTemp(l.blobs, "new-")
 	if err != nil {

@@ -118,9 +118,9 @@ func Build(ctx context.Context, o Options) error {
 // grain is the allocation unit of a stream-optimized disk, in bytes.
 const grain = 64 << 10
 
-// populatedSize returns the number of bytes of a disk in grains that are not all zero. This is the
-// disk's size on a datastore with thin disks. It does not depend on holes of the file, so two
-// builds give the same number.
+// populatedSize returns the number of bytes of a disk in grains that are not all zero. The disk
+// takes that many bytes on a datastore with thin disks. The number does not depend on holes of the
+// file, so two builds give the same number.
 func populatedSize(path string) (total int64, err error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -18,8 +18,8 @@ type Sources struct{ Modules, Go string }
 // licenseFile matches files at the top of a module whose text must accompany its programs.
 var licenseFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|copyright)([.-].*)?$`)
 
-// Licenses returns the list with the license of each Go module added, as the module's files declare
-// it, and returns the text of all those files. A module without a license is an error: programs
+// Licenses returns a copy of list in which each Go module has its license, as the module's files
+// declare it, and the text of all those files. A module without a license is an error: programs
 // that contain it may not be distributed.
 func Licenses(list []Package, from Sources) (licensed []Package, texts []byte, err error) {
 	licensed = slices.Clone(list)
@@ -87,8 +87,8 @@ func licenseText(dir string) ([]byte, error) {
 	return out, nil
 }
 
-// licenseTexts lists texts that identify a license: has occurs in it, and not does not. A space matches
-// any white space.
+// licenseTexts lists texts that identify a license: its text contains has and does not contain not.
+// A space matches any white space.
 var licenseTexts = []struct{ id, has, not string }{
 	{"Apache-2.0", "Apache License,? Version 2.0", ""},
 	{"MPL-2.0", "Mozilla Public License,? [Vv]ersion 2.0", ""},

@@ -120,7 +120,7 @@ func debian(status string) ([]Package, error) {
 	return out, nil
 }
 
-// stanzas reads the paragraphs of a file in the style of RFC 822, without continuation lines. It
+// stanzas returns the paragraphs of a file in the style of RFC 822, without continuation lines. It
 // reads at most maxParagraphs paragraphs; 0 means all.
 func stanzas(path string, maxParagraphs int) ([]map[string]string, error) {
 	b, err := os.ReadFile(path)

@@ -158,10 +158,10 @@ func debTime(path string) (time.Time, error) {
 	return time.Unix(seconds, 0).UTC(), nil
 }
 
-// noteNewest returns a hook for mmdebstrap that writes the time at which the newest package was
-// built to file. This is the latest time of an installed file, because dpkg-deb clamps the times of
-// files to the package's. The hook ignores files that are newer than stamp, because scripts of
-// packages have changed these.
+// noteNewest returns a hook for mmdebstrap that writes into file when the newest package was built.
+// That is the latest time of an installed file, because dpkg-deb clamps the times of files to the
+// time of their package. The hook ignores files that are newer than stamp, because scripts of
+// packages have changed these files.
 func noteNewest(stamp, file string) string {
 	return `--customize-hook=sed "s|^|$1|" "$1"/var/lib/dpkg/info/*.list | grep /usr/ | xargs -d "\n" stat -c "%F:%Y" 2>/dev/null | ` +
 		`awk -F: -v before=$(stat -c %Y '` + stamp + `') '$1 ~ /^regular/ && $2 < before && $2 > n { n = $2 } END { print n + 0 }' >'` + file + `'`

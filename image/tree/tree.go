@@ -71,8 +71,8 @@ type step struct {
 	do   func(context.Context) error
 }
 
-// Build builds the tree without a kernel in Work/tree and returns the tree's path. For a container
-// that is enough. Build first removes an older tree.
+// Build builds the tree without a kernel in Work/tree and returns the tree's path. A container
+// needs no kernel. Build first removes an older tree.
 func Build(ctx context.Context, o Options) (string, error) {
 	b, err := newBuilder(o, "tree")
 	if err != nil {

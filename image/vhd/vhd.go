@@ -114,8 +114,8 @@ func footer(size int64, name string, epoch time.Time) []byte {
 	return b
 }
 
-// geometry computes cylinders, heads and sectors per track, as in the appendix "CHS Calculation" of
-// the specification.
+// geometry returns the cylinders, heads and sectors per track of a disk, as in the appendix "CHS
+// Calculation" of the specification.
 func geometry(size int64) (cylinders, heads, sectors int64) {
 	total := min(size/sector, 65535*16*255)
 	if total >= 65535*16*63 {

@@ -101,11 +101,13 @@ func (b book) addTo(f *os.File, size int64, lines [][]byte, now time.Time) (agai
 		return false, err
 	}
 
-	// Release the lock before waiting for the disk: other programs need not wait for it.
+	// Release the lock before waiting for the disk, so that other programs need not wait for the
+	// disk.
 	return false, errors.Join(unix.Flock(int(f.Fd()), unix.LOCK_UN), unix.Fdatasync(int(f.Fd())))
 }
 
-// openCurrent opens the current file and locks it. Closing the file releases the lock.
+// openCurrent opens the current file, locks it, and returns it with its size. Closing the file
+// releases the lock.
 func (b book) openCurrent() (f *os.File, size int64, err error) {
 	if err := os.MkdirAll(b.dir, 0o700); err != nil {
 		return nil, 0, err

@@ -34,7 +34,7 @@ const (
 	hashLen = 32
 	// linkRoom is how many bytes a link adds to a line at most.
 	linkRoom = len(`,"seq":18446744073709551615,"chain":""`) + hashLen
-	// maxSeq is the largest record number that is believed.
+	// maxSeq is the largest record number that a reader accepts.
 	maxSeq = 1 << 53
 )
 
@@ -147,7 +147,7 @@ type span struct {
 	kept        uint64 // number of the oldest kept record, as stated by the record that begins the file
 }
 
-// spanOf reads the beginning and the end of a file.
+// spanOf returns the span of a file, of which it reads only the beginning and the end.
 func spanOf(path string) (s span, err error) {
 	f, st, err := durable.Open(path, durable.Refuse)
 	if err != nil {

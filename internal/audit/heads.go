@@ -32,7 +32,7 @@ type Folder struct {
 	Dir  string
 }
 
-// The names of a node's folders: that of the master's account, and that of root.
+// The names of a node's folders: the folder of the master's account, and the folder of root.
 const (
 	MasterFolder = "master"
 	NodeFolder   = "node"
@@ -44,7 +44,7 @@ type Head struct {
 	Book   string `json:"book"`
 	Seq    uint64 `json:"seq"`
 	Chain  string `json:"chain"`
-	// By is the node that recorded the head. Time is when it did.
+	// By is the node that recorded the head, and Time is when that node recorded it.
 	By   string    `json:"by"`
 	Time time.Time `json:"time,omitzero"`
 }
@@ -165,8 +165,9 @@ func (b book) chainEnd() (link, error) {
 	return link{}, nil
 }
 
-// HeadsRecord returns the record by which a node notes the heads that another node has sent. key
-// is that node's key in the table of nodes, or "" for a node without a cluster.
+// HeadsRecord returns the record by which this node notes the heads that another node has sent.
+// node and key are the other node's name and its key in the table of nodes; key is "" for a node
+// without a cluster.
 func HeadsRecord(node, key string, heads []Head) Record {
 	return Record{
 		Actor:  Actor{User: node, Proof: Peer, As: clipText(key, maxHeadKey), From: Local},
@@ -195,7 +196,7 @@ const maxHeadKey = 16
 // HeadsQuery returns a query for the records of heads.
 func HeadsQuery() Query { return Query{Action: headsAction} }
 
-// HeadsOf returns, from records, the heads of the node with that name and key.
+// HeadsOf returns the heads in list of the node with that name and key.
 func HeadsOf(list []Record, node, key string) (out []Head) {
 	for _, r := range list {
 		if r.Action != headsAction || r.Object != node || r.As != clipText(key, maxHeadKey) {

@@ -105,7 +105,7 @@ func (l *Log) Write(ctx context.Context, r Record) {
 	}
 }
 
-// logLost writes an act that may be lost to the program's log.
+// logLost writes to the program's log an act whose record may be lost.
 func (l *Log) logLost(message string, r Record, fault error) {
 	if l.cfg.Log == nil {
 		return

@@ -52,15 +52,15 @@ type rates struct {
 	sources   map[netip.Addr]*ratelimit.Bucket
 	accounts  map[accountKey]*account
 	leftOut   int // number of accounts with refused records since their last summary
-	// When idle sources, and idle accounts, were last removed.
+	// sourcesSwept is when idle sources were last removed, accountsSwept when idle accounts were.
 	sourcesSwept  time.Time
 	accountsSwept time.Time
 }
 
-// mayForget reports whether a second has passed since the last removal of idle entries, and notes the
-// time.
+// mayForget reports whether a second has passed since last, the time of the last removal of idle
+// entries. If so, it sets last to now.
 func mayForget(last *time.Time, now time.Time) bool {
-	// A full table is searched at most once a second.
+	// A full table is searched for idle entries at most once a second.
 	if now.Sub(*last).Abs() < time.Second {
 		return false
 	}

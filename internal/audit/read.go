@@ -168,7 +168,7 @@ func (b book) readInto(ctx context.Context, node string, q Query, into *newest) 
 // programs may append to the file while it reads.
 func (n *newest) scanFile(ctx context.Context, f *os.File, node string, q Query) error {
 	lines := bufio.NewReaderSize(&bounded{f, 2 * largestPart}, 64<<10)
-	keep := q.lastOrMost() + 1 // one more record than requested shows whether there are older ones
+	keep := q.lastOrMost() + 1 // one more record than requested shows whether there are older records
 	for i := 0; ; i++ {
 		line, err := lines.ReadSlice('\n')
 		if i%1000 == 0 && ctx.Err() != nil {
@@ -195,7 +195,7 @@ func (n *newest) scanFile(ctx context.Context, f *os.File, node string, q Query)
 	}
 }
 
-// decode parses the record of a line. If the line is no record, the action is empty.
+// decode returns the record in a line. If the line is no record, the action is empty.
 func decode(line []byte) Record {
 	var r Record
 	if len(line) > maxLine || json.Unmarshal(line, &r) != nil || r.Time.IsZero() {
@@ -233,7 +233,7 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Newest sorts records by time and returns the newest n.
+// Newest returns p with only its n newest records, sorted by time.
 func (p Page) Newest(n int) Page {
 	slices.SortStableFunc(p.Records, func(a, b Record) int { return a.Time.Compare(b.Time) })
 	if over := len(p.Records) - n; over > 0 {

@@ -29,7 +29,7 @@ type Proof string
 
 // The proofs.
 const (
-	Login    Proof = "login"    // the kernel's login uid of the process, which outlives sudo and su
+	Login    Proof = "login"    // the kernel's login uid of the process, which sudo and su do not change
 	Sudo     Proof = "sudo"     // SUDO_USER in the environment of a process of root, which root can change
 	Process  Proof = "process"  // the uid of the process
 	Key      Proof = "key"      // the key file of a user of the master's host; root's key file allows any name
@@ -169,7 +169,7 @@ func cleanHash(s string) string {
 	return s
 }
 
-// redact removes user names and passwords from URLs, such as those of git remotes.
+// redact returns s without the user names and passwords of URLs, such as those of git remotes.
 func redact(s string) string {
 	at := strings.Index(s, "://")
 	if at < 0 {
@@ -188,8 +188,8 @@ func redact(s string) string {
 // clipText returns the first bytes of a text, which bounds the work of making it safe.
 func clipText(s string, maxBytes int) string { return s[:min(len(s), maxBytes)] }
 
-// Names formats a list of ids for [Record.Object]. Of a long list it names the first 20 and counts
-// the rest.
+// Names returns a list of ids as a text for [Record.Object]. Of a long list it names the first 20
+// and counts the rest.
 func Names(ids []string) string {
 	const shown = 20
 	text := strings.Join(ids[:min(len(ids), shown)], ", ")

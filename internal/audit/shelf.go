@@ -48,7 +48,7 @@ func shelves() []shelf {
 			name:   jobsShelf,
 			part:   4 * mib,
 			size:   32 * mib,
-			ofUser: ratelimit.Rate{Burst: 500, PerSecond: 0.1}, // this shelf has no limited users
+			ofUser: ratelimit.Rate{Burst: 500, PerSecond: 0.1}, // never applies: limited users have their own shelf
 		},
 		{
 			name:   usersShelf,

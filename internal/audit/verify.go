@@ -107,7 +107,7 @@ func closeAll(files []openFile) {
 	}
 }
 
-// openAll opens all files of a book, the oldest first, in a consistent state.
+// openAll opens all files of a book in a consistent state, and returns them, the oldest first.
 func (b book) openAll() ([]openFile, error) {
 	for range verifyTries {
 		files, err := b.fileNames()

@@ -84,8 +84,7 @@ type Series struct {
 	Points []Point `json:"points"`
 }
 
-// Point summarises the state of a node over the [PointEvery] that ends at At. A nil value is
-// unknown.
+// Point summarises the state of a node over the time [PointEvery] up to At. A nil value is unknown.
 type Point struct {
 	At      time.Time `json:"at"`
 	Minions *float64  `json:"minions,omitempty"` // minions connected to the node's front

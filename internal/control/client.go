@@ -96,7 +96,7 @@ func (c *Client) CommitSecret(ctx context.Context, finger string) error {
 	return err
 }
 
-// ask calls a method of the program behind a socket.
+// ask calls a method of the program behind a socket and returns the method's result.
 func ask[In, Out any](ctx context.Context, c *rpc.Client, m *rpc.Method[In, Out], in In) (Out, error) {
 	out, err := rpc.Call(ctx, c, m, in)
 	if err == nil {

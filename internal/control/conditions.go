@@ -32,7 +32,7 @@ const (
 	MaxConditions = 20
 )
 
-// conditionsFile is the whole file.
+// conditionsFile is the content of the conditions file.
 type conditionsFile struct {
 	Conditions []Condition `json:"conditions"`
 }

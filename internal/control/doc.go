@@ -13,5 +13,5 @@
 // Names and types in JSON are those of the files that earlier versions wrote, because an upgrade
 // mixes versions. A reader does not trust the writer: this package bounds sizes and numbers, and
 // makes text of other programs safe for one line of a terminal or a log. The files in testdata are
-// written by the tests of the program that writes, and read by the tests of the one that reads.
+// written by the tests of the writing program, and read by the tests of the reading program.
 package control

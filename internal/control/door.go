@@ -15,8 +15,8 @@ const (
 	doorAnswer = 16 << 20
 )
 
-// Supervisor carries out what users of its master request. These are the only requests that the
-// master's account may make. Refusals are *[rpc.Error]; other errors get [rpc.CodeFailed].
+// Supervisor carries out what users of its master request. Its methods are the only requests that
+// the master's account may make. Refusals are *[rpc.Error]; other errors get [rpc.CodeFailed].
 type Supervisor interface {
 	Appliance(ctx context.Context) (Appliance, error)
 	Course(ctx context.Context) (Course, error)

@@ -3,9 +3,9 @@ package control
 import "bytes"
 
 // PingFault is the field of a ping's answer in which a master reports why it cannot store jobs.
-// Such an answer also has the field cluster_retry, for readers that do not know PingFault. With it
-// a Salt master of a cluster reports that it cannot serve yet (salt/channel/server.py). The load
-// balancer has its own constant for the name PingFault.
+// Such an answer also has the field cluster_retry, for readers that do not know PingFault: in that
+// field a Salt master of a cluster reports that it cannot serve yet (salt/channel/server.py). The
+// load balancer has its own constant for the name PingFault.
 const PingFault = "saltern_fault"
 
 // PingTrouble returns the text of PingFault in an answer packed with msgpack, or "" if there is

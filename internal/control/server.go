@@ -53,7 +53,7 @@ func methods(table *rpc.Table, h *rpc.Handlers) http.Handler {
 // Server serves the control socket of a master, or the door of a supervisor.
 type Server struct {
 	http *http.Server
-	done sync.WaitGroup // Serve and all connections
+	done sync.WaitGroup // counts the goroutine that serves, and all connections
 }
 
 // Serve starts to serve a master's control socket on ln, for root and the user of this process. It
@@ -63,7 +63,7 @@ func Serve(ln net.Listener, m Master, log *slog.Logger) *Server {
 }
 
 // serve starts a server that answers requests of users on ln, on at most conns connections. An
-// admitted call must finish within the time in its row.
+// admitted call must finish within the time in the method's row of its table.
 func serve(
 	ln net.Listener,
 	h http.Handler,
@@ -82,7 +82,7 @@ func serve(
 	s.http.SetKeepAlivesEnabled(false) // an idle connection would keep another caller waiting
 	s.http.ConnState = func(_ net.Conn, state http.ConnState) {
 		switch state {
-		case http.StateNew: // http.Server.Serve calls this, and Close waits for that call first
+		case http.StateNew: // done already counts the goroutine that calls this, so Close misses none
 			s.done.Add(1)
 		case http.StateClosed, http.StateHijacked: // called when the handler has returned
 			s.done.Done()

@@ -36,7 +36,7 @@ type Status struct {
 	// number of requests for pillars that this master could not answer
 	PillarUnable uint64     `json:"pillars_unanswered"`
 	Waiting      Waiting    `json:"waiting"`
-	Runners      *Runners   `json:"runners,omitempty"` // nil: an older master, which does not say
+	Runners      *Runners   `json:"runners,omitempty"` // nil: an older master, which does not report runners
 	Returners    []Returner `json:"returners,omitempty"`
 	Engines      []Engine   `json:"engines,omitempty"`
 	Files        *Files     `json:"files,omitempty"` // nil: the master serves the original files, not a copy
@@ -51,11 +51,11 @@ type Status struct {
 // Files describes the copy of the shared volume from which a master serves. The counters begin at the
 // master's start.
 type Files struct {
-	// AsOf is the time whose state the copy has. If the master needs a later state, it asks the
-	// supervisor.
+	// AsOf is the time as of which the copy has the content of the shared volume. If the master
+	// needs a newer copy, it asks the supervisor.
 	AsOf time.Time `json:"asOf,omitzero"`
-	// Old is the reason why the copy, or a file in it, was older than a caller needed; "": it was
-	// not.
+	// Old is the reason why the copy, or a file in it, was older than a caller needed, or "" if
+	// neither was.
 	Old       string  `json:"old,omitempty"`
 	Questions uint64  `json:"questions"` // number of requests to the supervisor for the newest files
 	Late      uint64  `json:"late"`      // number of those requests after which the copy was no newer
@@ -160,8 +160,8 @@ const (
 	ReturnerFault    Fault = "returners"               // a returner does not accept its events
 	ReturnerLoss     Fault = "events for returners"    // some events did not reach a returner
 	DeliveryFault    Fault = "jobs were not delivered" // minions of another master missed jobs
-	GitPillarFault   Fault = "git pillars"             // this master's copy of a git pillar is faulty, or the program git
-	GitFilesFault    Fault = "files from git"          // this master's copy of a file server from git is faulty, or the program git
+	GitPillarFault   Fault = "git pillars"             // the copy of a git pillar, or the program git, is faulty
+	GitFilesFault    Fault = "files from git"          // the copy of files from git, or the program git, is faulty
 	GitAwayFault     Fault = "git remotes are unreachable"
 	GitLoginFault    Fault = "git remotes refuse the login"
 	GitHostKeyFault  Fault = "git remotes are not trusted"

@@ -80,8 +80,8 @@ func (c *Client) Tokens(ctx context.Context) (Tokens, error) {
 	return t.Clean(), err
 }
 
-// RevokeTokens ends log-ins on all masters of a cluster. If no log-in matches, the error matches
-// [ErrNoSuchToken].
+// RevokeTokens ends log-ins on all masters of a cluster, and returns how many it has ended. If no
+// log-in matches, the error matches [ErrNoSuchToken].
 func (c *Client) RevokeTokens(ctx context.Context, r Revocation) (Revoked, error) {
 	return ask(ctx, &c.rpc, revokeTokens, r)
 }

@@ -30,7 +30,7 @@ func ReplaceWith(path string, write func(*os.File) error) error {
 // may bring the old file back. Callers use it if they sync once for many files, or need no sync. st
 // describes the new file.
 func Rename(path string, write func(*os.File) error) (st fs.FileInfo, err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), ".tmp-*") // mode 0600
+	f, err := os.CreateTemp(filepath.Dir(path), ".tmp-*") // CreateTemp sets mode 0600
 	if err != nil {
 		return nil, err
 	}

@@ -40,14 +40,14 @@ func Open(path string, links Links) (*os.File, fs.FileInfo, error) {
 	return f, st, nil
 }
 
-// Read reads a regular file of at most limit bytes and refuses a link.
+// Read returns the content of a regular file of at most limit bytes, and refuses a link.
 func Read(path string, limit int64) ([]byte, error) {
 	b, _, err := ReadFile(path, limit, Refuse)
 	return b, err
 }
 
-// ReadFile reads a regular file of at most limit bytes, opened by Open. The FileInfo describes the
-// file that was read.
+// ReadFile returns the content of a regular file of at most limit bytes, opened by Open, and the
+// FileInfo of the file that was read.
 func ReadFile(path string, limit int64, links Links) ([]byte, fs.FileInfo, error) {
 	f, st, err := Open(path, links)
 	if err != nil {
@@ -74,8 +74,8 @@ func ReadFile(path string, limit int64, links Links) ([]byte, fs.FileInfo, error
 
 // RetryStale calls f again while its error is ESTALE. A network file system returns ESTALE for a
 // file that was replaced between two calls, until its cache of the name expires (FUSE: a second).
-// The waits between two calls double from 2 ms. When they reach patience, RetryStale returns the
-// error.
+// RetryStale waits for up to 2 ms before the second call, and up to twice as long before each
+// further call. When that would exceed patience, it returns the error.
 func RetryStale(patience time.Duration, f func() error) error {
 	for wait := 2 * time.Millisecond; ; wait *= 2 {
 		err := f()

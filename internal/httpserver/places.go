@@ -17,11 +17,11 @@ import (
 // [ratelimit.Bounds] sets for their class. [Prove] assigns a connection to the user who has
 // authenticated on it. All methods are safe for concurrent use.
 //
-// Overflow policy: a new connection is accepted and another one is closed for it. Closed is the
-// oldest unauthenticated connection of the source with the most connections. If there is none, an
-// idle connection of an authenticated user is closed, whose client will connect again. A connection
-// whose request is being answered stays open. If no connection may be closed, the new one is
-// closed.
+// Overflow policy: a new connection is accepted and another one is closed for it. This is the
+// oldest unauthenticated connection of the source that has the most connections. If there is no
+// unauthenticated one, it is an idle connection of an authenticated user, whose client will connect
+// again. A connection whose request is being answered stays open. If no connection may be closed,
+// the new one is closed.
 type Places struct {
 	bounds  ratelimit.Bounds
 	classOf func(netip.Addr) ratelimit.Class
@@ -98,8 +98,9 @@ func (p *Places) admitConn(c net.Conn) {
 	p.count(at, 1)
 }
 
-// fullClass reports in ok whether the bound of a class, or of a higher class, is reached. up is the
-// highest class of which closing a connection makes room. The caller holds mu.
+// fullClass reports in ok whether the bound of class, or of a higher class, is reached. up is the
+// class of that bound: closing a connection of up or of a lower class makes room. The caller holds
+// mu.
 func (p *Places) fullClass(class ratelimit.Class) (up ratelimit.Class, ok bool) {
 	n := 0
 	for c, limit := range []int64{p.bounds.Strangers, p.bounds.Familiar, p.bounds.All} {
@@ -165,7 +166,7 @@ func (p *Places) count(at *place, n int) {
 	}
 }
 
-// closeNow closes a connection without TLS's close message, for which it might have to wait.
+// closeNow closes a connection without sending TLS's close message, because sending might block.
 func closeNow(c net.Conn) {
 	if t, ok := c.(*tls.Conn); ok {
 		c = t.NetConn()
@@ -195,7 +196,7 @@ func (p *Places) Context(ctx context.Context, c net.Conn) context.Context {
 }
 
 // withPlace calls do with the entry of a request's connection, and holds Places.mu during the call.
-// Without such an entry it does nothing.
+// If the connection has no entry, withPlace does nothing.
 func withPlace(ctx context.Context, do func(p *Places, at *place)) {
 	c, _ := ctx.Value(placeKey{}).(*placed)
 	if c == nil {
@@ -218,8 +219,8 @@ func Prove(ctx context.Context, name string) {
 	})
 }
 
-// Working records that a request has arrived completely. The request's connection is not closed for
-// a new one before the caller has called done.
+// Working records that a request has arrived completely. The request's connection is not closed to
+// make room until the caller has called done.
 func Working(ctx context.Context) (done func()) {
 	step := func(n int) {
 		withPlace(ctx, func(p *Places, at *place) {

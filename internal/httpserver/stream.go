@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Stream begins an answer that may last longer than the limits of its server. Each write is sent at
-// once, and fails if it takes longer than writeLimit. The answer's header must be complete before
-// the call. One goroutine may write, until the handler returns.
+// Stream begins an answer that may last longer than the limits of its server. Complete the answer's
+// header before the call. Each write is sent at once, and fails if it takes longer than writeLimit.
+// One goroutine may write, until the handler returns.
 func Stream(w http.ResponseWriter, writeLimit time.Duration) io.Writer {
 	s := &stream{w: w, control: http.NewResponseController(w), each: writeLimit}
 	_ = s.control.SetReadDeadline(time.Time{}) // otherwise the read deadline would end the request's context

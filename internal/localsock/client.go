@@ -26,9 +26,9 @@ type Refusal struct {
 // Error returns the status.
 func (r *Refusal) Error() string { return r.Status }
 
-// Do sends a request for the URL http:// + target, and returns the body of the answer. A refusal is
-// a
-// *Refusal. Any other error comes from the connection, and its text omits the URL.
+// Do sends a request for the URL http:// + target, and returns the body of the answer. If the
+// status is not 200, the error is a *Refusal. Any other error comes from the connection, and its
+// text omits the URL.
 func (c Client) Do(ctx context.Context, method, target string, header http.Header, body []byte) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, method, "http://"+target, bytes.NewReader(body))
 	if err != nil {

@@ -62,7 +62,7 @@ type queue struct {
 	admit  func(net.Conn) bool
 	room   chan struct{}
 	closed chan struct{}
-	once   sync.Once // lets only one goroutine close closed
+	once   sync.Once // closes the channel closed only once
 }
 
 func (q *queue) Accept() (net.Conn, error) {

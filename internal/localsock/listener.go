@@ -15,8 +15,8 @@ import (
 const (
 	// lookEvery is the interval at which a listener looks whether its socket file still exists.
 	lookEvery = time.Second
-	// drainFor is how long a listener still accepts connections to a removed socket file after the
-	// last one: they came before the file was removed, and wait in the kernel's queue.
+	// drainFor is how long a listener waits for the next connection to a socket whose file was
+	// removed. Connections that came before the removal wait in the kernel's queue.
 	drainFor = 100 * time.Millisecond
 )
 
@@ -35,7 +35,8 @@ type Listener struct {
 
 	mu   sync.Mutex
 	file fs.FileInfo // the present file
-	// sockets holds the socket of the present file last. The others had removed files.
+	// sockets holds the socket of the present file last. The files of the other sockets were
+	// removed.
 	sockets []*net.UnixListener
 	closed  bool
 }
@@ -63,8 +64,8 @@ func Listen(path string, mode fs.FileMode, gid int) (*Listener, error) {
 	return l, nil
 }
 
-// create binds a socket in a temporary folder beside path and moves it to path by the function move.
-// It also returns the new socket file, by which watch recognises it.
+// create binds a socket in a temporary folder beside path, and moves it to path with move. It also
+// returns the new socket file, by which watch recognises it.
 func create(
 	path string,
 	mode fs.FileMode,
@@ -106,8 +107,8 @@ func create(
 	return ln, file, nil
 }
 
-// moveToFree moves a file to a path that nobody has. A file system that cannot promise that (NFS, 9p)
-// replaces what is at the path.
+// moveToFree moves a file to a path and returns an error if the path exists. On a file system that
+// cannot check this (NFS, 9p) it replaces the file at the path.
 func moveToFree(from, to string) error {
 	err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) {
@@ -168,8 +169,8 @@ func (l *Listener) adopt(ln *net.UnixListener, file fs.FileInfo) {
 	_ = before.SetDeadline(time.Now())
 }
 
-// oldest returns the socket to accept from, and whether its file was removed: then the socket accepts
-// for drainFor only.
+// oldest returns the socket to accept from, and whether its file was removed. In that case Accept
+// on the socket fails after drainFor.
 func (l *Listener) oldest() (ln *net.UnixListener, removed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package onedoc parses YAML texts that hold one document. The YAML library by itself ignores further
-// documents, and with them options that somebody has written.
+// Package onedoc parses YAML texts that hold one document. The YAML library by itself ignores
+// further documents, and so the options that somebody has written in them.
 package onedoc
 
 import (

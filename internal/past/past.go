@@ -1,5 +1,5 @@
-// Package past parses how people write times: "30m", "12h", "7d", "2026-11-21 22:40". Every
-// option for such a time accepts the same forms.
+// Package past parses past times as people write them: "30m", "12h", "7d", "2026-11-21 22:40".
+// Every option for such a time accepts the same forms.
 package past
 
 import (
@@ -12,7 +12,7 @@ import (
 // maxDays is a hundred years, far below the longest time.Duration.
 const maxDays = 36500
 
-// Duration parses a time span before now: whole days such as "7d", or the forms of
+// Duration returns the length of a time span before now: whole days such as "7d", or the forms of
 // time.ParseDuration. It rejects negative spans.
 func Duration(text string) (time.Duration, error) {
 	if days, ok := strings.CutSuffix(text, "d"); ok {
@@ -25,8 +25,8 @@ func Duration(text string) (time.Duration, error) {
 	return 0, fmt.Errorf(`%.40q is no duration such as "30m", "12h" or "7d"`, text)
 }
 
-// Time parses a past time: a Duration before now, a time of RFC 3339, a date with or without a
-// time, or a time of today. A text without a time zone is in the zone of now.
+// Time returns the past time that a text names: a Duration before now, a time of RFC 3339, a date
+// with or without a time, or a time of today. A text without a time zone is in the zone of now.
 func Time(text string, now time.Time) (time.Time, error) {
 	if d, err := Duration(text); err == nil {
 		return now.Add(-d), nil

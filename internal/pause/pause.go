@@ -16,7 +16,7 @@ func For(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// together is the grid, in time, on which the waits of [About] end.
+// together is the interval between the times at which waits of [About] may end.
 const together = 250 * time.Millisecond
 
 // About waits like [For]. Loops that poll as long as the process runs use it. A wait of a second or

@@ -15,7 +15,8 @@ func LastLine(s string, maxBytes int) string {
 	return Brief(s[strings.LastIndexByte(s, '\n')+1:], maxBytes)
 }
 
-// Clip cuts a text that is longer than maxBytes, between two characters, and marks the cut.
+// Clip returns s unchanged or, if it is longer than maxBytes, cut between two characters and with a
+// mark.
 func Clip(s string, maxBytes int) string {
 	if len(s) <= maxBytes {
 		return s

@@ -6,10 +6,10 @@ import (
 	"unicode/utf8"
 )
 
-// Clean returns text of one line in a form that is safe and easy to read; [Line] is safe and keeps
-// every character recognisable. Clean drops escape sequences, and replaces control characters,
-// direction marks and bytes that are not UTF-8 by '?'. Other invisible characters become escapes as
-// in [Line]. Tabs stay.
+// Clean returns text of one line in a form that is safe and easy to read. [Line] also returns a
+// safe form, but keeps every character recognisable. Clean drops escape sequences, and replaces
+// control characters, direction marks and bytes that are not UTF-8 by '?'. Other invisible
+// characters become escapes as in [Line]. Tabs stay.
 func Clean(s string) string {
 	plain := true
 	for i := 0; i < len(s); i++ {

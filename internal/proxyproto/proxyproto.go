@@ -24,7 +24,7 @@ const (
 	maxBody = 2048 // bytes that addresses and TLVs may have; a longer header is refused
 
 	// movedType is a TLV type that section 2.2.5 leaves to applications. Other applications use it
-	// as well, so our values begin with movedName or beganName. They end with a number of
+	// as well, so each of our values begins with movedName or beganName. It ends with a number of
 	// milliseconds.
 	movedType = 0xe5
 	movedName = "saltern moved"
@@ -36,7 +36,8 @@ const (
 
 // Move describes a connection that continues a session which another server began.
 type Move struct {
-	// Silent is for how long, up to now, messages of other servers may have failed to arrive.
+	// Silent is for how long, up to now, messages from other servers may not have reached the
+	// client.
 	Silent time.Duration
 	// Age is how long ago the client began the connection. It is never more than AgeUnknown.
 	Age time.Duration
@@ -169,8 +170,8 @@ func appendDuration(b []byte, name string, d time.Duration) []byte {
 	return binary.BigEndian.AppendUint32(b, uint32(min(max(d.Milliseconds(), 0), math.MaxUint32)))
 }
 
-// Append writes the header for a connection from src to dst. If the addresses are of different
-// families, it writes both as IPv6.
+// Append appends to b the header for a connection from src to dst, and returns the result. If the
+// addresses are of different families, it writes both as IPv6.
 func Append(b []byte, src, dst netip.AddrPort) []byte {
 	b = append(b, Signature...)
 	b = append(b, 0x21)

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// Lately records for a day which keys have done something, for example which sources have
-// authenticated. The zero value is ready. Its methods are safe for concurrent use.
+// Lately records for a day which keys have acted, for example which sources have authenticated. The
+// zero value is ready. Its methods are safe for concurrent use.
 //
-// Overflow policy: beyond MaxLately entries it samples a few and removes the oldest of them. A
-// removed key counts as unknown until Note records it again.
+// Overflow policy: beyond MaxLately entries Note samples a few and removes the oldest of the
+// sample. A removed key counts as unknown until Note records it again.
 type Lately[K comparable] struct {
 	mu sync.Mutex
 	at map[K]time.Time
@@ -22,7 +22,7 @@ const (
 	latelyLook  = 8 // entries to sample; Go iterates maps in random order
 )
 
-// Note records that k has done the thing at the time now.
+// Note records that k has acted at the time now.
 func (l *Lately[K]) Note(k K, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -52,7 +52,7 @@ func (l *Lately[K]) forgetOne() {
 	delete(l.at, oldest)
 }
 
-// Has reports whether k has done the thing in the day before now.
+// Has reports whether Note has recorded k within the day before now.
 func (l *Lately[K]) Has(k K, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

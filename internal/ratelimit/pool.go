@@ -13,8 +13,8 @@ type Class uint8
 const (
 	// Stranger has not authenticated, and its address is unknown.
 	Stranger Class = iota
-	// Familiar has not authenticated, but comes from an address from which another holder lately
-	// has.
+	// Familiar has not authenticated, but comes from an address from which another holder has
+	// authenticated lately.
 	Familiar
 	// Proven has authenticated.
 	Proven
@@ -22,7 +22,7 @@ const (
 	classes = 3
 )
 
-// Bounds of a [Pool], in the unit of its callers, such as places or bytes.
+// Bounds holds the bounds of a [Pool], in a unit that its callers choose, such as places or bytes.
 type Bounds struct {
 	Strangers int64 // most that all strangers together may hold
 	Familiar  int64 // most that strangers and familiar holders together may hold
@@ -47,8 +47,8 @@ var ErrFull = errors.New("there is no room, and too many wait for it")
 //
 // Overflow policy: [Pool.Take] fails at once. [Pool.Wait] waits if a place to wait is free. These
 // places are also a pool. Room that becomes free goes first to authenticated holders, among these
-// to the one that holds least, among equals to the one that came first. All methods are safe for
-// concurrent use.
+// to the holder with the least, among equal holders to the first that came. All methods are safe
+// for concurrent use.
 type Pool[K comparable] struct {
 	line *Pool[K] // places to wait; nil: nobody may wait
 
@@ -222,7 +222,7 @@ func (p *Pool[K]) holderLimit(class Class) int64 {
 func (p *Pool[K]) fitsMore(key K, class Class, n int64) bool { return p.hasRoom(p.by[key]+n, class, n) }
 
 // hasRoom reports whether the pool has room for n more in a class. wouldHold is the amount that the
-// holder would have with these. The caller holds mu.
+// holder would then have. The caller holds mu.
 func (p *Pool[K]) hasRoom(wouldHold int64, class Class, n int64) bool {
 	var below int64
 	for c := range Class(classes) {

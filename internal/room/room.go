@@ -101,8 +101,8 @@ func Check(dir string, addBytes, addFiles int64, keep Keep) error {
 	return f.missing(dir, addBytes, addFiles)
 }
 
-// askBytes and askFiles are how much may be written through a [Watch] before it asks the file
-// system again, to which other programs also write.
+// askBytes and askFiles are how much may be written through a [Watch] before it reads the free room
+// again. It must read it again because other programs also write to the file system.
 const (
 	askBytes = 4 << 20
 	askFiles = 200
@@ -113,7 +113,7 @@ const (
 type Watch struct {
 	dir   string
 	keep  Keep
-	bytes int64 // bytes that may be written before it asks again
+	bytes int64 // bytes that may be written before the next refresh
 	files int64
 }
 
@@ -141,7 +141,7 @@ func (w *Watch) refresh() error {
 	return nil
 }
 
-// Bytes must be called before n bytes are written.
+// Bytes returns an error if there is too little room to write n more bytes. Call it before writing.
 func (w *Watch) Bytes(n int) error {
 	if w == nil {
 		return nil
@@ -153,7 +153,8 @@ func (w *Watch) Bytes(n int) error {
 	return w.refresh()
 }
 
-// File must be called before a file, a folder or a link is created.
+// File returns an error if there is too little room for one more file. Call it before creating a
+// file, a folder or a link.
 func (w *Watch) File() error {
 	if w == nil {
 		return nil

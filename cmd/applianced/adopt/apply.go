@@ -44,14 +44,14 @@ func treeParent(s *settings.Settings) string {
 	return s.DataDir
 }
 
-// TreeDir creates a folder for unpacking an archive. Only this account can change the folder. The
-// caller holds the lock, and removes the folder.
+// TreeDir creates a folder for unpacking an archive, which only the account of this process can
+// change, and returns its path. Hold the lock during the call, and remove the folder afterwards.
 func TreeDir(s *settings.Settings) (string, error) {
 	return makeStage(treeParent(s), "tree")
 }
 
-// Stage creates a folder in the storage directory that only this account can change. The caller holds
-// the lock, and removes the folder.
+// Stage creates a folder in the storage directory, which only the account of this process can
+// change, and returns its path. Hold the lock during the call, and remove the folder afterwards.
 func Stage(s *settings.Settings, name string) (string, error) {
 	return makeStage(s.StorageDir(), name)
 }

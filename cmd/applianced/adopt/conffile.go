@@ -12,7 +12,7 @@ import (
 	"saltern/master/value"
 )
 
-// Classes of option files. Options of a later class replace those of an earlier one.
+// Classes of option files. Options of a later class replace those of an earlier class.
 const (
 	classMain    = iota
 	classDefault // default_include
@@ -34,7 +34,7 @@ type confs struct {
 	all   *value.Map // the merged options, without those that this package does not need
 }
 
-// readConfs reads <dir>/master and the files that it includes, by Salt's rules
+// readConfs returns the options in <dir>/master and in the files that it includes, by Salt's rules
 // (salt/config/__init__.py include_config).
 func readConfs(t *Tree, dir string) (*confs, error) {
 	c := &confs{all: &value.Map{}}
@@ -172,7 +172,7 @@ func (c *confs) pathOption(option, preset string) string {
 	return p
 }
 
-// lineOf returns the file and line that set the value of an option in force.
+// lineOf returns the file and the line that set the final value of an option.
 func (c *confs) lineOf(option string) (file string, line int) {
 	for _, f := range slices.Backward(c.files) {
 		if _, ok := f.options.Get(option); ok {
@@ -182,14 +182,14 @@ func (c *confs) lineOf(option string) (file string, line int) {
 	return "", 0
 }
 
-// noteAt creates a note about an option, with its place.
+// noteAt returns a note about an option, with the place where the option is set.
 func (c *confs) noteAt(option, format string, args ...any) Note {
 	file, line := c.lineOf(option)
 	return Note{File: file, Line: line, Option: option, Text: fmt.Sprintf(format, args...)}
 }
 
-// foundLater looks for an option in files of later classes, whose value overrides that of f. It
-// returns the file and the line where it is set, or false if there is none.
+// foundLater returns the file of a later class than f's that sets an option, and the line there.
+// The value in that file overrides f's value. If no such file sets the option, ok is false.
 func (c *confs) foundLater(f *confFile, option string) (file string, line int, ok bool) {
 	for _, g := range c.files {
 		if g.class > f.class {

@@ -3,7 +3,7 @@
 // minions, and the keys that decrypt secrets in pillars.
 //
 // [Look] reads a tree of files, checks it completely, compares it with the node, and writes nothing.
-// [Plan.Apply] puts it in place:
+// [Plan.Apply] puts the files in place:
 //
 //	folder, or tar → Unpack → Tree → Look: options, keys, roots → Plan → Apply
 //	                                     (the node's storage is compared)   ↓
@@ -23,7 +23,7 @@ import "fmt"
 // Bounds of the import.
 const (
 	maxBytes    = 64 << 30 // bytes of all files
-	maxEntries  = 500_000  // files of one tree, which a node must be able to copy
+	maxEntries  = 500_000  // files of one tree: a node must be able to copy all of them
 	maxKeys     = 200_000  // keys of minions, in all states
 	maxFile     = 4 << 30  // bytes of one file of states or pillars
 	maxOptions  = 1 << 20  // bytes of one file of options
@@ -32,7 +32,7 @@ const (
 	maxPrivate  = 64 << 10 // bytes of a private key
 	maxLinks    = 40       // links in a chain
 	maxDepth    = 32       // folders below each other
-	maxListed   = 1000     // notes that are listed, and as many conflicts
+	maxListed   = 1000     // notes to list; the limit for conflicts is the same
 	maxAutosign = 1 << 20  // bytes of a list
 )
 
@@ -58,20 +58,20 @@ func allKinds() []Kind {
 	return []Kind{MasterKey, SigningKey, Accepted, Pending, Rejected, Denied, Options, Lists, States, Pillars, GPG}
 }
 
-// Count holds the numbers of one kind.
+// Count says how many files of one kind the import found, by what happens to them.
 type Count struct {
 	Kind Kind `json:"kind"`
 	New  int  `json:"new"`
 	// Same counts the entries that the node already has.
 	Same int `json:"same"`
-	// Other counts the entries that the node has with other content. They are conflicts, except
-	// files that the node's own master created and that no minion has seen.
+	// Other counts the entries that the node has with other content. These entries are conflicts,
+	// except files that the node's own master created and that no minion has seen.
 	Other int `json:"other"`
 	// Left counts the entries of the tree that are not imported. A note gives the reason.
 	Left int `json:"left"`
 }
 
-// Note is a fact that an administrator must know, or a task.
+// Note tells the administrator a fact or a task.
 type Note struct {
 	File   string `json:"file,omitempty"` // path in the tree
 	Line   int    `json:"line,omitempty"` // counted from 1; 0: unknown

@@ -38,9 +38,8 @@ type exporter struct {
 }
 
 // Export writes the data of the node's master below dir, in the layout that a master in Python uses
-// below /: etc/salt, where the key that minions know is the master's own key, and srv. It creates
-// dir, which must not exist, so that only it decides who can read the keys. After an error dir is
-// incomplete.
+// below /: etc/salt, where the key that minions know is the master's own key, and srv. dir must not
+// exist: Export creates it with a mode that protects the keys. After an error dir is incomplete.
 func Export(ctx context.Context, s *settings.Settings, dir string) (Exported, error) {
 	if err := storageThere(s); err != nil {
 		return Exported{}, err

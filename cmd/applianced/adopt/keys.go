@@ -18,7 +18,7 @@ import (
 // minionKey is the key of one minion.
 type minionKey struct {
 	state keys.State
-	pem   string // normalised
+	pem   string // normalised text of the key
 	text  []byte
 	from  string
 }
@@ -43,8 +43,8 @@ type keyring struct {
 	leftOut map[Kind]int
 }
 
-// readKeys reads the keys of minions in all states. It omits keys that no minion can use, and adds
-// a note about them.
+// readKeys returns the keys of minions in all states. It omits keys that no minion can use, and
+// adds a note about them.
 func readKeys(ctx context.Context, t *Tree, pki string) (*keyring, error) {
 	r := &keyring{known: map[string]*minionKey{}, denied: map[string]*minionKey{}, leftOut: map[Kind]int{}}
 	n := 0
@@ -121,8 +121,8 @@ type pair struct {
 	opened bool // the private key had a passphrase
 }
 
-// readPair reads <dir>/<name>.pem and .pub. If there is no such pair, the error is
-// [fs.ErrNotExist].
+// readPair returns the key pair in <dir>/<name>.pem and .pub. If there is no such pair, the error
+// is [fs.ErrNotExist].
 func readPair(t *Tree, dir, name, passphrase string) (*pair, error) {
 	p := &pair{from: path.Join(dir, name+".pem")}
 	text, err := t.readFile(p.from, maxPrivate)
@@ -193,8 +193,9 @@ func fingerprint(public []byte) string {
 	return f
 }
 
-// strangers returns the minions that this node has accepted, except those that the import accepts
-// with the same key. They know this node's master key, and would refuse the imported one.
+// strangers returns the accepted minions of this node, except those that the import accepts with
+// the same key. The returned minions know this node's master key, and would refuse the imported
+// one.
 func strangers(here, there *keyring) (out []string) {
 	for id, k := range here.known {
 		o := there.known[id]

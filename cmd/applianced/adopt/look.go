@@ -162,8 +162,8 @@ func (p *Plan) master(c *confs, here, there *keyring) error {
 	return p.signing(c)
 }
 
-// ownNames returns the names of the key files of a single master: its own name, and the name that
-// tools use. The second is omitted if the master has made it a link to the first.
+// ownNames returns the names of the key files of a single master: the node's name, and "master",
+// which tools use. It omits "master" if the master has made that file a link to the other.
 func (p *Plan) ownNames() []string {
 	name := strings.TrimSuffix(p.request.Settings.Node, "_master")
 	if p.node != nil {
@@ -174,7 +174,7 @@ func (p *Plan) ownNames() []string {
 	return []string{name, "master"}
 }
 
-// ownKey reads the key that this node's master uses.
+// ownKey returns the key that this node's master uses.
 func (p *Plan) ownKey(name string) (*pair, error) {
 	if p.node == nil {
 		return nil, fs.ErrNotExist

@@ -299,7 +299,7 @@ func (f *optionFile) cutLines(head string) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// byLine iterates over options in the order of their lines.
+// byLine returns an iterator over options in the order of their lines.
 func byLine(lines map[string]int) func(func(string, int) bool) {
 	names := slices.Collect(maps.Keys(lines))
 	slices.SortFunc(names, func(a, b string) int {

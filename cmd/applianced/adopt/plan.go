@@ -24,8 +24,8 @@ type Request struct {
 	Force bool
 	// WithoutKey keeps the node's own master key, although the imported minions do not know it.
 	WithoutKey bool
-	// Beside stores the imported cluster key beside the present one instead of replacing that. A
-	// cluster with other nodes needs this: all nodes must change to the new key together.
+	// Beside stores the imported cluster key beside the present key, which stays in use. A cluster
+	// with other nodes needs this: all nodes must change to the new key together.
 	Beside bool
 }
 
@@ -52,7 +52,7 @@ type Plan struct {
 	// keyring is the folder with gpg's keys in the tree, or "".
 	keyring string
 
-	// Rekeyed means that the key that minions know changes on this node.
+	// Rekeyed means that the imported master key is not the present key of this node.
 	Rekeyed bool
 	// Fingerprint is the fingerprint of the imported key. KeyHash is the hash by which nodes
 	// identify that key.
@@ -81,7 +81,8 @@ func (p *Plan) Counts() (out []Count) {
 // Bytes returns how many bytes the import writes.
 func (p *Plan) Bytes() int64 { return p.bytes }
 
-// Look reads the tree and compares it with the node. It writes nothing.
+// Look reads the tree, compares it with the node, and returns the plan of the import. It writes
+// nothing.
 func Look(ctx context.Context, t *Tree, q Request) (*Plan, error) {
 	p := &Plan{request: q, tree: t, counts: map[Kind]*Count{}}
 	dir := q.ConfigDir

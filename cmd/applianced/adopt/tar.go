@@ -24,8 +24,8 @@ type Limits struct {
 	Entries int
 }
 
-// passedOver reports whether a name is below a folder that is not imported. These are jobs and
-// caches, which can be large, and file systems that are not on a disk.
+// passedOver reports whether a name is below a folder that is not imported: a folder of jobs,
+// caches or logs, which can be large, or a file system that is not on a disk.
 func passedOver(name string) bool {
 	for _, dir := range []string{"var/cache/salt", "var/log", "proc", "sys", "dev", "run"} {
 		if rest, ok := strings.CutPrefix(name, dir); ok && (rest == "" || rest[0] == '/') {
@@ -74,7 +74,7 @@ func Unpack(ctx context.Context, r io.Reader, root *os.Root, l Limits) ([]Note, 
 	}
 
 	end := &ending{r: r}
-	in := &io.LimitedReader{R: end, N: l.Bytes + int64(l.Entries)*1536} // the sum includes headers and padding
+	in := &io.LimitedReader{R: end, N: l.Bytes + int64(l.Entries)*1536} // with room for headers and padding
 	for n, t := 0, tar.NewReader(in); ; n++ {
 		if err := ctx.Err(); err != nil {
 			return nil, err

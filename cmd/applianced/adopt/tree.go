@@ -28,8 +28,8 @@ func Open(dir string) (*Tree, error) {
 // Close closes the tree.
 func (t *Tree) Close() error { return t.root.Close() }
 
-// resolve follows all links of a path. The result is relative to the tree and contains no link,
-// unless somebody changes the tree after the check.
+// resolve follows all links of a path, and returns a path relative to the tree. The returned path
+// contains no link, unless somebody changes the tree after the check.
 func (t *Tree) resolve(name string) (string, fs.FileInfo, error) {
 	at := "."
 	rest := strings.Split(name, "/")
@@ -101,7 +101,7 @@ func (t *Tree) openFile(name string) (*os.File, fs.FileInfo, error) {
 	return f, fi, nil
 }
 
-// readFile reads a regular file of at most limit bytes.
+// readFile returns the content of a regular file of at most limit bytes.
 func (t *Tree) readFile(name string, limit int64) ([]byte, error) {
 	f, _, err := t.openFile(name)
 	if err != nil {

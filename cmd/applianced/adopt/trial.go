@@ -131,7 +131,7 @@ func (o *sorter) refuse(fault *conf.Fault, include string) bool {
 	return f.writeText() == nil
 }
 
-// remarks adds the master's notes about imported options to those of the import.
+// remarks adds the master's notes about imported options to the notes of the import.
 func (o *sorter) remarks(notes []conf.Note, include string) {
 	for _, n := range notes {
 		f := o.importedFile(n.Path, include)

@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// Outlive prevents SIGHUP from ending this process. A service calls Outlive first. Channels that
-// were passed to [signal.Notify] still receive the signal.
+// Outlive prevents SIGHUP from ending this process. Call it before anything else in a service.
+// Channels that were passed to [signal.Notify] still receive the signal.
 func Outlive() { signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) }
 
 // Exec replaces this process by the program at path, as [syscall.Exec] does. The new program

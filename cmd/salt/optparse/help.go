@@ -16,7 +16,7 @@ const maxHelpColumn = 24
 // UsageLine returns the first line of an error message.
 func (p *Parser) UsageLine() string { return "Usage: " + p.Prog + " " + p.Usage + "\n" }
 
-// Help returns the help text for a terminal of that width, in the layout of optparse.
+// Help returns the help text for a terminal of the given width, in the layout of optparse.
 func (p *Parser) Help(columns int) string {
 	h := layout{width: max(columns-2, 11)}
 	h.column = h.longest(p)

@@ -212,7 +212,8 @@ func (p *Parser) parseLong(v *Values, word string, rest []string) ([]string, err
 	return rest, v.setGiven(o, full, value)
 }
 
-// findLong looks up a long option by its name or by an unambiguous prefix of it.
+// findLong returns the long option with that name, or with a name of which it is an unambiguous
+// prefix, and the option's full name.
 func (p *Parser) findLong(name string) (*Option, string, error) {
 	var hits []string
 	var hit *Option
@@ -312,7 +313,7 @@ func (v *Values) setGiven(o *Option, name, given string) error {
 	return nil
 }
 
-// number reads an integer as optparse does: decimal, 0x, 0b, or octal with a
+// number returns the integer in a text, in the forms of optparse: decimal, 0x, 0b, or octal with a
 // leading zero.
 func number(s string) (int, error) {
 	s = strings.TrimSpace(s)

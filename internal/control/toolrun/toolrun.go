@@ -40,8 +40,8 @@ const (
 	maxUser  = 80
 	// MaxColumns bounds the width of a terminal.
 	MaxColumns = 10000
-	// MaxRuns is how many tools a node runs at the same time for other nodes, and how many of its own
-	// it may have running on others.
+	// MaxRuns is how many tools a node runs at the same time for other nodes, and how many of its
+	// own tools may run on other nodes.
 	MaxRuns = 16
 	// Beat is how often a node sends a frame while its tool prints nothing.
 	Beat = 5 * time.Second
@@ -58,7 +58,8 @@ const (
 type Request struct {
 	Tool  string   `json:"tool"`  // salt or salt-run
 	Words []string `json:"words"` // command line without the tool's name
-	// User asks for the run, for the job cache and the log: root, or sudo_ and a name.
+	// User is the user on whose behalf the tool runs, root or sudo_ and a name. The job cache and
+	// the log name this user.
 	User string `json:"user"`
 	// Terminal means that a terminal with Columns columns shows the result.
 	Terminal bool `json:"terminal,omitempty"`
@@ -104,7 +105,7 @@ func (r Request) Encode() ([]byte, error) {
 	return b, err
 }
 
-// Read reads and checks a request.
+// Read reads, checks and returns a request.
 func Read(from io.Reader) (r Request, err error) {
 	b, err := io.ReadAll(io.LimitReader(from, MaxBytes+1))
 	switch {

@@ -94,7 +94,7 @@ type Release struct {
 // compatibility is the heading in docs/compatibility.md that the notes repeat.
 const compatibility = "Releases of Salt"
 
-// Text writes the notes, in Markdown.
+// Text returns the notes, in Markdown.
 func (r Release) Text() ([]byte, error) {
 	if err := Check(r.Version); err != nil {
 		return nil, err
