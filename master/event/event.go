@@ -53,10 +53,10 @@ func (o Origin) String() string {
 	return "unknown"
 }
 
-// EauthField is the field with the system of external_auth that authenticated the user of a job, a
-// runner or a wheel function. It is "" for a user who authenticated with a key. Saltern adds this
-// field because users of the same name in different systems are different persons: a directory's
-// user root is not the root of this host. Events of Salt's masters lack it.
+// EauthField is the event field that names the external_auth system by which Saltern authenticated
+// the user of a job, a runner or a wheel function. It is "" for a user who authenticated with a
+// key. Saltern adds this field because users of the same name in different systems are different
+// persons: a directory's user root is not the root of this host. Events of Salt's masters lack it.
 const EauthField = "saltern_eauth"
 
 // Event is one event as a subscriber receives it. All subscribers share its data and must not
@@ -65,8 +65,9 @@ type Event struct {
 	Tag    string
 	Data   *value.Map
 	Origin Origin
-	// Maker is the origin that an event with Origin Peer had at the other master; Internal means
-	// that the other master itself fired it. With other origins Maker has no meaning.
+	// For an event with Origin Peer, Maker is the origin that the event had at the other master;
+	// Internal means that the other master itself fired the event. For other origins Maker has no
+	// meaning.
 	Maker Origin
 	// Minion is the id of the minion that made the event, if Origin or Maker is Minion; otherwise
 	// it is "".
@@ -89,9 +90,9 @@ func (e *Event) weight() int {
 	return e.weighs
 }
 
-// Body returns the event in its packed form: tag, "\n\n" and the packed map, trimmed to the bus's
-// bound. Callers share the bytes and must not change them. If the event did not come from a bus,
-// each call packs it again.
+// Body returns the event in its packed form: tag, "\n\n" and the packed map, trimmed to the size
+// limit of the bus. Callers share the bytes and must not change them. If the event did not come
+// from a bus, each call packs the event again.
 func (e Event) Body() ([]byte, error) {
 	w := e.wire
 	if w == nil {
@@ -101,7 +102,7 @@ func (e Event) Body() ([]byte, error) {
 	return w.body, w.err
 }
 
-// wire holds the packed form of one event, which the first use creates.
+// wire holds the packed form of one event. The form is created when it is first used.
 type wire struct {
 	once    sync.Once
 	maxSize int

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Order is an action that a master performs because of an event's tag. Code that acts on a tag
-// calls [MayOrder] first. The table of rules below defines whose events may order which action; an
+// Order is an action that a master performs because of an event's tag. Code that acts on a tag must
+// call [MayOrder] first. The table of rules below defines whose events may order which action; an
 // action without a rule is never allowed.
 type Order uint8
 
@@ -24,19 +24,19 @@ const (
 	ReactorManage              // list or change the rules of the reactor
 	KeyChange                  // read the key of a minion from the folder again
 	KeyRotate                  // read the cluster's key from the folder again
-	KeyRotated                 // only tools act: a master's key was replaced
+	KeyRotated                 // a master's key was replaced; only tools act on it
 	LoginLock                  // refuse log-ins of a user from an address
 	GitFollow                  // fetch git remotes, read their options again, or compare commits with those of peers
 	PillarClear                // drop the cached pillars of a minion
 	ReactorRules               // adopt a change of the reactor at another master
 	ClusterTalk                // an event between the masters of a cluster; programs other than masters do not act on it
-	JobTalk                    // only tools act: another event about a job
-	BatchTalk                  // only tools act: another event about a batch
-	RunResult                  // only tools act: start or result of a runner or wheel function
+	JobTalk                    // another event about a job; only tools act on it
+	BatchTalk                  // another event about a batch; only tools act on it
+	RunResult                  // start or result of a runner or wheel function; only tools act on it
 	orders
 )
 
-// Tags on which masters act and that have only one form.
+// Complete tags of events on which masters act.
 const (
 	TagLoginLocked    = "master/login/locked"
 	TagPillarsCleared = "master/pillar_cache/clear"
@@ -224,9 +224,9 @@ func (r *rule) allows(e Event) bool {
 }
 
 // Reserved returns the action that a tag orders, or "" if no program acts on the tag. Everybody may
-// fire events with unreserved tags; the runner event.send refuses the others. Tools act on every
-// event below a job, a batch or a run: they check only the beginning of the tag, and depending on
-// the data they end, wait for other minions, or show a return (salt/client/__init__.py
+// fire events with unreserved tags; the runner event.send refuses the others. Tools check only
+// whether a tag begins like those of a job, a batch or a run; depending on the event's data, the
+// tool then exits, waits for other minions, or shows a return (salt/client/__init__.py
 // get_iter_returns, get_cli_static_event_returns; salt/client/mixins.py cmd_sync).
 func Reserved(tag string) string {
 	for _, r := range rules {
@@ -304,7 +304,7 @@ func exactly(tags ...string) func(string) bool {
 	return func(tag string) bool { return slices.Contains(tags, tag) }
 }
 
-// ofJob returns a matcher for salt/job/<jid>/<kind>.
+// ofJob returns a matcher for tags of the form salt/job/<jid>/<kind>.
 func ofJob(kind string) func(string) bool {
 	return func(tag string) bool {
 		_, rest, ok := cutID(tag, "salt/job/")
@@ -322,7 +322,7 @@ func Returner(tag string) string {
 	return id
 }
 
-// ofBatch returns a matcher for salt/batch/<jid>/<one of kinds>.
+// ofBatch returns a matcher for tags of the form salt/batch/<jid>/<one of kinds>.
 func ofBatch(kinds ...string) func(string) bool {
 	return func(tag string) bool {
 		_, rest, ok := cutID(tag, batchSpace)
@@ -330,8 +330,8 @@ func ofBatch(kinds ...string) func(string) bool {
 	}
 }
 
-// aboutJob reports whether tools treat an event with this tag as one about a job: a job of this
-// master, a job of a master below it, or a job in the old form of tags.
+// aboutJob reports whether tools treat an event with this tag as an event about a job: a job of
+// this master, a job of a master below it, or a job in the old form of tags.
 func aboutJob(tag string) bool {
 	ofOld := len(tag) >= jidDigits && strings.Trim(tag[:jidDigits], "0123456789") == ""
 	return ofOld || tagsBelow("salt/job/", "syndic/")(tag)

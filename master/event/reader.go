@@ -51,8 +51,8 @@ func (r *reader) waiting() int {
 	return r.bytes
 }
 
-// takeBatch moves up to batch frames from the queue to the end of frames. It returns the longer
-// frames and the number of bytes in the new ones.
+// takeBatch moves up to batch frames from the queue to the end of frames. It returns the extended
+// slice and the number of bytes in the added frames.
 func (r *reader) takeBatch(frames [][]byte) ([][]byte, int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -72,7 +72,8 @@ func (r *reader) takeBatch(frames [][]byte) ([][]byte, int) {
 	return frames, size
 }
 
-// writeFrames sends frames until the connection ends, or until finished is closed and all are sent.
+// writeFrames sends frames until the connection ends, or until finished is closed and all queued
+// frames are sent.
 func (r *reader) writeFrames() {
 	var room [batch][]byte
 	last := r.finished

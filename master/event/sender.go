@@ -45,14 +45,14 @@ func NewSender(sockDir string) *Sender {
 var (
 	// errSenderClosed means that the Sender was closed.
 	errSenderClosed = errors.New("event: the sender is closed")
-	// errUnconfirmed means that it is unknown whether the bus has an event.
+	// errUnconfirmed means that it is unknown whether an event reached the bus.
 	errUnconfirmed = errors.New("the master hung up before it confirmed the event")
 )
 
 // Fire puts an event on the bus, with the present time as _stamp. When it returns nil, all
 // subscribers receive the event before any event that is fired later. After an error the event is
 // not on the bus, unless the connection was closed or ctx ended before the confirmation arrived:
-// then it may be. Fire never fires an event twice.
+// then the event may be on the bus. Fire never fires an event twice.
 func (s *Sender) Fire(ctx context.Context, tag string, data *value.Map) error {
 	if err := CheckTag(tag); err != nil {
 		return err
@@ -115,8 +115,9 @@ func (s *Sender) awaitTurn(ctx context.Context) error {
 	}
 }
 
-// writeFrame sends a frame when no other call writes. If an older connection breaks, writeFrame
-// sends the frame once more on a new connection; the master ignores the incomplete first frame.
+// writeFrame sends a frame when no other call writes. If a connection that was open before the call
+// breaks, writeFrame sends the frame once more on a new connection; the master ignores the
+// incomplete first frame.
 func (s *Sender) writeFrame(ctx context.Context, frame []byte) (confirmation, error) {
 	if err := s.awaitTurn(ctx); err != nil {
 		return nil, err
@@ -325,7 +326,7 @@ func (l *senderLink) failWaiting() {
 	l.waiting = nil
 }
 
-// maxAnswer bounds the text of an answer in bytes.
+// maxAnswer bounds the length of an answer's text, in bytes.
 const maxAnswer = 4 << 10
 
 // appendAnswer appends the answer to an event: the length of a text and the text. The text is empty

@@ -19,17 +19,17 @@ import (
 
 // Config configures the sockets. A field that is zero has the default that its comment states.
 type Config struct {
-	Dir          string      // sock_dir; it must exist
+	Dir          string      // option sock_dir; the directory must exist
 	PubMode      fs.FileMode // mode of the pub socket, default 0660
 	PubPrefix    bool        // write the length prefix that tools of 3006 expect
 	ReaderBuffer int         // bytes that may wait for one reader: ipc_write_buffer, default 32 MiB
-	MaxReaders   int         // most connections on the pub socket, default 256
-	MaxWriters   int         // most connections on the pull and the confirming socket together, default 512
-	MaxFrame     int         // most bytes of a frame from a writer; default 64 KiB more than twice the event size
+	MaxReaders   int         // largest number of connections on the pub socket, default 256
+	MaxWriters   int         // largest number of connections on the pull and confirming sockets together, default 512
+	MaxFrame     int         // largest size in bytes of a writer's frame; default 64 KiB more than twice the event size
 	FrameTimeout time.Duration
 	// Later means that the server reads no events of other processes until the caller calls Take;
-	// until then these events wait in the kernel. The caller calls Take when all parts that act on
-	// events have subscribed.
+	// until then these events wait in the kernel. Call Take when all parts that act on events have
+	// subscribed.
 	Later bool
 	// Clean returns the data of another process's event without the values that readers must not
 	// see. It returns the same map if it removes nothing. Clean may be nil: nothing is removed.
@@ -80,13 +80,14 @@ type Server struct {
 	// events to readers.
 	reading, serving sync.WaitGroup
 	accepting        sync.WaitGroup
-	markers          sync.WaitGroup // keepMarkers
+	markers          sync.WaitGroup // waits for the goroutine keepMarkers
 	ended            chan struct{}  // closed by Close
 
 	mu      sync.Mutex
 	readers map[*reader]struct{}
 	writers map[*net.UnixConn]struct{}
-	// settling holds the running calls of passed, by the local address of their connection.
+	// settling has an entry for each running call of the method passed. The key is the local
+	// address of the connection that the call opened.
 	settling map[string]chan struct{}
 	stopped  bool // the server accepts no more events
 	closed   bool
@@ -153,7 +154,8 @@ func (s *Server) createMarkers() error {
 		marker(filepath.Join(s.cfg.Dir, workersMarker)))
 }
 
-// markersEvery is the interval at which keepMarkers looks. The sockets look as often.
+// markersEvery is the interval at which keepMarkers checks for missing marker files. The paths of
+// the sockets are checked as often.
 const markersEvery = time.Second
 
 // keepMarkers creates marker files again that somebody has removed, until Close.
@@ -166,7 +168,7 @@ func (s *Server) keepMarkers() {
 		case <-s.ended:
 			return
 		case <-tick.C:
-			_ = s.createMarkers() // it is tried again
+			_ = s.createMarkers() // the next round tries again
 		}
 	}
 }
@@ -191,7 +193,7 @@ func unlisten(l *localsock.Listener) {
 }
 
 // StopTaking stops accepting events of other processes. When it returns, every confirmed event is
-// on the bus. Parts that act on events must be stopped only after that.
+// on the bus. Stop the parts that act on events only after StopTaking has returned.
 func (s *Server) StopTaking() {
 	s.mu.Lock()
 	if !s.stopped {

@@ -9,7 +9,8 @@ import (
 	"path/filepath"
 )
 
-// errSettled closes a connection that passed opened, which is neither a reader nor a writer.
+// errSettled is the reason for closing a connection that the method passed opened: it is neither a
+// reader nor a writer.
 var errSettled = errors.New("event: settled")
 
 // Settle waits until every client that connected to the pub socket before the call is registered as
@@ -23,8 +24,9 @@ func (s *Server) Settle(ctx context.Context) error {
 	return nil
 }
 
-// passed waits until the server has accepted all earlier connections to a socket. It opens another
-// connection and waits until the server has accepted that one, since the server accepts in order.
+// passed waits until the server has accepted all connections to a socket that clients opened before
+// the call. It opens another connection and waits until the server has accepted that one, since the
+// server accepts in order.
 func (s *Server) passed(ctx context.Context, socket string) error {
 	name := "@saltern-settle-" + rand.Text()
 	accepted := make(chan struct{})
@@ -53,8 +55,8 @@ func (s *Server) passed(ctx context.Context, socket string) error {
 	}
 }
 
-// settled reports whether passed opened a connection, and if so wakes the waiting call of passed.
-// The caller holds s.mu.
+// settled reports whether the method passed opened the connection c. If so, settled wakes that call
+// of passed. The caller holds s.mu.
 func (s *Server) settled(c *net.UnixConn) bool {
 	done, ok := s.settling[c.RemoteAddr().String()]
 	if ok {

@@ -6,7 +6,7 @@ import (
 	"saltern/master/value"
 )
 
-// maxStateErrors bounds the failed states of one return that cause events.
+// maxStateErrors is how many failed states of one return may cause events.
 const maxStateErrors = 1000
 
 // FireStateErrors fires the events that Salt adds for failed states when a state run returns with a

@@ -10,7 +10,7 @@ import (
 const trimmed = "VALUE_TRIMMED"
 
 // kept lists the keys that remain in an event if replacing values does not make the event small
-// enough. Keys with large values and all other keys are dropped then.
+// enough. All other keys are dropped then, and so are listed keys with large values.
 var kept = [...]string{"id", "jid", "fun", "tag", "cmd", "success", "retcode", "_stamp"}
 
 // overflow is the factor by which a packed event may exceed max_event_size.

@@ -5,7 +5,7 @@ import "saltern/master/value"
 // Weight returns approximately how many bytes data takes in memory.
 func Weight(data *value.Map) int { return weightOf(data) }
 
-// nodeWeight is the memory of a value beside its content, in bytes.
+// nodeWeight is the memory in bytes that a value takes in addition to its content.
 const nodeWeight = 48
 
 func weightOf(v any) int {

@@ -21,7 +21,7 @@ func (s *Server) addWriter(c *net.UnixConn) error {
 	return s.addSource(c, func(error) error { return nil })
 }
 
-// addConfirmed serves a connection whose events the server answers in order.
+// addConfirmed serves a connection on which the server answers each event, in order.
 func (s *Server) addConfirmed(c *net.UnixConn) error {
 	return s.addSource(c, func(err error) error {
 		if e := c.SetWriteDeadline(time.Now().Add(s.cfg.FrameTimeout)); e != nil {
@@ -113,7 +113,7 @@ func (s *Server) readWriter(c *net.UnixConn, answer func(error) error) error {
 			continue
 		}
 
-		var frame bytes.Buffer // its memory grows with the bytes that arrive, not with the length in the prefix
+		var frame bytes.Buffer // the buffer grows with the bytes that arrive, not with the length in the prefix
 		if _, err := io.CopyN(&frame, in, n); err != nil {
 			return ignoreHangup(err)
 		}

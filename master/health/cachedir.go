@@ -17,8 +17,8 @@ import (
 // has a journal in its cachedir, and they exchange the data of the cachedir themselves.
 var ErrCacheShared = errors.New("option cachedir: another master uses it")
 
-// statusAge is the age of a status from which its master is assumed to have ended. A running master
-// writes its status every 2 s, possibly by the clock of another machine.
+// statusAge is how old a status must be before its master is assumed to have ended. A running
+// master writes its status every 2 s, possibly by the clock of another machine.
 const statusAge = time.Minute
 
 // OwnCache returns an error if a master with another id writes its status in the cachedir. So it
@@ -45,7 +45,7 @@ func OwnCache(dir, id string, now time.Time) error {
 }
 
 // CacheHint adds advice to an error about a cachedir that two masters use. If the journal is in
-// use, its user may also be an earlier process of this master that still runs.
+// use, the process that uses it may also be an earlier process of this master that still runs.
 func CacheHint(err error) error {
 	if !errors.Is(err, jobs.ErrInUse) && !errors.Is(err, ErrCacheShared) {
 		return err

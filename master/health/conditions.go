@@ -21,7 +21,7 @@ type Conditions struct {
 	stated atomic.Pointer[string]
 }
 
-const maxReasons = 3 // faults that one answer names
+const maxReasons = 3 // largest number of faults in one answer
 
 // NewConditions returns the Conditions in the file at path. If path is "", there are no conditions.
 func NewConditions(path string, log *slog.Logger) *Conditions {

@@ -73,9 +73,9 @@ type Reporter struct {
 	Started    time.Time
 
 	untimely uint64 // number of requests refused because of their age, as of the last Write
-	limited  uint64 // keys refused or evicted because their source had too many, as of the last Write
-	lost     uint64 // lost reactions, as of the last Write
-	unhanded uint64 // records that returners did not get, as of the last Write
+	limited  uint64 // number of keys refused or evicted because their source had too many, as of the last Write
+	lost     uint64 // number of lost reactions, as of the last Write
+	unhanded uint64 // number of records that returners did not get, as of the last Write
 }
 
 // Write writes the present status and renews the file that shows that the master runs.

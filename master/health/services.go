@@ -8,7 +8,7 @@ import (
 	"saltern/internal/printable"
 )
 
-// textMost bounds the text of an error in the status, in bytes.
+// textMost bounds the length of an error's text in the status, in bytes.
 const textMost = 300
 
 func (r *Reporter) returners() (list []control.Returner) {

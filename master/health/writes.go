@@ -11,8 +11,8 @@ const (
 	// tryEvery is the pause between two test writes to the folder of the journal.
 	tryEvery = 3 * time.Second
 	// tryTakes is how long a test write may take before the disk is reported as hung. So a load
-	// balancer stops sending clients to this master no later than tryEvery + tryTakes and two of
-	// its checks after the disk has begun to hang.
+	// balancer stops sending clients to this master within tryEvery + tryTakes, plus the time of
+	// two of its checks, after the disk has begun to hang.
 	tryTakes = 4 * time.Second
 	// jobCacheQuiet is how long after its last failure the job cache is reported as faulty although
 	// test writes succeed. After that time it is reported as healthy, because without new returns

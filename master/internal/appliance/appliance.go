@@ -99,7 +99,8 @@ func (a Appliance) Records(ctx context.Context, q audit.Query) (list audit.List,
 	return list, nil
 }
 
-// Drain tells the load balancers to send a node no new minions. If end is set, it ends that state.
+// Drain tells the load balancers to send a node no new minions. If end is set, Drain ends that
+// state.
 func (a Appliance) Drain(ctx context.Context, node string, end bool) error {
 	if a.door == nil {
 		return ErrNone

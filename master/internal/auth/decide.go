@@ -17,7 +17,7 @@ type verdict struct {
 	pub         *rsa.PublicKey
 	pem         string  // the accepted key, from which session keys are derived
 	wasAccepted bool    // the key was accepted before this sign-in
-	newlyStored bool    // the key was stored as accepted now
+	newlyStored bool    // this sign-in stored the key as accepted
 	busy        bool    // the minion must sign in again later
 	busyReason  string  // why busy is set; may be ""
 	keyChanged  bool    // another writer changed the key meanwhile: decide again
@@ -197,7 +197,7 @@ func (s *Service) storeKey(
 
 	if s.cfg.Secrets.files == nil {
 		ready = make(chan *answer, 1)
-		go func() { ready <- s.answer(making, r, v, from) }() // storeKey receives it below
+		go func() { ready <- s.answer(making, r, v, from) }() // storeKey receives the answer below
 	}
 
 	err := s.changeStore(ctx, func() error { return s.cfg.Keys.SwapFrom(from.Addr(), r.id, onFile, st, r.pub) })

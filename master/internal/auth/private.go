@@ -9,8 +9,8 @@ import (
 	"saltern/master/value"
 )
 
-// Algorithms are the algorithms that a request asks for in its answer. "" means Salt's oldest
-// algorithm.
+// Algorithms are the algorithms that the sender of a request asks the master to use in the answer.
+// "" means Salt's oldest algorithm.
 type Algorithms struct{ Encryption, Signing string }
 
 func (a Algorithms) encryption() string {

@@ -12,7 +12,7 @@ import (
 const (
 	// recheckedFor is how long the index is relied on after the files of an id were read again.
 	recheckedFor = time.Second
-	// maxRechecked bounds the ids that are remembered for that.
+	// maxRechecked is the largest number of ids whose last read is remembered.
 	maxRechecked = 4096
 )
 
@@ -47,7 +47,7 @@ func (r *rechecks) end(id string, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.done == nil || len(r.done) >= maxRechecked {
-		r.done = map[string]time.Time{} // a file is read once more than needed
+		r.done = map[string]time.Time{} // after this reset, a few files are read again too early
 	}
 	r.done[id] = now
 }

@@ -53,8 +53,8 @@ func (s *Secrets) isOld(made time.Time) bool {
 	return age >= s.cfg.PublishSession || age < -time.Hour
 }
 
-// readPublishKey returns the stored publish key with the limit of its used serials and the time of
-// its creation.
+// readPublishKey returns the stored publish key with the highest serial that is marked as used and
+// the time of its creation.
 func (s *Secrets) readPublishKey() (publishKey, error) {
 	text, _, err := readSecret(s.publishFile())
 	if err != nil {
@@ -151,8 +151,8 @@ func (s *Secrets) SetClusterKey(key crypt.Key) error {
 }
 
 // RotateIfDue replaces the publish key if the key is older than publish_session or if a drop file
-// requests it, and reports whether it replaced the key. The caller calls it every loop_interval. In
-// a cluster it does nothing.
+// requests it, and reports whether it replaced the key. Call it every loop_interval. In a cluster
+// it does nothing.
 func (s *Secrets) RotateIfDue() (bool, error) {
 	if s.headOnly {
 		return false, nil
@@ -198,8 +198,8 @@ func (s *Secrets) takeDropFile() bool {
 }
 
 // RequestRotation writes a drop file, which requests a new publish key from the master that uses
-// cacheDir (crypt.py dropfile). Tools on the master's host call it. If the file exists, it does
-// nothing.
+// cacheDir (crypt.py dropfile). Tools on the master's host call it. If the file exists,
+// RequestRotation does nothing.
 func RequestRotation(cacheDir, masterID string) error {
 	path := filepath.Join(cacheDir, ".dfn")
 	if _, err := os.Lstat(path); err == nil {

@@ -54,7 +54,7 @@ type SecretsConfig struct {
 
 	Random io.Reader        // nil means the system's secure source
 	Now    func() time.Time // nil means time.Now
-	Logger *slog.Logger     // nil discards
+	Logger *slog.Logger     // nil means no log
 }
 
 // Secrets holds the secrets of a master. All methods may be called concurrently.
@@ -64,13 +64,13 @@ type Secrets struct {
 	headOnly bool          // the master is in a cluster: publishes have no serials, and the publish key is not stored
 	files    *sessionFiles // nil if session keys are derived
 
-	sessions sync.Map // id → *cachedSession
+	sessions sync.Map // minion id → *cachedSession
 
 	rotateMu sync.Mutex // held during a rotation; taken before mu
 
 	mu   sync.Mutex
 	pub  publishKey
-	seed []byte // pseudo-random key of HKDF; a new seed is a new slice, so the bytes never change
+	seed []byte // pseudo-random key of HKDF; SetClusterSeed replaces the slice and never changes its bytes
 
 	seedGen atomic.Uint64 // number of times that the seed was replaced
 }

@@ -82,7 +82,7 @@ type Config struct {
 	Workers int
 	Queue   int
 	MaxWait time.Duration
-	Logger  *slog.Logger // nil discards
+	Logger  *slog.Logger // nil means no log
 	// Trouble returns why keys cannot be stored now, or "". Minions see the text. It may be nil:
 	// keys can always be stored.
 	Trouble func() string
@@ -96,7 +96,7 @@ type Stats struct {
 	SignIns  uint64 // requests answered, including refusals
 	Accepted uint64 // sign-ins accepted
 	Busy     uint64 // sign-ins refused because a queue was full or too slow
-	Tokens   uint64 // verified tokens that cost a public-key operation
+	Tokens   uint64 // token checks that took a public-key operation
 }
 
 // Service signs minions in and authenticates their requests. All methods may be called
@@ -217,8 +217,8 @@ func (s *Service) Stats() Stats {
 type Event struct {
 	Act    string // one of the Act constants; "" when the id could not be read
 	ID     string
-	Pub    string // the offered key; "" when the load had none that is a key
-	Result bool   // accepted or pending
+	Pub    string // the offered key; "" when the load contained no valid key
+	Result bool   // the key is accepted or pending
 }
 
 // SignIn answers the load of an _auth request with the complete payload: a map, or a text if a map

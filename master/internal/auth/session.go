@@ -105,7 +105,7 @@ func (s *Secrets) deriveSession(id, pem string, epoch int64) (crypt.Key, error) 
 // cachedSession is the session key that a minion last used. It takes less than one KiB of memory,
 // and there is at most one cachedSession for each accepted key.
 type cachedSession struct {
-	gen   uint64 // seedGen when the key was derived
+	gen   uint64 // value of Secrets.seedGen when the key was derived
 	pem   string
 	epoch int64
 	key   crypt.Key

@@ -23,7 +23,7 @@ type sessionFiles struct {
 	period time.Duration
 	now    func() time.Time
 	random io.Reader
-	seen   sync.Map // id → seenFile
+	seen   sync.Map // minion id → seenFile
 }
 
 // seenFile is a key, and the metadata of its file when the key was read.

@@ -30,10 +30,10 @@ func (s *Service) acceptedKey(id string) (keys.Entry, error) {
 	return e, nil
 }
 
-// VerifyToken reports whether tok was made with the accepted key of id. A token is the X9.31
-// operation over "salt" (channel/server.py validate_token). A minion sends the same token with each
-// request, so Service stores the last valid token of each minion, and verifies an equal token by a
-// hash only. Each call also checks that the key is still accepted.
+// VerifyToken reports whether tok was made with the accepted key of id. A token is the result of
+// the X9.31 operation on "salt" (channel/server.py validate_token). A minion sends the same token
+// with each request, so Service stores the last valid token of each minion, and verifies an equal
+// token by a hash only. Each call also checks that the key is still accepted.
 func (s *Service) VerifyToken(id string, tok []byte) bool {
 	e, err := s.acceptedKey(id)
 	if err != nil {
@@ -82,8 +82,8 @@ func (s *Service) forget(c keys.Change) {
 // OpenRequest decrypts the load of a request from id. It returns the packed body, which uses the
 // memory of blob, and the session key that decrypted it; the answer must be encrypted with that
 // same key. The current and the previous session key are valid. The errors are keys.ErrID,
-// ErrNotAccepted, crypt.ErrOpen, and one for a decrypted text that is no pickle. The caller must
-// answer each of them with "bad load", after which a minion signs in again. OpenRequest stores
+// ErrNotAccepted, crypt.ErrOpen, and an error for a decrypted text that is no pickle. The caller
+// must answer each of them with "bad load", after which a minion signs in again. OpenRequest stores
 // nothing about ids that are not accepted.
 func (s *Service) OpenRequest(id string, blob []byte) ([]byte, crypt.Key, error) {
 	e, err := s.acceptedKey(id)
@@ -106,8 +106,8 @@ const earlyLooks = 3
 
 // openEarly decrypts a request of an id whose key is pending on this master, if the request is
 // encrypted with a session key for that key. Such a request means that another master of the
-// cluster may just have accepted the key, so openEarly reads the key directories to find out. It
-// exists because a minion of 3008 does not start up if its first request is refused.
+// cluster may just have accepted the key, so openEarly reads the key directories to find out.
+// openEarly exists because a minion of 3008 does not start up if its first request is refused.
 func (s *Service) openEarly(id string, blob []byte) ([]byte, crypt.Key, error) {
 	e, ok := s.cfg.Keys.Lookup(id)
 	// With session files, openSession would create files for minions without an accepted key.

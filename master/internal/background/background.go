@@ -26,9 +26,9 @@ func New(slots int) *Pool {
 	return &Pool{ctx: ctx, stop: stop, slots: make(chan struct{}, slots), waits: make(chan struct{}, MaxWaits)}
 }
 
-// MaxWaits bounds the requests of tools that wait for a wheel function in Python. Each of them
-// occupies a worker of the request port. Overflow policy: a further request is refused at once, and
-// the tool reports that to its user.
+// MaxWaits bounds the number of requests of tools that wait for a wheel function in Python. Each of
+// them occupies a worker of the request port. Overflow policy: a further request is refused at
+// once, and the tool reports that to its user.
 const MaxWaits = 64
 
 // Wait takes one of the MaxWaits slots. The caller must call leave to free the slot. ok is false if
@@ -45,7 +45,7 @@ func (p *Pool) Wait() (leave func(), ok bool) {
 // Ending returns a context that ends when the master begins to stop.
 func (p *Pool) Ending() context.Context { return p.ctx }
 
-// End cancels running work and the context of Ending. Close does the same.
+// End cancels running work and the context that Ending returns. Close does the same.
 func (p *Pool) End() { p.stop() }
 
 // Go runs f in a slot, in a new goroutine. It returns false if all slots are taken or Close was

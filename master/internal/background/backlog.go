@@ -16,7 +16,7 @@ import (
 // safe for concurrent use.
 type Backlog struct {
 	cfg  BacklogConfig
-	ctx  context.Context // ends with Close
+	ctx  context.Context // cancelled by Close
 	stop context.CancelFunc
 	room *semaphore.Weighted
 
@@ -29,8 +29,8 @@ type Backlog struct {
 
 // BacklogConfig configures a Backlog. All fields are required.
 type BacklogConfig struct {
-	Workers int // tasks that run at once
-	Depth   int // tasks that may wait
+	Workers int // number of tasks that may run at once
+	Depth   int // number of tasks that may wait
 	Now     func() time.Time
 }
 
@@ -101,8 +101,8 @@ func (b *Backlog) runTasks() {
 	}
 }
 
-// nextTask removes and returns the first task. If there is none, it returns false, and its caller
-// must end.
+// nextTask removes and returns the first task. If there is none, it returns false, and the worker
+// that called it must end.
 func (b *Backlog) nextTask() (task, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

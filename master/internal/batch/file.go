@@ -20,7 +20,7 @@ import (
 const (
 	stateFile = ".batch.p"
 	indexFile = "batch_active.p"
-	maxFile   = 32 << 20 // bytes
+	maxFile   = 32 << 20 // in bytes
 )
 
 // stateBound bounds the size of a batch file.

@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	// maxActive bounds the batches that the Manager runs at once. Overflow policy: a new batch
-	// waits until another one ends. The first minions of the new batch already have the job, and
-	// their returns are stored in the job cache.
+	// maxActive bounds the number of batches that the Manager runs at once. Overflow policy: a new
+	// batch waits until another one ends. The first minions of the new batch already have the job,
+	// and their returns are stored in the job cache.
 	maxActive = 256
-	// maxWaiting bounds the batches that wait. Overflow policy: a new batch is halted, and an event
-	// reports that.
+	// maxWaiting bounds the number of batches that wait. Overflow policy: a new batch is halted,
+	// and an event reports that.
 	maxWaiting = 10_000
 )
 
@@ -44,15 +44,15 @@ type Jobs interface {
 
 // Config configures a Manager. All fields are required.
 type Config struct {
-	Dir       string // cachedir
-	HashType  string // hash_type, which determines the directory of a job below Dir
+	Dir       string // option cachedir
+	HashType  string // option hash_type, which determines the directory of a job below Dir
 	Jobs      Jobs
 	Publisher Publisher
 	// UserKey returns the key of the master's user. If an event contains this key, the state in the
 	// event is genuine.
 	UserKey func() (string, error)
-	// Adopted is called once for each batch when this master begins to run it. For a batch that
-	// waits it is called when the wait is over.
+	// Adopted is called once for each batch when this master begins to run it. For a queued batch,
+	// Adopted is called when the batch leaves the queue.
 	Adopted func(jid string, kept *value.Map)
 	Fire    func(tag string, data *value.Map)
 	Now     func() time.Time
@@ -76,7 +76,7 @@ type Manager struct {
 	cfg     Config
 	batches map[string]*driven
 	waiting []string                        // jids in order of arrival
-	wanted  atomic.Pointer[map[string]bool] // keys of the batches whose returns Run needs
+	wanted  atomic.Pointer[map[string]bool] // ids of the batches whose returns Run needs
 }
 
 type driven struct {
@@ -195,7 +195,7 @@ func (m *Manager) handle(ctx context.Context, e event.Event) {
 	switch order {
 	case event.BatchKeep:
 		m.keepOfTool(jid, state, t[2] == "complete" || t[2] == "halted")
-	case event.BatchDrive: // the tool leaves writing the files to the master
+	case event.BatchDrive: // the tool has not written the files: the master writes them
 		m.keepOfTool(jid, state, false)
 		m.adoptBatch(ctx, jid, false)
 	case event.BatchAdopt:
@@ -234,9 +234,9 @@ func (m *Manager) keepOfTool(jid string, state *value.Map, ended bool) {
 	}
 }
 
-// adoptBatch begins to run a batch. resumed means that an earlier process of the master ran the
-// batch. Then minions that already have the job get their full time once more, because no master
-// received their answers in between.
+// adoptBatch begins to run a batch. resumed means that the master ran the batch before it was
+// restarted. Then minions that already have the job get their full time once more, because no
+// master received answers during the restart.
 func (m *Manager) adoptBatch(ctx context.Context, jid string, resumed bool) {
 	if m.batches[jid] != nil {
 		return
@@ -318,7 +318,7 @@ func (m *Manager) queueBatch(jid string) bool {
 	return true
 }
 
-// reconcile reads the returns from the job cache whose events the Manager has missed: those that
+// reconcile reads from the job cache the returns whose events the Manager has missed: those that
 // arrived before the tool left the batch to the Manager, or while no master ran.
 func (m *Manager) reconcile(ctx context.Context, jid string, b *driven) {
 	rets, err := m.cfg.Jobs.Returns(ctx, jid)

@@ -11,7 +11,7 @@ import (
 	"saltern/master/value"
 )
 
-// errTooLarge means that a value exceeds the bound of its file.
+// errTooLarge means that a value exceeds the size limit of its file.
 var errTooLarge = errors.New("too large")
 
 // Bound bounds the size of a file and the number of values in it.

@@ -38,8 +38,7 @@ type Verdict struct {
 	Permissions []any
 }
 
-// Backend checks a user name and password. It may block; the context bounds
-// it.
+// Backend checks a user name and password. It may block until the context ends.
 type Backend func(ctx context.Context, user, password string) (Verdict, error)
 
 // Lists interprets lists of permissions.
@@ -70,13 +69,13 @@ type Config struct {
 	// KeepACL stores the permissions of a token's owner in the token (keep_acl_in_token).
 	KeepACL bool
 	// PublisherACL is publisher_acl, SudoACL is sudo_acl. User is the option user. Running is the
-	// account of the process, if that is another account.
+	// account of the process, if that differs from User.
 	PublisherACL  *value.Map
 	SudoACL       bool
 	User, Running string
 	Lists         Lists
 	// Expand holds, by the name of an external system, a function that returns the expanded form of
-	// the permissions granted there.
+	// the permissions that external_auth grants for that system.
 	Expand map[string]func(ctx context.Context, grants []any) []any
 	// UserKeys are the contents of the key files, by system user.
 	UserKeys map[string]string
@@ -102,7 +101,7 @@ type Config struct {
 type Authenticator struct {
 	cfg          Config
 	logins       *ratelimit.Pool[culprit]     // bounds concurrent log-ins
-	people       ratelimit.Lately[culprit]    // users who logged in lately, each with the address
+	people       ratelimit.Lately[culprit]    // users who logged in lately, each with the address from which he did
 	sources      ratelimit.Lately[netip.Addr] // addresses from which a user logged in lately
 	counters     loginCounters
 	ending       context.Context // ends when the master ends
@@ -140,7 +139,7 @@ type Caller struct {
 	Permissions []any
 }
 
-// Failure is a refusal with Salt's text for it.
+// Failure is a refusal of a caller, with the error name and the text that Salt uses.
 type Failure struct {
 	Name, Message string
 	Busy          bool // nobody has checked the credentials: the caller may try again, see [ErrBusy]
@@ -245,8 +244,8 @@ func (a *Authenticator) grantOfToken(section *value.Map, t Token) grant {
 // grant is the permissions of a user.
 type grant struct {
 	permissions []any
-	// said means that the permissions come from the system, a module or the token, and not from
-	// external_auth.
+	// said means that the permissions come from the external system, a module or the token, and not
+	// from external_auth.
 	said bool
 }
 

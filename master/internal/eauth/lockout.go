@@ -19,7 +19,7 @@ import (
 // can lock out an administrator from elsewhere. Nor does it apply to other users at that address.
 // The methods may be called concurrently.
 type Lockout struct {
-	most int           // wrong passwords that cause a lock; 0: no locks
+	most int           // number of wrong passwords that cause a lock; 0: no locks
 	lock time.Duration // duration of a lock, and time after which a wrong password is no longer counted
 	tell func(Locked)  // called for each new lock; may be nil
 
@@ -30,11 +30,12 @@ type Lockout struct {
 	stats lockoutCounters
 }
 
-// maxCulprits bounds the pairs of user and address. Overflow policy: the oldest unlocked pair among
-// the 64 oldest pairs is dropped; if all of these are locked, the oldest pair is dropped.
+// maxCulprits bounds the number of pairs of user and address. Overflow policy: the oldest unlocked
+// pair among the 64 oldest pairs is dropped; if all of these are locked, the oldest pair is
+// dropped.
 const maxCulprits = 65536
 
-// maxUser bounds the user name in the event of a lock, in bytes.
+// maxUser bounds the length of the user name in the event of a lock, in bytes.
 const maxUser = 256
 
 // Defaults of saltern_login_failures and saltern_login_lock.
@@ -64,7 +65,7 @@ type Locked struct {
 	Until        time.Time
 }
 
-// LockTag is the tag of the event that reports a lock to users and to the other masters of the
+// LockTag is the tag of the event that reports a lock, to users and to the other masters of the
 // cluster.
 const LockTag = event.TagLoginLocked
 
@@ -114,7 +115,7 @@ func NewLockout(maxWrong int, lock time.Duration, report func(Locked)) *Lockout 
 }
 
 // culpritOf returns the pair of a user and an address. If a directory treats two spellings as the
-// same user, both result in the same pair.
+// same user, the two spellings result in the same pair.
 func culpritOf(system, user string, from netip.Addr) culprit {
 	return culprit{system, username.Fold(user), ratelimit.Source(from)}
 }

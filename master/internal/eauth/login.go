@@ -15,12 +15,13 @@ import (
 	"saltern/master/internal/request"
 )
 
-// loginsAtWork bounds the log-ins that are checked at once. loginsInLine bounds the log-ins that
-// wait. Each log-in occupies a worker of the request port, and refusals are delayed on purpose, so
-// password guessers fill as many slots as they can get. Therefore the slots are divided: addresses
-// from which no user logged in lately share one part of the slots, in which each address gets no
-// more slots than remain free for other addresses. Addresses from which a user logged in lately may
-// use a second part. A user who logged in lately from the same address may use all.
+// loginsAtWork bounds the number of log-ins that are checked at once. loginsInLine bounds the
+// number of log-ins that wait for a check. Each log-in occupies a worker of the request port, and
+// refusals are delayed on purpose, so password guessers fill as many slots as they can get.
+// Therefore the slots are divided: addresses from which no user logged in lately share one part of
+// the slots, in which each address gets no more slots than remain free for other addresses.
+// Addresses from which a user logged in lately may use a second part. A user who logged in lately
+// from the same address may use all.
 //
 // Overflow policy: a log-in waits at most loginWait. If no waiting slot is free, it is answered
 // with [ErrBusy] at once. [ErrBusy] is not a refusal, because nobody has checked the password.
@@ -57,7 +58,7 @@ func (u *Unanswered) Unwrap() error { return u.Err }
 // login is a log-in by name and password.
 type login struct {
 	system, user, password string
-	from                   netip.Addr // the invalid address if unknown
+	from                   netip.Addr // invalid if unknown
 	forToken               bool       // the caller wants a token
 }
 
@@ -67,15 +68,15 @@ type loginCounters struct{ right, wrong, ungranted, faults, busy atomic.Uint64 }
 // Stats of log-ins by name and password since the start.
 type Stats struct {
 	Right uint64 `json:"right"`
-	Wrong uint64 `json:"wrong"` // the system refused the name or the password
+	Wrong uint64 `json:"wrong"` // the external system refused the name or the password
 	// Ungranted counts log-ins with a right password but without permissions. They were refused as
 	// if the password were wrong.
 	Ungranted uint64       `json:"ungranted"`
-	Faults    uint64       `json:"faults"`  // the system did not answer
+	Faults    uint64       `json:"faults"`  // the external system did not answer
 	Busy      uint64       `json:"busy"`    // refused because too many log-ins were in progress
 	Waiting   int          `json:"waiting"` // log-ins that wait now
 	Lockout   LockoutStats `json:"lockout"` // see Lockout
-	// EndedTokens counts tokens that were removed because their user had too many newer ones.
+	// EndedTokens counts tokens that were removed because their user had too many newer tokens.
 	EndedTokens uint64 `json:"ended_tokens"`
 }
 
@@ -141,7 +142,7 @@ func (a *Authenticator) logIn(ctx context.Context, t login) (proven, error) {
 		t.user = cmp.Or(v.Name, t.user)
 		g := a.grantOf(section, t.user, v.Groups, a.askModule(ctx, t, v.Permissions))
 		lasting := g
-		if t.forToken && !a.cfg.KeepACL { // tokens store no permissions that the system stated
+		if t.forToken && !a.cfg.KeepACL { // without KeepACL, no token stores permissions that the system stated
 			lasting = a.grantOf(section, t.user, v.Groups, nil)
 		}
 
@@ -203,8 +204,8 @@ func (a *Authenticator) waitTurn(ctx context.Context, t login) (*ratelimit.Share
 }
 
 // askModule returns the permissions from the module in eauth_acl_module. If there is no module, it
-// returns permissions, those from the system. If the module fails, it returns nil, so that
-// external_auth applies, as in Salt (LoadAuth.__get_acl).
+// returns the argument permissions, which the external system stated. If the module fails, it
+// returns nil, so that external_auth applies, as in Salt (LoadAuth.__get_acl).
 func (a *Authenticator) askModule(ctx context.Context, t login, permissions []any) []any {
 	if a.cfg.Module == nil {
 		return permissions

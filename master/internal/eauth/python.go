@@ -14,10 +14,11 @@ import (
 )
 
 const (
-	// maxPythons bounds the Python processes; each uses some 60 MiB of memory. Overflow policy:
-	// further log-ins wait for a process.
+	// maxPythons bounds the number of Python processes; each process uses some 60 MiB of memory.
+	// Overflow policy: further log-ins wait for a process.
 	maxPythons = 4
-	// maxVerdict bounds the answer of a module in bytes. Most of an answer is the names of groups.
+	// maxVerdict bounds the size of a module's answer, in bytes. Most of an answer is the names of
+	// groups.
 	maxVerdict = 1 << 20
 	// maxAsked bounds how long a module may work on one log-in.
 	maxAsked = time.Minute
@@ -46,7 +47,7 @@ type Python struct {
 	cleaner *time.Timer
 }
 
-// worker is a Python process that is kept.
+// worker is a Python process that serves one log-in after another.
 type worker struct {
 	kept   *pyrunner.Kept
 	layer  string
@@ -55,8 +56,8 @@ type worker struct {
 }
 
 // NewPython returns a Python. It tries the interpreters in pythons in order; if pythons is empty,
-// it tries the usual ones. layer is a directory of packages ([pyrunner.Layer]), or "". No process
-// starts before the first log-in.
+// it tries the usual interpreters. layer is a directory of packages ([pyrunner.Layer]), or "". No
+// process starts before the first log-in.
 func NewPython(pythons []string, configFile, layer string) *Python {
 	if len(pythons) == 0 {
 		pythons = []string{"/opt/saltstack/salt/bin/python3", "python3"}

@@ -14,11 +14,11 @@ import (
 // defaultUserTokens is the default of saltern_user_sessions.
 const defaultUserTokens = 1000
 
-// tokenLimit bounds the tokens of each user, because some programs log in for each command and
-// never log out. Overflow policy: the user's oldest tokens are removed. It counts the tokens that
-// this master has made, and those of other masters and of earlier starts that the last
-// [Tokens.Clean] found. So until the next Clean a user may have further tokens from other masters.
-// It is safe for concurrent use.
+// tokenLimit bounds the number of tokens of each user, because some programs log in for each
+// command and never log out. Overflow policy: the user's oldest tokens are removed. It counts the
+// tokens that this master has made since its start, and all other tokens that the last
+// [Tokens.Clean] found in the directory. So until the next Clean a user may have further tokens
+// from other masters. It is safe for concurrent use.
 type tokenLimit struct {
 	most  int // 0: no bound
 	ended atomic.Uint64
@@ -37,7 +37,7 @@ type given struct {
 }
 
 // Limit sets how many tokens each user may have at once: 0 means the default, a negative number
-// means no bound. The caller calls it before the first token is made.
+// means no bound. Call Limit before the first token is made.
 func (t *Tokens) Limit(limit int) {
 	if limit == 0 {
 		limit = defaultUserTokens
@@ -70,7 +70,7 @@ func (l *tokenLimit) addToken(user owner, g given, removed func(token string) bo
 }
 
 // replace replaces the known tokens by found, the tokens that were in the directory at since. It
-// keeps the tokens that were made later, and returns the tokens that the caller must remove.
+// keeps the tokens that were made after since, and returns the tokens that the caller must remove.
 func (l *tokenLimit) replace(found map[owner][]given, since time.Time) (ending []given) {
 	if l.most == 0 {
 		return nil

@@ -13,8 +13,8 @@ import (
 	"saltern/internal/control"
 )
 
-// maxLooked bounds the tokens that are read for one list, because the tokens of programs that never
-// log out remain in the directory until they expire.
+// maxLooked bounds the number of tokens that are read for one list, because the tokens of programs
+// that never log out remain in the directory until they expire.
 const maxLooked = 20_000
 
 // LogIns returns the log-ins that are valid now. It implements control.Master.

@@ -53,7 +53,7 @@ type Tokens struct {
 // errNoToken means that a token is unknown, malformed or expired.
 var errNoToken = errors.New("no such token")
 
-// tokenFile bounds the file of one token.
+// tokenFile bounds the size of one token's file.
 var tokenFile = datafile.Bound{Bytes: 128 << 10, Nodes: 16384}
 
 // OpenTokens creates the directory if it is missing. node is the node name for new tokens.
@@ -73,9 +73,9 @@ func (t *Tokens) pathOf(token string) (string, error) {
 	return filepath.Join(t.dir, token+".p"), nil
 }
 
-// Make stores a new token and returns it. The token expires after life. Its user, system, groups
-// and address are those of wanted. If the user has too many tokens, Make removes his oldest ones
-// ([Tokens.Limit]).
+// Make stores a new token and returns it. The token expires after life. The user, system, groups
+// and address of the token come from wanted. If the user has too many tokens, Make removes his
+// oldest ones ([Tokens.Limit]).
 func (t *Tokens) Make(wanted Token, life time.Duration, now time.Time) (Token, error) {
 	seed := make([]byte, 512)
 	if _, err := rand.Read(seed); err != nil {

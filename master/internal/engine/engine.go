@@ -160,7 +160,8 @@ func (e *engine) isOurs() bool {
 }
 
 // runOnce runs the engine until the engine ends by itself, or until this master must end it. It
-// returns an error if the engine could not be started or ended by itself, and otherwise nil.
+// returns an error if the engine could not be started, or if the engine ended by itself, and
+// otherwise nil.
 func (e *engine) runOnce(ctx context.Context) error {
 	process, err := e.cfg.Open(ctx, e.Entry)
 	if err != nil {
@@ -174,7 +175,7 @@ func (e *engine) runOnce(ctx context.Context) error {
 	waiting, stop := context.WithCancel(ctx)
 	defer stop()
 	ended := make(chan error, 1)
-	go func() { ended <- process.Wait(waiting) }() // ends when the process or waiting ends
+	go func() { ended <- process.Wait(waiting) }() // ends when the process has ended or waiting is done
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
 

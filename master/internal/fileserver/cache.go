@@ -10,12 +10,13 @@ import (
 	"saltern/master/value"
 )
 
-// maxCachedLists bounds the cached lists. With __env__ every name that a minion invents is an
-// environment. Overflow policy: further lists are built for each request.
+// maxCachedLists bounds the number of cached lists. With __env__ every name that a minion invents
+// is an environment. Overflow policy: further lists are built for each request.
 const maxCachedLists = 200
 
-// maxCachedNames bounds the names in the lists of Updaters, because these lists do not expire.
-// Overflow policy: the least recently used lists are dropped. One name takes some 100 bytes.
+// maxCachedNames bounds the number of names in the lists of Updaters, because these lists do not
+// expire. Overflow policy: the least recently used lists are dropped. One name takes some 100
+// bytes.
 const maxCachedNames = 400000
 
 type listKey struct{ backend, env string }

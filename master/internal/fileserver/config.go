@@ -19,7 +19,7 @@ var errUnsupportedBackend = errors.New("file server backend is not supported")
 type Config struct {
 	Roots       map[string][]string // environment → directories, in order of search (file_roots)
 	Backends    []string            // fileserver_backend; empty: roots
-	Extra       []Backend           // further backends, which Backends names by their Name
+	Extra       []Backend           // further backends, which Backends may name
 	IgnoreRegex []string            // file_ignore_regex, in Python's syntax
 	IgnoreGlob  []string            // file_ignore_glob
 	// FollowSymlinks is fileserver_followsymlinks. Salt's default is true, so the caller must set
@@ -32,12 +32,12 @@ type Config struct {
 	// s; a negative value disables the cache.
 	ListCacheTime time.Duration
 	Cachedir      string         // cachedir: files of minions are below <Cachedir>/minions
-	Recv          RecvConfig     // limits of the files that minions may send
+	Recv          RecvConfig     // limits on the files that minions may send
 	MinionFS      MinionFSConfig // used when Backends names minionfs
 	// MaxConcurrent is how many requests may access the disk at once; further requests wait. 0
 	// means 64.
 	MaxConcurrent int
-	// Since returns a time: lists for this minion must be at least as new. minion is "" for the
+	// Since returns the time as of which lists for a minion must be current. minion is "" for the
 	// master itself. Since may be nil: lists must be as new as the request.
 	Since func(minion string) time.Time
 	Log   *slog.Logger     // nil: no log
@@ -47,9 +47,9 @@ type Config struct {
 // RecvConfig limits the files that minions may store on the master with cp.push.
 type RecvConfig struct {
 	Enabled  bool  // file_recv
-	MaxSize  int64 // bytes of one file (file_recv_max_size is in MiB); 0: 100 MiB
-	Quota    int64 // bytes of all files of one minion; 0: ten times MaxSize
-	MaxFiles int   // files and directories of one minion; 0: 10,000
+	MaxSize  int64 // largest size of one file, in bytes (file_recv_max_size is in MiB); 0: 100 MiB
+	Quota    int64 // largest size of all files of one minion, in bytes; 0: ten times MaxSize
+	MaxFiles int   // largest number of files and directories of one minion; 0: 10,000
 }
 
 // MinionFSConfig configures the backend minionfs, which serves the pushed files of minions to other
@@ -68,7 +68,7 @@ type MinionFSConfig struct {
 type File struct {
 	Path, Rel string
 	Stat      Stat
-	ModeOnly  bool // minions get only the mode of Stat, as from Salt's gitfs
+	ModeOnly  bool // minions get only the mode from Stat, as with Salt's gitfs
 }
 
 // statFor returns the part of Stat that is sent to minions.

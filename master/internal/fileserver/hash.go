@@ -18,7 +18,8 @@ import (
 	"saltern/master/internal/fileserver/regular"
 )
 
-// maxHashes bounds the cache of hashes. Overflow policy: the least recently used hash is dropped.
+// maxHashes bounds the number of cached hashes. Overflow policy: the least recently used hash is
+// dropped.
 const maxHashes = 50000
 
 // settled is how old a file's last change must be before its hash is cached. Two changes within one
@@ -34,7 +35,7 @@ type hasher struct {
 
 	mu     sync.Mutex
 	byID   map[string]*list.Element
-	lru    *list.List // list of *hashEntry, the newest first
+	lru    *list.List // list of *hashEntry, the most recently used first
 	hits   uint64
 	misses uint64
 }

@@ -55,7 +55,7 @@ func newMinionFS(c *Config, ig *Ignore) (*minionFS, error) {
 		for _, expr := range l.from {
 			re, err := regexp.Compile(`\A(?:` + expr + `)\z`)
 			if err != nil {
-				re = nil // the entry is a glob and no expression, such as *
+				re = nil // the entry, such as *, is a valid glob but not a valid expression
 			}
 			*l.to = append(*l.to, idPattern{expr, re})
 		}

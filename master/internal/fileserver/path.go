@@ -12,8 +12,8 @@ const maxPath = 4096
 
 // parseQuery converts the path and environment of a request into a Query, by Salt's rules
 // (salt/fileserver/__init__.py find_file, salt/utils/url.py). If the path starts with a pipe, the
-// rest is a plain name; otherwise a question mark starts options. ok is false if the path cannot be
-// that of a file below a root.
+// rest is a plain name; otherwise a question mark starts options. ok is false if no file below a
+// root can have that path.
 func parseQuery(p, saltenv string) (q Query, ok bool) {
 	q = Query{Saltenv: saltenv, Index: -1}
 	if len(p) > maxPath || !utf8.ValidString(p) || strings.ContainsRune(p, 0) {

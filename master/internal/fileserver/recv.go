@@ -19,8 +19,8 @@ import (
 	"saltern/master/value"
 )
 
-// maxComponents bounds the components of a pushed path. maxUsage bounds the entries in the table of
-// usage.
+// maxComponents bounds the number of components of a pushed path. maxUsage bounds the number of
+// entries in receiver's table of usage.
 const (
 	maxComponents = 64
 	maxUsage      = 20000
@@ -32,8 +32,8 @@ type receiver struct {
 	dir string
 	log *slog.Logger
 	now func() time.Time
-	// locks are chosen by a hash of the minion's id. A lock prevents that concurrent pushes of a
-	// minion exceed its quota.
+	// locks are chosen by a hash of the minion's id. A lock keeps concurrent pushes of a minion
+	// from exceeding its quota.
 	locks [64]sync.Mutex
 
 	mu    sync.Mutex

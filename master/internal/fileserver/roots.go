@@ -25,7 +25,7 @@ type roots struct {
 	follow         bool
 	ignoreSymlinks bool
 	log            *slog.Logger
-	unlisted       sync.Once // only the first file name that no minion can request is logged
+	unlisted       sync.Once // logs only the first file name that no minion can request
 }
 
 func newRoots(c *Config, ig *Ignore) *roots {

@@ -10,7 +10,8 @@ import (
 // Runners implements the runners fileserver.* on a Server.
 type Runners struct {
 	Server *Server
-	// Newest updates this node's copy of the files. All updates the copies of all nodes.
+	// Newest updates this node's copy of the files. The function All updates the copies on all
+	// nodes.
 	Newest func(context.Context)
 	All    func(context.Context) error
 }

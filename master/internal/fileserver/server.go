@@ -14,7 +14,7 @@ import (
 	"saltern/master/value"
 )
 
-// errUnknownCommand is the error of Call for a command that is not one of the file server.
+// errUnknownCommand is the error of Call for a command that the file server does not have.
 var errUnknownCommand = errors.New("not a command of the file server")
 
 // Server answers file requests. Create it with New.
@@ -62,8 +62,8 @@ func New(cfg Config) (*Server, error) {
 // Call answers one request of the minion id, which the caller has authenticated. The result is the
 // answer. It may share memory with caches, so the caller must not change it. If a file does not
 // exist or may not be served, the result is Salt's empty answer, not an error. Call returns an
-// error after a disk error, if ctx ends while the request waits for a disk slot, or
-// errUnknownCommand.
+// error after a disk error, or if ctx ends while the request waits for a disk slot. For an unknown
+// command it returns errUnknownCommand.
 func (s *Server) Call(ctx context.Context, cmd, id string, load *value.Map) (any, error) {
 	if cmd == "_file_envs" {
 		back, _ := load.Get("back")
@@ -134,8 +134,8 @@ func (s *Server) dispatch(ctx context.Context, cmd, id string, load *value.Map) 
 	return nil, errUnknownCommand
 }
 
-// chooseBackends returns the backends that selection means by Salt's rules. selection is a list, or
-// a text with commas. If all names start with a minus sign, chooseBackends returns the enabled
+// chooseBackends returns the backends that selection denotes by Salt's rules. selection is a list,
+// or a text with commas. If all names start with a minus sign, chooseBackends returns the enabled
 // backends except those (Fileserver.backends).
 func (s *Server) chooseBackends(selection any) []Backend {
 	var names []string

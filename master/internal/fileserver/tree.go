@@ -162,8 +162,8 @@ func replaceBelow(dir, rel, data string) error {
 	return err
 }
 
-// ListEnv returns a map of each root of an environment to the root's content. A directory is a map
-// of the names in it, a file is "f".
+// ListEnv returns a map from each root of an environment to the root's content. A directory is a
+// map of the names in it, a file is "f".
 func (t Tree) ListEnv(ctx context.Context, env string) (*value.Map, error) {
 	out := value.NewMap()
 	for _, root := range t.Roots[env] {

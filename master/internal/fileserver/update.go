@@ -144,7 +144,8 @@ func (s *Server) ClearFileListCache(envs []string, back any) map[string][]string
 	return out
 }
 
-// Backends returns the names of the backends that selection means in Salt's runner; nil means all.
+// Backends returns the names of the backends that selection denotes in Salt's runner; nil means
+// all.
 func (s *Server) Backends(selection any) (out []string) {
 	for _, b := range s.chooseBackends(selection) {
 		out = append(out, b.Name())

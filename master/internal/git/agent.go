@@ -15,7 +15,7 @@ import (
 	"saltern/internal/durable"
 )
 
-// maxKey bounds the file of a private key, in bytes.
+// maxKey bounds the size of a private key's file, in bytes.
 const maxKey = 1 << 20
 
 // startAgent starts an SSH agent with the private key of a remote, if that key has a passphrase.

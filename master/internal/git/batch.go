@@ -110,8 +110,8 @@ func (b *Batch) Drop() {
 	}
 }
 
-// Commit replaces the store's remotes by those of the batch. The store removes the repositories of
-// all other remotes when nobody reads from them any more.
+// Commit replaces the store's remotes by the remotes of the batch. The store removes the
+// repositories of all other remotes when nobody reads from them any more.
 func (b *Batch) Commit() {
 	s := b.store
 	s.mu.Lock()

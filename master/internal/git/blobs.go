@@ -25,7 +25,7 @@ type blobs struct {
 	mu   sync.Mutex
 	size int64
 	byID map[string]*list.Element
-	lru  *list.List // list of keptBlob, the newest first
+	lru  *list.List // list of keptBlob, the most recently used first
 }
 
 type keptBlob struct {

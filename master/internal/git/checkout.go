@@ -30,7 +30,7 @@ type checkouts struct {
 	group  singleflight.Group
 
 	mu   sync.Mutex
-	kept map[string]*keptTreeDir // by the id of the tree
+	kept map[string]*keptTreeDir // the trees on disk, by tree id
 	size int64
 }
 
@@ -159,7 +159,7 @@ func (c *checkouts) writeTree(ctx context.Context, r *Repository, root, dir stri
 	}
 
 	if err != nil {
-		_ = os.RemoveAll(tmp) // the next Checkout of this tree would remove it, too
+		_ = os.RemoveAll(tmp) // if this fails, the next Checkout of this tree removes tmp
 		return 0, fmt.Errorf("check a tree out: %w", err)
 	}
 

@@ -15,7 +15,7 @@ const (
 	Unreachable    Kind = "unreachable"    // no connection, no answer, or no repository at the URL
 	Authentication Kind = "authentication" // the remote refuses the master's credentials
 	HostKey        Kind = "host key"       // the remote's key or certificate is not trusted
-	RefGone        Kind = "ref gone"       // the remote has no such branch or tag, or none at all
+	RefGone        Kind = "ref gone"       // the remote has no such branch or tag, or has neither branches nor tags
 	TooLarge       Kind = "too large"      // the remote's content exceeds a bound of Limits
 	Broken         Kind = "broken"         // the local copy, or the program git, is broken
 )
@@ -33,8 +33,8 @@ func (f *Fault) Error() string { return string(f.Kind) + ": " + f.Text }
 // tooLarge returns a Fault of the kind TooLarge.
 func tooLarge(text string) error { return &Fault{Kind: TooLarge, Text: text} }
 
-// ErrNoRoom means that the disk cache cannot take another tree now. It may take one later, when
-// other trees are unused.
+// ErrNoRoom means that the disk cache cannot take another tree now. The cache may take the tree
+// later, when other trees are unused.
 var ErrNoRoom = errors.New("no room for one more tree of files")
 
 // KindOf returns the kind of the Fault in the chain of err, or "" if there is no Fault.

@@ -133,7 +133,7 @@ func (set *settings) missingRef(s *Snapshot) error {
 func (r *Repository) listRefs(ctx context.Context, set *settings, agent string) (listed, format string, err error) {
 	argv, env := set.remoteCommand("", agent, r.store.cfg.KnownHosts)
 	argv = append(argv, "ls-remote", "--quiet")
-	maxLines := r.store.limits.Refs * 2 // a tag may take two lines
+	maxLines := r.store.limits.Refs * 2 // ls-remote may list a tag in two lines
 	if slices.Equal(set.Refspecs, DefaultRefspecs()) {
 		argv = append(argv, "--heads", "--tags")
 	} else {
@@ -216,7 +216,7 @@ func (r *Repository) refetchEmpty(fetch func() error) error {
 
 	r.reader.close() // the reader still has the damaged repository open
 	r.lacking.Store(false)
-	_ = os.RemoveAll(aside) // if this fails, the next call removes it
+	_ = os.RemoveAll(aside) // if this fails, the next call removes the directory
 	return nil
 }
 

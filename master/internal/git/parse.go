@@ -45,9 +45,9 @@ func (t *tree) findEntry(name string) (entry, bool) {
 
 var errTree = errors.New("a tree object cannot be read")
 
-// parseTree reads a tree object. Each entry of it has a mode in octal, a space, a name, a zero byte
-// and an id of idSize bytes. parseTree leaves out names that could lead out of the directory, and
-// names that are not UTF-8 text.
+// parseTree reads a tree object. Each entry has a mode in octal, a space, a name, a zero byte and
+// an id of idSize bytes. parseTree leaves out names that could lead out of the directory, and names
+// that are not UTF-8 text.
 func parseTree(b []byte, idSize int) (*tree, error) {
 	t := &tree{}
 	for len(b) > 0 {

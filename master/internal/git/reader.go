@@ -16,7 +16,7 @@ import (
 // hangs. It also finds objects that were fetched after it started.
 type reader struct {
 	dir   string
-	limit time.Duration // time to read one object
+	limit time.Duration // time limit for reading one object
 	turn  chan struct{} // holds one token; the caller that has taken the token may use the fields below
 
 	cmd  *exec.Cmd

@@ -33,7 +33,7 @@ type Remote struct {
 	address, transport string
 }
 
-// maxURL bounds the URL of a remote, in bytes.
+// maxURL bounds the length of a remote's URL, in bytes.
 const maxURL = 2048
 
 var (

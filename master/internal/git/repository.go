@@ -25,8 +25,8 @@ type Repository struct {
 	settings atomic.Pointer[settings]
 
 	served atomic.Pointer[Snapshot]
-	// lacking means that an object of a snapshot is missing. The next fetch starts with an empty
-	// repository if it is set.
+	// lacking means that an object of a snapshot is missing. If lacking is set, the next fetch
+	// starts with an empty repository.
 	lacking   atomic.Bool
 	snapshots atomic.Uint64
 	fetchTurn chan struct{} // holds one token; the caller that has taken the token may change the repository
@@ -34,7 +34,7 @@ type Repository struct {
 	tried chan struct{}
 
 	mu         sync.Mutex
-	started    uint64 // number of started fetches, and so the number of the last one
+	started    uint64 // number of started fetches, which is also the number of the last one started
 	fetching   bool
 	ended      uint64 // number of the last fetch that ended
 	lastErr    error  // outcome of the fetch number ended

@@ -26,7 +26,7 @@ type Snapshot struct {
 	Seq     uint64    `json:"-"`       // sequence number of the snapshot in this process
 }
 
-// maxSnapshot bounds the file of a snapshot, in bytes.
+// maxSnapshot bounds the size of a snapshot's file, in bytes.
 const maxSnapshot = 16 << 20
 
 func (s *Snapshot) findRef(name string) (Ref, bool) {

@@ -176,8 +176,8 @@ func (s *Store) removeForeign() {
 	}
 }
 
-// closeLeaving closes and removes the repositories that had left the store when it was last called.
-// By now nobody reads from them.
+// closeLeaving closes and removes the repositories that had left the store before the previous call
+// of closeLeaving. By now nobody reads from these repositories.
 func (s *Store) closeLeaving() {
 	s.mu.Lock()
 	gone := s.leaving
@@ -198,7 +198,7 @@ func (r *Repository) fetchLoop(ctx context.Context) {
 		_, _ = r.Fetch(ctx) // Fetch records the outcome of the fetch
 		r.mu.Lock()
 		wait := r.settings.Load().Interval
-		if r.failures > 0 && r.fault.Kind != RefGone { // a fetch with the fault RefGone did succeed
+		if r.failures > 0 && r.fault.Kind != RefGone { // a fetch that reports only the fault RefGone has succeeded
 			// Fetch a failing remote at least this often, or at its own interval if that interval
 			// is longer.
 			slow := max(wait, 2*time.Minute)
@@ -238,7 +238,7 @@ func (s *Store) ClearFiles() bool {
 }
 
 // FetchAll fetches all repositories for which want returns true, and returns their faults joined.
-// want may be nil: it fetches all repositories.
+// want may be nil: all repositories are fetched.
 func (s *Store) FetchAll(ctx context.Context, want func(*Repository) bool) (changed bool, err error) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex

@@ -15,7 +15,7 @@ type treeCache struct {
 	limit int64
 	size  int64
 	byID  map[string]*list.Element
-	lru   *list.List // list of *keptTree, the newest first
+	lru   *list.List // list of *keptTree, the most recently used first
 }
 
 type keptTree struct {

@@ -61,7 +61,7 @@ func New(
 	return b, nil
 }
 
-// Replace replaces the remotes of b by those of newer.
+// Replace replaces the remotes of b by the remotes of newer.
 func (b *Backend) Replace(newer *Backend) {
 	b.remotes.Store(newer.remotes.Load())
 	b.changes.Add(1)

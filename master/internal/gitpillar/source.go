@@ -106,7 +106,8 @@ func New(
 	return s, errors.Join(errs...)
 }
 
-// Replace replaces the remotes of s by those of newer. newer must have as many git entries as s.
+// Replace replaces the remotes of s by the remotes of newer. newer must have as many git entries as
+// s.
 func (s *Source) Replace(newer *Source) {
 	s.entries.Store(newer.entries.Load())
 	used := s.Repositories()

@@ -1,7 +1,7 @@
 // Package keyadmin executes an administrator's commands for minion keys, from salt-key or a wheel
 // call: list, accept, reject, delete and fingerprint. Keys are selected by glob or by lists. The
 // package also fires the events and requests the key rotation that the changes require. Its answers
-// have the form of those of salt/key.py (class Key).
+// have the same form as those of salt/key.py (class Key).
 package keyadmin
 
 import (

@@ -12,8 +12,8 @@ import (
 
 // claims holds the ids of jobs that are being started and are not in the job cache yet. If two
 // callers choose the same id at the same time, only one of them gets it. Each request in progress
-// has at most one entry, so the bound on requests also bounds the entries. claims is safe for
-// concurrent use.
+// has at most one entry, so the bound on requests in progress also bounds the number of entries.
+// claims is safe for concurrent use.
 type claims struct {
 	mu   sync.Mutex
 	open map[string]*claim

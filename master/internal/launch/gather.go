@@ -79,7 +79,7 @@ type gathering struct {
 	asked        int
 }
 
-// startGathering subscribes to the returns of a job. The caller calls it before it starts the job.
+// startGathering subscribes to the returns of a job. Call it before starting the job.
 func (l *Launcher) startGathering(name string, j *Job, depth int) *gathering {
 	g := &gathering{
 		sub:    l.cfg.Bus.Subscribe(name, depth, event.Prefix("salt/job/")),
@@ -119,7 +119,7 @@ func (g *gathering) collectFor(ctx context.Context, wait time.Duration) bool {
 
 func (g *gathering) takeReturn(e event.Event) {
 	if !event.MayOrder(e, event.JobReturn) {
-		return // the sender of the event is not the minion that it names
+		return // the sender of the event is not the minion that the event names
 	}
 	if id, ok := strings.CutPrefix(e.Tag, event.Tag("job", g.job.JID, "ret")+"/"); ok {
 		delete(g.silent, id)

@@ -149,9 +149,9 @@ func (l *Launcher) Stats() Stats {
 type Job struct {
 	Load             *value.Map // load as the client sent it, without secrets
 	Target           any
-	Eauth            string   // external system that proved the user; "" for a key
+	Eauth            string   // external system that authenticated the user; "" for a key
 	JID              string   // job id, set by Start
-	Minions, Missing []string // Minions holds resources at the end
+	Minions, Missing []string // in Minions, the resources come last
 	implied          int      // resources in Minions that the target does not name
 	only             bool     // only the minions in Minions get the job
 	account          string   // account whose quota the job uses; "": no quota
@@ -312,7 +312,7 @@ func (l *Launcher) identify(ctx context.Context, j *Job) (leave func(), err erro
 		return nil, err
 	}
 
-	j.JID = asked // Stage stores the job under this id
+	j.JID = asked // Stage stores the job under the id in j.JID
 	if asked == "" || nocache {
 		if j.JID, err = l.cfg.Jobs.Prep(ctx, asked, nocache); err != nil {
 			leave()

@@ -37,7 +37,7 @@ type right uint8
 
 const (
 	free        right = iota // every caller may send the field, since it gives the job no further rights
-	permittable              // needs the administrator's permission
+	permittable              // only callers with the administrator's permission
 	reserved                 // only callers with all rights, such as a syndic
 )
 

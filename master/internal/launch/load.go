@@ -2,7 +2,7 @@ package launch
 
 import "saltern/master/value"
 
-// MaxFunctions bounds the functions of a compound job.
+// MaxFunctions bounds the number of functions in a compound job.
 const MaxFunctions = 1000
 
 // Functions returns the functions in the field fun of a load: one function, or the list of a

@@ -16,7 +16,7 @@ var ErrNotPermitted = errors.New("not permitted")
 // it while they wait for returns.
 const findJob = "saltutil.find_job"
 
-// maxFindJob bounds the load of a findJob call, in bytes.
+// maxFindJob bounds the size of the load of a findJob call, in bytes.
 const maxFindJob = 4096
 
 // Caller is a user or minion without all rights who starts a job.
@@ -39,8 +39,8 @@ type Caller struct {
 // order_masters it keeps every target, because this master does not know the minions of lower
 // masters.
 //
-// A wildcard of such a caller selects no resources, except "*": he needs permission for each resource
-// and names it.
+// For such a caller "*" is the only wildcard that selects resources: he needs permission for each
+// resource and must name it.
 func (l *Launcher) Permit(e *target.Effort, j *Job, c Caller) error {
 	// Check this first, because results and durations of later checks may depend on pillars.
 	if err := l.MayTarget(c, j.Load); err != nil {
@@ -77,10 +77,10 @@ func (l *Launcher) Permit(e *target.Effort, j *Job, c Caller) error {
 }
 
 // MayTarget returns an error if a caller without all rights sends a target that matches values of
-// pillars. [Launcher.Permit] calls it, too. A caller that calls it before [Launcher.New] also
-// prevents that the duration of New reveals which minions the target matches. Users may use the
-// administrator's nodegroups. Minions may not, because the result would reveal the pillars of other
-// minions.
+// pillars. [Launcher.Permit] also calls MayTarget. A caller that calls MayTarget before
+// [Launcher.New] keeps the duration of New from revealing which minions the target matches. Users
+// may use the administrator's nodegroups. Minions may not, because the result would reveal the
+// pillars of other minions.
 func (l *Launcher) MayTarget(c Caller, load *value.Map) error {
 	pattern := target.OwnPillarPattern
 	if c.Minion != "" {

@@ -23,9 +23,10 @@ const (
 	// jobFiles is the approximate size on disk of a job without its load, in bytes: a directory and
 	// three small files.
 	jobFiles = 16 << 10
-	// maxAccounts bounds the accounts. Overflow policy: the account with the least use is dropped.
+	// maxAccounts bounds the number of accounts. Overflow policy: the account with the least use is
+	// dropped.
 	maxAccounts = 65536
-	// maxQuotaFile bounds the file of used quotas, in bytes.
+	// maxQuotaFile bounds the size of the file of used quotas, in bytes.
 	maxQuotaFile = 16 << 20
 )
 
@@ -37,7 +38,7 @@ type quota struct {
 	window time.Duration
 
 	mu      sync.Mutex
-	buckets map[string]*ratelimit.Bucket // by account
+	buckets map[string]*ratelimit.Bucket // buckets by account
 	changed bool                         // changed since the last saveUsage
 }
 
@@ -95,7 +96,7 @@ func (q *quota) chargeOrRefuse(account string, cost int, now time.Time) error {
 		mebibytes(used), burst, q.window, max(wait, time.Second))
 }
 
-// chargePeerJob charges a job that another master of the cluster has accepted to an account. It
+// chargePeerJob charges an account for a job that another master of the cluster has accepted. It
 // never refuses the job.
 func (q *quota) chargePeerJob(account string, cost int, now time.Time) {
 	if account == "" || q.rate.Burst == 0 {
@@ -143,8 +144,8 @@ type savedQuota struct {
 	Used map[string]int64 `json:"used"`
 }
 
-// loadUsage reads the used quotas from the file of an earlier start. If it cannot read the file, it
-// returns an error, and the accounts start without use.
+// loadUsage reads the used quotas from the file that saveUsage wrote before this start. If it
+// cannot read the file, it returns an error, and the accounts start without use.
 func (q *quota) loadUsage(path string, now time.Time) error {
 	b, err := durable.Read(path, maxQuotaFile)
 	if errors.Is(err, fs.ErrNotExist) {

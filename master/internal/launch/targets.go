@@ -50,8 +50,8 @@ func (t *Targets) Resolve(e *target.Effort, tgt any, typ, delimiter string) (min
 	return minions, missing, err
 }
 
-// Select works like Resolve, and returns the resources on which minions will run fun, the function of
-// a load, because of the target.
+// Select works like Resolve. It also returns the resources on which minions will run a job with
+// this target. fun is the field fun of the job's load.
 func (t *Targets) Select(e *target.Effort, tgt any, typ, delimiter string, fun any) (target.Selection, error) {
 	env := target.Env{Delimiter: delimiter, Nodegroups: t.Nodegroups, Source: minionData{t.Cache}, Effort: e}
 	if t.Resources != nil {

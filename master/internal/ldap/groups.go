@@ -9,8 +9,8 @@ import (
 	ldapv3 "github.com/go-ldap/ldap/v3"
 )
 
-// Bounds of a user's groups, because they are stored in the file of a token. Further groups are
-// dropped, and the log reports that.
+// Bounds on a user's groups, which are stored in the file of his token. Further groups are dropped,
+// and the log reports that.
 const (
 	maxGroups     = 1024
 	maxGroupBytes = 32 << 10 // bytes of all names
@@ -48,7 +48,8 @@ func (d *Directory) groups(s *session, user string) ([]string, error) {
 	return names, nil
 }
 
-// bounded returns the sorted names up to the bounds. all is false if it has dropped names.
+// bounded returns the sorted names, as many as the bounds allow. all is false if it has dropped
+// names.
 func bounded(names []string) (kept []string, all bool) {
 	slices.Sort(names)
 	size := 0

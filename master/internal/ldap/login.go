@@ -23,8 +23,8 @@ const (
 
 // Bounds of name and password.
 const (
-	maxName     = 256  // bytes
-	maxPassword = 1024 // bytes
+	maxName     = 256  // in bytes
+	maxPassword = 1024 // in bytes
 )
 
 // Directory is a client of the servers of one directory. It is safe for concurrent use.

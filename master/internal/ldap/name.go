@@ -83,8 +83,8 @@ func (d *Directory) readEntry(s *session, dn, user string) (entry, error) {
 	return found[0], nil
 }
 
-// nameIn returns the user's name as his entry spells it: the value that equals typed except for
-// case and spelling. typed is the name that he typed at log-in. If the entry contains no such
+// nameIn returns the user's name as his entry spells it: the value that the directory treats as the
+// same name as typed. typed is the name that he typed at log-in. If the entry contains no such
 // value, nameIn returns typed.
 func (d *Directory) nameIn(e entry, typed string) string {
 	for _, attribute := range d.nameAttributes() {

@@ -209,7 +209,7 @@ func (q query) appendTo(b *cryptobyte.Builder, filter []byte) {
 	b.AddASN1(searchRequest, func(b *cryptobyte.Builder) {
 		addText(b, q.base)
 		b.AddASN1Enum(int64(q.scope))
-		b.AddASN1Enum(0) // do not follow aliases, as Salt does
+		b.AddASN1Enum(0) // like Salt, do not follow aliases
 		b.AddASN1Int64(limit)
 		b.AddASN1Int64(0)
 		b.AddASN1Boolean(false)

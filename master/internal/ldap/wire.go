@@ -16,7 +16,7 @@ import (
 
 // Bounds of the directory's messages.
 const (
-	maxMessage = 1 << 20 // bytes
+	maxMessage = 1 << 20 // bytes of one message
 	maxSession = 8 << 20 // bytes of all messages of a session
 )
 
@@ -291,8 +291,8 @@ func parseEntry(body []byte) (entry, error) {
 // pagedResults is the OID of the control of RFC 2696.
 const pagedResults = "1.2.840.113556.1.4.319"
 
-// nextPage returns the cookie for the next page from an answer's controls. It is empty after the
-// last page.
+// nextPage returns the cookie for the next page from an answer's controls. The cookie is empty
+// after the last page.
 func nextPage(controls []byte) ([]byte, error) {
 	for len(controls) > 0 {
 		control, rest, err := elementOf(controls, sequenceTag)

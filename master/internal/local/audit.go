@@ -145,7 +145,7 @@ func (s *Service) loginRefused(o origin, load, creds *value.Map, action string, 
 }
 
 // unanswered returns why nobody has checked a password. It returns "" if somebody has checked the
-// password, or if there was none.
+// password, or if there was no password.
 func unanswered(err error) string {
 	if cause, ok := errors.AsType[*eauth.Unanswered](err); ok {
 		return printable.Brief(cause.Error(), maxShown)
@@ -153,7 +153,7 @@ func unanswered(err error) string {
 	return ""
 }
 
-// maxShown bounds the text of a value from outside, in bytes.
+// maxShown bounds the length of a value from outside, as text, in bytes.
 const maxShown = 1000
 
 // jobRecord returns the audit record of a job, without its result. It leaves out the arguments,

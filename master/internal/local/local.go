@@ -35,7 +35,7 @@ type Config struct {
 	Wheel        *wheel.Service
 	Background   *background.Pool
 	ReloadKeys   func() error // reads the minions' keys again
-	// Settle waits until the event bus has accepted new readers.
+	// Settle waits until the event bus has accepted all readers that have connected to it.
 	Settle func(ctx context.Context) error
 	Fire   func(tag string, data *value.Map) // fires an event on the bus
 	// Trouble returns why this master cannot store jobs, or "". Unauthenticated callers see the
@@ -296,9 +296,9 @@ func (s *Service) onRunner(ctx context.Context, c *request.Call) (any, error) {
 	return value.NewMap("tag", run.Tag, "jid", run.JID), nil
 }
 
-// onJobUser returns the user who started a job. Only salt-api gets that answer, because it asks
-// with the key of the master's account: it shows users the events of their own jobs. All other
-// callers get an empty answer.
+// onJobUser returns the user who started a job. Only salt-api gets that answer. It asks with the
+// key of the master's account, to show each user the events of his own jobs. All other callers get
+// an empty answer.
 func (s *Service) onJobUser(ctx context.Context, c *request.Call) (any, error) {
 	who, jid := value.NewMap(), c.Load.Str("jid")
 	_, passed := s.cfg.Auth.Source(c.Load, c.From.Addr())

@@ -28,7 +28,7 @@ func invocation(message string) *value.Map {
 
 // blacklisted reports whether publisher_acl_blacklist names an authenticated user. (Salt checks
 // only the account of the tool's process.) For a user of LDAP it also looks up the folded name,
-// because a directory that hides the user's entry leaves the name as he typed it.
+// because a directory that hides the user's entry leaves the name as the user typed it.
 func (s *Service) blacklisted(caller eauth.Caller) bool {
 	return s.cfg.Blacklist.Refuses(caller.Name, nil) ||
 		caller.Eauth == "ldap" && s.cfg.Blacklist.Refuses(username.Fold(caller.Name), nil)
@@ -43,7 +43,7 @@ func limitedCaller(caller eauth.Caller, load *value.Map) launch.Caller {
 		Always:      []string{"saltutil.find_job"},
 	}
 	if caller.Kind == "user" {
-		c.User = load.Str("user") // sudo_NAME, who has the rights of NAME
+		c.User = load.Str("user") // the caller is sudo_NAME, who has the rights of NAME
 	}
 	return c
 }
@@ -186,7 +186,7 @@ func nobody(tgt any) *value.Map {
 
 // fireJobError fires an event which reports that a job with an id that the tool chose will not
 // start. If another job may have that id, fireJobError fires nothing: the tools that wait for the
-// other job would take this event, and the minions in it, for one of their own job
+// other job would take this event, and the minions in it, for an event of their own job
 // (salt/client/__init__.py get_iter_returns).
 func (s *Service) fireJobError(ctx context.Context, load *value.Map, name, message string) {
 	jid := load.Str("jid")

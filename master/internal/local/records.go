@@ -79,7 +79,8 @@ func records(
 	}
 }
 
-// pageMap returns a page of records as a map. It adds v to the map under the key whose.
+// pageMap returns a page of records as a map. The map also contains v; the argument whose is its
+// key.
 func pageMap(p audit.Page, whose string, v any) *value.Map {
 	out := make([]any, 0, len(p.Records))
 	for _, r := range p.Records {

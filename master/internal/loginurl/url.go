@@ -56,9 +56,9 @@ func New(section *value.Map) (*URL, error) {
 	}}, nil
 }
 
-// Login posts a name and a password as a form. The status 200 means that they are right. The body
-// is a list of permissions, to which Login adds the permissions of the user's entry in the section
-// of external_auth. ok is false if the URL refuses the user. If both are empty, permissions is nil.
+// Login posts a name and a password as a form. The status 200 means that the password is right.
+// Login returns the permissions in the body and those of the user's entry in the section of
+// external_auth, or nil if there are none at all. ok is false if the URL refuses the user.
 func (u *URL) Login(ctx context.Context, user, password string) (ok bool, permissions []any, err error) {
 	answer, ok, err := u.askPermissions(ctx, user, password)
 	own := acl.Named(u.section, user)

@@ -21,13 +21,14 @@ type Minion struct {
 	ID      string
 	Key     *rsa.PrivateKey
 	Token   []byte
-	Process crypt.Key // its text is the token that this process sends when it signs in
+	Process crypt.Key // the text of this key is the token that the minion sends when it signs in
 	Session crypt.Key
 	AES     crypt.Key
 	conn    *zmtp.Req
 }
 
-// NewMinion returns a minion with the recorded key of that name. The minion has not signed in.
+// NewMinion returns a minion with the recorded key pair whose name is key. The minion has not
+// signed in.
 func (r *Master) NewMinion(id, key string) *Minion {
 	r.T.Helper()
 	n := &Minion{Master: r, ID: id, Key: KeyPair(r.T, key)}

@@ -23,7 +23,7 @@ const (
 	allowTgt   = "allow_tgt"
 	allowType  = "allow_tgt_type"
 	maxFunName = 1024
-	maxFuns    = 100 // number of functions in one query
+	maxFuns    = 100 // largest number of functions in one query
 )
 
 // ErrTooLarge means that a query exceeds a bound.
@@ -160,8 +160,8 @@ func (s *Service) permitted(id string, funs []string) []string {
 }
 
 // targetType returns the field tgt_type of a load, or expr_form, which old minions send. It
-// replaces types of pillar matches by the exact one, so that nobody can guess values in the pillars
-// of other minions. (Salt does not do that for pillar_pcre.)
+// replaces types of pillar matches by the exact pillar match, so that nobody can guess values in
+// the pillars of other minions. (Salt does not do that for pillar_pcre.)
 func targetType(load *value.Map) string {
 	typ := "glob"
 	if _, ok := load.Get("tgt_type"); ok {

@@ -21,8 +21,8 @@ import (
 // a second continuously.
 const (
 	allowanceBurst = 5_000_000
-	// stepsPublish is the number of steps for a job, stepsPerMinion that for each minion of the
-	// job.
+	// stepsPublish is the number of steps for a job, stepsPerMinion is the number of further steps
+	// for each minion of the job.
 	stepsPublish   = 1_000
 	stepsPerMinion = 10
 	stepsRunner    = 20_000
@@ -70,7 +70,7 @@ func (a *allowance) charge(id string, n int64, now time.Time) {
 
 // metered wraps a method and charges its work to the minion. The Effort that it passes to the
 // method ends when the minion disconnects. A minion that exceeds its allowance gets no answer, and
-// asks again later. It would take an empty answer for the true result.
+// asks again later. The minion would take an empty answer for the true result.
 func (s *Service) metered(call func(context.Context, *target.Effort, *request.Call) (any, error)) request.Func {
 	return func(ctx context.Context, c *request.Call) (any, error) {
 		if !s.allowance.hasCredit(c.ID, s.cfg.Now()) {

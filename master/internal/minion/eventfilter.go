@@ -7,7 +7,7 @@ import (
 	"saltern/master/value"
 )
 
-// maxEventTag bounds the tag of a minion's event, in bytes.
+// maxEventTag bounds the length of the tag of a minion's event, in bytes.
 const maxEventTag = 512
 
 // EventFilter decides which tags a minion may fire on the master's event bus. It is an allow-list.
@@ -161,8 +161,8 @@ func isNumber(s string) bool {
 // tags.
 func startsJID(s string) bool { return len(s) >= 20 && strings.Trim(s[:20], "0123456789") == "" }
 
-// mastersFields holds fields that only masters send in an event below salt/job/. By them tools
-// recognise that the job was sent to further minions, was refused, or got another name
+// mastersFields holds fields that only masters send in an event below salt/job/. Tools recognise by
+// these fields that the job was sent to further minions, was refused, or got another name
 // (salt/client/__init__.py get_iter_returns).
 var mastersFields = []string{"minions", "missing", "error", "syndic", "resource_id"}
 

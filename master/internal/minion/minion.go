@@ -90,9 +90,9 @@ func New(cfg Config) *Service {
 
 // Stats are counters since the start.
 type Stats struct {
-	Returns   uint64 // returns stored
+	Returns   uint64 // returns that were stored
 	Overdrawn uint64 // requests refused because the minion exceeds its allowance
-	Trimmed   uint64 // returns stored without their value
+	Trimmed   uint64 // returns that were stored without their value
 	Filtered  uint64 // events refused because of their tag
 	Runners   queue.Stats
 }

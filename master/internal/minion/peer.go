@@ -217,14 +217,14 @@ func (s *Service) cachedReturns(ctx context.Context, jid string) (*value.Map, er
 const (
 	// maxPeerWait bounds how long a minion may wait for the returns of a job that it started.
 	maxPeerWait = 45 * time.Second
-	// maxWaiters bounds the minions that wait at once.
+	// maxWaiters bounds the number of minions that wait for returns at once.
 	maxWaiters = 64
 	// minRunners and runnersPerCPU determine how many runners of minions run at once: minRunners,
 	// or runnersPerCPU for each processor if that is more. Many runners mostly wait for another
 	// service. Salt runs worker_threads of them, 5 by default.
 	minRunners    = 8
 	runnersPerCPU = 2
-	// queueBytes bounds the requests that wait in each of the two queues, in bytes.
+	// queueBytes bounds the size in bytes of the requests that wait in each of the two queues.
 	queueBytes = 64 << 20
 )
 

@@ -22,24 +22,24 @@ import (
 )
 
 const (
-	// latelyLeast is how old the copy may be when no time is required. If the last query was slow,
-	// the copy may be older: latelyAsks times the duration of that query, but at most latelyMost.
-	// So queries do not keep the volume busy all the time.
+	// latelyLeast is how old the copy may be for a request that requires no particular time. If the
+	// last query was slow, the copy may be older: latelyAsks times the duration of that query, but
+	// at most latelyMost. So queries do not keep the volume busy all the time.
 	latelyLeast = 2 * time.Second
 	latelyAsks  = 6
 	latelyMost  = 30 * time.Second
-	// askAgain is how long requests do not wait for the volume after the volume has failed to
-	// answer.
+	// askAgain is the time, after the volume has failed to answer, during which requests do not
+	// wait for the volume.
 	askAgain = 10 * time.Second
-	// toldAgain is how long the warning about old files of a minion is not repeated for the same
+	// toldAgain is the least time between two warnings about old files of a minion for the same
 	// job.
 	toldAgain = 30 * time.Second
-	// maxMinions bounds each of the two maps of minions. Overflow policy: the map is cleared. After
-	// that the files for minions that signed in earlier are only as new as the last job, and
-	// warnings may be repeated.
+	// maxMinions bounds the number of entries in each of the two maps of minions. Overflow policy:
+	// the map is cleared. After that the files for minions that signed in before the clearing are
+	// only as new as the last job, and warnings may be repeated.
 	maxMinions = 100_000
-	// maxWaiting bounds the requests of minions that wait. Overflow policy: a further request gets
-	// no answer, so that its minion asks again.
+	// maxWaiting bounds the number of requests of minions that wait for files. Overflow policy: a
+	// further request gets no answer, so that its minion asks again.
 	maxWaiting = 20_000
 )
 
@@ -92,7 +92,7 @@ type question struct {
 
 // Old describes outdated files that are served, and the reason.
 type Old struct {
-	AsOf time.Time // time as of which the files are; zero: unknown
+	AsOf time.Time // time as of which the files are current; zero: unknown
 	Why  string
 	Few  bool // only the files named in Why are outdated
 }
@@ -387,16 +387,16 @@ func (s *Service) Serve(ctx context.Context, minion string, since time.Time) {
 	}
 }
 
-// isUntold reports whether a warning about old files of a minion is due: none was fired for it
-// since the start of the newest job. The caller holds mu.
+// isUntold reports whether a warning about old files of a minion is due: none was fired for the
+// minion since the start of the newest job. The caller holds mu.
 func (s *Service) isUntold(minion string) bool {
 	last := s.toldOld[minion]
 	return last.Before(s.job) || last.Before(s.signedIn[minion]) || s.cfg.Now().Sub(last) >= toldAgain
 }
 
-// Data returns the data of an event about outdated files, which outdated describes. minion is the
-// minion that gets the files; "" means that a runner reads them. An event about several minions
-// lists them in the field "minions", see warnings.
+// Data returns the data of an event about the outdated files that the argument outdated describes.
+// minion is the minion that gets the files; "" means that a runner reads them. An event about
+// several minions lists them in the field "minions", see warnings.
 func (s *Service) Data(outdated *Old, minion string) *value.Map {
 	data := value.NewMap("node", s.cfg.Node, "why", outdated.Why, "as_of", "")
 	if minion != "" {

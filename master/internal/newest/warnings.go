@@ -11,7 +11,7 @@ const (
 	// warnEvery is the least time between two events about the same fault, so that the number of
 	// events does not grow with the number of minions. The first event is fired at once.
 	warnEvery = 250 * time.Millisecond
-	// warnMost bounds the minions in one event. Further minions are in the next event.
+	// warnMost bounds the number of minions in one event. Further minions are in the next event.
 	warnMost = 1000
 )
 
@@ -19,7 +19,7 @@ const (
 type warnings struct {
 	waiting []*warning // the waiting warnings, one for each fault
 	fired   time.Time  // when warnings were last fired; zero: never
-	timed   bool       // a goroutine will fire waiting
+	timed   bool       // a goroutine will fire the waiting warnings
 }
 
 // warning is an event that was not fired yet.
@@ -30,8 +30,8 @@ type warning struct {
 	fired   chan struct{} // closed when the event is fired
 }
 
-// addWarning adds a minion to the warning about outdated. If due is true, the caller must call
-// fireWarnings; otherwise a goroutine will call it. The caller holds mu.
+// addWarning adds a minion to the warning about the files in outdated. If due is true, the caller
+// must call fireWarnings; otherwise a goroutine will call it. The caller holds mu.
 func (s *Service) addWarning(outdated *Old, minion string) (w *warning, due bool) {
 	w = s.warnings.warningFor(outdated)
 	w.minions = append(w.minions, minion)

@@ -32,7 +32,7 @@ const (
 	maxCA     = 4 << 20   // bytes of the file of certificate authorities
 )
 
-// Bounds of RSA keys in bits, because shorter keys are weak and longer ones are slow.
+// Bounds of RSA keys in bits: shorter keys are weak, and longer ones are slow.
 const (
 	minRSA = 2048
 	maxRSA = 8192

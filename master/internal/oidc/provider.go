@@ -14,9 +14,9 @@ import (
 const (
 	viewFresh = 10 * time.Minute // age at which the view is fetched again
 	viewStale = 6 * viewFresh    // age from which the view is not used, even if fetching fails
-	// unknownKeyPause is the least time between two fetches because a token's key is unknown.
+	// unknownKeyPause is the least time between two fetches for tokens whose key is unknown.
 	unknownKeyPause = 30 * time.Second
-	failedPause     = 5 * time.Second // least time after a failed fetch
+	failedPause     = 5 * time.Second // least time between a failed fetch and the next one
 
 	othersPatience = 2 * time.Second // how long to wait for a fetch of another caller
 )
@@ -53,9 +53,9 @@ func (p *Provider) Place() (host, begin string) {
 }
 
 // current returns a view of the provider. lacking is a view that does not contain the key of a
-// token, so that current returns another view. It may be nil: current returns any view. While one
-// caller fetches a view, the other callers get the last view or wait for a short time only, because
-// each of them occupies one of the slots for log-ins.
+// token, so that current returns another view. lacking may be nil: current returns any view. While
+// one caller fetches a view, the other callers get the last view or wait for a short time only,
+// because each of them occupies one of the slots for log-ins.
 func (p *Provider) current(ctx context.Context, lacking *view) (*view, error) {
 	v := p.lastView.Load()
 	select {

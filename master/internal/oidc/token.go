@@ -19,7 +19,7 @@ import (
 
 // Bounds of a token and its claims.
 const (
-	maxToken  = 16 << 10 // bytes
+	maxToken  = 16 << 10 // bytes of a token
 	maxName   = 256      // bytes of a user's or group's name
 	maxGroups = 1024     // number of groups; further groups are ignored
 	// maxAge bounds the age of a token since it was issued, even if the token states a later
@@ -168,7 +168,7 @@ func (p *Provider) identity(t *gooidc.IDToken, nonce string) (identity, error) {
 }
 
 // groups returns the groups claim, which is a list of names or a single name. It drops invalid
-// names; that can only take rights from the user.
+// names; without them the user can only have fewer rights.
 func (p *Provider) groups(claims map[string]json.RawMessage) []string {
 	raw := claims[p.opts.GroupsClaim]
 	if raw == nil {

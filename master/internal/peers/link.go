@@ -16,7 +16,7 @@ import (
 	"saltern/master/runner"
 )
 
-// forwardDepth bounds the events that wait to be sent to the peers.
+// forwardDepth bounds the number of events that wait to be sent to the peers.
 const forwardDepth = 16384
 
 // Link sends this master's events and returns to the peers.

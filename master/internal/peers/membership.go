@@ -84,7 +84,7 @@ type JoinConfig struct {
 	// Port is used only for resending to minions that have missed something, so it may be opened
 	// after Join.
 	Port presence.PublishPort
-	// Resources knows the resources of minions. It is used only for resending, too.
+	// Resources knows the resources of minions. Like Port, it is used only for resending.
 	Resources presence.Resources
 	Fire      func(tag string, data *value.Map)
 	Problem   func(control.Fault, error)
@@ -321,7 +321,7 @@ func (m *Membership) Rotate(ctx context.Context, secrets *auth.Secrets) {
 	}
 }
 
-// Serve accepts connections of peers. The caller calls it when the parts in cfg exist.
+// Serve accepts connections of peers. Call it only when the parts in cfg exist.
 func (m *Membership) Serve(cfg Config) error {
 	if m.Pool == nil {
 		return nil

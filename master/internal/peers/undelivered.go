@@ -22,8 +22,8 @@ type undelivered struct {
 }
 
 const (
-	maxNamed  = 500 // maxNamed bounds the minions named in an event.
-	maxLogged = 10  // maxLogged bounds the minions named in a log line.
+	maxNamed  = 500 // maxNamed bounds the number of minions named in an event.
+	maxLogged = 10  // maxLogged bounds the number of minions named in a log line.
 )
 
 // jobMissed reports the minions that may have missed a job, and to which no master will send it

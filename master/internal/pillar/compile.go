@@ -168,7 +168,7 @@ func (c *compilation) chooseEnvs() error {
 }
 
 // safeEnv reports whether the name of an environment that a minion asks for is safe as a part of a
-// path. A name may contain slashes, because it may be that of a branch.
+// path. A name may contain slashes, because it may be the name of a branch.
 func safeEnv(env string) bool {
 	return len(env) <= 255 && utf8.ValidString(env) && !strings.ContainsAny(env, "\\\x00\n\r") &&
 		!strings.HasPrefix(env, "/") &&

@@ -21,8 +21,8 @@ import (
 // Config configures a Compiler. Salt's option names follow in comments.
 type Config struct {
 	Roots map[string][]string // environment → directories (pillar_roots)
-	// RootOrder lists environments in the order of the configuration. Environments that are not in
-	// it follow, sorted by name.
+	// RootOrder lists environments in the order of the configuration. Environments that RootOrder
+	// lacks follow, sorted by name.
 	RootOrder           []string
 	Top                 string // state_top; "": top.sls
 	Renderer            string // renderer; "": jinja|yaml

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	maxFaults    = 256              // minions in faults
+	maxFaults    = 256              // largest number of minions with a stored failure
 	faultFor     = 10 * time.Minute // how long a failure is stored
 	maxFaultText = 1000             // bytes of an error's text
 )

@@ -153,7 +153,8 @@ func (f *files) parsedFile(path string) (parsed, error) {
 }
 
 // loadFile reads a file. steady reports whether id identifies the text: the file did not change
-// during the reading, and its last change is old enough that its times would show another one.
+// during the reading, and its last change is old enough that the file's times would show another
+// change.
 func (f *files) loadFile(path string) (text []byte, id regular.ID, steady bool, err error) {
 	file, fi, err := regular.Open(path)
 	if err != nil {
@@ -335,7 +336,7 @@ func rendererPipe(c *Config, text []byte) string {
 }
 
 // shareableFor returns a function that reports whether the memo may store the result of a template.
-// It may only for templates of Jinja and YAML, because only their inputs are known.
+// It may store only those of Jinja and YAML templates, because only their inputs are known.
 func shareableFor(c *Config) func([]byte) bool {
 	return func(text []byte) bool {
 		return !c.RestrictedRenderers && utf8.Valid(text) && (rendererPipe(c, text) == jinjaYAML || rendererPipe(c, text) == yamlJinja)

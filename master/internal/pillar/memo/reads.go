@@ -36,7 +36,7 @@ type Trace struct {
 // Minion holds the grains and pillar that templates see.
 type Minion struct{ Grains, Pillar *value.Map }
 
-// maxReads bounds the reads in a trace. The renderer has the same bound.
+// maxReads bounds the number of reads in a trace. The renderer has the same bound.
 const maxReads = 1000
 
 var errTrace = errors.New("the renderer says in no known form what a template read")

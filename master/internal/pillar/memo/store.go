@@ -11,7 +11,7 @@ import (
 const (
 	DefaultBytes   = 64 << 20
 	DefaultResults = 20000
-	maxReadSets    = 16 // number of different sets of paths that one SLS may read
+	maxReadSets    = 16 // largest number of different sets of paths that one SLS may read
 	askAgain       = 10 * time.Minute
 )
 
