@@ -71,7 +71,7 @@ func (l *loop) acceptFrom(ln *listener) {
 			return
 		case unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM:
 			// The budget should have prevented this. Refuse the connection with the spare
-			// descriptor: otherwise it would wake the loop for ever.
+			// descriptor: otherwise the waiting connection would wake the loop again and again.
 			l.proxy.logFault("accept", e)
 			if !l.proxy.refuseOne(ln.fd) {
 				return
@@ -95,7 +95,7 @@ func (l *loop) admitConnection(fe *frontend, fd int, from netip.AddrPort) {
 		why = refusedMax
 	case !l.proxy.budget.reserve(2):
 		why = refusedDescriptors
-	case fe.behindProxy(a): // readHeader applies the limits when it knows the client
+	case fe.behindProxy(a): // readHeader applies the limits later, when it knows the client's address
 	default:
 		if why = l.proxy.applySourceLimits(fe, fd, a, l.now); why != refusals {
 			l.proxy.budget.giveBack(2)
@@ -128,7 +128,7 @@ func (l *loop) admitConnection(fe *frontend, fd int, from netip.AddrPort) {
 		return
 	}
 
-	// The inbox of at, which is a loop, is bounded by the budget of descriptors.
+	// The budget of descriptors bounds the inbox of the loop at.
 	if !at.runLater(func() { s.acceptedAt = max(s.acceptedAt, at.now); at.beginSession(s) }) {
 		l.beginSession(s)
 	}
@@ -145,7 +145,7 @@ func (l *loop) noteClient(s *session) {
 // reserved. It returns the reason to refuse the connection, or refusals (the number of reasons) if
 // the connection may stay. A fourth of all descriptors is reserved for known sources and this
 // machine. Of the rest, the first unknown source gets at most half of the free descriptors, the
-// next source half of the remaining ones, and so on. So a source with few connections is always
+// next source half of what then remains, and so on. So a source with few connections is always
 // admitted.
 func (p *Proxy) applySourceLimits(fe *frontend, fd int, a netip.Addr, now int64) refusal {
 	if fe.sources == nil {

@@ -128,7 +128,7 @@ func (p *Proxy) metricsLater(ctx context.Context, addr string, h http.Handler) {
 
 // listenUnix creates a unix socket that has the mode as soon as it exists. It replaces a socket on
 // which nobody listens. If replace is set, it also replaces a socket in use: the process that
-// listens there keeps its open connections and gets no new ones.
+// listens there keeps its open connections and gets no new connections.
 func listenUnix(path string, mode os.FileMode, replace bool) (*localsock.Listener, error) {
 	if !replace {
 		if err := localsock.Free(path); err != nil {

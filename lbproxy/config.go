@@ -20,10 +20,10 @@ const (
 // Balance names a way to choose a backend.
 type Balance string
 
-// leastConn chooses the backend with the fewest sessions for its weight, and among equal ones the
-// next in the list. roundRobin chooses the backends one after another, by weight. bySource gives a
-// source (an IPv4 address, an IPv6 /64) the same backend while that backend is up. When a backend
-// goes down, only its sources get another backend.
+// leastConn chooses the backend with the fewest sessions for its weight, and among equal backends
+// the next in the list. roundRobin chooses the backends one after another, by weight. bySource
+// gives a source (an IPv4 address, an IPv6 /64) the same backend while that backend is up. When a
+// backend goes down, only its sources get another backend.
 const (
 	leastConn  Balance = "leastconn"
 	roundRobin Balance = "roundrobin"
@@ -84,8 +84,8 @@ type Frontend struct {
 	// minion may be alive (salt issues 66888, 66978).
 	Idle time.Duration `yaml:"idle" json:"idle"`
 	// Outstanding is how long a session may receive no byte while a request is outstanding, before
-	// it is cut (default 15m, -1s: never). In api mode Outstanding and Idle have no default: the
-	// server knows which answers last for hours.
+	// it is cut (default 15m, -1s: never). In api mode Outstanding and Idle have no default,
+	// because only the server knows which answers last for hours.
 	Outstanding time.Duration `yaml:"outstanding" json:"outstanding"`
 	// HalfClosed is how long a session may be silent after one side has ended its stream, before it
 	// is cut (default 5m).
@@ -114,7 +114,7 @@ type Frontend struct {
 	// Rate is the number of new connections a second per IPv4 address or IPv6 /64 (-1 for no
 	// limit), Burst is the most that may arrive at once (default 10 x Rate). The default Rate, 0,
 	// depends on the source like the default of MaxPerSource: 500 for an unknown source, with a
-	// burst of 10000. If only MaxPerSource or only Rate is set, the other one sets no limit.
+	// burst of 10000. If only MaxPerSource or only Rate is set, the other option sets no limit.
 	Rate  float64 `yaml:"rate" json:"rate"`
 	Burst float64 `yaml:"burst" json:"burst"`
 }
@@ -134,7 +134,7 @@ type Backend struct {
 	// ProxyV2 begins each connection with a PROXY v2 header that holds the client's address. The master
 	// must be configured to expect it from this proxy's address.
 	ProxyV2 bool `yaml:"proxy_v2" json:"proxy_v2"`
-	// MaxSessions limits sessions per port of this backend (default 0: none).
+	// MaxSessions limits sessions per port of this backend (default 0: no limit).
 	MaxSessions int `yaml:"max_sessions" json:"max_sessions"`
 }
 

@@ -27,14 +27,14 @@
 // frontend.mu guards a frontend's member list and round-robin state; Proxy.mu
 // the list of backends. Proxy.mu is taken before frontend.mu and before
 // checker.mu, never after; no lock is held across a blocking call. A session
-// is touched by its own loop only; others post a function to the loop.
+// is touched by its own loop only; other goroutines post functions to it.
 //
 // # Bounds and what happens at them
 //
 //	sessions           descriptor budget   accept, close, count, log (rate limited)
 //	  of a source      max_per_source      the same; the source is in the status
-//	  of unknown ones  3/4 of the budget   the same
-//	known sources      65536               one is forgotten
+//	  unknown sources  3/4 of the budget   the same
+//	known sources      65536               a random one is forgotten
 //	pending bytes      limits.pending      peek mode: bytes stay in the kernel
 //	pipes              64 per loop         plain copy instead of splice
 //	kept requests      move.request, .total   not kept, counted: the session ends with its master

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// passiveFall is how many certain failures in a row (connection refused, no route) that sessions run into
-// take a port down without a check.
+// passiveFall is the number of certain failures of sessions in a row (connection refused, no route)
+// after which a port is down without a check.
 const passiveFall = 3
 
 // maxStarved is how many results in a row a checker may ignore because this machine was too busy.
@@ -91,8 +91,8 @@ type checker struct {
 	// reused reports whether the last check used an existing connection. If so, its duration says
 	// nothing about a check that must connect. reused may be nil: every check connects.
 	reused func() bool
-	// judged is called after each change of the state, and after each bad result while the port is down.
-	// badSince is the clock at which the first check of the bad row began.
+	// judged is called after each change of the state, and after each bad result while the port is
+	// down. badSince is the clock at which the first of the present row of bad checks began.
 	judged func(state State, changed bool, g grade, badSince int64)
 
 	certainFailures int // number of certain failures of sessions since the last good check; only run uses it
@@ -157,7 +157,7 @@ func (c *checker) awaitNext(ctx context.Context, began int64) bool {
 		}
 
 		if c.member.State() == Up {
-			// Check soon, but a burst of evidence must not become a burst of checks.
+			// Check soon, but a burst of failing sessions must not become a burst of checks.
 			due.Reset(max(0, c.cfg.FastInter-time.Duration(c.clock()-began)))
 		}
 	}

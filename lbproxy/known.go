@@ -19,9 +19,10 @@ const proofEvery = 3600
 // knownSources holds the sources of accepted minions. It is safe for concurrent use; all frontends
 // of a proxy share it.
 //
-// The proxy sees only bytes. Its evidence is what a master answers on the request port: a stranger gets
-// maps (sign-in, ping) and plain texts ("bad load"). Only a request sealed with the session key of an
-// accepted minion gets a sealed blob (salt/channel/server.py handle_message), see sealedAnswer.
+// The proxy sees only bytes. It judges a source by a master's answers on the request port: a
+// stranger gets maps (sign-in, ping) and plain texts ("bad load"). Only a request sealed with the
+// session key of an accepted minion gets a sealed blob (salt/channel/server.py handle_message), see
+// sealedAnswer.
 //
 // An attacker without an accepted key (stranger) can still do this: from each of his addresses he
 // can hold as many sessions as an unknown source may, up to the descriptors that unknown sources
@@ -29,7 +30,7 @@ const proofEvery = 3600
 // source. In both cases known sources, loopback and existing sessions lose nothing.
 type knownSources struct {
 	mu     sync.Mutex
-	proofs map[netip.Addr]int64 // clock of the last proof; negative when it comes from an earlier process
+	proofs map[netip.Addr]int64 // clock of the last proof; a negative clock is a proof of an earlier process
 	limit  int
 }
 

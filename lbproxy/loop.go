@@ -225,7 +225,7 @@ func (l *loop) handleEvents() error {
 			l.notePause(began)
 			began = l.now
 			if n > 0 && l.pace.shouldGather() {
-				// The kernel adds about 50 microseconds.
+				// The kernel adds about 50 microseconds to the pause.
 				l.kernel.pause(100 * time.Microsecond)
 			}
 		} else if turns%64 == 0 {
@@ -355,7 +355,7 @@ func (l *loop) drainInbox() {
 // watchSocket registers a descriptor with epoll. Its events carry the index slot, tag and gen.
 func (l *loop) watchSocket(fd int, slot, tag, gen int32, events uint32) error {
 	ev := unix.EpollEvent{Events: events, Fd: slot<<2 | tag, Pad: gen}
-	// Adding never blocks, so the raw form is safe.
+	// EPOLL_CTL_ADD never blocks, so a raw system call is safe.
 	_, _, e := unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(l.epoll), unix.EPOLL_CTL_ADD, uintptr(fd),
 		uintptr(unsafe.Pointer(&ev)), 0, 0)
 	if e != 0 {

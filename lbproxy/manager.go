@@ -68,11 +68,11 @@ func (p *Proxy) manage(ctx context.Context, faults chan error) error {
 // or find no route, the master is not running or not reachable, and cutFailed ends the other
 // sessions at once.
 //
-// Checks that time out are weak evidence: the fault may be on this machine or in the network. For
-// such checks cutFailed ends the other sessions only if no session of the port has received a byte.
-// It keeps those of them that once had an answer until another master can take them. Otherwise
-// their minions would reconnect to the same slow master, which would have to answer their
-// handshakes, too.
+// Checks that time out do not prove that the master is lost: the fault may be on this machine or in
+// the network. After such checks cutFailed ends the other sessions only if no session of the port
+// has received a byte. A session that has ever received an answer stays until another master can
+// take it. Otherwise its minion would reconnect to the same slow master, which would have to answer
+// one more handshake.
 func (p *Proxy) cutFailed(m *member, g grade, since int64) {
 	if p.cfg.Health.KeepSessions || m.sessions.Load() == 0 {
 		return
@@ -87,7 +87,8 @@ func (p *Proxy) cutFailed(m *member, g grade, since int64) {
 			return false // the client accepts no bytes: Config.Stall ends such a session
 		}
 		if s.half[sideBackend].bytes == 0 {
-			// An accepted connection proves a kernel, not a master: give the master a moment to answer.
+			// The kernel may accept a connection for a master that hangs: give the master a moment
+			// to answer.
 			return all && now-s.connectedAt > int64(p.cfg.Health.Timeout)
 		}
 
@@ -145,7 +146,7 @@ func (p *Proxy) rebalanceTick(fe *frontend, now int64) {
 			continue
 		}
 		if now-m.upAt.Load() < int64(p.cfg.Rebalance.Delay) && m.upAt.Load() > 0 {
-			return // the member came up a moment ago: wait
+			return // the member came up a moment ago: move no sessions to it yet
 		}
 
 		members = append(members, m)
@@ -248,7 +249,7 @@ func (p *Proxy) windDown(ctx context.Context) {
 
 		pace := p.cfg.Rebalance.Rate * step.Seconds() * float64(left)
 
-		// Senders of requests come back at once, subscribers after seconds.
+		// Clients whose request sessions are cut reconnect at once, subscribers after seconds.
 		requests := int(10*pace) + 1
 		if deadline != 0 {
 			remain := float64(deadline-p.clock()) / float64(step)

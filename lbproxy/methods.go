@@ -12,7 +12,7 @@ import (
 const (
 	// maxAdminBody bounds a request to the admin API in bytes.
 	maxAdminBody = 64 << 10
-	// adminTakes bounds the work for a request: it waits for the loops of the proxy only.
+	// adminTakes limits the work for a request, which waits only for the loops of the proxy.
 	adminTakes = 25 * time.Second
 )
 

@@ -97,8 +97,8 @@ func (g *gate) close() {
 func mayLinger(n int) bool { return runtime.GOMAXPROCS(0) > n }
 
 const (
-	gatherAfter = 16  // waits in a row that ended at once, after which messages are gathered
-	gatherLeast = 4   // least number of events for which a pause was worth it
+	gatherAfter = 16  // number of waits in a row that ended at once, after which the loop gathers messages
+	gatherLeast = 4   // least number of events that made a pause worthwhile
 	gatherRest  = 256 // number of waits before gathering is tried again
 )
 

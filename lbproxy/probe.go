@@ -29,7 +29,7 @@ const (
 	// pingFault is the field of a ping's answer in which a Saltern master reports why it is unwell.
 	// It equals control.PingFault, which this package does not import.
 	pingFault = "saltern_fault"
-	// maxTrouble bounds that reason, in bytes.
+	// maxTrouble bounds the reason in pingFault, in bytes.
 	maxTrouble = 200
 )
 
@@ -50,8 +50,8 @@ type grade uint8
 const (
 	gradeUp      grade = iota
 	gradeJoining       // answers, but is not ready or is full
-	gradeSilent        // answers too late, or with something unexpected: weak evidence
-	gradeGone          // refuses connects, or has no route: strong evidence
+	gradeSilent        // answers too late, or with something unexpected: the master may still serve its sessions
+	gradeGone          // refuses connects, or has no route: the master is not running or not reachable
 	gradeUnwell        // answers that it is unwell
 )
 
@@ -69,8 +69,8 @@ type connectError struct{ err error }
 func (e connectError) Error() string { return "connect: " + e.err.Error() }
 func (e connectError) Unwrap() error { return e.err }
 
-// gradeOf returns the grade of a check's error. Only a failed dial is strong evidence: a master
-// that starts, stops or is overloaded may accept a connection and close it.
+// gradeOf returns the grade of a check's error. Only a failed dial proves that the master is gone:
+// a master that starts, stops or is overloaded may accept a connection and close it.
 func gradeOf(err error) grade {
 	var ce connectError
 	switch {

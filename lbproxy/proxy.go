@@ -61,7 +61,7 @@ type Proxy struct {
 	unopened     []*listener           // listeners of the API that are not open yet; only the manager uses them
 	metrics      net.Listener          // listens on Admin.Metrics; may be nil
 	adminSockets []*localsock.Listener // set before Run serves them; a hand-over leaves their paths to the successor
-	wg           sync.WaitGroup        // checkers, loops
+	wg           sync.WaitGroup        // counts the goroutines of checkers and loops
 	ctx          context.Context
 	retired      bool
 }
@@ -403,7 +403,7 @@ func (p *Proxy) openListeners() error {
 	var errs error
 	for _, fe := range p.frontends {
 		for _, s := range fe.cfg.Bind {
-			ap := netip.MustParseAddrPort(s) // validated
+			ap := netip.MustParseAddrPort(s) // Validate has checked s
 			fd, inherited := have[ap]
 			delete(have, ap)
 			var err error

@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	spliceAfter = 256 << 10 // bytes moved in one turn from which a splice is worth its pipe
+	spliceAfter = 256 << 10 // number of bytes moved in one turn from which a splice pays for its pipe
 	spliceLeast = 64 << 10  // bytes: a smaller rest of a frame is copied, not spliced
 	peekChunk   = 64 << 10
 )
@@ -77,7 +77,7 @@ func (l *loop) pumpFrom(s *session, from side) bool {
 	return h.readable && h.writable && !h.shut
 }
 
-// noteRead records n bytes read from the source. b is nil when the bytes were not seen.
+// noteRead records n bytes read from the source. b is nil if the proxy has not seen the bytes.
 func (l *loop) noteRead(s *session, h *half, from side, b []byte, n int) {
 	if b != nil {
 		h.tracker.feed(b)

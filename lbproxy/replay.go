@@ -9,7 +9,7 @@ import (
 // Bounds of the data that a loop keeps to move sessions, in bytes.
 const (
 	maxPrelude      = 4 << 10  // prelude of one client
-	maxPreludes     = 16 << 20 // preludes of all clients of a loop; equal ones count once
+	maxPreludes     = 16 << 20 // preludes of all clients of a loop; equal preludes count once
 	maxSpareReplays = 256
 	maxSpareReplay  = 16 << 10 // capacity in bytes that an unused replay may keep
 )
@@ -26,7 +26,7 @@ type prelude struct {
 // its answer, or an incomplete frame.
 type replay struct {
 	fromClient []byte // the client's bytes behind the prelude; while the prelude is incomplete, its bytes
-	incomplete bool   // fromClient lacks bytes, because there were too many
+	incomplete bool   // fromClient lacks bytes, because the client sent more than the limit
 	moving     bool   // another master is taking the session over, see transfer.go
 	toMaster   []byte // bytes still to be sent to the new master
 	greeting   []byte // received part of the new master's greeting and READY
@@ -251,18 +251,18 @@ func isCommand(body []byte, name string) bool {
 }
 
 // repeatable reports whether a request may be sent to a second master although the first may have
-// handled it. Sealed requests come from minions, which repeat them themselves when no answer comes.
-// A clear request is a sign-in, which is repeatable, or comes from a tool. A tool's job must not be
-// published twice.
+// handled it. Sealed requests come from minions, which themselves repeat a request that gets no
+// answer. A clear request is repeatable if it is a sign-in. Other clear requests come from tools,
+// whose jobs must not be published twice.
 func repeatable(request []byte) bool {
 	at := bytes.Index(request, []byte("enc"))
 	if at < 0 {
 		return false
 	}
 
-	word, found := bytes.CutPrefix(request[at+3:], []byte{0xa3}) // as msgpack's fixstr
+	word, found := bytes.CutPrefix(request[at+3:], []byte{0xa3}) // the text has the form of msgpack's fixstr
 	if !found {
-		word, found = bytes.CutPrefix(request[at+3:], []byte{0xc4, 3}) // as msgpack's bin 8
+		word, found = bytes.CutPrefix(request[at+3:], []byte{0xc4, 3}) // the text has the form of msgpack's bin 8
 	}
 
 	if found && bytes.HasPrefix(word, []byte("aes")) {

@@ -12,8 +12,8 @@ import (
 )
 
 // While a master is well, the checks of its request port share a connection: a handshake each
-// second would cost both sides more than all other work in idle times. Checks of the publish port
-// do not share one, because the master counts each open connection there as a minion.
+// second would cost both sides more than all other work in idle times. Each check of the publish
+// port opens a new connection, because the master counts each open connection there as a minion.
 const (
 	// holdAfter is how many good checks in a row, each with a new connection, precede the first reuse.
 	holdAfter = 2
@@ -33,7 +33,7 @@ type reuse struct {
 	reader     *bufio.Reader
 }
 
-// errNoConnection means that the check needs a new connection. It is no evidence about the backend.
+// errNoConnection means that the check needs a new connection. It says nothing about the backend.
 var errNoConnection = errors.New("the connection that was kept has ended")
 
 // probeKept checks with the kept connection, if there is one.
@@ -100,7 +100,7 @@ func (h *reuse) close() {
 // limitTo makes calls on c fail once ctx ends. free removes that limit and reports whether ctx was
 // still active.
 func limitTo(ctx context.Context, c net.Conn) (free func() bool, err error) {
-	d, _ := ctx.Deadline() // the zero time means none
+	d, _ := ctx.Deadline() // without a deadline, d is the zero time, which sets no limit
 	if err := c.SetDeadline(d); err != nil {
 		return nil, fmt.Errorf("limit check: %w", err)
 	}

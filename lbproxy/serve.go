@@ -75,7 +75,7 @@ func (p *Proxy) adoptSettings(ctx context.Context, c *Client) {
 
 	list, err := call(ctx, c, readKnown, rpc.None{})
 	if err != nil {
-		// the earlier process is of a release without this request
+		// the earlier process has an older release, which does not know this request
 		p.log.Info("the running load balancer does not tell which sources are known", "error", err)
 	}
 

@@ -11,7 +11,7 @@ type sessionState uint8
 const (
 	stateHeader  sessionState = iota // waits for the client's PROXY header
 	stateDialing                     // no backend has answered yet
-	// a moved session sends the new backend the client's prelude and request, see transfer.go
+	// a moved session sends the client's prelude and request to the new backend, see transfer.go
 	stateGreeting
 	stateOpen
 	stateClosed
@@ -114,7 +114,7 @@ func (l *loop) dropHeld(h *half) {
 	h.store = nil
 }
 
-// endpoint is an address and a port without pointers.
+// endpoint is an address with a port. It contains no pointers.
 type endpoint struct {
 	ip   [16]byte
 	port uint16
@@ -149,13 +149,13 @@ type session struct {
 	provenAt      int32 // second of the clock at which a sealed answer was last noted; 0 for none
 	dialTag       int8  // tag of fd[sideBackend]; altFD has the other tag
 	state         sessionState
-	why           ending // the first reason to end
+	why           ending // the first reason why the session ends
 	ended         bool   // the session has ended, and why says for which reason
 	broken        bool   // one side is closed; the session closes after the held bytes are written
 	keepaliveSet  bool   // keepalive is set on the backend's socket
 	hedged        bool   // a second dial was started
 	queued        bool   // the session is in loop.ready
-	counted       bool   // in the table of sources, so sessionEnded is due
+	counted       bool   // the session is in the table of sources: sources.sessionEnded must be called
 	moved         bool   // the session has been moved to another backend
 	endedByMaster bool   // the last move happened because the master ended the session
 	localClient   bool   // the client is on this machine
@@ -273,7 +273,7 @@ func (s *session) outstanding() bool {
 	return up.bytes > 0 && up.lastRead >= down.lastRead
 }
 
-// holdsBytes reports whether bytes wait for the destination, here or in the kernel.
+// holdsBytes reports whether bytes wait for the destination, in the proxy or in the kernel.
 func (h *half) holdsBytes() bool { return h.hasWaiting() || h.peeking || h.stuckSince != 0 }
 
 // cuttable reports whether the session can be cut without loss: no byte is held, no frame is
@@ -347,8 +347,8 @@ func (l *loop) closeSession(s *session, why ending) {
 	l.proxy.sessionLog.sessionClosed(s, l, was)
 	s.resetOnCut(s.why)
 
-	// The sockets close last: when the peer sees the end of its connection, the counters already
-	// include it.
+	// Close the sockets last: when the peer sees the end of its connection, the counters must
+	// already include the session.
 	for _, fd := range [3]int32{s.fd[sideClient], s.fd[sideBackend], s.altFD} {
 		if fd >= 0 {
 			closeSocket(int(fd))

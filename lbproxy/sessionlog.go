@@ -37,7 +37,7 @@ const (
 	recordMoved
 	recordClose
 	recordRefused
-	recordFault // subject is the action that failed
+	recordFault // subject names the action that failed
 )
 
 // sessionLog takes lines from the loops without waiting, and writes them in its own goroutine: a
@@ -56,7 +56,7 @@ type sessionLog struct {
 	lines         []logRecord
 	spare         []logRecord
 	refusalLogged [refusals]int64  // clock of the last line, by reason
-	refusedSince  [refusals]uint64 // connections refused since that line
+	refusedSince  [refusals]uint64 // connections refused since the last line, by reason
 	faults        map[string]int64 // clock of the last line of each fault
 }
 
@@ -79,8 +79,8 @@ const (
 	strangeBurst = 2000
 )
 
-// admitLine reports whether to write a line about a session. It also returns how many such lines
-// were omitted before it.
+// admitLine reports whether to write a line about a session. It also returns how many lines about
+// unknown sources it has rejected since the last written one.
 func (g *sessionLog) admitLine(s *session, l *loop) (bool, uint64) {
 	if a := s.client.addr(); s.provenAt != 0 || a.IsLoopback() || !l.proxy.cfg.Health.checksSalt() ||
 		l.proxy.known.contains(a, l.now) {
@@ -133,8 +133,8 @@ func (g *sessionLog) queueLine(r *logRecord) {
 	}
 }
 
-// sessionOpened queues a line when a publish session begins. The line at its end is not enough: a
-// session may last for weeks.
+// sessionOpened queues a line when a publish session begins. A line at the end alone is not enough:
+// a session may last for weeks.
 func (g *sessionLog) sessionOpened(s *session, l *loop) { g.queueSession(s, l, recordOpen) }
 
 // sessionMoved queues a line when a publish session was moved to another backend.
@@ -245,7 +245,7 @@ func (g *sessionLog) queueFault(action string, err error) {
 	g.queueLine(&logRecord{at: now, subject: action, kind: recordFault, err: err})
 }
 
-// run writes queued lines until ctx ends, then the remaining ones.
+// run writes queued lines until ctx ends, then the remaining lines.
 func (g *sessionLog) run(ctx context.Context) {
 	for {
 		select {
@@ -256,7 +256,7 @@ func (g *sessionLog) run(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(50 * time.Millisecond): // writing several lines at a time costs less
+		case <-time.After(50 * time.Millisecond): // it costs less to write several lines at a time
 		}
 		g.writeQueued()
 	}

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernel holds the system calls that the data path uses. One call is one system call: callers
-// handle EINTR, EAGAIN and short counts. Each is a RawSyscall, which keeps the processor and
-// therefore must never block (epollWait: for a few milliseconds at most). So every socket is
+// kernel holds the system calls that the data path uses. Each method makes one system call: callers
+// handle EINTR, EAGAIN and short counts. The system calls are RawSyscalls, which keep the processor
+// and therefore must never block (epollWait: for a few milliseconds at most). So every socket is
 // non-blocking, and each call also passes the flag for that. Tests use another kernel, which
 // interrupts calls.
 type kernel interface {
@@ -164,8 +164,8 @@ func endStream(fd int) {
 	_, _, _ = unix.RawSyscall(unix.SYS_SHUTDOWN, uintptr(fd), unix.SHUT_WR, 0)
 }
 
-// closeSocket closes a socket of a session. Without SO_LINGER the close never waits, and close(2) must not
-// be repeated whatever it returns.
+// closeSocket closes a socket of a session. Without SO_LINGER, close(2) never waits. It must not be
+// repeated, whatever it returns.
 func closeSocket(fd int) { _, _, _ = unix.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0) }
 
 // keepaliveOpts sets keepalive and the user timeout. Accepted sockets inherit both from their

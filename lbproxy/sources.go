@@ -58,9 +58,9 @@ type sources struct {
 }
 
 // newSources returns the limits of a frontend, or nil if there are none. Limits that the
-// administrator has set hold for every source. The defaults depend on whether a source is known.
-// They apply only if salt is set: with another protocol the proxy cannot tell whether a source is
-// known.
+// administrator has set hold for every source. The default limits depend on whether a source is
+// known. They apply only if salt is set: with another protocol the proxy cannot tell whether a
+// source is known.
 func newSources(f *Frontend, salt bool) *sources {
 	s := &sources{
 		rate:            f.Rate,
@@ -94,8 +94,8 @@ type standing struct {
 	roomShare int64 // how many sessions the source may have, given the free descriptors; 0 means no limit
 }
 
-// admitSession counts a session of a source, or returns false to refuse the session. For each true
-// the caller must call sessionEnded once.
+// admitSession counts a session of a source and returns true, or returns false to refuse the
+// session. For each true the caller must call sessionEnded once.
 func (s *sources) admitSession(a netip.Addr, now int64, st standing) bool {
 	if s == nil {
 		return true

@@ -2,8 +2,8 @@ package lbproxy
 
 import "time"
 
-// sweepSessions applies the limits of silence. Each tick covers a tenth of the session table, so
-// there is no timer per session.
+// sweepSessions applies the time limits to sessions. Each tick covers a tenth of the session table,
+// so no session needs a timer.
 func (l *loop) sweepSessions() {
 	n := len(l.slots)
 	part := n/10 + 1
@@ -60,7 +60,7 @@ func (l *loop) enforceLimits(s *session) {
 
 // unprovenAge is the greatest age of a session of an unknown source, as a multiple of the limit of
 // silence. Without it an attacker could keep a session for ever by sending a byte now and then. The
-// multiple is high, because a subscriber sends nothing that makes its source known, and a single
+// multiple is high, because a subscriber sends nothing that makes its source known, and the only
 // minion at an address may be quiet for long.
 const unprovenAge = 12
 
@@ -86,7 +86,7 @@ func (l *loop) unprovenEnding(s *session) ending {
 		return endings
 	case s.frontend.mode == Request:
 		if s.outstanding() && s.half[sideClient].tracker.betweenMessages() {
-			return endings // a complete request waits for the master
+			return endings // the client's complete request waits for an answer of the master
 		}
 	case !s.cuttable(l.now, int64(l.proxy.cfg.Rebalance.Quiet)):
 		return endings

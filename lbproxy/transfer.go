@@ -20,14 +20,14 @@ import (
 // greeting, the session ends, and the client connects again.
 
 // restFor is how long a session must last at a master to which it moved because its former master
-// ended it. If the new master ends the session sooner, the session does not move again: two masters
-// that both end it may have a reason. A session that was moved to drain or relieve a master has no
-// such limit.
+// ended it. If the new master ends the session sooner, the session does not move again: if two
+// masters end the same session, the reason may be the session. A session that was moved to drain or
+// relieve a master has no such limit.
 const restFor = 5 * time.Second
 
-// givenWithin is the time within which a master sends a moved session what it missed before
-// (master/internal/presence, givenWithin). If a connection ends within this time, the session may
-// still lack jobs.
+// givenWithin is the time within which a master sends a moved session the jobs that it missed
+// before (master/internal/presence, givenWithin). If a connection ends within this time, the
+// session may still lack jobs.
 const givenWithin = 15 * time.Second
 
 // lostWithin bounds the time from the last byte of a lost master to the move of its sessions.
@@ -107,7 +107,7 @@ func (l *loop) transfer(s *session, why ending) bool {
 // returns true: the session has been dealt with, even if it had to be closed.
 func (l *loop) leaveMaster(s *session) bool {
 	closeSocket(int(s.fd[sideBackend]))
-	s.member.sessionLeft(0, 0) // the bytes are counted where the session ends
+	s.member.sessionLeft(0, 0) // the session's bytes are counted when the session ends
 	s.fd[sideBackend] = -1
 	s.member = nil
 	s.state = stateDialing
@@ -226,8 +226,8 @@ func (l *loop) exchangeGreeting(s *session) {
 	l.finishTransfer(s)
 }
 
-// helloRest returns the least number of bytes of a greeting and READY that are still to come. ok is false
-// when b begins with something else.
+// helloRest returns the least number of bytes that are still missing from a greeting and READY. ok
+// is false when b begins with something else.
 func helloRest(b []byte) (n int, ok bool) {
 	if len(b) < greetingLen+2 {
 		var t tracker

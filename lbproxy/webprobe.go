@@ -29,7 +29,7 @@ type webProbe struct {
 
 const (
 	maxReadyz   = 4 << 10
-	readyzStays = 4 // number of checks that share a connection; the next one dials, to test that the server accepts
+	readyzStays = 4 // number of checks on one connection; the next check dials, to test that the server accepts
 )
 
 func newWebProbe(addr string, header bool, dial func(ctx context.Context, addr string) (net.Conn, error)) *webProbe {
@@ -69,7 +69,7 @@ func (w *webProbe) probe(ctx context.Context) error {
 	}
 
 	err := w.askReadyz(ctx)
-	if w.schemeMistaken(err) { // the server's option disable_ssl was changed
+	if w.schemeMistaken(err) { // an administrator has changed the server's option disable_ssl
 		w.plain = !w.plain
 		err = w.askReadyz(ctx)
 	}

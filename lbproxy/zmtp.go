@@ -42,7 +42,7 @@ type mark uint8
 const (
 	markMore       mark = 1 << iota // inside a message of several frames
 	markFresh                       // no byte of the body has been seen
-	markSeal                        // an answer was sealed, see sealedAnswer; its reader clears it
+	markSeal                        // an answer was sealed, see sealedAnswer; whoever reads the mark clears it
 	markMinorOne                    // the greeting was of version 3.1
 	markMinorOther                  // the greeting was of a later version
 )
@@ -199,5 +199,5 @@ func (t *tracker) unseenBytes() uint64 {
 // tracker has lost the stream.
 func (t *tracker) betweenMessages() bool { return t.state == trackFlags && !t.marks.has(markMore) }
 
-// followsZMTP reports whether the direction is past its greeting and was ZMTP 3 so far.
+// followsZMTP reports whether the direction is past its greeting and has been ZMTP 3 so far.
 func (t *tracker) followsZMTP() bool { return t.state != trackLost && t.state != trackGreeting }

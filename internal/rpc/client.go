@@ -87,10 +87,10 @@ func (m *Method[In, Out]) fillPath(values url.Values) string {
 	return target
 }
 
-// decodeError returns the refusal in an answer whose status is not 200. It is never nil.
+// decodeError returns the refusal in an answer whose status is not 200. It never returns nil.
 func decodeError(answer *localsock.Refusal) *Error {
 	refusal := Error{}
-	_ = json.Unmarshal(answer.Body, &refusal) // without JSON the status is the text
+	_ = json.Unmarshal(answer.Body, &refusal) // if the body is not JSON, the status below becomes the text
 	if refusal.Text == "" {
 		refusal.Text = answer.Status
 		// A server sends these codes without JSON if the route is not in its table.

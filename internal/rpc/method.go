@@ -23,8 +23,8 @@ type Row struct {
 	Bound int64
 	// Takes limits the time that the server works on a call. The client waits [Slack] longer.
 	Takes time.Duration
-	// AtOnce limits concurrent calls. Calls above the limit are refused with the text Busy. 0 means
-	// no limit besides the server's bound on connections.
+	// AtOnce limits concurrent calls. The server refuses calls above the limit with the text in
+	// Busy. 0 means no limit besides the server's limit of connections.
 	AtOnce int
 	Busy   string
 	Role   Role
@@ -57,7 +57,7 @@ func (r *Row) path() string {
 // None is the type of an empty request, and of an answer that says only that the call succeeded.
 type None struct{}
 
-// Method is one method: its row and its codecs. In is the type of the request, Out that of the
+// Method is one method: its row and its codecs. In is the type of the request, Out the type of the
 // answer.
 type Method[In, Out any] struct {
 	Row
@@ -169,7 +169,7 @@ func (h *Handlers) Missing(t *Table) (routes []string) {
 	return routes
 }
 
-// Order adapts a function that returns only an error for [Handle].
+// Order converts a function that returns only an error to a function that [Handle] accepts.
 func Order[In any](call func(context.Context, In) error) func(context.Context, In) (None, error) {
 	return func(ctx context.Context, in In) (None, error) { return None{}, call(ctx, in) }
 }

@@ -89,7 +89,7 @@ func (f File) replaceBroken(content []byte) (name string, err error) {
 func (f File) moveBroken(path string) (name string, err error) {
 	name = f.freeName()
 	if err := os.Rename(path, name); err != nil {
-		if errors.Is(err, os.ErrNotExist) { // another machine was faster
+		if errors.Is(err, os.ErrNotExist) { // another machine has already renamed the file
 			err = nil
 		}
 		return "", err

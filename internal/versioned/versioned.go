@@ -241,7 +241,7 @@ func Mkdir(path string, mode os.FileMode) error {
 
 	_ = os.Remove(tmp)
 	if st, serr := os.Stat(path); serr == nil && st.IsDir() {
-		return nil // another machine was first
+		return nil // another machine has created the directory
 	}
 
 	return err

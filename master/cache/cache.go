@@ -34,7 +34,7 @@ const (
 	Mine   Bank = "mine"
 	// Resources is the bank of the resources that minions have registered; see package resources.
 	Resources Bank = "minion_resources"
-	// Tokens is the bank of log-ins. Package eauth reads and writes their files; this package only
+	// Tokens is the bank of log-ins. Package eauth reads and writes its files; this package only
 	// exchanges them with other masters; see ShareTokens.
 	Tokens Bank = "tokens"
 )
@@ -117,7 +117,7 @@ func (s *Store) folder(b Bank) string {
 }
 
 // ShareTokens adds the tokens in a folder to the entries that this master shares with other
-// masters. It must be called before Share.
+// masters. Call it before Share.
 func (s *Store) ShareTokens(dir string) { s.tokens = dir }
 
 // sharedBanks returns the banks whose entries this store shares.
@@ -173,8 +173,8 @@ func (s *Store) Set(b Bank, id string, m *value.Map) (changed bool, err error) {
 	return s.writeEntry(b, id, m, 0)
 }
 
-// writeEntry writes an entry that was derived from version base (0: from none), and reports whether
-// the entry has changed. The caller has locked the entry.
+// writeEntry writes an entry that was derived from version base (0: from no version), and reports
+// whether the entry has changed. The caller has locked the entry.
 func (s *Store) writeEntry(b Bank, id string, m *value.Map, base int64) (bool, error) {
 	packed, err := entry.Pack(m, true)
 	if err != nil {
@@ -211,15 +211,15 @@ func (s *Store) writeEntry(b Bank, id string, m *value.Map, base int64) (bool, e
 	return true, nil
 }
 
-// noteChange counts a change of a bank whose readers keep an index of it.
+// noteChange counts a change of a bank if readers keep an index of that bank.
 func (s *Store) noteChange(b Bank) {
 	if b == Resources {
 		s.resourcesChanged.Add(1)
 	}
 }
 
-// ResourceChanges returns how often the bank Resources has changed since the start. It is read
-// before the bank.
+// ResourceChanges returns how often the bank Resources has changed since the start. Call it before
+// reading the bank: otherwise a change between the two calls is missed.
 func (s *Store) ResourceChanges() uint64 { return s.resourcesChanged.Load() }
 
 func (s *Store) lockEntry(b Bank, id string) func() {

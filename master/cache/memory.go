@@ -9,7 +9,7 @@ import (
 	"saltern/master/value"
 )
 
-// sig distinguishes versions of a file.
+// sig identifies a version of a file.
 type sig struct {
 	ino       uint64
 	mtimeNano int64

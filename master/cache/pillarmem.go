@@ -14,12 +14,12 @@ const maxPillarsInMemory = 100_000
 
 // pillars holds compiled pillars in memory. It is safe for concurrent use.
 type pillars struct {
-	limit int64 // bytes of all pillars in memory, estimated as for entries in memory
+	limit int64 // limit of the bytes of all pillars in memory, estimated as for entries in memory
 
 	mu    sync.Mutex
 	used  int64
 	order *list.List                          // the least recently used pillar first
-	byID  map[string]map[string]*list.Element // by minion and pillar environment
+	byID  map[string]map[string]*list.Element // pillars by minion and pillar environment
 }
 
 type keptPillar struct {

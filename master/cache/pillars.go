@@ -46,7 +46,8 @@ type Pillars struct {
 }
 
 // KeepPillars sets whether and where the store keeps compiled pillars. The master calls it once at
-// start. It removes the files that a former setting has left, since pillars contain secrets.
+// start. KeepPillars removes the files that a former setting has left, since pillars contain
+// secrets.
 func (s *Store) KeepPillars(p Pillars) error {
 	if p.Memory > 0 {
 		s.compiled = newPillars(p.Memory)
@@ -61,14 +62,14 @@ func (s *Store) KeepPillars(p Pillars) error {
 }
 
 // Compiled returns the pillar of a minion in a pillar environment ("" for none). It returns false
-// unless the pillar was stored within the last ttl.
+// if no pillar was stored within the last ttl.
 func (s *Store) Compiled(id, env string, now time.Time, ttl time.Duration) (*value.Map, bool) {
 	if s.valid(id) != nil {
 		return nil, false
 	}
 
 	if _, err := os.Lstat(s.entryPath(Pillar, id)); err != nil && !s.memoryOnly {
-		_ = s.FlushCompiled(id) // without this the pillars would be used once the entry exists
+		_ = s.FlushCompiled(id) // otherwise the old pillars would be used again when the entry exists again
 		return nil, false
 	}
 	if s.compiled != nil {
@@ -129,7 +130,7 @@ func (s *Store) keepCompiled(id, key string, m *value.Map) error {
 
 	s.bound.bytes, s.bound.files, err = boundFolders(filepath.Join(s.dir, string(compiled)),
 		maxCompiledBytes, maxCompiledFiles)
-	s.bound.files++ // 0 would mean that the files have never been counted
+	s.bound.files++ // count the file: 0 would mean that the files have never been counted
 	return err
 }
 
@@ -213,7 +214,7 @@ func (s *Store) writeCompiled(id, key string, m *value.Map) (int64, error) {
 
 	info, err := os.Lstat(s.entryPath(compiled, key))
 	if err != nil {
-		return 0, nil // somebody has removed the file meanwhile
+		return 0, nil // the file was removed meanwhile
 	}
 
 	return info.Size(), nil

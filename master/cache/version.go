@@ -39,7 +39,7 @@ type Entry struct {
 	Bank Bank
 	ID   string
 	// At is the version of the entry. Base is the version from which the entry was derived; if the
-	// entry replaces all earlier ones, Base equals At.
+	// entry replaces all earlier versions, Base equals At.
 	At, Base int64
 	Gone     bool   // the entry was removed
 	Packed   []byte // content of the entry's file; nil if not included
@@ -53,7 +53,8 @@ type version struct {
 // versions records the version of each entry.
 type versions struct {
 	announce func(b Bank, id string) // tells the other masters that an entry has changed here
-	// last digits of this master's versions, so that they differ from other masters'; see nextVersion
+	// last digits of this master's versions, which distinguish them from other masters' versions;
+	// see nextVersion
 	number int64
 
 	mu          sync.Mutex
@@ -216,7 +217,7 @@ func (s *Store) gonePath(k memKey) string {
 	return filepath.Join(s.dir, goneDir, string(k.bank), k.id)
 }
 
-// Sums returns a checksum of each bucket. Masters with the same sums have the same entries.
+// Sums returns a checksum of each bucket. Masters with equal sums have the same entries.
 func (s *Store) Sums() [Buckets]uint64 {
 	s.shared.mu.Lock()
 	defer s.shared.mu.Unlock()
@@ -470,16 +471,16 @@ func (s *Store) adoptFile(k memKey) error {
 	return nil
 }
 
-// sameTime reports whether two times are equal. A time in whole seconds equals any time within that
-// second, since some file systems store only whole seconds.
+// sameTime reports whether two times are equal. A time in whole seconds equals any time within the
+// same second, since some file systems store only whole seconds.
 func sameTime(a, b int64) bool {
 	second := int64(time.Second)
 	return a == b || b%second == 0 && a/second == b/second
 }
 
-// versionOfFile returns the version of an entry that this master has just written: written, unless
-// the time of the file shows that the file system has changed it. base is the version from which
-// the entry was derived (0: from none).
+// versionOfFile returns the version of an entry that this master has just written. The version is
+// at, unless the time of the file shows that the file system has changed it. base is the version
+// from which the entry was derived (0: from no version).
 func versionOfFile(info fs.FileInfo, at, base int64) version {
 	if t := info.ModTime().UnixNano(); !sameTime(at, t) {
 		at = t

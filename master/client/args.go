@@ -36,8 +36,8 @@ func isKwargName(s string) bool {
 	return s != ""
 }
 
-// argumentLimits returns the limits for parsing one argument. The nodes that aliases expand to may
-// at most about double the size of the argument, because every recipient of the job pays for them.
+// argumentLimits returns the limits for parsing one argument. Aliases may at most about double the
+// size of the argument, because every recipient of the job gets the expanded argument.
 func argumentLimits(arg string) saltyaml.Limits {
 	return saltyaml.Limits{
 		Bytes: 8 << 20,
@@ -46,8 +46,8 @@ func argumentLimits(arg string) saltyaml.Limits {
 	}
 }
 
-// Yamlify parses an argument as YAML in those cases in which Salt does, and otherwise returns it as
-// text (salt/utils/args.py yamlify_arg). Integers that need more than 64 bits become *big.Int.
+// Yamlify parses an argument as YAML if Salt would parse it, and otherwise returns it as text
+// (salt/utils/args.py yamlify_arg). Integers that need more than 64 bits become *big.Int.
 func Yamlify(arg string) any {
 	stripped := strings.TrimFunc(arg, unicode.IsSpace)
 	switch {
@@ -99,7 +99,7 @@ func Yamlify(arg string) any {
 }
 
 // ParseArgs converts the words after a function on a command line into the arguments to publish:
-// first the positional ones, then, if there are keyword arguments, one map of these with
+// first the positional arguments, then, if there are keyword arguments, one map of these with
 // "__kwarg__": true. The values of the keyword arguments in noParse remain text (salt/utils/args.py
 // parse_input).
 func ParseArgs(words []string, noParse map[string]bool) []any {
@@ -151,8 +151,8 @@ type ArgsError string
 func (e ArgsError) Error() string { return string(e) }
 
 // ParseCompound distributes the words after "fun1,fun2" among the functions (salt/utils/parsers.py
-// SaltCMDOptionParser). sep separates the arguments of two functions. sep is a separate word or, in
-// the old form, a part of a word.
+// SaltCMDOptionParser). sep separates the arguments of two functions. sep is a word by itself or,
+// in the old form, a part of a word.
 func ParseCompound(funs []string, words []string, sep string, noParse map[string]bool) ([]any, error) {
 	groups := [][]string{nil}
 	put := func(w string) { groups[len(groups)-1] = append(groups[len(groups)-1], w) }

@@ -12,7 +12,7 @@ import (
 	"saltern/master/value"
 )
 
-// BatchRequest is a job that runs on a part of its minions at a time.
+// BatchRequest is a job that runs on only a part of its minions at a time.
 type BatchRequest struct {
 	Request
 	Size     string        // number of minions at a time, or a percentage
@@ -147,8 +147,8 @@ func (c *Client) HandOver(ctx context.Context, q BatchRequest, down func(id stri
 }
 
 // mayHandOver returns the key with which the master accepts a batch from this client, or an error
-// with the reason why the master would not. Salt's masters need no key and would show it to all
-// readers of events; for them mayHandOver returns "".
+// with the reason why the master would refuse the batch. A Salt master needs no key and would show
+// a key to all readers of events, so mayHandOver returns "" for a Salt master.
 func (c *Client) mayHandOver(ctx context.Context, data *value.Map) (key string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, fireFor)
 	defer cancel()
@@ -192,7 +192,7 @@ func (c *Client) newBatch(ctx context.Context, q BatchRequest) (b *batch.State, 
 	return b, up, down, nil
 }
 
-// partFor returns the job for a part of the minions.
+// partFor returns the job for some of the minions of the batch.
 func (q BatchRequest) partFor(ids []string) Request {
 	req := q.Request
 	req.Target = value.List(ids)
@@ -212,7 +212,7 @@ type batchRun struct {
 	all         []string
 	created     time.Time
 	parts       []*watch
-	heldReturns []Return // returns to report after the next part is published, as in Salt
+	heldReturns []Return // returns to report after the next part is published, as Salt does
 	busRefuses  bool     // the master's bus accepts no events from this client
 }
 
@@ -275,7 +275,7 @@ func (r *batchRun) publish(ctx context.Context, ids []string) error {
 	}
 
 	if r.client.cfg.LowerMasters {
-		job.Minions = ids // all of them have answered the ping
+		job.Minions = ids // without a list from the master, expect all of them: they have answered the ping
 	}
 
 	w := newWatch(job.JID, job.Minions, r.client.timeout(req), r.request.Gather, now)
@@ -341,8 +341,8 @@ func (r *batchRun) reportHeld() {
 	r.heldReturns = nil
 }
 
-// haltWatch returns a watch that handles only one event: that the master's batch.stop halts this
-// batch.
+// haltWatch returns a watch that handles only the event with which the master's batch.stop halts
+// this batch.
 func (r *batchRun) haltWatch() *watch {
 	return &watch{jid: r.request.JID, onHalt: func(reason string) { r.state.Halted = reason }}
 }

@@ -42,9 +42,9 @@ func batchSize(spec string, n int) (int, error) {
 	return max(size, 1), nil
 }
 
-// payload returns the data of a batch event. They contain the state from which the master answers
-// batch.status or continues the batch (salt/utils/batch_output.py state_payload). driver is "cli"
-// or "master".
+// payload returns the data of a batch event. The data contain the state with which the master
+// answers batch.status or continues the batch (salt/utils/batch_output.py state_payload). driver is
+// "cli" or "master".
 func payload(
 	driver string,
 	b *batch.State,

@@ -38,7 +38,7 @@ type Config struct {
 	HashType   string        // hash_type: hash function for the folders of the job cache
 	ExtCache   string        // ext_job_cache: a returner for all jobs
 	Nodegroups *value.Map    // nodegroups: map from a name to a text or a list
-	ConfFile   string        // configuration file that messages name
+	ConfFile   string        // configuration file that error messages name
 	// LowerMasters (order_masters) means that minions below syndics may answer although the master
 	// does not list them.
 	LowerMasters bool
@@ -188,7 +188,7 @@ func (c *Client) Publish(ctx context.Context, r Request) (Job, error) {
 	load.Set("user", c.cfg.User)
 	c.sayLogin(load)
 	timeout := c.timeout(r)
-	if c.cfg.LowerMasters { // a syndic waits for its minions for this time
+	if c.cfg.LowerMasters { // a syndic waits this long for its minions
 		load.Set("to", int64(timeout/time.Second))
 	}
 

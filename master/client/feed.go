@@ -101,7 +101,7 @@ func (f *feed) removeStream(s *stream) {
 	}
 }
 
-// hangUpIdle closes the connection if no stream is left.
+// hangUpIdle closes the connection to the bus if no stream is left.
 func (f *feed) hangUpIdle() {
 	f.joins.Lock()
 	defer f.joins.Unlock()
@@ -113,7 +113,8 @@ func (f *feed) hangUpIdle() {
 	}
 }
 
-// close closes the connection and waits for the pump to end. The caller has removed all streams.
+// close closes the connection to the bus and waits for the pump to end. The caller has removed all
+// streams.
 func (f *feed) close() {
 	f.mu.Lock()
 	if f.cancel != nil {

@@ -113,7 +113,8 @@ func (c *Client) advance(ctx context.Context, ws []*watch, r Request) ([]*watch,
 	if down := c.events.down.Load(); down != 0 && len(ws) > 0 {
 		// Without the bus no return arrives, so the silence of minions means nothing.
 		now := c.cfg.Now()
-		// The event bus may be unavailable for some time, for example while a master restarts.
+		// Wait: the event bus may be unavailable for some time, for example while a master
+		// restarts.
 		if now.Sub(time.Unix(0, down)) < 30*time.Second {
 			return ws, now.Add(50 * time.Millisecond), nil
 		}
@@ -145,7 +146,7 @@ func (c *Client) advance(ctx context.Context, ws []*watch, r Request) ([]*watch,
 }
 
 // askRunning asks minions whether they still run the job of a watch. It publishes a separate job
-// for that.
+// with that question.
 func (c *Client) askRunning(ctx context.Context, w *watch, ids []string, r Request) error {
 	before := c.events.setFilter() // the answers may arrive before the master has returned the job id
 	job, err := c.Publish(ctx, Request{
@@ -172,8 +173,7 @@ func (c *Client) askRunning(ctx context.Context, w *watch, ids []string, r Reque
 	return nil
 }
 
-// askKwargs returns the kwargs of a job without the kwargs that only concern the display of the
-// job.
+// askKwargs returns the kwargs of a job without those that concern only the display of the job.
 func askKwargs(m *value.Map) *value.Map {
 	m = m.Clone()
 	m.Delete("show_timeout")

@@ -10,7 +10,7 @@ import (
 )
 
 // OldFiles reports that a minion of a job, or a runner, gets outdated files and pillars, because
-// the newer ones could not be copied to the node that serves it.
+// newer files and pillars could not be copied to the node that serves it.
 type OldFiles struct {
 	Minion string // id of the minion; "" for a runner
 	Node   string

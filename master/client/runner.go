@@ -34,8 +34,8 @@ func (c *Client) StartRunner(
 
 // AnswerField in the load of a runner means that the caller reads the result from the answer.
 // Without this field the master starts no runner whose result must not go on the event bus. Salt's
-// clients do not set it: they wait for the event of the end. No runner of this master or of an
-// older one has an argument of this name.
+// clients do not set this field: they wait for the event at the end of the runner. No runner of
+// this master or of an older one has an argument of this name.
 const AnswerField = "__saltern_answer__"
 
 // startRunner works like StartRunner, with a complete load. data is the data of the end event if
@@ -104,7 +104,7 @@ func (c *Client) Runner(
 					" was at work; its job id is " + jid + ".",
 			}
 		case <-c.events.wake:
-			e, _ := c.events.nextEvent(event.Prefix(prefix)) // without an event, e has no tag
+			e, _ := c.events.nextEvent(event.Prefix(prefix)) // if no event waits, e has no tag
 			suffix, ok := strings.CutPrefix(e.Tag, prefix)
 			switch {
 			case !ok || suffix == "new":

@@ -11,7 +11,7 @@ import (
 	"saltern/master/zmtp"
 )
 
-// Limits of the idle connections that are stored for later requests.
+// Limits of the idle connections that a Shared keeps for later requests.
 const (
 	maxKept  = 16
 	keepTime = 10 * time.Second
@@ -102,7 +102,7 @@ func (s *Shared) takeLast() (k kept, ok bool) {
 	return k, true
 }
 
-// giveBack stores a connection, whose request was answered, for a later request.
+// giveBack keeps a connection for a later request. The last request on the connection was answered.
 func (s *Shared) giveBack(r *zmtp.Req) {
 	if s == nil {
 		r.Close()

@@ -32,7 +32,7 @@ func newStream(f *feed) *stream {
 }
 
 // listen connects the client to the event bus and removes the filter of an earlier job. A caller
-// that wants the returns of a job calls listen before it publishes the job.
+// that wants the returns of a job must call listen before it publishes the job.
 func (c *Client) listen(ctx context.Context) error {
 	if c.events != nil {
 		c.events.setFilter()
@@ -88,7 +88,7 @@ func (s *stream) nextEvent(wanted func(tag string) bool) (event.Event, bool) {
 		return event.Event{}, ok
 	}
 	e, err := p.Event()
-	if err != nil { // skip the event
+	if err != nil { // the event cannot be decoded: skip it
 		signal(s.gaps)
 		return event.Event{}, true
 	}

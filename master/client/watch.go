@@ -134,8 +134,8 @@ func (w *watch) wantsTag(tag string) bool {
 	return ok && (jid == w.jid || w.questions[jid]) || w.ofSyndic(tag)
 }
 
-// takeEvent handles one event of the bus. If the event is a new return of the job, takeEvent
-// returns that return and true.
+// takeEvent handles one event of the bus. If the event contains a return of the job that is new,
+// takeEvent returns that return and true.
 func (w *watch) takeEvent(tag string, data *value.Map, now time.Time) (Return, bool) {
 	if w.onHalt != nil {
 		if w.wantsTag(tag) {
@@ -281,8 +281,8 @@ func (w *watch) noteQuestion(jid string) {
 	}
 }
 
-// restartWait starts the wait from the beginning, because answers of minions about the job may be
-// lost.
+// restartWait starts the wait for returns from the beginning, because answers of minions about the
+// job may be lost.
 func (w *watch) restartWait(now time.Time) {
 	w.running, w.askAt = true, now.Add(w.timeout)
 	for id := range w.deadlines {

@@ -22,7 +22,7 @@ import (
 	"saltern/master/value"
 )
 
-// Config of a Pool. ID, Address, Port, Dir and Key are required.
+// Config configures a Pool. ID, Address, Port, Dir and Key are required.
 type Config struct {
 	// ID is this master's name and the address that peers dial: option id without "_master".
 	// Address is the local address on which the pool listens: option interface.
@@ -30,7 +30,7 @@ type Config struct {
 	Port        int    // cluster_pool_port
 	Dir         string // cluster_pki_dir
 	Key         *rsa.PrivateKey
-	Pub         string // PEM of the public half of Key; if it is "", the method complete derives it from Key
+	Pub         string // PEM of the public half of Key; if Pub is "", the method complete derives it from Key
 	KeySize     int    // bits of the cluster key that a new cluster gets; option keysize
 	KeyPass     string // passphrase of the cluster key; option cluster_key_pass
 
@@ -55,10 +55,10 @@ type Config struct {
 	control func(network, address string, c syscall.RawConn) error // prepares each socket of the pool; nil means hangUp
 }
 
-// Handler is the part of the master that a Pool calls. Messages of one duty from one peer reach the
-// handler in the order in which the peer sent them. Returns are the exception: the pool may call
-// Return several times at once. The pool counts a message as handled when the called method
-// returns.
+// Handler is the part of the master that a Pool calls. The pool passes the messages of one [Duty]
+// from one peer to the handler in the order in which the peer sent them. Returns are the exception:
+// the pool may call Return several times at once. The pool counts a message as handled when the
+// called method returns.
 type Handler interface {
 	// Keys sets the keys that are in force from now on: the cluster AES key and the seed of session
 	// keys (hexadecimal).
@@ -69,10 +69,10 @@ type Handler interface {
 	// Publish sends a job that a peer published to this master's own minions, with the same job id.
 	// late describes how late the job arrives.
 	Publish(ctx context.Context, peer string, load *value.Map, late Late) error
-	// The pool calls JobReachedLate when a job of this master reached a peer only now, age after
-	// the job was published, and LostJob when a job never reached a peer although the peer stayed
-	// up. Passed returns how many jobs this master has published within the last age. None of the
-	// three may block.
+	// The pool calls JobReachedLate when a job of this master reached a peer late: only age after
+	// the job was published. It calls LostJob when a job never reached a peer although the peer
+	// stayed up. Passed returns how many jobs this master has published within the last age. None
+	// of the three may block.
 	JobReachedLate(load *value.Map, age time.Duration)
 	LostJob(peer string, load *value.Map)
 	Passed(age time.Duration) int
@@ -98,8 +98,8 @@ type Handler interface {
 	// accepted, at most limit of them.
 	LearnNonces(requests [][16]byte)
 	OwnNonces(limit int) [][16]byte
-	// The pool calls PeerConnected when SendData begins to reach a peer, and PeerData for each
-	// message that a peer sent with SendData. Neither method may block.
+	// The pool calls PeerConnected when a peer becomes reachable for SendData, and PeerData for
+	// each message that a peer sent with SendData. Neither method may block.
 	PeerConnected(peer string)
 	PeerData(peer string, b []byte)
 	// The pool calls PeerLost when the connection to a peer is lost. heard is the time at which

@@ -32,7 +32,7 @@ type conn struct {
 	out      net.Conn // writes to the other end, inside TLS if there is TLS
 	writeMu  sync.Mutex
 	arrivals [duties]chan arrived
-	lateJobs map[uint64]Late // announced lateness, by the number of the job that follows; used by readFrames only
+	lateJobs map[uint64]Late // announced lateness, by the number of the late job; used by readFrames only
 }
 
 // serveConnection finds out whether the other end uses TLS, and reads its frames until the
@@ -245,9 +245,9 @@ func (k *conn) mayBeSalt() bool {
 		func(m node.Member) bool { return k.inbox.fromSalt(m, k.address) })
 }
 
-// limited reports whether a message that costs RSA operations exceeds its rate limit. Messages from
-// senders that are not members count against a limit per address and a limit for all such senders.
-// Messages of members count against a separate limit.
+// limited reports whether a message that costs RSA operations exceeds its rate limit. A message
+// from a sender that is not a member counts against a limit for the sender's address and a limit
+// for all such senders. Messages of members count against a separate limit.
 func (k *conn) limited() bool {
 	class := 0
 	if _, member := k.member(); member || k.inbox.memberAddress(k.address) {

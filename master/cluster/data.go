@@ -10,9 +10,9 @@ import (
 )
 
 // Masters exchange what minions have reported to them (grains, mines). Receivers do not acknowledge
-// this traffic, and nothing waits for it. Data may be lost because a queue is full or a connection
+// these data, and nothing waits for them. Data may be lost because a queue is full or a connection
 // breaks; the next comparison between the masters finds the loss; see package share. A master of an
-// older release counts the message as a bad one and continues.
+// older release counts a message with such data as a bad message and continues.
 
 // maxData bounds the bytes that wait for one peer. When the queue is full, SendData refuses the
 // newest message. An empty queue accepts a message of any size.
@@ -61,8 +61,8 @@ func (l *link) dropData() {
 	l.data = dataQueue{}
 }
 
-// connected tells the handler that the link has a connection. The caller has called dropData
-// before.
+// connected informs the handler that the link has a connection. The caller must call dropData
+// before connected.
 func (l *link) connected() {
 	if h := l.pool.handler.Load(); h != nil {
 		(*h).PeerConnected(l.id)

@@ -169,8 +169,8 @@ func (f folder) readKey() (crypt.Key, error) {
 	return crypt.ParseKey(string(b))
 }
 
-// mendMissingKey writes the AES key of the record if the file lacks the key because a crash
-// interrupted its writing.
+// mendMissingKey writes the AES key of the record to the key file if the file lacks the key,
+// because a crash has interrupted its writing.
 func (f folder) mendMissingKey(r node.Record) error { return f.mendKey(r, false) }
 
 // mendKey writes the AES key of the record. changed means that the record has a new key. If changed
@@ -198,7 +198,7 @@ func (f folder) mendKey(r node.Record, changed bool) error {
 
 // prepared is the result of prepare.
 type prepared struct {
-	found bool // the folder was unused: this master may create the record
+	found bool // the folder was unused: this master may create the record, see node.Config.Found
 	peers []node.Peer
 }
 
@@ -224,7 +224,7 @@ const keyWritten = 3 * time.Second
 
 var errNoKey = errors.New("the cluster has no key")
 
-// arrange creates the folders and keys that are missing, and returns the peers whose keys it found.
+// arrange creates the missing folders and keys, and returns the peers whose keys it found.
 func (f folder) arrange(cfg Config) (prepared, error) {
 	if err := os.MkdirAll(f.dir, 0o700); err != nil {
 		return prepared{}, fmt.Errorf("make cluster_pki_dir: %w", err)
@@ -284,9 +284,9 @@ func (f folder) arrange(cfg Config) (prepared, error) {
 }
 
 // formCluster creates a new cluster unless another master does so first, and reports whether it
-// did. The master that stores the cluster's key first wins. Before it stores the cluster's key,
-// formCluster stores this master's own key: if the master dies between the two steps, its next
-// start recognises itself as the founder by its own key.
+// did. The first master that stores a cluster key founds the cluster. Before that step, formCluster
+// stores this master's own key: if the master dies between the two steps, its next start recognises
+// itself as the founder by its own key.
 func (f folder) formCluster(cfg Config) (made bool, err error) {
 	if err := f.writePeer(node.Member{ID: cfg.ID, Pub: cfg.Pub}); err != nil {
 		return false, err
@@ -308,7 +308,7 @@ func (f folder) formCluster(cfg Config) (made bool, err error) {
 		return false, fmt.Errorf("write the cluster's key: %w", err)
 	}
 	if !made {
-		return false, os.Remove(f.peerFile(cfg.ID)) // another master was first; this master joins like all others
+		return false, os.Remove(f.peerFile(cfg.ID)) // another master has founded the cluster; this master joins it
 	}
 
 	return true, f.complete(cfg)

@@ -7,9 +7,10 @@ import (
 	"time"
 )
 
-// folderLog logs the faults of the cluster's folder: when one begins, when its cause changes, once
-// a minute while it lasts, and when it ends. The pool retries the folder every second; logging each
-// attempt would repeat the same fault for hours. Its methods may be called concurrently.
+// folderLog logs the faults of the cluster's folder: when a fault begins, when its cause changes,
+// once a minute while it lasts, and when it ends. The pool retries the folder every second; without
+// folderLog it would log the same fault for hours. The methods of a folderLog may be called
+// concurrently.
 type folderLog struct {
 	log *slog.Logger
 

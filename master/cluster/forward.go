@@ -241,7 +241,7 @@ func (p *Pool) Keep(ctx context.Context, tag string, load *value.Map) error {
 	}
 }
 
-// A broken connection is made again within maxLooks times lookEvery unless the peer is down.
+// A link makes a broken connection again within maxLooks times lookEvery, unless the peer is down.
 const (
 	lookEvery = 100 * time.Millisecond
 	maxLooks  = 10
@@ -261,8 +261,7 @@ func (p *Pool) accompanied() bool {
 }
 
 // deliver passes an event of a peer to the handler. It drops an event whose maker has no right to
-// trigger the event's effect. A sender that is a Saltern master filters such events out before it
-// sends.
+// trigger the event's effect. Saltern's masters already filter out such events before they send.
 func (in *inbox) deliver(ctx context.Context, peer string, late Late, e event.Event) error {
 	select {
 	case <-in.pool.handlerSet:

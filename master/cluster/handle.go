@@ -130,7 +130,7 @@ func (in *inbox) handleSaltEvent(from netip.Addr, peer, tag string, data []byte)
 
 	key, ok := v.sessions[peer]
 	if !ok && !in.fromSalt(m, from) {
-		return wire.ErrProof // without a session key, the address is the only evidence of the sender
+		return wire.ErrProof // without a session key, only the address identifies the sender
 	}
 
 	if !ok {

@@ -15,17 +15,17 @@ import (
 
 // Limits of the listener.
 const (
-	// connections of members; before the TLS handshake the address decides which connection may be a
-	// member's, afterwards the key
+	// connections of members; before the TLS handshake the address of a connection decides whether
+	// it counts as a member's, afterwards the key does
 	maxMembers    = 256
 	maxStrangers  = 96
 	maxPerAddress = 16
-	// strangerRate is the number of messages a second that may cost RSA operations, of all senders
-	// that are not members together. All members together have the same limit.
+	// strangerRate is the number of messages a second that may cost RSA operations, for all senders
+	// that are not members together. The limit for all members together is the same.
 	strangerRate  = 30
-	sourceRate    = 6         // the same limit for one address from which no member connects
-	maxParked     = 256       // events of one Salt master that wait for its session key
-	maxParkedSize = 8 << 20   // bytes of the events of one Salt master that wait
+	sourceRate    = 6         // the same limit for each address from which no member connects
+	maxParked     = 256       // events of one Salt master that are parked until its session key arrives
+	maxParkedSize = 8 << 20   // bytes of the parked events of one Salt master
 	maxLarge      = 512 << 20 // bytes of large frames in flight from Saltern masters
 	// bytes of large frames in flight from Salt's masters, which prove their identity per message only
 	maxLargePlain = 128 << 20
@@ -154,8 +154,8 @@ func (in *inbox) memberAddress(address netip.Addr) bool {
 	return false
 }
 
-// belongs moves a connection from the count of other connections to that of members' connections,
-// when its other end has authenticated as a member.
+// belongs counts a connection as a member's, when its other end has authenticated as a member.
+// Until then the connection was counted as one of other senders.
 func (in *inbox) belongs(k *conn) {
 	in.mu.Lock()
 	defer in.mu.Unlock()

@@ -53,7 +53,7 @@ func parseLate(data []byte) (seq uint64, late Late, err error) {
 const maxJobsPassed = 1 << 16
 
 // holdJobs reports whether the jobs in the queue must wait, either until the peer has handled the
-// queued returns, or until the peer has reported the minion processes that it knows.
+// queued returns, or until the peer has reported which minion processes it knows.
 func (l *link) holdJobs(now, connected time.Time) bool {
 	published, late := l.queues[Jobs].lateFirst(now)
 	if !late {
@@ -129,7 +129,7 @@ type Job struct {
 	Age  time.Duration
 }
 
-// maxBrought is how many jobs Bring sends to a peer at most. Bring sends the latest ones.
+// maxBrought is the largest number of jobs that Bring sends to a peer. Bring sends the latest jobs.
 const maxBrought = 256
 
 // Bring sends the jobs of the last minutes to a peer that has just connected. A restarted peer does

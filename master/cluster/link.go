@@ -23,20 +23,20 @@ const (
 	writeWait     = 15 * time.Second
 	redialMin     = 100 * time.Millisecond
 	redialMax     = 3 * time.Second
-	strayFor      = 20 * time.Second // an idle link to a master that is no member ends after this time
+	strayFor      = 20 * time.Second // an idle link to a master that is not a member ends after this time
 	maxControl    = 64
 )
 
 // link is the outgoing connection to one master. It dials again after each break and sends the
 // queued messages. Saltern's masters acknowledge messages on the same connection; Salt's masters
-// send nothing on it.
+// send nothing on that connection.
 type link struct {
 	pool     *Pool
 	id       string
 	pub      string // key (PEM) that the other end must have; "" while it is unknown
 	plain    bool   // speaks Salt's protocol, without TLS
-	stray    bool   // leads to a master that is no member; the link ends when idle
-	tryPlain bool   // the kind of the other master is unknown: try TLS first, then plain
+	stray    bool   // leads to a master that is not a member; the link ends when idle
+	tryPlain bool   // it is unknown whether the other master is Saltern's or Salt's: try TLS first, then plain
 
 	queues [duties]queue
 	wake   chan struct{}
@@ -44,7 +44,7 @@ type link struct {
 	stop   context.CancelFunc
 
 	mu          sync.Mutex
-	pending     []any // control messages that wait
+	pending     []any // control messages that have not been sent
 	taken       [][16]byte
 	starts      starts
 	data        dataQueue

@@ -192,7 +192,7 @@ func madeBy(text string, e event.Event) event.Event {
 	return e
 }
 
-// maxMaker bounds the length in bytes of a maker's name. A minion id can be no longer, since it is
+// maxMaker bounds the length of a maker's name in bytes. A minion id cannot be longer, since it is
 // a file name.
 const maxMaker = 255
 
@@ -203,7 +203,7 @@ type arrived struct {
 	seq    uint64
 	tag    string
 	packed []byte
-	maker  string // who made the event, see makerText
+	maker  string // the maker of the event, see makerText
 	late   Late
 }
 

@@ -132,8 +132,8 @@ func becoming(id, role string, term uint64) string {
 	return fmt.Sprintf("Node %s BECOMING %s for term %d", id, strings.ToUpper(role), term)
 }
 
-// relink opens and closes links so that each member that this master may dial has one. The caller
-// holds mu.
+// relink opens and closes links so that each member that this master may dial has a link. The
+// caller holds mu.
 func (p *Pool) relink(v *view) {
 	for id, l := range p.links {
 		m, ok := v.rec.Member(id)
@@ -221,7 +221,7 @@ func (p *Pool) withFolder(f func(), onSlow func()) {
 	}
 
 	done := make(chan struct{})
-	go func() { // f may hang in the kernel for ever; then nobody waits for this goroutine
+	go func() { // f may hang in the kernel for ever: then withFolder does not wait for this goroutine
 		defer p.folderBusy.Store(false)
 		defer close(done)
 		f()
@@ -237,7 +237,7 @@ func (p *Pool) withFolder(f func(), onSlow func()) {
 			p.folderLog.result("use the cluster's folder", errFolder)
 			onSlow()
 		case <-p.ctx.Done():
-			select { // Close waits a moment for a call that a working folder is about to finish
+			select { // Close waits for a moment, in case f is about to end
 			case <-done:
 			// Close waits at most this long for a call that has begun.
 			case <-time.After(time.Second):

@@ -70,7 +70,7 @@ type Pool struct {
 	handler      atomic.Pointer[Handler]
 	news         newsDesk
 	tellers      tellers
-	handlerSet   chan struct{} // closed when there is a handler
+	handlerSet   chan struct{} // closed by Serve, which sets the handler
 	phaseChanged chan struct{} // closed and replaced at each change of phase, under mu
 
 	folderBusy     atomic.Bool
@@ -202,8 +202,9 @@ func (p *Pool) startParts(ctx context.Context) error {
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 3 * time.Second, Count: 3}
 
 // unheardFor is how long the other host may leave sent bytes unacknowledged before the kernel ends
-// the connection. The link then dials again, so that the masters are connected soon after a silent
-// network cut is over. TCP itself might wait half a minute before it retransmits.
+// the connection. The link then dials again, so that the masters are connected soon after a network
+// fault that dropped all packets. Without unheardFor TCP might wait half a minute before it
+// retransmits.
 const unheardFor = 6 * time.Second
 
 // hangUp sets unheardFor as the TCP_USER_TIMEOUT of a socket (tcp(7)). Accepted sockets inherit it
@@ -282,7 +283,8 @@ func (p *Pool) waitForMembership(ctx context.Context) error {
 	}
 }
 
-// Serve sets the handler of the pool, once. Messages that arrive before that wait for it.
+// Serve sets the handler of the pool. Call it once. Messages that arrive before the call wait for
+// the handler.
 func (p *Pool) Serve(h Handler) error {
 	if !p.news.setHandler(p, h) {
 		return errors.New("the cluster is served already")
@@ -313,8 +315,8 @@ func (p *Pool) Serve(h Handler) error {
 }
 
 // applyKeys passes new keys and this master's removal to the handler until the pool is closed, in
-// order and without holding locks. gen and seedGen are the generations of the keys that the handler
-// has.
+// the order of the changes and without holding locks. gen and seedGen are the generations of the
+// keys that the handler has.
 func (p *Pool) applyKeys(h Handler, gen, seedGen uint64) {
 	for {
 		v := p.view.Load()

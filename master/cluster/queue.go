@@ -29,7 +29,7 @@ type bounds struct {
 }
 
 // jobFor is how long a job waits for a peer. A peer that receives the job in time sends it to those
-// of its minions that have not run it. Users no longer expect an older job to run.
+// of its minions that have not run it. After this time, users no longer expect the job to run.
 const jobFor = 10 * time.Minute
 
 // keyFor is how long a change of a key waits for a peer in the queue of the jobs.
@@ -52,8 +52,8 @@ type item struct {
 	seq      uint64
 	queuedAt time.Time
 	tag      string
-	maker    string // who made the event, see makerText
-	packed   []byte // data of the event; all peers' items share the bytes
+	maker    string // the maker of the event, see makerText
+	packed   []byte // data of the event; the items of all peers share these bytes
 	// sealed returns the data encrypted for Salt's masters, or nil when that fails. It encrypts the
 	// data at the first call.
 	sealed     func() []byte
@@ -77,14 +77,14 @@ func (i *item) isLate(now time.Time) bool {
 
 func (i *item) byteSize() int { return len(i.tag) + len(i.packed) + 64 }
 
-// queue holds the messages of one duty for one peer: first the sent and unacknowledged ones, then
-// the unsent ones.
+// queue holds the messages of one duty for one peer: first the messages that were sent and not
+// acknowledged, then the unsent messages.
 type queue struct {
 	bounds bounds
 
 	mu     sync.Mutex
 	items  []*item
-	sent   int // number of items that were sent and not acknowledged; these are the first ones
+	sent   int // number of items that were sent and not acknowledged; these items come first
 	bytes  int
 	seq    uint64
 	lost   uint64

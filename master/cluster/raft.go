@@ -39,8 +39,8 @@ func newConsensus(p *Pool) *consensus {
 }
 
 // queueMessage queues a message of the consensus if the message comes from the address of the
-// master that it names. Salt's masters do not sign these messages, so the address is the only
-// check; no duty of Saltern depends on the consensus.
+// master that it names. Salt's masters do not sign these messages, so queueMessage can check only
+// the address. Saltern bases no decision on the consensus.
 func (c *consensus) queueMessage(k *conn, kind string, data []byte) error {
 	m, err := wire.ParseRaft(kind, data)
 	if err != nil {

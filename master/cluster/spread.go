@@ -26,7 +26,7 @@ const (
 // spreading is a registered job that the peers have not all received yet.
 type spreading struct {
 	mu    sync.Mutex
-	owed  int // peers that have not taken the job, plus one until it is queued for all peers
+	owed  int // number of peers that have not received the job, plus one until the job is queued for all peers
 	taken chan struct{}
 }
 
@@ -88,8 +88,8 @@ func (p *Pool) freshPeers() map[string]bool {
 	return out
 }
 
-// watchSpread prepares the wait of Spread for the job of a tag. The caller holds p.mu, calls watch
-// for each item that it queues, and calls queued after the last item.
+// watchSpread prepares the wait of Spread for the job of a tag. The caller must hold p.mu, call
+// watch for each item that it queues, and call queued after the last item.
 func (p *Pool) watchSpread(tag string) (watch func(peer string, i *item), queued func()) {
 	jid, _, _ := strings.Cut(strings.TrimPrefix(tag, "salt/job/"), "/")
 	s := p.spreadings[jid]

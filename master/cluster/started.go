@@ -144,7 +144,7 @@ func (l *link) beginStarts(connected bool) {
 }
 
 // tellers records which peers have sent all minion process starts that they know, and on which
-// connection. A peer may do so before this master has a link to it.
+// connection. A peer may send them before this master has a link to it.
 type tellers struct {
 	mu     sync.Mutex
 	byPeer map[string]teller
@@ -165,7 +165,7 @@ func (t *tellers) noteTold(peer string, by *conn, now time.Time) {
 	t.byPeer[peer] = teller{by, now}
 }
 
-// forgetConnection deletes what a peer has sent over a connection that has ended.
+// forgetConnection deletes the records about a connection that has ended.
 func (t *tellers) forgetConnection(by *conn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -194,8 +194,8 @@ func (p *Pool) cameStarts(peer string, by *conn) {
 }
 
 // Unheard reports whether a minion process may have started at another master without a report to
-// this one. Such a master is either unreachable (and its host does not refuse connections), or
-// connected again without having sent its starts yet.
+// this master. That is so if another master is unreachable and its host does not refuse
+// connections, or if another master is connected again and has not sent its starts yet.
 func (p *Pool) Unheard() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -216,11 +216,11 @@ func (p *Pool) Unheard() bool {
 	return false
 }
 
-// holdForStarts reports whether a late job must wait until the peer has sent its starts: it must
-// have sent them after the job was published. Once the peer has handled the late job, this master
-// also sends the job to minions that moved here from that peer. Only the peer's starts show which
-// of these minions were restarted and must not get the job. A peer that never confirms starts sends
-// none either; for such a peer the job waits only for returnsFirst.
+// holdForStarts reports whether a late job must wait: until the peer has sent its starts after the
+// job was published. Once the peer has handled the late job, this master also sends the job to
+// minions that moved here from that peer. Only the peer's starts show which of these minions were
+// restarted and must not get the job. A peer that never confirms starts sends none either; for such
+// a peer the job waits only for returnsFirst.
 func (l *link) holdForStarts(published, now, connected time.Time) bool {
 	l.mu.Lock()
 	could := l.starts.confirms
@@ -239,8 +239,8 @@ func (s *starts) changed() {
 	s.change = make(chan struct{})
 }
 
-// takeStarts returns messages with the next starts to send, or nil if there are none. Until the
-// pool has a handler, it returns nil while all known starts are due.
+// takeStarts returns messages with the next starts to send, or nil if there are none. It also
+// returns nil while it must send all known starts and the pool has no handler that could list them.
 func (l *link) takeStarts(now time.Time) (msgs []any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -253,7 +253,7 @@ func (l *link) takeStarts(now time.Time) (msgs []any) {
 		}
 
 		msgs = append(msgs, startedMsg{starts: list, number: s.number})
-		s.waiting = nil // the known starts include the waiting ones
+		s.waiting = nil // the known starts include the waiting starts
 		return msgs
 	}
 
@@ -301,8 +301,8 @@ func (p *Pool) relayStarts(peer string, fresh []Start) {
 var ErrUntold = errors.New("another master could not be told of the minion's new process, and is not known to be lost yet")
 
 // Announce reports a minion process to the peers when this master sees the process for the first
-// time. It returns nil when each peer has confirmed the report or is lost, otherwise ErrUntold.
-// After nil, no peer sends the minion a job that the minion's former process may have run.
+// time. It returns nil when each peer has confirmed the report or is lost, otherwise ErrUntold. If
+// it returns nil, no peer will send the minion a job that the minion's former process may have run.
 func (p *Pool) Announce(ctx context.Context, s Start) error {
 	began := p.cfg.Now()
 	waiting := map[*link]uint64{}
@@ -318,7 +318,7 @@ func (p *Pool) Announce(ctx context.Context, s Start) error {
 	ctx, cancel := context.WithTimeout(ctx, 4*time.Second)
 	defer cancel()
 	// A sign-in that takes longer than this counts against maxPatient, the number of sign-ins that
-	// may wait. The minions of further sign-ins get an answer at once: to try again.
+	// may wait. The minions of further sign-ins are told at once to try again.
 	stop := time.AfterFunc(200*time.Millisecond, func() {
 		if p.waitingSignIns.Add(1) > maxPatient {
 			cancel()

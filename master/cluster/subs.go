@@ -32,7 +32,7 @@ type subsMsg struct{ subs Subs }
 // differ.
 type cutMsg struct{ cuts []Cut }
 
-// maxSubs bounds the addresses in one message; the sender leaves out further ones.
+// maxSubs bounds the addresses in one message; the sender leaves out further addresses.
 const maxSubs = 1 << 16
 
 const subBytes = 16 + 4
@@ -64,8 +64,8 @@ func ownBytes(data []byte, name string, size, maxEntries int) (*value.Map, []byt
 	return m, b, nil
 }
 
-// maxAge bounds the age of a cut and the time until it expires. Masters store recent publishes no
-// longer than that either.
+// maxAge bounds the age of a cut and the time until it expires. Masters do not store recent
+// publishes for longer than that.
 const maxAge = 2 * time.Minute
 
 // packDuration appends a duration in milliseconds; it reduces the duration to maxAge.
@@ -166,7 +166,7 @@ func (p *Pool) Subscribed(s Subs) {
 // CutOff reports to all connected peers the publishes that minions may have missed.
 func (p *Pool) CutOff(cuts []Cut) { p.sendToPeers("", cutMsg{cuts}) }
 
-// CutBefore reports earlier cuts to a peer that has just connected.
+// CutBefore reports to a peer that has just connected the cuts from before its connection.
 func (p *Pool) CutBefore(peer string, cuts []Cut) { p.sendToPeers(peer, cutMsg{cuts}) }
 
 // sendToPeers queues a control message for a peer, or for all connected peers if peer is "".
@@ -180,10 +180,10 @@ func (p *Pool) sendToPeers(peer string, m any) {
 	}
 }
 
-// receiveNews passes a message of a member about subscribers, cuts or starts to the news desk.
+// receiveNews passes a message of a member about subscribers, cuts or starts to the [newsDesk].
 func (p *Pool) receiveNews(peer string, from netip.Addr, kind string, data []byte) error {
 	if a, err := netip.ParseAddr(peer); err == nil {
-		from = a.Unmap() // the connection may come through another master
+		from = a.Unmap() // from may be the address of a master that relays the connection
 	}
 
 	n := news{peer: peer, from: from}
@@ -245,7 +245,7 @@ func (n *news) deliverTo(p *Pool, h Handler) {
 // newsDesk passes news to the handler in order. Until the pool has a handler, newsDesk stores the
 // news, because a peer does not repeat a report that has not changed. It stores each peer's last
 // report of subscribers, and at most maxNews other news in all; when that limit is reached, it
-// refuses the newest.
+// refuses further news.
 type newsDesk struct {
 	mu      sync.Mutex
 	waiting []news

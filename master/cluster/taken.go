@@ -10,8 +10,8 @@ import (
 // requests that it has accepted. A master of an older release counts the message as a bad one and
 // continues.
 
-// maxTaken bounds the digests that wait for a peer; when it is reached, the oldest are dropped and
-// counted. takenMessage bounds the digests in one message.
+// maxTaken bounds the digests that wait for a peer. Overflow policy: the oldest digests are dropped
+// and counted. takenMessage bounds the digests in one message.
 const (
 	maxTaken     = 1 << 16
 	takenMessage = 1 << 12
@@ -20,9 +20,9 @@ const (
 // takenMsg lists the digests of requests that a master has accepted.
 type takenMsg [][16]byte
 
-// Taken reports a request of a minion, by its digest, to the peers. The caller calls Taken before
-// the request takes effect. Taken never blocks. It does not prevent a replay at a peer that has not
-// received the report yet: within the network latency, or while the connection is down.
+// Taken reports a request of a minion, by its digest, to the peers. Call it before the request
+// takes effect. Taken never blocks. It does not prevent a replay at a peer that has not received
+// the report yet: within the network latency, or while the connection is down.
 func (p *Pool) Taken(k [16]byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -92,7 +92,7 @@ func (p *Pool) heardTaken(data []byte) error {
 
 	p.mu.Lock()
 	h := p.handler.Load()
-	if h == nil { // Serve passes the requests to the handler later
+	if h == nil { // Serve will pass the requests to the handler
 		p.earlyTaken = append(p.earlyTaken, list[:min(len(list), maxTaken-len(p.earlyTaken))]...)
 	}
 	p.mu.Unlock()

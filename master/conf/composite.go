@@ -34,7 +34,8 @@ func (a *assembly) partRemark(option, entry, format string, args ...any) {
 	})
 }
 
-// groups adds notes about nodegroups that are neither an expression nor a list of the words of one.
+// groups adds notes about nodegroups that are neither an expression nor a list of an expression's
+// words.
 func (a *assembly) groups(groups *value.Map) {
 	for name, v := range groups.All() {
 		words, list := v.([]any)

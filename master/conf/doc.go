@@ -8,7 +8,7 @@
 // option and the expected type, for all faults at once. Load only adds a note where the intention
 // is clear, as in file_recv: 1, or where the master does not use the option.
 //
-// options.txt is the one table of options: types, defaults, which ones are secret, and how the
+// options.txt is the one table of options: types, defaults, which are secret, and how the
 // master uses each. The checks, the notes, the values that [WithoutSecrets] hides and
 // docs/options.md are derived from this table. testdata/salt.txt records the options of a release
 // of Salt, and tests compare the two. For each option that this master uses, there is a row and a

@@ -207,7 +207,7 @@ func textOrEmpty(v any) string {
 // deriveOptions sets options that follow from others, in the order of Salt's apply_master_config.
 func (a *assembly) deriveOptions() {
 	o := a.opts
-	if o.Str("log_file") == "" { // as in Salt's process_log_file (salt/utils/parsers.py)
+	if o.Str("log_file") == "" { // as Salt does in process_log_file (salt/utils/parsers.py)
 		o.Set("log_file", defaultLogFile)
 	}
 

@@ -179,7 +179,7 @@ func (a *assembly) lookAt(above *part, name string, v any, path []string) {
 		return
 	}
 	if v == nil {
-		return // like a missing key
+		return // null counts as a missing key
 	}
 
 	if row.ignored() {

@@ -69,8 +69,8 @@ func (r *reader) overrides(path, defaultInclude string) *value.Map {
 	return opts
 }
 
-// noteReplaced adds a note if an included file replaces the schedule of the main file. Salt
-// replaces it in the same case, but merges the schedules of several included files.
+// noteReplaced adds a note if an included file replaces the schedule of the main file. Salt also
+// replaces that schedule, but merges the schedules of several included files.
 func (r *reader) noteReplaced(opts, part *value.Map) {
 	if _, also := part.Get(scheduleOption); also && opts.Map(scheduleOption).Len() > 0 {
 		o := r.origins[scheduleOption]

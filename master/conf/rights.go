@@ -4,7 +4,7 @@ import "saltern/master/internal/acl"
 
 // Rights that are not functions. Their values are the texts that the master sends to salt-api.
 const (
-	AllEvents = "events" // read all events of the master, not only those of his own jobs
+	AllEvents = "events" // read all events of the master, not only those of the user's own jobs
 	AllJobs   = "jobs"   // look up the jobs of others with the runner jobs.list_job
 	Hooks     = "hooks"  // fire events with the web hook
 )
@@ -13,8 +13,8 @@ const (
 // does.
 const everyLogin = "all"
 
-// Rights returns the rights that permissions include and that are not functions, as AllEvents,
-// AllJobs and Hooks.
+// Rights returns AllEvents, AllJobs and Hooks, as far as permissions or the option
+// saltern_event_readers grant them.
 func (m *Master) Rights(permissions []any) (words []string) {
 	open := m.EventReaders == everyLogin
 	if open || acl.MayReadEvents(permissions) {

@@ -69,7 +69,8 @@ func wantedWords(types []string) string {
 	return strings.Join(words, " or ")
 }
 
-// kindOf returns the type of a value for a message, like typeName, but never the value itself.
+// kindOf returns the type of a value for a message, as typeName does. The text never contains the
+// value itself.
 func kindOf(v any) string {
 	switch v.(type) {
 	case bool:

@@ -15,7 +15,7 @@ var levels = []string{"all", "garbage", "trace", "debug", "profile", "info", "wa
 // servedBackends lists the backends of the file server that this master has.
 var servedBackends = []string{"roots", "gitfs", "minionfs"}
 
-// validate adds faults for values that the master cannot use and notes about doubtful ones.
+// validate adds faults for values that the master cannot use, and notes about doubtful values.
 func (a *assembly) validate(m *Master) {
 	for _, p := range []struct {
 		name string

@@ -9,8 +9,8 @@ import (
 	"hash"
 )
 
-// Hash returns the constructor of a hash function by its name in Salt's option hash_type, the same
-// name as in Python's hashlib. It returns nil for an unknown name.
+// Hash returns the constructor of the hash function that Salt's option hash_type names. The names
+// are those of Python's hashlib. Hash returns nil for an unknown name.
 func Hash(name string) func() hash.Hash {
 	return map[string]func() hash.Hash{
 		"md5": md5.New, "sha1": sha1.New, "sha224": sha256.New224, "sha256": sha256.New, "sha384": sha512.New384, "sha512": sha512.New,

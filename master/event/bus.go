@@ -167,7 +167,7 @@ type Subscription struct {
 	name    string
 	c       chan Event
 	filter  Filter
-	depth   int     // bound of the number of waiting events of minions
+	depth   int     // greatest number of waiting events of minions
 	pending uint64  // events lost since the last delivery; guarded by the lock of the bus
 	backlog backlog // guarded by the lock of the bus
 	lost    atomic.Uint64

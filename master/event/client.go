@@ -64,8 +64,8 @@ func (l *Listener) Next(ctx context.Context) (Event, error) {
 	return p.Event()
 }
 
-// NextPacked works like Next, but does not unpack the data. Callers that need the data of few
-// events only use it to save time.
+// NextPacked works like Next, but does not unpack the data. Callers that need the data of only a
+// few events use NextPacked to save time.
 func (l *Listener) NextPacked(ctx context.Context) (Packed, error) {
 	stop := context.AfterFunc(ctx, func() { l.conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer func() {
@@ -176,7 +176,7 @@ func (l *Listener) nextFrame() (any, bool, error) {
 	return v, true, nil
 }
 
-// readMore appends the available bytes to the unread ones in the buffer. It doubles a full buffer,
+// readMore appends the available bytes to the unread bytes in the buffer. It doubles a full buffer,
 // so that a large frame is scanned only a few times.
 func (l *Listener) readMore() error {
 	if cap(l.buf)-len(l.buf) < 4<<10 {

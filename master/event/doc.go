@@ -23,6 +23,6 @@
 // and prefixed ones from 3006 (salt/utils/event.py, salt/transport/tcp.py,
 // salt/transport/frame.py).
 //
-// An event on the bus proves nothing: whoever may open the pull socket may fire
+// An event on the bus does not prove who fired it: whoever may open the pull socket may fire
 // any tag. Event.Origin distinguishes such events from the master's own.
 package event

@@ -1,5 +1,5 @@
 // Package node decides for a master of a cluster: who belongs to the cluster, which keys are in
-// force, which master owns the duties that only one may do, and which messages go to whom. It
+// force, which master owns the duties that only one may do, and which master gets which message. It
 // performs no input or output.
 //
 // A Node takes inputs (messages whose proofs have been verified, results of the shared store, the
@@ -18,14 +18,16 @@
 // # Joining
 //
 // The messages are Salt's (discover, discover-reply, join, join-reply). The cluster proves its
-// identity first: a reply counts only if it answers our token and is signed by the key in the
-// shared folder, or by the pinned one. The secret goes only to the master that has proven its
-// identity. A joining master retries until it is admitted or refused for good.
+// identity first: a reply counts only if it contains the token of this master's request and is
+// signed by the key in the shared folder, or by the pinned key. A joining master sends the secret
+// only to a master that has proven its identity. It retries until it is admitted or refused for
+// good.
 //
 // # The owner
 //
 // The lease is part of the record: a name, an incarnation, a token that only grows, and a beat. The
 // owner raises the beat to renew the lease, and counts the lease's time from before that write; the
-// others count it from after they read the new beat, each by its own clock. So two masters can both
-// believe to be the owner only if the speeds of their clocks differ by more than a tenth.
+// others count the time from after they read the new beat, each by its own clock. So two masters
+// can both believe that they are the owner only if the speeds of their clocks differ by more than a
+// tenth.
 package node

@@ -13,19 +13,19 @@ import (
 type attempt struct {
 	target   string // master to which the discover was sent
 	askedAt  time.Time
-	peer     Peer   // that master, once it has proven to belong to the cluster
-	own      bool   // that master is Saltern's
+	peer     Peer   // the target, once it has proven that it belongs to the cluster
+	own      bool   // the target is a Saltern master
 	token    string // token of this master's join
-	pub      string // public key of the cluster, from that master's proof
-	admitted bool   // that master is Salt's and has admitted us
+	pub      string // public key of the cluster, from the target's proof
+	admitted bool   // the target is a Salt master and has admitted us
 }
 
 // candidate is a master that has asked to join.
 type candidate struct {
 	pub, askedToken string    // the candidate's key, and the token of the candidate's discover
 	token           string    // this master's token, which the candidate's join must contain
-	own             bool      // the candidate is Saltern's
-	at              time.Time // time of its last discover
+	own             bool      // the candidate is a Saltern master
+	at              time.Time // time of the candidate's last discover
 	failures        int       // number of wrong secrets that the candidate has sent
 }
 
@@ -56,7 +56,7 @@ func (n *Node) targets() []string {
 	return out
 }
 
-// askToJoin sends a discover to all targets, and again after each wait.
+// askToJoin sends a discover to all targets, and repeats it when the next attempt is due.
 func (n *Node) askToJoin(now time.Time) {
 	if now.Before(n.nextJoin) {
 		return
@@ -65,7 +65,7 @@ func (n *Node) askToJoin(now time.Time) {
 	n.nextJoin = now.Add(n.joinWait + n.cfg.Random.Jitter(n.joinWait/4))
 	n.joinWait = min(n.joinWait*5/4, joinSlow)
 
-	// Accept late answers to the last requests, but not answers to older ones.
+	// Accept late answers to the last requests, but not to older requests.
 	maps.DeleteFunc(n.attempts,
 		func(_ string, a *attempt) bool { return now.Sub(a.askedAt) > 2*joinSlow && !a.admitted })
 	for _, id := range n.targets() {
@@ -106,7 +106,7 @@ func (n *Node) onDiscoverReply(now time.Time, d wire.DiscoverReply) {
 		return
 	}
 	if !n.lastJoin.IsZero() && now.Sub(n.lastJoin) < joinEvery/2 {
-		return // one join at a time; another reply follows the next request
+		return // this master joins through one peer at a time; another reply follows the next request
 	}
 
 	secret := n.secretFor(d.Own)
@@ -308,7 +308,7 @@ func (n *Node) onJoin(now time.Time, j wire.Join) {
 	c := n.candidates[j.PeerID]
 	if c == nil || now.Sub(c.at) > candidateFor || !samePEM(c.pub, j.Pub) ||
 		subtle.ConstantTimeCompare([]byte(c.token), []byte(j.ReturnToken)) != 1 {
-		return // not an answer to our last reply; the candidate will ask again
+		return // the join does not answer our last reply; the candidate will ask again
 	}
 
 	refuse := func(reason string) {

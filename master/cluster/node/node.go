@@ -30,12 +30,12 @@ type Node struct {
 	candidates map[string]*candidate
 	failures   []time.Time
 
-	// changes of the record
+	// changes of the record that wait to be stored
 	queue        []*intent
 	inflight     *inflight
 	opID         uint64
 	retryAt      time.Time
-	lowerVersion *uint64 // version of the stored record, if the folder has lost newer records; nil if not
+	lowerVersion *uint64 // version of the stored record if the folder has lost newer records, otherwise nil
 
 	// the lease of the owner
 	leaseSeen  time.Time // when this master last saw the lease change

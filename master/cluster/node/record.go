@@ -42,7 +42,7 @@ type Member struct {
 // Tombstone describes a master that was removed.
 type Tombstone struct {
 	ID  string `json:"id"`
-	Pub string `json:"pub"` // PEM of its key; "" for a machine whose master was not a member
+	Pub string `json:"pub"` // PEM of the master's key; "" for a machine whose master was not a member
 	// Node is the machine as [control.Removal.Node] names it.
 	Node string `json:"node,omitempty"`
 }

@@ -32,9 +32,9 @@ func (n *Node) secretFor(own bool) string {
 	return n.secret(&n.rec)
 }
 
-// folderSecret returns the secret of a cluster that was given none: whoever can derive it has read
-// the record in the shared folder, and so could read the cluster's private key beside it. It
-// changes with the seed, that is with each removal.
+// folderSecret returns the secret of a cluster whose option cluster_secret is empty. Whoever can
+// derive this secret has read the record in the shared folder, and so could also read the cluster's
+// private key there. The secret changes with the seed, that is with each removal.
 func folderSecret(r *Record) string {
 	if r.Seed == "" {
 		return ""
@@ -61,7 +61,7 @@ func (n *Node) changeSecret(now time.Time, c Command) {
 		case c.Stage:
 			r.NextSecret = n.newSecret()
 		case r.NextSecret == "" && r.Secret != "" && r.SecretFinger(r.Secret) == c.Commit:
-			return false, nil // an earlier command has done this
+			return false, nil // an earlier command has already made this secret the current one
 		case r.NextSecret == "" || r.SecretFinger(r.NextSecret) != c.Commit:
 			return false, ErrNotStaged
 		default:

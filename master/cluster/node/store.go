@@ -254,7 +254,7 @@ func (n *Node) seeLease() {
 		if t.token == o.Token && t.beat == o.Beat {
 			n.ownUntil = t.start.Add(leaseTTL - leaseMargin)
 			n.renewAt = t.start.Add(leaseRenew)
-			return // of two tries to store one beat, the earlier start applies
+			return // two attempts wrote the same beat: the start of the earlier attempt applies
 		}
 	}
 }
@@ -283,7 +283,7 @@ func (n *Node) rotate(now time.Time, command uint64) {
 
 func (n *Node) newKey(now time.Time, r *Record) { r.setKey(n.cfg.Random.NewKey(), now) }
 
-// setKey makes key the current AES key; the former current key becomes the previous one.
+// setKey makes key the current AES key; the former current key becomes the previous key.
 func (r *Record) setKey(key string, now time.Time) {
 	r.PrevKey = r.Key
 	r.Key = key
@@ -291,8 +291,8 @@ func (r *Record) setKey(key string, now time.Time) {
 	r.KeyGen++
 }
 
-// answer returns a function that outputs the result of a command. If command is 0, the function
-// outputs nothing.
+// answer returns a function that outputs the result of a command. If command is 0, the returned
+// function outputs nothing.
 func (n *Node) answer(command uint64) func(time.Time, error) {
 	return func(_ time.Time, err error) {
 		if command != 0 {
@@ -328,8 +328,8 @@ func (n *Node) command(now time.Time, c Command) {
 	}
 }
 
-// removeMember queues a change that removes a master. The same change prevents that the master's
-// key is admitted again, and replaces all secrets that the master knows.
+// removeMember queues a change that removes a master. The same change ensures that the master's key
+// is never admitted again, and replaces all secrets that the master knows.
 func (n *Node) removeMember(now time.Time, c Command) {
 	ok := n.queueIntent(now, &intent{name: "remove", apply: func(r *Record) (bool, error) {
 		removed, change, err := r.toRemove(c.Remove)

@@ -9,7 +9,7 @@ import (
 	"saltern/master/crypt"
 )
 
-// Config of a Node. ID, Pub, ClusterPub and Random are required.
+// Config configures a Node. ID, Pub, ClusterPub and Random are required.
 type Config struct {
 	ID    string // name of this master, and the address that peers dial
 	Pub   string // PEM of the public half of its master key
@@ -57,7 +57,8 @@ type Peer = wire.Peer
 // Times of the cluster logic.
 const (
 	leaseTTL = 12 * time.Second // an owner that does not renew loses the lease after this
-	// leaseTTLUnnamed is the term of a lease that names none: that of versions which wrote no term.
+	// leaseTTLUnnamed is the term of a lease that names no term: masters of older versions wrote
+	// none.
 	leaseTTLUnnamed = 15 * time.Second
 	leaseMargin     = leaseTTL / 10 // how long before the end of leaseTTL the owner stops using the lease
 	// leaseRenew is the age at which the owner renews the lease. The renewal may take as long as
@@ -67,7 +68,7 @@ const (
 	// precedes it in the order of names.
 	leaseStep     = 2 * time.Second
 	beatEvery     = time.Second
-	aliveFor      = 5 * beatEvery   // after this time without a beat a peer is treated as lost
+	aliveFor      = 5 * beatEvery   // a peer without a beat for this time is treated as lost
 	joinEvery     = 2 * time.Second // wait between two discovers; after a refusal the wait is joinSlow
 	joinSlow      = 5 * joinEvery
 	candidateFor  = time.Minute // how long a candidate may take to send its join
@@ -173,7 +174,8 @@ type (
 	Want struct{}
 	// State carries the record.
 	State struct{ Record Record }
-	// Refused tells a joining master why it was not admitted, for its administrator.
+	// Refused tells a joining master the reason why it was not admitted, for that master's
+	// administrator.
 	Refused struct{ ReturnToken, Reason string }
 	// Gone reports to a master that it was removed from the cluster.
 	Gone struct{}

@@ -108,7 +108,7 @@ func ParseAnnounce(sender string, data []byte) (Announce, error) {
 
 // Open returns the sender's session key from the entry for the master id. masterKey decrypts the
 // session key, and sender, a PEM, verifies its signature. ok is false when the announcement has no
-// entry for id, or an empty one because the sender does not know that master's key.
+// entry for id, or an empty entry because the sender does not know that master's key.
 func (s Suite) Open(a Announce, id string, masterKey *rsa.PrivateKey, sender string) (key crypt.Key, ok bool, err error) {
 	for _, e := range a.Entries {
 		if e.ID != id || e.AES == nil {

@@ -89,7 +89,7 @@ func KeyEvent(tag string, data *value.Map) (id string, st KeyState) {
 // handle_key_rotate).
 const RotateTag = "rotate_cluster_aes_key"
 
-// RotateEvent returns the data of RotateTag.
+// RotateEvent returns the data of an event with the tag RotateTag.
 func RotateEvent() *value.Map { return value.NewMap(RotateTag, true) }
 
 // Act is the action that the tag of a peer's event triggers in a master.

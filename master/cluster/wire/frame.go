@@ -61,7 +61,7 @@ type Reader struct {
 // reader.
 func NewReader(r io.Reader, max int) *Reader { return &Reader{r: r, max: max} }
 
-// SetMax changes the bound of a frame. The caller raises the bound when the other end has
+// SetMax changes the limit of a frame's size. The caller must raise it when the other end has
 // authenticated.
 func (r *Reader) SetMax(max int) { r.max = max }
 

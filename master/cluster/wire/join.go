@@ -351,9 +351,9 @@ func (j JoinReply) Seal(s Suite, key *rsa.PrivateKey, recipient string) (*value.
 	return s.sealed(m, key, "")
 }
 
-// OpenJoinReply verifies a JoinReply with peerPub, the PEM of the peer that was asked, and decrypts
-// it with key, the receiver's master key. token is the token of the receiver's Join; if the reply
-// contains another one, OpenJoinReply returns ErrProof.
+// OpenJoinReply verifies a JoinReply with peerPub, the PEM of the peer that the receiver asked, and
+// decrypts it with key, the receiver's master key. token is the token of the receiver's Join; if
+// the reply contains another token, OpenJoinReply returns ErrProof.
 func (s Suite) OpenJoinReply(data []byte, key *rsa.PrivateKey, peerPub, token string) (JoinReply, error) {
 	e, err := openEnvelope(data)
 	if err != nil {

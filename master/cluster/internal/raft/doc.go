@@ -9,12 +9,12 @@
 //
 // Saltern's masters stand for election in three cases only, and otherwise follow:
 //
-//   - No message of a leader has arrived for several seconds. Salt's masters elect a new one within two if
+//   - No message of a leader has arrived for several seconds. Salt's masters elect a leader within two if
 //     they can.
 //   - There is no group yet, because a Salt master joins a cluster of Saltern masters and waits to
 //     be led.
 //   - A leader cannot commit its own log. Salt's leaders propose nothing when they are elected and
-//     may commit only entries of their own term, so after a restart of all masters none ever serves.
+//     may commit only entries of their own term, so after a restart of all masters no master serves.
 //
 // A Saltern leader proposes the configuration again in its own term, admits masters that have
 // caught up, and drops those that were removed.

@@ -30,7 +30,7 @@ func (n *Node) Step(now time.Time, m wire.Raft) []Out {
 		n.onAppend(now, m.Src, term, p)
 	case "install-snapshot":
 		// Salt 3008.3 never sends a snapshot. Refuse a snapshot, since this master could not
-		// replicate it further. The leader then sends entries.
+		// replicate it further. The leader then sends entries instead.
 		n.queueMessage(m.Src, "install-snapshot-reply", value.NewMap("our_term", n.state.Term, "peer_id", n.cfg.ID))
 	case "pre-request-vote-reply", "request-vote-reply":
 		n.onVoteReply(now, m, term)
@@ -41,7 +41,7 @@ func (n *Node) Step(now time.Time, m wire.Raft) []Out {
 	return n.takeOutput()
 }
 
-// current reports whether a candidate's log is at least as new as ours.
+// current reports whether a candidate's log is at least as new as this master's log.
 func (n *Node) current(p *value.Map) bool {
 	term, index := integer(p, "last_log_term", 0), integer(p, "last_log_index", -1)
 	mine := n.termAt(n.lastIndex())

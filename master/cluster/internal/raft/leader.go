@@ -69,8 +69,8 @@ func (n *Node) advance() {
 	}
 }
 
-// reconcile proposes the next change that brings the group closer to the cluster: one voter at a
-// time, and only after the previous change is committed.
+// reconcile proposes the next change that brings the group closer to the cluster. It adds or
+// removes one voter at a time, and proposes a change only after the previous change is committed.
 func (n *Node) reconcile() {
 	if n.installed && n.commit < n.lastIndex() {
 		return

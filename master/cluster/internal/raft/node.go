@@ -7,7 +7,8 @@ import (
 	"saltern/master/cluster/wire"
 )
 
-// Times of the group. In Salt they are 750 to 1500 ms for an election and 50 ms between heartbeats.
+// Times of the group. Salt's own masters use 750 to 1500 ms for an election and 50 ms between
+// heartbeats.
 const (
 	// Beat is the interval at which the caller should call Tick, and at which a leader sends
 	// heartbeats.
@@ -54,7 +55,7 @@ type Member struct {
 	Own bool // the member is Saltern's
 }
 
-// Config of a Node. All fields but State are required.
+// Config configures a Node. All fields but State are required.
 type Config struct {
 	ID    string
 	State State // the State that was saved last; the zero State if none was saved
@@ -141,7 +142,7 @@ func (n *Node) Status() Status {
 // lastIndex returns the index of the last entry, or -1 for none.
 func (n *Node) lastIndex() int64 { return int64(len(n.state.Log)) - 1 }
 
-// termAt returns the term of the entry at an index, or 0 for none.
+// termAt returns the term of the entry at an index, or 0 if there is no entry at that index.
 func (n *Node) termAt(i int64) int64 {
 	if i < 0 || i > n.lastIndex() {
 		return 0
@@ -149,8 +150,8 @@ func (n *Node) termAt(i int64) int64 {
 	return n.state.Log[i].Term
 }
 
-// groupMembers returns the members in the newest configuration of the log, whether that is
-// committed or not, as in Salt (raft/node.py on_config_change).
+// groupMembers returns the members in the newest configuration of the log. As in Salt, that
+// configuration need not be committed (raft/node.py on_config_change).
 func (n *Node) groupMembers() (voters, learners []string) {
 	for i := len(n.state.Log) - 1; i >= 0; i-- {
 		if v, l, ok := configOf(n.state.Log[i]); ok {
@@ -258,8 +259,8 @@ func (n *Node) toVoters(kind string, term int64) {
 	}
 }
 
-// countVotes makes this candidate the leader, or a prospective candidate a candidate, if a majority
-// has voted for it.
+// countVotes counts the votes for this master. With a majority, a candidate becomes the leader, and
+// a prospective candidate becomes a candidate.
 func (n *Node) countVotes(now time.Time) {
 	yes, all := 1, len(n.electorate())+1
 	for _, v := range n.votes {
