@@ -10,8 +10,8 @@ import (
 	"saltern/master/value"
 )
 
-// Intervals of the master's own maintenance. Salt does all of it every loop_interval, so a minion
-// of a Salt master may use a deleted key for up to a minute.
+// Intervals of the master's own maintenance. Salt does all maintenance every loop_interval, so a
+// minion of a Salt master may use a deleted key for up to a minute.
 const (
 	statusEvery = 2 * time.Second
 	cleanEvery  = 5 * time.Minute
@@ -23,7 +23,7 @@ type workers struct {
 	ctx context.Context
 }
 
-// every calls f at once, and once more after each pause, until the workers are stopped.
+// every calls f at once, and again after each pause, until the workers are stopped.
 func (w *workers) every(pause time.Duration, f func(context.Context)) {
 	w.Go(func() {
 		t := time.NewTicker(pause)
@@ -39,8 +39,8 @@ func (w *workers) every(pause time.Duration, f func(context.Context)) {
 	})
 }
 
-// work runs the master's goroutines until parent ends. After that it first stops accepting events
-// of other processes, and at last stops the parts that act on events.
+// work runs the master's goroutines until parent ends. Then it first stops accepting events of
+// other processes. The parts that act on events stop last.
 func (m *Master) work(parent context.Context) error {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(parent))
 	w := &workers{ctx: ctx}
@@ -83,7 +83,7 @@ func (m *Master) startChores(w *workers) {
 	w.every(statusEvery, func(context.Context) { m.conditions.Read(m.now()) })
 	w.every(cleanInterval(m.cfg.KeepJobs, loop), m.clean)
 	w.every(cleanEvery, m.presence.Record)
-	// A crash loses the changes of the job cache's usage counts since the last call.
+	// A crash loses the changes of the job cache's usage counts since the last call of SaveQuota.
 	w.every(10*time.Second, m.launch.SaveQuota)
 
 	if m.cfg.PresenceEvents {
@@ -92,7 +92,7 @@ func (m *Master) startChores(w *workers) {
 	}
 }
 
-// startParts starts the parts that run goroutines of their own.
+// startParts starts the parts that need a goroutine until the master stops.
 func (m *Master) startParts(w *workers) {
 	w.Go(func() { m.writes.Run(w.ctx) })
 	w.Go(func() { m.reactor.Run(w.ctx) })
@@ -115,8 +115,8 @@ func (m *Master) startParts(w *workers) {
 }
 
 // cleanInterval returns how often old jobs are removed. Salt removes them every loop_interval
-// (salt/master.py Maintenance). If jobs are kept for hours, a pass at each loop_interval is not
-// worth its cost.
+// (salt/master.py Maintenance). If jobs are kept for hours, removing them that often is not worth
+// the cost.
 func cleanInterval(keep, loop time.Duration) time.Duration {
 	if keep <= 0 {
 		return cleanEvery

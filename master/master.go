@@ -99,8 +99,8 @@ type Master struct {
 	router    *zmtp.Router
 	pub       *zmtp.Pub
 	publisher *publish.Publisher
-	// missedPort resends the jobs that minions have missed. The cluster gets a pointer to it before
-	// openPublish sets its fields.
+	// missedPort resends the jobs that minions have missed. The cluster gets this pointer before
+	// openPublish sets the fields of the resendPort.
 	missedPort *resendPort
 	requests   *request.Server
 	nonces     *request.Nonces
@@ -122,25 +122,25 @@ type Master struct {
 // Limits that this package sets.
 const (
 	cacheMemory = 64 << 20 // bytes of minion data in memory
-	// maxRequests bounds the requests that are handled at once. The bound does not include parked
-	// requests, which wait for a renderer, a runner or the returns of other minions, so that these
-	// cannot delay returns.
+	// maxRequests bounds the requests that are handled at once. Parked requests, which wait for a
+	// renderer, a runner or the returns of other minions, do not count, so that they cannot delay
+	// returns.
 	maxRequests = 2048
 	// maxStrangers bounds the requests of unauthenticated senders that are handled at once. Most of
 	// these are sign-ins.
 	maxStrangers = 256
-	maxRunners   = 32 // runners at work
+	maxRunners   = 32 // most runners that run at once
 )
 
-// New opens keys, secrets, caches, sockets, and last of all the port for requests. If a step fails,
-// New closes what it has opened and returns an error that says what the administrator must fix. In
-// a cluster it waits until this master has joined or ctx ends.
+// New opens keys, secrets, caches and sockets, and last the port for requests. If a step fails, New
+// closes what it has opened and returns an error that says what the administrator must fix. In a
+// cluster it waits until this master has joined or ctx ends.
 func New(ctx context.Context, cfg *conf.Master, log *slog.Logger) (*Master, error) {
 	return NewWithClock(ctx, cfg, log, time.Now)
 }
 
-// NewWithClock works like New, but calls now, and not time.Now, for limits and for reports about
-// minions.
+// NewWithClock works like New, but uses the clock now instead of time.Now for limits and for
+// reports about minions.
 func NewWithClock(ctx context.Context, cfg *conf.Master, log *slog.Logger, now func() time.Time) (*Master, error) {
 	m := &Master{
 		cfg:        cfg,
@@ -158,16 +158,16 @@ func NewWithClock(ctx context.Context, cfg *conf.Master, log *slog.Logger, now f
 		missedPort: &resendPort{},
 	}
 
-	// Each step uses what earlier steps have opened; the comment of a step names those steps.
+	// Each step may use what earlier steps have opened; the comment of a step says what it uses.
 	for _, open := range []func(context.Context) error{
 		m.openDirs,
 		m.openCluster,  // opens the identity, the folder of keys and the shared job cache
 		m.openSecrets,  // uses the identity, and the keys of the cluster
 		m.openPublish,  // uses the secrets, and in a cluster the hooks of the cluster
 		m.openKeys,     // uses the folder of keys, the subscriptions on the publish port and the secrets
-		m.openCallers,  // uses nothing of the steps before
+		m.openCallers,  // uses nothing that earlier steps have opened
 		m.openStores,   // uses the cluster, for the job cache and the repositories
-		m.openBus,      // uses nothing of the steps before, which fire no events
+		m.openBus,      // uses nothing that earlier steps have opened; earlier steps fire no events
 		m.openServices, // uses all of the above
 		m.openDoors,    // uses all of the above; after this step requests arrive
 	} {
@@ -206,7 +206,8 @@ func (m *Master) openDirs(context.Context) error {
 	return m.signs.Startup()
 }
 
-// openCluster loads this master's own key and, in a cluster, joins it.
+// openCluster loads this master's own key. If the master belongs to a cluster, openCluster joins
+// the cluster.
 func (m *Master) openCluster(ctx context.Context) error {
 	c := m.cfg
 	var err error
@@ -495,7 +496,7 @@ func (m *Master) openServices(context.Context) error {
 }
 
 // onKeyChange removes the data about a minion whose key was removed, so that a later minion with
-// the same id gets none of them.
+// the same id gets none of these data.
 func (m *Master) onKeyChange(c keys.Change) {
 	if c.New != keys.None {
 		return
@@ -532,9 +533,9 @@ func (m *Master) Run(ctx context.Context) error {
 }
 
 // Close stops all parts in the order in which requests pass through them: ports first, stores last.
-// It may be called on a master of which New has opened only some parts, too.
+// It may also be called when New has opened only some parts of the master.
 func (m *Master) Close() error {
-	m.background.End() // so minions that wait for a runner or a pillar get no answer
+	m.background.End() // so that minions that wait for a runner or a pillar get no answer
 	if m.newest != nil {
 		m.newest.Close()
 	}

@@ -33,10 +33,10 @@ func (m *Master) publish(ctx context.Context, load *value.Map, minions []string)
 }
 
 // newestForRunners brings the files of this node up to date for a runner or a wheel function. For a
-// person it updates them as of now, for a minion as of the start of its job. For reactions and the
-// schedule, which may call functions very often, the files may be a little older. If the files
-// cannot be updated, the function uses the old ones, and an event of the runner and the log report
-// that.
+// call by a person it updates the files to their state now, for a call by a minion to their state
+// at the start of the minion's job. For reactions and the schedule, which may call functions very
+// often, the files may be a little older. If the files cannot be updated, the function uses the old
+// files, and the log and an event of the runner report that.
 func (m *Master) newestForRunners(ctx context.Context) {
 	order := runner.OrderOf(ctx)
 	since := m.newest.Since(order.Minion)

@@ -217,7 +217,8 @@ func (m *Master) openReactor() {
 	})
 }
 
-// userKey returns a function that reads the key of the master's account, which authorises events.
+// userKey returns a function that reads the key of the master's account, which an event must
+// contain to change the rules of the reactor or the state of a batch.
 func userKey(c *conf.Master) func() (string, error) {
 	return func() (string, error) { return local.ReadUserKey(filepath.Join(c.CacheDir, "."+c.User+"_key")) }
 }

@@ -15,7 +15,7 @@ var (
 	// errMinion means that a minion or syndic id cannot be a file name.
 	errMinion = errors.New("jobs: bad minion id")
 	// ErrBrokenLoad means that a load cannot be read because a power cut left its file empty or
-	// torn. In that case it is unknown which caller started the job.
+	// torn. So it is unknown who started the job.
 	ErrBrokenLoad = errors.New("jobs: the load of the job is broken")
 	// ErrTooLarge means that a load or return exceeds Config.MaxReturn.
 	ErrTooLarge = errors.New("jobs: too large")
@@ -40,7 +40,7 @@ type Cache interface {
 	// Stage is SaveLoad in two steps, for a publish that must not wait for a disk. When Stage
 	// returns, this cache shows the job to readers; when wait returns nil, the job is durable.
 	Stage(ctx context.Context, jid string, load *value.Map, minions []string) (wait func(context.Context) error, err error)
-	// AddMinions adds expected minions: those of the syndic, or those of this master if syndic is
+	// AddMinions adds minions to the expected minions of the syndic, or of this master if syndic is
 	// "".
 	AddMinions(ctx context.Context, jid string, minions []string, syndic string) error
 	// SaveReturn stores a return. stored is false, without an error, when the cache already has a
@@ -50,12 +50,12 @@ type Cache interface {
 	// UpdateEndtime records when a job ended, as readable text.
 	UpdateEndtime(ctx context.Context, jid, text string) error
 
-	// Load returns the load of a job, with the sorted expected minions added as "Minions", or nil
-	// when there is no such job. It returns [ErrBrokenLoad] when the load cannot be read; the
-	// returns of that job may still be readable.
+	// Load returns the load of a job, with the sorted ids of the expected minions added as
+	// "Minions". It returns nil when there is no such job. It returns [ErrBrokenLoad] when the load
+	// cannot be read; the returns of that job may still be readable.
 	Load(ctx context.Context, jid string) (*value.Map, error)
-	// Returns returns the stored returns of a job by minion. Each is a map with the fields return,
-	// retcode, success and out, as far as the minion sent them.
+	// Returns returns the stored returns of a job by minion. Each return is a map with those of the
+	// fields return, retcode, success and out that the minion sent.
 	Returns(ctx context.Context, jid string) (*value.Map, error)
 	// Endtime returns the text that UpdateEndtime recorded, or "".
 	Endtime(ctx context.Context, jid string) (string, error)
@@ -63,14 +63,15 @@ type Cache interface {
 	// of visit and returns it.
 	Each(ctx context.Context, visit func(Job) error) error
 
-	// Clean removes jobs that are older than keep, slowly enough for others to use the disk.
+	// Clean removes jobs that are older than keep, at a pace that leaves others time to use the
+	// disk.
 	Clean(ctx context.Context, keep time.Duration) (removed int, err error)
 }
 
 // Return is the return of one minion for one job.
 type Return struct {
 	JID, ID string
-	// Data holds the stored fields return, retcode and success, as far as the minion sent them.
+	// Data holds those of the fields return, retcode and success that the minion sent.
 	Data *value.Map
 	// Out names the outputter that the function asked for. It may be nil: the function asked for
 	// none.

@@ -22,12 +22,12 @@ import (
 
 // Times of the cluster's job cache.
 const (
-	// longest wait for a peer; the wait for the shared folder after that is bounded by the same time
+	// longest wait for a peer to store a return, and after that for the shared folder to do so
 	keepWait = 5 * time.Second
 )
 
-// ownSegment marks a segment that this master wrote and therefore never reads. It is stored where
-// other segments have the number of bytes read.
+// ownSegment marks a segment that this master wrote and therefore never reads. For such a segment
+// it takes the place of the number of bytes read.
 const ownSegment = -1
 
 // Errors of Peers.Keep.
@@ -52,8 +52,8 @@ type ClusterConfig struct {
 	Local *Local
 	Peers Peers
 	Keep  time.Duration // keep_jobs: age at which jobs are removed
-	// The Cluster calls Degraded with an error when returns are stored on fewer disks than
-	// intended, and with nil when they are stored safely again.
+	// Degraded is called with an error when returns are stored on fewer disks than intended, and
+	// with nil when they are stored safely again.
 	Degraded func(error)
 	Log      *slog.Logger
 }
@@ -64,14 +64,15 @@ type ClusterConfig struct {
 // the shared folder; that is called handing over.
 //
 // The master acknowledges a return when the return would survive the loss of this master: when the
-// disks of this master and of a peer have it. If no peer stores it, the return waits until the
-// shared folder has it. If the folder does not answer either and no peer is connected, the disk of
-// this master must suffice, and the Cluster calls Degraded with an error. If a connected peer does
-// not answer, the master does not acknowledge the return, and the minion sends it again.
+// return is on the disks of this master and of a peer. If no peer stores the return, the master
+// waits until the return is in the shared folder. If the folder does not answer either and no peer
+// is connected, the disk of this master must suffice, and the Cluster calls Degraded with an error.
+// If a connected peer does not answer, the master does not acknowledge the return, and the minion
+// sends it again.
 //
 // If the master that received a record does not hand it over, the masters with a copy of the record
-// do so, even after they were restarted. So a master that was away finds in the folder the records
-// that it missed; younger records wait in the queues of its peers.
+// do so, even after they were restarted. So a master that was away finds the records that it missed
+// in the folder. Records that are not in the folder yet wait in the queues of its peers.
 type Cluster struct {
 	*Local
 	cfg    ClusterConfig
@@ -92,8 +93,8 @@ type Cluster struct {
 var _ Cache = (*Cluster)(nil)
 
 // OpenCluster opens the cluster's job cache on top of cfg.Local. Close closes cfg.Local as well.
-// Before OpenCluster returns, it imports the records in the folder, but it waits for that at most
-// five seconds.
+// Before OpenCluster returns, it waits up to five seconds for the import of the records in the
+// folder.
 func OpenCluster(cfg ClusterConfig) (*Cluster, error) {
 	c := &Cluster{
 		Local:      cfg.Local,
@@ -134,8 +135,8 @@ func OpenCluster(cfg ClusterConfig) (*Cluster, error) {
 	c.wg.Go(func() { c.follow(ctx, sync.OnceFunc(func() { close(first) })) })
 	select {
 	case <-first:
-	// The start waits for the first import, since other masters may have handed over records
-	// meanwhile. If the import takes longer, it continues in the background.
+	// OpenCluster waits for the first import, since other masters may have handed over records
+	// while this master was down. If the import takes longer, it continues in the background.
 	case <-time.After(5 * time.Second):
 		cfg.Log.Warn("jobs of the other masters are still being read", "path", cfg.Dir)
 	}
@@ -145,9 +146,9 @@ func OpenCluster(cfg ClusterConfig) (*Cluster, error) {
 
 func (c *Cluster) importedFile() string { return filepath.Join(c.journal.dir, "imported") }
 
-// SaveReturn implements Cache. It reports whether it has stored the return, and false for a return
-// that was stored already. When the error is nil, the return is stored as safely as the comment of
-// [Cluster] describes.
+// SaveReturn implements Cache. It reports whether it has stored the return; false means that the
+// return was already stored. When the error is nil, the return is stored as safely as the comment
+// of [Cluster] describes.
 func (c *Cluster) SaveReturn(ctx context.Context, ret Return) (bool, error) {
 	if ret.Load == nil || ret.ID == c.cfg.ID { // a nil Load means that a runner of this master returns
 		return c.Local.SaveReturn(ctx, ret)
@@ -328,7 +329,7 @@ func (c *Cluster) Import(ctx context.Context) error {
 			err = c.volume.readSegment(name, func(r *record) error {
 				n++
 				if n <= imported {
-					return nil // read before: a segment only grows
+					return nil // already read completely, because a segment only grows
 				}
 				if again { // an earlier run has imported the records of this segment
 					c.held.dropSeen(r)
@@ -360,7 +361,7 @@ func (c *Cluster) Import(ctx context.Context) error {
 	return errors.Join(append(errs, c.saveImported(names, changed))...)
 }
 
-// saveImported writes to disk how many bytes of each existing segment were read.
+// saveImported writes to disk, for each existing segment, how many bytes were read.
 func (c *Cluster) saveImported(names []string, changed bool) error {
 	there := map[string]bool{}
 	for _, n := range names {
@@ -405,7 +406,7 @@ func (c *Cluster) cacheRecord(ctx context.Context, r *record) error {
 		return nil // the job is too old: Clean would remove the record at once
 	}
 
-	r.a, r.b = bytes.Clone(r.a), bytes.Clone(r.b) // otherwise the slices would keep the segment's memory in use
+	r.a, r.b = bytes.Clone(r.a), bytes.Clone(r.b) // otherwise the slices would keep the whole segment in memory
 	switch r.kind {
 	case kindReturn:
 		facts, err := c.knownFacts(r.jid)
@@ -434,7 +435,7 @@ func (c *Cluster) cacheRecord(ctx context.Context, r *record) error {
 	return nil
 }
 
-// outranks reports whether a packed load replaces the load stored; see Outranks.
+// outranks reports whether a packed load must replace the stored load, see Outranks.
 func outranks(packed []byte, stored *value.Map) bool {
 	if !stored.Bool(ChosenField) {
 		return false // the usual case, which needs no decoding of the load
@@ -481,7 +482,7 @@ func (c *Cluster) Close(ctx context.Context) error {
 type ClusterStats struct {
 	Handed   uint64 // records handed to the shared folder
 	Imported uint64 // records read from the shared folder
-	Lost     uint64 // records that were not handed over but dropped, because the queue was full
+	Lost     uint64 // records dropped before they were handed over, because the queue was full
 	Held     int    // copies of peers' records that are not yet in the folder
 }
 

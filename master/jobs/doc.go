@@ -15,9 +15,9 @@
 //
 // Thousands of minions return at once, and one return is two or three small files. So Local first
 // appends each record to a journal and acknowledges it after one fdatasync for all records that
-// came meanwhile (group commit). A single background writer then makes the files, without syncing
-// each; before a journal segment is removed the file system is synced once. Reads also look at the
-// records that are not yet files, so nobody sees the difference.
+// have arrived since the previous fdatasync (group commit). A single background writer then makes
+// the files, without syncing each; before a journal segment is removed the file system is synced
+// once. Reads also look at the records that are not yet files, so nobody sees the difference.
 //
 //	SaveReturn → reserve (jid, id) → journal, fdatasync → acknowledged
 //	                                      ↓ bounded queue

@@ -23,7 +23,7 @@ type files struct {
 	fault func(op string) error
 }
 
-// applyRecord writes the files of a record. Repeating it writes the same files.
+// applyRecord writes the files of a record. A repeated call writes the same files.
 func (f *files) applyRecord(r *record) error {
 	dir := f.jobDir(r.jid)
 	err := f.applyIn(dir, r)
@@ -51,7 +51,7 @@ func (f *files) makeJob(dir string, r *record) error {
 	if err := f.writeFile(dir, jidFile, []byte(r.jid)); err != nil {
 		return err
 	}
-	// Use the time of the record: the journal may be replayed long after that time.
+	// Use the time of the record: the journal may be replayed long after the record was made.
 	t := time.Unix(0, r.time)
 	return os.Chtimes(path, t, t)
 }
@@ -92,7 +92,7 @@ func (f *files) putReturn(dir string, r *record) error {
 	if err := os.Mkdir(dir, f.dirMode); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	// Write out.p first, so that whoever sees return.p sees out.p as well.
+	// Write out.p first, so that a reader that sees return.p sees out.p as well.
 	if r.b != nil {
 		if err := f.writeFile(dir, outFile, r.b); err != nil {
 			return err

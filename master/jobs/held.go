@@ -8,16 +8,15 @@ import (
 
 // Limits of the held copies.
 const (
-	// heldFor is how long a copy waits to appear in the shared folder. A running master hands its
-	// records over sooner than that.
+	// heldFor is how long a copy waits to appear in the shared folder. A running master hands over
+	// its records in less time.
 	heldFor   = 2 * time.Minute
 	heldBytes = 32 << 20
 )
 
 // held stores the copies of records that peers sent, until the records appear in the shared folder.
 // If a record does not appear within heldFor, or its peer is lost, this master hands over the copy,
-// since the master that received the record may never run again. Overflow policy: the oldest copies
-// are handed over early.
+// since that peer may never run again. Overflow policy: the oldest copies are handed over early.
 type held struct {
 	mu    sync.Mutex
 	list  []heldItem // oldest first; may contain copies that were dropped
@@ -86,7 +85,7 @@ func (h *held) dropSeen(r *record) bool {
 	return true
 }
 
-// popDue removes and returns the records that are older than heldFor.
+// popDue removes and returns the copies that are older than heldFor.
 func (h *held) popDue(now time.Time) (due []*record) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -96,7 +95,7 @@ func (h *held) popDue(now time.Time) (due []*record) {
 	return due
 }
 
-// popPeer removes and returns the records of one peer, oldest first.
+// popPeer removes and returns the copies of one peer's records, oldest first.
 func (h *held) popPeer(peer string) (due []*record) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -20,7 +20,7 @@ type IDs struct {
 	last time.Time
 }
 
-// NewIDs returns a source of job ids that reads the time from now.
+// NewIDs returns an IDs whose clock is now.
 func NewIDs(now func() time.Time) *IDs { return &IDs{now: now} }
 
 // New returns a job id: 20 digits, the UTC time in microseconds. The ids that one IDs generates

@@ -58,7 +58,7 @@ type journal struct {
 	mu         sync.Mutex
 	gathering  *batch
 	closed     bool
-	segments   []*segment // the segments with records that are not yet files, and the last one
+	segments   []*segment // the segments with records that are not yet files, and the newest segment
 	nextNumber uint64
 
 	commits, records uint64 // numbers of commits and of committed records since the start; guarded by mu

@@ -5,9 +5,9 @@ import "sync"
 // knownMax bounds each generation of known, in jobs.
 const knownMax = 4096
 
-// known caches facts about recently used jobs, so that storing a return need not look at the file
-// system again. It has two generations: when the young generation is full, it becomes the old one,
-// and the former old one is dropped.
+// known caches facts about recently used jobs, so that storing a return does not access the file
+// system again for them. It has two generations: when the young generation is full, it becomes the
+// old one, and the former old one is dropped.
 type known struct {
 	mu         sync.Mutex
 	young, old map[string]jobFacts

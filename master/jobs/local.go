@@ -22,7 +22,7 @@ type Config struct {
 	QueueBytes   int64  // most bytes of records that wait to become files; default 128 MiB
 	MaxReturn    int    // most bytes of a packed load or return; default 64 MiB
 	SegmentBytes int64  // size in bytes at which a new segment begins; default 16 MiB
-	// Endtimes means that each return sets the end of its job (job_cache_store_endtime).
+	// Endtimes means that each return sets the end time of its job (job_cache_store_endtime).
 	Endtimes bool
 	// Shared means that a Cluster uses this cache and hands records over.
 	Shared   bool
@@ -90,7 +90,7 @@ var _ Cache = (*Local)(nil)
 // JournalDir returns the folder of the journal. Every record is written there first.
 func (c *Local) JournalDir() string { return c.cfg.JournalDir }
 
-// Open opens the cache, replays the journal of an earlier run, and starts the two goroutines that
+// Open opens the cache, replays the journal of an earlier run, and starts two goroutines, which
 // Close ends.
 func Open(cfg Config, log *slog.Logger) (*Local, error) {
 	cfg.setDefaults()
@@ -161,14 +161,14 @@ func (c *Local) committed(recs []*record, err error) {
 		c.queue.push(recs)
 		return
 	}
-	c.known.forget() // the cache may know loads that the failed batch should have added
+	c.known.forget() // forget loads that the failed batch did not store
 	for _, r := range recs {
 		c.withdrawRecord(r, err)
 	}
 }
 
-// withdrawRecord removes a record that was not written to the journal, from the overlay and the
-// queue, and passes err to the callers that wait for the record.
+// withdrawRecord removes a record from the overlay and the queue, because the record was not
+// written to the journal. It passes err to the callers that wait for the record.
 func (c *Local) withdrawRecord(r *record, err error) {
 	c.overlay.remove(r)
 	c.queue.room.Release(r.cost)
@@ -176,7 +176,7 @@ func (c *Local) withdrawRecord(r *record, err error) {
 }
 
 // Close refuses new records and waits until the accepted records have become files, or until ctx
-// ends. The next Open replays the remaining ones from the journal.
+// ends. The next Open replays the remaining records from the journal.
 func (c *Local) Close(ctx context.Context) error {
 	c.journal.close()
 	c.queue.close()

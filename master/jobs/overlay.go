@@ -5,15 +5,15 @@ import (
 	"sync"
 )
 
-// overlay holds the records that are in the journal, or about to be written there, and are not yet
-// files. Readers look at the overlay before the files. A record leaves the overlay only after its
-// files exist.
+// overlay holds the records that are not yet files. They are in the journal, or are about to be
+// written to it. Readers look at the overlay before the files. A record leaves the overlay only
+// after its files exist.
 type overlay struct {
 	mu   sync.RWMutex
 	jobs map[string]*openJob
 }
 
-// openJob is the part of a job that is not yet files.
+// openJob holds the records of a job that are not yet files.
 type openJob struct {
 	records int // number of open records; at zero the job leaves the overlay
 	prep    *record
@@ -34,8 +34,8 @@ func (o *overlay) ensureJob(jid string) *openJob {
 	return j
 }
 
-// add makes a record visible to readers. A return is the exception: add reserves the slot of its
-// minion, and the return becomes visible when it is committed. If the overlay has a return of this
+// add makes a record visible to readers. A return is the exception: it becomes visible when it is
+// committed; until then add only reserves its minion's slot. If the overlay has a return of this
 // minion for the job already, add returns that record and adds nothing.
 func (o *overlay) add(r *record) (other *record) {
 	o.mu.Lock()
@@ -76,7 +76,7 @@ func (o *overlay) addFirstLoad(r *record) bool {
 	return true
 }
 
-// remove removes a record from the overlay once its files exist, or after it has failed.
+// remove removes a record from the overlay once its files exist, or after the record has failed.
 func (o *overlay) remove(r *record) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -20,9 +20,9 @@ const (
 )
 
 // Continues reports whether a load continues the stored job: whether the same caller runs the same
-// function with the same arguments under the job's id. Batches do so for their next minions
-// (salt/cli/batch.py, salt/utils/batch_manager.py), and so do syndics below several masters. stored
-// is the load of the stored job; a return may have created it.
+// function with the same arguments under the job's id. Batches send such loads for their next
+// minions (salt/cli/batch.py, salt/utils/batch_manager.py), and so do syndics below several
+// masters. stored is the load of the stored job; a return may have created it.
 func Continues(load, stored *value.Map) bool {
 	args := "arg"
 	if _, fromReturn := stored.Get("return"); fromReturn {
@@ -47,9 +47,10 @@ func samePacked(a, b any) bool {
 
 // Outranks reports whether a load replaces stored, the stored load with the same job id. Two loads
 // compete when two masters of a cluster start jobs with the same id at about the same time. An id
-// that a master generated outranks one that a caller chose. Among chosen ids, that of a caller with
-// full rights outranks the others. So all masters keep the same load, and no user can hide another
-// user's job by choosing its id. If neither outranks the other, Outranks returns false.
+// that a master generated outranks one that a caller chose. Among ids that callers chose, the id of
+// a caller with full rights outranks the others. So all masters keep the same load, and no user can
+// hide another user's job by choosing its id. If neither outranks the other, Outranks returns
+// false.
 func Outranks(load, stored *value.Map) bool { return loadRank(load) > loadRank(stored) }
 
 func loadRank(load *value.Map) int {

@@ -235,8 +235,8 @@ func (c *Local) Each(ctx context.Context, visit func(Job) error) error {
 	})
 }
 
-// eachDir calls visit for the directory of every job on disk. It skips jobs that are removed
-// meanwhile.
+// eachDir calls visit for the directory of every job on disk. It skips jobs that are removed while
+// it runs.
 func (c *Local) eachDir(ctx context.Context, visit func(dir string) error) error {
 	tops, err := readNames(c.files.dir)
 	if err != nil {

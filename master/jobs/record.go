@@ -15,11 +15,12 @@ const (
 	kindPrep    kind = 1 // field a is empty, or "n" for nocache
 	kindLoad    kind = 2 // field a is the content of .load.p
 	kindMinions kind = 3 // id is a syndic or "", a is a packed list of minions to add
-	kindReturn  kind = 4 // id is a minion, a is the content of return.p, b that of out.p or nil
+	kindReturn  kind = 4 // id is a minion, a the content of return.p, b the content of out.p or nil
 	kindEndtime kind = 5 // field a is the text of the file endtime
 )
 
-// record is one entry of the journal. Once created, the bytes of its stored fields never change.
+// record is one entry of the journal. Once a record is created, the bytes of its stored fields
+// never change.
 type record struct {
 	kind kind
 	time int64 // when the record was made, in Unix nanoseconds
@@ -27,7 +28,7 @@ type record struct {
 	id   string
 	a, b []byte
 
-	// The fields below are not stored.
+	// The fields below are not stored on disk.
 	cost      int64    // bytes of the queue's bound that the record takes
 	segment   *segment // the record's segment, set when it is committed
 	committed bool     // guarded by overlay.mu
@@ -48,11 +49,11 @@ func (r *record) copy() *record {
 	}
 }
 
-// urgent reports whether the background writer writes the files of this record before those of
+// urgent reports whether the background writer writes the files of this record before the files of
 // records that are not urgent, because tools on this host look for these files at once.
 func (r *record) urgent() bool { return r.kind != kindReturn && r.kind != kindEndtime }
 
-// finish passes the outcome of a return's record to the callers that wait in outcome.
+// finish ends the record of a return: callers that wait in the method outcome get err.
 func (r *record) finish(err error) {
 	if r.done != nil {
 		r.err = err
@@ -76,9 +77,10 @@ func (r *record) outcome(ctx context.Context) error {
 //	mark(8) length(4) crc32c(4) payload(length)
 //	payload = kind(1) time(8) len jid(2) len id(2) len a(4) len b(4) jid id a b
 //
-// big-endian; len b is all ones when there is no b. By the mark a reader finds the next record
-// after a damaged one. It is random, so that minions do not know it: otherwise a minion could put a
-// forged record into its return and hope that the write is torn in front of the forgery.
+// big-endian; len b is all ones when there is no b. With the mark a reader finds the next record
+// after a damaged record. The mark is random, so that minions do not know it. Otherwise a minion
+// could put a forged record into its return, and hope that a torn write leaves damage just before
+// the forgery.
 const (
 	segmentMagic = "SALTJNL1"
 	markSize     = 8
@@ -173,7 +175,7 @@ func parseRecord(b []byte, m mark) (r *record, n int, ok bool) {
 }
 
 // scanSegment calls yield for every undamaged record of a segment. damaged is the number of damaged
-// gaps before a good record. tail is the number of bytes after the last good record, not counting
+// gaps that a good record follows. tail is the number of bytes after the last good record, without
 // the zeros of preallocation.
 func scanSegment(b []byte, yield func(*record) error) (damaged, tail int, err error) {
 	if len(b) < segmentHead || string(b[:len(segmentMagic)]) != segmentMagic {

@@ -6,9 +6,9 @@ import (
 	"path/filepath"
 )
 
-// replay writes the files of an earlier run's records and removes the run's segments. It passes
-// records that cannot become files now, in most cases because the disk is full, to the background
-// writer: a master must start even on a full disk.
+// replay writes the files of an earlier run's records and removes the run's segments. If records
+// cannot become files now, in most cases because the disk is full, it passes them to the background
+// writer, because a master must start even on a full disk.
 func (c *Local) replay() error {
 	if c.cfg.Shared {
 		c.leftover = c.readUnhanded()

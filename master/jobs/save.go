@@ -163,8 +163,8 @@ func (c *Local) UpdateEndtime(ctx context.Context, jid, text string) error {
 	return c.submitAndWait(ctx, &record{kind: kindEndtime, jid: jid, a: []byte(text)})
 }
 
-// SaveReturn implements Cache (local_cache.returner). It reports whether it has stored the return,
-// and false for a return that was stored already.
+// SaveReturn implements Cache (local_cache.returner). It reports whether it has stored the return;
+// false means that the return was already stored.
 func (c *Local) SaveReturn(ctx context.Context, ret Return) (bool, error) {
 	r, facts, err := c.newReturn(ret)
 	if err != nil || facts.nocache {
@@ -203,7 +203,8 @@ func (c *Local) newReturn(ret Return) (*record, jobFacts, error) {
 }
 
 // commitReturn writes the record r of a return to the journal, and also ret.Load if the job has no
-// load. It reports whether it stored the return; it does not store a return that is stored already.
+// load. It reports whether it has stored the return; false means that the return was already
+// stored.
 func (c *Local) commitReturn(ctx context.Context, r *record, facts jobFacts, ret Return) (bool, error) {
 	if err := c.reserveRoom(ctx, r); err != nil {
 		return false, err
@@ -215,8 +216,8 @@ func (c *Local) commitReturn(ctx context.Context, r *record, facts jobFacts, ret
 		return false, other.outcome(ctx)
 	}
 
-	// Check the disk only after the overlay: if the files of a return were written in between, the
-	// return has left the overlay but is on the disk.
+	// Check the disk only after the overlay: a return whose files are written between the two
+	// checks has left the overlay but is then on the disk.
 	if exists(c.files.jobDir(ret.JID) + "/" + ret.ID + "/" + returnFile) {
 		c.withdrawRecord(r, nil)
 		c.duplicates.Add(1)

@@ -15,8 +15,8 @@ import (
 	"saltern/internal/durable"
 )
 
-// A running master knows only in memory which records are in the shared folder. For the time after
-// a restart, a file beside the journal lists the jobs of which records may be missing in the
+// A running master keeps the list of records that are in the shared folder only in memory. For use
+// after a restart, a file beside the journal lists the jobs whose records may be missing in the
 // folder. The master writes this file durably before it removes a segment of the journal:
 //
 //	Open         the file and the records of the journal → leftover
@@ -24,20 +24,20 @@ import (
 //	checkpoint   held, waiting, and the segments to remove → the file
 const (
 	unhandedFile = "unhanded"
-	// maxUnhanded bounds the jobs in the file. Overflow policy: the oldest are dropped; their
-	// records remain on the disks of the masters that have them.
+	// maxUnhanded bounds the jobs in the file. Overflow policy: the oldest are dropped; the records
+	// of the dropped jobs remain on the disks of the masters that have them.
 	maxUnhanded = 1 << 16
 )
 
 // leftover describes the records that an earlier run may not have handed over to the shared folder.
 type leftover struct {
 	jids  map[string]bool
-	since time.Time // no record of these jobs that may be missing is older
+	since time.Time // no record of these jobs that may be missing was made before since
 }
 
 func (c *Local) unhandedPath() string { return filepath.Join(c.journal.dir, unhandedFile) }
 
-// readUnhanded reads the job ids that an earlier run wrote to the file. It skips invalid ones.
+// readUnhanded reads the job ids that an earlier run wrote to the file. It skips invalid ids.
 func (c *Local) readUnhanded() leftover {
 	l := leftover{jids: map[string]bool{}, since: c.cfg.Now()}
 	b, err := durable.Read(c.unhandedPath(), maxFile)
@@ -61,7 +61,7 @@ func (c *Local) readUnhanded() leftover {
 	return l
 }
 
-// addRecord adds the job of a record in the journal.
+// addRecord adds the job of a journal's record to l.
 func (l *leftover) addRecord(r *record) {
 	l.jids[r.jid] = true
 	if at := time.Unix(0, r.time); at.Before(l.since) {

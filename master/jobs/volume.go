@@ -35,7 +35,7 @@ var handedName = regexp.MustCompile(`^[0-9A-Za-z.:_-]{1,255}_[0-9]{19}_[0-9a-f]{
 
 // volume hands records over to the shared folder in segments of the journal's format: few files,
 // each of which only its creator writes and syncs. Only the goroutine of handOverLoop writes to the
-// folder, where it may hang; callers wait for it no longer than their contexts last.
+// folder, and may hang in a write. Callers stop waiting for that goroutine when their contexts end.
 type volume struct {
 	dir, id  string
 	log      *slog.Logger
@@ -51,7 +51,7 @@ type volume struct {
 	fullSignal chan struct{} // signals that handBytes wait
 	stopped    chan struct{} // closed when handOverLoop has ended
 
-	mu      sync.Mutex // guards waiting to pending
+	mu      sync.Mutex // guards the fields from waiting to pending
 	waiting []*record
 	writing []*record // records that flushWaiting is writing
 	bytes   int
@@ -114,7 +114,7 @@ func (v *volume) queueRecords(recs ...*record) *handing {
 }
 
 // addAndWait queues records and waits until they are durable in the folder. Records that arrive
-// meanwhile share the next write.
+// during a write share the next write.
 func (v *volume) addAndWait(ctx context.Context, recs ...*record) error {
 	h := v.queueRecords(recs...)
 	signal(v.wake)
@@ -128,7 +128,8 @@ func (v *volume) addAndWait(ctx context.Context, recs ...*record) error {
 	}
 }
 
-// handOverLoop hands over waiting records until ctx ends, and at the end those that wait then.
+// handOverLoop hands over waiting records until ctx ends. Before it returns, it hands over the
+// records that still wait.
 func (v *volume) handOverLoop(ctx context.Context) {
 	defer close(v.stopped)
 	t := time.NewTicker(10 * time.Second)
@@ -203,7 +204,7 @@ func (v *volume) flushWaiting() {
 }
 
 // writeRecords appends records to the segment and syncs it. After an error the content of the
-// segment on the disk is unknown, so the next call begins a new one.
+// segment on the disk is unknown, so the next call begins a new segment.
 func (v *volume) writeRecords(recs []*record) error {
 	if v.segment != nil && (v.segmentBytes >= handSegment || v.now().Sub(v.segmentSince) > handSegmentT) {
 		_ = v.segment.Close()
@@ -240,7 +241,7 @@ func (v *volume) writeRecords(recs []*record) error {
 
 // beginSegment creates a segment with its head under a temporary name and renames it.
 func (v *volume) beginSegment() error {
-	_, _ = crand.Read(v.segmentMark[:]) // never fails
+	_, _ = crand.Read(v.segmentMark[:]) // Read never fails
 	name := fmt.Sprintf("%s_%019d_%016x.log", v.id, v.now().UnixNano(), rand.Uint64())
 	tmp := filepath.Join(v.dir, "."+name)
 	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -341,7 +342,7 @@ func (v *volume) removeExpired(keep time.Duration) {
 	}
 	for _, n := range names {
 		if st, err := os.Lstat(filepath.Join(v.dir, n)); err == nil && v.now().Sub(st.ModTime()) > keep {
-			_ = os.Remove(filepath.Join(v.dir, n)) // another master may have been first
+			_ = os.Remove(filepath.Join(v.dir, n)) // ignore the error: another master may have removed the file first
 		}
 	}
 }

@@ -132,10 +132,10 @@ func (c *Local) materialise(ctx context.Context) {
 	}
 }
 
-// makeFiles retries until the files of a record are written. While a fault lasts that an
-// administrator can repair, such as a full disk, the queue fills and callers get errors. A record
-// that can never be stored goes to quarantine, so that it does not block others. makeFiles returns
-// false when ctx has ended.
+// makeFiles retries until the files of a record are written. During a fault that an administrator
+// can repair, such as a full disk, the queue fills, and callers then get errors. A record that can
+// never be stored goes to quarantine, so that it does not block others. makeFiles returns false
+// when ctx has ended.
 func (c *Local) makeFiles(ctx context.Context, r *record) bool {
 	pause := c.cfg.retry
 	for {

@@ -51,8 +51,8 @@ type Autosign struct {
 	swept  time.Time
 }
 
-// NewAutosign returns an Autosign. It does not read the files: an Autosign reads a file when it
-// needs the file, and again when the file has changed.
+// NewAutosign returns an Autosign. It does not read the files yet: the Autosign reads a file when
+// it first needs the file, and again when the file has changed.
 func NewAutosign(cfg AutosignConfig) *Autosign {
 	cfg.Timeout = cmp.Or(cfg.Timeout, 120*time.Minute)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
@@ -62,8 +62,8 @@ func NewAutosign(cfg AutosignConfig) *Autosign {
 	return &Autosign{cfg: cfg, lists: map[string]*listFile{}, warned: map[string]struct{}{}}
 }
 
-// Open reports whether every key is accepted (auto_accept). A master should run like this only for
-// a short time.
+// Open reports whether every key is accepted (auto_accept). A master should have auto_accept set
+// only for a short time.
 func (a *Autosign) Open() bool { return a.cfg.AutoAccept }
 
 // Reject reports whether autoreject_file names the id.
@@ -82,8 +82,9 @@ func (a *Autosign) Doubtful(id string) bool {
 
 // Accept reports whether a new key of id may be accepted at once. grains holds the values that the
 // minion sent for this purpose, as text in Python's notation. Anybody can send such values, so they
-// are no safer than passwords in plain text. If Accept returns true, it may have used up a file in
-// Dir, so call it only when its result decides.
+// are no safer than passwords in plain text. If Accept returns true, it may have removed a file in
+// Dir, which accepts only one key. So call Accept only if its result decides whether the key is
+// accepted.
 func (a *Autosign) Accept(id string, grains map[string]string) bool {
 	if ValidID(id) != nil {
 		return false
@@ -125,8 +126,8 @@ func (a *Autosign) listed(path, id string) (found, sure bool) {
 	return found, sure && l.faulty == 0
 }
 
-// trusted reports whether only users whom Salt's rules permit may write the file. It logs once
-// about a file that other users may write. The caller holds mu.
+// trusted reports whether only users whom Salt's rules permit may write the file. It logs a file
+// that other users may write, but each file only once. The caller holds mu.
 func (a *Autosign) trusted(path string, st os.FileInfo) bool {
 	ok := st.Mode().Perm()&0o002 == 0
 	if ok && st.Mode().Perm()&0o020 != 0 {

@@ -35,7 +35,7 @@ func (s *Store) Put(id string, st State, pem string) error {
 	}
 	defer s.lockID(id)()
 
-	if err := s.markRemoved(id); err != nil { // from now on claims are invalid, because the new key replaces them
+	if err := s.markRemoved(id); err != nil { // from here on claims are invalid, because the new key replaces them
 		return err
 	}
 
@@ -118,7 +118,7 @@ func (s *Store) SwapFrom(source netip.Addr, id string, old Entry, st State, pem 
 
 	look := lookupOrder[:]
 	if old.State == None {
-		look = others(st) // putNew fails if a file of the state st exists
+		look = others(st) // putNew fails if a file for the state st exists, so look at the other states only
 	}
 
 	_ = s.examineLocked(id, look...) // if a state's file cannot be read, the index keeps the key that it has for the state
@@ -130,16 +130,16 @@ func (s *Store) SwapFrom(source netip.Addr, id string, old Entry, st State, pem 
 	}
 
 	// Do not check the files that did not exist a moment ago: on a volume each check is a request
-	// to all its servers.
+	// to all servers of the volume.
 	elsewhere := slices.DeleteFunc(others(st), func(o State) bool { return !s.hasKey(o, id) })
 	return s.storeKey(id, st, pem, elsewhere)
 }
 
 // putNew creates the file of an id that has none. The caller holds the stripe lock of the id. If
-// several masters try this, one succeeds and the others return ErrChanged. On a volume putNew takes
-// half as long as writing a temporary file and renaming it. Between creation and writing the file
-// is empty. Readers treat an empty file as missing, and so do Salt's masters, which write key files
-// in the same way.
+// several masters call putNew for the id, one succeeds; for the others putNew returns ErrChanged.
+// On a volume putNew takes half as long as writing a temporary file and renaming it. Between
+// creation and writing the file is empty. Readers treat an empty file as missing, and so do Salt's
+// masters, which write key files in the same way.
 func (s *Store) putNew(id string, st State, pem string) error {
 	fail := func(err error) error { return fmt.Errorf("store the %s key of %q: %w", st, id, err) }
 	if st == Pending {
@@ -172,8 +172,8 @@ func (s *Store) putNew(id string, st State, pem string) error {
 	return nil
 }
 
-// awaitWriter waits a moment until another master has written the content of a file that it has
-// created. The caller holds the stripe lock of the id.
+// awaitWriter waits briefly until the master that has created a file has also written its content.
+// The caller holds the stripe lock of the id.
 func (s *Store) awaitWriter(id string, st State) {
 	for wait := 5 * time.Millisecond; ; wait *= 2 {
 		_ = s.examineLocked(id, st)
@@ -188,7 +188,7 @@ func (s *Store) awaitWriter(id string, st State) {
 }
 
 // reserve counts a key as pending before its file is in the index, so that concurrent sign-ins
-// together cannot exceed MaxPending. The caller calls release once the file is in the index.
+// together cannot exceed MaxPending. Call release once the file is in the index.
 func (s *Store) reserve(id string) (release func(), err error) {
 	if s.hasKey(Pending, id) {
 		return func() {}, nil

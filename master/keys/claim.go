@@ -11,7 +11,7 @@ import (
 	"saltern/master/crypt"
 )
 
-// claimID stores a key, in an incoming file, for an id that has no key yet. The caller holds the
+// claimID stores a key in an incoming file. The id must have no key yet. The caller holds the
 // stripe lock of the id. If another master has claimed the id for another key or state, claimID
 // withdraws its claim and returns ErrChanged. Each master writes its claim before it looks for
 // other claims, so at least one of two masters sees the other's claim.
@@ -58,7 +58,7 @@ func (s *Store) claimID(id string, st State, pem string) error {
 	}
 
 	if !s.incoming.isWaiting(c) {
-		return fail(ErrChanged) // somebody has removed the key already
+		return fail(ErrChanged) // another process has already removed the key
 	}
 
 	s.applyFound(id, map[State]*keyFile{st: s.claimed(c)})
@@ -140,8 +140,9 @@ func (s *Store) settleAll(id string) error {
 }
 
 // fileClaim creates the key file of a claim, unless the id has a file already or the key has been
-// removed since. Several masters may call fileClaim for one claim at the same time, and once more
-// after a crash. The caller has read the incoming files and holds the stripe lock of the id.
+// removed since. Several masters may call fileClaim for one claim at the same time, and a master
+// may call it again after a crash. The caller has read the incoming files and holds the stripe lock
+// of the id.
 func (s *Store) fileClaim(c *claim) (err error) {
 	for range 3 { // another master may be creating the same file
 		if err = s.settleOnce(c); !errors.Is(err, ErrChanged) {
@@ -164,7 +165,7 @@ func (s *Store) settleOnce(c *claim) error {
 	if f := s.realFile(c.id); f != nil {
 		return s.settled(c, f)
 	}
-	if !s.incoming.isWaiting(c) { // the id had a file, which somebody has removed
+	if !s.incoming.isWaiting(c) { // the id had a file, which has been removed since
 		s.incoming.finish(c, true)
 		return nil
 	}
@@ -193,8 +194,9 @@ func (s *Store) settleOnce(c *claim) error {
 
 	f := s.newFile(c.pem, sig, s.keyFileOf(c.state, c.id))
 
-	// Meanwhile another master may have created a file for the id, or an administrator may have
-	// moved or removed the key. In both cases remove the file that was just created.
+	// While the file was being created, another master may have created a file for the id, or an
+	// administrator may have moved or removed the key. In both cases remove the file that was just
+	// created.
 	taken, err := s.removed(c)
 	for _, st := range yieldsTo(c.state) {
 		if err == nil && !taken {
@@ -222,8 +224,8 @@ func (s *Store) settleOnce(c *claim) error {
 	return nil
 }
 
-// yieldsTo returns the states to which a claim for state st yields: if the id has another file in
-// such a state, the claim does not become a file. Of the claims of two masters at most one yields.
+// yieldsTo returns the states to which a claim for state st yields: if the id has a file in such a
+// state, the claim does not become a file. Of the claims of two masters at most one yields.
 func yieldsTo(st State) []State {
 	if st == Pending {
 		return []State{Rejected, Accepted}
@@ -233,8 +235,8 @@ func yieldsTo(st State) []State {
 
 // settled handles a claim whose id has a file f already. The caller holds the stripe lock of the
 // id. If f contains another key, the claim has lost, and settled stores the claim's key as denied.
-// If the claim itself had become a second file, settled removes that file: its writer died, or
-// could not check for f.
+// If the claim has already become a second file of the id, settled removes that file. In that case
+// the process that wrote the file died, or could not check for f.
 func (s *Store) settled(c *claim, f *keyFile) error {
 	if f.pem != c.pem && !s.hasKey(Denied, c.id) {
 		if err := s.writeKey(c.id, Denied, c.pem); err != nil {

@@ -2,14 +2,15 @@
 // own folders (<pki_dir>/minions, minions_pre, minions_rejected, minions_denied;
 // salt/cache/localfs_key.py), so that salt-key and other masters can share them.
 //
-// A Store holds all keys in memory. Requests look them up without touching the disk; Run follows
-// what other programs do to the folders, by inotify for this machine and for other machines by a
-// cheap periodic check (a network file system announces nothing). Refresh checks keys that a peer
-// has reported.
+// A Store holds all keys in memory. Requests look them up without touching the disk; Run detects
+// changes that other programs make in the folders: on this machine by inotify, on other machines by
+// a cheap periodic check, because a network file system announces no changes. Refresh checks keys
+// that a peer has reported.
 //
-// On a volume a new key costs many calls to all its servers. There the master first writes the keys
-// of new minions that sign in at the same time to one incoming file (incoming.go, claim.go),
-// acknowledges them, and writes a file for each key a little later (filing.go):
+// On a volume a new key costs many calls to all servers of the volume. So on a volume the master
+// first writes the keys of new minions that sign in at the same time to one incoming file
+// (incoming.go, claim.go), acknowledges them, and writes a file for each key a little later
+// (filing.go):
 //
 //	Swap → batch → <pki>/incoming_<master>_<time>_<token>, fsync
 //	                   ↓ other masters' incoming files are read

@@ -6,18 +6,18 @@ import (
 )
 
 // failedLooks holds the keys whose files could not be read, until the next try. Its zero value is
-// ready.
+// ready to use.
 type failedLooks struct {
 	mu     sync.Mutex
-	states map[string][]State // by id
-	tried  map[string][]State // what take has returned last, so that a further failure is not logged
+	states map[string][]State // states whose files could not be read, by id
+	tried  map[string][]State // last result of take, so that a further failure of the same files is not logged
 	many   bool               // there were more than maxFailed: all files must be checked
 }
 
-// maxFailed bounds the ids of failedLooks. When there are more, Run checks all files.
+// maxFailed bounds the ids of failedLooks. When there are more ids, Run checks all files.
 const maxFailed = maxNames
 
-// add records states of an id.
+// add records the states of an id whose files could not be read.
 func (l *failedLooks) add(id string, states []State) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -35,7 +35,7 @@ func (l *failedLooks) add(id string, states []State) {
 	}
 }
 
-// take returns the recorded ids and forgets them. many reports whether some were not recorded.
+// take returns the recorded ids and forgets them. many reports whether some ids were not recorded.
 func (l *failedLooks) take() (states map[string][]State, many bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -45,7 +45,7 @@ func (l *failedLooks) take() (states map[string][]State, many bool) {
 	return states, many
 }
 
-// has reports whether the files of an id could not be read lately.
+// has reports whether recently a file of an id could not be read.
 func (l *failedLooks) has(id string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

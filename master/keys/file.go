@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxKeyFile bounds a key file in bytes; the store reads no larger one.
+// maxKeyFile bounds a key file in bytes; the store does not read larger files.
 const maxKeyFile = 16 << 10
 
 // retryStale repeats f while it fails with ESTALE, which a network file system returns just after a
@@ -127,7 +127,7 @@ func abandoned(path string) bool {
 	return err == nil && st.Mode().IsRegular() && st.Size() == 0 && time.Since(st.ModTime()) > 10*time.Second
 }
 
-// fillFile writes data to a file, syncs and closes it, and returns its signature.
+// fillFile writes data to a file, syncs and closes it, and returns the file's signature.
 func fillFile(f *os.File, data []byte, mode os.FileMode) (fileSig, error) {
 	err := durable.Fill(f, data, mode)
 	if err == nil {

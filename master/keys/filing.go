@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// filers is how many key files fileBatch creates at once. These files share the syncs of a folder.
+// filers is how many key files fileBatch creates at once. Key files that are created at the same
+// time share the syncs of their folder.
 const filers = 4
 
 // Times of filing that tests do not change.
@@ -20,9 +21,8 @@ const (
 )
 
 // fileLoop creates the key files of claimed keys until ctx ends. After each batch it pauses for as
-// long as the batch took, so
-// that sign-ins take precedence. When half of the room for new keys is used, it works without
-// pauses.
+// long as the batch took, so that sign-ins take precedence. When more than half of maxBatches
+// exist, it works without pauses.
 func (s *Store) fileLoop(ctx context.Context) {
 	in, failing := s.incoming, false
 	wait := func(d time.Duration) bool {
@@ -82,7 +82,7 @@ func (s *Store) fileLoop(ctx context.Context) {
 }
 
 // nextDue returns the next batch whose keys must become files, or nil when none is due. hurry means
-// that there are more than half of maxBatches. idle means that no batch exists.
+// that more than half of maxBatches exist. idle means that no batch exists.
 func (in *incoming) nextDue(now time.Time) (b *batch, hurry, idle bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -108,7 +108,7 @@ func (in *incoming) nextDue(now time.Time) (b *batch, hurry, idle bool) {
 
 // fileBatch creates the files of a batch's keys.
 func (s *Store) fileBatch(ctx context.Context, b *batch) error {
-	if err := s.incoming.listFresh(); err != nil { // somebody may have removed some of the keys
+	if err := s.incoming.listFresh(); err != nil { // keys may have been removed since the batch was written
 		return err
 	}
 
@@ -153,8 +153,8 @@ func (s *Store) settle1(c *claim) error {
 }
 
 // removeFiled removes the incoming files of batches, and the marks, that no master needs any more.
-// A filed batch remains for the time linger, and a mark longer, because other masters may be filing
-// the same batch and must see the outcome.
+// A filed batch remains for linger, and a mark for longer, because other masters may be filing the
+// same batch and must see that it was filed or that a key was removed.
 func (in *incoming) removeFiled(now time.Time) {
 	var gone []string
 	in.mu.Lock()

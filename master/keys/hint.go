@@ -7,8 +7,8 @@ import (
 	"saltern/master/crypt"
 )
 
-// maxHints bounds the hints that wait for a check. Further hints are dropped; the next scan of the
-// folders finds their keys.
+// maxHints bounds the hints that wait for a check. Overflow policy: further hints are dropped; the
+// next scan of the folders finds the keys that they name.
 const maxHints = 16384
 
 // Hint reports that another master saw the key pem of id in state st; None means that the other
@@ -74,7 +74,7 @@ func (s *Store) takeHints() {
 
 		s.takeIncoming()
 		s.hintMu.Lock()
-		for id, states := range hints { // the file of the key is being written, or the volume still shows an old size
+		for id, states := range hints { // repeat the hints that may concern an incomplete file
 			if s.incoming.unread(id) && len(s.hints) < maxHints {
 				s.hints[id] = append(s.hints[id], states...)
 				signal(s.hinted)

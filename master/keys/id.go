@@ -8,12 +8,12 @@ import (
 	"unicode/utf8"
 )
 
-// MaxIDLen is the greatest length of a minion id in bytes: that of a full DNS name. Such an id with
-// the suffix ".p", which caches append, is a legal file name.
+// MaxIDLen is the greatest length of a minion id in bytes: that of a full DNS name. Caches append
+// the suffix ".p", and even then the id is a legal file name.
 const MaxIDLen = 253
 
-// ErrID reports that a text is not usable as a minion id. The error that wraps ErrID gives the
-// reason but never the text, which may contain anything.
+// ErrID means that a text is not usable as a minion id. The error that wraps ErrID gives the reason
+// but never the text, which may contain anything.
 var ErrID = errors.New("invalid minion id")
 
 // ValidID returns nil if id may be the id of a minion, or ErrID with the reason. It refuses what

@@ -24,18 +24,18 @@ import (
 
 // Limits of incoming files.
 const (
-	maxBatch = 32 // keys in one file; the file's name must hold a hash of each id
+	maxBatch = 32 // most keys in one file; the file's name must have room for a hash of each id
 	// batchesAtOnce is how many batches this master writes at once. Minions that sign in while all
-	// are being written share the next batch.
+	// these batches are being written share the next batch.
 	batchesAtOnce = 3
 	// lull and gather determine how long a batch waits for more keys: until no key has come for
 	// lull and no other batch is being written, but no longer than gather. On a volume a batch of
 	// many keys costs hardly more than a batch of one.
 	lull         = 25 * time.Millisecond
 	gather       = 250 * time.Millisecond
-	maxBatchFile = 256 << 10 // largest number of bytes that are read of one file
-	maxBatches   = 512       // largest number of files of this process at a time
-	maxIncoming  = 8192      // files of all masters that are read
+	maxBatchFile = 256 << 10 // most bytes that are read from one file
+	maxBatches   = 512       // most files that this process has at a time
+	maxIncoming  = 8192      // most files of all masters that are read
 )
 
 // incomingName matches the name of an incoming file: master, time, token, and a short hash of each
@@ -71,9 +71,9 @@ type claim struct {
 	state        State
 	pem          string
 	batch        *batch
-	hasFile      bool // the id has or had a file in some state; guarded by incoming.mu
-	noSecondFile bool // checked that this claim has left no second file; guarded by incoming.mu
-	removed      bool // somebody has removed the key; guarded by incoming.mu
+	hasFile      bool // the id has or had a key file in some state; guarded by incoming.mu
+	noSecondFile bool // it was checked that this claim has left no second file; guarded by incoming.mu
+	removed      bool // the key has been removed; guarded by incoming.mu
 }
 
 func (c *claim) sameKey(o *claim) bool { return c.state == o.state && c.pem == o.pem }
@@ -122,7 +122,7 @@ type incoming struct {
 	unreadFor time.Duration
 
 	listings      sharing
-	slots         chan struct{} // has an element for each batch that is being written
+	slots         chan struct{} // holds an element for each batch that is being written
 	changedSignal chan struct{} // capacity 1: signals changed ids
 	batchSignal   chan struct{} // capacity 1: signals that there is a batch to file
 
@@ -199,7 +199,7 @@ func (in *incoming) addClaim(c *claim) error {
 	if w == nil || len(w.claims) >= maxBatch {
 		w = &commit{more: make(chan struct{}, 1), done: make(chan struct{})}
 		in.gathering = w
-		go in.commit(w) // its callers wait for it, so it ends when the volume answers
+		go in.commit(w) // callers wait for commit, so it ends when the volume answers
 	}
 
 	w.claims = append(w.claims, c)
@@ -251,11 +251,11 @@ func (in *incoming) awaitGathering(w *commit) {
 
 // writeBatch writes an incoming file. Each master looks for the files of other masters after it has
 // created its own, so of two masters with the same id at least one sees the other's file. A master
-// looks while its own keys are still being written, since the name of a file is enough for the
-// other master.
+// need not write its keys before it looks, because the name of its file is enough for the other
+// master.
 func (in *incoming) writeBatch(claims []*claim) error {
 	var token [8]byte
-	_, _ = rand.Read(token[:]) // never fails
+	_, _ = rand.Read(token[:]) // Read never fails
 	b := &batch{token: hex.EncodeToString(token[:]), claims: claims, isOwn: true, since: time.Now()}
 	b.timeText = fmt.Sprintf("%019d", b.since.UnixNano())
 	b.name = "incoming_" + in.master + "_" + b.timeText + "_" + b.token + "_"
@@ -340,7 +340,8 @@ func (in *incoming) markChanged(id string) {
 	signal(in.changedSignal)
 }
 
-// claimsOf returns the claims for an id that have not been removed, those of the oldest file first.
+// claimsOf returns the claims for an id that have not been removed, beginning with the claims in
+// the oldest file.
 func (in *incoming) claimsOf(id string) []*claim {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -399,7 +400,7 @@ func (in *incoming) takeChanged() []string {
 // IncomingStats holds counters since the start, and present sizes.
 type IncomingStats struct {
 	Claimed uint64 `json:"claimed"` // new keys that were acknowledged when their incoming file was durable
-	Filed   uint64 `json:"filed"`   // key files created from incoming files, also from those of other masters
+	Filed   uint64 `json:"filed"`   // key files created from incoming files of this and other masters
 	// new keys that had to wait for their own file, because there were too many incoming files
 	Overflow uint64 `json:"overflow"`
 	Waiting  int    `json:"waiting"` // keys in incoming files that have no file yet

@@ -24,7 +24,8 @@ func (in *incoming) listFresh() error {
 // files that may concern these ids. If sync is set, the listed names are durable when it returns.
 func (in *incoming) listFiles(hashes map[string]bool, sync bool) error {
 	in.mu.Lock()
-	// known batches by name, and whether each exists; a known batch that the listing lacks was removed
+	// names of known batches, and whether each exists; a known batch that is not in the listing was
+	// removed
 	before := map[string]bool{}
 	for name, b := range in.batches {
 		before[name] = b.exists
@@ -162,8 +163,9 @@ func (in *incoming) takeMarks(now map[string]bool) {
 	maps.DeleteFunc(in.marks, func(name string, _ time.Time) bool { return !now[name] })
 }
 
-// readBatch reads an incoming file. It returns nil for an incomplete file: its writer either is
-// still writing and will check for other claims, or has died and acknowledged nothing.
+// readBatch reads an incoming file. It returns nil for an incomplete file: either its writer is
+// still writing the file and will check for other claims afterwards, or the writer died and has
+// acknowledged no key.
 func (in *incoming) readBatch(name string) (*batch, error) {
 	data, info, err := readRegular(filepath.Join(in.dir, name), maxBatchFile, false)
 	if err != nil {
@@ -194,7 +196,7 @@ func (in *incoming) readBatch(name string) (*batch, error) {
 	}
 
 	if m[1] == in.master {
-		b.since = time.Time{} // this master wrote the file before a restart: no other will file it soon
+		b.since = time.Time{} // this master wrote the file before a restart: no other master will file it soon
 	}
 
 	return b, nil

@@ -41,9 +41,9 @@ func (l *listFile) refresh(path string, trusted func(string, os.FileInfo) bool) 
 }
 
 // parseLines reads each line as text, glob and regular expression at once, as Salt does. A line
-// that is no valid regular expression is used as text and glob; it is faulty if it can be neither
-// an id nor a glob. Unlike in Salt, a regular expression with alternatives must match the whole id,
-// too: "a|b" does not match "abc".
+// that is no valid regular expression is used as text and glob. The line is faulty if it can be
+// neither an id nor a glob. Unlike in Salt, a regular expression with alternatives must match the
+// whole id, too: "a|b" does not match "abc".
 func (l *listFile) parseLines(text string) {
 	l.exact = map[string]struct{}{}
 	l.patterns = nil

@@ -27,7 +27,7 @@ const (
 	fewKeys = 16
 	// maxOrigins bounds the sources with a separate entry. Further sources share one entry.
 	maxOrigins = 65_536
-	// lookedFor is how long a pending key is protected from eviction after a user has read the
+	// lookedFor is how long a pending key is protected from eviction after a user has displayed the
 	// key's fingerprint. At most maxLooked keys are protected.
 	lookedFor = 10 * time.Minute
 	maxLooked = 1_024
@@ -35,7 +35,7 @@ const (
 	largestFor = 100 * time.Millisecond
 )
 
-// waiter is a pending key, or one that is being written.
+// waiter is a key that is pending, or is being written as a pending key.
 type waiter struct {
 	id       string
 	key      [16]byte // digest of the public key
@@ -68,7 +68,7 @@ type pendings struct {
 	mu         sync.Mutex
 	byID       map[string]*waiter
 	origins    map[netip.Addr]*origin
-	looked     map[string]time.Time // when a user last read the key's fingerprint, by id
+	looked     map[string]time.Time // when a user last displayed the key's fingerprint, by id
 	largest    *origin              // source with the most keys, as found at largestAt
 	largestAt  time.Time
 	refused    uint64
@@ -93,7 +93,7 @@ func sourceOf(a netip.Addr) netip.Addr {
 	return a
 }
 
-// keyID returns the digest of a public key that pendings compares.
+// keyID returns the digest by which pendings compares public keys.
 func keyID(pem string) [16]byte {
 	h := sha256.Sum256([]byte(pem))
 	return [16]byte(h[:16])
@@ -249,8 +249,8 @@ func (p *pendings) biggest() *origin {
 	return largest
 }
 
-// endStore ends the storing of a key that beginStore counted. stored reports whether the key was
-// stored.
+// endStore records that the storing of a key that beginStore counted has ended. stored reports
+// whether the key was stored.
 func (p *pendings) endStore(id string, stored bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -262,7 +262,7 @@ func (p *pendings) endStore(id string, stored bool) {
 	}
 }
 
-// endEviction ends the eviction of a key. ok reports whether the key was removed.
+// endEviction records that the eviction of a key has ended. ok reports whether the key was removed.
 func (p *pendings) endEviction(w *waiter, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -279,7 +279,7 @@ func (p *pendings) endEviction(w *waiter, ok bool) {
 	}
 }
 
-// addIndexed counts a pending key that was added to the index by this master or another.
+// addIndexed counts a pending key that was added to the index by this master or another master.
 func (p *pendings) addIndexed(id, pem string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -288,7 +288,7 @@ func (p *pendings) addIndexed(id, pem string) {
 		return
 	}
 	o, writing := p.origin(netip.Addr{}), false
-	if w != nil { // another writer's key has prevailed
+	if w != nil { // the key of another writer has prevailed
 		writing = w.writing
 		p.detach(w)
 	}
@@ -304,7 +304,7 @@ func (p *pendings) dropIndexed(id string) {
 	}
 }
 
-// noteLook records that a user reads a key's fingerprint.
+// noteLook records that a user has displayed a key's fingerprint.
 func (p *pendings) noteLook(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -321,7 +321,7 @@ func (p *pendings) noteLook(id string) {
 	}
 }
 
-// forgetIdle drops sources that have no keys and have not used their rate lately.
+// forgetIdle drops sources that have no keys and have recently sent no new keys.
 func (p *pendings) forgetIdle() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -345,11 +345,11 @@ type PendingStats struct {
 	Keys  int    `json:"worst_keys,omitempty"`
 }
 
-// admitPending counts a key that is about to be stored as pending against the bounds. If the source
-// has too many keys, admitPending evicts the oldest of them and does not refuse the new key:
+// admitPending counts a key that is about to be stored as pending, and applies the bounds. If the
+// source has too many keys, admitPending evicts the oldest of them instead of refusing the new key:
 // minions sign in again after acceptance_wait_time, so honest minions behind the same address are
-// admitted in time. The caller must call release after it has stored the key, and must not hold a
-// stripe lock when it calls admitPending.
+// admitted after some time. The caller must call release after it has stored the key, and must not
+// hold a stripe lock when it calls admitPending.
 func (s *Store) admitPending(from netip.Addr, id, pem string) (release func(), err error) {
 	victim, err := s.pending.beginStore(from, id, crypt.NormalizePEM(pem))
 	if err != nil {

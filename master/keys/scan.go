@@ -23,9 +23,9 @@ type dirSeen struct {
 	inodes   map[string]uint64 // inode numbers by file name; only on a volume
 }
 
-// racy is the age that the modification time of a folder must have before an unchanged time proves
-// that the folder has not changed. Another change within the same tick of the file system's clock,
-// or by a node with a slightly wrong clock, leaves the time unchanged.
+// racy is the least age at which an unchanged modification time proves that a folder has not
+// changed. Another change within the same tick of the file system's clock, or by a node with a
+// slightly wrong clock, leaves the time unchanged.
 const racy = 2 * time.Second
 
 // readers bounds the number of files that are read at once. On a network volume, reading one file
@@ -43,8 +43,9 @@ func (s *Store) changed(st State) bool {
 }
 
 // scanFolders updates the index from the folders. Unless full is set, it skips unchanged folders.
-// If a folder cannot be listed, the index keeps the keys of that folder: a volume that is away must
-// not lock out all minions. The returned error joins the errors of all folders.
+// If a folder cannot be listed, the index keeps the keys of that folder: a volume that is not
+// mounted or does not answer must not lock out all minions. The returned error joins the errors of
+// all folders.
 func (s *Store) scanFolders(full bool) error {
 	s.scanMu.Lock()
 	defer s.scanMu.Unlock()
@@ -122,7 +123,7 @@ func (s *Store) scanDir(st State, full bool) error {
 	before := s.dirsSeen[st].inodes
 	for _, e := range entries {
 		if strings.HasPrefix(e.name, ".") {
-			continue // .key_cache, and temporary files of this and other masters
+			continue // .key_cache, or a temporary file of this or another master
 		}
 
 		if err := ValidID(e.name); err != nil {
@@ -226,8 +227,8 @@ func (s *Store) Refresh(ids ...string) {
 // Rescan compares all key files with the index now.
 func (s *Store) Rescan() error { return s.scanFolders(true) }
 
-// Recheck compares the files of one id with the index now. Its error says that a file cannot be read:
-// then nobody knows whether the key that the index has is still there.
+// Recheck compares the files of one id with the index now. It returns an error if a file cannot be
+// read. In that case the key in the index may have been changed or removed on the disk.
 func (s *Store) Recheck(id string) error {
 	if err := ValidID(id); err != nil {
 		return err
@@ -247,7 +248,7 @@ func (s *Store) Look() error {
 }
 
 // examine updates the index from the files of an id in some states. If a file cannot be read, Run
-// tries again: until then a key that was deleted may still count.
+// tries again: until then a key that was deleted may remain in the index.
 func (s *Store) examine(id string, states ...State) {
 	defer s.lockID(id)()
 	if s.examineLocked(id, states...) != nil { // examineLocked has logged the error

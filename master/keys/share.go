@@ -10,11 +10,11 @@ import (
 var errSlow = errors.New("the folder of the keys does not answer in time")
 
 // sharing performs one disk operation for many callers: callers that arrive during an operation
-// share the next one. If the disk hangs, at most two goroutines wait for it.
+// share the next operation. If the disk hangs, at most two goroutines wait for the disk.
 type sharing struct {
 	mu      sync.Mutex
-	next    *shared // waits to begin; nil: none
-	current *shared // the last operation that has begun; nil: none
+	next    *shared // operation that waits to begin; nil: none
+	current *shared // operation that has begun last; nil: none
 }
 
 type shared struct {
@@ -31,7 +31,7 @@ func (y *sharing) do(limit time.Duration, f func() error) error {
 		s = &shared{done: make(chan struct{})}
 		y.next = s
 		before := y.current
-		go func() { // ends when f returns
+		go func() { // this goroutine ends when f returns
 			if before != nil {
 				<-before.done
 			}

@@ -45,8 +45,8 @@ type Entry struct {
 	// PEM is the text of the key, normalised by crypt.NormalizePEM. A file that an administrator
 	// put into the folder may contain anything; Public checks the text.
 	PEM string
-	// Gen is a number that differs for each key that this process has seen. A caller's conclusions
-	// about a key are valid as long as the id's Gen does not change.
+	// Gen is a number that differs for each key that this process has seen. What a caller has
+	// concluded from a key remains valid as long as the id's Gen does not change.
 	Gen  uint64
 	file *keyFile
 }

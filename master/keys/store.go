@@ -19,13 +19,14 @@ import (
 
 // Errors of the Store that callers distinguish.
 var (
-	// ErrUnknown reports that there is no key for the id in that state.
+	// ErrUnknown means that the id has no key in the given state, or none at all.
 	ErrUnknown = errors.New("no such key")
-	// ErrPendingFull reports that there are as many pending keys as the configuration allows, from
-	// one source or in all. The store also returns it when there are too many rejected or denied
-	// keys.
+	// ErrPendingFull means that one source, or all sources together, have as many pending keys as
+	// the configuration allows. The store also returns it when there are too many rejected or
+	// denied keys.
 	ErrPendingFull = errors.New("too many pending keys")
-	// ErrChanged reports that another program or call has changed the key meanwhile.
+	// ErrChanged means that another program or call has changed the key since the caller looked it
+	// up.
 	ErrChanged = errors.New("key has changed meanwhile")
 )
 
@@ -45,18 +46,18 @@ type Config struct {
 	// denied keys that sign-ins add. 0 means the default.
 	MaxPending int
 	// PendingPerSource bounds the pending keys of one source (see SwapFrom). PendingPerKey bounds
-	// how many of these ids may have the same public key. PendingRate is how many new keys a second
-	// a source may send, after PendingBurst at once. 0 means the default of each. Keys without a
-	// known source are bounded by MaxPending only.
+	// how many of these ids may have the same public key. PendingRate is how many new keys a source
+	// may send per second, after PendingBurst keys at once. In each field 0 means the default. Keys
+	// without a known source are bounded by MaxPending only.
 	PendingPerSource, PendingPerKey int
 	PendingRate, PendingBurst       float64
 	// Bounds of the key sizes; the zero value means crypt.DefaultBounds.
 	Bounds crypt.Bounds
 	// ScanEvery is how often Run checks whether a folder has changed (one stat per folder). 0 means
-	// 1 second, on a volume 3 seconds.
+	// 1 second, or 3 seconds on a volume.
 	ScanEvery time.Duration
 	// FullEvery is how often Run compares every file with the index, to find files whose content
-	// another machine has changed. 0 means 5 minutes, on a volume 30 minutes; a negative value
+	// another machine has changed. 0 means 5 minutes, or 30 minutes on a volume; a negative value
 	// means never.
 	FullEvery time.Duration
 	// NoNotify disables inotify, for file systems where it is of no use.
@@ -84,7 +85,7 @@ type Store struct {
 	log     *slog.Logger
 	gen     atomic.Uint64
 	seed    maphash.Seed
-	stripe  [stripes]sync.Mutex // each serialises the changes of some ids; locked before mu
+	stripe  [stripes]sync.Mutex // each stripe serialises the changes of some ids; locked before mu
 	scans   atomic.Uint64       // number of folder listings, for tests and metrics
 	waiting atomic.Int64        // number of pending keys being written, see reserve
 
@@ -101,7 +102,7 @@ type Store struct {
 	pending  *pendings
 	syncs    [numStates]sharing // share the syncs of each folder
 	looks    sharing            // shares the scans that Look asks for
-	onVolume bool               // on a volume, where it is much faster to list a folder than to check each file
+	onVolume bool               // on a volume, where listing a folder is much faster than checking each file
 	incoming *incoming          // claims of new keys; nil on a local disk
 
 	failedLooks failedLooks
@@ -110,13 +111,13 @@ type Store struct {
 	hints  map[string][]State // states of keys that Run must check, by id; see Hint
 	hinted chan struct{}      // capacity 1: signals new hints
 
-	scanMu   sync.Mutex // held during a scan, so that there is one at a time
+	scanMu   sync.Mutex // held during a scan, so that only one scan runs at a time
 	dirsSeen [numStates]dirSeen
-	rootSeen dirSeen // the folder of incoming files, when last listed
+	rootSeen dirSeen // the folder of incoming files as of its last listing
 }
 
 // Open reads all keys under dir (Salt's pki_dir, or cluster_pki_dir) and returns the store. The
-// caller must call Run, which follows the changes that other programs make.
+// caller must call Run, which detects the changes that other programs make.
 func Open(dir string, cfg Config) (*Store, error) {
 	cfg.MaxPending = cmp.Or(cfg.MaxPending, defaultMaxPending)
 	cfg.PendingPerSource = cmp.Or(cfg.PendingPerSource, DefaultPendingPerSource)
@@ -143,7 +144,7 @@ func Open(dir string, cfg Config) (*Store, error) {
 	lists := cfg.volume(dir)
 	if cfg.ScanEvery <= 0 {
 		cfg.ScanEvery = time.Second
-		if lists { // peers report most changes at once
+		if lists { // peers report most changes immediately
 			cfg.ScanEvery = 3 * time.Second
 		}
 	}
@@ -229,7 +230,7 @@ func (s *Store) removeTemporary(limit time.Time) {
 	for st := Accepted; st < numStates; st++ {
 		left, err := filepath.Glob(filepath.Join(s.stateDir(st), ".tmp-*"))
 		if err != nil {
-			continue // the folder's name contains special characters, since the rest of the pattern is valid
+			continue // the pattern is invalid because the folder's name contains special characters
 		}
 		for _, path := range left {
 			if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() && info.ModTime().Before(limit) {
@@ -265,8 +266,8 @@ func (s *Store) Lookup(id string) (Entry, bool) {
 
 // effective returns the state and the key that sign-ins of an id are checked against. The caller
 // holds mu. effective ignores a pending file beside an accepted one with the same key: a volume
-// that heals its copies may restore a file that a rename removed. In that case Salt would make the
-// minion wait.
+// that heals its copies may restore a pending file that a rename removed. In that case Salt would
+// treat the minion as pending.
 func (s *Store) effective(id string) (State, *keyFile) {
 	for _, st := range lookupOrder {
 		f := s.files[st][id]
@@ -307,8 +308,8 @@ func (s *Store) Count(st State) int {
 }
 
 // Accepted returns the sorted ids of accepted minions. All callers share the slice and must not
-// change it; later changes of the store do not change a returned slice. Without a change since the
-// last call, Accepted returns the slice of that call.
+// change it; later changes of the store do not change a returned slice. If nothing has changed
+// since the last call, Accepted returns the same slice again.
 func (s *Store) Accepted() []string {
 	s.snapMu.Lock()
 	defer s.snapMu.Unlock()
@@ -389,7 +390,7 @@ func (s *Store) Finger(id, hashType string) (string, error) {
 
 // OnChange registers a function that the store calls for every change of a key, whoever made the
 // change. Changes of one id arrive in order; changes of different ids may arrive concurrently. The
-// function must be quick and must not change the store. OnChange must be called before Run.
+// function must be quick and must not change the store. Call OnChange before Run.
 func (s *Store) OnChange(f func(Change)) {
 	s.listenersMu.Lock()
 	defer s.listenersMu.Unlock()

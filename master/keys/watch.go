@@ -16,11 +16,11 @@ const (
 	// maxNames bounds the file names collected between two checks. When there are more, Run checks
 	// all files.
 	maxNames = 4096
-	// listShare is the least ratio of the pause after a listing of the folders to the duration of
-	// that listing: on a volume a listing of many keys takes seconds.
+	// After the folders are listed, Run lists none for listShare times the duration of the listing,
+	// up to maxRest: on a volume a listing of many keys takes seconds.
 	listShare = 19
-	// maxRest bounds that pause. A key that another machine deleted, and that no master has reported,
-	// counts for so long at most, and for two listings.
+	// maxRest bounds the pause after a listing. If another machine deletes a key and no master
+	// reports that, the key remains in the index for at most maxRest and the time of two listings.
 	maxRest = 30 * time.Second
 )
 
@@ -60,11 +60,11 @@ func (s *Store) examineAll(ids map[string][]State) {
 	wg.Wait()
 }
 
-// Run follows the changes that other programs make to the folders until ctx is done, and returns
-// ctx's error. It sees a change on this machine within about 50 ms. It sees a change that another
-// machine made on a shared volume after Config.ScanEvery if the folder's entries change, or after
-// Config.FullEvery if only the content of a file does. Run may be called once. When Run returns,
-// all goroutines that it started have ended.
+// Until ctx ends, Run updates the index with the changes that other programs make to the folders.
+// It returns ctx's error. It sees a change on this machine within about 50 ms. It sees a change
+// that another machine made on a shared volume after Config.ScanEvery if the folder's entries have
+// changed, or after Config.FullEvery if only the content of a file has changed. Run may be called
+// once. When Run returns, all goroutines that it started have ended.
 func (s *Store) Run(ctx context.Context) error {
 	w := s.watcher()
 	if w != nil {
@@ -125,9 +125,9 @@ type follower struct {
 	watcher   *fsnotify.Watcher
 	paths     map[string]struct{} // files named in events since the last check
 	settled   <-chan time.Time    // fires when paths must be checked; nil without paths
-	hinted    <-chan struct{}     // Store.hinted, or nil during hintPause
+	hinted    <-chan struct{}     // Store.hinted; nil during the pause of hintPause
 	hintPause <-chan time.Time    // fires at the end of the pause between two checks of hints
-	restUntil time.Time           // time before which scanChanged lists no folder
+	restUntil time.Time           // time before which scanChanged lists no folders
 }
 
 // noteEvent records the file of an event for the next check.
@@ -178,7 +178,7 @@ func (f *follower) scanChanged() {
 	f.store.pending.forgetIdle()
 	f.store.rewatch(f.watcher)
 	f.store.report(f.store.scanFolders(many))
-	if f.store.scans.Load() != listings { // a look at times alone is no load, also when it takes long
+	if f.store.scans.Load() != listings { // no pause is needed if only modification times were checked
 		f.restUntil = time.Now().Add(min(listShare*time.Since(begin), maxRest))
 	}
 }

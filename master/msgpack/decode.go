@@ -22,9 +22,9 @@ var (
 )
 
 // Limits bound the values that Decode accepts. The caller must bound the size in bytes itself,
-// since it holds the bytes already.
+// since the bytes are already in memory when it calls Decode.
 type Limits struct {
-	Depth int // depth of containers inside of containers
+	Depth int // levels of nested containers
 	Nodes int // values in all, including keys
 }
 

@@ -9,8 +9,8 @@
 //
 // Salt writes two dialects. On ZeroMQ and inside AES blobs it packs without bin types and without
 // str8 (Python's use_bin_type=False), so text and bytes have the same "raw" types: Decode returns a
-// raw that is valid UTF-8 as string, any other as []byte. Events, caches and the job cache use the
-// modern dialect. Mode selects the dialect to write; Decode reads both.
+// raw that is valid UTF-8 as string, and any other raw as []byte. Events, caches and the job cache
+// use the modern dialect. Mode selects the dialect to write; Decode reads both.
 //
 // The package holds no state; all functions may be called concurrently.
 package msgpack

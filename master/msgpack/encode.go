@@ -31,9 +31,9 @@ const maxEncodeDepth = 200
 func Marshal(v any, mode Mode) ([]byte, error) { return Append(nil, v, mode) }
 
 // Append packs v and appends the result to dst. Besides the values that Decode returns, it accepts
-// int and the sized integers, *big.Int (as text beyond 64 bits, as in Salt), []string, []int,
-// map[string]any and map[string]string (with sorted keys). It packs an integer in the fewest bytes,
-// as Python's packer does. After an error it returns dst unchanged.
+// int and the sized integers, *big.Int (packed as text, as in Salt, if it exceeds 64 bits),
+// []string, []int, map[string]any and map[string]string (with sorted keys). It packs an integer in
+// the fewest bytes, as Python's packer does. After an error it returns dst unchanged.
 func Append(dst []byte, v any, mode Mode) ([]byte, error) {
 	e := encoder{b: dst, mode: mode}
 	if err := e.encodeValue(v, 0); err != nil {

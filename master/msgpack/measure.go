@@ -22,7 +22,7 @@ type Size struct {
 // slices and texts, and for the entries and the index of a Map.
 const (
 	slotCost  = 16  // bytes of a list's slot, which is an interface value
-	listCost  = 24  // bytes of the slice header of a list
+	listCost  = 24  // bytes of a list's slice header
 	mapCost   = 48  // bytes of the struct Map
 	entryCost = 32  // bytes of an entry of a Map
 	indexCost = 192 // bytes of an entry of a Map's index, including the smaller tables that the index had before
@@ -112,8 +112,8 @@ func (w *walker) tagged(c byte) error {
 	return fmt.Errorf("msgpack: byte 0x%02x starts no value", c)
 }
 
-// skipBytes skips n bytes that Decode would copy, and counts their memory. Go rounds an allocation
-// up by at most an eighth.
+// skipBytes skips n bytes that Decode would copy, and counts their memory. The count includes an
+// eighth more, because Go may round an allocation up by that much.
 func (w *walker) skipBytes(n uint64, cost int64) error {
 	if _, err := w.d.takeBytes(n); err != nil {
 		return err

@@ -4,8 +4,8 @@
 //
 // The text equals that of Salt's own outputters (salt/output/*.py), byte for byte, with one
 // intended difference: nested, highstate, key and no_return make all terminal escapes from minions
-// harmless, and Salt only some. Options.StripEscapes switches that off, as strip_colors: False does
-// in Salt.
+// harmless, while Salt makes only some harmless. If Options.StripEscapes is false, all escapes are
+// printed, as with strip_colors: False in Salt.
 //
 // Values have the types of package msgpack. The package keeps no state and never
 // changes the values it is given; all functions may be called concurrently.

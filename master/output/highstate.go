@@ -81,7 +81,7 @@ func unwrapHighstate(v any) any {
 	return v
 }
 
-// dropRetcode removes the return code that orchestration puts beside the master's result.
+// dropRetcode removes the return code that the orchestrate runner puts beside the master's result.
 func dropRetcode(m *value.Map) *value.Map {
 	masters := 0
 	for k := range m.All() {
@@ -116,7 +116,8 @@ type tally struct {
 	serial, parallel                              float64
 }
 
-// formatHost returns the text for the states of one host, and whether any state changed anything.
+// formatHost returns the text for the states of one host, and reports whether any state changed
+// anything.
 func (h *highstater) formatHost(name string, v any) (string, bool) {
 	var out []string
 	t := tally{}
@@ -200,8 +201,8 @@ func runNumber(m *value.Map) any {
 
 var compressedCount = regexp.MustCompile(`\((\d+)\)$`)
 
-// formatState returns the lines of one state, and the colour for the line with the host's name. The
-// colour "" means to keep the present one.
+// formatState returns the lines of one state, and the colour for the line with the host's name. If
+// the colour is "", the line keeps its present colour.
 func (h *highstater) formatState(tag string, ret *value.Map, t *tally) ([]string, string) {
 	result, _ := ret.Get("result")
 	comps := strings.Split(tag, "_|-")

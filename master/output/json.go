@@ -24,7 +24,7 @@ func jsonText(v any, o *Options) string {
 
 	text, ok := j.Text(v)
 	if !ok {
-		return "{}" // as Salt prints a map whose keys cannot be sorted
+		return "{}" // Salt prints this for a map whose keys cannot be sorted
 	}
 
 	return text

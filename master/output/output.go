@@ -33,7 +33,7 @@ type Options struct {
 	StateTerse    []string // results that state_output filter shortens
 	Retcode       int      // return code of the job; if it is not 0, containers are red
 	NestedIndent  int      // first column of the text of nested
-	MultiKey      bool     // key outputter: print lists in the form for a part of a larger text
+	MultiKey      bool     // key outputter: print lists in the form that is used inside a larger text
 	// Table holds the options of the table outputter, without the prefix "out.table.": has_header,
 	// row_delimiter, delim, justify, separate_rows, prefix, suffix, width, rows_key, labels_key,
 	// title, nested_indent.
@@ -47,8 +47,8 @@ func Defaults() Options {
 	return Options{StripEscapes: true, StateOutput: "full", StateVerbose: true, StateProfile: true}
 }
 
-// failure is the value with which an outputter panics when the data has the wrong form. In that
-// case Render uses nested, as Salt does after KeyError, AttributeError and TypeError.
+// failure is the panic value of an outputter whose data have the wrong form. In that case Render
+// uses nested, as Salt does after KeyError, AttributeError and TypeError.
 type failure string
 
 var outputters = map[string]func(v any, o *Options) string{
@@ -73,7 +73,7 @@ func Known(name string) bool {
 	return ok
 }
 
-// Canonical returns Salt's name of an outputter.
+// Canonical returns the name that Salt uses for an outputter; name may also be "text" or "".
 func Canonical(name string) string {
 	switch name {
 	case "":

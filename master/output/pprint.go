@@ -8,7 +8,7 @@ import (
 	"saltern/master/value"
 )
 
-// pprintWidth is the line width at which Python's pprint aims.
+// pprintWidth is the line width that Python's pprint tries to keep.
 const pprintWidth = 80
 
 func pprintText(v any, o *Options) string {

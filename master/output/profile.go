@@ -73,8 +73,8 @@ type profileRow struct {
 	text     string // the duration in the form in which it is shown
 }
 
-// newProfileRow returns the row of an id. state is the data of the state, the value nothing, or the
-// text of an error.
+// newProfileRow returns the row of an id. state is the data of the state, the text of an error, or
+// the value nothing{}.
 func newProfileRow(id string, state any) profileRow {
 	r := profileRow{name: "<>"}
 	duration := -1.0
@@ -111,7 +111,7 @@ func newProfileRow(id string, state any) profileRow {
 type nothing struct{}
 
 // itemAt returns the element that Python finds in a list at an index. If the index is not a number,
-// it returns the value nothing.
+// it returns nothing{}.
 func itemAt(list []any, index any) any {
 	var i int64
 	switch n := index.(type) {

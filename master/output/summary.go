@@ -65,7 +65,7 @@ func duration(ret *value.Map) (float64, bool) {
 	panic(failure("duration is not a number"))
 }
 
-// changes returns whether a state changed anything, and its changes as text.
+// changes reports whether a state changed anything, and returns the changes as text.
 func (h *highstater) changes(ret *value.Map, changes any, count int, t *tally) (bool, string) {
 	switch ret.Str("name") {
 	case "state.orch", "state.orchestrate", "state.sls":
@@ -130,7 +130,7 @@ func (h *highstater) formatChanges(changes any) (bool, string) {
 	return true, "\n" + trimRight(nested(m, &o))
 }
 
-// summary returns the lines below the states of a host.
+// summary returns the lines of the summary that follows the states of a host.
 func (h *highstater) summary(host string, t *tally) []string {
 	digits := 0
 	counted := map[int]bool{t.succeeded: true, t.failed: true, t.unchanged: true, t.other: true, t.warnings: true}

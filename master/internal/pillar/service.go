@@ -22,8 +22,8 @@ import (
 	"saltern/master/value"
 )
 
-// Cleared is the tag of the event by which this master asks its peers to compile the pillars of a
-// minion again (pillar_cache). The minion's next request may reach any of the masters.
+// Cleared is the tag of the event by which this master asks its peers to drop the cached pillars of
+// a minion (pillar_cache), because the minion's next request may reach any of the masters.
 const Cleared = event.TagPillarsCleared
 
 // ServiceConfig of a Service.
@@ -40,8 +40,8 @@ type ServiceConfig struct {
 	QueueBytes int64
 	// Tell fires the event Cleared with a minion's id. It may be nil: there are no peers.
 	Tell func(tag string, data *value.Map)
-	// Ending ends when the master stops. That cancels the compilations in progress. It may be nil:
-	// they run to their end.
+	// Ending is canceled when the master stops, which cancels the compilations in progress. It may
+	// be nil: compilations run to their end.
 	Ending context.Context
 	// Unable is called with the reason for each pillar request that gets no answer. It may be nil.
 	Unable func(error)
@@ -64,7 +64,7 @@ type Service struct {
 	renderTurns *queue.Queue[*value.Map] // queue for the renderers
 	clearances  clearances
 	faults      *faults
-	pillars     atomic.Uint64 // pillars that were served
+	pillars     atomic.Uint64 // pillars served, with or without errors
 	withErrors  atomic.Uint64 // pillars that were served with errors
 	// unanswered counts the pillar requests without an answer, because this master could not
 	// compile the pillar
@@ -95,8 +95,8 @@ type Question struct {
 	Clean bool   // compile the pillar again instead of using the cached one
 	Nonce string // as in queue.Question
 	Bytes int    // as in queue.Question
-	// Park calls wait. While wait runs, the request is stored packed, to save memory. After wait,
-	// Park decodes the request and returns it. Park may be nil: the request remains decoded.
+	// Park stores the request packed, to save memory, and calls wait. After wait, Park decodes the
+	// request and returns it. Park may be nil: the request remains decoded while it waits.
 	Park func(wait func(connected context.Context) error) (Request, error)
 }
 
@@ -260,7 +260,7 @@ func (q *Question) waitParked(ctx context.Context, wait func(connected context.C
 	}
 	q.Grains = nil
 	q.Override = nil
-	q.Extra = nil // Park returns the request with these fields
+	q.Extra = nil // Park returns the request with its fields
 	return q.Park(wait)
 }
 
@@ -293,7 +293,7 @@ func (s *Service) compileAndKeep(ctx context.Context, req Request, turn func() b
 	return p, nil
 }
 
-// keepsWhole reports whether the cache holds a pillar of the minion without errors.
+// keepsWhole reports whether the cache holds an error-free pillar of the minion.
 func (s *Service) keepsWhole(id string) bool {
 	p, ok := s.cfg.Cache.Get(cache.Pillar, id)
 	return ok && len(p.List("_errors")) == 0
@@ -351,6 +351,7 @@ type ServiceStats struct {
 	Faulty          int                  // minions whose last pillar had errors
 	Memo            *control.PillarMemo  // nil: there is no memo
 	// Unable counts the pillar requests without an answer, because this master could not compile
+	// the pillar.
 	Unable uint64
 	Queue  queue.Stats // queue of the requests that need a renderer
 }
@@ -424,7 +425,7 @@ type clearances struct {
 type underWay struct{ running, cleared int }
 
 // startCompiling records the start of a compilation. The caller must call end once, at the end of
-// the compilation; end reports whether the pillar was cleared in between.
+// the compilation; end reports whether the pillar was cleared during the compilation.
 func (c *clearances) startCompiling(id string) (end func() (cleared bool)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

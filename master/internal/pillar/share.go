@@ -122,7 +122,7 @@ func (c *Compiler) compileMemoized(n *compilation, compile func(*compilation) (*
 	return compile(&again)
 }
 
-// closeSession closes the session of a compilation, if it has one.
+// closeSession closes the session of a compilation, if a session is open.
 func (c *compilation) closeSession() {
 	if c.session == nil {
 		return

@@ -32,8 +32,8 @@ func (c *compilation) compileFile(path, env, name string, defaults *value.Map) (
 		return nil, err
 	}
 
-	// If Go cannot parse the file, Salt's renderer may succeed, or report the error with Salt's
-	// text.
+	// A file that Go cannot parse goes to Salt's renderer, which may succeed, or reports the error
+	// with Salt's text.
 	if p.plain && (p.err == nil || c.compiler.cfg.Renderers == nil) {
 		return p.value, p.err
 	}
@@ -184,8 +184,8 @@ var lineNumber = regexp.MustCompile(`\bline (\d{1,9})\b`)
 var jinjaFault = regexp.MustCompile(`^Jinja variable '[\w ]{1,64}' (is undefined|has no attribute '[\w-]{1,64}')(; line \d{1,9})?`)
 
 // logAttrs returns log attributes of an error without secrets. For an error of a template or a
-// module they are its class and its line, because the text of such an error contains parts of the
-// pillar. That text is logged at level debug only.
+// module the attributes are the error's class and its line, because the text of such an error
+// contains parts of the pillar. That text is logged at level debug only.
 func (c *compilation) logAttrs(err error) []any {
 	var f *renderer.Failure
 	if !errors.As(err, &f) {
@@ -296,7 +296,8 @@ func (c *compilation) mergeIncludes(
 		for _, s := range found {
 			next, done := mods[s]
 			if !done {
-				// Salt adds earlier errors again for every further name. Add each error only once.
+				// Salt adds the errors of earlier names again for every further name. Here each
+				// error is added only once.
 				var more []string
 				next, more = c.renderSLS(s, env, mods, defaults, depth+1)
 				errs = append(errs, more...)

@@ -19,7 +19,7 @@ type saltError string
 
 func (e saltError) Error() string { return string(e) }
 
-// chosen is a target in a top file, with the SLS for it.
+// chosen is a target in a top file, with the names of its SLS.
 type chosen struct {
 	target any
 	typ    string
@@ -141,7 +141,7 @@ func (c *compilation) readTopFile(env string) (v *value.Map, found bool, err err
 }
 
 // mergeTops merges the top files (merge_tops and sort_top_targets). If several files contain the
-// same target, the SLS are those of the last file.
+// same target, the SLS of the last file apply.
 func (c *compilation) mergeTops(envs []string, files map[string][]*value.Map) (*topFile, error) {
 	t := &topFile{targets: map[string][]*chosen{}}
 	for _, from := range envs {
@@ -273,7 +273,7 @@ func orderOf(v any) (int64, bool) {
 	return 0, false
 }
 
-// selected is an environment, and the SLS in it that are selected for the minion.
+// selected is an environment, with the names of its SLS that apply to the minion.
 type selected struct {
 	env string
 	sls []string

@@ -17,14 +17,14 @@ import (
 const (
 	// returnsWait is how long a resend waits for the job cache to report which minions have returned.
 	returnsWait = 500 * time.Millisecond
-	// maxPassed bounds how many later jobs may have been published: after more of them, a job is no
-	// longer sent again. A minion stores only its last hundred job ids (minion_jid_queue_hwm) and
-	// would run an older job a second time.
+	// maxPassed is how many jobs may have been published after a job that is sent again. After more
+	// than that, the job is not sent again. A minion stores only its last hundred job ids
+	// (minion_jid_queue_hwm) and would run an older job a second time.
 	maxPassed   = 80
 	maxLateJobs = 1024
 	maxReported = 4096
-	// lateFor is the age up to which a peer still publishes a job that could not be sent to that
-	// peer in time.
+	// lateFor is the greatest age at which a peer still publishes a job that reached that peer
+	// late.
 	lateFor = 10 * time.Minute
 )
 
@@ -50,8 +50,8 @@ type narrowings struct {
 // narrowing is a cached result of narrowed.
 type narrowing struct {
 	until time.Time
-	// knownStarts is Started.Count when the entry was made. If the count has changed, the entry is
-	// useless.
+	// knownStarts is Started.Count when the entry was made. If the count has changed since, the
+	// entry is out of date.
 	knownStarts uint64
 	narrowed    publish.Recent
 	given       bool
@@ -152,8 +152,9 @@ func (k *Resender) addManaged(minions map[string]bool) {
 	}
 }
 
-// reportUndelivered calls Undelivered with the minions that will not get a job. It does so only if
-// there are more such minions than at the last call for that job. The caller holds narrowings.mu.
+// reportUndelivered calls Undelivered with the minions that will not get a job. It calls
+// Undelivered only if there are more such minions than at the last call for that job. The caller
+// holds narrowings.mu.
 func (k *Resender) reportUndelivered(r publish.Recent, minions []string, why string) {
 	told := k.narrowings.reported
 	if len(minions) <= told[r.JID] {
@@ -178,7 +179,7 @@ func (k *Resender) readReturns(ctx context.Context, jid string) (returned map[st
 	answer := make(chan struct{})
 	var late map[string]bool
 	var lateErr error
-	go func() { // if the disk hangs, nobody waits for this goroutine
+	go func() { // nobody waits for this goroutine, because the disk may hang
 		late, lateErr = k.cfg.Returned(ctx, jid)
 		// Reset the flag before sending the result, because the receiver may read the returns of
 		// the next job at once.
@@ -196,10 +197,10 @@ func (k *Resender) readReturns(ctx context.Context, jid string) (returned map[st
 	}
 }
 
-// PublishLate publishes a job that another master started some time ago. In the meantime minions
-// may have got the job from another master, or may have been restarted. PublishLate publishes it to
-// the minions of this master that have not run it. laterJobs is how many jobs the other master has
-// published since.
+// PublishLate publishes a job that another master started some time ago. PublishLate publishes the
+// job to the minions of this master that have not run it. Before the call minions may have got the
+// job from another master, or may have been restarted. laterJobs is how many jobs the other master
+// has published after this job.
 func (k *Resender) PublishLate(ctx context.Context, load *value.Map, matched []string, age time.Duration, laterJobs int) error {
 	now := k.cfg.Now()
 	r := publish.Recent{
@@ -220,7 +221,7 @@ func (k *Resender) PublishLate(ctx context.Context, load *value.Map, matched []s
 }
 
 // Remembers reports whether a job of that age is still among this master's recent publications. A
-// minion that missed such a job gets it when the minion connects again.
+// minion that missed such a job gets the job when it connects again.
 func (k *Resender) Remembers(jid string, age time.Duration) bool {
 	recent := k.cfg.Port.Recent(k.cfg.Now().Add(-age - time.Second))
 	return slices.ContainsFunc(recent, func(r publish.Recent) bool { return r.JID == jid })
@@ -230,7 +231,8 @@ func (k *Resender) Remembers(jid string, age time.Duration) bool {
 func (k *Resender) Passed(since time.Time) int { return k.cfg.Port.Passed(since) }
 
 // JobReachedLate publishes a job of this master again, because the job has only now reached a peer.
-// A minion that moved from that peer to this master before got the job from neither.
+// A minion that moved from that peer to this master in the meantime got the job from neither
+// master.
 func (k *Resender) JobReachedLate(load *value.Map, matched []string, age time.Duration) {
 	now := k.cfg.Now()
 	r := publish.Recent{

@@ -15,7 +15,7 @@ type narrowedTarget struct {
 	tgt       any
 	typ       string
 	ids       []string // minions to which the target resolves
-	unchanged bool     // the target is the job's original one
+	unchanged bool     // the target is the job's original target
 	// nobody means that no minion is left in the target. unknown means that narrowTarget cannot
 	// determine which minions are left.
 	nobody, unknown bool
@@ -24,8 +24,8 @@ type narrowedTarget struct {
 // narrowTarget excludes two kinds of minions from the target of a job: those that have returned, as
 // far as maxNamedIDs allows, and those that were restarted after the publication. The latter must
 // be excluded, because a restarted minion has no record of the jobs that it has run, and a
-// subscription does not show to which minion it belongs. If they cannot be excluded, the result is
-// unknown.
+// subscription does not show to which minion it belongs. If restarted minions cannot be excluded,
+// the result is unknown.
 //
 // A target of ids becomes a list of the remaining ids. For any other target only the minion itself
 // can decide whether it matches, so narrowTarget keeps that target and excludes the ids in it, as

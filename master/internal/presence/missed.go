@@ -9,7 +9,7 @@ import (
 
 // Bounds of Missed.
 const (
-	// returnWithin is how long a mark is valid. The time counts from the loss of the subscription,
+	// returnWithin is how long a mark is valid, counted from the loss of the subscription,
 	// whichever master saw the loss. Sending the mark to another master does not prolong it.
 	returnWithin = time.Minute
 	// arrivalFor is how long a new subscription is stored. A minion's new subscription may arrive
@@ -23,7 +23,7 @@ const (
 	// equal times become one.
 	markStep = 500 * time.Millisecond
 	// minRounds is how many resends an address may get per minute. roundsEach is added for each
-	// subscription from the address that was lost, because all of them return whenever a node, its
+	// lost subscription from the address, because all subscriptions return whenever a node, its
 	// network or the virtual address changes. Overflow policy: no resend. Without this bound a
 	// client that is not a minion could cause resends by subscribing again and again.
 	minRounds  = 16
@@ -35,16 +35,17 @@ const (
 // comes from such an address within a minute may have missed the publications in between.
 //
 // A subscription does not carry the minion's id, and minions may share an address. So a mark
-// applies to every subscription from the address, and the earliest mark applies. Sending a job
-// twice is harmless: a minion ignores jobs that it has run lately, and a minion that was restarted
-// is excluded by its id, see [Resender]. Marks may be added in any order and repeatedly.
+// applies to every subscription from the address, and of several marks the earliest applies.
+// Sending a job twice is harmless: a minion ignores jobs that it has run lately, and a minion that
+// was restarted is excluded by its id, see [Resender]. Marks may be added in any order and
+// repeatedly.
 //
 // A subscription that a load balancer moved to this master needs no mark, because the load balancer
 // states what the subscription has missed. The exception is a subscription that began only
 // recently: the master that it left may not have resent to it yet.
 type Missed struct {
 	mu            sync.Mutex
-	base          time.Time // time from which markStep counts
+	base          time.Time // start of the first markStep
 	marks         map[netip.Addr][]Mark
 	arrivals      map[netip.Addr][]Arrival
 	rounds        map[netip.Addr]roundCount
@@ -96,19 +97,19 @@ func (m *Missed) Arrive(from netip.Addr, id uint64, began, now time.Time) (Arriv
 		a.Since = m.marks[from][first].Since
 	}
 
-	if m.arrivalCount < maxArrivals { // because a mark with an earlier time may be added later
+	if m.arrivalCount < maxArrivals { // a mark with an earlier time may be added later
 		m.arrivals[from] = append(m.arrivals[from], a)
 		m.arrivalCount++
 	}
 
-	// Only the cluster's load balancer can state an earlier time, for a subscription that it moves
-	// to this master. A client cannot do that, so a moved subscription needs no bound.
+	// began is before now only if the cluster's load balancer moved the subscription to this
+	// master. A client cannot cause that, so resends to moved subscriptions are not bounded.
 	moved := began.Before(now)
 	return a, a.Since.Before(now) && (moved || m.allowRound(from, now))
 }
 
-// Mark adds a mark to an address. It returns the recent arrivals from that address that, by this
-// mark, may have missed earlier publications than Arrive reported.
+// Mark adds a mark to an address. It returns the recent arrivals from that address that may,
+// according to this mark, have missed earlier publications than Arrive reported.
 func (m *Missed) Mark(from netip.Addr, mark Mark, now time.Time) (back []Arrival) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -192,8 +193,8 @@ func (m *Missed) allowRound(from netip.Addr, now time.Time) bool {
 	return true
 }
 
-// Pending returns the valid marks, and the expired marks that still apply to recent arrivals, by
-// address.
+// Pending returns the valid marks, and the expired marks that still apply to recent arrivals. The
+// key is the address.
 func (m *Missed) Pending(now time.Time) map[netip.Addr][]Mark {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -216,7 +217,7 @@ func (m *Missed) pruneMarks(from netip.Addr, now time.Time) {
 	m.marks[from] = list
 }
 
-// Prune drops expired marks and arrivals. The caller calls it regularly.
+// Prune drops expired marks and arrivals. Call it regularly.
 func (m *Missed) Prune(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

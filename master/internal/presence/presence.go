@@ -3,10 +3,10 @@
 // A subscription on port 4505 carries no minion id (unless zmq_filtering is on). So presence
 // combines two facts: the address from which a minion last sent an authenticated request, and the
 // addresses that have subscriptions now. If several minions share an address (NAT), and the address
-// has n subscriptions, the n minions that sent a request most recently are taken for connected.
+// has n subscriptions, the n minions that sent a request most recently count as connected.
 //
 // Salt instead reads the kernel's table of connections to its own port (salt/utils/minions.py
-// connected_ids), which behind a proxy shows only the proxy.
+// connected_ids), which shows only the proxy if the master is behind one.
 package presence
 
 import (
@@ -33,8 +33,8 @@ type Tracker struct {
 	earlier  record              // records from before this start of the master
 }
 
-// signer is an id under which a minion signed in. denied means that the minion offered another key
-// than the one on file.
+// signer is an id under which a minion signed in. denied means that the minion offered a key that
+// differs from the key on file.
 type signer struct {
 	id     string
 	denied bool
@@ -70,9 +70,9 @@ func (t *Tracker) Forget(id string) {
 }
 
 // SawSignIn records a sign-in under an id that has a key in any state. denied means that the
-// sign-in offered another key than the one on file. A sign-in does not authenticate its sender: the
-// record only shows administrators from which address a key was offered. The number of keys bounds
-// the entries.
+// sign-in offered a key that differs from the key on file. A sign-in does not authenticate its
+// sender: the record only shows administrators from which address a key was offered. The number of
+// keys bounds the entries.
 func (t *Tracker) SawSignIn(id string, denied bool, from netip.Addr, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -80,7 +80,7 @@ func (t *Tracker) SawSignIn(id string, denied bool, from netip.Addr, at time.Tim
 }
 
 // LastSignIn returns the address and the time of the last sign-in under an id. ok is false if there
-// was none since the master's start.
+// was no sign-in since the master's start.
 func (t *Tracker) LastSignIn(id string, denied bool) (from netip.Addr, at time.Time, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -89,7 +89,7 @@ func (t *Tracker) LastSignIn(id string, denied bool) (from netip.Addr, at time.T
 }
 
 // LastRequest returns the address and the time of a minion's last authenticated request. ok is
-// false if there was none since the master's start.
+// false if there was no request since the master's start.
 func (t *Tracker) LastRequest(id string) (from netip.Addr, at time.Time, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -170,8 +170,8 @@ func (t *Tracker) Count(subs iter.Seq[Subscription]) (all, connected int) {
 
 // Subscribed returns the number of subscriptions without a minion's topic, by address, and a
 // function that reports whether a minion has subscribed to its own topic. In a cluster a minion may
-// send its requests to one master and subscribe at another, so which minions are connected follows
-// only from the data of all masters.
+// send its requests to one master and subscribe at another, so only the data of all masters
+// together show which minions are connected.
 func Subscribed(subs iter.Seq[Subscription]) (from map[netip.Addr]int, named func(id string) bool) {
 	h := collectSubscriptions(subs)
 	return h.unnamed, h.holdsTopicOf

@@ -30,7 +30,7 @@ func newRecord(since time.Time) record {
 }
 
 // Load reads the record of earlier starts. If there is no record, or it cannot be read, Load begins
-// a new record at now. The error says why the record cannot be read.
+// a new record at now. If the record cannot be read, Load also returns an error that says why.
 func (t *Tracker) Load(path string, now time.Time) error {
 	fresh := newRecord(now)
 	got := fresh
@@ -118,9 +118,9 @@ func (t *Tracker) Since() time.Time {
 }
 
 // Before returns the time of a minion's last sign-in with the key on file, before this start of the
-// master. If withRequests is set, it returns the time of the last sign-in or authenticated request.
-// If denied is set, Before returns the time of the last sign-in with another key under that id. The
-// zero time means never.
+// master. If withRequests is set, an authenticated request counts like a sign-in. If denied is set,
+// Before returns the time of the last sign-in with another key under that id. The zero time means
+// never.
 func (t *Tracker) Before(id string, withRequests, denied bool) time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 	"saltern/master/zmtp"
 )
 
-// Times of resending. The margins may be generous, because a minion ignores a job that it already
-// has, and restarted minions are excluded.
+// Times of resending. The margins can be large, because a minion ignores a job that it already has,
+// and restarted minions are excluded.
 const (
 	// gatherCuts is how long lost subscriptions are collected before they are reported to the
 	// peers.
@@ -30,7 +30,7 @@ const (
 	// (lbproxy, settleFor).
 	cutMargin = 5 * time.Second
 	// answerMargin is subtracted from the time of the last answered PING: a publication sent
-	// shortly before that PING may have reached the minion only after it.
+	// shortly before that PING may not have reached the minion before the answer.
 	answerMargin = time.Second
 	// waitForStarts is how long an arrival waits for its resend while another master may not have
 	// reported restarted minions to this master yet. waitStep is the interval of the checks.
@@ -70,14 +70,14 @@ type PublishPort interface {
 type ResenderConfig struct {
 	Port PublishPort
 	// Returned returns the minions that have returned for a job. It may be nil: no minion is
-	// excluded because of its return.
+	// excluded for having returned.
 	Returned func(ctx context.Context, jid string) (map[string]bool, error)
-	// Started records which minions were restarted. It may be nil: no minion is excluded because of
-	// a restart.
+	// Started records which minions were restarted. It may be nil: no minion is excluded for having
+	// been restarted.
 	Started *Started
 	// Resources knows the resources of minions. It may be nil: there are none.
 	Resources Resources
-	// Unheard reports whether minions may have been restarted without being recorded in Started. It
+	// Unheard reports whether there may be restarts of minions that Started has not recorded. It
 	// may be nil: never.
 	Unheard func() bool
 	// SilentFor is how long a subscriber may leave PINGs unanswered before its subscription is
@@ -97,9 +97,9 @@ type Resources interface {
 	Managed(minion string) []string
 }
 
-// Resender sends publications again to minions whose subscription was lost or did not answer when
-// they were published. It records which addresses have subscriptions at this master and, from the
-// reports of peers, at the other masters, in case one of their nodes is lost. It is safe for
+// Resender sends publications again to minions whose subscription, at the time of publication, was
+// lost or did not answer. It records which addresses have subscriptions at this master and, from
+// the reports of peers, at the other masters, in case one of their nodes is lost. It is safe for
 // concurrent use.
 type Resender struct {
 	cfg        ResenderConfig
@@ -113,7 +113,7 @@ type Resender struct {
 	listenersByAddr map[netip.Addr]int   // number of subscriptions by address
 	owed            map[uint64]time.Time // time from which publications must be sent again, by connection
 	reports         map[string]peerReport
-	lostNodes       map[netip.Addr]absence // by the address of the lost node's load balancer
+	lostNodes       map[netip.Addr]absence // lost nodes, by the address of the node's load balancer
 	changed         bool                   // listeners have changed since the last report to the peers
 	untoldCuts      []cluster.Cut          // lost subscriptions not yet reported to the peers
 	newPeers        []string               // peers that have just connected
@@ -161,7 +161,7 @@ func NewResender(cfg ResenderConfig) *Resender {
 	}
 }
 
-// OnSubscribe records a subscription on the publish port; it must be called for each one. For a
+// OnSubscribe records a subscription on the publish port; call it for each subscription. For a
 // connection with zmq_filtering it records only the topic "broadcast", not the minion's own topic.
 func (k *Resender) OnSubscribe(p zmtp.Peer, topic string) {
 	if topic != "" && topic != "broadcast" {
@@ -186,7 +186,7 @@ func (k *Resender) OnSubscribe(p zmtp.Peer, topic string) {
 
 	a, missed := k.arrive(p, l.from, now)
 	if heard := away.heard.Add(-lossMargin); absent && heard.Before(a.Since) {
-		a.Since, missed = heard, true // the load balancer was cut off from this master, too
+		a.Since, missed = heard, true // the load balancer was cut off from this master as well
 	}
 
 	if missed {
@@ -214,9 +214,9 @@ func (k *Resender) arrive(p zmtp.Peer, from netip.Addr, now time.Time) (a Arriva
 	return a, true
 }
 
-// OnDisconnect adds a mark for a closed connection on the publish port; it must be called for each
-// one. It does not ask which side closed the connection: a restart of the minion is recognised at
-// its sign-in.
+// OnDisconnect adds a mark for a closed connection on the publish port; call it for each closed
+// connection. It does not matter which side closed the connection: a restart of the minion is
+// recognised at its sign-in.
 func (k *Resender) OnDisconnect(p zmtp.Peer, _ error) {
 	now := k.cfg.Now()
 	k.mu.Lock()
@@ -342,7 +342,8 @@ func (k *Resender) isYoung(a Arrival) bool { return k.cfg.Now().Sub(a.At) < wait
 
 func (k *Resender) startsUnheard() bool { return k.cfg.Unheard != nil && k.cfg.Unheard() }
 
-// resendSome resends to those arrivals in early that need not wait, and returns the others.
+// resendSome sends publications again to those arrivals in early that need not wait, and returns
+// the other arrivals.
 func (k *Resender) resendSome(ctx context.Context, early []Arrival) []Arrival {
 	unheard := k.startsUnheard()
 	return slices.DeleteFunc(early, func(a Arrival) bool {
@@ -470,8 +471,8 @@ func (k *Resender) checkSilent() {
 	k.narrowings.dropExpired(now)
 	k.mu.Lock()
 	for via, a := range k.lostNodes {
-		// The load balancer of a node that has recovered may forward sessions that missed what was
-		// published while the node was away.
+		// For some time after a node has recovered, its load balancer may forward sessions that
+		// missed publications while the node was away.
 		if !a.back.IsZero() && now.Sub(a.back) > 15*time.Second {
 			delete(k.lostNodes, via)
 		}

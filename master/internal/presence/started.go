@@ -15,12 +15,12 @@ const (
 	// see After.
 	maxStarted   = 1 << 17
 	maxProcesses = 8 // processes of one minion: the daemon, one for each of its masters, salt-call
-	// startedFor is how long starts are stored: as long as a job may be published late, and a
+	// startedFor is how long starts are stored: as long as a job may be published late, plus a
 	// margin.
 	startedFor = lateFor + 5*time.Minute
 	// KnownFor is how long after its start a process is known to every master. A master that does
-	// not know the process by then was cut off for so long that no other master has a job waiting
-	// for that master.
+	// not know the process by then was cut off for so long that no other master still holds a job
+	// for it.
 	KnownFor = 90 * time.Second
 )
 
@@ -29,10 +29,10 @@ const (
 // which jobs the earlier process ran. Started is safe for concurrent use.
 type Started struct {
 	mu        sync.Mutex
-	processes map[string][]process // by minion, the latest process last
+	processes map[string][]process // processes of each minion, the latest process last
 	starts    []start              // recent starts, the latest last
 	lastFull  time.Time            // time at which a start was last dropped because the table was full
-	noted     uint64               // number of starts ever recorded
+	noted     uint64               // number of starts that were ever recorded
 }
 
 type process struct {
@@ -50,7 +50,7 @@ type start struct {
 func NewStarted() *Started { return &Started{processes: map[string][]process{}} }
 
 // Saw records a sign-in of a process, and returns when the process was first seen. fresh reports
-// whether Saw has recorded a new process; it is false if the table is full. Two sign-ins of a
+// whether Saw has recorded a new process; it is also false if the table is full. Two sign-ins of a
 // minion without a token are two processes, unless the second follows within five seconds.
 func (s *Started) Saw(id string, sum uint64, at time.Time) (since time.Time, fresh bool) {
 	s.mu.Lock()

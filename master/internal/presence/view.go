@@ -19,7 +19,7 @@ import (
 	"saltern/master/zmtp"
 )
 
-// View combines keys, requests and subscriptions to find which minions are connected to this
+// View combines keys, requests and subscriptions to determine which minions are connected to this
 // master. It is safe for concurrent use.
 type View struct {
 	*Tracker
@@ -57,7 +57,7 @@ func (v *View) Record(context.Context) {
 	}
 }
 
-// On returns the connections on a publish port, for View.Subs.
+// On returns a sequence of the connections on a publish port, for View.Subs.
 func On(pub *zmtp.Pub) iter.Seq[Subscription] {
 	return func(yield func(Subscription) bool) {
 		for s := range pub.Each {
@@ -75,7 +75,7 @@ func (v *View) Heard(id string, from netip.AddrPort) { v.SawRequest(id, from.Add
 func (v *View) IDs() []string { return v.Tracker.Connected(v.Subs) }
 
 // CountWith returns the number of connected minions, which the caller compares with max_minions,
-// and whether id is one of them.
+// and reports whether the minion id is connected.
 func (v *View) CountWith(id string) (int, bool) {
 	ids := v.IDs()
 	_, has := slices.BinarySearch(ids, id)
@@ -134,7 +134,8 @@ func (v *View) List(_ context.Context, _ *runner.Env, _ []any, named *value.Map)
 	return value.NewMap("minions", out, "subscriptions", from), nil
 }
 
-// Minions returns all keys, each with the last requests and sign-ins of its minion at this master.
+// Minions returns all keys, each with the times of its minion's last requests and sign-ins at this
+// master.
 func (v *View) Minions(finger bool) control.Minions {
 	slots, subscribed := Subscribed(v.Subs)
 	out := control.Minions{Minions: []control.Minion{}, Subscriptions: map[string]int{}}

@@ -6,7 +6,6 @@
 // serial is not greater than the last serial that it received under the same key. So loads are
 // passed to the socket in the order of their serials, although they are signed in parallel.
 //
-// The last publishes are stored for some time, so that a minion whose connection was lost can get
-// the publishes that it missed; see Recent and Resend. The caller decides which publishes are sent
-// again.
+// The last publishes are stored for some time, so that they can be sent again to a minion whose
+// connection was lost, see Recent and Resend. The caller decides which publishes are sent again.
 package publish

@@ -20,7 +20,7 @@ type Recent struct {
 	Load    *value.Map // load that was passed to Publish
 	Matched []string
 	// payload is the message as it was sent, encrypted with key. It is stored only if the message
-	// has no serial, because only then it may be sent again unchanged.
+	// has no serial, because only such a message may be sent again unchanged.
 	payload []byte
 	key     crypt.Key
 	size    int
@@ -41,7 +41,7 @@ type history struct {
 	seq  uint64
 }
 
-// addRecent stores r. The caller may call forget to undo that.
+// addRecent stores r. Calling forget removes r again.
 func (h *history) addRecent(r Recent) (forget func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -65,7 +65,7 @@ type Publisher struct {
 
 	timesMu   sync.Mutex
 	times     [maxTimes]time.Time // ring buffer with the times of the last publications
-	timeCount int                 // number of times that were ever stored
+	timeCount int                 // number of times stored since the start
 
 	published, resent, failed atomic.Uint64
 }
@@ -122,8 +122,8 @@ func (p *Publisher) publish(ctx context.Context, recent, outgoing Recent) error 
 	topics := p.topicsOf(outgoing.Load, outgoing.Matched)
 	err := p.sendInOrder(ctx, outgoing, func(payload []byte, key crypt.Key, serial int64) (err error) {
 		// Record the publication before sending it. So a minion that subscribes during the
-		// transmission gets the job by the transmission, by a resend, or by both. It ignores a
-		// second copy.
+		// transmission gets the job by the transmission, by a resend, or by both. The minion
+		// ignores a second copy.
 		r := recent
 		r.At = p.cfg.Now()
 		r.size = len(payload)
@@ -193,8 +193,9 @@ var errGone = errors.New("publish: subscriber is gone or its queue is full")
 
 // Resend sends a recent publish to the subscriber with this zmtp.Peer.ID. It encrypts the load with
 // the current key and a new serial, because a minion drops a load whose serial is not greater than
-// the last serial. Other minions never receive this serial, which does no harm. If publishes have
-// no serials, Resend sends the stored payload. A minion ignores a job id that it has already run.
+// the last serial that it received. Other minions never receive the new serial, which does no harm.
+// If publishes have no serials, Resend sends the stored payload. A minion ignores a job id that it
+// has already run.
 func (p *Publisher) Resend(ctx context.Context, subscriber uint64, r Recent) error {
 	err := p.sendInOrder(ctx, r, func(payload []byte, _ crypt.Key, _ int64) error {
 		frames := [][]byte{payload}
@@ -266,7 +267,7 @@ func (p *Publisher) sendInOrder(ctx context.Context, r Recent, send func([]byte,
 		payload, err = p.wrapLoad(r.Load, key, serial)
 	}
 
-	<-before // a short wait, because no earlier publication waits for a peer
+	<-before // the wait is short, because no earlier publication waits for a peer
 	defer close(sent)
 	if err == nil {
 		err = send(payload, key, serial)

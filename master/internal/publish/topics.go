@@ -8,7 +8,7 @@ import (
 	"saltern/master/value"
 )
 
-// Topics other than those of single minions (salt/transport/zeromq.py,
+// Topics that do not belong to single minions (salt/transport/zeromq.py,
 // PublishServer.publish_payload).
 const (
 	topicBroadcast = "broadcast"

@@ -27,8 +27,8 @@ type record struct {
 }
 
 // relayLog reads the lines that the processes write to r, and logs them until r ends. A line that
-// is not a record comes from a print, and is logged at a low level. Overflow policy: lines beyond
-// maxLines in a logWindow are dropped and counted.
+// is not a record was printed by Python code, and is logged at a low level. Overflow policy: lines
+// beyond maxLines in a logWindow are dropped and counted.
 func relayLog(r io.Reader, name string, log *slog.Logger) {
 	lines := bufio.NewReaderSize(r, maxLine)
 	var window time.Time
@@ -86,7 +86,7 @@ func relayLine(text, name string, log *slog.Logger) {
 		attrs = append(attrs, "jid", rec.JID)
 	}
 
-	// The lines after the first contain tracebacks and parts of templates.
+	// The lines after the first may contain tracebacks and parts of templates.
 	head, _, more := strings.Cut(rec.Text, "\n")
 	log.Log(context.Background(), level, name+": "+head, attrs...)
 	if more {

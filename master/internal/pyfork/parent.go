@@ -44,8 +44,8 @@ exec(compile(s,"saltern","exec"),{"__name__":"__main__"})`
 const (
 	// maxMessage bounds a message on the control socket, in bytes.
 	maxMessage = 16 << 10
-	// logTakes is how long the log is read after a parent has ended, because processes that the
-	// parent started may keep the pipe open.
+	// logTakes is how long the log is still read after a parent has ended. Processes that the
+	// parent started may keep the pipe open longer.
 	logTakes = time.Second
 	// oomScore is the OOM score adjustment of parents and workers. When memory is short, the kernel
 	// kills them before the master. The master starts them again.
@@ -59,7 +59,7 @@ var (
 	// ErrNoSalt means that the Python does not have Salt's library.
 	ErrNoSalt = errors.New("it cannot import salt")
 	// ErrCut means that the process could not be started, or ended before it was ready, because the
-	// host lacked memory or processes, or because the process was too slow. A later start may
+	// host lacked memory or processes, or because the process was too slow. Another start may
 	// succeed.
 	ErrCut = errors.New("it was cut short")
 )
@@ -79,7 +79,7 @@ type Config struct {
 
 // Message is a message from a parent on its control socket. Op determines which other fields are set.
 type Message struct {
-	Op     string `json:"op"` // "ready" or "failed" in the first message; the program defines later ones
+	Op     string `json:"op"` // "ready" or "failed" in the first message; the program defines later values
 	Error  string `json:"error"`
 	Salt   string `json:"salt"` // version of Salt's library
 	Worker int64  `json:"worker"`
@@ -263,7 +263,8 @@ func (p *Parent) Receive() (Message, error) {
 	return m, nil
 }
 
-// Order sends an order to the parent. file is passed to a worker. It may be nil: no file is passed.
+// Order sends an order to the parent. file is passed to the worker. It may be nil: no file is
+// passed.
 func (p *Parent) Order(order *value.Map, file *os.File) error {
 	b, err := pyframe.Pack(order)
 	if err != nil {

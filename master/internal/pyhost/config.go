@@ -22,8 +22,8 @@ var (
 
 // Defaults and bounds of a host.
 const (
-	// workersPerCPU and leastWorkers determine the default of Config.MaxWorkers. There may be many
-	// workers, because most tasks wait for minions or for a service on the network.
+	// workersPerCPU and leastWorkers determine the default of Config.MaxWorkers. There are many
+	// workers for each CPU, because most tasks wait for minions or for a service on the network.
 	workersPerCPU = 16
 	leastWorkers  = 32
 	// DefaultMemory is how many bytes of data memory a worker, and each process that its task

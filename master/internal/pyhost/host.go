@@ -29,7 +29,7 @@ type Stats struct {
 	Waiting  int     // tasks that wait for a slot
 	Tasks    uint64  // tasks that have started
 	Lost     uint64  // tasks whose worker ended without an answer
-	Left     uint64  // tasks that gave up waiting for a slot
+	Left     uint64  // tasks whose callers stopped waiting for a slot
 	Seconds  float64 // duration of all tasks, including the start of a parent
 	Waited   float64 // seconds that tasks waited for a slot
 	Starts   uint64  // starts of parents
@@ -43,9 +43,10 @@ type Host struct {
 	cfg       Config
 	places    *places
 	orderTime time.Duration   // normally obeyTakes; shorter in tests
-	ctx       context.Context // ends with Close
+	ctx       context.Context // canceled by Close
 	cancel    context.CancelCauseFunc
-	// Close waits for owned: tasks, sessions, and the goroutines of parents and their starts.
+	// owned counts what Close waits for: tasks, sessions, and the goroutines of parents and their
+	// starts.
 	owned sync.WaitGroup
 
 	number   atomic.Int64 // number of the last worker
@@ -120,8 +121,8 @@ func (h *Host) Stats() Stats {
 
 // Do runs a task in a new worker and returns the program's reply. When ctx ends, the worker and
 // everything that it has started are killed. The error matches ErrNoSalt or the error of ctx, or
-// reports how the worker ended. Do does not bound how many callers wait in it; the callers must
-// bound that.
+// reports how the worker ended. Do does not limit the number of waiting callers; the callers must
+// limit it.
 func (h *Host) Do(ctx context.Context, t Task) (*value.Map, error) {
 	asked := time.Now()
 	if !h.countTask() {
@@ -208,8 +209,8 @@ func (h *Host) countTask() bool {
 }
 
 // worker forks a worker from a parent whose files have not changed. arrived is the time at which
-// the task arrived. If the worker is lost before it has received its request, worker forks another
-// one, which is safe because the task has not begun.
+// the task arrived. If the process is lost before it has received its request, worker forks another
+// process. That is safe, because the task has not begun.
 func (h *Host) worker(ctx context.Context, arrived time.Time) (*worker, error) {
 	for try := 1; ; try++ {
 		p, err := h.parent(ctx)
@@ -288,11 +289,11 @@ func (h *Host) converse(
 	return reply, err
 }
 
-// finish waits until a worker has ended, but at most 10 seconds. The worker's slot becomes free
-// when the worker has ended, even if finish returned before that.
+// finish waits up to 10 seconds for a worker's end. The worker's slot becomes free when the worker
+// has ended, even if finish has already returned.
 func (h *Host) finish(w *worker, leave func()) {
 	ended := make(chan struct{})
-	h.owned.Go(func() { // waits until the worker or its parent has ended; Close ends both processes
+	h.owned.Go(func() { // this goroutine waits until the worker or its parent has ended; Close ends both processes
 		defer close(ended)
 		select {
 		case <-w.ended:
@@ -306,16 +307,16 @@ func (h *Host) finish(w *worker, leave func()) {
 
 	select {
 	case <-ended:
-	// If the kernel has not ended the worker after this time, the slot remains occupied until it
-	// has.
+	// If the kernel has not ended the worker after this time, the slot remains occupied until the
+	// worker's end.
 	case <-time.After(10 * time.Second):
 		h.cfg.Log.Error("a Python does not end when it is killed; its place is not free until then", "pid",
 			w.parent.PID())
 	}
 }
 
-// release stops the parent p if it is retired and has no workers, and restarts the idle timer. It
-// must be called when a worker of p has ended.
+// release stops the parent p if it is retired and has no workers, and restarts the idle timer. Call
+// it when a worker of p has ended.
 func (h *Host) release(p *parent) {
 	p.mu.Lock()
 	stop := p.retired && len(p.workers) == 0

@@ -51,7 +51,7 @@ type worker struct {
 }
 
 // forkWorker asks the parent to fork a worker for a task that arrived at the time arrived. The
-// worker checks for changed files, unless another worker has checked after that time. The caller
+// worker checks for changed files, unless another worker has checked them after arrived. The caller
 // must call finish for the worker.
 func (p *parent) forkWorker(number int64, arrived time.Time) (*worker, error) {
 	ours, theirs, err := pyfork.SocketPair(unix.SOCK_STREAM)
@@ -87,7 +87,7 @@ func (p *parent) forkWorker(number int64, arrived time.Time) (*worker, error) {
 }
 
 // listen handles the messages of the parent until the parent ends. If imported modules have started
-// threads in the parent, listen calls threads with the names of these threads.
+// threads in the parent, listen calls the function threads with the names of these threads.
 func (p *parent) listen(threads func(names string)) {
 	defer close(p.gone)
 	for {
@@ -130,8 +130,8 @@ func closeOnce(c chan struct{}) {
 	}
 }
 
-// noteUnchanged records that the files were unchanged when w was forked, if w has checked them. It
-// must be called when w has reported unchanged files.
+// noteUnchanged records that the files were unchanged when w was forked. If w was not to check the
+// files, it records nothing. Call it when w has reported unchanged files.
 func (p *parent) noteUnchanged(w *worker) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -178,9 +178,9 @@ func (w *worker) sendRequest(ctx context.Context, frame []byte) error {
 }
 
 // endWorker kills the worker with everything that it has started. lost means that the worker's
-// answer ended too early; such a worker first gets lostTakes to end by itself, so that its exit
-// status becomes known. If the parent does not kill the worker in time, endWorker kills the parent,
-// too.
+// answer ended too early. endWorker then first waits up to lostTakes for the worker to end by
+// itself, so that its exit status becomes known. If the parent does not kill the worker in time,
+// endWorker kills the parent, too.
 func (w *worker) endWorker(lost bool) {
 	if lost && w.waitOver(w.killDone, lostTakes) {
 		return
@@ -193,9 +193,9 @@ func (w *worker) endWorker(lost bool) {
 	}
 }
 
-// waitOver waits until signal is closed, or until the worker or the parent has ended. signal is
-// closed when the parent has carried out an order. waitOver returns false if neither happens within
-// limit.
+// waitOver waits until signal is closed, or until the worker or the parent has ended. It returns
+// false if none of these happens within limit. signal is closed when the parent has carried out an
+// order.
 func (w *worker) waitOver(signal <-chan struct{}, limit time.Duration) bool {
 	t := time.NewTimer(limit)
 	defer t.Stop()

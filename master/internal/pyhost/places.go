@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// places limits how many workers run at once. A caller waits in a queue for a slot, here called a
-// place, until its context ends. A quarter of the places is reserved for callers with a deadline,
-// such as requests of minions. Callers without a deadline may be orchestrations, which occupy their
-// places for hours.
+// places limits how many workers run at once. A slot is here called a place. A caller waits in a
+// queue for a place, until the caller's context ends. A quarter of the places is reserved for
+// callers with a deadline, such as requests of minions. Callers without a deadline may be
+// orchestrations, which occupy their places for hours.
 type places struct {
 	all chan struct{}
 	// patient is a further limit for callers without a deadline: three quarters of the places.
 	patient chan struct{}
 	waiting atomic.Int64
-	waited  atomic.Int64 // nanoseconds that all callers have waited in total
+	waited  atomic.Int64 // nanoseconds that callers have waited, in total
 	left    atomic.Uint64
 }
 

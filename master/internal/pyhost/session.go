@@ -12,8 +12,8 @@ import (
 )
 
 // Session is a task that lasts until it is closed. Its worker either answers one message after the
-// other, or works without messages. A session occupies no slot of places; the callers of Open bound
-// how many sessions there are. Only one goroutine may use a session, except that any goroutine may
+// other, or works without messages. A session occupies no place (see places); the callers of Open
+// bound the number of sessions. Only one goroutine may use a session, except that any goroutine may
 // call Close.
 type Session struct {
 	host   *Host
@@ -24,9 +24,9 @@ type Session struct {
 // errEnded means that the program of a session has ended by itself, without an error.
 var errEnded = errors.New("it has ended by itself")
 
-// Open starts a session and returns when the program reports that it has begun. The error is one
-// that the program returned, or an error as Do returns. All sessions must be closed before the
-// Host, because Close of the Host waits for them.
+// Open starts a session and returns when the program reports that it has begun. The error comes
+// from the program, or is one of the errors of Do. All sessions must be closed before the Host,
+// because Close of the Host waits for them.
 func (h *Host) Open(ctx context.Context, request *value.Map) (*Session, error) {
 	asked := time.Now()
 	if !h.countTask() {
@@ -73,7 +73,8 @@ func (h *Host) openSession(ctx context.Context, request *value.Map, asked time.T
 	return nil, err
 }
 
-// outcomeOf returns why a program ended, read from its last message. It never returns nil.
+// outcomeOf returns an error that says why a program ended, taken from the program's last message.
+// It never returns nil.
 func outcomeOf(reply *value.Map) error {
 	if text := reply.Str("error"); text != "" {
 		return errors.New(text)
@@ -103,7 +104,8 @@ func (s *Session) Ask(ctx context.Context, message *value.Map) (*value.Map, erro
 	return reply, s.explain(err)
 }
 
-// Wait waits until the program of the session ends, and returns why it ended. It never returns nil.
+// Wait waits until the program of the session ends, and returns an error that says why. It never
+// returns nil.
 func (s *Session) Wait(ctx context.Context) error {
 	reply, err := s.worker.readAnswer(ctx, maxAnswer+1<<10)
 	if err == nil {
@@ -123,7 +125,7 @@ func (s *Session) explain(err error) error {
 }
 
 // Stale reports whether files of Salt's library, or the Python packages, have changed since the
-// session was opened. A new session would use the changed ones.
+// session was opened. A new session would use the changed files and packages.
 func (s *Session) Stale() bool {
 	p := s.worker.parent
 	p.mu.Lock()

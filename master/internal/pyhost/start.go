@@ -54,8 +54,8 @@ func (h *Host) parent(ctx context.Context) (*parent, error) {
 	}
 }
 
-// startParent performs the start s. If earlier starts failed or parents died, it first waits for
-// startPause.
+// startParent performs the start s. If earlier starts failed or earlier parents died, it first
+// waits for the startPause.
 func (h *Host) startParent(s *parentStart, layer string) {
 	defer close(s.done)
 	h.mu.Lock()
@@ -142,8 +142,9 @@ func (h *Host) startAny(layer string) (*parent, error) {
 	return nil, fmt.Errorf("%w (tried %s)", ErrNoSalt, strings.Join(tried, ", "))
 }
 
-// adoptParent returns the parent for a started process, and handles its messages until it ends.
-// began must be a time before the process began to read files.
+// adoptParent returns the parent for a started process, and starts a goroutine that handles the
+// messages of the process until it ends. began must be a time before the process began to read
+// files.
 func (h *Host) adoptParent(started *pyfork.Parent, layer string, began time.Time) *parent {
 	p := &parent{
 		Parent:  started,
@@ -154,7 +155,7 @@ func (h *Host) adoptParent(started *pyfork.Parent, layer string, began time.Time
 	}
 
 	stop := context.AfterFunc(h.ctx, func() { p.Stop(stopTakes) })
-	h.owned.Go(func() { // runs until the parent ends, or Close ends it
+	h.owned.Go(func() { // this goroutine runs until the parent ends, by itself or by Close
 		defer stop()
 		p.listen(func(names string) { h.replaceThreaded(p, names) })
 		h.forgetDead(p)
@@ -164,7 +165,7 @@ func (h *Host) adoptParent(started *pyfork.Parent, layer string, began time.Time
 }
 
 // forgetDead removes a parent that has ended. If nobody stopped the parent, forgetDead counts the
-// death and delays the next start. It must be called when a parent has ended.
+// death and delays the next start. Call it when a parent has ended.
 func (h *Host) forgetDead(p *parent) {
 	p.mu.Lock()
 	retired := p.retired

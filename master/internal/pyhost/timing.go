@@ -13,7 +13,7 @@ const (
 	// time, up to lastPause.
 	firstPause = time.Second
 	lastPause  = 30 * time.Second
-	// lostTakes is how long a worker whose answer ended too early may take to end by itself.
+	// lostTakes is how long a worker may take to end by itself after its answer ended too early.
 	lostTakes = time.Second
 	// obeyTakes is how long a parent may take to fork or kill a worker. A parent that takes longer
 	// hangs, and is killed.

@@ -1,7 +1,7 @@
 // Package queue contains a queue in which requests of minions wait for a scarce resource: a
 // renderer, or a slot for a runner. Minions are served in rotation, one request each, so that a
 // minion with many requests does not delay minions with few. A request is here called a question,
-// and the right to use the resource a turn. The first turn goes to the minion that came first.
+// and the right to use the resource a turn. The rotation begins with the minion that came first.
 package queue
 
 import (
@@ -15,7 +15,7 @@ import (
 
 // Errors of Wait. In both cases the master must send no answer, so that the minion asks again.
 var (
-	// ErrFull means that the waiting questions already use all the memory that they may use.
+	// ErrFull means that the waiting questions use all the memory allowed for them.
 	ErrFull = errors.New("too many questions of minions wait")
 	// ErrLeft means that the minion disconnected before its question got a turn.
 	ErrLeft = errors.New("the minion hung up before its turn")
@@ -31,8 +31,8 @@ type Config struct {
 // Question is one request of a minion.
 type Question struct {
 	Minion string // authenticated id of the minion
-	// Nonce is the same whenever the minion repeats the question. "" means that the minion never
-	// repeats the question.
+	// Nonce identifies the question: when the minion repeats the question, the nonce is the same.
+	// "" means that the minion never repeats the question.
 	Nonce string
 	Bytes int // memory that the question uses while it waits, in bytes
 }
@@ -45,8 +45,8 @@ const shareFraction = 16
 // keeps its place in the queue until it is at the front. So a minion whose time-out is shorter than
 // the wait can ask again without losing its place.
 //
-// Overflow policy: a question is refused with ErrFull if it would exceed Config.Bytes or the
-// minion's share of that. A Queue is safe for concurrent use.
+// Overflow policy: a question that would exceed Config.Bytes, or the minion's share of
+// Config.Bytes, is refused with ErrFull. A Queue is safe for concurrent use.
 type Queue[T any] struct {
 	cfg Config
 
@@ -62,7 +62,7 @@ type Queue[T any] struct {
 
 type key struct{ minion, nonce string }
 
-// seat is a minion's place in the queue. It has no entries if the minion has disconnected.
+// seat is a minion's place in the queue. While the minion is disconnected, the seat has no entries.
 type seat[T any] struct {
 	minion  string
 	entries []*entry[T]
@@ -73,7 +73,8 @@ type entry[T any] struct {
 	key key
 	// askers holds the waiting askers. The first one waits for the turn, the others for the answer.
 	askers []*asker
-	// begun means that an asker, or a caller of Try, has the turn. That asker is not in askers.
+	// begun means that an asker, or a caller of Try, has the turn. The owner of the turn is not in
+	// askers.
 	begun  bool
 	done   chan struct{} // closed when answer and err are set
 	answer T
@@ -253,7 +254,7 @@ func (q *Queue[T]) giveBack(question Question) {
 }
 
 // removeAsker removes the asker departed, whose minion has disconnected. If departed has just got
-// the turn, removeAsker passes the turn on.
+// the turn, removeAsker passes the turn to another asker or question.
 func (q *Queue[T]) removeAsker(e *entry[T], departed *asker) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -288,7 +289,7 @@ func (q *Queue[T]) passTurn(e *entry[T]) {
 	q.giveTurns()
 }
 
-// giveTurns gives all free turns to questions, beginning at the front of the queue.
+// giveTurns gives free turns to the waiting questions, beginning at the front of the queue.
 func (q *Queue[T]) giveTurns() {
 	for q.freeTurns > 0 {
 		at := q.seats.Front()

@@ -3,8 +3,8 @@
 // colon, quotation mark or digit. Dropped lines are counted; the next line of the same kind that is
 // written contains the count.
 //
-// Lines below Info are always written, because that level is disabled unless an administrator looks
-// for a fault.
+// Lines below Info are not bounded: these levels are enabled only while an administrator looks for
+// a fault.
 package ratelog
 
 import (
@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// Of each kind, burst lines may be written at once, and then perSecond lines a second.
+	// For each kind, burst lines may be written at once, and after them perSecond lines a second.
 	burst     = 50
 	perSecond = 2
 	maxKinds  = 64
@@ -98,8 +98,8 @@ func (k *kinds) allowLine(r slog.Record) (skipped int, ok bool) {
 
 	b := k.by[key]
 	if b == nil {
-		// The program does not have so many kinds of lines: an untrusted sender invents them. All
-		// further kinds share one bucket.
+		// The program itself does not have so many kinds of lines: an untrusted sender causes new
+		// kinds. All further kinds share one bucket.
 		if len(k.by) >= maxKinds {
 			key = kind{}
 			b = k.by[key]

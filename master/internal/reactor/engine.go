@@ -35,18 +35,18 @@ type Config struct {
 	Launch *launch.Launcher
 	Wheel  *wheel.Service
 	Runs   *runner.Runs
-	// Settle waits until the event bus has accepted the readers that have connected so far.
+	// Settle waits until the event bus has accepted all readers that connected before the call.
 	Settle func(ctx context.Context) error
-	// UserKey returns the key of the user as whom the master runs. Events that contain this key may
-	// change the rules.
+	// UserKey returns the key of the user as whom the master runs. A request to change the rules
+	// must contain this key.
 	UserKey func() (string, error)
 	Log     *slog.Logger
 }
 
 // Engine executes reactions to events (salt/utils/reactor.py). Events wait in a bounded queue.
-// After it there is a second bounded queue for runners and wheel functions in Python, which start
-// in the order of their events. Overflow policy: when the second queue is full, the first queue
-// fills up; when the first queue is full, the newest events are dropped, counted and logged.
+// Calls of runners and wheel functions in Python then wait in a second bounded queue, and start in
+// the order of their events. Overflow policy: when the second queue is full, the first queue fills
+// up; when the first queue is full, the newest events are dropped, counted and logged.
 type Engine struct {
 	cfg     Config
 	rules   *Rules
@@ -62,7 +62,7 @@ const (
 
 // Stats are the engine's metrics; Lost counts since the start.
 type Stats struct {
-	background.BacklogStats        // runners and wheel functions in Python
+	background.BacklogStats        // waiting and running runners and wheel functions in Python
 	Events                  int    // events that wait
 	Lost                    uint64 // events dropped because the queue was full
 }
@@ -89,8 +89,8 @@ func NewEngine(cfg Config) *Engine {
 	return r
 }
 
-// Run executes reactions until ctx ends. It drops the events that wait at the end of ctx, as in
-// Salt, and logs their number.
+// Run executes reactions until ctx ends. Like Salt, it drops the events that are still waiting when
+// ctx ends, and logs their number.
 func (r *Engine) Run(ctx context.Context) {
 	cut := 0
 	following, stop := context.WithCancel(ctx)

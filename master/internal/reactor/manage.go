@@ -9,7 +9,7 @@ import (
 	"saltern/master/value"
 )
 
-// ManageSpace is the prefix of the tags by which Salt's runners reactor.* send requests to the
+// ManageSpace is the prefix of the tags with which Salt's runners reactor.* send requests to the
 // reactor of a running master.
 const ManageSpace = event.ManageSpace
 
@@ -53,9 +53,9 @@ func (r *Engine) manage(ctx context.Context, e event.Event) {
 	}
 }
 
-// awaitReaders waits up to two seconds until the event bus has accepted the sender of the request,
-// so that the sender receives the answer. The sender connected to the bus before it sent the
-// request, but the master may not have accepted that connection yet.
+// awaitReaders waits up to two seconds until the event bus has accepted the sender of a request as
+// a reader, so that the sender receives the answer. The sender connected to the bus before it sent
+// the request, but the bus may not have accepted that connection yet.
 func (r *Engine) awaitReaders(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()

@@ -112,7 +112,7 @@ func (r *Engine) logFailure(x Reaction, err error) {
 		x.File, "error", err)
 }
 
-// errNotAvailable has the text of Salt's reactor.
+// errNotAvailable has the text that Salt's reactor logs.
 var errNotAvailable = errors.New("function not available")
 
 // execute executes a reaction, or queues it if it may take long.
@@ -176,7 +176,7 @@ func (r *Engine) callRunner(ctx context.Context, x Reaction) error {
 	})
 }
 
-// ofMaster is the runner that calls a function of an execution module on the master's host.
+// ofMaster names the runner that calls a function of an execution module on the master's host.
 const ofMaster = "salt.cmd"
 
 // callHere calls a function of an execution module on this host. No event reports the outcome. (For

@@ -128,8 +128,8 @@ func (r *Rules) adoptText(text []byte, err error) {
 	r.cfg.Log.Info("rules of the reactor were read", "path", r.cfg.File)
 }
 
-// readFile returns the content of a file. If it cannot read the file, it returns the text of the
-// error as text, so that Follow notices when the error changes.
+// readFile returns the content of a file. If it cannot read the file, it also returns the error's
+// text as text, so that Follow notices when the error changes.
 func readFile(path string) (text []byte, err error) {
 	defer func() {
 		if err != nil {
@@ -188,7 +188,7 @@ func (r *Rules) Delete(tag string) *value.Map {
 }
 
 // refuseForFile returns the sentence for Add and Delete if the rules are in a file. In that case
-// neither can change the rules.
+// neither Add nor Delete can change the rules.
 func (r *Rules) refuseForFile() *value.Map {
 	return value.NewMap("status", false, "comment",
 		"The rules of the reactor are in "+r.cfg.File+": change them there.")

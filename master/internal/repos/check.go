@@ -42,7 +42,7 @@ func Check(c *conf.Master) error {
 	return errors.Join(errs...)
 }
 
-// fileRemotes returns the remotes of gitfs, and the environment settings that apply to all of them.
+// fileRemotes returns the remotes of gitfs, and the environment settings that apply to all remotes.
 func fileRemotes(c *conf.Master) (remotes []gitremote.Remote, global map[string]gitremote.Env, err error) {
 	defaults, err := filesDefaults(c)
 	if err != nil {

@@ -67,9 +67,9 @@ func (s *Service) Git() control.Git {
 	return out
 }
 
-// FetchGit fetches the remotes with that URL or name; "" means all remotes. It returns their state
-// after the fetch. If the fetch takes longer than [control.GitTakes], FetchGit returns the current
-// state, and the fetch continues.
+// FetchGit fetches the remotes whose URL or name is remote; "" means all remotes. It returns the
+// state of the remotes after the fetch. If the fetch takes longer than [control.GitTakes], FetchGit
+// returns the current state, and the fetch continues.
 func (s *Service) FetchGit(ctx context.Context, remote string) (control.Git, error) {
 	want := func(r *git.Repository) bool { return remote == "" || sameRemote(r.URL(), remote) }
 	any := false
@@ -113,7 +113,7 @@ func (s *Service) FetchGit(ctx context.Context, remote string) (control.Git, err
 }
 
 // sameRemote reports whether name means the remote with the URL remoteURL, which contains no
-// password. name may be the URL in either form of ssh, with or without .git and the user. It may
+// password. name may be the URL, for ssh in either form, with or without .git and the user. It may
 // also be the last part of the URL's path.
 func sameRemote(remoteURL, name string) bool {
 	return hostAndPath(remoteURL) == hostAndPath(name) ||

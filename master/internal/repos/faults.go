@@ -9,8 +9,8 @@ import (
 	"saltern/master/internal/git"
 )
 
-// faults maps kinds of git faults to the faults that the master reports. All other kinds concern
-// the local copy; they are reported as a fault of files or of pillars.
+// faults maps kinds of git faults to the faults that the master reports. All other kinds are faults
+// of the local copy, which are reported as a fault of files or of pillars.
 func faults() map[git.Kind]control.Fault {
 	return map[git.Kind]control.Fault{
 		git.Unreachable: control.GitAwayFault, git.Authentication: control.GitLoginFault, git.HostKey: control.GitHostKeyFault,
@@ -21,7 +21,7 @@ func faults() map[git.Kind]control.Fault {
 // reportFaults reports the current faults of all remotes, and the end of faults that it reported
 // earlier.
 func (s *Service) reportFaults() {
-	s.telling.Lock() // otherwise a goroutine with an older state could report last
+	s.telling.Lock() // so that no goroutine reports an older state last
 	defer s.telling.Unlock()
 	found := map[control.Fault][]string{control.GitPillarFault: nil, control.GitFilesFault: nil}
 	for _, fault := range faults() {
@@ -55,8 +55,8 @@ func (s *Service) reportFaults() {
 	}
 }
 
-// joined returns an error with the first text and the number of further texts. It returns nil if
-// there are no texts.
+// joined returns an error that contains the first text and the number of further texts. It returns
+// nil if there are no texts.
 func joined(texts []string) error {
 	switch len(texts) {
 	case 0:

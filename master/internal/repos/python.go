@@ -63,7 +63,7 @@ func (s *Service) FileOptions(ctx context.Context, saltenv string) *value.Map {
 }
 
 // PillarRoots returns the directories of each git entry in ext_pillar, in the form that Salt's own
-// Pillar class gets (see [gitpillar.ForPython]).
+// Pillar class expects (see [gitpillar.ForPython]).
 func (s *Service) PillarRoots(ctx context.Context, pillarenv, saltenv string) []any {
 	out := []any{}
 	if s.pillars == nil {

@@ -17,7 +17,7 @@ import (
 	"saltern/master/value"
 )
 
-// Tags of events between the masters of a cluster.
+// Tags of the events that the masters of a cluster send each other.
 const (
 	// Serving is the tag of the event with the commits that a master serves.
 	Serving = event.TagGitServing
@@ -140,9 +140,9 @@ func (s *Service) Peer(peer, tag string, data *value.Map) {
 	}
 }
 
-// takeServing records the commits that another master serves. If a remote has changed there,
-// takeServing schedules a fetch of the remote here, too, so that the masters serve the same commits
-// before the next regular fetch.
+// takeServing records the commits that another master serves. If a remote has changed at the other
+// master, takeServing schedules a fetch of the remote at this master. So the masters need not wait
+// for the next regular fetch to serve the same commits.
 func (s *Service) takeServing(peer string, remotes *value.Map) {
 	if s.store == nil {
 		return
@@ -160,8 +160,8 @@ func (s *Service) takeServing(peer string, remotes *value.Map) {
 		theirs := remotes.Map(r.URL()).Str("state")
 		if theirs == "" || known && theirs == before.Map(r.URL()).Str("state") {
 			// The remote has not changed at that master since its last report, which has already
-			// caused a fetch here. If the commits differ all the same, the other master may have
-			// other options.
+			// caused a fetch here. If the commits still differ, the other master may have other
+			// options.
 			continue
 		}
 		if snap := r.Snapshot(); snap != nil && digest(snap) != theirs {
@@ -177,7 +177,7 @@ func (s *Service) takeServing(peer string, remotes *value.Map) {
 	}
 }
 
-// catchUp fetches the remotes of which other masters serve different commits.
+// catchUp fetches the remotes for which other masters serve different commits.
 func (s *Service) catchUp(ctx context.Context) {
 	s.mu.Lock()
 	behind := s.behind
@@ -220,8 +220,9 @@ func digest(snap *git.Snapshot) string {
 	return hex.EncodeToString(h.Sum(nil)[:6])
 }
 
-// status returns the answer of the runner git.status: each remote, and the commits of it that the
-// other masters serve. Two masters with the same state of a remote serve the same commits.
+// status returns the answer of the runner git.status: each remote, with the commits that this
+// master and the other masters serve. Two masters with the same state of a remote serve the same
+// commits.
 func (s *Service) status() *value.Map {
 	out := value.NewMap()
 	if s.store == nil {

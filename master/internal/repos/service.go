@@ -49,7 +49,7 @@ type Service struct {
 
 	mu     sync.Mutex
 	peers  map[string]*value.Map    // commits that other masters serve, by the master's id
-	behind map[*git.Repository]bool // repositories of which another master serves different commits
+	behind map[*git.Repository]bool // repositories for which another master serves different commits
 }
 
 // Open reads the options and opens the store. It does not use the network.
@@ -101,7 +101,7 @@ func Open(ctx context.Context, cfg Config) (s *Service, err error) {
 }
 
 // buildBackends creates the backends that the options require. files is nil if gitfs is not
-// configured, pillars is nil if no git pillar is.
+// configured, and pillars is nil if no git pillar is configured.
 func (s *Service) buildBackends(
 	ctx context.Context,
 	batch *git.Batch,
@@ -191,7 +191,7 @@ func (s *Service) Backends() []fileserver.Backend {
 	return []fileserver.Backend{s.files}
 }
 
-// Pillars returns the source of git pillars. It returns nil if none are configured.
+// Pillars returns the source of git pillars. It returns nil if no git pillars are configured.
 func (s *Service) Pillars() *gitpillar.Source { return s.pillars }
 
 // Run fetches the repositories until ctx ends.
@@ -203,8 +203,8 @@ func (s *Service) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { s.store.Run(ctx) })
-	// Report lasting faults every minute, because a fault is listed for a limited time after each
-	// report.
+	// Repeat the report of current faults every minute, because a reported fault is listed for a
+	// limited time only.
 	t := time.NewTicker(time.Minute)
 	defer t.Stop()
 
@@ -214,7 +214,7 @@ func (s *Service) Run(ctx context.Context) {
 			return
 		case <-t.C:
 			s.reportFaults()
-			if !s.cfg.Alone { // for masters that have started since the last announcement
+			if !s.cfg.Alone { // so that masters that have started since the last announcement receive it
 				s.cfg.Fire(Serving, s.serving())
 			}
 		case <-s.reloadAgain:

@@ -6,8 +6,8 @@ import "context"
 // connection.
 type askerKey struct{}
 
-// Asked returns the context for a request that came over the connection conn. The returned context
-// does not end with the connection; see WhileAsked.
+// Asked returns the context for a request. conn is the context of the connection over which the
+// request came. The returned context does not end with the connection; see WhileAsked.
 func Asked(conn context.Context) context.Context {
 	return context.WithValue(context.WithoutCancel(conn), askerKey{}, conn)
 }

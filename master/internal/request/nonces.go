@@ -25,18 +25,18 @@ func nonceKey(id, nonce string) NonceKey {
 }
 
 // Nonces records requests with a lasting effect, so that no request takes effect twice. It contains
-// the requests that this master has taken, also before a restart, and those that other masters of
-// the cluster have taken. A request is recorded before it takes effect. If a recorded request
-// arrives again and this master does not know the answer, the answer is "bad load". The minion then
-// signs in and repeats the request with another nonce (salt/channel/client.py _crypted_transfer),
-// so nothing is lost.
+// the requests that this master has taken, including those before a restart, and the requests that
+// other masters of the cluster have taken. A request is recorded before it takes effect. If a
+// recorded request arrives again and this master does not know the answer, the answer is "bad
+// load". The minion then signs in and repeats the request with another nonce
+// (salt/channel/client.py _crypted_transfer), so nothing is lost.
 //
 // Each request is written to a journal at once. The journal is synced every few seconds. If the
 // process is killed, no record is lost; after a power loss the records of the last seconds are
 // lost.
 //
-// Overflow policy: the records are divided into two halves. When the newer half is full, or as old
-// as window, the older half is dropped and a new half begins. All methods may be called
+// Overflow policy: the records are divided into two halves. When the newer half is full, or its age
+// reaches window, the older half is dropped and a new half begins. All methods may be called
 // concurrently.
 type Nonces struct {
 	window time.Duration
@@ -47,17 +47,18 @@ type Nonces struct {
 	stop   chan struct{}
 	done   chan struct{}
 
-	// mu is also held while a record is written (to the page cache, without a sync).
+	// mu is also held while a record is written to the journal. The write ends in the page cache,
+	// without a sync.
 	mu          sync.Mutex
 	cur, old    map[NonceKey]bool // the two halves; a value is true if this master took the request
 	began       time.Time         // time at which cur was begun
 	file        *os.File          // journal of cur; nil if it cannot be written
 	dirty       bool
-	earlyHalves uint64 // halves that were full before they were window old
+	earlyHalves uint64 // how often a half was full before its age reached window
 }
 
 const (
-	nonceSize    = 1 << 18 // requests in a half
+	nonceSize    = 1 << 18 // most requests in a half
 	nonceRecord  = 16 + 8  // key, and Unix time in seconds: negative if another master took the request
 	nonceSync    = 5 * time.Second
 	nonceMagic   = "saltern nonces 1\n"
@@ -70,8 +71,8 @@ func NonceWindow(ttl time.Duration) time.Duration { return max(replayWindow, 2*t
 
 // OpenNonces reads the two journals of the previous run: the journal of the newer half, at path,
 // and that of the older half. If OpenNonces cannot read a journal, it logs the error, and the
-// Nonces do not contain the requests in that journal. If it cannot write the journal, it logs the
-// error, and the master runs without a journal. The caller must call Close.
+// Nonces do not contain the requests in that journal. If it cannot open a journal for writing, it
+// logs the error, and the master runs without a journal. The caller must call Close.
 func OpenNonces(path string, window time.Duration, now func() time.Time, log *slog.Logger) *Nonces {
 	n := &Nonces{
 		window: window,
@@ -109,8 +110,8 @@ func OpenNonces(path string, window time.Duration, now func() time.Time, log *sl
 	return n
 }
 
-// readJournal reads the records of a journal into dest, except expired ones. first is the time of
-// the first record, or zero if there is none.
+// readJournal reads the records of a journal into dest, except expired records. first is the time
+// of the first record, or the zero time if there are no records.
 func (n *Nonces) readJournal(path string, dest map[NonceKey]bool) (first time.Time, err error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
@@ -182,7 +183,8 @@ func (n *Nonces) dropJournal(err error) {
 	}
 }
 
-// addOwn records a request that this master takes, and reports whether the request was unknown.
+// addOwn records a request that this master takes, and reports whether the request was not recorded
+// before.
 func (n *Nonces) addOwn(k NonceKey) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -196,8 +198,9 @@ func (n *Nonces) Learn(keys []NonceKey) {
 	n.addKeys(keys, false)
 }
 
-// addKeys records requests, and reports whether any of them was unknown. here means that this
-// master takes them, and not another one. The caller holds mu.
+// addKeys records requests, and reports whether any of them was not recorded before. here means
+// that this master takes the requests; otherwise another master has taken them. The caller holds
+// mu.
 func (n *Nonces) addKeys(keys []NonceKey, here bool) bool {
 	now := n.now()
 	if full := len(n.cur)+len(keys) > n.size; full || now.Sub(n.began) >= n.window {
@@ -237,11 +240,11 @@ func (n *Nonces) addKeys(keys []NonceKey, here bool) bool {
 }
 
 // startHalf drops the older half and begins a new one. full means that the newer half has reached
-// its bound. The caller holds mu.
+// the bound on its requests. The caller holds mu.
 func (n *Nonces) startHalf(now time.Time, full bool) {
 	if full && now.Sub(n.began) < n.window {
 		n.earlyHalves++
-		if n.earlyHalves&(n.earlyHalves-1) == 0 { // log only the first, second, fourth, eighth … time
+		if n.earlyHalves&(n.earlyHalves-1) == 0 { // log only the first, second, fourth, eighth … such half
 			n.log.Warn("more requests than can be remembered: a recorded one could be taken again", "after",
 				now.Sub(n.began).Round(time.Second), "times", n.earlyHalves)
 		}
@@ -276,8 +279,8 @@ func (n *Nonces) forget(k NonceKey) {
 	delete(n.old, k)
 }
 
-// Own returns at most limit requests that this master has taken. They are sent to another master
-// that may not know them.
+// Own returns at most limit requests that this master has taken. The caller sends these requests to
+// another master that may not know them.
 func (n *Nonces) Own(limit int) []NonceKey {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -313,7 +316,7 @@ func (n *Nonces) syncLoop() {
 
 		n.dirty = false
 		n.mu.Unlock()
-		// If startHalf has closed the file meanwhile, Sync fails and the older half is never
+		// If startHalf has closed the file since f was read, Sync fails, and that half is never
 		// synced.
 		if f != nil {
 			_ = f.Sync()

@@ -18,8 +18,8 @@ type Account interface {
 	// the bound of the account.
 	Take(n int64) bool
 	// Prove records that the sender is authenticated. If the sender was not authenticated before,
-	// Prove calls fresh; the record is made only if fresh returns true. fresh returns false for a
-	// replayed request.
+	// Prove calls fresh, and records the sender only if fresh returns true. fresh must return false
+	// for a replayed request.
 	Prove(fresh func() bool)
 }
 
@@ -27,13 +27,13 @@ type Account interface {
 const (
 	maxFields     = 16        // fields in the envelope
 	maxField      = 8 << 10   // bytes of each field, except the load
-	maxStrange    = 256 << 10 // bytes of an unencrypted load
+	maxStrange    = 256 << 10 // bytes of an unencrypted load from an unauthenticated sender
 	maxValues     = 4096      // values in an unencrypted load
 	maxLoadFields = 64        // top-level fields of an unencrypted load
-	// maxWalks bounds how many payloads with more than maxValues values are searched for a valid
-	// key or token per second.
+	// maxWalks is how many payloads with more than maxValues values are searched for a valid key or
+	// token per second.
 	maxWalks = 50
-	// freeValues is how many bytes of decoded values are allowed without Account.Take.
+	// freeValues is how many bytes of decoded values a request may use without Account.Take.
 	freeValues = 16 << 10
 )
 
@@ -196,8 +196,8 @@ func denied() *value.Map {
 		value.NewMap("name", "AuthenticationError", "message", "Authentication error occurred."))
 }
 
-// Credentials are the secrets in an unencrypted load by which its sender authenticates. A missing
-// field is empty.
+// Credentials are the secrets in an unencrypted load with which the load's sender authenticates. A
+// missing field is empty.
 type Credentials struct {
 	Key, Token string
 	// Source is set by a program of this host that forwards the load of another sender; see package

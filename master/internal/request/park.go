@@ -14,12 +14,12 @@ import (
 type parker interface{ Park() (resume func()) }
 
 // Park calls wait, which may block for as long as the sender waits for the answer. While wait runs,
-// the request occupies its connection, its packed load and a goroutine, but no worker of the port.
-// c.Load is nil during wait, and Park decodes it again afterwards. Server.Oldest does not include
-// the time of wait.
+// the request occupies its connection, the memory of its packed load and a goroutine, but no worker
+// of the port. c.Load is nil during wait, and Park decodes it again afterwards. Server.Oldest does
+// not include the time of wait.
 //
-// The context that wait gets, connected, ends when the sender disconnects and so nobody needs the
-// answer. Park returns the error of wait, or the error of decoding the load again.
+// wait gets the context connected, which ends when the sender disconnects, because then nobody
+// needs the answer. Park returns the error of wait, or the error of decoding the load again.
 //
 // The time limit of the request (Config.Timeout) continues to run during wait. So the caller must
 // set its own time limit for the work after Park.
@@ -44,7 +44,7 @@ func (c *Call) Park(ctx context.Context, wait func(connected context.Context) er
 	return err
 }
 
-// Size returns the approximate size of a parked request in bytes.
+// Size returns the approximate memory that a parked request uses, in bytes.
 func (c *Call) Size() int { return len(c.body) + parkedSize }
 
 // parkedSize is the approximate size in bytes of a waiting goroutine and its connection.

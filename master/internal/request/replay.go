@@ -11,8 +11,8 @@ import (
 )
 
 // replays stores the answers to requests with a lasting effect, by minion and nonce. A minion that
-// repeats a request because the answer was lost receives the stored answer. A replayed request of
-// an attacker has no effect.
+// repeats a request because the answer was lost receives the stored answer. A request that an
+// attacker replays has no effect.
 //
 // Overflow policy: an answer is dropped after window. The oldest answers are dropped earlier if
 // there are more than size answers, or if the answers take more than maxReplayBytes.
@@ -23,8 +23,8 @@ type replays struct {
 	byKey  map[replayKey]*list.Element
 	order  *list.List
 	bytes  int // memory of the measured answers
-	// fresh holds the entries whose answers are not measured yet. Their number is about the number
-	// of requests in progress.
+	// fresh holds the entries whose answers are not measured yet. There are about as many of them
+	// as requests in progress.
 	fresh []*replayEntry
 }
 
@@ -42,7 +42,7 @@ type replayEntry struct {
 	bytes int
 	gone  bool
 
-	sharers atomic.Int32 // callers that wait for done to close
+	sharers atomic.Int32 // number of callers that wait for done to close
 }
 
 func newReplays(size int, window time.Duration) *replays {

@@ -42,7 +42,7 @@ func (s *Server) sealAnswer(key crypt.Key, nonce string, answer any) (any, error
 
 	buf = key.SealInPlace(buf, start, nonce)
 
-	// The head must end where the blob begins.
+	// The blob is already in the buffer, so the head must end where the blob begins.
 	n := len(buf) - start
 	if n > math.MaxUint32 {
 		return nil, fmt.Errorf("pack an answer: %d bytes", n)

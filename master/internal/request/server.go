@@ -29,8 +29,8 @@ type Auth interface {
 
 // Cluster is the part of the master's cluster that the server uses.
 type Cluster interface {
-	// Serving reports whether this master can serve requests. While it returns false, the server
-	// answers every request other than a sign-in with cluster_retry.
+	// Serving reports whether this master can serve requests. While Serving returns false, the
+	// server answers every request other than a sign-in with cluster_retry.
 	Serving() bool
 	// ShareNonce informs the other masters which request this master takes, before the request has
 	// any effect. It must not block.
@@ -46,7 +46,7 @@ type Config struct {
 	// version (CVE-2025-62349).
 	MinVersion int64
 	// TTL is request_server_ttl: the server refuses encrypted requests older than TTL. 0 means that
-	// it accepts requests of any age, as Salt does by default.
+	// the server accepts requests of any age, which is Salt's default.
 	TTL time.Duration
 	// Nonces holds the requests that were taken before the start or by other masters. It may be
 	// nil: only the requests of this process are recorded.
@@ -147,13 +147,13 @@ func refuse(answer any, format string, args ...any) error {
 }
 
 // notExposed returns the refusal of a command that the caller may not call. Its log line has the
-// text of the Python master's, because log watchers search for that text.
+// same text as that of the Python master, because log watchers search for that text.
 func notExposed(cmd any) error {
 	return &refusal{value.NewMap(), "Requested method not exposed: " + sanitize(fmt.Sprint(cmd)), slog.LevelError}
 }
 
-// ErrSilence, wrapped in an error, causes the server to close the connection without an answer.
-// After that the sender repeats the request after its time-out. It would take any answer for a
+// ErrSilence, wrapped in an error, causes the server to close the connection without an answer. The
+// sender then repeats the request after its time-out. The sender would take any answer for a
 // success (salt/minion.py _return_pub).
 var ErrSilence = errors.New("request is left unanswered")
 
@@ -360,7 +360,7 @@ func (s *Server) handleEncrypted(
 
 	s.parkable(c, body, account)
 	if account != nil {
-		// A replayed request does not authenticate its sender.
+		// A sender whose request is a replay is not authenticated.
 		account.Prove(func() bool {
 			if c.Nonce == "" {
 				return false
@@ -593,10 +593,9 @@ func (s *Server) callMethod(ctx context.Context, name string, m Method, c *Call)
 
 // Busy returns the answer to a request that the master is too busy to handle. For an unencrypted
 // request it returns "bad load": a minion that signs in tries again some seconds later, and a tool
-// reports an error to its user. For an encrypted request it returns nil, which means no answer.
-// After "bad load" the minion would sign in, repeat the request only once and at once, and then
-// fail (salt/channel/client.py _crypted_transfer). Without an answer it repeats the request after
-// its time-out.
+// reports an error to its user. For an encrypted request it returns nil, which means no answer: the
+// minion then repeats the request after its time-out. After "bad load" that minion would sign in,
+// immediately repeat the request once, and then fail (salt/channel/client.py _crypted_transfer).
 func Busy(payload []byte) []byte {
 	fields, err := msgpack.Fields(payload, strangeLimits, maxFields)
 	if err != nil {

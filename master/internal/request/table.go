@@ -31,12 +31,12 @@ type Call struct {
 	token uint64 // key of the request in inflight
 }
 
-// Func is a method. The server packs its result unchanged. It encrypts the answer to a minion with
-// the minion's session key, unless the result is Plain. The answer of a local method is the packed
-// result alone. Only methods for minions may return a packer. If a Func returns an error, the
-// server logs it and answers with an empty text, as Salt does when a handler raises an exception.
-// It sends no answer if the error wraps ErrSilence, or if the time limit or the stop of the master
-// caused the error.
+// Func is a method. The server packs the result of a Func unchanged. For a minion it encrypts the
+// packed result with the minion's session key, unless the result is a Plain. For a local method the
+// answer is the packed result, unencrypted. Only methods for minions may return a packer. If a Func
+// returns an error, the server logs it and answers with an empty text, as Salt does when a handler
+// raises an exception. It sends no answer if the error wraps ErrSilence, or if the time limit or
+// the stop of the master caused the error.
 type Func func(ctx context.Context, c *Call) (any, error)
 
 // Plain is a complete payload that the server sends without encrypting it with the session key. It
@@ -64,8 +64,8 @@ type Method struct {
 	Requires []string
 	// Missing is the answer if one of the fields in Requires is missing.
 	Missing any
-	// Once marks a method with a lasting effect. If a request for it arrives again with the same
-	// nonce, the server does not execute the request again, but sends the first answer.
+	// Once marks a method with a lasting effect. If a request for the method arrives again with the
+	// same nonce, the server does not execute the request again, but sends the first answer.
 	Once bool
 	Do   Func
 }

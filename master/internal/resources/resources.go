@@ -1,11 +1,12 @@
-// Package resources knows the resources that minions of Salt 3008 manage: things without a minion of
-// their own, such as devices, which a minion registers and for which it runs jobs and returns under
-// the id of the resource (salt/minion.py _register_resources_with_master, salt/master.py
-// _register_resources).
+// Package resources knows the resources that minions of Salt 3008 manage: things without a minion
+// of their own, such as devices. A minion registers them, runs jobs for them, and returns the
+// results under the id of the resource (salt/minion.py _register_resources_with_master,
+// salt/master.py _register_resources).
 //
-// What a minion registers is not proven. So a resource never has the id of an accepted minion, and an
-// id belongs to the minion that registered it first, as long as that minion registers it and its key
-// is accepted. Salt's master lets every minion return under every id.
+// The master cannot verify what a minion registers. So a resource never has the id of an accepted
+// minion, and an id belongs to the minion that registered it first, as long as that minion
+// continues to register it and the minion's key is accepted. Salt's master lets every minion return
+// under every id.
 package resources
 
 import (
@@ -27,17 +28,18 @@ import (
 )
 
 // Bounds of what minions register. Overflow policy: a registration with too many resources is
-// refused, and the one before stays; the grains of a registration that are too large are not kept.
+// refused, and the minion's previous registration remains; if the grains of a registration are too
+// large, they are not stored.
 const (
 	maxPerMinion = 10_000
-	maxResources = 500_000 // of all minions together
+	maxResources = 500_000 // resources of all minions together
 	maxType      = 255     // bytes of the name of a type
 	maxGrains    = 8 << 20 // bytes of the grains of a minion's resources
 )
 
 var errTooMany = errors.New("too many resources")
 
-// Fields of an entry of the bank.
+// Fields of a minion's entry in the bank.
 const (
 	typesField  = "resources" // ids by type
 	grainsField = "grains"    // grains by TYPE:ID
@@ -47,10 +49,11 @@ const (
 // Config of a Registry.
 type Config struct {
 	Cache *cache.Store
-	// Accepted returns the sorted ids of accepted minions. It returns the same slice as long as
-	// they are the same.
+	// Accepted returns the sorted ids of accepted minions. As long as the ids do not change, it
+	// returns the same slice.
 	Accepted func() []string
-	// KeepGrains is the option minion_data_cache: without it the grains of resources are not kept.
+	// KeepGrains is the option minion_data_cache: without that option the grains of resources are
+	// not stored.
 	KeepGrains bool
 	Now        func() time.Time
 	// Log is the logger for lines that minions can provoke.
@@ -65,29 +68,30 @@ type Registry struct {
 
 	mu       sync.Mutex
 	index    *index
-	accepted []string // minions with which index was made
-	changes  uint64   // changes of the bank with which index was made
+	accepted []string // accepted minions from which index was built
+	changes  uint64   // change counter of the bank from which index was built
 
 	refused atomic.Uint64
 }
 
-// index is what the bank says, for look-ups. It is never changed.
+// index holds the contents of the bank in a form for look-ups. It is never changed after it is
+// built.
 type index struct {
 	all      []target.Resource // sorted by id
 	byMinion map[string][]string
-	claims   int // ids that minions have registered, also those that are not theirs
+	claims   int // ids that minions have registered, including those that belong to other minions
 }
 
 // New returns a Registry.
 func New(cfg Config) *Registry { return &Registry{cfg: cfg} }
 
-// Stats are the numbers of a Registry.
+// Stats are the metrics of a Registry.
 type Stats struct {
 	Resources int    // known resources
 	Refused   uint64 // registrations and ids that were refused since the start
 }
 
-// Stats returns the numbers.
+// Stats returns the metrics.
 func (r *Registry) Stats() Stats {
 	if r == nil {
 		return Stats{}
@@ -95,9 +99,9 @@ func (r *Registry) Stats() Stats {
 	return Stats{len(r.look().all), r.refused.Load()}
 }
 
-// Register replaces the resources of a minion. types maps types to lists of ids, grains maps TYPE:ID
-// to the grains of a resource. Ids and types that are malformed are left out and logged. Without
-// resources the minion has no entry.
+// Register replaces the resources of a minion. types maps types to lists of ids, grains maps
+// TYPE:ID to the grains of a resource. Ids and types that are malformed are left out and logged. If
+// the minion registers no resources, its entry is removed.
 func (r *Registry) Register(minion string, types, grains *value.Map) error {
 	r.registering.Lock()
 	defer r.registering.Unlock()
@@ -160,10 +164,10 @@ func (r *Registry) refuse(minion, why string, more ...any) {
 	r.cfg.Log.Warn("resource not registered: "+why, append([]any{"minion", minion}, more...)...)
 }
 
-// short returns the beginning of what a minion sent, for a line of the log.
+// short returns the beginning of a value that a minion sent, for a log line.
 func short(v any) string { return fmt.Sprintf("%.100q", value.StrMax(v, 100)) }
 
-// validIDs returns those elements of a list that may be ids, each once.
+// validIDs returns the elements of a list that are valid ids, each once.
 func (r *Registry) validIDs(minion string, list []any) []string {
 	out := make([]string, 0, len(list))
 	for _, v := range list {
@@ -178,7 +182,8 @@ func (r *Registry) validIDs(minion string, list []any) []string {
 	return slices.Compact(out)
 }
 
-// registeredSince returns when a minion registered an id first: before is its last registration.
+// registeredSince returns when a minion first registered an id. before is the minion's entry from
+// its last registration.
 func (r *Registry) registeredSince(before *value.Map, id string) int64 {
 	if at, ok := before.Map(sinceField).Int(id); ok {
 		return at
@@ -209,7 +214,7 @@ func (r *Registry) grainsOf(minion string, types, grains *value.Map) *value.Map 
 	return out
 }
 
-// logForeign logs the ids that a minion has registered and that are not its resources.
+// logForeign logs the ids that a minion has registered but that do not belong to it.
 func (r *Registry) logForeign(minion string, since *value.Map) {
 	now := r.look()
 	for _, id := range since.Keys() {
@@ -221,7 +226,7 @@ func (r *Registry) logForeign(minion string, since *value.Map) {
 	}
 }
 
-// look returns the index of what the bank says now.
+// look returns the index of the bank's current contents.
 func (r *Registry) look() *index {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -251,7 +256,7 @@ type claim struct {
 	since int64
 }
 
-// readBank makes the index from the entries of the accepted minions.
+// readBank builds the index from the entries of the accepted minions.
 func (r *Registry) readBank(accepted []string) (*index, error) {
 	minions, err := r.cfg.Cache.IDs(cache.Resources)
 	if err != nil {
@@ -354,7 +359,8 @@ func (r *Registry) Managed(minion string) []string {
 	return r.look().byMinion[minion]
 }
 
-// The functions that minions never run on resources (salt/minion.py _NO_RESOURCE_FUNS).
+// notOnResources holds the functions that minions never run on resources (salt/minion.py
+// _NO_RESOURCE_FUNS).
 var notOnResources = map[string]bool{
 	"saltutil.find_job":       true,
 	"saltutil.running":        true,
@@ -369,7 +375,8 @@ var notOnResources = map[string]bool{
 	"sys.reload_modules":      true,
 }
 
-// The functions whose jobs a wildcard does not expect on resources (salt/utils/minions.py
+// merged holds the functions that minions do not run on resources when a target, such as a
+// wildcard, selects the resources only through their minions (salt/utils/minions.py
 // _MERGE_RESOURCE_FUNS).
 var merged = map[string]bool{
 	"state.apply":     true,

@@ -30,8 +30,8 @@ type EventsConfig struct {
 	Whitelist, Blacklist []string
 	// Queue is how many events one call passes to a returner (event_return_queue). 0 means one.
 	Queue int
-	// MaxWait is how long events wait until Queue of them have arrived; after that time a call
-	// passes fewer events (event_return_queue_max_seconds). 0 means that they wait for ever, as in
+	// MaxWait is how long events wait for Queue events to arrive. After that time a call passes
+	// fewer events (event_return_queue_max_seconds). 0 means that they wait without limit, as in
 	// Salt.
 	MaxWait time.Duration
 	Bus     *event.Bus
@@ -143,8 +143,8 @@ func (e *Events) wantsTag(tag string) bool {
 	return allowed
 }
 
-// Run passes events to the returners until ctx ends. The rest of the events remain in the spool for
-// the next start.
+// Run passes events to the returners until ctx ends. Events that were not passed by then remain in
+// the spool for the next start.
 func (e *Events) Run(ctx context.Context) {
 	stop := context.AfterFunc(ctx, e.sub.Close)
 	defer stop()
@@ -192,8 +192,8 @@ func (e *Events) keepEvent(next event.Event) {
 	}
 }
 
-// logOutcome logs the first of several failures in a row to write an event, and the end of these
-// failures. So a full disk causes two lines, not one for each event.
+// When several events in a row cannot be written, logOutcome logs the first failure and the end of
+// the failures. So a full disk causes two lines, not one for each event.
 func (e *Events) logOutcome(tag string, err error) {
 	switch {
 	case err != nil && !e.failing:
@@ -205,8 +205,8 @@ func (e *Events) logOutcome(tag string, err error) {
 	e.failing = err != nil
 }
 
-// Stats returns the metrics of each returner. Events that were not written to the spool are in the
-// number of lost events of every returner. e may be nil.
+// Stats returns the metrics of each returner. Events that were not written to the spool count as
+// lost for every returner. e may be nil.
 func (e *Events) Stats() []Stats {
 	if e == nil {
 		return nil

@@ -22,7 +22,7 @@ const (
 	lastPause  = 15 * time.Second
 	// triesAlone is how often an order must fail before a later order is tried. If the later order
 	// succeeds, the returner is reachable, and refuses the failing order. Fewer failures, triesKnown,
-	// suffice if the error is of the same kind as that of the last refusal. One failure never
+	// suffice if the error is of the same kind as the error of the last refusal. One failure never
 	// suffices: a deadlock in a database has the same kind as a row that it refuses.
 	triesAlone = 5
 	triesKnown = 3
@@ -63,19 +63,19 @@ type feed struct {
 	pause   time.Duration // pause after the first failure
 	open    func(ctx context.Context) (Worker, error)
 	eager   bool // open a worker before the first order arrives
-	// telling reports whether the success of a record's call proves that the returner can be
-	// reached. It may be nil: every success proves it.
+	// telling reports whether the success of a record's call proves that the returner is reachable.
+	// It may be nil: every success proves that.
 	telling func(record []byte) bool
 	log     *slog.Logger
 
-	worker        Worker // used by handOver only; nil: none is open
+	worker        Worker // used by handOver only; nil: no worker is open
 	probeDistance int    // how many orders the next probe skips; used by handOver only
 	lastLacking   bool   // the returner has no function for the last order; used by handOver only
 	lastRefusal   string // kind of the last refusal, "" before the first; used by handOver only
 
 	mu    sync.Mutex
 	stats Stats
-	since time.Time // when the call in progress began; zero: none is in progress
+	since time.Time // when the call in progress began; zero: no call is in progress
 	// changed is closed when an order is done, refused or has failed. It may be nil: nobody waits.
 	changed chan struct{}
 }
@@ -251,11 +251,11 @@ func (f *feed) mayBeRefused(err error, tries int) bool {
 	return tries > triesAlone || tries >= triesKnown && kindOf(err) == f.lastRefusal
 }
 
-// probeRefused determines whether the returner refuses a failing order. The returner does if a
-// later order succeeds and the failing order then fails again. probeRefused also passes the orders
-// between the two to the returner; it counts those that fail with the same kind of error as
-// refused. It returns the last order that is done or refused. If there is none, it returns failed
-// and why, the error of failed.
+// probeRefused determines whether the returner refuses a failing order. The returner refuses the
+// order if a later order succeeds and the failing order then fails again. probeRefused also passes
+// the orders between the two to the returner. It counts an order as refused if the order fails with
+// the same kind of error. It returns the last order that is done or refused. If there is none, it
+// returns failed and why, the error of failed.
 func (f *feed) probeRefused(ctx context.Context, failed order, why error) (order, error) {
 	if errors.Is(why, errMissing) {
 		return failed, why
@@ -314,9 +314,10 @@ func (f *feed) callAgain(ctx context.Context, o order, kind string) error {
 	}
 }
 
-// orderAfter returns a telling order behind o: the first one behind probeDistance skipped orders,
-// or the last one if there are fewer orders. between is the number of orders between o and later.
-// If there is no telling order among the next 2*maxProbeDistance orders, later has no records.
+// orderAfter returns a telling order behind o: the first telling order behind probeDistance skipped
+// orders, or the last telling order if there are fewer orders. between is the number of orders
+// between o and later. If there is no telling order among the next 2*maxProbeDistance orders, later
+// has no records.
 func (f *feed) orderAfter(o order) (later order, between int, err error) {
 	end := o.end
 	for skipped := 0; ; skipped++ {
@@ -339,8 +340,7 @@ func (f *feed) orderAfter(o order) (later order, between int, err error) {
 	}
 }
 
-// isTelling reports whether an order is telling: its success proves that the returner can be
-// reached.
+// isTelling reports whether an order is telling: its success proves that the returner is reachable.
 func (f *feed) isTelling(o order) bool {
 	return f.telling == nil || slices.ContainsFunc(o.records, f.telling)
 }
@@ -370,8 +370,8 @@ func (f *feed) advanceTo(ctx context.Context, o order) {
 			f.signalChange()
 			return
 		}
-		// After a restart the returner would get the order again, and so it would with further
-		// orders. Pass no orders until the disk works.
+		// The position is not on disk, so after a restart the returner would get the order again,
+		// and likewise all further orders. Pass no orders until the disk works.
 		f.noteOutcome(err)
 		if pause.For(ctx, lastPause) != nil {
 			return
@@ -403,7 +403,7 @@ func (f *feed) signalChangeLocked() {
 	}
 }
 
-// noteCall notes that a call began at this time. The zero time notes that it ended.
+// noteCall records when the call in progress began. The zero time means that the call has ended.
 func (f *feed) noteCall(began time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

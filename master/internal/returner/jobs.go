@@ -52,7 +52,7 @@ type JobsConfig struct {
 // cache below and reads from there. It also passes everything that it stores to returners, with the
 // same calls as Salt's master (salt/master.py publish, salt/utils/job.py store_job). A job or
 // return is acknowledged when the cache below and the spools of the returners have stored it on
-// disk. The returners get it after that, in the same order.
+// disk. The returners get jobs and returns after that, in the order in which they were stored.
 //
 // In a cluster each master calls its returners for the jobs that it published, and for the returns
 // that it acknowledged.
@@ -148,8 +148,8 @@ func (j *Jobs) sinks() []*sink {
 	return all
 }
 
-// Run passes jobs and returns to the returners until ctx ends. The rest remain on disk for the next
-// start.
+// Run passes jobs and returns to the returners until ctx ends. Those that remain stay on disk for
+// the next start.
 func (j *Jobs) Run(ctx context.Context) {
 	var feeds sync.WaitGroup
 	for _, s := range j.sinks() {
@@ -366,8 +366,8 @@ func (j *Jobs) AddMinions(ctx context.Context, jid string, minions []string, syn
 }
 
 // SaveReturn implements jobs.Cache. As in Salt, the returner gets every return that arrives, even a
-// return that the cache below already contains. In that case the master may have died before it
-// called the returner. stored is the result of the cache below.
+// return that the cache below already contains. The master may have died after it stored that
+// return and before it called the returner. stored is the result of the cache below.
 func (j *Jobs) SaveReturn(ctx context.Context, r jobs.Return) (stored bool, err error) {
 	stored, err = j.Cache.SaveReturn(ctx, r)
 	if err != nil || j.master == nil {
@@ -376,7 +376,7 @@ func (j *Jobs) SaveReturn(ctx context.Context, r jobs.Return) (stored bool, err 
 
 	var calls []call
 	load := plainReturn(r.Load, j.cfg.Now())
-	if load.Str("tgt_type") == "" { // otherwise SaveLoad has already announced the job
+	if load.Str("tgt_type") == "" { // otherwise SaveLoad has already announced the job to the returner
 		calls = append(calls,
 			call{function: "prep_jid", args: []any{false}, named: value.NewMap("passed_jid", r.JID)})
 	}

@@ -23,7 +23,7 @@ type record struct {
 }
 
 // entryRecords holds the records of the entries by key. It leaves out a record that cannot be read,
-// so that only the entry of that record starts without one.
+// so that only the entry of that record starts without its state.
 type entryRecords map[string]entryRecord
 
 // UnmarshalJSON implements [json.Unmarshaler].
@@ -90,7 +90,7 @@ func (r *Records) loadNewest() (record, error) {
 }
 
 // setAside renames the records that cannot be read, so that loadNewest returns the newest readable
-// one. It returns the new names.
+// record. setAside returns the new names.
 func (r *Records) setAside() ([]string, error) { return r.file.SetAside() }
 
 // replaceNext writes next. The version of next must follow that of the current record. The error

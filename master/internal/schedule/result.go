@@ -29,7 +29,7 @@ func (e *entry) runResult(id, jid, fun string, args []any, now time.Time) *value
 	return data
 }
 
-// toReturners adds the fields that only returners get to a result, and returns it.
+// toReturners adds to a result the fields that only returners get, and returns the result.
 func (e *entry) toReturners(data *value.Map) *value.Map {
 	if e.ReturnConfig != nil {
 		data.Set("ret_config", e.ReturnConfig)

@@ -53,8 +53,8 @@ type Config struct {
 	// Workers is how many runs execute at once. 0 means 10, which is also the default of
 	// reactor_worker_threads.
 	Workers int
-	// Own reports whether this master is the owner, which does the work that only one master of a
-	// cluster does. term is the term of the owner.
+	// Own reports whether this master is the owner: the one master of a cluster that runs the
+	// schedule. term is the term of the owner.
 	Own func() (term uint64, ok bool)
 	// Records is shared by the masters of the cluster. It may be nil: there is only one master.
 	Records *Records
@@ -68,8 +68,8 @@ type Config struct {
 // Schedule runs the entries of a plan.
 //
 // Overflow policy: if all workers are busy, a run waits. As in Salt, a run is skipped if as many
-// runs of its entry are waiting or executing as the entry allows (maxrunning; by default 1). The
-// number of skipped runs is logged.
+// runs of its entry are waiting or executing as the entry allows (maxrunning; by default 1).
+// Skipped runs are counted, and their number is logged.
 type Schedule struct {
 	cfg     Config
 	entries []*entry
@@ -87,7 +87,7 @@ type Schedule struct {
 	lastTime  time.Time
 	lastCivil time.Time
 	version   uint64 // version of the newest record that this master knows
-	wrote     uint64 // term of the master that wrote that record
+	wrote     uint64 // term of the master that wrote the record of that version
 	term      uint64 // term in which states is known to be current; 0: states may be outdated
 }
 
@@ -100,8 +100,8 @@ const (
 // entry is a plan.Entry together with its runs.
 type entry struct {
 	*plan.Entry
-	running atomic.Int64  // runs that are waiting or executing
-	missed  atomic.Uint64 // runs skipped since the last log line, because of maxrunning
+	running atomic.Int64  // number of runs that are waiting or executing
+	missed  atomic.Uint64 // number of runs skipped because of maxrunning since the last log line
 	// lapsed is the due time of a run that is skipped because no check was made for too long. Zero
 	// means that there is none. Only takeDue uses it.
 	lapsed time.Time
@@ -185,7 +185,7 @@ func (s *Schedule) takeDue() []dueRun {
 		})
 		if err != nil {
 			s.reportFault(err)
-			return nil // the next check finds the runs due once more
+			return nil // the next check finds the same runs due
 		}
 
 		if !noted.Looked.Equal(looked) {
@@ -249,7 +249,7 @@ func (s *Schedule) recordRuns(next record) (record, error) {
 		return taken, nil
 	}
 	if errors.Is(err, versioned.ErrConflict) {
-		s.term = 0 // another master owns or owned the schedule: its record is the current one
+		s.term = 0 // another master owns or owned the schedule: the record of that master is the current record
 	}
 	return record{}, err
 }
@@ -318,7 +318,7 @@ func (s *Schedule) takeOver(now time.Time) error {
 	if err != nil {
 		return err
 	}
-	// The newest records are lost, but this master has their states.
+	// The newest records are lost, but this master still has the states that were in them.
 	if r.Version < s.version && r.Term <= s.wrote {
 		s.version = r.Version
 		return nil
@@ -394,8 +394,8 @@ func (s *Schedule) walkEntries(now time.Time) (states []plan.State, dues []dueRu
 	return states, dues
 }
 
-// resume continues an entry after a time without checks, and sets e.lapsed if a run is skipped
-// because of that. After a takeover from another master it does not set e.lapsed, because that
+// resume continues an entry after a time without checks, and sets e.lapsed if a run is skipped for
+// lack of checks. After a takeover from another master it does not set e.lapsed, because that
 // master may have skipped the run for a reason.
 func (s *Schedule) resume(e *entry, state plan.State, from time.Time) plan.State {
 	next := e.Resume(state, from)
@@ -409,7 +409,7 @@ func (s *Schedule) resume(e *entry, state plan.State, from time.Time) plan.State
 
 // sinceLastLook returns the time from which checks must be made, and by how much the clock was set
 // forward (negative: back) since the last check. gap means that from is later than the last check,
-// so runs in between are skipped.
+// so runs between the last check and from are skipped.
 func (s *Schedule) sinceLastLook(now, civil time.Time) (from time.Time, shift time.Duration, gap bool) {
 	if s.lastCivil.IsZero() {
 		return civil.Add(-plan.Tick), 0, false
@@ -424,8 +424,8 @@ func (s *Schedule) sinceLastLook(now, civil time.Time) (from time.Time, shift ti
 		}
 	}
 
-	// If the clock was set forward by a few hours at most, as for summer time, the runs in between
-	// take place late.
+	// If the clock was set forward by a few hours at most, as for summer time, the runs in the
+	// hours that the clock skipped take place late.
 	if shift != 0 && civil.After(from) && civil.Sub(from) <= 3*time.Hour {
 		return from, shift, false
 	}

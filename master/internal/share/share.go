@@ -8,10 +8,10 @@
 //
 // A change is sent to all peers at once; the master neither waits for an answer nor repeats it.
 // When a connection begins, and every 30 seconds, each master sends the sums of its buckets of
-// entries. If the sums of a peer differ, the peer asks for the lists of entries in those buckets,
-// and then for the entries that it lacks, a limited number at a time. So each master only fetches
-// what it lacks. If two masters have different versions of an entry, both keep the newer version,
-// see package cache.
+// entries. A peer whose sums differ asks for the lists of entries in the buckets that differ, and
+// then for the entries that it lacks, a limited number at a time. So each master only fetches what
+// it lacks. If two masters have different versions of an entry, both keep the newer version, see
+// package cache.
 //
 // # Bounds and what happens beyond them
 //
@@ -65,7 +65,7 @@ type Share struct {
 	changed  map[entryKey]struct{}
 	newPeers map[string]struct{} // peers that have connected since the last sums were sent
 
-	pulls  map[string]*pull // by peer; only the goroutine of Run uses it
+	pulls  map[string]*pull // state of fetching, by peer; only the goroutine of Run uses it
 	failed bool
 	count  counters
 }
@@ -90,7 +90,7 @@ type pull struct {
 type Status struct {
 	Sent  uint64 // number of changes sent; a change that is sent to several peers counts once
 	Taken uint64 // entries of peers that replaced entries of this master
-	Lost  uint64 // changes and messages dropped; a later comparison finds them
+	Lost  uint64 // changes and messages dropped; the next comparison finds the entries
 	Bad   uint64 // messages that could not be parsed
 }
 
@@ -182,10 +182,10 @@ func (s *Share) Run(ctx context.Context) {
 	}
 }
 
-// SendLast sends the changes that were not sent yet. It is called after Run has ended.
+// SendLast sends the changes that were not sent yet. Call it after Run has ended.
 func (s *Share) SendLast() { s.sendChanges() }
 
-// report logs the first of several disk errors in a row. A nil err ends the row.
+// report logs the first of several disk errors in a row. A nil err ends the series.
 func (s *Share) report(err error) {
 	if err != nil && !s.failed {
 		s.cfg.Log.Error("data of minions that other masters have is not kept", "error", err)
@@ -338,9 +338,9 @@ func (s *Share) takeEntries(peer string, entries []cache.Entry) {
 	}
 }
 
-// endQuestion handles the end of an answer. It requests once more those requested entries that the
-// answer did not contain. If the answer contained no entries, the peer does not have the requested
-// entries any more.
+// endQuestion handles the end of an answer. It again requests the entries that were requested but
+// that the answer did not contain. If the answer contained no entries, the peer does not have the
+// requested entries any more.
 func (s *Share) endQuestion(peer string) {
 	p := s.pulls[peer]
 	if p == nil {

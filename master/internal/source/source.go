@@ -1,7 +1,7 @@
-// Package source adds the address of a client to a command. By this address a program such as
-// salt-api informs the master of the client on whose behalf it sends the command. The master
-// records that address, and locks it out after failed log-ins. It trusts the address only with a
-// proof that was made with the key of the user as whom the master runs.
+// Package source adds the address of a client to a command. With this address a program such as
+// salt-api tells the master on behalf of which client it sends the command. The master records the
+// address, and locks the address out after failed log-ins. It trusts the address only if the
+// command contains a proof made with the key of the user as whom the master runs.
 package source
 
 import (
@@ -18,16 +18,15 @@ import (
 // Field is the field of an unencrypted command that contains the address and the proof.
 const Field = "saltern_source"
 
-const maxField = 256 // bytes
+const maxField = 256 // length of the field, in bytes
 
-// Fields that the master adds to an answer with an error of Salt. They distinguish causes for which
-// Salt uses the same text.
+// Fields that the master adds to an answer that contains one of Salt's errors. The fields
+// distinguish causes for which Salt uses the same text.
 const (
-	// BusyField means that the master was too busy: it has not refused the caller, who may try
-	// again.
+	// BusyField means that the master was too busy. The caller is not refused, and may try again.
 	BusyField = "saltern_busy"
-	// ProvenField means that the caller is authenticated but lacks the permission. He did not guess
-	// a password.
+	// ProvenField means that the caller is authenticated but lacks the permission. So this was no
+	// attempt to guess a password.
 	ProvenField = "saltern_proven"
 )
 

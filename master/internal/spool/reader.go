@@ -45,7 +45,8 @@ func (s *Spool) Reader(name string) (*Reader, error) {
 	case err != nil:
 		return nil, fmt.Errorf("read the place of a reader of the spool: %w", err)
 	default:
-		// If the position was not written completely, this is 0, which means all records.
+		// If the position was not written completely, parsePlace returns 0, and the reader reads
+		// all records again.
 		r.next = parsePlace(string(text))
 	}
 
@@ -122,7 +123,7 @@ func (r *Reader) Waiting() uint64 {
 	return r.spool.next - r.next
 }
 
-// Past reports whether all records before this number are done or lost for this reader.
+// Past reports whether this reader has finished or lost all records before this number.
 func (r *Reader) Past(number uint64) bool {
 	r.spool.mu.Lock()
 	defer r.spool.mu.Unlock()
@@ -186,7 +187,7 @@ func (r *Reader) ReadFrom(number uint64, maxRecords int, maxBytes int64) (record
 		g := s.segmentAt(at)
 		if g == nil || g.first > at {
 			if len(records) > 0 {
-				break // skip the missing records in the next call
+				break // the next call skips the missing records
 			}
 			at = r.skipMissing(at, g)
 			continue
@@ -216,9 +217,10 @@ func (r *Reader) ReadFrom(number uint64, maxRecords int, maxBytes int64) (record
 }
 
 // skipMissing skips records, beginning with the one of this number, that are in no segment because
-// a power cut destroyed them. It returns the number after them. g is the segment that follows the
-// missing records; it may be nil: none follows. The missing records are counted as lost; if records
-// before them are unread, Advance counts them later. The caller holds the lock of the spool.
+// a power cut destroyed them. It returns the number after the missing records. g is the segment
+// that follows the missing records; it may be nil: none follows. The missing records are counted as
+// lost; if records before them are unread, Advance counts them later. The caller holds the lock of
+// the spool.
 func (r *Reader) skipMissing(number uint64, g *segment) (next uint64) {
 	next = r.spool.next
 	if g != nil {
@@ -308,7 +310,7 @@ func (r *Reader) Advance(end uint64) error {
 		return os.ErrClosed
 	}
 	if end <= r.next {
-		return nil // the records were dropped meanwhile
+		return nil // the records were dropped since Read returned them
 	}
 
 	r.lost += s.missing(r.next, end)

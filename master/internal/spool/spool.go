@@ -4,7 +4,7 @@
 //   - Append writes the record before it returns, so that it survives the end of the process.
 //     With Config.Durable it also syncs the record; one sync serves all waiting callers.
 //   - Every reader gets all records in order, from the position to which it was last
-//     advanced. If its process ends between Read and Advance, it reads them once more.
+//     advanced. If the process ends between Read and Advance, the reader gets them once more.
 //   - The size of the spool is bounded. Overflow policy: the oldest segment is dropped, and
 //     each reader counts what it lost (Reader.Lost). Append never waits for a reader.
 //
@@ -58,10 +58,10 @@ type Config struct {
 // Spool is an open spool. All methods may be called concurrently.
 type Spool struct {
 	cfg     Config
-	syncing sync.Mutex // locked before mu
+	syncing sync.Mutex // lock this before mu
 
 	mu       sync.Mutex
-	segments []*segment // oldest first; active is the last one
+	segments []*segment // oldest first; active is the file of the last one
 	active   *os.File   // nil: the next Append begins a segment
 	next     uint64     // number of the next record
 	synced   uint64     // records before this number were synced to disk
@@ -97,7 +97,7 @@ func Open(cfg Config) (*Spool, error) {
 		return nil, fmt.Errorf("list the spool: %w", err)
 	}
 
-	for _, entry := range entries { // the entries are sorted by name, and therefore by number
+	for _, entry := range entries { // entries are sorted by name, and therefore by number
 		number, ok := strings.CutSuffix(entry.Name(), segmentSuffix)
 		first, err := strconv.ParseUint(number, 10, 64)
 		if !ok || err != nil {
@@ -172,9 +172,9 @@ func checksum(length, record []byte) uint32 {
 	return crc32.Update(crc32.Checksum(length, castagnoli), castagnoli, record)
 }
 
-// FileName returns the name of a file or directory for a reader, or for anything else that has a
-// name of an administrator's choice. Different names give different file names of at most 120 bytes;
-// none is "." or "..", or leads to another directory. (A comma is always escaped in a name.)
+// FileName returns a file or directory name for a reader, or for anything else that an
+// administrator named. Different names give different file names of at most 120 bytes; none is "."
+// or "..", or leads to another directory. (A comma is always escaped in a name.)
 func FileName(name string) string {
 	escaped := strings.ReplaceAll(url.PathEscape(name), ".", "%2E")
 	if escaped == "" {
@@ -331,7 +331,8 @@ func (s *Spool) syncTo(number uint64) error {
 	upto, first := s.next, s.lastSegment().first
 	s.mu.Unlock()
 
-	// Open the file separately: meanwhile another Append may end the segment and close active.
+	// Open the file a second time: during the sync another Append may end the segment and close
+	// active.
 	file, err := os.OpenFile(s.segmentPath(first), os.O_RDWR, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil // the segment was dropped, or all readers have read it
@@ -351,8 +352,8 @@ func (s *Spool) syncTo(number uint64) error {
 	return nil
 }
 
-// dropOldest removes the oldest segment. overflow means that each reader counts those records of
-// the segment as lost that it has not read. The caller holds mu.
+// dropOldest removes the oldest segment. overflow means that each reader counts the records of the
+// segment that it has not read as lost. The caller holds mu.
 func (s *Spool) dropOldest(overflow bool) {
 	g := s.segments[0]
 	s.segments = s.segments[1:]

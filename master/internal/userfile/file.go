@@ -1,5 +1,5 @@
-// Package userfile checks log-ins against a file of users. Each line of the file contains a name
-// and a password, plain or hashed, or the file was written by Apache's htpasswd or htdigest.
+// Package userfile checks log-ins against a file of users. Either each line of the file contains a
+// name and a password, plain or hashed, or the file was written by Apache's htpasswd or htdigest.
 //
 // Source: salt/auth/file.py.
 package userfile
@@ -48,8 +48,8 @@ func (f *File) Login(user, password string) (bool, error) {
 	return f.proves(text, user, password)
 }
 
-// New reads the options in a section of external_auth that begin with ^. It returns an error if
-// nobody could log in with these options.
+// New returns the File that a section of external_auth describes by its options that begin with ^.
+// It returns an error if nobody could log in with these options.
 func New(section *value.Map) (*File, error) {
 	text := func(name, otherwise string) string {
 		if v, ok := section.Get(name); ok && v != nil {
@@ -165,11 +165,11 @@ func digest(kind, password string) string {
 	return ""
 }
 
-// classic matches passwords that were hashed by crypt(3) with DES, and other forms that are
-// unlikely to be plain passwords.
+// classic matches hashes that crypt(3) made with DES, and other texts that are unlikely to be plain
+// passwords.
 var classic = regexp.MustCompile(`^[./0-9A-Za-z]{13}$|^[${]`)
 
-// matches reports whether hash is a hash of password. hash has one of Apache's forms.
+// matches reports whether hash is a hash of password. hash must have one of Apache's forms.
 func matches(hash, password string) (bool, error) {
 	for _, form := range []htpasswd.PasswdParser{htpasswd.AcceptMd5, htpasswd.AcceptBcrypt,
 		htpasswd.AcceptSha, htpasswd.AcceptSsha, htpasswd.AcceptCryptSha} {

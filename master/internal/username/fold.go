@@ -17,11 +17,12 @@ const maxBytes = 256
 // suffice for every character, as a test proves.
 const maxRounds = 4
 
-// Fold returns the same form for all spellings of a name that a directory treats as the same user.
-// It folds case fully (straße becomes strasse) and replaces compatibility forms (ﬁ becomes fi) as
-// RFC 4518 does. Like Active Directory and others it drops accents, blanks and invisible
-// characters. So two spellings of one user always have the same form. In a stricter directory,
-// names with the same form may be different users. Fold uses only the first 256 bytes of a name.
+// Fold returns the folded form of a name, which is the same for all spellings that a directory
+// treats as the same user. It folds case fully (straße becomes strasse) and replaces compatibility
+// forms (ﬁ becomes fi) as RFC 4518 does. Like Active Directory and others it drops accents, blanks
+// and invisible characters. So two spellings of one user always have the same form. In a stricter
+// directory, names with the same form may be different users. Fold uses only the first 256 bytes of
+// a name.
 func Fold(name string) string {
 	name = name[:min(len(name), maxBytes)]
 	for range maxRounds {
@@ -36,8 +37,8 @@ func Fold(name string) string {
 	return name
 }
 
-// baseRune returns r, or -1 if r is a blank, an accent or invisible. For -1 the caller drops the
-// rune.
+// baseRune returns r, or -1 if r is a blank, an accent or invisible. The caller drops the rune if
+// the result is -1.
 func baseRune(r rune) rune {
 	if unicode.IsSpace(r) || unicode.In(r, unicode.C, unicode.M) {
 		return -1

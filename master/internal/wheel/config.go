@@ -23,7 +23,7 @@ func configFunctions() map[string]function {
 }
 
 // confName matches names of files inside the include directory. (CVE-2021-25282 used a path that
-// led out of it.)
+// led out of that directory.)
 var confName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,100}$`)
 
 func updateConfig(_ context.Context, e *Env, a args) (any, error) {

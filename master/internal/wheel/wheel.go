@@ -33,10 +33,10 @@ type Machines interface {
 // Env holds the objects that the wheel functions use.
 type Env struct {
 	Keys *keyadmin.Ring
-	// FileRoots and PillarRoots may be nil: their functions are refused.
+	// FileRoots and PillarRoots may be nil: the wheel functions that use them are refused.
 	FileRoots, PillarRoots Roots
-	// Newest updates the roots before they are read. It may be nil: the roots are always up to
-	// date.
+	// Newest waits until the roots are up to date. It is called before the roots are read. It may
+	// be nil: the roots are always up to date.
 	Newest func(ctx context.Context)
 	// Connected returns the ids of all connected minions.
 	Connected func() []string
@@ -72,8 +72,8 @@ var errUnknown = errors.New("no such wheel function")
 // Has reports whether this package implements the function. Other functions may exist in Python.
 func Has(name string) bool { return functionTable()[name].do != nil }
 
-// functionTable builds a new table for each call, so that no caller can change the table of
-// another.
+// functionTable builds a new table for each call, so that no caller can change the table of another
+// caller.
 func functionTable() map[string]function {
 	t := keyFunctions()
 	maps.Copy(t, configFunctions())

@@ -1,12 +1,12 @@
 // Package renderer runs Salt's own Python renderers for the Go master.
 //
 // Templates (Jinja, #!py, Mako …) and the modules of ext_pillar and master_tops are code of Salt
-// and of its users, so they run only inside Salt's library. On first use a Pool starts a nursery, a
-// Python process that has imported Salt. The nursery forks workers on demand. The nursery and the
+// and of its users, so they can run only with Salt's library. On first use a Pool starts a nursery,
+// a Python process that has imported Salt. The nursery forks workers on demand. The nursery and the
 // workers stop when they are idle. A worker serves one session at a time. A session renders for one
 // minion and gets its own loaders and options, so that no minion sees values of another minion.
 //
-// Reactions is a session of the master itself, which stays open. In it Salt's reactor determines
+// Reactions keeps a session of the master itself open. In that session Salt's reactor determines
 // which functions an event calls.
 //
 // A worker caches the code that Jinja generates from a template's text, see jinjacode.py.

@@ -66,8 +66,8 @@ func startNursery(ctx context.Context, cfg *Config, python string) (*nursery, er
 	return n, nil
 }
 
-// sendOrder sends the nursery an order about a worker. file is the worker's socket; it may be nil:
-// the order has none.
+// sendOrder sends the nursery an order about a worker. file is the worker's socket. It may be nil:
+// the order passes no socket.
 func (n *nursery) sendOrder(op string, worker int64, file *os.File) error {
 	if err := n.Order(value.NewMap("op", op, "worker", worker), file); err != nil {
 		return fmt.Errorf("%s a renderer: %w", op, err)

@@ -19,9 +19,9 @@ type Pool struct {
 	// slots holds one token for each worker in use. Callers get slots in order of arrival.
 	slots        chan struct{}
 	reactionSlot chan struct{}   // slot for the worker of reactions
-	ctx          context.Context // ends with Close
+	ctx          context.Context // canceled by Close
 	cancel       context.CancelFunc
-	users        sync.WaitGroup // open sessions, and janitors
+	users        sync.WaitGroup // counts open sessions and janitors
 
 	starting sync.Mutex // held while a nursery is being started
 
@@ -94,15 +94,15 @@ func (p *Pool) SaltVersion() string {
 // Workers returns how many sessions may be open at the same time.
 func (p *Pool) Workers() int { return p.cfg.MaxWorkers }
 
-// Known reports whether Library would return without starting a nursery.
+// Known reports whether Library can return its result without starting a nursery.
 func (p *Pool) Known() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.library != ""
 }
 
-// Library returns a text that identifies the packages that render templates, because other packages
-// may yield other results. If the packages are not known yet, it starts the nursery.
+// Library returns a text that identifies the packages that render templates. Results of other
+// packages may differ. If the packages are not known yet, it starts the nursery.
 func (p *Pool) Library(ctx context.Context) (string, error) {
 	p.mu.Lock()
 	library := p.library
@@ -183,8 +183,8 @@ func (p *Pool) acquire(ctx context.Context, own bool) (*worker, error) {
 
 // leaveOldNursery abandons the nursery if the directory of packages has changed since the nursery
 // started. It returns the idle workers of that nursery, which the caller must end. Open sessions
-// continue to use the old nursery, and its janitor ends it after the last of them. The caller holds
-// mu.
+// continue to use the old nursery, and the janitor of that nursery ends it after the last such
+// session. The caller holds mu.
 func (p *Pool) leaveOldNursery(layer string) (old []*worker) {
 	if p.nursery == nil || p.nursery.layer == layer {
 		return nil
@@ -281,7 +281,7 @@ func (p *Pool) running(ctx context.Context) (*nursery, error) {
 		return n, err
 	}
 
-	// All waiting callers share this start, so only Close may cancel it.
+	// All waiting callers share this start, so only Close may cancel the start.
 	n, err := p.startAny(p.ctx)
 	p.mu.Lock()
 	if p.closed {

@@ -11,15 +11,15 @@ import (
 )
 
 // Reactions compiles reaction files with Salt's own reactor. It has its own worker, which pillar
-// requests do not use. The worker starts at the first event. It is replaced when packages or
-// options change, and regularly, so that it loads changed modules. A Reactions is created by
-// Pool.Reactions and must be closed. Only one goroutine at a time may call Compile.
+// requests do not use. The worker starts at the first event. The worker is replaced when packages
+// or options change, and at regular intervals, so that changed modules are loaded. A Reactions is
+// created by Pool.Reactions and must be closed. Only one goroutine at a time may call Compile.
 type Reactions struct {
 	pool *Pool
 	cfg  ReactionsConfig
 
 	mu      sync.Mutex
-	session *Session // nil: none is open
+	session *Session // nil: no session is open
 	layer   string   // directory of packages that session uses
 	options *value.Map
 	since   time.Time   // when session was opened
@@ -30,8 +30,8 @@ type Reactions struct {
 
 // ReactionsConfig configures Reactions.
 type ReactionsConfig struct {
-	// Options returns the options that differ from the configuration at present, such as file_roots
-	// for files from git. It may be nil: none differ.
+	// Options returns the options whose current values differ from the configuration, such as
+	// file_roots for files from git. It may be nil: none differ.
 	Options func(ctx context.Context) *value.Map
 	// Renew is how long a worker is used before it is replaced (reactor_refresh_interval); 0 means
 	// one minute.
@@ -52,7 +52,8 @@ func (p *Pool) Reactions(cfg ReactionsConfig) *Reactions {
 // for each fault, with the keys text, error (true for an error, false for a warning) and, if known,
 // file and line.
 //
-// An event is fired only once, so Compile waits until a Python can be started or ctx ends.
+// An event is not repeated, so Compile does not fail when no Python can be started: it waits until
+// one can, or until ctx ends.
 func (r *Reactions) Compile(
 	ctx context.Context,
 	tag string,
@@ -125,7 +126,7 @@ func (r *Reactions) openSession(ctx context.Context) error {
 	r.layer = layer
 	r.options = options
 	r.since = time.Now()
-	r.idle = time.AfterFunc(r.idleTime(), r.Close) // endSession stops the timer
+	r.idle = time.AfterFunc(r.idleTime(), r.Close) // the timer is stopped by endSession
 
 	return nil
 }
@@ -174,7 +175,7 @@ func (r *Reactions) endSession() {
 	r.session = nil
 }
 
-// Close ends the worker. The next Compile starts another one.
+// Close ends the worker. The next Compile starts another worker.
 func (r *Reactions) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -20,8 +20,8 @@ type Minion struct {
 	Opts      *value.Map // options for this session only, such as pillar_roots
 	Master    bool       // render as the master itself, for master_tops
 	Watch     bool       // watch for changes that Session.Altered reports
-	// Needed is called when a worker is free. If it returns false, the error is ErrNotNeeded. It
-	// may be nil: the session is needed.
+	// Needed is called when a worker is free. If it returns false, Pool.Session returns
+	// ErrNotNeeded. Needed may be nil: the session is needed.
 	Needed func() bool
 }
 
@@ -29,14 +29,14 @@ type Minion struct {
 // must close it.
 type Session struct {
 	pool      *Pool
-	isReactor bool // a session of reactions, which has its own worker
+	isReactor bool // a session of reactions; they have a separate worker
 	begin     *value.Map
-	pillar    *value.Map // the argument of the last call of SetPillar
+	pillar    *value.Map // pillar passed to the last call of SetPillar
 	worker    *worker
 	broken    bool
 	once      sync.Once
-	// altered means that code in the session has changed values that later templates see, see
-	// Altered.
+	// altered means that code in the session has changed values that later templates see, see the
+	// method Altered.
 	altered bool
 }
 
@@ -93,7 +93,8 @@ func (s *Session) Close() {
 }
 
 // callWorker sends a request to the worker and returns the reply. If the worker dies, callWorker
-// sends the request once more, to a new worker. A nil request only begins the session.
+// sends the request once more, to a new worker. If req is nil, callWorker only begins the session
+// on the worker.
 func (s *Session) callWorker(ctx context.Context, req *value.Map) (*value.Map, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -182,7 +183,7 @@ func (u Unshareable) Error() string {
 }
 
 // Record renders a file like Render, and also returns the inputs that the result depends on. If the
-// error is an Unshareable, the result is valid for this minion.
+// error is an Unshareable, the result is valid, but only for this minion.
 func (s *Session) Record(ctx context.Context, t Template) (any, memo.Trace, error) {
 	req := t.request()
 	req.Set("record", true)
@@ -228,8 +229,8 @@ func (s *Session) ExtPillar(
 		value.NewMap("op", "ext_pillar", "pillar", pillar, "entries", entries, "extra", extra.Clone()))
 }
 
-// Whole compiles the complete pillar with Salt's Pillar class, including the top files. git holds
-// the directories of each git entry in ext_pillar, see [gitpillar.ForPython].
+// Whole compiles and returns the complete pillar with Salt's Pillar class, including the top files.
+// git holds the directories of each git entry in ext_pillar, see [gitpillar.ForPython].
 func (s *Session) Whole(ctx context.Context, override, extra *value.Map, git []any) (*value.Map, error) {
 	m, _, err := s.mapResult(ctx,
 		value.NewMap("op", "whole", "override", override.Clone(), "extra", extra.Clone(), "git_pillars", git))

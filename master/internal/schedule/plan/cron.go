@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// cron is a parsed cron expression. It is evaluated as by croniter 7.0, the library that Salt uses
-// (salt/utils/schedule.py _handle_cron). The fields of an expression are minute, hour, day, month
-// and day of the week, and optionally second and year.
+// cron is a parsed cron expression. It is evaluated with the rules of croniter 7.0, the library
+// that Salt uses (salt/utils/schedule.py _handle_cron). The fields of an expression are minute,
+// hour, day, month and day of the week, and optionally second and year.
 type cron struct {
 	fields  []cronField // fields of the expression, in the order of cronBounds
 	nth     map[int][]int
@@ -22,7 +22,7 @@ type cron struct {
 // cronField is the set of values that one field allows.
 type cronField struct {
 	all     bool
-	lastDay bool // "l" as a day of the month: the last one
+	lastDay bool // "l" as a day of the month: the last day
 	values  []int
 }
 
@@ -36,7 +36,8 @@ const (
 	cronYear
 )
 
-// lastOf is the entry in cron.nth for "l": the last of a weekday in a month, as in "fri#l".
+// lastOf is the entry in cron.nth for "l": the last such weekday in a month, as in "fri#l" for the
+// last Friday.
 const lastOf = 6
 
 const cronSearch = 50 // how many years ahead croniter searches for a match
@@ -116,8 +117,8 @@ func parseCron(text string) (*cron, error) {
 	return c, c.checkNth()
 }
 
-// checkNth returns an error if an expression combines plain weekdays with numbered ones (such as
-// "mon#2"). croniter refuses such expressions, too.
+// checkNth returns an error if an expression combines plain weekdays with numbered weekdays (such
+// as "mon#2"). croniter refuses such expressions, too.
 func (c *cron) checkNth() error {
 	days := c.fields[cronWeekday].values
 	if len(c.nth) == 0 || len(days) == cronBounds[cronWeekday].count {
@@ -273,8 +274,8 @@ func cronValue(index int, text string) (int, error) {
 }
 
 // cronSpan returns the values of a range. If the end of the range is before its start, the range
-// continues at the lowest value of the field. If the end equals the start, the range contains all
-// values of the field.
+// continues at the lowest value of the field. If the end equals the start, the range covers the
+// complete field.
 func cronSpan(index int, from, to, every string, fromStart bool) ([]int, error) {
 	bounds := cronBounds[index]
 	if index == cronDay && to == "l" {
@@ -344,7 +345,7 @@ func (c *cron) nextAfter(now time.Time) (time.Time, bool) {
 	}
 
 	// If both day fields are restricted, one of them must match. Numbered and nearest weekdays
-	// belong to neither field, but restrict the searches for both (croniter _calc_next).
+	// belong to neither field: they also restrict both searches (croniter _calc_next).
 	anyDay := cronField{all: true}
 	byDay, ok1 := c.searchFrom(start, day, anyDay)
 	byWeekday, ok2 := c.searchFrom(start, anyDay, weekday)

@@ -155,7 +155,7 @@ func (p *momentParser) readWord() error {
 	return p.setClock(w)
 }
 
-// yearBehind removes and returns the next word of the text if that word is a year; otherwise it
+// yearBehind removes the next word of the text and returns it, if that word is a year. Otherwise it
 // returns "".
 func (p *momentParser) yearBehind() string {
 	if !fourDigits.MatchString(p.peekWord()) {
@@ -173,7 +173,7 @@ func monthOf(text string) time.Month {
 func (p *momentParser) setDate(year string, month time.Month, day string) error {
 	p.hasDate = true
 	d, _ := strconv.Atoi(day)
-	y := 2001 // no leap year, so that February 29 is valid only with a year
+	y := 2001 // not a leap year, so that February 29 is valid only if the text contains a year
 	if year != "" {
 		y, _ = strconv.Atoi(year)
 		p.moment.year = y

@@ -1,10 +1,10 @@
 // Package plan computes when the entries of the master's option schedule are due, by the rules of
 // Salt's scheduler (salt/utils/schedule.py Schedule.eval).
 //
-// [Read] parses the option into a [Plan] and reports everything that it cannot follow. [Entry.Step]
-// checks one entry once: from the entry's [State] and the time it computes the next State, and
-// whether the entry runs now. Step is a pure function. So the runs that are predicted, the runs
-// after another master takes over, and the actual runs are the same.
+// [Read] parses the option into a [Plan] and reports every setting that it cannot follow.
+// [Entry.Step] checks one entry once: from the entry's [State] and the time it computes the next
+// State, and whether the entry runs now. Step is a pure function. So predicted runs, and runs after
+// another master has taken over, are the same as the actual runs.
 //
 // All times are civil: date and time of day of the master's clock in its time zone, stored as a
 // time.Time in time.UTC.
@@ -17,9 +17,9 @@ import (
 )
 
 // Tick is how often an entry is checked. A moment (of when or once) is missed if no check happens
-// within window after it. Salt's master uses its option loop_interval as both tick and window. Its
-// checks are a little further apart than loop_interval, so Salt makes at most one check within a
-// window, too.
+// within window after it. Salt's master uses its option loop_interval as both tick and window. The
+// checks of Salt's master are a little further apart than loop_interval, so Salt, too, makes at
+// most one check within a window.
 const (
 	Tick   = time.Second
 	window = Tick - time.Nanosecond
@@ -105,8 +105,8 @@ func Civil(t time.Time) time.Time {
 
 // Problem is a part of the option that the master does not follow as written.
 type Problem struct {
-	Entry   string // key of the entry; "" if the note is about the schedule
-	Key     string // key in the entry; "" if the note is about the entry
+	Entry   string // key of the entry; "" if the problem concerns the schedule as a whole
+	Key     string // key in the entry; "" if the problem concerns the whole entry
 	Refused bool   // the entry, or the complete schedule, does not run
 	Text    string
 }

@@ -597,7 +597,7 @@ func (r *reader) readCron(v any) {
 }
 
 // checkLimits warns about limits that have no effect. Salt checks all limits in sequence, and the
-// result of each limit replaces the result of the one before.
+// result of each limit replaces the result of the limit before.
 func (r *reader) checkLimits() {
 	limits := []struct {
 		key  string
@@ -628,7 +628,7 @@ func (r *reader) checkLimits() {
 
 // spellValue returns a short text of a value, for a message.
 func spellValue(v any) string {
-	const maxBytes = 80 // bytes
+	const maxBytes = 80 // length of the text, in bytes
 	text := value.Repr(v)
 	if len(text) > maxBytes {
 		text = text[:maxBytes] + "…"

@@ -30,8 +30,8 @@ type State struct {
 	SkippedTime time.Time `json:"skipped_time,omitzero"`
 }
 
-// Due returns when the entry runs next, including its splay. The zero time means that it is not
-// known.
+// Due returns when the entry runs next, including its splay. The zero time means that the time is
+// not known.
 func (s State) Due() time.Time {
 	if s.Delayed.After(s.Next) {
 		return s.Delayed
@@ -58,11 +58,11 @@ const (
 	SkipAfter      = "after_not_passed"
 )
 
-// Splay chooses the delay of a run, between low and high seconds.
+// Splay returns the delay of a run in seconds, between low and high.
 type Splay func(e *Entry, due time.Time, low, high int64) int64
 
-// SameSplay chooses a delay that is the same on every master. The runs of an entry get different
-// delays.
+// SameSplay returns a delay that is the same on every master, but differs between the runs of an
+// entry.
 func SameSplay(e *Entry, due time.Time, low, high int64) int64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(e.Name))
@@ -124,8 +124,8 @@ func (w *step) atMoment(t time.Time) bool {
 	return !w.look.Now.Before(t) && !w.look.Now.After(t.Add(w.look.Window))
 }
 
-// runsExplicitly reports whether the entry runs now because of run_explicit or run_after_skip_range
-// (_handle_run_explicit).
+// runsExplicitly reports whether the entry runs now because of a time that run_explicit or
+// run_after_skip_range names (_handle_run_explicit).
 func (w *step) runsExplicitly() bool {
 	w.state.RunAt = slices.DeleteFunc(slices.Clone(w.state.RunAt), w.missed)
 	for _, t := range append(slices.Clone(w.entry.runAt), w.state.RunAt...) {
@@ -142,7 +142,7 @@ func (w *step) runsExplicitly() bool {
 }
 
 // findDue computes when the entry is due. It returns false if the entry does not run now, so that
-// the check is complete. run means that the entry runs now because of runsExplicitly.
+// the check is complete. run is the result of runsExplicitly.
 func (w *step) findDue(run bool) bool {
 	e, now := w.entry, w.look.Now
 	switch {
@@ -167,7 +167,7 @@ func (w *step) findDue(run bool) bool {
 }
 
 // dueOnce sets the time of an entry with once, by the rules of Salt's _handle_once. It returns
-// false if the check is complete.
+// false if the entry does not run now, so that the check is complete.
 func (w *step) dueOnce() bool {
 	if !w.state.Next.IsZero() {
 		waits := w.state.Next.After(w.look.Now) && w.state.Delayed.IsZero()
@@ -223,8 +223,8 @@ func (w *step) dueWhen(run bool) bool {
 	return true
 }
 
-// addSplay chooses the splay if it is not chosen yet. It returns whether the entry runs now
-// regardless of the due time, and the number of seconds until the entry is due.
+// addSplay chooses the splay if it is not chosen yet. It reports whether the entry runs now
+// regardless of the due time, and returns the number of seconds until the entry is due.
 func (w *step) addSplay(run bool) (bool, float64) {
 	now := w.look.Now
 	seconds := float64(int64(w.state.Next.Truncate(time.Second).Sub(now.Truncate(time.Second)) / time.Second))
@@ -347,7 +347,7 @@ func (w *step) inRange(start, end time.Time) bool {
 }
 
 // notSkipped reports whether the entry may run by the rules of Salt's _handle_skip_explicit. As
-// long as a time of skip_explicit is in the future, the entry does not run.
+// long as any time in skip_explicit is in the future, the entry does not run.
 func (w *step) notSkipped() bool {
 	for _, t := range w.entry.skipAt {
 		if w.missed(t) {
@@ -361,9 +361,9 @@ func (w *step) notSkipped() bool {
 	return true
 }
 
-// skipRun records that the entry does not run, and why. It returns false. If useSkipFun is set and
-// the entry has a skip_function, skipRun records nothing: that function will run, and skipRun
-// returns true.
+// skipRun records that the entry does not run, and why. It then returns false. But if useSkipFun is
+// set and the entry has a skip_function, it records nothing and returns true: the skip_function
+// will run.
 func (w *step) skipRun(why string, useSkipFun bool) bool {
 	if useSkipFun && w.entry.skipFun != "" {
 		w.fun = w.entry.skipFun

@@ -10,8 +10,8 @@ import (
 )
 
 // strptimeParts maps the directives that once_fmt may contain to regular expressions. The
-// directives are those of Python's strptime, and the expressions prefer the same alternatives
-// (Lib/_strptime.py TimeRE).
+// directives are those of Python's strptime, and the expressions try alternatives in the same order
+// as Python's (Lib/_strptime.py TimeRE).
 var strptimeParts = map[byte]string{
 	'Y': `(?P<Y>\d\d\d\d)`,
 	'y': `(?P<y>\d\d)`,
@@ -67,7 +67,7 @@ func strptime(text, format string) (t time.Time, err error) {
 }
 
 // strptimeFields holds the parts of a time. If several directives set the same part, the value of
-// the last one is used.
+// the last directive is used.
 type strptimeFields struct {
 	year, day, hour, minute, second int
 	month                           time.Month

@@ -14,7 +14,7 @@ const maxSteps = 20_000
 // period.
 //
 // If the clock was set back, an entry with calendar times (when, once, cron) is not checked again
-// for the time up to its last run, because its runs up to that time have taken place.
+// for times before its last run, because its runs before that have already taken place.
 func (e *Entry) Walk(s State, begin, end time.Time, look Look, visit func(at time.Time, fun string) bool) State {
 	look.Window = window
 	if back := s.LastRun.Sub(begin); e.interval == 0 && back > 0 && back <= maxClockBack {
@@ -54,8 +54,8 @@ func (s State) foundNothing(next State) bool {
 }
 
 // Resume returns the State with which checks continue at restart, after a time without checks. A
-// calendar entry (when, once, cron) that was due in that time has missed its run, as after a start
-// of Salt's master. An interval that has ended in that time is due at once.
+// calendar entry (when, once, cron) that was due in that time has missed its run, as it would after
+// a restart of Salt's master. An interval that has ended in that time is due at once.
 func (e *Entry) Resume(s State, restart time.Time) State {
 	due := s.Due()
 	if e.interval > 0 || due.IsZero() || !due.Before(restart) {
@@ -73,8 +73,8 @@ func (e *Entry) Tells(s, next State) bool {
 }
 
 // maxClockBack bounds how far the clock may be set back without a repetition of calendar runs. If
-// the clock is set back further, these runs are repeated. It exceeds a change to or from summer
-// time.
+// the clock is set back further, these runs are repeated. The value exceeds a change to or from
+// summer time.
 const maxClockBack = 3 * time.Hour
 
 // Shift returns the State after the clock was set forward by step, or back if step is negative. It
