@@ -31,7 +31,7 @@ func (m *Master) openPillar() {
 	c := m.cfg
 	without := value.NewMap()
 	for _, name := range conf.OwnSecrets() {
-		without.Set(name, nil) // templates see the other options, but must not see these
+		without.Set(name, nil) // hide this option: templates see all others
 	}
 
 	m.renderers = renderer.New(renderer.Config{

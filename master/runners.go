@@ -17,8 +17,7 @@ import (
 	"saltern/master/value"
 )
 
-// machines returns the access to the nodes of this appliance by way of the supervisor's admin
-// socket.
+// machines returns access to the nodes of this appliance through the supervisor's admin socket.
 func machines(c *conf.Master) appliance.Appliance { return appliance.New(c.Door, os.Geteuid()) }
 
 // openRunners creates the runner functions, and the caller of wheel functions that only Python has.

@@ -1,6 +1,6 @@
 // Package packaging holds the systemd units and accounts that a host needs besides the programs.
-// `make install` installs them; the packages are built with it. The image contains those of them
-// that need no change there.
+// `make install` installs them; the packages are built with it. The image contains those units and
+// accounts that need no change there.
 package packaging
 
 import "embed"
@@ -11,12 +11,12 @@ import "embed"
 //go:embed saltern-vip.service
 var Virtual []byte
 
-// PAM are the units of the helper that checks the passwords of local accounts, for a host.
+// PAM holds the units of the helper that checks the passwords of local accounts on a host.
 //
 //go:embed saltern-pam.socket saltern-pam@.service
 var PAM embed.FS
 
-// Accounts are the accounts of a node, for systemd-sysusers.
+// Accounts is the list of a node's accounts in the format of systemd-sysusers.
 //
 //go:embed saltern.sysusers
 var Accounts []byte

@@ -16,18 +16,18 @@ import (
 	"saltern/internal/pause"
 )
 
-// claim keeps other supervisors away from a node. It locks a file beside appliance.yaml from the
-// start of the program to its end, and the data directory, so that a node with another
-// configuration file cannot use it either. The locks end with this process. Children do not get
-// them.
+// claim keeps other supervisors away from a node. From the start of the program to its end, it
+// locks a file beside appliance.yaml. It also locks the data directory, so that no node with
+// another configuration file can use that directory. The locks end with this process. Its children
+// do not keep them.
 type claim struct {
 	log     *slog.Logger
 	config  *os.File // may be nil: the file cannot be locked
 	dataDir *os.File // may be nil: nothing is locked
 }
 
-// claimTakes bounds the wait for a supervisor that is ending, or for a child of a killed one that
-// has not yet closed the lock which it inherited.
+// claimTakes bounds the wait for a lock: another supervisor may be ending, or a child of a killed
+// supervisor may not have closed the inherited lock yet.
 const claimTakes = 2 * time.Second
 
 // errClaimed means that another process has the lock.
@@ -41,13 +41,13 @@ func claimConfig(ctx context.Context, configPath string, log *slog.Logger) (*cla
 	switch {
 	case errors.Is(err, errClaimed):
 		return nil, fmt.Errorf("another supervisor%s runs the node of %s; next: applianced status", readHolder(path), configPath)
-	case err != nil: // a read-only file system, for example: nobody can change the node's settings either
+	case err != nil: // for example a read-only file system, on which nobody can change the node's settings either
 		log.Warn("a second supervisor of this node would not be noticed at its start", "path", path, "error", err)
 		return &claim{log: log}, nil
 	}
 
 	_ = f.Truncate(0)
-	_, _ = fmt.Fprintf(f, "%d\n", os.Getpid()) // readHolder reads it
+	_, _ = fmt.Fprintf(f, "%d\n", os.Getpid()) // readHolder reads this number
 
 	return &claim{log: log, config: f}, nil
 }
@@ -69,7 +69,7 @@ func lockNew(ctx context.Context, path string) (*os.File, error) {
 		if isAt(f, path) {
 			return f, nil
 		}
-		_ = f.Close() // its holder has removed it at its end
+		_ = f.Close() // the holder of the lock has removed the file at its end
 	}
 }
 
@@ -111,7 +111,8 @@ func lockFile(ctx context.Context, f *os.File) error {
 // lockDataDir locks a data directory instead of the one that was locked before. Its error says that
 // another supervisor uses the directory.
 func (c *claim) lockDataDir(ctx context.Context, dir string) error {
-	// A reset removes the directory. What is created at its path later is another one.
+	// A reset removes the directory. A directory created later at the same path is not the locked
+	// one.
 	if c.dataDir != nil && isAt(c.dataDir, dir) {
 		return nil
 	}
@@ -131,7 +132,7 @@ func (c *claim) lockDataDir(ctx context.Context, dir string) error {
 		_ = f.Close()
 		return fmt.Errorf("data_dir: %s is the data directory of another supervisor on this machine; "+
 			"each node needs its own", dir)
-	case err != nil: // whoever uses the directory will find out what is wrong
+	case err != nil: // no error is returned: the code that uses the directory will report the fault
 		c.log.Warn("a second supervisor of this data directory would not be noticed", "path", dir, "error", err)
 		if f != nil {
 			_ = f.Close()

@@ -20,7 +20,7 @@
 //	setup      answers, checks, and the steps from nothing to a serving node
 //	userdata   answers that were given with the machine
 //	member     this node's part in its cluster, and what administrators ask of a member
-//	recovery   a cluster of its own from the one node that is left
+//	recovery   turns the one node that is left into a new cluster
 //	nodes      the table of the cluster's nodes
 //	nodeapi    how nodes join, and talk to each other
 //

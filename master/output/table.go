@@ -9,7 +9,7 @@ import (
 	"saltern/master/value"
 )
 
-// table lays out tables for the outputter of that name (salt/output/table_out.py).
+// table lays out tables for Salt's outputter "table" (salt/output/table_out.py).
 type table struct {
 	*Options
 	palette
@@ -95,7 +95,7 @@ func (t *table) indent() int {
 		indent = int(n)
 	}
 	if title, ok := t.Table["title"].(string); ok && title != "" && t.rowsKey != "" {
-		// Salt's code exchanges colour and title here; without colours the result is equal.
+		// Salt's code swaps colour and title here; without colours the output is the same.
 		t.lines = append(t.lines, blanks(indent)+title+t.white+t.end+"\n")
 	}
 	return indent
@@ -388,7 +388,7 @@ func titleCase(s string) string {
 	}, s)
 }
 
-// decoded returns v in which strings replace byte strings that are valid text
+// decoded returns v with each byte string that is valid text replaced by a string
 // (salt.utils.data.decode).
 func decoded(v any) any {
 	switch v := v.(type) {

@@ -15,7 +15,8 @@ const wordBreak = `[\t\n\v\f\r ]+` +
 	`|[^\t\n\v\f\r ]+?(?:-(?:(?<=[^\d\W]{2}-)|(?<=[^\d\W]-[^\d\W]-))(?=[^\d\W]-?[^\d\W])` +
 	`|(?=[\t\n\v\f\r ]|\z)|(?<=[\w!"'&.,?])(?=-{2,}\w))`
 
-// wrapLimit bounds the bytes of text that these rules break. Longer text is broken only at spaces.
+// wrapLimit is the greatest length in bytes of a text that is broken by textwrap's rules. Longer
+// text is broken only at spaces.
 const wrapLimit = 64 << 10
 
 // Wrap returns the lines of a text, each of at most width characters, by the rules of Python's
@@ -77,7 +78,7 @@ func wrapLines(s string, room int) []string {
 	return out
 }
 
-// breakWord cuts a word after at most room characters, and after a hyphen if there is one among
+// breakWord cuts a word after at most room characters, if possible after the last hyphen among
 // them. tail is "" if the word fits.
 func breakWord(word string, room int) (head, tail string) {
 	r := []rune(word)

@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// HasMeta reports whether a pattern contains characters by which it may match other texts than
+// HasMeta reports whether a pattern contains characters by which it may match texts other than
 // itself.
 func HasMeta(pattern string) bool { return strings.ContainsAny(pattern, "*?[") }
 

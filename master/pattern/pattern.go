@@ -1,6 +1,5 @@
-// Package pattern matches the two kinds of patterns that Salt's users write,
-// with the rules of Python's fnmatch and re modules: targets, permissions,
-// autosign lists.
+// Package pattern matches the two kinds of patterns that Salt's users write in targets, permissions
+// and autosign lists, by the rules of Python's fnmatch and re modules.
 //
 // The package compiles regular expressions with Go's regexp, which matches in linear time. For
 // those that Go does not support (look-around, back references) it uses a backtracking engine with
@@ -143,7 +142,7 @@ func compile(head, pyExpr, tail string) (matcher, error) {
 }
 
 // cacheSize bounds the patterns in each cache. Overflow policy: the cache is emptied, and the next
-// use of a pattern compiles it.
+// use of a pattern compiles the pattern again.
 const cacheSize = 512
 
 type cache struct {

@@ -11,10 +11,10 @@ const escapes = "AbBdDsSwWZafnrtvxuUN"
 
 var errEscape = errors.New("bad escape")
 
-// fromPython converts an expression of Python's re to one that Go's regexp and the backtracking
-// engine interpret in the same way: \Z becomes \z, x{,3} becomes x{0,3}, and [ inside a set becomes
-// a plain character, since [[:alpha:]] is no class in Python. It returns an error for an escape
-// that Python refuses (Lib/re/_parser.py of Python 3.11).
+// fromPython converts an expression of Python's re to an expression that Go's regexp and the
+// backtracking engine interpret as Python does: \Z becomes \z, x{,3} becomes x{0,3}, and [ inside a
+// set becomes a plain character, since [[:alpha:]] is no class in Python. It returns an error for
+// an escape that Python refuses (Lib/re/_parser.py of Python 3.11).
 func fromPython(expr string) (string, error) {
 	var b strings.Builder
 	b.Grow(len(expr) + 8)

@@ -27,8 +27,8 @@ func Usual(look func(program string) (path string, err error)) []string {
 }
 
 // Of returns the interpreter that runs a salt-run program, or "" if it cannot be determined. It is
-// the interpreter that the program's first lines name, or the interpreter in the same folder, as in
-// Salt's own packages. path may also be the path of an interpreter.
+// the interpreter that the program's first lines name, or, as in Salt's own packages, the
+// interpreter in the program's folder. path may also be the path of an interpreter.
 func Of(path string) string {
 	if p := interpreter(path); p != "" {
 		return p

@@ -118,7 +118,7 @@ func startKept(path string, args, env []string) (*Kept, error) {
 	}
 
 	k := &Kept{cmd: cmd, in: in, out: out, done: make(chan struct{})}
-	go func() { // ends at the latest with Close, which kills a process that does not end
+	go func() { // this goroutine ends at the latest with Close, which kills a process that does not end
 		_ = cmd.Wait()
 		close(k.done)
 	}()

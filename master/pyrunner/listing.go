@@ -117,8 +117,8 @@ func (c *Caller) forget(fun string) {
 	}
 }
 
-// fetchListing requests the list of functions from Python. After that the host imports the modules
-// in advance that this listing needed.
+// fetchListing requests the list of functions from Python. After that, the host preloads the
+// modules that the listing needed.
 func (c *Caller) fetchListing(ctx context.Context) error {
 	asked := c.cfg.Now()
 	reply, err := c.cfg.Host.Do(ctx, pyhost.Task{Request: c.request("list"), Limit: 2 * time.Minute})
@@ -188,7 +188,7 @@ func stampOf(dirs []string) (uint64, time.Time) {
 
 	left := maxEntries
 	for _, d := range dirs {
-		entries, err := os.ReadDir(d) // not the directory's own time, which changes when Python stores compiled files
+		entries, err := os.ReadDir(d) // not the time of the directory itself, which changes when Python stores compiled files
 		if err != nil {
 			fmt.Fprintf(h, "%s\x00gone\x00", d)
 			continue

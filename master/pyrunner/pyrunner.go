@@ -1,5 +1,5 @@
-// Package pyrunner calls runner and wheel functions that exist only in Python, such as
-// state.orchestrate and those of the administrator, with Salt's library.
+// Package pyrunner uses Salt's library to call runner and wheel functions that exist only in
+// Python, such as state.orchestrate and functions that the administrator has written.
 //
 // Each call runs in a separate process, which a running Python process forks ([pyhost]). The
 // function, its arguments, the user for whom it runs and the path of the configuration go through a
@@ -52,10 +52,10 @@ func (f *Failure) Error() string {
 	return printable.LastLine(text, 300)
 }
 
-// maxTime bounds the duration of one call, since orchestrations may take hours.
+// maxTime bounds the duration of one call. It is long because orchestrations may take hours.
 const maxTime = 24 * time.Hour
 
-// Config of a Caller.
+// Config configures a Caller.
 type Config struct {
 	Host       *pyhost.Host // host of the Python processes, from NewHost; several Callers may share it
 	ConfigFile string       // path of the master's configuration file
@@ -109,8 +109,8 @@ type Call struct {
 }
 
 // Run calls a function and returns its result with the types that MessagePack keeps. For an unknown
-// function it returns an *UnknownError; with a current list of the functions it starts no process
-// to find that out. For a function that failed it returns a *Failure. When ctx or the call ends,
+// function it returns an *UnknownError, without starting a process if the Caller has a current list
+// of the functions. For a function that failed it returns a *Failure. When ctx or the call ends,
 // the process and its children are ended.
 func (c *Caller) Run(ctx context.Context, call Call) (any, error) {
 	if err := c.exists(ctx, call.Fun); err != nil {
@@ -171,7 +171,7 @@ func (c *Caller) Return(ctx context.Context, returners []string, result *value.M
 	return nil
 }
 
-// request returns a request to functions.py with the fields that all of them have.
+// request returns a request to functions.py with the fields that every request has.
 func (c *Caller) request(op string) *value.Map {
 	return value.NewMap(
 		"op", op,

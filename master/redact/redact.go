@@ -77,9 +77,9 @@ func longestFirst(a, b string) int {
 // Found reports whether the arguments contain a secret.
 func (c *Call) Found() bool { return len(c.secrets) > 0 || c.overflow }
 
-// Secrets returns the secrets that were found, in no particular order, for a caller that must look
-// for them elsewhere. all is false if some secrets are not in the list; in that case the caller
-// must show nothing that results from the call.
+// Secrets returns the secrets that were found, in no particular order, for a caller that must
+// search other data for them. all is false if some secrets are not in the list; in that case the
+// caller must show nothing that results from the call.
 func (c *Call) Secrets() (secrets []any, all bool) {
 	return value.List(slices.Collect(maps.Keys(c.secrets))), !c.overflow
 }

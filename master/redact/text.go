@@ -121,9 +121,9 @@ func unquoted(secret string, hidden func(string) string) string {
 	return hidden(secret)
 }
 
-// Event returns the data of an event about a runner or wheel function without secrets, because the
-// events that Salt's own tools and masters fire contain them. It returns the data of any other
-// event unchanged.
+// Event returns the data of an event without secrets if the event is about a runner or wheel
+// function: Salt's own tools and masters fire such events with secrets in them. It returns the data
+// of any other event unchanged.
 func Event(tag string, data *value.Map) *value.Map {
 	if !strings.HasPrefix(tag, "salt/run/") && !strings.HasPrefix(tag, "salt/wheel/") {
 		return data

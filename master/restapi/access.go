@@ -31,8 +31,8 @@ func openAccessLog(path string) (*accessLog, error) {
 }
 
 // logAccess writes one line about an answered request, in the format of web servers. When
-// unauthenticated senders exceed a rate, it drops the lines that they cause and reports that in the
-// log of salt-api.
+// unauthenticated senders exceed their rate limit, it drops the lines that they cause and reports
+// that in the log of salt-api.
 func (s *Server) logAccess(q *request) {
 	if s.access == nil {
 		return

@@ -24,7 +24,7 @@ import (
 
 const (
 	headerTime   = 3 * time.Second // time in which a load balancer must send the PROXY header
-	maxBalancers = 16 << 10        // bytes of the file that names the load balancers
+	maxBalancers = 16 << 10        // largest size in bytes of the file that names the load balancers
 )
 
 // behindBalancers returns the address on which salt-api listens for the load balancers. It returns

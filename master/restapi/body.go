@@ -25,14 +25,14 @@ const (
 	// time for the arrival of a body; each bodyRate bytes that have arrived extend this time by a second
 	bodyTime = 10 * time.Second
 	bodyRate = 16 << 10
-	bodyStep = 32 << 10 // bytes for which a body waits for memory at a time, at least
+	bodyStep = 32 << 10 // least number of bytes that a body reserves from the memory budget at a time
 
 	// maxStranger bounds the body of an unauthenticated sender on paths where a body contains
 	// credentials only. An ID token has up to 16 KiB.
 	maxStranger = 32 << 10
 )
 
-// Bounds of a decoded body, however much memory is free.
+// Bounds of a decoded body. They apply even when much memory is free.
 const (
 	maxValues = 200_000
 	maxFields = 4096 // most fields of a form
@@ -40,8 +40,8 @@ const (
 )
 
 // bodyKind describes a content type that salt-api reads. count returns an upper bound of the number
-// of values in a body. The decoded body takes at most each bytes per value, and twice the length of
-// the body.
+// of values in a body. The decoded body takes at most each bytes per value, plus twice the length
+// of the body.
 type bodyKind struct {
 	count  func([]byte) int
 	each   int64

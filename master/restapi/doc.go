@@ -14,15 +14,15 @@
 // Requests share pools (shares.go). Unauthenticated senders have a part of each pool, and no address or user gets so
 // much that others get nothing. See docs/architecture.md#bounds.
 //
-//	connections            1,024; another one goes
-//	header, body           32 KiB and 10 s; max_request_body_size, at a pace; 431, 413
-//	memory of bodies       what they decode to as well; waits, 503; 413
+//	connections            1,024; then another connection is closed
+//	header, body           32 KiB and 10 s; max_request_body_size, at a minimum rate; 431, 413
+//	memory of bodies       includes their decoded form; a body waits, then 503; 413
 //	commands at work       thread_pool; socket_queue_size wait 30 s at most; 503
 //	log-ins, tokens        the master checks 32 at once; others wait; 503
-//	wrong log-ins          20 of an address at once, then one in 2 s; 429
-//	readers of events      512; 503; 4,096 events and 8 MiB wait for each; cut
-//	messages by /ws        1 KiB; 20 at once, then one a second; cut
-//	answer                 30 s and a second for each 64 KiB; cut
+//	wrong log-ins          20 from one address at once, then one in 2 s; 429
+//	readers of events      512, then 503; 4,096 events and 8 MiB wait for each, then it is cut
+//	messages by /ws        1 KiB; 20 at once, then one a second; then the client is cut
+//	answer                 30 s, plus a second for each 64 KiB; then the client is cut
 //
-// All are counted, see /stats.
+// /stats shows counters for all of them.
 package restapi

@@ -53,8 +53,8 @@ func showMinions(s *Server, ctx context.Context, q *request) (any, error) {
 	return result(got), err
 }
 
-// argNamed returns the part of the path after the endpoint. If there is none, it returns the
-// query's value of field name.
+// argNamed returns the part of the path after the endpoint. If there is none, it returns the value
+// of the field called name in the query.
 func (q *request) argNamed(name string) string {
 	if len(q.args) > 0 {
 		return q.args[0]
@@ -105,7 +105,7 @@ func showJobs(s *Server, ctx context.Context, q *request) (any, error) {
 	return value.NewMap("info", got, "return", []any{returns}), nil
 }
 
-// wheelResult returns the result of a wheel function whose answer is answer.
+// wheelResult returns the result of a wheel function from the master's answer.
 func wheelResult(answer []any) any {
 	if len(answer) == 0 {
 		return value.NewMap()
@@ -218,7 +218,7 @@ func (s *Server) revoke(ctx context.Context, token string) error {
 	s.guard.forget(token)
 	tokens, err := eauth.OpenTokens(s.master.TokenDir, "")
 	if err == nil {
-		t, _ := tokens.Get(token, s.now()) // an error leaves t zero: the master knew the token a moment ago
+		t, _ := tokens.Get(token, s.now()) // on an error, t is zero; that is rare: the master has just known the token
 		err = tokens.Remove(token)
 		r := audit.Record{
 			Actor:  audit.Actor{User: t.Name, Proof: audit.Token, Eauth: t.Eauth, From: clientHostOf(ctx)},
@@ -273,7 +273,7 @@ func makeToken(s *Server, ctx context.Context, q *request) (any, error) {
 
 		token, _, err := s.logIn(ctx, q, creds)
 		if f, refused := errors.AsType[*failure](err); refused && f.code == http.StatusUnauthorized {
-			user := value.StrMax(creds.Value("username"), 256) // text in the form of Salt's /token
+			user := value.StrMax(creds.Value("username"), 256) // the text below has the form of Salt's /token
 			return nil, &failure{f.code, `Authentication failure of type "eauth" occurred for user ` + user + "."}
 		}
 		if err != nil {

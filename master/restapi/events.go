@@ -24,8 +24,8 @@ const (
 )
 
 // firstLook is how long a new reader waits for salt-api to connect to the master's bus. After that
-// time salt-api answers without the bus; when the master runs again, the reader gets the events
-// that are fired after that.
+// time salt-api answers without the bus. Once salt-api has connected, the reader gets the events
+// that are fired from then on.
 const firstLook = time.Second
 
 // hub reads the master's event bus once for all readers, and only while there are readers. It
@@ -38,7 +38,7 @@ type hub struct {
 
 	mu      sync.Mutex
 	readers map[*eventReader]struct{}
-	cancel  context.CancelFunc // stops the reading goroutine; nil: none runs
+	cancel  context.CancelFunc // stops the reading goroutine; nil: no such goroutine runs
 	reads   chan struct{}      // closed when the reading goroutine has reached the bus
 	ended   bool
 }
@@ -103,8 +103,8 @@ func (h *hub) addReader(sees view, cut func()) *eventReader {
 	return r
 }
 
-// awaitBus waits until the hub reads the bus, at most for firstLook. If the client gets its answer
-// after that, it misses no event of the jobs that it starts next.
+// awaitBus waits until the hub reads the bus, at most for firstLook. If salt-api answers the client
+// only after awaitBus, the client misses no event of the jobs that it starts next.
 func (r *eventReader) awaitBus(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, firstLook)
 	defer cancel()
@@ -149,7 +149,7 @@ func (h *hub) cutReader(r *eventReader) {
 func (r *eventReader) wakeUp() {
 	select {
 	case r.wake <- struct{}{}:
-	default: // the reader has a wake-up waiting already
+	default: // a wake-up is already waiting for the reader
 	}
 }
 
@@ -289,7 +289,7 @@ func streamEvents(s *Server, ctx context.Context, q *request) (any, error) {
 }
 
 // takeSeat reserves one of the slots for readers of events, and releases all shares that the
-// request holds. The caller calls free when it no longer reads.
+// request holds. The caller must call free when it no longer reads.
 func (s *Server) takeSeat(q *request) (free func(), err error) {
 	place := s.pools.readers.Take(q.holder, q.class, 1)
 	if place == nil {

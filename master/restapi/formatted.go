@@ -185,9 +185,9 @@ func (f *formatted) takeKeyAct(data *value.Map) []string {
 	return []string{f.allMinions()}
 }
 
-// takePresent drops minions that are not connected, and returns those minions that must be asked
-// for their grains, at most once in grainsAgain. Salt asks each time, and reaches only one new
-// minion, since it names the minions as a glob.
+// takePresent drops minions that are not connected, and returns the list of minions if it has
+// changed. It requests the grains of new minions, at most once in grainsAgain. Salt requests them
+// each time, but reaches only one new minion, since it names the minions as a glob.
 func (f *formatted) takePresent(data *value.Map) []string {
 	if lacksAny(data, "present") {
 		return nil
@@ -236,8 +236,8 @@ func (f *formatted) allMinions() string {
 	return asJSON(value.NewMap("minions", list))
 }
 
-// formattedFor returns the formatter for a connection with this token. The caller calls free when
-// the connection ends.
+// formattedFor returns the formatter for a connection with this token. The caller must call free
+// when the connection ends.
 func (s *Server) formattedFor(ctx context.Context, q *request, token string) (f *formatted, free func(), err error) {
 	place := s.pools.formats.Take(q.holder, q.class, 1)
 	if place == nil {

@@ -73,8 +73,8 @@ func (s *Server) jobOf(low *value.Map, exclude ...string) (job, error) {
 	return j, nil
 }
 
-// mayWait returns an error if n, the seconds to wait that the request names, exceeds max_timeout.
-// If mayWait shortened the wait, minions that answer later would be reported as silent.
+// mayWait returns an error if n, the seconds to wait that the request names, exceeds max_timeout. A
+// shorter wait is no substitute: minions that answer later would be reported as silent.
 func (s *Server) mayWait(name string, n float64) error {
 	if limit := s.opts.MaxTimeout; n > float64(limit) {
 		return invalid("%s may be %d seconds at most here (rest_cherrypy: max_timeout): start the job by local_async or runner_async, and look for its end at /jobs or /events.",

@@ -194,7 +194,7 @@ func (g *guess) noteWrong() (tooMany bool) {
 	g.s.count.wrong.Add(1)
 	now := g.s.now()
 	if g.counted {
-		g.counted = false // so noteUnseen does not return the charge
+		g.counted = false // so that noteUnseen does not refund the charge
 		return true
 	}
 	tooMany = g.s.guard.exhausted(g.from, now)
@@ -260,8 +260,8 @@ func entriesOf(users *value.Map, name string) (entries []any) {
 // permissions returns the permissions that external_auth grants the owner of a token, sorted and
 // without repetition. If the authentication system itself has decided the permissions, it returns
 // those in the token (salt/netapi/rest_cherrypy/app.py Login.POST). Like Salt's sum_permissions, it
-// includes those of "*" for a user with an entry of that user's own, although the master does not
-// grant these.
+// includes the permissions under "*" even for a user who has a separate entry, although the master
+// does not grant them.
 func (s *Server) permissions(token *value.Map) any {
 	if kept, ok := token.Get("auth_list"); ok && slices.Contains([]string{"rest", "django"}, token.Str("eauth")) {
 		return kept

@@ -28,7 +28,7 @@ type call struct {
 // execute runs the commands of a request one after another and returns their results. If form is
 // not "", it replaces the client of every command. If token is not "", it is the session's valid
 // token and replaces the token of every command. After an error execute runs no further command; it
-// does not undo the earlier ones.
+// does not undo earlier commands.
 func (s *Server) execute(ctx context.Context, q *request, low any, form, token string) ([]any, error) {
 	chunks, ok := low.([]any)
 	if !ok {
@@ -198,8 +198,8 @@ func (s *Server) dispatch(ctx context.Context, name string, c call) ([]any, erro
 		"The client " + name + " is not served by this salt-api; salt-ssh is Python's, and so is the salt-api for it."}
 }
 
-// credentials returns the credentials of a command. The caller has called allowed, which checks
-// that the command contains some.
+// credentials returns the credentials of a command. The caller must have called allowed, which
+// checks that the command contains credentials.
 func credentials(low *value.Map) *value.Map {
 	m := value.NewMap()
 	for _, k := range []string{"token", "username", "password", "eauth"} {

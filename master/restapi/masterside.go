@@ -127,7 +127,7 @@ func (s *Server) callWheel(ctx context.Context, in call) (any, error) {
 	}
 
 	load.Set("cmd", "wheel")
-	load.Delete("key") // only users of the master's host have this key of a system user
+	load.Delete("key") // drop the key of a system user: only users of the master's host have such a key
 	c := s.clientFor(in)
 	defer c.Close()
 

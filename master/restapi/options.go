@@ -36,8 +36,8 @@ type Options struct {
 	NoSessions         bool   // enable_sessions is False, so the console cannot work
 	Console            bool   // serve the console at /console
 	ConsoleFirst       bool   // browsers that ask for / get the console
-	Workers, Queue     int    // commands at work at once, and commands that wait for a worker
-	MaxBody            int64  // bytes of a request's body
+	Workers, Queue     int    // most commands that run at once, and most commands that wait for a worker
+	MaxBody            int64  // most bytes of a request's body
 	MaxTimeout         int    // longest time that a caller may ask to wait, in seconds
 	ACL                *value.Map
 	HasACL             bool

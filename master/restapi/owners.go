@@ -18,14 +18,14 @@ const (
 	// maxOwners bounds the jobs whose users are stored. Overflow policy: the user of the oldest job
 	// is dropped; salt-api asks the master when it needs that user again.
 	maxOwners = 16384
-	// askAgain is how long salt-api sends the master no request about a job after the master has
-	// failed to answer one: the master's job cache may hang.
+	// askAgain is how long salt-api asks the master about no job after the master has left one such
+	// request unanswered: the master's job cache may hang.
 	askAgain = 10 * time.Second
 )
 
 // questionRate returns the rate limit of requests about jobs whose start event salt-api has not
-// received, since minions may invent job ids. Above the limit, salt-api sends events of such jobs
-// only to readers that may see all events.
+// received. The rate is limited because minions may invent job ids. Above the limit, salt-api sends
+// events of such jobs only to readers that may see all events.
 func questionRate() ratelimit.Rate { return ratelimit.Rate{Burst: 100, PerSecond: 20} }
 
 // jobUser is the user who started a job, a runner or a wheel function, and the system of

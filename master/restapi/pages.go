@@ -121,7 +121,7 @@ type pages struct {
 	stays bool // the answer is a stream that lasts for hours
 }
 
-// refusal converts an error into one for the console. A refusal keeps its status and text.
+// refusal converts an error into an error for the console. A refusal keeps its status and text.
 func refusal(err error) error {
 	err = refused(err)
 	if f, ok := errors.AsType[*failure](err); ok {

@@ -16,11 +16,11 @@ import (
 	"saltern/master/client"
 )
 
-// readyPath is the path with which load balancers check whether salt-api can serve. Salt has no
-// such path.
+// readyPath is the path at which load balancers check whether salt-api can serve. Salt has no such
+// path.
 const readyPath = "/readyz"
 
-// minionConfPath is the path with which everybody can get the lines of configuration that a minion
+// minionConfPath is the path at which everybody can get the lines of configuration that a minion
 // needs to find the cluster. Salt has no such path.
 const minionConfPath = "/minion.conf"
 
@@ -125,8 +125,8 @@ func (s *Server) pingMaster(ctx context.Context) error {
 	return c.Answers(ctx)
 }
 
-// isMarked reports whether the master's socket exists in the socket directory. If so, a master
-// serves, or was killed.
+// isMarked reports whether the master's socket exists in the socket directory. If so, a master is
+// running, or was killed.
 func (s *Server) isMarked() bool {
 	_, err := os.Stat(filepath.Join(s.master.SockDir, "workers.ipc"))
 	return err == nil

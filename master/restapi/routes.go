@@ -20,7 +20,7 @@ type request struct {
 	http   *http.Request
 	w      http.ResponseWriter
 	from   netip.Addr
-	args   []string // parts of the path after that of the endpoint
+	args   []string // parts of the path after the endpoint's name
 	token  string   // token of the session, which is proven; "" for none
 	data   any      // decoded body
 	raw    []byte   // bytes of the body
@@ -61,7 +61,7 @@ type endpoint struct {
 	raw   bool     // the handlers send the answer themselves, with status and headers
 	stays bool     // answers are streams that last for hours
 	works bool     // salt-api takes a worker for a POST; handlers of commands take one themselves
-	most  int64    // bytes of the body that an unknown sender may send
+	most  int64    // most bytes of the body that an unknown sender may send
 }
 
 func (e endpoint) allowHeader() string {
@@ -182,7 +182,7 @@ func (s *Server) routeRequest(q *request) error {
 		return err
 	}
 
-	open := name == s.opts.WebhookPath && s.opts.WebhookOpen // anybody may fire such a hook, so a page of any site may
+	open := name == s.opts.WebhookPath && s.opts.WebhookOpen // anybody may fire such a hook, even a page of any site
 	if !open && s.lendsItself(r) {
 		s.quiet.Warn("a page of another site asks for something; cors_origin does not name it", "origin",
 			r.Header.Get("Origin"), "peer", q.from)
@@ -401,10 +401,10 @@ func (s *Server) mayRead(r *http.Request) bool {
 
 // lendsItself reports whether a browser sends the request with its user's session on behalf of a
 // page of another site that cors_origin does not name (cross-site request forgery). Browsers treat
-// a page of a sibling host as a page of the same site: its scripts send the session's cookie along,
-// and a body of text/plain needs no preflight. Two kinds of request are harmless: a client that
-// sends a token in the header did not get the token from the browser's cookies, and a user follows
-// a link deliberately.
+// a page of a sibling host as a page of the same site: the page's scripts send the session's cookie
+// along, and a body of text/plain needs no preflight. Two kinds of request are harmless: a client
+// that sends a token in the header did not get the token from the browser's cookies, and a user
+// follows a link deliberately.
 func (s *Server) lendsItself(r *http.Request) bool {
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
 	_, err := r.Cookie(sessionCookie)

@@ -111,7 +111,7 @@ func New(m *conf.Master, o Options, log *slog.Logger, getenv func(string) string
 	return s, nil
 }
 
-// Close ends the goroutines that New has started. The caller calls Close after Serve has returned.
+// Close ends the goroutines that New has started. Call Close after Serve has returned.
 func (s *Server) Close() {
 	s.hub.closeAndWait()
 	s.life.stop()

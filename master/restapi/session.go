@@ -20,9 +20,9 @@ import (
 // fixation). Salt has a table of sessions in memory.
 
 const (
-	sessionCookie = "session_id" // cookie of the API; the console has another one
+	sessionCookie = "session_id" // cookie of the API; the console has another cookie
 
-	maxKnown = 65536           // number of stored tokens. Overflow policy: an arbitrary one is dropped
+	maxKnown = 65536           // most tokens that are stored. Overflow policy: an arbitrary token is dropped
 	trustFor = 5 * time.Second // how long salt-api trusts a token before it asks the master again
 	// addresses with a budget for wrong guesses. Overflow policy: further addresses share one budget
 	maxSources = 65536
@@ -33,7 +33,7 @@ const (
 func wrongRate() ratelimit.Rate { return ratelimit.Rate{Burst: 20, PerSecond: 0.5} }
 
 // session holds the master's answer about a token: the time at which the token expires, and its
-// owner. It also holds the time of the request.
+// owner. It also holds the time at which salt-api asked the master.
 type session struct {
 	expires, asked time.Time
 	owner          owner
@@ -140,8 +140,8 @@ func (g *guard) forgive(a netip.Addr, now time.Time) {
 	g.bucket(a, now).Charge(now, wrongRate(), -1)
 }
 
-// lookUp reports as valid whether a token was valid by the master's last answer and has not
-// expired, and as fresh whether that answer is recent.
+// lookUp looks up the master's last answer about a token. valid reports whether the token was valid
+// then and has not expired since. fresh reports whether that answer is recent.
 func (g *guard) lookUp(token string, now time.Time) (valid, fresh bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -191,8 +191,8 @@ func isToken(s string) bool {
 	return err == nil && len(b) >= 16 && len(b) <= 64
 }
 
-// shownToken returns the token in a request's header. Without one it returns the token in the
-// request's cookie, or "".
+// shownToken returns the token in a request's header. Without such a header it returns the token in
+// the request's cookie, or "".
 func shownToken(r *http.Request) string {
 	if t := r.Header.Get("X-Auth-Token"); t != "" {
 		return t

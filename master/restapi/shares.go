@@ -14,10 +14,10 @@ import (
 )
 
 // Unauthenticated senders (strangers in the code) take no resources away from authenticated users.
-// Each resource that requests share is a pool with a part that these cannot use, and no holder gets
-// so much of a pool that others get nothing. The holder of a request's share is its address, until
-// a token or a password in the request is authenticated. After that the holder is the user,
-// whatever the user's address.
+// Each resource that requests share is a pool with a part that these senders cannot use, and no
+// holder gets so much of a pool that others get nothing. The holder of a request's share is its
+// address, until a token or a password in the request is authenticated. After that the holder is
+// the user, whatever the user's address.
 
 const (
 	maxConns = 1024
@@ -77,8 +77,8 @@ func newPools(o Options) pools {
 	}
 }
 
-// userGreed bounds the workers of one user: at most userGreed times the number of free workers. A
-// single user gets three quarters of all workers.
+// userGreed bounds the workers of one user: at most userGreed times the number of free workers. So
+// a single user gets three quarters of all workers.
 const userGreed = 3
 
 // usualMemory is how many bytes of memory all bodies may take together unless the memory is

@@ -167,7 +167,7 @@ func (s *Server) serveSocket(ctx context.Context, q *request, c *websocket.Conn,
 }
 
 // awaitReady waits until the client has sent socketReady. It returns false when the connection must
-// end first.
+// end before that.
 func (s *Server) awaitReady(ctx context.Context, q *request, token string, ready <-chan struct{}) bool {
 	check := time.NewTicker(trustFor)
 	defer check.Stop()
@@ -214,7 +214,7 @@ func (s *Server) writeMessage(ctx context.Context, c *websocket.Conn, text strin
 	return c.Write(ctx, websocket.MessageText, []byte(text))
 }
 
-// withoutToken replaces the token in the request's path, which goes to the log.
+// withoutToken hides the token in the request's path, because the path goes to the log.
 func withoutToken(r *http.Request, args []string) {
 	if len(args) > 0 {
 		r.URL.Path, r.URL.RawPath = "/ws/-", ""

@@ -1,6 +1,7 @@
 package runner
 
-// added describes a function that no table of [New] has, because it asks a part of a running master.
+// added describes a function that is not in the table of [New], because the function needs a part
+// of a running master.
 type added struct {
 	params string // the parameters, as in def.params
 	// about is a description of the function. It is "" for a function that Salt has.

@@ -8,7 +8,8 @@ import (
 )
 
 // OnBus returns Events on the bus of this process. Events that runners fire there have the origin
-// Runner, not Internal. If more than 4096 events wait for a listener, it loses further ones.
+// Runner, not Internal. If more than 4096 events wait for a listener, the listener loses further
+// events.
 func OnBus(b *event.Bus) Events { return onBus{b} }
 
 type onBus struct{ bus *event.Bus }

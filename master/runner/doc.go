@@ -8,6 +8,6 @@
 // those of the Python runners of 3008.3 (salt/runners/*.py).
 //
 // The functions reach the master only through the interfaces of Env. If an interface is nil, the
-// functions that need it return ErrUnavailable. The package keeps no state; everything may be
-// called concurrently if that holds for the parts of Env.
+// functions that need it return ErrUnavailable. The package keeps no state; its functions may be
+// called concurrently if the parts of Env may be.
 package runner

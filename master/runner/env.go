@@ -108,7 +108,7 @@ type Files interface {
 	// "fsbackend".
 	Call(ctx context.Context, cmd string, load *value.Map) (any, error)
 	// Backends returns the backends that names selects. If names is nil, it returns the configured
-	// ones.
+	// backends.
 	Backends(names any) []string
 	// Envs returns the environments of one backend.
 	Envs(ctx context.Context, backend string) ([]string, error)

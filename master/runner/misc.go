@@ -146,7 +146,8 @@ func stateEvent(c *call) (any, error) {
 	})
 }
 
-// expression returns a function that reports whether a text matches, as Salt's expr_match does.
+// expression returns a function that reports whether a text matches by the rules of Salt's
+// expr_match.
 func expression(expr string) func(string) bool {
 	return func(s string) bool { return pattern.Expr(s, expr) }
 }
@@ -216,8 +217,8 @@ func traverse(v any, keys []string) (any, bool) {
 	return v, true
 }
 
-// matchCompound matches a compound target. It reports an invalid expression as one that does not
-// match, as Salt does.
+// matchCompound matches a compound target. For an invalid expression it reports, like Salt, that
+// the target does not match.
 func matchCompound(c *call) (any, error) {
 	if err := requirePart("targets", c.Targets == nil); err != nil {
 		return nil, err

@@ -15,9 +15,9 @@ const records = "audit.records"
 // sees the return, and the job cache stores it.
 const Alone = "saltern_alone"
 
-// Private reports whether only the caller may get a runner's return. fun is the runner's name in
-// events ("runner.test.echo"). Such a return contains a secret, or is large and soon outdated. The
-// master neither stores the return in the job cache nor sends it to the peers.
+// Private reports whether only the caller may get a runner's return, because the return contains a
+// secret, or is large and soon outdated. fun is the runner's name in events ("runner.test.echo").
+// The master neither stores such a return in the job cache nor sends it to the peers.
 func Private(fun string) bool {
 	return fun == "runner."+minions || len(fun) > len("runner.") && secret(fun[len("runner."):], nil)
 }

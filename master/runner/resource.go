@@ -53,8 +53,9 @@ func listResourceGrains(c *call) (any, error) {
 	return out, nil
 }
 
-// refreshResources lets a minion register its resources again, and returns whether the minion has
-// received the request. Salt's runner fires its event on the master only, where no minion hears it.
+// refreshResources asks a minion to register its resources again, and returns whether the minion
+// has received the request. Salt's runner fires its event on the master only, where no minion hears
+// it.
 func refreshResources(c *call) (any, error) {
 	minion := c.textArgument("minion")
 	if minion == "" {

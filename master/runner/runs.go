@@ -44,8 +44,8 @@ type RunsConfig struct {
 	Forget  bool
 	Fire    func(tag string, data *value.Map) // puts an event on the bus
 	Sockets Sockets
-	// Newest updates the files of this master before a function in Python reads them. It may be
-	// nil: the files are always up to date.
+	// Newest brings the files of this master up to date before a function in Python reads them. It
+	// may be nil: the files are always up to date.
 	Newest func(ctx context.Context)
 	IDs    IDs
 	Now    func() time.Time
@@ -198,8 +198,8 @@ type Caller struct {
 	Person bool
 }
 
-// Announce creates a run with a job id and fires the event of its start. The caller then calls Do
-// to run it.
+// Announce creates a run with a job id and fires the event of its start. The caller must then call
+// Do, which executes the run.
 func (r *Runs) Announce(fun string, by Caller, args []any, named *value.Map) *Run {
 	call := pyrunner.Call{Fun: fun, Args: args, Named: named, Job: pyrunner.Job{User: by.User}}
 	run := r.announce(call, by.Eauth)
@@ -233,8 +233,8 @@ func (r *Runs) announce(c pyrunner.Call, system string) *Run {
 
 // Do calls the runner, stores its result, fires the event of its end, and returns the data of that
 // event for the caller. If the runner fails, Do calls failed first. Nothing that other users see
-// contains secrets from the caller's arguments, not even the text of that error: see package
-// redact.
+// contains secrets from the caller's arguments, not even the text of the runner's error: see
+// package redact.
 func (run *Run) Do(ctx context.Context, failed func(error)) *value.Map {
 	r := run.runs
 	defer r.trackRun(run.data)()

@@ -43,7 +43,7 @@ type Target interface {
 }
 
 // Open returns the logger of a program and the Target of Config.Path, which the caller must close.
-// The Target is nil if the log does not go to a file, and also at the level quiet.
+// The Target is nil if the log goes neither to a file nor to a syslog, and at the level quiet.
 func Open(c Config) (*slog.Logger, Target, error) {
 	level, err := c.Console.leastLevel()
 	if err != nil {
@@ -78,7 +78,7 @@ func Open(c Config) (*slog.Logger, Target, error) {
 	h.granular = granularLevels{}
 	for logger, level := range c.Granular {
 		if h.granular.setLevel(logger, level) != nil {
-			h.granular[logger] = slog.LevelError // as in Salt, an unknown level means error
+			h.granular[logger] = slog.LevelError // as in Salt, an unknown level means the level error
 		}
 	}
 

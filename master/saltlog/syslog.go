@@ -347,8 +347,8 @@ type connection struct {
 }
 
 // connect wraps a network connection. For a stream it reads from the connection, so that it notices
-// at once when the syslog closes it. Writes do not show that: the first write after the close
-// succeeds.
+// at once when the syslog closes it. Writes alone would not show the close: the first write after
+// the close succeeds.
 func connect(c net.Conn, network string) *connection {
 	conn := &connection{Conn: c, packets: network == "udp" || network == "unixgram"}
 	if !conn.packets {
@@ -366,7 +366,7 @@ func (c *connection) sendPacket(b []byte) error {
 	}
 	_, err := c.Write(b)
 	if c.packets && errors.Is(err, syscall.ECONNREFUSED) && c.RemoteAddr().Network() == "udp" {
-		_, err = c.Write(b) // the error was about the previous packet
+		_, err = c.Write(b) // the error was about the previous packet, so send this one again
 	}
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 		return fmt.Errorf("send a line: %w", err)

@@ -139,7 +139,7 @@ func (c *constructor) buildValue(n *yaml.Node) (any, error) {
 	}
 }
 
-// scalar returns the text of a scalar, or that of the "=" key of a map.
+// scalar returns the text of a scalar, or, for a map, the text of its value under the key "=".
 func (c *constructor) scalar(n *yaml.Node) (string, error) {
 	for hops := 0; n.Kind == yaml.MappingNode && hops < c.limits.Depth; hops++ {
 		var def *yaml.Node

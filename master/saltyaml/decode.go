@@ -172,7 +172,7 @@ func syntax(err error, b []byte) error {
 			name, _, _ = strings.Cut(name, "'")
 			return &Error{Line: lineOf(b, "*"+name), Err: errors.New(msg)}
 		}
-		// The library omits the line if it is the first line of a document.
+		// The library omits the line number if the fault is in the first line of a document.
 		return &Error{Line: 1, Err: errors.New(msg)}
 	}
 
@@ -210,10 +210,10 @@ func Lines(b []byte) map[string]int {
 	return lines
 }
 
-// LinesBelow returns the lines of keys inside the map in b: the keys below the key that keys leads
-// to, or below the top, down to a depth of levels. [Below] creates the names of these keys. A key
-// inside a list has the name that it would have without the list; if several keys have the same
-// name, LinesBelow returns the line of the first.
+// LinesBelow returns the lines of keys inside the map in b, down to a depth of levels. It begins
+// below the key to which the path in keys leads, or at the top if keys is empty. [Below] creates
+// the names of these keys. A key inside a list has the name that it would have without the list; if
+// several keys have the same name, LinesBelow returns the line of the first.
 func LinesBelow(b []byte, levels int, keys ...string) map[string]int {
 	root, err := parseDocument(b)
 	if err != nil || root == nil || root.Kind != yaml.MappingNode {
@@ -270,7 +270,8 @@ func addLines(lines map[string]int, node *yaml.Node, above string, levels int) {
 }
 
 // fromZero reports whether the library counts lines from zero, and omits the line number 0, in an
-// error with this text. Errors of its parser do so, those of its scanner do not.
+// error with this text. Errors of the library's parser count from zero, errors of its scanner do
+// not.
 func fromZero(text string) bool {
 	rest, ok := strings.CutPrefix(text, "did not find expected ")
 	switch rest {
@@ -280,8 +281,8 @@ func fromZero(text string) bool {
 	return false
 }
 
-// readable returns an error if b contains a character that YAML 1.1 forbids, since the parser
-// accepts some of these characters. It does not check UTF-16.
+// readable returns an error if b contains a character that YAML 1.1 forbids. The parser accepts
+// some of these characters. readable does not check UTF-16.
 func readable(b []byte) error {
 	if bytes.HasPrefix(b, []byte("\xff\xfe")) || bytes.HasPrefix(b, []byte("\xfe\xff")) {
 		return nil

@@ -42,7 +42,7 @@ func EncodeStyle(v any, s Style) ([]byte, error) {
 	return e.out, nil
 }
 
-// place describes those properties of a node's position on which the node's form depends.
+// place describes the position of a node, as far as the form of the node depends on it.
 type place struct {
 	mapping   bool // the node is a key or a value of a map
 	simpleKey bool // the node is a key that must be on one line with its colon

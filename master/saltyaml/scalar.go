@@ -13,8 +13,8 @@ import (
 // maxDigits is the number of digits of the longest integer that Python converts from text.
 const maxDigits = 4300
 
-// plainTag returns the tag of an untagged plain scalar. It tries the YAML 1.1 patterns of PyYAML's
-// resolver.py in their order there: bool, float, int, merge, null, timestamp, value. Salt converts
+// plainTag returns the tag of an untagged plain scalar. It tries the YAML 1.1 patterns in the order
+// of PyYAML's resolver.py: bool, float, int, merge, null, timestamp, value. Salt converts
 // timestamps to text, so plainTag has no pattern for them.
 func plainTag(s string) string {
 	if s == "" {
@@ -67,7 +67,7 @@ func prefixLen(s string, ok func(byte) bool) int {
 
 func decimalOrUnderscore(c byte) bool { return isDigit(c) || c == '_' }
 
-// exponent reports whether s, up to its end, is empty or an exponent with its obligatory sign.
+// exponent reports whether s is empty, or is an exponent with its obligatory sign and nothing more.
 func exponent(s string) bool {
 	if s == "" {
 		return true

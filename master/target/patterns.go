@@ -10,9 +10,9 @@ import (
 // PillarPattern returns the first term of a target that applies a pattern to pillar values, such as
 // I@role:web* or any J@ term, also in nodegroups. With such a term the author of the target could
 // guess a pillar value letter by letter from the selected minions. found is false when there is no
-// such term: such a target only compares pillar values with values that its author wrote. The
-// result does not depend on any pillar, so a refusal reveals nothing. delimiter is the request's
-// delimiter. A target that cannot be parsed has no terms; [Compile] refuses it.
+// such term: a target without one only compares pillar values with values that its author wrote.
+// The result does not depend on any pillar, so a refusal reveals nothing. delimiter is the
+// request's delimiter. A target that cannot be parsed has no terms; [Compile] refuses it.
 func PillarPattern(tgt any, typ, delimiter string, groups *value.Map) (term string, found bool) {
 	for _, t := range pillarTerms(tgt, typ, delimiter, groups) {
 		if t.isPattern() {
@@ -38,7 +38,7 @@ func OwnPillarPattern(tgt any, typ, delimiter string, groups *value.Map) (term s
 // expression.
 type pillarTerm struct {
 	text, typ, expr string
-	delimited       bool // its delimiter is not that of compound targets
+	delimited       bool // the term has another delimiter than terms of compound targets
 }
 
 // pillarTerms returns all terms of a target, including those of its nodegroups.

@@ -7,8 +7,8 @@ import (
 	"saltern/master/value"
 )
 
-// Resource is a thing that a minion manages and for which the minion returns under the id of the
-// resource (Salt 3008: salt/utils/resource_registry.py).
+// Resource is a thing that a minion manages. Returns about the resource carry the resource's id,
+// not the minion's (Salt 3008: salt/utils/resource_registry.py).
 type Resource struct {
 	ID     string
 	Minion string   // id of the minion that manages the resource
@@ -35,9 +35,9 @@ const (
 )
 
 // reachOf returns how a target of a type selects resources. It follows Salt's master
-// (salt/utils/minions.py check_minions), because minions of 3008.3 run a job of each other type on
-// all their resources, even if the target does not select the minion
-// (salt/minion.py _resolve_resource_targets).
+// (salt/utils/minions.py check_minions), because minions of 3008.3 run a job with any other type of
+// target on all their resources, even if the target does not select the minion (salt/minion.py
+// _resolve_resource_targets).
 func reachOf(typ, tgt string) reach {
 	switch typ {
 	case "list", "compound", "compound_pillar_exact", "nodegroup", "grain", "grain_pcre":
@@ -51,8 +51,8 @@ func reachOf(typ, tgt string) reach {
 	return reachNone
 }
 
-// resolveResources returns the ids of the resources that a target selects, sorted. minions
-// are the minions that it selects.
+// resolveResources returns the ids of the resources that a target selects, sorted. minions are the
+// minions that the target selects.
 func (m Matcher) resolveResources(minions []string, env Env) []string {
 	if env.Resources == nil || m.reach == reachNone {
 		return nil
@@ -82,8 +82,8 @@ func (m Matcher) resolveResources(minions []string, env Env) []string {
 	return out
 }
 
-// matchResource reports whether a target selects a resource under one of its types, as the minion
-// decides (salt/minion.py _resource_matches_compound).
+// matchResource reports whether a target selects a resource under one of its types, by the minion's
+// rules (salt/minion.py _resource_matches_compound).
 func (m Matcher) matchResource(r Resource, env Env) bool {
 	for _, typ := range r.Types {
 		if matchesAs(m.root, r, typ, env) {

@@ -58,8 +58,8 @@ type Env struct {
 	Source Source
 	// Resources may be nil: targets select minions only.
 	Resources Resources
-	// GlobsNameResources lets globs in a compound target select resources by their ids. Minions do
-	// not run a job on such resources, but permissions name them so.
+	// GlobsNameResources means that globs in a compound target also select resources by their ids.
+	// Minions do not run a job on such resources, but permissions may name resources by a glob.
 	GlobsNameResources bool
 	// Effort bounds the work. It may be nil: Resolve and Select create an Effort with a default bound.
 	Effort *Effort

@@ -193,7 +193,7 @@ func (m *Map) Str(key string) string {
 	return s
 }
 
-// Bytes returns the text or the bytes under key as bytes, since the dialect without bin types does
+// Bytes returns the text or the bytes under key as bytes, since MessagePack without bin types does
 // not distinguish them. It returns false for any other value.
 func (m *Map) Bytes(key string) ([]byte, bool) {
 	v, _ := m.Get(key)

@@ -48,7 +48,7 @@ func (c *client) connect(ctx context.Context, socketType, addr string, cfg DialC
 	}
 
 	c.lim = cfg.Limits.withDefaults(64 << 20)
-	c.memory.max, c.memory.times = c.lim.MaxInflight, c.lim.MaxInflight // the client does not share this pool
+	c.memory.max, c.memory.times = c.lim.MaxInflight, c.lim.MaxInflight // only this client uses the pool
 	c.init(conn, &c.lim, newPools(), func() (*pool, netip.Addr) { return &c.memory, netip.Addr{} },
 		outLimits{items: 16, bytes: 1 << 40, stall: 30 * time.Second}, c.group.Go)
 	c.peer.Remote = remote(conn)
@@ -129,8 +129,8 @@ func (c *client) closeAndWait() {
 
 // Req is a client of a Router (or any ZMTP ROUTER or REP socket). It sends one request at a time.
 // It is safe for concurrent use; concurrent requests wait for each other. A failed request closes
-// the connection, because the client could take a late answer for that of the next request. The
-// caller must then dial again.
+// the connection, because the client could take a late answer for the answer to the next request.
+// The caller must then dial again.
 type Req struct {
 	client
 	turn    chan struct{} // capacity 1; the running Do holds its element

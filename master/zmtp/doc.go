@@ -22,7 +22,7 @@
 // # Hostile peers
 //
 // The package takes all bytes as hostile: the handshake has a deadline, lengths are checked before
-// memory is set aside, big messages grow with arrival and count against a common budget, reserved
-// flag bits and commands out of order end the connection. See Limits for every bound and Stats for
-// every counter.
+// memory is set aside, the buffers of big messages grow as bytes arrive and count against a common
+// budget, reserved flag bits and commands out of order end the connection. See Limits for every
+// bound and Stats for every counter.
 package zmtp

@@ -20,7 +20,8 @@ type Listen struct {
 	Heartbeat Heartbeat
 	// ProxyFrom lists the addresses whose connections may begin with a PROXY v2 header. A
 	// connection from any other address ends if it sends such a header. The header is optional,
-	// since the proxy's health checks and local tools connect from the same address.
+	// since the proxy's health checks and local tools connect from these addresses without a
+	// header.
 	ProxyFrom []netip.Prefix
 	// ProxyMember reports whether an address outside of ProxyFrom may send a PROXY header. It may
 	// be nil: only addresses in ProxyFrom may. The hub calls ProxyMember once per connection; it
@@ -170,7 +171,8 @@ func (h *hub) accept() {
 
 func (h *hub) admitConnection(conn net.Conn) {
 	open := h.count.conns.Add(1)
-	// After conns, so that snapshot never sees more accepted connections than open and ended ones.
+	// Increase accepted after conns, so that snapshot never counts more accepted connections than
+	// open and ended ones together.
 	h.count.accepted.Add(1)
 	if open > int64(h.cfg.Limits.MaxConns) {
 		h.count.conns.Add(-1)
@@ -395,7 +397,7 @@ func (h *hub) report(m *member, err error) {
 	}
 }
 
-// heartbeat tends every connection once per interval.
+// heartbeat calls tendMember for every connection once per interval.
 func (h *hub) heartbeat() {
 	step := h.cfg.Heartbeat.Interval / slots
 	t := time.NewTimer(step)
@@ -484,9 +486,9 @@ func (h *hub) readyMembers(yield func(*member) bool) {
 	}
 }
 
-// close stops accepting connections, waits for each connection, up to the linger time, until the
-// channel that doneOf returns is closed, ends every connection and waits for all goroutines. A
-// second call does nothing.
+// close stops accepting connections. It waits, up to the linger time, until for each connection the
+// channel that doneOf returns is closed. Then it ends every connection and waits for all
+// goroutines. A second call does nothing.
 func (h *hub) close(doneOf func(*member) <-chan struct{}) {
 	h.once.Do(func() {
 		close(h.closing)

@@ -16,8 +16,8 @@ type Limits struct {
 	// announced. One source may use at most 8 times the memory that is left; the listener closes a
 	// connection that needs more. Default 4 × MaxMessage.
 	MaxInflight int64
-	// MaxStrange bounds the same memory for unauthenticated peers. One source may use at most twice
-	// the memory that is left. Default 3/2 × MaxMessage.
+	// MaxStrange bounds the memory of such messages of unauthenticated peers. One source may use at
+	// most twice the memory that is left. Default 3/2 × MaxMessage.
 	MaxStrange int64
 	// MaxFrames is the greatest number of frames in a message. Default 16.
 	MaxFrames int

@@ -83,7 +83,7 @@ func (k *link) init(
 func (k *link) fail(cause error) {
 	k.closing.Do(func() {
 		k.cause = cause
-		close(k.ended) // before Close, because Close wakes the reader, which calls closeCause
+		close(k.ended) // close ended first: closing the connection wakes the reader, which calls closeCause
 		k.outbox.close()
 		if tc, ok := k.conn.(*net.TCPConn); ok && cause != nil && !errors.Is(cause, io.EOF) {
 			_ = tc.SetLinger(0)
@@ -106,8 +106,8 @@ func (k *link) closeCause(err error) error {
 	}
 }
 
-// handshake exchanges greeting and READY. socketType is the socket type of this end. The caller has
-// set a deadline.
+// handshake exchanges greeting and READY. socketType is the socket type of this end. The caller
+// must have set a deadline.
 func (k *link) handshake(socketType, identity string) error {
 	if err := k.outbox.sendPackets(packet{b: appendReady(greeting(), socketType, identity)}); err != nil {
 		return err
@@ -208,8 +208,8 @@ func (m *message) charge(capacity int) error {
 	return nil
 }
 
-// nextMessage reads one message into m, which must be free, and answers commands that arrive before
-// it.
+// nextMessage reads one message into m, which must be free. It answers commands that arrive before
+// the message.
 func (k *link) nextMessage(m *message) error {
 	err := k.readMessage(m)
 	if err != nil {

@@ -26,7 +26,7 @@ type packet struct {
 // outbox sends the packets of a connection; the package comment describes how. When a data packet
 // would exceed maxItems or maxBytes, the outbox drops that packet, as libzmq does at its high-water
 // mark, and sendPackets returns errDropped. When maxControl control packets (PING, PONG) wait
-// already, it drops a further one, since a peer that does not read does not miss it.
+// already, it drops further control packets, since a peer that does not read does not miss them.
 type outbox struct {
 	conn     net.Conn
 	raw      syscall.RawConn

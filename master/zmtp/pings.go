@@ -20,7 +20,7 @@ type pings struct {
 
 func newPings(ttl time.Duration) *pings {
 	p := &pings{ttl: ttl, born: time.Now()}
-	_, _ = rand.Read(p.mark[:]) // never fails
+	_, _ = rand.Read(p.mark[:]) // rand.Read never fails
 	return p
 }
 

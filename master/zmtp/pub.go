@@ -26,10 +26,10 @@ type PubConfig struct {
 	// Shards is the number of goroutines that write. Default: the number of processors, at most 8.
 	Shards int
 
-	// The goroutine of a connection calls these hooks, so a hook delays only its own peer. It calls
-	// OnConnect after the handshake. It calls OnSubscribe when a subscription is in force; the
-	// topic "" matches every message. It calls OnDisconnect after the connection is closed; err is
-	// the cause, or nil when the peer or the Pub closed the connection without a fault.
+	// The goroutine of a connection calls these hooks, so a hook delays only its own peer:
+	// OnConnect after the handshake, OnSubscribe when a subscription is in force, and OnDisconnect
+	// after the connection is closed. The topic "" matches every message. err is the cause of the
+	// close, or nil when the peer or the Pub closed the connection without a fault.
 	OnConnect    func(Peer)
 	OnSubscribe  func(p Peer, topic string)
 	OnDisconnect func(p Peer, err error)
@@ -267,8 +267,8 @@ func (p *Pub) subscriber(m *member) Subscriber {
 }
 
 // SendTo sends a message to the connection with this Peer.ID only, after all messages published
-// before. It ignores the subscriptions of that connection. It reports whether the connection
-// existed and its queue had room.
+// before the call. It ignores the subscriptions of that connection. It reports whether the
+// connection existed and its queue had room.
 func (p *Pub) SendTo(ctx context.Context, id uint64, frames ...[]byte) bool {
 	b := appendMessage(nil, frames...)
 	result := make(chan bool, 1)

@@ -326,7 +326,7 @@ func (q *request) splitEnvelope() error {
 	return violation("request of %d frames without an empty frame before the last", len(q.ends))
 }
 
-// envelope appends the frames up to the empty one, unchanged.
+// envelope appends the frames up to and including the empty frame, unchanged.
 func (q *request) envelope(dst []byte) []byte {
 	for i := range len(q.ends) - 1 {
 		f := q.frameAt(i)

@@ -151,7 +151,7 @@ func (s *shard) joinWires(ms []*publication) (joined, ping []byte) {
 	return append(b, ping...), ping
 }
 
-// pingOf returns the PING for a subscriber that understands it, or nil.
+// pingOf returns ping if the subscriber understands PINGs, otherwise nil.
 func pingOf(sub *subscriber, ping []byte) []byte {
 	if sub.member.minor > 0 {
 		return ping

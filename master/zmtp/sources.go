@@ -10,9 +10,9 @@ import (
 // addresses use the memory and the workers of authenticated peers: a minion often opens a new
 // connection for a request, and must be recognised before its message has arrived. Several
 // listeners may share a Sources. All methods are safe for concurrent use. Overflow policy: when
-// there are more than maxSources addresses, Sources compares a few random ones and drops the one
-// that authenticated longest ago; peers from that address are treated as unauthenticated until
-// their next authenticated request.
+// there are more than maxSources addresses, Sources compares a few random ones and drops the
+// address that authenticated longest ago; peers from that address are treated as unauthenticated
+// until their next authenticated request.
 type Sources struct {
 	now func() time.Time
 

@@ -80,8 +80,8 @@ func (t *topics) matches(dst, ms []*publication) []*publication {
 	return dst
 }
 
-// everyTopic is the topic list that all connections share that have subscribed to everything and
-// nothing else.
+// everyTopic is the topic list that is shared by all connections whose only subscription is to
+// everything.
 var everyTopic = []string{""}
 
 // list returns the topics, "" for everything. The caller must not change the list.

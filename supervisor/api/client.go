@@ -247,13 +247,13 @@ func (c *Client) TakeKey(ctx context.Context, hash string) error {
 	return order(ctx, c, TakeClusterKey, ClusterRequest{Key: hash})
 }
 
-// ClusterKeys returns the cluster's key, and the new one prepared beside it, if there is one.
+// ClusterKeys returns the cluster's key, and the prepared new key if there is one.
 func (c *Client) ClusterKeys(ctx context.Context) (ClusterKeys, error) {
 	return call(ctx, c, ReadClusterKeys, rpc.None{})
 }
 
-// NewKey prepares a new key beside the cluster's, unless one is prepared already. The new key is
-// not used before TakeKey.
+// NewKey prepares a new key beside the cluster's present key, unless one is prepared already. The
+// new key is not used before TakeKey.
 func (c *Client) NewKey(ctx context.Context) (ClusterKeys, error) {
 	return call(ctx, c, MakeClusterKey, rpc.None{})
 }
@@ -284,8 +284,8 @@ func (c *Client) EndTurn(ctx context.Context) error {
 	return order(ctx, c, ChangeTurn, ClusterRequest{End: true})
 }
 
-// Apply makes all nodes load the present options of the master, one after another. It returns when
-// the rolling change has begun.
+// Apply asks all nodes to load the present options of the master, one node after another. It
+// returns when the rolling change has begun.
 func (c *Client) Apply(ctx context.Context, q ApplyRequest) error {
 	return order(ctx, c, ApplyOptions, q)
 }
@@ -397,8 +397,8 @@ func (c *Client) SetupRetry(ctx context.Context) error {
 	return order(ctx, c, RetrySetup, rpc.None{})
 }
 
-// SetupBack abandons a set-up before this machine becomes part of a cluster. Afterwards its state
-// is "new".
+// SetupBack abandons a set-up before this machine becomes part of a cluster. Afterwards the state
+// of the set-up is "new".
 func (c *Client) SetupBack(ctx context.Context) error {
 	return order(ctx, c, LeaveSetup, rpc.None{})
 }

@@ -59,7 +59,7 @@ var ReadConfig = rpc.Add(Table, rpc.Method[rpc.None, ConfigText]{Row: rpc.Row{
 }})
 
 // SetConfig checks a configuration and replaces the file. The node then restarts its services with
-// it.
+// the new configuration.
 var SetConfig = rpc.Add(Table, rpc.Method[[]byte, rpc.None]{
 	Row: rpc.Row{
 		Route:     "PUT /v1/config",
@@ -275,7 +275,7 @@ var RotateSecret = rpc.Add(Table, rpc.Method[ClusterRequest, Rotated]{
 	Subject: func(q ClusterRequest) rpc.Subject { return q.subject("") },
 })
 
-// TakeClusterKey replaces the cluster's key by the prepared one, whose hash must be Key. The
+// TakeClusterKey replaces the cluster's key by the prepared key, whose hash must be Key. The
 // masters load the new key when they start. After an error TakeClusterKey may be called again.
 var TakeClusterKey = rpc.Add(Table, rpc.Method[ClusterRequest, rpc.None]{Row: rpc.Row{
 	Route:   "POST /v1/cluster/key",
@@ -286,7 +286,7 @@ var TakeClusterKey = rpc.Add(Table, rpc.Method[ClusterRequest, rpc.None]{Row: rp
 	Command: "applianced cluster-key take",
 }})
 
-// ReadClusterKeys returns the cluster's key, and the new one prepared beside it, if there is one.
+// ReadClusterKeys returns the cluster's key, and the prepared new key if there is one.
 var ReadClusterKeys = rpc.Add(Table, rpc.Method[rpc.None, ClusterKeys]{Row: rpc.Row{
 	Route:     "GET /v1/cluster/key",
 	Takes:     answerTakes,
@@ -295,7 +295,8 @@ var ReadClusterKeys = rpc.Add(Table, rpc.Method[rpc.None, ClusterKeys]{Row: rpc.
 	Command:   "applianced cluster-key",
 }})
 
-// MakeClusterKey prepares a new key beside the cluster's, unless there is one already.
+// MakeClusterKey prepares a new key beside the cluster's present key, unless one is prepared
+// already.
 var MakeClusterKey = rpc.Add(Table, rpc.Method[rpc.None, ClusterKeys]{Row: rpc.Row{
 	Route:   "POST /v1/cluster/newkey",
 	Takes:   changeTakes,
@@ -360,7 +361,7 @@ var ChangeTurn = rpc.Add(Table, rpc.Method[ClusterRequest, rpc.None]{
 
 // Rolling changes: all nodes take part, one after another.
 
-// ApplyOptions starts a rolling change that makes all nodes load the present options of the master.
+// ApplyOptions starts a rolling change in which all nodes load the present options of the master.
 var ApplyOptions = rpc.Add(Table, rpc.Method[ApplyRequest, rpc.None]{
 	Row: rpc.Row{
 		Route:   "POST /v1/options/apply",
@@ -421,7 +422,7 @@ var ListBackups = rpc.Add(Table, rpc.Method[rpc.None, status.BackupList]{Row: rp
 	Command:   "applianced backup list",
 }})
 
-// MakeBackup starts a backup on this node. It is refused while the node is making another one.
+// MakeBackup starts a backup on this node. It is refused while the node is making another backup.
 var MakeBackup = rpc.Add(Table, rpc.Method[rpc.None, rpc.None]{Row: rpc.Row{
 	Route:   "POST /v1/backup",
 	Takes:   answerTakes,
@@ -539,7 +540,7 @@ var PlanReset = rpc.Add(Table, rpc.Method[rpc.None, ResetPlan]{Row: rpc.Row{
 	Command:   "applianced reset",
 }})
 
-// ResetNode starts to remove all that the node has made.
+// ResetNode starts to remove everything that the node has created on this machine.
 var ResetNode = rpc.Add(Table, rpc.Method[rpc.None, rpc.None]{Row: rpc.Row{
 	Route:   "POST /v1/reset",
 	Takes:   answerTakes,

@@ -88,12 +88,12 @@ type ClusterKey struct {
 
 // Recovering is the progress of a recovery, which makes this node a new cluster.
 type Recovering struct {
-	Stage string `json:"stage"`           // copy, switch or masters; empty: none is under way
+	Stage string `json:"stage"`           // copy, switch or masters; empty: no recovery is under way
 	Fault string `json:"fault,omitempty"` // why the last try failed
 }
 
-// VirtualRequest names the cluster's new virtual address. Empty: none. A request without the field is
-// refused.
+// VirtualRequest names the cluster's new virtual address. An empty address removes the present one.
+// A request without the field is refused.
 type VirtualRequest struct {
 	Address *string `json:"address"`
 }
@@ -107,7 +107,7 @@ func (q VirtualRequest) Check() error {
 }
 
 // Turn says which node has the turn: the permission to be out of service for a restart. One node at
-// a time has it.
+// a time has the turn.
 type Turn struct {
 	// Alone reports whether the node has no cluster, and so needs no turn before a restart.
 	Alone bool        `json:"alone,omitempty"`

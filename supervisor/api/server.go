@@ -38,8 +38,8 @@ type Config struct {
 	Settings *settings.Settings
 	// Record is the audit log for requests of callers. It may be nil: requests are not recorded.
 	Record *audit.Log
-	// Admin is a group whose members may call, besides root and our own user. If the group is empty
-	// or unknown, only those two may.
+	// Admin is a group whose members may call, besides root and the supervisor's own user. If the
+	// group is empty or unknown, only those two may.
 	Admin string
 	Log   *slog.Logger
 }

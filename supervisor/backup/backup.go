@@ -101,9 +101,9 @@ type tree struct {
 	skip func(rel string) bool
 }
 
-// treesOf returns the parts in their order in the archive. Their paths are in the storage itself,
-// not in this node's copies of a volume: the next pass of the copier would remove files restored
-// into a copy.
+// treesOf returns the trees of a backup in their order in the archive. Their paths are in the
+// storage itself, not in this node's copies of a volume: the next pass of the copier would remove
+// files restored into a copy.
 func treesOf(s *settings.Settings, jobs bool) []tree {
 	list := []tree{
 		{
@@ -145,8 +145,8 @@ func treesOf(s *settings.Settings, jobs bool) []tree {
 	return list
 }
 
-// Write writes a backup for the recipients, at least one. The summary names the skipped files. If a
-// file cannot be read, Write returns an error, and the incomplete archive in w cannot be restored.
+// Write writes a backup for one or more recipients. The summary names the skipped files. If a file
+// cannot be read, Write returns an error, and the incomplete archive in w cannot be restored.
 func Write(ctx context.Context, w io.Writer, o Options, recipients ...age.Recipient) (Summary, error) {
 	sum := Summary{Manifest: Manifest{
 		Format:  format,
@@ -232,7 +232,7 @@ func (b *writer) writeAll(o Options, from *settings.Settings, key *signKey) erro
 		}
 	}
 
-	if key == nil { // the passphrase proves who made the backup
+	if key == nil { // no signature is needed: the passphrase proves who made the backup
 		return nil
 	}
 
@@ -322,7 +322,7 @@ func (b *writer) writeEntry(root *os.Root, t tree, rel string, e fs.DirEntry) er
 		return nil
 	}
 
-	if err := checkName(name); err != nil { // also for a folder, because a restore refuses such names
+	if err := checkName(name); err != nil { // check folders too, because a restore refuses such names
 		b.skipped(name, err.Error())
 		return nil
 	}

@@ -126,8 +126,8 @@ func (f folder) lstat(name string) (st unix.Stat_t, err error) {
 	return st, nil
 }
 
-// makeDir creates a folder with its owner. uid -1: the account of this process. It does not change
-// a folder that exists.
+// makeDir creates a folder with its owner. If uid is -1, the owner is the account of this process.
+// makeDir does not change a folder that exists.
 func (f folder) makeDir(name string, mode fs.FileMode, uid, gid int) error {
 	err := unix.Mkdirat(f.fd, name, 0o700)
 	if errors.Is(err, unix.EEXIST) {

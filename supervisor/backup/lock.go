@@ -15,7 +15,8 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// lockName is the file that an import or a restore locks. Earlier versions lock it for imports.
+// lockName is the file that an import or a restore locks. Earlier versions of the program lock the
+// same file for imports.
 const lockName = ".import.lock"
 
 // LockStorage excludes other imports and restores, on this and other nodes, until unlock is called.
@@ -42,7 +43,7 @@ func LockStorage(s *settings.Settings, action string) (unlock func(), err error)
 	}
 
 	_ = f.Truncate(0)
-	// read by a caller that is refused
+	// A caller that is refused the lock reads this line.
 	_, _ = fmt.Fprintf(f, "%s (%s) since %s\n", s.Node, action, time.Now().UTC().Format("15:04:05 UTC"))
 
 	return func() { _ = f.Close() }, nil
@@ -58,7 +59,7 @@ func lockHolder(path string) string {
 }
 
 // RemoveStages removes the folders in dir whose name begins with prefix: a killed import or restore
-// has left them. The caller has the lock.
+// has left them. The caller must have the lock.
 func RemoveStages(dir, prefix string) {
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {

@@ -24,9 +24,9 @@ type placer struct {
 
 // Place moves the files staged below stage to the paths where the node keeps them, with the right
 // owners. The staged files are named as in an archive ("pki/minions/web1", "srv/salt/top.sls").
-// Place moves the files that they replace below replaced. stage and replaced must be folders in the
-// storage directory that only this account can change. After an error some files may be in place;
-// the same files can be staged and placed again.
+// Place moves the files that the staged files replace into the folder replaced. stage and replaced
+// must be folders in the storage directory that only this account can change. After an error some
+// files may be in place; the same files can be staged and placed again.
 func Place(ctx context.Context, s *settings.Settings, stage, replaced string) error {
 	if err := syncFS(stage); err != nil {
 		return err

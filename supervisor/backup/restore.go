@@ -21,7 +21,8 @@ type Target struct {
 	Settings *settings.Settings
 	// Force permits a restore onto a node with accepted minions.
 	Force bool
-	// Stamp is part of the name of the directory for the replaced files. It must be new.
+	// Stamp is part of the name of the directory for the replaced files. No earlier restore may
+	// have used the same stamp.
 	Stamp  string
 	Limits Limits
 	// Trust lists the keys that are trusted in addition to this node's own.
@@ -34,14 +35,13 @@ var errNotFresh = errors.New("this node has accepted minions already")
 // stagePrefix begins the name of the folder into which an archive is unpacked.
 const stagePrefix = ".restore-"
 
-// Config is the appliance.yaml inside a backup. It may be nil: there is none.
+// Config is the appliance.yaml inside a backup. It may be nil: the backup has no appliance.yaml.
 type Config []byte
 
 // Restore locks the storage against imports and other restores, and reads a whole archive into a
 // directory beside the node's trees. If the archive is complete and valid, Restore moves its files
-// into place, one by one. It keeps the replaced files
-// in <storage>/.before-restore-<stamp>. It does not change the node's appliance.yaml, and returns
-// the archive's.
+// into place, one by one. It keeps the replaced files in <storage>/.before-restore-<stamp>. It does
+// not change the node's appliance.yaml, and returns the archive's appliance.yaml.
 //
 // salt-master must be restarted afterwards. If Restore fails before the first file is in place,
 // nothing has changed. A later error (for example a full disk) names the file, and the restore can

@@ -21,13 +21,13 @@ import (
 )
 
 // The signature is the last entry of an archive: RSA-PSS with SHA-256 over all entries before it,
-// by the key by which minions know the master. It authenticates an archive for recipients, which
-// the encryption does not.
+// made with the key by which minions know the master. The signature authenticates an archive for
+// recipients; the encryption does not.
 const (
 	signatureName = "signature.json"
 	maxSignature  = 16 << 10
-	// signatureUse is the beginning of the signed data. It prevents that a signature which the key
-	// made for another purpose is accepted here.
+	// signatureUse is the beginning of the signed data. It prevents a signature that the key made
+	// for another purpose from being accepted here.
 	signatureUse = "saltern backup, format 2\n"
 )
 

@@ -59,7 +59,7 @@ func (f folder) isBackup(name string) bool {
 // freeName returns an unused name for a backup.
 func (f folder) freeName(ctx context.Context, at time.Time) (string, error) {
 	stem := f.prefix + "-" + at.UTC().Format("20060102T150405Z")
-	for i := 1; i < 100; i++ { // the clock may have been set back, and the name be used
+	for i := 1; i < 100; i++ { // the clock may have been set back, and the name may be in use
 		name := stem + suffix
 		if i > 1 {
 			name = fmt.Sprintf("%s-%d%s", stem, i, suffix)

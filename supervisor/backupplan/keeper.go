@@ -136,7 +136,7 @@ func (k *Keeper) updateView(ctx context.Context) {
 	}
 }
 
-// beginIfDue reports whether this node must make a backup now, and then sets busy. If forced is
+// beginIfDue reports whether this node must make a backup now. If so, it sets busy. If forced is
 // set, it does not check whether a backup is due.
 func (k *Keeper) beginIfDue(forced bool) bool {
 	rank, total, ready := k.cfg.Rank()
@@ -183,7 +183,7 @@ func (k *Keeper) makeBackup(ctx context.Context, forced bool) {
 	k.last = out
 
 	switch {
-	case ctx.Err() != nil: // this process ends: the next one makes the backup
+	case ctx.Err() != nil: // this process ends: the next process makes the backup
 	case out.Kind == Failed:
 		k.failed = &status.BackupFailure{Node: k.cfg.Settings.Node, Time: k.cfg.Now(), Cause: out.Text}
 		k.cfg.Log.Warn("no backup was made", "path", k.cfg.Settings.Backup.To, "error", out.Text)

@@ -44,7 +44,7 @@ type Kind string
 const (
 	Made   Kind = "made"
 	Early  Kind = "early"  // no longer due: another node has made a backup
-	Held   Kind = "held"   // another node makes one, or an earlier child has not ended
+	Held   Kind = "held"   // another node makes a backup, or an earlier child has not ended
 	Failed Kind = "failed" // the try failed; the record says so, if it could be written
 )
 
@@ -166,7 +166,8 @@ func (m *maker) writeBackup(ctx context.Context) (*status.BackupFile, error) {
 
 	f.removeUnfinished(ctx, f.prefix+"-", f.partial(m.Settings.Node))
 	f.settle(ctx, &c)
-	// An administrator may have lowered the option keep: remove the oldest backups beyond it.
+	// An administrator may have lowered the option keep: remove the oldest backups beyond that
+	// number.
 	if _, err := f.removeOldest(ctx, &c, b.Keep); err != nil {
 		return nil, err
 	}

@@ -49,8 +49,8 @@ func Peers(t nodes.Table) (out []netip.Addr, err error) {
 	return out, nil
 }
 
-// Script returns the commands after which the sets hold exactly these addresses. nft carries them
-// out as one change.
+// Script returns the commands after which the sets hold exactly the addresses in peers. nft carries
+// them out as one change.
 func Script(peers []netip.Addr) string {
 	var four, six []string
 	for _, a := range peers {
@@ -95,8 +95,8 @@ func runNft(ctx context.Context, script string) error {
 	return nil
 }
 
-// Open opens the port of Salt's API to everybody, and closes the earlier one. If port is 0, it only
-// closes. It needs the same rights as Apply.
+// Open opens the port of Salt's API to everybody, and closes the port that was open before. If port
+// is 0, Open only closes that port. It needs the same rights as Apply.
 func Open(ctx context.Context, port uint16) error { return runNft(ctx, PortScript(port)) }
 
 // PortFile is a file in a node's data directory with the port for Open. A supervisor without the

@@ -28,7 +28,7 @@ const (
 	maxOwnFiles = 64
 	maxOwnSize  = 64 << 10
 	// ownTakes bounds the check of one file, because a name in the file may wait for a name server
-	// that is away.
+	// that does not answer.
 	ownTakes = 5 * time.Second
 	// ownTakesTogether bounds the time for checking all files, one by one. Each file may take only
 	// its share of the remaining time, so that a file with many unknown names costs the others no
@@ -48,8 +48,9 @@ type Fault struct {
 
 // LoadOwn loads those files of dir that nft accepts into the chain "own", in one change and in the
 // order of their names. faults says why the other files are not loaded. A file can only add
-// statements to that chain. If the chain already has that content, LoadOwn does not change it, so
-// that its counters continue. loaded is the result now of the last call, or "" the first time.
+// statements to that chain. If the chain already has that content, LoadOwn does not change the
+// chain, so that the chain's counters continue. loaded is the result now of the last call, or ""
+// the first time.
 func LoadOwn(ctx context.Context, dir, loaded string) (now string, faults []Fault, err error) {
 	files, faults, err := ownFiles(dir)
 	if err != nil {
@@ -169,7 +170,7 @@ func ownScript(files []ownFile) string {
 	return b.String()
 }
 
-// ownCause returns the line of nft's output about a file, with its place.
+// ownCause returns the line of nft's output about a file, with the position in the file.
 func ownCause(path string, err error) string {
 	if errors.Is(err, command.ErrTimeout) {
 		return "nft did not end in time: a name in it, perhaps, and no name server that answers"

@@ -16,7 +16,7 @@ import (
 	"saltern/internal/command"
 )
 
-// ErrNoTable means that no firewall protects the node: its table is not in the kernel.
+// ErrNoTable means that no firewall protects the node: the firewall's table is not in the kernel.
 var ErrNoTable = errors.New("the table inet " + Table + " is not there")
 
 // maxRules bounds nft's list of the table, in bytes. Addresses of strangers are not part of the
@@ -80,7 +80,7 @@ func digest(b []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Holds reports whether the sets hold exactly these addresses.
+// Holds reports whether the sets hold exactly the addresses in peers.
 func Holds(ctx context.Context, peers []netip.Addr) (bool, error) {
 	var have []netip.Addr
 	for _, set := range []string{set4, set6} {

@@ -18,8 +18,8 @@ import (
 const (
 	// rulesFile holds the digest of the loaded rules. [NoteRules] writes it.
 	rulesFile = "rules"
-	// refusedFile holds nft's error message about /etc/nftables.conf. While the file exists, the
-	// earlier rules or the image's own are loaded instead.
+	// refusedFile holds nft's error message about /etc/nftables.conf. While the file exists,
+	// earlier rules or the image's own rules are loaded instead.
 	refusedFile = "rules.refused"
 )
 
@@ -38,11 +38,11 @@ type Firewall struct {
 	Dir   string // folder of the reports
 	Own   string // folder of the administrator's rules
 	Peers []netip.Addr
-	Port  uint16 // port of Salt's API; 0: it is not served
+	Port  uint16 // port of Salt's API; 0: the API is not served
 }
 
 // Keep fills the sets and the chain of the administrator's rules, checks the firewall, and writes
-// the report. systemd logs its error to the journal.
+// the report. systemd logs the returned error to the journal.
 func (w Firewall) Keep(ctx context.Context) error {
 	before, _ := readReport(w.Dir, FirewallFile) // if the report is broken, the administrator's rules are loaded again
 	r := Report{Loaded: before.Loaded}

@@ -30,8 +30,8 @@ const (
 	SystemFile   = "system.json"
 )
 
-// containerFile exists in a container (systemd.exec, container interface), whose host has AppArmor
-// and the clock. saltern-guards.service does not start in a container.
+// containerFile exists in a container (systemd.exec, container interface), where AppArmor and the
+// clock belong to the host. saltern-guards.service does not start in a container.
 const containerFile = "/run/systemd/container"
 
 const (
@@ -108,9 +108,9 @@ var codes = []status.Code{status.FirewallWrong, status.FirewallOwn, status.Profi
 	status.TimeAway, status.JournalConfig}
 
 // Findings returns the findings of the reports in dir. If reports are missing or old although the
-// machine has run for long enough, it returns the finding that no service checks. If dir does not
-// exist, this machine has no such services, and there are no findings. Findings only reads files in
-// a memory file system and does not block.
+// machine has run for long enough, it returns the finding that no service checks this machine. If
+// dir does not exist, this machine has no such services, and there are no findings. Findings only
+// reads files in a memory file system and does not block.
 func Findings(dir string, running time.Duration) []status.Finding {
 	if _, err := os.Stat(dir); err != nil {
 		return nil

@@ -44,7 +44,8 @@ func (s System) Look(ctx context.Context) (found []status.Finding) {
 
 var profileLine = regexp.MustCompile(`(?m)^profile\s+(\S+)`)
 
-// profiles returns a finding for each of our profiles that the kernel does not enforce.
+// profiles returns a finding for each AppArmor profile of the folder Profiles that the kernel does
+// not enforce.
 func (s System) profiles() (found []status.Finding) {
 	files, err := filepath.Glob(filepath.Join(s.Profiles, "salt*"))
 	if err != nil || len(files) == 0 {
@@ -163,7 +164,7 @@ func chronySources(list string) (sources, heard int) {
 // ignore. journalctl uses the expression too, so it must not use classes that only Go has.
 var complaint = regexp.MustCompile(`^/[^ ]+\.conf(\.d/[^ ]+\.conf)?:[0-9]+: `)
 
-// maxComplaints bounds how many lines are read.
+// maxComplaints bounds the lines of journalctl's output that are read.
 const maxComplaints = 200
 
 // journal returns a finding for each line of journald's configuration that the running journald has

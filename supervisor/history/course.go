@@ -20,7 +20,7 @@ const maxCourse = 256 << 10
 type Sample struct {
 	At      time.Time
 	Minions *int
-	Returns *uint64        // number of returns that its master has taken since the master started
+	Returns *uint64        // number of returns that the node's master has taken since the master started
 	Latency *time.Duration // how long a ping through the front took
 	Memory  func() uint64  // returns bytes of memory; called once for each point
 }

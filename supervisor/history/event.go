@@ -16,7 +16,7 @@ import (
 type Event struct {
 	Time    time.Time   `json:"time"`
 	Kind    Kind        `json:"kind"`
-	Code    status.Code `json:"code,omitempty"` // code of a problem; empty: the event concerns none
+	Code    status.Code `json:"code,omitempty"` // code of a problem; empty: the event concerns no problem
 	Subject string      `json:"subject,omitempty"`
 	Text    string      `json:"text"`
 }
@@ -26,7 +26,7 @@ type Kind string
 
 // Values of Kind.
 const (
-	Started Kind = "start"   // the supervisor started, or the node after a reload
+	Started Kind = "start"   // the supervisor started, or the node started again after a reload
 	Health  Kind = "health"  // the health in the status changed
 	Problem Kind = "problem" // a problem began
 	Over    Kind = "over"    // a problem ended
@@ -92,7 +92,7 @@ func compare(old *status.Document, now status.Document) (out []Event) {
 		out = append(out, serviceEvents(old, s)...)
 	}
 
-	// A service's events have the time at which they happened, not that of the status.
+	// A service's events have the time at which they happened, not the time of the status.
 	slices.SortStableFunc(out, func(a, b Event) int { return a.Time.Compare(b.Time) })
 	return out
 }
@@ -151,7 +151,7 @@ func serviceEvents(old *status.Document, s status.Service) (out []Event) {
 		}
 	}
 	for _, e := range s.Events {
-		// What a service waited for during its start does not matter later.
+		// Omit the steps of a service's start: they do not matter later.
 		if e.Time.After(last) && e.State != "waiting" && e.State != "starting" {
 			out = append(out, Event{e.Time, Service, "", s.Name, e.Message})
 		}

@@ -55,8 +55,8 @@ type List struct {
 	Unasked map[string]string `json:"unasked,omitempty"`
 }
 
-// Add adds a node's events to the list. The node may be hostile: Add takes only the newest, up to
-// MaxEvents, and bounds their texts.
+// Add adds a node's events to the list. The node may be hostile: Add takes only the newest events,
+// at most MaxEvents, and bounds their texts.
 func (l *List) Add(node string, events []Event) {
 	for _, e := range events[max(0, len(events)-MaxEvents):] {
 		e.Kind, e.Code = Kind(status.Clip(string(e.Kind))), status.Code(status.Clip(string(e.Code)))

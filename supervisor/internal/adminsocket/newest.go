@@ -8,7 +8,7 @@ import (
 )
 
 // Newest implements [control.Supervisor]. It needs no rate limit, because any number of requests
-// share one pass, and only one pass runs at a time.
+// share one pass of the copier, and only one such pass runs at a time.
 func (s *Socket) Newest(ctx context.Context, q control.NewestQuestion) (control.Newest, error) {
 	if !q.All {
 		return s.cfg.Newest(ctx), nil

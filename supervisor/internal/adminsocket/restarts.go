@@ -19,7 +19,7 @@ const (
 	// answerFirst is how long a restart is delayed, so that the master or salt-api can send the
 	// answer first.
 	answerFirst = time.Second
-	// maxSoon bounds the pending restarts. A further one is refused.
+	// maxSoon bounds the pending restarts. A further restart is refused.
 	maxSoon = 4
 )
 
@@ -35,7 +35,7 @@ type Restarts struct {
 	soon    chan string // names of services to restart
 
 	mu    sync.Mutex
-	ended bool // Run accepts nothing more
+	ended bool // Run has ended: no further restart is accepted
 }
 
 var errEnding = &rpc.Error{
@@ -79,8 +79,8 @@ func (r *Restarts) RestartSoon(name string) error {
 	}
 }
 
-// Run makes the restarts that RestartSoon has accepted, until ctx ends. At the end it makes those
-// that are left: the service may outlive this life.
+// Run makes the restarts that RestartSoon has accepted, until ctx ends. At the end it makes the
+// restarts that are left, because the service may outlive this life of the node.
 func (r *Restarts) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		select {

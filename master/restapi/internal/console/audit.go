@@ -51,10 +51,10 @@ type auditPage struct {
 	Spans, Kinds      []option
 	Rows              []auditRow
 	Node              string   // name of the node that answers this page
-	All               bool     // the records are of all nodes but those in Unasked
+	All               bool     // the records come from all nodes except those in Unasked
 	Unasked           []string // nodes whose records could not be requested
 	More              bool     // there are older records that are not shown
-	Damaged, Lost     int64    // numbers of records that cannot be read, and that were lost
+	Damaged, Lost     int64    // number of records that cannot be read, and of records that were lost
 	Cluster           bool
 }
 

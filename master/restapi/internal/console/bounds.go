@@ -31,8 +31,8 @@ const (
 // briefName returns an untrusted text as one line of at most maxName characters.
 func briefName(s string) string { return printable.Brief(s, maxName) }
 
-// budget is the rest of a page's bounds: left is in bytes of long texts, states is a number of
-// states.
+// budget is what remains of a page's bounds: left is the number of bytes for long texts, states the
+// number of states.
 type budget struct{ left, states int }
 
 func newBudget() *budget { return &budget{maxPageText, maxPage} }
@@ -66,7 +66,7 @@ func cutText(s string, n int) string {
 
 // pager describes one page of a long list.
 type pager struct {
-	From, To, Of int // first and last entry on the page, from 1, and number of all entries; 0, 0 for an empty list
+	From, To, Of int // first and last entry on the page, counted from 1, and number of all entries; 0, 0: empty list
 	Page, Pages  int
 	Prev, Next   string // URLs of the pages before and after; "" for none
 }

@@ -26,7 +26,7 @@ var files embed.FS
 // Dir is the path at which the console is served, below root_prefix.
 const Dir = "/console"
 
-// Config of a Console.
+// Config configures a Console.
 type Config struct {
 	Prefix  string   // root_prefix without a slash at its end; "" without a prefix
 	Secure  bool     // browsers reach the console by TLS
@@ -167,8 +167,8 @@ func New(cfg Config) (*Console, error) {
 	return c, nil
 }
 
-// functions returns the template functions that join several values to the argument of a partial
-// template.
+// functions returns the template functions that combine several values into the one argument of a
+// partial template.
 func functions() template.FuncMap {
 	type tab struct {
 		Base, Path, Word string
@@ -423,7 +423,8 @@ func (c *Console) failed(v *visit, err error) Answer {
 	case r.Code == http.StatusUnauthorized && v.login.Token == "" && !IsStream(v.Path):
 		a := c.redirect("/login", nil)
 		if c.cookieOf(v, sessionCookie) != "" {
-			// without this, the browser would send the ended session with each request
+			// without this header, the browser would send the ended session's cookie with each
+			// request
 			a.Header.Add("Set-Cookie", c.cookie(sessionCookie, "", 0))
 		}
 		return a

@@ -144,7 +144,8 @@ func (d *filesOverview) listFolder(c *Console, ctx context.Context, v *visit) er
 	return nil
 }
 
-// remotesOf returns the remotes in the answer of git.status, and how many more there are.
+// remotesOf returns the remotes in the answer of git.status, at most maxRemotes of them. more is
+// the number of remotes left out.
 func remotesOf(m *value.Map, now time.Time) (out []remote, more int) {
 	for _, u := range m.Keys() {
 		if len(out) == maxRemotes {

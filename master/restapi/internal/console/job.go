@@ -169,7 +169,7 @@ func (c *Console) runAgainURL(m *value.Map) string {
 	fun, ok := m.Value("Function").(string)
 	tgt, args := targetText(m.Value("Target"), fieldBytes), m.List("Arguments")
 	if !ok || len(tgt) >= fieldBytes || len(value.StrMax(args, fieldBytes)) >= fieldBytes {
-		return "" // several functions, or a field is too long
+		return "" // the job has several functions, or a field is too long
 	}
 
 	text, ok := typedArgs(args)

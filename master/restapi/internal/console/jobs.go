@@ -81,8 +81,8 @@ func targetText(v any, maxBytes int) string {
 	return strings.Join(ids, ",")
 }
 
-// jobList returns the n newest jobs, the newest first. With runs it includes runs of runners on the
-// master, which each page of the console causes.
+// jobList returns the n newest jobs, the newest first. If runs is set, the list includes runs of
+// runners on the master. Each page of the console causes such runs.
 func jobList(ctx context.Context, v *visit, n int, runs bool) ([]job, error) {
 	got, err := v.runCommand(ctx, "runner", "jobs.list_jobs_filter", "count", int64(n), "filter_runs", !runs)
 	if err != nil {

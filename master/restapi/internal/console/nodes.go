@@ -49,7 +49,7 @@ func wordOf(list []option, chosen string) string {
 func appliance(ctx context.Context, v *visit) (a control.Appliance, err error) {
 	err = typedAnswer(ctx, v, "appliance.status", &a)
 	a = a.Clean()
-	// each node lists itself first
+	// sort by name, because each node lists itself first
 	slices.SortFunc(a.Nodes, func(x, y control.NodeState) int { return strings.Compare(x.Name, y.Name) })
 	return a, err
 }
@@ -221,8 +221,8 @@ func changeNode(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	return c.redirect("/", url.Values{"done": {d.Action}, "node": {d.Node.Name}, "service": {d.Service}}), nil
 }
 
-// nodeDoneNotice returns a sentence about the last action. It takes no text from the query
-// unchecked.
+// nodeDoneNotice returns a sentence about the last action. It checks each text that it takes from
+// the query.
 func nodeDoneNotice(q url.Values) string {
 	node := q.Get("node")
 	if !control.PlainName(node) {

@@ -88,7 +88,7 @@ func prepareRun(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		return err
 	}
 
-	// Only for a request from this page, not for a link from another site.
+	// Do this only for a request from this page, not for a link from another site.
 	asked := slices.Contains([]string{"", "none", "same-origin"}, v.HTTP.Header.Get("Sec-Fetch-Site"))
 	look, doc := asked && v.query.Get("look") != "", asked && v.query.Get("doc") != ""
 	if (look || doc) && d.Target != "" {

@@ -15,7 +15,7 @@ import (
 // Cookies of the console. The API does not accept them, and the console does not accept the cookie
 // of the API. No other site can cause a browser to send a cookie of the console.
 const (
-	sessionCookie = "saltern_console" // a token of the master
+	sessionCookie = "saltern_console" // this cookie holds a token of the master
 	formCookie    = "saltern_form"    // secret of the log-in form, while there is no session
 	signInCookie  = "saltern_signin"  // secret of a sign-in, while the browser is at the provider
 	formLife      = 10 * time.Minute
@@ -46,8 +46,8 @@ func (c *Console) cookie(name, text string, age time.Duration) string {
 	return k.String()
 }
 
-// cookieName returns the name of a cookie. With TLS it has a prefix that forbids browsers to accept
-// this cookie from a page in the clear.
+// cookieName returns the name of a cookie. With TLS the name has a prefix that forbids browsers to
+// accept the cookie from a page in the clear.
 func (c *Console) cookieName(name string) string {
 	if c.cfg.Secure {
 		return "__Secure-" + name
@@ -72,7 +72,7 @@ func (c *Console) Token(r *http.Request) string {
 	return k.Value
 }
 
-// session proves the session's token and sets v.login.
+// session asks the master to confirm the session's token, and sets v.login.
 func (c *Console) session(ctx context.Context, v *visit) error {
 	l, err := v.Master.Session(ctx, c.cookieOf(v, sessionCookie))
 	if err != nil {
@@ -93,7 +93,8 @@ func formToken(secret string) string {
 var errForm = &Refusal{http.StatusForbidden,
 	"The form does not belong to this session, and nothing was done. Go back, reload the page and send it again."}
 
-// checkForm reads the form of a request and returns an error unless it belongs to the session.
+// checkForm reads the form of a request. It returns an error unless the form belongs to the
+// session.
 func checkForm(v *visit) error { return checkFormOf(v, v.login.Token) }
 
 func checkFormOf(v *visit, secret string) error {
@@ -144,7 +145,7 @@ func (c *Console) logInForm(v *visit, code int, problem string, d logInPage) (An
 // newSecret returns a random secret.
 func newSecret() string {
 	b := make([]byte, 32)
-	_, _ = rand.Read(b) // never fails
+	_, _ = rand.Read(b) // rand.Read never fails
 	return hex.EncodeToString(b)
 }
 

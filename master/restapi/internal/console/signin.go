@@ -42,9 +42,9 @@ func beginSignIn(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	return a, nil
 }
 
-// endSignIn logs in by the answer of the provider that the browser brings. It sends the browser on
-// by a page of ours: in a redirect from another site the browser does not send the session's
-// cookie, which is SameSite=Strict.
+// endSignIn logs in by the answer of the provider that the browser brings. It then shows a page of
+// the console that sends the browser on: in a redirect from another site the browser does not send
+// the session's cookie, which is SameSite=Strict.
 func endSignIn(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	l, err := v.Master.SignIn(ctx, c.cookieOf(v, signInCookie), v.query)
 	over := c.cookie(signInCookie, "", 0)

@@ -19,13 +19,13 @@ type tokensPage struct {
 	Revoke      bool   // the user may end log-ins of others
 	Name, User  string // token or user to log out; one of the two is ""
 	Eauth       string
-	All, Itself bool // All: end every log-in of User. Itself: this session is among those to end
+	All, Itself bool // All: end every log-in of User. Itself: this session is among the log-ins to end
 }
 
 // revokeTokens is the wheel function that ends log-ins.
 const revokeTokens = "token.revoke"
 
-// logIns returns the present log-ins, which it asks the master for.
+// logIns asks the master for the present log-ins and returns them.
 func logIns(ctx context.Context, v *visit) (d tokensPage, err error) {
 	got, err := v.runCommand(ctx, "wheel", "token.list")
 	if err != nil {
@@ -54,7 +54,7 @@ func showTokens(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	return c.render(v, "tokens", http.StatusOK, p)
 }
 
-// tokenChoice reads from a form which log-ins to end. It refuses ones that do not exist.
+// tokenChoice reads from a form which log-ins to end. It refuses log-ins that do not exist.
 func tokenChoice(ctx context.Context, v *visit, q url.Values) (d tokensPage, err error) {
 	r := control.Revocation{Name: q.Get("name"), User: q.Get("user"), Eauth: q.Get("eauth")}
 	if err := r.Check(); err != nil {
