@@ -12,8 +12,8 @@ import (
 )
 
 // If a node has local storage and its configuration now names the shared volume, the node serves
-// from its local directory until nearly all files are copied to the volume. Then it stops for the
-// last few files, and starts again on the volume.
+// from its local directory until nearly all files are copied to the volume. Then it stops while the
+// last few files are copied, and starts again on the volume.
 
 // runNode runs a configured node until ctx ends or somebody requests a reload. If a move to the
 // shared volume is pending, the node runs with its former settings while the files are copied.

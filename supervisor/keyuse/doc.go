@@ -6,7 +6,7 @@
 // receives the request records them ([Ledger]). A start that has ended never sends again. So if
 // requests of two starts alternate, two machines run. Then only the machine with the node's address
 // may act. If two machines have that address, their hardware facts decide: they are compared with
-// those of the machine that has used the key for long.
+// those of the machine that has used the key for a long time.
 //
 // A single machine with the node's address is the node, whatever its hardware: a node that was
 // restored, moved to another hypervisor or equipped with another network card continues.

@@ -17,7 +17,7 @@ const (
 	MachineID Kind = "machine" // the system's own identifier: machine-id(5)
 	Board     Kind = "board"   // the firmware's UUID (DMI)
 	Disk      Kind = "disk"    // the serial number of the disk with the node's data
-	Cards     Kind = "cards"   // the addresses of its network cards
+	Cards     Kind = "cards"   // the hardware addresses of the machine's network cards
 )
 
 func allKinds() []Kind { return []Kind{MachineID, Board, Disk, Cards} }
@@ -25,11 +25,11 @@ func allKinds() []Kind { return []Kind{MachineID, Board, Disk, Cards} }
 // Facts holds a machine's facts about itself, as digests. It omits unknown facts.
 type Facts map[Kind]string
 
-// digestBytes is how many bytes of a hash a digest has.
+// digestBytes is the length of a digest in bytes.
 const digestBytes = 8
 
 // Digest returns a digest that hides a fact, because machine-id(5) requires that the ID does not
-// leave the machine. Digests of the same fact are equal only for the same key.
+// leave the machine. Digests of the same fact are equal only for the same certificate.
 func Digest(certificate string, kind Kind, fact string) string {
 	sum := sha256.Sum256([]byte(certificate + "\x00" + string(kind) + "\x00" + fact))
 	return hex.EncodeToString(sum[:digestBytes])
@@ -82,17 +82,17 @@ func (f Facts) Check() error {
 	return nil
 }
 
-// MaxSpeaker bounds the text of a speaker, in bytes.
+// MaxSpeaker is the largest size of a speaker's text, in bytes.
 const MaxSpeaker = 512
 
 // Speaker is the description of itself that a machine sends with each request. A machine with an
 // older version sends none, which is the zero value.
 type Speaker struct {
-	// Life is the running start of its supervisor.
+	// Life identifies the running start of the machine's supervisor.
 	Life string
 	// Beat is a random value, drawn again every [BeatEvery]; Before is the previous value. A
 	// machine whose memory was copied while it ran has the Life of its original, but each of the
-	// two draws its own next Beat. Both are "" from an older version.
+	// two machines draws its own next Beat. A machine with an older version sends neither.
 	Beat, Before string
 	// Held reports whether the machine has the node's address according to the table of nodes.
 	Held  bool

@@ -8,16 +8,16 @@ import (
 )
 
 const (
-	// maxUses bounds the machines that are remembered for one key. Overflow policy: the machine
-	// whose last request is oldest is removed.
+	// maxUses is the largest number of machines remembered for one key. Overflow policy: the
+	// machine whose last request is oldest is removed.
 	maxUses = 4
-	// maxAlternations bounds the recorded changes of the sender. Overflow policy: the oldest is removed.
+	// maxAlternations limits the recorded changes of the sender. Overflow policy: the oldest is removed.
 	maxAlternations = 16
-	// maxBeats bounds the ended beats that are remembered. Overflow policy: the oldest is removed.
+	// maxBeats limits the ended beats that are remembered. Overflow policy: the oldest is removed.
 	// A request with a removed beat counts as another machine's.
 	maxBeats = 32
-	// maxKeys bounds the keys: all nodes of a table. Overflow policy: a further key is not
-	// recorded; [Ledger.Keep] makes room.
+	// maxKeys limits the recorded keys; there is room for all nodes of a table. Overflow policy: a
+	// further key is not recorded; [Ledger.Keep] makes room.
 	maxKeys = 128
 )
 
@@ -68,9 +68,9 @@ type senderChange struct {
 	at   time.Time
 }
 
-// noteRequest records a request. life is the senderName of its sender, and first is when the sender's
-// first request arrived. If a sender sends again soon after another sender has begun, that is no
-// evidence: requests of a start that has ended may arrive late.
+// noteRequest records a request. life is the senderName of its sender, and first is when the
+// sender's first request arrived. If a sender sends again soon after another sender has begun, the
+// change does not prove that both run: requests of a start that has ended may arrive late.
 func (t *alternations) noteRequest(life string, first, now time.Time) {
 	t.taken = slices.DeleteFunc(t.taken, func(taken senderChange) bool { return now.Sub(taken.at) > recent })
 	again := first.Before(now)
@@ -144,8 +144,8 @@ func (l *Ledger) Note(certificate string, s Speaker, source string, now time.Tim
 func (k *key) noteSpeaker(s Speaker, source string, now time.Time) {
 	k.uses = slices.DeleteFunc(k.uses, func(u use) bool { return now.Sub(u.last) > recent })
 	if s.Beat != "" && slices.Contains(k.over, s.Beat) {
-		// The beat has ended. The request was delayed, or a copy of the machine sent it, which will
-		// draw the next beat by itself.
+		// The beat has ended. The request was delayed, or it comes from a copy of the machine,
+		// which will draw its own next beat.
 		return
 	}
 
@@ -171,10 +171,10 @@ func (k *key) noteSpeaker(s Speaker, source string, now time.Time) {
 }
 
 // firstHeard returns when the first request of the asking machine arrived, and until when its beat
-// holds. If requests with the previous beat (s.Before) have arrived, that beat ends now. If that
+// is valid. If requests with the previous beat (s.Before) have arrived, that beat ends now. If that
 // beat has ended before, another machine sent this request, and first is now. followed reports that
 // the previous beat had expired: a request that waited during an outage may carry an expired beat,
-// so the beat after it is no evidence. Only the next beat shows that its machine runs.
+// so the beat after it does not prove that the machine runs. Only the machine's next beat does.
 func (k *key) firstHeard(s Speaker, now time.Time) (first, until time.Time, followed bool) {
 	for _, u := range k.uses {
 		if u.speaker.senderName() == s.senderName() {
@@ -203,7 +203,7 @@ func (k *key) firstHeard(s Speaker, now time.Time) (first, until time.Time, foll
 	k.uses = slices.Delete(k.uses, i, i+1)
 	followed = !now.Before(last.until) && !last.followed
 	if followed || now.After(last.until.Add(BeatEvery+lateFor)) {
-		until = now // the beat is no evidence: only the machine's next beat shows that it runs
+		until = now // this beat does not prove that the machine runs; its next beat will
 	}
 
 	return last.first, until, followed
@@ -277,7 +277,7 @@ func (l *Ledger) Keep(certificates []string) {
 }
 
 // Report returns the machines that use a key now. It returns false if only the node's own machine
-// does.
+// uses the key.
 func (l *Ledger) Report(certificate string, now time.Time) (Report, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -20,7 +20,7 @@ type Report struct {
 
 // Machine is a machine that uses a key.
 type Machine struct {
-	Life string `json:"life,omitempty"` // its running start; "": an older version does not say
+	Life string `json:"life,omitempty"` // running start of the supervisor; "": the machine has an older version
 	// Source is the address from which the machine sent its request.
 	Source string `json:"source"`
 	// Held reports whether the machine has the node's address.

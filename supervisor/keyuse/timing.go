@@ -3,20 +3,20 @@ package keyuse
 import "time"
 
 const (
-	// recent is how long an observation is used. Two machines with one address can block each
+	// recent is how long an observation stays valid. Two machines with one address can block each
 	// other's packets for tens of seconds.
 	recent = time.Minute
 	// quiet is the silence after which a machine counts as stopped, unless another machine with its
 	// address has blocked its packets: each running machine sends requests every two seconds.
 	quiet = 20 * time.Second
 	// lateFor is how long a request may wait in a socket after the start that sent it has ended. A
-	// start is running if requests of it still arrive later than this after the next start has
+	// start is running if its requests still arrive later than lateFor after the next start has
 	// begun. If only one of the two starts is running by this rule, the memory of its machine was
-	// put back to an older state. If both are, there are two machines.
+	// put back to an older state. If both starts are running, there are two machines.
 	lateFor = 5 * time.Second
 
-	// learnAfter is how long one machine must have used a key alone until its facts become the
-	// known ones. adoptAfter is the time if other facts are known already.
+	// learnAfter is how long one machine must have used a key alone before its facts become the
+	// known facts of the node. adoptAfter is that time if other facts are known already.
 	learnAfter = time.Minute
 	adoptAfter = 10 * learnAfter
 

@@ -19,7 +19,7 @@ import (
 // Account is the account under which a child runs.
 type Account struct {
 	Name       string              // the name in generated configuration
-	UID, GID   int                 // IDs of the process
+	UID, GID   int                 // user and group ID
 	Credential *syscall.Credential // nil: the account of this process
 	// Missing reports that this process is root and the named account does not exist, so that the
 	// child runs as root.

@@ -17,13 +17,13 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// Options are the master's options that an administrator has set: files in a folder, and those of
-// appliance.yaml.
+// Options are the master's options that an administrator has set: files in a folder, and the
+// options in appliance.yaml.
 type Options struct {
 	Dir   string // folder of the *.conf files
 	Own   map[string]any
 	Files []options.File
-	Mark  string // identifies all options, and Key
+	Mark  string // identifies the options together with Key
 	// Key identifies the cluster's key that belongs to the options: nodes that load options one
 	// after another load a new key with the options. It is empty if there is no such key, or if it
 	// is not known.
@@ -41,8 +41,8 @@ func GoodConfDir(s *settings.Settings) string {
 	return filepath.Join(s.DataDir, "etc", "master.d.good")
 }
 
-// heldConfDir returns the folder of the earlier options, which a node keeps while a change goes
-// from node to node.
+// heldConfDir returns the folder with the options from before a change, which a node keeps while
+// the change goes from node to node.
 func heldConfDir(s *settings.Settings) string {
 	return filepath.Join(s.DataDir, "etc", "master.d.held")
 }
@@ -118,8 +118,8 @@ func eachFile(dir string, visit func(name string, b []byte) error) error {
 // is [fs.ErrNotExist].
 func GoodOptions(s *settings.Settings) (Options, error) { return lastGood(GoodConfDir(s), s) }
 
-// HeldOptions returns the earlier options, which the node stores while newer ones are on trial. If
-// there are none, the error is [fs.ErrNotExist].
+// HeldOptions returns the options that [Hold] has stored while newer options are on trial. If there
+// are none, the error is [fs.ErrNotExist].
 func HeldOptions(s *settings.Settings) (Options, error) { return lastGood(heldConfDir(s), s) }
 
 func lastGood(dir string, s *settings.Settings) (Options, error) {
@@ -143,18 +143,18 @@ func lastGood(dir string, s *settings.Settings) (Options, error) {
 	return readOptions(s, dir, own)
 }
 
-// KeepGood copies options to GoodConfDir. reader is the account that may read them, the master's.
+// KeepGood copies options to GoodConfDir. reader is the master's account, which may read the copy.
 func KeepGood(s *settings.Settings, o Options, reader Account) error {
 	return keepLastGood(o, GoodConfDir(s), reader)
 }
 
-// Hold stores options as the earlier ones, see [HeldOptions]. reader is the account that may read
-// them.
+// Hold stores options to go back to, see [HeldOptions]. reader is the master's account, which may
+// read the stored files.
 func Hold(s *settings.Settings, o Options, reader Account) error {
 	return keepLastGood(o, heldConfDir(s), reader)
 }
 
-// Release removes the earlier options.
+// Release removes the options that [Hold] has stored.
 func Release(s *settings.Settings) error {
 	dir := heldConfDir(s)
 	err := os.RemoveAll(dir)

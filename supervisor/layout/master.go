@@ -29,8 +29,9 @@ const masterHead = `# Written by applianced at every start of the master; do not
 # and into appliance.yaml under master.options.
 `
 
-// requestTTL is how old a minion's request may be, in seconds; it prevents the replay of older
-// requests. Masters remember younger requests for twice as long (master/request.NonceWindow).
+// requestTTL is the greatest age at which a master accepts a minion's request, in seconds. It
+// prevents the replay of older requests. Masters remember younger requests for twice as long
+// (master/request.NonceWindow).
 const requestTTL = 600
 
 // MasterConfig returns the generated configuration of the master. user is the account of the
@@ -105,7 +106,7 @@ func MasterConfig(s *settings.Settings, user, include string) ([]byte, error) {
 	defaults := []pair{
 		{"log_level", logLevel(s)},
 		{"request_server_ttl", requestTTL},
-		{"log_level_logfile", "quiet"}, // the supervisor keeps what the master prints
+		{"log_level_logfile", "quiet"}, // the supervisor logs what the master prints
 		{"file_roots", map[string][]string{"base": {s.FileRoot()}}},
 		{"gpg_keydir", s.GPGDir()},
 		// the master's renderers keep decrypted secrets in memory, because each run of gpg is
@@ -161,7 +162,7 @@ func quoteEquals(n *yaml.Node) {
 // names no port.
 const defaultAPIPort = 8000
 
-// apiOptions returns salt-api's values for options that rest_cherrypy leaves out.
+// apiOptions returns values for options of salt-api that rest_cherrypy does not set.
 func apiOptions(s *settings.Settings) map[string]any {
 	opts := map[string]any{
 		"host":        apiHost(s),
@@ -195,7 +196,7 @@ func APIAddresses(s *settings.Settings) []string {
 	return []string{net.JoinHostPort(fmt.Sprint(opts["host"]), fmt.Sprint(opts["port"]))}
 }
 
-// logLevel returns the log level of the settings as the master calls it.
+// logLevel returns the master's name for the log level in the settings.
 func logLevel(s *settings.Settings) string {
 	if s.Log.Level == "warn" {
 		return "warning"
@@ -203,8 +204,8 @@ func logLevel(s *settings.Settings) string {
 	return s.Log.Level
 }
 
-// apiHost returns the address at which salt-api listens by default: the load balancer's, so that
-// the virtual address reaches it.
+// apiHost returns the address at which salt-api listens by default: the load balancer's address, so
+// that requests to the virtual address reach salt-api.
 func apiHost(s *settings.Settings) string {
 	host := s.Front.Addresses[0]
 	for _, a := range s.Front.Addresses {

@@ -11,8 +11,7 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// Packages returns where the Python packages are, and for which Python: the one that the master
-// would use.
+// Packages returns the place of the Python packages, and of the Python that would run the master.
 func Packages(s *settings.Settings) python.Place {
 	p := python.Place{Shared: s.SharedPythonDir(), Node: s.PythonDir(), Layers: s.LayersDir(), Pythons: pythons(s)}
 	// If the master runs as root, its Python runs as root too.

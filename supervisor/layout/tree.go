@@ -33,8 +33,8 @@ func Make(s *settings.Settings, master, lb Account) error {
 		{s.APIDir(), 0o755, nil, false},
 		{s.LogDir(), 0o750, nil, false},
 		{s.CacheDir(), 0o750, &master, false},
-		// With a volume this is the local copy. The storage manager creates the directories of the
-		// volume itself.
+		// With a volume, this directory is in the local copy. The storage manager creates the
+		// directories of the volume itself.
 		{filepath.Dir(filepath.Dir(s.UserConfDir())), 0o755, nil, false},
 		{filepath.Dir(s.UserConfDir()), 0o755, nil, false},
 		{s.UserConfDir(), 0o755, nil, false},
@@ -91,7 +91,7 @@ func makeDir(path string, mode fs.FileMode, owner *Account, exact bool) error {
 	return nil
 }
 
-// WriteFile replaces a file as [durable.Replace] does, unless the file has that content already. It
+// WriteFile replaces a file by [durable.Replace], unless the file already has that content. It
 // reports whether it wrote the file.
 func WriteFile(path string, content []byte, mode fs.FileMode) (bool, error) {
 	if old, _, err := durable.ReadFile(path, int64(len(content)), durable.Follow); err == nil &&
@@ -156,7 +156,7 @@ type KeyFault struct {
 // Error returns the path and the reason.
 func (k *KeyFault) Error() string { return "key file " + k.Path + ": " + k.Reason }
 
-// maxKeyFile bounds a PEM file in bytes: a 16384-bit private key has 13 KiB.
+// maxKeyFile is the largest size of a PEM file in bytes: a 16384-bit private key has 13 KiB.
 const maxKeyFile = 64 << 10
 
 // CheckKeys checks the master's own key files, if they exist. Each must be a regular file in PEM

@@ -85,7 +85,7 @@ func Look(certificate string, ownReport Report, memory Memory, peers []Peer) Sit
 	return s
 }
 
-// Majority reports whether this node and those that answered are more than half of the cluster.
+// Majority reports whether this node and the nodes that answered are more than half of the cluster.
 func (s Situation) Majority() bool { return 2*(s.answered()+1) > len(s.Others)+1 }
 
 func (s Situation) answered() int { return s.countOthers(func(o Other) bool { return o.Answered }) }

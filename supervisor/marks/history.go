@@ -18,17 +18,17 @@ const (
 )
 
 const (
-	// maxStarts bounds how many starts a history lists.
+	// maxStarts is the largest number of starts that a history lists.
 	maxStarts = 64
-	// rememberedStarts is how many of these starts other nodes remember.
+	// rememberedStarts is how many of the newest starts other nodes remember.
 	rememberedStarts = 8
-	// maxNumber bounds counts and generations that come from other nodes. A machine that raises a
-	// count every second never reaches maxNumber. A count that has the value maxNumber can still be
-	// raised.
+	// maxNumber is the largest count or generation that a node accepts from other nodes. A machine
+	// that raises a count every second never reaches maxNumber. A count that has the value
+	// maxNumber can still be raised.
 	maxNumber = 1 << 48
 )
 
-// Start is one start of a node, with the highest count that it has raised.
+// Start is one start of a node, with the highest count during that start.
 type Start struct {
 	ID   string `json:"id"` // random, so that two machines that continue from one snapshot differ
 	Last uint64 `json:"last"`

@@ -8,7 +8,8 @@ import (
 	"slices"
 )
 
-// maxNodes bounds a memory: all nodes of a table, and as many that have left the cluster.
+// maxNodes is the largest number of nodes in a memory: all nodes of a table, and as many nodes that
+// have left the cluster.
 const maxNodes = 128
 
 // Memory holds the histories of the places of all nodes, by the hash of the nodes' certificates.

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// MaxReport bounds a report as JSON, in bytes: 128 nodes with two places each take 200 KiB.
+// MaxReport is the largest size of a report as JSON, in bytes: 128 nodes with two places each take
+// 200 KiB.
 const MaxReport = 1 << 20
 
 // Report holds a node's own histories and the counts that it remembers of other nodes. A caller

@@ -167,7 +167,7 @@ func (p *page) minions(d status.Document) {
 }
 
 // writeFiles writes the metrics of the copy of the shared volume from which the master serves. f
-// may be nil: there is none.
+// may be nil: there is no such copy.
 func (p *page) writeFiles(f *control.Files) {
 	if f == nil {
 		return

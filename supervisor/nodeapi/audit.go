@@ -38,7 +38,7 @@ func (c *Client) Audit(ctx context.Context, node string, q audit.Query) (p audit
 }
 
 // peerActor returns the actor of an audit record for the machine that sent r. name is the node's
-// name that the machine claims, and proof is how far it has proven that.
+// name that the machine claims, and proof says how far the machine has proven that name.
 func peerActor(r *http.Request, name string, proof audit.Proof) audit.Actor {
 	from, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {

@@ -108,7 +108,7 @@ func newIdentity() ([]byte, error) {
 		return nil, err
 	}
 
-	// The table of nodes says which node has the key, and for how long, not the certificate: so a
+	// The table of nodes, not the certificate, says which node has the key and for how long. So a
 	// wrong clock cannot lock a node out.
 	t := &x509.Certificate{
 		SerialNumber: serial,
@@ -160,7 +160,7 @@ func (i *Identity) serverTLS() *tls.Config {
 	}
 }
 
-// ErrPin means that the peer's certificate is not that of the expected node.
+// ErrPin means that the peer's certificate is not the certificate of the expected node.
 var ErrPin = errors.New("another machine answers there: its certificate is not the one in the table of nodes")
 
 // clientTLS returns a configuration that connects only to the node whose certificate has the hash

@@ -14,7 +14,7 @@ import (
 
 type meetingKey struct{}
 
-// meeting is the state of a join on the connection of a machine that is not authenticated.
+// meeting is the state of a join on the connection of a machine that is not authenticated yet.
 type meeting struct {
 	conn   net.Conn
 	mu     sync.Mutex
@@ -55,7 +55,7 @@ func (s *Server) answerHello(w http.ResponseWriter, r *http.Request, q helloRequ
 	}
 
 	secret := secrets[0]
-	if q.Next { // if there is no next secret, the last one is the present one
+	if q.Next { // the next secret comes last; without one, the present secret does
 		secret = secrets[len(secrets)-1]
 	}
 
@@ -169,7 +169,7 @@ func (s *Server) answerProof(w http.ResponseWriter, r *http.Request, q proveRequ
 
 		t, err = s.host.Admit(r.Context(), n)
 		joined := audit.Record{Actor: peerActor(r, n.Name, audit.Secret), Action: "node.join", Object: n.Name}
-		joined.Limited = true // such records have a rate limit, because a machine may ask to join any number of times
+		joined.Limited = true // the record has a rate limit, because a machine may ask to join any number of times
 		s.host.Record(joined.Ended(err))
 
 		if err != nil {

@@ -15,8 +15,8 @@ import (
 // or the /64 of an IPv6 address) and for all sources together. One source gets at most half of the
 // remaining shared budget. The last units go to sources that have used none lately. So an attacker
 // with a few addresses cannot keep others from joining. Connections of members have their own
-// count, so that strangers cannot use them up. A connection counts as a member's by its address,
-// until the peer has shown a certificate.
+// count, so that strangers cannot use them up. Until the peer has shown a certificate, its address
+// decides whether the connection counts as a member's.
 type limiter struct {
 	now    func() time.Time
 	member func(netip.Addr) bool // reports whether an address belongs to a node of the table
@@ -85,7 +85,7 @@ func (l *limiter) source(a netip.Addr, now time.Time) *source {
 }
 
 // forget drops the sources that have been quiet for two minutes. If no source was quiet, it drops
-// every source without a connection: the shared budgets still limit those.
+// every source without a connection: the shared budgets still limit the dropped sources.
 func (l *limiter) forget(now time.Time) {
 	maps.DeleteFunc(l.sources, func(_ netip.Addr, s *source) bool {
 		return s.conns == [2]int{} && now.Sub(s.hellos.Last()) > 2*time.Minute &&

@@ -8,7 +8,7 @@
 //	GET  /v1/status       a summary of this node's status      all nodes
 //	GET  /v1/marks        the marks of its disks               all nodes
 //	POST /v1/ready, drain, leave, gone   changes the asking node's state in the table   all nodes
-//	POST /v1/storage/certificate   signs one for the shared volume   all nodes, storage.go
+//	POST /v1/storage/certificate   signs a certificate for the volume   all nodes, storage.go
 //	GET  /v1/storage/authority   the key that signs those certificates   serving nodes
 //	GET  /v1/minions      what its master knows of minions     serving nodes
 //	GET  /v1/git          the git remotes of its master        serving nodes, git.go
@@ -153,7 +153,7 @@ const (
 	codeNotHeld  = "optionsNotHeld"
 )
 
-// Errors that callers distinguish. Each is wrapped with the text of the other end.
+// Errors that callers distinguish. Each is wrapped in an error with the text from the other end.
 var (
 	ErrProtocol = errors.New("the cluster runs another version")
 	ErrCluster  = errors.New("that is another cluster")

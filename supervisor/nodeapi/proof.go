@@ -176,7 +176,7 @@ func meetingNames(bind []byte, machine, cluster, machineCert, clusterCert, keyHa
 
 func newNonce() string {
 	b := make([]byte, nonceBytes)
-	_, _ = rand.Read(b) // never fails
+	_, _ = rand.Read(b) // rand.Read never fails
 	return hex.EncodeToString(b)
 }
 

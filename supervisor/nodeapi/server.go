@@ -129,8 +129,8 @@ func (s *Server) memberAddress(a netip.Addr) bool {
 	return false
 }
 
-// maxTold bounds the map told of warnOnce. warnOnce logs the same warning about one source at most
-// once a minute.
+// maxTold is the largest size of the map Server.told. warnOnce logs the same warning about one
+// source at most once a minute.
 const (
 	maxTold = 1024
 )

@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	// In bytes: maxBundle bounds a version of the system, maxSystem a description of one.
+	// In bytes: maxBundle limits a bundle with a version of the system, maxSystem the description
+	// of a version.
 	maxBundle = 8 << 30
 	maxSystem = 64 << 10
 	// bundleStall is how long the sender of a bundle may send nothing, bundleWritten how long a

@@ -40,8 +40,8 @@ func (s *Server) toolRoute(routes routes) {
 	})
 }
 
-// ErrNotRun is wrapped by errors of [Client.RunTool] that are certain: the tool has not run, and
-// will not.
+// ErrNotRun means that the tool certainly has not run and will not run. Errors of [Client.RunTool]
+// wrap it.
 var ErrNotRun = errors.New("the tool was not run")
 
 // notRunError marks an error as [ErrNotRun] and keeps its text.

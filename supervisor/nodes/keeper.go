@@ -44,14 +44,14 @@ func Seen(dir string) error {
 var ErrShared = errors.New("the shared storage does not answer")
 
 // Keeper holds this node's copy of the table. The table on the shared storage is the authoritative
-// one: a node bases its change on the newest version of that table, and raises the version (package
-// versioned: without a lock). A Keeper is safe for concurrent use.
+// one: a node bases its change on the newest version of that table, and raises the version (without
+// a lock, see package versioned). A Keeper is safe for concurrent use.
 type Keeper struct {
 	path   string // path of this node's copy
 	shared string // directory on the shared storage
 
-	// accepting is held while this node's copy is written, so that disk and memory agree. Whoever
-	// has it may read table without mu. It is taken before mu.
+	// accepting is held while this node's copy is written, so that disk and memory agree. A
+	// goroutine that holds accepting may read table without mu. Lock accepting before mu.
 	accepting sync.Mutex
 
 	mu      sync.Mutex // not held while the disk may hang: everybody reads the table

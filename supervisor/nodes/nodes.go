@@ -1,8 +1,8 @@
 // Package nodes is the table of a cluster's machines: their names, addresses and keys, and their
 // parts in the shared volume. Every node keeps a copy of the table on its own disk, so that it
 // knows its peers before the volume is mounted. Any node can change the table on the shared
-// storage, by compare and swap (package versioned). A copy is replaced only by one with a higher
-// Version.
+// storage, by compare and swap (package versioned). A copy is replaced only by a table with a
+// higher Version.
 //
 // The load balancer's backends, the master's peers, the firewall's sets, the storage's members and
 // the status's list of nodes all come from this table.
@@ -59,8 +59,8 @@ type Table struct {
 	// KeyHash is the SHA-256 of the cluster's public key in hexadecimal. A join string contains it,
 	// so that a joining machine can authenticate the cluster.
 	KeyHash string `json:"keyHash"`
-	// Former lists the hashes of the cluster's earlier keys, the oldest first. By these a node that
-	// was unreachable during a change of the key recognises its cluster.
+	// Former lists the hashes of the cluster's earlier keys, the oldest first. A node that was
+	// unreachable during a change of the key recognises its cluster by these hashes.
 	Former []string `json:"former,omitempty"`
 	// Virtual is the cluster's virtual address, which moves between nodes. It is empty if there is
 	// none.
@@ -68,7 +68,7 @@ type Table struct {
 	// StorageTLS reports whether connections of the shared volume use TLS. The first node decides
 	// that when it forms the cluster.
 	StorageTLS bool `json:"storageTLS,omitempty"`
-	// Turn names the one node that is allowed to be out of service. It is nil if none is.
+	// Turn names the one node that is allowed to be out of service. It is nil if no node is.
 	Turn  *Turn  `json:"turn,omitempty"`
 	Nodes []Node `json:"nodes"`
 	// Gone lists the certificates of removed nodes whose names other nodes have now.

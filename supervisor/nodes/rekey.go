@@ -59,8 +59,8 @@ func (t *Table) follows(hash string) bool {
 }
 
 // Rekey sets another cluster key in the table, on this node's disk and on the shared storage, after
-// the key was restored from a backup. It returns an error if the cluster has nodes besides name. A
-// running supervisor must be reloaded afterwards.
+// the key was restored from a backup. It returns an error if the cluster has nodes besides the one
+// called name. A running supervisor must be reloaded afterwards.
 func Rekey(ctx context.Context, dir, shared, name, keyHash string) error {
 	k, err := OpenKeeper(dir, shared)
 	if err != nil {

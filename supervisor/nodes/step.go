@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// maxLeap bounds how far the version of an offered table may be ahead of a node's own version. A
-// real node never misses that many changes. Without the bound an attacker could use up the version
+// maxLeap is how far the version of an offered table may be ahead of a node's own version. A real
+// node never misses that many changes. Without this limit an attacker could use up the version
 // numbers.
 const maxLeap = 1 << 32
 

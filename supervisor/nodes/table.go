@@ -16,10 +16,10 @@ import (
 // Bounds of a table. They are numbers of entries unless the comment says otherwise.
 const (
 	MaxNodes = 64
-	// MaxTable bounds a table as JSON, in bytes.
+	// MaxTable is the largest size of a table as JSON, in bytes.
 	MaxTable = 256 << 10
 	maxGone  = 1024
-	// maxKeys bounds how many keys the cluster may have had.
+	// maxKeys is the largest number of keys that a cluster may have had, one after another.
 	maxKeys = 64
 )
 

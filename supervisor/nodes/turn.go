@@ -31,7 +31,7 @@ type Turn struct {
 // ErrTurn means that another node has the turn.
 var ErrTurn = errors.New("has the turn")
 
-// HeldError is an [ErrTurn] that says which node has the turn, and what for.
+// HeldError is an [ErrTurn] that says which node has the turn, and for what purpose.
 type HeldError struct{ Turn Turn }
 
 // Error returns a text for an administrator.

@@ -1,6 +1,6 @@
 // Package options changes the administrator's options of Salt's master on all nodes of a cluster in
 // one operation. Each node reports the options it has and why it refuses new ones ([Node]). [Roll]
-// makes the nodes load the options one after the other.
+// asks the nodes to load the options, one after the other.
 //
 // Each node guards itself, without the node that drives the rolling change: it runs its master with
 // new options on trial, and returns to the last good options if the trial fails. The driving node
@@ -17,8 +17,8 @@ import (
 
 // Bounds of a node's report.
 const (
-	MaxFiles  = 256 // bound of the files with options, of the faults, and of the notes
-	maxText   = 500 // bytes of a reason
+	MaxFiles  = 256 // largest number of files with options, of faults, and of notes
+	maxText   = 500 // longest text of a reason, in bytes
 	MinLimit  = 5 * time.Second
 	MaxLimit  = 10 * time.Minute
 	UsualTime = time.Minute // how long a master usually may take to serve
@@ -47,7 +47,7 @@ type State struct {
 	// is up according to the load balancer.
 	Serving bool `json:"serving"`
 	// LastGood says why the master runs with its last good options. It is empty if it runs with the
-	// present ones.
+	// present options.
 	LastGood string `json:"lastGood,omitempty"`
 	// Held reports whether the node still stores the options from before a rolling change. It does
 	// so until the change has ended.
@@ -59,7 +59,7 @@ func (s State) Current() bool {
 	return s.Running != "" && s.Running == s.Wanted && s.LastGood == "" && !s.Trying
 }
 
-// Fault is a fault in the options with which the master does not start, or a note about an option
+// Fault is a fault in the options that prevents a start of the master, or a note about an option
 // without effect.
 type Fault struct {
 	File   string `json:"file,omitempty"`
@@ -97,8 +97,8 @@ type Node interface {
 	// Check checks the options by the master's own rules.
 	Check(ctx context.Context) (Findings, error)
 	// Try restarts the master, on trial, with the options that mark identifies. If the master does
-	// not serve within limit, the node returns to the earlier options by itself. The node stores
-	// the earlier options until [Node.Keep].
+	// not serve within limit, the node returns by itself to the options from before the trial, the
+	// earlier options. The node stores these until [Node.Keep].
 	Try(ctx context.Context, mark string, limit time.Duration) error
 	// Back restarts the master with the earlier options that the node has stored, and records why
 	// it refuses the options of mark. Back may be repeated.

@@ -12,9 +12,9 @@ const (
 	Differs     Code = "differs"     // the nodes do not see the same files; nothing was changed
 	Away        Code = "away"        // a node does not answer or does not serve; nothing was changed
 	Busy        Code = "busy"        // another node has the turn; nothing was changed
-	Stopped     Code = "stopped"     // a node did not serve with the new options; all nodes returned to the earlier ones
+	Stopped     Code = "stopped"     // a node did not serve with the new options; all nodes returned to their old ones
 	Lost        Code = "lost"        // the change stopped between two nodes; nodes that have the new options keep them
-	Interrupted Code = "interrupted" // as Lost, because the driving node was stopped
+	Interrupted Code = "interrupted" // like Lost, but because the driving node was stopped
 )
 
 // Good reports whether nothing remains to be done.
@@ -27,9 +27,9 @@ type Force string
 const (
 	New      Force = "new"       // the new options, through this rolling change
 	Same     Force = "same"      // the same options before and after
-	Before   Force = "before"    // the earlier options
-	LastGood Force = "last good" // the earlier options, because the node has refused the new ones
-	Left     Force = "left out"  // the earlier options; the node loads the new ones at its next start
+	Before   Force = "before"    // the options from before the change
+	LastGood Force = "last good" // like Before: the node has refused the new options
+	Left     Force = "left out"  // like Before: the node loads the new options at its next start
 	Unknown  Force = "unknown"
 )
 
@@ -49,7 +49,7 @@ type Progress struct {
 	Schema  int      `json:"schema"`
 	Running bool     `json:"running"`
 	Lines   []string `json:"lines"`            // the steps so far
-	Result  *Result  `json:"result,omitempty"` // result of the last roll that has ended; nil: none has
+	Result  *Result  `json:"result,omitempty"` // result of the last roll that has ended; nil: no roll has ended
 }
 
 // Result is the outcome of a rolling change.
@@ -67,7 +67,7 @@ func (u *run) result(code Code, cause string) Result {
 	return out
 }
 
-// Names returns the names of the nodes in a state.
+// Names returns the names of the nodes that ended in a state.
 func (r Result) Names(state Force) (names []string) {
 	for _, n := range r.Nodes {
 		if n.State == state {

@@ -13,7 +13,8 @@ import (
 	"saltern/supervisor/roll"
 )
 
-// Turn is the right to restart masters. A cluster has one, which only one node can hold at a time.
+// Turn is the right to restart masters. A cluster has one turn, which only one node can hold at a
+// time.
 type Turn interface {
 	// Take acquires the turn, or extends it, until end. If another node has the turn, the error is
 	// [ErrHeld] and names that node.
@@ -28,7 +29,7 @@ type Target struct {
 	Node Node
 }
 
-// Roll makes the nodes load their options, one node after the other. It must be used for only one
+// Roll asks the nodes to load their options, one node after the other. It must be used for only one
 // call of Run.
 type Roll struct {
 	// Targets are the nodes; the last is the node that drives the rolling change. All others must
@@ -52,13 +53,12 @@ const (
 	freshTakes  = 20 * time.Second
 	trialTakes  = 10 * time.Second // how long a start that is under way may take
 	mendTakes   = time.Minute      // how long another node may take to serve again
-	// backTakes is how much longer than the limit a node may take, because it must stop two
-	// masters.
+	// backTakes is how much longer than Limit a node may take, because it must stop two masters.
 	backTakes = 30 * time.Second
 )
 
 // Holds returns for how long the turn stays valid after the driving node has died: long enough for
-// one node to try the options and to return to the earlier ones.
+// one node to try the options and to return to the earlier options.
 func Holds(limit time.Duration) time.Duration { return 2*limit + 2*backTakes }
 
 // node is a target and its state in the rolling change.
@@ -67,7 +67,7 @@ type node struct {
 	state State
 	mark  string // mark of the new options
 	out   bool   // the node is left out of the rolling change
-	tried bool   // the node got the options, in this rolling change or in the earlier one that this one continues
+	tried bool   // the node got the options, in this rolling change or in an interrupted one that it continues
 	line  NodeResult
 }
 
@@ -77,7 +77,7 @@ type run struct {
 	nodes []*node
 }
 
-// Run makes the rolling change and returns its outcome.
+// Run carries out the rolling change and returns its outcome.
 func (r *Roll) Run(ctx context.Context) Result {
 	if r.Now == nil {
 		r.Now = time.Now
@@ -213,7 +213,7 @@ func (u *run) askStates(ctx context.Context) string {
 		why = printable.Brief(why, maxText)
 		n.line.State, n.line.Cause = Left, why
 		if len(u.nodes) == 1 || n == u.nodes[len(u.nodes)-1] && errs[n] != nil {
-			return why // the driving node's files are what the others are compared with
+			return why // without the driving node's files there is nothing to compare with
 		}
 
 		n.out = true
@@ -267,7 +267,7 @@ func (u *run) settle(ctx context.Context) string {
 
 		u.askEach(ctx, freshTakes, func(ctx context.Context, n *node) error {
 			s, err := n.Node.State(ctx, true)
-			if err == nil { // after an error the last state stays, which differs
+			if err == nil { // after an error keep the last state, which differs
 				n.state = s
 			}
 			return err
@@ -329,7 +329,7 @@ func (u *run) checkOptions(ctx context.Context) string {
 	return "the options are wrong on " + strings.Join(bad, ", ")
 }
 
-// rollNode makes one node load its options. A code other than "" ends the rolling change.
+// rollNode carries out the rolling change at one node. A code other than "" ends the whole change.
 func (u *run) rollNode(ctx context.Context, n *node) (Code, string) {
 	if ctx.Err() != nil {
 		return Interrupted, ""
@@ -455,8 +455,8 @@ func (u *run) decided(ctx context.Context, n *node, limit time.Duration, done fu
 	}
 }
 
-// takeBack makes all nodes that have the new options go back to the earlier options, first the node
-// that failed.
+// takeBack asks all nodes that have the new options to return to the earlier options, beginning
+// with the node that failed.
 func (u *run) takeBack(ctx context.Context, failed *node, why string) {
 	reason := printable.Brief("taken back, since "+failed.Name+" did not serve with them: "+why, maxText)
 	others := slices.DeleteFunc(u.taking(), func(n *node) bool {

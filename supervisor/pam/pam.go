@@ -27,7 +27,7 @@ const chkpwd = "unix_chkpwd"
 // maxPassword is how many bytes of a password unix_chkpwd reads.
 const maxPassword = 511
 
-// maxGroups bounds the returned groups of an account.
+// maxGroups is the largest number of groups returned for an account.
 const maxGroups = 1024
 
 // names matches names of accounts. A matching name is one argument of a command, and not an option.

@@ -16,11 +16,11 @@ type Addition struct {
 	Files []string      // paths of wheels
 	Names []Requirement // packages that pip should find
 	From  string        // folder of wheels in which pip looks for the names; empty: pip asks an index
-	Index string        // address of the index; empty: as pip is configured
-	// Hashes lists SHA-256 sums. Each of Files must have one of them. It may be empty: the sums are
-	// not checked.
+	Index string        // address of the index; empty: the index in pip's configuration
+	// Hashes lists SHA-256 sums. Each of Files must have one of them. It may be empty: Add then
+	// checks no sums.
 	Hashes []string
-	// Agree gets the packages that would be added, and refuses them by an error.
+	// Agree gets the packages that would be added, and refuses them by returning an error.
 	Agree func(fresh []Package) error
 }
 
@@ -111,7 +111,7 @@ func (p Place) proven(ctx context.Context, wheels []*wheel, layer string) error 
 // scratch creates a folder on this node's disk that all accounts may read.
 func (p Place) scratch() (string, error) {
 	base := filepath.Dir(p.Layers)
-	// Folders of killed additions: no addition is running, because the lock is held.
+	// Killed additions have left these folders: no addition is running, because we hold the lock.
 	old, _ := filepath.Glob(filepath.Join(base, ScratchPrefix+"*"))
 	for _, dir := range old {
 		_ = os.RemoveAll(dir)
@@ -141,7 +141,7 @@ func (p Place) scratch() (string, error) {
 	return dir, nil
 }
 
-// collect brings the new wheels into the scratch folder and opens them.
+// collect copies or downloads the new wheels to the scratch folder and opens them.
 func (p Place) collect(ctx context.Context, a Addition, before []Package, scratch string) (fresh []*wheel, err error) {
 	defer func() {
 		if err != nil {
@@ -215,7 +215,7 @@ func (p Place) collect(ctx context.Context, a Addition, before []Package, scratc
 	return gather(dir, a.Names, chosen, fresh)
 }
 
-// gather opens the wheels that pip has downloaded and compares them with the requirements names.
+// gather opens the wheels that pip has downloaded and compares them with the requirements in names.
 func gather(dir string, names []Requirement, chosen []found, fresh []*wheel) ([]*wheel, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package python manages packages for the Python that runs beside the masters: modules of
-// ext_pillar, renderers, runners, logins.
+// Package python manages packages for the Python that runs beside the masters: ext_pillar modules,
+// renderers, runners and authentication modules.
 //
 // The shared storage has the wheels and the list, which names every wheel by its hash. Each node
 // unpacks the wheels for its own Python into a folder on its own disk, a layer. The layer is at the

@@ -38,12 +38,12 @@ type facts struct {
 	Missing  string            `json:"missing"`
 	Python   string            `json:"python"`   // version of the Python
 	Tag      string            `json:"tag"`      // tag of the Python's ABI, such as cpython-311
-	Platform string            `json:"platform"` // such as linux-x86_64
+	Platform string            `json:"platform"` // platform tag, such as linux-x86_64
 	Salt     string            `json:"salt"`
 	Packages map[string]string `json:"packages"` // versions of the packages that are installed with the Python, by name
-	Tops     map[string]bool   `json:"tops"`     // names that it can import without a layer; false: a namespace package
+	Tops     map[string]bool   `json:"tops"`     // names importable without a layer; false: a namespace package
 	Tags     []string          `json:"tags"`
-	Faults   []string          `json:"faults"` // why it cannot use the given wheels
+	Faults   []string          `json:"faults"` // why the Python cannot use the given wheels
 	Lacks    []string          `json:"lacks"`  // the faults that say what is missing
 }
 
@@ -117,7 +117,8 @@ func Nobody() *syscall.Credential {
 	return c
 }
 
-// fullTag returns a name for everything about a Python that decides whether packages suit it.
+// fullTag returns a text that identifies all properties of a Python that decide whether packages
+// suit it.
 func (f *facts) fullTag() string {
 	h := sha256.New()
 	fmt.Fprintln(h, f.Python, f.Platform)
@@ -137,7 +138,8 @@ func (f *facts) abiTag() string {
 	}, f.Tag+"-"+f.Platform)
 }
 
-// checkWheels returns nil if all the wheels together suit this Python, or why they do not.
+// checkWheels returns nil if all the wheels together suit this Python, else an error that says why
+// not.
 func (f *facts) checkWheels(wheels []*wheel) error {
 	tags := map[string]bool{}
 	for _, t := range f.Tags {

@@ -23,10 +23,10 @@ const Current = "current"
 
 const (
 	building = ".new-" // begins the names of layers that are not complete
-	// layersKept is how many earlier layers are kept besides the one in use, for running Pythons
+	// layersKept is how many replaced layers are kept besides the one in use, for running Pythons
 	// that have not loaded all parts of a package yet.
 	layersKept = 2
-	// layerKept is how long earlier layers are kept. It is longer than any runner may run.
+	// layerKept is how long replaced layers are kept. It is longer than any runner may run.
 	layerKept = 25 * time.Hour
 )
 
@@ -225,8 +225,8 @@ func syncTree(dir string) error {
 	return unix.Syncfs(int(d.Fd()))
 }
 
-// switchLayer makes the layer with this id the one in use. The earlier layer is kept for layerKept
-// after the switch.
+// switchLayer puts the layer with this id into use. The earlier layer is kept for layerKept after
+// the switch.
 func (p Place) switchLayer(id string) error {
 	p.retire()
 	tmp := filepath.Join(p.Layers, building+Current)

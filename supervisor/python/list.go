@@ -20,7 +20,7 @@ type Package struct {
 	SHA256  string `json:"sha256"`
 	Size    int64  `json:"size"` // bytes of the wheel
 	// Asked reports whether an administrator added the package by name. Other packages were added
-	// because one of these needs them.
+	// because a package with Asked needs them.
 	Asked bool `json:"asked"`
 }
 

@@ -23,8 +23,8 @@ import (
 //go:embed pip.py
 var pipScript string
 
-// reportName is the name of the file in which pip writes what it chose. maxReport bounds it in
-// bytes.
+// reportName is the name of the file in which pip writes what it chose. maxReport is the largest
+// size of that file in bytes.
 const (
 	reportName = "report.json"
 	maxReport  = 64 << 20
@@ -101,12 +101,12 @@ type resolver struct {
 	facts
 	dir   string // temporary folder, to which only this account can write
 	wheel string // folder with the wheels that the administrator provides
-	index string // address of an index; empty: as pip's configuration and environment say
+	index string // address of an index; empty: the index in pip's configuration and environment
 	off   bool   // use no index
 }
 
 // passed matches the environment variables by which an administrator configures pip. pip gets no
-// others.
+// other variables.
 var passed = regexp.MustCompile(`^(` +
 	`PIP_(INDEX_URL|EXTRA_INDEX_URL|FIND_LINKS|NO_INDEX|CERT|CLIENT_CERT|PROXY|TRUSTED_HOST|DEFAULT_TIMEOUT|` +
 	`TIMEOUT|RETRIES|CONFIG_FILE)|` +
@@ -121,7 +121,7 @@ func (r *resolver) runPip(ctx context.Context, args ...string) error {
 		}
 	}
 
-	if r.index != "" { // in the environment, because an address in the arguments would show its password
+	if r.index != "" { // in the environment: as an argument, the address would show its password
 		env = append(env, "PIP_INDEX_URL="+r.index)
 	}
 

@@ -22,7 +22,7 @@ import (
 // Place says where the packages are.
 type Place struct {
 	Shared string // folder of the list and the wheels on the shared storage
-	Node   string // the same folder as this node reads it: on a volume, its copy
+	Node   string // the same folder as this node reads it: on a volume, in this node's copy
 	Layers string // folder of this node's layers
 	// Pythons lists the Pythons to try, in the order in which the master tries them.
 	Pythons []string
@@ -119,7 +119,7 @@ func (p Place) needed(ctx context.Context, packages []Package) ([]Package, error
 		f, err := p.askPython(ctx, wheels)
 		if errors.Is(err, ErrNoSalt) {
 			// The check needs Salt's library. Without Salt the removal is allowed, because it may
-			// be the cure.
+			// repair Salt.
 			return packages, nil
 		}
 
@@ -151,7 +151,7 @@ func (p Place) lockFolder(ctx context.Context) (unlock func(), err error) {
 	return sharedfolder.Lock(ctx, p.Shared, "the packages", time.Minute)
 }
 
-// writeList writes the new wheels first, then the list. At last it removes the wheels that the list
+// writeList writes the new wheels first, then the list. Then it removes the wheels that the list
 // does not name. So a reader of the old or the new list finds all its wheels.
 func (p Place) writeList(packages []Package, fresh []*wheel) error {
 	if err := checkList(packages); err != nil {

@@ -32,9 +32,9 @@ type wheel struct {
 	tags           []string // compatibility tags (python-abi-platform), such as py3-none-any
 	requires       []string // its Requires-Dist headers
 	requiresPython string
-	tops           map[string]bool // top-level names that the wheel brings; true: no namespace
+	tops           map[string]bool // top-level names that the wheel provides; true: not a namespace package
 	files          []wheelFile     // files that go into a layer
-	skipped        []string        // files that no layer has: programs, headers, data
+	skipped        []string        // files that no layer gets: programs, headers, data
 
 	f   *os.File
 	zip *zip.Reader
@@ -313,7 +313,7 @@ func (w *wheel) fitsTags(tags map[string]bool) bool {
 	return slices.ContainsFunc(w.tags, func(t string) bool { return tags[t] })
 }
 
-// budget is how much more may be unpacked into a layer.
+// budget is the number of bytes and files that may still be unpacked into a layer.
 type budget struct {
 	bytes int64
 	files int

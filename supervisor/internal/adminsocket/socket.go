@@ -1,6 +1,6 @@
 // Package adminsocket serves the requests that the master may send to this node on behalf of the
-// master's users: for the state of the nodes, for their audit records, and for three changes. It
-// also restarts services for users.
+// master's users: for the state of the nodes, for their audit records, and for three changes.
+// [Restarts] restarts services for users.
 package adminsocket
 
 import (
@@ -32,8 +32,8 @@ import (
 
 // Socket answers the master's account, which sends requests on behalf of users of the master: for
 // the state of the nodes, and for three changes. The master decides which user may request what.
-// Its account, which salt-api has too, can make no other changes here, and only at a limited rate.
-// Socket implements [control.Supervisor].
+// The master's account, under which salt-api runs too, can make only these changes through the
+// socket, at a limited rate. Socket implements [control.Supervisor].
 type Socket struct {
 	cfg    Config
 	asking chan struct{} // capacity 1; held while Course asks all nodes for their metrics history
@@ -71,7 +71,7 @@ type Records interface {
 	Audit(ctx context.Context, q audit.Query) (audit.List, error)
 }
 
-// New returns a socket. It serves nothing before [Socket.Run].
+// New returns a socket. The socket serves nothing before [Socket.Run].
 func New(cfg Config) *Socket { return &Socket{cfg: cfg, asking: make(chan struct{}, 1)} }
 
 func readRate() ratelimit.Rate { return ratelimit.Rate{Burst: 60, PerSecond: 10} }

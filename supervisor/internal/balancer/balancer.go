@@ -35,13 +35,13 @@ type Balancer struct {
 	admin    *lbproxy.Client
 	settings func() *settings.Settings // returns the node's settings, with the members of the cluster
 	adopted  error
-	writing  sync.Mutex // held while the settings are read and written, so that no older ones replace newer ones
+	writing  sync.Mutex // held while the settings are read and written, so that old settings cannot replace new ones
 	backends atomic.Pointer[[]lbproxy.Backend]
 }
 
 // New returns the load balancer of a node. settings returns the node's settings, with the members
-// of its cluster. If the context ends with the cause adopted, the process keeps running for the
-// next life of the node.
+// of its cluster. If the service's context ends with the cause adopted, the load balancer's process
+// keeps running for the next life of the node.
 func New(
 	env child.Env,
 	programs *child.Programs,
@@ -198,8 +198,8 @@ func (b *Balancer) TableChanged() error {
 	return nil
 }
 
-// tag returns a text that identifies the program and all of its configuration that cannot change
-// while it runs.
+// tag returns a text that identifies the program and the part of its configuration that cannot
+// change while the program runs.
 func (b *Balancer) tag() (string, error) {
 	fi, err := os.Stat(b.program())
 	if err != nil {
@@ -266,7 +266,7 @@ func reconcile(ctx context.Context, c *lbproxy.Client, st lbproxy.Status, want [
 func sameBackend(st lbproxy.Status, b lbproxy.BackendStatus, want lbproxy.Backend) bool {
 	ip, err := netip.ParseAddr(want.Address)
 	if err != nil {
-		return true // an invalid address cannot be added anyway
+		return true // keep the backend: reconcile could not add an invalid address
 	}
 
 	for _, p := range b.Ports {

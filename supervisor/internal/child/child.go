@@ -29,7 +29,7 @@ type Env struct {
 	Settings   *settings.Settings
 	Log        *slog.Logger
 	Now        func() time.Time
-	Executable string // path of this program: it is also the load balancer, and the master is beside it
+	Executable string // path of this program, which is also the load balancer; salt-master is beside it
 	ConfigPath string // path of appliance.yaml
 }
 
@@ -87,7 +87,7 @@ func NewPrograms(env Env, inImage bool) (*Programs, error) {
 	}, nil
 }
 
-// Output returns a writer for the output of a service, which also goes to the service's log.
+// Output returns a writer for the output of a service. The output also goes to the service's log.
 func (p *Programs) Output(name string) *service.Lines {
 	l := childlog.New(name, p.env.Settings.LogDir(), p.env.Log, p.env.Now)
 	p.logs[name] = l
@@ -108,7 +108,7 @@ func (p *Programs) Close() {
 func (p *Programs) MakeDirectories() error { return layout.Make(p.env.Settings, p.Master, p.Balancer) }
 
 // RequireAccount returns an error on the image if a child would run as root because its account is
-// missing. On other systems the status shows that (SCA-502).
+// missing. On other systems the status shows the missing account (SCA-502).
 func (p *Programs) RequireAccount(child, name string, a layout.Account) error {
 	if !a.Missing || !p.inImage {
 		return nil
@@ -223,7 +223,7 @@ func (p *Programs) Unbounded() map[string]string {
 	return maps.Clone(p.unbounded)
 }
 
-// CheckTakes bounds how long a program may take to check a configuration folder.
+// CheckTakes is the longest time that a program may take to check a configuration folder.
 const CheckTakes = 20 * time.Second
 
 // CheckProgram returns findings that say why the program at path cannot be run.

@@ -31,17 +31,17 @@ type Log struct {
 
 	mu      sync.Mutex
 	file    *os.File
-	opened  fs.FileInfo // identifies file: it was opened as this
+	opened  fs.FileInfo // identity of file when it was opened
 	size    int64
 	broken  bool // the file could not be written; logged once
 	said    ratelimit.Bucket
 	dropped int
 }
 
-// logLimit bounds one file, in bytes. One older file is kept.
+// logLimit is the largest size of one file, in bytes. One older file is kept.
 const logLimit = 8 << 20
 
-// rate is how many lines a child may write.
+// rate limits the lines that a child may write.
 var rate = ratelimit.Rate{Burst: 2000, PerSecond: 200}
 
 // New returns the log of the child name. The first line opens the file name.log below dir.
@@ -84,8 +84,9 @@ func (c *Log) writeLine(now time.Time, text string) {
 	c.broken = err != nil
 }
 
-// openFile opens the file if it is not open or has no room. If somebody has moved or deleted the
-// file, it opens the path again. If that fails, the moved file stays open.
+// openFile opens the file if it is not open. If the file is full, openFile renames it and opens a
+// new one. If somebody has moved or deleted the file, openFile opens the path again; if that fails,
+// the moved file stays open.
 func (c *Log) openFile() error {
 	moved := c.file != nil && c.moved()
 	switch {

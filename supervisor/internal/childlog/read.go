@@ -16,7 +16,7 @@ import (
 // sort in order when they are compared as text.
 const stamp = "2006-01-02T15:04:05.000Z"
 
-// maxPage bounds the bytes of one Page.
+// maxPage is the largest size of one Page, in bytes.
 const maxPage = 1 << 20
 
 // Page is a part of a child's output.
@@ -148,7 +148,7 @@ func (c *Log) scanLines(start place, take func(line string) bool) (place, error)
 		}
 
 		if fi, err := f.Stat(); err != nil || fi.Size() < at.offset {
-			at.offset = 0 // another file has the same inode number
+			at.offset = 0 // another file now has this inode number
 		}
 
 		refused, err := scanFile(f, &at.offset, take)

@@ -84,7 +84,7 @@ func moveToScope(ctx context.Context, child string, pid, percent int) error {
 		return nil
 	}
 
-	// systemd may have moved the child and be too busy to say so in time.
+	// systemd may have moved the child and be too busy to answer in time.
 	if err != nil && inScope("/proc", pid, name) {
 		return nil
 	}
@@ -128,7 +128,8 @@ func scopeProperties(child string, pid, percent int, total uint64) []dbus.Proper
 		property("TasksMax", uint64(4096)),
 		property("DevicePolicy", "closed"),
 		property("CollectMode", "inactive-or-failed"),
-		// At a shutdown the supervisor first stops its children in their order.
+		// At a shutdown systemd stops the supervisor before this scope, so that the supervisor
+		// stops its children in order.
 		dbus.PropBefore("applianced.service"),
 	}
 }

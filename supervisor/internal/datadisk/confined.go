@@ -35,7 +35,7 @@ func privileged() command.Runner {
 	return command.Exec{}
 }
 
-// mountTakes bounds the mount of a data disk, which may have to read a journal.
+// mountTakes is the longest time for the mount of a data disk, which may have to read a journal.
 const mountTakes = 5 * time.Minute
 
 // mountUnit mounts a disk through a unit of systemd, so that all processes of the machine see it.
@@ -85,7 +85,8 @@ func unmountUnit(ctx context.Context, dir string) error {
 }
 
 // mountText returns the unit's file. systemd does not stop the unit at a shutdown: the process that
-// serves the copy runs until all processes are killed, and the last step unmounts the disk after that.
+// serves the copy runs until all processes are killed, and the last step of the shutdown then
+// unmounts the disk.
 func mountText(dev, dir string) string {
 	return fmt.Sprintf("# Written by applianced.\n[Unit]\nDescription=This node's copy of the shared "+
 		"volume\nDefaultDependencies=no\nBefore=glusterd.service\n\n"+

@@ -8,7 +8,7 @@ import (
 )
 
 // Ask calls each node's function concurrently, and passes the answers to add, one at a time.
-// unasked says for each node without an answer why, in a bounded text.
+// unasked maps each node without an answer to the reason, a bounded text.
 func Ask[T any](ask map[string]func() (T, error), add func(node string, v T)) (unasked map[string]string) {
 	unasked = map[string]string{}
 	var mu sync.Mutex

@@ -47,7 +47,7 @@ type Config struct {
 	Settings   *settings.Settings
 	Version    string
 	ConfigPath string // path of appliance.yaml
-	Executable string // path of this program: it is also the load balancer, and the master is beside it
+	Executable string // path of this program, which is also the load balancer; salt-master is beside it
 	Socket     string // path of the local API's socket
 	Started    time.Time
 	Board      *status.Board
@@ -62,7 +62,7 @@ type Config struct {
 	Recovery *recovery.Recovery
 	Record   *audit.Log              // audit log of what is done through this node
 	Differs  error                   // where appliance.yaml contradicts the table of nodes; nil: nowhere
-	Move     *sharedvolume.Migration // the move to the shared volume that is under way; nil: none is
+	Move     *sharedvolume.Migration // the move to the shared volume that is under way; nil: no move
 	Leave    func()                  // ends this life, so that the next one begins
 }
 
@@ -103,7 +103,7 @@ type Life struct {
 
 // New creates a life. Nothing runs before [Life.Run]. New creates the parts in an order in which
 // each finds the parts it needs: first those that know the cluster, then this node's programs, then
-// the member, which offers both to the other nodes, then the parts that ask the other nodes.
+// the member, which offers these to the other nodes, then the parts that ask the other nodes.
 func New(cfg Config) (*Life, error) {
 	var err error
 	cfg.Settings, err = member.AsArbiter(cfg.Settings)
@@ -148,7 +148,7 @@ func New(cfg Config) (*Life, error) {
 	return n, n.manager.Add(n.serviceSpecs()...)
 }
 
-// openCluster opens what the node knows of its cluster, and the shared volume.
+// openCluster opens the node's membership of its cluster, and the shared volume.
 func (n *Life) openCluster() (err error) {
 	s := n.cfg.Settings
 	if s.Peering.Enabled {
@@ -178,8 +178,8 @@ func (n *Life) removedBefore() bool {
 	return n.cfg.Setup != nil && n.cfg.Setup.Where().State == status.SetupRemoved
 }
 
-// makePrograms creates the load balancer, salt-master and salt-api of this node, and what observes
-// them.
+// makePrograms creates the load balancer, salt-master and salt-api of this node, and their
+// observer.
 func (n *Life) makePrograms() {
 	s := n.cfg.Settings
 	n.balancer = balancer.New(n.env, n.programs, n.settings, ErrReload)
@@ -357,9 +357,9 @@ func (n *Life) masterPeers() func() map[string]*nodeapi.Client {
 // newest updates the files from which this node's master serves.
 func (n *Life) newest(ctx context.Context) control.Newest { return n.role.newest(ctx, n) }
 
-// conditions returns the conditions that services wait for. The master waits for the first. All
-// services wait for the second, that this node belongs to its cluster. Without a cluster the second
-// is nil, and the first is only that the shared volume is ready.
+// conditions returns the conditions that services wait for. The master waits for the condition
+// master, and all services wait for belongs: that this node belongs to its cluster. Without a
+// cluster belongs is nil, and master requires only that the shared volume is ready.
 func (n *Life) conditions() (master, belongs service.Condition) {
 	var ready []service.Condition
 	if n.volume != nil && n.cfg.Move == nil { // otherwise the move is still filling the volume
@@ -430,7 +430,8 @@ func (n *Life) serviceSpecs() []service.Spec {
 	return specs
 }
 
-// retirement returns what stops this node's services when the node is removed from its cluster.
+// retirement returns the part that stops this node's services if the node is removed from its
+// cluster.
 func (n *Life) retirement() member.Retirement {
 	r := member.Retirement{
 		Membership: n.cluster,

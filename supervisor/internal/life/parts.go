@@ -19,8 +19,9 @@ import (
 	"saltern/supervisor/webhook"
 )
 
-// Register registers this life's functions for the methods of the local API in h. It registers none
-// for parts that the node does not have: such a method answers with what the node lacks.
+// Register registers this life's functions for the methods of the local API in h. It registers no
+// functions of parts that the node does not have: calls of their methods return an error that names
+// the missing part.
 func (n *Life) Register(h *rpc.Handlers) {
 	n.registerServices(h)
 	n.registerHistory(h)
@@ -59,7 +60,7 @@ func (n *Life) registerServices(h *rpc.Handlers) {
 	})
 	rpc.Handle(h, api.RestartService, rpc.Order(func(_ context.Context, service string) error {
 		if service == status.MasterService {
-			n.trial.ForgetRefusal() // try options again that were refused
+			n.trial.ForgetRefusal() // let the master try refused options again
 		}
 		return n.manager.Restart(service)
 	}))
@@ -75,7 +76,7 @@ func (n *Life) registerHistory(h *rpc.Handlers) {
 	rpc.Handle(h, api.ListRecords, n.records.Audit)
 }
 
-// registerRolls registers the methods that change all nodes one after another, and those of
+// registerRolls registers the methods that change all nodes one after another, and the methods of
 // backups.
 func (n *Life) registerRolls(h *rpc.Handlers) {
 	rpc.Handle(h, api.ApplyOptions, rpc.Order(n.rolls.Apply))

@@ -83,7 +83,7 @@ func (arbiter) services(n *Life) []service.Spec {
 	return append(n.balancerSpecs(nil), n.noAPI())
 }
 
-// register registers functions that refuse, and name the nodes with a master.
+// register registers functions that return an error. The error names the nodes with a master.
 func (arbiter) register(n *Life, h *rpc.Handlers) {
 	rpc.Handle(h, api.ListMinions, func(context.Context, api.MinionsRequest) (status.MinionList, error) {
 		return status.MinionList{}, member.NoMaster("list minions and keys", n.member.Table())

@@ -1,5 +1,5 @@
 // Package mastersvc runs the salt-master of a node: its configuration, trials of the
-// administrator's new options ([Trial]), what other nodes ask about them ([OptionsNode]), and the
+// administrator's new options ([Trial]), the steps of a rolling change ([OptionsNode]), and the
 // Python packages.
 package mastersvc
 
@@ -38,7 +38,7 @@ type Master struct {
 
 	mu       sync.Mutex
 	insecure []*layout.UserFault // insecure options that the administrator has allowed
-	fallback string              // why the master runs with its last good options; "": it runs with the present ones
+	fallback string              // why the master runs with its last good options; "": with the present options
 	trouble  string              // the trouble that the master reports about itself; "": none
 }
 
@@ -124,8 +124,8 @@ func (m *Master) Spec(begin Start) service.Spec {
 }
 
 // noteTrouble handles the error of a ping. If the error is a fault that the master reports about
-// itself, it records the fault and returns nil, because the master has answered. It returns every
-// other error unchanged.
+// itself, noteTrouble records the fault and returns nil, because the master has answered. It
+// returns every other error unchanged.
 func (m *Master) noteTrouble(err error) error {
 	unwell, ok := errors.AsType[probe.UnwellError](err)
 	m.mu.Lock()
@@ -254,7 +254,8 @@ func (m *Master) faultsOf(o layout.Options) (b child.Blockers) {
 	return b
 }
 
-// writeConfig writes the configuration of the master, with options, and that of its clients.
+// writeConfig writes the configuration of the master, with options, and the configuration of its
+// clients.
 func (m *Master) writeConfig(o layout.Options) error {
 	text, err := layout.MasterConfig(m.trial.withOptions(m.settings(), o), m.programs.Master.Name, o.Dir)
 	if err != nil {

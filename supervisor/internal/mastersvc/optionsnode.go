@@ -39,7 +39,8 @@ type OptionsConfig struct {
 	Moving bool
 }
 
-// Checker returns why a program refuses a configuration folder, or "".
+// Checker checks a configuration folder with the program that reads it. Check returns why the
+// program refuses the folder, or "".
 type Checker interface {
 	Check(ctx context.Context, dir string) (why string)
 }

@@ -142,7 +142,7 @@ func (t *Trial) setRefused(r layout.Refusal) {
 }
 
 // noteStart records that the master is about to start with options. trial reports whether there are
-// others to go back to.
+// other options to go back to.
 func (t *Trial) noteStart(o layout.Options, trial bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -165,8 +165,8 @@ func (t *Trial) underway() (mark string, trying bool) {
 }
 
 // request records that a rolling change requests a trial of the options with this mark within
-// limit. again reports whether it has requested that before. While other options are on trial,
-// request returns an error.
+// limit. again reports whether the change has requested the same trial before. While other options
+// are on trial, request returns an error.
 func (t *Trial) request(mark string, limit time.Duration) (again bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -270,7 +270,7 @@ func (t *Trial) Run(ctx context.Context) {
 	}
 }
 
-// serves reports whether the master answers and the load balancer gives it minions.
+// serves reports whether the master answers and the load balancer sends minions to it.
 func (t *Trial) serves(ctx context.Context, info service.Info) bool {
 	if info.State != service.Running {
 		return false
@@ -280,7 +280,8 @@ func (t *Trial) serves(ctx context.Context, info service.Info) bool {
 	return t.counted(ctx)
 }
 
-// keepGood saves the options of a master that serves, for a later start with broken ones.
+// keepGood saves the options of a master that serves, so that a later start with broken options can
+// use them instead.
 func (t *Trial) keepGood() {
 	t.mu.Lock()
 	o := t.options
@@ -292,7 +293,7 @@ func (t *Trial) keepGood() {
 	}
 
 	if now, refused := t.current(); now.Mark != o.Mark || refused != "" {
-		return // the options have changed since then: the next start tries the new ones
+		return // the options have changed since the start: the next start tries the new ones
 	}
 
 	// a full disk must not keep the master from serving
@@ -303,8 +304,8 @@ func (t *Trial) keepGood() {
 	t.setRefused(layout.Refusal{})
 }
 
-// refuseOptions refuses the present options and restarts the master, which then has its last good
-// ones.
+// refuseOptions refuses the present options and restarts the master, which then uses its last good
+// options.
 func (t *Trial) refuseOptions(why string) {
 	t.mu.Lock()
 	mark := cmp.Or(t.asked, t.options.Mark)

@@ -69,7 +69,7 @@ func (p *peers) serving() map[string]*nodeapi.Client {
 type oldBrick struct {
 	env    Env
 	peers  *peers
-	volume *storage.Manager // may be nil: there is none
+	volume *storage.Manager // may be nil: no shared volume
 	since  time.Time        // since when the unused directory has been there; zero: there is none
 	worker service.Worker
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // firewallSync keeps the addresses of all nodes of the table in the sets of the appliance's
-// firewall, on an ordinary host. On the image a systemd service does it, because this process may
+// firewall, on an ordinary host. On the image a systemd service does this, because this process may
 // not change the firewall there.
 type firewallSync struct {
 	env    Env

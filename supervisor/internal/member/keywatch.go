@@ -30,9 +30,10 @@ const (
 	isolatedAfter = peerTakes + peerAsk
 	announceEvery = 5 * time.Second
 	announceLater = time.Minute
-	// heardUses is how long another node's report about the uses of keys is used.
+	// heardUses is how long another node's report about the uses of keys stays valid.
 	heardUses = 20 * time.Second
-	// maxUsesTold bounds the reports that one node sends, and that this node accepts from one node.
+	// maxUsesTold is the largest number of reports that this node sends to another one, or accepts
+	// from one.
 	maxUsesTold = 8
 )
 
@@ -56,7 +57,7 @@ type keyWatch struct {
 	mu        sync.Mutex
 	held      bool // this machine has the node's address
 	beat      string
-	before    string // the beat before the present one
+	before    string // previous value of the beat
 	drawn     time.Time
 	looked    time.Time
 	asked     time.Time
@@ -337,9 +338,9 @@ func (k *keyWatch) reportsOf(certificate string) (out []keyuse.Report) {
 type standing struct {
 	refusal string // why this machine may not act for the node; "": it may
 	copied  bool   // as far as is known, this machine is a copy of the node's machine
-	// lost reports that only the missing address makes this machine a copy: no node knows of
-	// another machine with the key, or of other hardware. [status.AddressMissing] then says what is
-	// missing.
+	// lost reports that this machine counts as a copy only because the address is missing: no node
+	// knows of another machine with the key, or of other hardware. [status.AddressMissing] then says
+	// what is missing.
 	lost bool
 }
 

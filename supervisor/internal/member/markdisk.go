@@ -36,7 +36,7 @@ type markDisk struct {
 
 	mu     sync.Mutex
 	own    map[marks.Place]marks.History
-	opened map[marks.Place]time.Time // when each place was last counted before this start
+	opened map[marks.Place]time.Time // when the mark of each place was last raised before this start
 	copies bool
 	raised time.Time
 	memory marks.Memory // the marks of all nodes, as they are in marksFile
@@ -86,7 +86,7 @@ func (d *markDisk) readMarks(self string) (marks.Memory, putBack, error) {
 	return data.Memory, record, nil
 }
 
-// raiseMarks counts up the mark of each place.
+// raiseMarks raises the mark of each place.
 func (d *markDisk) raiseMarks(now time.Time) error {
 	d.writing.Lock()
 	defer d.writing.Unlock()
@@ -99,7 +99,7 @@ func (d *markDisk) raiseMarks(now time.Time) error {
 	d.mu.Unlock()
 
 	err := d.writeData(data)
-	if copies { // if copies is false, the disk of the copies may not be mounted yet
+	if copies { // if copies is false, the disk with the copies may not be mounted yet
 		err = errors.Join(err, d.writeBricks(bricks))
 	}
 
@@ -198,7 +198,8 @@ func (d *markDisk) hasCopy() bool {
 	return d.copies
 }
 
-// lastCounted returns when the place that a stage repairs was last counted before this start.
+// lastCounted returns when the mark of the place that a stage repairs was last raised before this
+// start.
 func (d *markDisk) lastCounted(stage string) time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()

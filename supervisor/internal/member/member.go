@@ -1,7 +1,8 @@
-// Package member does a node's part in its cluster: it serves the node API, keeps the table of
-// nodes, asks the other nodes for their state, finds the cluster's key and secrets on the shared
+// Package member carries out a node's part in its cluster: it serves the node API, keeps the table
+// of nodes, asks the other nodes for their state, finds the cluster's key and secrets on the shared
 // storage, and carries out what an administrator requests of the cluster ([Verbs]). [State] is the
-// plain data for the rest of the node; [Config] is what a member uses of the node.
+// plain data that the rest of the node reads; [Config] lists the parts of the node that a member
+// uses.
 package member
 
 import (
@@ -41,14 +42,14 @@ type Env struct {
 // Config holds what a [Member] uses of its node.
 type Config struct {
 	Version  string
-	OnTrial  func() bool      // reports whether the version of the system is on trial; nil: it is not
-	Volume   *storage.Manager // may be nil: there is none
+	OnTrial  func() bool      // reports whether the version of the system is on trial; nil: never on trial
+	Volume   *storage.Manager // may be nil: no shared volume
 	Balancer *lbproxy.Client
 	// TableChanged puts a new table of nodes into the load balancer's configuration.
 	TableChanged func() error
 
 	Observer Observer
-	Records  Records // may be nil: the node sends the others no heads of its audit record
+	Records  Records // may be nil: the node sends no heads of its audit record to the others
 	Record   *audit.Log
 	Newest   func(ctx context.Context) control.Newest // updates the node's files from the shared volume
 	Restarts Restarts
@@ -117,7 +118,7 @@ func volumeState(volume *storage.Manager) *storage.State {
 type Member struct {
 	*Membership
 	cfg      Config
-	saying   service.Worker // informs the other nodes that this node serves
+	saying   service.Worker // tells the other nodes that this node serves
 	turns    *turns
 	drains   *drains
 	oldBrick *oldBrick
@@ -167,7 +168,7 @@ const (
 	sharedEvery = 4 * time.Second
 )
 
-// Run does the work of a member until ctx ends.
+// Run runs the member's loops until ctx ends.
 func (m *Member) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	all.Go(func() { m.api.serveNodeAPI(ctx, nodeapi.NewServer(host{m}, m.id, m.cfg.Version, m.env.Log, m.env.Now)) })
@@ -284,7 +285,7 @@ func (m *Member) announce(ctx context.Context) {
 
 		_, err := m.keeper.Change(ctx, func(t *nodes.Table) error {
 			if n, _ := t.ByCertificate(m.id.Hash); n.State != nodes.Joining {
-				return errNotJoining // the node was removed meanwhile, for example
+				return errNotJoining // for example, the node was removed meanwhile
 			}
 			return t.Set(self.Name, nodes.Member)
 		})
@@ -295,8 +296,8 @@ func (m *Member) announce(ctx context.Context) {
 }
 
 // applyTable writes the masters of a new table into the load balancer's configuration. Our master
-// learns about its peers in another way; it reads the configuration's list of peers only when it
-// starts.
+// learns about new peers in another way: it reads the list of peers in its own configuration only
+// when it starts.
 func (m *Member) applyTable() {
 	t := m.keeper.Table()
 	if t.Version == m.applied {

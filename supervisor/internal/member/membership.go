@@ -28,8 +28,8 @@ type Membership struct {
 	shared *shared
 	marks  *witness
 	uses   *keyWatch
-	// removedBefore reports whether another node informed this one in an earlier life that it was
-	// removed.
+	// removedBefore reports whether another node said in an earlier life of this node that this
+	// node was removed.
 	removedBefore func() bool
 
 	mu      sync.Mutex
@@ -37,7 +37,7 @@ type Membership struct {
 }
 
 // Open returns the membership of a node whose settings enable peering. removedBefore reports
-// whether another node told this one in an earlier life that it was removed.
+// whether another node said in an earlier life of this node that this node was removed.
 func Open(env Env, removedBefore func() bool) (*Membership, error) {
 	if err := os.MkdirAll(env.Settings.NodeDir(), 0o700); err != nil {
 		return nil, fmt.Errorf("node directory: %w", err)
@@ -83,11 +83,11 @@ func (m *Membership) Self() (nodes.Node, bool) {
 	return t.ByCertificate(m.id.Hash)
 }
 
-// Heard returns the number of other nodes, and the time at which one of their machines last sent
+// Heard returns the number of other nodes, and the time at which any of their machines last sent
 // anything. The time is zero if none has sent anything in this life.
 func (m *Membership) Heard() (others int, last time.Time) { return m.peers.lastHeard() }
 
-// Removed returns which source says that this node was removed, or "" if none does.
+// Removed returns the source that says that this node was removed, or "" if none does.
 func (m *Membership) Removed() string {
 	if t := m.keeper.Table(); t.WasRemoved(m.id.Hash) {
 		return "the table of nodes says so"
@@ -104,7 +104,7 @@ func (m *Membership) Removed() string {
 }
 
 // mayGiveKey reports whether this node may give the cluster's key to another one: it has an entry
-// in the table of nodes, and neither the table nor another node says that it was removed.
+// in the table of nodes, and neither the table nor another node says that this node was removed.
 func (m *Membership) mayGiveKey() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -122,7 +122,7 @@ func (m *Membership) setRemoved(by string) {
 func (m *Membership) Changed() <-chan struct{} { return m.keeper.Changed() }
 
 // Belongs returns the condition that this node has not been removed from its cluster. All services
-// of the node wait for it.
+// of the node wait for this condition.
 func (m *Membership) Belongs() service.Condition {
 	return service.Poll("this node to belong to the cluster", time.Second, time.Second, func(context.Context) error {
 		if why := m.Removed(); why != "" {
@@ -133,7 +133,7 @@ func (m *Membership) Belongs() service.Condition {
 }
 
 // Ready returns the condition that the shared storage holds the cluster's key. The master waits for
-// it.
+// this condition.
 func (m *Membership) Ready() service.Condition {
 	return service.PollMissing("the shared storage", 200*time.Millisecond, time.Second, func(context.Context) error {
 		if ok, waits := m.shared.holdsKey(); !ok {
@@ -165,8 +165,8 @@ func (m *Membership) Peers() map[string]*nodeapi.Client { return m.peers.serving
 // Key returns this node's key in the table of nodes: the hash of its certificate.
 func (m *Membership) Key() string { return m.id.Hash }
 
-// Heads returns the heads of the other nodes' audit records, as each node sent them last, by name,
-// with the nodes' keys in the table of nodes.
+// Heads returns, by the name of the node, the heads of the other nodes' audit records as each node
+// last sent them, with the node's key in the table of nodes.
 func (m *Membership) Heads() map[string]Heads { return m.peers.auditHeads() }
 
 // Authority asks the other nodes for the authority of the storage's certificates.

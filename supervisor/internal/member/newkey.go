@@ -19,8 +19,8 @@ import (
 	"saltern/supervisor/setup"
 )
 
-// The cluster's key is replaced in three steps. Each is one change on the shared storage, so that
-// any node can continue after an interruption:
+// The cluster's key is replaced in three steps. Each step is one change on the shared storage, so
+// that any node can continue after an interruption:
 //
 // 1. An import, or [Verbs.NewKey], writes the new key beside the old one, as cluster-next.
 //    Nothing uses it yet.
@@ -34,13 +34,13 @@ import (
 
 const (
 	maxKey = 64 << 10 // bytes of a key's file
-	// keyLook is the interval at which a node checks whether its master runs with an earlier key.
+	// keyLook is the interval at which a node checks whether its master still runs with an old key.
 	keyLook = 2 * time.Second
 )
 
-// TakeKey replaces the cluster's key by the one with that hash, which must be stored beside it. It
-// acquires the turn to restart masters and keeps the turn for the restarts that follow. After an
-// interruption it may be called again.
+// TakeKey replaces the cluster's key by the new key with that hash, which must be stored beside the
+// old one. It acquires the turn to restart masters and keeps the turn for the restarts that follow.
+// After an interruption it may be called again.
 func (m Verbs) TakeKey(ctx context.Context, hash string) error {
 	if m.env.Settings.Arbiter {
 		return m.peers.noMaster("change the cluster's key")
@@ -97,7 +97,7 @@ func (m Verbs) TakeKey(ctx context.Context, hash string) error {
 	}
 }
 
-// Keys returns the cluster's key, and the new one prepared beside it, if there is one.
+// Keys returns the cluster's key, and the new key beside it, if one is prepared.
 func (m Verbs) Keys() (keys api.ClusterKeys, err error) {
 	key, err := host{m.Member}.ClusterKey()
 	if err != nil {
@@ -168,12 +168,12 @@ func (s *shared) nextFile(half string) string {
 	return filepath.Join(s.env.Settings.SharedPKIDir(), setup.NextKey+half)
 }
 
-// takeNext makes the new key the cluster's key, if it is the one with that hash. Several nodes may
-// do so at the same moment.
+// takeNext moves the new key to the place of the cluster's key, if it has that hash. Several nodes
+// may call takeNext at the same time.
 func (s *shared) takeNext(hash string) (*nodeapi.ClusterKey, error) {
 	pki := s.env.Settings.SharedPKIDir()
 	text, err := durable.Read(s.nextFile(".pem"), maxKey)
-	if errors.Is(err, fs.ErrNotExist) { // another node has moved it already
+	if errors.Is(err, fs.ErrNotExist) { // another node has already moved the new key
 		if text, err = durable.Read(filepath.Join(pki, "cluster.pem"), maxKey); err == nil {
 			return hasHash(text, hash)
 		}
@@ -202,7 +202,7 @@ func (s *shared) takeNext(hash string) (*nodeapi.ClusterKey, error) {
 	return key, nil
 }
 
-// hasHash parses a key and returns an error unless it has that hash.
+// hasHash parses and returns a key. It returns an error if the key has another hash.
 func hasHash(text []byte, hash string) (*nodeapi.ClusterKey, error) {
 	key, err := nodeapi.ParseClusterKey(text)
 	if err == nil && key.Hash != hash {
@@ -214,8 +214,8 @@ func hasHash(text []byte, hash string) (*nodeapi.ClusterKey, error) {
 	return key, nil
 }
 
-// keyFollower restarts this node's master when the master runs with an earlier key and no node
-// drives such restarts any more: that node has died, or did not reach this one.
+// keyFollower restarts this node's master when the master runs with an old key and no node drives
+// such restarts any more: the node that drove them has died, or did not reach this one.
 type keyFollower struct {
 	env      Env
 	shared   *shared

@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// onlyTakes bounds how long beOnly waits.
+	// onlyTakes is the longest time that beOnly waits.
 	onlyTakes = 2 * keyuse.SettledAfter
 )
 
 // beOnly waits until the other nodes would have noticed a second machine with this node's key. It
-// returns an error if there is such a machine, or if that is still unknown after onlyTakes. It must
-// precede actions that cannot be undone: if a copy of this machine left the cluster, that would
-// remove the node.
+// returns an error if there is such a machine, or if that is still unknown after onlyTakes. Call it
+// before actions that cannot be undone: for example, if a copy of this machine left the cluster,
+// the node itself would be removed.
 func (m *Member) beOnly(ctx context.Context) error {
 	asked := m.env.Now()
 	for {

@@ -19,7 +19,7 @@ func (m Verbs) Targets() (list []options.Target) {
 	clients := m.peers.clients()
 	for _, n := range t.Peers(m.env.Settings.Node) {
 		if n.State == nodes.Joining || n.State == nodes.Leaving {
-			continue // a joining node loads the present options when it starts; a leaving one will be gone
+			continue // a joining node loads the present options when it starts; a leaving node needs none
 		}
 		client := clients[n.Name]
 		if client == nil {

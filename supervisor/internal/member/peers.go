@@ -36,18 +36,18 @@ type peers struct {
 	views map[string]*peerView
 }
 
-// peerView holds what this node knows of another one.
+// peerView holds what this node knows of another node.
 type peerView struct {
 	client  *nodeapi.Client
 	pin     string
 	address string
 	summary nodeapi.Summary
-	seen    time.Time // when summary came
+	seen    time.Time // when summary arrived
 	err     error     // error of the newest request; nil: the node answered
 	asking  bool
-	since   time.Time     // since when err holds
+	since   time.Time     // since when requests have failed with err
 	heard   time.Time     // when the node's machine last sent anything, even a refused connection
-	ahead   time.Duration // lead of its clock when summary came; 0: too small to be known
+	ahead   time.Duration // lead of the node's clock when summary arrived; 0: too small to measure
 }
 
 // follow asks the other nodes for their state, and fetches newer tables from them.
@@ -91,7 +91,7 @@ func address(s *settings.Settings, n nodes.Node) string {
 	return net.JoinHostPort(n.Address, strconv.Itoa(s.Peering.NodePort))
 }
 
-// askState asks one node for its state, and fetches its table if that is newer.
+// askState asks one node for its state, and fetches its table of nodes if that is newer than ours.
 func (p *peers) askState(ctx context.Context, name string, v *peerView) {
 	ctx, cancel := context.WithTimeout(ctx, peerTakes)
 	defer cancel()
@@ -211,7 +211,7 @@ func (p *peers) signStorage(ctx context.Context, request []byte) (signed storage
 	return signed, err
 }
 
-// firstOf asks the other nodes one after the other until one answers without an error.
+// firstOf asks the other nodes in turn until one answers without an error.
 func (p *peers) firstOf(ctx context.Context, ask func(context.Context, *nodeapi.Client) error) error {
 	t := p.keeper.Table()
 	others := t.Peers(p.env.Settings.Node)
@@ -237,7 +237,7 @@ func (p *peers) firstOf(ctx context.Context, ask func(context.Context, *nodeapi.
 	return errors.Join(faults...)
 }
 
-// answers reports whether another node answered the newest request.
+// answers reports whether another node answered this node's last request.
 func (p *peers) answers(node string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

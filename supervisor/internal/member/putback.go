@@ -23,11 +23,11 @@ const (
 )
 
 const (
-	// onlyTold and dataTold are how long the status shows a disk that was put back when nobody has
-	// to wait for a repair.
+	// onlyTold and dataTold are how long the status shows a disk that was put back if nobody has to
+	// wait for a repair.
 	onlyTold = 7 * 24 * time.Hour
 	dataTold = 24 * time.Hour
-	// undecidedTold is how long a copy may be undecided before the status shows that.
+	// undecidedTold is how long a copy may be undecided before the status shows it as undecided.
 	undecidedTold = 20 * time.Second
 	// twinTold is how long another machine must have answered in place of this one before the
 	// status shows that.
@@ -47,7 +47,7 @@ type putBack struct {
 	Generation uint64 `json:"generation,omitempty"`
 }
 
-// giveUp makes the next step of the repair, if there is one. If a step fails, the next call tries
+// giveUp takes the next step of the repair, if there is one. If a step fails, the next call tries
 // it again.
 func (w *witness) giveUp(ctx context.Context, volume *storage.Manager) {
 	w.mu.Lock()
@@ -149,9 +149,9 @@ func (w *witness) setAside(ctx context.Context, volume *storage.Manager, p putBa
 	return w.disk.renewBricks(p.Generation, w.env.Now())
 }
 
-// renewBrick writes a new directory for this node's copy into the table of nodes. For that, the
-// volume must accept writes through the copies of the other nodes. done reports whether the table
-// names another directory than p.Brick.
+// renewBrick writes a new directory for this node's copy into the table of nodes, provided that the
+// volume accepts writes through the copies of the other nodes. done reports whether the table names
+// a directory other than p.Brick.
 func (w *witness) renewBrick(ctx context.Context, volume *storage.Manager, p putBack) (done bool, err error) {
 	st := volumeState(volume)
 	self, ok := w.selfEntry()

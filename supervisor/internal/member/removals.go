@@ -21,8 +21,8 @@ import (
 // the two leaves it half done. Every node compares the two regularly, reports a half-done removal
 // and does the other step, whichever node began it.
 
-// guessFor is how long a guess must hold before a node acts on it, because a volume may show an old
-// record for seconds.
+// guessFor is how long compare must report the same guess before a node acts on it, because a
+// volume may show an old record for seconds.
 const guessFor = 15 * time.Second
 
 var errWhole = errors.New("another node was faster")
@@ -36,7 +36,7 @@ type removals struct {
 	worker service.Worker // touches the shared storage and the master, which may hang
 
 	looked  time.Time            // when the last comparison began; only the loop of Run uses it
-	version uint64               // newest version of the record seen; only the worker uses it and the fields up to mu
+	version uint64               // newest version of the record seen; only the worker uses the fields from here to mu
 	since   map[string]time.Time // when each guess was first made, by the node's key
 	failed  map[string]string    // why the last try failed, by the node's key
 
@@ -65,11 +65,11 @@ func (h *removals) reconcile(ctx context.Context) {
 	})
 }
 
-// finishFound compares once and finishes each removal that was interrupted half way.
+// finishFound compares table and record once, and finishes each half-done removal.
 func (h *removals) finishFound(ctx context.Context) {
 	list, ok := h.compare(ctx)
 	if !ok {
-		return // the last findings stay
+		return // keep the findings of the last comparison
 	}
 
 	since := map[string]time.Time{}
@@ -119,9 +119,9 @@ func (h *removals) finishFound(ctx context.Context) {
 	h.failed = failed
 }
 
-// finishNode makes the missing half of the removal of one node, as finishFound does. It repeats
-// that until nothing is missing, because the node's master may have joined again before the secrets
-// were replaced.
+// finishNode finishes the removal of the node whose certificate has that hash. It repeats the
+// missing step until nothing is missing, because the node's master may have joined again before the
+// secrets were replaced.
 func (h *removals) finishNode(ctx context.Context, certificate string) error {
 	for {
 		if err := h.keeper.Look(ctx); err != nil {
@@ -143,7 +143,7 @@ func (h *removals) finishNode(ctx context.Context, certificate string) error {
 			return err
 		}
 
-		if err := pause.For(ctx, 20*time.Millisecond); err != nil { // a volume may show an old record for a moment
+		if err := pause.For(ctx, 20*time.Millisecond); err != nil { // the volume may briefly show an old record
 			return err
 		}
 	}
@@ -181,7 +181,7 @@ func (h *removals) checkNameFree(ctx context.Context, n nodes.Node) error {
 }
 
 // compare reads the table of nodes, then the masters' record, and returns the half-done removals.
-// It reports whether it could read both and the record is not older than the last one.
+// It reports whether it could read both and the record is not older than the last record it read.
 func (h *removals) compare(ctx context.Context) ([]nodes.Half, bool) {
 	if h.keeper.Look(ctx) != nil {
 		return nil, false
@@ -195,11 +195,11 @@ func (h *removals) compare(ctx context.Context) ([]nodes.Half, bool) {
 	return nodes.FindHalves(t, r), true
 }
 
-// finish does the missing step of a half-done removal. The error errWhole means that this node had
-// nothing to do.
+// finish does the missing step of a half-done removal. The error errWhole means that there was
+// nothing for this node to do.
 func (h *removals) finish(ctx context.Context, f nodes.Half) error {
 	if h.env.Settings.Arbiter {
-		return errWhole // an arbiter has no master and may change only its own entry; other nodes do it
+		return errWhole // an arbiter has no master and may change only its own entry; another node does this step
 	}
 	if f.Removal.Node == "" {
 		return h.change(ctx, func(t *nodes.Table) error {
@@ -210,8 +210,8 @@ func (h *removals) finish(ctx context.Context, f nodes.Half) error {
 		})
 	}
 
-	// A node may have joined at the removed node's address since. Then the master at that address
-	// in the record is the new node's, and stays.
+	// A new node may have joined at the removed node's address meanwhile. Then the master at that
+	// address in the record is the new node's, and stays.
 	if err := h.keeper.Look(ctx); err != nil {
 		return err
 	}

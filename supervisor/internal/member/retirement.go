@@ -45,7 +45,8 @@ func (r Retirement) Run(ctx context.Context) {
 		return
 	}
 
-	// The process outlives a restart of its service. Once the service waits, nobody starts another one.
+	// The process outlives a restart of its service. Once the service waits, nobody starts another
+	// process.
 	for r.Balancer.Info().State != service.Waiting {
 		if pause.For(ctx, 100*time.Millisecond) != nil {
 			return

@@ -74,8 +74,8 @@ func (m Verbs) RotateSecret(ctx context.Context, force bool) (without []string, 
 
 // spreadSecret waits until every node has the next secret on its disk, and returns that secret's
 // fingerprint. If another administrator replaces the secret during the wait, by rotate or remove,
-// it returns the fingerprint of the new one. before is the fingerprint at the start; without names
-// the unreachable nodes.
+// spreadSecret returns the fingerprint of the new secret. before is the fingerprint at the start;
+// without names the unreachable nodes.
 func (m Verbs) spreadSecret(ctx context.Context, force bool, before string) (next string, without []string, err error) {
 	var refused error
 	err = m.awaitNodes(ctx, func(have map[string]secretNames, away []string) (bool, string) {
@@ -113,7 +113,7 @@ func (m Verbs) spreadSecret(ctx context.Context, force bool, before string) (nex
 	return next, without, refused
 }
 
-// nodeNames returns the nodes' names in order.
+// nodeNames returns the names of the nodes in have, sorted.
 func nodeNames(have map[string]secretNames) []string { return slices.Sorted(maps.Keys(have)) }
 
 // awaitNodes calls done several times a second until done returns true. have holds the secrets of

@@ -16,8 +16,8 @@ import (
 
 // takeSecret reads the masters' record and the table of nodes from the shared storage, and stores
 // the record's secrets. It reads the table after the record, and stores no secrets if the table
-// says that this node was removed: secrets made after its removal must not reach it. It must run in
-// the worker of the shared storage.
+// says that this node was removed: a removed node must not get the secrets made after its removal.
+// It must run in the worker of the shared storage.
 func (s *shared) takeSecret(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -46,7 +46,7 @@ var errUnread = errors.New("the shared storage does not answer, and the cluster 
 func (m Verbs) LookForSecret() error {
 	const limit = 2 * time.Second
 	s := m.shared
-	s.look.Wait(limit) // a look that is under way may have read the record before the secret changed
+	s.look.Wait(limit) // a read that is already under way may have seen the record before the secret changed
 	began := m.env.Now()
 	s.look.Start(func() { s.takeSecret(context.Background()) })
 	s.look.Wait(limit)
@@ -112,7 +112,8 @@ func (s *shared) keepSecrets(r control.Secrets) error {
 	return nil
 }
 
-// secretNames holds the fingerprints of the secrets on this node's disk. Empty: there is none.
+// secretNames holds the fingerprints of the secrets on this node's disk. An empty fingerprint means
+// that there is no such secret.
 type secretNames struct {
 	own, next string
 	weak      bool // the present secret is easy to guess

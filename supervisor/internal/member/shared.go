@@ -19,8 +19,8 @@ import (
 	"saltern/supervisor/storage"
 )
 
-// shared maintains what the nodes share on the storage: the cluster's key and secrets, and the
-// masters' record.
+// shared maintains the data that all nodes share on the storage: the cluster's key and secrets, and
+// the masters' record.
 type shared struct {
 	env    Env
 	id     *nodeapi.Identity
@@ -30,8 +30,8 @@ type shared struct {
 	mu    sync.Mutex
 	key   *nodeapi.ClusterKey // nil: not found yet
 	waits string              // what is missing, while key is nil or the table names another key
-	// replaced reports that the key was replaced in this life, so that the master may run with the
-	// earlier one.
+	// replaced reports that the key was replaced in this life, so that the master may still run
+	// with the old one.
 	replaced bool
 	founded  bool        // the masters' record exists
 	secrets  secretNames // fingerprints of the secrets on this node's disk
@@ -40,8 +40,8 @@ type shared struct {
 	looked time.Time
 }
 
-// placeKey looks for the cluster's key on the shared storage. On the node that formed the cluster
-// it writes the key there. volume may be nil: the storage is no shared volume.
+// placeKey looks for the cluster's key on the shared storage. On the node that formed the cluster,
+// placeKey writes the key there. volume may be nil: the storage is then not a shared volume.
 func (s *shared) placeKey(ctx context.Context, volume *storage.Manager) {
 	if ok, _ := s.holdsKey(); ok {
 		s.look.Start(func() {
@@ -90,15 +90,16 @@ func (s *shared) isFounded() bool {
 	return s.founded
 }
 
-// hasRecord reports whether the masters' record has been seen on the shared storage.
+// hasRecord reports whether the masters' record was found on the shared storage.
 func (s *shared) hasRecord() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.founded
 }
 
-// isFounder reports whether this node's master creates the record: its node is the first in the
-// table that serves. If every master waited for another one to create the record, none would start.
+// isFounder reports whether this node's master is the one to create the record, because this node
+// is the first serving node in the table. If every master waited for another one to create the
+// record, none would start.
 func (s *shared) isFounder() bool {
 	t := s.keeper.Table()
 	p := t.Serving()
@@ -204,8 +205,8 @@ func (s *shared) makeShared() error {
 }
 
 // putKey writes the cluster's key pair. It writes the public half first, so that a reader that
-// finds the private half finds both halves. public is the public half as minions know it, byte for
-// byte. It may be nil: putKey then encodes the public half in the usual form.
+// finds the private half finds both halves. public holds exactly the bytes of the public half that
+// minions know. It may be nil: putKey then encodes the public half in the usual form.
 func (s *shared) putKey(pki string, text, public []byte) error {
 	key, err := nodeapi.ParseClusterKey(text)
 	if err != nil {

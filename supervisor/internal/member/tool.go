@@ -15,8 +15,8 @@ import (
 
 // RunTool runs a tool on another node, and returns the node's name and the stream of the tool's
 // frames. The stream ends when ctx ends. RunTool asks one node after the other. It asks the next
-// node only if the last one answered that the tool has not run. An [api.ErrState] means that no
-// node has run the tool. After any other error a node may have run it.
+// node only if the previous one answered that it did not run the tool. An [api.ErrState] means that
+// no node has run the tool. After any other error a node may have run it.
 func (m Verbs) RunTool(ctx context.Context, r toolrun.Request) (node string, frames io.ReadCloser, err error) {
 	var why []string
 	for _, n := range m.peers.answeringMasters() {
@@ -44,8 +44,8 @@ func (m Verbs) RunTool(ctx context.Context, r toolrun.Request) (node string, fra
 	return "", nil, fmt.Errorf("%w: %s", api.ErrState, strings.Join(why, "; "))
 }
 
-// answeringMasters returns the other nodes that answer and have a master. Nodes whose master was
-// well at their last answer come first.
+// answeringMasters returns the other nodes that answer and have a master. Nodes whose last answer
+// reported a healthy master come first.
 func (p *peers) answeringMasters() []nodes.Node {
 	t := p.keeper.Table()
 	p.mu.Lock()

@@ -23,9 +23,9 @@ import (
 // turns acquires the cluster's turn to restart for this node, and releases it.
 type turns struct {
 	env       Env
-	volume    *storage.Manager // may be nil: there is none
+	volume    *storage.Manager // may be nil: no shared volume
 	observer  Observer
-	onTrial   func() bool // reports whether the version of the system is on trial; may be nil: it is not
+	onTrial   func() bool // reports whether the version of the system is on trial; may be nil: never on trial
 	peers     *peers
 	life      string         // identifies this start of the supervisor
 	returning service.Worker // releases the turn after a restart
@@ -128,18 +128,20 @@ func complete(v *storage.State) error {
 	return nil
 }
 
-// Times after which a node releases the turn although its restart is not complete.
+// A node releases the turn after these times even if its restart is not complete.
 const (
-	// notRestarted is the time for a node that has not restarted: after it, no restart is expected.
+	// notRestarted applies to a node that has not restarted: after this time, no restart is
+	// expected.
 	notRestarted = 15 * time.Minute
-	// notWhole is the time for a node that has restarted and does not do all its work. After it an
-	// administrator must repair the node, and may need to restart another one. While the node's own
-	// master or storage is not well, the other nodes are still refused the turn, see refused.
+	// notWhole applies to a node that has restarted but does not do all its work. After this time
+	// an administrator must repair the node, and may need to restart another one for that. While
+	// the node's own master or storage is not well, the other nodes are still refused the turn, see
+	// refused.
 	notWhole = 30 * time.Minute
 )
 
-// reconcile releases the turn once this node has restarted and does all its work again, or will not
-// do so soon. Member.Run calls it about once a second.
+// reconcile releases the turn once this node has restarted and does all its work again, or when
+// notRestarted or notWhole has passed. Member.Run calls it about once a second.
 func (t *turns) reconcile(ctx context.Context) {
 	table := t.peers.keeper.Table()
 	now, ok := table.HasTurn(t.env.Now())
@@ -188,8 +190,8 @@ func (t *turns) missing() error {
 	return complete(v)
 }
 
-// isStale reports whether an earlier start of the supervisor took the turn, or it was taken so long
-// ago that no restart will follow.
+// isStale reports whether an earlier start of the supervisor took the turn, or whether the turn was
+// taken so long ago that no restart will follow.
 func (t *turns) isStale(now nodes.Turn) bool {
 	return now.Life != t.life || !now.Options && t.env.Now().Sub(now.Since) > notRestarted
 }

@@ -17,7 +17,7 @@ import (
 
 const (
 	// markEvery is the interval at which a node raises its marks. If the machine is put back to an
-	// older state, the others cannot detect the loss of what happened since the last raise.
+	// older state, the others cannot detect the loss of data written after the last raise.
 	markEvery = 10 * time.Second
 	// witnessAsk is the interval between two requests to a node while this node has not decided
 	// about its copy. After the decision the interval is markEvery.
@@ -44,7 +44,7 @@ type witness struct {
 	reports       map[string]*nodeAnswer // answers of other nodes, by the hash of the node's certificate
 	grown         bool                   // memory holds more than marksFile
 	written       time.Time              // when memory was last written
-	majoritySince time.Time              // since when a majority has answered; zero: none has
+	majoritySince time.Time              // since when a majority of the nodes has answered; zero: no majority has
 	verdict       marks.Verdict
 	undecided     time.Time // since when the copy is undecided; zero: it is decided
 	twin          bool
@@ -87,7 +87,7 @@ func newWitness(env Env, self, start string, keeper *nodes.Keeper, p *peers) (*w
 }
 
 // reconcile raises the marks, asks the other nodes, decides, and starts the next step of a repair.
-// Member.Run calls it about once a second. The goroutines that ask are added to all.
+// Member.Run calls it about once a second. It adds the goroutines that ask to the WaitGroup all.
 func (w *witness) reconcile(ctx context.Context, all *sync.WaitGroup, volume *storage.Manager) {
 	now := w.env.Now()
 	w.raising.Start(func() { w.keepDisk(now) })
@@ -128,7 +128,8 @@ func (w *witness) keepDisk(now time.Time) {
 	}
 }
 
-// askMarks asks the other nodes for their marks and for the marks of others that they remember.
+// askMarks asks the other nodes for their marks and for the marks of other nodes that they
+// remember.
 func (w *witness) askMarks(ctx context.Context, all *sync.WaitGroup, now time.Time) {
 	t := w.keeper.Table()
 	clients := w.peers.clients()
@@ -193,7 +194,7 @@ func (w *witness) askNode(ctx context.Context, certificate string, client *nodea
 	w.grown = w.memory.Merge(report.Memory) || w.grown
 }
 
-// report returns the report for the node whose certificate has that hash.
+// report returns this node's report to the node whose certificate has the hash asker.
 func (w *witness) report(asker string) marks.Report {
 	own, table := w.disk.allMarks(), w.keeper.Table().Version
 	copies := w.disk.hasCopy()

@@ -37,7 +37,7 @@ type apiFront struct {
 	listens bool
 	unheard string            // why the load balancer does not listen on all of its addresses
 	serving []string          // nodes whose salt-api is up
-	down    map[string]string // why the salt-api of other nodes is not up, by node
+	down    map[string]string // for each node whose salt-api is not up, the reason
 }
 
 // askBalancer asks the load balancer for its state.
@@ -67,7 +67,7 @@ func fromBalancer(st lbproxy.Status) *balancerFacts {
 		unwell := ""
 		for _, p := range b.Ports {
 			if st.ForAPI(p) {
-				continue // minions do not need Salt's API; see apiOf
+				continue // apiOf handles Salt's API, which minions do not need
 			}
 			if p.State == lbproxy.Up {
 				continue

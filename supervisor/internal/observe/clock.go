@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	clockEvery = 5 * time.Minute  // interval while the clock is synchronised: it stays so for hours
-	clockSoon  = 20 * time.Second // interval while it is not synchronised
+	clockEvery = 5 * time.Minute  // interval while the clock is synchronised: a synchronised clock stays so for hours
+	clockSoon  = 20 * time.Second // interval while the clock is not synchronised
 )
 
 // clock stores whether the machine's clock is synchronised. It is nil while that is unknown. It is

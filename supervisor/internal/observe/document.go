@@ -73,10 +73,10 @@ func (o *Observer) compose(f facts) status.Document {
 }
 
 // minionServices lists the services of a node whose answers minions and their administrators need.
-// A node is healthy only if all services on this list that it has are up.
+// A node is healthy only if all of these services that it has are up.
 var minionServices = []string{status.MasterService, status.BalancerService, status.APIService}
 
-// blank returns a document with only what follows from the settings and the storage.
+// blank returns a document that holds only what follows from the settings and the storage.
 func (o *Observer) blank(f facts, now time.Time) status.Document {
 	d := status.Document{
 		Schema:       status.Schema,

@@ -12,7 +12,7 @@ import (
 	"saltern/supervisor/storage"
 )
 
-// Node holds what the node knows about itself without an observation.
+// Node holds what the node knows about itself without the observer's checks.
 type Node struct {
 	Blocked map[string][]status.Finding // why a service is not started, by the service's name
 	// Insecure lists the insecure options that the administrator has allowed and that are on, with their place
@@ -59,14 +59,14 @@ type facts struct {
 	clock      *bool
 }
 
-// slowAnswer holds the last answers that needed a file system.
+// slowAnswer holds the last results of checks that read a file system.
 type slowAnswer struct {
 	disks   map[string]diskFact // the key is the path
 	keys    *probe.Keys
 	keysErr error
 	master  *control.Status          // nil: there is no usable report
 	locked  bool                     // this machine has no account that can log in
-	hang    map[string]time.Duration // for how long a file system has not answered, by path
+	hang    map[string]time.Duration // how long each file system has not answered, by path
 }
 
 type diskFact struct {
@@ -122,8 +122,8 @@ func (f facts) cannotKeep(name string) string {
 	return f.Trouble
 }
 
-// judgeOthers corrects what other nodes report about their masters by what this node's load
-// balancer observes. It returns the findings that follow.
+// judgeOthers corrects other nodes' reports about their masters with the observations of this
+// node's load balancer. It returns the findings that follow.
 func (f facts) judgeOthers() (found []status.Finding) {
 	for i, o := range f.Others {
 		why := f.unanswered(o.Name)
@@ -144,8 +144,8 @@ func (f facts) judgeOthers() (found []status.Finding) {
 }
 
 // settles reports whether a service of this node starts, stops, or waits for its start. None of
-// this is a finding, because a start is no fault. If the node does not have the service, settles
-// returns false.
+// these is a finding, because a start is not a fault. If the node does not have the service,
+// settles returns false.
 func (f facts) settles(name string) bool {
 	info, ok := f.service(name)
 	return ok && slices.Contains([]service.State{service.Waiting, service.Starting, service.Stopping}, info.State)

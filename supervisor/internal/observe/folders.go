@@ -26,9 +26,9 @@ const (
 // watches the shared volume.
 type folders struct {
 	writable.Watch
-	paths  []string // the first path stands for all of them in findings
+	paths  []string // findings name only the first path
 	file   string   // name of the test file; it has the node's name, because other nodes may write there too
-	turn   int      // number of the present try; only tryWrites uses turn and failed
+	turn   int      // number of the present try; only tryWrites uses this field and failed
 	failed map[string]bool
 }
 
@@ -62,9 +62,9 @@ func newWatch(every time.Duration, file string, paths ...string) *folders {
 	return f
 }
 
-// tryWrites writes to one of the folders, each time to the next one, and to the folders in which
-// the last write failed. One failing folder suffices to report a failing disk. tryWrites skips
-// missing folders.
+// tryWrites writes to one of the folders, each time to the next one, and also to the folders in
+// which the last write failed. One failing folder suffices to report a failing disk. tryWrites
+// skips missing folders.
 func (f *folders) tryWrites() error {
 	f.turn++
 	var faults []error

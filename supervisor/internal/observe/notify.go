@@ -13,8 +13,8 @@ import (
 const extend = "EXTEND_TIMEOUT_USEC=30000000"
 
 // readyAnyway is how long the unit waits for the node to serve, which needs the shared volume.
-// After that the unit counts as started nevertheless: the status shows the problem, and a restart
-// by systemd would repair nothing.
+// After this time the unit counts as started nevertheless: the status shows the problem, and a
+// restart by systemd would repair nothing.
 const readyAnyway = time.Minute
 
 // notify reports the state of the node to systemd.

@@ -1,8 +1,8 @@
-// Package observe watches a node. Every second or two it collects facts, by its own checks or as
-// plain data from other parts of the supervisor. From the facts it derives findings, and from these
-// the problems and the status document. It reports the result to systemd, to the node's history and
-// to the master. The derivations are pure functions. If a file system hangs, that is a fact too,
-// and the observer continues.
+// Package observe watches a node. Every second or two it collects facts, from its own checks and,
+// as plain data, from other parts of the supervisor. From the facts it derives findings, and from
+// these the problems and the status document. It reports the result to systemd, to the node's
+// history and to the master. The derivations are pure functions. If a file system hangs, that is a
+// fact too, and the observer continues.
 package observe
 
 import (

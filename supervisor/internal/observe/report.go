@@ -21,7 +21,7 @@ func masterReports(f facts) (found []status.Finding) {
 	}
 
 	if s == nil || running.PID == 0 || s.PID != running.PID {
-		return nil // there is no report, or it is of an earlier process
+		return nil // there is no report, or the report is from an earlier process
 	}
 	if !s.Fresh(f.now, running.PID) {
 		if running.State != service.Running { // another finding already says that the master does not run
@@ -44,7 +44,7 @@ func masterReports(f facts) (found []status.Finding) {
 			found = append(found, status.Finding{Code: status.ReactionsLost, Cause: p.Text})
 		case p.What == control.AuditFault && f.Audit == "":
 			found = append(found, status.Finding{Code: status.AuditLost, Cause: "salt-master: " + p.Text})
-		case p.What == control.AuditFault: // another finding reports it
+		case p.What == control.AuditFault: // another finding reports this problem
 		case ok:
 			found = append(found, status.Finding{Code: code, Cause: p.Text})
 		default:

@@ -14,8 +14,8 @@ import (
 )
 
 // slowFacts collects the facts that need a file system, which may hang. Only one goroutine collects
-// at a time; callers get the last results until it is done. A goroutine that hangs in the kernel
-// cannot be ended, but there is never more than one.
+// at a time; callers get the last results until the collection is done. A goroutine that hangs in
+// the kernel cannot be ended, but at most one can hang.
 type slowFacts struct {
 	paths  []string
 	pki    string
@@ -24,7 +24,7 @@ type slowFacts struct {
 	mu      sync.Mutex
 	running bool
 	since   time.Time // when the collection under way began
-	at      string    // path that the present round observes
+	at      string    // path that the running collection reads
 	last    time.Time
 	answer  slowAnswer
 }
@@ -83,7 +83,7 @@ func (s *slowFacts) startLook() {
 	defer s.mu.Unlock()
 
 	if merr != nil && !errors.Is(merr, fs.ErrNotExist) {
-		master = s.answer.master // the file may be half written; the old report becomes stale if that lasts
+		master = s.answer.master // the file may be half written: keep the old report, which becomes stale in time
 	}
 
 	s.running = false
@@ -99,8 +99,8 @@ func (s *slowFacts) startLook() {
 
 // masterSpoke reports whether the master with that process ID has written its status after t. If
 // that is not known, it returns true. A master that writes its status is busy, not hung, because
-// for the status it asks most of its parts, every two seconds. Salt's own master writes no status,
-// so nothing is known about it.
+// every two seconds it asks most of its parts for that status. Salt's own master writes no status,
+// so masterSpoke returns true for it.
 func (s *slowFacts) masterSpoke(pid int, t time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,10 +11,10 @@ import (
 	"saltern/supervisor/status"
 )
 
-// AddressFinding returns a finding if this machine does not have an address, or may not use it, so
-// that nobody reaches the node there. It returns nil if the machine has the address, or if that is
-// not known. It does so even if programs can listen on a missing address (ip_nonlocal_bind in
-// ip(7)).
+// AddressFinding returns a finding if nobody can reach the node at ip, because this machine does
+// not have the address or may not use it. A missing address is a finding even if programs can
+// listen on it (ip_nonlocal_bind in ip(7)). If the machine has the address, or if that is not
+// known, AddressFinding returns nil.
 func AddressFinding(ip string) *status.Finding {
 	address, err := netip.ParseAddr(ip)
 	if err != nil || address.IsUnspecified() {
@@ -26,8 +26,8 @@ func AddressFinding(ip string) *status.Finding {
 	return &status.Finding{Code: status.AddressMissing, Subject: ip, Cause: "this machine has " + ownAddresses()}
 }
 
-// usable reports whether the kernel permits the use of an address of this machine. It does not if
-// another machine has the same IPv6 address (RFC 4862, 5.4).
+// usable reports whether the kernel permits the use of an address of this machine. The kernel does
+// not permit it if another machine has the same IPv6 address (RFC 4862, 5.4).
 func usable(ip string) bool {
 	c, err := net.ListenPacket("udp", net.JoinHostPort(ip, "0"))
 	if err == nil {
@@ -36,7 +36,7 @@ func usable(ip string) bool {
 	return !errors.Is(err, syscall.EADDRNOTAVAIL)
 }
 
-// maxOwn bounds how many addresses a cause names.
+// maxOwn is the largest number of addresses that a cause names.
 const maxOwn = 8
 
 // ownAddresses returns a text with the machine's addresses and their interfaces, without those of
@@ -103,7 +103,7 @@ func LinkFault(ip string) string {
 
 // PortFindings returns a finding for each address (ip:port) of this node at which no program could
 // listen. Each cause has its own finding: another program has the port, the machine lacks the
-// address, or any other errno.
+// address, or listening failed with another errno.
 func PortFindings(addresses ...string) (found []status.Finding) {
 	for _, a := range addresses {
 		if err := PortFree(a); err != nil {
@@ -128,7 +128,7 @@ func PortFinding(address string, err error) status.Finding {
 	return status.Finding{Code: status.PortRefused, Subject: address, Cause: ListenCause(err)}
 }
 
-// listenExplanations returns the meanings of errnos of listening.
+// listenExplanations returns the meanings of the errnos with which listening fails.
 func listenExplanations() []explanation {
 	return []explanation{
 		{[]syscall.Errno{syscall.EADDRINUSE}, "another program has the port: ss -ltnp"},
@@ -145,5 +145,6 @@ func listenExplanations() []explanation {
 	}
 }
 
-// ListenCause returns the text of an error of listening, with the cause if the errno is known.
+// ListenCause returns the text of an error with which listening failed, and its cause if the errno
+// is known.
 func ListenCause(err error) string { return explained(err, listenExplanations()) }

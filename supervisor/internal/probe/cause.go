@@ -15,7 +15,7 @@ type explanation struct {
 	text   string
 }
 
-// diskExplanations returns the meanings of errnos of files.
+// diskExplanations returns the meanings of the errnos of file operations.
 func diskExplanations() (list []explanation) {
 	for _, row := range diskErrnos() {
 		list = append(list, explanation{slices.Concat(row.errnos, row.alsoElsewhere), row.text})
@@ -23,7 +23,7 @@ func diskExplanations() (list []explanation) {
 	return list
 }
 
-// DiskCause returns the text of an error of a file, with the cause if the errno is known.
+// DiskCause returns the text of an error of a file operation, and its cause if the errno is known.
 func DiskCause(err error) string { return explained(err, diskExplanations()) }
 
 // FileFinding returns the finding that files below path could not be read or written: the disk is

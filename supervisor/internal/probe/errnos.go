@@ -30,8 +30,8 @@ type diskErrno struct {
 }
 
 // diskErrnos is the only table of file errnos: all code that interprets an error of a disk uses it.
-// The errnos in alsoElsewhere also occur for sockets and single files, so alone they are no
-// evidence about a disk.
+// The errnos in alsoElsewhere also occur for sockets and single files, so they alone do not prove
+// that a disk is at fault.
 func diskErrnos() []diskErrno {
 	return []diskErrno{
 		{
@@ -79,7 +79,7 @@ func diskErrnos() []diskErrno {
 	}
 }
 
-// FaultOfDisk returns which fault of a disk an error of a file shows.
+// FaultOfDisk returns the fault of a disk that the error of a file operation shows.
 func FaultOfDisk(err error) DiskFault {
 	fault, _ := faultOf(err)
 	return fault

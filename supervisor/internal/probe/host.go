@@ -25,8 +25,8 @@ type Disk struct {
 	ReadOnly      bool
 }
 
-// StatDisk describes the file system that holds path. It may block as long as the file system does,
-// above all if that is a network file system.
+// StatDisk describes the file system that holds path. It blocks while the file system hangs, which
+// is most likely for a network file system.
 func StatDisk(path string) (Disk, error) {
 	var st unix.Statfs_t
 	for {

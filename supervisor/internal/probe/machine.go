@@ -42,7 +42,8 @@ func LookAtMachine(root, dataDir, address string) Machine {
 	return m
 }
 
-// Facts returns digests of the facts, for the node whose certificate has that hash.
+// Facts returns digests of the facts. They are valid only for the node whose certificate has that
+// hash.
 func (m Machine) Facts(certificate string) keyuse.Facts {
 	facts := keyuse.Facts{}
 	for kind, fact := range m {
@@ -178,12 +179,12 @@ func HasAddress(address string) (bool, error) {
 	return false, nil
 }
 
-// Announce makes the other machines of an IPv4 network update the hardware address that they have
-// for address. It sends a packet to an unknown neighbour. For that the kernel broadcasts an ARP
-// request, which contains this machine's hardware address. Each machine that receives the request
-// records that address (RFC 826). On a network without an unused address Announce returns an error.
-// For IPv6 it does nothing, because the kernel does not use an address that another machine has
-// (RFC 4862, 5.4).
+// Announce causes the other machines of an IPv4 network to update the hardware address that they
+// have for address. It sends a packet to an unknown neighbour. To find that neighbour the kernel
+// broadcasts an ARP request, which contains this machine's hardware address. Each machine that
+// receives the request records that address (RFC 826). On a network without an unused address
+// Announce returns an error. For IPv6 it does nothing, because the kernel does not use an address
+// that another machine has (RFC 4862, 5.4).
 func Announce(address string) error {
 	own, err := netip.ParseAddr(address)
 	if err != nil || !own.Is4() {

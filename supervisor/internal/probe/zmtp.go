@@ -21,7 +21,7 @@ import (
 var errJoining = errors.New("master is still joining its cluster")
 
 // UnwellError is the error that [Ping] returns for a master that answers and reports that it has a
-// fault. The text is the master's.
+// fault. The text comes from the master.
 type UnwellError string
 
 // Error implements error.

@@ -17,7 +17,7 @@ import (
 // Heads publishes the heads of this node's audit record, which are the ends of its chains: in the
 // system's log, and to the other nodes, which ask every two seconds. It also records the heads of
 // all nodes in an audit log that only root can write. The master's account writes some chains
-// itself. If it changes them, the recorded heads reveal that.
+// itself. If that account changes a chain, the recorded heads reveal the change.
 type Heads struct {
 	env     child.Env
 	record  *audit.Log

@@ -1,5 +1,5 @@
 // Package records fetches the audit records (who did what) and the events (what happened) of all
-// nodes of a cluster. [Heads] makes it noticeable if audit records disappear.
+// nodes of a cluster. [Heads] reveals whether audit records have disappeared.
 package records
 
 import (
@@ -39,7 +39,7 @@ func NewCluster(own *Node, peers func() map[string]*nodeapi.Client) *Cluster {
 	return &Cluster{own: own, peers: peers}
 }
 
-// recordsTake bounds how long one node may take to answer.
+// recordsTake is the longest time that one node may take to answer.
 const recordsTake = 20 * time.Second
 
 // Read returns the audit records of this node, from the files on its own disk.

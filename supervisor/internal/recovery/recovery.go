@@ -6,7 +6,7 @@
 //	copy     this node's copy of the volume becomes a local directory; if this
 //	         fails, nothing has changed
 //	switch   between two lives of the node: the old pool is removed, and the table
-//	         of nodes becomes that of one node
+//	         of nodes then lists only this node
 //	masters  the node serves, and its master removes the lost masters; meanwhile
 //	         the directory is moved to the new volume
 package recovery
@@ -93,7 +93,7 @@ type Recovery struct {
 	fault string // why the last try failed; empty: it succeeded
 }
 
-// New returns a Recovery. executable is the program that runs as the child that copies.
+// New returns a Recovery. executable is the program to start as the child that copies the data.
 func New(executable string, log *slog.Logger) *Recovery {
 	return &Recovery{executable: executable, log: log}
 }
@@ -180,7 +180,7 @@ func (w Worker) Recovering() (api.Recovering, error) {
 	return api.Recovering{Stage: r.Stage, Fault: w.lastFault()}, nil
 }
 
-// failed records why a try failed. It logs each reason only once.
+// failed records why a try failed. It logs the same reason only once in a row.
 func (r *Recovery) failed(err error) {
 	if r.lastFault() != status.Clip(err.Error()) {
 		r.log.Error("recover", "error", err)
@@ -188,7 +188,7 @@ func (r *Recovery) failed(err error) {
 	r.setFault(err)
 }
 
-// setFault sets why the last try failed. nil clears it.
+// setFault records why the last try failed; nil means that it succeeded.
 func (r *Recovery) setFault(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -270,8 +270,8 @@ func (w Worker) doStep(ctx context.Context, r *record, leave func()) error {
 	return nil
 }
 
-// Switch makes the step of a recovery that comes between two lives of the node. If the step fails,
-// the next start of the node tries it again.
+// Switch carries out the step of a recovery that belongs between two lives of the node. If the step
+// fails, the next start of the node tries it again.
 func (r *Recovery) Switch(ctx context.Context, cfg *settings.Settings) {
 	rec, err := readRecord(cfg)
 	if err == nil && (rec == nil || rec.Stage != stageSwitch) {

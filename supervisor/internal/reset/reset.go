@@ -23,7 +23,7 @@ import (
 )
 
 // Plan lists what a reset removes. Paths are absolute and free of symbolic links, except for the
-// last element; a link there is never followed.
+// last element; the reset does not follow a link there.
 type Plan struct {
 	// Remove and Bricks are removed with everything in them, Bricks first. Bricks are copies of the
 	// shared volume, which may be on a separate disk.
@@ -132,7 +132,7 @@ func isCopy(name, volume string) bool {
 }
 
 // Mounted returns an error if something is mounted below a path that would be removed. ownMounts
-// are the exceptions: mounts of the node itself, which it unmounts first.
+// lists the exceptions: mounts of the node itself, which the reset unmounts first.
 func (p Plan) Mounted(ownMounts ...string) error {
 	b, err := os.ReadFile(mountinfo.Self)
 	if err != nil {

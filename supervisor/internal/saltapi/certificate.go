@@ -31,7 +31,7 @@ const (
 )
 
 // renewCertificate issues a certificate for this node, unless the node has one for its present
-// names that does not expire soon. It needs the shared storage only to issue one.
+// names that does not expire soon. It needs the shared storage only to issue a certificate.
 func (a *API) renewCertificate(ctx context.Context) error {
 	must, all := a.hosts()
 	if a.hasCertificate(must) {
@@ -61,8 +61,9 @@ func (a *API) renewCertificate(ctx context.Context) error {
 	return nil
 }
 
-// rejoin deletes the certificate if the cluster's authority has not issued it, because the shared
-// storage may be a new one. If the storage does not answer, the certificate stays.
+// rejoin deletes the certificate if another authority than the cluster's has issued it: the shared
+// storage, which holds the authority, may be new. If the storage does not answer, the certificate
+// stays.
 func (a *API) rejoin(ctx context.Context) error {
 	own, err := durable.Read(a.env.Settings.APIAuthority(), maxAPIPEM)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -149,8 +150,9 @@ func (a *API) makeAuthority(path string) error {
 	return durable.SyncDir(filepath.Dir(path))
 }
 
-// hosts returns the names and addresses at which programs reach this node: in must those without
-// which the present certificate is replaced, and in all those that a new certificate names.
+// hosts returns the names and addresses at which programs reach this node: must holds those that
+// the present certificate has to name (otherwise it is replaced), all those that a new certificate
+// will name.
 func (a *API) hosts() (must, all []string) {
 	s := a.env.Settings
 	add := func(list []string, names ...string) []string {

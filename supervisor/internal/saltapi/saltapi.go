@@ -1,4 +1,4 @@
-// Package saltapi runs the salt-api of a node and makes its certificate.
+// Package saltapi runs the salt-api of a node and issues its certificate.
 package saltapi
 
 import (
@@ -92,7 +92,8 @@ const (
 // program returns the path of salt-api, which is beside this program.
 func (a *API) program() string { return filepath.Join(filepath.Dir(a.env.Executable), "salt-api") }
 
-// Spec returns the service that runs salt-api. Each start waits for the master and for wait.
+// Spec returns the service that runs salt-api. Each start waits for the master and for the
+// condition wait.
 func (a *API) Spec(wait service.Condition) service.Spec {
 	out := a.cfg.Programs.Output(status.APIService)
 	a.proc = &service.Process{
@@ -169,7 +170,8 @@ func (a *API) prepare(ctx context.Context) error {
 	return nil
 }
 
-// nameBalancers tells salt-api from which load balancers it may accept the address of a client.
+// nameBalancers writes the file that tells salt-api from which load balancers it may accept the
+// address of a client.
 func (a *API) nameBalancers() error {
 	if !a.env.Settings.APIBehind() {
 		return nil
@@ -198,9 +200,9 @@ func (a *API) signature() string {
 	return a.cfg.Options() + " " + layout.Signature(a.env.Settings.APICert())
 }
 
-// runCheck checks a configuration folder by salt-api, under the account under which salt-api runs.
-// It returns in at where salt-api would listen. If salt-api refuses the folder, at is nil and why
-// says why.
+// runCheck starts salt-api, under its usual account, to check a configuration folder. at is the
+// address at which salt-api would listen. If salt-api refuses the folder, at is nil and why is the
+// reason.
 func (a *API) runCheck(ctx context.Context, dir string) (at *apiPlace, why string) {
 	if err := a.renewCertificate(ctx); err != nil {
 		return nil, err.Error()
@@ -337,9 +339,9 @@ func (a *API) renewed(ctx context.Context, last string) (fault string) {
 	return err.Error()
 }
 
-// OpenPort opens a port in the appliance's firewall on this machine, and closes the earlier one. If
-// port is 0, it only closes. On the image this process may not change the firewall; there OpenPort
-// writes the port to a file for a service that may.
+// OpenPort opens a port in the appliance's firewall on this machine, and closes the port that it
+// opened before. If port is 0, it only closes that port. On the image this process may not change
+// the firewall; there OpenPort writes the port to a file for a service that may.
 func (a *API) OpenPort(ctx context.Context, port uint16) {
 	if firewall.ReadPort(a.env.Settings.DataDir) != port {
 		if err := durable.Replace(filepath.Join(a.env.Settings.DataDir, firewall.PortFile),
@@ -357,7 +359,7 @@ func (a *API) OpenPort(ctx context.Context, port uint16) {
 }
 
 func port(u *url.URL) uint16 {
-	n, err := net.LookupPort("tcp", u.Port()) // always a number
+	n, err := net.LookupPort("tcp", u.Port()) // the port is always a number here
 	if err != nil {
 		return 0
 	}
@@ -383,8 +385,8 @@ func (a *API) answers(ctx context.Context) error {
 		return fmt.Errorf("ask salt-api: %w", err)
 	}
 
-	// Its certificate does not name this address. That does not matter, because the request has no
-	// secret and any answer will do.
+	// The certificate of salt-api does not name this address. That does not matter, because the
+	// request has no secret and any answer will do.
 	tr := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 	if at.behind != "" {
 		tr.DialContext = dialBehind

@@ -126,7 +126,7 @@ func (g *Guest) execTool(ctx context.Context, body string, f *frames) (code int,
 }
 
 // frames writes the frames of several goroutines to one reader. After endFrames or a failed write
-// it drops them.
+// it drops all frames.
 type frames struct {
 	failed func() // called when a write to the reader has failed
 
@@ -159,8 +159,8 @@ type part struct {
 	kind toolrun.Kind
 }
 
-// Write implements [io.Writer]. If the reader has ended, Write drops the output, and failed stops
-// the tool.
+// Write implements [io.Writer]. If the reader is gone, Write drops the output and calls failed,
+// which stops the tool.
 func (p part) Write(b []byte) (int, error) {
 	p.f.writeFrame(p.kind, b)
 	return len(b), nil

@@ -63,7 +63,7 @@ func (c Cluster) ChangeKeys(ctx context.Context, q api.KeyChange) error {
 	return errors.Join(failed...)
 }
 
-// keyOptions returns salt-key's options for a change, first the one with the names.
+// keyOptions returns salt-key's options for a change. The option with the names comes first.
 func keyOptions(q api.KeyChange) ([]string, error) {
 	options, ok := keyVerbs[q.Verb]
 	if !ok || len(q.IDs) == 0 || len(q.IDs) > api.MaxKeys {
@@ -92,7 +92,7 @@ func keyOptions(q api.KeyChange) ([]string, error) {
 	return options, nil
 }
 
-// haveKeys returns an error if a name has no key. It must be called before anything is changed.
+// haveKeys returns an error if a name has no key. Call it before changing any key.
 func (t Tools) haveKeys(ctx context.Context, ids []string) error {
 	list, err := t.Minions(ctx, false)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"saltern/supervisor/status"
 )
 
-// minionsTakes bounds how long one node may take to answer.
+// minionsTakes is the longest time that one node may take to answer.
 const minionsTakes = 15 * time.Second
 
 // Cluster asks the masters of all nodes of a cluster.

@@ -17,8 +17,8 @@ import (
 	"saltern/supervisor/status"
 )
 
-// maxToolOutput bounds what one of Salt's tools prints, in bytes: enough for a line for each of
-// more minions than a master has.
+// maxToolOutput limits the output of one of Salt's tools, in bytes. It leaves room for more
+// lines than any master has minions.
 const maxToolOutput = 64 << 20
 
 // Tools runs Salt's tools for one master.

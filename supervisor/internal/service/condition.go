@@ -87,8 +87,8 @@ func (p *poll) String() string {
 	return p.what + " (" + p.last + ")"
 }
 
-// All returns a Condition that waits for the conditions one after the other. Its description is that
-// of the first condition that does not hold yet; whether the later ones hold is not known then.
+// All returns a Condition that waits for the conditions one after the other. It describes itself as
+// the first condition that does not hold yet; whether later conditions hold is not known then.
 func All(conditions ...Condition) Condition { return &all{list: conditions} }
 
 type all struct {

@@ -11,7 +11,7 @@ import (
 // Silent returns true. If Alive reports another sign of life, the count starts again. A run that
 // has not passed its first check never counts as hung, because a start may take long.
 type Hang struct {
-	After time.Duration // how long such checks must have failed, at least [hangChecks] of them; default 15 s
+	After time.Duration // how long these checks, at least [hangChecks] of them, must have failed; default 15 s
 	// Silent reports whether an error means that the service accepted the request but did not
 	// answer. A refusal counts as an answer.
 	Silent func(error) bool
@@ -40,7 +40,7 @@ type hangWatch struct {
 	hang   *Hang
 	limit  time.Duration // time limit of one check
 	silent int           // number of silent checks in a row
-	since  time.Time     // when the first of these checks began
+	since  time.Time     // when the first of these silent checks began
 }
 
 func (w *hangWatch) reset() { w.silent = 0 }
@@ -51,7 +51,7 @@ func (w *hangWatch) failed(began, ended time.Time, err error) *hangError {
 		return nil
 	}
 
-	// A check that ended long after its limit shows that this process itself did not run.
+	// A check that ended long after its limit shows that this process itself was not running.
 	starved := ended.Sub(began) > w.limit+w.limit/4
 	if starved || !w.hang.Silent(err) {
 		w.reset()

@@ -108,8 +108,8 @@ func (l *Lasting) Alive() bool {
 // replaceTag is the tag of a process that is to be replaced. [Lasting.Tag] never returns it.
 const replaceTag = "replace"
 
-// Renew makes the next Run, in this life or the next, start a new process instead of adopting the
-// present one. It may be called at any time, also when Run has returned.
+// Renew requests that the next Run, in this life or the next, starts a new process instead of
+// adopting the present one. It may be called at any time, also when Run has returned.
 func (l *Lasting) Renew() {
 	l.mu.Lock()
 	running := l.known

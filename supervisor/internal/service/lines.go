@@ -26,8 +26,8 @@ type Lines struct {
 	next int
 }
 
-// NewLines returns a writer that calls each of sinks, in order, for every line. It calls them
-// with its lock held: they must not call back.
+// NewLines returns a writer that calls each of sinks, in order, for every line. It calls them with
+// its lock held: they must not call methods of the writer.
 func NewLines(sinks ...func(line string)) *Lines { return &Lines{sinks: sinks} }
 
 // Write implements io.Writer. It never fails.

@@ -129,7 +129,7 @@ func (m *Manager) Run(ctx context.Context, limit time.Duration) error {
 	return faults.ErrorOrNil()
 }
 
-// endsBefore waits for done or for limit. It reports whether done has ended.
+// endsBefore waits for done or for limit. It reports whether done came first.
 func endsBefore[T any](done <-chan struct{}, limit <-chan T) bool {
 	select {
 	case <-done:
@@ -248,7 +248,7 @@ func (c *upCondition) Wait(ctx context.Context) error {
 	}
 }
 
-// String names the service and, one level deep, what it waits for.
+// String names the service and describes its state: for example, what the service waits for.
 func (c *upCondition) String() string {
 	i := c.s.Info(0)
 	now := i.Message

@@ -17,8 +17,8 @@ type Health struct {
 	Check    func(context.Context) error
 	Interval time.Duration // default 2 s
 	Limit    time.Duration // time limit of one check, default 3 s
-	Fall     int           // failures in a row that make it failing; default 2
-	Rise     int           // successes in a row that make it running; default 1
+	Fall     int           // failures in a row that set the state to Failing; default 2
+	Rise     int           // successes in a row that set the state to Running; default 1
 	// Hang configures when a hung run is killed. It may be nil: hung runs are not killed.
 	Hang *Hang
 }
@@ -36,8 +36,8 @@ type Spec struct {
 	Runner  Runner
 	Backoff Backoff
 	Health  *Health
-	// Output holds the runner's output. After a crash, the state shows its last line. It may be
-	// nil: no line is shown.
+	// Output holds the runner's output. After a crash, the state shows the last line of the output.
+	// It may be nil: no line is shown.
 	Output *Lines
 	// Ended is called after each run that ended without a request. It may be nil.
 	Ended func(ran time.Duration, err error)
@@ -90,7 +90,8 @@ func (s *Service) Info(n int) Info {
 }
 
 // Restart ends the run, or the pause before the next run, and starts the service again. If the
-// service stops at the same moment, a process that outlives this one is replaced at its next start.
+// service stops at the same moment, the process of a [Lasting] is replaced at the next start of the
+// service.
 func (s *Service) Restart() {
 	if r, ok := s.spec.Runner.(interface{ Renew() }); ok {
 		r.Renew()
@@ -150,7 +151,7 @@ func (s *Service) upNow() <-chan struct{} {
 }
 
 const (
-	// showWait is how long a service waits for a condition before its state says so.
+	// showWait is how long a service waits for a condition before its state shows the wait.
 	showWait = 50 * time.Millisecond
 	// showWaitAgain replaces showWait after a failed preparation. With the shorter showWait the
 	// message would change every two seconds, between the reason for the failure and a condition
@@ -158,7 +159,8 @@ const (
 	showWaitAgain = 5 * time.Second
 )
 
-// awaitCondition waits for c, which may be nil. If that takes longer than show, the state says so.
+// awaitCondition waits for c, which may be nil. If that takes longer than show, the state shows the
+// wait.
 func (s *Service) awaitCondition(ctx context.Context, c Condition, show time.Duration) error {
 	if c == nil {
 		return nil
@@ -172,7 +174,7 @@ func (s *Service) awaitCondition(ctx context.Context, c Condition, show time.Dur
 	return c.Wait(ctx)
 }
 
-// prepare prepares a start. If that takes longer than [showWait], the state says so.
+// prepare prepares a start. If that takes longer than [showWait], the state shows the preparation.
 func (s *Service) prepare(ctx context.Context) error {
 	defer ifLate(showWait, func() {
 		if s.Info(0).State != Waiting { // in the state Waiting the message says why an earlier try failed
@@ -197,7 +199,7 @@ func ifLate(limit time.Duration, tell func()) (stop func()) {
 	}
 }
 
-// setCondition sets what the service waits for now. nil: for nothing.
+// setCondition sets what the service waits for now. nil: the service waits for nothing.
 func (s *Service) setCondition(c Condition) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -279,7 +281,7 @@ func (s *Service) runOnce(ctx context.Context) (asked bool, err error) {
 	s.mu.Lock()
 	s.restart = cancel
 	select {
-	case <-s.nudge: // this run is the restart that was asked for before
+	case <-s.nudge: // this run carries out a restart requested before the run began
 	default:
 	}
 	s.mu.Unlock()

@@ -36,8 +36,8 @@ func (p *Process) forget() {
 }
 
 // KillStale kills a child of an earlier life, with its group: the kernel sent the child SIGTERM
-// when that life ended, but the child may be slow or stuck. KillStale must be called before a
-// start. The recorded start time distinguishes the child from another process with the same ID.
+// when that life ended, but the child may be slow or stuck. Call KillStale before each start. The
+// recorded start time distinguishes the child from another process with the same ID.
 func (p *Process) KillStale(ctx context.Context) error {
 	if p.PIDFile == "" {
 		return nil

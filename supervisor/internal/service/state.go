@@ -28,7 +28,7 @@ type Info struct {
 	Name     string    `json:"name"`
 	State    State     `json:"state"`
 	Message  string    `json:"message"`            // what the service waits for, or why it does not run
-	Since    time.Time `json:"since"`              // since when State holds
+	Since    time.Time `json:"since"`              // when the service entered State
 	PID      int       `json:"pid,omitempty"`      // ID of the running process; 0: none
 	Restarts int       `json:"restarts"`           // number of starts after the first one
 	Failures int       `json:"failures"`           // runs in a row that ended before they were stable
@@ -37,5 +37,6 @@ type Info struct {
 	Events   []Event   `json:"events,omitempty"`   // oldest first, at most historySize
 }
 
-// historySize bounds the events kept for one service. The oldest events are dropped first.
+// historySize is the largest number of events kept for one service. The oldest events are dropped
+// first.
 const historySize = 40

@@ -60,8 +60,8 @@ func (v View) Look() setup.NodeLook {
 	return look
 }
 
-// starting contains the codes of problems that every start shows for some seconds, each with what the
-// node waits for at that time. Such a problem is no fault before it has lasted for a minute.
+// starting maps the codes of problems that every start shows for some seconds to what the node
+// waits for at that time. Such a problem counts as a fault only after it has lasted for a minute.
 var starting = map[status.Code]string{
 	status.MasterDown:   "salt-master to start",
 	status.MasterSilent: "salt-master, which is starting, to answer",
@@ -120,8 +120,8 @@ func (v View) Report(k *observe.Node) {
 // isLeaving reports whether a node is being drained or removed from its cluster.
 func isLeaving(n nodes.Node) bool { return n.State == nodes.Draining || n.State == nodes.Leaving }
 
-// AddressLost returns the address by which the other nodes know this one, and in lost whether all
-// interfaces have lost that address.
+// AddressLost returns own, the address by which the other nodes know this one. lost reports whether
+// no interface has that address any more.
 func (v View) AddressLost() (own string, lost bool) {
 	if v.Member == nil {
 		return "", false

@@ -18,8 +18,8 @@ import (
 )
 
 // Lock locks a folder against changes by others on this node and on other nodes until unlock is
-// called. It uses the same kind of lock as the lease of the volume. limit bounds the wait. Errors
-// contain content, which names what the folder holds.
+// called. It uses the same kind of lock as the lease of the volume. Lock waits at most for limit.
+// Errors contain content, which names what the folder holds.
 func Lock(ctx context.Context, dir, content string, limit time.Duration) (unlock func(), err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

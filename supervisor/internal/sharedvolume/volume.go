@@ -114,7 +114,7 @@ func (v *Volume) Ready() service.Condition {
 	})
 }
 
-// Facts returns the state of the volume. v may be nil: then it returns nil.
+// Facts returns the state of the volume. v may be nil: Facts then returns nil.
 func (v *Volume) Facts() *storage.State {
 	if v == nil {
 		return nil
@@ -123,7 +123,7 @@ func (v *Volume) Facts() *storage.State {
 	return &s
 }
 
-// StorageManager returns the manager of the volume. v may be nil: then it returns nil.
+// StorageManager returns the manager of the volume. v may be nil: StorageManager then returns nil.
 func (v *Volume) StorageManager() *storage.Manager {
 	if v == nil {
 		return nil
@@ -150,7 +150,7 @@ const MoveAgain = time.Minute
 type Migration struct {
 	*storage.Migration
 	Settings *settings.Settings // settings that name the volume
-	First    time.Duration      // pause before the first look
+	First    time.Duration      // pause before the first look at the volume
 	Copied   bool               // set when everything is copied, before this life of the node ends
 }
 

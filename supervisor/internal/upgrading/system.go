@@ -26,7 +26,7 @@ import (
 const (
 	// turnWait is how long a node waits for the cluster's turn to restart.
 	turnWait = 45 * time.Minute
-	// bootTakes bounds how long a machine takes to go down.
+	// bootTakes is the longest time that a machine may take to go down.
 	bootTakes = 10 * time.Minute
 	// bootIDs is the path of the kernel's identifier of this boot of the machine.
 	bootIDs = "/proc/sys/kernel/random/boot_id"
@@ -44,7 +44,7 @@ type System struct {
 	document func() status.Document
 	table    func() nodes.Table // returns the table of nodes; nil: this node has no cluster
 	// reboot waits until the cluster can spare this machine, then starts the machine's restart. It
-	// writes to tell what it waits for. It returns nil when the restart has begun.
+	// writes the reasons for waiting to tell. It returns nil when the restart has begun.
 	reboot func(ctx context.Context, tell io.Writer) error
 	asked  chan string // versions for which the machine must restart
 
@@ -192,7 +192,7 @@ func (s *System) Restart(ctx context.Context, version string) error {
 
 var errNotNext = errors.New("somebody has written another one, or gone back")
 
-// Run restarts the machine each time when Restart has asked for it, until ctx ends.
+// Run restarts the machine whenever Restart has requested it, until ctx ends.
 func (s *System) Run(ctx context.Context) {
 	for {
 		select {
@@ -203,7 +203,7 @@ func (s *System) Run(ctx context.Context) {
 			s.setBusy(since, "")
 			s.env.Log.Info("this machine restarts for an upgrade when its cluster can spare it", "version", version)
 			err := s.reboot(ctx, &lastLine{func(line string) { s.setBusy(since+": "+line, "") }})
-			if err == nil { // the machine goes down at any moment; until then it stays busy
+			if err == nil { // the machine goes down at any moment; until then the system stays claimed
 				err = pause.For(ctx, bootTakes)
 				if err == nil {
 					err = fmt.Errorf("the machine has not gone down within %s", bootTakes)
@@ -251,8 +251,8 @@ func ageFindings(st rollout.State, now, since time.Time) (found []status.Finding
 			})
 	}
 
-	// For its first week, while an administrator may only be trying the node out, it does not
-	// report that it accepts no upgrade.
+	// In its first week, while an administrator may only be trying it out, the node does not report
+	// that it has no keys for upgrades.
 	if st.Keys == 0 && now.Sub(since) > 7*24*time.Hour {
 		found = append(found,
 			status.Finding{

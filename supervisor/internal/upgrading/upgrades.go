@@ -22,7 +22,7 @@ import (
 type Upgrades struct {
 	env    child.Env
 	system *System
-	others func() []rollout.Target // returns the other nodes of the cluster; nil: this node has none
+	others func() []rollout.Target // returns the other nodes of the cluster; nil: this node has no cluster
 	driver *roll.Driver[rollout.Result]
 
 	mu      sync.Mutex

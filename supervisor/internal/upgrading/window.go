@@ -21,8 +21,8 @@ import (
 
 const (
 	windowLook = 2 * time.Minute
-	// A node waits windowRank looks for each serving node with an earlier name, and windowAgain
-	// looks after a try without success.
+	// A node waits windowRank looks (see Run) for each serving node whose name sorts before its
+	// own. After a failed try it waits windowAgain looks.
 	windowRank  = 2
 	windowAgain = 5
 )
@@ -83,7 +83,7 @@ func NewWindow(
 func (w *Window) Run(ctx context.Context) {
 	for {
 		if err := w.tryInstall(ctx); errors.Is(err, upgrade.ErrNoSlots) {
-			return // a distribution provides its packages
+			return // not made from the image: a distribution provides its packages
 		} else if err != nil && ctx.Err() == nil {
 			w.env.Log.Warn("the upgrade window cannot be used", "error", err)
 			w.setFinding(status.UpgradeUnmade, "", err.Error())

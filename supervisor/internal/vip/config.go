@@ -22,11 +22,11 @@ const (
 
 	checkTakes = 5 * time.Second
 
-	// announceEvery is the interval at which the node that has the address announces to its network
-	// that it has it. While nobody receives the node's packets, it continues to announce until it
-	// gives up the address. So announcements of two nodes may alternate, and other machines may
-	// learn the wrong one. Repeated announcements correct that: without them a machine would send
-	// to the wrong node until it checks the address again.
+	// announceEvery is the interval at which the node with the virtual address announces it to the
+	// network. A node whose packets nobody receives continues to announce until it gives up the
+	// address. So announcements of two nodes may alternate, and other machines may learn the wrong
+	// node. Repeated announcements correct that: without them a machine would send to the wrong
+	// node until it checks the address again.
 	announceEvery = 2 * time.Second
 )
 
@@ -45,8 +45,8 @@ type Config struct {
 	Check []string
 }
 
-// routerID returns the VRRP ID of a cluster, 1 to 255. Two clusters on one network would need
-// different IDs only if their announcements met, but nodes send announcements only to their peers.
+// routerID returns the VRRP ID of a cluster, 1 to 255. Two clusters on one network may have the
+// same ID, because nodes send announcements only to their peers.
 func routerID(cluster string) int { return int(deriveSum("router id", cluster)[0])%255 + 1 }
 
 // password returns the VRRP password of a cluster, 8 characters. VRRP sends it in clear text. The

@@ -53,8 +53,8 @@ func Program() (string, error) {
 	return path, nil
 }
 
-// Write checks a configuration by keepalived and then saves it. It reports whether the
-// configuration has changed.
+// Write asks keepalived to check a configuration, and then saves the configuration. It reports
+// whether the configuration has changed.
 func (d *Daemon) Write(ctx context.Context, text []byte) (changed bool, err error) {
 	if err := os.MkdirAll(d.Dir, 0o700); err != nil {
 		return false, fmt.Errorf("virtual address: %w", err)
@@ -81,7 +81,7 @@ func (d *Daemon) Write(ctx context.Context, text []byte) (changed bool, err erro
 	return true, durable.SyncDir(d.Dir)
 }
 
-// testConfig checks a configuration by keepalived without using it.
+// testConfig asks keepalived to check a configuration without using it.
 func testConfig(ctx context.Context, path string) error {
 	program, err := Program()
 	if err != nil {

@@ -13,9 +13,9 @@ import (
 )
 
 // InUse reports whether a machine of the network has the address. It sends a datagram to an unused
-// port. For that the kernel resolves the address (ARP, neighbour discovery), and its neighbour
-// table has the outcome. No privilege is needed. A machine that does not answer within three
-// seconds counts as absent.
+// port. To send it, the kernel resolves the address (ARP, neighbour discovery), and records the
+// outcome in its neighbour table. No privilege is needed. A machine that does not answer within
+// three seconds counts as absent.
 func InUse(ctx context.Context, a netip.Addr) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, 12*time.Second) // the kernel may take 8 s to check an old entry
 	defer cancel()
@@ -41,7 +41,7 @@ func InUse(ctx context.Context, a netip.Addr) (bool, error) {
 		case state&unix.NUD_FAILED != 0:
 			return false, nil
 		case state == 0 && n > 10:
-			return false, nil // not a neighbour: a router leads to its network
+			return false, nil // not a neighbour: the address is behind a router
 		}
 
 		select {

@@ -18,7 +18,7 @@ type Where struct {
 	Device    string // the interface that gets the virtual address
 }
 
-// Place returns the interface for the virtual address: the one whose network contains it.
+// Place returns the interface for the virtual address: the one whose network contains that address.
 // nodeAddress is the node's address for the other nodes.
 func Place(virtual, nodeAddress netip.Addr, list []Interface) (w Where, err error) {
 	var network netip.Prefix

@@ -22,14 +22,14 @@ const (
 	hearEvery = 2 * time.Second
 	// deafFor is how long the holder may receive nothing before it gives the address up.
 	deafFor = 3 * hearEvery
-	// deafFrom is the silence from which checks fail, so that the last of the vip.Fall checks fails
-	// at deafFor.
+	// deafFrom is the length of the silence from which checks fail, so that the last of the
+	// vip.Fall checks fails at deafFor.
 	deafFrom = deafFor - (vip.Fall-1)*vip.CheckEvery
 	// mostBetween is the longest time between two checks that counts as silence. If more time has
 	// passed, this machine was suspended or starved, and received nothing for that reason.
 	mostBetween = vip.CheckEvery * 5 / 4
-	// retryDeaf is when a node that gave up the address may take it again without having received
-	// anything. The time doubles with each try, up to mostRetryDeaf.
+	// retryDeaf is the pause after which a node that gave up the address may take it again without
+	// having received anything. The pause doubles with each try, up to mostRetryDeaf.
 	retryDeaf     = time.Minute
 	mostRetryDeaf = 16 * retryDeaf
 )
@@ -50,7 +50,7 @@ type hearing struct {
 
 	held  time.Time     // since when the node has the address; zero: it does not have it
 	given time.Time     // when the node gave the address up; zero: it has not given it up
-	pause time.Duration // how long to wait before the next try
+	pause time.Duration // how long to wait before the next try to take the address
 }
 
 // judge returns nil if the node may have the address, else an error with the reason. holds reports

@@ -44,7 +44,7 @@ type Config struct {
 	Member   *member.Member
 	Document func() status.Document
 	Balancer *lbproxy.Client
-	Service  service.Named // the service that runs it
+	Service  service.Named // the service that runs keepalived
 }
 
 // New returns the keeper of a node. It starts nothing before its service runs.
@@ -272,7 +272,7 @@ func (k *Keeper) heardAtFront(ctx context.Context) time.Time {
 }
 
 // checkStatus returns nil if a node's status permits it to have the virtual address: the node
-// serves, and will continue to.
+// serves, and will continue to serve.
 func checkStatus(d status.Document, now time.Time) error {
 	switch age := now.Sub(d.Time); {
 	// The supervisor hangs, so its last status is out of date.
