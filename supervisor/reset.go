@@ -27,9 +27,9 @@ import (
 )
 
 // A file beside appliance.yaml orders a reset. The reset is carried out between two lives of the
-// node. It removes everything that the node has created, including appliance.yaml, and at last the
-// order. If the process dies before the reset is done, the next process continues. The same
-// mechanism undoes a set-up that no other machine knows yet.
+// node. It removes everything that the node has created, including appliance.yaml, and finally the
+// order. If the process dies before the reset is done, the next process continues the reset. The
+// same mechanism undoes a set-up that no other machine knows yet.
 
 // errAnew is the cause with which a life ends if a reset follows.
 var errAnew = errors.New("reset")
@@ -41,7 +41,8 @@ var errReset = errors.New("reset")
 // they show which files belong to the node.
 type order struct {
 	Settings []byte `json:"settings"`
-	// Answers reports whether to search again for answers given with the machine after the reset.
+	// Answers reports whether the set-up after the reset searches again for answers given with the
+	// machine.
 	Answers bool `json:"answers"`
 }
 
@@ -49,7 +50,7 @@ type order struct {
 type resetter struct {
 	opt   Options
 	setup *setup.Machine
-	leave func(why error) // ends the life of the node with that cause
+	leave func(why error) // ends the life of the node with the cause why
 	// copied returns why this machine may not act for its node, or "".
 	copied func() string
 
@@ -234,8 +235,8 @@ func (r *resetter) carryOut(ctx context.Context) error {
 	return nil
 }
 
-// notifyWorking repeatedly informs systemd that this process works, until stop is called, because
-// removing much data takes long.
+// notifyWorking tells systemd repeatedly that this process is working, because removing much data
+// takes long. It ends when stop is called.
 func (r *resetter) notifyWorking(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})

@@ -42,8 +42,8 @@ func (s *Supervisor) readFacts(ctx context.Context) setup.Facts {
 	return f
 }
 
-// newSetup creates the set-up. Its state is stored in the node's data directory, or in its default
-// before appliance.yaml exists.
+// newSetup creates the set-up. Its state is stored in the node's data directory, or in the default
+// one before appliance.yaml exists.
 func (s *Supervisor) newSetup() *setup.Machine {
 	b := s.baseSettings()
 	return setup.NewMachine(setup.Config{

@@ -46,7 +46,8 @@ type Options struct {
 	// version is on trial.
 	OnTrial func() bool
 	// InImage reports whether this system is the appliance's image, which has an account for each
-	// child. In the image a child without its account is not started; elsewhere it runs as root.
+	// child. In the image a child without its account is not started; elsewhere such a child runs
+	// as root.
 	InImage bool
 	// Base says where a node keeps its files before appliance.yaml exists.
 	Base setup.Base
@@ -179,13 +180,13 @@ func (s *Supervisor) claimDataDir(ctx context.Context, c *claim) error {
 		return c.lockDataDir(ctx, cfg.DataDir)
 	case errors.Is(err, settings.ErrNone):
 		return c.lockDataDir(ctx, s.baseSettings().DataDir)
-	default: // a wrong configuration does not say which directory it is
+	default: // a wrong configuration does not name the data directory
 		return nil
 	}
 }
 
 // runWithout serves the status of a node without a usable configuration, until the signature of the
-// configuration file differs from read. fault says why there is none.
+// configuration file differs from read. fault says why there is no usable configuration.
 func (s *Supervisor) runWithout(ctx context.Context, read string, fault error) error {
 	base := s.baseSettings()
 	// A reset has stopped, and the configuration file is still there.
@@ -462,7 +463,7 @@ func (s *Supervisor) endLife(why error) {
 	}
 }
 
-// Config returns the text of the configuration file. It is empty if there is none.
+// Config returns the text of the configuration file. The text is empty if there is no file.
 func (s *Supervisor) Config() ([]byte, error) {
 	b, err := os.ReadFile(s.opt.ConfigPath)
 	if errors.Is(err, os.ErrNotExist) {
@@ -471,8 +472,8 @@ func (s *Supervisor) Config() ([]byte, error) {
 	return b, err
 }
 
-// CheckConfig checks a configuration. Its error is an [api.ErrConfig]. It refuses an empty one, which
-// a failed upload may be and which would make another node of this one.
+// CheckConfig checks a configuration. Its error is an [api.ErrConfig]. It refuses an empty
+// configuration: this may come from a failed upload, and would turn this node into another one.
 func (s *Supervisor) CheckConfig(text []byte) error {
 	if settings.IsEmpty(text) {
 		return fmt.Errorf("%w: it is empty: this node would have the defaults of all settings; "+

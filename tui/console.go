@@ -10,8 +10,8 @@ import (
 	"saltern/supervisor/status"
 )
 
-// How often the console page asks for the status: refreshEvery while somebody uses it or something is
-// wrong, otherwise refreshCalm.
+// How often the console page asks for the status: refreshEvery while somebody uses the page or
+// something is wrong, otherwise refreshCalm.
 const (
 	refreshEvery = 3 * time.Second
 	refreshCalm  = 10 * time.Second
@@ -139,7 +139,8 @@ func (c *Console) refreshDelay() time.Duration {
 	return refreshEvery
 }
 
-// secretsFor is how long a view that needed the administrator's password stays open without a key.
+// secretsFor is how long a view that needed the administrator's password stays open without a key
+// press.
 const secretsFor = 2 * time.Minute
 
 // hideSecrets closes a view that shows a secret or keys when no key was pressed for secretsFor.

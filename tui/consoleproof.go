@@ -27,7 +27,7 @@ type proved struct {
 	then func() tea.Cmd
 }
 
-// BeforeLogin marks the user as not logged in. The caller must call it before the page runs.
+// BeforeLogin marks the user as not logged in. Call it before the page runs.
 func (c *Console) BeforeLogin() { c.stranger = true }
 
 // proofField is the field for the administrator's password.
@@ -163,7 +163,7 @@ func (c *Console) joinString() tea.Cmd {
 		})
 }
 
-// joinLines returns a join string and explains its use.
+// joinLines returns lines with a join string and an explanation of its use.
 func joinLines(line string) []string {
 	lines := []string{"The next node joins with this secret string:", ""}
 	for s := cleanLine(line); s != ""; {

@@ -14,7 +14,7 @@ import (
 	"saltern/tui/input"
 )
 
-// tightFrom is how many fields a page has at least that leaves out the empty lines between them.
+// tightFrom is the number of fields from which a page omits the empty lines between its fields.
 const tightFrom = 5
 
 // maxInput bounds the text of a field. The longest texts are SSH keys.
@@ -32,7 +32,7 @@ type formPage struct {
 	prepare func(w *Wizard)
 	when    func(w *Wizard) bool // reports whether the page applies; may be nil: always
 	check   func(w *Wizard) []setup.Fault
-	done    func(w *Wizard) tea.Cmd // may be nil: the supervisor validates all answers
+	done    func(w *Wizard) tea.Cmd // called with the complete form; may be nil: the supervisor validates all answers
 	// places maps fields of other pages to the field of this page that shows their faults.
 	places map[string]string
 	// unfinished reports whether the text is certainly incomplete, so that Enter may be a line end
@@ -296,7 +296,7 @@ type heldEnter struct{ count int }
 // ends in an Enter, and the next line follows at once.
 const holdFor = 300 * time.Millisecond
 
-// holdEnter waits for holdFor whether another key follows an Enter.
+// holdEnter waits for holdFor, to learn whether another key follows an Enter.
 func (p *formPage) holdEnter() tea.Cmd {
 	count := p.held
 	return tea.Tick(holdFor, func(time.Time) tea.Msg { return heldEnter{count} })
@@ -379,8 +379,8 @@ func (p *formPage) keyHelp(w *Wizard) string {
 }
 
 // isAbout reports whether the field called name shows faults of field. It does if the two are the
-// same, if one is a part of the other (storage and storage.path), or an element of it (peers and
-// peers[1]).
+// same, if one is a part of the other (storage and storage.path), or if one is an element of the
+// other (peers and peers[1]).
 func isAbout(field, name string) bool {
 	return field == name || strings.HasPrefix(field, name+"[") || strings.HasPrefix(field, name+".") ||
 		strings.HasPrefix(name, field+".")

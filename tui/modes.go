@@ -66,7 +66,8 @@ func setOutputModes(t *unix.Termios) {
 	t.Oflag |= unix.OPOST | unix.ONLCR
 }
 
-// restore sets the modes of before. It ignores errors, because the terminal may be closed.
+// restore sets the modes that the terminal had before holdModes. It ignores errors, because the
+// terminal may be closed.
 func (m *modes) restore() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

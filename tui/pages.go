@@ -130,7 +130,7 @@ func modeFields(w *Wizard, f *fieldMaker) []huh.Field {
 }
 
 // unusedLines describes the first of the settings that came with this machine and were not used.
-// From it the person who prepared the machine sees why the wizard asks.
+// The description tells the person who prepared the machine why the wizard asks.
 func unusedLines(w *Wizard) []string {
 	unused := w.progress.Unused
 	if len(unused) == 0 {

@@ -85,7 +85,7 @@ func beginsKey(line string) bool {
 	return slices.ContainsFunc(kinds, func(kind string) bool { return strings.HasPrefix(line, kind) })
 }
 
-// joinKey joins two lines of a key, with a blank if only that makes a key.
+// joinKey joins two lines of a key, with a blank between them if only then the result is a key.
 func joinKey(first, second string) string {
 	whole := []string{first + second, first + " " + second}
 	i := slices.IndexFunc(whole, func(s string) bool {

@@ -39,8 +39,8 @@ func (s size) fitsPages() bool { return s.width >= minWidth && s.height >= minHe
 const maxMessage = 4
 
 // drawFrame draws a page: its heading, its position among the pages, its body, a message and the
-// keys. A message of several lines replaces the last lines of the body. So the message's end is
-// visible, which names the next step.
+// keys. A message of several lines replaces the last lines of the body. So the message's end, which
+// names the next step, is visible.
 func drawFrame(s size, heading, where, body, message, keys string) string {
 	if !s.fitsPages() {
 		return tooSmall(s)

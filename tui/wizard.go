@@ -84,8 +84,7 @@ type Keyboard interface {
 	Set(ctx context.Context, name string) error
 }
 
-// AtKeyboard adds the choice of a keyboard layout to the wizard. The caller must call it before the
-// wizard runs.
+// AtKeyboard adds the choice of a keyboard layout to the wizard. Call it before the wizard runs.
 func (w *Wizard) AtKeyboard(k Keyboard) { w.keys = k }
 
 // laidOut is the message with the outcome of setting a layout.

@@ -14,9 +14,9 @@ var ErrRunning = errors.New("a roll is under way")
 // 64 nodes.
 const maxSteps = 1000
 
-// Driver carries out one rolling change at a time. The change continues after its caller has
-// returned. It ends when [Driver.Run] ends, and may then be started again. The methods are safe for
-// concurrent use.
+// Driver carries out one rolling change at a time. A change continues after the caller of
+// [Driver.Begin] has returned. It ends when [Driver.Run] ends, and may then be started again. The
+// methods are safe for concurrent use.
 type Driver[R any] struct {
 	now   func() time.Time
 	asked chan request[R]
@@ -75,8 +75,8 @@ func (d *Driver[R]) Begin(ctx context.Context, roll Roll[R]) (<-chan R, error) {
 	}
 }
 
-// claim replaces the stored progress by that of a new rolling change, and returns the progress of
-// the last one. It returns false if a change is running.
+// claim replaces the stored progress with that of a new rolling change, and returns the progress of
+// the change before. It returns false if a change is running.
 func (d *Driver[R]) claim(what string) (before Progress[R], free bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -153,8 +153,8 @@ func imported(status string) (fingers []string) {
 }
 
 // usable returns nil if a master can decrypt messages with a key without a person, else the reason.
-// It decrypts a message to find out. By that, gpg's agent converts the key to its own format, so
-// that the agents of the nodes need not change the key later.
+// It decrypts a message to find out. While decrypting, gpg's agent converts the key to its own
+// format, so that the agents of the nodes need not convert the key later.
 func (h *home) usable(ctx context.Context, k Key) error {
 	args := []string{"--armor", "--encrypt", "--recipient", k.Fingerprint}
 	switch k.State {
@@ -216,7 +216,7 @@ func (p Place) makeFolder() error {
 	return nil
 }
 
-// lockTakes is how long a change waits for another one.
+// lockTakes is how long a change of the keyring waits for another change to end.
 const lockTakes = 2 * gpgTakes
 
 func (p Place) lockKeyring(ctx context.Context) (unlock func(), err error) {
@@ -231,7 +231,7 @@ func (p Place) removeLeftovers() {
 	}
 	old, _ := filepath.Glob(filepath.Join(p.Run, homePrefix+"*"))
 	for _, dir := range old {
-		// Other folders hold no secret, and may be in use.
+		// A folder without private keys holds no secret, and may be in use.
 		if keys, err := os.ReadDir(filepath.Join(dir, privateKeys)); err == nil && len(keys) > 0 {
 			_ = os.RemoveAll(dir)
 		}

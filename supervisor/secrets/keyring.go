@@ -191,7 +191,7 @@ func readPart(root *os.Root, name string) ([]byte, error) {
 	return b, err
 }
 
-// hasPrivateKey reports whether a keyring has the private key with that keygrip.
+// hasPrivateKey reports whether a keyring has the private key with the keygrip grip.
 func hasPrivateKey(dir, grip string) bool {
 	fi, err := os.Lstat(filepath.Join(dir, privateKeys, grip+".key"))
 	return err == nil && fi.Mode().IsRegular()

@@ -36,7 +36,7 @@ const (
 	NoEncrypt State = "not for encryption"
 )
 
-// List returns the keys of the shared keyring, in its order.
+// List returns the keys of the shared keyring, in the keyring's order.
 func (p Place) List(ctx context.Context) ([]Key, error) {
 	h, err := p.openCopy(false)
 	if err != nil {

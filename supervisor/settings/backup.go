@@ -67,7 +67,7 @@ type Schedule struct {
 	Daily time.Duration // time after midnight UTC; only if Every is 0
 }
 
-// After returns when the next backup is due if the last one was made at last.
+// After returns the time at which the next backup is due. last is the time of the last backup.
 func (s Schedule) After(last time.Time) time.Time {
 	if s.Every > 0 {
 		return last.Add(s.Every)

@@ -25,7 +25,7 @@ type Upgrade struct {
 
 // Bounds of an upgrade window.
 const (
-	minWindow = 30 * time.Minute // long enough for a node that restarts last
+	minWindow = 30 * time.Minute // long enough for the last node to restart
 	maxDelay  = 90 * day
 	day       = 24 * time.Hour
 )
@@ -93,11 +93,11 @@ func (u Upgrade) Opens() (w Window, err error) {
 	return w, nil
 }
 
-// At reports whether the window is open at a time. until is when it closes, or, if it is closed,
-// when it opens next. The zero value never opens.
+// At reports whether the window is open at the time at. until is when an open window closes, or
+// when a closed window opens next. The zero value never opens.
 func (w Window) At(at time.Time) (open bool, until time.Time) {
 	midnight := at.UTC().Truncate(day)
-	for i := range 9 { // from yesterday to the same day of the next week
+	for i := range 9 { // from yesterday to a week from today
 		opens := midnight.AddDate(0, 0, i-1).Add(w.from)
 		switch {
 		case !w.days[opens.Weekday()] || !at.Before(opens.Add(w.length)):

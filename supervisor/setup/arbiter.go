@@ -14,15 +14,15 @@ import (
 
 // Values of Storage.Role, the role of a machine that joins.
 const (
-	RoleData    = "data"    // keeps a copy, if one is needed, and serves minions
+	RoleData    = "data"    // keeps a copy of the volume, if one is needed, and serves minions
 	RoleArbiter = "arbiter" // keeps only the names of files and serves no minions: it decides between two copies
 )
 
 // arbiter reports whether the machine should become the cluster's arbiter.
 func (a *Answers) arbiter() bool { return a.Storage.Role == RoleArbiter }
 
-// checkRole checks the role in the answers. For an arbiter it checks that the remaining answers
-// suit one.
+// checkRole checks the role in the answers. For an arbiter it checks that the other answers are
+// valid for an arbiter.
 func (c *checker) checkRole() {
 	a := &c.a
 	const field = "storage.role"

@@ -303,8 +303,8 @@ func (m *Machine) Back(token string) error {
 	return m.decide(func(s *saved) { *s = saved{Phase: status.SetupNew, Answers: s.Answers} })
 }
 
-// isAlone reports whether this machine forms a cluster that no other machine knows, so that it
-// can be undone.
+// isAlone reports whether this machine forms a cluster that no other machine knows, so that the
+// cluster can be undone.
 func (m *Machine) isAlone(s saved) bool {
 	if s.Answers.Mode != Form || s.Phase != status.SetupForming && s.Phase != status.SetupWaiting {
 		return false

@@ -8,8 +8,8 @@ import (
 	"saltern/supervisor/settings"
 )
 
-// checkJoinedStorage reports where the cluster keeps its files, and checks that the answers suit
-// that. A node that joins uses the cluster's storage as it is.
+// checkJoinedStorage reports where the cluster keeps its files, and checks that the answers agree
+// with it. A node that joins uses the cluster's storage as it is.
 func (p *Preflight) checkJoinedStorage(ctx context.Context, a Answers, s *settings.Settings, storage nodeapi.Storage) []Check {
 	c := Check{Name: "cluster", What: "storage of the cluster", Result: Pass}
 	if err := arbiterFault(a, storage); err != nil {

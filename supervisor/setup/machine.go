@@ -111,7 +111,7 @@ type Machine struct {
 	wake  chan struct{}
 
 	saving   sync.Mutex // held while the state is written; taken before mu
-	mu       sync.Mutex // not held while the disk may hang
+	mu       sync.Mutex // not held during disk access, which may hang
 	state    saved
 	doing    string // description of the running step
 	looking  bool   // whether Source is searching for answers given with the machine
@@ -158,8 +158,8 @@ func (m *Machine) loadState() {
 	m.state, m.broken = s, err
 }
 
-// Active reports whether this node uses the set-up. If its appliance.yaml was written by hand, it
-// does not.
+// Active reports whether this node uses the set-up. If its appliance.yaml was written by hand, the
+// node does not.
 func (m *Machine) Active() bool {
 	m.mu.Lock()
 	phase := m.state.Phase
@@ -218,7 +218,7 @@ func (m *Machine) doNext(ctx context.Context) outcome {
 	case s.Failure != nil, s.Phase == status.SetupNew, s.Phase == status.SetupReady,
 		s.Phase == status.SetupRemoved, s.Phase == status.SetupFailed:
 		m.mu.Lock()
-		m.sourced = m.sourced && m.state.Failure == nil // search again for a retry
+		m.sourced = m.sourced && m.state.Failure == nil // a retry searches again
 		m.mu.Unlock()
 		return idle
 	default:

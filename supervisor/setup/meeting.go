@@ -245,7 +245,7 @@ func (p *Preflight) checkPorts(ctx context.Context, via string, s *settings.Sett
 	return []Check{node, later}
 }
 
-// closedPorts returns a phrase for each port of a machine that could not be reached.
+// closedPorts returns a phrase for each unreachable port of a machine.
 func closedPorts(machine string, tried []nodeapi.Reach) (out []string) {
 	for _, r := range tried {
 		if r.Error != "" {

@@ -56,7 +56,7 @@ func (m *Machine) nameMachine(ctx context.Context, a Answers) error {
 	switch {
 	case err == nil:
 		return nil
-	case given == "": // the answers do not name a host name: a failure does not matter
+	case given == "": // the answers contain no host name: a failure does not matter
 		m.cfg.Log.Warn("the machine keeps its host name", "error", err)
 		return nil
 	}

@@ -31,8 +31,8 @@ type Networker struct {
 	// Reach reports which servers of a network answer. It may be nil: nothing is checked.
 	Reach func(context.Context, Network) []Reach
 
-	// changing is held by who changes the network, also while the machine takes it over. Whoever has
-	// it may read trial without mu. It is taken before mu.
+	// changing is held during each change of the network, until the machine has applied the change.
+	// Its holder may read trial without mu. Lock changing before mu.
 	changing sync.Mutex
 
 	mu     sync.Mutex
@@ -55,7 +55,7 @@ func (t *trial) cancelTimers() {
 	t.stop()
 }
 
-// Names in Dir of the set-up's own file, and of the copy of its earlier content during a trial.
+// Names of files in Dir: the set-up's own file, and a copy of its content from before a trial.
 const (
 	networkFile = "10-saltern.network"
 	beforeFile  = ".10-saltern.network.before"
@@ -318,7 +318,7 @@ func (w *Networker) Look() Trial {
 	}
 }
 
-// Close reverts an unconfirmed trial and stops the checks. The process must call it before it ends.
+// Close reverts an unconfirmed trial and stops the checks. Call it before the process ends.
 func (w *Networker) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()

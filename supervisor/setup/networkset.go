@@ -17,7 +17,7 @@ import (
 
 // Set applies a network permanently and waits until the machine has its address. It is for the
 // network in answers that come with the machine, such as a cloud's user data: no person confirms
-// these. Set ends a running trial.
+// such a network. Set ends a running trial.
 func (w *Networker) Set(ctx context.Context, n Network) error {
 	w.changing.Lock()
 	defer w.changing.Unlock()
@@ -71,7 +71,7 @@ func (w *Networker) Set(ctx context.Context, n Network) error {
 	}
 }
 
-// likely returns the interface to use if the answers name none: the only one, or that of the
+// likely returns the interface to use if the answers name none: the only interface, or that of the
 // default route.
 func likely(all []Interface) (string, error) {
 	if len(all) == 1 {

@@ -32,7 +32,7 @@ type Preflight struct {
 	Ours func(address string) bool
 }
 
-// Thresholds: below or above "least" and "most" a check fails; outside of "good" it warns.
+// Thresholds: a check fails below "least" and above "most", and warns outside of "good".
 const (
 	leastMemory = 400 << 20 // bytes of memory
 	goodMemory  = 900 << 20

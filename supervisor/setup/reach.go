@@ -246,7 +246,7 @@ func neighbourAnswers(ctx context.Context, address string) error {
 	}
 
 	switch neighbourState(ip) {
-	// The kernel has an older entry of the neighbour and is checking it.
+	// The kernel has an older entry for the neighbour and is checking that entry.
 	case unix.NUD_STALE, unix.NUD_DELAY, unix.NUD_PROBE:
 		return nil
 	}

@@ -265,7 +265,7 @@ type Progress struct {
 	// Steps are in the order in which they are made. The first step that is not done is running or
 	// has failed.
 	Steps []Step    `json:"steps"`
-	Since time.Time `json:"since"` // since when State holds
+	Since time.Time `json:"since"` // since when the set-up has been in State
 	// Failure is set while State is failed.
 	Failure *Failure `json:"failure,omitempty"`
 	// Done is set when State is ready.
@@ -310,7 +310,7 @@ type Done struct {
 	States     string   `json:"states,omitempty"`  // the folder of states
 	Pillars    string   `json:"pillars,omitempty"` // the folder of pillars
 	JoinString string   `json:"joinString"`        // join string for the next node; secret. Empty: no node can join
-	BackUp     []string `json:"backUp"`            // things to keep a copy of elsewhere, one sentence each
+	BackUp     []string `json:"backUp"`            // things to back up, one sentence each
 	Console    string   `json:"console,omitempty"` // address of the console for browsers; empty: there is none
 	// Arbiter reports whether this node is an arbiter, which serves no minions. Addresses,
 	// MinionConf, States and Pillars are empty then.

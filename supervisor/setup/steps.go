@@ -100,7 +100,7 @@ func planSteps(a Answers) (out []step) {
 	return out
 }
 
-// Names of files in settings.NodeDir, except NextKey.
+// Names of files. All except NextKey are in settings.NodeDir.
 const (
 	// SecretFile holds the cluster's secret, NextSecretFile the secret that will replace it.
 	SecretFile     = "secret"

@@ -256,7 +256,7 @@ func (c *checker) network(f Facts) {
 }
 
 // checkFixed checks a fixed address and its gateway. If one of the two is wrong, checkFixed still
-// checks the other, unless that needs both.
+// checks the other, unless the check needs both.
 func (c *checker) checkFixed(n Network) {
 	p, err := netip.ParsePrefix(n.Address)
 	switch {

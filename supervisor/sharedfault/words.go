@@ -20,8 +20,8 @@ import (
 )
 
 // Words describes an error from the shared storage of a node with these settings. isShared is false
-// if the error has another cause. After an error from the shared storage the change may have been
-// made: another node may see a change whose answer was lost.
+// if the error has another cause. A change that ends with an error from the shared storage may have
+// been made nevertheless, if only its answer was lost: another node may see the change.
 func Words(err error, s *settings.Settings) (text string, isShared bool) {
 	if err == nil || s == nil || s.Storage.Kind == settings.LocalStorage {
 		return "", false

@@ -30,7 +30,7 @@ type BackupFile struct {
 	Files  int       `json:"files"` // number of files in the backup
 	SHA256 string    `json:"sha256,omitempty"`
 	Signer string    `json:"signer,omitempty"` // hash of the key that signed the backup
-	// Missing reports whether the file has disappeared from that place.
+	// Missing reports whether the file has disappeared from To.
 	Missing bool `json:"missing,omitempty"`
 }
 

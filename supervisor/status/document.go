@@ -125,7 +125,8 @@ type Front struct {
 type FrontAPI struct {
 	Port  int      `json:"port"`
 	Nodes []string `json:"nodes"` // names of the nodes whose salt-api answers now
-	// Starting reports whether no salt-api answers only because this node's is still starting.
+	// Starting reports whether this node's salt-api is still starting, and therefore no salt-api
+	// answers.
 	Starting bool `json:"starting,omitempty"`
 }
 
@@ -146,9 +147,9 @@ const (
 // Node is one line of the table of nodes.
 type Node struct {
 	Name     string     `json:"name"`
-	This     bool       `json:"this,omitempty"`    // whether the document is of this node
+	This     bool       `json:"this,omitempty"`    // whether the document describes this node
 	Address  string     `json:"address,omitempty"` // IP address in the cluster's network
-	Version  string     `json:"version,omitempty"` // version of its programs at its last answer; empty: not known
+	Version  string     `json:"version,omitempty"` // the node's version at its last answer; empty: not known
 	Role     string     `json:"role"`              // RoleVoter, RoleArbiter, RoleClient or RoleSingle
 	State    string     `json:"state"`             // ready, starting, stopping, unreachable
 	Master   string     `json:"master"`
@@ -219,7 +220,7 @@ type Master struct {
 type Waiting struct {
 	Pillars   Queue `json:"pillars"`   // requests of minions for pillars that need a renderer
 	Runners   Queue `json:"runners"`   // calls of runners by minions
-	Reactions Queue `json:"reactions"` // events that have reactions, and the runners that these start
+	Reactions Queue `json:"reactions"` // events that have reactions, and the runners that reactions start
 	Scheduled Queue `json:"scheduled"` // runs of the master's schedule
 }
 

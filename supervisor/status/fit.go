@@ -63,7 +63,7 @@ func cleaned(lines []string) (out []string) {
 // columns returns the width of a text without control characters.
 func columns(s string) int { return utf8.RuneCountInString(s) }
 
-// leastText is the least width, in columns, in which a text is put behind other text on a line.
+// leastText is the least number of free columns of a line for a text to follow other text there.
 const leastText = 16
 
 // addParagraph adds a text after an indent. Its further lines begin in the column where the text

@@ -14,7 +14,7 @@ type Minion struct {
 	// Address is the address from which a master last received something from the minion, and Seen
 	// is when that was. For a key that is not accepted, Address is the one from which the minion
 	// offered the key. Address is empty if no master has received anything from the minion since
-	// that master's start. Seen is nil if no master has since [MinionView.Since].
+	// that master's start. Seen is nil if no master has received anything since [MinionView.Since].
 	Address string     `json:"address,omitempty"`
 	Seen    *time.Time `json:"seen,omitempty"`
 	// Finger is the fingerprint of the key, if the request asked for it.
@@ -38,8 +38,8 @@ type MinionList struct {
 	// Since is the time from which Seen is complete on every node that answered. It may be nil:
 	// then Seen is incomplete.
 	Since *time.Time `json:"since,omitempty"`
-	// Unasked holds, for each node that did not answer, the reason. What only that node knows is
-	// missing.
+	// Unasked holds, for each node that did not answer, the reason. The list lacks what only such a
+	// node knows.
 	Unasked map[string]string `json:"unasked,omitempty"`
 }
 

@@ -138,7 +138,7 @@ type Kind struct {
 	// DependsOn lists the codes of causes: while a problem with such a code is shown, this problem
 	// is hidden. A cause that concerns one node hides only problems of the same node.
 	DependsOn []Code
-	// Visible is how long the problem must hold before it is shown, so that a flapping problem
+	// Visible is how long the problem must last before it is shown, so that a flapping problem
 	// stays hidden.
 	Visible time.Duration
 }

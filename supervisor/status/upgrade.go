@@ -9,7 +9,7 @@ import (
 type Upgrade struct {
 	Window string `json:"window"` // the window as in appliance.yaml, in UTC
 	Open   bool   `json:"open"`
-	// Until is when the window closes, or when it opens next.
+	// Until is when an open window closes, or when a closed window opens next.
 	Until time.Time `json:"until"`
 	// Doing is the node's present action in the window, or "".
 	Doing string `json:"doing,omitempty"`

@@ -132,8 +132,8 @@ func (m *Manager) mayServe() (bool, string) {
 	return m.cfg.MayServe()
 }
 
-// ensureOwnParts configures what each node has of its own: the hosts file, glusterd, the brick
-// directory.
+// ensureOwnParts configures the parts that each node has for itself: the hosts file, glusterd, the
+// brick directory.
 func (m *Manager) ensureOwnParts(ctx context.Context, d glusterctl.Desired) error {
 	var others []string
 	for _, x := range d.Members {
@@ -199,8 +199,8 @@ func (m *Manager) remindDaemon(ctx context.Context) error {
 	return m.daemon.start(ctx, true)
 }
 
-// takeForgotten returns the fact that glusterd has lacked for too long, or "". It resets the
-// measured time, because its caller restarts glusterd. The caller holds mu.
+// takeForgotten returns which of the two facts glusterd has lacked for too long, or "". It resets
+// the measured time, because its caller restarts glusterd. The caller holds mu.
 func (m *Manager) takeForgotten() string {
 	now := m.cfg.Now()
 	switch {
@@ -222,8 +222,8 @@ func (m *Manager) setDoing(doing string) {
 	m.mu.Unlock()
 }
 
-// FreshBrick returns a directory under bricks that has never been a copy of volume.
-// bricks must suit disk.CheckRoot.
+// FreshBrick returns a directory under bricks that has never been a copy of volume. bricks must
+// pass disk.CheckRoot.
 func FreshBrick(bricks, volume string) (string, error) { return disk.FreshBrick(bricks, volume) }
 
 func exists(path string) bool {

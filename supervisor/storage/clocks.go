@@ -20,7 +20,7 @@ const (
 	clocksEvery = 20 * time.Second
 	clockFile   = "clock"
 	// skewLimit is the smallest difference that is used. The time in a file is a little old when it
-	// is read: up to clocksEvery, and as long as the volume caches it.
+	// is read: up to clocksEvery, plus the time for which the volume caches it.
 	skewLimit = 5 * time.Second
 )
 
@@ -104,8 +104,8 @@ func readClock(path string) (time.Time, error) {
 	return t, json.Unmarshal(b, &t)
 }
 
-// clockKept is how long a measured difference between clocks has an effect on copying. For so long
-// the times of files that a node with a wrong clock wrote may hide a later change.
+// clockKept is how long a measured difference between clocks has an effect on copying. During that
+// time the times of files that a node with a wrong clock wrote may hide a later change.
 const clockKept = 10 * time.Minute
 
 // NoteClocks records how far the clocks of other nodes are ahead (+) or behind (-), as measured

@@ -23,8 +23,8 @@ import (
 )
 
 // Dissolution removes the shared volume's configuration from this machine, so that the machine can
-// join a cluster as a new one. The copies of the data stay. If glusterd also serves other machines,
-// it keeps their configuration.
+// join a cluster as a new machine. The copies of the data stay. If glusterd also serves other
+// machines, it keeps their configuration.
 type Dissolution struct {
 	s          *settings.Settings
 	executable string
@@ -79,7 +79,7 @@ func (d *Dissolution) Do(ctx context.Context) error {
 	} else if err = m.Forget(ctx); err == nil {
 		if systemdRuns() {
 			// While glusterd starts, systemd does not know which of its processes is the main one.
-			// A stop then leaves them running (KillMode=process).
+			// A stop then leaves these processes running (KillMode=process).
 			_, _ = command.Do(ctx, command.Exec{}, "systemctl", "kill", "--signal=KILL", daemonUnit)
 		}
 

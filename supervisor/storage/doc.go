@@ -4,10 +4,10 @@
 //
 // Callers use [New], [Manager.SetTable] whenever the table of nodes changes, and [Manager.Run].
 // Every node runs a Manager. Each Manager observes the pool and keeps its own daemon and mount.
-// Only one of them changes the pool (lease.go). Until the volume is mounted, the Manager of the
-// node that forms the cluster does. Later the Manager with a lock on the volume does. Only that one
-// makes a step that removes a copy of the data, and only if the table says that a node leaves or
-// has a new brick.
+// Only one of them changes the pool (lease.go): until the volume is mounted, the Manager of the
+// node that forms the cluster; later, the Manager with a lock on the volume. Only a Manager with
+// the lock removes a copy of the data, and only if the table says that a node leaves or has a new
+// brick.
 //
 // This process never touches the volume. Its children do (helper.go), because a call on a volume
 // whose servers are lost can hang for ever. The package also copies the files for minions to this

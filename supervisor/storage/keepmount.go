@@ -13,9 +13,9 @@ import (
 	"saltern/internal/pause"
 )
 
-// probeMount returns a function that checks the mount with p. It also reports a mount as hung that
-// answers new calls while an older call does not return, so that the keeper mounts the volume
-// again.
+// probeMount returns a function that checks the mount with p. It also reports the mount as hung if
+// the mount answers new calls while an older call does not return, so that the keeper mounts the
+// volume again.
 func (m *Manager) probeMount(p *mount.Prober) func(context.Context) mount.Health {
 	return func(ctx context.Context) mount.Health {
 		h := p.Probe(ctx)
@@ -97,7 +97,7 @@ func (m *Manager) healthy() bool {
 func (m *Manager) mountWorks() bool { return m.health().State == mount.OK && m.health().Layout > 0 }
 
 // health returns the result of the newest check of the mount. The keeper checks every few seconds.
-// Before the keeper runs, the observations check.
+// Before the keeper runs, the observations check the mount.
 func (m *Manager) health() mount.Health {
 	h, at := m.keeper.Last()
 	m.mu.Lock()

@@ -59,9 +59,9 @@ type leaseHolder struct {
 	tryLock        func(*os.File) (bool, error)
 
 	term        int       // see termFile
-	termKnown   bool      // the newest term was looked for once, at the first step
+	termKnown   bool      // whether the first step has found the newest term
 	lockFile    *os.File  // open while this node has the lock, else nil
-	lastBeat    time.Time // when the newest beat that we wrote began
+	lastBeat    time.Time // when the write of our newest beat began
 	lastSeen    leaseBeat // the newest beat that was read or written
 	seenSince   time.Time // when lastSeen was first read
 	readsOfBeat int       // number of reads that have found lastSeen
@@ -77,8 +77,8 @@ func (h *leaseHolder) termFile(term int) string {
 	return h.basePath + "." + strconv.Itoa(term)
 }
 
-// findNewestTerm sets the term to the newest one that exists. moved reports whether it is later
-// than before.
+// findNewestTerm sets the term to the newest one that exists. moved reports whether that term is
+// later than the previous value.
 func (h *leaseHolder) findNewestTerm() (moved bool, err error) {
 	if !h.termKnown {
 		names, err := filepath.Glob(h.basePath + ".*")

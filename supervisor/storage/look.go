@@ -245,7 +245,7 @@ func (m *Manager) setObservation(o *glusterctl.Observation, full bool) {
 	}
 }
 
-// trackHeal records which entries stay unhealed, as long as any wait to be healed.
+// trackHeal records which entries stay unhealed, as long as any entries wait to be healed.
 func (m *Manager) trackHeal(ctx context.Context, o *glusterctl.Observation) {
 	h := o.HealState()
 	m.mu.Lock()

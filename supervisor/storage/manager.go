@@ -182,9 +182,9 @@ func New(cfg Config) *Manager {
 	return m
 }
 
-// Refresh waits until this node's copy of files and options equals the volume at the time of the
-// call. Files that are being written keep their earlier version in the copy. Refresh returns an
-// error if the volume does not answer until ctx ends.
+// Refresh waits until this node's copy of files and options equals the volume's content at the time
+// of the call. Files that are being written keep their earlier version in the copy. Refresh returns
+// an error if the volume does not answer before ctx ends.
 func (m *Manager) Refresh(ctx context.Context) error {
 	err := m.mirror.waitForNew(ctx)
 	if _, unsteady := errors.AsType[*Unsteady](err); unsteady {
@@ -360,7 +360,8 @@ func (m *Manager) FreshBrick(others ...string) (string, error) {
 	return disk.FreshBrick(m.cfg.Bricks, m.cfg.Volume, others...)
 }
 
-// machine implements the view of this node's machine that the controller of the volume needs.
+// machine implements [glusterctl.Machine], which gives the controller of the volume access to this
+// machine.
 type machine struct {
 	glusterctl.ThisMachine
 	m *Manager

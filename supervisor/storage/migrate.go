@@ -21,9 +21,9 @@ import (
 // Migration moves a node that stored keys, files and pillars in its own directory onto the shared
 // volume. While the node serves from the directory, Copy copies everything, in several passes,
 // until little changes. Then, with the master stopped, Finish copies the rest, compares everything
-// and renames the directory. The renaming decides: a node that dies before it serves from the
-// directory and begins again. A node that dies after it serves from the volume. The directory keeps
-// its content under the new name.
+// and renames the directory. If the node dies before the renaming, it still serves from the
+// directory and begins the move again. If it dies after the renaming, it serves from the volume.
+// The directory keeps its content under the new name.
 type Migration struct {
 	from, to string
 	pki      string // directory of this node's own keys
@@ -51,8 +51,8 @@ const movedSuffix = ".before-volume"
 func localDir(s *settings.Settings) string { return filepath.Join(s.DataDir, "cluster") }
 
 // PendingMigration returns the move that this node still has to make. It returns nil if the node
-// does not use a volume, has no directory from before, or did not form the cluster: the directory
-// of a joining node does not hold the cluster's data.
+// does not use a volume, has no directory from before the volume, or did not form the cluster: the
+// directory of a joining node does not hold the cluster's data.
 func PendingMigration(s *settings.Settings, executable string, log *slog.Logger) *Migration {
 	from := localDir(s)
 	dir := filepath.Join(s.DataDir, "storage")

@@ -88,9 +88,9 @@ type mirrorReport struct {
 }
 
 // The pace of passes. The holder of the lease starts a pass every mirrorEvery, spends no more than
-// a sixth of the time in passes, and marks every change beside its beat. The other nodes start a
-// pass when they see a new mark, and at least every mirrorAnyway: a pass asks all bricks, so not
-// every node should make one every time.
+// a sixth of the time in passes, and writes a mark for every change beside its beat. The other
+// nodes start a pass when they see a new mark, and at least every mirrorAnyway: a pass asks all
+// bricks, so not every node should make one every time.
 const (
 	mirrorEvery  = 2 * time.Second
 	mirrorAnyway = 30 * time.Second
@@ -146,7 +146,7 @@ type mirrorPace struct{ every, anyway, look time.Duration }
 type mirror struct {
 	child      worker
 	pace       mirrorPace    // zero: mirrorEvery, mirrorAnyway, mirrorLook
-	passWanted chan struct{} // a caller asks for a pass at once; nil: no caller ever does
+	passWanted chan struct{} // signals that a caller wants a pass now; nil: no caller ever does
 	// attributesMayLack reports whether listings of directories may lack attributes of files. It
 	// may be nil: they never do.
 	attributesMayLack func() bool
@@ -218,7 +218,7 @@ func (m *mirror) waitForNew(ctx context.Context) error {
 
 // newest calls waitForNew, with a time limit that depends on how long the last pass took. It
 // returns the time of the volume's state that the copy shows. The error says why the copy is older
-// than the call, or names single older files ([Unsteady]).
+// than the call, or names an older file ([Unsteady]).
 func (m *mirror) newest(ctx context.Context) (asOf time.Time, err error) {
 	m.mu.Lock()
 	limit := min(max(newestLeast, newestPasses*m.lastTook), newestMost)

@@ -12,8 +12,8 @@ type mountRoot struct {
 	known mountMark // mark of the volume that was found there; zero: none yet
 }
 
-// mountMark identifies a mount: it differs for another mount, and for the directory under the mount
-// point.
+// mountMark identifies a mount: another mount has another mark, and so has the directory under the
+// mount point.
 type mountMark struct {
 	id           uint64
 	major, minor uint32

@@ -194,8 +194,8 @@ func takeBrick(spec recoverSpec, step func()) (r mirrorReport, err error) {
 	return r, syncFileSystem(spec.Dest, step)
 }
 
-// syncFileSystem writes the file system of a directory to the disk. How much is left to write is
-// not known, so it calls step each second until the sync is done.
+// syncFileSystem writes the file system of a directory to the disk. The progress of the sync is not
+// known, so syncFileSystem calls step each second until the sync is done.
 func syncFileSystem(dir string, step func()) error {
 	d, err := os.Open(dir)
 	if err != nil {

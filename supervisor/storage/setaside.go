@@ -19,8 +19,8 @@ const (
 	// asideMark separates the name of a copy that was set aside from the time when that happened.
 	asideMark = ".before-"
 	asideTime = "20060102T150405"
-	// maxAside is the greatest number of copies set aside that are kept. A further copy replaces
-	// the oldest.
+	// maxAside is the maximum number of set-aside copies that are kept. A further copy replaces the
+	// oldest.
 	maxAside = 2
 )
 

@@ -10,8 +10,8 @@ import (
 )
 
 // With a stage, a pass first brings all changes to this node's disk. Then it puts the files into
-// place in the order in which they were changed. So a reader never sees a file that refers to
-// another one before that other file.
+// place in the order in which they were changed. So a reader never sees a file before the files to
+// which it refers.
 
 // foundDir is a directory of the source.
 type foundDir struct {

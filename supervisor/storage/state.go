@@ -25,7 +25,7 @@ type State struct {
 	Doing string `json:"doing,omitempty"`
 	// Plan describes the steps that remain and the warnings. It may be empty.
 	Plan string `json:"plan,omitempty"`
-	// Done reports whether the pool is as the table wants it.
+	// Done reports whether the pool is as the table requires.
 	Done bool `json:"done"`
 
 	Problems []status.Finding `json:"problems,omitempty"`

@@ -33,7 +33,7 @@ const (
 	authorityKey  = "authority.key"
 )
 
-// maxPEM bounds an authority's certificate or key.
+// maxPEM bounds an authority's certificate or key, in bytes.
 const maxPEM = 16 << 10
 
 // Authority holds the certificate and key that sign the certificates of the pool's members.
@@ -251,8 +251,9 @@ func (m *Manager) restartMark() string {
 	return filepath.Join(m.cfg.Dir, tlsDir, "start-glusterd-anew")
 }
 
-// renewCertificate replaces a certificate that expires within a year; it checks hourly. Running
-// processes use the new certificate after their next start. Only keepChanging calls it.
+// renewCertificate replaces a certificate that expires within a year. It checks the certificate
+// hourly. Running processes use the new certificate after their next start. Only keepChanging calls
+// it.
 func (m *Manager) renewCertificate(ctx context.Context, d glusterctl.Desired) error {
 	if !d.TLS {
 		return nil
@@ -284,8 +285,8 @@ func certificateDir(dir string) string {
 	return dir
 }
 
-// installCertificate issues a certificate for this node and puts it where GlusterFS reads
-// it, unless a good one is there.
+// installCertificate issues a certificate for this node and puts it where GlusterFS reads it,
+// unless a good certificate is there.
 func installCertificate(dir string, a Authority, self string, now time.Time) error {
 	if goodCertificate(dir, a.Cert, self, now) {
 		return nil

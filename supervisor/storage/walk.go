@@ -152,10 +152,10 @@ type emptied struct {
 	listed       time.Time
 }
 
-// A new entry changes the times of its directory, with two exceptions, because the volume never
-// sets times back: right after another change, and if the clock of the entry's node is behind. So
-// each pass lists the directories that changed less than emptySettled ago, and every directory
-// whose last listing is emptyAnyway old. Listing is expensive: it asks all bricks several times.
+// A new entry changes the times of its directory, with two exceptions: right after another change,
+// and if the clock of the entry's node is behind, because the volume never sets times back. So each
+// pass lists the directories that changed less than emptySettled ago, and every directory whose
+// last listing is emptyAnyway old. Listing is expensive: it asks all bricks several times.
 const (
 	emptySettled = time.Minute
 	emptyAnyway  = 30 * time.Second
@@ -515,7 +515,7 @@ func (w *walk) openCopyDir(rel string) (leave func()) {
 }
 
 // statCopy is Lstat in the copy. It resolves the name from the open directory: os.Root opens a
-// longer path directory by directory, which was most of the cost of a pass on this node.
+// longer path directory by directory, which took most of this node's time in a pass.
 func (w *walk) statCopy(rel string) (fs.FileInfo, error) {
 	if w.openDir.root != nil && w.openDir.rel == path.Dir(rel) {
 		return w.openDir.root.Lstat(path.Base(rel))

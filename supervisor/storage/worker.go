@@ -29,7 +29,7 @@ type worker struct {
 	reaped chan struct{} // closed when a killed child has ended; nil: there is none
 
 	stuckMu    sync.Mutex
-	stuckSince time.Time // when a child was killed that has not ended yet; zero: there is none
+	stuckSince time.Time // when the child that has not ended yet was killed; zero: there is none
 }
 
 // hangsFor returns for how long a killed child has been unable to end because it is inside a call
@@ -266,7 +266,7 @@ func (c *liveChild) hear(out io.Reader) {
 		if len(s.Bytes()) == 0 {
 			select {
 			case c.steps <- struct{}{}:
-			default: // the parent has not received the last step yet: one is enough
+			default: // the parent has not received the last step yet: one pending step is enough
 			}
 
 			continue

@@ -18,7 +18,7 @@ const removed = "[removed]"
 
 // shortest is the least length, in bytes, of a value that is removed wherever it appears. Removing
 // shorter values would remove harmless words, so a shorter secret is removed only where its form
-// shows that it is one.
+// shows that it is a secret.
 const shortest = 6
 
 // Redactor removes secrets from texts. It is safe for concurrent use.

@@ -154,7 +154,7 @@ func (st *Status) offered(
 	return b.Manifest, nil
 }
 
-// Fetch returns the bundle at the address that offered this machine a version.
+// Fetch returns the bundle at an address from which [Status.Offered] has read a manifest.
 func (st *Status) Fetch(ctx context.Context, address string) (io.ReadCloser, error) {
 	return Fetch(ctx, strings.ReplaceAll(address, Flavour, st.Flavour), false)
 }

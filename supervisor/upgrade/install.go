@@ -116,8 +116,8 @@ func write(ctx context.Context, path string, flags int, r io.Reader) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// same reads a written part of the bundle back, and returns an error if it differs from the
-// bundle's. It bypasses the page cache if the kernel permits that.
+// same reads a written part of the bundle back, and returns an error if the part differs from p. It
+// bypasses the page cache if the kernel permits that.
 func same(ctx context.Context, path string, p bundle.Part) error {
 	f, err := os.Open(path)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 var errBusy = errors.New("upgrade: another process installs or selects a version of this machine at this " +
 	"moment; see applianced upgrade status, and try again when it is done")
 
-// lockTakes bounds the wait for a process that selects a version, which takes no time. An
-// installation takes minutes.
+// lockTakes bounds the wait for the lock. A process that selects a version holds the lock only for
+// a moment. An installation takes minutes, and nobody waits for its end.
 const lockTakes = time.Second
 
 // lock excludes other processes that change the slots, until unlock is called. Otherwise two

@@ -66,8 +66,8 @@ func sameDisk(sysfs string, parts map[string]uint64) error {
 	return nil
 }
 
-// diskOf returns the sysfs directory of the disk that the device is a partition of, or "" if it is
-// none.
+// diskOf returns the sysfs directory of the disk that the device is a partition of, or "" if the
+// device is not a partition.
 func diskOf(sysfs string, number uint64) string {
 	link := filepath.Join(sysfs, "dev", "block", fmt.Sprintf("%d:%d", unix.Major(number), unix.Minor(number)))
 	dir, err := filepath.EvalSymlinks(link)

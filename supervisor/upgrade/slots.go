@@ -64,7 +64,7 @@ type Status struct {
 	GaveUpAt time.Time
 	Flavour  string    // flavour of the kernel: cloud or generic
 	Version  string    // the running version
-	Created  time.Time // build time of the running version; zero: not known, as older versions do not record it
+	Created  time.Time // build time of the running version; zero: not known, because older versions do not record it
 }
 
 // ErrNoSlots means that this machine was not made from the image.

@@ -22,7 +22,7 @@ import (
 // ErrOther names the kind of text.
 var ErrOther = errors.New("not for the set-up")
 
-// owner says which programs may find their text in a place.
+// owner says for which programs the texts in a place may be.
 type owner int
 
 const (
@@ -37,8 +37,8 @@ const (
 	maxDocs   = 16 // YAML documents in one text
 )
 
-// Heads are first lines that name the kind of a text. ourHead is ours, for places that other
-// programs read too.
+// Heads are first lines that name the kind of a text. ourHead marks our own texts in places that
+// other programs read too.
 const (
 	ourHead     = "#saltern"
 	jinjaHead   = "## template: jinja"
@@ -279,7 +279,7 @@ func (u *unpacker) gunzip(text []byte) ([]byte, error) {
 
 // unreadable records a part that cannot be read completely. If only the set-up reads this source,
 // or if the readable beginning has answers, the part is recorded as a fault in the answers.
-// Otherwise it may be for another program, and is recorded as such.
+// Otherwise the part is recorded as text for another program.
 func (u *unpacker) unreadable(where string, text []byte, err error) {
 	if u.whose == oursAlone || ourKey.Match(text) {
 		u.noteFault(where, err)

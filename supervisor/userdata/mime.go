@@ -114,7 +114,7 @@ func (u *unpacker) multipart(body []byte, boundary, where string, depth int) {
 
 		kind, params, err := mime.ParseMediaType(part.Header.Get("Content-Type"))
 		if err != nil {
-			kind = "" // cloud-init takes it for text/plain
+			kind = "" // cloud-init treats the part as text/plain
 		}
 
 		if strings.HasPrefix(kind, "multipart/") {

@@ -17,11 +17,11 @@ import (
 	"saltern/supervisor/setup"
 )
 
-// seedLabels are the labels of a disk with answers, in any case, as cloud-init has them
-// (DataSourceNoCloud).
+// seedLabels are the labels of a disk with answers, as in cloud-init (DataSourceNoCloud). Their
+// case does not matter.
 var seedLabels = []string{"cidata"}
 
-// Files on a seed disk: our own file, and the file that cloud-init reads, too.
+// Files on a seed disk: our own file, and the file that cloud-init also reads.
 const (
 	ownSeed    = "saltern.yaml"
 	sharedSeed = "user-data"
@@ -38,7 +38,7 @@ var unreadSeeds = []struct{ name, why string }{
 const seedFailures = "failed"
 
 // noCloud looks for answers in the seed directories, then on disks with the label cidata, which it
-// mounts read-only meanwhile.
+// mounts read-only for the search.
 func (p Places) noCloud(_ context.Context, s *search) {
 	for _, dir := range p.Seeds {
 		s.seedFolder(dir)

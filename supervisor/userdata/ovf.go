@@ -63,8 +63,8 @@ func (s *search) environment(name string, text []byte) {
 // ParseOVF parses answers from the properties whose key begins with "saltern.". The property
 // saltern.answers holds all answers, in base64 or as plain text. Any other property holds the
 // answer of the same name. In the name of a nested answer an underscore may replace the dot:
-// saltern.network_address or saltern.network.address. ParseOVF ignores empty properties, and a data
-// disk without any other answer, because the descriptor always sets one.
+// saltern.network_address or saltern.network.address. ParseOVF ignores empty properties. It ignores
+// data_disk if there is no other answer, because the descriptor always sets data_disk.
 func ParseOVF(text []byte) (setup.Given, error) {
 	list, err := ovfProperties(text)
 	if err != nil {

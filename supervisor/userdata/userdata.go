@@ -1,5 +1,5 @@
-// Package userdata looks for answers to the set-up that were given with the machine, so that it
-// needs no wizard:
+// Package userdata looks for answers to the set-up that were given with the machine, so that the
+// set-up needs no wizard:
 //
 //	variables of the environment, of a container                    environment.go
 //	saltern.answers= and others on the kernel command line          cmdline.go
@@ -11,7 +11,7 @@
 //
 // Only the first source that has answers for the set-up is used. If its answers are wrong, that is
 // an error, and the search ends. Texts for other programs (cloud-init, Ignition, a script) and
-// unreadable ones are skipped; [setup.Given] names them with the reason.
+// unreadable texts are skipped; [setup.Given] names them with the reason.
 //
 // Properties, words of the command line and variables are text. Only the type of the answer decides
 // how the text is read (properties.go). Documents are YAML, in all packings that cloud-init

@@ -57,7 +57,7 @@ const (
 type Config struct {
 	Address string // IP:port
 	Secret  string // path of the file with the secret; read for each call
-	// Fetch makes all nodes fetch the remote with that URL or name, or all remotes for "". If no
+	// Fetch asks all nodes to fetch the remote with that URL or name, or all remotes for "". If no
 	// node has the remote, its error is NotOurs.
 	Fetch   func(ctx context.Context, remote string) error
 	NotOurs error
@@ -65,7 +65,7 @@ type Config struct {
 	Now     func() time.Time
 }
 
-// hook answers the calls of git servers, and starts the fetches for which they call.
+// hook answers the calls of git servers, and starts the fetches that the calls request.
 type hook struct {
 	Config
 	pushes  pushes
@@ -79,14 +79,14 @@ type hook struct {
 	mu    sync.Mutex
 	calls map[netip.Addr]*ratelimit.Bucket // limits unauthenticated calls, by source
 	lines ratelimit.Bucket                 // limits log lines about unauthenticated calls
-	left  int                              // number of such log lines omitted since the last one
+	left  int                              // number of such log lines omitted since the last line
 }
 
 // strange returns the rate limit of one source for unauthenticated calls. Calls above the rate are
 // answered with status 429.
 func strange() ratelimit.Rate { return ratelimit.Rate{Burst: 20, PerSecond: 1} }
 
-// strangeLines returns the rate of log lines for all unproven calls together.
+// strangeLines returns the rate of log lines for all unauthenticated calls together.
 func strangeLines() ratelimit.Rate { return ratelimit.Rate{Burst: 20, PerSecond: 0.2} }
 
 // maxSources bounds the table of sources. When the table is full, all sources are removed from it.
@@ -183,7 +183,7 @@ func (p *pushes) take() (names []string) {
 func (p *pushes) wakeUp() {
 	select {
 	case p.wake <- struct{}{}:
-	default: // a worker will look anyway
+	default: // a worker has been woken already
 	}
 }
 
@@ -326,7 +326,7 @@ func (h *hook) signed(p proof, secret, body []byte, peer netip.Addr) bool {
 	return hmac.Equal(p.signature, m.Sum(nil))
 }
 
-// refuse counts an unproven call and returns the answer to it.
+// refuse counts an unauthenticated call and returns the answer to it.
 func (h *hook) refuse(r *http.Request, text string) (int, string) {
 	if h.countMistake(ratelimit.SourceOf(r.RemoteAddr), slog.LevelWarn,
 		"a web hook without the right proof was refused", "peer", r.RemoteAddr) {

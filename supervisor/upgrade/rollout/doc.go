@@ -115,9 +115,9 @@ type Code string
 // Values of Code.
 const (
 	Upgraded    Code = "upgraded"    // all nodes have the version
-	Unchanged   Code = "unchanged"   // all nodes had the version before
-	Checked     Code = "checked"     // only the steps were requested; nothing was changed
-	Last        Code = "last"        // all others have the version, and the driving node restarts now
+	Unchanged   Code = "unchanged"   // all nodes had the version already
+	Checked     Code = "checked"     // only a list of the steps was requested; nothing was changed
+	Last        Code = "last"        // all other nodes have the version, and the driving node restarts now
 	Refused     Code = "refused"     // a node does not take this version; nothing was changed
 	Away        Code = "away"        // a node does not answer or does not serve; nothing was changed
 	Busy        Code = "busy"        // another rollout is running; nothing was changed

@@ -241,7 +241,8 @@ func otherWindow(has, want string) string {
 		printable.Brief(has, 64), want)
 }
 
-// writeVersion makes a node write the version to its free slot, unless the node has it.
+// writeVersion asks a node to write the version to its free slot, unless the node already has the
+// version.
 func (u *run) writeVersion(ctx context.Context, n *node) (Code, string) {
 	if n.state.bootsVersion(u.Manifest) || n.state.runsVersion(u.Manifest) {
 		return "", ""
@@ -368,8 +369,8 @@ func (u *run) unwell(ctx context.Context, n *node) *node {
 	return nil
 }
 
-// serves waits until a node does its work with the version. bootBefore identifies the boot before
-// the restart.
+// serves waits until a node serves with the version. bootBefore identifies the boot before the
+// restart.
 func (u *run) serves(ctx context.Context, n *node, bootBefore string) error {
 	ctx, cancel := context.WithTimeout(ctx, RestartTakes)
 	defer cancel()
