@@ -16,7 +16,7 @@ import (
 	"saltern/tui"
 )
 
-// access implements tui.Access: with it the console page adds SSH keys for the administrator's
+// access implements tui.Access, with which the console page adds SSH keys for the administrator's
 // account.
 type access struct {
 	before bool // whether the page runs before a log-in on this terminal

@@ -111,8 +111,8 @@ func (a *optionsApply) applyOptions(ctx context.Context, c *api.Client, dry bool
 	}.followToEnd(ctx)
 }
 
-// stepsWriter returns the writer for steps: with --json standard error, so that they stay out of the
-// document.
+// stepsWriter returns the writer for steps: with --json standard error, so that the steps stay out
+// of the document.
 func (a *optionsApply) stepsWriter() io.Writer {
 	if a.asJSON {
 		return a.errOut

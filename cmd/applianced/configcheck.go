@@ -57,7 +57,8 @@ salt-master --check. The options of all nodes are checked by applianced config a
 		}
 
 		s, notes, err := checkFile(path, cmd.ErrOrStderr())
-		// check the node's own file against the table; another file may belong to another node
+		// check the node's own file against the table of nodes; another file may belong to another
+		// node
 		if err == nil && sameFile(path, f.config) {
 			err = nodeapi.CheckRecorded(s, path)
 		}

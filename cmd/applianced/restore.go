@@ -147,7 +147,7 @@ func (f *flags) restore(cmd *cobra.Command, in io.Reader, force bool, trust back
 }
 
 // aloneInCluster returns an error if other nodes use the cluster's key, because a restore would
-// change it.
+// change this key.
 func aloneInCluster(s *settings.Settings) error {
 	if !s.Peering.Enabled {
 		return nil

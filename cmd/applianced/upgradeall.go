@@ -97,8 +97,8 @@ func (u *upgradeAll) follow(ctx context.Context, c *api.Client, dry bool) (p rol
 	}.followToEnd(ctx)
 }
 
-// stepsWriter returns the writer for steps: with --json standard error, so that they stay out of the
-// document.
+// stepsWriter returns the writer for steps: with --json standard error, so that the steps stay out
+// of the document.
 func (u *upgradeAll) stepsWriter() io.Writer {
 	if u.asJSON {
 		return u.errOut

@@ -20,8 +20,8 @@ func (e *usageError) Unwrap() error { return e.err }
 // misused returns a usageError.
 func misused(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
 
-// strict makes cmd and its verbs refuse unknown arguments. By default, if a verb has only
-// sub-verbs, cobra prints its help and exits with success.
+// strict makes cmd and its verbs refuse unknown arguments. By default, when a verb with sub-verbs
+// gets an unknown argument, cobra prints the verb's help and exits with success.
 func strict(cmd *cobra.Command) {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return misused("%w; see: %s --help", err, cmd.CommandPath())

@@ -77,8 +77,8 @@ type Record struct {
 	Result   Result `json:"result"`
 	Detail   string `json:"detail,omitempty"` // more about the object, or the error
 	Op       string `json:"op,omitempty"`
-	// Lost is how many records of this program before this one were lost, because the disk did not
-	// take them or strangers caused too many.
+	// Lost is how many of this program's records before this record were lost, because the disk did
+	// not take them or strangers caused too many.
 	Lost uint64 `json:"lost,omitempty"`
 	// More is how many further records of this actor the rate limit omitted. Kinds counts the
 	// omitted records by action, function and result.
@@ -110,7 +110,7 @@ const (
 	maxLine = 16 << 10
 )
 
-// NewOp returns a name that links the record of a request to that of its outcome.
+// NewOp returns a name that links the record of a request to the record of its outcome.
 func NewOp() string { return strings.ToLower(rand.Text()[:16]) }
 
 // bounded returns the record with all text cut to its bounds and made safe for one line of a

@@ -25,7 +25,7 @@ type Supervisor interface {
 	DrainNode(ctx context.Context, d Drain) error
 	Restart(ctx context.Context, r Restart) error
 	// Newest copies the newest files from the shared volume to this node, so that the master serves
-	// these.
+	// them.
 	Newest(ctx context.Context, q NewestQuestion) (Newest, error)
 }
 

@@ -188,7 +188,7 @@ func stampOf(dirs []string) (uint64, time.Time) {
 
 	left := maxEntries
 	for _, d := range dirs {
-		entries, err := os.ReadDir(d) // not the time of the directory itself, which changes when Python stores compiled files
+		entries, err := os.ReadDir(d) // not the directory's own time, which changes when Python stores compiled files
 		if err != nil {
 			fmt.Fprintf(h, "%s\x00gone\x00", d)
 			continue

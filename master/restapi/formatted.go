@@ -185,9 +185,10 @@ func (f *formatted) takeKeyAct(data *value.Map) []string {
 	return []string{f.allMinions()}
 }
 
-// takePresent drops minions that are not connected, and returns the list of minions if it has
-// changed. It requests the grains of new minions, at most once in grainsAgain. Salt requests them
-// each time, but reaches only one new minion, since it names the minions as a glob.
+// takePresent drops minions that are not connected, and returns the message with the list of
+// minions if the list has changed. It requests the grains of new minions, at most once in
+// grainsAgain. Salt requests them each time, but reaches only one new minion, since it names the
+// minions as a glob.
 func (f *formatted) takePresent(data *value.Map) []string {
 	if lacksAny(data, "present") {
 		return nil

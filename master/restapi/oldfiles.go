@@ -12,7 +12,8 @@ const (
 	// oldFilesHeader is a header in the answer to a command whose minions got outdated files. The
 	// answer contains one such header for each node and age of the node's files.
 	oldFilesHeader = "X-Saltern-Old-Files"
-	// maxOldFiles bounds the number of headers oldFilesHeader in an answer.
+	// maxOldFiles bounds the number of these headers in an answer; noteOldFiles adds no further
+	// headers.
 	maxOldFiles = 16
 )
 

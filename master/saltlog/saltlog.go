@@ -1,6 +1,6 @@
 // Package saltlog writes log lines as Salt does, so that the programs and people that read Salt's
 // logs (logrotate, log shippers) can read Saltern's logs. The file in log_file gets lines in the
-// format log_fmt_logfile, standard error lines in the format log_fmt_console. Each of the two has
+// format log_fmt_logfile, and standard error gets lines in the format log_fmt_console, each with
 // its own level. Attributes follow the message as key=value. Control characters in messages and
 // values are escaped, so that text from untrusted senders cannot begin a new line. Each logger has
 // the name of the Salt module that does the same work; log_granular_levels uses these names.

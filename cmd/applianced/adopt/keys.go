@@ -156,7 +156,7 @@ func readPair(t *Tree, dir, name, passphrase string) (*pair, error) {
 	return p, err
 }
 
-// identity reads the key by which minions know a master: the cluster's key, or the master's own.
+// identity returns the key by which minions know a master: the cluster's key, or the master's own.
 // cluster reports which of the two it is.
 func identity(t *Tree, c *confs) (p *pair, cluster bool, err error) {
 	if c.textOption("cluster_id", "") != "" {

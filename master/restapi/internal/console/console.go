@@ -423,8 +423,7 @@ func (c *Console) failed(v *visit, err error) Answer {
 	case r.Code == http.StatusUnauthorized && v.login.Token == "" && !IsStream(v.Path):
 		a := c.redirect("/login", nil)
 		if c.cookieOf(v, sessionCookie) != "" {
-			// without this header, the browser would send the ended session's cookie with each
-			// request
+			// without this header, the browser would send the ended session with each request
 			a.Header.Add("Set-Cookie", c.cookie(sessionCookie, "", 0))
 		}
 		return a

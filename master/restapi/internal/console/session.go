@@ -72,7 +72,7 @@ func (c *Console) Token(r *http.Request) string {
 	return k.Value
 }
 
-// session asks the master to confirm the session's token, and sets v.login.
+// session verifies the session's token and sets v.login.
 func (c *Console) session(ctx context.Context, v *visit) error {
 	l, err := v.Master.Session(ctx, c.cookieOf(v, sessionCookie))
 	if err != nil {
