@@ -220,10 +220,10 @@ race: ## unit tests with the race detector (RACEP=4: so many packages at a time,
 fuzz-smoke: ## each fuzz target for a second, beside its seeds (FUZZTIME=30s for more, FUZZ=changed: of packages that changed)
 	@GO='$(GO)' FUZZTIME='$(FUZZTIME)' FUZZ='$(FUZZ)' nice scripts/fuzz-smoke # others hold times beside it
 
-E2EP ?= 4
+E2EP ?= 6
 
 .PHONY: e2e
-e2e: build deps-salt ## real minions of three Salt releases against a real node (E2EP=6: so many tests at a time)
+e2e: build deps-salt ## real minions of three Salt releases against a real node (E2EP=4: so many tests at a time)
 	@# Parallel tests start with those of the last file: there the longest one lies.
 	$(call gotest,./test/e2e/...,-tags e2e -count=1 -timeout 20m -parallel $(E2EP))
 
