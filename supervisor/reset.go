@@ -34,7 +34,7 @@ import (
 // errAnew is the cause with which a life ends if a reset follows.
 var errAnew = errors.New("reset")
 
-// errReset marks a reset that has stopped.
+// errReset means that a reset has stopped before its end.
 var errReset = errors.New("reset")
 
 // order is the content of the file that orders a reset. It contains the former settings, because
@@ -209,8 +209,8 @@ func (r *resetter) mayReset(cfg *settings.Settings) (reset.Plan, nodes.Table, er
 	return p, t, nil
 }
 
-// carryOut carries out the order, if there is one. Its error says why it could not carry out the
-// order yet.
+// carryOut carries out the order, if there is one. The error says why the order could not be
+// carried out yet.
 func (r *resetter) carryOut(ctx context.Context) error {
 	o, err := r.ordered()
 	if err == nil && o == nil {

@@ -34,7 +34,7 @@ type Options struct {
 	ConfigPath string // path of appliance.yaml
 	Hostname   string // default name of the node
 	Version    string // version shown in the status
-	Executable string // path of this program: it is also the load balancer, and the master is beside it
+	Executable string // path of this program, which is also the load balancer; the master's program is beside it
 	Socket     string // path of the local API's socket; empty: as configured
 	Log        *slog.Logger
 	Notify     systemd.Notifier // may be nil: nobody is notified

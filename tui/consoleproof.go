@@ -141,7 +141,7 @@ func (c *Console) changed(w *Wizard, field string, err error, success string) te
 	return nil
 }
 
-// newPassword returns a text for the outcome of the change.
+// newPassword returns a text that describes the outcome of changing the password.
 func (c *Console) newPassword(m passwordSet) string {
 	if m.err != nil {
 		return cleanLine(m.err.Error())

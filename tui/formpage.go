@@ -49,7 +49,7 @@ type formPage struct {
 	held   int           // number of the last held Enter; see holdEnter
 }
 
-// textField is a line of text and the place of its value.
+// textField is an input field for one line, and a pointer to its text.
 type textField struct {
 	input  *huh.Input
 	text   *string
@@ -82,8 +82,8 @@ func (f *fieldMaker) secret(field, title, hint string, v *string) *huh.Input {
 	return i.EchoMode(f.p.echoMode())
 }
 
-// choice returns a field with options. If there are many options, the field shows a few around the
-// chosen one, and their number.
+// choice returns a field with options. If there are many options, the field shows a few options
+// around the chosen option, and the number of options.
 func (f *fieldMaker) choice(field, title, hint string, v *string, options ...huh.Option[string]) *huh.Select[string] {
 	many := len(options) > mostOptions
 	if many && hint == "" {

@@ -42,7 +42,7 @@ type keysAdded struct {
 	err  error
 }
 
-// Offer adds the choices of access to the page.
+// Offer adds the choices about the administrator's access to the page.
 func (c *Console) Offer(a Access) { c.access = a }
 
 // addKey asks the user for an SSH key.
@@ -96,7 +96,7 @@ func keyFaults(typed string) []setup.Fault {
 	return nil
 }
 
-// wordAdded returns a text for the outcome of adding keys.
+// wordAdded returns a text that describes the outcome of adding keys.
 func (c *Console) wordAdded(m keysAdded) string {
 	switch {
 	case m.err != nil:

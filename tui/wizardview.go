@@ -88,7 +88,7 @@ func terminalName(device string) string {
 	return device
 }
 
-// followed returns the page of a terminal while another terminal leads.
+// followed returns the page that a terminal shows while another terminal leads.
 func (w *Wizard) followed() string {
 	head := "\n" + paragraph("", "The set-up is being done on "+terminalName(w.claim.Owner)+" since "+
 		w.claim.Since.UTC().Format("15:04 UTC")+

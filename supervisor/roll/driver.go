@@ -76,7 +76,7 @@ func (d *Driver[R]) Begin(ctx context.Context, roll Roll[R]) (<-chan R, error) {
 }
 
 // claim replaces the stored progress with that of a new rolling change, and returns the progress of
-// the change before. It returns false if a change is running.
+// the previous change. It returns false if a change is running.
 func (d *Driver[R]) claim(what string) (before Progress[R], free bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

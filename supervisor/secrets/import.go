@@ -165,7 +165,7 @@ func (h *home) usable(ctx context.Context, k Key) error {
 		return errors.New("is revoked")
 	case NoPrivate:
 		return errors.New("comes without the private part that decrypts; export it where that is")
-	case Expired: // messages that were encrypted earlier must still be readable
+	case Expired: // messages from before the expiry must still be readable
 		if k.Expires == nil {
 			return errors.New("has expired, nobody knows when")
 		}

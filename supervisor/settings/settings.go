@@ -135,7 +135,7 @@ type Master struct {
 	PublishPort int            `yaml:"publish_port"` // default 14505
 	RequestPort int            `yaml:"request_port"` // default 14506
 	APIPort     int            `yaml:"api_port"`     // default 14507; salt-api's own port, behind the load balancers
-	Options     map[string]any `yaml:"options"`      // Salt's master options, which follow the generated ones
+	Options     map[string]any `yaml:"options"`      // Salt's master options, which follow the generated options
 }
 
 // Peering makes this node part of a cluster. The set-up writes it. The other nodes are named in the

@@ -48,8 +48,8 @@ func managed() bool {
 	return err == nil
 }
 
-// listDisks lists the whole block devices that could hold data. It omits the device from which the
-// system runs.
+// listDisks returns the block devices that could hold data, without their partitions. It omits the
+// device from which the system runs.
 func listDisks(sys string) []Disk {
 	out := []Disk{}
 	root := rootDevice(mountinfo.Self)

@@ -126,8 +126,8 @@ func networkText(n Network) []byte {
 	return []byte(b.String())
 }
 
-// Try applies a network configuration on trial: it lasts until Confirm or Revert, or until Lasts
-// has passed, when the Networker reverts it. n must be valid.
+// Try applies a network configuration on trial. The trial lasts until Confirm or Revert, or until
+// Lasts has passed, when the Networker reverts it. n must be valid.
 func (w *Networker) Try(ctx context.Context, n Network) (Trial, error) {
 	w.changing.Lock()
 	defer w.changing.Unlock()
@@ -179,7 +179,7 @@ const (
 
 // keepTrying checks every few seconds which servers of a network answer, until ctx ends: an address
 // or a cable may come late. For the first reachSettles it does not report missing answers: the
-// interface may not be up yet, and the message "NO ANSWER" would make the administrator revert a
+// interface may not be up yet, and the message "NO ANSWER" would lead the administrator to revert a
 // good network.
 func (w *Networker) keepTrying(ctx context.Context, t *trial, n Network) {
 	settled := time.Now().Add(reachSettles)

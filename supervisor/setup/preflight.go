@@ -303,7 +303,7 @@ func (p *Preflight) dataDisk(a Answers) Check {
 const bricksHint = "give the machine a disk of its own for it (data_disk), " +
 	"or another directory under settings: storage: {bricks: DIRECTORY}"
 
-// nearestExisting returns dir, or the nearest parent of it that exists.
+// nearestExisting returns dir, or its nearest parent that exists.
 func nearestExisting(dir string) string {
 	for {
 		if _, err := os.Stat(dir); err == nil || dir == "/" {

@@ -150,7 +150,7 @@ func leasedAddresses() map[int]bool {
 	return leased
 }
 
-// resolvers returns the name servers and search domains of the first of the files that names a
+// resolvers returns the name servers and search domains from the first of the files that names a
 // server (resolv.conf(5)).
 func resolvers(files ...string) (servers, search []string) {
 	servers, search = []string{}, []string{}

@@ -17,8 +17,8 @@ import (
 
 // Set sets one answer from text, such as a property of a virtual machine, a parameter on the
 // kernel's command line or a variable of the environment. key is the answer's YAML name, with dots
-// for nested ones: "network.dns", "settings.log.level". Only the type of the answer decides how the
-// text is read:
+// for nested answers: "network.dns", "settings.log.level". Only the type of the answer decides how
+// the text is read:
 //
 //	text         unchanged, byte for byte
 //	truth value  true, yes, on, 1 or false, no, off, 0, in any case

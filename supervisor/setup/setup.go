@@ -101,7 +101,7 @@ type Admin struct {
 }
 
 // Fault describes one wrong answer. Field is the YAML name of the answer, with a dot for nested
-// ones ("network.address"), so that a form can show the fault beside it.
+// answers ("network.address"), so that a form can show the fault beside it.
 type Fault struct {
 	Field   string `json:"field"`
 	Message string `json:"message"`

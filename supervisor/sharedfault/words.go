@@ -21,7 +21,7 @@ import (
 
 // Words describes an error from the shared storage of a node with these settings. isShared is false
 // if the error has another cause. A change that ends with an error from the shared storage may have
-// been made nevertheless, if only its answer was lost: another node may see the change.
+// been made nevertheless: perhaps only its answer was lost, and another node sees the change.
 func Words(err error, s *settings.Settings) (text string, isShared bool) {
 	if err == nil || s == nil || s.Storage.Kind == settings.LocalStorage {
 		return "", false

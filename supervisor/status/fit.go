@@ -13,8 +13,8 @@ import (
 type Room struct {
 	Width int // in columns
 	Lines int // number of lines; 0: unlimited
-	// Rest is a hint for the reader how to see the rest of a text that had to be cut, for example
-	// "press 1".
+	// Rest tells the reader how to see the rest of a text that had to be cut, for example "press
+	// 1".
 	Rest string
 }
 

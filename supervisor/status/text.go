@@ -13,7 +13,7 @@ import (
 	"saltern/internal/printable"
 )
 
-// WriteJSON writes the document for machines.
+// WriteJSON writes the document as JSON, for machines.
 func WriteJSON(w io.Writer, d Document) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
@@ -261,7 +261,7 @@ func (t *wording) addNodes() {
 	}
 }
 
-// lastSeen begins the text about when another node last sent anything.
+// lastSeen is the beginning of the text that says when another node last sent anything.
 const lastSeen = "last seen "
 
 // fewNodes is the number of other nodes that are listed one by one even if there is little room.

@@ -14,8 +14,8 @@ import (
 )
 
 // clearBrick removes GlusterFS's extended attributes from a brick directory. That needs the
-// capability CAP_SYS_ADMIN. The appliance's service lacks it, so it lets systemd run the helper
-// "clear".
+// capability CAP_SYS_ADMIN. The appliance's service lacks this capability, so clearBrick asks
+// systemd to run the helper "clear".
 func (m *Manager) clearBrick(ctx context.Context, dir string) error {
 	err := disk.ClearBrick(dir)
 	if !errors.Is(err, unix.EPERM) || !systemdRuns() {

@@ -105,7 +105,7 @@ func readClock(path string) (time.Time, error) {
 }
 
 // clockKept is how long a measured difference between clocks has an effect on copying. During that
-// time the times of files that a node with a wrong clock wrote may hide a later change.
+// time, a file that a node with a wrong clock wrote may have times that hide a later change.
 const clockKept = 10 * time.Minute
 
 // NoteClocks records how far the clocks of other nodes are ahead (+) or behind (-), as measured
@@ -126,7 +126,7 @@ func (m *Manager) NoteClocks(ahead map[string]time.Duration) {
 }
 
 // clockSpread returns the largest known difference between the clocks of all nodes, including this
-// one. It returns 0 if the difference is within bounds.
+// one. It returns 0 if the difference is at most skewLimit.
 func (m *Manager) clockSpread() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -145,13 +145,13 @@ func (m *Manager) clockSpread() time.Duration {
 	}
 
 	if first-last <= skewLimit {
-		return 0 // settleFor includes a difference within the bounds
+		return 0 // settleFor includes a difference of up to skewLimit
 	}
 	return first - last
 }
 
-// clockSkew returns the newest difference to a node's clock, or 0 if it is within bounds. The time
-// in a file is up to clocksEvery old when it is read, so being behind by that much is normal.
+// clockSkew returns the newest difference to a node's clock, or 0 if the difference is normal. The
+// time in a file is up to clocksEvery old when it is read, so being behind by that much is normal.
 func clockSkew(ahead time.Duration) time.Duration {
 	if ahead > skewLimit || ahead < -(skewLimit+clocksEvery) {
 		return ahead

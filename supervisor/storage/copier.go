@@ -81,7 +81,7 @@ func (s stepping) Write(b []byte) (int, error) {
 	return s.to.Write(b)
 }
 
-// checkSource refuses a source that is no mounted volume, unless Any is set.
+// checkSource refuses a source that is not a mounted volume, unless Any is set.
 func (c *copier) checkSource() error {
 	if c.spec.Any {
 		return nil

@@ -25,8 +25,8 @@ import (
 //   - A holder whose applianced ends, or is killed, unlocks the file and writes
 //     that it is free. The others ask for the lock once when they read that.
 //   - A frozen holder keeps the lock without using the lease. A node that was
-//     refused the lock leaseRefused times beside the same beat goes on to the next
-//     term: another file, which only one node can create. Before each beat a holder
+//     refused the lock leaseRefused times while the beat did not change begins the
+//     next term: another file, which only one node can create. Before each beat a holder
 //     checks whether there is a later term.
 const (
 	leaseFile    = ".storage-lease"

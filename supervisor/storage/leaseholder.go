@@ -77,8 +77,8 @@ func (h *leaseHolder) termFile(term int) string {
 	return h.basePath + "." + strconv.Itoa(term)
 }
 
-// findNewestTerm sets the term to the newest one that exists. moved reports whether that term is
-// later than the previous value.
+// findNewestTerm sets the term to the newest one that exists. moved reports whether a term has
+// begun since the previous call.
 func (h *leaseHolder) findNewestTerm() (moved bool, err error) {
 	if !h.termKnown {
 		names, err := filepath.Glob(h.basePath + ".*")

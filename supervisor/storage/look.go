@@ -12,8 +12,8 @@ import (
 	"saltern/supervisor/layout"
 )
 
-// keepObserving observes until ctx ends. Quick observations are frequent. Full observations, which
-// take the lock of the pool, are rare unless something has changed.
+// keepObserving observes the pool until ctx ends. Quick observations are frequent. Full
+// observations, which take the lock of the pool, are rare unless something has changed.
 func (m *Manager) keepObserving(ctx context.Context) {
 	for {
 		if in, _ := m.membership(); in {
@@ -47,8 +47,9 @@ func (m *Manager) maxFullAge() time.Duration {
 	return 2 * fullEvery
 }
 
-// glance observes without starting a command, which is enough while nothing changes. same reports
-// whether nothing has changed since the last observation, due whether a full observation is needed.
+// glance observes the pool without starting a command, which is enough while nothing changes. same
+// reports whether nothing has changed since the last observation, due whether a full observation is
+// needed.
 func (m *Manager) glance(ctx context.Context, d glusterctl.Desired) (same, due bool) {
 	h, at := m.keeper.Last()
 	m.mu.Lock()

@@ -75,8 +75,8 @@ func detachUnit(ctx context.Context, point string) error {
 	return systemd.Stop(ctx, jobLimit, mountUnit(point))
 }
 
-// attachUnit mounts through a mount unit, so that the client's process belongs to systemd
-// and survives a restart of this one.
+// attachUnit mounts through a mount unit, so that the client's process belongs to systemd and
+// survives a restart of this process.
 func attachUnit(ctx context.Context, source, point, options string) error {
 	name := mountUnit(point)
 	opts := "_netdev"

@@ -93,7 +93,7 @@ func (w *walk) copyTree(rel string, depth int) error {
 	return nil
 }
 
-// copyEntry copies one entry of a directory, and reports whether the copy has it.
+// copyEntry copies one entry of a directory, and reports whether the copy now has the entry.
 func (w *walk) copyEntry(p string, kind fs.FileMode, depth int) (taken bool, err error) {
 	switch {
 	case kind.IsDir():
@@ -332,8 +332,8 @@ func (w *walk) copyFile(rel string) error {
 const (
 	// readTimes is how often one pass tries to read a file that changes while it is read.
 	readTimes = 3
-	// readAgainMost is the size in bytes of the largest file that one pass tries again: larger ones
-	// also take long to write.
+	// readAgainMost is the size in bytes of the largest file that one pass tries again: larger
+	// files also take long to write.
 	readAgainMost = 64 << 20
 )
 
@@ -495,8 +495,8 @@ type copyDir struct {
 	root *os.Root // nil: the copy does not have this directory
 }
 
-// openCopyDir opens a directory of the copy for statCopy. The caller calls leave to close it. It
-// opens only directories, because opening a pipe would wait for a writer.
+// openCopyDir opens a directory of the copy for statCopy. The caller calls leave to close the
+// directory. openCopyDir opens only directories, because opening a pipe would wait for a writer.
 func (w *walk) openCopyDir(rel string) (leave func()) {
 	above := w.openDir
 	w.openDir = copyDir{rel: rel}

@@ -27,7 +27,7 @@ const (
 // variable is an environment variable that sets one answer.
 type variable struct {
 	Name string
-	Key  string // key of the answer, with dots for nested ones
+	Key  string // key of the answer, with dots for nested answers
 }
 
 // variables returns all variables that set one answer. docs/containers.md repeats this table.

@@ -92,7 +92,8 @@ func strangeLines() ratelimit.Rate { return ratelimit.Rate{Burst: 20, PerSecond:
 // maxSources bounds the table of sources. When the table is full, all sources are removed from it.
 const maxSources = 1024
 
-// Serve serves until ctx ends. If another program uses the address, Serve keeps trying to listen.
+// Serve answers calls until ctx ends. If another program uses the address, Serve keeps trying to
+// listen.
 func Serve(ctx context.Context, cfg Config) {
 	ln, err := httpserver.Listen(ctx, cfg.Address, "the web hook", cfg.Log)
 	if err != nil {
@@ -258,7 +259,7 @@ func (h *hook) judgeCall(w http.ResponseWriter, r *http.Request) (code int, text
 	if proof.signature == nil && proof.token == nil {
 		return h.refuse(r, "the signature is missing: give the web hook the secret")
 	}
-	if proof.token != nil && !proof.isToken(secret) { // without reading the body
+	if proof.token != nil && !proof.isToken(secret) { // refuse the call without reading its body
 		return h.refuse(r, "the signature is wrong: the secrets differ")
 	}
 

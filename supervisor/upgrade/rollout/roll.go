@@ -36,7 +36,7 @@ type Target struct {
 	Node Node
 }
 
-// Roll upgrades nodes one after the other. It must be used for only one call of Run.
+// Roll upgrades nodes one after the other. Call Run only once.
 type Roll struct {
 	// Targets are the nodes; the last is the driving node.
 	Targets  []Target
