@@ -30,7 +30,7 @@ const proofEvery = 3600
 // source. In both cases known sources, loopback and existing sessions lose nothing.
 type knownSources struct {
 	mu     sync.Mutex
-	proofs map[netip.Addr]int64 // clock of the last proof; a negative clock is a proof of an earlier process
+	proofs map[netip.Addr]int64 // clock at the last proof; negative: an earlier process recorded the proof
 	limit  int
 }
 

@@ -147,7 +147,8 @@ func (t *tracker) feedGreeting(b []byte) []byte {
 	return b
 }
 
-// minorMark returns the mark of a minor version.
+// minorMark returns the mark of a minor version of ZMTP: none for 0, and one mark for all versions
+// after 1.
 func minorMark(v byte) mark {
 	switch v {
 	case 0:

@@ -51,7 +51,8 @@ func run(ctx context.Context, args []string) int {
 	return status.ExitUnknown
 }
 
-// sharedWords adds advice to an error of a verb that itself works on the shared storage.
+// sharedWords replaces an error by one with advice if the shared storage caused it. It is for
+// commands that access the shared storage themselves, instead of asking the supervisor.
 func sharedWords(cmd *cobra.Command, err error) error {
 	path, failed := cmd.PersistentFlags().GetString("config")
 	if failed != nil {

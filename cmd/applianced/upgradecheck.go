@@ -14,7 +14,7 @@ import (
 	"saltern/supervisor/upgrade"
 )
 
-// offer is the output of upgrade check for programs.
+// offer is the JSON output of the command "applianced upgrade check".
 type offer struct {
 	Address string    `json:"address"`
 	Version string    `json:"version"`

@@ -158,7 +158,7 @@ func (e *element) children(name string) []*element {
 	return out
 }
 
-// textAt returns the text of the element at the end of the names, or "" if there is none.
+// textAt returns the text of the descendant at the path names, or "" if there is no such element.
 func (e *element) textAt(names ...string) string {
 	if k := e.childAt(names...); k != nil {
 		return k.text

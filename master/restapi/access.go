@@ -16,10 +16,10 @@ type accessLog struct {
 	file *os.File
 
 	mu        sync.Mutex
-	strangers ratelimit.Bucket // bounds the lines that unauthenticated senders cause
+	strangers ratelimit.Bucket // bounds the log lines that unauthenticated senders cause
 }
 
-// strangeLines returns the rate limit of the lines that unauthenticated senders cause.
+// strangeLines returns the rate limit of the log lines that unauthenticated senders cause.
 func strangeLines() ratelimit.Rate { return ratelimit.Rate{Burst: 2000, PerSecond: 20} }
 
 func openAccessLog(path string) (*accessLog, error) {

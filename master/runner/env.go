@@ -85,7 +85,7 @@ type Cache interface {
 type Targets interface {
 	Match(target any, targetType string) ([]string, error)
 	// MatchExact works like Match for a compound target, with two differences: pillar terms match
-	// only exact values, and no minion without cached data matches
+	// only exact values, and a minion without cached data never matches
 	// (CkMinions._check_compound_pillar_exact_minions, not greedy).
 	MatchExact(compound string) ([]string, error)
 }

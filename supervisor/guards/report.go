@@ -48,7 +48,7 @@ const (
 // A Report holds the findings of one service.
 type Report struct {
 	At       time.Time        `json:"at"`
-	Ran      time.Duration    `json:"ran"` // uptime of the machine at the end of the service's run; see uptime
+	Ran      time.Duration    `json:"ran"` // uptime of the machine when the report was written; see uptime
 	Findings []status.Finding `json:"findings"`
 	// Loaded is the digest of the loaded administrator's rules; see [firewall.LoadOwn]
 	Loaded string `json:"loaded,omitempty"`

@@ -69,8 +69,9 @@ type senderChange struct {
 }
 
 // noteRequest records a request. life is the senderName of its sender, and first is when the
-// sender's first request arrived. If a sender sends again soon after another sender has begun, the
-// change does not prove that both run: requests of a start that has ended may arrive late.
+// sender's first request arrived. A request of an earlier sender is ignored for lateFor after a new
+// sender's first request: it does not prove that both processes run, because requests of an ended
+// process may arrive late.
 func (t *alternations) noteRequest(life string, first, now time.Time) {
 	t.taken = slices.DeleteFunc(t.taken, func(taken senderChange) bool { return now.Sub(taken.at) > recent })
 	again := first.Before(now)

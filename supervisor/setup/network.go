@@ -171,7 +171,8 @@ func (w *Networker) Try(ctx context.Context, n Network) (Trial, error) {
 }
 
 const (
-	// reachSettles is how long a silent part of a new network may still be coming up.
+	// reachSettles is the time during which a server of a new network that does not answer is not
+	// reported: the interface may still be coming up.
 	reachSettles = 10 * time.Second
 	// reachAgain is the pause between two checks of a network.
 	reachAgain = 5 * time.Second

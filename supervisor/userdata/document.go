@@ -22,7 +22,7 @@ import (
 // ErrOther names the kind of text.
 var ErrOther = errors.New("not for the set-up")
 
-// owner says for which programs the texts in a place may be.
+// owner states which programs may be the readers of the texts in a source.
 type owner int
 
 const (

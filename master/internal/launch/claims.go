@@ -85,7 +85,7 @@ func errTaken(jid string) error {
 // called. The caller must call leave when the job is in the job cache. known reports whether the
 // job is already known, so that load is a further part of it.
 func (l *Launcher) claimJID(ctx context.Context, jid string, load *value.Map) (leave func(), known bool, err error) {
-	// Check before the claim, so that a caller who asks for the id of an existing job claims
+	// Check before the claim, so that a caller whose chosen id belongs to an existing job claims
 	// nothing and nobody waits for him.
 	if _, err := l.continuesKnownJob(ctx, jid, load); err != nil {
 		return nil, false, err

@@ -51,9 +51,9 @@ type Config struct {
 	// Running reports whether a runner of this master has this job id. It may be nil: no runner has
 	// it.
 	Running func(jid string) bool
-	// Limits and Quota bound callers who may not call everything. Quota is how many MiB of jobs a
-	// caller may store within the time Keep; 0 means the default, a negative value means no quota.
-	// QuotaFile stores the used quotas across restarts.
+	// Limits and Quota apply to callers without permission for everything. Quota is how many MiB of
+	// jobs a caller may store within the time Keep; 0 means the default, a negative value means no
+	// quota. QuotaFile stores the used quotas across restarts.
 	Limits    Limits
 	Quota     int
 	Keep      time.Duration

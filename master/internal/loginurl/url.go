@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// System is the system's name in external_auth.
+	// System is the name of this log-in system in the option external_auth.
 	System = "rest"
 	// maxTime bounds the time of a request, maxAnswer the size of its answer in bytes, and maxKept
 	// the number of idle connections.

@@ -214,8 +214,8 @@ func (s *Service) knownNow(since time.Time) (old *Old, known bool) {
 }
 
 // Await waits until the copy is as new as since, and then returns nil. If the copy, or a file in
-// it, is still older after the wait, Await returns the reason. It waits as long as the supervisor
-// needs, see [control.NewestTakes], or until ctx ends.
+// it, is still older after the wait, Await returns the reason. It waits for as long as the
+// supervisor may take to renew the copy, see [control.NewestTakes], or until ctx ends.
 func (s *Service) Await(ctx context.Context, since time.Time) *Old {
 	for waits := uint64(1); ; waits = 0 {
 		s.mu.Lock()

@@ -23,7 +23,7 @@ const (
 	maxPassed   = 80
 	maxLateJobs = 1024
 	maxReported = 4096
-	// lateFor is the greatest age at which a peer still publishes a job that reached that peer
+	// lateFor is the greatest age of a job that a peer still publishes although the job reached it
 	// late.
 	lateFor = 10 * time.Minute
 )

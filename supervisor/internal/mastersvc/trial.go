@@ -164,9 +164,9 @@ func (t *Trial) underway() (mark string, trying bool) {
 	return t.options.Mark, t.asked != "" || t.waits && t.trial
 }
 
-// request records that a rolling change requests a trial of the options with this mark within
-// limit. again reports whether the change has requested the same trial before. While other options
-// are on trial, request returns an error.
+// request records that a rolling change requests a trial of the options whose version is mark. The
+// trial ends after limit. again reports whether the change has requested the same trial before.
+// While other options are on trial, request returns an error.
 func (t *Trial) request(mark string, limit time.Duration) (again bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

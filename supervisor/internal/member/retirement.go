@@ -45,8 +45,8 @@ func (r Retirement) Run(ctx context.Context) {
 		return
 	}
 
-	// The process outlives a restart of its service. Once the service waits, nobody starts another
-	// process.
+	// The load balancer's process outlives a restart of its service. Before stopping the process,
+	// wait until the service waits for its condition: then it starts no other process.
 	for r.Balancer.Info().State != service.Waiting {
 		if pause.For(ctx, 100*time.Millisecond) != nil {
 			return

@@ -150,9 +150,9 @@ func (a *API) makeAuthority(path string) error {
 	return durable.SyncDir(filepath.Dir(path))
 }
 
-// hosts returns the names and addresses at which programs reach this node: must holds those that
-// the present certificate has to name (otherwise it is replaced), all those that a new certificate
-// will name.
+// hosts returns the names and addresses at which programs reach this node. The present certificate
+// is replaced if it does not name every host in the list must. A new certificate names every host in
+// the list all.
 func (a *API) hosts() (must, all []string) {
 	s := a.env.Settings
 	add := func(list []string, names ...string) []string {
