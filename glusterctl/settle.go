@@ -15,14 +15,15 @@ const (
 
 // settle replaces the file of a new copy if the complete copies hold another file of the same name.
 //
-// That happens while a volume grows. A client learns about the new copy a moment later than the
-// self-heal daemons. A client that replaces a file in this moment, after the old file was healed,
-// replaces it on the old copies only. The GFIDs of the two files differ then, and opening the file
-// fails with EIO. If the folder was being healed at that moment, healing never ends. If the folder
-// had been healed before, nothing records the difference: it is in no list of entries to heal, and
-// healing everything does not find it either (10.3). No command lists it as split-brain. So settle
-// looks for such files among the entries to heal, and settleNames looks up every name before a copy
-// is recorded as complete.
+// That happens while a volume grows. The self-heal daemons learn about the new copy a moment
+// earlier than a client does. If they have already copied a file, and the client then replaces the
+// file before it learns about the new copy, the client replaces it on the old copies only. The
+// GFIDs of the two files differ then, and opening the file fails with EIO. If the folder was being
+// healed at that moment, healing never ends. If the folder had been healed before, nothing records
+// the difference: it is in no list of entries to heal, and healing everything does not find it
+// either (seen with GlusterFS 10.3). No command lists it as split-brain. So settle looks for such
+// files among the entries to heal, and settleNames looks up every name before a copy is recorded as
+// complete.
 //
 // A copy that is not recorded as complete has no data that the other copies lack, see proof.go. So
 // its file may be discarded. If all copies are recorded as complete, settle does nothing.

@@ -150,7 +150,8 @@ type pollNow struct{}
 // Init implements tea.Model.
 func (w *Wizard) Init() tea.Cmd { return w.pollSetup(setup.Watch, true) }
 
-// pollSetup asks for progress, claim and, at first, facts.
+// pollSetup returns a command that asks the supervisor for the progress, claims the set-up, and the
+// first time also asks for the facts of the machine.
 func (w *Wizard) pollSetup(lead setup.Lead, again bool) tea.Cmd {
 	first := w.at < 0
 	q := setup.ClaimRequest{Name: w.name, Lead: lead}

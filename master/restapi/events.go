@@ -336,8 +336,8 @@ func (s *Server) hasRight(user owner, right string) bool {
 	return slices.Contains(words, right)
 }
 
-// listen sends events to a reader until the connection ends. part returns the part of a frame to
-// send; for "" listen does not send the frame.
+// listen sends events to a reader until the connection ends. The function part returns what the
+// reader gets of a frame; if it returns "", listen does not send the frame.
 func (s *Server) listen(ctx context.Context, q *request, a audience, part func(frame string) string) error {
 	free, err := s.takeSeat(q)
 	if err != nil {

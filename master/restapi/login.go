@@ -152,8 +152,8 @@ func (s *Server) startGuess(ctx context.Context, q *request, system, user string
 	return g, nil
 }
 
-// waitPace delays a guess of an address with too many wrong passwords until the address's rate
-// limit permits it.
+// waitPace delays a log-in from an address that has sent too many wrong passwords, until the
+// address's rate limit permits the log-in.
 func (g *guess) waitPace(ctx context.Context) error {
 	wait, ok := g.s.guard.reserve(g.from, queueTime, g.s.now())
 	if !ok {

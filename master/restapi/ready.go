@@ -191,8 +191,8 @@ func (s *Server) turnsAway() bool {
 	return s.unkept() != "" || errors.Is(s.life.lastSign(), client.ErrUnwell)
 }
 
-// readyz answers whether salt-api can serve requests of authenticated users. Unauthenticated
-// senders who have used up their share do not change the answer.
+// readyz answers whether salt-api can serve requests of authenticated users. It ignores whether the
+// share of workers, requests and memory for unauthenticated senders is used up.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), signTimeout+time.Second)
 	defer cancel()

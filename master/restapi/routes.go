@@ -60,7 +60,7 @@ type endpoint struct {
 	names []string // fields that the query of a GET may contain
 	raw   bool     // the handlers send the answer themselves, with status and headers
 	stays bool     // answers are streams that last for hours
-	works bool     // salt-api takes a worker for a POST; handlers of commands take one themselves
+	works bool     // a POST takes a worker before its handler is called; handlers of commands take theirs later
 	most  int64    // most bytes of the body that an unknown sender may send
 }
 

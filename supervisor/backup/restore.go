@@ -119,8 +119,9 @@ func syncFS(dir string) error {
 	return nil
 }
 
-// kindFault returns the error for a backup after whose restore minions would not recognise the
-// master's key. shared reports whether the backup is of a cluster.
+// kindFault returns the error for restoring a cluster's backup on a node without a cluster, or the
+// reverse: the minions would not recognise the master's key. shared reports whether the backup is of
+// a cluster.
 func kindFault(shared bool) error {
 	if shared {
 		return errors.New("the backup is of a node of a cluster, this node is alone: set it up with mode form first")

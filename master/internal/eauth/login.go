@@ -18,10 +18,10 @@ import (
 // loginsAtWork bounds the number of log-ins that are checked at once. loginsInLine bounds the
 // number of log-ins that wait for a check. Each log-in occupies a worker of the request port, and
 // refusals are delayed on purpose, so password guessers fill as many slots as they can get.
-// Therefore the slots are divided: addresses from which no user logged in lately share one part of
-// the slots, in which each address gets no more slots than remain free for other addresses.
-// Addresses from which a user logged in lately may use a second part. A user who logged in lately
-// from the same address may use all.
+// Therefore the number of slots that may be taken depends on the sender. Addresses from which no
+// user logged in lately may together take the fewest, and each of them no more than it leaves free
+// for the others. Addresses from which a user logged in lately may take some more. A user who logs
+// in from the address of his last log-in may take all.
 //
 // Overflow policy: a log-in waits at most loginWait. If no waiting slot is free, it is answered
 // with [ErrBusy] at once. [ErrBusy] is not a refusal, because nobody has checked the password.

@@ -34,8 +34,8 @@ var (
 
 // diskMark is a file in the data directory of a node with a data disk. It names the device, and the
 // UUID of its file system, which distinguishes the disk from another node's disk with the same
-// label. A disk with our label but without this file belongs to an earlier node: the machine was
-// reset.
+// label. If the file does not exist, a disk with our label belongs to an earlier node: the machine
+// was reset.
 const diskMark = "data-disk"
 
 // plainUUID matches blkid's output for a file system of ours, which is also a name in byUUID.

@@ -198,7 +198,7 @@ func (n *Node) Tick(now time.Time, members []Member, owner bool) []Out {
 		if n.stuckSince.IsZero() {
 			n.startPreVote(now)
 		} else {
-			n.startElection(now) // the followers of that leader would deny a pre-vote
+			n.startElection(now) // the leader is stuck; its followers, which still receive from it, would deny a pre-vote
 		}
 	default:
 		n.resetElectionTimer(now)

@@ -120,8 +120,9 @@ func (p *Party) Share() []byte { return p.share }
 // errShare means that the message of the other party is not a valid share.
 var errShare = errors.New("spake2: bad share")
 
-// Finish returns two confirmations: the caller sends own, and the other party must send others. The
-// caller compares the received confirmation with others by [Equal].
+// Finish returns two confirmations: that of this party (the result own), which the caller sends, and
+// the one that the other party must send (the result others). Compare the received confirmation with
+// the latter by [Equal].
 func (p *Party) Finish(share []byte, n Names) (own, others []byte, err error) {
 	if len(share) != shareLen {
 		return nil, nil, errShare
