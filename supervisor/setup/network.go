@@ -162,12 +162,13 @@ func (w *Networker) Try(ctx context.Context, n Network) (Trial, error) {
 	t := &trial{iface: n.Interface, until: time.Now().Add(lasts), stop: stop}
 	t.timer = time.AfterFunc(lasts, func() { w.revertUnconfirmed(t) })
 	w.setTrial(t)
+	begun := w.Look()
 
 	if w.Reach != nil {
 		w.trying.Go(func() { w.keepTrying(looks, t, n) })
 	}
 
-	return w.Look(), nil
+	return begun, nil
 }
 
 const (
