@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"saltern/internal/durable"
-	"saltern/internal/pause"
+	"saltern/internal/filelock"
 )
 
 // claim keeps other supervisors away from a node. From the start of the program to its end, it
@@ -30,16 +30,13 @@ type claim struct {
 // supervisor may not have closed the inherited lock yet.
 const claimTakes = 2 * time.Second
 
-// errClaimed means that another process has the lock.
-var errClaimed = errors.New("locked by another process")
-
 // claimConfig locks the node of a configuration file. Its error says that another supervisor runs
 // the node.
 func claimConfig(ctx context.Context, configPath string, log *slog.Logger) (*claim, error) {
 	path := filepath.Join(filepath.Dir(configPath), ".lock-"+filepath.Base(configPath))
 	f, err := lockNew(ctx, path)
 	switch {
-	case errors.Is(err, errClaimed):
+	case errors.Is(err, filelock.ErrHeld):
 		return nil, fmt.Errorf("another supervisor%s runs the node of %s; next: applianced status", readHolder(path), configPath)
 	case err != nil: // for example a read-only file system, on which nobody can change the node's settings either
 		log.Warn("a second supervisor of this node would not be noticed at its start", "path", path, "error", err)
@@ -62,7 +59,7 @@ func lockNew(ctx context.Context, path string) (*os.File, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := lockFile(ctx, f); err != nil {
+		if err := filelock.Wait(ctx, f, claimTakes); err != nil {
 			_ = f.Close()
 			return nil, err
 		}
@@ -92,22 +89,6 @@ func readHolder(path string) string {
 	return ""
 }
 
-// lockFile locks a file for this process. It returns errClaimed if another process still has the
-// lock after claimTakes.
-func lockFile(ctx context.Context, f *os.File) error {
-	ctx, cancel := context.WithTimeout(ctx, claimTakes)
-	defer cancel()
-	for {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil || !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			return err
-		}
-		if pause.For(ctx, 50*time.Millisecond) != nil {
-			return errClaimed
-		}
-	}
-}
-
 // lockDataDir locks a data directory instead of the one that was locked before. Its error says that
 // another supervisor uses the directory.
 func (c *claim) lockDataDir(ctx context.Context, dir string) error {
@@ -124,11 +105,11 @@ func (c *claim) lockDataDir(ctx context.Context, dir string) error {
 		f, err = os.Open(dir)
 	}
 	if err == nil {
-		err = lockFile(ctx, f)
+		err = filelock.Wait(ctx, f, claimTakes)
 	}
 
 	switch {
-	case errors.Is(err, errClaimed):
+	case errors.Is(err, filelock.ErrHeld):
 		_ = f.Close()
 		return fmt.Errorf("data_dir: %s is the data directory of another supervisor on this machine; "+
 			"each node needs its own", dir)

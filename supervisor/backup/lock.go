@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"saltern/internal/durable"
+	"saltern/internal/filelock"
 	"saltern/internal/printable"
 	"saltern/supervisor/settings"
 )
@@ -33,9 +34,9 @@ func LockStorage(s *settings.Settings, action string) (unlock func(), err error)
 		return nil, fmt.Errorf("%s: %w", action, err)
 	}
 
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := filelock.Try(f); err != nil {
 		_ = f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
+		if errors.Is(err, filelock.ErrHeld) {
 			return nil, fmt.Errorf("%s: %s changes keys and files at this moment; try again when that is done",
 				action, lockHolder(path))
 		}

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"saltern/internal/filelock"
 	"saltern/internal/pause"
 	"saltern/supervisor/backup"
 	"saltern/supervisor/settings"
@@ -134,9 +135,9 @@ func lockPurpose(s *settings.Settings, purpose string) (unlock func(), err error
 	if err != nil {
 		return nil, fmt.Errorf("lock the backups: %w", err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := filelock.Try(f); err != nil {
 		f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
+		if errors.Is(err, filelock.ErrHeld) {
 			return nil, errHangs
 		}
 		return nil, fmt.Errorf("lock the backups: %w", err)

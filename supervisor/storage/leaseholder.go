@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"saltern/internal/durable"
+	"saltern/internal/filelock"
 	"saltern/internal/versioned"
 
 	"golang.org/x/sys/unix"
@@ -288,8 +289,8 @@ func readBeat(path string) (leaseBeat, error) {
 
 // tryFlock requests the lock without waiting, and reports whether it got the lock.
 func tryFlock(f *os.File) (bool, error) {
-	err := retryIntr(func() error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) })
-	if errors.Is(err, unix.EWOULDBLOCK) {
+	err := filelock.Try(f)
+	if errors.Is(err, filelock.ErrHeld) {
 		return false, nil
 	}
 	return err == nil, err

@@ -8,9 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"saltern/internal/pause"
+	"saltern/internal/filelock"
 )
 
 // errBusy means that another process changes the slots.
@@ -29,21 +27,16 @@ func (s *System) lock() (unlock func(), err error) {
 		return nil, fmt.Errorf("upgrade: %w", err)
 	}
 
-	ctx, cancel := context.WithTimeout(context.Background(), lockTakes)
-	defer cancel()
-	for {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		switch {
-		case err == nil:
-			return func() { _ = f.Close() }, nil
-		case !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR):
-			_ = f.Close()
-			return nil, fmt.Errorf("upgrade: lock the slots: %w", err)
-		case pause.For(ctx, 50*time.Millisecond) != nil:
-			_ = f.Close()
-			return nil, errBusy
-		}
+	err = filelock.Wait(context.Background(), f, lockTakes)
+	if err == nil {
+		return func() { _ = f.Close() }, nil
 	}
+
+	_ = f.Close()
+	if errors.Is(err, filelock.ErrHeld) {
+		return nil, errBusy
+	}
+	return nil, fmt.Errorf("upgrade: lock the slots: %w", err)
 }
 
 // lockedStatus locks the slots and reads the machine's state.

@@ -64,7 +64,7 @@ func violation(from, to string) string {
 		return ""
 	}
 	if slices.Contains(leaves, from) || slices.Contains(
-		[]string{"internal/command", "internal/durable", "internal/localsock", "internal/memlimit", "internal/prometheus", "internal/proxyproto", "internal/ratelimit",
+		[]string{"internal/command", "internal/durable", "internal/filelock", "internal/localsock", "internal/memlimit", "internal/prometheus", "internal/proxyproto", "internal/ratelimit",
 			"internal/versioned", "internal/past", "internal/printable", "master/internal/background"},
 		from) {
 		return from + " imports nothing of ours"

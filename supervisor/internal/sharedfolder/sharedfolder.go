@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"saltern/internal/pause"
+	"saltern/internal/filelock"
 )
 
 // Lock locks a folder against changes by others on this node and on other nodes until unlock is
@@ -32,22 +32,16 @@ func Lock(ctx context.Context, dir, content string, limit time.Duration) (unlock
 		return nil, fmt.Errorf("lock %s: %w", content, err)
 	}
 
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	for {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return func() { f.Close() }, nil
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			f.Close()
-			return nil, fmt.Errorf("lock %s: %w", content, err)
-		}
-		if pause.For(ctx, 100*time.Millisecond) != nil {
-			f.Close()
-			return nil, fmt.Errorf("somebody else changes %s at this moment; try again", content)
-		}
+	err = filelock.Wait(ctx, f, limit)
+	if err == nil {
+		return func() { f.Close() }, nil
 	}
+
+	f.Close()
+	if errors.Is(err, filelock.ErrHeld) {
+		return nil, fmt.Errorf("somebody else changes %s at this moment; try again", content)
+	}
+	return nil, fmt.Errorf("lock %s: %w", content, err)
 }
 
 // Write replaces a file in a folder. A reader gets either the old file or the new one. setOwner
