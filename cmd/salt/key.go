@@ -426,6 +426,15 @@ func (k *keyCall) localFingers(pattern, hash string) (*value.Map, error) {
 	return m, nil
 }
 
+// approve prints the keys that are going to be changed, and asks the user whether to change them.
+func (k *keyCall) approve(verb string, sel selection) (bool, error) {
+	k.println("The following keys are going to be " + pastTense(verb) + ":")
+	if err := k.displayKeys(sel.toMap()); err != nil {
+		return false, err
+	}
+	return k.confirm(verb)
+}
+
 // confirm asks the user whether to continue, and returns the answer.
 func (k *keyCall) confirm(verb string) (bool, error) {
 	if k.values.Bool("yes") {

@@ -40,12 +40,7 @@ func (k *keyCall) change(ctx context.Context, verb, pattern string, states []key
 		return nil
 	}
 
-	k.println("The following keys are going to be " + pastTense(verb) + ":")
-	if err := k.displayKeys(sel.toMap()); err != nil {
-		return err
-	}
-
-	if yes, err := k.confirm(verb); err != nil || !yes {
+	if yes, err := k.approve(verb, sel); err != nil || !yes {
 		return err
 	}
 

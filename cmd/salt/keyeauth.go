@@ -121,11 +121,7 @@ func (r *remoteKeys) change(ctx context.Context, verb, pattern string, from []ke
 		return nil
 	}
 
-	r.println("The following keys are going to be " + pastTense(verb) + ":")
-	if err := r.displayKeys(sel.toMap()); err != nil {
-		return err
-	}
-	if yes, err := r.confirm(verb); err != nil || !yes {
+	if yes, err := r.approve(verb, sel); err != nil || !yes {
 		return err
 	}
 

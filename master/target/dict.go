@@ -53,7 +53,13 @@ func newLookup(expr, delimiter string, m mode, data func(string) (*value.Map, bo
 	if strings.Count(expr, delimiter) >= maxLevels {
 		return nil, errInvalid
 	}
-	return lookup{expr: expr, delimiter: delimiter, mode: m, data: data, effort: e}, nil
+	return lookup{
+		expr:      expr,
+		delimiter: delimiter,
+		mode:      m,
+		data:      data,
+		effort:    e,
+	}, nil
 }
 
 // newGrainLookup returns a grain target.

@@ -25,6 +25,18 @@ type minionData struct{ c *cache.Store }
 func (d minionData) Grains(id string) (*value.Map, bool) { return d.c.Get(cache.Grains, id) }
 func (d minionData) Pillar(id string) (*value.Map, bool) { return d.c.Get(cache.Pillar, id) }
 
+// env returns what a target needs to select from. e bounds the work; nil means the default bound for
+// one target.
+func (t *Targets) env(e *target.Effort, delimiter string) target.Env {
+	return target.Env{
+		Delimiter:  delimiter,
+		Nodegroups: t.Nodegroups,
+		Source:     minionData{t.Cache},
+		Resources:  t.Resources,
+		Effort:     e,
+	}
+}
+
 // resolveAmong returns the minions in ids that a target selects. missing holds the names in a list
 // target that ids does not contain. e bounds the work; nil means the default bound for one target.
 func (t *Targets) resolveAmong(
@@ -33,8 +45,7 @@ func (t *Targets) resolveAmong(
 	tgt any,
 	typ, delimiter string,
 ) (minions, missing []string, err error) {
-	return target.Resolve(ids, tgt, typ,
-		target.Env{Delimiter: delimiter, Nodegroups: t.Nodegroups, Source: minionData{t.Cache}, Effort: e})
+	return target.Resolve(ids, tgt, typ, t.env(e, delimiter))
 }
 
 // Resolve returns the accepted minions that a target selects. missing holds the names in a list
@@ -53,12 +64,7 @@ func (t *Targets) Resolve(e *target.Effort, tgt any, typ, delimiter string) (min
 // Select works like Resolve. It also returns the resources on which minions will run a job with
 // this target. fun is the field fun of the job's load.
 func (t *Targets) Select(e *target.Effort, tgt any, typ, delimiter string, fun any) (target.Selection, error) {
-	env := target.Env{Delimiter: delimiter, Nodegroups: t.Nodegroups, Source: minionData{t.Cache}, Effort: e}
-	if t.Resources != nil {
-		env.Resources = t.Resources
-	}
-
-	found, err := target.Select(t.Accepted(), tgt, typ, env)
+	found, err := target.Select(t.Accepted(), tgt, typ, t.env(e, delimiter))
 	if found.Minions == nil {
 		found.Minions = []string{}
 	}
@@ -104,11 +110,8 @@ func (t *Targets) permissionResolver(e *target.Effort) acl.Resolver {
 		if ids, ok := known[expr]; ok {
 			return ids, nil
 		}
-		env := target.Env{Nodegroups: t.Nodegroups, Source: minionData{t.Cache}, Effort: e, GlobsNameResources: true}
-		if t.Resources != nil {
-			env.Resources = t.Resources
-		}
-
+		env := t.env(e, "")
+		env.GlobsNameResources = true
 		found, err := target.Select(t.Accepted(), expr, "compound", env)
 		if err != nil {
 			return nil, err

@@ -29,7 +29,13 @@ func Poll(description string, interval, limit time.Duration, check func(context.
 // in words that can follow "waiting for", such as "the shared volume to take writes". The last error
 // is the description; before the first error the description is subject.
 func PollMissing(subject string, interval, limit time.Duration, check func(context.Context) error) Condition {
-	return &poll{what: subject, named: true, interval: interval, limit: limit, check: check}
+	return &poll{
+		what:     subject,
+		named:    true,
+		interval: interval,
+		limit:    limit,
+		check:    check,
+	}
 }
 
 type poll struct {
