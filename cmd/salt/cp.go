@@ -24,7 +24,7 @@ import (
 func (e *env) cpParser() *op.Parser {
 	p := e.parser("salt-cp", "[options] '<target>' SOURCE DEST", "Copy files to many minions.")
 	p.Options = append(p.Options, timeoutOption(5))
-	p.Groups = append(targetOptions(false), outputOptions("salt-cp"), logOptions("-l"),
+	p.Groups = append(targetOptions(false), outputOptions("salt-cp"), logOptions("-l", "log_file"),
 		op.Group{Title: "File Options", Options: []op.Option{
 			{
 				Names:   []string{"-C", "--chunked"},

@@ -43,7 +43,7 @@ func (e *env) keyParser() *op.Parser {
 	list := text("", "Show the keys of one kind: acc, pre (or un), rej, den or all.", "-l", "--list")
 	list.Metavar = "ARG"
 	p.Groups = []op.Group{
-		logOptions(""), outputOptions("salt-key"),
+		logOptions("", "key_logfile"), outputOptions("salt-key"),
 		{Title: "Actions", Options: []op.Option{
 			list,
 			flag("Show all keys.", "-L", "--list-all"),
@@ -166,6 +166,7 @@ func (k *keyCall) execute(ctx context.Context) error {
 	}
 
 	if k.values.Str("eauth") != "" {
+		k.openKeyLogFile(false)
 		k.c = k.client(k.cfg.Timeout)
 		defer k.c.Close()
 		remote, err := k.becomeRemote(ctx)
@@ -179,6 +180,7 @@ func (k *keyCall) execute(ctx context.Context) error {
 	if err := k.becomeUser(k.values.Str("user")); err != nil {
 		return err
 	}
+	k.openKeyLogFile(true)
 
 	k.dir = k.cfg.PKIDir
 	if k.cfg.ClusterID != "" && k.cfg.ClusterPKIDir != "" {

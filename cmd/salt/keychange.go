@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -57,12 +58,14 @@ func (k *keyCall) change(ctx context.Context, verb, pattern string, states []key
 
 			if err != nil {
 				fmt.Fprintf(k.stderr, "Unable to %s the key of %s: %v\n", verb, printable.Line(id), keys.Advise(err))
+				k.noteInFile(slog.LevelError, "Unable to "+verb+" the key", "minion", id, "error", err)
 				failed = true
 				continue
 			}
 
 			// printed even with --quiet, as in Salt
 			k.println("Key for minion " + printable.Line(id) + " " + pastTense(verb) + ".")
+			k.noteInFile(slog.LevelInfo, "Key "+pastTense(verb), "minion", id, "fingerprint", finger)
 		}
 	}
 

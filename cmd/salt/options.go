@@ -76,8 +76,8 @@ func configDir(saltDir, nodeDir string) string {
 }
 
 // logOptions returns the options about logs. short is "-l", or "" for tools where -l means
-// something else.
-func logOptions(short string) op.Group {
+// something else. file is the configuration's name of the log file.
+func logOptions(short, file string) op.Group {
 	names := []string{"--log-level"}
 	if short != "" {
 		names = []string{short, "--log-level"}
@@ -96,15 +96,16 @@ func logOptions(short string) op.Group {
 			},
 			{
 				Names: []string{"--log-file"},
+				Dest:  file,
 				Kind:  op.Text,
-				Help:  "Accepted for compatibility; these tools write no log file.",
+				Help:  "A file, or the URL of a syslog, that gets the tool's log as well.",
 			},
 			{
 				Names:   []string{"--log-file-level"},
 				Dest:    "log_level_logfile",
 				Kind:    op.Choice,
 				Choices: logLevels,
-				Help:    "Accepted for compatibility.",
+				Help:    "How much is written to the log file. Default: as much as to the terminal.",
 			},
 		},
 	}

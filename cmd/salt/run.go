@@ -35,7 +35,7 @@ func (e *env) runParser() *op.Parser {
 		op.Option{Names: []string{"--skip-grains"}, Default: false, Help: "Accepted for compatibility."},
 	)
 
-	p.Groups = []op.Group{logOptions("-l"), out,
+	p.Groups = []op.Group{logOptions("-l", "log_file"), out,
 		{Title: "Profiling support", Options: []op.Option{
 			{
 				Names:   []string{"--profiling-path"},

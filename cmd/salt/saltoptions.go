@@ -101,6 +101,6 @@ func (e *env) saltParser() *op.Parser {
 		flag("Show the minions that the target should match and do nothing.", "--preview-target"),
 	)
 
-	p.Groups = append(targetOptions(true), outputOptions("salt"), logOptions("-l"), eauthOptions())
+	p.Groups = append(targetOptions(true), outputOptions("salt"), logOptions("-l", "log_file"), eauthOptions())
 	return p
 }

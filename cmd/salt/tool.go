@@ -22,6 +22,7 @@ import (
 	"saltern/master/client"
 	"saltern/master/conf"
 	"saltern/master/output"
+	"saltern/master/saltlog"
 	"saltern/master/saltyaml"
 	"saltern/master/value"
 )
@@ -33,8 +34,10 @@ type tool struct {
 	values       *op.Values
 	args         []string
 	cfg          *conf.Master
-	raw          *value.Map // all options of the configuration
-	log          *slog.Logger
+	raw          *value.Map     // all options of the configuration
+	log          *slog.Logger   // the terminal, and the log file if there is one
+	fileLog      *slog.Logger   // the log file alone; nil: there is none
+	logFile      saltlog.Target // closed by exitCode; nil: there is none
 	input        *bufio.Reader
 	static       bool   // --static was given (Salt's get_printout uses it)
 	fun          string // the called function, on which the default outputter depends
@@ -87,6 +90,10 @@ func (e *env) startTool(p *op.Parser, words []string, stdinArgs bool) (*tool, in
 	if err := t.configure(); err != nil {
 		fmt.Fprintf(e.stderr, "%s: error: %v\n", p.Prog, err)
 		return nil, exitUsage
+	}
+
+	if err := t.openGivenLogFile(); err != nil {
+		return nil, t.exitCode(err)
 	}
 
 	return t, -1
@@ -385,6 +392,7 @@ func (t *tool) askUser(question string) (string, error) {
 // exitCode returns the exit code for the error of a tool.
 func (t *tool) exitCode(err error) int {
 	t.python.stopPython()
+	t.closeLogFile()
 	var e exit
 	var o op.Error
 	switch {

@@ -18,6 +18,9 @@ import (
 // defaultLogFile is Salt's default of log_file.
 const defaultLogFile = "/var/log/salt/master"
 
+// DefaultKeyLogFile is Salt's default of key_logfile.
+const DefaultKeyLogFile = "/var/log/salt/key"
+
 // DefaultDir is the directory that Load reads when it is given no path.
 const DefaultDir = "/etc/salt"
 
@@ -209,6 +212,9 @@ func (a *assembly) deriveOptions() {
 	o := a.opts
 	if o.Str("log_file") == "" { // as Salt does in process_log_file (salt/utils/parsers.py)
 		o.Set("log_file", defaultLogFile)
+	}
+	if o.Str("key_logfile") == "" {
+		o.Set("key_logfile", DefaultKeyLogFile)
 	}
 
 	a.formerNames()

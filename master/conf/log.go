@@ -43,7 +43,7 @@ func (m *Master) LogConfig(name, file string, flags LogFlags, stderr io.Writer) 
 // checkLog adds faults about log files that cannot be written, and notes about log options that the
 // master ignores.
 func (a *assembly) checkLog(m *Master) {
-	for _, option := range []string{"log_file", "api_logfile"} {
+	for _, option := range []string{"log_file", "key_logfile", "api_logfile"} {
 		if _, err := saltlog.ParseAddress(a.opts.Str(option)); err != nil {
 			a.addFault(option, err)
 		}

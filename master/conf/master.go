@@ -143,6 +143,7 @@ type Network struct {
 // Logs holds the options of the logs.
 type Logs struct {
 	LogFile           string `conf:"log_file"`
+	KeyLogFile        string `conf:"key_logfile"` // log of salt-key
 	LogLevel          string `conf:"log_level"`
 	LogLevelLogfile   string `conf:"log_level_logfile"` // "" means LogLevel
 	LogDatefmt        string `conf:"log_datefmt"`
