@@ -38,7 +38,7 @@ func measures() []measure {
 			return matches(all, `(?m)^func (\(.*\) )?([tT]ruth[a-z]*|empty)\(\w+ any\) bool`)
 		}},
 		{"writers of JSON as Python's", 1, 1, func(all []source) int { return matches(all, `utf16\.AppendRune`) }},
-		{"packages that import msgpack", 10, 10, func(all []source) int {
+		{"packages that import msgpack", 11, 11, func(all []source) int {
 			return packages(all, `"saltern/master/msgpack"`)
 		}},
 	}
