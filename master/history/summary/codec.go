@@ -19,8 +19,8 @@ var ErrFormat = errors.New("summary: bytes of another format")
 //	ok, changed, would change, failed, duration, retcode,
 //	failed states, changed states, slowest states
 //
-// A text is its length and its bytes, a list the number of its states; numbers are varints, durations in
-// nanoseconds.
+// A text is its length and its bytes, a list the number of its states, a state its texts, its duration
+// and its cause; numbers are varints, durations in nanoseconds.
 func Append(dst []byte, s Summary) []byte {
 	dst = append(dst, version, byte(s.Result), boolByte(s.Test))
 	dst = appendText(dst, s.Function)
@@ -59,6 +59,7 @@ func appendStates(dst []byte, list []State, most int) []byte {
 			dst = appendText(dst, text)
 		}
 		dst = binary.AppendVarint(dst, int64(s.Duration))
+		dst = append(dst, byte(s.Cause))
 	}
 	return dst
 }
@@ -130,6 +131,14 @@ func (p *parser) text() string {
 	return s
 }
 
+func (p *parser) cause() Cause {
+	n := p.uvarint()
+	if n > uint64(Recurring) {
+		p.fail()
+	}
+	return Cause(n)
+}
+
 func (p *parser) states(most uint64) []State {
 	n := p.uvarint()
 	if n > most {
@@ -147,6 +156,7 @@ func (p *parser) states(most uint64) []State {
 			Comment:  p.text(),
 			Changes:  p.text(),
 			Duration: time.Duration(p.number()),
+			Cause:    p.cause(),
 		})
 	}
 	return out

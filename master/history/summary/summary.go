@@ -46,6 +46,43 @@ type State struct {
 	Comment                 string // the first line
 	Duration                time.Duration
 	Changes                 string // what changed: lines of a diff, "old → new", or other data, cut
+	Cause                   Cause  // of the change; OfPacked does not set it
+}
+
+// Cause tells why a state changed or would change something. The numbers are stored on disk and must
+// not change.
+type Cause uint8
+
+// The causes. They follow from the run before of the same states: package fleet compares them.
+const (
+	NotCompared Cause = 0 // nothing changed, or nobody has compared the run
+	Unknown     Cause = 1 // there is no run to compare with, or its files are not known
+	NewFiles    Cause = 2 // the minion was served other files than in the run before
+	Drift       Cause = 3 // same files: the minion was changed by something else
+	Recurring   Cause = 4 // same files, and the state changed something in the run before, too
+)
+
+var causeWords = [...]string{"", "unknown", "new files", "drift", "recurring"}
+
+// String returns the word for a cause, or "" for NotCompared.
+func (c Cause) String() string {
+	if int(c) < len(causeWords) {
+		return causeWords[c]
+	}
+	return fmt.Sprintf("cause %d", uint8(c))
+}
+
+// Drifted reports whether the minion differed from the files that it had been served before.
+func (c Cause) Drifted() bool { return c == Drift || c == Recurring }
+
+// Drifted returns the states of a run by which the minion had drifted.
+func (s *Summary) Drifted() (out []State) {
+	for _, state := range s.ChangedStates {
+		if state.Cause.Drifted() {
+			out = append(out, state)
+		}
+	}
+	return out
 }
 
 // Result is the outcome of a run. The numbers are stored on disk and must not change.
