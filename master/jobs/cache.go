@@ -37,9 +37,11 @@ type Cache interface {
 	// and adds the minions to those that are stored already. The load must not contain a key or
 	// token, and the caller must not change the load afterwards.
 	SaveLoad(ctx context.Context, jid string, load *value.Map, minions []string) error
-	// Stage is SaveLoad in two steps, for a publish that must not wait for a disk. When Stage
-	// returns, this cache shows the job to readers; when wait returns nil, the job is durable.
-	Stage(ctx context.Context, jid string, load *value.Map, minions []string) (wait func(context.Context) error, err error)
+	// Stage is SaveLoad for a job that is about to be published. When Stage returns nil, the job is
+	// durable; when it returns an error, nothing of the job must leave this master. The function
+	// that Stage returns waits, for a bounded time, until tools of this host find the job; call it
+	// after the publish.
+	Stage(ctx context.Context, jid string, load *value.Map, minions []string) (awaitShown func(context.Context), err error)
 	// AddMinions adds minions to the expected minions of the syndic, or of this master if syndic is
 	// "".
 	AddMinions(ctx context.Context, jid string, minions []string, syndic string) error

@@ -218,41 +218,39 @@ func (c *Cluster) Stage(
 	jid string,
 	load *value.Map,
 	minions []string,
-) (func(context.Context) error, error) {
-	return c.stageLoad(ctx, jid, load, minions, func(r *record) { c.volume.queueRecords(r) })
+) (func(context.Context), error) {
+	recs, durable, err := c.stageRecords(ctx, jid, load, minions)
+	if err != nil {
+		return nil, err
+	}
+	if err := durable.wait(ctx); err != nil {
+		return nil, err
+	}
+
+	for _, r := range recs {
+		c.volume.queueRecords(r.copy())
+	}
+	return func(ctx context.Context) { c.waitVisible(ctx, recs) }, nil
 }
 
 // SaveLoad implements Cache.
 func (c *Cluster) SaveLoad(ctx context.Context, jid string, load *value.Map, minions []string) error {
-	wait, err := c.Stage(ctx, jid, load, minions)
+	awaitShown, err := c.Stage(ctx, jid, load, minions)
 	if err != nil {
 		return err
 	}
-	return wait(ctx)
+	awaitShown(ctx)
+	return nil
 }
 
-// StageCopy works like Stage, for a job that a peer has started.
-func (c *Cluster) StageCopy(
-	ctx context.Context,
-	peer, jid string,
-	load *value.Map,
-	minions []string,
-) (func(context.Context) error, error) {
-	return c.stageLoad(ctx, jid, load, minions, func(r *record) { c.holdRecord(peer, r) })
-}
-
-func (c *Cluster) stageLoad(
-	ctx context.Context,
-	jid string,
-	load *value.Map,
-	minions []string,
-	also func(*record),
-) (func(context.Context) error, error) {
-	wait, recs, err := c.stageRecords(ctx, jid, load, minions)
+// StageCopy shows a job that a peer has started to readers of this cache. It does not wait until
+// the copy is durable: the peer has the job.
+func (c *Cluster) StageCopy(ctx context.Context, peer, jid string, load *value.Map, minions []string) error {
+	recs, _, err := c.stageRecords(ctx, jid, load, minions)
 	for _, r := range recs {
-		also(r.copy())
+		c.holdRecord(peer, r.copy())
 	}
-	return wait, err
+	return err
 }
 
 func (c *Cluster) holdRecord(peer string, r *record) {

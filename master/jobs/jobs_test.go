@@ -330,6 +330,37 @@ func TestNocacheEndtimeAndMinions(t *testing.T) {
 	}
 }
 
+// TestStageIsDurable: a job that is staged is on the disk; when the disk does not take it, the cache
+// does not show it.
+func TestStageIsDurable(t *testing.T) {
+	full := errors.New("no space left on device")
+	var failing atomic.Bool
+	dir := filepath.Join(t.TempDir(), "jobs")
+	c := open(t, Config{Dir: dir, fault: func(op string) error {
+		if failing.Load() {
+			return full
+		}
+		return nil
+	}})
+
+	failing.Store(true)
+	if _, err := c.Stage(await.Context(t), jid1, value.NewMap("jid", jid1, "fun", "f"), []string{"m"}); !errors.Is(err, full) {
+		t.Errorf("staged without a disk: %v", err)
+	}
+	if load, err := c.Load(await.Context(t), jid1); err != nil || load != nil {
+		t.Errorf("a job that was refused shows: %v, %v", load, err)
+	}
+
+	failing.Store(false)
+	_, err := c.Stage(await.Context(t), jid1, value.NewMap("jid", jid1, "fun", "f"), []string{"m"})
+	check.Must(t, err)
+	crash(t, c)
+	again := open(t, Config{Dir: dir})
+	if load, err := again.Load(await.Context(t), jid1); err != nil || load.Str("fun") != "f" {
+		t.Errorf("after a crash the job is %v, %v", load, err)
+	}
+}
+
 func TestStageIsVisibleAtOnce(t *testing.T) {
 	block := make(chan struct{})
 	c := open(t, Config{fault: func(op string) error {
@@ -339,7 +370,7 @@ func TestStageIsVisibleAtOnce(t *testing.T) {
 		return nil
 	}})
 
-	wait, err := c.Stage(await.Context(t), jid1, value.NewMap("jid", jid1, "fun", "f"), []string{"m"})
+	_, durable, err := c.stageRecords(await.Context(t), jid1, value.NewMap("jid", jid1, "fun", "f"), []string{"m"})
 	check.Must(t, err)
 	if load, err := c.Load(await.Context(t), jid1); err != nil || load.Str("fun") != "f" || len(load.List("Minions")) != 1 {
 		t.Errorf("%v, %v", load, err)
@@ -347,7 +378,7 @@ func TestStageIsVisibleAtOnce(t *testing.T) {
 
 	short, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
 	defer cancel()
-	if err := wait(short); !errors.Is(err, context.DeadlineExceeded) {
+	if err := durable.wait(short); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("durable before the sync: %v", err)
 	}
 
@@ -372,7 +403,7 @@ func TestStageIsVisibleAtOnce(t *testing.T) {
 	}
 
 	close(block)
-	check.Must(t, wait(await.Context(t)))
+	check.Must(t, durable.wait(await.Context(t)))
 	check.Must(t, <-first)
 	check.Must(t, <-second)
 }

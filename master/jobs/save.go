@@ -53,11 +53,12 @@ func (c *Local) Prep(ctx context.Context, jid string, nocache bool) (string, err
 
 // SaveLoad implements Cache (local_cache.save_load).
 func (c *Local) SaveLoad(ctx context.Context, jid string, load *value.Map, minions []string) error {
-	wait, err := c.Stage(ctx, jid, load, minions)
+	awaitShown, err := c.Stage(ctx, jid, load, minions)
 	if err != nil {
 		return err
 	}
-	return wait(ctx)
+	awaitShown(ctx)
+	return nil
 }
 
 // Stage implements Cache.
@@ -66,18 +67,25 @@ func (c *Local) Stage(
 	jid string,
 	load *value.Map,
 	minions []string,
-) (func(context.Context) error, error) {
-	wait, _, err := c.stageRecords(ctx, jid, load, minions)
-	return wait, err
+) (func(context.Context), error) {
+	recs, durable, err := c.stageRecords(ctx, jid, load, minions)
+	if err != nil {
+		return nil, err
+	}
+	if err := durable.wait(ctx); err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) { c.waitVisible(ctx, recs) }, nil
 }
 
-// stageRecords does the work of Stage. It also returns the records that it wrote.
+// stageRecords shows a job to readers of this cache, and returns its records and the batch of the
+// journal that makes them durable.
 func (c *Local) stageRecords(
 	ctx context.Context,
 	jid string,
 	load *value.Map,
 	minions []string,
-) (func(context.Context) error, []*record, error) {
+) ([]*record, *batch, error) {
 	if err := checkJID(jid); err != nil {
 		return nil, nil, err
 	}
@@ -103,13 +111,7 @@ func (c *Local) stageRecords(
 		return nil, nil, err
 	}
 
-	return func(ctx context.Context) error {
-		if err := b.wait(ctx); err != nil {
-			return err
-		}
-		c.waitVisible(ctx, recs)
-		return nil
-	}, recs, nil
+	return recs, b, nil
 }
 
 // visibleWait bounds how long a caller waits for a durable load to become files.

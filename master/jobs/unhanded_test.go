@@ -49,10 +49,14 @@ func TestUnhandedAfterRestart(t *testing.T) {
 			a := member(t, "10.0.0.1", t.TempDir(), t.TempDir())
 			b := member(t, "10.0.0.2", shared, dir)
 			a.peers.to = []*Cluster{b.Cluster}
-			wait, err := b.StageCopy(context.Background(), "10.0.0.1", jid1,
+			err := b.StageCopy(context.Background(), "10.0.0.1", jid1,
 				value.NewMap("jid", jid1, "fun", "test.ping", "tgt", "*"), []string{"m1", "m2"})
 			check.Must(t, err)
-			check.Must(t, wait(context.Background()))
+			until(t, func() bool { // the copy is durable
+				b.journal.mu.Lock()
+				defer b.journal.mu.Unlock()
+				return b.journal.records == 2
+			})
 			check.Must(t, a.save("m1", "one"))
 			a.peers.to = nil
 			b = member(t, "10.0.0.2", shared, again(t, b, dir))

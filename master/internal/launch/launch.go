@@ -223,8 +223,10 @@ func (l *Launcher) StartSlice(ctx context.Context, load *value.Map) error {
 	return l.Start(ctx, j)
 }
 
-// Start gives the job its id, announces it, stores it and publishes it. When Start returns, the job
-// is durable and was sent to the minions. If the error is a [Refusal], the caller may see its text.
+// Start gives the job its id, stores it, announces it and publishes it. Nothing of a job leaves
+// this master before the job is durable, and Start returns an error only for a job that no minion
+// gets: whoever is told of an error may start the job again. If the error is a [Refusal], the
+// caller may see its text.
 func (l *Launcher) Start(ctx context.Context, j *Job) error {
 	for _, own := range []string{"cmd", jobs.OnlyField, jobs.AccountField, jobs.ChosenField} {
 		j.Load.Delete(own)
@@ -255,33 +257,29 @@ func (l *Launcher) Start(ctx context.Context, j *Job) error {
 		kept.Set(jobs.OnlyField, true)
 	}
 
-	l.cfg.Fire(event.Tag("job", j.JID, "new"), started)
-	wait, err := l.cfg.Jobs.Stage(ctx, j.JID, kept, j.Minions)
+	awaitShown, err := l.cfg.Jobs.Stage(ctx, j.JID, kept, j.Minions)
+	l.cfg.Problems.Report(control.JobCacheFault, err)
 	if err != nil {
-		l.cfg.Problems.Report(control.JobCacheFault, err)
 		return fmt.Errorf("keep job %s: %w", j.JID, err)
 	}
 
 	leave() // from now on the job cache contains the job, so other callers need not wait
+	l.cfg.Fire(event.Tag("job", j.JID, "new"), started)
 
 	spread, done := l.cfg.Peers.Spread(j.JID)
 	defer done()
 	pub := l.Publication(j)
-	l.cfg.Fire(event.Tag("job", j.JID, "publish"), pub)
+	// A caller who goes away now does not stop the job between this master and the others.
+	if err := l.cfg.Publish(context.WithoutCancel(ctx), pub, j.Minions); err != nil {
+		return fmt.Errorf("publish job %s: %w", j.JID, err)
+	}
+
+	l.cfg.Fire(event.Tag("job", j.JID, "publish"), pub) // the other masters publish it by this event
 	l.jobs.Add(1)
 	l.cfg.Log.Info("job published", "jid", j.JID, "user", load.Str("user"), "fun", load.Value("fun"),
 		"minions", len(j.Minions))
 
-	if err := l.cfg.Publish(ctx, pub, j.Minions); err != nil {
-		return fmt.Errorf("publish job %s: %w", j.JID, err)
-	}
-
-	if err := wait(ctx); err != nil {
-		l.cfg.Problems.Report(control.JobCacheFault, err)
-		return fmt.Errorf("keep job %s: %w", j.JID, err)
-	}
-
-	l.cfg.Problems.Report(control.JobCacheFault, nil)
+	awaitShown(ctx)
 	spread(ctx) // wait until the other masters have the job; this master has already sent it to its minions
 	return nil
 }

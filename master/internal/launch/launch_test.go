@@ -56,9 +56,9 @@ func (s *steps) Prep(context.Context, string, bool) (string, error) {
 	return jid, s.step("prepare")
 }
 
-func (s *steps) Stage(_ context.Context, _ string, load *value.Map, _ []string) (func(context.Context) error, error) {
+func (s *steps) Stage(_ context.Context, _ string, load *value.Map, _ []string) (func(context.Context), error) {
 	s.staged = load
-	return func(context.Context) error { return s.step("durable") }, s.step("stage")
+	return func(context.Context) { _ = s.step("shown") }, s.step("stage")
 }
 
 func (s *steps) Load(_ context.Context, jid string) (*value.Map, error) { return s.old[jid], nil }
@@ -117,15 +117,15 @@ func withSteps(t *testing.T, change func(*Config)) (*Launcher, *steps) {
 	return New(cfg), s
 }
 
-// TestStartInOrder: others know a job before its minions have it, and whoever started it is
-// answered when it is durable.
+// TestStartInOrder: a job is durable before anybody hears of it, readers of events know it before
+// its minions have it, and the other masters publish it only when this one has.
 func TestStartInOrder(t *testing.T) {
 	t.Parallel()
 	l, s := withSteps(t, nil)
 	j, err := l.New(t.Context(), plain("ann", "test.ping", ""))
 	check.Must(t, err)
 	check.Must(t, l.Start(t.Context(), j))
-	want := []string{"prepare", "event new", "stage", "spread", "event publish", "publish", "durable",
+	want := []string{"prepare", "stage", "event new", "spread", "publish", "event publish", "shown",
 		"peers have it", "spread is done"}
 	if !slices.Equal(s.names, want) {
 		t.Errorf("steps\n%q, want\n%q", s.names, want)
@@ -135,8 +135,9 @@ func TestStartInOrder(t *testing.T) {
 	}
 }
 
-// TestStartThatFails: a job that cannot be kept is not published; whatever fails, the caller
-// learns of it, and what is wrong with the job cache is a problem until a job is kept again.
+// TestStartThatFails: a job that cannot be kept is neither announced nor published, and one that is
+// not published here is not published by others: the caller learns of an error only when no minion
+// has the job. What is wrong with the job cache is a problem until a job is kept again.
 func TestStartThatFails(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -147,7 +148,6 @@ func TestStartThatFails(t *testing.T) {
 		{"prepare", false, true},
 		{"stage", false, true},
 		{"publish", true, false},
-		{"durable", true, true},
 	} {
 		t.Run(tt.step, func(t *testing.T) {
 			l, s := withSteps(t, nil)
@@ -162,6 +162,10 @@ func TestStartThatFails(t *testing.T) {
 
 			if slices.Contains(s.names, "publish") != tt.published {
 				t.Errorf("steps: %q", s.names)
+			}
+
+			if slices.Contains(s.names, "event publish") || slices.Contains(s.names, "event new") != tt.published {
+				t.Errorf("others heard of it: %q", s.names)
 			}
 
 			if slices.Contains(s.names, "spread") != slices.Contains(s.names, "spread is done") {

@@ -138,8 +138,8 @@ func (s *Service) onMinionPub(ctx context.Context, e *target.Effort, c *request.
 		return nil, err
 	}
 
-	if err := s.rememberOwner(j.JID, c.ID); err != nil {
-		return nil, err
+	if err := s.rememberOwner(j.JID, c.ID); err != nil { // no error for the minion: it would start the job again
+		s.cfg.Log.Error("a minion cannot ask for the returns of its job", "minion", c.ID, "jid", j.JID, "error", err)
 	}
 
 	return value.NewMap("jid", j.JID, "minions", j.Minions), nil

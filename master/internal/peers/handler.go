@@ -125,8 +125,7 @@ func (h *Handler) learnJob(ctx context.Context, peer string, e event.Event) {
 
 	// Do not wait for the disk: the job itself follows, and must not be delayed.
 	err := h.cfg.Launch.Learn(ctx, jid, e.Data, func() error {
-		_, err := h.cfg.Jobs.StageCopy(ctx, peer, jid, load, e.Data.Texts("minions"))
-		return err
+		return h.cfg.Jobs.StageCopy(ctx, peer, jid, load, e.Data.Texts("minions"))
 	})
 	if err != nil {
 		h.cfg.Problem(control.JobCacheFault, err)

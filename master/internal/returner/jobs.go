@@ -222,13 +222,17 @@ func (s *sink) write(jid string, calls ...call) (end uint64, err error) {
 	return end, nil
 }
 
-// writeDurably writes calls to the spool and syncs the spool.
-func (s *sink) writeDurably(jid string, calls ...call) error {
-	end, err := s.write(jid, calls...)
+// writeDurably writes calls to the spool and syncs the spool. end is the number that the next
+// record will get.
+func (s *sink) writeDurably(jid string, calls ...call) (end uint64, err error) {
+	end, err = s.write(jid, calls...)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	return s.spool.Sync(end)
+	if err := s.spool.Sync(end); err != nil {
+		return 0, fmt.Errorf("keep job %s for returner %s: %w", jid, s.feed.name, err)
+	}
+	return end, nil
 }
 
 // prepared returns the call that announces a job. The call contains the job id, so that the
@@ -275,50 +279,45 @@ func (j *Jobs) SaveLoad(ctx context.Context, jid string, load *value.Map, minion
 	if err := j.Cache.SaveLoad(ctx, jid, load, minions); err != nil || j.master == nil {
 		return err
 	}
-	return j.master.writeDurably(jid,
+	_, err := j.master.writeDurably(jid,
 		prepared(jid, load.Bool("nocache")),
 		call{function: "save_load", args: []any{jid, plain(load)}})
+	return err
 }
 
-// Stage implements jobs.Cache. In addition the function that Stage returns waits, for up to
-// loadWait, until the master_job_cache returner has the load. Python's salt reads the load from
-// that returner at once, and if there is no load it assumes that the job does not exist
-// (salt/client/__init__.py get_iter_returns).
+// Stage implements jobs.Cache. The spools come first: when one of them cannot store the job, the
+// cache below does not get it either. (When only the cache below fails, the returners get a load of
+// a job that no minion gets.) The function that Stage returns also waits, for up to loadWait, until
+// the master_job_cache returner has the load. Python's salt reads the load from that returner at
+// once, and if there is no load it assumes that the job does not exist (salt/client/__init__.py
+// get_iter_returns).
 func (j *Jobs) Stage(
 	ctx context.Context,
 	jid string,
 	load *value.Map,
 	minions []string,
-) (func(context.Context) error, error) {
-	wait, err := j.Cache.Stage(ctx, jid, load, minions)
+) (func(context.Context), error) {
+	ends := map[*sink]uint64{}
+	for _, s := range j.sinks() {
+		end, err := s.writeDurably(jid, j.published(s, jid, load, minions)...)
+		if err != nil {
+			return nil, err
+		}
+		ends[s] = end
+	}
+
+	awaitShown, err := j.Cache.Stage(ctx, jid, load, minions)
 	if err != nil {
 		return nil, err
 	}
 
-	ends := map[*sink]uint64{}
-	for _, s := range j.sinks() {
-		if ends[s], err = s.write(jid, j.published(s, jid, load, minions)...); err != nil {
-			return nil, err
-		}
-	}
-
-	return func(ctx context.Context) error {
-		if err := wait(ctx); err != nil {
-			return err
-		}
-
-		for s, end := range ends {
-			if err := s.spool.Sync(end); err != nil {
-				return fmt.Errorf("keep job %s for returner %s: %w", jid, s.feed.name, err)
-			}
-		}
-
+	return func(ctx context.Context) {
+		awaitShown(ctx)
 		if j.master != nil {
 			short, cancel := context.WithTimeout(ctx, loadWait)
 			defer cancel()
 			j.master.feed.awaitDone(short, ends[j.master])
 		}
-		return nil
 	}, nil
 }
 
@@ -361,8 +360,9 @@ func (j *Jobs) AddMinions(ctx context.Context, jid string, minions []string, syn
 		syndicID = syndic
 	}
 
-	return j.master.writeDurably(jid,
+	_, err := j.master.writeDurably(jid,
 		call{function: "save_minions", args: []any{jid, ids}, named: value.NewMap("syndic_id", syndicID)})
+	return err
 }
 
 // SaveReturn implements jobs.Cache. As in Salt, the returner gets every return that arrives, even a
@@ -389,7 +389,8 @@ func (j *Jobs) SaveReturn(ctx context.Context, r jobs.Return) (stored bool, err 
 			call{function: "update_endtime", args: []any{r.JID, jobs.TimeText(j.cfg.Now())}})
 	}
 
-	return stored, j.master.writeDurably(r.JID, calls...)
+	_, err = j.master.writeDurably(r.JID, calls...)
+	return stored, err
 }
 
 // Clean implements jobs.Cache. It also calls the returner's clean-up function, unless an earlier

@@ -177,9 +177,9 @@ func (s *site) keep(t *testing.T, j *Jobs, next step) {
 		load.Delete("cmd") // as launch.Start
 		load.Set("saltern_eauth", "")
 		load.Set("only_minions", true)
-		wait, failed := j.Stage(t.Context(), jid, load, next.Minions)
+		awaitShown, failed := j.Stage(t.Context(), jid, load, next.Minions)
 		if err = failed; err == nil {
-			err = wait(t.Context())
+			awaitShown(t.Context())
 		}
 
 	case "minions":
@@ -477,6 +477,9 @@ func TestReturnWithoutASpool(t *testing.T) {
 	}
 	if _, err := j.Stage(t.Context(), "20260102030405678903", value.NewMap("fun", "test.ping"), nil); err == nil {
 		t.Error("a job was taken without its spool")
+	}
+	if load, err := j.Load(t.Context(), "20260102030405678903"); load != nil || err != nil {
+		t.Errorf("the cache below shows a job that was refused: %v, %v", load, err)
 	}
 }
 
