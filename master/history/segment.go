@@ -1,0 +1,337 @@
+package history
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"saltern/internal/durable"
+	"saltern/master/history/summary"
+)
+
+const segmentSuffix = ".seg"
+
+// Bounds of a segment that is scanned: bytes, chunks, and chunks in a row whose returns are damaged.
+const (
+	maxSegment = 256 << 20
+	maxChunks  = 1 << 18
+	maxLame    = 1000
+)
+
+// The last bytes of a sealed segment: the offset of its footer, and trailerMagic.
+const (
+	trailerMagic = "SALTHSTE"
+	trailerSize  = 8 + len(trailerMagic)
+)
+
+// segment is a file of runs. That of the newest segment changes under Store.mu; others do not change.
+type segment struct {
+	number         uint64
+	path           string
+	mark           mark
+	bytes          int64
+	runs           int
+	from, to       int64 // times of the oldest and the latest run
+	minJID, maxJID string
+
+	// Of a sealed segment: the offsets of two frames of its index.
+	directory, sparse int64
+
+	// Of a segment that is not sealed: its index, which is nil for a sealed one, its chunks, and
+	// when it began.
+	memory *memoryIndex
+	chunks []chunkPlace
+	began  time.Time
+}
+
+func (g *segment) addChunk(c chunkPlace, runs int, minJID, maxJID string) {
+	if g.runs == 0 {
+		g.from, g.to = c.from, c.to
+		g.minJID, g.maxJID = minJID, maxJID
+	}
+	g.chunks = append(g.chunks, c)
+	g.runs += runs
+	g.from, g.to = min(g.from, c.from), max(g.to, c.to)
+	g.minJID, g.maxJID = min(g.minJID, minJID), max(g.maxJID, maxJID)
+}
+
+func (g *segment) memoryBytes() int {
+	const sealedBytes = 300
+	if g.memory == nil {
+		return sealedBytes
+	}
+	return sealedBytes + g.memory.bytes + 24*len(g.chunks)
+}
+
+func (s *Store) segmentPath(number uint64) string {
+	return filepath.Join(s.cfg.Dir, fmt.Sprintf("%016d%s", number, segmentSuffix))
+}
+
+// load opens the segments of earlier runs of the program.
+func (s *Store) load() error {
+	list, err := os.ReadDir(s.cfg.Dir)
+	if err != nil {
+		return err
+	}
+
+	var numbers []uint64
+	for _, e := range list {
+		digits, ok := strings.CutSuffix(e.Name(), segmentSuffix)
+		if n, err := strconv.ParseUint(digits, 10, 63); ok && err == nil && e.Type().IsRegular() &&
+			e.Name() == filepath.Base(s.segmentPath(n)) {
+			numbers = append(numbers, n)
+		}
+	}
+
+	slices.Sort(numbers)
+	for i, n := range numbers {
+		s.nextNumber = n + 1
+		g, err := s.loadSegment(n)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.segmentPath(n), err)
+		}
+
+		last := i == len(numbers)-1
+		unsealed := g.memory != nil && g.mark != (mark{})
+		switch {
+		case unsealed && last:
+			if err := s.resume(g); err != nil {
+				return err
+			}
+		case unsealed:
+			s.sealed = append(s.sealed, s.sealAgain(g))
+		default:
+			s.sealed = append(s.sealed, g)
+		}
+	}
+
+	return s.rememberLast()
+}
+
+// loadSegment reads the footer of a sealed segment, or else scans the segment.
+func (s *Store) loadSegment(number uint64) (*segment, error) {
+	g := &segment{number: number, path: s.segmentPath(number)}
+	file, st, err := durable.Open(g.path, durable.Refuse)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+
+	g.bytes = st.Size()
+	head := make([]byte, segmentHead)
+	if _, err := file.ReadAt(head, 0); err != nil && !errors.Is(damagedAtEnd(err), errDamaged) {
+		return nil, err
+	}
+
+	if string(head[:len(segmentMagic)]) == segmentMagic {
+		g.mark = mark(head[len(segmentMagic):])
+		if s.readFooter(g, file) {
+			return g, nil
+		}
+	}
+
+	return g, s.scan(g, file)
+}
+
+// readFooter reads what a sealed segment says of itself. It returns false if the segment is not
+// sealed, or its footer is damaged.
+func (s *Store) readFooter(g *segment, file *os.File) bool {
+	trailer := make([]byte, trailerSize)
+	if _, err := file.ReadAt(trailer, g.bytes-int64(trailerSize)); err != nil ||
+		string(trailer[8:]) != trailerMagic {
+		return false
+	}
+
+	offset := int64(binary.BigEndian.Uint64(trailer) & (1<<62 - 1))
+	f, err := readFrame(file, g.mark, offset)
+	if err != nil || f.kind != kindFooter {
+		return false
+	}
+	footer, err := s.packer.readRows(file, &f)
+	if err != nil {
+		return false
+	}
+
+	r := reader{rest: footer}
+	g.runs = r.size(1 << 40)
+	g.from = r.varint()
+	g.to = r.varint()
+	g.minJID = string(r.bytes(maxJID))
+	g.maxJID = string(r.bytes(maxJID))
+	g.directory = int64(r.size(1 << 40))
+	g.sparse = int64(r.size(1 << 40))
+	return !r.failed && g.directory > 0 && g.sparse > 0
+}
+
+func (g *segment) footer() []byte {
+	b := binary.AppendUvarint(nil, uint64(g.runs))
+	b = binary.AppendVarint(b, g.from)
+	b = binary.AppendVarint(b, g.to)
+	for _, jid := range []string{g.minJID, g.maxJID} {
+		b = binary.AppendUvarint(b, uint64(len(jid)))
+		b = append(b, jid...)
+	}
+	b = binary.AppendUvarint(b, uint64(g.directory))
+	return binary.AppendUvarint(b, uint64(g.sparse))
+}
+
+// scan makes the index of a segment without a footer from its chunks. It ends the segment after the
+// last chunk that it can read.
+func (s *Store) scan(g *segment, file *os.File) error {
+	g.memory = newMemoryIndex()
+	g.runs = 0
+	g.directory, g.sparse = 0, 0
+	end := int64(segmentHead)
+	size := g.bytes
+	if size > maxSegment || g.mark == (mark{}) {
+		size = 0
+	}
+	var lame []frame // chunks with damaged returns, after end: torn, unless a whole chunk follows
+	gaps, err := scanFrames(file, g.mark, size, func(f *frame) error {
+		if f.kind != kindChunk {
+			return nil
+		}
+
+		err := checkBody(file, f)
+		if len(lame) >= maxLame || len(g.chunks) >= maxChunks {
+			return errDamaged
+		}
+		if errors.Is(err, errDamaged) {
+			lame = append(lame, *f)
+			return nil
+		}
+		for _, f := range append(lame, *f) {
+			if err == nil {
+				err = s.indexChunk(g, file, &f)
+			}
+		}
+		lame = lame[:0]
+		if err == nil {
+			end = f.offset + f.size()
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+
+	g.began = s.cfg.Now()
+	if len(g.chunks) > 0 {
+		g.began = time.Unix(0, min(g.chunks[0].to, g.began.UnixNano()))
+	}
+	if size == 0 && g.bytes > 0 {
+		s.counters.Damaged++
+		s.log.Error("history: a segment cannot be read", "path", g.path, "bytes", g.bytes)
+		return nil
+	}
+
+	if gaps > 0 {
+		s.counters.Damaged += uint64(gaps)
+		s.log.Error("history: a segment is damaged", "path", g.path, "places", gaps, "runs", g.runs)
+	}
+	torn := max(g.bytes-end, 0)
+	s.counters.TornBytes += uint64(torn)
+	if torn > 0 {
+		s.log.Warn("history: the end of a segment is torn and left out", "path", g.path, "bytes", torn, "runs", g.runs)
+	}
+
+	g.bytes = end
+	return nil
+}
+
+// indexChunk adds a chunk to the index of a segment that is not sealed.
+func (s *Store) indexChunk(g *segment, file *os.File, f *frame) error {
+	rows, err := s.packer.readRows(file, f)
+	if err != nil {
+		return err
+	}
+
+	c := newChunk()
+	r := readRows(rows)
+	for r.next() {
+		// That of a later release counts as empty: Query leaves the run out.
+		sum, _ := summary.Parse(r.row.summary)
+
+		w := &r.row
+		if c.runs == 0 {
+			c.from, c.to = w.time, w.time
+			c.minJID, c.maxJID = w.jid, w.jid
+		}
+		c.runs++
+		c.from, c.to = min(c.from, w.time), max(c.to, w.time)
+		c.minJID, c.maxJID = min(c.minJID, w.jid), max(c.maxJID, w.jid)
+		termsOf(w, &sum, func(term string) { c.terms[term] = struct{}{} })
+	}
+
+	if r.failed || c.runs == 0 {
+		return errDamaged
+	}
+
+	number := uint32(len(g.chunks))
+	g.addChunk(chunkPlace{f.offset, c.from, c.to}, c.runs, c.minJID, c.maxJID)
+	for term := range c.terms {
+		g.memory.add(term, number)
+	}
+	return nil
+}
+
+// resume goes on with a segment of an earlier run of the program.
+func (s *Store) resume(g *segment) error {
+	file, err := os.OpenFile(g.path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	if err := file.Truncate(g.bytes); err != nil {
+		_ = file.Close()
+		return err
+	}
+	s.newest = g
+	s.file = file
+	s.syncedSize = 0
+	s.syncFailed = true // nobody knows whether the earlier run has synced it
+	return nil
+}
+
+// rememberLast fills recent and former with the runs of the newest segments.
+func (s *Store) rememberLast() error {
+	if s.newest != nil {
+		if err := s.remember(s.newest, s.recent); err != nil {
+			return err
+		}
+	}
+	if n := len(s.sealed); n > 0 {
+		s.formerOf = s.sealed[n-1].number
+		return s.remember(s.sealed[n-1], s.former)
+	}
+	return nil
+}
+
+// remember adds the hashes of a segment's runs.
+func (s *Store) remember(g *segment, hashes map[uint64]struct{}) error {
+	file, err := os.Open(g.path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+
+	_, err = scanFrames(file, g.mark, g.bytes, func(f *frame) error {
+		if f.kind != kindChunk {
+			return nil
+		}
+		rows, err := s.packer.readRows(file, f)
+		if err != nil {
+			return err
+		}
+		for r := readRows(rows); r.next(); {
+			hashes[s.hash(r.row.jid, r.row.minion)] = struct{}{}
+		}
+		return nil
+	})
+	return err
+}
