@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"saltern/master/history/summary"
 	"saltern/master/value"
 )
 
@@ -73,7 +74,8 @@ type Cache interface {
 // Return is the return of one minion for one job.
 type Return struct {
 	JID, ID string
-	// Data holds those of the fields return, retcode and success that the minion sent.
+	// Data holds those of the fields return, retcode and success that the minion sent, and
+	// [summary.RevisionField] if the master that took the return set it.
 	Data *value.Map
 	// Out names the outputter that the function asked for. It may be nil: the function asked for
 	// none.
@@ -88,7 +90,7 @@ type Return struct {
 // job and a minion. ReturnOf does not copy the load.
 func ReturnOf(load *value.Map) Return {
 	r := Return{JID: load.Str("jid"), ID: load.Str("id"), Data: &value.Map{}, Load: load}
-	for _, k := range []string{"return", "retcode", "success"} {
+	for _, k := range []string{"return", "retcode", "success", summary.RevisionField} {
 		if v, ok := load.Get(k); ok {
 			r.Data.Set(k, v)
 		}

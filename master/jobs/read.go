@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"saltern/internal/durable"
+	"saltern/master/history/summary"
 	"saltern/master/msgpack"
 	"saltern/master/value"
 )
@@ -168,6 +169,7 @@ func (c *Local) Returned(ctx context.Context, jid string) (map[string]bool, erro
 func returnMap(v any) *value.Map {
 	if m, ok := v.(*value.Map); ok {
 		if _, ok := m.Get("return"); ok {
+			m.Delete(summary.RevisionField) // of use to the history only
 			return m
 		}
 	}

@@ -29,10 +29,14 @@ func Of(function string, ret any, retcode int, success bool) Summary {
 	return OfPacked(function, content)
 }
 
+// RevisionField is the field beside the return, in return.p, by which the master that took the return
+// tells all masters of which revision the files were that the minion was served.
+const RevisionField = "saltern_revision"
+
 // OfPacked summarises the content of a job cache's file return.p: a map with those of the fields
-// return, retcode and success that the minion sent. It decodes only what the summary keeps.
+// return, retcode and success that the minion sent, and perhaps RevisionField. It decodes only what the summary keeps.
 func OfPacked(function string, content []byte) Summary {
-	f := folder{stateRun: isStateRun(function)}
+	f := folder{stateRun: RunsStates(function)}
 	if err := f.readContent(msgpack.NewReader(content, msgpack.DefaultLimits)); err != nil {
 		return unreadable(function, err)
 	}
@@ -53,8 +57,8 @@ var stateRuns = []string{
 	"state.high", "state.template", "state.template_str", "state.pkg", "state.run_request",
 }
 
-// isStateRun reports whether a function, or one of several with commas between them, runs states.
-func isStateRun(function string) bool {
+// RunsStates reports whether a function, or one of several with commas between them, runs states.
+func RunsStates(function string) bool {
 	for f := range strings.SplitSeq(function, ",") {
 		if slices.Contains(stateRuns, strings.TrimSpace(f)) {
 			return true
@@ -106,6 +110,9 @@ func (f *folder) readContent(r *msgpack.Reader) error {
 		}
 
 		switch string(key) {
+		case RevisionField:
+			text, _ := msgpack.Contents(packed)
+			f.sum.Revision = cleanText(string(text[:min(len(text), MaxText)]))
 		case "retcode":
 			f.sum.Retcode = retcodeOf(packed)
 			f.refused = f.refused || f.sum.Retcode != 0

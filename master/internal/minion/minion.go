@@ -49,6 +49,8 @@ type Config struct {
 	Targets   *launch.Targets
 	Launch    *launch.Launcher
 	Runs      *runner.Runs
+	// Revisions tells which files minions were served. It may be nil: runs of states cannot be compared.
+	Revisions Revisions
 	// Ending ends when the master stops. It cancels the runners that minions have called. It may be
 	// nil: they run to their end.
 	Ending context.Context

@@ -35,8 +35,9 @@ func (s *Service) onReturn(ctx context.Context, c *request.Call) (any, error) {
 	}
 
 	jid := load.Str("jid")
+	adopted := jid == "req"
 	switch {
-	case jid == "req":
+	case adopted:
 		var err error
 		if jid, err = s.adoptJob(ctx, c, id); err != nil {
 			s.cfg.Problem(control.JobCacheFault, err)
@@ -51,7 +52,8 @@ func (s *Service) onReturn(ctx context.Context, c *request.Call) (any, error) {
 
 	s.returns.Add(1)
 	if s.cfg.Options.JobCache && s.cfg.Options.ExtJobCache == "" {
-		if _, err := s.cfg.Jobs.SaveReturn(ctx, s.keptReturn(c.ID, load)); errors.Is(err, jobs.ErrTooLarge) {
+		kept := s.keptReturn(c.ID, s.withRevision(ctx, load, adopted))
+		if _, err := s.cfg.Jobs.SaveReturn(ctx, kept); errors.Is(err, jobs.ErrTooLarge) {
 			s.cfg.Log.Error("return is too large to be kept", "minion", c.ID, "jid", jid, "error", err)
 		} else if err != nil {
 			s.cfg.Problem(control.JobCacheFault, err)

@@ -1,0 +1,65 @@
+package minion
+
+import (
+	"context"
+	"time"
+
+	"saltern/master/history/summary"
+	"saltern/master/jobs"
+	"saltern/master/value"
+)
+
+// Revisions tells of which revision the files were that a minion was served during a run, or "".
+type Revisions interface {
+	// Latest answers from memory, and may miss a change of the last seconds.
+	Latest(began time.Time) string
+	// Served looks at the files first.
+	Served(ctx context.Context, began time.Time) string
+}
+
+// preparation is how long before its first state a run of salt-call may have begun to read files.
+const preparation = time.Minute
+
+// withRevision returns the load of a return with the revision of the files, if states were run. adopted
+// means that the job was made for the return, so that its id does not tell when the run began. Only this
+// master knows it: the others of the cluster get it with the return. withRevision does not change
+// the load, which others get as an event.
+//
+// The revision counts when two runs are compared, and a wrong one must not make a change of the
+// files look like a change of the minion. So withRevision looks at the files after a run that changed
+// something; for the others the last look is good enough.
+func (s *Service) withRevision(ctx context.Context, load *value.Map, adopted bool) *value.Map {
+	load.Delete(summary.RevisionField) // minions do not know it
+	states, ok := load.Value("return").(*value.Map)
+	if s.cfg.Revisions == nil || !ok || !summary.RunsStates(load.Str("fun")) {
+		return load
+	}
+
+	millis := 0.0
+	changed := false
+	for _, v := range states.All() {
+		state, _ := v.(*value.Map)
+		d, _ := state.Value("duration").(float64)
+		millis += max(d, 0)
+		result, hasResult := state.Get("result")
+		changed = changed || hasResult && (result == nil || value.Truth(state.Value("changes")))
+	}
+
+	began := s.cfg.Now().Add(-preparation - time.Duration(min(millis, 1e9)*float64(time.Millisecond)))
+	if started, err := jobs.Time(load.Str("jid")); err == nil && !adopted && started.Before(s.cfg.Now()) {
+		began = started
+	}
+
+	revision := ""
+	if changed {
+		revision = s.cfg.Revisions.Served(ctx, began)
+	} else {
+		revision = s.cfg.Revisions.Latest(began)
+	}
+	if revision == "" {
+		return load
+	}
+	load = load.Clone()
+	load.Set(summary.RevisionField, revision)
+	return load
+}

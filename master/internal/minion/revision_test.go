@@ -1,0 +1,71 @@
+package minion
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"saltern/master/history/summary"
+	"saltern/master/jobs"
+	"saltern/master/value"
+)
+
+// fakeRevisions answers with its names, and remembers for which time it was asked.
+type fakeRevisions struct{ began time.Time }
+
+func (f *fakeRevisions) Latest(began time.Time) string {
+	f.began = began
+	return "latest"
+}
+
+func (f *fakeRevisions) Served(_ context.Context, began time.Time) string {
+	f.began = began
+	return "looked"
+}
+
+func TestRevisionOfAReturn(t *testing.T) {
+	now := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
+	started := now.Add(-5 * time.Minute)
+	state := func(result, changes any) *value.Map {
+		return value.NewMap("test_|-a_|-a_|-nop",
+			value.NewMap("result", result, "changes", changes, "duration", 2000.0))
+	}
+	some := value.NewMap("x", 1)
+
+	for _, tt := range []struct {
+		name, fun string
+		ret       any
+		adopted   bool
+		want      any
+		began     time.Time
+	}{
+		{"nothing changed", "state.apply", state(true, &value.Map{}), false, "latest", started},
+		{"changed", "state.apply", state(true, some), false, "looked", started},
+		{"would change", "state.apply", state(nil, &value.Map{}), false, "looked", started},
+		{"salt-call", "state.apply", state(true, some), true, "looked", now.Add(-time.Minute - 2*time.Second)},
+		{"errors", "state.apply", []any{"no"}, false, nil, time.Time{}},
+		{"no states", "test.ping", true, false, nil, time.Time{}},
+		{"forged", "test.ping", true, false, nil, time.Time{}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			fake := &fakeRevisions{}
+			s := &Service{cfg: Config{Revisions: fake, Now: func() time.Time { return now }}}
+			load := value.NewMap("fun", tt.fun, "jid", jobs.FromTime(started), "return", tt.ret,
+				summary.RevisionField, "of the minion")
+			kept := s.withRevision(t.Context(), load, tt.adopted)
+
+			if got := kept.Value(summary.RevisionField); got != tt.want {
+				t.Errorf("revision %v, want %v", got, tt.want)
+			}
+			if !fake.began.Equal(tt.began) {
+				t.Errorf("asked for a run since %v, want %v", fake.began, tt.began)
+			}
+			if _, ok := load.Get(summary.RevisionField); ok {
+				t.Error("the event has the revision")
+			}
+			if ret := jobs.ReturnOf(kept); ret.Data.Value(summary.RevisionField) != tt.want {
+				t.Error("the job cache does not get the revision")
+			}
+		})
+	}
+}
