@@ -24,12 +24,13 @@ func machines(c *conf.Master) appliance.Appliance { return appliance.New(c.Door,
 func (m *Master) openRunners() {
 	c := m.cfg
 	m.python = pyrunner.NewHost(pyrunner.HostConfig{
-		Pythons:    pyrunner.OfSaltRun(c.SaltRun, pyrunner.Pythons(c.RendererPython), m.log),
-		Layer:      c.PythonLayer,
-		MaxWorkers: c.RunnerMax,
-		Memory:     int64(c.RunnerMemory) << 20,
-		Idle:       c.RendererIdle,
-		Log:        m.log,
+		Pythons:      pyrunner.OfSaltRun(c.SaltRun, pyrunner.Pythons(c.RendererPython), m.log),
+		Layer:        c.PythonLayer,
+		MaxWorkers:   c.RunnerMax,
+		MaxComputing: c.RunnerComputing,
+		Memory:       int64(c.RunnerMemory) << 20,
+		Idle:         c.RendererIdle,
+		Log:          m.log,
 	})
 
 	table := runner.New()

@@ -415,6 +415,9 @@ type Saltern struct {
 	// RunnerMax is how many runner and wheel functions may run in Python at once; 0 means the
 	// master's default.
 	RunnerMax int `conf:"saltern_runner_max"`
+	// RunnerComputing is how many of these functions may compute at once; 0 means the master's
+	// default.
+	RunnerComputing int `conf:"saltern_runner_computing"`
 	// ReturnerSpool is how many MiB of data may wait on the disk for returners; 0 means the default.
 	ReturnerSpool int `conf:"saltern_returner_spool"`
 	// RunnerMemory bounds the memory of each runner in Python, in MiB; 0 means the master's

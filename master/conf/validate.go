@@ -63,6 +63,8 @@ func (a *assembly) validate(m *Master) {
 	atLeast("max_minions", m.MaxMinions, 0)
 	atLeast("file_recv_max_size", m.FileRecvMaxSize, 0)
 	atLeast("pub_hwm", m.PubHWM, 0)
+	atLeast("saltern_runner_max", m.RunnerMax, 0)
+	atLeast("saltern_runner_computing", m.RunnerComputing, 0)
 	atLeast("file_buffer_size", m.FileBufferSize, 1)
 	atLeast("max_event_size", m.MaxEventSize, 1)
 

@@ -26,6 +26,9 @@ const (
 	// workers for each CPU, because most tasks wait for minions or for a service on the network.
 	workersPerCPU = 16
 	leastWorkers  = 32
+	// computingPerCPU and one more determine the default of Config.MaxComputing: enough that no
+	// processor is idle while a worker starts or waits for a moment.
+	computingPerCPU = 2
 	// DefaultMemory is how many bytes of data memory a worker, and each process that its task
 	// starts, may use.
 	DefaultMemory = 2 << 30
@@ -48,17 +51,25 @@ type Config struct {
 	// Layer returns the current directory of packages, or "" if there is none. When it changes, the
 	// parent is replaced. It may be nil: there is no such directory.
 	Layer      func() string
-	Env        []string      // environment of the processes; nil: [command.PythonEnviron]
-	MaxWorkers int           // workers that run at the same time; 0: 16 for each CPU, at least 32
-	Memory     int64         // bytes of data memory that a process may use; 0: DefaultMemory
-	Idle       time.Duration // time without a task after which the parent stops; 0: 5 min
-	Log        *slog.Logger
+	Env        []string // environment of the processes; nil: [command.PythonEnviron]
+	MaxWorkers int      // workers that run at the same time; 0: 16 for each CPU, at least 32
+	// MaxComputing is how many of the workers may compute at the same time; workers that only wait
+	// do not count. 0: 2 for each CPU and one more.
+	MaxComputing int
+	Memory       int64         // bytes of data memory that a process may use; 0: DefaultMemory
+	Idle         time.Duration // time without a task after which the parent stops; 0: 5 min
+	Log          *slog.Logger
 }
 
 func (c *Config) setDefaults() {
 	if c.MaxWorkers <= 0 {
 		c.MaxWorkers = max(leastWorkers, workersPerCPU*runtime.NumCPU())
 	}
+
+	if c.MaxComputing <= 0 {
+		c.MaxComputing = computingPerCPU*runtime.NumCPU() + 1
+	}
+	c.MaxComputing = min(c.MaxComputing, c.MaxWorkers)
 
 	if c.Memory <= 0 {
 		c.Memory = DefaultMemory

@@ -81,7 +81,7 @@ type parentStart struct {
 // New returns a Host. No process starts before the first task.
 func New(cfg Config) *Host {
 	cfg.setDefaults()
-	h := &Host{cfg: cfg, places: newPlaces(cfg.MaxWorkers), orderTime: obeyTakes}
+	h := &Host{cfg: cfg, places: newPlaces(cfg.MaxWorkers, cfg.MaxComputing), orderTime: obeyTakes}
 	h.ctx, h.cancel = context.WithCancelCause(context.Background())
 	return h
 }
@@ -104,7 +104,7 @@ func (h *Host) Stats() Stats {
 	running := h.current != nil && h.current.Alive()
 	h.mu.Unlock()
 	return Stats{
-		Workers:  len(h.places.all),
+		Workers:  int(h.places.running.Load()),
 		Sessions: int(h.sessions.Load()),
 		Waiting:  int(h.places.waiting.Load()),
 		Tasks:    h.tasks.Load(),
@@ -134,7 +134,7 @@ func (h *Host) Do(ctx context.Context, t Task) (*value.Map, error) {
 	defer cancel(nil)
 	defer context.AfterFunc(h.ctx, func() { cancel(errClosed) })()
 
-	leave, err := h.places.waitPlace(ctx)
+	place, err := h.places.waitPlace(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -154,16 +154,22 @@ func (h *Host) Do(ctx context.Context, t Task) (*value.Map, error) {
 	}
 
 	if err != nil {
-		leave()
+		place.leave()
 		return nil, h.orClosed(err)
 	}
 
+	watching, stopWatching := context.WithCancel(ctx)
+	var watcher sync.WaitGroup
+	watcher.Go(func() { watchComputing(watching, w.pid, place.stopComputing) })
+
 	reply, err := h.converse(ctx, cancel, w, frame)
+	stopWatching()
+	watcher.Wait()
 	if err != nil {
 		w.endWorker(errors.Is(err, errLost))
 	}
 
-	h.finish(w, leave)
+	h.finish(w, place.leave)
 	switch {
 	case err == nil:
 		h.mu.Lock()
@@ -235,6 +241,7 @@ func (h *Host) worker(ctx context.Context, arrived time.Time) (*worker, error) {
 		hello, err := h.readHello(ctx, w)
 		if err == nil && !hello.Bool("stale") {
 			p.noteUnchanged(w)
+			w.pid, _ = hello.Int("pid")
 			return w, nil
 		}
 

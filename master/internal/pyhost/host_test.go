@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"saltern/internal/pause"
 	"saltern/master/value"
 	"saltern/test/await"
 )
@@ -79,7 +80,7 @@ def daemon(stubborn, pids):
 
 def await_file(path):
     while not os.path.exists(path):
-        time.sleep(0.002)
+        time.sleep(0.01)
 
 def work(request, begun):
     begun()
@@ -111,6 +112,11 @@ def work(request, begun):
     if do == "hang up":
         os.closerange(3, 1000)
         time.sleep(600)
+    if do == "compute":
+        until = time.process_time() + arg
+        while time.process_time() < until:
+            pass
+        return {}
     if do == "sleep":
         time.sleep(arg)
         return {}
@@ -353,6 +359,62 @@ func TestManyTasksAtOnce(t *testing.T) {
 	all.Wait()
 	if s := h.Stats(); s.Tasks != 200 || s.Starts != 1 || s.Waited <= 0 || s.Waiting != 0 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// TestFewComputeAtOnce: of tasks without an end to their computing no more run at once than may
+// compute, and a task of a minion is not behind all of them.
+func TestFewComputeAtOnce(t *testing.T) {
+	const most = 3
+	h := startHost(t, func(c *Config) { c.MaxComputing = most })
+	if _, err := do(t.Context(), h, "echo"); err != nil {
+		t.Fatal(err)
+	}
+
+	var all sync.WaitGroup
+	for range 12 {
+		all.Go(func() {
+			if _, err := do(t.Context(), h, "compute", "arg", 0.3); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+
+	await.That(t, "tasks that wait", func() bool { return h.Stats().Waiting >= 12-most })
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := do(ctx, h, "echo"); err != nil || h.Stats().Waiting == 0 {
+		t.Errorf("with a deadline: %v, %+v", err, h.Stats())
+	}
+
+	for h.Stats().Waiting > 0 {
+		if s := h.Stats(); s.Workers > most {
+			t.Fatalf("%+v", s)
+		}
+		if err := pause.For(t.Context(), 5*time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	all.Wait()
+}
+
+// TestWorkersThatWaitHoldUpNobody: tasks that wait for something do not count as tasks that compute.
+func TestWorkersThatWaitHoldUpNobody(t *testing.T) {
+	h := startHost(t, func(c *Config) { c.MaxComputing = 2 })
+	dir, results := waiting(t, h, 12)
+	if _, err := do(t.Context(), h, "echo"); err != nil {
+		t.Error(err)
+	}
+	if s := h.Stats(); s.Workers != 12 {
+		t.Errorf("%+v", s)
+	}
+
+	release(t, dir)
+	for range 12 {
+		if err := <-results; err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -32,6 +32,7 @@ type parent struct {
 type worker struct {
 	parent *parent
 	number int64
+	pid    int64 // from the worker's first message
 	conn   *net.UnixConn
 	// check means that the worker must check whether the files that its parent has read have
 	// changed.

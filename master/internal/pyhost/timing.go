@@ -15,6 +15,11 @@ const (
 	lastPause  = 30 * time.Second
 	// lostTakes is how long a worker may take to end by itself after its answer ended too early.
 	lostTakes = time.Second
+	// computingLook is how often the host looks whether a worker computes or only waits.
+	computingLook = 100 * time.Millisecond
+	// computesFor is how long a worker may hold up others by computing. After that, those that wait
+	// share the processors with it.
+	computesFor = 30 * time.Second
 	// obeyTakes is how long a parent may take to fork or kill a worker. A parent that takes longer
 	// hangs, and is killed.
 	obeyTakes = 20 * time.Second
