@@ -165,7 +165,8 @@ func (r *runCall) python(ctx context.Context) error {
 			"PYTHONPATH="+strings.TrimPrefix(r.getenv("PYTHONPATH")+":"+layer, ":"))
 	}
 
-	err = syscall.Exec(path, append([]string{path}, r.words...), env)
+	program, args := r.pythonCommand(path)
+	err = syscall.Exec(program, args, env)
 	return fmt.Errorf("run %s: %w", path, err)
 }
 
