@@ -44,9 +44,15 @@ func (m *Master) openRunners() {
 	m.repos.AddRunners(table)
 	machines(c).AddRunners(table)
 	table.Add("audit.all", local.AllRecords(machines(c).Records, m.now))
-	rules := reactor.RulesConfig{Entries: c.Reactor.Rules, File: c.Reactor.File, Log: m.log}
+	rules := reactor.RulesConfig{
+		Entries: c.Reactor.Rules,
+		File:    c.Reactor.File,
+		ID:      c.ID,
+		Now:     m.now,
+		Log:     m.log,
+	}
 	if !m.cluster.Alone() {
-		rules.Tell = func(change *value.Map) { m.fire(event.TagReactorRules, change) }
+		rules.Tell = func(changes *value.Map) { m.fire(event.TagReactorRules, changes) }
 	}
 
 	m.reactions = reactor.NewRules(rules)

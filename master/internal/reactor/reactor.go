@@ -7,7 +7,6 @@ package reactor
 
 import (
 	"fmt"
-	"slices"
 
 	"saltern/master/pattern"
 	"saltern/master/value"
@@ -82,29 +81,14 @@ func (m Map) All() []any {
 	return out
 }
 
-// Added returns the rules with a new rule at the end. ok is false if there already is a rule for
-// the tag, or if files contains no file.
-func (m Map) Added(tag string, files any) (Map, bool) {
-	list, all := textsIn(files)
-	if m.hasTag(tag) || tag == "" || len(list) == 0 || !all {
-		return m, false
-	}
-	return Map{append(slices.Clone(m.rules), rule{tag, list})}, true
-}
-
-// Removed returns the rules without the first rule for the tag. ok is false if there is no rule for
-// the tag.
-func (m Map) Removed(tag string) (Map, bool) {
-	for i, r := range m.rules {
+// count returns how many rules there are for the tag.
+func (m Map) count(tag string) (n int) {
+	for _, r := range m.rules {
 		if r.tag == tag {
-			return Map{slices.Delete(slices.Clone(m.rules), i, i+1)}, true
+			n++
 		}
 	}
-	return m, false
-}
-
-func (m Map) hasTag(tag string) bool {
-	return slices.ContainsFunc(m.rules, func(r rule) bool { return r.tag == tag })
+	return n
 }
 
 // Files returns the files that react to a tag, in the order of the option.

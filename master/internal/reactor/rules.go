@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
-	"os"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"saltern/internal/durable"
 	"saltern/master/saltyaml"
 	"saltern/master/value"
 )
@@ -19,22 +19,28 @@ import (
 type RulesConfig struct {
 	Entries []any  // the option reactor, if it is a list
 	File    string // the file with the list of rules, if the option is a string
-	// Tell sends a change to the other masters of the cluster. It may be nil: there are no other
-	// masters.
-	Tell func(change *value.Map)
+	ID      string // id of this master, which no other master of the cluster has
+	// Tell sends the changes of the rules to the other masters of the cluster, whose Obey gets them.
+	// It may be nil: there are no other masters.
+	Tell func(changes *value.Map)
+	Now  func() time.Time // nil: time.Now
 	Log  *slog.Logger
 }
 
 // Rules holds the current rules, and whether this master reacts to events. A change by Add or
-// Delete lasts until the master stops. It applies on all running masters of a cluster. Rules is
-// safe for concurrent use.
+// Delete lasts until the master stops. It applies on all running masters of a cluster: for each tag
+// the latest change counts, so that the masters have the same changes whoever made them when. Rules
+// is safe for concurrent use.
 type Rules struct {
-	cfg RulesConfig
+	cfg  RulesConfig
+	self string // id of this run of this master in stamps: after a restart, the stamps of before may come again
 
-	mu   sync.Mutex // held while the rules change
-	text []byte     // contents of the file when its rules were last applied
-	seen []byte     // contents of the file when Follow last read it; only Follow uses it
-	list atomic.Pointer[Map]
+	mu      sync.Mutex // held while the rules change
+	text    []byte     // contents of the file when its rules were last applied
+	seen    []byte     // contents of the file when Follow last read it; only Follow uses it
+	option  Map        // rules without the changes
+	changed changes
+	list    atomic.Pointer[Map]
 	// idle means that this master does not react to events. The runner reactor.set_leader with
 	// False sets it.
 	idle atomic.Bool
@@ -50,7 +56,14 @@ const (
 // NewRules returns the rules in the option reactor. It logs and leaves out entries that Salt would
 // skip.
 func NewRules(cfg RulesConfig) *Rules {
-	r := &Rules{cfg: cfg}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	r := &Rules{
+		cfg:     cfg,
+		self:    fmt.Sprintf("%s since %d", cfg.ID, cfg.Now().UnixNano()),
+		changed: changes{},
+	}
 	r.list.Store(&Map{})
 	if cfg.File == "" {
 		r.replace(cfg.Entries)
@@ -65,6 +78,7 @@ func (r *Rules) replace(entries []any) {
 	for _, err := range faults {
 		r.cfg.Log.Error("entry of the option reactor is passed over", "path", r.cfg.File, "error", err)
 	}
+	r.option = list
 	r.list.Store(&list)
 }
 
@@ -137,17 +151,7 @@ func readFile(path string) (text []byte, err error) {
 		}
 	}()
 
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-
-	text, err = io.ReadAll(io.LimitReader(file, maxRules+1))
-	if err == nil && len(text) > maxRules {
-		err = fmt.Errorf("%s has more than %d bytes", path, maxRules)
-	}
-
+	text, _, err = durable.ReadFile(path, maxRules, durable.Follow)
 	return text, err
 }
 
@@ -163,60 +167,103 @@ func (r *Rules) Files(tag string) []string {
 	return r.list.Load().Files(tag)
 }
 
-// Fields of the event by which a master reports a change of the rules to the other masters.
-const (
-	addedField   = "added"   // the tag of a new rule
-	filesField   = "files"   // the files of the new rule
-	deletedField = "deleted" // the tag of a rule that was removed
-)
-
 // Add adds a rule. It returns Salt's sentence about the outcome.
 func (r *Rules) Add(tag string, files any) *value.Map {
-	if r.cfg.File != "" {
-		return r.refuseForFile()
+	list, all := textsIn(files)
+	if tag == "" || len(list) == 0 || !all {
+		return outcome(false, "Reactor already exists.")
 	}
-	change := value.NewMap(addedField, tag, filesField, files)
-	return r.changeAndTell(change, "Reactor added.", "Reactor already exists.")
+
+	return r.change(tag, func(current change, left int) (change, string) {
+		if left > 0 || current.files != nil {
+			return current, "Reactor already exists."
+		}
+		current.files = list
+		return current, ""
+	}, "Reactor added.")
 }
 
-// Delete removes a rule. It returns Salt's sentence about the outcome.
+// Delete removes the first rule for a tag. It returns Salt's sentence about the outcome.
 func (r *Rules) Delete(tag string) *value.Map {
+	return r.change(tag, func(current change, left int) (change, string) {
+		switch {
+		case left > 0:
+			current.removed++
+		case current.files != nil:
+			current.files = nil
+		default:
+			return current, "Reactor does not exists."
+		}
+		return current, ""
+	}, "Reactor deleted.")
+}
+
+func outcome(status bool, comment string) *value.Map {
+	return value.NewMap("status", status, "comment", comment)
+}
+
+// change changes the rules for a tag and tells the other masters. alter gets the change that is in
+// effect and how many rules of the option are left for the tag. It returns the new change, or the
+// reason why there is none.
+func (r *Rules) change(tag string, alter func(current change, left int) (change, string), success string) *value.Map {
 	if r.cfg.File != "" {
-		return r.refuseForFile()
+		return outcome(false, "The rules of the reactor are in "+r.cfg.File+": change them there.")
 	}
-	return r.changeAndTell(value.NewMap(deletedField, tag), "Reactor deleted.", "Reactor does not exists.")
-}
 
-// refuseForFile returns the sentence for Add and Delete if the rules are in a file. In that case
-// neither Add nor Delete can change the rules.
-func (r *Rules) refuseForFile() *value.Map {
-	return value.NewMap("status", false, "comment",
-		"The rules of the reactor are in "+r.cfg.File+": change them there.")
-}
+	r.mu.Lock()
+	left := r.option.count(tag) - r.changed[tag].removed
+	altered, refusal := alter(r.changed[tag], left)
+	next := maps.Clone(r.changed)
+	altered.stamp = next.nextStamp(r.cfg.Now(), r.self)
+	next[tag] = altered
+	if refusal == "" && !next.within(1) {
+		refusal = "Too many rules were changed since the start of the master: change the option."
+	}
+	if refusal == "" {
+		r.adoptChanges(next)
+	}
+	r.mu.Unlock()
 
-func (r *Rules) changeAndTell(change *value.Map, success, failure string) *value.Map {
-	if !r.Obey(change) {
-		return value.NewMap("status", false, "comment", failure)
+	if refusal != "" {
+		return outcome(false, refusal)
 	}
 	if r.cfg.Tell != nil {
-		r.cfg.Tell(change)
+		r.cfg.Tell(next.toEvent())
 	}
-	return value.NewMap("status", true, "comment", success)
+	return outcome(true, success)
 }
 
-// Obey applies a change that this master or another master of the cluster has made. It returns
-// false if the change had no effect.
-func (r *Rules) Obey(change *value.Map) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	next, changes := *r.list.Load(), false
-	if tag, ok := change.Value(deletedField).(string); ok {
-		next, changes = next.Removed(tag)
-	} else {
-		next, changes = next.Added(change.Str(addedField), change.Value(filesField))
+// adoptChanges makes next the changes in effect. The caller holds mu and no longer changes next.
+func (r *Rules) adoptChanges(next changes) {
+	r.changed = next
+	list := next.applyTo(r.option)
+	r.list.Store(&list)
+}
+
+// Obey merges the changes that another master of the cluster knows into the own ones. It tells all
+// masters what is new to this one, because the sender may have died before it reached the others,
+// and what the sender lacks. Masters that know the same are silent.
+func (r *Rules) Obey(told *value.Map) {
+	theirs, ok := changesOf(told)
+	if !ok {
+		r.cfg.Log.Warn("a change of the reactor's rules by another master cannot be read")
+		return
 	}
-	r.list.Store(&next)
-	return changes
+	if r.cfg.File != "" {
+		return // the file alone counts
+	}
+
+	r.mu.Lock()
+	merged := maps.Clone(r.changed)
+	adopted, lacking := merged.merge(theirs)
+	if adopted {
+		r.adoptChanges(merged)
+	}
+	r.mu.Unlock()
+
+	if (adopted || lacking) && r.cfg.Tell != nil && merged.within(maxMerged) {
+		r.cfg.Tell(merged.toEvent())
+	}
 }
 
 // Leads reports whether this master reacts to events.

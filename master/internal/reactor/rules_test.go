@@ -139,7 +139,8 @@ func TestRulesOfOtherMasters(t *testing.T) {
 		{Origin: event.Peer, Maker: event.Minion}, {Origin: event.Peer, Maker: event.Socket},
 	} {
 		from.Tag = event.TagReactorRules
-		from.Data = value.NewMap(addedField, fmt.Sprint("bad", n), filesField, "/bad.sls")
+		bad := changes{fmt.Sprint("bad", n): {stamp: stamp{1, "x"}, files: []string{"/bad.sls"}}}
+		from.Data = bad.toEvent()
 		if err := r.bus.Relay(from); err != nil {
 			t.Fatal(err)
 		}
