@@ -151,6 +151,7 @@ func serve(cfg *conf.Master, log *slog.Logger, stderr io.Writer) int {
 	keeper.Go(func() { keepMemory(ctx, log) })
 	raiseFiles(log)
 	defer profileOnSignal(log)()
+	defer stacksOnSignal(log, stderr)()
 
 	cfg.Report(ctx, log)
 	m, err := master.New(ctx, cfg, log)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"runtime/pprof"
@@ -26,25 +25,18 @@ func profileOnSignal(log *slog.Logger) (stop func()) {
 		return func() {}
 	}
 
-	sig := make(chan os.Signal, 1)
-	signal.Notify(sig, syscall.SIGUSR2)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		p := profiles{dir: dir}
-		defer p.end()
-
-		for range sig {
-			if err := p.toggle(); err != nil {
-				log.Error("profile cannot be written", "path", dir, "error", err)
-			}
+	p := profiles{dir: dir}
+	stopToggle := onSignal(syscall.SIGUSR2, func() {
+		if err := p.toggle(); err != nil {
+			log.Error("profile cannot be written", "path", dir, "error", err)
 		}
-	}()
+	})
 
 	return func() {
-		signal.Stop(sig)
-		close(sig)
-		<-done
+		stopToggle()
+		if err := p.end(); err != nil {
+			log.Error("profile cannot be written", "path", dir, "error", err)
+		}
 	}
 }
 
