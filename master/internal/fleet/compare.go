@@ -1,0 +1,76 @@
+package fleet
+
+import (
+	"hash/fnv"
+	"slices"
+
+	"saltern/master/history"
+	"saltern/master/history/summary"
+)
+
+// compare sets the cause of each state that changed or would change something, by comparing a run with
+// the one before of the same states. scope 0 means that the run cannot be compared.
+func (t *Table) compare(run *history.Run, scope uint64) {
+	s := &run.Summary
+	if len(s.ChangedStates) == 0 {
+		return
+	}
+
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	before := t.baselineOf(run, scope)
+	for i := range s.ChangedStates {
+		s.ChangedStates[i].Cause = before.causeOf(&s.ChangedStates[i], s.Revision)
+	}
+}
+
+// baselineOf returns the run with which a run is compared, or nil.
+func (t *Table) baselineOf(run *history.Run, scope uint64) *baseline {
+	e := t.entries[run.Minion]
+	if e == nil || scope == 0 {
+		return nil
+	}
+	for i := range e.baselines {
+		b := &e.baselines[i]
+		if b.scope == scope && b.jid < run.JID {
+			return b
+		}
+	}
+	return nil
+}
+
+// causeOf returns why a state changed something. b may be nil: there is no run to compare with.
+func (b *baseline) causeOf(s *summary.State, revision string) summary.Cause {
+	switch {
+	case b == nil || b.revision == 0 || revision == "":
+		return summary.Unknown
+	case b.revision != hashRevision(revision):
+		return summary.NewFiles
+	case slices.Contains(b.touched, touchedBy(s, true)): // it was not in its state after the run before
+		return summary.Unknown
+	case slices.Contains(b.touched, touchedBy(s, false)):
+		return summary.Recurring
+	case b.partial: // it may be one of the failed states that were not remembered
+		return summary.Unknown
+	}
+	return summary.Drift
+}
+
+// hashRevision returns the hash of a revision, or 0 for "".
+func hashRevision(revision string) uint64 {
+	if revision == "" {
+		return 0
+	}
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(revision)) // never fails
+	return max(h.Sum64(), 1)
+}
+
+func hashState(s *summary.State) uint32 {
+	h := fnv.New32a()
+	for _, part := range []string{s.ID, s.Name, s.Function} {
+		_, _ = h.Write([]byte(part)) // never fails
+		_, _ = h.Write([]byte{0})
+	}
+	return h.Sum32()
+}

@@ -1,0 +1,23 @@
+// Package fleet keeps the last run of each minion, tells drift from change, and answers questions
+// about all minions over time.
+//
+//	jobs.Local, its background writer ── return ──> Recorder.Add
+//	                                                  summary.OfPacked: result, counts, states
+//	                                                  Table.compare: the cause of each change
+//	                                                  ├─> Store.Append: history of all runs
+//	                                                  └─> Table: the last run of each minion
+//
+// Every master of a cluster commits every return, so every master has the same table and history.
+//
+// Drift: two runs of the same states (the same function and arguments) on one minion are compared. If
+// the minion was served files of the same revision in both, what the second one changed was changed
+// on the minion by something else: drift. The master that takes a return puts the revision into it
+// ([Revisions]), so that all masters compare the same.
+//
+// The table is saved whenever the caller asks for what it has added to be durable, before the
+// caller's journal forgets it. After a crash the journal adds again what the saved table lacks. Without
+// a saved table it is made from the history.
+//
+// Bounds: maxMinions entries of at most maxEntry bytes; a further minion displaces the one that has not
+// answered for the longest time. Answers to questions read at most maxRead runs of the history.
+package fleet

@@ -1,0 +1,142 @@
+package fleet
+
+import (
+	"hash/fnv"
+	"strings"
+
+	"saltern/master/value"
+)
+
+// job is what the Recorder needs of a job's load.
+type job struct {
+	function string // several are separated by commas; "" if the job has no load
+	user     string
+	test     bool   // the job only asks what would change
+	scope    uint64 // hash of the function and the arguments, without those that change no result
+}
+
+// unknownScope is the scope of runs whose arguments are not known.
+const unknownScope = 1
+
+// maxJobs bounds the jobs that a jobCache remembers. Overflow policy: all are forgotten, and read again.
+const maxJobs = 512
+
+// jobCache remembers the jobs of the returns that come now.
+type jobCache struct{ jobs map[string]job }
+
+func newJobCache() jobCache { return jobCache{map[string]job{}} }
+
+// of returns a job, and calls load for one that it does not remember.
+func (c *jobCache) of(jid string, load func() *value.Map) job {
+	if j, ok := c.jobs[jid]; ok {
+		return j
+	}
+
+	m := load()
+	if m == nil {
+		return job{scope: unknownScope} // it may get a load later
+	}
+	if len(c.jobs) >= maxJobs {
+		clear(c.jobs)
+	}
+	j := jobOf(m)
+	c.jobs[jid] = j
+	return j
+}
+
+// jobOf reads the load of a job. A job with several functions has lists of functions and of arguments
+// (salt/minion.py _thread_multi_return).
+func jobOf(load *value.Map) job {
+	j := job{user: clip(load.Str("user"), 255)}
+	switch fun := load.Value("fun").(type) {
+	case string:
+		j.function = fun
+	case []any:
+		j.function = strings.Join(load.Texts("fun"), ",")
+	}
+	j.function = clip(j.function, 255)
+
+	arguments, named := argumentsOf(load)
+	j.test = value.Truth(named.Value("test"))
+	j.scope = scopeOf(j.function, arguments, named)
+	return j
+}
+
+// argumentsOf returns the arguments of a job. Named ones come in a map that has __kwarg__, or as text
+// (salt/minion.py load_args_and_kwargs, salt/utils/args.py parse_input).
+func argumentsOf(load *value.Map) (list []any, named *value.Map) {
+	named = value.NewMap()
+	given, _ := load.Value("arg").([]any)
+	for _, a := range given {
+		switch a := a.(type) {
+		case *value.Map:
+			if a.Value("__kwarg__") == true {
+				named.Update(a)
+				continue
+			}
+		case string:
+			name, text, ok := strings.Cut(a, "=")
+			if ok && isName(name) {
+				named.Set(name, textValue(text))
+				continue
+			}
+		}
+		list = append(list, a)
+	}
+	return list, named
+}
+
+// textValue returns the value that a minion reads from the text of a named argument, as far as this
+// package needs it.
+func textValue(text string) any {
+	switch strings.ToLower(text) {
+	case "true", "yes", "on":
+		return true
+	case "false", "no", "off", "", "none", "null", "0":
+		return false
+	}
+	return text
+}
+
+func isName(s string) bool {
+	for i := range len(s) {
+		c := s[i] | 0x20
+		letter := c >= 'a' && c <= 'z' || s[i] == '_'
+		digit := s[i] >= '0' && s[i] <= '9'
+		if !letter && !(digit && i > 0) {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// without are named arguments that do not change which states a run has.
+var without = map[string]bool{"__kwarg__": true, "test": true, "queue": true, "concurrent": true}
+
+// scopeOf returns the hash of a function and its arguments. state.apply is one of two others
+// (salt/modules/state.py apply_).
+func scopeOf(function string, arguments []any, named *value.Map) uint64 {
+	if mods := named.Value("mods"); mods != nil && len(arguments) == 0 {
+		arguments = []any{mods}
+	}
+	if function == "state.apply" {
+		function = "state.highstate"
+		if len(arguments) > 0 {
+			function = "state.sls"
+		}
+	}
+
+	h := fnv.New64a()
+	write := func(v any) { _, _ = h.Write([]byte(value.Repr(v) + "\x00")) } // never fails
+	write(function)
+	for _, a := range arguments {
+		write(a)
+	}
+	for k, v := range named.All() {
+		if name, _ := k.(string); !without[name] && name != "mods" {
+			write(k)
+			write(v)
+		}
+	}
+	return max(h.Sum64(), unknownScope+1)
+}

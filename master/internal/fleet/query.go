@@ -1,0 +1,226 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"saltern/master/history"
+	"saltern/master/history/summary"
+)
+
+// Fleet answers questions about all minions over time.
+type Fleet struct {
+	recorder *Recorder
+	minions  Minions
+	now      func() time.Time
+	reading  chan struct{} // holds a token for each answer that reads the history
+}
+
+// Minions are the minions of the master.
+type Minions interface {
+	// Accepted returns the ids whose keys are accepted.
+	Accepted() ([]string, error)
+}
+
+// maxReading bounds the answers that read the history at once; others wait.
+const maxReading = 4
+
+// NewFleet returns a Fleet.
+func NewFleet(r *Recorder, minions Minions, now func() time.Time) *Fleet {
+	return &Fleet{recorder: r, minions: minions, now: now, reading: make(chan struct{}, maxReading)}
+}
+
+// errTooMany means that a question needs more runs than an answer may read.
+var errTooMany = fmt.Errorf("more than %d runs would have to be read: ask for a shorter time, a minion or a function",
+	maxRead)
+
+// Summary is the state of all minions.
+type Summary struct {
+	Minions  int                    // with an accepted key
+	Results  map[summary.Result]int // minions by the result of their last run of states
+	NeverRun int                    // minions that have run no states
+	Silent   int                    // minions whose last return is older than Since
+	Drifted  []string               // minions whose last run found drift
+	Failed   []string               // minions whose last run failed
+	Since    time.Time
+	Runs     int // returns since then
+	States   map[string]int
+	Worst    []StateCount // states that failed most often since then
+	Partial  bool         // there were more runs than were read: the counts of runs are too small
+}
+
+// StateCount is a state and how often it failed.
+type StateCount struct {
+	State    string // function and id
+	Failures int
+	Minions  int
+	Comment  string // of the latest failure
+}
+
+// Summary returns the state of all minions, with counts of the runs since a time.
+func (f *Fleet) Summary(ctx context.Context, since time.Time) (Summary, error) {
+	accepted, err := f.minions.Accepted()
+	if err != nil {
+		return Summary{}, fmt.Errorf("list the minions: %w", err)
+	}
+
+	out := Summary{
+		Minions: len(accepted),
+		Results: map[summary.Result]int{},
+		Since:   since,
+		States:  map[string]int{},
+	}
+	for _, minion := range slices.Sorted(slices.Values(accepted)) {
+		last, ok := f.recorder.table.Last(minion)
+		if !ok || last.Answer.Time.Before(since) {
+			out.Silent++
+		}
+		if last.Run.JID == "" {
+			out.NeverRun++
+			continue
+		}
+		out.Results[last.Run.Result]++
+		if last.Run.Result >= summary.Failed {
+			out.Failed = append(out.Failed, minion)
+		}
+		if len(last.Summary.Drifted()) > 0 {
+			out.Drifted = append(out.Drifted, minion)
+		}
+	}
+
+	err = f.countRuns(ctx, &out)
+	return out, err
+}
+
+func (f *Fleet) countRuns(ctx context.Context, out *Summary) error {
+	type failures struct {
+		StateCount
+		minions map[string]bool
+	}
+	failed := map[string]*failures{}
+	err := f.each(ctx, history.Filter{From: out.Since}, func(run *history.Run) bool {
+		s := &run.Summary
+		out.Runs++
+		out.States["ok"] += s.OK
+		out.States["changed"] += s.Changed
+		out.States["would change"] += s.WouldChange
+		out.States["failed"] += s.Failed
+		for _, state := range s.FailedStates {
+			if state.ID == "" {
+				continue
+			}
+			name := state.Function + " " + state.ID
+			if failed[name] == nil {
+				if len(failed) >= maxStates {
+					continue
+				}
+				failed[name] = &failures{StateCount{State: name, Comment: state.Comment}, map[string]bool{}}
+			}
+			failed[name].Failures++
+			failed[name].minions[run.Minion] = true
+		}
+		return true
+	})
+	if errors.Is(err, errTooMany) {
+		out.Partial = true
+		err = nil
+	}
+
+	for _, s := range failed {
+		s.StateCount.Minions = len(s.minions)
+		out.Worst = append(out.Worst, s.StateCount)
+	}
+	slices.SortFunc(out.Worst, func(a, b StateCount) int {
+		return cmp.Or(cmp.Compare(b.Failures, a.Failures), cmp.Compare(a.State, b.State))
+	})
+	out.Worst = out.Worst[:min(len(out.Worst), 10)]
+	return err
+}
+
+// maxStates bounds the different failed states that a summary counts.
+const maxStates = 10_000
+
+// each calls visit for the runs of a filter, the latest first, until visit returns false. It returns
+// errTooMany after maxRead runs.
+func (f *Fleet) each(ctx context.Context, filter history.Filter, visit func(*history.Run) bool) error {
+	select {
+	case f.reading <- struct{}{}:
+		defer func() { <-f.reading }()
+	case <-ctx.Done():
+		return fmt.Errorf("wait to read the history: %w", ctx.Err())
+	}
+
+	const pageSize = 1000
+	var from history.Cursor
+	for range maxRead / pageSize {
+		page, err := f.recorder.cfg.Store.Query(ctx, filter, pageSize, from)
+		if err != nil {
+			return err
+		}
+		for i := range page.Runs {
+			if !visit(&page.Runs[i]) {
+				return nil
+			}
+		}
+		if page.Next == "" {
+			return nil
+		}
+		from = page.Next
+	}
+	return errTooMany
+}
+
+// Runs returns a page of runs.
+func (f *Fleet) Runs(ctx context.Context, q history.Filter, limit int, from history.Cursor) (history.Page, error) {
+	select {
+	case f.reading <- struct{}{}:
+		defer func() { <-f.reading }()
+	case <-ctx.Done():
+		return history.Page{}, fmt.Errorf("wait to read the history: %w", ctx.Err())
+	}
+	return f.recorder.cfg.Store.Query(ctx, q, limit, from)
+}
+
+// Drifted is a state by which a minion had drifted.
+type Drifted struct {
+	Minion, JID, User string
+	Time              time.Time
+	State             summary.State
+	Corrected         bool // false: the run only said what it would change
+	Revision          string
+}
+
+// Drift returns the states by which minions had drifted, the latest first, at most limit of them. more
+// means that there are others, or runs that were not read.
+func (f *Fleet) Drift(ctx context.Context, filter history.Filter, limit int) (list []Drifted, more bool, err error) {
+	filter.Results = []summary.Result{summary.Changed, summary.WouldChange, summary.Failed}
+	err = f.each(ctx, filter, func(run *history.Run) bool {
+		for _, state := range run.Summary.Drifted() {
+			if filter.State != "" && state.ID != filter.State {
+				continue
+			}
+			if len(list) == limit {
+				more = true
+				return false
+			}
+			list = append(list, Drifted{
+				Minion:    run.Minion,
+				JID:       run.JID,
+				User:      run.User,
+				Time:      run.Time,
+				State:     state,
+				Corrected: !run.Summary.Test,
+				Revision:  run.Summary.Revision,
+			})
+		}
+		return true
+	})
+	if errors.Is(err, errTooMany) {
+		return list, true, nil
+	}
+	return list, more, err
+}

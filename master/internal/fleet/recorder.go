@@ -1,0 +1,182 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"saltern/internal/durable"
+	"saltern/master/history"
+	"saltern/master/history/summary"
+	"saltern/master/jobs"
+)
+
+// Store is the history of runs ([history.Store]).
+type Store interface {
+	Append(run history.Run) error
+	Sync() error
+	Query(ctx context.Context, filter history.Filter, limit int, from history.Cursor) (history.Page, error)
+}
+
+// Config configures a Recorder.
+type Config struct {
+	Store Store
+	// Dir is the folder of the saved table, on this node's disk. It must exist.
+	Dir string
+	Now func() time.Time
+	Log *slog.Logger
+}
+
+// Recorder writes each return into the history and the table. It implements [jobs.Archive].
+type Recorder struct {
+	cfg   Config
+	table *Table
+
+	mu      sync.Mutex // one Add or Sync at a time
+	jobs    jobCache
+	refused uint64 // returns whose ids the history does not take
+}
+
+var _ jobs.Archive = (*Recorder)(nil)
+
+const tableFile = "last-runs"
+
+// New returns a Recorder with the saved table. Without one it makes the table from the history, which
+// takes a second for each hundred thousand runs; it stops after maxRead runs, and when ctx ends.
+func New(ctx context.Context, cfg Config) (*Recorder, error) {
+	r := &Recorder{cfg: cfg, table: newTable(), jobs: newJobCache()}
+	saved, err := durable.Read(r.path(), maxSaved)
+	if err == nil {
+		if r.table, err = parseTable(saved); err == nil {
+			return r, nil
+		}
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		cfg.Log.Warn("table of last runs is made anew from the history", "path", r.path(), "error", err)
+	}
+
+	r.table = newTable()
+	if err := r.readHistory(ctx); err != nil {
+		return nil, fmt.Errorf("read the last runs of all minions: %w", err)
+	}
+	return r, nil
+}
+
+func (r *Recorder) path() string { return filepath.Join(r.cfg.Dir, tableFile) }
+
+// maxRead bounds the runs that are read from the history to make the table, or for one answer.
+const maxRead = 200_000
+
+// readHistory enters the runs of the history into the table, the latest first. Runs do not need to be
+// in order: an older one does not displace a newer one.
+func (r *Recorder) readHistory(ctx context.Context) error {
+	const pageSize = 1000
+	var from history.Cursor
+	for range maxRead / pageSize {
+		page, err := r.cfg.Store.Query(ctx, history.Filter{}, pageSize, from)
+		if err != nil {
+			return err
+		}
+		for i := range page.Runs {
+			run := &page.Runs[i]
+			r.table.add(run, scopeOfHistory(run))
+		}
+		if page.Next == "" {
+			return nil
+		}
+		from = page.Next
+	}
+	return nil
+}
+
+// scopeOfHistory returns the scope of a run of the history, which does not have the arguments. So runs
+// with arguments are not compared with those before the table was lost; see Cause Unknown.
+func scopeOfHistory(run *history.Run) uint64 {
+	if !summary.RunsStates(run.Function) && run.Summary.States() == 0 {
+		return 0
+	}
+	return unknownScope
+}
+
+// Add implements [jobs.Archive].
+func (r *Recorder) Add(a jobs.Archived) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	job := r.jobs.of(a.JID, a.Load)
+	run := history.Run{
+		Minion:   a.Minion,
+		JID:      a.JID,
+		User:     job.user,
+		Function: job.function,
+		Time:     a.Time,
+		Summary:  summary.OfPacked(job.function, a.Return),
+		Return:   a.Return,
+	}
+	run.Summary.Test = run.Summary.Test || job.test
+
+	var scope uint64
+	if summary.RunsStates(job.function) || run.Summary.States() > 0 {
+		scope = job.scope
+	}
+	r.table.compare(&run, scope)
+
+	err := r.cfg.Store.Append(run)
+	if errors.Is(err, history.ErrRun) { // it will never be taken
+		r.refused++
+		r.cfg.Log.Warn("return is left out of the history", "minion", a.Minion, "jid", a.JID, "error", err)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("add a return to the history: %w", err)
+	}
+	r.table.add(&run, scope)
+	return nil
+}
+
+// Sync implements [jobs.Archive]. It makes durable what Add has taken: first the history, then the
+// table.
+func (r *Recorder) Sync() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.cfg.Store.Sync(); err != nil {
+		return fmt.Errorf("sync the history: %w", err)
+	}
+	return r.save()
+}
+
+// save writes the table if it has changed. The caller holds mu.
+func (r *Recorder) save() error {
+	packed, changed := r.table.pack()
+	if !changed {
+		return nil
+	}
+	if err := durable.Replace(r.path(), packed, 0o600); err != nil {
+		r.table.markChanged()
+		return fmt.Errorf("save the last runs: %w", err)
+	}
+	return nil
+}
+
+// Table returns the table of last runs.
+func (r *Recorder) Table() *Table { return r.table }
+
+// Stats are the figures of a Recorder.
+type Stats struct {
+	Minions int
+	Evicted uint64 // minions that others have displaced from the table
+	Refused uint64 // returns that are in no history, because of their ids
+}
+
+// Stats returns the figures.
+func (r *Recorder) Stats() Stats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.table.mu.RLock()
+	defer r.table.mu.RUnlock()
+	return Stats{Minions: len(r.table.entries), Evicted: r.table.evicted, Refused: r.refused}
+}

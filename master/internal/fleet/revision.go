@@ -1,0 +1,171 @@
+package fleet
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A Source tells of which revision some of the files are that minions are served.
+type Source interface {
+	// Revision returns a text that is the same on all masters that serve the same files, and another
+	// one after any change of a file; "" if there are no files.
+	Revision(ctx context.Context) (string, error)
+}
+
+const (
+	// lookEvery is how often the files are looked at without a question.
+	lookEvery = 10 * time.Second
+	// lookShare is how many times the duration of a look passes before the next one, at most
+	// longestGap: so looking takes a sixth of one CPU at most.
+	lookShare  = 5
+	longestGap = time.Second
+)
+
+// Revisions tells of which revision the files were that a minion was served during a run. It looks at
+// files and git snapshots every ten seconds, and when it is asked.
+//
+// What it cannot tell: which of the files a minion used, so that a change of any file counts; what
+// external pillars, the mine or grains contain; and a change that keeps the name and the modification
+// time of a file. For a run during which files changed, it answers "".
+type Revisions struct {
+	sources []Source
+	now     func() time.Time
+	log     *slog.Logger
+
+	mu      sync.Mutex
+	seen    observation
+	looking chan struct{} // closed at the end of the look in progress; nil: there is none
+	failed  bool          // the last look failed
+}
+
+// observation is what a look has seen.
+type observation struct {
+	begun    time.Time // when the look began
+	took     time.Duration
+	revision string    // "" if the look failed
+	since    time.Time // end of the first of the looks in a row that have seen this revision
+}
+
+// NewRevisions returns a Revisions of all sources together.
+func NewRevisions(sources []Source, now func() time.Time, log *slog.Logger) *Revisions {
+	return &Revisions{sources: sources, now: now, log: log}
+}
+
+// Run looks at the files again and again until ctx ends.
+func (r *Revisions) Run(ctx context.Context) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		r.await(ctx, r.now())
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Latest returns the revision of the files that a run was served that began at the given time and has
+// ended now. It does not look at the files, so a change in the last ten seconds may be missing.
+func (r *Revisions) Latest(began time.Time) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.seen.during(began)
+}
+
+// Served works like Latest, but looks at the files first. Callers at the same time share a look.
+func (r *Revisions) Served(ctx context.Context, began time.Time) string {
+	return r.await(ctx, r.now()).during(began)
+}
+
+// during returns the revision if it was the same from began until the look.
+func (o observation) during(began time.Time) string {
+	if began.Before(o.since) {
+		return ""
+	}
+	return o.revision
+}
+
+// await returns an observation that began at since or later, or none when ctx ends.
+func (r *Revisions) await(ctx context.Context, since time.Time) observation {
+	for {
+		r.mu.Lock()
+		if !r.seen.begun.Before(since) {
+			defer r.mu.Unlock()
+			return r.seen
+		}
+
+		mine := r.looking == nil
+		if mine {
+			r.looking = make(chan struct{})
+		}
+		over := r.looking
+		before := r.seen
+		r.mu.Unlock()
+
+		if mine {
+			r.look(ctx, before)
+			continue
+		}
+		select {
+		case <-over:
+		case <-ctx.Done():
+			return observation{}
+		}
+		if ctx.Err() != nil {
+			return observation{}
+		}
+	}
+}
+
+// look reads the revisions of all sources, and ends the look in progress.
+func (r *Revisions) look(ctx context.Context, before observation) {
+	gap := min(lookShare*before.took, longestGap) - r.now().Sub(before.begun.Add(before.took))
+	if gap > 0 && !before.begun.IsZero() {
+		time.Sleep(gap) // at most longestGap
+	}
+
+	seen := observation{begun: r.now(), since: before.since}
+	// Others wait for this look, so it does not end with the context of the one who began it.
+	revision, err := r.read(context.WithoutCancel(ctx))
+	ended := r.now()
+	seen.took = ended.Sub(seen.begun)
+	seen.revision = revision
+	if revision != before.revision || before.begun.IsZero() {
+		seen.since = ended
+	}
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil && !r.failed {
+		r.log.Warn("the revision of the files is not known: runs of states cannot be compared", "error", err)
+	}
+	r.failed = err != nil
+	r.seen = seen
+	close(r.looking)
+	r.looking = nil
+}
+
+func (r *Revisions) read(ctx context.Context) (string, error) {
+	var all []string
+	for _, source := range r.sources {
+		text, err := source.Revision(ctx)
+		if err != nil {
+			return "", err
+		}
+		if text != "" {
+			all = append(all, text)
+		}
+	}
+
+	if len(all) == 1 && len(all[0]) <= 64 {
+		return all[0], nil
+	}
+	sum := sha256.Sum256([]byte(strings.Join(all, "\n")))
+	return hex.EncodeToString(sum[:8]), nil
+}

@@ -1,0 +1,379 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"saltern/internal/past"
+	"saltern/master/history"
+	"saltern/master/history/summary"
+	"saltern/master/pattern"
+	"saltern/master/runner"
+	"saltern/master/value"
+)
+
+// Bounds of an answer, in number of minions, runs or states.
+const (
+	maxLimit     = 1000
+	defaultLimit = 50
+)
+
+// errNoHistory is the error of all runners of a master without a history.
+var errNoHistory = errors.New("this master keeps no history of runs: see job_cache, ext_job_cache and saltern_history_days")
+
+// function is a runner and its named arguments.
+type function struct {
+	names string
+	do    func(context.Context, *Fleet, arguments) (any, error)
+}
+
+var functions = map[string]function{
+	"fleet.summary": {"since", summaryOf},
+	"fleet.last":    {"minion result limit after", lastOf},
+	"fleet.runs":    {"minion function user result state jid since until limit page", runsOf},
+	"fleet.drift":   {"minion function user state since until limit", driftOf},
+	"fleet.search":  {"text minion function user result since until limit", searchOf},
+}
+
+// AddRunners adds the runners fleet.summary, fleet.last, fleet.runs, fleet.drift and fleet.search. f may
+// be nil: the master keeps no history.
+func AddRunners(t *runner.Table, f *Fleet) {
+	for name, fn := range functions {
+		t.Add(name, func(ctx context.Context, _ *runner.Env, args []any, named *value.Map) (any, error) {
+			if f == nil {
+				return nil, errNoHistory
+			}
+			bound, err := bind(fn.names, args, named, f.now())
+			if err == nil {
+				var v any
+				if v, err = fn.do(ctx, f, bound); err == nil {
+					return v, nil
+				}
+			}
+			var wrong argumentError
+			if errors.As(err, &wrong) {
+				return nil, &runner.ArgumentError{Reason: wrong.Error(), Usage: usageOf(name, fn.names)}
+			}
+			return nil, err
+		})
+	}
+}
+
+// argumentError is a fault in the arguments of a call.
+type argumentError string
+
+func (e argumentError) Error() string { return string(e) }
+
+func usageOf(name, names string) string {
+	words := []string{"salt-run", name}
+	for n := range strings.FieldsSeq(names) {
+		words = append(words, "["+n+"=...]")
+	}
+	return strings.Join(words, " ")
+}
+
+// arguments are the arguments of a call by name.
+type arguments struct {
+	texts map[string]string
+	now   time.Time
+}
+
+func bind(names string, args []any, named *value.Map, now time.Time) (arguments, error) {
+	const longest = 500 // bytes of an argument
+	known := strings.Fields(names)
+	a := arguments{texts: map[string]string{}, now: now}
+	if len(args) > len(known) {
+		return a, argumentError(fmt.Sprintf("takes %d arguments but %d were given", len(known), len(args)))
+	}
+
+	set := func(name string, v any) error {
+		if v == nil {
+			return nil
+		}
+		text := value.StrMax(v, longest)
+		if len(text) > longest {
+			return argumentError(name + " is too long")
+		}
+		a.texts[name] = text
+		return nil
+	}
+	for i, v := range args {
+		if err := set(known[i], v); err != nil {
+			return a, err
+		}
+	}
+	for k, v := range named.All() {
+		name, _ := k.(string)
+		switch {
+		case strings.HasPrefix(name, "__"):
+		case !slices.Contains(known, name):
+			return a, argumentError(fmt.Sprintf("got an unexpected keyword argument '%.40s'", name))
+		default:
+			if err := set(name, v); err != nil {
+				return a, err
+			}
+		}
+	}
+	return a, nil
+}
+
+func (a arguments) limit() (int, error) {
+	text := a.texts["limit"]
+	if text == "" {
+		return defaultLimit, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > maxLimit {
+		return 0, argumentError(fmt.Sprintf("limit is a number from 1 to %d", maxLimit))
+	}
+	return n, nil
+}
+
+// time returns an argument as a time; without it, the time before now by def, or no time if def is 0.
+func (a arguments) time(name string, def time.Duration) (time.Time, error) {
+	text := a.texts[name]
+	switch {
+	case text != "":
+		t, err := past.Time(text, a.now)
+		if err != nil {
+			return t, argumentError(name + ": " + err.Error())
+		}
+		return t, nil
+	case def > 0:
+		return a.now.Add(-def), nil
+	}
+	return time.Time{}, nil
+}
+
+func (a arguments) results() (out []summary.Result, err error) {
+	for word := range strings.SplitSeq(a.texts["result"], ",") {
+		if word = strings.TrimSpace(word); word == "" {
+			continue
+		}
+		r, err := summary.ParseResult(word)
+		if err != nil {
+			return nil, argumentError(err.Error())
+		}
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+// filter returns the filter that the arguments describe. back is how long before now it begins if since
+// is not given; 0: at the beginning of the history.
+func (a arguments) filter(back time.Duration) (f history.Filter, err error) {
+	f = history.Filter{
+		Minion:   a.texts["minion"],
+		JID:      a.texts["jid"],
+		User:     a.texts["user"],
+		Function: a.texts["function"],
+		State:    a.texts["state"],
+	}
+	if f.Results, err = a.results(); err != nil {
+		return f, err
+	}
+	if f.From, err = a.time("since", back); err != nil {
+		return f, err
+	}
+	f.To, err = a.time("until", 0)
+	return f, err
+}
+
+const day = 24 * time.Hour
+
+func summaryOf(ctx context.Context, f *Fleet, a arguments) (any, error) {
+	since, err := a.time("since", day)
+	if err != nil {
+		return nil, err
+	}
+	s, err := f.Summary(ctx, since)
+	if err != nil {
+		return nil, err
+	}
+
+	last := value.NewMap()
+	for _, r := range summary.Results() {
+		last.Set(wordOf(r), int64(s.Results[r]))
+	}
+	last.Set("never", int64(s.NeverRun))
+
+	worst := []any{}
+	for _, w := range s.Worst {
+		worst = append(worst, value.NewMap(
+			"state", w.State,
+			"failures", int64(w.Failures),
+			"minions", int64(w.Minions),
+			"comment", w.Comment,
+		))
+	}
+
+	return value.NewMap(
+		"minions", int64(s.Minions),
+		"last_run", last,
+		"silent", int64(s.Silent),
+		"failed", firstOf(s.Failed),
+		"drifted", firstOf(s.Drifted),
+		"since", timeText(s.Since),
+		"runs", int64(s.Runs),
+		"states", value.NewMap(
+			"ok", int64(s.States["ok"]),
+			"changed", int64(s.States["changed"]),
+			"would_change", int64(s.States["would change"]),
+			"failed", int64(s.States["failed"]),
+		),
+		"worst_states", worst,
+		"partial", s.Partial,
+	), nil
+}
+
+func lastOf(_ context.Context, f *Fleet, a arguments) (any, error) {
+	limit, err := a.limit()
+	if err != nil {
+		return nil, err
+	}
+	results, err := a.results()
+	if err != nil {
+		return nil, err
+	}
+	accepted, err := f.minions.Accepted()
+	if err != nil {
+		return nil, fmt.Errorf("list the minions: %w", err)
+	}
+
+	glob := a.texts["minion"]
+	out := value.NewMap()
+	shown, next := "", ""
+	after := a.texts["after"]
+	for _, minion := range slices.Sorted(slices.Values(accepted)) {
+		if minion <= after || glob != "" && !pattern.Glob(glob, minion) {
+			continue
+		}
+		last, _ := f.recorder.table.Last(minion)
+		ran := last.Run.JID != ""
+		if len(results) > 0 && !(ran && slices.Contains(results, last.Run.Result)) {
+			continue
+		}
+		if out.Len() == limit {
+			next = shown
+			break
+		}
+		out.Set(minion, lastMap(&last))
+		shown = minion
+	}
+	return value.NewMap("minions", out, "next", next), nil
+}
+
+func runsOf(ctx context.Context, f *Fleet, a arguments) (any, error) {
+	filter, err := a.filter(0)
+	if err != nil {
+		return nil, err
+	}
+	limit, err := a.limit()
+	if err != nil {
+		return nil, err
+	}
+
+	page, err := f.Runs(ctx, filter, limit, history.Cursor(a.texts["page"]))
+	if errors.Is(err, history.ErrCursor) {
+		return nil, argumentError("page is not one that an answer has named as next")
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := []any{}
+	for i := range page.Runs {
+		out = append(out, runMap(&page.Runs[i]))
+	}
+	return value.NewMap("runs", out, "next", string(page.Next)), nil
+}
+
+func driftOf(ctx context.Context, f *Fleet, a arguments) (any, error) {
+	filter, err := a.filter(day)
+	if err != nil {
+		return nil, err
+	}
+	limit, err := a.limit()
+	if err != nil {
+		return nil, err
+	}
+
+	list, more, err := f.Drift(ctx, filter, limit)
+	if err != nil {
+		return nil, err
+	}
+	out := []any{}
+	for i := range list {
+		d := &list[i]
+		m := value.NewMap(
+			"minion", d.Minion,
+			"time", timeText(d.Time),
+			"jid", d.JID,
+			"user", d.User,
+			"corrected", d.Corrected,
+			"revision", d.Revision,
+		)
+		m.Update(stateMap(&d.State))
+		m.Delete("seconds")
+		out = append(out, m)
+	}
+	return value.NewMap("drift", out, "more", more, "since", timeText(filter.From)), nil
+}
+
+func searchOf(ctx context.Context, f *Fleet, a arguments) (any, error) {
+	text := strings.ToLower(a.texts["text"])
+	if text == "" {
+		return nil, argumentError("text is missing: a part of a minion's id, a function, a user, a state, a comment or a change")
+	}
+	filter, err := a.filter(7 * day)
+	if err != nil {
+		return nil, err
+	}
+	limit, err := a.limit()
+	if err != nil {
+		return nil, err
+	}
+
+	out := []any{}
+	more := false
+	err = f.each(ctx, filter, func(run *history.Run) bool {
+		if !contains(run, text) {
+			return true
+		}
+		if len(out) == limit {
+			more = true
+			return false
+		}
+		out = append(out, runMap(run))
+		return true
+	})
+	if errors.Is(err, errTooMany) {
+		more = true
+		err = nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return value.NewMap("runs", out, "more", more, "since", timeText(filter.From)), nil
+}
+
+// contains reports whether a text of a run has the given text, in lower case, in it.
+func contains(run *history.Run, text string) bool {
+	has := func(s string) bool { return strings.Contains(strings.ToLower(s), text) }
+	if has(run.Minion) || has(run.JID) || has(run.Function) || has(run.User) {
+		return true
+	}
+	for _, list := range [][]summary.State{run.Summary.FailedStates, run.Summary.ChangedStates} {
+		for i := range list {
+			s := &list[i]
+			if has(s.ID) || has(s.SLS) || has(s.Name) || has(s.Function) || has(s.Comment) || has(s.Changes) {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,282 @@
+package fleet
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"saltern/internal/printable"
+	"saltern/master/history"
+	"saltern/master/history/summary"
+)
+
+// Bounds of the table.
+const (
+	maxMinions   = 100_000
+	maxEntry     = 1024 // bytes of an entry
+	maxBaselines = 3    // kinds of runs that are remembered for each minion
+	maxTouched   = 20   // states that are remembered of each
+)
+
+// Table has the last run of each minion. It is safe for concurrent use.
+type Table struct {
+	mu       sync.RWMutex
+	entries  map[string]*entry
+	changed  bool   // since the last save
+	evicted  uint64 // entries that other minions have displaced
+	replaced uint64 // runs that were older than what the table had
+}
+
+// entry is what is known of a minion. Its size is bounded by maxEntry, see fit.
+type entry struct {
+	// The last return of any function. Its states are left out.
+	answer Answer
+	// The last run of states; run.JID is "" if there is none.
+	run       Answer
+	packed    []byte // its summary
+	baselines []baseline
+}
+
+// Answer is a return without its states.
+type Answer struct {
+	JID, Function, User string
+	Time                time.Time
+	Result              summary.Result
+}
+
+// baseline is the last run of some states, with which the next run of the same states is compared.
+type baseline struct {
+	scope    uint64 // hash of the function and its arguments
+	revision uint64 // hash of the revision of the files; 0: unknown
+	jid      string
+	touched  []touched // states that changed something or failed, at most maxTouched
+	partial  bool      // there were more failed states than touched has
+}
+
+// touched is a state that changed something or failed in a run: a hash of the state, whose lowest bit
+// is set if it failed.
+type touched uint32
+
+func touchedBy(s *summary.State, failed bool) touched {
+	hash := touched(hashState(s)) &^ 1
+	if failed {
+		hash |= 1
+	}
+	return hash
+}
+
+func newTable() *Table { return &Table{entries: map[string]*entry{}} }
+
+// Len returns the number of minions in the table.
+func (t *Table) Len() int {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return len(t.entries)
+}
+
+// add enters a run. scope tells which states it ran; 0: none that can be compared.
+func (t *Table) add(run *history.Run, scope uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.entries[run.Minion]
+	if e == nil {
+		t.makeRoom()
+		e = &entry{}
+		t.entries[run.Minion] = e
+	}
+
+	answer := Answer{
+		JID:      run.JID,
+		Function: clip(run.Function, 64),
+		User:     clip(run.User, 64),
+		Time:     run.Time,
+		Result:   run.Summary.Result,
+	}
+	if run.JID >= e.answer.JID {
+		e.answer = answer
+		t.changed = true
+	} else {
+		t.replaced++
+	}
+
+	if scope == 0 {
+		e.fit(nil)
+		return
+	}
+	var latest *summary.Summary
+	if run.JID >= e.run.JID {
+		e.run = answer
+		latest = &run.Summary
+	}
+	if scope != unknownScope {
+		e.setBaseline(run, scope)
+	}
+	e.fit(latest)
+	t.changed = true
+}
+
+// makeRoom removes the minion that has not answered for the longest time if the table is full.
+func (t *Table) makeRoom() {
+	if len(t.entries) < maxMinions {
+		return
+	}
+	oldest := slices.MinFunc(slices.Collect(maps.Keys(t.entries)), func(a, b string) int {
+		return cmp.Compare(t.entries[a].answer.JID, t.entries[b].answer.JID)
+	})
+	delete(t.entries, oldest)
+	t.evicted++
+}
+
+func (e *entry) setBaseline(run *history.Run, scope uint64) {
+	s := &run.Summary
+	if s.Test || s.Result == summary.Error || s.States() == 0 {
+		return // the run did not bring the minion into its state
+	}
+
+	at := slices.IndexFunc(e.baselines, func(b baseline) bool { return b.scope == scope })
+	if at >= 0 && e.baselines[at].jid > run.JID {
+		return
+	}
+	if at >= 0 {
+		e.baselines = slices.Delete(e.baselines, at, at+1)
+	}
+
+	next := baseline{
+		scope:    scope,
+		revision: hashRevision(s.Revision),
+		jid:      run.JID,
+		partial:  s.Failed > len(s.FailedStates) || len(s.FailedStates) > maxTouched,
+	}
+	for i := range s.FailedStates {
+		next.touch(&s.FailedStates[i], true)
+	}
+	for i := range s.ChangedStates {
+		next.touch(&s.ChangedStates[i], false)
+	}
+	e.baselines = slices.Insert(e.baselines, 0, next)
+	slices.SortStableFunc(e.baselines, func(a, b baseline) int { return cmp.Compare(b.jid, a.jid) })
+	e.baselines = e.baselines[:min(len(e.baselines), maxBaselines)]
+}
+
+func (b *baseline) touch(s *summary.State, failed bool) {
+	if len(b.touched) < maxTouched {
+		b.touched = append(b.touched, touchedBy(s, failed))
+	}
+}
+
+// size returns the bytes of memory that an entry takes, without the id of its minion.
+func (e *entry) size() int {
+	const (
+		fixed        = 224 // the struct
+		fixedOfBase  = 72
+		bytesOfTouch = 4
+	)
+	n := fixed + len(e.packed)
+	for _, a := range []*Answer{&e.answer, &e.run} {
+		n += len(a.JID) + len(a.Function) + len(a.User)
+	}
+	for i := range e.baselines {
+		b := &e.baselines[i]
+		n += fixedOfBase + len(b.jid) + bytesOfTouch*len(b.touched)
+	}
+	return n
+}
+
+// fit packs the summary of the last run so that the entry keeps its bound, see packWithin, and last
+// forgets the oldest baselines. latest may be nil: the last run is the one
+// that is packed already.
+func (e *entry) fit(latest *summary.Summary) {
+	if latest != nil {
+		e.packed = nil
+		e.packed = packWithin(*latest, max(maxEntry/2, maxEntry-e.size()))
+	}
+	for e.size() > maxEntry && len(e.baselines) > 1 {
+		e.baselines = e.baselines[:len(e.baselines)-1]
+	}
+}
+
+// packWithin packs a summary in at most so many bytes. The counts stay exact: it leaves out slow states,
+// then all but the first states, then the ends of texts, and then more states.
+func packWithin(s summary.Summary, most int) []byte {
+	const few, brief = 4, 48
+	for step := 0; ; step++ {
+		packed := summary.Append(nil, s)
+		if len(packed) <= most {
+			return slices.Clip(packed)
+		}
+
+		switch step {
+		case 0:
+			s.Slowest = nil
+		case 1:
+			s.FailedStates = s.FailedStates[:min(len(s.FailedStates), few)]
+			s.ChangedStates = s.ChangedStates[:min(len(s.ChangedStates), few)]
+		case 2:
+			s.FailedStates = clipStates(s.FailedStates, brief)
+			s.ChangedStates = clipStates(s.ChangedStates, brief)
+		default:
+			if len(s.FailedStates)+len(s.ChangedStates) == 0 {
+				return slices.Clip(packed)
+			}
+			if len(s.ChangedStates) > len(s.FailedStates) {
+				s.ChangedStates = s.ChangedStates[:len(s.ChangedStates)-1]
+			} else {
+				s.FailedStates = s.FailedStates[:len(s.FailedStates)-1]
+			}
+		}
+	}
+}
+
+func clipStates(list []summary.State, most int) []summary.State {
+	list = slices.Clone(list)
+	for i := range list {
+		s := &list[i]
+		for _, text := range []*string{&s.ID, &s.SLS, &s.Name, &s.Function, &s.Comment, &s.Changes} {
+			*text = printable.Clip(*text, most)
+		}
+	}
+	return list
+}
+
+// clip returns the first most bytes of an id.
+func clip(s string, most int) string { return s[:min(len(s), most)] }
+
+// Last is the last run of a minion.
+type Last struct {
+	Minion  string
+	Answer  Answer // the last return of any function
+	Run     Answer // the last run of states; its JID is "" if there is none
+	Summary summary.Summary
+}
+
+// Last returns what the table has of a minion.
+func (t *Table) Last(minion string) (Last, bool) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	e := t.entries[minion]
+	if e == nil {
+		return Last{}, false
+	}
+	return e.last(minion), true
+}
+
+// All returns what the table has of all minions, by id.
+func (t *Table) All() []Last {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	out := make([]Last, 0, len(t.entries))
+	for _, minion := range slices.Sorted(maps.Keys(t.entries)) {
+		out = append(out, t.entries[minion].last(minion))
+	}
+	return out
+}
+
+func (e *entry) last(minion string) Last {
+	last := Last{Minion: minion, Answer: e.answer, Run: e.run}
+	if e.run.JID != "" {
+		last.Summary, _ = summary.Parse(e.packed) // what Append has written
+	}
+	return last
+}
