@@ -9,6 +9,7 @@ Jinja's own (FILTERS and TESTS of reads.py).
 """
 
 import marshal
+import sys
 
 # The options of an environment that alter the code made in it.
 OPTIONS = (
@@ -24,6 +25,7 @@ class JinjaCode:
     """The code of templates. What was not used for longest makes room."""
 
     MOST, MOST_BYTES = 500, 16 << 20
+    UNPACKED = 5  # at most so many bytes of memory for one of packed code
 
     def __init__(self):
         import jinja2.defaults
@@ -85,7 +87,7 @@ class JinjaCode:
             # Its error shows the text, and is as without this class.
             return self.make(env, source, name, filename, False, defer_init)
         if functions is not None:
-            self.keep(key, code, functions, len(source) + len(marshal.dumps(code)))
+            self.keep(key, code, functions, self.memory(source, code))
         return code
 
     def functions(self, env, tree):
@@ -98,6 +100,11 @@ class JinjaCode:
                     return None
                 found[(kind, used.name)] = of
         return found
+
+    def memory(self, source, code):
+        """The bytes that an entry takes, rather too many than too few."""
+        entry = 2000  # its key, its functions and its places in dictionaries
+        return entry + sys.getsizeof(source) + self.UNPACKED * len(marshal.dumps(code))
 
     def keep(self, key, code, functions, size):
         if size > self.MOST_BYTES // 4:

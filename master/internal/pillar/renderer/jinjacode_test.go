@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -60,6 +61,38 @@ func TestNothingIsKeptOfClockChanceOrFiles(t *testing.T) {
 			await.That(t, "another value than "+first,
 				func() bool { return said(render(t, p, "b", nil, text)) != first })
 		})
+	}
+}
+
+// TestKeptCodeIsBounded keeps more templates than the bounds allow. What Python then takes, by its
+// own count, is less than what is counted.
+func TestKeptCodeIsBounded(t *testing.T) {
+	script, err := os.ReadFile("testdata/bound.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	out, err := exec.CommandContext(t.Context(), python(t), "-c", readsScript+jinjaCodeScript+string(script)).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	shapes := strings.Split(strings.TrimSpace(string(out)), "\n")
+	if len(shapes) != 4 {
+		t.Fatalf("%d kinds of templates: %s", len(shapes), out)
+	}
+
+	for _, shape := range shapes {
+		var entries, counted, took int
+		name, figures, _ := strings.Cut(shape, "\t")
+		if _, err := fmt.Sscan(figures, &entries, &counted, &took); err != nil {
+			t.Fatal(err)
+		}
+
+		if entries == 0 || entries > 30 || counted > 300_000 || took > counted {
+			t.Errorf("%s: %d templates, %d bytes are counted, %d are taken; the bounds are 30 and 300,000",
+				name, entries, counted, took)
+		}
 	}
 }
 
