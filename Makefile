@@ -278,6 +278,13 @@ test-memo: deps-salt ## random pillar trees with and without saltern_pillar_memo
 	SALTERN_MEMO_TREES=$(or $(TREES),1000) SALTERN_MEMO_FIRST=$(or $(FIRST),0) SALTERN_MEMO_MINIONS=$(or $(MINIONS),200) SALTERN_MEMO_SEED=$(or $(SEED),$$(date +%s%N)) SALTERN_PYTHON=$${SALTERN_PYTHON:-$(SALTERN_CACHE)/salt-3008.3/bin/python} \
 		$(GO) test -count=1 -timeout 120m -run 'TestMemo(Faithful|Leaks)' -v ./master/internal/pillar
 
+.PHONY: test-templates
+test-templates: deps-salt ## random templates and texts, rendered in the fast way and as Salt does, by three releases of Salt (N=50000, SEED: one that a test printed; an hour or more)
+	for version in 3006.28 3007.15 3008.3; do \
+		SALTERN_TEMPLATES=$(or $(N),50000) SALTERN_TEMPLATES_SEED=$(SEED) SALTERN_PYTHON=$(SALTERN_CACHE)/salt-$$version/bin/python \
+		$(GO) test -count=1 -timeout 180m -run '^Test(YAMLInGo|KeptCode)$$' -v ./master/internal/pillar/renderer || exit 1; \
+	done
+
 .PHONY: test-reactions
 test-reactions: deps-salt ## random reaction files, read here and by the reactors of three releases of Salt (N=1000, SEED: one that a test printed; minutes)
 	for version in 3006.28 3007.15 3008.3; do \

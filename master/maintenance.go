@@ -99,6 +99,7 @@ func (m *Master) startParts(w *workers) {
 	w.Go(func() { m.schedule.Run(w.ctx) })
 	w.Go(func() { m.engines.Run(w.ctx) })
 	w.Go(func() { m.repos.Run(w.ctx) })
+	w.Go(func() { m.pillars.RunChecks(w.ctx) })
 
 	if m.eventReturn != nil {
 		w.Go(func() { m.eventReturn.Run(w.ctx) })

@@ -88,6 +88,7 @@ func (m *Master) openPillar() {
 		TTL:        c.PillarCacheTTL,
 		Data:       c.MinionDataCache,
 		Turns:      m.renderers.Workers(),
+		CheckEach:  c.PillarCheck,
 		QueueBytes: int64(max(0, c.PillarQueue)) << 20,
 		Ending:     m.background.Ending(),
 		Unable:     func(err error) { m.problems.Set(control.PillarFault, err) },

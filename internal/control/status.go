@@ -12,27 +12,28 @@ import (
 // Status is the report that a master writes every two seconds to <cachedir>/[StatusFile]. Readers
 // ignore unknown fields, so that a newer master may add fields.
 type Status struct {
-	Schema       int          `json:"schema"` // version of the format: [Schema]
-	PID          int          `json:"pid"`
-	ID           string       `json:"id"`
-	Started      time.Time    `json:"started"`
-	Written      time.Time    `json:"written"`
-	Accepted     int          `json:"accepted"`
-	Pending      int          `json:"pending"`
-	Rejected     int          `json:"rejected"`
-	Denied       int          `json:"denied"`
-	Subscribers  int          `json:"subscribers"`
-	Connected    int          `json:"connected"`
-	Requests     uint64       `json:"requests"`
-	Refused      uint64       `json:"refused"`
-	Failed       uint64       `json:"failed"`
-	Returns      uint64       `json:"returns"`
-	Jobs         uint64       `json:"jobs"`
-	Pillars      uint64       `json:"pillars"`
-	PillarErrors uint64       `json:"pillar_errors"`
-	PillarError  *PillarError `json:"last_pillar_error,omitempty"` // nil: every pillar compiles without errors
-	PillarFaulty int          `json:"pillar_error_minions"`        // number of minions whose last pillar had errors
-	PillarMemo   *PillarMemo  `json:"pillar_memo,omitempty"`       // nil: the option saltern_pillar_memo is off
+	Schema       int           `json:"schema"` // version of the format: [Schema]
+	PID          int           `json:"pid"`
+	ID           string        `json:"id"`
+	Started      time.Time     `json:"started"`
+	Written      time.Time     `json:"written"`
+	Accepted     int           `json:"accepted"`
+	Pending      int           `json:"pending"`
+	Rejected     int           `json:"rejected"`
+	Denied       int           `json:"denied"`
+	Subscribers  int           `json:"subscribers"`
+	Connected    int           `json:"connected"`
+	Requests     uint64        `json:"requests"`
+	Refused      uint64        `json:"refused"`
+	Failed       uint64        `json:"failed"`
+	Returns      uint64        `json:"returns"`
+	Jobs         uint64        `json:"jobs"`
+	Pillars      uint64        `json:"pillars"`
+	PillarErrors uint64        `json:"pillar_errors"`
+	PillarError  *PillarError  `json:"last_pillar_error,omitempty"` // nil: every pillar compiles without errors
+	PillarFaulty int           `json:"pillar_error_minions"`        // number of minions whose last pillar had errors
+	PillarMemo   *PillarMemo   `json:"pillar_memo,omitempty"`       // nil: the option saltern_pillar_memo is off
+	PillarChecks *PillarChecks `json:"pillar_checks,omitempty"`     // nil: an older master, which checks none
 	// number of requests for pillars that this master could not answer
 	PillarUnable uint64     `json:"pillars_unanswered"`
 	Waiting      Waiting    `json:"waiting"`
@@ -174,12 +175,24 @@ const (
 	NewKeysFault     Fault = "new keys" // a source offers too many keys
 	PillarFault      Fault = "pillars"  // this master could not compile a pillar
 	ReactionFault    Fault = "reactions were lost"
+	// PillarCheckFault: files of the pillar are rendered as Salt does, because a check has found other
+	// values in the fast way.
+	PillarCheckFault Fault = "check of pillars"
 	// ScheduleFault: scheduled runners do not start, because their runs cannot be recorded for other
 	// masters.
 	ScheduleFault Fault = "schedule"
 	// ScheduleRecordFault: the record of the schedule was broken and was set aside.
 	ScheduleRecordFault Fault = "record of the schedule"
 )
+
+// PillarChecks counts, since the start, pillars that were rendered once more as Salt does
+// (saltern_pillar_check), and texts of pillar templates by who has read their YAML.
+type PillarChecks struct {
+	Checked      uint64 `json:"checked"`
+	Skipped      uint64 `json:"skipped"`        // chosen, but the renderers were busy or not running
+	YAMLInGo     uint64 `json:"yaml_in_go"`     // read by the master
+	YAMLInPython uint64 `json:"yaml_in_python"` // left to Salt's loader
+}
 
 // PillarError is a pillar that had errors when it was last compiled, for one minion.
 type PillarError struct {

@@ -85,6 +85,7 @@ func (r *Reporter) Write() {
 	r.watchReturners()
 	r.watchEngines()
 	r.Problems.Report(control.AuditFault, r.Audit.Fault())
+	r.Problems.Report(control.PillarCheckFault, r.Pillars.CheckFault())
 	b, err := json.Marshal(r.status())
 	if err == nil {
 		err = writeFile(filepath.Join(r.Options.CacheDir, control.StatusFile), append(b, '\n'))
@@ -128,6 +129,7 @@ func (r *Reporter) status() Status {
 			PillarError:  pillars.Last,
 			PillarFaulty: pillars.Faulty,
 			PillarMemo:   pillars.Memo,
+			PillarChecks: pillars.Checks,
 			PillarUnable: pillars.Unable,
 			Waiting:      r.waiting(pillars.Queue),
 			EventsLost:   r.Bus.Stats().Lost,

@@ -67,6 +67,14 @@ func masterKinds() []Kind {
 		},
 
 		{
+			Code:      PillarCheck,
+			Severity:  Warning,
+			Title:     "a pillar file is not rendered in the fast way",
+			Next:      "nothing for the minions: the file is rendered as Salt does; please report it, with the file if you can",
+			DependsOn: []Code{MasterDown},
+		},
+
+		{
 			Code:     ReactionsLost,
 			Severity: Warning,
 			Title:    "events did not react",

@@ -65,6 +65,7 @@ const (
 	AuditLost         Code = "SCA-221"
 	PillarsUnanswered Code = "SCA-232"
 	ReactionsLost     Code = "SCA-233"
+	PillarCheck       Code = "SCA-234"
 	APIFront          Code = "SCA-230"
 	BackupLate        Code = "SCA-223"
 	SystemOld         Code = "SCA-224"

@@ -45,8 +45,9 @@ type compilation struct {
 	session            *renderer.Session
 	sessionErr         error
 	rendered           int
-	withoutMemo        bool // do not use the memo
-	altered            bool // a closed renderer session has changed values that its templates see
+	check              *checkRun // results of the files, for a comparison; may be nil: none is made
+	withoutMemo        bool      // do not use the memo
+	altered            bool      // a closed renderer session has changed values that its templates see
 }
 
 // Compile compiles the pillar of a minion. It reports faults of the pillar's sources in the
@@ -69,19 +70,9 @@ func (c *Compiler) compile(ctx context.Context, req Request, takeTurn func() boo
 		c.log.Error("an on-demand ext_pillar is refused", "minion", req.ID)
 	}
 
-	n := &compilation{
-		compiler: c,
-		takeTurn: takeTurn,
-		req:      req,
-		saltenv:  req.Saltenv,
-		pillar:   value.NewMap(),
-		ignored:  map[string][]string{},
-	}
-
-	n.ctx, n.giveUp = context.WithCancelCause(ctx)
+	n := c.newCompilation(ctx, req)
+	n.takeTurn = takeTurn
 	defer n.giveUp(nil)
-	n.grains = req.Grains.Clone()
-	n.grains.Set("id", req.ID)
 
 	if err := n.chooseEnvs(); err != nil {
 		// Do not fall back to another environment: the minion would get values of an environment
@@ -111,6 +102,22 @@ func (c *Compiler) compile(ctx context.Context, req Request, takeTurn func() boo
 	}
 
 	return nil, fmt.Errorf("compile the pillar of %s: %w", req.ID, err)
+}
+
+// newCompilation returns a compilation of the pillar of a request. The caller must call its giveUp.
+func (c *Compiler) newCompilation(ctx context.Context, req Request) *compilation {
+	n := &compilation{
+		compiler: c,
+		req:      req,
+		saltenv:  req.Saltenv,
+		grains:   req.Grains.Clone(),
+		pillar:   value.NewMap(),
+		ignored:  map[string][]string{},
+	}
+
+	n.ctx, n.giveUp = context.WithCancelCause(ctx)
+	n.grains.Set("id", req.ID)
+	return n
 }
 
 // giveUpIfUnable ends the compilation if err means that this master could not compile a part of the

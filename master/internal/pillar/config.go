@@ -79,6 +79,8 @@ type Compiler struct {
 	log   *slog.Logger
 	files *files
 	chain []chainPart
+	// distrusted are the files that are rendered as Salt does, see Check
+	distrusted distrusted
 }
 
 // New returns a Compiler.

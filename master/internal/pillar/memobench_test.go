@@ -56,7 +56,7 @@ func BenchmarkMemo(b *testing.B) {
 			Python:     []string{python(b)},
 			MaxWorkers: 2,
 			WorkerIdle: time.Hour, // a worker that ends takes its CPU time with it
-			FreshCode:  fresh,
+			Fresh:      fresh,
 			Overrides:  value.NewMap("root_dir", root, "id", "m", "pillar_roots", value.NewMap("base", []any{root + "/p"})),
 		})
 		b.Cleanup(pool.Close)

@@ -38,6 +38,9 @@ type ServiceConfig struct {
 	Turns int
 	// QueueBytes bounds the pillar requests that wait for a renderer, in bytes; 0 means 256 MiB.
 	QueueBytes int64
+	// CheckEach is how many pillars are compiled for each one that RunChecks checks
+	// (saltern_pillar_check); 0 means 1,000, a negative number none.
+	CheckEach int
 	// Tell fires the event Cleared with a minion's id. It may be nil: there are no peers.
 	Tell func(tag string, data *value.Map)
 	// Ending is canceled when the master stops, which cancels the compilations in progress. It may
@@ -64,6 +67,7 @@ type Service struct {
 	renderTurns *queue.Queue[*value.Map] // queue for the renderers
 	clearances  clearances
 	faults      *faults
+	checks      *checks
 	pillars     atomic.Uint64 // pillars served, with or without errors
 	withErrors  atomic.Uint64 // pillars that were served with errors
 	// unanswered counts the pillar requests without an answer, because this master could not
@@ -85,6 +89,7 @@ func NewService(cfg ServiceConfig) *Service {
 		firstTries:  line(turns + firstTriesPerCPU*runtime.NumCPU()),
 		renderTurns: line(turns),
 		faults:      newFaults(),
+		checks:      newChecks(cfg.CheckEach),
 	}
 }
 
@@ -273,12 +278,16 @@ func (s *Service) compileAndKeep(ctx context.Context, req Request, turn func() b
 	p, err := c.Compiler.compile(ctx, req, turn)
 	cleared := end()
 
+	whole := len(p.List("_errors")) == 0
+	if err == nil && whole {
+		s.checks.offer(req)
+	}
+
 	if err != nil || req.Override.Len() > 0 {
 		return p, err
 	}
 
 	var kept error
-	whole := len(p.List("_errors")) == 0
 	switch {
 	case c.Keep && !cleared && whole:
 		kept = c.Cache.KeepCompiled(req.ID, c.Compiler.Env(req), p, c.Now())
@@ -350,6 +359,7 @@ type ServiceStats struct {
 	Last            *control.PillarError // nil: every pillar compiles
 	Faulty          int                  // minions whose last pillar had errors
 	Memo            *control.PillarMemo  // nil: there is no memo
+	Checks          *control.PillarChecks
 	// Unable counts the pillar requests without an answer, because this master could not compile
 	// the pillar.
 	Unable uint64
@@ -363,6 +373,7 @@ func (s *Service) Stats() ServiceStats {
 		Errors:  s.withErrors.Load(),
 		Unable:  s.unanswered.Load(),
 		Queue:   s.renderTurns.Stats(),
+		Checks:  s.checkStats(),
 	}
 
 	st.Last, st.Faulty = s.faults.lastFault(s.cfg.Now())

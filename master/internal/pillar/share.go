@@ -59,7 +59,7 @@ func (s *sharedTemplate) cachedResult() (any, bool) {
 // the memo.
 func (c *compilation) renderInPython(session *renderer.Session, t renderer.Template, s *sharedTemplate) (any, error) {
 	store := c.compiler.cfg.Memo
-	if store == nil {
+	if store == nil || c.check != nil {
 		return session.Render(c.ctx, t)
 	}
 	if s == nil || store.Alone(s.key) {

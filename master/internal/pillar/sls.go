@@ -22,6 +22,14 @@ var errNoRenderers = errors.New("no template renderers are configured on this ma
 
 // compileFile renders one file (salt/template.py compile_template).
 func (c *compilation) compileFile(path, env, name string, defaults *value.Map) (any, error) {
+	v, err := c.renderFile(path, env, name, defaults)
+	if c.check != nil {
+		c.check.addResult(fileResult{path: path, env: env, name: name}, v, err)
+	}
+	return v, err
+}
+
+func (c *compilation) renderFile(path, env, name string, defaults *value.Map) (any, error) {
 	c.rendered++
 	if c.rendered > maxRendered {
 		return nil, fmt.Errorf("more than %d files are rendered for one minion", maxRendered)
@@ -61,6 +69,7 @@ func (c *compilation) compileFile(path, env, name string, defaults *value.Map) (
 			SLS:     name,
 			Saltenv: env,
 			Pillar:  true,
+			Fresh:   c.check.isFresh() || c.compiler.distrusted.has(path, p.id),
 			Context: defaults,
 		}, share)
 		if err == nil {

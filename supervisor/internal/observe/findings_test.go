@@ -225,6 +225,9 @@ func TestFindings(t *testing.T) {
 			m.PillarFaulty = 1
 			m.PillarError = &control.PillarError{Minion: "web1", Text: "Rendering SLS 'x' failed", At: now}
 		}), "SCA-206: minion web1: Rendering SLS 'x' failed (at 12:00 UTC)"},
+		{"pillar file set aside", said(func(m *control.Status) {
+			m.Problems = []control.Problem{{What: control.PillarCheckFault, Text: "/srv/pillar/a.sls gives other values"}}
+		}), "SCA-234: /srv/pillar/a.sls gives other values"},
 		{"pillars of two", said(func(m *control.Status) {
 			m.PillarFaulty = 2
 			m.PillarError = &control.PillarError{Minion: "a", Text: "x", At: now}

@@ -47,7 +47,7 @@ type Config struct {
 	SessionsPerWorker int           // sessions after which a worker is replaced; 0: 1000
 	MaxMessage        int           // bytes of one request or reply; 0: 64 MiB
 	RetryStart        time.Duration // time after a failed start in which further starts fail at once; 0: 30 s
-	FreshCode         bool          // compile each template again, as Salt does; used in tests that compare the results
+	Fresh             bool          // render each template as with Template.Fresh; tests compare with it
 	Log               *slog.Logger  // nil: no log
 }
 

@@ -8,6 +8,7 @@ all: code is kept only of templates whose filters and tests compute and are Salt
 Jinja's own (FILTERS and TESTS of reads.py).
 """
 
+import contextlib
 import marshal
 import sys
 
@@ -39,6 +40,16 @@ class JinjaCode:
         self.make = jinja2.environment.Environment.compile
         self.kept = {}  # key: code, the functions it was made with, and its size
         self.size = 0
+        self.off = False
+
+    @contextlib.contextmanager
+    def unused(self, off):
+        """Within it, code is made each time."""
+        self.off = off
+        try:
+            yield
+        finally:
+            self.off = False
 
     def install(self):
         """Has all environments of this process use what is kept."""
@@ -46,7 +57,7 @@ class JinjaCode:
 
         def compile_template(env, source, name=None, filename=None, raw=False, defer_init=False):
             key = None
-            if isinstance(source, str) and not raw:
+            if isinstance(source, str) and not raw and not self.off:
                 key = self.key(env, source, name, filename, defer_init)
             if key is None:
                 return self.make(env, source, name, filename, raw, defer_init)

@@ -23,6 +23,9 @@ var readsScript string
 //go:embed jinjacode.py
 var jinjaCodeScript string
 
+//go:embed yamltext.py
+var yamlTextScript string
+
 //go:embed reactions.py
 var reactionsScript string
 
@@ -44,10 +47,9 @@ func startNursery(ctx context.Context, cfg *Config, python string) (*nursery, er
 
 	p, err := pyfork.Start(ctx, pyfork.Config{
 		Python:  python,
-		Program: pyfork.Prelude + readsScript + jinjaCodeScript + reactionsScript + gitpillar.Python + workerScript,
+		Program: pyfork.Prelude + readsScript + jinjaCodeScript + yamlTextScript + reactionsScript + gitpillar.Python + workerScript,
 		Settings: value.NewMap("config_file", cfg.ConfigFile, "overrides", cfg.Overrides.Clone(),
-			"layer", layer, "memory_limit", cfg.MemoryLimit, "max_frame", cfg.MaxMessage, "log_level", 30,
-			"fresh_code", cfg.FreshCode),
+			"layer", layer, "memory_limit", cfg.MemoryLimit, "max_frame", cfg.MaxMessage, "log_level", 30),
 		Env:          env,
 		StartTimeout: cfg.StartTimeout,
 		Name:         "renderer",

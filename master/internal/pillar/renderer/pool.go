@@ -41,6 +41,9 @@ type Stats struct {
 	Starts, Forks, Sessions, Retries, Killed uint64
 	Workers                                  int  // busy and idle workers
 	Running                                  bool // the nursery runs
+	// YAMLInGo and YAMLInPython count the texts of templates whose YAML Go has read, and those that
+	// Go has left to Salt's loader.
+	YAMLInGo, YAMLInPython uint64
 }
 
 // New returns a Pool. It starts no process.

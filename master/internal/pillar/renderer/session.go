@@ -150,15 +150,23 @@ type Template struct {
 	SLS     string // dotted name, for the variables sls and tpl…
 	Saltenv string
 	Pillar  bool       // search imports in pillar_roots
+	Fresh   bool       // render as Salt does: use no kept code, and read YAML in Python
 	Context *value.Map // further variables for the template
 }
 
 // Render renders and compiles a template (salt/template.py compile_template). If the template is
 // faulty, the error is a *Failure.
 func (s *Session) Render(ctx context.Context, t Template) (any, error) {
-	reply, err := s.callWorker(ctx, t.request())
+	req := t.request()
+	fresh := t.Fresh || s.pool.cfg.Fresh
+	req.Set("fresh", fresh)
+	req.Set("text_of_yaml", !fresh)
+	reply, err := s.callWorker(ctx, req)
 	if err != nil {
 		return nil, err
+	}
+	if _, isText := reply.Get("text"); isText {
+		return s.readYAML(ctx, t, reply.Str("text"))
 	}
 	return reply.Value("value"), nil
 }

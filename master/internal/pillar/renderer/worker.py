@@ -80,8 +80,10 @@ class Salt:
         setup_logging(settings.get("log_level", logging.WARNING))
         self.opts = pickle.dumps(dict(opts), protocol=pickle.HIGHEST_PROTOCOL)
         self.recording = environment()
-        if not settings.get("fresh_code"):
-            JinjaCode().install()
+        self.code = JinjaCode()
+        self.code.install()
+        self.yaml_text = YAMLText()
+        self.yaml_text.install()
         self.index_module_files()
         self.quick_truth()
         self.keep_decrypted()
@@ -337,7 +339,8 @@ class Session:
     def render(self, request):
         if not request.get("record"):
             with self.watched():
-                return {"value": self.compiled(request)}
+                value = self.rendered(request)
+            return {"text": value.text} if isinstance(value, Text) else {"value": value}
         try:
             return self.recorded(request)
         except Unshareable as exc:
@@ -378,6 +381,16 @@ class Session:
             return pickle.dumps((dict(self.opts), seen(self.rend, self.functions)))
         except Exception:  # pylint: disable=broad-except
             return None
+
+    def rendered(self, request):
+        """What compiled gives, or a Text where the master asks for one and may have it."""
+        text = request.get("text_of_yaml") and not self.opts.get("use_yamlloader_old")
+        with self.lib.code.unused(request.get("fresh")), self.lib.yaml_text.asking(text):
+            return self.compiled(request)
+
+    def load_yaml(self, request):
+        """What Salt's yaml renderer makes of a text that rendered has given."""
+        return {"value": self.rend["yaml"](request["text"], request["saltenv"], request["sls"])}
 
     def compiled(self, request):
         compile_template = self.lib.salt.template.compile_template
@@ -507,6 +520,7 @@ METHODS = {
     "react": Reactions.react,
     "grains": Reactions.grains,
     "render": Session.render,
+    "load_yaml": Session.load_yaml,
     "pillar": Session.set_pillar,
     "ext_pillar": Session.ext_pillar,
     "decrypt": Session.decrypt,

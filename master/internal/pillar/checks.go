@@ -1,0 +1,142 @@
+package pillar
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"saltern/internal/control"
+	"saltern/master/internal/queue"
+	"saltern/master/value"
+)
+
+const (
+	defaultCheckEach = 1000
+	// checkPatience is how long a check waits until no pillar is being rendered.
+	checkPatience = time.Minute
+	checkPoll     = time.Second
+)
+
+// checks chooses one in so many pillars and has its files rendered once more as Salt does
+// (saltern_pillar_check), to find out whether what makes rendering fast changes a value. Overflow
+// policy: a pillar that is chosen while another one waits for its check, or for which the renderers
+// do not come to rest in time, is not checked, and is counted.
+type checks struct {
+	each    uint64 // 0: check none
+	pillars atomic.Uint64
+	chosen  chan Request
+	checked atomic.Uint64
+	skipped atomic.Uint64
+}
+
+func newChecks(each int) *checks {
+	c := &checks{chosen: make(chan Request, 1)}
+	switch {
+	case each == 0:
+		c.each = defaultCheckEach
+	case each > 0:
+		c.each = uint64(each)
+	}
+	return c
+}
+
+// offer is called for each pillar that was compiled without errors.
+func (c *checks) offer(req Request) {
+	if c.each == 0 || c.pillars.Add(1)%c.each != 0 {
+		return
+	}
+	select {
+	case c.chosen <- req:
+	default:
+		c.skipped.Add(1)
+	}
+}
+
+// RunChecks checks the chosen pillars one after the other, while no minion waits for a renderer,
+// until ctx ends.
+func (s *Service) RunChecks(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case req := <-s.checks.chosen:
+			if turn := s.turnForCheck(ctx, req.ID); turn != nil {
+				s.check(ctx, req)
+				turn.End(nil, errCutShort)
+			} else {
+				s.checks.skipped.Add(1)
+			}
+		}
+	}
+}
+
+// turnForCheck waits until no pillar is being rendered, and returns a turn for a renderer. It
+// returns nil if that does not happen in time, or if Python does not run: a check is no reason to
+// start it.
+func (s *Service) turnForCheck(ctx context.Context, minion string) *queue.Turn[*value.Map] {
+	ctx, cancel := context.WithTimeout(ctx, checkPatience)
+	defer cancel()
+	tick := time.NewTicker(checkPoll)
+	defer tick.Stop()
+
+	for {
+		if renderers := s.cfg.Compiler.cfg.Renderers; renderers == nil || !renderers.Stats().Running {
+			return nil
+		}
+
+		now := s.renderTurns.Stats()
+		if now.Working == 0 && now.Waiting == 0 {
+			if turn, ok := s.renderTurns.Try(queue.Question{Minion: minion}); ok {
+				return turn
+			}
+		}
+
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// check checks one pillar. A file with a difference is rendered as Salt does from then on, and what
+// is kept of the minion's pillar is dropped.
+func (s *Service) check(ctx context.Context, req Request) {
+	ctx, stop := context.WithTimeout(ctx, 5*time.Minute)
+	defer stop()
+
+	s.cfg.Compiler.distrusted.dropMissing()
+	different, err := s.cfg.Compiler.Check(ctx, req)
+	if err != nil {
+		s.checks.skipped.Add(1)
+		s.cfg.Log.Debug("a pillar could not be checked", "minion", req.ID, "error", err)
+		return
+	}
+
+	s.checks.checked.Add(1)
+	for _, path := range different {
+		s.cfg.Log.Error("a pillar file gives other values than with Salt's own rendering; it is rendered as Salt does from now on, until it changes (saltern_pillar_check)",
+			"path", path, "minion", req.ID)
+		if err := s.cfg.Compiler.distrusted.add(path); err != nil {
+			s.cfg.Log.Warn("a pillar file could not be set aside", "path", path, "error", err)
+		}
+	}
+
+	if len(different) > 0 {
+		s.Clear(req.ID)
+	}
+}
+
+// CheckFault returns an error that names the files that are rendered as Salt does because of a
+// check, or nil.
+func (s *Service) CheckFault() error { return s.cfg.Compiler.distrusted.fault() }
+
+// checkStats returns the counters of the checks.
+func (s *Service) checkStats() *control.PillarChecks {
+	st := &control.PillarChecks{Checked: s.checks.checked.Load(), Skipped: s.checks.skipped.Load()}
+	if renderers := s.cfg.Compiler.cfg.Renderers; renderers != nil {
+		r := renderers.Stats()
+		st.YAMLInGo, st.YAMLInPython = r.YAMLInGo, r.YAMLInPython
+	}
+	return st
+}

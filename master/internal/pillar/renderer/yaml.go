@@ -1,0 +1,110 @@
+package renderer
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"unicode/utf8"
+
+	"saltern/master/saltyaml"
+	"saltern/master/value"
+)
+
+// readYAML returns what Salt's yaml renderer makes of the text that Jinja has made of a template.
+// It reads the text in Go. What Go is not known to read exactly as Salt does goes back to the
+// session's worker, and so does a text with an error, which is then reported in Salt's words.
+func (s *Session) readYAML(ctx context.Context, t Template, text string) (any, error) {
+	if v, ok := exactYAML(text); ok {
+		s.pool.updateStats(func(st *Stats) { st.YAMLInGo++ })
+		return v, nil
+	}
+
+	s.pool.updateStats(func(st *Stats) { st.YAMLInPython++ })
+	reply, err := s.callWorker(ctx, value.NewMap("op", "load_yaml", "text", text, "saltenv", t.saltenv(), "sls", t.SLS))
+	if err != nil {
+		return nil, err
+	}
+
+	return reply.Value("value"), nil
+}
+
+func (t Template) saltenv() string {
+	if t.Saltenv == "" {
+		return "base"
+	}
+	return t.Saltenv
+}
+
+// exactYAML reads a text as Salt's yaml renderer does (salt/renderers/yaml.py render): nothing in it
+// is an empty map. It returns false for a text that Salt may read in another way, and for one with
+// an error.
+func exactYAML(text string) (*value.Map, bool) {
+	if !onlyPlainMarks(text) {
+		return nil, false
+	}
+
+	v, err := saltyaml.Decode([]byte(text), "")
+	if err != nil {
+		return nil, false
+	}
+	if v == nil {
+		return value.NewMap(), true
+	}
+
+	m, ok := v.(*value.Map)
+	return m, ok && isPlainValue(m)
+}
+
+// onlyPlainMarks reports whether a text has only characters and marks that Go's parser and libyaml
+// are known to treat alike. Tags, anchors, aliases, merges, complex keys and directives are not
+// among them, and neither are characters that may be line breaks.
+func onlyPlainMarks(text string) bool {
+	if strings.ContainsAny(text, "\t\r\u0085\u2028\u2029\ufeff") || !utf8.ValidString(text) {
+		return false
+	}
+
+	before := byte('\n')
+	for i := range len(text) {
+		c := text[i]
+		startsToken := strings.IndexByte(" \n[]{},:-?", before) >= 0
+		switch c {
+		case '!', '&', '*', '?', '%', '<':
+			if startsToken {
+				return false
+			}
+		}
+		before = c
+	}
+
+	return !bytes.Contains([]byte(text), []byte("\n..."))
+}
+
+// isPlainValue reports whether v contains only values that are the same in Go as on the way from
+// Python. A key is text, a whole number or a truth value.
+func isPlainValue(v any) bool {
+	switch v := v.(type) {
+	case nil, bool, int64, float64, string:
+		return true
+	case []any:
+		for _, x := range v {
+			if !isPlainValue(x) {
+				return false
+			}
+		}
+		return true
+	case *value.Map:
+		for k, x := range v.All() {
+			switch k.(type) {
+			case string, int64, bool:
+			default:
+				return false
+			}
+			if !isPlainValue(x) {
+				return false
+			}
+		}
+		return true
+	}
+
+	return false
+}
