@@ -56,6 +56,7 @@ func (m *Master) openPillar() {
 		Renderer:            c.Renderer,
 		RestrictedRenderers: len(c.RendererWhitelist)+len(c.RendererBlacklist) > 0,
 		CustomJinja:         c.JinjaEnv.Len()+c.JinjaSLSEnv.Len() > 0,
+		TrimJinja:           value.Truth(c.Raw.Value("jinja_trim_blocks")) || value.Truth(c.Raw.Value("jinja_lstrip_blocks")),
 		Strategy:            c.PillarMergeStrategy,
 		MergeLists:          c.PillarMergeLists,
 		IncludesOverride:    c.PillarIncludesOverride,

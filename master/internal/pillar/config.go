@@ -30,6 +30,7 @@ type Config struct {
 	// CustomJinja means that jinja_env or jinja_sls_env is set, so the markers of templates may
 	// differ.
 	CustomJinja      bool
+	TrimJinja        bool               // jinja_trim_blocks or jinja_lstrip_blocks is set
 	Strategy         string             // pillar_source_merging_strategy; "": smart
 	MergeLists       bool               // pillar_merge_lists
 	IncludesOverride bool               // pillar_includes_override_sls

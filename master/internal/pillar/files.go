@@ -45,7 +45,8 @@ type environment struct {
 // must copy what it changes.
 type parsed struct {
 	id        regular.ID
-	plain     bool // the file has no template: value and err are the result
+	plain     bool // Go can render the file: value and err are the result
+	template  bool // the file is a template that Go can render: all of its marks are comments
 	value     any
 	err       error
 	shareable bool     // the file is a template whose result the memo may store
@@ -62,6 +63,7 @@ type hashed struct {
 type files struct {
 	ignore    *fileserver.Ignore
 	plain     func(text []byte) bool
+	comments  func(text []byte) (string, bool)
 	shareable func(text []byte) bool
 	now       func() time.Time
 
@@ -76,6 +78,7 @@ func newFiles(c *Config) *files {
 	return &files{
 		ignore:    c.Ignore,
 		plain:     plainFor(c),
+		comments:  commentsFor(c),
 		shareable: shareableFor(c),
 		now:       c.Now,
 		kept:      map[string]parsed{},
@@ -138,18 +141,41 @@ func (f *files) parsedFile(path string) (parsed, error) {
 		return parsed{}, err
 	}
 
-	p = parsed{plain: f.plain(text), id: id}
-	if p.plain {
-		p.value, p.err = parseYAML(text, path)
-	} else if p.shareable = f.shareable(text); p.shareable {
-		p.sum = sha256.Sum256(text)
-	}
+	p = f.parse(text, path)
+	p.id = id
 
 	if steady {
 		f.keepParsed(path, p)
 	}
 
 	return p, nil
+}
+
+func (f *files) parse(text []byte, path string) (p parsed) {
+	if f.plain(text) {
+		p.plain = true
+		p.value, p.err = parseYAML(text, path)
+		return p
+	}
+
+	if p.shareable = f.shareable(text); p.shareable {
+		p.sum = sha256.Sum256(text)
+	}
+
+	rendered, ok := f.comments(text)
+	if !ok {
+		return p
+	}
+
+	// A text with an error goes to Python, which says what is wrong in Salt's words.
+	v, err := parseYAML([]byte(rendered), path)
+	if err == nil {
+		p.plain = true
+		p.template = true
+		p.value = v
+	}
+
+	return p
 }
 
 // loadFile reads a file. steady reports whether id identifies the text: the file did not change

@@ -42,7 +42,9 @@ func (c *compilation) renderFile(path, env, name string, defaults *value.Map) (a
 
 	// A file that Go cannot parse goes to Salt's renderer, which may succeed, or reports the error
 	// with Salt's text.
-	if p.plain && (p.err == nil || c.compiler.cfg.Renderers == nil) {
+	fresh := c.check.isFresh() || c.compiler.distrusted.has(path, p.id)
+	isDone := p.err == nil && !(p.template && fresh)
+	if p.plain && (isDone || c.compiler.cfg.Renderers == nil) {
 		return p.value, p.err
 	}
 
@@ -69,7 +71,7 @@ func (c *compilation) renderFile(path, env, name string, defaults *value.Map) (a
 			SLS:     name,
 			Saltenv: env,
 			Pillar:  true,
-			Fresh:   c.check.isFresh() || c.compiler.distrusted.has(path, p.id),
+			Fresh:   fresh,
 			Context: defaults,
 		}, share)
 		if err == nil {
