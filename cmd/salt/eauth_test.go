@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -64,8 +65,9 @@ func TestUnknownEauth(t *testing.T) {
 	}
 }
 
-// TestRunnerThatTheMasterRefuses (m4): salt-run with a log-in says so and exits with 1, and asks nobody
-// else: Python's salt-run would ask the same master again, and exit with 0.
+// TestRunnerThatTheMasterRefuses (m4): salt-run with a log-in says so on standard output, in the form of
+// --out as Salt's does, exits with 1, and asks nobody else: Python's salt-run would ask the same master
+// again, and exit with 0.
 func TestRunnerThatTheMasterRefuses(t *testing.T) {
 	m := fakemaster.New(t, "a")
 	h := newHouse(t, m, "")
@@ -89,9 +91,9 @@ func TestRunnerThatTheMasterRefuses(t *testing.T) {
 			if async != "" {
 				words = append(words, async)
 			}
-			if code := h.run("salt-run", words...); code != exitGeneric || !strings.Contains(h.errs, why) {
-				t.Errorf("%s %s: exit %d, %q, %q", function, async, code, h.out, h.errs)
-			}
+			h.want(h.run("salt-run", words...), exitGeneric, why+"\n", "")
+			h.want(h.run("salt-run", append(words, "--out=json")...), exitGeneric, strconv.Quote(why)+"\n", "")
+			h.want(h.run("salt-run", append(words, "--quiet")...), exitGeneric, "", "")
 		}
 	}
 }
@@ -225,8 +227,12 @@ func TestKeysByExternalAuthentication(t *testing.T) {
 	}
 
 	h.t = t
-	const refusal = "Authentication failure of type \"eauth\" occurred for user ann.\n"
-	h.want(call("wrong", "-l", "acc"), exitGeneric, refusal, "")
+	const refusal = `Authentication failure of type "eauth" occurred for user ann.`
+	for _, words := range [][]string{{"-l", "acc"}, {"-L"}, {"-f", "web1"}, {"-y", "-a", "web2"}, {"-y", "-D"}} {
+		h.want(call("wrong", words...), exitGeneric, strconv.Quote(refusal)+"\n", "") // call adds --out=json
+		h.want(call("wrong", append(words, "--out=nested")...), exitGeneric, refusal+"\n", "")
+		h.want(call("wrong", append(words, "--quiet")...), exitGeneric, "", "")
+	}
 	h.in = "n\n"
 	if code := call("right", "-a", "web*"); code != 0 || strings.Contains(h.out, "accepted.") || len(asked) != 1 {
 		t.Errorf("exit %d after no: %s, %q", code, h.out, asked)

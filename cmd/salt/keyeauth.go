@@ -58,13 +58,15 @@ func (k *keyCall) becomeRemote(ctx context.Context) (*remoteKeys, error) {
 	return &remoteKeys{k, login}, nil
 }
 
-// call calls a wheel function and returns the function's result. It prints a refusal of the master
-// on standard output, as Salt does.
+// call calls a wheel function and returns the function's result. If the master refuses the call, call
+// prints why.
 func (r *remoteKeys) call(ctx context.Context, fun string, named *value.Map) (*value.Map, error) {
 	ret, err := r.c.Wheel(ctx, fun, named, r.login)
 	refusal, known := errors.AsType[*client.Error](err)
 	if known && (refusal.Kind == client.Authentication || refusal.Kind == client.Authorization) {
-		r.println(printable.Text(refusal.Message))
+		if err := r.showRefusal(refusal.Message); err != nil {
+			return nil, err
+		}
 		return nil, exit(exitGeneric)
 	}
 	if err != nil {
@@ -77,6 +79,15 @@ func (r *remoteKeys) call(ctx context.Context, fun string, named *value.Map) (*v
 	}
 
 	return m, nil
+}
+
+// showRefusal prints why the master refused a call, as a result: on standard output and in the form
+// of --out, as Salt does (salt/key.py KeyCLI.run).
+func (r *remoteKeys) showRefusal(why string) error {
+	if r.values.Bool("quiet") {
+		return nil
+	}
+	return r.display(printable.Text(why), "nested", 0, r.outputOptions())
 }
 
 func (r *remoteKeys) list(ctx context.Context, kind string) error {

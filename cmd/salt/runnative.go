@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"saltern/internal/printable"
 	"saltern/internal/release"
 	"saltern/master/client"
 	"saltern/master/event"
@@ -78,8 +79,7 @@ func (r *runCall) native(ctx context.Context, fun string) (done bool, err error)
 	var ce *client.Error
 	switch {
 	case eauth && errors.As(err, &refused):
-		fmt.Fprintln(r.stderr, err)
-		return true, exit(exitGeneric)
+		return true, r.showRefusal(refused)
 	case errors.As(err, &refused), errors.As(err, &ce) && !c.MasterIsUp():
 		r.log.Debug("left to Python", "fun", fun, "error", err)
 		_, none := r.pythonSaltRun()
@@ -222,6 +222,15 @@ func (r *runCall) showResult(v any, outputter string) error {
 		return nil
 	}
 	return r.display(v, outputter, 0, r.outputOptions())
+}
+
+// showRefusal prints why the master refused the call, as a result: on standard output and in the
+// form of --out, as Salt does (salt/runner.py Runner.run). It returns the error for the exit code.
+func (r *runCall) showRefusal(refused error) error {
+	if err := r.showResult(printable.Text(refused.Error()), "nested"); err != nil {
+		return err
+	}
+	return exit(exitGeneric)
 }
 
 // result prints the return of a runner and returns the error for its exit code (salt/client/mixins.py
