@@ -77,6 +77,7 @@ func (m *Master) openRunners() {
 			Files:     fileserver.Runners{Server: m.files, Newest: m.newestForRunners, All: m.newestEverywhere},
 			Pillar:    pillar.Runners{Service: m.pillars, Newest: m.newestForRunners},
 			Reactor:   m.reactions,
+			Pauses:    runner.NewPauses(c.CacheDir),
 			Options:   conf.WithoutSecrets(c.Raw),
 			Version:   release.Salt,
 			Log:       m.log,

@@ -33,6 +33,8 @@ type Env struct {
 	// ("runner.jobs.master"), fun_args, jid, pid and user. Running may be nil: no runner is in
 	// progress.
 	Running func() []*value.Map
+	// Pauses keeps which steps of orchestrations are paused.
+	Pauses *Pauses
 	// Progress reports the progress of a long call to its caller. It may be nil: the reports are
 	// dropped.
 	Progress func(data *value.Map)

@@ -336,10 +336,8 @@ func jobsLastRun(c *call) (any, error) {
 
 func jobsMaster(c *call) (any, error) {
 	out := []any{}
-	if c.Running != nil {
-		for _, m := range c.Running() {
-			out = append(out, m)
-		}
+	for _, run := range c.runners() {
+		out = append(out, run)
 	}
 	return out, nil
 }
