@@ -361,6 +361,15 @@ bench-storm: bench-swarm build deps-salt ## what the master does in Python at ma
 	python3 test/bench/storm.py --go bin/salt-master --python $(SALTERN_CACHE)/salt-3008.3/bin/salt-master \
 	  --renderer-python $(SALTERN_CACHE)/salt-3008.3/bin/python --swarm "$(SWARM)" $(BENCH_STORM)
 
+# HISTORY_RUNS are made once and stay in HISTORY_DIR, some 100 bytes on disk for each.
+HISTORY_RUNS ?= 10000000
+HISTORY_DIR ?= /var/tmp/saltern-bench-history
+.PHONY: bench-history
+bench-history: ## look-ups in the history of ten million returns (by hand, ten minutes; HISTORY_RUNS=1000000, HISTORY_DIR)
+	mkdir -p $(HISTORY_DIR)
+	SALTERN_HISTORY_DIR=$(HISTORY_DIR) SALTERN_HISTORY_RUNS=$(HISTORY_RUNS) \
+	  $(GO) test -count 1 -run TestTenMillion -v -timeout 3h ./master/history
+
 # BENCH_API are flags of test/bench/api.py.
 BENCH_API ?= --rounds 3
 .PHONY: bench-api

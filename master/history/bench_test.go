@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
@@ -141,6 +142,13 @@ func BenchmarkAppend(b *testing.B) {
 	}
 }
 
+// processorTime returns the time of a processor that this process has used.
+func processorTime(t *testing.T) time.Duration {
+	var usage syscall.Rusage
+	check.Must(t, syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
+
 // TestTenMillion is make bench-history: it fills SALTERN_HISTORY_DIR with SALTERN_HISTORY_RUNS runs,
 // unless it has them, and measures queries.
 func TestTenMillion(t *testing.T) {
@@ -155,13 +163,17 @@ func TestTenMillion(t *testing.T) {
 	check.Must(t, err)
 	f := newFleet(n)
 	have := s.Stats().Runs
-	var jids []string // some of all
+	lastJob := 0
+	var jobs, large []string // ids of some jobs, and of some jobs of all minions
 	var raw int64
 	var spent time.Duration
 	for i := range n {
 		run := f.next()
-		if i%max(n/500, 1) == 0 {
-			jids = append(jids, run.JID)
+		if begins := jidAt(run.Time) == run.JID; begins && i-lastJob >= n/1000 {
+			lastJob = i
+			jobs = append(jobs, run.JID)
+		} else if begins && len(f.waiting) > 1000 {
+			large = append(large, run.JID)
 		}
 		raw += int64(len(run.Return))
 		if have < n {
@@ -189,6 +201,7 @@ func TestTenMillion(t *testing.T) {
 	measure := func(what string, times int, query func(i int) (Filter, int)) {
 		var took []time.Duration
 		runs := 0
+		before := processorTime(t)
 		for i := range times {
 			filter, limit := query(i)
 			began := time.Now()
@@ -197,19 +210,26 @@ func TestTenMillion(t *testing.T) {
 			took = append(took, time.Since(began))
 			runs += len(page.Runs)
 		}
+		cpu := (processorTime(t) - before) / time.Duration(times)
 		slices.Sort(took)
-		t.Logf("%-46s p50 %8v  p99 %8v  longest %8v  %6.1f runs", what, took[times/2].Round(10*time.Microsecond),
-			took[times*99/100].Round(10*time.Microsecond), took[times-1].Round(10*time.Microsecond),
-			float64(runs)/float64(times))
+		t.Logf("%-47s p50 %8v  p99 %8v  longest %8v  processor %8v  %6.1f runs", what,
+			took[times/2].Round(10*time.Microsecond), took[times*99/100].Round(10*time.Microsecond),
+			took[times-1].Round(10*time.Microsecond), cpu.Round(10*time.Microsecond), float64(runs)/float64(times))
 	}
 
 	minion := func(i int) string { return f.minions[(i*379)%len(f.minions)] }
 	month := Filter{From: begin, To: begin.AddDate(0, 1, 0)}
 	measure("lookup by jid", 500, func(i int) (Filter, int) {
-		return Filter{JID: jids[(i*131)%len(jids)]}, 10_000
+		return Filter{JID: jobs[(i*131)%len(jobs)]}, 10_000
 	})
 	measure("lookup by jid, with returns", 500, func(i int) (Filter, int) {
-		return Filter{JID: jids[(i*131)%len(jids)], Returns: true}, 10_000
+		return Filter{JID: jobs[(i*131)%len(jobs)], Returns: true}, 10_000
+	})
+	measure("lookup by jid, of all minions", 200, func(i int) (Filter, int) {
+		return Filter{JID: large[(i*131)%len(large)]}, 10_000
+	})
+	measure("lookup by jid, of all minions, with returns", 200, func(i int) (Filter, int) {
+		return Filter{JID: large[(i*131)%len(large)], Returns: true}, 10_000
 	})
 	measure("lookup by jid, one that there is not", 500, func(i int) (Filter, int) {
 		return Filter{JID: jidAt(begin.Add(time.Duration(i) * 3 * time.Hour).Add(7 * time.Nanosecond * 1001))}, 10
