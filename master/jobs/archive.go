@@ -1,8 +1,10 @@
 package jobs
 
 import (
+	"fmt"
 	"time"
 
+	"saltern/master/msgpack"
 	"saltern/master/value"
 )
 
@@ -22,4 +24,93 @@ type Archived struct {
 	Return      []byte    // content of return.p; the Archive must not change it
 	// Load returns the load of the job, or nil if it has none. It reads a file.
 	Load func() *value.Map
+}
+
+// archivePatience is how long the archive may fail before the cache goes on without it.
+const archivePatience = 20 * time.Second
+
+// archiveFailures are since when the archive has failed without interruption. Only one goroutine uses
+// them at a time.
+type archiveFailures struct{ add, sync time.Time }
+
+// mayRetry reports whether the cache waits for an archive that fails since *since, which is zero at
+// the first failure. An archive that fails for longer than archivePatience, or for good, does not
+// stop the cache. A clock that jumps ends the patience.
+func (c *Local) mayRetry(since *time.Time, err error) bool {
+	now := c.cfg.Now()
+	if since.IsZero() {
+		*since = now
+	}
+	failing := now.Sub(*since)
+	return transient(err) && failing >= 0 && failing < archivePatience
+}
+
+// archiveRecord passes a record of a return to the archive. It returns an error that a retry may
+// mend. Returns that the archive does not take are counted.
+func (c *Local) archiveRecord(r *record) error {
+	if c.cfg.Archive == nil || r.kind != kindReturn {
+		return nil
+	}
+
+	err := c.cfg.Archive.Add(Archived{
+		JID:    r.jid,
+		Minion: r.id,
+		Time:   time.Unix(0, r.time),
+		Return: r.a,
+		Load:   func() *value.Map { return c.loadOf(r.jid) },
+	})
+	if err == nil {
+		if c.leftOut > 0 {
+			c.log.Warn("job cache: the archive takes returns again", "left_out", c.leftOut)
+			c.leftOut = 0
+		}
+		c.failures.add = time.Time{}
+		return nil
+	}
+
+	if c.mayRetry(&c.failures.add, err) {
+		return fmt.Errorf("archive: %w", err)
+	}
+	if c.leftOut == 0 {
+		c.log.Error("job cache: returns are left out of the archive until it takes them", "jid", r.jid, "minion", r.id,
+			"error", err)
+	}
+	c.leftOut++
+	c.unarchived.Add(1)
+	return nil
+}
+
+// loadOf returns the load of a job for the archive, or nil if there is none that can be read.
+func (c *Local) loadOf(jid string) *value.Map {
+	var v any
+	var err error
+	if open := c.overlay.snapshot(jid); open.load != nil {
+		v, err = msgpack.Decode(open.load.a, msgpack.DefaultLimits)
+	} else {
+		v, _, err = readValue(c.files.jobDir(jid) + "/" + loadFile)
+	}
+	if err != nil {
+		c.log.Warn("job cache: a load cannot be read for the archive", "jid", jid, "error", err)
+	}
+	load, _ := v.(*value.Map)
+	return load
+}
+
+// syncArchive makes durable what the archive has taken. It returns an error while the journal must
+// still keep that.
+func (c *Local) syncArchive() error {
+	if c.cfg.Archive == nil {
+		return nil
+	}
+	err := c.cfg.Archive.Sync()
+	if err == nil {
+		c.failures.sync = time.Time{}
+		return nil
+	}
+
+	if c.mayRetry(&c.failures.sync, err) {
+		return fmt.Errorf("archive: %w", err)
+	}
+	c.log.Error("job cache: the archive is not durable, a power cut may cost its latest returns", "error", err)
+	return nil
 }

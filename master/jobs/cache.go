@@ -74,6 +74,8 @@ type Cache interface {
 // Return is the return of one minion for one job.
 type Return struct {
 	JID, ID string
+	// Time is when a master took the return. It may be zero: this master takes it now.
+	Time time.Time
 	// Data holds those of the fields return, retcode and success that the minion sent, and
 	// [summary.RevisionField] if the master that took the return set it.
 	Data *value.Map

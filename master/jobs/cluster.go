@@ -154,6 +154,9 @@ func (c *Cluster) SaveReturn(ctx context.Context, ret Return) (bool, error) {
 		return c.Local.SaveReturn(ctx, ret)
 	}
 
+	if ret.Time.IsZero() { // all masters get the same, as precise as a stamp
+		ret.Time = c.Local.cfg.Now().Truncate(time.Microsecond)
+	}
 	r, facts, err := c.newReturn(ret)
 	if err != nil || facts.nocache {
 		return false, err
@@ -402,6 +405,11 @@ func (c *Cluster) cacheRecord(ctx context.Context, r *record) error {
 
 	if at, err := Time(r.jid); err == nil && c.cfg.Keep > 0 && c.Local.cfg.Now().Sub(at) > c.cfg.Keep {
 		return nil // the job is too old: Clean would remove the record at once
+	}
+
+	const mostAhead = time.Hour
+	if age := c.Local.cfg.Now().Sub(time.Unix(0, r.time)); age < -mostAhead || c.cfg.Keep > 0 && age > c.cfg.Keep {
+		r.time = 0 // the clock of a master is wrong
 	}
 
 	r.a, r.b = bytes.Clone(r.a), bytes.Clone(r.b) // otherwise the slices would keep the whole segment in memory

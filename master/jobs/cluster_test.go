@@ -59,9 +59,15 @@ func (f *fellow) wait(d time.Duration) {
 // member opens the job cache of a master; Close ends it early.
 func member(t *testing.T, id, shared, dir string) *fellow {
 	t.Helper()
+	return memberWith(t, id, shared, dir, nil)
+}
+
+// memberWith is member with an archive.
+func memberWith(t *testing.T, id, shared, dir string, archive Archive) *fellow {
+	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	f := &fellow{peers: &peers{}, clock: time.Now()}
-	l, err := Open(Config{Dir: filepath.Join(dir, "jobs"), Now: f.now, Shared: true}, log)
+	l, err := Open(Config{Dir: filepath.Join(dir, "jobs"), Now: f.now, Shared: true, Archive: archive}, log)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,6 +23,9 @@
 //	                                      ↓ bounded queue
 //	                                 background writer → Salt's files
 //
+// The background writer also passes each return to the Archive, if there is one, which keeps it when
+// the job cache has removed it. The journal keeps a segment until the Archive has its returns durably.
+//
 // After a crash Open replays the journal. A torn tail ends the replay of a segment; Open skips
 // damaged records and keeps their segment in quarantine.
 //

@@ -26,6 +26,7 @@ type Config struct {
 	Endtimes bool
 	// Shared means that a Cluster uses this cache and hands records over.
 	Shared   bool
+	Archive  Archive // may be nil: returns are kept by the cache only
 	DirMode  fs.FileMode
 	FileMode fs.FileMode
 	Now      func() time.Time
@@ -80,9 +81,13 @@ type Local struct {
 	stop context.CancelFunc
 	wg   sync.WaitGroup
 
+	failures archiveFailures
+	leftOut  int // returns that the archive has not taken since it took the last one
+
 	stalled     atomic.Bool
 	quarantined atomic.Uint64
 	duplicates  atomic.Uint64
+	unarchived  atomic.Uint64
 }
 
 var _ Cache = (*Local)(nil)
@@ -200,12 +205,18 @@ type Stats struct {
 	Segments         int
 	Duplicates       uint64 // returns that were not stored because they were stored already
 	Quarantined      uint64 // records and segments put into quarantine
+	Unarchived       uint64 // returns that the archive did not take
 	Stalled          bool   // files cannot be written at present
 }
 
 // Stats returns the counters.
 func (c *Local) Stats() Stats {
-	s := Stats{Duplicates: c.duplicates.Load(), Quarantined: c.quarantined.Load(), Stalled: c.stalled.Load()}
+	s := Stats{
+		Duplicates:  c.duplicates.Load(),
+		Quarantined: c.quarantined.Load(),
+		Unarchived:  c.unarchived.Load(),
+		Stalled:     c.stalled.Load(),
+	}
 	c.journal.mu.Lock()
 	s.Records = c.journal.records
 	s.Commits = c.journal.commits
@@ -241,7 +252,9 @@ func (c *Local) reserveRoom(ctx context.Context, recs ...*record) error {
 	var sum int64
 	for _, r := range recs {
 		r.cost = int64(r.size()) + recordCost
-		r.time = c.cfg.Now().UnixNano()
+		if r.time == 0 { // else another master made the record
+			r.time = c.cfg.Now().UnixNano()
+		}
 		sum += r.cost
 	}
 	if err := c.queue.room.Acquire(ctx, sum); err != nil {

@@ -23,7 +23,7 @@ const (
 // never change.
 type record struct {
 	kind kind
-	time int64 // when the record was made, in Unix nanoseconds
+	time int64 // when a master made the record, in Unix nanoseconds; the same on all masters
 	jid  string
 	id   string
 	a, b []byte

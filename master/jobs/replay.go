@@ -37,6 +37,9 @@ func (c *Local) replay() error {
 
 	err = c.syncAll()
 	if err == nil {
+		err = c.syncArchive()
+	}
+	if err == nil {
 		err = c.noteUnhanded(nil)
 	}
 
@@ -70,13 +73,12 @@ func (c *Local) replaySegment(seg *segment, waiting *int) error {
 			c.leftover.addRecord(r)
 		}
 
-		if c.files.holdsReturn(r) {
-			return nil
-		}
-
 		var err error
-		if *waiting == 0 {
+		if *waiting == 0 && !c.files.holdsReturn(r) {
 			err = c.files.applyRecord(r)
+		}
+		if *waiting == 0 && err == nil {
+			err = c.archiveRecord(r)
 		}
 
 		switch {

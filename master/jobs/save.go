@@ -191,6 +191,9 @@ func (c *Local) newReturn(ret Return) (*record, jobFacts, error) {
 	}
 
 	r := &record{kind: kindReturn, jid: ret.JID, id: ret.ID, done: make(chan struct{})}
+	if !ret.Time.IsZero() {
+		r.time = ret.Time.UnixNano()
+	}
 	if r.a, err = c.packBounded("return", orEmpty(ret.Data)); err != nil {
 		return nil, facts, err
 	}

@@ -141,6 +141,9 @@ func (c *Local) makeFiles(ctx context.Context, r *record) bool {
 	for {
 		err := c.files.applyRecord(r)
 		if err == nil {
+			err = c.archiveRecord(r)
+		}
+		if err == nil {
 			c.stalled.Store(false)
 			return true
 		}
@@ -187,6 +190,11 @@ func (c *Local) checkpoint() {
 	}
 
 	if err := c.syncAll(); err != nil {
+		c.log.Error("job cache: journal is kept", "error", err)
+		return
+	}
+
+	if err := c.syncArchive(); err != nil {
 		c.log.Error("job cache: journal is kept", "error", err)
 		return
 	}

@@ -200,13 +200,26 @@ func (h *Handler) Return(ctx context.Context, peer, tag string, load *value.Map)
 
 	kept := load.Clone()
 	kept.Delete("_stamp")
-	if err := h.cfg.Jobs.SaveCopy(ctx, peer, jobs.ReturnOf(kept)); err != nil && !errors.Is(err, jobs.ErrTooLarge) {
+	ret := jobs.ReturnOf(kept)
+	ret.Time = stampOf(load, h.member.now())
+	if err := h.cfg.Jobs.SaveCopy(ctx, peer, ret); err != nil && !errors.Is(err, jobs.ErrTooLarge) {
 		h.cfg.Problem(control.JobCacheFault, err)
 		return fmt.Errorf("keep the return of %s for job %s: %w", id, jid, err)
 	}
 
 	h.cfg.Problem(control.JobCacheFault, nil)
 	return nil
+}
+
+// stampOf returns when a peer took a return, or the zero time if the stamp is missing, or so far from
+// now that a clock is wrong.
+func stampOf(load *value.Map, now time.Time) time.Time {
+	const mostApart = time.Hour
+	t, err := time.Parse(time.RFC3339Nano, load.Str("_stamp"))
+	if err != nil || t.Sub(now).Abs() > mostApart {
+		return time.Time{}
+	}
+	return t
 }
 
 // PeerSubscribed stores a peer's report of how many subscriptions each address has at that peer.

@@ -475,3 +475,28 @@ func writeOptions(t *testing.T, text string) string {
 	check.Must(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
+
+// The time at which a peer took a return counts, unless a clock is wrong.
+func TestStampOfAReturn(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 3, 1, 12, 0, 0, 123456000, time.UTC)
+	for _, tt := range []struct {
+		name  string
+		stamp any
+		want  time.Time
+	}{
+		{"of a moment ago", event.Stamp(now.Add(-time.Second)), now.Add(-time.Second)},
+		{"whole second", event.Stamp(now.Truncate(time.Second)), now.Truncate(time.Second)},
+		{"clock of the peer is behind by years", event.Stamp(now.AddDate(-9, 0, 0)), time.Time{}},
+		{"clock of the peer is ahead", event.Stamp(now.Add(2 * time.Hour)), time.Time{}},
+		{"stamp of an older Salt", "2026-03-01T12:00:00.123456", time.Time{}},
+		{"no text", int64(7), time.Time{}},
+		{"none", nil, time.Time{}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := stampOf(value.NewMap("_stamp", tt.stamp), now); !got.Equal(tt.want) {
+				t.Errorf("%v, want %v", got, tt.want)
+			}
+		})
+	}
+}

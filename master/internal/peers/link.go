@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
-	"time"
 
 	"saltern/master/cluster"
 	"saltern/master/event"
@@ -22,7 +21,6 @@ const forwardDepth = 16384
 // Link sends this master's events and returns to the peers.
 type Link struct {
 	Pool *cluster.Pool
-	Now  func() time.Time
 	Log  *slog.Logger
 
 	mu sync.Mutex
@@ -85,7 +83,7 @@ func (l *Link) Forward(ctx context.Context, bus *event.Bus) {
 func (l *Link) Keep(ctx context.Context, r jobs.Return) error {
 	tag := event.Tag("job", r.JID, "ret", r.ID)
 	load := r.Load.Clone()
-	load.Set("_stamp", event.Stamp(l.Now()))
+	load.Set("_stamp", event.Stamp(r.Time))
 	l.noteKept(tag)
 	err := l.Pool.Keep(ctx, tag, load)
 	if errors.Is(err, cluster.ErrNoPeer) {

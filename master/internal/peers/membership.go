@@ -144,7 +144,7 @@ func Join(ctx context.Context, cfg JoinConfig) (*Membership, error) {
 	cfg.Log.Info(fmt.Sprintf("Raft consensus service started for cluster '%s'", c.ClusterID),
 		"owner", "by a lease in cluster_pki_dir")
 
-	m.link = &Link{Pool: m.Pool, Now: cfg.Now, Log: cfg.Log}
+	m.link = &Link{Pool: m.Pool, Log: cfg.Log}
 	m.Started = presence.NewStarted()
 	m.Missed = presence.NewResender(m.resending(cfg))
 	return m, nil
