@@ -476,6 +476,7 @@ func (m *Master) openServices(context.Context) error {
 		Presence:    m.presence,
 		Launch:      m.launch,
 		Minions:     m.minions,
+		Resources:   m.resources,
 		Reactor:     m.reactor,
 		Schedule:    m.schedule,
 		Auth:        m.callers.Auth,

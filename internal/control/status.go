@@ -40,7 +40,8 @@ type Status struct {
 	Runners      *Runners   `json:"runners,omitempty"` // nil: an older master, which does not report runners
 	Returners    []Returner `json:"returners,omitempty"`
 	Engines      []Engine   `json:"engines,omitempty"`
-	Files        *Files     `json:"files,omitempty"` // nil: the master serves the original files, not a copy
+	Resources    *Resources `json:"resources,omitempty"` // nil: no minion has registered or was refused resources
+	Files        *Files     `json:"files,omitempty"`     // nil: the master serves the original files, not a copy
 	EventsLost   uint64     `json:"events_lost"`
 	OldestMillis int64      `json:"oldest_request_ms"`
 	OpenMode     bool       `json:"open_mode"`
@@ -95,6 +96,12 @@ type PillarMemo struct {
 	Dropped uint64 `json:"dropped"` // number of results dropped to make room
 	Results int    `json:"results"` // number of stored results
 	Bytes   int64  `json:"bytes"`   // bytes of the stored results
+}
+
+// Resources describes the resources of minions (Salt 3008).
+type Resources struct {
+	Known   int    `json:"known"`   // resources that minions have registered
+	Refused uint64 `json:"refused"` // registrations and ids that were refused since the master's start
 }
 
 // Runners describes runner and wheel functions that run in Python. Counters begin at the master's

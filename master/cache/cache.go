@@ -9,12 +9,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -62,7 +62,7 @@ type Store struct {
 	bound      written   // counts the bytes written to files of compiled pillars
 	shared     *versions // versions of the entries for the other masters; nil without a cluster
 
-	resourcesChanged atomic.Uint64 // counts the changes of the bank Resources
+	resources changed // changes of the bank Resources
 
 	tokens     string    // folder of tokens; "" when tokens are not shared
 	tokensSeen time.Time // modification time of the folder tokens at the last check
@@ -197,7 +197,7 @@ func (s *Store) writeEntry(b Bank, id string, m *value.Map, base int64) (bool, e
 		return false, fmt.Errorf("store the %s of %s: %w", b, id, err)
 	}
 
-	s.noteChange(b)
+	s.noteChange(b, id)
 	info, err := os.Lstat(path)
 	if err != nil {
 		return true, nil
@@ -211,16 +211,35 @@ func (s *Store) writeEntry(b Bank, id string, m *value.Map, base int64) (bool, e
 	return true, nil
 }
 
-// noteChange counts a change of a bank if readers keep an index of that bank.
-func (s *Store) noteChange(b Bank) {
-	if b == Resources {
-		s.resourcesChanged.Add(1)
-	}
+// changed collects the ids of the entries of a bank that have changed.
+type changed struct {
+	mu  sync.Mutex
+	ids map[string]bool
 }
 
-// ResourceChanges returns how often the bank Resources has changed since the start. Call it before
-// reading the bank: otherwise a change between the two calls is missed.
-func (s *Store) ResourceChanges() uint64 { return s.resourcesChanged.Load() }
+// noteChange records that an entry has changed, if somebody keeps an index of its bank.
+func (s *Store) noteChange(b Bank, id string) {
+	if b != Resources {
+		return
+	}
+	s.resources.mu.Lock()
+	defer s.resources.mu.Unlock()
+	if s.resources.ids == nil {
+		s.resources.ids = map[string]bool{}
+	}
+	s.resources.ids[id] = true
+}
+
+// TakeResourceChanges returns the ids of the entries of the bank Resources that have changed since
+// the last call. Read them after the call: an entry that changes meanwhile is returned again. Only
+// one caller can keep an index by it.
+func (s *Store) TakeResourceChanges() []string {
+	s.resources.mu.Lock()
+	defer s.resources.mu.Unlock()
+	ids := slices.Collect(maps.Keys(s.resources.ids))
+	clear(s.resources.ids)
+	return ids
+}
 
 func (s *Store) lockEntry(b Bank, id string) func() {
 	n := uint(len(b))
@@ -306,7 +325,7 @@ func (s *Store) Flush(b Bank, id string) error {
 // remove removes the file of an entry. The caller has locked the entry.
 func (s *Store) remove(b Bank, id string) error {
 	s.mem.dropEntry(b, id)
-	defer s.noteChange(b)
+	defer s.noteChange(b, id)
 	if err := os.Remove(s.entryPath(b, id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

@@ -316,7 +316,7 @@ func (s *Store) writeForeign(k memKey, e Entry) error {
 		return fmt.Errorf("store the %s of %s: %w", k.bank, k.id, err)
 	}
 	s.noteLive(k, version{at: e.At, base: e.Base})
-	s.noteChange(k.bank)
+	s.noteChange(k.bank, k.id)
 	return nil
 }
 

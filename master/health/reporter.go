@@ -25,6 +25,7 @@ import (
 	"saltern/master/internal/queue"
 	"saltern/master/internal/reactor"
 	"saltern/master/internal/request"
+	"saltern/master/internal/resources"
 	"saltern/master/internal/returner"
 	"saltern/master/internal/schedule"
 	"saltern/master/keys"
@@ -55,12 +56,14 @@ type Reporter struct {
 	Presence *presence.View
 	Launch   *launch.Launcher
 	Minions  *minion.Service
-	Reactor  *reactor.Engine
-	Schedule *schedule.Schedule
-	Auth     *eauth.Authenticator
-	Bus      *event.Bus
-	Python   *pyhost.Host
-	Engines  *engine.Service
+	// Resources are the resources of minions.
+	Resources *resources.Registry
+	Reactor   *reactor.Engine
+	Schedule  *schedule.Schedule
+	Auth      *eauth.Authenticator
+	Bus       *event.Bus
+	Python    *pyhost.Host
+	Engines   *engine.Service
 	// EventReturn may be nil: no returner receives events.
 	EventReturn *returner.Events
 	// JobReturns may be nil: no returner stores jobs.
@@ -147,6 +150,9 @@ func (r *Reporter) status() Status {
 	s.Runners = r.runners()
 	s.Returners = r.returners()
 	s.Engines = r.engines()
+	if known := r.Resources.Stats(); known != (resources.Stats{}) {
+		s.Resources = &control.Resources{Known: known.Resources, Refused: known.Refused}
+	}
 	s.Files = r.Files()
 
 	if r.Cluster != nil {

@@ -144,6 +144,11 @@ func (p *page) minions(d status.Document) {
 	p.Single("saltern_master_pillars_unanswered_total", "counter",
 		"Questions for pillars that the master could not answer, since its start; their minions ask again.",
 		float64(m.PillarsUnanswered))
+	if r := m.Resources; r != nil {
+		p.Single("saltern_master_resources", "gauge", "Resources that minions have registered.", float64(r.Known))
+		p.Single("saltern_master_resources_refused_total", "counter",
+			"Registrations and ids of resources that were refused since the master's start.", float64(r.Refused))
+	}
 	p.waiting(m.Waiting)
 
 	if memo := m.PillarMemo; memo != nil {

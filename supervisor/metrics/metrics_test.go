@@ -48,6 +48,7 @@ func document() status.Document {
 			Jobs:                3,
 			OldestRequestMillis: 1500,
 			PillarErrorMinions:  2,
+			Resources:           &control.Resources{Known: 60, Refused: 2},
 			PillarMemo: &control.PillarMemo{
 				Hits:    900,
 				Misses:  20,

@@ -214,6 +214,8 @@ type Master struct {
 	// Returners describes the returners of events, Engines the engines. Both may be empty.
 	Returners []control.Returner `json:"returners,omitempty"`
 	Engines   []control.Engine   `json:"engines,omitempty"`
+	// Resources counts the resources of minions. It may be nil: no minion has registered any.
+	Resources *control.Resources `json:"resources,omitempty"`
 }
 
 // Waiting describes the master's queues of waiting work.

@@ -10,10 +10,10 @@
 package resources
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -66,24 +66,18 @@ type Registry struct {
 	cfg         Config
 	registering sync.Mutex // serialises Register, which reads an entry and replaces it
 
-	mu       sync.Mutex
-	index    *index
-	accepted []string // accepted minions from which index was built
-	changes  uint64   // change counter of the bank from which index was built
+	mu      sync.Mutex
+	index   *index
+	unread  map[string]bool // minions whose entries in the bank have changed since they were read
+	overrun bool            // an entry in the bank was left out because of maxResources
 
 	refused atomic.Uint64
 }
 
-// index holds the contents of the bank in a form for look-ups. It is never changed after it is
-// built.
-type index struct {
-	all      []target.Resource // sorted by id
-	byMinion map[string][]string
-	claims   int // ids that minions have registered, including those that belong to other minions
-}
-
 // New returns a Registry.
-func New(cfg Config) *Registry { return &Registry{cfg: cfg} }
+func New(cfg Config) *Registry {
+	return &Registry{cfg: cfg, index: newIndex(), unread: map[string]bool{}}
+}
 
 // Stats are the metrics of a Registry.
 type Stats struct {
@@ -96,7 +90,7 @@ func (r *Registry) Stats() Stats {
 	if r == nil {
 		return Stats{}
 	}
-	return Stats{len(r.look().all), r.refused.Load()}
+	return Stats{len(r.All()), r.refused.Load()}
 }
 
 // Register replaces the resources of a minion. types maps types to lists of ids, grains maps
@@ -138,8 +132,7 @@ func (r *Registry) Register(minion string, types, grains *value.Map) error {
 		return r.cfg.Cache.Flush(cache.Resources, minion)
 	}
 
-	now := r.look()
-	if now.claims-before.Map(sinceField).Len()+since.Len() > maxResources {
+	if r.claimCount()-before.Map(sinceField).Len()+since.Len() > maxResources {
 		r.refused.Add(1)
 		return fmt.Errorf("%w: all minions together may have %d", errTooMany, maxResources)
 	}
@@ -216,9 +209,8 @@ func (r *Registry) grainsOf(minion string, types, grains *value.Map) *value.Map 
 
 // logForeign logs the ids that a minion has registered but that do not belong to it.
 func (r *Registry) logForeign(minion string, since *value.Map) {
-	now := r.look()
 	for _, id := range since.Keys() {
-		if known, ok := now.find(id); !ok {
+		if known, ok := r.Find(id); !ok {
 			r.refuse(minion, "a minion has this id", "resource", id)
 		} else if known.Minion != minion {
 			r.refuse(minion, "another minion has registered it before", "resource", id, "owner", known.Minion)
@@ -226,94 +218,60 @@ func (r *Registry) logForeign(minion string, since *value.Map) {
 	}
 }
 
-// look returns the index of the bank's current contents.
-func (r *Registry) look() *index {
+// update brings the index up to date with the bank and the accepted minions. The caller holds mu.
+func (r *Registry) update() {
+	if accepted := r.cfg.Accepted(); !sameSlice(accepted, r.index.accepted) {
+		for _, id := range r.index.setAccepted(accepted) {
+			r.unread[id] = true
+		}
+	}
+
+	for _, id := range r.cfg.Cache.TakeResourceChanges() {
+		r.unread[id] = true
+	}
+
+	if len(r.unread) > 0 {
+		r.readEntries()
+	}
+}
+
+// readEntries reads the entries that have changed. The caller holds mu.
+func (r *Registry) readEntries() {
+	before := r.index.count
+	for _, id := range slices.Sorted(maps.Keys(r.unread)) {
+		var claims []claim
+		if entry, ok := r.cfg.Cache.Get(cache.Resources, id); ok && r.index.isMinion(id) {
+			claims = claimsOf(id, entry)
+		}
+
+		r.index.setClaims(id, nil)
+		if r.index.count+len(claims) > maxResources {
+			r.overrun = true // another master of the cluster may have registered them
+			continue
+		}
+		r.index.setClaims(id, claims)
+	}
+	clear(r.unread)
+
+	if r.overrun && r.index.count < before {
+		r.overrun = false
+		for _, id := range r.index.accepted { // there may be room for what was left out
+			r.unread[id] = true
+		}
+	}
+}
+
+// sameSlice reports whether two slices are one.
+func sameSlice(a, b []string) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+}
+
+// claimCount returns how many ids the accepted minions have registered.
+func (r *Registry) claimCount() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-
-	accepted := r.cfg.Accepted()
-	changes := r.cfg.Cache.ResourceChanges()
-	same := len(accepted) == len(r.accepted) && (len(accepted) == 0 || &accepted[0] == &r.accepted[0])
-	if r.index != nil && same && changes == r.changes {
-		return r.index
-	}
-
-	found, err := r.readBank(accepted)
-	if err != nil {
-		r.cfg.Log.Error("the resources of minions cannot be read", "error", err)
-		return cmp.Or(r.index, &index{})
-	}
-
-	r.index = found
-	r.accepted = accepted
-	r.changes = changes
-	return r.index
-}
-
-// claim is a minion's registration of an id.
-type claim struct {
-	target.Resource
-	since int64
-}
-
-// readBank builds the index from the entries of the accepted minions.
-func (r *Registry) readBank(accepted []string) (*index, error) {
-	minions, err := r.cfg.Cache.IDs(cache.Resources)
-	if err != nil {
-		return nil, err
-	}
-
-	out := &index{byMinion: map[string][]string{}}
-	isMinion := func(id string) bool { _, ok := slices.BinarySearch(accepted, id); return ok }
-	var claims []claim
-	for _, minion := range minions {
-		entry, ok := r.cfg.Cache.Get(cache.Resources, minion)
-		if !ok || !isMinion(minion) || len(claims) > maxResources {
-			continue
-		}
-		claims = append(claims, claimsOf(minion, entry)...)
-	}
-
-	out.claims = len(claims)
-	slices.SortFunc(claims, func(a, b claim) int {
-		return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.since, b.since), cmp.Compare(a.Minion, b.Minion))
-	})
-	for i, c := range claims {
-		if isMinion(c.ID) || i > 0 && claims[i-1].ID == c.ID {
-			continue
-		}
-		out.all = append(out.all, c.Resource)
-		out.byMinion[c.Minion] = append(out.byMinion[c.Minion], c.ID)
-	}
-
-	return out, nil
-}
-
-// claimsOf returns the ids that a minion has registered, each once with its types.
-func claimsOf(minion string, entry *value.Map) []claim {
-	types := map[string][]string{}
-	for name := range entry.Map(typesField).All() {
-		typ, _ := name.(string)
-		for _, id := range entry.Map(typesField).Texts(typ) {
-			types[id] = append(types[id], typ)
-		}
-	}
-
-	out := make([]claim, 0, len(types))
-	for id, of := range types {
-		slices.Sort(of)
-		since, _ := entry.Map(sinceField).Int(id)
-		out = append(out, claim{target.Resource{ID: id, Minion: minion, Types: of}, since})
-	}
-	return out
-}
-
-func (x *index) find(id string) (target.Resource, bool) {
-	i, ok := slices.BinarySearchFunc(x.all, id, func(r target.Resource, id string) int { return cmp.Compare(r.ID, id) })
-	if !ok {
-		return target.Resource{}, false
-	}
-	return x.all[i], true
+	r.update()
+	return r.index.count
 }
 
 // All implements target.Resources.
@@ -321,7 +279,10 @@ func (r *Registry) All() []target.Resource {
 	if r == nil {
 		return nil
 	}
-	return r.look().all
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.update()
+	return r.index.all()
 }
 
 // Find implements target.Resources.
@@ -329,7 +290,10 @@ func (r *Registry) Find(id string) (target.Resource, bool) {
 	if r == nil {
 		return target.Resource{}, false
 	}
-	return r.look().find(id)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.update()
+	return r.index.find(id)
 }
 
 // Grains implements target.Resources.
@@ -356,7 +320,10 @@ func (r *Registry) Managed(minion string) []string {
 	if r == nil {
 		return nil
 	}
-	return r.look().byMinion[minion]
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.update()
+	return r.index.managed(minion)
 }
 
 // notOnResources holds the functions that minions never run on resources (salt/minion.py

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -18,7 +19,7 @@ import (
 )
 
 // registry returns a Registry on the folder dir. Its clock advances by a second with each reading.
-func registry(t *testing.T, dir string, accepted ...string) *Registry {
+func registry(t testing.TB, dir string, accepted ...string) *Registry {
 	t.Helper()
 	c, err := cache.Open(dir, 1<<20, keys.ValidID)
 	check.Must(t, err)
@@ -165,5 +166,82 @@ func TestManyMinionsRegisterAtOnce(t *testing.T) {
 	wg.Wait()
 	if n := len(r.All()); n != len(minions)+1 {
 		t.Errorf("%d resources", n)
+	}
+}
+
+// TestIndexIsThatOfARestart: whatever minions register, forget and are accepted, in whatever order,
+// and whatever another master of the cluster has taken, the index is the one that a master reads
+// from the same bank at its start.
+func TestIndexIsThatOfARestart(t *testing.T) {
+	for run := range 40 {
+		random := rand.New(rand.NewPCG(45, uint64(run)))
+		dir := t.TempDir()
+		accepted := []string{"a", "b", "c"}
+		r := registry(t, dir)
+		r.cfg.Accepted = func() []string { return accepted }
+
+		for range 60 {
+			minion := string(rune('a' + random.IntN(6)))
+			switch random.IntN(8) {
+			case 0: // keys are accepted and deleted; some minions have the id of a resource
+				accepted = nil
+				for _, id := range []string{"a", "b", "c", "d", "e", "f", "r3", "r5"} {
+					if random.IntN(3) > 0 {
+						accepted = append(accepted, id)
+					}
+				}
+			case 1:
+				check.Must(t, r.cfg.Cache.Forget(minion))
+			case 2:
+				check.Must(t, r.Register(minion, nil, nil))
+			default:
+				var ids []string
+				for range random.IntN(5) {
+					ids = append(ids, fmt.Sprint("r", random.IntN(8)))
+				}
+				check.Must(t, r.Register(minion, value.NewMap("x", value.List(ids), "y", []any{"r1"}), nil))
+			}
+
+			if random.IntN(3) > 0 {
+				continue
+			}
+			fresh := registry(t, dir, accepted...)
+			if got, want := fmt.Sprint(r.All(), r.claimCount()), fmt.Sprint(fresh.All(), fresh.claimCount()); got != want {
+				t.Fatalf("run %d: resources %s, after a restart %s", run, got, want)
+			}
+			for _, id := range append(accepted, "g") {
+				if got, want := r.Managed(id), fresh.Managed(id); !slices.Equal(got, want) {
+					t.Fatalf("run %d: %s manages %v, after a restart %v", run, id, got, want)
+				}
+			}
+		}
+	}
+}
+
+// TestMastersOfAClusterKnowTheSameResources, in whatever order the entries of minions reach them.
+func TestMastersOfAClusterKnowTheSameResources(t *testing.T) {
+	minions := []string{"a", "b", "c", "d"}
+	for run := range 30 {
+		random := rand.New(rand.NewPCG(46, uint64(run)))
+		here := registry(t, t.TempDir(), minions...)
+		there := registry(t, t.TempDir(), minions...)
+		for range 20 {
+			check.Must(t, here.Register(minions[random.IntN(4)], types("x", fmt.Sprint("r", random.IntN(4)), fmt.Sprint("r", random.IntN(4))), nil))
+			for _, i := range random.Perm(4)[:random.IntN(4)] {
+				if entry, ok := here.cfg.Cache.Get(cache.Resources, minions[i]); ok {
+					_, err := there.cfg.Cache.Set(cache.Resources, minions[i], entry)
+					check.Must(t, err)
+					_ = there.All()
+				}
+			}
+		}
+
+		for _, i := range random.Perm(4) {
+			if entry, ok := here.cfg.Cache.Get(cache.Resources, minions[i]); ok {
+				_, err := there.cfg.Cache.Set(cache.Resources, minions[i], entry)
+				check.Must(t, err)
+			}
+		}
+		wantManagers(t, there, managers(here))
 	}
 }

@@ -311,6 +311,7 @@ func masterDocument(m *control.Status) *status.Master {
 		Runners:             m.Runners,
 		Returners:           m.Returners,
 		Engines:             m.Engines,
+		Resources:           m.Resources,
 	}
 }
 
