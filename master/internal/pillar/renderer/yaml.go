@@ -10,6 +10,11 @@ import (
 	"saltern/master/value"
 )
 
+// textLimits bound the texts whose YAML Go reads. What a template makes depends on grains, which a
+// minion may choose, and Go's parser takes some 200 bytes for each value. A larger text is read in
+// the worker, whose memory is bounded.
+var textLimits = saltyaml.Limits{Bytes: 1 << 20, Depth: 64, Nodes: 1 << 17}
+
 // readYAML returns what Salt's yaml renderer makes of the text that Jinja has made of a template.
 // It reads the text in Go. What Go is not known to read exactly as Salt does goes back to the
 // session's worker, and so does a text with an error, which is then reported in Salt's words.
@@ -43,7 +48,7 @@ func exactYAML(text string) (*value.Map, bool) {
 		return nil, false
 	}
 
-	v, err := saltyaml.Decode([]byte(text), "")
+	v, err := saltyaml.DecodeWithin([]byte(text), "", textLimits)
 	if err != nil {
 		return nil, false
 	}

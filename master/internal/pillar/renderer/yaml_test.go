@@ -191,16 +191,22 @@ func TestYAMLOfOthersStaysInPython(t *testing.T) {
 	}
 }
 
-// TestLargeTextStaysInPython: a text that Go would refuse for its size is Salt's to read.
+// TestLargeTextStaysInPython: a text that would take much of the master's memory is read in a
+// worker, be it long or of many values.
 func TestLargeTextStaysInPython(t *testing.T) {
 	p, _ := oneWorker(t, nil, false)
-	got, err := render(t, p, "m", nil, "#!jinja|yaml\n{% for i in range(9) %}k{{ i }}: {{ 'x' * 1000000 }}\n{% endfor %}")
-	if err != nil {
-		t.Fatal(err)
-	}
+	for _, c := range []struct{ name, value string }{
+		{"long", "{{ 'x' * 200000 }}"},
+		{"many values", "[{{ '1,' * 20000 }}1]"},
+	} {
+		got, err := render(t, p, "m", nil, "#!jinja|yaml\n{% for i in range(9) %}k{{ i }}: "+c.value+"\n{% endfor %}")
+		if err != nil {
+			t.Fatal(err)
+		}
 
-	m, ok := got.(*value.Map)
-	if !ok || m.Len() != 9 || p.Stats().YAMLInGo != 0 {
-		t.Errorf("%.100s, %d read in Go", fmt.Sprint(got), p.Stats().YAMLInGo)
+		m, ok := got.(*value.Map)
+		if !ok || m.Len() != 9 || p.Stats().YAMLInGo != 0 {
+			t.Errorf("%s: %.100s, %d read in Go", c.name, fmt.Sprint(got), p.Stats().YAMLInGo)
+		}
 	}
 }

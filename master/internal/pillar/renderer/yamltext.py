@@ -16,7 +16,7 @@ class Text:
 class YAMLText:
     """Gives texts in place of what they say as YAML, for one call of compile_template at a time."""
 
-    MOST = 8 << 20  # what the master reads
+    MOST = 1 << 20  # bytes that the master reads
 
     def __init__(self):
         self.asked = False
