@@ -71,10 +71,9 @@ func onlyPlainMarks(text string) bool {
 	before := byte('\n')
 	for i := range len(text) {
 		c := text[i]
-		startsToken := strings.IndexByte(" \n[]{},:-?", before) >= 0
 		switch c {
 		case '!', '&', '*', '?', '%', '<':
-			if startsToken {
+			if startsToken := strings.IndexByte(" \n[]{},:-?", before) >= 0; startsToken {
 				return false
 			}
 		}
