@@ -363,6 +363,7 @@ func (m *Membership) Run(ctx context.Context, bus *event.Bus) error {
 
 	defer cancel()
 	wg.Go(func() { m.link.Forward(ctx, bus) })
+	wg.Go(func() { m.handOverResults(ctx, bus) })
 	wg.Go(func() { m.Missed.Run(ctx) })
 	wg.Go(func() { m.share.Run(ctx) })
 

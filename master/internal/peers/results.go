@@ -1,0 +1,54 @@
+package peers
+
+import (
+	"context"
+	"strings"
+
+	"saltern/master/event"
+	"saltern/master/runner"
+)
+
+// resultsDepth bounds the number of events of results that wait. Overflow policy: further results
+// stay with this master.
+const resultsDepth = 4096
+
+// handOverResults passes the results that Salt's own salt-run has stored in this master's job cache
+// on to the other masters, until ctx ends. salt-run stores a result before it fires the event of it
+// (salt/client/mixins.py low). Results of this master's own runs need no such help.
+func (m *Membership) handOverResults(ctx context.Context, bus *event.Bus) {
+	sub := bus.Subscribe("results of salt-run", resultsDepth, func(tag string) bool { return jobOfResult(tag) != "" })
+	defer sub.Close()
+
+	for {
+		select {
+		case e, ok := <-sub.C:
+			if !ok {
+				return
+			}
+
+			if e.Lost > 0 {
+				m.log.Error("results of salt-run stay with this master: too many at once", "lost", e.Lost)
+			}
+
+			if e.Origin == event.Socket && !runner.Private(e.Data.Str("fun")) {
+				m.Jobs.HandOver(jobOfResult(e.Tag))
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// jobOfResult returns the job id in the tag of a result of a runner or wheel function, or "" if the
+// tag is another one.
+func jobOfResult(tag string) string {
+	for _, space := range []string{"salt/run/", "salt/wheel/"} {
+		if rest, ok := strings.CutPrefix(tag, space); ok {
+			jid, kind, _ := strings.Cut(rest, "/")
+			if kind == "ret" {
+				return jid
+			}
+		}
+	}
+	return ""
+}
