@@ -179,8 +179,10 @@ const (
 	KeyRotationFault Fault = "key rotation"
 	MinionCacheFault Fault = "minion cache"
 	MinionClockFault Fault = "minion clocks"
-	NewKeysFault     Fault = "new keys" // a source offers too many keys
-	PillarFault      Fault = "pillars"  // this master could not compile a pillar
+	NewKeysFault     Fault = "new keys"                // a source offers too many keys
+	NotifyFault      Fault = "notifications"           // a destination accepts no messages
+	NotifyDiskFault  Fault = "outbox of notifications" // the disk takes no messages that wait
+	PillarFault      Fault = "pillars"                 // this master could not compile a pillar
 	ReactionFault    Fault = "reactions were lost"
 	// PillarCheckFault: files of the pillar are rendered as Salt does, because a check has found other
 	// values in the fast way.

@@ -28,8 +28,16 @@ type Config struct {
 	Store Store
 	// Dir is the folder of the saved table, on this node's disk. It must exist.
 	Dir string
-	Now func() time.Time
-	Log *slog.Logger
+	// Watch is told of each run. It may be nil: nobody is.
+	Watch Watcher
+	Now   func() time.Time
+	Log   *slog.Logger
+}
+
+// Watcher is told of runs.
+type Watcher interface {
+	// Ran takes a run that the history has taken. After a crash it may take the same run again.
+	Ran(run *history.Run)
 }
 
 // Recorder writes each return into the history and the table. It implements [jobs.Archive].
@@ -135,6 +143,9 @@ func (r *Recorder) Add(a jobs.Archived) error {
 		return fmt.Errorf("add a return to the history: %w", err)
 	}
 	r.table.add(&run, scope)
+	if r.cfg.Watch != nil {
+		r.cfg.Watch.Ran(&run)
+	}
 	return nil
 }
 

@@ -1,0 +1,103 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"saltern/internal/durable"
+	"saltern/master/saltlog"
+)
+
+// Destination is a place to which a rule sends messages. Exactly one of Web, Mail and Syslog is set.
+type Destination struct {
+	Name   string // name of the rule, a slash, and the number of the destination in the rule
+	Web    *Web
+	Mail   *Mail
+	Syslog *saltlog.Address
+}
+
+// Kind returns how messages get to the destination, without an address, which may be secret.
+func (d *Destination) Kind() string {
+	switch {
+	case d.Web != nil:
+		return "web hook (" + string(d.Web.Form) + ")"
+	case d.Mail != nil:
+		return "mail"
+	}
+	return "syslog"
+}
+
+// Form is the form of a web hook's body.
+type Form string
+
+// The forms.
+const (
+	Generic Form = "generic" // a JSON object with a field for each fact
+	Slack   Form = "slack"   // for an incoming web hook of Slack, Mattermost or Rocket.Chat
+	Teams   Form = "teams"   // for a workflow of Microsoft Teams that posts what a web hook gets
+)
+
+// Web is a web hook.
+type Web struct {
+	URL   Secret
+	Form  Form
+	Token Secret // sent as "Authorization: Bearer"; unset: none
+	CA    string // file with certificates of authorities, in PEM; "": the system's
+}
+
+// TLS is how mail gets encrypted.
+type TLS string
+
+// The ways.
+const (
+	StartTLS TLS = "starttls" // the server must offer STARTTLS
+	Direct   TLS = "tls"      // TLS from the first byte
+	Clear    TLS = "none"     // no encryption, and therefore no password
+)
+
+// Mail is a mail server and the addresses to which it passes messages.
+type Mail struct {
+	Server   string // host:port
+	TLS      TLS
+	From     string
+	To       []string
+	User     string // "": no log-in
+	Password Secret
+	CA       string // as in Web
+}
+
+// Secret is a text that must not get into logs, events and answers. It has no String method, and
+// its fields are not exported, so that package fmt prints the address of the text only.
+type Secret struct {
+	text *string
+	file string
+}
+
+// maxSecret bounds the file of a secret, in bytes.
+const maxSecret = 8 << 10
+
+var errEmptySecret = errors.New("it is empty")
+
+// NewSecret returns a Secret that stands in the option itself.
+func NewSecret(text string) Secret { return Secret{text: &text} }
+
+// IsSet reports whether there is a secret.
+func (s Secret) IsSet() bool { return s.text != nil || s.file != "" }
+
+// Read returns the secret. It reads a file each time, so that a new secret counts at once. The
+// error names the file, and not its content.
+func (s Secret) Read() (string, error) {
+	if s.text != nil {
+		return *s.text, nil
+	}
+	content, _, err := durable.ReadFile(s.file, maxSecret, durable.Follow)
+	if err != nil {
+		return "", fmt.Errorf("read a secret of saltern_notify: %w", err)
+	}
+	text := strings.TrimSpace(string(content))
+	if text == "" {
+		return "", fmt.Errorf("read a secret of saltern_notify: %s: %w", s.file, errEmptySecret)
+	}
+	return text, nil
+}

@@ -1,0 +1,80 @@
+// Package send brings messages to their destinations. A Sender is used by one goroutine.
+package send
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"time"
+
+	"saltern/internal/durable"
+	"saltern/master/internal/notify/alert"
+	"saltern/master/internal/notify/rules"
+)
+
+// Timeout bounds one try, from the connection to the answer.
+const Timeout = 15 * time.Second
+
+// ErrRefused means that the destination will refuse the message each time.
+var ErrRefused = errors.New("the destination refuses this message")
+
+// LaterError means that the destination has asked for a pause.
+type LaterError struct {
+	Err   error
+	After time.Duration
+}
+
+// Error returns the text of the error below.
+func (e *LaterError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error below.
+func (e *LaterError) Unwrap() error { return e.Err }
+
+// PartlyError means that the message was accepted, but not for all receivers.
+type PartlyError struct{ Err error }
+
+// Error returns the text of the error below.
+func (e *PartlyError) Error() string { return "not all receivers get it: " + e.Err.Error() }
+
+// Unwrap returns the error below.
+func (e *PartlyError) Unwrap() error { return e.Err }
+
+// Sender sends messages to one destination. Its errors contain no secret.
+type Sender interface {
+	// Send returns nil when the destination has accepted the message.
+	Send(ctx context.Context, m *alert.Message) error
+}
+
+// New returns the Sender of a destination.
+func New(d *rules.Destination) Sender {
+	switch {
+	case d.Web != nil:
+		return &web{to: d.Web}
+	case d.Mail != nil:
+		return &mailer{to: d.Mail}
+	}
+	return &syslog{to: d.Syslog}
+}
+
+// maxCA bounds a file of certificates, in bytes.
+const maxCA = 1 << 20
+
+// tlsConfig returns the settings of TLS. ca is the file of the authorities that count, or "".
+func tlsConfig(host, ca string) (*tls.Config, error) {
+	c := &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12}
+	if ca == "" {
+		return c, nil
+	}
+
+	pem, _, err := durable.ReadFile(ca, maxCA, durable.Follow)
+	if err != nil {
+		return nil, fmt.Errorf("read the certificates of ca: %w", err)
+	}
+	c.RootCAs = x509.NewCertPool()
+	if !c.RootCAs.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("read the certificates of ca: %s has none in PEM", ca)
+	}
+	return c, nil
+}
