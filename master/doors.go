@@ -113,6 +113,7 @@ func (m *Master) openDoors(ctx context.Context) error {
 		Keys:        m.keys,
 		Nonces:      m.nonces,
 		Lockout:     m.callers.Lockout,
+		Notify:      m.notify,
 		Problem:     m.problems.Report,
 		Log:         m.log,
 	}); err != nil {

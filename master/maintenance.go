@@ -109,6 +109,10 @@ func (m *Master) startParts(w *workers) {
 		w.Go(func() { m.jobReturners.Run(w.ctx) })
 	}
 
+	if m.notify != nil {
+		w.Go(func() { m.notify.Run(w.ctx) })
+	}
+
 	w.Go(func() {
 		defer m.batchEvents.Close()
 		m.batches.Run(w.ctx, m.batchEvents.C)

@@ -27,6 +27,7 @@ import (
 	"saltern/master/internal/mine"
 	"saltern/master/internal/minion"
 	"saltern/master/internal/newest"
+	"saltern/master/internal/notify"
 	"saltern/master/internal/peers"
 	"saltern/master/internal/pillar"
 	"saltern/master/internal/pillar/renderer"
@@ -94,6 +95,10 @@ type Master struct {
 	// jobReturners may be nil: no returner stores jobs.
 	jobReturners *returner.Jobs
 	batchEvents  *event.Subscription
+	// notify may be nil: the option saltern_notify is empty. notices passes it the runs that the
+	// history takes, from before it is open.
+	notify  *notify.Service
+	notices *notify.Inlet
 
 	cluster   *peers.Membership
 	router    *zmtp.Router
@@ -156,6 +161,7 @@ func NewWithClock(ctx context.Context, cfg *conf.Master, log *slog.Logger, now f
 		sources:    zmtp.NewSources(time.Now),
 		audit:      audit.Open(cfg.Audit("salt-master", log)),
 		missedPort: &resendPort{},
+		notices:    &notify.Inlet{},
 	}
 
 	// Each step may use what earlier steps have opened; the comment of a step says what it uses.
@@ -437,6 +443,7 @@ func (m *Master) openServices(context.Context) error {
 	m.openReactor()
 	m.openSchedule()
 	m.openReturners()
+	m.openNotify()
 	m.minions = m.openMinions()
 	table := m.minions.Methods()
 	maps.Copy(table, m.openLocal().Methods())

@@ -173,6 +173,7 @@ func (m *Master) openMinions() *minion.Service {
 
 		Resources: m.resources,
 
+		Notify:   m.notify,
 		Files:    m.files,
 		Newest:   m.newest,
 		Pillars:  m.pillars,

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"time"
 
+	"saltern/master/internal/notify/rules"
 	"saltern/master/internal/schedule/plan"
 	"saltern/master/value"
 )
@@ -33,6 +34,8 @@ type Master struct {
 	// parts of the schedule that it does not support.
 	Plan         *plan.Plan
 	PlanProblems []plan.Problem
+	// NotifyRules are the rules of the option saltern_notify that can be obeyed.
+	NotifyRules rules.Rules
 
 	Identity
 	Paths
@@ -417,7 +420,8 @@ type Saltern struct {
 	RunnerMax int `conf:"saltern_runner_max"`
 	// RunnerComputing is how many of these functions may compute at once; 0 means the master's
 	// default.
-	RunnerComputing int `conf:"saltern_runner_computing"`
+	RunnerComputing int   `conf:"saltern_runner_computing"`
+	Notify          []any `conf:"saltern_notify"` // see NotifyRules
 	// ReturnerSpool is how many MiB of data may wait on the disk for returners; 0 means the default.
 	ReturnerSpool int `conf:"saltern_returner_spool"`
 	// RunnerMemory bounds the memory of each runner in Python, in MiB; 0 means the master's

@@ -84,6 +84,14 @@ func (a Appliance) plainRunner(name string, ask func(context.Context) (any, erro
 	}
 }
 
+// Status returns the state of the nodes and the problems that this node reports.
+func (a Appliance) Status(ctx context.Context) (control.Appliance, error) {
+	if a.door == nil {
+		return control.Appliance{}, ErrNone
+	}
+	return a.door.Appliance(ctx)
+}
+
 // Records returns the audit records of all nodes.
 func (a Appliance) Records(ctx context.Context, q audit.Query) (list audit.List, err error) {
 	if a.door == nil {

@@ -20,6 +20,7 @@ import (
 	"saltern/master/internal/launch"
 	"saltern/master/internal/mine"
 	"saltern/master/internal/newest"
+	"saltern/master/internal/notify"
 	"saltern/master/internal/pillar"
 	"saltern/master/internal/queue"
 	"saltern/master/internal/request"
@@ -54,6 +55,8 @@ type Config struct {
 	// Ending ends when the master stops. It cancels the runners that minions have called. It may be
 	// nil: they run to their end.
 	Ending context.Context
+	// Notify records failed runs for notifications. It may be nil: nothing is recorded.
+	Notify *notify.Service
 	// Fire fires an event of the master on the bus.
 	Fire func(tag string, data *value.Map)
 	// Problem reports a persistent fault. If err is nil, the fault has ended.

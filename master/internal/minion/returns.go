@@ -63,6 +63,7 @@ func (s *Service) onReturn(ctx context.Context, c *request.Call) (any, error) {
 		}
 	}
 
+	s.cfg.Notify.Returned(load)
 	s.fireOf(id, event.Tag("job", jid, "ret", id), load)
 	s.cfg.Bus.FireStateErrors(load)
 	return nil, nil

@@ -18,6 +18,7 @@ import (
 	"saltern/master/internal/auth"
 	"saltern/master/internal/eauth"
 	"saltern/master/internal/launch"
+	"saltern/master/internal/notify"
 	"saltern/master/internal/pillar"
 	"saltern/master/internal/presence"
 	"saltern/master/internal/repos"
@@ -45,6 +46,7 @@ type Config struct {
 	Nonces      *request.Nonces
 	Lockout     *eauth.Lockout
 	Missed      *presence.Resender
+	Notify      *notify.Service // may be nil: there are no rules for notifications
 	// Problem reports a persistent fault. If err is nil, the fault has ended.
 	Problem func(fault control.Fault, err error)
 	Log     *slog.Logger
@@ -251,12 +253,17 @@ func (h *Handler) PeerLost(peer string, heard time.Time) {
 // PeerConnected sends a new peer the data that the peer may lack.
 func (h *Handler) PeerConnected(peer string) {
 	h.member.share.Connected(peer)
+	h.cfg.Notify.PeerConnected(peer)
 	h.cfg.Missed.PeerConnected(peer)
 	h.member.peerBack()
 }
 
-// PeerData stores minion data that a peer has sent.
-func (h *Handler) PeerData(peer string, b []byte) { h.member.share.Receive(peer, b) }
+// PeerData takes minion data, or a message about notifications, that a peer has sent.
+func (h *Handler) PeerData(peer string, b []byte) {
+	if !h.cfg.Notify.PeerData(peer, b) {
+		h.member.share.Receive(peer, b)
+	}
+}
 
 // KeyChanged reads a minion's key from the key directory if the state st, which a peer has
 // reported, differs from the state that this master knows.

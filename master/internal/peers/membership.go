@@ -242,6 +242,12 @@ func (m *Membership) Own() (term uint64, ok bool) {
 	return m.Pool.Own()
 }
 
+// SendData sends bytes to a peer, or to all peers if peer is "". It reports whether the queue of each
+// of these peers had room.
+func (m *Membership) SendData(peer string, b []byte) bool {
+	return m.Pool == nil || m.Pool.SendData(peer, b)
+}
+
 // ScheduleRecord returns the path of the file in which the masters of a cluster record their runs of
 // the schedule, or "" without a cluster.
 func (m *Membership) ScheduleRecord() string {
