@@ -12,6 +12,7 @@ from collections.abc import Mapping, MutableMapping
 TOOLS = ("salt.cli.batch", "salt.key", "salt.loaded.int.runners.batch")
 
 GRAINS_HOLD = 10.0  # seconds
+GRAINS_RATIO = 20  # at most a twentieth of the time collects grains
 
 held = []  # to the end of the process, which spares it the taking apart
 secrets = None  # of the call, once it is known
@@ -46,6 +47,7 @@ def load():
 def lean():
     """Leaves out what Salt's library does for processes that live long, or twice."""
     lazy = salt.loader.lazy.LazyLoader
+    listings = Listings()
     listed = getattr(lazy, "_refresh_file_mapping", None)
 
     def refresh(loader):
@@ -56,7 +58,7 @@ def lean():
         # It looks this option up for each file, which costs more than the rest of the list.
         if "optimization_order" in loader.opts:
             loader.opts["optimization_order"] = list(loader.opts["optimization_order"])
-        listed(loader)
+        listings.fill(loader, listed)
 
     if listed:
         lazy._refresh_file_mapping = refresh
@@ -87,17 +89,63 @@ def plain_copy(value):
     return value if kind in (str, int, float, bool, type(None)) else copy.deepcopy(value)
 
 
+class Listings:
+    """
+    What loaders have found in their folders. Each step of an orchestration makes a dozen
+    loaders of the same folders, and listing these is a third of a step's time. A list counts
+    as long as the folders, and those in them, are as they were.
+    """
+
+    options = ("cython_enable", "enable_zip_modules", "optimization_order")
+
+    def __init__(self):
+        self.known = {}  # what a list depends on: the folders with their states, and what was found
+
+    def fill(self, loader, listed):
+        """Sets what _refresh_file_mapping of Salt's loader sets (salt/loader/lazy.py)."""
+        settings = [loader.module_dirs, loader.suffix_order, sorted(loader.disabled), loader.static_modules]
+        of = repr(settings + [loader.opts.get(name) for name in self.options])
+        folders, suffixes, order, found = self.known.get(of, ({}, None, None, None))
+        if folders and all(signature(folder) == state for folder, state in folders.items()):
+            loader.suffix_map = dict(suffixes)
+            loader.suffix_order = list(order)
+            loader.file_mapping = dict(found)
+            return
+        folders = self.folders(loader.module_dirs)
+        listed(loader)
+        if folders:
+            result = (dict(loader.suffix_map), list(loader.suffix_order), dict(loader.file_mapping))
+            self.known[of] = (folders, *result)
+
+    def folders(self, paths):
+        """The states of folders and of those in them; none if one was changed a moment ago."""
+        states, now = {}, time.time()
+        for path in paths:
+            states[path] = signature(path)
+            try:
+                entries = os.scandir(path)
+            except OSError:
+                continue
+            with entries:
+                for entry in entries:
+                    if entry.is_dir():
+                        states[entry.path] = signature(entry.path)
+        young = any(state and now - state[3] / 1e9 < SETTLED for state in states.values())
+        return {} if young else states
+
+
 class Grains:
     """
     The grains of this machine for the minions that Salt's library makes of a master: an
     orchestration makes one for each of its steps, and collecting grains is most of a
     step's time. Each gets a copy. What was collected some seconds ago is collected anew, and
-    after a step that has changed modules or the file of grains.
+    after a step that has changed modules or the file of grains. On a machine that is so busy
+    that collecting takes seconds, it stays for longer: most of the time would go there.
     """
 
     def __init__(self, collect):
         self.collect = collect
-        self.known = {}  # configuration file: when collected, of which files, and the grains
+        self.known = {}  # configuration file: until when it counts, of which files, and the grains
 
     def __call__(self, opts, *args, **kwargs):
         if args or kwargs:
@@ -105,8 +153,10 @@ class Grains:
         of = opts.get("conf_file")
         began, files = time.monotonic(), self.files(opts)
         known = self.known.get(of)
-        if not known or began - known[0] > GRAINS_HOLD or files != known[1]:
-            known = self.known[of] = (began, files, self.collect(opts))
+        if not known or began > known[0] or files != known[1]:
+            grains = self.collect(opts)
+            took = time.monotonic() - began
+            known = self.known[of] = (began + max(GRAINS_HOLD, GRAINS_RATIO * took), files, grains)
         return copy.deepcopy(known[2])
 
     def files(self, opts):
