@@ -70,6 +70,7 @@ type outgoing struct {
 	event  event.Event // the event as peers see it; its Data is sent to Salt's masters
 	packed []byte      // the packed data, which is sent to Saltern's masters
 	acked  func()      // called by the link for each Saltern master that has handled the event; may be nil
+	ours   bool        // Salt's masters do not get the event
 }
 
 // MayForward reports whether an event of the local bus may be sent to other Saltern masters
@@ -85,7 +86,7 @@ func MayForward(e event.Event) (saltern, salt bool) {
 // That depends on which actions the maker of the event may trigger on those masters.
 func (o *outgoing) harmless() (saltern, salt bool) {
 	saltern = event.Travels(o.event)
-	return saltern, saltern && o.harmlessToSalt()
+	return saltern, saltern && !o.ours && o.harmlessToSalt()
 }
 
 // harmlessToSalt reports whether Salt's masters may get the event. They do not check who made an
@@ -183,6 +184,23 @@ func (p *Pool) spread(o outgoing) int {
 	}
 
 	return n
+}
+
+// Copy sends the result of a function that ran on this master to the other Saltern masters. It never
+// blocks. load is the complete load of the result.
+func (p *Pool) Copy(load *value.Map) error {
+	packed, err := wire.Pack(load)
+	if err != nil {
+		return fmt.Errorf("pack the result of a function for the peers: %w", err)
+	}
+
+	e := event.Event{
+		Tag:    event.TagRunKept,
+		Data:   load,
+		Origin: event.Internal,
+	}
+	p.spread(outgoing{event: e.AtPeer(), packed: packed, ours: true})
+	return nil
 }
 
 // ErrRefused is the error with which Handler.Return rejects a return permanently. The pool then

@@ -33,6 +33,7 @@ const (
 	JobTalk                    // another event about a job; only tools act on it
 	BatchTalk                  // another event about a batch; only tools act on it
 	RunResult                  // start or result of a runner or wheel function; only tools act on it
+	RunKeep                    // store the result of a function that ran on another master
 	orders
 )
 
@@ -41,6 +42,7 @@ const (
 	TagLoginLocked    = "master/login/locked"
 	TagPillarsCleared = "master/pillar_cache/clear"
 	TagReactorRules   = "master/reactor/rules"
+	TagRunKept        = "master/run/kept"
 	TagGitServing     = "master/git/serving"
 	TagGitFetch       = "master/git/fetch"
 	TagGitReload      = "master/git/reload"
@@ -157,6 +159,12 @@ var rules = [orders]rule{
 		tags:       "`master/reactor/rules`",
 		action:     "a change of the reactor at another master",
 		matches:    exactly(TagReactorRules),
+		peerMakers: []Origin{Internal},
+	},
+	RunKeep: {
+		tags:       "`master/run/kept`",
+		action:     "the result of a function that ran on another master",
+		matches:    exactly(TagRunKept),
 		peerMakers: []Origin{Internal},
 	},
 	ClusterTalk: {

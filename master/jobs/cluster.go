@@ -43,6 +43,9 @@ type Peers interface {
 	// Keep sends a return to all peers and waits until one of them has stored it on its disk.
 	// Without a peer, Keep returns ErrNoPeer or ErrOnlyMaster.
 	Keep(ctx context.Context, r Return) error
+	// Copy sends the result of a function that ran on this master to the peers, without waiting for
+	// them.
+	Copy(r Return)
 }
 
 // ClusterConfig configures a Cluster. All fields are required.
@@ -150,10 +153,6 @@ func (c *Cluster) importedFile() string { return filepath.Join(c.journal.dir, "i
 // return was already stored. When the error is nil, the return is stored as safely as the comment
 // of [Cluster] describes.
 func (c *Cluster) SaveReturn(ctx context.Context, ret Return) (bool, error) {
-	if ret.Load == nil || ret.ID == c.cfg.ID { // a nil Load means that a runner of this master returns
-		return c.Local.SaveReturn(ctx, ret)
-	}
-
 	if ret.Time.IsZero() { // all masters get the same, as precise as a stamp
 		ret.Time = c.Local.cfg.Now().Truncate(time.Microsecond)
 	}
@@ -161,9 +160,12 @@ func (c *Cluster) SaveReturn(ctx context.Context, ret Return) (bool, error) {
 	if err != nil || facts.nocache {
 		return false, err
 	}
+	if ret.Load == nil || ret.ID == c.cfg.ID {
+		return c.saveRun(ctx, r, facts, ret)
+	}
 
 	type outcome struct {
-		stored bool
+		stored []*record
 		err    error
 	}
 
@@ -178,27 +180,62 @@ func (c *Cluster) SaveReturn(ctx context.Context, ret Return) (bool, error) {
 	cancel()
 	o := <-local
 	if o.err != nil {
-		return o.stored, o.err
+		return o.stored != nil, o.err
 	}
 	if perr == nil || errors.Is(perr, ErrOnlyMaster) {
 		c.cfg.Degraded(nil)
-		c.volume.queueRecords(r.copy())
-		return o.stored, nil
+		c.queueRecords(orAgain(o.stored, r))
+		return o.stored != nil, nil
 	}
 
 	wait, cancel = context.WithTimeout(ctx, keepWait)
 	defer cancel()
-	switch verr := c.volume.addAndWait(wait, r.copy()); {
+	switch verr := c.volume.addAndWait(wait, copies(orAgain(o.stored, r))...); {
 	case verr == nil:
 		c.cfg.Degraded(fmt.Errorf("returns are kept by this master and the shared folder: %w", perr))
-		return o.stored, nil
+		return o.stored != nil, nil
 	case errors.Is(perr, ErrNoPeer):
 		c.cfg.Degraded(fmt.Errorf("returns are kept by this master alone: %w, and the shared folder does not take them: %w",
 			perr, verr))
-		return o.stored, nil
+		return o.stored != nil, nil
 	default:
-		return o.stored, errors.Join(perr, verr)
+		return o.stored != nil, errors.Join(perr, verr)
 	}
+}
+
+// saveRun stores the result of a function that ran on this master, a runner or a wheel function. The
+// caller has the result anyway, so saveRun does not wait for peers.
+func (c *Cluster) saveRun(ctx context.Context, r *record, facts jobFacts, ret Return) (bool, error) {
+	stored, err := c.commitReturn(ctx, r, facts, ret)
+	if err != nil || stored == nil {
+		return false, err
+	}
+
+	c.queueRecords(stored)
+	if ret.Load != nil {
+		c.cfg.Peers.Copy(ret)
+	}
+	return true, nil
+}
+
+// queueRecords queues copies of records for the shared folder.
+func (c *Cluster) queueRecords(recs []*record) { c.volume.queueRecords(copies(recs)...) }
+
+func copies(recs []*record) []*record {
+	out := make([]*record, len(recs))
+	for i, r := range recs {
+		out[i] = r.copy()
+	}
+	return out
+}
+
+// orAgain returns the records that were stored with a return, or the return alone if it was stored
+// before: the shared folder may not have it yet.
+func orAgain(stored []*record, again *record) []*record {
+	if stored == nil {
+		return []*record{again}
+	}
+	return stored
 }
 
 // SaveCopy stores a copy of a return that a peer received. When it returns nil, the copy is
@@ -208,10 +245,14 @@ func (c *Cluster) SaveCopy(ctx context.Context, peer string, ret Return) error {
 	if err != nil || facts.nocache {
 		return err
 	}
-	if _, err := c.commitReturn(ctx, r, facts, ret); err != nil {
+	stored, err := c.commitReturn(ctx, r, facts, ret)
+	if err != nil {
 		return err
 	}
-	c.holdRecord(peer, r.copy())
+
+	for _, copied := range copies(orAgain(stored, r)) {
+		c.holdRecord(peer, copied)
+	}
 	return nil
 }
 
@@ -230,9 +271,7 @@ func (c *Cluster) Stage(
 		return nil, err
 	}
 
-	for _, r := range recs {
-		c.volume.queueRecords(r.copy())
-	}
+	c.queueRecords(recs)
 	return func(ctx context.Context) { c.waitVisible(ctx, recs) }, nil
 }
 
@@ -250,8 +289,8 @@ func (c *Cluster) SaveLoad(ctx context.Context, jid string, load *value.Map, min
 // the copy is durable: the peer has the job.
 func (c *Cluster) StageCopy(ctx context.Context, peer, jid string, load *value.Map, minions []string) error {
 	recs, _, err := c.stageRecords(ctx, jid, load, minions)
-	for _, r := range recs {
-		c.holdRecord(peer, r.copy())
+	for _, copied := range copies(recs) {
+		c.holdRecord(peer, copied)
 	}
 	return err
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"saltern/master/value"
+	"saltern/test/await"
 	"saltern/test/check"
 )
 
@@ -28,6 +29,12 @@ func (p *peers) Keep(ctx context.Context, r Return) error {
 		}
 	}
 	return p.err
+}
+
+func (p *peers) Copy(r Return) {
+	for _, c := range p.to {
+		_ = c.SaveCopy(context.Background(), "10.0.0.1", r)
+	}
 }
 
 type fellow struct {
@@ -217,7 +224,7 @@ func TestHeldCopies(t *testing.T) {
 	a.peers.to = []*Cluster{b.Cluster}
 	check.Must(t, a.save("m1", "one"))
 
-	if n := b.ClusterStats().Held; n != 1 {
+	if n := b.ClusterStats().Held; n != 3 { // the return makes the job's load and list of minions
 		t.Fatalf("%d held", n)
 	}
 
@@ -331,5 +338,49 @@ func TestAwayAndDamaged(t *testing.T) {
 	check.Must(t, err)
 	if _, err := os.Stat(path); !os.IsNotExist(err) {
 		t.Errorf("the old segment: %v", err)
+	}
+}
+
+// TestRunIsAtAllMasters: the result of a runner is with its load at a peer at once, and in the
+// shared folder for a master that was away, whether the peer or the master itself hands it over.
+func TestRunIsAtAllMasters(t *testing.T) {
+	t.Parallel()
+	for _, lost := range []bool{false, true} {
+		t.Run(fmt.Sprintf("master lost %v", lost), func(t *testing.T) {
+			t.Parallel()
+			shared := t.TempDir()
+			a := member(t, "10.0.0.1", shared, t.TempDir())
+			b := member(t, "10.0.0.2", shared, t.TempDir())
+			a.peers.to = []*Cluster{b.Cluster}
+			load := value.NewMap("jid", jid1, "id", "10.0.0.1", "tgt", "10.0.0.1", "fun", "runner.test.arg",
+				"return", value.NewMap("return", 77), "user", "root")
+			stored, err := a.SaveReturn(t.Context(), ReturnOf(load))
+			if err != nil || !stored {
+				t.Fatalf("the result is not kept: %v, %v", stored, err)
+			}
+			if stored, err := a.SaveReturn(t.Context(), ReturnOf(load)); err != nil || stored {
+				t.Fatalf("the same result again: %v, %v", stored, err)
+			}
+
+			if lost {
+				a.volume.waiting = nil // what a killed master never wrote
+				b.PeerLost("10.0.0.1")
+			}
+			a.end(t)
+
+			for _, c := range []*fellow{b, member(t, "10.0.0.3", shared, t.TempDir())} {
+				await.That(t, "the job is known", func() bool {
+					check.Must(t, c.Import(t.Context()))
+					known, err := c.Load(t.Context(), jid1)
+					check.Must(t, err)
+					return known.Str("fun") == "runner.test.arg"
+				})
+				returns, err := c.Returns(t.Context(), jid1)
+				check.Must(t, err)
+				if got := returns.Map("10.0.0.1").Map("return").Value("return"); got != int64(77) {
+					t.Errorf("%s has %s", c.cfg.ID, value.Repr(returns))
+				}
+			}
+		})
 	}
 }

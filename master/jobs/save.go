@@ -172,7 +172,8 @@ func (c *Local) SaveReturn(ctx context.Context, ret Return) (bool, error) {
 	if err != nil || facts.nocache {
 		return false, err
 	}
-	return c.commitReturn(ctx, r, facts, ret)
+	stored, err := c.commitReturn(ctx, r, facts, ret)
+	return stored != nil, err
 }
 
 // newReturn packs a return as a record. The record is nil when the job does not store returns.
@@ -208,17 +209,16 @@ func (c *Local) newReturn(ret Return) (*record, jobFacts, error) {
 }
 
 // commitReturn writes the record r of a return to the journal, and also ret.Load if the job has no
-// load. It reports whether it has stored the return; false means that the return was already
-// stored.
-func (c *Local) commitReturn(ctx context.Context, r *record, facts jobFacts, ret Return) (bool, error) {
+// load. It returns the records that it has stored, or nil if the return was already stored.
+func (c *Local) commitReturn(ctx context.Context, r *record, facts jobFacts, ret Return) ([]*record, error) {
 	if err := c.reserveRoom(ctx, r); err != nil {
-		return false, err
+		return nil, err
 	}
 
 	if other := c.overlay.add(r); other != nil {
 		c.giveBack(r)
 		c.duplicates.Add(1)
-		return false, other.outcome(ctx)
+		return nil, other.outcome(ctx)
 	}
 
 	// Check the disk only after the overlay: a return whose files are written between the two
@@ -226,7 +226,7 @@ func (c *Local) commitReturn(ctx context.Context, r *record, facts jobFacts, ret
 	if exists(c.files.jobDir(ret.JID) + "/" + ret.ID + "/" + returnFile) {
 		c.withdrawRecord(r, nil)
 		c.duplicates.Add(1)
-		return false, nil
+		return nil, nil
 	}
 
 	recs := []*record{r}
@@ -239,10 +239,10 @@ func (c *Local) commitReturn(ctx context.Context, r *record, facts jobFacts, ret
 		for _, r := range recs {
 			c.withdrawRecord(r, err)
 		}
-		return false, err
+		return nil, err
 	}
 
-	return true, b.wait(ctx)
+	return recs, b.wait(ctx)
 }
 
 // firstLoad returns the records that make ret.Load the load of a job that has none, or nil. They

@@ -87,8 +87,12 @@ func (h *Handler) Keys(key crypt.Key, seed string) error {
 }
 
 // Event fires an event of a peer on this master's bus, and executes the order that the event
-// contains, if any. If the event announces a job, Event also records the job.
+// contains, if any. If the event announces a job, Event also records the job. If the event is only
+// for this master, as a result to keep is, Event does not fire it.
 func (h *Handler) Event(ctx context.Context, peer string, e event.Event) error {
+	if event.MayOrder(e, event.RunKeep) {
+		return h.keepRun(ctx, peer, e.Data)
+	}
 	if event.MayOrder(e, event.JobStart) {
 		h.learnJob(ctx, peer, e)
 	}
@@ -133,6 +137,22 @@ func (h *Handler) learnJob(ctx context.Context, peer string, e event.Event) {
 		h.cfg.Problem(control.JobCacheFault, err)
 		h.cfg.Log.Error("the job of a peer is not kept", "jid", jid, "peer", peer, "error", err)
 	}
+}
+
+// keepRun stores the result of a runner or wheel function that ran on a peer, so that this master,
+// too, shows it as a job.
+func (h *Handler) keepRun(ctx context.Context, peer string, load *value.Map) error {
+	if !jobs.Valid(load.Str("jid")) || keys.ValidID(load.Str("id")) != nil {
+		h.cfg.Log.Warn("the result of a function at a peer is not usable", "peer", peer)
+		return nil
+	}
+	if !h.cfg.KeepReturns {
+		return nil
+	}
+
+	kept := load.Clone()
+	kept.Delete(clusterwire.PeerField)
+	return h.keepCopy(ctx, peer, kept)
 }
 
 // Publish sends the job of a peer to this master's minions, under the same job id. A late job is
@@ -200,13 +220,19 @@ func (h *Handler) Return(ctx context.Context, peer, tag string, load *value.Map)
 		return nil
 	}
 
-	kept := load.Clone()
-	kept.Delete("_stamp")
-	ret := jobs.ReturnOf(kept)
-	ret.Time = stampOf(load, h.member.now())
+	return h.keepCopy(ctx, peer, load.Clone())
+}
+
+// keepCopy stores a return or result of a peer. load is complete, and the caller does not use it
+// afterwards.
+func (h *Handler) keepCopy(ctx context.Context, peer string, load *value.Map) error {
+	taken := stampOf(load, h.member.now())
+	load.Delete("_stamp")
+	ret := jobs.ReturnOf(load)
+	ret.Time = taken
 	if err := h.cfg.Jobs.SaveCopy(ctx, peer, ret); err != nil && !errors.Is(err, jobs.ErrTooLarge) {
 		h.cfg.Problem(control.JobCacheFault, err)
-		return fmt.Errorf("keep the return of %s for job %s: %w", id, jid, err)
+		return fmt.Errorf("keep the return of %s for job %s: %w", ret.ID, ret.JID, err)
 	}
 
 	h.cfg.Problem(control.JobCacheFault, nil)

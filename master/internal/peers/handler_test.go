@@ -56,6 +56,7 @@ func (noPort) Passed(time.Time) int              { return 0 }
 type noPeers struct{}
 
 func (noPeers) Keep(context.Context, jobs.Return) error    { return jobs.ErrOnlyMaster }
+func (noPeers) Copy(jobs.Return)                           {}
 func (noPeers) Subscribed(cluster.Subs)                    {}
 func (noPeers) CutOff([]cluster.Cut)                       {}
 func (noPeers) CutBefore(peer string, cuts []cluster.Cut)  {}
@@ -218,6 +219,58 @@ func TestReturnOfAPeer(t *testing.T) {
 	check.Must(t, forgetful.Return(t.Context(), "m2", event.Tag("job", jid, "ret", "web1"), load(jid, "web1")))
 	if returns, err := forgetful.cfg.Jobs.Returns(t.Context(), jid); err != nil || returns.Len() != 0 {
 		t.Errorf("without a job cache: %s, %v", value.Repr(returns), err)
+	}
+}
+
+// TestRunOfAPeer: the result of a runner at a peer is a job here, too, and no event; what only a
+// minion or a tool says is not.
+func TestRunOfAPeer(t *testing.T) {
+	t.Parallel()
+	r := newReached(t, nil)
+	result := func(jid, id string) *value.Map {
+		return value.NewMap("jid", jid, "id", id, "fun", "runner.test.arg", "return", value.NewMap("return", 77),
+			clusterwire.PeerField, "m2", "_stamp", event.Stamp(time.Now()))
+	}
+
+	for _, tt := range []struct {
+		name, jid, id string
+		maker         event.Origin
+		kept          bool
+	}{
+		{"by its master", "20260102030405678911", "m2", event.Internal, true},
+		{"by a tool", "20260102030405678912", "m2", event.Socket, false},
+		{"by a minion", "20260102030405678913", "m2", event.Minion, false},
+		{"under no job id", "../x", "m2", event.Internal, false},
+		{"under no id", "20260102030405678914", "../m2", event.Internal, false},
+	} {
+		e := event.Event{
+			Tag:    event.TagRunKept,
+			Data:   result(tt.jid, tt.id),
+			Origin: event.Peer,
+			Maker:  tt.maker,
+		}
+		check.Must(t, r.Event(t.Context(), "m2", e))
+		if !jobs.Valid(tt.jid) {
+			continue
+		}
+
+		load, err := r.cfg.Jobs.Load(t.Context(), tt.jid)
+		check.Must(t, err)
+		if (load.Str("fun") == "runner.test.arg") != tt.kept {
+			t.Errorf("%s: the job is %s", tt.name, value.Repr(load))
+		}
+	}
+
+	forgetful := newReached(t, func(c *Config) { c.KeepReturns = false })
+	e := event.Event{
+		Tag:    event.TagRunKept,
+		Data:   result(jid, "m2"),
+		Origin: event.Peer,
+		Maker:  event.Internal,
+	}
+	check.Must(t, forgetful.Event(t.Context(), "m2", e))
+	if load, err := forgetful.cfg.Jobs.Load(t.Context(), jid); err != nil || load != nil {
+		t.Errorf("without a job cache: %s, %v", value.Repr(load), err)
 	}
 }
 

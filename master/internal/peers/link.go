@@ -94,3 +94,12 @@ func (l *Link) Keep(ctx context.Context, r jobs.Return) error {
 	}
 	return err
 }
+
+// Copy implements jobs.Peers.
+func (l *Link) Copy(r jobs.Return) {
+	load := r.Load.Clone()
+	load.Set("_stamp", event.Stamp(r.Time))
+	if err := l.Pool.Copy(load); err != nil {
+		l.Log.Warn("the peers get the result of a function later, from the shared folder", "jid", r.JID, "error", err)
+	}
+}
