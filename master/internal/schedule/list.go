@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -25,9 +26,10 @@ func (s *Schedule) List(maxRuns int) (control.Schedule, error) {
 		Entries: []control.ScheduleEntry{},
 	}
 
+	names := s.listedNames()
 	for i, e := range s.entries {
 		item := control.ScheduleEntry{
-			Name:     e.Name,
+			Name:     names[i],
 			Function: e.Fun,
 			Trigger:  e.Trigger(),
 			Enabled:  e.Enabled && s.cfg.Plan.Enabled,
@@ -52,6 +54,29 @@ func (s *Schedule) List(maxRuns int) (control.Schedule, error) {
 	}
 
 	return list, nil
+}
+
+// listedNames returns the names of the entries for a list, in their order: an entry whose name
+// another one has, too, is named with its key.
+func (s *Schedule) listedNames() []string {
+	count := map[string]int{}
+	for _, p := range s.cfg.Problems {
+		if p.Refused {
+			count[p.Entry]++
+		}
+	}
+	for _, e := range s.entries {
+		count[e.Name]++
+	}
+
+	names := make([]string, len(s.entries))
+	for i, e := range s.entries {
+		names[i] = e.Name
+		if count[e.Name] > 1 && e.Name != e.Key {
+			names[i] = fmt.Sprintf("%s (%s)", e.Name, e.Key)
+		}
+	}
+	return names
 }
 
 // knownStates returns the states of the entries. owner reports whether this master owns the

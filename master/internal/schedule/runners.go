@@ -81,6 +81,10 @@ func listOf(list control.Schedule) *value.Map {
 			name = "schedule"
 		}
 
+		if before := entries.Map(name).Str("does_not_run"); before != "" {
+			text = before + "; " + text
+		}
+
 		entries.Set(name, value.NewMap("does_not_run", text))
 	}
 

@@ -409,3 +409,31 @@ func TestListWaitsForNoLook(t *testing.T) {
 	}
 	s.mu.Unlock()
 }
+
+// TestListShowsEachEntry: entries of one name, and refused ones, hide no other in what
+// schedule.list says, and all that is wrong with an entry stands there.
+func TestListShowsEachEntry(t *testing.T) {
+	s := New(newBench(t).config(value.NewMap(
+		"a", entryOf("f.a", "seconds", int64(5), "name", "same"),
+		"b", entryOf("f.b", "seconds", int64(7), "name", "same"),
+		"same", entryOf("f.c", "seconds", int64(9)),
+		"wrong", entryOf("f.d", "seconds", int64(9), "maxrunning", "2", "splay", int64(-1)),
+		"e", entryOf("f.e", "seconds", int64(5), "name", "wrong"),
+	)))
+	list, err := s.List(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	text := value.Repr(listOf(list))
+	for _, want := range []string{"f.a", "f.b", "f.c", "f.e", "maxrunning", "splay"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s is not in %s", want, text)
+		}
+	}
+	for _, e := range list.Entries {
+		if strings.Count(text, "'"+e.Name+"'") != 1 {
+			t.Errorf("%q does not stand for one entry: %s", e.Name, text)
+		}
+	}
+}

@@ -290,3 +290,30 @@ func FuzzSchedule(f *testing.F) {
 		}
 	})
 }
+
+// TestEntriesHaveKeysOfTheirOwn: what is kept of an entry is kept under its key. So no two entries
+// share one, whatever YAML makes of the keys in the file; keys of text stay as they are.
+func TestEntriesHaveKeysOfTheirOwn(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	some := []any{int64(1), "1", "1'", nil, "None", "<nil>", true, "True", "true", 1.5, "1.5", int64(-7), "-7", "x"}
+	for range 200 {
+		option := value.NewMap()
+		for range 1 + random.IntN(8) {
+			option.Set(some[random.IntN(len(some))], value.NewMap("function", "f.n", "seconds", int64(5)))
+		}
+
+		p, problems := Read(option, nil)
+		keys := map[string]bool{}
+		for _, e := range p.Entries {
+			keys[e.Key] = true
+		}
+		for k := range option.All() {
+			if text, ok := k.(string); ok && !keys[text] {
+				t.Errorf("of %s there is no entry %q", value.Repr(option), text)
+			}
+		}
+		if len(keys) != option.Len() || len(problems) > 0 {
+			t.Fatalf("%d keys of %s: %v, problems %v", len(keys), value.Repr(option), keys, problems)
+		}
+	}
+}

@@ -106,7 +106,7 @@ func Read(option, whens *value.Map) (p *Plan, problems []Problem) {
 	problems = whole.problems
 	broken := slices.ContainsFunc(problems, func(p Problem) bool { return p.Refused })
 	for k, v := range option.All() {
-		key := fmt.Sprint(k)
+		key := keyOf(k, option)
 		if isSetting(key) {
 			continue
 		}
@@ -121,6 +121,21 @@ func Read(option, whens *value.Map) (p *Plan, problems []Problem) {
 	}
 
 	return p, problems
+}
+
+// keyOf returns the key of an entry as text. YAML makes a number of 1, and None of null; the text of
+// such a key is marked if the option has an entry with that text as its key as well.
+func keyOf(key any, option *value.Map) string {
+	text, ok := key.(string)
+	if ok {
+		return text
+	}
+
+	for text = value.Repr(key); ; text += "'" {
+		if _, taken := option.Get(text); !taken {
+			return text
+		}
+	}
 }
 
 // reader parses one entry, or the settings that apply to all entries.
