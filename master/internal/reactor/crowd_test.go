@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -171,4 +172,45 @@ func TestReactionsWithoutRoom(t *testing.T) {
 	}
 
 	close(hold)
+}
+
+// TestRuleIsDeletedInAStorm: a change that another master makes counts while both queues are full,
+// and the events that wait for the deleted rule react no more.
+func TestRuleIsDeletedInAStorm(t *testing.T) {
+	const depth, events = 50, 500
+	r := newReacting(t, depth, 1)
+	hold := make(chan struct{})
+	var done atomic.Int64
+	r.note = func(ctx context.Context, _ int64) {
+		select {
+		case <-hold:
+			done.Add(1)
+		case <-ctx.Done():
+		}
+	}
+
+	for n := range events {
+		r.fire(t, n)
+		if n <= depth { // the second queue fills first
+			await.That(t, "a reaction", func() bool { s := r.Stats(); return s.Waiting+s.Running == n+1 })
+		}
+	}
+	await.That(t, "full queues", func() bool { return r.Stats().Events >= depth })
+
+	deleted := changes{"my/event": {stamp: stamp{1, "m2"}, removed: 1}}
+	if err := r.bus.Relay(event.Event{
+		Tag:    event.TagReactorRules,
+		Data:   deleted.toEvent(),
+		Origin: event.Peer,
+		Maker:  event.Internal,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	await.That(t, "the change", func() bool { return len(r.rules.Files("my/event")) == 0 })
+
+	close(hold)
+	await.That(t, "an empty queue", func() bool { s := r.Stats(); return s.Events == 0 && s.Waiting+s.Running == 0 })
+	if n := done.Load(); n > depth+2 { // those whose calls waited, the one at work, and the one in between
+		t.Errorf("%d reactions, %d calls waited", n, depth)
+	}
 }

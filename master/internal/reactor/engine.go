@@ -46,12 +46,15 @@ type Config struct {
 // Engine executes reactions to events (salt/utils/reactor.py). Events wait in a bounded queue.
 // Calls of runners and wheel functions in Python then wait in a second bounded queue, and start in
 // the order of their events. Overflow policy: when the second queue is full, the first queue fills
-// up; when the first queue is full, the newest events are dropped, counted and logged.
+// up; when the first queue is full, the newest events are dropped, counted and logged. Requests to
+// the reactor and changes of its rules have a queue of their own, so that a rule can be deleted
+// while its reactions wait.
 type Engine struct {
 	cfg     Config
 	rules   *Rules
 	backlog *background.Backlog
 	sub     *event.Subscription
+	orders  *event.Subscription // requests to the reactor, and changes at other masters
 }
 
 // Salt's defaults (salt/config/__init__.py).
@@ -59,6 +62,10 @@ const (
 	defaultDepth   = 10000
 	defaultThreads = 10
 )
+
+// ordersDepth is the length of the queue of orders. When it is full, orders are lost: who sent a
+// request gets no answer, and a change reaches this master with the next one.
+const ordersDepth = 1024
 
 // Stats are the engine's metrics; Lost counts since the start.
 type Stats struct {
@@ -84,8 +91,9 @@ func NewEngine(cfg Config) *Engine {
 	r := &Engine{cfg: cfg, rules: cfg.Rules}
 	r.backlog = background.NewBacklog(background.BacklogConfig{Workers: cfg.Threads, Depth: cfg.Depth, Now: time.Now})
 	r.sub = cfg.Bus.Subscribe("reactor", cfg.Depth, func(tag string) bool {
-		return tag == event.TagReactorRules || manages(tag) || len(r.rules.Files(tag)) > 0
+		return !isOrder(tag) && len(r.rules.Files(tag)) > 0
 	})
+	r.orders = cfg.Bus.Subscribe("reactor orders", ordersDepth, isOrder)
 	return r
 }
 
@@ -96,11 +104,13 @@ func (r *Engine) Run(ctx context.Context) {
 	following, stop := context.WithCancel(ctx)
 	var followed sync.WaitGroup
 	followed.Go(func() { r.rules.Follow(following) })
+	followed.Go(func() { r.obeyOrders(following) })
 	defer func() {
 		stop()
 		followed.Wait()
 		events := r.sub.Waiting() + cut
 		r.sub.Close()
+		r.orders.Close()
 		r.cfg.Compiler.Close()
 
 		if left := r.backlog.Close(); left+events > 0 {
@@ -125,25 +135,42 @@ func (r *Engine) Run(ctx context.Context) {
 				r.cfg.Log.Error("reactor is too slow; events were lost", "lost", e.Lost)
 			}
 
-			if event.MayOrder(e, event.ReactorRules) {
-				r.rules.Obey(e.Data)
-				continue
-			}
 			if e.Origin == event.Peer {
 				continue // only the master that fired the event reacts to it
 			}
 			if e.Data.Str("user") == user {
 				continue // a reaction fired the event (salt/utils/reactor.py Reactor.run)
 			}
-			if manages(e.Tag) {
-				r.manage(ctx, e)
-				continue
-			}
-
 			r.reactTo(ctx, e)
 			if ctx.Err() != nil { // ctx may have ended before the reaction was finished
 				cut++
 				return
+			}
+		}
+	}
+}
+
+// isOrder reports whether an event with this tag is for the reactor itself.
+func isOrder(tag string) bool { return tag == event.TagReactorRules || manages(tag) }
+
+// obeyOrders answers requests to the reactor and adopts changes of the rules until ctx ends.
+func (r *Engine) obeyOrders(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e, ok := <-r.orders.C:
+			if !ok {
+				return
+			}
+			if e.Lost > 0 {
+				r.cfg.Log.Error("requests to the reactor were lost", "lost", e.Lost)
+			}
+
+			if event.MayOrder(e, event.ReactorRules) {
+				r.rules.Obey(e.Data)
+			} else if e.Origin != event.Peer && e.Data.Str("user") != user && manages(e.Tag) {
+				r.manage(ctx, e)
 			}
 		}
 	}
