@@ -2,11 +2,14 @@ package minion
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"saltern/internal/control"
 	"saltern/master/client"
 	"saltern/master/event"
 	"saltern/master/internal/request"
@@ -29,6 +32,9 @@ func (s *Service) onSyndicReturn(ctx context.Context, c *request.Call) (any, err
 
 	for _, l := range c.Load.List("load") {
 		load, _ := l.(*value.Map)
+		if err := s.keepLowerLoad(ctx, c.ID, load.Str("jid"), load.Map("load")); err != nil {
+			return nil, err
+		}
 		ids := load.Map("return").Keys()
 		slices.Sort(ids)
 		if err := s.syndicReturn(ctx, c, load, ids); err != nil {
@@ -37,6 +43,67 @@ func (s *Service) onSyndicReturn(ctx context.Context, c *request.Call) (any, err
 	}
 
 	return nil, nil
+}
+
+// keepLowerLoad stores the load of a job that was begun below a syndic, and its minions. A syndic
+// sends the load with the first returns of the job (salt/minion.py SyndicManager._process_event,
+// salt/master.py _syndic_return). The load of a job of this cluster is never replaced; a job that is
+// known by a return alone has none.
+func (s *Service) keepLowerLoad(ctx context.Context, syndic, jid string, load *value.Map) error {
+	if load.Len() == 0 || !jobs.Valid(jid) || !s.cfg.Options.JobCache || s.cfg.Options.ExtJobCache != "" {
+		return nil
+	}
+
+	known, err := s.cfg.Jobs.Load(ctx, jid)
+	if errors.Is(err, jobs.ErrBrokenLoad) {
+		return nil
+	}
+	if err != nil {
+		return unanswered(fmt.Errorf("read job %s of syndic %s: %w", jid, syndic, err))
+	}
+	if _, published := known.Get("tgt"); published {
+		return nil
+	}
+
+	ids := s.lowerMinions(load.Texts("Minions"))
+	kept := load.Clone()
+	deleteAll(kept, mastersFields)
+	deleteAll(kept, notOfLoads)
+	kept.Set("jid", jid)
+	if !s.quota.chargeReturn(syndic, event.Weight(load)+returnFiles, s.cfg.Now()) {
+		s.cfg.Quiet.Error("a job below a syndic is not kept: it is over saltern_job_cache_quota", "syndic", syndic, "jid", jid)
+		return nil
+	}
+
+	err = s.cfg.Jobs.SaveLoad(ctx, jid, kept, []string{})
+	if err == nil && len(ids) > 0 {
+		err = s.cfg.Jobs.AddMinions(ctx, jid, ids, syndic)
+	}
+	if errors.Is(err, jobs.ErrTooLarge) {
+		s.cfg.Quiet.Error("a job below a syndic is too large to be kept", "syndic", syndic, "jid", jid, "error", err)
+		return nil
+	}
+	s.cfg.Problem(control.JobCacheFault, err)
+	if err != nil {
+		return unanswered(fmt.Errorf("keep job %s of syndic %s: %w", jid, syndic, err))
+	}
+	return nil
+}
+
+// notOfLoads are the fields that the load of a job below a syndic may not have: secrets, marks of
+// this master's jobs, and the minions, which are stored beside the load.
+var notOfLoads = []string{"key", "token", "password", "Minions", event.EauthField, jobs.AccountField, jobs.ChosenField, jobs.OnlyField}
+
+// lowerMinions returns those of the ids that may be minions below a syndic: not the accepted minions
+// of this master. It returns at most maxLowerMinions.
+func (s *Service) lowerMinions(ids []string) (lower []string) {
+	for _, id := range ids {
+		entry, known := s.cfg.Keys.Lookup(id)
+		if keys.ValidID(id) == nil && (!known || entry.State != keys.Accepted) && len(lower) < maxLowerMinions {
+			lower = append(lower, id)
+		}
+	}
+	return lower
 }
 
 // noteSyndic writes the file by which tools, including Salt's, recognise that the minion id belongs
@@ -111,14 +178,7 @@ func (s *Service) takeLowerMinions(ctx context.Context, syndic, tag string, data
 		return false
 	}
 
-	var ids []string
-	for _, id := range fields.Texts("minions") {
-		entry, known := s.cfg.Keys.Lookup(id)
-		if keys.ValidID(id) == nil && (!known || entry.State != keys.Accepted) && len(ids) < maxLowerMinions {
-			ids = append(ids, id)
-		}
-	}
-
+	ids := s.lowerMinions(fields.Texts("minions"))
 	load, err := s.cfg.Jobs.Load(ctx, jid)
 	switch {
 	case err != nil || load == nil:

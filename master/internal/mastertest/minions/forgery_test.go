@@ -159,6 +159,71 @@ func TestAttack04Syndics(t *testing.T) {
 	}
 }
 
+// TestJobBegunBelowASyndic: the load that a syndic sends with the first returns of a job of its own
+// master is the job's load here, with the minions below. It never replaces the load of a job of this
+// master, and has no marks that only this master makes.
+func TestJobBegunBelowASyndic(t *testing.T) {
+	t.Parallel()
+	r := mastertest.Start(t, "order_masters: True\n")
+	syndic := r.AcceptedMinion("syndic", "min6")
+	r.AcceptedMinion("min2", "min7")
+	tell := func(jid string, load *value.Map) {
+		syndic.Ask("_syndic_return", "load", []any{value.NewMap(
+			"id", "syndic", "jid", jid, "fun", "test.echo", "arg", nil, "tgt", nil, "tgt_type", nil, "load", load,
+			"return", value.NewMap("below", value.NewMap("return", "hi", "retcode", int64(0), "success", true,
+				"fun_args", []any{"hi"})))})
+	}
+
+	load := func(jid string) *value.Map { // as get_load of Salt's local_cache returns it
+		return value.NewMap("cmd", "publish", "tgt", "below*", "fun", "test.echo", "arg", []any{"hi"}, "tgt_type", "glob",
+			"jid", jid, "user", "ann", "ret", "", "kwargs", value.NewMap(), "Minions", []any{"below", "below2", "min2", "../x"})
+	}
+
+	const begun = "20260102030405678931"
+	hostile := load(begun)
+	hostile.Update(value.NewMap("key", "secret", "only_minions", true, "account", "ann", "saltern_eauth", "pam",
+		"chosen_jid", true, "jid", attackJID))
+	tell(begun, hostile)
+
+	got, err := r.Parts.Jobs.Load(t.Context(), begun)
+	check.Must(t, err)
+	want := load(begun)
+	want.Set("Minions", []any{"below", "below2"})
+	if value.Repr(got) != value.Repr(want) {
+		t.Errorf("load %s\nwant %s", value.Repr(got), value.Repr(want))
+	}
+	rets, err := r.Parts.Jobs.Returns(t.Context(), begun)
+	if err != nil || rets.Map("below").Str("return") != "hi" {
+		t.Errorf("returns %v, %v", rets, err)
+	}
+
+	// A later load does not replace it, nor does one of a job of this master.
+	ours := r.Publish("min2", "test.ping").Str("jid")
+	for _, jid := range []string{begun, ours} {
+		before, err := r.Parts.Jobs.Load(t.Context(), jid)
+		check.Must(t, err)
+		forged := load(jid)
+		forged.Set("fun", "cmd.run")
+		tell(jid, forged)
+		after, err := r.Parts.Jobs.Load(t.Context(), jid)
+		check.Must(t, err)
+		if value.Repr(after) != value.Repr(before) {
+			t.Errorf("job %s became %v", jid, after)
+		}
+	}
+
+	// The load may come after returns without one.
+	const late = "20260102030405678932"
+	tell(late, value.NewMap())
+	tell(late, load(late))
+	if got, err := r.Parts.Jobs.Load(t.Context(), late); err != nil || got.Str("tgt") != "below*" {
+		t.Errorf("load after the returns: %v, %v", got, err)
+	}
+	if got, err := r.Parts.Jobs.Load(t.Context(), attackJID); err != nil || got != nil {
+		t.Errorf("a load was kept for the job in the load: %v, %v", got, err)
+	}
+}
+
 // TestMinionsBelowASyndic: a syndic reports to whom it gave a job, in the words of 3007 and of 3008. The
 // job lists these minions, and tools get the event of 3007. Minions of this master, unknown jobs and
 // the name of another syndic are no business of its.
