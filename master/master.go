@@ -16,11 +16,13 @@ import (
 	"saltern/master/cache"
 	"saltern/master/event"
 	"saltern/master/health"
+	"saltern/master/history"
 	"saltern/master/internal/auth"
 	"saltern/master/internal/background"
 	"saltern/master/internal/batch"
 	"saltern/master/internal/engine"
 	"saltern/master/internal/fileserver"
+	"saltern/master/internal/fleet"
 	"saltern/master/internal/keyadmin"
 	"saltern/master/internal/launch"
 	"saltern/master/internal/local"
@@ -72,6 +74,8 @@ type Master struct {
 	control     *control.Server
 	jobs        jobs.Cache
 	closeJobs   func(context.Context) error
+	history     *history.Store  // nil: no history is kept
+	recorder    *fleet.Recorder // writes history; nil like it
 	jids        *jobs.IDs
 	cache       *cache.Store
 	mine        *mine.Service
@@ -340,6 +344,7 @@ func (m *Master) openStores(ctx context.Context) error {
 		HashType: c.HashType,
 		Endtimes: c.JobCacheStoreEndtime,
 		Shared:   !m.cluster.Alone(),
+		Archive:  m.openHistory(ctx),
 	},
 		m.log)
 	if err != nil && !m.cluster.Alone() {
@@ -350,7 +355,8 @@ func (m *Master) openStores(ctx context.Context) error {
 		return err
 	}
 
-	m.jobs, m.closeJobs = local, local.Close
+	m.jobs = local
+	m.closeJobs = local.Close
 	m.writes = health.NewWrites(filepath.Join(local.JournalDir(), ".try"), m.problems)
 	if !m.cluster.Alone() {
 		if err := m.cluster.OpenJobs(local); err != nil {
@@ -602,6 +608,7 @@ func (m *Master) Close() error {
 		err = m.closeJobs(ctx)
 		m.closeJobs = nil
 	}
+	err = errors.Join(err, m.closeHistory())
 
 	m.audit.Close()
 	return err

@@ -8,6 +8,7 @@ import (
 	"saltern/master/conf"
 	"saltern/master/event"
 	"saltern/master/health"
+	"saltern/master/history"
 	"saltern/master/internal/auth"
 	"saltern/master/internal/fileserver"
 	"saltern/master/internal/keyadmin"
@@ -38,6 +39,7 @@ type Parts struct {
 	Callers   local.Callers
 	Cluster   *peers.Membership
 	Files     *fileserver.Server
+	History   *history.Store // nil: none is kept
 	Jobs      jobs.Cache
 	Keys      *keys.Store
 	Ring      *keyadmin.Ring
@@ -72,6 +74,7 @@ func (m *Master) Parts() Parts {
 		Callers:   m.callers,
 		Cluster:   m.cluster,
 		Files:     m.files,
+		History:   m.history,
 		Jobs:      m.jobs,
 		Keys:      m.keys,
 		Ring:      m.ring,

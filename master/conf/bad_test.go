@@ -20,6 +20,8 @@ func TestBadOptions(t *testing.T) {
 		{"publish_port: abc", `master:2: option publish_port: expected a whole number, found the text "abc"`},
 		{"saltern_runner_max: -1", "option saltern_runner_max: -1 is "},
 		{"saltern_runner_computing: -2", "option saltern_runner_computing: -2 is "},
+		{"saltern_history_days: -2", "option saltern_history_days: -2 is "},
+		{"saltern_history_bytes: -1", "option saltern_history_bytes: -1 is "},
 		{"publish_port: 70000", "master:2: option publish_port: 70000 is not a port"},
 		{"publish_port: 0", "option publish_port: 0 is not a port"},
 		{"ret_port: 4506.5", "expected a whole number, found the number 4506.5"},

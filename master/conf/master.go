@@ -422,6 +422,11 @@ type Saltern struct {
 	// default.
 	RunnerComputing int   `conf:"saltern_runner_computing"`
 	Notify          []any `conf:"saltern_notify"` // see NotifyRules
+	// HistoryDays is how many days the history of runs is kept; 0 means the master's default, a
+	// negative number none.
+	HistoryDays int `conf:"saltern_history_days"`
+	// HistoryBytes is how many MiB the history of runs may take; 0 means the master's default.
+	HistoryBytes int `conf:"saltern_history_bytes"`
 	// ReturnerSpool is how many MiB of data may wait on the disk for returners; 0 means the default.
 	ReturnerSpool int `conf:"saltern_returner_spool"`
 	// RunnerMemory bounds the memory of each runner in Python, in MiB; 0 means the master's

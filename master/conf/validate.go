@@ -64,6 +64,8 @@ func (a *assembly) validate(m *Master) {
 	atLeast("file_recv_max_size", m.FileRecvMaxSize, 0)
 	atLeast("pub_hwm", m.PubHWM, 0)
 	atLeast("saltern_runner_max", m.RunnerMax, 0)
+	atLeast("saltern_history_days", m.HistoryDays, -1)
+	atLeast("saltern_history_bytes", m.HistoryBytes, 0)
 	atLeast("saltern_runner_computing", m.RunnerComputing, 0)
 	atLeast("file_buffer_size", m.FileBufferSize, 1)
 	atLeast("max_event_size", m.MaxEventSize, 1)
