@@ -41,10 +41,10 @@ func newChunk() *chunk { return &chunk{terms: map[string]struct{}{}} }
 func (c *chunk) add(run *Run, oversized bool, now time.Time) {
 	w := row{
 		time:        run.Time.UnixNano(),
-		jid:         run.JID,
-		minion:      run.Minion,
-		user:        run.User[:min(len(run.User), maxText)],
-		function:    run.Function[:min(len(run.Function), maxText)],
+		jid:         []byte(run.JID),
+		minion:      []byte(run.Minion),
+		user:        []byte(run.User[:min(len(run.User), maxText)]),
+		function:    []byte(run.Function[:min(len(run.Function), maxText)]),
 		summary:     summary.Append(nil, run.Summary),
 		returnBytes: len(run.Return),
 		bodyBytes:   len(run.Return),
@@ -58,12 +58,12 @@ func (c *chunk) add(run *Run, oversized bool, now time.Time) {
 	if c.runs == 0 {
 		c.began = now
 		c.from, c.to = w.time, w.time
-		c.minJID, c.maxJID = w.jid, w.jid
+		c.minJID, c.maxJID = run.JID, run.JID
 	}
 	c.runs++
 	c.last = w.time
 	c.from, c.to = min(c.from, w.time), max(c.to, w.time)
-	c.minJID, c.maxJID = min(c.minJID, w.jid), max(c.maxJID, w.jid)
+	c.minJID, c.maxJID = min(c.minJID, run.JID), max(c.maxJID, run.JID)
 	termsOf(&w, &run.Summary, func(term string) { c.terms[term] = struct{}{} })
 }
 

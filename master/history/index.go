@@ -25,10 +25,10 @@ func resultTerm(r summary.Result) string { return string([]byte{termResult, byte
 
 // termsOf calls visit for each term of a run.
 func termsOf(w *row, s *summary.Summary, visit func(term string)) {
-	visit(string(termJID) + w.jid)
-	visit(string(termMinion) + w.minion)
-	visit(string(termUser) + w.user)
-	visit(string(termFunction) + w.function)
+	visit(string(termJID) + string(w.jid))
+	visit(string(termMinion) + string(w.minion))
+	visit(string(termUser) + string(w.user))
+	visit(string(termFunction) + string(w.function))
 	visit(resultTerm(s.Result))
 	for _, id := range statesOf(s) {
 		visit(string(termState) + id)

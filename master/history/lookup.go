@@ -260,7 +260,7 @@ func (s *Store) segmentContains(g *segment, jid, minion string) (bool, error) {
 			continue
 		}
 		for r := readRows(rows); r.next(); {
-			if r.row.jid == jid && r.row.minion == minion {
+			if string(r.row.jid) == jid && string(r.row.minion) == minion {
 				return true, nil
 			}
 		}

@@ -157,12 +157,11 @@ type piece struct {
 // foundRow is a row that the filter selects.
 type foundRow struct {
 	row
-	segment *segment // nil: the row is in memory
-	offset  int64    // of its chunk in the segment
-	body    []byte   // of its chunk, if that is in memory
+	position position
+	segment  *segment // nil: the row is in memory
+	offset   int64    // of its chunk in the segment
+	body     []byte   // of its chunk, if that is in memory
 }
-
-func (r *foundRow) position() position { return position{r.time, r.jid, r.minion} }
 
 // begin takes what Append may change meanwhile: the list of segments, the chunks of the newest one,
 // and the runs that are in no segment. It returns false if the history is closed.
@@ -210,7 +209,8 @@ func (q *query) addRows(rows []byte, where foundRow) error {
 		}
 		found := where
 		found.row = r.row
-		if q.after == nil || q.after.before(found.position()) {
+		found.position = position{r.row.time, string(r.row.jid), string(r.row.minion)}
+		if q.after == nil || q.after.before(found.position) {
 			q.addFound(found)
 		}
 	}
@@ -259,7 +259,7 @@ func (q *query) page(ctx context.Context) (Page, error) {
 		}
 
 		r := heap.Pop(&q.found).(foundRow)
-		last = r.position()
+		last = r.position
 		run, err := q.run(&r)
 		if err != nil {
 			return Page{}, fmt.Errorf("history: %w", err)
@@ -339,7 +339,7 @@ func (h *pieces) Pop() any          { return pop((*[]piece)(h)) }
 type found []foundRow
 
 func (h found) Len() int           { return len(h) }
-func (h found) Less(i, j int) bool { return h[i].position().before(h[j].position()) }
+func (h found) Less(i, j int) bool { return h[i].position.before(h[j].position) }
 func (h found) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
 func (h *found) Push(x any)        { *h = append(*h, x.(foundRow)) }
 func (h *found) Pop() any          { return pop((*[]foundRow)(h)) }

@@ -52,10 +52,10 @@ func checkRun(run *Run) error {
 	return nil
 }
 
-// row is a run as the rows of a chunk have it.
+// row is a run as the rows of a chunk have it. Its texts share the memory of the rows.
 type row struct {
 	time                        int64 // Unix nanoseconds
-	jid, minion, user, function string
+	jid, minion, user, function []byte
 	summary                     []byte
 	returnBytes                 int // size of the return when it was appended
 	bodyAt, bodyBytes           int // its place in the body of the chunk; bodyBytes 0: it is not there
@@ -64,7 +64,7 @@ type row struct {
 // appendRow appends a row to the rows of a chunk. before is the time of the row before it.
 func appendRow(dst []byte, r *row, before int64) []byte {
 	dst = binary.AppendVarint(dst, r.time-before)
-	for _, text := range []string{r.jid, r.minion, r.user, r.function} {
+	for _, text := range [][]byte{r.jid, r.minion, r.user, r.function} {
 		dst = binary.AppendUvarint(dst, uint64(len(text)))
 		dst = append(dst, text...)
 	}
@@ -83,7 +83,7 @@ type rowsReader struct {
 
 func readRows(rows []byte) *rowsReader { return &rowsReader{reader: reader{rest: rows}} }
 
-// next reads the next row into r.row. The summary of the row shares the memory of the rows.
+// next reads the next row into r.row.
 func (r *rowsReader) next() bool {
 	if len(r.rest) == 0 {
 		return false
@@ -91,10 +91,10 @@ func (r *rowsReader) next() bool {
 
 	w := &r.row
 	w.time += r.varint()
-	w.jid = r.sameOr(w.jid, maxJID)
-	w.minion = r.sameOr(w.minion, maxText)
-	w.user = r.sameOr(w.user, maxText)
-	w.function = r.sameOr(w.function, maxText)
+	w.jid = r.bytes(maxJID)
+	w.minion = r.bytes(maxText)
+	w.user = r.bytes(maxText)
+	w.function = r.bytes(maxText)
 	w.summary = r.bytes(maxRows)
 	w.returnBytes = r.size(1 << 40)
 	w.bodyAt += w.bodyBytes
@@ -109,10 +109,10 @@ func (w *row) run() (Run, error) {
 		return Run{}, fmt.Errorf("%w: %w", errDamaged, err)
 	}
 	return Run{
-		Minion:      w.minion,
-		JID:         w.jid,
-		User:        w.user,
-		Function:    w.function,
+		Minion:      string(w.minion),
+		JID:         string(w.jid),
+		User:        string(w.user),
+		Function:    string(w.function),
 		Time:        time.Unix(0, w.time).UTC(),
 		Summary:     s,
 		ReturnBytes: w.returnBytes,
@@ -121,8 +121,9 @@ func (w *row) run() (Run, error) {
 
 // matches reports whether the filter selects the row, apart from its time.
 func (f *Filter) matches(w *row) bool {
-	if f.Minion != "" && f.Minion != w.minion || f.JID != "" && f.JID != w.jid ||
-		f.User != "" && f.User != w.user || f.Function != "" && f.Function != w.function {
+	differs := func(want string, text []byte) bool { return want != "" && want != string(text) }
+	if differs(f.Minion, w.minion) || differs(f.JID, w.jid) || differs(f.User, w.user) ||
+		differs(f.Function, w.function) {
 		return false
 	}
 	if f.State == "" && len(f.Results) == 0 {
@@ -201,12 +202,4 @@ func (r *reader) bytes(most int64) []byte {
 	b := r.rest[:n:n]
 	r.rest = r.rest[n:]
 	return b
-}
-
-// sameOr reads a text. It returns before, without allocation, if the text is the same.
-func (r *reader) sameOr(before string, most int64) string {
-	if b := r.bytes(most); string(b) != before {
-		return string(b)
-	}
-	return before
 }

@@ -40,7 +40,7 @@ func (s *Store) seal() error {
 	s.formerOf = sealed.number
 	s.recent = map[uint64]struct{}{}
 	for r := readRows(s.chunk.rows); r.next(); {
-		s.recent[s.hash(r.row.jid, r.row.minion)] = struct{}{}
+		s.recent[s.hash(string(r.row.jid), string(r.row.minion))] = struct{}{}
 	}
 	s.mu.Unlock()
 	s.removeOld()

@@ -259,13 +259,14 @@ func (s *Store) indexChunk(g *segment, file *os.File, f *frame) error {
 		sum, _ := summary.Parse(r.row.summary)
 
 		w := &r.row
+		jid := string(w.jid)
 		if c.runs == 0 {
 			c.from, c.to = w.time, w.time
-			c.minJID, c.maxJID = w.jid, w.jid
+			c.minJID, c.maxJID = jid, jid
 		}
 		c.runs++
 		c.from, c.to = min(c.from, w.time), max(c.to, w.time)
-		c.minJID, c.maxJID = min(c.minJID, w.jid), max(c.maxJID, w.jid)
+		c.minJID, c.maxJID = min(c.minJID, jid), max(c.maxJID, jid)
 		termsOf(w, &sum, func(term string) { c.terms[term] = struct{}{} })
 	}
 
@@ -329,7 +330,7 @@ func (s *Store) remember(g *segment, hashes map[uint64]struct{}) error {
 			return err
 		}
 		for r := readRows(rows); r.next(); {
-			hashes[s.hash(r.row.jid, r.row.minion)] = struct{}{}
+			hashes[s.hash(string(r.row.jid), string(r.row.minion))] = struct{}{}
 		}
 		return nil
 	})
