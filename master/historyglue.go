@@ -44,7 +44,13 @@ func (m *Master) openHistory(ctx context.Context) jobs.Archive {
 		})
 	}
 	if err == nil {
-		m.recorder, err = fleet.New(ctx, fleet.Config{Store: m.history, Dir: dir, Now: m.now, Log: m.log})
+		m.recorder, err = fleet.New(ctx, fleet.Config{
+			Store: m.history,
+			Dir:   dir,
+			Watch: m.notices,
+			Now:   m.now,
+			Log:   m.log,
+		})
 	}
 	if err != nil {
 		m.log.Error("the master keeps no history of runs until it is started again", "path", dir, "error",
