@@ -15,6 +15,7 @@ import (
 	"saltern/cmd/applianced/adopt"
 	"saltern/internal/printable"
 	"saltern/supervisor/api"
+	"saltern/supervisor/backup"
 	"saltern/supervisor/nodes"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/setup"
@@ -107,6 +108,10 @@ func (m *importer) runImport(ctx context.Context, source string) error {
 	s, err := settings.Load(m.f.config, hostname())
 	if err != nil {
 		return fmt.Errorf("%w; set this node up first: applianced setup", err)
+	}
+
+	if err := backup.RequireVolume(s); err != nil {
+		return fmt.Errorf("import: %w", err)
 	}
 
 	unlock, err := adopt.Lock(s)

@@ -93,6 +93,10 @@ func (f *flags) restore(cmd *cobra.Command, in io.Reader, force bool, trust back
 		return fmt.Errorf("%w; set this node up first: applianced setup", err)
 	}
 
+	if err := backup.RequireVolume(s); err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+
 	if err := aloneInCluster(s); err != nil {
 		return err
 	}
