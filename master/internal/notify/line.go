@@ -108,6 +108,9 @@ func (l *line) next(rule *rules.Rule, by judge, now time.Time) (m *alert.Message
 	for _, e := range l.queue {
 		if why := l.judgeAlert(e.alert, rule, by, now); why != "" {
 			dropped[e] = why
+			if len(dropped) == maxTogether {
+				break // the next call decides about the rest
+			}
 			continue
 		}
 

@@ -3,6 +3,7 @@ package notify
 import (
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -227,6 +228,50 @@ func TestStormIsBounded(t *testing.T) {
 		if n != 1 {
 			t.Errorf("%s is in %d messages", id, n)
 		}
+	}
+}
+
+// However much is left out at once, it is settled by records that the disk takes.
+func TestManyAreLeftOut(t *testing.T) {
+	b := newBench(t, nil)
+	b.hushed = "hushed"
+	var all []alert.Alert
+	for i := range maxEntries {
+		a := failure("hushed", b.now.Add(time.Duration(i)))
+		all = append(all, a)
+	}
+	_, err := b.outbox.Record(all...)
+	check.Must(t, err)
+	for calls := 1; ; calls++ {
+		_, marks := b.outbox.next("r/1", &b.rule, b, b.now)
+		if len(marks) == 0 {
+			break
+		}
+		if len(marks) > maxTogether || calls > maxEntries/maxTogether {
+			t.Fatalf("%d marks at call %d", len(marks), calls)
+		}
+		_, err := b.outbox.Settle(marks...)
+		check.Must(t, err)
+	}
+	b.want()
+}
+
+// Three thousand minions fail at once: each is recorded before it gets an answer, with few syncs.
+func TestCrowd(t *testing.T) {
+	b := newBench(t, nil)
+	var all sync.WaitGroup
+	began := time.Now()
+	for i := range 3000 {
+		all.Go(func() {
+			if _, err := b.outbox.Record(failure(fmt.Sprint("m", i), b.now)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	t.Logf("the last of 3,000 was recorded after %s", time.Since(began))
+	if n := len(b.outbox.Pending(5000)); n != 3000 {
+		t.Errorf("%d are recorded", n)
 	}
 }
 

@@ -115,7 +115,7 @@ func (d *sender) sendNext(ctx context.Context) (more bool) {
 	m, marks := s.outbox.next(d.to.Name, d.rule, s, s.cfg.Now())
 	s.settle(marks...)
 	if m == nil {
-		return false
+		return len(marks) > 0
 	}
 
 	outcome := d.deliver(ctx, m)

@@ -166,7 +166,7 @@ func (s *Service) takeEvents(batch []event.Event) {
 	for _, e := range batch {
 		s.unheard.Add(e.Lost)
 		if event.Returner(e.Tag) == "" {
-			s.watch.jobBegan(e.Data.Str("jid"), e.Data.Texts("minions"), s.cfg.Now())
+			s.watch.jobBegan(e.Data.Str("jid"), minionsOf(e.Data), s.cfg.Now())
 			continue
 		}
 
@@ -183,6 +183,15 @@ func (s *Service) takeEvents(batch []event.Event) {
 
 	s.record(false, ofPeers...)
 	s.record(true, own...)
+}
+
+// minionsOf returns the minions of an event that starts a job. An event of this master has a []string
+// there, one of a peer what its bytes decode to.
+func minionsOf(data *value.Map) []string {
+	if list, ok := data.Value("minions").([]string); ok {
+		return list
+	}
+	return data.Texts("minions")
 }
 
 // Returned records the alert of a return before the minion gets its answer, so that no failed run is

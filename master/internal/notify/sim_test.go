@@ -95,7 +95,9 @@ func (n *node) start() {
 		n.presence = &presence.View{Tracker: presence.New()}
 	}
 	n.presence.Subs = func(yield func(presence.Subscription) bool) {
-		for _, s := range n.subs {
+		var subs []presence.Subscription
+		n.set(func() { subs = n.subs })
+		for _, s := range subs {
 			if !yield(s) {
 				return
 			}
@@ -256,7 +258,7 @@ func (n *node) Problems(context.Context) (list []alert.Problem, err error) {
 }
 func (n *node) Select(any, string) ([]string, error) { return nil, nil }
 func (n *node) Ping(_ context.Context, ids []string) error {
-	n.pinged = append(n.pinged, ids...)
+	n.set(func() { n.pinged = append(n.pinged, ids...) })
 	return nil
 }
 

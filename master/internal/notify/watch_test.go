@@ -1,0 +1,200 @@
+package notify
+
+import (
+	"encoding/json"
+	"net/netip"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"saltern/master/cluster/wire"
+	"saltern/master/event"
+	"saltern/master/internal/notify/alert"
+	"saltern/master/internal/presence"
+	"saltern/master/value"
+	"saltern/test/check"
+)
+
+var home = netip.MustParseAddr("10.1.2.3")
+
+// connect makes a minion send its requests to one node, and subscribe at another.
+func connect(requests, subscribes *node, id string) {
+	requests.presence.SawRequest(id, home, time.Now())
+	subscribes.set(func() { subscribes.subs = []presence.Subscription{{From: home, Topics: []string{""}}} })
+}
+
+func watched(t *testing.T, ids ...string) *world {
+	w := newWorld(t, 2)
+	for _, n := range w.nodes {
+		n.accepted = ids
+	}
+	w.startAll()
+	return w
+}
+
+// A minion that is connected to any node is not gone. When it leaves it is gone, once, and again after
+// it was back.
+func TestGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watched(t, "m")
+		defer w.stopAll()
+		connect(w.nodes[0], w.nodes[1], "m")
+		time.Sleep(time.Hour)
+		if n := len(w.messages("m")); n != 0 {
+			t.Fatalf("%d messages about a minion that is connected", n)
+		}
+
+		leave := func() { w.nodes[1].set(func() { w.nodes[1].subs = nil }) }
+		leave()
+		time.Sleep(14 * time.Minute)
+		if n := len(w.messages("m")); n != 0 {
+			t.Errorf("%d messages before gone_for", n)
+		}
+		time.Sleep(3 * time.Hour)
+		if n := len(w.messages("m")); n != 1 {
+			t.Errorf("%d messages", n)
+		}
+
+		connect(w.nodes[1], w.nodes[1], "m")
+		time.Sleep(10 * time.Minute)
+		leave()
+		time.Sleep(time.Hour)
+		if n := len(w.messages("m")); n != 2 {
+			t.Errorf("%d messages after it was back", n)
+		}
+	})
+}
+
+// A restart of all masters does not tell again of minions that were gone before.
+func TestGoneSurvivesARestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watched(t, "m")
+		defer w.stopAll()
+		time.Sleep(time.Hour)
+		for range 3 {
+			for _, n := range w.nodes {
+				n.kill()
+			}
+			for _, n := range w.nodes {
+				n.start()
+			}
+			time.Sleep(time.Hour)
+		}
+		if n := len(w.messages("m")); n != 1 {
+			t.Errorf("%d messages", n)
+		}
+	})
+}
+
+// A minion that does not answer a job, nor a ping, is deaf. One that works for long answers the ping.
+func TestDeaf(t *testing.T) {
+	// An event of this master has a []string, one of a peer what its bytes decode to.
+	lists := []any{[]string{"m"}, []any{"m"}}
+	for i, answers := range []bool{false, false, true} {
+		minions := lists[i%2]
+		synctest.Test(t, func(t *testing.T) {
+			w := watched(t, "m")
+			defer w.stopAll()
+			connect(w.nodes[0], w.nodes[1], "m")
+			time.Sleep(time.Minute)
+			tag := event.Tag("job", "20261129120000000000", "new")
+			for _, n := range w.nodes {
+				check.Must(t, n.bus.Fire(tag, value.NewMap("jid", "20261129120000000000", "minions", minions)))
+			}
+
+			time.Sleep(10*time.Minute + 30*time.Second)
+			owner := w.nodes[w.owner]
+			var pinged []string
+			owner.set(func() { pinged = slices.Clone(owner.pinged) })
+			if !slices.Equal(pinged, []string{"m"}) {
+				t.Fatalf("pinged %v", pinged)
+			}
+			if answers {
+				w.nodes[1].presence.SawRequest("m", home, time.Now())
+			}
+			time.Sleep(time.Hour)
+			if n := len(w.messages("m")); n == 1 == answers {
+				t.Errorf("answers %t: %d messages", answers, n)
+			}
+		})
+	}
+}
+
+// A rule about notices or other codes does not get problems that it did not ask for; what is sent
+// about a problem that two nodes see is one message.
+func TestProblemOfAThirdNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2)
+		w.rules = "[{name: r, on: node, to: {syslog: 'file:///dev/log'}}]"
+		w.startAll()
+		defer w.stopAll()
+		for i, n := range w.nodes {
+			n.set(func() {
+				n.problems = []alert.Problem{
+					{Node: n.name(), Scope: "n3", Code: "SCA-104", Subject: "n3", Title: "away", Since: time.Now()},
+					{Node: n.name(), Scope: n.name(), Code: "SCA-999", Title: "worth knowing", Notice: true, Since: time.Now()},
+				}
+			})
+			time.Sleep(time.Duration(i) * 30 * time.Second)
+		}
+		time.Sleep(10 * time.Minute)
+		if n := len(w.messages("")); n != 1 {
+			t.Errorf("%d messages", n)
+		}
+	})
+}
+
+// FuzzMessage: whatever a peer sends, it is refused, or within the bounds.
+func FuzzMessage(f *testing.F) {
+	now := time.Now()
+	a := alert.NewKey("m", "aa:bb", now)
+	for _, m := range []peerMessage{
+		{Alerts: []alert.Alert{a}, Pending: true},
+		{Marks: []Mark{{Alert: a.ID, To: "r/1", Key: a.Key, At: now, Outcome: Sent, Message: a.ID}}},
+		{Silences: []Silence{{Name: "x", Until: now.Add(time.Hour), Set: now}}},
+		{Seen: []sighting{{"m", home, now.UnixMilli()}}, Subscribers: &subscribers{Unnamed: map[netip.Addr]int{home: 3}}},
+	} {
+		text, err := json.Marshal(&m)
+		check.Must(f, err)
+		f.Add(text)
+	}
+	f.Add([]byte(`{"subscribers":{"unnamed":{"1.2.3.4":9223372036854775807,"1.2.3.5":-1}}}`))
+
+	f.Fuzz(func(t *testing.T, text []byte) {
+		packed, err := wire.Pack([]any{messageKind, text})
+		check.Must(t, err)
+		if !IsMessage(packed) {
+			t.Fatal("not recognised")
+		}
+		m, err := parseMessage(packed)
+		if err != nil {
+			return
+		}
+		for _, a := range m.Alerts {
+			if !alert.IsDigest(a.ID) || len(a.Title) > 400 {
+				t.Errorf("%+v", a)
+			}
+		}
+		n := 0
+		if m.Subscribers != nil {
+			for range m.Subscribers.each {
+				n++
+			}
+		}
+		if n > maxSubscribed || len(m.Seen) > maxSightings {
+			t.Errorf("%d subscriptions", n)
+		}
+	})
+}
+
+// Messages of other kinds between masters are not taken for those of this package.
+func TestOtherMessages(t *testing.T) {
+	for _, v := range []any{[]any{int64(6), []byte("x")}, []any{int64(1), "x", "y"}, []any{int64(64)}, "x", nil} {
+		packed, err := wire.Pack(v)
+		check.Must(t, err)
+		if IsMessage(packed) {
+			t.Errorf("%v", v)
+		}
+	}
+}
