@@ -159,7 +159,9 @@ func (r *Runs) Running() []*value.Map {
 	defer r.mu.Unlock()
 	out := make([]*value.Map, 0, len(r.running))
 	for _, jid := range slices.Sorted(maps.Keys(r.running)) {
-		out = append(out, r.running[jid].Clone())
+		run := r.running[jid].Clone()
+		run.Delete(event.EauthField) // jobs.master of Salt does not have it
+		out = append(out, run)
 	}
 	return out
 }
