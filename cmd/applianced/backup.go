@@ -47,7 +47,7 @@ backup status" shows how those are.`,
 	cmd.Flags().StringVarP(&recipientsFile, "recipients-file", "R", "", "file with age public keys, one a line")
 	cmd.Flags().StringVar(&phraseFile, "passphrase-file", "",
 		"file with the passphrase in its first line, instead of asking")
-	cmd.Flags().BoolVar(&jobs, "jobs", false, "the job cache too")
+	cmd.Flags().BoolVar(&jobs, "jobs", false, "the job cache and the history of runs too")
 	cmd.Flags().StringVar(&from, "from", "",
 		"read this copy of the storage instead: this node's brick, when the shared volume is lost")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -375,6 +375,30 @@ func TestRepeatedRunsAreStoredOnce(t *testing.T) {
 	}
 }
 
+// Files of a backup that are laid beside those of a node have runs that the node has, too.
+func TestRestoredRunsAreFoundOnce(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, Config{Dir: dir})
+	for i := range 150 {
+		check.Must(t, s.Append(plainRun(fmt.Sprint("m", i%3), begin.Add(time.Duration(i)*time.Second))))
+	}
+	check.Must(t, s.Close())
+	paths, err := filepath.Glob(filepath.Join(dir, "*"+segmentSuffix))
+	check.Must(t, err)
+	for i, path := range paths {
+		b, err := os.ReadFile(path)
+		check.Must(t, err)
+		check.Must(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("%016d%s", 100+i, segmentSuffix)), b, 0o600))
+	}
+
+	s = open(t, Config{Dir: dir})
+	for _, limit := range []int{1, 7, 1000} {
+		if got := all(t, s, Filter{Minion: "m1"}, limit); len(got) != 50 {
+			t.Errorf("%d runs in pages of %d", len(got), limit)
+		}
+	}
+}
+
 func TestFolderBelongsToOneProcess(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, Config{Dir: dir})

@@ -250,6 +250,10 @@ func (q *query) page(ctx context.Context) (Page, error) {
 			continue
 		}
 
+		if len(q.found) > 0 && q.found[0].position == last { // restored beside what was there
+			heap.Pop(&q.found)
+			continue
+		}
 		if len(q.found) == 0 && !q.dropped {
 			return page, nil
 		}

@@ -1,5 +1,6 @@
 // Package backup writes and restores data that cannot be created again: the keys of the cluster and
-// of its minions, the administrator's options, states and pillars, and optionally the job cache.
+// of its minions, the administrator's options, states and pillars, and optionally the job cache and the
+// history of runs.
 //
 // A backup is a tar archive, compressed with gzip and encrypted with age, for recipients (public
 // keys) or with a passphrase. It is never on a disk without encryption. Its first entry is the
@@ -49,7 +50,7 @@ type Manifest struct {
 	Node    string    `json:"node"`
 	Cluster string    `json:"cluster"`
 	Version string    `json:"version"` // version of the program that wrote the archive
-	Jobs    bool      `json:"jobs"`    // the archive has the job cache
+	Jobs    bool      `json:"jobs"`    // the archive has the job cache and the history of runs
 	// Shared reports whether the archive is of a cluster, whose minions know the cluster's key, not a node's
 	Shared bool `json:"shared"`
 }
@@ -139,7 +140,13 @@ func treesOf(s *settings.Settings, jobs bool) []tree {
 		if s.Peering.Enabled {
 			t.base, t.rel = s.StorageDir(), "pki/jobs"
 		}
-		list = append(list, t)
+		list = append(list, t, tree{
+			name:   "history",
+			base:   s.DataDir,
+			rel:    "cache/history",
+			master: true,
+			skip:   func(rel string) bool { return !strings.HasSuffix(rel, ".seg") && rel != "last-runs" },
+		})
 	}
 
 	return list

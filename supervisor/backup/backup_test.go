@@ -71,6 +71,9 @@ func full(t *testing.T) *settings.Settings {
 	write(t, filepath.Join(s.FileRoot(), "bin", "run.sh"), "#!/bin/sh", 0o755)
 	write(t, filepath.Join(s.PillarRoot(), "web.sls"), "password: pillar-canary", 0o600)
 	write(t, filepath.Join(s.CacheDir(), "jobs", "ab", "cdef", "return.p"), "a return", 0o600)
+	write(t, filepath.Join(s.CacheDir(), "history", "0000000000000001.seg"), "runs", 0o600)
+	write(t, filepath.Join(s.CacheDir(), "history", "last-runs"), "table", 0o600)
+	write(t, filepath.Join(s.CacheDir(), "history", "lock"), "made again", 0o600)
 
 	if err := os.Symlink("/etc/shadow", filepath.Join(s.FileRoot(), "link")); err != nil {
 		t.Fatal(err)
@@ -186,7 +189,8 @@ func TestRoundTrip(t *testing.T) {
 
 			want := contents(t, s)
 			for name := range want {
-				if strings.HasSuffix(want[name], "made again") || !tt.jobs && strings.Contains(name, "jobs/") {
+				withJobs := strings.Contains(name, "jobs/") || strings.Contains(name, "history/")
+				if strings.HasSuffix(want[name], "made again") || !tt.jobs && withJobs {
 					delete(want, name)
 				}
 			}
