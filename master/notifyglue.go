@@ -12,6 +12,7 @@ import (
 	"saltern/master/internal/launch"
 	"saltern/master/internal/notify"
 	"saltern/master/internal/notify/alert"
+	"saltern/master/internal/notify/rules"
 	"saltern/master/internal/presence"
 	"saltern/master/keys"
 	"saltern/master/value"
@@ -20,6 +21,9 @@ import (
 // openNotify creates the part that sends notifications by the rules of saltern_notify.
 func (m *Master) openNotify() {
 	c := m.cfg
+	if c.NotifyRules.Has(rules.Drift) && m.recorder == nil {
+		m.log.Warn("no message about drift is sent, because this master keeps no history (saltern_history_days)")
+	}
 	m.notify = notify.New(notify.Config{
 		Rules:   c.NotifyRules,
 		Dir:     filepath.Join(c.CacheDir, "notify"),
