@@ -79,8 +79,8 @@ func (c goldenCase) options(t *testing.T) Options {
 var color = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
 // safe returns the text that Saltern shows where Salt prints characters that control a terminal, or
-// a key that breaks its line. In a highstate, an error that breaks its line, and all warnings after
-// the first, are indented.
+// a key that breaks its line. In a highstate, an error that breaks its line (finding m12), and all
+// warnings after the first, are indented.
 func safe(s string) string {
 	var b strings.Builder
 	end := 0
