@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"saltern/master/internal/pyhost"
 	"saltern/master/value"
@@ -426,5 +427,42 @@ func TestResultsToReturners(t *testing.T) {
 
 	if got, err := os.ReadFile(filepath.Join(dir, "got")); err != nil || string(got) != "a.b 1\na.b 1\n" {
 		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// TestBadModuleHarmsNoOther: a module that ends the process which loads it takes no other away,
+// whether it was there from the start or came with a function that is not listed yet. The list of
+// functions is not made again for each call.
+func TestBadModuleHarmsNoOther(t *testing.T) {
+	for _, wheel := range []bool{false, true} {
+		t.Run(fmt.Sprint("wheel ", wheel), func(t *testing.T) {
+			c, dir := setUp(t, wheel)
+			lists := filepath.Join(dir, "lists")
+			for _, kind := range []string{"runners", "wheel"} {
+				put(t, filepath.Join(dir, "ext", kind, "bad.py"),
+					"import os\nopen('"+lists+"', 'a').write('x')\nos._exit(3)\n")
+			}
+
+			for range 3 {
+				if got, err := c.Call(t.Context(), "odd.back", []any{"a"}, nil); err != nil {
+					t.Fatalf("%v, %v", got, err)
+				}
+			}
+
+			if b, err := os.ReadFile(lists); err != nil || len(b) != 1 {
+				t.Errorf("loaded %d times, %v", len(b), err)
+			}
+			runners := filepath.Join(dir, "ext/runners")
+			c.storeListing(value.NewMap("functions", []any{"odd.who"}, "dirs", []any{runners}), time.Now())
+			put(t, filepath.Join(runners, "new.py"), "")
+			if _, err := c.Call(t.Context(), "odd.back", nil, nil); err != nil {
+				t.Errorf("a function that an old list lacks: %v", err)
+			}
+			for _, fun := range []string{"odd.nothing", "bad.x"} {
+				if got, err := c.Call(t.Context(), fun, nil, nil); err == nil {
+					t.Errorf("%s, which is not there: %v", fun, got)
+				}
+			}
+		})
 	}
 }

@@ -2,6 +2,7 @@ package pyrunner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"os"
@@ -33,7 +34,8 @@ type listing struct {
 }
 
 // exists returns an error if Python has no function of this name. If the Caller has no listing of
-// the functions, it requests one from Python, once for all concurrent callers.
+// the functions, it requests one from Python, once for all concurrent callers. If Python cannot list
+// them, exists returns nil, and the call finds out.
 func (c *Caller) exists(ctx context.Context, fun string) error {
 	unknown := &UnknownError{fun}
 	if !strings.Contains(fun, ".") {
@@ -56,8 +58,15 @@ func (c *Caller) exists(ctx context.Context, fun string) error {
 	}
 
 	if c.hasFunction(fun) == unsure && !c.learnt(asked) {
+		if c.unlistable() {
+			return nil
+		}
 		if err := c.fetchListing(ctx); err != nil {
-			return err
+			if ctx.Err() != nil || errors.Is(err, ErrNoSalt) {
+				return err
+			}
+			c.noteUnlistable(err)
+			return nil
 		}
 	}
 
@@ -68,6 +77,25 @@ func (c *Caller) exists(ctx context.Context, fun string) error {
 	}
 
 	return nil
+}
+
+// unlistable reports whether Python failed to list its functions a short time ago.
+func (c *Caller) unlistable() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.listFailed.IsZero() && c.cfg.Now().Sub(c.listFailed) < listFor
+}
+
+// noteUnlistable records that Python cannot list its functions. To list them it loads all modules,
+// so that one which ends or hangs its process is enough. A call loads the module of its function
+// only, and says whether Python has the function. So calls go on without the list until listFor has
+// passed.
+func (c *Caller) noteUnlistable(err error) {
+	c.cfg.Log.Error("functions of Python cannot be listed: does a module end or hang the process that loads it?",
+		"error", err)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.listFailed = c.cfg.Now()
 }
 
 // learnt reports whether the Caller has asked Python for its functions after since.
@@ -155,6 +183,7 @@ func (c *Caller) storeListing(reply *value.Map, asked time.Time) {
 	defer c.mu.Unlock()
 
 	c.list = l
+	c.listFailed = time.Time{}
 }
 
 // isFresh reports whether the listing is up to date, so that a function that it lacks does not

@@ -76,9 +76,10 @@ type Caller struct {
 	// functions.
 	unsure chan struct{}
 
-	mu    sync.Mutex
-	list  *listing
-	layer string // folder of the layer when list was made
+	mu         sync.Mutex
+	list       *listing
+	listFailed time.Time // when Python last failed to list its functions; zero: it did not
+	layer      string    // folder of the layer when list was made
 }
 
 // New returns a Caller.
