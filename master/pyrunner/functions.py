@@ -201,17 +201,8 @@ def of_runner(fire):
 
 def unpack(raw):
     return salt.utils.msgpack.unpackb(
-        raw, raw=False, strict_map_key=False, unicode_errors="surrogateescape", ext_hook=extension
+        raw, raw=False, strict_map_key=False, unicode_errors="surrogateescape", ext_hook=salt_extension
     )
-
-
-def extension(code, data):
-    """What Salt packs beyond MessagePack, as Salt unpacks it: times, and constants."""
-    packed = salt.utils.msgpack.ExtType(code, data)
-    try:
-        return salt.payload.loads(salt.utils.msgpack.packb(packed, use_bin_type=True))
-    except Exception:  # pylint: disable=broad-except
-        return packed
 
 
 def pack(value):

@@ -49,6 +49,18 @@ def receive_settings():
     return msgpack.unpackb(raw, raw=False, strict_map_key=False)
 
 
+def salt_extension(code, data):
+    """What Salt packs beyond MessagePack, as Salt unpacks it: times, and constants."""
+    import salt.payload
+    import salt.utils.msgpack
+
+    packed = salt.utils.msgpack.ExtType(code, data)
+    try:
+        return salt.payload.loads(salt.utils.msgpack.packb(packed, use_bin_type=True))
+    except Exception:  # pylint: disable=broad-except
+        return packed
+
+
 def tell(control, **message):
     """Says something to the master (pyfork.Message)."""
     if "error" in message:

@@ -441,6 +441,32 @@ func (g generator) value(depth int) string {
 		"G@a and m*", "0x10", "'5'")
 }
 
+// TestTimesInEvents: a time in the data of an event, which Salt packs as an extension of MessagePack,
+// is a time in the files of reactions, as in Salt's own reactor. One that cannot be read stays what it is.
+func TestTimesInEvents(t *testing.T) {
+	t.Parallel()
+	p, root := pool(t, map[string]string{
+		"r.sls": "x: {runner.test.arg: [{args: [{year: {{ data.when.year }}}, {odd: {{ data.odd.code }}}]}]}\n",
+	}, func(*Config) {})
+	r := p.Reactions(ReactionsConfig{
+		Options: func(context.Context) *value.Map { return value.NewMap() },
+		Renew:   time.Hour,
+	})
+	defer r.Close()
+
+	data := value.NewMap(
+		"when", value.Ext{Type: 78, Data: []byte("20540128T01:02:03.734824")},
+		"odd", value.Ext{Type: 78, Data: []byte("soon")},
+	)
+	calls, faults, err := r.Compile(t.Context(), "t", data, []string{root + "/r.sls"})
+	if err != nil || len(faults) != 0 || len(calls) != 1 {
+		t.Fatalf("%v, %v, %v", calls, faults, err)
+	}
+	if got := calls[0].Map("kwarg"); got.Value("year") != int64(2054) || got.Value("odd") != int64(78) {
+		t.Errorf("%v", calls[0])
+	}
+}
+
 // TestReactionsOfALostWorker: a Python that dies, and other options, cost no reaction; when
 // there is nothing to do no worker is kept.
 func TestReactionsOfALostWorker(t *testing.T) {

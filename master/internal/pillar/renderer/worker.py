@@ -186,7 +186,7 @@ class Salt:
         factory.factory = classmethod(of)
 
     def load(self, raw):
-        return self.salt.utils.msgpack.unpackb(raw, raw=False, strict_map_key=False)
+        return self.salt.utils.msgpack.unpackb(raw, raw=False, strict_map_key=False, ext_hook=salt_extension)
 
     def dump(self, value):
         return self.salt.payload.dumps(value, use_bin_type=True)
