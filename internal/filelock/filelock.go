@@ -29,6 +29,10 @@ func Try(f *os.File) error {
 	}
 }
 
+// Release unlocks f at once. Closing f does that only when no child process has it: one that was just
+// forked has it until its program begins.
+func Release(f *os.File) error { return unix.Flock(int(f.Fd()), unix.LOCK_UN) }
+
 // Wait works like Try, but waits for at most limit, or until ctx ends, while another process has the
 // lock.
 func Wait(ctx context.Context, f *os.File, limit time.Duration) error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -44,6 +45,21 @@ func TestLock(t *testing.T) {
 	if err := <-got; err != nil {
 		t.Errorf("a lock that is free again: %v", err)
 	}
+
+	// A child that has inherited the lock, as a fork does before its program begins.
+	fd, err := syscall.Dup(int(second.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(fd)
+	if err := Release(second); err != nil {
+		t.Error(err)
+	}
+	third := open(t, path)
+	if err := Try(third); err != nil {
+		t.Errorf("a lock that was released: %v", err)
+	}
+	_ = third.Close()
 
 	closed := open(t, path)
 	_ = closed.Close()

@@ -318,6 +318,24 @@ func TestKilled(t *testing.T) {
 	}
 }
 
+// openUnsynced opens the history of a fuzz test: syncs would take most of the time.
+func openUnsynced(t *testing.T, dir string) *Store {
+	t.Helper()
+	s, err := Open(Config{
+		Dir: dir,
+		Now: func() time.Time { return begin },
+		fault: func(op string) error {
+			if op == "sync" {
+				return syscall.EIO
+			}
+			return nil
+		},
+	})
+	check.Must(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
 // Whatever a file of the folder contains, it is opened and read within bounds.
 func FuzzSegment(f *testing.F) {
 	dir := f.TempDir()
@@ -340,9 +358,7 @@ func FuzzSegment(f *testing.F) {
 		}
 		dir := t.TempDir()
 		check.Must(t, os.WriteFile(dir+"/0000000000000001.seg", b, 0o600))
-		s, err := Open(Config{Dir: dir, Now: func() time.Time { return begin }})
-		check.Must(t, err)
-		defer func() { _ = s.Close() }()
+		s := openUnsynced(t, dir)
 		for _, filter := range []Filter{{Returns: true}, {Minion: "m1"}, {JID: jidAt(begin)}, {State: "x"}} {
 			_, err := s.Query(await.Context(t), filter, 100, "")
 			check.Must(t, err)
@@ -379,9 +395,7 @@ func FuzzContent(f *testing.F) {
 
 		dir := t.TempDir()
 		check.Must(t, os.WriteFile(dir+"/0000000000000001.seg", b, 0o600))
-		s, err := Open(Config{Dir: dir, Now: func() time.Time { return begin }})
-		check.Must(t, err)
-		defer func() { _ = s.Close() }()
+		s := openUnsynced(t, dir)
 		for _, filter := range []Filter{{Returns: true}, {Minion: "m1"}, {State: "x"}} {
 			_, err := s.Query(await.Context(t), filter, 100, "")
 			check.Must(t, err)

@@ -170,7 +170,7 @@ func (s *Store) Close() error {
 	if s.file != nil {
 		err = errors.Join(err, s.file.Close())
 	}
-	return errors.Join(err, s.lock.Close())
+	return errors.Join(err, filelock.Release(s.lock), s.lock.Close())
 }
 
 // Stats holds present sizes, and counters since Open.
