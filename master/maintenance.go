@@ -101,6 +101,10 @@ func (m *Master) startParts(w *workers) {
 	w.Go(func() { m.repos.Run(w.ctx) })
 	w.Go(func() { m.pillars.RunChecks(w.ctx) })
 
+	if m.revisions != nil {
+		w.Go(func() { m.revisions.Run(w.ctx) })
+	}
+
 	if m.eventReturn != nil {
 		w.Go(func() { m.eventReturn.Run(w.ctx) })
 	}

@@ -126,6 +126,10 @@ type Master struct {
 	targets    *launch.Targets
 	launch     *launch.Launcher
 	minions    *minion.Service
+
+	// fleet and revisions are nil on a master that keeps no history.
+	fleet     *fleet.Fleet
+	revisions *fleet.Revisions
 }
 
 // Limits that this package sets.
@@ -410,8 +414,11 @@ func (m *Master) openStores(ctx context.Context) error {
 			Whitelist: c.MinionFSWhitelist, Blacklist: c.MinionFSBlacklist},
 		Since: m.newest.Since,
 	})
+	if err != nil {
+		return err
+	}
 
-	return err
+	return m.openFleet()
 }
 
 func (m *Master) openBus(context.Context) error {
@@ -483,6 +490,7 @@ func (m *Master) openServices(context.Context) error {
 	m.reporter = &health.Reporter{
 		Options:     m.cfg,
 		Files:       m.newest.Stats,
+		Fleet:       m.fleet,
 		Keys:        m.keys,
 		Requests:    m.requests,
 		Pillars:     m.pillars,

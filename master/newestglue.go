@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"saltern/master/event"
+	"saltern/master/history/summary"
 	"saltern/master/internal/newest"
 	"saltern/master/runner"
 	"saltern/master/value"
@@ -29,6 +30,9 @@ func (m *Master) openNewest() {
 func (m *Master) publish(ctx context.Context, load *value.Map, minions []string) error {
 	fun, _ := load.Value("fun").(string)
 	m.newest.JobBegan(fun)
+	if m.revisions != nil && summary.RunsStates(fun) {
+		m.revisions.Started()
+	}
 	return m.publisher.Publish(ctx, load, minions)
 }
 

@@ -172,6 +172,7 @@ func (m *Master) openMinions() *minion.Service {
 		Mine:    m.mine,
 
 		Resources: m.resources,
+		Revisions: m.revisionsForMinions(),
 
 		Notify:   m.notify,
 		Files:    m.files,

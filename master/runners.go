@@ -8,6 +8,7 @@ import (
 	"saltern/master/event"
 	"saltern/master/internal/appliance"
 	"saltern/master/internal/fileserver"
+	"saltern/master/internal/fleet"
 	"saltern/master/internal/local"
 	"saltern/master/internal/peers"
 	"saltern/master/internal/pillar"
@@ -42,6 +43,7 @@ func (m *Master) openRunners() {
 	table.Add("audit.records", local.Records(c.Audit("salt-master", nil), m.now))
 	local.AddTokenRunners(table, m.callers, m.audit, m.now)
 	m.repos.AddRunners(table)
+	fleet.AddRunners(table, m.fleet)
 	machines(c).AddRunners(table)
 	table.Add("audit.all", local.AllRecords(machines(c).Records, m.now))
 	rules := reactor.RulesConfig{

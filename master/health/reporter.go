@@ -17,6 +17,7 @@ import (
 	"saltern/master/internal/background"
 	"saltern/master/internal/eauth"
 	"saltern/master/internal/engine"
+	"saltern/master/internal/fleet"
 	"saltern/master/internal/launch"
 	"saltern/master/internal/minion"
 	"saltern/master/internal/pillar"
@@ -66,6 +67,8 @@ type Reporter struct {
 	Engines   *engine.Service
 	// EventReturn may be nil: no returner receives events.
 	EventReturn *returner.Events
+	// Fleet may be nil: the master keeps no history of runs.
+	Fleet *fleet.Fleet
 	// JobReturns may be nil: no returner stores jobs.
 	JobReturns *returner.Jobs
 	Files      func() *control.Files
@@ -154,6 +157,7 @@ func (r *Reporter) status() Status {
 		s.Resources = &control.Resources{Known: known.Resources, Refused: known.Refused}
 	}
 	s.Files = r.Files()
+	s.Fleet = r.Fleet.Figures()
 
 	if r.Cluster != nil {
 		c := r.Cluster.Status()

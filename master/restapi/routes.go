@@ -60,6 +60,7 @@ type endpoint struct {
 	names []string // fields that the query of a GET may contain
 	raw   bool     // the handlers send the answer themselves, with status and headers
 	stays bool     // answers are streams that last for hours
+	csv   bool     // a GET answers with CSV, too
 	works bool     // a POST takes a worker before its handler is called; handlers of commands take theirs later
 	most  int64    // most bytes of the body that an unknown sender may send
 }
@@ -107,6 +108,13 @@ func routes(o Options) map[string]endpoint {
 			raw:   true,
 			most:  maxStranger,
 		},
+		"fleet": {
+			get:   showFleet,
+			auth:  "all",
+			parts: 1,
+			names: fleetNames,
+			csv:   true,
+		},
 		"events": {get: streamEvents, raw: true, stays: true},
 		"ws":     {get: streamSocket, raw: true, stays: true, parts: 1},
 		"stats":  {get: showStats, auth: "all"},
@@ -117,7 +125,7 @@ func routes(o Options) map[string]endpoint {
 	}
 
 	if o.NoSessions {
-		for _, name := range []string{"login", "logout", "minions", "jobs"} {
+		for _, name := range []string{"login", "logout", "minions", "jobs", "fleet"} {
 			delete(all, name)
 		}
 	}
@@ -242,7 +250,10 @@ func (s *Server) serveEndpoint(q *request, e endpoint) error {
 		}
 	}
 
-	if !e.raw || r.Method != http.MethodPost && !e.stays {
+	switch {
+	case e.csv && wantsCSV(r):
+		q.format = typeCSV
+	case !e.raw || r.Method != http.MethodPost && !e.stays:
 		var err error
 		if q.format, err = negotiate(r.Header.Get("Accept")); err != nil {
 			return err

@@ -10,9 +10,18 @@ type added struct {
 
 // addedByMaster are the functions that every Saltern master adds to its table of runners.
 var addedByMaster = map[string]added{
-	minions:                {"finger=", "Returns all keys, each with what this master knows of its minion."},
-	records:                {"since= user= action= last=", "Returns the newest records of the audit on this node."},
-	"audit.all":            {"since= user= action= last=", "Returns the newest records of the audit on all nodes."},
+	minions:         {"finger=", "Returns all keys, each with what this master knows of its minion."},
+	records:         {"since= user= action= last=", "Returns the newest records of the audit on this node."},
+	"audit.all":     {"since= user= action= last=", "Returns the newest records of the audit on all nodes."},
+	"fleet.summary": {"since=", "Returns the state of all minions, and counts of the runs since a time."},
+	"fleet.last": {"minion= result= limit= after=",
+		"Returns the last run of states of each minion."},
+	"fleet.runs": {"minion= function= user= result= state= jid= since= until= limit= page=",
+		"Returns runs of all functions, the latest first."},
+	"fleet.drift": {"minion= function= user= state= since= until= limit=",
+		"Returns what had been changed on minions by something else than their states."},
+	"fleet.search": {"text minion= function= user= result= since= until= limit=",
+		"Returns runs with a text in ids, states, comments or changes."},
 	"schedule.list":        {"count=", "Returns the entries of the master's schedule and their next runs."},
 	"notify.list":          {"", "Returns the rules for notifications, what became of messages, and the silences."},
 	"notify.test":          {"rule", "Sends a test message to each destination of a rule, and returns what became of it."},

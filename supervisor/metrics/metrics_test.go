@@ -83,6 +83,19 @@ func document() status.Document {
 				{Name: "rawfile_json", Waiting: 3, Done: 40, Lost: 2, Refused: 1, Error: "secret details stay out"},
 				{Name: "own", Done: 46},
 			},
+			Fleet: &control.Fleet{
+				LastRuns: map[string]int{"ok": 40, "changed": 3, "failed": 2, "never": 5},
+				Ages:     map[string]int{"hour": 30, "day": 14, "older": 1},
+				Drifted:  1,
+				Functions: []control.FleetFunction{
+					{
+						Function: "state.apply",
+						Runs:     map[string]uint64{"ok": 90, "failed": 4},
+						States:   map[string]uint64{"ok": 900, "failed": 5},
+					},
+					{Function: "other", Runs: map[string]uint64{"ok": 7}},
+				},
+			},
 			Engines: []control.Engine{
 				{Name: "webhook", State: "running", Starts: 2, Error: "secret details stay out"},
 				{Name: "thorium", State: "elsewhere"},

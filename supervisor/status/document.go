@@ -216,6 +216,8 @@ type Master struct {
 	Engines   []control.Engine   `json:"engines,omitempty"`
 	// Resources counts the resources of minions. It may be nil: no minion has registered any.
 	Resources *control.Resources `json:"resources,omitempty"`
+	// Fleet describes the last runs of all minions. It may be nil: the master keeps no history.
+	Fleet *control.Fleet `json:"fleet,omitempty"`
 }
 
 // Waiting describes the master's queues of waiting work.

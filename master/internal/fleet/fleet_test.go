@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"saltern/internal/control"
 	"saltern/master/history"
 	"saltern/master/history/summary"
 	"saltern/master/jobs"
@@ -279,6 +280,17 @@ func TestTableIsMadeFromTheHistory(t *testing.T) {
 	}
 }
 
+func TestPollsAndRunnersAreLeftOut(t *testing.T) {
+	b := newBench(t)
+	for _, function := range []string{"saltutil.find_job", "runner.fleet.runs", "wheel.key.list_all"} {
+		b.add(b.archived("web1", function, "", true))
+	}
+	page, err := b.store.Query(t.Context(), history.Filter{}, 10, "")
+	if err != nil || len(page.Runs) != 0 || b.recorder.Table().Len() != 0 {
+		t.Errorf("%d runs, %d minions, %v", len(page.Runs), b.recorder.Table().Len(), err)
+	}
+}
+
 // failingStore refuses appends with an error.
 type failingStore struct {
 	Store
@@ -340,7 +352,7 @@ func TestEntriesKeepTheirBound(t *testing.T) {
 
 type accepted []string
 
-func (a accepted) Accepted() ([]string, error) { return a, nil }
+func (a accepted) Accepted() []string { return a }
 
 func TestSummaryOfAllMinions(t *testing.T) {
 	b := newBench(t)
@@ -367,12 +379,41 @@ func TestSummaryOfAllMinions(t *testing.T) {
 	if !slices.Equal(s.Drifted, []string{"web1"}) || !slices.Equal(s.Failed, []string{"web2", "web3"}) {
 		t.Errorf("drifted %q, failed %q", s.Drifted, s.Failed)
 	}
+	figures := NewFleet(b.recorder, minions, b.clock).Figures()
+	wantFigures := &control.Fleet{
+		LastRuns: map[string]int{"changed": 1, "failed": 2, "never": 2},
+		Ages:     map[string]int{"hour": 3},
+		Drifted:  1,
+		Functions: []control.FleetFunction{
+			{
+				Function: "state.apply",
+				Runs:     map[string]uint64{"ok": 1, "changed": 1, "failed": 2},
+				States:   map[string]uint64{"ok": 3, "changed": 2, "failed": 3},
+			},
+			{Function: "test.ping", Runs: map[string]uint64{"ok": 1}, States: map[string]uint64{}},
+		},
+	}
+	if !reflect.DeepEqual(figures, wantFigures) {
+		t.Errorf("figures %+v, want %+v", figures, wantFigures)
+	}
 	worst := []StateCount{
 		{State: "file.managed a", Failures: 2, Minions: 2, Comment: "comment of a"},
 		{State: "file.managed b", Failures: 1, Minions: 1, Comment: "comment of b"},
 	}
 	if !reflect.DeepEqual(s.Worst, worst) {
 		t.Errorf("worst %+v", s.Worst)
+	}
+}
+
+func TestFunctionsThatAreCountedAreBounded(t *testing.T) {
+	c := counter{functions: map[string]*counts{}}
+	for i := range 200 {
+		c.count(&history.Run{Function: fmt.Sprintf("f%03d", i)})
+	}
+	got := c.figures()
+	last := got[len(got)-1]
+	if len(got) != maxFunctions+1 || last.Function != "other" || last.Runs["ok"] != 150 {
+		t.Errorf("%d functions, the last %+v", len(got), last)
 	}
 }
 

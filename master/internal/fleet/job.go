@@ -66,7 +66,10 @@ func jobOf(load *value.Map) job {
 // (salt/minion.py load_args_and_kwargs, salt/utils/args.py parse_input).
 func argumentsOf(load *value.Map) (list []any, named *value.Map) {
 	named = value.NewMap()
-	given, _ := load.Value("arg").([]any)
+	given, ok := load.Value("arg").([]any)
+	if !ok { // the load is that of a return, as nobody knew the job before
+		given, _ = load.Value("fun_args").([]any)
+	}
 	for _, a := range given {
 		switch a := a.(type) {
 		case *value.Map:

@@ -7,7 +7,9 @@ import (
 	"io/fs"
 	"log/slog"
 	"path/filepath"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"saltern/internal/durable"
@@ -42,12 +44,13 @@ type Watcher interface {
 
 // Recorder writes each return into the history and the table. It implements [jobs.Archive].
 type Recorder struct {
-	cfg   Config
-	table *Table
+	cfg     Config
+	table   *Table
+	counter counter
+	refused atomic.Uint64 // returns whose ids the history does not take
 
-	mu      sync.Mutex // one Add or Sync at a time
-	jobs    jobCache
-	refused uint64 // returns whose ids the history does not take
+	mu   sync.Mutex // one Add or Sync at a time
+	jobs jobCache
 }
 
 var _ jobs.Archive = (*Recorder)(nil)
@@ -57,7 +60,12 @@ const tableFile = "last-runs"
 // New returns a Recorder with the saved table. Without one it makes the table from the history, which
 // takes a second for each hundred thousand runs; it stops after maxRead runs, and when ctx ends.
 func New(ctx context.Context, cfg Config) (*Recorder, error) {
-	r := &Recorder{cfg: cfg, table: newTable(), jobs: newJobCache()}
+	r := &Recorder{
+		cfg:     cfg,
+		table:   newTable(),
+		jobs:    newJobCache(),
+		counter: counter{functions: map[string]*counts{}},
+	}
 	saved, err := durable.Read(r.path(), maxSaved)
 	if err == nil {
 		if r.table, err = parseTable(saved); err == nil {
@@ -116,6 +124,10 @@ func (r *Recorder) Add(a jobs.Archived) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	job := r.jobs.of(a.JID, a.Load)
+	if isLeftOut(job.function) {
+		return nil
+	}
+
 	run := history.Run{
 		Minion:   a.Minion,
 		JID:      a.JID,
@@ -135,7 +147,7 @@ func (r *Recorder) Add(a jobs.Archived) error {
 
 	err := r.cfg.Store.Append(run)
 	if errors.Is(err, history.ErrRun) { // it will never be taken
-		r.refused++
+		r.refused.Add(1)
 		r.cfg.Log.Warn("return is left out of the history", "minion", a.Minion, "jid", a.JID, "error", err)
 		return nil
 	}
@@ -146,7 +158,16 @@ func (r *Recorder) Add(a jobs.Archived) error {
 	if r.cfg.Watch != nil {
 		r.cfg.Watch.Ran(&run)
 	}
+	r.counter.count(&run)
 	return nil
+}
+
+// isLeftOut reports whether the returns of a function are in no history: those by which tools ask every few
+// seconds whether a job still runs, and those of runners and wheel functions, which only the master has that
+// ran them. The audit record tells who called these.
+func isLeftOut(function string) bool {
+	return function == "saltutil.find_job" || function == "saltutil.running" ||
+		strings.HasPrefix(function, "runner.") || strings.HasPrefix(function, "wheel.")
 }
 
 // Sync implements [jobs.Archive]. It makes durable what Add has taken: first the history, then the
@@ -185,9 +206,7 @@ type Stats struct {
 
 // Stats returns the figures.
 func (r *Recorder) Stats() Stats {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.table.mu.RLock()
 	defer r.table.mu.RUnlock()
-	return Stats{Minions: len(r.table.entries), Evicted: r.table.evicted, Refused: r.refused}
+	return Stats{Minions: len(r.table.entries), Evicted: r.table.evicted, Refused: r.refused.Load()}
 }

@@ -24,10 +24,13 @@ const (
 	// longestGap: so looking takes a sixth of one CPU at most.
 	lookShare  = 5
 	longestGap = time.Second
+	// firstRequest is how long after the start of a job a minion asks for the first file, at least: it
+	// loads its modules and gets its pillar before.
+	firstRequest = 300 * time.Millisecond
 )
 
 // Revisions tells of which revision the files were that a minion was served during a run. It looks at
-// files and git snapshots every ten seconds, and when it is asked.
+// files and git snapshots every ten seconds, when a run starts, and when it is asked.
 //
 // What it cannot tell: which of the files a minion used, so that a change of any file counts; what
 // external pillars, the mine or grains contain; and a change that keeps the name and the modification
@@ -36,6 +39,7 @@ type Revisions struct {
 	sources []Source
 	now     func() time.Time
 	log     *slog.Logger
+	started chan struct{} // has an element when a run has started and nobody has looked since
 
 	mu      sync.Mutex
 	seen    observation
@@ -48,12 +52,20 @@ type observation struct {
 	begun    time.Time // when the look began
 	took     time.Duration
 	revision string    // "" if the look failed
-	since    time.Time // end of the first of the looks in a row that have seen this revision
+	since    time.Time // begin of the first of the looks in a row that have seen this revision
 }
 
 // NewRevisions returns a Revisions of all sources together.
 func NewRevisions(sources []Source, now func() time.Time, log *slog.Logger) *Revisions {
-	return &Revisions{sources: sources, now: now, log: log}
+	return &Revisions{sources: sources, now: now, log: log, started: make(chan struct{}, 1)}
+}
+
+// Started makes Run look at the files now, since a run of states starts.
+func (r *Revisions) Started() {
+	select {
+	case r.started <- struct{}{}:
+	default:
+	}
 }
 
 // Run looks at the files again and again until ctx ends.
@@ -64,6 +76,7 @@ func (r *Revisions) Run(ctx context.Context) {
 		r.await(ctx, r.now())
 		select {
 		case <-tick.C:
+		case <-r.started:
 		case <-ctx.Done():
 			return
 		}
@@ -85,7 +98,7 @@ func (r *Revisions) Served(ctx context.Context, began time.Time) string {
 
 // during returns the revision if it was the same from began until the look.
 func (o observation) during(began time.Time) string {
-	if began.Before(o.since) {
+	if began.Add(firstRequest).Before(o.since) {
 		return ""
 	}
 	return o.revision
@@ -133,11 +146,10 @@ func (r *Revisions) look(ctx context.Context, before observation) {
 	seen := observation{begun: r.now(), since: before.since}
 	// Others wait for this look, so it does not end with the context of the one who began it.
 	revision, err := r.read(context.WithoutCancel(ctx))
-	ended := r.now()
-	seen.took = ended.Sub(seen.begun)
+	seen.took = r.now().Sub(seen.begun)
 	seen.revision = revision
 	if revision != before.revision || before.begun.IsZero() {
-		seen.since = ended
+		seen.since = seen.begun
 	}
 
 	r.mu.Lock()

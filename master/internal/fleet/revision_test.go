@@ -80,11 +80,21 @@ func TestRevisionDuringARun(t *testing.T) {
 			t.Errorf("latest: %q", got)
 		}
 
+		// A run that starts right after a change is one with the new files.
+		time.Sleep(time.Second)
+		source.set("three", nil)
+		began = time.Now()
+		r.Started()
+		time.Sleep(time.Second)
+		if got := r.Served(ctx, began); got != "three" {
+			t.Errorf("run right after a change: %q", got)
+		}
+
 		source.set("", errors.New("hangs"))
 		if got := r.Served(ctx, began); got != "" {
 			t.Errorf("files that cannot be read: %q", got)
 		}
-		source.set("two", nil)
+		source.set("three", nil)
 		if got := r.Served(ctx, began); got != "" {
 			t.Errorf("run that began before files could be read again: %q", got)
 		}

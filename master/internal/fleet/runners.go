@@ -240,16 +240,12 @@ func lastOf(_ context.Context, f *Fleet, a arguments) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	accepted, err := f.minions.Accepted()
-	if err != nil {
-		return nil, fmt.Errorf("list the minions: %w", err)
-	}
 
 	glob := a.texts["minion"]
 	out := value.NewMap()
 	shown, next := "", ""
 	after := a.texts["after"]
-	for _, minion := range slices.Sorted(slices.Values(accepted)) {
+	for _, minion := range slices.Sorted(slices.Values(f.minions.Accepted())) {
 		if minion <= after || glob != "" && !pattern.Glob(glob, minion) {
 			continue
 		}

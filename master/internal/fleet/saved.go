@@ -36,7 +36,7 @@ func (t *Table) pack() (packed []byte, changed bool) {
 		b = appendText(b, minion)
 		b = appendAnswer(b, &e.answer)
 		b = appendAnswer(b, &e.run)
-		b = appendText(b, string(e.packed))
+		b = append(appendText(b, string(e.packed)), flag(e.drifted))
 		b = binary.AppendUvarint(b, uint64(len(e.baselines)))
 		for i := range e.baselines {
 			b = appendBaseline(b, &e.baselines[i])
@@ -102,6 +102,7 @@ func parseTable(b []byte) (*Table, error) {
 		minion := r.text(maxEntry)
 		e := &entry{answer: r.answer(), run: r.answer()}
 		e.packed = []byte(r.text(maxEntry))
+		e.drifted = r.byte() == 1
 		for range r.number(maxBaselines) {
 			e.baselines = append(e.baselines, r.baseline())
 		}

@@ -36,6 +36,7 @@ type entry struct {
 	// The last run of states; run.JID is "" if there is none.
 	run       Answer
 	packed    []byte // its summary
+	drifted   bool   // it found drift
 	baselines []baseline
 }
 
@@ -109,6 +110,7 @@ func (t *Table) add(run *history.Run, scope uint64) {
 	if run.JID >= e.run.JID {
 		e.run = answer
 		latest = &run.Summary
+		e.drifted = len(latest.Drifted()) > 0
 	}
 	if scope != unknownScope {
 		e.setBaseline(run, scope)

@@ -43,15 +43,12 @@ func benchGrains(i int) *value.Map {
 
 // BenchmarkMemo is the pillar of a thousand minions of ten roles, of a top file
 // with Jinja and twenty SLS: with nothing kept (fifty minions), without the memo (a hundred), for the
-// first time with it, and again. The same for templates with comments only, which need no Python. CPU is that of this process and of the renderers.
+// first time with it, and again. CPU is that of this process and of the renderers.
 func BenchmarkMemo(b *testing.B) {
 	files := map[string]string{"p/top.sls": "base:\n  '*':\n{% for i in range(20) %}\n    - s{{ i }}\n{% endfor %}\n  'role:{{ grains.role }}':\n    - match: grain\n    - s0\n"}
 	for i := range 20 {
 		files[fmt.Sprintf("p/s%d.sls", i)] = fmt.Sprintf(benchSLS, i)
-		files[fmt.Sprintf("comments/s%d.sls", i)] = fmt.Sprintf("{# of service %[1]d #}\nservice%[1]d:\n  package: apache2\n  workers:\n", i) +
-			strings.Repeat("    - {name: w, queue: q, tags: [x, t]} {# one #}\n", 10)
 	}
-	files["comments/top.sls"] = "base:\n  '*':\n    - s*\n"
 
 	root := tree(b, files)
 	renderers := func(fresh bool) *renderer.Pool {
@@ -72,9 +69,6 @@ func BenchmarkMemo(b *testing.B) {
 	fresh := New(Config{Roots: base(root + "/p"), Renderers: renderers(true), Now: later})
 	off := New(Config{Roots: base(root + "/p"), Renderers: pool, Now: later})
 	on := New(Config{Roots: base(root + "/p"), Renderers: pool, Memo: store, Now: later})
-	comments := base(root + "/comments")
-	freshComments := New(Config{Roots: comments, Renderers: fresh.cfg.Renderers, TrimJinja: true, Now: later})
-	offComments := New(Config{Roots: comments, Renderers: pool, Now: later})
 	for _, c := range []*Compiler{fresh, off} {
 		compile(b, c, Request{ID: "first", Grains: benchGrains(0)}) // Python starts
 	}
@@ -83,14 +77,7 @@ func BenchmarkMemo(b *testing.B) {
 		name    string
 		c       *Compiler
 		minions int
-	}{
-		{"fresh", fresh, 50},
-		{"off", off, 100},
-		{"fresh-comments", freshComments, 50},
-		{"off-comments", offComments, 1000},
-		{"first", on, 1000},
-		{"again", on, 1000},
-	} {
+	}{{"fresh", fresh, 50}, {"off", off, 100}, {"first", on, 1000}, {"again", on, 1000}} {
 		b.Run(run.name, func(b *testing.B) {
 			cpu, pillars := cpuTime(b), 0
 			for b.Loop() {

@@ -312,6 +312,7 @@ func masterDocument(m *control.Status) *status.Master {
 		Returners:           m.Returners,
 		Engines:             m.Engines,
 		Resources:           m.Resources,
+		Fleet:               m.Fleet,
 	}
 }
 

@@ -1,0 +1,48 @@
+package master
+
+import (
+	"context"
+	"strings"
+
+	"saltern/master/internal/fileserver"
+	"saltern/master/internal/fleet"
+	"saltern/master/internal/minion"
+)
+
+// openFleet creates what answers questions about all minions over time, and what tells which files they
+// were served. Both stay nil on a master without a history.
+func (m *Master) openFleet() error {
+	if m.recorder == nil {
+		return nil
+	}
+
+	m.fleet = fleet.NewFleet(m.recorder, m.keys, m.now)
+	pillars, err := fileserver.New(fileserver.Config{
+		Roots:       m.cfg.PillarRoots,
+		IgnoreRegex: m.cfg.FileIgnoreRegex,
+		IgnoreGlob:  m.cfg.FileIgnoreGlob,
+		Cachedir:    m.cfg.CacheDir,
+		Log:         m.log,
+	})
+	if err != nil {
+		return err
+	}
+	m.revisions = fleet.NewRevisions([]fleet.Source{m.files, pillarRoots{pillars}, m.repos}, m.now, m.log)
+	return nil
+}
+
+// pillarRoots are the files below pillar_roots.
+type pillarRoots struct{ files *fileserver.Server }
+
+func (p pillarRoots) Revision(ctx context.Context) (string, error) {
+	text, err := p.files.Revision(ctx)
+	return strings.Replace(text, "files", "pillars", 1), err
+}
+
+// revisionsForMinions returns nil, not an interface with a nil pointer, on a master without a history.
+func (m *Master) revisionsForMinions() minion.Revisions {
+	if m.revisions == nil {
+		return nil
+	}
+	return m.revisions
+}

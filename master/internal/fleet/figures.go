@@ -1,0 +1,130 @@
+package fleet
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"saltern/internal/control"
+	"saltern/master/history"
+	"saltern/master/history/summary"
+)
+
+// maxFunctions bounds the functions whose returns are counted one by one. Those of further functions are
+// counted as otherFunctions.
+const (
+	maxFunctions   = 50
+	otherFunctions = "other"
+)
+
+// counts are the returns of one function since the start.
+type counts struct {
+	runs   [summary.Error + 1]uint64
+	states [summary.Failed + 1]uint64
+}
+
+// counter counts returns by function. It has a lock of its own, so that the master's status does not wait
+// for the disk.
+type counter struct {
+	mu        sync.Mutex
+	functions map[string]*counts
+}
+
+func (c *counter) count(run *history.Run) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	function := run.Function
+	if function == "" {
+		function = otherFunctions
+	}
+	if c.functions[function] == nil && len(c.functions) >= maxFunctions {
+		function = otherFunctions
+	}
+	if c.functions[function] == nil {
+		c.functions[function] = &counts{}
+	}
+
+	s := &run.Summary
+	one := c.functions[function]
+	one.runs[s.Result]++
+	for result, n := range map[summary.Result]int{
+		summary.OK:          s.OK,
+		summary.Changed:     s.Changed,
+		summary.WouldChange: s.WouldChange,
+		summary.Failed:      s.Failed,
+	} {
+		one.states[result] += uint64(n)
+	}
+}
+
+func (c *counter) figures() []control.FleetFunction {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	names := slices.Sorted(maps.Keys(c.functions))
+	if i := slices.Index(names, otherFunctions); i >= 0 {
+		names = append(slices.Delete(names, i, i+1), otherFunctions)
+	}
+
+	var out []control.FleetFunction
+	for _, name := range names {
+		one := c.functions[name]
+		f := control.FleetFunction{Function: name, Runs: map[string]uint64{}, States: map[string]uint64{}}
+		for result, n := range one.runs {
+			if n > 0 {
+				f.Runs[wordOf(summary.Result(result))] = n
+			}
+		}
+		for result, n := range one.states {
+			if n > 0 {
+				f.States[wordOf(summary.Result(result))] = n
+			}
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// Figures returns the numbers for the master's status. f may be nil: the master keeps no history.
+func (f *Fleet) Figures() *control.Fleet {
+	if f == nil {
+		return nil
+	}
+	accepted := f.minions.Accepted()
+
+	out := &control.Fleet{
+		LastRuns:  map[string]int{},
+		Ages:      map[string]int{},
+		Functions: f.recorder.counter.figures(),
+	}
+	now := f.now()
+	t := f.recorder.table
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for _, minion := range accepted {
+		e := t.entries[minion]
+		if e == nil || e.run.JID == "" {
+			out.LastRuns["never"]++
+			continue
+		}
+		out.LastRuns[wordOf(e.run.Result)]++
+		out.Ages[ageOf(now.Sub(e.run.Time))]++
+		if e.drifted {
+			out.Drifted++
+		}
+	}
+	return out
+}
+
+// ageOf returns the word for the age of a run.
+func ageOf(age time.Duration) string {
+	switch {
+	case age <= time.Hour:
+		return "hour"
+	case age <= day:
+		return "day"
+	case age <= 7*day:
+		return "week"
+	}
+	return "older"
+}

@@ -1,0 +1,134 @@
+package restapi
+
+import (
+	"context"
+	"encoding/csv"
+	"net/http"
+	"slices"
+	"strings"
+
+	"saltern/master/value"
+)
+
+const typeCSV = "text/csv"
+
+// fleetView is what GET /fleet/NAME answers.
+type fleetView struct {
+	list    string   // field of the runner's result that has the rows; "" means that there are none
+	columns []string // of the CSV
+}
+
+// fleetViews are the views by name. Each is the result of the runner fleet.NAME, whose rights apply.
+var fleetViews = map[string]fleetView{
+	"summary": {},
+	"last": {"minions", []string{"minion", "result", "time", "jid", "user", "function", "test", "ok", "changed",
+		"would_change", "failed", "seconds", "retcode", "revision", "answered", "answered_function"}},
+	"runs": {"runs", runColumns},
+	"drift": {"drift", []string{"minion", "time", "jid", "user", "id", "sls", "function", "name", "changes", "cause",
+		"corrected", "comment", "revision"}},
+	"search": {"runs", runColumns},
+}
+
+var runColumns = []string{"minion", "time", "jid", "user", "function", "result", "test", "ok", "changed",
+	"would_change", "failed", "seconds", "retcode", "revision"}
+
+// fleetNames are the fields that the query of a view may have: the arguments of its runner.
+var fleetNames = []string{"after", "function", "jid", "limit", "minion", "page", "result", "since", "state", "text",
+	"until", "user"}
+
+// showFleet answers with the result of a runner about the runs of all minions, as JSON, YAML or CSV.
+func showFleet(s *Server, ctx context.Context, q *request) (any, error) {
+	name := "summary"
+	if len(q.args) > 0 {
+		name = q.args[0]
+	}
+	view, ok := fleetViews[name]
+	if !ok {
+		return nil, s.noPath(q.http)
+	}
+	if q.format == typeCSV && view.list == "" {
+		return nil, &failure{http.StatusNotAcceptable, "The summary is no table: ask for " + typeJSON + "."}
+	}
+
+	named := value.NewMap()
+	for key, values := range q.http.URL.Query() {
+		named.Set(key, strings.Join(values, ","))
+	}
+	low := value.NewMap("client", "runner", "fun", "fleet."+name, "kwarg", named)
+	got, err := s.execute(ctx, q, []any{low}, "", q.token)
+	if err != nil {
+		return nil, err
+	}
+	found, ok := got[0].(*value.Map)
+	if !ok { // wrong arguments: Salt does not treat them as a failure of the runner
+		return nil, &failure{http.StatusBadRequest, value.StrMax(got[0], 1000)}
+	}
+	if q.format != typeCSV {
+		return result(got), nil
+	}
+
+	h := q.w.Header()
+	h.Set("Content-Type", typeCSV+"; charset=utf-8")
+	h.Set("Content-Disposition", `attachment; filename="fleet-`+name+`.csv"`)
+	h.Set("X-Content-Type-Options", "nosniff")
+	if next := found.Str("next"); next != "" {
+		h.Set("X-Next", next)
+	}
+	s.sendText(q, http.StatusOK, asCSV(view, found))
+	return nil, nil
+}
+
+// asCSV returns the rows of a view as CSV (RFC 4180).
+func asCSV(view fleetView, found *value.Map) string {
+	var b strings.Builder
+	w := csv.NewWriter(&b)
+	w.UseCRLF = true
+	_ = w.Write(view.columns) // a Builder takes all
+	row := func(m *value.Map) {
+		var cells []string
+		for _, column := range view.columns {
+			cells = append(cells, cellOf(m.Value(column)))
+		}
+		_ = w.Write(cells)
+	}
+
+	for _, e := range found.List(view.list) {
+		m, _ := e.(*value.Map)
+		row(m)
+	}
+	for id, e := range found.Map(view.list).All() {
+		m, _ := e.(*value.Map)
+		m = m.Clone()
+		m.Set("minion", id)
+		row(m)
+	}
+
+	w.Flush()
+	return b.String()
+}
+
+// cellOf returns the text of a cell. Texts come from minions, and a spreadsheet would carry out one
+// that begins like a formula; such a text gets an apostrophe in front.
+func cellOf(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return ""
+	case string:
+		if v != "" && slices.Contains([]byte("=+-@\t\r"), v[0]) {
+			return "'" + v
+		}
+		return v
+	case bool:
+		if v {
+			return "true"
+		}
+		return "false"
+	}
+	return value.StrMax(v, 1000)
+}
+
+// wantsCSV reports whether a client prefers CSV to what other endpoints send.
+func wantsCSV(r *http.Request) bool {
+	wanted := ranges(r.Header.Get("Accept"))
+	return len(wanted) > 0 && wanted[0] == typeCSV
+}
