@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"saltern/internal/control"
+	"saltern/internal/pause"
 	"saltern/master/internal/notify/alert"
 	"saltern/master/internal/notify/rules"
 	"saltern/master/internal/notify/send"
@@ -22,6 +23,8 @@ const (
 	// firstPause and lastPause bound the pauses between tries.
 	firstPause = time.Second
 	lastPause  = time.Minute
+	// endWithin is how long the end of the master waits for the answer of a destination.
+	endWithin = 3 * time.Second
 	// reportAfter is how long a destination fails before that is a problem of the node.
 	reportAfter = 5 * time.Minute
 )
@@ -147,7 +150,10 @@ func marksOf(m *alert.Message, outcome Outcome, now time.Time) (marks []Mark) {
 func (d *sender) deliver(ctx context.Context, m *alert.Message) Outcome {
 	s := d.service
 	for retry := firstPause; ; retry = min(2*retry, lastPause) {
-		err := d.by.Send(ctx, m)
+		err := d.try(ctx, m)
+		if err != nil && ctx.Err() != nil {
+			return ""
+		}
 		d.noteResult(err)
 
 		var partly *send.PartlyError
@@ -168,6 +174,19 @@ func (d *sender) deliver(ctx context.Context, m *alert.Message) Outcome {
 			return ""
 		}
 	}
+}
+
+// try sends a message once. When ctx ends, it waits for the answer for endWithin, because a message
+// that was accepted without a mark is sent again after the next start.
+func (d *sender) try(ctx context.Context, m *alert.Message) error {
+	lasting, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() {
+		_ = pause.For(lasting, endWithin)
+		cancel()
+	})
+	defer stop()
+	return d.by.Send(lasting, m)
 }
 
 // mayRetry waits, and reports whether the message is to be sent again.

@@ -41,6 +41,7 @@ type world struct {
 	order    []string            // minions, in the order of their first message
 	fail     func(n *node) error // what the destination says instead of accepting; nil: it accepts
 	after    func(n *node) error // what happens after it has accepted
+	answer   time.Duration       // how long its answer takes after it has accepted
 }
 
 // node is one master of a world. It is its service's cluster, surroundings and destination.
@@ -236,6 +237,9 @@ func (n *node) Send(ctx context.Context, m *alert.Message) error {
 	}
 	if n.w.after != nil {
 		return n.w.after(n)
+	}
+	if n.w.answer > 0 {
+		return pause.For(ctx, n.w.answer) // nobody else uses the world meanwhile
 	}
 	return nil
 }
@@ -486,6 +490,26 @@ func TestNewOwnerAsksForMarks(t *testing.T) {
 	})
 }
 
+// A master that stops in good order hears the answer to what it has sent, and does not send it again
+// after its next start.
+func TestStopWaitsForTheAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1)
+		w.answer = time.Second
+		w.startAll()
+		defer w.stopAll()
+		time.Sleep(2 * takeOver)
+		w.nodes[0].happen(1)
+		time.Sleep(100 * time.Millisecond)
+		w.nodes[0].stop()
+		w.nodes[0].start()
+		time.Sleep(time.Minute)
+		if n := len(w.messages("m1")); n != 1 {
+			t.Errorf("%d messages", n)
+		}
+	})
+}
+
 // A destination that is away for ten minutes gets all in order, and is not asked all the time.
 func TestDestinationAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -507,6 +531,8 @@ func TestDestinationAway(t *testing.T) {
 		w.fail = nil
 		w.mu.Unlock()
 		time.Sleep(3 * time.Minute)
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		for i := range 100 {
 			if len(w.order) <= i || w.order[i] != fmt.Sprint("m", i) {
 				t.Fatalf("message %d of %d is not in order: %v", i, len(w.order), w.order)
