@@ -26,8 +26,8 @@ func pausesOf(t *testing.T, dir, jid string) string {
 	return JSON(steps, false)
 }
 
-// TestPauses compares the files with those that Salt 3008.3 writes for the same calls. Where they
-// are two calls for one job, Salt ignores the second pause and fails at the second kill.
+// TestPauses checks the files against what salt/modules/state.py pause, resume and soft_kill write. Of
+// two calls for one job, Salt ignores the second pause and fails at the second kill; here both count.
 func TestPauses(t *testing.T) {
 	const jid = "20261129055906639594"
 	dir := t.TempDir()
