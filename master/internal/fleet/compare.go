@@ -3,6 +3,7 @@ package fleet
 import (
 	"hash/fnv"
 	"slices"
+	"time"
 
 	"saltern/master/history"
 	"saltern/master/history/summary"
@@ -10,7 +11,7 @@ import (
 
 // compare sets the cause of each state that changed or would change something, by comparing a run with
 // the one before of the same states. scope 0 means that the run cannot be compared.
-func (t *Table) compare(run *history.Run, scope uint64) {
+func (t *Table) compare(run *history.Run, scope uint64, now time.Time) {
 	s := &run.Summary
 	if len(s.ChangedStates) == 0 {
 		return
@@ -18,21 +19,24 @@ func (t *Table) compare(run *history.Run, scope uint64) {
 
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	before := t.baselineOf(run, scope)
+	before := t.baselineOf(run, scope, now)
 	for i := range s.ChangedStates {
 		s.ChangedStates[i].Cause = before.causeOf(&s.ChangedStates[i], s.Revision)
 	}
 }
 
-// baselineOf returns the run with which a run is compared, or nil.
-func (t *Table) baselineOf(run *history.Run, scope uint64) *baseline {
+// baselineOf returns the run with which a run is compared, or nil. A run of a master whose clock was ahead
+// is none: nobody knows whether it was before this one.
+func (t *Table) baselineOf(run *history.Run, scope uint64, now time.Time) *baseline {
 	e := t.entries[run.Minion]
 	if e == nil || scope == 0 {
 		return nil
 	}
+	order := orderOf(run.JID, run.Time)
 	for i := range e.baselines {
 		b := &e.baselines[i]
-		if b.scope == scope && b.jid < run.JID {
+		unsure := isAhead(b.order, now) && !isAhead(order, now)
+		if b.scope == scope && b.order < order && !unsure {
 			return b
 		}
 	}

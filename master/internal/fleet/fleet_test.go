@@ -237,15 +237,14 @@ func TestTableAfterACrash(t *testing.T) {
 	if err := b.recorder.Sync(); err != nil {
 		t.Fatal(err)
 	}
-	before := b.recorder.Table().All()
 
 	// The journal adds again what the table did not have when it was saved last.
 	drift := b.archived("web1", "state.apply", "r1", states("a=changed"))
 	b.add(drift)
 	want := b.recorder.Table().All()
 	b.reopen()
-	if got := b.recorder.Table().All(); !reflect.DeepEqual(got, before) {
-		t.Errorf("saved table:\n%+v, want\n%+v", got, before)
+	if got := b.recorder.Table().All(); !reflect.DeepEqual(got, want) {
+		t.Errorf("saved table and newest run of the history:\n%+v, want\n%+v", got, want)
 	}
 	b.add(drift)
 	if got := b.recorder.Table().All(); !reflect.DeepEqual(got, want) {
@@ -422,7 +421,7 @@ func FuzzParseTable(f *testing.F) {
 	table := newTable()
 	run := history.Run{Minion: "web1", JID: "20261129120000000000", Time: start, Function: "state.apply"}
 	run.Summary = summary.Of("state.apply", states("a=changed", "b=failed"), 0, true)
-	table.add(&run, 7)
+	table.add(&run, 7, start)
 	packed, _ := table.pack()
 	f.Add(packed[:len(packed)-4])
 	f.Fuzz(func(t *testing.T, body []byte) {

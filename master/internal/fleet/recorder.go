@@ -57,8 +57,9 @@ var _ jobs.Archive = (*Recorder)(nil)
 
 const tableFile = "last-runs"
 
-// New returns a Recorder with the saved table. Without one it makes the table from the history, which
-// takes a second for each hundred thousand runs; it stops after maxRead runs, and when ctx ends.
+// New returns a Recorder with the saved table and the newest runs of the history. Without a saved table it
+// makes the table from the history, which takes a second for each hundred thousand runs; it stops after
+// maxRead runs, and when ctx ends.
 func New(ctx context.Context, cfg Config) (*Recorder, error) {
 	r := &Recorder{
 		cfg:     cfg,
@@ -67,17 +68,23 @@ func New(ctx context.Context, cfg Config) (*Recorder, error) {
 		counter: counter{functions: map[string]*counts{}},
 	}
 	saved, err := durable.Read(r.path(), maxSaved)
+	var table *Table
 	if err == nil {
-		if r.table, err = parseTable(saved); err == nil {
-			return r, nil
-		}
+		table, err = parseTable(saved)
 	}
-	if !errors.Is(err, fs.ErrNotExist) {
+	hasTable := err == nil
+	if hasTable {
+		r.table = table
+	} else if !errors.Is(err, fs.ErrNotExist) {
 		cfg.Log.Warn("table of last runs is made anew from the history", "path", r.path(), "error", err)
 	}
 
-	r.table = newTable()
-	if err := r.readHistory(ctx); err != nil {
+	err = r.readHistory(ctx, hasTable)
+	if err != nil && hasTable {
+		cfg.Log.Warn("table of last runs may lack the newest ones until the minions run again", "error", err)
+		return r, nil
+	}
+	if err != nil {
 		return nil, fmt.Errorf("read the last runs of all minions: %w", err)
 	}
 	return r, nil
@@ -89,8 +96,9 @@ func (r *Recorder) path() string { return filepath.Join(r.cfg.Dir, tableFile) }
 const maxRead = 200_000
 
 // readHistory enters the runs of the history into the table, the latest first. Runs do not need to be
-// in order: an older one does not displace a newer one.
-func (r *Recorder) readHistory(ctx context.Context) error {
+// in order: an older one does not displace a newer one. newest means that a page of runs that the table
+// knows is the last one to be read.
+func (r *Recorder) readHistory(ctx context.Context, newest bool) error {
 	const pageSize = 1000
 	var from history.Cursor
 	for range maxRead / pageSize {
@@ -98,11 +106,14 @@ func (r *Recorder) readHistory(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		known := true
 		for i := range page.Runs {
 			run := &page.Runs[i]
-			r.table.add(run, scopeOfHistory(run))
+			if r.table.add(run, scopeOfHistory(run), r.cfg.Now()) {
+				known = false
+			}
 		}
-		if page.Next == "" {
+		if page.Next == "" || newest && known {
 			return nil
 		}
 		from = page.Next
@@ -127,6 +138,10 @@ func (r *Recorder) Add(a jobs.Archived) error {
 	if isLeftOut(job.function) {
 		return nil
 	}
+	if a.JID > jobs.FromTime(a.Time.Add(idsAhead)) {
+		r.refuse(a, errAhead)
+		return nil
+	}
 
 	run := history.Run{
 		Minion:   a.Minion,
@@ -143,23 +158,35 @@ func (r *Recorder) Add(a jobs.Archived) error {
 	if summary.RunsStates(job.function) || run.Summary.States() > 0 {
 		scope = job.scope
 	}
-	r.table.compare(&run, scope)
+	now := r.cfg.Now()
+	r.table.compare(&run, scope, now)
 
 	err := r.cfg.Store.Append(run)
 	if errors.Is(err, history.ErrRun) { // it will never be taken
-		r.refused.Add(1)
-		r.cfg.Log.Warn("return is left out of the history", "minion", a.Minion, "jid", a.JID, "error", err)
+		r.refuse(a, err)
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("add a return to the history: %w", err)
 	}
-	r.table.add(&run, scope)
+	r.table.add(&run, scope, now)
 	if r.cfg.Watch != nil {
 		r.cfg.Watch.Ran(&run)
 	}
 	r.counter.count(&run)
 	return nil
+}
+
+// idsAhead is how far a job id may be ahead of its return. The history looks a run up in all segments whose
+// ids may include it, and one id far ahead would make a segment seem to include all later ids.
+const idsAhead = 24 * time.Hour
+
+var errAhead = errors.New("its job id is more than a day ahead of the return")
+
+// refuse counts and logs a return that the history does not take.
+func (r *Recorder) refuse(a jobs.Archived, err error) {
+	r.refused.Add(1)
+	r.cfg.Log.Warn("return is left out of the history", "minion", a.Minion, "jid", a.JID, "error", err)
 }
 
 // isLeftOut reports whether the returns of a function are in no history: those by which tools ask every few

@@ -70,7 +70,7 @@ func appendAnswer(b []byte, a *Answer) []byte {
 func appendBaseline(b []byte, base *baseline) []byte {
 	b = binary.BigEndian.AppendUint64(b, base.scope)
 	b = binary.BigEndian.AppendUint64(b, base.revision)
-	b = appendText(b, base.jid)
+	b = appendText(b, base.order)
 	b = append(b, flag(base.partial), byte(len(base.touched)))
 	for _, t := range base.touched {
 		b = binary.BigEndian.AppendUint32(b, uint32(t))
@@ -180,7 +180,7 @@ func (r *savedReader) baseline() baseline {
 	var b baseline
 	b.scope = r.fixed()
 	b.revision = r.fixed()
-	b.jid = r.text(maxEntry)
+	b.order = r.text(maxEntry)
 	b.partial = r.byte() == 1
 	for range min(r.byte(), maxTouched) {
 		if t := r.take(4); t != nil {

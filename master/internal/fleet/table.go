@@ -26,7 +26,7 @@ type Table struct {
 	entries  map[string]*entry
 	changed  bool   // since the last save
 	evicted  uint64 // entries that other minions have displaced
-	replaced uint64 // runs that were older than what the table had
+	replaced uint64 // runs that were not newer than what the table had
 }
 
 // entry is what is known of a minion. Its size is bounded by maxEntry, see fit.
@@ -49,9 +49,9 @@ type Answer struct {
 
 // baseline is the last run of some states, with which the next run of the same states is compared.
 type baseline struct {
-	scope    uint64 // hash of the function and its arguments
-	revision uint64 // hash of the revision of the files; 0: unknown
-	jid      string
+	scope    uint64    // hash of the function and its arguments
+	revision uint64    // hash of the revision of the files; 0: unknown
+	order    string    // see orderOf
 	touched  []touched // states that changed something or failed, at most maxTouched
 	partial  bool      // there were more failed states than touched has
 }
@@ -77,8 +77,9 @@ func (t *Table) Len() int {
 	return len(t.entries)
 }
 
-// add enters a run. scope tells which states it ran; 0: none that can be compared.
-func (t *Table) add(run *history.Run, scope uint64) {
+// add enters a run, unless it has it already or has a newer one. scope tells which states the run had; 0:
+// none that can be compared. add reports whether anything has changed.
+func (t *Table) add(run *history.Run, scope uint64, now time.Time) (changed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.entries[run.Minion]
@@ -95,28 +96,27 @@ func (t *Table) add(run *history.Run, scope uint64) {
 		Time:     run.Time,
 		Result:   run.Summary.Result,
 	}
-	if run.JID >= e.answer.JID {
+	if isNewer(answer.order(), e.answer.order(), now) {
 		e.answer = answer
-		t.changed = true
+		changed = true
 	} else {
 		t.replaced++
 	}
 
-	if scope == 0 {
-		e.fit(nil)
-		return
-	}
 	var latest *summary.Summary
-	if run.JID >= e.run.JID {
+	if scope != 0 && isNewer(answer.order(), e.run.order(), now) {
 		e.run = answer
 		latest = &run.Summary
 		e.drifted = len(latest.Drifted()) > 0
+		changed = true
 	}
-	if scope != unknownScope {
-		e.setBaseline(run, scope)
+	if scope != 0 && scope != unknownScope && e.setBaseline(run, scope, now) {
+		changed = true
 	}
+
 	e.fit(latest)
-	t.changed = true
+	t.changed = t.changed || changed
+	return changed
 }
 
 // makeRoom removes the minion that has not answered for the longest time if the table is full.
@@ -131,15 +131,18 @@ func (t *Table) makeRoom() {
 	t.evicted++
 }
 
-func (e *entry) setBaseline(run *history.Run, scope uint64) {
+// setBaseline makes a run the one with which the next run of the same states is compared. It reports
+// whether it did.
+func (e *entry) setBaseline(run *history.Run, scope uint64, now time.Time) bool {
 	s := &run.Summary
 	if s.Test || s.Result == summary.Error || s.States() == 0 {
-		return // the run did not bring the minion into its state
+		return false // the run did not bring the minion into its state
 	}
 
+	order := orderOf(run.JID, run.Time)
 	at := slices.IndexFunc(e.baselines, func(b baseline) bool { return b.scope == scope })
-	if at >= 0 && e.baselines[at].jid > run.JID {
-		return
+	if at >= 0 && !isNewer(order, e.baselines[at].order, now) {
+		return false
 	}
 	if at >= 0 {
 		e.baselines = slices.Delete(e.baselines, at, at+1)
@@ -148,7 +151,7 @@ func (e *entry) setBaseline(run *history.Run, scope uint64) {
 	next := baseline{
 		scope:    scope,
 		revision: hashRevision(s.Revision),
-		jid:      run.JID,
+		order:    order,
 		partial:  s.Failed > len(s.FailedStates) || len(s.FailedStates) > maxTouched,
 	}
 	for i := range s.FailedStates {
@@ -158,8 +161,17 @@ func (e *entry) setBaseline(run *history.Run, scope uint64) {
 		next.touch(&s.ChangedStates[i], false)
 	}
 	e.baselines = slices.Insert(e.baselines, 0, next)
-	slices.SortStableFunc(e.baselines, func(a, b baseline) int { return cmp.Compare(b.jid, a.jid) })
+	slices.SortStableFunc(e.baselines, func(a, b baseline) int {
+		switch {
+		case isNewer(a.order, b.order, now):
+			return -1
+		case isNewer(b.order, a.order, now):
+			return 1
+		}
+		return 0
+	})
 	e.baselines = e.baselines[:min(len(e.baselines), maxBaselines)]
+	return true
 }
 
 func (b *baseline) touch(s *summary.State, failed bool) {
@@ -181,7 +193,7 @@ func (e *entry) size() int {
 	}
 	for i := range e.baselines {
 		b := &e.baselines[i]
-		n += fixedOfBase + len(b.jid) + bytesOfTouch*len(b.touched)
+		n += fixedOfBase + len(b.order) + bytesOfTouch*len(b.touched)
 	}
 	return n
 }
@@ -192,7 +204,7 @@ func (e *entry) size() int {
 func (e *entry) fit(latest *summary.Summary) {
 	if latest != nil {
 		e.packed = nil
-		e.packed = packWithin(*latest, max(maxEntry/2, maxEntry-e.size()))
+		e.packed = packWithin(*latest, max(maxEntry/4, maxEntry-e.size()))
 	}
 	for e.size() > maxEntry && len(e.baselines) > 1 {
 		e.baselines = e.baselines[:len(e.baselines)-1]

@@ -50,8 +50,7 @@ func awaitResult(t *testing.T, r *mastertest.Master, minion, result string) {
 	await.That(t, "result "+result, func() bool { return lastRun(t, r, minion).Str("result") == result })
 }
 
-// TestDriftOnAllMasters: two masters tell drift from change alike, whichever took the returns, and still
-// do after a restart.
+// TestDriftOnAllMasters: two masters tell drift from change alike, whichever took the returns.
 func TestDriftOnAllMasters(t *testing.T) {
 	tree := t.TempDir()
 	check.Must(t, os.WriteFile(tree+"/base.sls", []byte("one"), 0o600))
