@@ -27,6 +27,9 @@ const (
 	// firstRequest is how long after the start of a job a minion asks for the first file, at least: it
 	// loads its modules and gets its pillar before.
 	firstRequest = 300 * time.Millisecond
+	// longestWait is how long somebody waits for a look: it may hang on a network file system, and a
+	// return that waits is not stored.
+	longestWait = 5 * time.Second
 )
 
 // Revisions tells of which revision the files were that a minion was served during a run. It looks at
@@ -34,7 +37,9 @@ const (
 //
 // What it cannot tell: which of the files a minion used, so that a change of any file counts; what
 // external pillars, the mine or grains contain; and a change that keeps the name and the modification
-// time of a file. For a run during which files changed, it answers "".
+// time of a file. For a run during which files changed, and while a look hangs, it answers "".
+//
+// Each look has a goroutine, of which there is one at a time.
 type Revisions struct {
 	sources []Source
 	now     func() time.Time
@@ -44,7 +49,9 @@ type Revisions struct {
 	mu      sync.Mutex
 	seen    observation
 	looking chan struct{} // closed at the end of the look in progress; nil: there is none
+	began   time.Time     // when the look in progress began
 	failed  bool          // the last look failed
+	slow    bool          // it was logged that looks take too long
 }
 
 // observation is what a look has seen.
@@ -68,8 +75,10 @@ func (r *Revisions) Started() {
 	}
 }
 
-// Run looks at the files again and again until ctx ends.
+// Run looks at the files again and again until ctx ends. Then it waits for the look in progress, but no
+// longer than longestWait: nobody can end a look that hangs.
 func (r *Revisions) Run(ctx context.Context) {
+	defer r.awaitEnd()
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
@@ -88,6 +97,9 @@ func (r *Revisions) Run(ctx context.Context) {
 func (r *Revisions) Latest(began time.Time) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.hangsLocked() {
+		return ""
+	}
 	return r.seen.during(began)
 }
 
@@ -104,39 +116,83 @@ func (o observation) during(began time.Time) string {
 	return o.revision
 }
 
-// await returns an observation that began at since or later, or none when ctx ends.
+// await returns an observation that began at since or later, or none when ctx ends or the look takes too
+// long.
 func (r *Revisions) await(ctx context.Context, since time.Time) observation {
-	for {
-		r.mu.Lock()
-		if !r.seen.begun.Before(since) {
-			defer r.mu.Unlock()
-			return r.seen
+	tooLong := time.NewTimer(longestWait)
+	defer tooLong.Stop()
+	for ctx.Err() == nil {
+		seen, over := r.lookSince(ctx, since)
+		if over == nil {
+			return seen
 		}
 
-		mine := r.looking == nil
-		if mine {
-			r.looking = make(chan struct{})
-		}
-		over := r.looking
-		before := r.seen
-		r.mu.Unlock()
-
-		if mine {
-			r.look(ctx, before)
-			continue
-		}
 		select {
 		case <-over:
 		case <-ctx.Done():
-			return observation{}
-		}
-		if ctx.Err() != nil {
+		case <-tooLong.C:
+			r.reportSlow()
 			return observation{}
 		}
 	}
+	return observation{}
 }
 
-// look reads the revisions of all sources, and ends the look in progress.
+// lookSince returns what a look has seen that began at since or later, or none if a look hangs. Otherwise it
+// returns a channel that is closed at the end of the look in progress, which it begins if there is none.
+func (r *Revisions) lookSince(ctx context.Context, since time.Time) (seen observation, over <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.seen.begun.Before(since) {
+		return r.seen, nil
+	}
+	if r.hangsLocked() {
+		return observation{}, nil
+	}
+
+	if r.looking == nil {
+		r.looking = make(chan struct{})
+		r.began = r.now()
+		// Others wait for this look, so it does not end with the context of the one who began it.
+		go r.look(context.WithoutCancel(ctx), r.seen)
+	}
+	return observation{}, r.looking
+}
+
+// hangsLocked reports whether somebody has waited in vain for the look in progress. The caller holds mu.
+func (r *Revisions) hangsLocked() bool {
+	return r.looking != nil && r.now().Sub(r.began) >= longestWait
+}
+
+// reportSlow logs, once for all looks in a row that take too long, that nobody waits for them.
+func (r *Revisions) reportSlow() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.slow {
+		r.log.Warn("looking at the files takes too long: runs of states cannot be compared; "+
+			"is a network file system away?", "waited", longestWait)
+	}
+	r.slow = true
+}
+
+// awaitEnd waits for the end of the look in progress, but no longer than longestWait.
+func (r *Revisions) awaitEnd() {
+	r.mu.Lock()
+	over := r.looking
+	r.mu.Unlock()
+	if over == nil {
+		return
+	}
+
+	tooLong := time.NewTimer(longestWait)
+	defer tooLong.Stop()
+	select {
+	case <-over:
+	case <-tooLong.C:
+	}
+}
+
+// look reads the revisions of all sources, and ends the look in progress. It runs in a goroutine of its own.
 func (r *Revisions) look(ctx context.Context, before observation) {
 	gap := min(lookShare*before.took, longestGap) - r.now().Sub(before.begun.Add(before.took))
 	if gap > 0 && !before.begun.IsZero() {
@@ -144,8 +200,7 @@ func (r *Revisions) look(ctx context.Context, before observation) {
 	}
 
 	seen := observation{begun: r.now(), since: before.since}
-	// Others wait for this look, so it does not end with the context of the one who began it.
-	revision, err := r.read(context.WithoutCancel(ctx))
+	revision, err := r.read(ctx)
 	seen.took = r.now().Sub(seen.begun)
 	seen.revision = revision
 	if revision != before.revision || before.begun.IsZero() {
@@ -158,6 +213,8 @@ func (r *Revisions) look(ctx context.Context, before observation) {
 		r.log.Warn("the revision of the files is not known: runs of states cannot be compared", "error", err)
 	}
 	r.failed = err != nil
+	// Who waits may wait for two looks and the gap between them.
+	r.slow = r.slow && 2*seen.took+longestGap >= longestWait
 	r.seen = seen
 	close(r.looking)
 	r.looking = nil

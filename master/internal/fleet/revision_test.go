@@ -43,7 +43,7 @@ func (s *slowSource) Revision(context.Context) (string, error) {
 	return s.text, s.err
 }
 
-func newRevisions(s *slowSource) *Revisions {
+func newRevisions(s Source) *Revisions {
 	return NewRevisions([]Source{s}, time.Now, slog.New(slog.DiscardHandler))
 }
 
@@ -142,5 +142,68 @@ func TestWaitForALookEnds(t *testing.T) {
 			t.Errorf("revision %q", got)
 		}
 		time.Sleep(time.Second)
+	})
+}
+
+// hangingSource is a tree of files on a file system that does not answer.
+type hangingSource struct{ answer chan struct{} }
+
+func (s hangingSource) Revision(context.Context) (string, error) {
+	<-s.answer
+	return "one", nil
+}
+
+// TestLookThatHangs: returns wait for a look at files that does not end no longer than longestWait, those
+// that come later do not wait at all, and Run ends. When the files are there again, all is as before.
+func TestLookThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := hangingSource{make(chan struct{})}
+		r := newRevisions(source)
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			r.Run(ctx)
+			close(ended)
+		}()
+		served := func(want string, most time.Duration) {
+			t.Helper()
+			began := time.Now()
+			if got := r.Served(t.Context(), began); got != want {
+				t.Errorf("revision %q, want %q", got, want)
+			}
+			if took := time.Since(began); took > most {
+				t.Errorf("waited for %v", took)
+			}
+		}
+
+		served("", 5*time.Second)
+		time.Sleep(time.Minute)
+		served("", 0)
+		stop()
+		time.Sleep(10 * time.Second)
+		select {
+		case <-ended:
+		default:
+			t.Error("Run did not end")
+		}
+
+		close(source.answer)
+		synctest.Wait()
+		served("one", 2*time.Second)
+	})
+}
+
+// TestWaitOfTheOneWhoLooks: whoever begins a look waits no longer than its context, like all others.
+func TestWaitOfTheOneWhoLooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := hangingSource{make(chan struct{})}
+		r := newRevisions(source)
+		ctx, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		began := time.Now()
+		if got := r.Served(ctx, began); got != "" || time.Since(began) != time.Second {
+			t.Errorf("revision %q after %v", got, time.Since(began))
+		}
+		close(source.answer)
 	})
 }

@@ -52,7 +52,7 @@ func (s *Service) onReturn(ctx context.Context, c *request.Call) (any, error) {
 
 	s.returns.Add(1)
 	if s.cfg.Options.JobCache && s.cfg.Options.ExtJobCache == "" {
-		kept := s.keptReturn(c.ID, s.withRevision(ctx, load, adopted))
+		kept := s.keptReturn(c.ID, s.withRevision(ctx, c, adopted))
 		if _, err := s.cfg.Jobs.SaveReturn(ctx, kept); errors.Is(err, jobs.ErrTooLarge) {
 			s.cfg.Log.Error("return is too large to be kept", "minion", c.ID, "jid", jid, "error", err)
 		} else if err != nil {

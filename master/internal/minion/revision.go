@@ -5,7 +5,9 @@ import (
 	"time"
 
 	"saltern/master/history/summary"
+	"saltern/master/internal/request"
 	"saltern/master/jobs"
+	"saltern/master/keys"
 	"saltern/master/value"
 )
 
@@ -28,10 +30,17 @@ const preparation = time.Minute
 // The revision counts when two runs are compared, and a wrong one must not make a change of the
 // files look like a change of the minion. So withRevision looks at the files after a run that changed
 // something; for the others the last look is good enough.
-func (s *Service) withRevision(ctx context.Context, load *value.Map, adopted bool) *value.Map {
+//
+// A minion below a syndic is served by a lower master, whose files this master does not know. Such a minion
+// has no accepted key here.
+func (s *Service) withRevision(ctx context.Context, c *request.Call, adopted bool) *value.Map {
+	load := c.Load
 	load.Delete(summary.RevisionField) // minions do not know it
 	states, ok := load.Value("return").(*value.Map)
 	if s.cfg.Revisions == nil || !ok || !summary.RunsStates(load.Str("fun")) {
+		return load
+	}
+	if key, known := s.cfg.Keys.Lookup(c.ID); !known || key.State != keys.Accepted {
 		return load
 	}
 

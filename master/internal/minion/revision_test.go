@@ -2,12 +2,16 @@ package minion
 
 import (
 	"context"
+	"os"
 	"testing"
 	"time"
 
 	"saltern/master/history/summary"
+	"saltern/master/internal/request"
 	"saltern/master/jobs"
+	"saltern/master/keys"
 	"saltern/master/value"
+	"saltern/test/check"
 )
 
 // fakeRevisions answers with its names, and remembers for which time it was asked.
@@ -31,28 +35,39 @@ func TestRevisionOfAReturn(t *testing.T) {
 			value.NewMap("result", result, "changes", changes, "duration", 2000.0))
 	}
 	some := value.NewMap("x", 1)
+	pki := t.TempDir()
+	check.Must(t, os.MkdirAll(pki+"/minions", 0o700))
+	check.Must(t, os.WriteFile(pki+"/minions/web1", []byte("key of web1\n"), 0o600))
+	store, err := keys.Open(pki, keys.Config{Create: true})
+	check.Must(t, err)
 
 	for _, tt := range []struct {
 		name, fun string
+		id        string
 		ret       any
 		adopted   bool
 		want      any
 		began     time.Time
 	}{
-		{"nothing changed", "state.apply", state(true, &value.Map{}), false, "latest", started},
-		{"changed", "state.apply", state(true, some), false, "looked", started},
-		{"would change", "state.apply", state(nil, &value.Map{}), false, "looked", started},
-		{"salt-call", "state.apply", state(true, some), true, "looked", now.Add(-time.Minute - 2*time.Second)},
-		{"errors", "state.apply", []any{"no"}, false, nil, time.Time{}},
-		{"no states", "test.ping", true, false, nil, time.Time{}},
-		{"forged", "test.ping", true, false, nil, time.Time{}},
+		{"nothing changed", "state.apply", "web1", state(true, &value.Map{}), false, "latest", started},
+		{"changed", "state.apply", "web1", state(true, some), false, "looked", started},
+		{"would change", "state.apply", "web1", state(nil, &value.Map{}), false, "looked", started},
+		{"salt-call", "state.apply", "web1", state(true, some), true, "looked", now.Add(-time.Minute - 2*time.Second)},
+		{"below a syndic", "state.apply", "lower", state(true, some), false, nil, time.Time{}},
+		{"errors", "state.apply", "web1", []any{"no"}, false, nil, time.Time{}},
+		{"no states", "test.ping", "web1", true, false, nil, time.Time{}},
+		{"forged", "test.ping", "web1", true, false, nil, time.Time{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			fake := &fakeRevisions{}
-			s := &Service{cfg: Config{Revisions: fake, Now: func() time.Time { return now }}}
+			s := &Service{cfg: Config{
+				Keys:      store,
+				Revisions: fake,
+				Now:       func() time.Time { return now },
+			}}
 			load := value.NewMap("fun", tt.fun, "jid", jobs.FromTime(started), "return", tt.ret,
 				summary.RevisionField, "of the minion")
-			kept := s.withRevision(t.Context(), load, tt.adopted)
+			kept := s.withRevision(t.Context(), &request.Call{ID: tt.id, Load: load}, tt.adopted)
 
 			if got := kept.Value(summary.RevisionField); got != tt.want {
 				t.Errorf("revision %v, want %v", got, tt.want)
