@@ -24,11 +24,12 @@ const (
 )
 
 // openHistory opens the history of runs and what writes it, and returns that as the archive of the job
-// cache. The archive is nil if the options ask for no history. If the history cannot be opened, the
-// master works without it and logs an error.
+// cache. The archive is nil if the options ask for no history, or for no returns in the job cache. If the
+// history cannot be opened, the master works without it and logs an error.
 func (m *Master) openHistory(ctx context.Context) jobs.Archive {
 	days := cmp.Or(m.cfg.HistoryDays, defaultHistoryDays)
-	if days < 0 {
+	keepsReturns := m.cfg.JobCache && m.cfg.ExtJobCache == ""
+	if days < 0 || !keepsReturns {
 		return nil
 	}
 

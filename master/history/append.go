@@ -217,17 +217,25 @@ func (s *Store) full(g *segment) bool {
 		g.memory.bytes >= maxIndexBytes || s.cfg.Now().Sub(g.began) >= s.cfg.segmentAge()
 }
 
+// create creates the file of the next segment. It leaves out numbers of files that exist.
+func (s *Store) create() (path string, file *os.File, err error) {
+	for {
+		path = s.segmentPath(s.nextNumber)
+		file, err = os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+		if !errors.Is(err, fs.ErrExist) {
+			return path, file, err
+		}
+		s.nextNumber++
+	}
+}
+
 // begin creates a segment.
 func (s *Store) begin() error {
 	if err := s.injectFault("create"); err != nil {
 		return err
 	}
 
-	path := s.segmentPath(s.nextNumber)
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
-	if errors.Is(err, fs.ErrExist) {
-		s.nextNumber++
-	}
+	path, file, err := s.create()
 	if err != nil {
 		return err
 	}

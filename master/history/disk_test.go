@@ -407,3 +407,28 @@ func FuzzContent(f *testing.F) {
 		_, _ = parseCursor(Cursor(rows))
 	})
 }
+
+// A disk without inodes, which the history hardly needs, costs no runs.
+func TestDiskWithFewInodes(t *testing.T) {
+	dir := smalldisk.Mount(t, 8, 100)
+	s := open(t, Config{Dir: dir, segmentRuns: 10, chunkRows: 1})
+	for i := range 100 {
+		check.Must(t, s.Append(plainRun(fmt.Sprint("m", i), begin.Add(time.Duration(i)*time.Second))))
+	}
+	for i := 0; ; i++ {
+		if _, files := smalldisk.Free(t, dir); files <= 3 {
+			break
+		}
+		check.Must(t, os.WriteFile(fmt.Sprint(dir, "/other", i), nil, 0o600))
+	}
+
+	for i := range 15 {
+		check.Must(t, s.Append(plainRun(fmt.Sprint("n", i), begin.Add(time.Hour+time.Duration(i)*time.Second))))
+	}
+	s.writing.Lock()
+	s.tidy()
+	s.writing.Unlock()
+	if st := s.Stats(); st.Runs != 115 || st.DroppedFull != 0 {
+		t.Errorf("%+v", st)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"syscall"
 
 	"github.com/klauspost/compress/zstd"
 )
@@ -48,6 +49,7 @@ const (
 type mark [markSize]byte
 
 var (
+	// errDamaged means that a place has not what was written there, or that the disk cannot read it.
 	errDamaged = errors.New("it is damaged")
 	castagnoli = crc32.MakeTable(crc32.Castagnoli)
 )
@@ -139,7 +141,7 @@ func parseFrame(head []byte, m mark) (frame, bool) {
 func readFrame(r io.ReaderAt, m mark, offset int64) (frame, error) {
 	head := make([]byte, frameHead)
 	if _, err := r.ReadAt(head, offset); err != nil {
-		return frame{}, damagedAtEnd(err)
+		return frame{}, damageOf(err)
 	}
 	f, ok := parseFrame(head, m)
 	if !ok {
@@ -171,7 +173,7 @@ func checkBody(r io.ReaderAt, f *frame) error {
 func readPacked(r io.ReaderAt, offset int64, packed int, sum uint32) ([]byte, error) {
 	b := make([]byte, packed)
 	if _, err := r.ReadAt(b, offset); err != nil {
-		return nil, damagedAtEnd(err)
+		return nil, damageOf(err)
 	}
 	if crc32.Checksum(b, castagnoli) != sum {
 		return nil, errDamaged
@@ -195,12 +197,21 @@ func (p *packer) readPart(r io.ReaderAt, offset int64, packed, raw int, sum uint
 	return out, nil
 }
 
-// damagedAtEnd returns errDamaged for a file that ends too early.
-func damagedAtEnd(err error) error {
+// damageOf returns errDamaged for a file that ends too early, and for a place that the disk cannot read.
+func damageOf(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return errDamaged
 	}
+	if isUnreadable(err) {
+		return fmt.Errorf("%w: %w", errDamaged, err)
+	}
 	return err
+}
+
+// isUnreadable reports whether an error means that the disk or its file system is damaged (EUCLEAN and
+// EBADMSG: XFS, ext4 and btrfs found a wrong checksum).
+func isUnreadable(err error) bool {
+	return errors.Is(err, syscall.EIO) || errors.Is(err, syscall.EUCLEAN) || errors.Is(err, syscall.EBADMSG)
 }
 
 // scanFrames calls visit for the head of every frame of a file of so many bytes. It skips places
@@ -237,16 +248,23 @@ func scanFrames(r io.ReaderAt, m mark, size int64, visit func(*frame) error) (ga
 	return gaps, nil
 }
 
-// findMark returns the place of the next mark from offset on, or size if there is none.
+// findMark returns the place of the next mark from offset on, or size if there is none. It leaves out blocks
+// that the disk cannot read.
 func findMark(r io.ReaderAt, m mark, offset, size int64) (int64, error) {
+	const block = 4096 // the smallest part of a file that a disk may fail to read
 	b := make([]byte, 64<<10)
 	for offset < size {
 		n, err := r.ReadAt(b[:min(int64(len(b)), size-offset)], offset)
-		if err != nil && !errors.Is(err, io.EOF) {
+		unreadable := isUnreadable(err)
+		if err != nil && !errors.Is(err, io.EOF) && !unreadable {
 			return 0, err
 		}
 		if i := bytes.Index(b[:n], m[:]); i >= 0 {
 			return offset + int64(i), nil
+		}
+		if n < markSize && unreadable {
+			offset += block - offset%block
+			continue
 		}
 		if n < markSize {
 			break

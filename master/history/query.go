@@ -296,7 +296,7 @@ func (q *query) open(p piece) error {
 
 // leaveOut returns nil for an error of a part of a segment that a query leaves out.
 func (s *Store) leaveOut(err error, g *segment, offset int64) error {
-	if errors.Is(err, errDamaged) {
+	if errors.Is(err, errDamaged) || isUnreadable(err) {
 		s.countDamage(g, offset, err)
 		return nil
 	}

@@ -99,9 +99,11 @@ func (s *Store) withRoom(bytes int, write func() error) error {
 	}
 }
 
-// yieldRoom removes the oldest segment if the disk has less room left than a node needs to go on.
+// yieldRoom removes the oldest segment if the disk has less room left than a node needs to go on. A lack
+// of inodes does not count: a segment is one file.
 func (s *Store) yieldRoom(bytes int64) {
-	if errors.Is(room.Check(s.cfg.Dir, bytes, 1, room.Usual()), room.ErrFull) {
+	keep := room.Keep{Bytes: room.Usual().Bytes}
+	if errors.Is(room.Check(s.cfg.Dir, bytes, 0, keep), room.ErrFull) {
 		s.removeOldest(diskFull)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -48,6 +49,9 @@ type segment struct {
 	memory *memoryIndex
 	chunks []chunkPlace
 	began  time.Time
+	// unreadable means that the disk could not read all of a segment that is not sealed. The file stays
+	// as it is, for the disk may be able to at the next start.
+	unreadable bool
 }
 
 func (g *segment) addChunk(c chunkPlace, runs int, minJID, maxJID string) {
@@ -93,12 +97,17 @@ func (s *Store) load() error {
 	for i, n := range numbers {
 		s.nextNumber = n + 1
 		g, err := s.loadSegment(n)
+		if isUnreadable(err) {
+			s.counters.Damaged++
+			s.log.Error("history: a segment cannot be read and is left out", "path", s.segmentPath(n), "error", err)
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.segmentPath(n), err)
 		}
 
 		last := i == len(numbers)-1
-		unsealed := g.memory != nil && g.mark != (mark{})
+		unsealed := g.memory != nil && g.mark != (mark{}) && !g.unreadable
 		switch {
 		case unsealed && last:
 			if err := s.resume(g); err != nil {
@@ -116,6 +125,10 @@ func (s *Store) load() error {
 
 // loadSegment reads the footer of a sealed segment, or else scans the segment.
 func (s *Store) loadSegment(number uint64) (*segment, error) {
+	if err := s.injectFault("load"); err != nil {
+		return nil, err
+	}
+
 	g := &segment{number: number, path: s.segmentPath(number)}
 	file, st, err := durable.Open(g.path, durable.Refuse)
 	if err != nil {
@@ -125,7 +138,7 @@ func (s *Store) loadSegment(number uint64) (*segment, error) {
 
 	g.bytes = st.Size()
 	head := make([]byte, segmentHead)
-	if _, err := file.ReadAt(head, 0); err != nil && !errors.Is(damagedAtEnd(err), errDamaged) {
+	if _, err := file.ReadAt(head, 0); isUnreadable(err) || err != nil && !errors.Is(damageOf(err), errDamaged) {
 		return nil, err
 	}
 
@@ -136,7 +149,19 @@ func (s *Store) loadSegment(number uint64) (*segment, error) {
 		}
 	}
 
-	return g, s.scan(g, file)
+	return g, s.scan(g, &watchedFile{file: file})
+}
+
+// watchedFile is a file that notes whether the disk could not read a part of it.
+type watchedFile struct {
+	file       io.ReaderAt
+	unreadable bool
+}
+
+func (w *watchedFile) ReadAt(b []byte, offset int64) (int, error) {
+	n, err := w.file.ReadAt(b, offset)
+	w.unreadable = w.unreadable || isUnreadable(err)
+	return n, err
 }
 
 // readFooter reads what a sealed segment says of itself. It returns false if the segment is not
@@ -182,8 +207,8 @@ func (g *segment) footer() []byte {
 }
 
 // scan makes the index of a segment without a footer from its chunks. It ends the segment after the
-// last chunk that it can read.
-func (s *Store) scan(g *segment, file *os.File) error {
+// last chunk that it can read. It notes if there is something that the disk cannot read.
+func (s *Store) scan(g *segment, file *watchedFile) error {
 	g.memory = newMemoryIndex()
 	g.runs = 0
 	g.directory, g.sparse = 0, 0
@@ -221,6 +246,7 @@ func (s *Store) scan(g *segment, file *os.File) error {
 		return err
 	}
 
+	g.unreadable = file.unreadable
 	g.began = s.cfg.Now()
 	if len(g.chunks) > 0 {
 		g.began = time.Unix(0, min(g.chunks[0].to, g.began.UnixNano()))
@@ -235,6 +261,14 @@ func (s *Store) scan(g *segment, file *os.File) error {
 		s.counters.Damaged += uint64(gaps)
 		s.log.Error("history: a segment is damaged", "path", g.path, "places", gaps, "runs", g.runs)
 	}
+	if g.unreadable {
+		s.counters.Damaged++
+		s.log.Error("history: the disk cannot read all of a segment, which stays as it is", "path", g.path,
+			"runs", g.runs)
+		g.bytes = end
+		return nil
+	}
+
 	torn := max(g.bytes-end, 0)
 	s.counters.TornBytes += uint64(torn)
 	if torn > 0 {
@@ -246,7 +280,7 @@ func (s *Store) scan(g *segment, file *os.File) error {
 }
 
 // indexChunk adds a chunk to the index of a segment that is not sealed.
-func (s *Store) indexChunk(g *segment, file *os.File, f *frame) error {
+func (s *Store) indexChunk(g *segment, file io.ReaderAt, f *frame) error {
 	rows, err := s.packer.readRows(file, f)
 	if err != nil {
 		return err
@@ -302,13 +336,13 @@ func (s *Store) resume(g *segment) error {
 // rememberLast fills recent and former with the runs of the newest segments.
 func (s *Store) rememberLast() error {
 	if s.newest != nil {
-		if err := s.remember(s.newest, s.recent); err != nil {
+		if err := s.leaveOut(s.remember(s.newest, s.recent), s.newest, 0); err != nil {
 			return err
 		}
 	}
 	if n := len(s.sealed); n > 0 {
 		s.formerOf = s.sealed[n-1].number
-		return s.remember(s.sealed[n-1], s.former)
+		return s.leaveOut(s.remember(s.sealed[n-1], s.former), s.sealed[n-1], 0)
 	}
 	return nil
 }

@@ -71,11 +71,20 @@ func showFleet(s *Server, ctx context.Context, q *request) (any, error) {
 	h.Set("Content-Type", typeCSV+"; charset=utf-8")
 	h.Set("Content-Disposition", `attachment; filename="fleet-`+name+`.csv"`)
 	h.Set("X-Content-Type-Options", "nosniff")
-	if next := found.Str("next"); next != "" {
-		h.Set("X-Next", next)
-	}
+	setPaging(h, found)
 	s.sendText(q, http.StatusOK, asCSV(view, found))
 	return nil, nil
+}
+
+// setPaging sets the headers that tell of rows that a table lacks.
+func setPaging(h http.Header, found *value.Map) {
+	next := found.Str("next")
+	if next != "" {
+		h.Set("X-Next", next)
+	}
+	if next != "" || found.Bool("more") {
+		h.Set("X-More", "true")
+	}
 }
 
 // asCSV returns the rows of a view as CSV (RFC 4180).

@@ -2,6 +2,7 @@ package restapi
 
 import (
 	"encoding/csv"
+	"net/http"
 	"net/http/httptest"
 	"reflect"
 	"slices"
@@ -38,6 +39,27 @@ func TestMinionsOfAViewAsCSV(t *testing.T) {
 	text := asCSV(view, value.NewMap("minions", value.NewMap("web1", value.NewMap("result", "ok"))))
 	if want := "minion,result\r\nweb1,ok\r\n"; text != want {
 		t.Errorf("%q, want %q", text, want)
+	}
+}
+
+// TestHeadersOfATableThatIsCut: whoever reads a table knows whether it has all rows.
+func TestHeadersOfATableThatIsCut(t *testing.T) {
+	for _, tt := range []struct {
+		name       string
+		found      *value.Map
+		next, more string
+	}{
+		{"all", value.NewMap("next", "", "more", false), "", ""},
+		{"page", value.NewMap("next", "web1"), "web1", "true"},
+		{"cut", value.NewMap("more", true), "", "true"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := http.Header{}
+			setPaging(h, tt.found)
+			if h.Get("X-Next") != tt.next || h.Get("X-More") != tt.more {
+				t.Errorf("%v", h)
+			}
+		})
 	}
 }
 

@@ -51,6 +51,10 @@ func unreadable(function string, err error) Summary {
 	}
 }
 
+// trimmed begins the text that a master keeps instead of a return that is too large or over a quota. Only
+// its return code tells of such a run.
+const trimmed = "VALUE_TRIMMED"
+
 // stateRuns are the functions of Salt's state module that run states (salt/modules/state.py).
 var stateRuns = []string{
 	"state.apply", "state.highstate", "state.sls", "state.sls_id", "state.single", "state.top", "state.low",
@@ -291,7 +295,7 @@ func (f *folder) finish(function string) Summary {
 	s.ChangedStates = f.states(f.changed, true)
 	s.Slowest = f.states(f.slowest, false)
 
-	errorsOnly := f.stateRun && !f.found && len(f.texts) > 0
+	errorsOnly := f.stateRun && !f.found && len(f.texts) > 0 && !strings.HasPrefix(f.texts[0], trimmed)
 	switch {
 	case errorsOnly:
 		s.Result = Error

@@ -188,6 +188,8 @@ func TestShapes(t *testing.T) {
 		{"empty", "state.apply", &value.Map{}, 0, true, OK, [4]int{}},
 		{"nothing", "state.apply", nil, 0, true, OK, [4]int{}},
 		{"text", "state.apply", "Traceback", 1, false, Error, [4]int{}},
+		{"over its quota", "state.apply", "VALUE_TRIMMED: over its quota", 0, true, OK, [4]int{}},
+		{"over its quota, failed", "state.apply", "VALUE_TRIMMED: over its quota", 2, false, Failed, [4]int{}},
 		{"text of another", "cmd.run", "no", 1, false, Failed, [4]int{}},
 		{"list of another", "cmd.run_all", []any{"no"}, 0, true, OK, [4]int{}},
 		{"onfail mended it", "state.apply", value.NewMap(tag, state(false)), 0, true, Failed, [4]int{0, 0, 0, 1}},
