@@ -84,6 +84,16 @@ func (x *index) setClaims(minion string, claims []claim) {
 	}
 }
 
+// lastClaim returns when the last of the other minions that claim an id has registered it, or 0.
+func (x *index) lastClaim(minion, id string) (since int64) {
+	for _, c := range x.byID[id] {
+		if c.Minion != minion {
+			since = c.since
+		}
+	}
+	return since
+}
+
 // find returns the resource with an id. An id that a minion has is no resource.
 func (x *index) find(id string) (target.Resource, bool) {
 	claims := x.byID[id]

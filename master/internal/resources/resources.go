@@ -120,7 +120,7 @@ func (r *Registry) Register(minion string, types, grains *value.Map) error {
 		if valid := r.validIDs(minion, list); len(valid) > 0 {
 			kept.Set(typ, value.List(valid))
 			for _, id := range valid {
-				since.Set(id, r.registeredSince(before, id))
+				since.Set(id, r.registeredSince(minion, before, id))
 			}
 		}
 	}
@@ -176,12 +176,13 @@ func (r *Registry) validIDs(minion string, list []any) []string {
 }
 
 // registeredSince returns when a minion first registered an id. before is the minion's entry from
-// its last registration.
-func (r *Registry) registeredSince(before *value.Map, id string) int64 {
+// its last registration. If another minion has the id, the time is later than that minion's, whatever
+// the clock of this master says: otherwise the id would change hands.
+func (r *Registry) registeredSince(minion string, before *value.Map, id string) int64 {
 	if at, ok := before.Map(sinceField).Int(id); ok {
 		return at
 	}
-	return r.cfg.Now().UnixMicro()
+	return max(r.cfg.Now().UnixMicro(), r.lastClaim(minion, id)+1)
 }
 
 // grainsOf returns the grains of the resources in types.
@@ -272,6 +273,14 @@ func (r *Registry) claimCount() int {
 	defer r.mu.Unlock()
 	r.update()
 	return r.index.count
+}
+
+// lastClaim returns when the last of the other minions that claim an id has registered it, or 0.
+func (r *Registry) lastClaim(minion, id string) int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.update()
+	return r.index.lastClaim(minion, id)
 }
 
 // All implements target.Resources.

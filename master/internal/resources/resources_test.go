@@ -58,6 +58,19 @@ func wantManagers(t *testing.T, r *Registry, want string) {
 	}
 }
 
+// TestClockThatIsBehindTakesNoResource: a minion that registers the id of another one at a master
+// whose clock is behind does not get it, there or at any other master.
+func TestClockThatIsBehindTakesNoResource(t *testing.T) {
+	dir := t.TempDir()
+	check.Must(t, registry(t, dir, "a", "b").Register("b", types("dummy", "d1"), nil))
+
+	behind := registry(t, dir, "a", "b")
+	behind.cfg.Now = func() time.Time { return time.Unix(0, 0) }
+	check.Must(t, behind.Register("a", types("dummy", "d1", "d2"), nil))
+	wantManagers(t, behind, "d1=b d2=a")
+	wantManagers(t, registry(t, dir, "a", "b"), "d1=b d2=a")
+}
+
 // TestFirstMinionKeepsAResource: an id belongs to the minion that registered it first, also after it
 // has registered again and after a restart, until it no longer registers the id.
 func TestFirstMinionKeepsAResource(t *testing.T) {
