@@ -78,6 +78,12 @@ func (f *fakeArchive) count() int {
 	return len(f.taken)
 }
 
+func (f *fakeArchive) functionOf(minion string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.loads[minion]
+}
+
 func (f *fakeArchive) timeOf(minion string) time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -267,7 +266,9 @@ func (c *Cluster) Stage(
 	if err != nil {
 		return nil, err
 	}
-	if err := durable.wait(ctx); err != nil {
+	// The journal has the job already: a caller whose time ends now would be told of an error, and
+	// the job would be listed nevertheless.
+	if err := durable.wait(context.WithoutCancel(ctx)); err != nil {
 		return nil, err
 	}
 
@@ -333,106 +334,6 @@ func (c *Cluster) follow(ctx context.Context, imported func()) {
 			return
 		}
 	}
-}
-
-// Import reads the new records in the shared folder.
-func (c *Cluster) Import(ctx context.Context) error {
-	names, err := c.volume.listSegments()
-	if err != nil {
-		return err
-	}
-
-	var errs []error
-	changed := false
-	for _, name := range names {
-		if ctx.Err() != nil {
-			break
-		}
-
-		c.mu.Lock()
-		read, imported := c.imported[name], c.records[name]
-		before, again := c.rereadFrom[name]
-		c.mu.Unlock()
-
-		if read == ownSegment {
-			continue
-		}
-
-		size, err := c.volume.segmentSize(name)
-		if err == nil && size == read {
-			continue
-		}
-
-		again = again && (size == before || before == ownSegment)
-		n := 0
-		if err == nil {
-			err = c.volume.readSegment(name, func(r *record) error {
-				n++
-				if n <= imported {
-					return nil // already read completely, because a segment only grows
-				}
-				if again { // an earlier run has imported the records of this segment
-					c.held.dropSeen(r)
-					return nil
-				}
-
-				return c.cacheRecord(ctx, r)
-			})
-		}
-
-		if err != nil {
-			if !errors.Is(err, fs.ErrNotExist) {
-				errs = append(errs, err) // the next Import reads the segment again
-			}
-			continue
-		}
-
-		changed = true
-		c.mu.Lock()
-		c.imported[name], c.records[name] = size, n
-		delete(c.rereadFrom, name)
-
-		if !again {
-			c.count += uint64(max(n-imported, 0))
-		}
-		c.mu.Unlock()
-	}
-
-	return errors.Join(append(errs, c.saveImported(names, changed))...)
-}
-
-// saveImported writes to disk, for each existing segment, how many bytes were read.
-func (c *Cluster) saveImported(names []string, changed bool) error {
-	there := map[string]bool{}
-	for _, n := range names {
-		there[n] = true
-	}
-
-	c.mu.Lock()
-	before := len(c.imported)
-
-	// names may lack a segment that this master has just begun.
-	hourAgo := fmt.Sprintf("%019d", c.Local.cfg.Now().Add(-time.Hour).UnixNano())
-	maps.DeleteFunc(c.imported,
-		func(n string, size int64) bool { return !there[n] && (size != ownSegment || madeAt(n) < hourAgo) })
-	maps.DeleteFunc(c.records, func(n string, _ int) bool { return !there[n] })
-	maps.DeleteFunc(c.rereadFrom, func(n string, _ int64) bool { return !there[n] })
-	var b bytes.Buffer
-	for _, n := range slices.Sorted(maps.Keys(c.imported)) {
-		fmt.Fprintf(&b, "%d %s\n", c.imported[n], n)
-	}
-
-	changed = changed || before != len(c.imported)
-	c.mu.Unlock()
-	if !changed {
-		return nil
-	}
-
-	if err := durable.Replace(c.importedFile(), b.Bytes(), 0o600); err != nil {
-		return fmt.Errorf("note which segments were imported: %w", err)
-	}
-
-	return nil
 }
 
 // cacheRecord stores a record that another master has handed over in the local cache, unless the

@@ -72,7 +72,9 @@ func (c *Local) Stage(
 	if err != nil {
 		return nil, err
 	}
-	if err := durable.wait(ctx); err != nil {
+	// The journal has the job already: a caller whose time ends now would be told of an error, and
+	// the job would be listed nevertheless.
+	if err := durable.wait(context.WithoutCancel(ctx)); err != nil {
 		return nil, err
 	}
 	return func(ctx context.Context) { c.waitVisible(ctx, recs) }, nil

@@ -1,0 +1,59 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"saltern/master/value"
+	"saltern/test/await"
+	"saltern/test/check"
+)
+
+// TestReturnBeforeItsLoad: a master that was away reads a return in an older segment than the load of
+// the return's job. Its archive gets the return with the load all the same.
+func TestReturnBeforeItsLoad(t *testing.T) {
+	t.Parallel()
+	shared := t.TempDir()
+	load := value.NewMap("jid", jid1, "fun", "state.apply", "user", "ann")
+
+	b := member(t, "10.0.0.2", shared, t.TempDir())
+	b.wait(-time.Minute) // its segment is the older one
+	check.Must(t, b.StageCopy(t.Context(), "10.0.0.1", jid1, load, []string{"m1"}))
+	b.peers.err = ErrOnlyMaster
+	check.Must(t, b.save("m1", "one"))
+	for i := range 20 { // while these are read, the writer archives the first
+		check.Must(t, b.save(fmt.Sprint("other", i), "two"))
+	}
+	check.Must(t, b.volume.addAndWait(t.Context()))
+
+	a := member(t, "10.0.0.1", shared, t.TempDir())
+	check.Must(t, a.SaveLoad(t.Context(), jid1, load, []string{"m1"}))
+	check.Must(t, a.volume.addAndWait(t.Context()))
+
+	archive := newFakeArchive()
+	c := memberWith(t, "10.0.0.3", shared, t.TempDir(), archive)
+	check.Must(t, c.Import(t.Context()))
+	await.That(t, "the archive has the returns", func() bool { return archive.count() == 21 })
+	if got := archive.functionOf("m1"); got != "state.apply" {
+		t.Errorf("the archive has the return with the load of %q", got)
+	}
+}
+
+// TestStageOutlastsItsCaller: a job that the journal has when its caller's time ends is staged.
+func TestStageOutlastsItsCaller(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	c := open(t, Config{fault: func(op string) error {
+		if op == "sync" {
+			cancel()
+			time.Sleep(50 * time.Millisecond) // a slow disk
+		}
+		return nil
+	}})
+
+	if _, err := c.Stage(ctx, jid1, value.NewMap("jid", jid1, "fun", "f"), []string{"m"}); err != nil {
+		t.Errorf("the caller is told of an error, and the job is listed: %v", err)
+	}
+}
