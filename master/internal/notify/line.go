@@ -2,6 +2,7 @@ package notify
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -39,11 +40,14 @@ func newLine(to string) *line {
 
 func (l *line) push(e *entry) { l.queue = append(l.queue, e) }
 
-// remove takes an alert out of the queue.
-func (l *line) remove(e *entry) {
-	if i := slices.Index(l.queue, e); i >= 0 {
-		l.queue = slices.Delete(l.queue, i, i+1)
+// remove takes an alert out of the queue. It reports whether the alert was there.
+func (l *line) remove(e *entry) bool {
+	i := slices.Index(l.queue, e)
+	if i < 0 {
+		return false
 	}
+	l.queue = slices.Delete(l.queue, i, i+1)
+	return true
 }
 
 // settle takes the alert of a mark out of the queue, and counts the mark.
@@ -70,14 +74,11 @@ func (l *line) settle(m Mark) {
 	}
 }
 
-// prune forgets what was sent too long ago to matter.
+// prune forgets what was sent too long ago to matter, or by a clock that was ahead by more than window.
 func (l *line) prune(now time.Time) {
-	l.sent = slices.DeleteFunc(l.sent, func(at time.Time) bool { return now.Sub(at) > keepFor })
-	for key, last := range l.last {
-		if now.Sub(last.at) > keepFor {
-			delete(l.last, key)
-		}
-	}
+	matters := func(at time.Time) bool { return now.Sub(at) <= keepFor && at.Sub(now) <= window }
+	l.sent = slices.DeleteFunc(l.sent, func(at time.Time) bool { return !matters(at) })
+	maps.DeleteFunc(l.last, func(_ string, last lastMessage) bool { return !matters(last.at) })
 }
 
 // sentWithin returns how many messages were sent in the window that ends at end.
@@ -153,7 +154,7 @@ func (l *line) judgeAlert(a *alert.Alert, rule *rules.Rule, by judge, now time.T
 		return Unselected
 	case by.silenced(rule.Name, a, now):
 		return Silenced
-	case before && a.Kind != rules.Test && now.Sub(last.at) < rule.Dedupe:
+	case before && a.Kind != rules.Test && now.Sub(last.at).Abs() < rule.Dedupe: // the clock may have been ahead
 		return Repeated
 	}
 	return ""
@@ -195,7 +196,7 @@ func (l *line) compose(ready []*entry, waiting int, rule *rules.Rule, now time.T
 // time.
 func (l *line) oldestWithin(end time.Time) time.Time {
 	for _, at := range l.sent {
-		if end.Sub(at) < window {
+		if !at.After(end) && end.Sub(at) < window {
 			return at
 		}
 	}

@@ -284,3 +284,45 @@ func TestOldAlertsExpire(t *testing.T) {
 		t.Error(counts)
 	}
 }
+
+// What was sent by a clock that was ahead does not hold back what comes when the clock is right.
+func TestClockThatWasAhead(t *testing.T) {
+	b := newBench(t, func(r *rules.Rule) { r.Limit = 3 })
+	const ahead = 30 * 24 * time.Hour
+	right := b.now
+	b.now = right.Add(ahead)
+	b.fail("web", b.now)
+	b.want([]string{"web"})
+
+	b.now = right
+	b.fail("web", b.now)
+	b.want([]string{"web"})
+	check.Must(t, b.outbox.Prune(b.now))
+
+	b.now = right.Add(2 * time.Hour)
+	for range 2 {
+		b.fail("web", b.now)
+		b.now = b.now.Add(time.Minute)
+	}
+	b.want([]string{"web"})
+
+	b.fail("db", b.now)
+	b.want([]string{"db"})
+	b.fail("mail", b.now)
+	m, _ := b.outbox.next("r/1", &b.rule, b, b.now)
+	if m == nil || m.Until.After(b.now.Add(window)) {
+		t.Errorf("messages are held back for longer than the window: %+v", m)
+	}
+}
+
+// An alert by a clock that was ahead does not keep the ones behind it.
+func TestPruneBehindAClockThatWasAhead(t *testing.T) {
+	b := newBench(t, nil)
+	b.fail("ahead", b.now.Add(10*keepFor))
+	b.failAll(5, "m%d")
+	b.settleAll(Sent)
+	check.Must(t, b.outbox.Prune(b.now.Add(keepFor+time.Hour)))
+	if n := len(b.outbox.order); n != 1 {
+		t.Errorf("%d alerts are left", n)
+	}
+}

@@ -175,24 +175,28 @@ func (o *Outbox) entry(id string, number uint64, at time.Time) *entry {
 	return e
 }
 
-// dropOldest forgets the oldest entry, and counts it as lost where nothing has become of it. The
-// caller holds mu.
+// dropOldest forgets the oldest entry. The caller holds mu.
 func (o *Outbox) dropOldest() {
 	oldest := o.order[0]
 	o.order[0] = nil
 	o.order = o.order[1:]
+	o.forget(oldest)
+}
 
-	if oldest.alert == nil {
-		for _, m := range oldest.marks {
+// forget removes an entry from all but the order, and counts it as lost at each destination for which
+// it still waits. The caller holds mu.
+func (o *Outbox) forget(e *entry) {
+	if e.alert == nil {
+		for _, m := range e.marks {
 			delete(o.entries, m.Alert)
 		}
 		return
 	}
 
-	delete(o.entries, oldest.alert.ID)
-	for _, to := range o.route(oldest.alert) {
-		if _, settled := oldest.marks[to]; !settled && o.lines[to] != nil {
-			o.lines[to].remove(oldest)
+	delete(o.entries, e.alert.ID)
+	for _, to := range o.route(e.alert) {
+		_, settled := e.marks[to]
+		if l := o.lines[to]; !settled && l != nil && l.remove(e) {
 			o.lost++
 		}
 	}
@@ -277,9 +281,13 @@ func (o *Outbox) sync(end uint64, err error) error {
 // Prune forgets what is older than keepFor.
 func (o *Outbox) Prune(now time.Time) error {
 	o.mu.Lock()
-	for len(o.order) > 0 && now.Sub(o.order[0].since) > keepFor {
-		o.dropOldest()
-	}
+	o.order = slices.DeleteFunc(o.order, func(e *entry) bool { // not only the first: a clock may have been ahead
+		old := now.Sub(e.since) > keepFor
+		if old {
+			o.forget(e)
+		}
+		return old
+	})
 	for _, l := range o.lines {
 		l.prune(now)
 	}

@@ -112,12 +112,20 @@ func openWatch(all rules.Rules, near Surroundings, path string, now time.Time, l
 	// A minion that was gone before the restart has been gone all the time.
 	for key, t := range w.told {
 		if t.Kind == rules.Gone {
-			w.absent[t.Minion] = t.At.Add(-time.Duration(t.After) * time.Second)
+			w.absent[t.Minion] = notAfter(t.At, now).Add(-time.Duration(t.After) * time.Second)
 		}
 		t.At = now
 		w.told[key] = t
 	}
 	return w, nil
+}
+
+// notAfter returns at, or now if at is after now.
+func notAfter(at, now time.Time) time.Time {
+	if at.After(now) {
+		return now
+	}
+	return at
 }
 
 // note records that an alert about a condition was recorded.
@@ -189,6 +197,10 @@ func (w *watch) look(ctx context.Context, owner bool, now time.Time) (raised []a
 		}
 	}
 	for key, t := range w.told {
+		if t.At.After(now) { // the clock was ahead
+			t.At = now
+			w.told[key] = t
+		}
 		if now.Sub(t.At) > settleFor {
 			delete(w.told, key)
 			w.changed = true
@@ -216,6 +228,7 @@ func (w *watch) gone(accepted []string, v view, now time.Time) (all []alert.Aler
 		if at := v.heard[id]; at.After(since) {
 			since = at
 		}
+		since = notAfter(since, now) // the clock that heard it may be ahead
 		w.absent[id] = since
 
 		for _, after := range w.rules.Absences(rules.Gone) {

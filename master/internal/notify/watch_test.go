@@ -2,7 +2,9 @@ package notify
 
 import (
 	"encoding/json"
+	"log/slog"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -11,6 +13,7 @@ import (
 	"saltern/master/cluster/wire"
 	"saltern/master/event"
 	"saltern/master/internal/notify/alert"
+	"saltern/master/internal/notify/rules"
 	"saltern/master/internal/presence"
 	"saltern/master/value"
 	"saltern/test/check"
@@ -143,6 +146,38 @@ func TestProblemOfAThirdNode(t *testing.T) {
 			t.Errorf("%d messages", n)
 		}
 	})
+}
+
+// A minion that another master has heard by a clock that is ahead is gone when it is gone.
+func TestGoneByAClockThatIsAhead(t *testing.T) {
+	all, faults := rules.Parse(option(t, failedRule))
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	now := time.Now()
+	w, err := openWatch(all, nil, filepath.Join(t.TempDir(), "told"), now, slog.New(slog.DiscardHandler))
+	check.Must(t, err)
+
+	heard := map[string]time.Time{"m": now.Add(24 * time.Hour)}
+	w.gone([]string{"m"}, view{heard: heard}, now)
+	heard["m"] = now
+	if len(w.gone([]string{"m"}, view{heard: heard}, now.Add(16*time.Minute))) != 1 {
+		t.Error("it is not gone")
+	}
+}
+
+// A condition that was told by a clock that was ahead is forgotten when it has ended.
+func TestToldByAClockThatWasAhead(t *testing.T) {
+	w, err := openWatch(nil, nil, filepath.Join(t.TempDir(), "told"), time.Now(), slog.New(slog.DiscardHandler))
+	check.Must(t, err)
+	now := time.Now().Round(0)
+	a := alert.NewKey("m", "aa:bb", now)
+	w.note(&a, now.Add(24*time.Hour))
+	w.look(t.Context(), true, now)
+	w.look(t.Context(), true, now.Add(settleFor+time.Minute))
+	if len(w.told) > 0 {
+		t.Error(w.told)
+	}
 }
 
 // FuzzMessage: whatever a peer sends, it is refused, or within the bounds.

@@ -334,6 +334,9 @@ func (r *reader) mail() *Mail {
 		r.fail("tls", "a password would be sent in clear; set starttls or tls")
 	}
 
+	if len(m.To) == 0 {
+		r.fail("mail", "it names no address")
+	}
 	for _, address := range append([]string{m.From}, m.To...) {
 		if !plainAddress(address) {
 			r.fail("mail", "%.80q is no mail address; from and mail take addresses like ops@example.com", address)
@@ -356,7 +359,7 @@ func (r *reader) syslog() *saltlog.Address {
 	switch {
 	case err != nil:
 		r.fail("syslog", "%w", err)
-	case a == nil && text != "":
+	case a == nil && r.err == nil:
 		r.fail("syslog", "there are file:///dev/log, udp://HOST:PORT and tcp://HOST:PORT, each with a facility like /LOG_LOCAL0")
 	}
 	return a

@@ -105,6 +105,8 @@ func TestParseRefuses(t *testing.T) {
 		"[{on: gone, minions: [1], " + to + "}]":                                                                 "list of texts",
 		"[{on: gone, name: a/b, " + to + "}]":                                                                    "slash",
 		"[{on: gone, to: {syslog: /dev/log}}]":                                                                   "file:///dev/log",
+		"[{on: gone, to: {syslog: ''}}]":                                                                         "syslog: there are file:///dev/log",
+		"[{on: gone, to: {mail: [], from: c@d, server: 'h:25'}}]":                                                "mail: it names no address",
 		"[{on: gone, to: {mail: a@b, from: c@d, server: mail}}]":                                                 "a host and a port",
 		"[{on: gone, to: {mail: 'A <a@b>', from: c@d, server: 'h:25'}}]":                                         "no mail address",
 		"[{on: gone, to: {mail: \"a@b\\r\\nBcc: x@y\", from: c@d, server: 'h:25'}}]":                             "no mail address",

@@ -167,9 +167,19 @@ func (m *mailer) prepare(client *smtp.Client, host string) error {
 		return err
 	}
 	if err := client.Auth(smtp.PlainAuth("", m.to.User, password, host)); err != nil {
-		return fmt.Errorf("log in to the mail server: %w", err)
+		return fmt.Errorf("log in to the mail server: %w", withoutText(err))
 	}
 	return nil
+}
+
+// withoutText returns an error with the code of an answer only: some servers quote the command that
+// they refuse, and that of a log-in contains the password.
+func withoutText(err error) error {
+	var answer *textproto.Error
+	if errors.As(err, &answer) {
+		return &textproto.Error{Code: answer.Code, Msg: "refused"}
+	}
+	return err
 }
 
 // bounded is a connection of which a bounded number of bytes can be read.

@@ -2,6 +2,7 @@ package send
 
 import (
 	"bufio"
+	"cmp"
 	"crypto/tls"
 	"encoding/base64"
 	"errors"
@@ -91,7 +92,7 @@ func (s *mailServer) serve(c net.Conn) {
 			c, in = encrypted, bufio.NewReader(encrypted)
 			continue
 		case "AUTH":
-			answer = "235 welcome"
+			answer = cmp.Or(s.answers["AUTH"], "235 welcome")
 		case "DATA":
 			say("354 go on")
 			var mail strings.Builder
@@ -184,6 +185,17 @@ func TestMailIsNotSentInClear(t *testing.T) {
 			t.Error(said)
 		}
 		server.mu.Unlock()
+	}
+}
+
+// A server that quotes the log-in that it refuses does not bring the password into the error.
+func TestMailEchoesTheLogIn(t *testing.T) {
+	login := base64.StdEncoding.EncodeToString([]byte("\x00salt\x00PASSWORD"))
+	config, ca := certified(t)
+	s := startMailServer(t, plainly, config, map[string]string{"AUTH": "535 what is AUTH PLAIN " + login})
+	err := New(s.destination(ca, rules.StartTLS)).Send(t.Context(), testMessage())
+	if err == nil || strings.Contains(err.Error(), login) || !strings.Contains(err.Error(), "535") {
+		t.Error(err)
 	}
 }
 

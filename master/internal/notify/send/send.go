@@ -47,16 +47,26 @@ type Sender interface {
 	Send(ctx context.Context, m *alert.Message) error
 }
 
-// New returns the Sender of a destination.
+// New returns the Sender of a destination. That of a destination of no kind fails each time.
 func New(d *rules.Destination) Sender {
 	switch {
 	case d.Web != nil:
 		return &web{to: d.Web}
 	case d.Mail != nil:
 		return &mailer{to: d.Mail}
+	case d.Syslog != nil:
+		return &syslog{to: d.Syslog}
 	}
-	return &syslog{to: d.Syslog}
+	return nowhere{}
 }
+
+var errNowhere = errors.New("the destination is no web hook, mail server or syslog")
+
+// nowhere is the Sender of a destination of no kind.
+type nowhere struct{}
+
+// Send implements Sender.
+func (nowhere) Send(context.Context, *alert.Message) error { return errNowhere }
 
 // maxCA bounds a file of certificates, in bytes.
 const maxCA = 1 << 20

@@ -13,18 +13,14 @@ import (
 	"strconv"
 	"time"
 
-	"saltern/internal/printable"
 	"saltern/internal/release"
 	"saltern/master/internal/notify/alert"
 	"saltern/master/internal/notify/form"
 	"saltern/master/internal/notify/rules"
 )
 
-const (
-	maxAnswer = 4 << 10 // bytes of an answer that are read
-	// longestPause bounds the pause for which a destination may ask.
-	longestPause = 10 * time.Minute
-)
+// longestPause bounds the pause for which a destination may ask.
+const longestPause = 10 * time.Minute
 
 // web posts messages to a web hook.
 type web struct{ to *rules.Web }
@@ -48,12 +44,11 @@ func (w *web) Send(ctx context.Context, m *alert.Message) error {
 
 	answer, err := client.Do(request)
 	if err != nil {
-		return fmt.Errorf("post to the web hook: %w", withoutURL(err))
+		return fmt.Errorf("post to the web hook: %w", withoutEcho(withoutURL(err)))
 	}
 	defer answer.Body.Close()
-	text, _ := io.ReadAll(io.LimitReader(answer.Body, maxAnswer)) // what it says is for the message of an error only
 
-	return judgeAnswer(answer, string(text))
+	return judgeAnswer(answer)
 }
 
 // client returns a client for one request: messages are rare, and a new connection needs no care.
@@ -113,10 +108,26 @@ func withoutURL(err error) error {
 	return err
 }
 
-// judgeAnswer returns nil for an answer that accepts a message.
-func judgeAnswer(answer *http.Response, text string) error {
+var errNoHTTP = errors.New("the answer is not valid HTTP, or a proxy refuses the connection")
+
+// withoutEcho returns an error of net/http, or errNoHTTP for an error that may quote what came from
+// the server: a server that sends back what it gets would bring the URL into the error.
+func withoutEcho(err error) error {
+	var network net.Error
+	var certificate *tls.CertificateVerificationError
+	known := errors.As(err, &network) || errors.As(err, &certificate) || errors.Is(err, context.Canceled) ||
+		errors.Is(err, io.EOF) || errors.Is(err, http.ErrSchemeMismatch)
+	if !known {
+		return errNoHTTP
+	}
+	return err
+}
+
+// judgeAnswer returns nil for an answer that accepts a message. Its error does not quote the body:
+// many servers name the path in it, which may be secret.
+func judgeAnswer(answer *http.Response) error {
 	status := answer.StatusCode
-	err := fmt.Errorf("the web hook answers with %d: %q", status, printable.Brief(text, 200))
+	err := fmt.Errorf("the web hook answers with %d %s", status, http.StatusText(status))
 	switch {
 	case status >= 200 && status < 300:
 		return nil

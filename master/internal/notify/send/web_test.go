@@ -7,6 +7,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -84,6 +85,9 @@ func TestWebAnswers(t *testing.T) {
 			w.Header().Set("Retry-After", "31536000")
 			w.WriteHeader(503)
 		}},
+		{name: "404 that quotes the request", answer: echo(404)},
+		{name: "400 that quotes the request", refused: true, answer: echo(400)},
+		{name: "503 that quotes the request", answer: echo(503)},
 		{name: "long answer", answer: func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(500)
 			_, _ = w.Write(bytes.Repeat([]byte("\x1b[31mx\n"), 1<<20))
@@ -92,7 +96,11 @@ func TestWebAnswers(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			server := httptest.NewServer(tt.answer)
 			defer server.Close()
-			to := &rules.Web{URL: rules.NewSecret(server.URL + "/SECRET"), Form: rules.Generic}
+			to := &rules.Web{
+				URL:   rules.NewSecret(server.URL + "/SECRET?key=SECRET"),
+				Form:  rules.Generic,
+				Token: rules.NewSecret("SECRET"),
+			}
 			err := New(&rules.Destination{Web: to}).Send(t.Context(), testMessage())
 			if err == nil || errors.Is(err, ErrRefused) != tt.refused {
 				t.Error(err)
@@ -113,6 +121,46 @@ func TestWebAnswers(t *testing.T) {
 
 func status(code int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
+}
+
+// echo answers with the request.
+func echo(code int) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(code)
+		_ = r.Write(w)
+	}
+}
+
+// A server that is no web hook, and sends back what it gets, does not bring secrets into the error.
+func TestWebEchoes(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	check.Must(t, err)
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.CopyN(c, c, 40)
+			c.Close()
+		}
+	}()
+
+	for _, path := range []string{"/SECRET", "/?SECRET"} {
+		to := &rules.Web{URL: rules.NewSecret("http://" + l.Addr().String() + path), Token: rules.NewSecret("SECRET")}
+		err := New(&rules.Destination{Web: to}).Send(t.Context(), testMessage())
+		if err == nil || strings.Contains(err.Error(), "SECRET") {
+			t.Error(err)
+		}
+	}
+}
+
+// A destination of no kind is no reason to end the process.
+func TestNoKind(t *testing.T) {
+	if err := New(&rules.Destination{Name: "ops/1"}).Send(t.Context(), testMessage()); err == nil {
+		t.Error("a message to nowhere counts as sent")
+	}
 }
 
 // A web hook that hangs is given up, and one that is not there as well; neither error has the URL.
