@@ -19,7 +19,8 @@ const window = time.Hour
 // line holds the alerts that wait for one destination, in the order in which this node learned of
 // them, and what was sent there.
 type line struct {
-	to      string
+	to      string    // Destination.ID
+	since   time.Time // since when the destination is known; what happened earlier is not for it
 	queue   []*entry
 	sent    []time.Time            // when messages were sent, the oldest first
 	last    map[string]lastMessage // by the key of alerts
@@ -34,8 +35,14 @@ type lastMessage struct {
 	repeated int // alerts that were left out since
 }
 
-func newLine(to string) *line {
-	return &line{to: to, last: map[string]lastMessage{}, counts: map[Outcome]uint64{}}
+func newLine(to string, since time.Time) *line {
+	return &line{to: to, since: since, last: map[string]lastMessage{}, counts: map[Outcome]uint64{}}
+}
+
+// wants reports whether an alert that goes to the destination is still to be sent there.
+func (l *line) wants(e *entry) bool {
+	_, settled := e.marks[l.to]
+	return !settled && !e.alert.Time.Before(l.since)
 }
 
 func (l *line) push(e *entry) { l.queue = append(l.queue, e) }

@@ -41,7 +41,7 @@ func newBench(t *testing.T, change func(*rules.Rule)) *bench {
 
 func (b *bench) open(dir string) {
 	var err error
-	b.outbox, err = OpenOutbox(dir, []string{"r/1"}, func(*alert.Alert) []string { return []string{"r/1"} })
+	b.outbox, err = OpenOutbox(dir, map[string]time.Time{"r/1": {}}, func(*alert.Alert) []string { return []string{"r/1"} })
 	check.Must(b.t, err)
 	b.t.Cleanup(func() { b.outbox.Close() })
 }

@@ -36,6 +36,8 @@ type peerMessage struct {
 	Pending  bool      `json:"pending,omitempty"`
 	Marks    []Mark    `json:"marks,omitempty"`
 	Silences []Silence `json:"silences,omitempty"`
+	// Known is since when the sender has known destinations.
+	Known map[string]time.Time `json:"known,omitempty"`
 	// Seen are minions that the sender has heard. Subscribers may be nil: the message is not about
 	// subscriptions.
 	Seen        []sighting   `json:"seen,omitempty"`
@@ -110,7 +112,7 @@ func (m *peerMessage) check() error {
 	}
 
 	tooLong := len(m.Alerts) > maxListed || len(m.Marks) > maxMarks || len(m.Silences) > maxSilences ||
-		len(m.Seen) > maxSightings || subscribed > maxSubscribed
+		len(m.Known) > maxKnown || len(m.Seen) > maxSightings || subscribed > maxSubscribed
 	if tooLong {
 		return fmt.Errorf("%w: a list is too long", errMessage)
 	}
@@ -124,13 +126,10 @@ func (m *peerMessage) check() error {
 	return nil
 }
 
-// maxDestination bounds the name of a destination, in bytes.
-const maxDestination = 80
-
 func (m *Mark) valid() bool {
 	known := []Outcome{Sent, Repeated, Silenced, Refused, Expired, Unselected}
 	return alert.IsDigest(m.Alert) && alert.IsDigest(m.Key) && (m.Message == "" || alert.IsDigest(m.Message)) &&
-		m.To != "" && len(m.To) <= maxDestination && slices.Contains(known, m.Outcome) && !m.At.IsZero()
+		alert.IsDigest(m.To) && slices.Contains(known, m.Outcome) && !m.At.IsZero()
 }
 
 // time returns the time of a sighting.

@@ -42,7 +42,7 @@ const (
 // Mark says that nothing more is to be done about an alert for one destination.
 type Mark struct {
 	Alert   string    `json:"alert"`
-	To      string    `json:"to"`  // name of the destination
+	To      string    `json:"to"`  // Destination.ID
 	Key     string    `json:"key"` // of the alert
 	At      time.Time `json:"at"`
 	Outcome Outcome   `json:"outcome"`
@@ -69,7 +69,7 @@ type entry struct {
 // Outbox holds the alerts of the last days and what became of them, on this node's own disk. It is
 // safe for concurrent use.
 type Outbox struct {
-	route func(*alert.Alert) []string // names of the destinations of an alert
+	route func(*alert.Alert) []string // ids of the destinations of an alert
 
 	mu      sync.Mutex
 	entries map[string]*entry
@@ -81,13 +81,13 @@ type Outbox struct {
 	lost    uint64
 }
 
-// OpenOutbox opens the outbox in a folder that no other process uses. route returns the names of the
-// destinations to which an alert goes. If the disk cannot be used, OpenOutbox returns an Outbox in
-// memory, and the error.
-func OpenOutbox(dir string, destinations []string, route func(*alert.Alert) []string) (*Outbox, error) {
+// OpenOutbox opens the outbox in a folder that no other process uses. known are the ids of all
+// destinations, and since when each is known. route returns the ids of the destinations to which an
+// alert goes. If the disk cannot be used, OpenOutbox returns an Outbox in memory, and the error.
+func OpenOutbox(dir string, known map[string]time.Time, route func(*alert.Alert) []string) (*Outbox, error) {
 	o := &Outbox{route: route, entries: map[string]*entry{}, lines: map[string]*line{}}
-	for _, name := range destinations {
-		o.lines[name] = newLine(name)
+	for to, since := range known {
+		o.lines[to] = newLine(to, since)
 	}
 	if o.fault = o.load(dir); o.fault != nil {
 		return o, fmt.Errorf("open the outbox of notifications: %w", o.fault)
@@ -141,8 +141,8 @@ func (o *Outbox) learn(r record, number uint64) {
 		if e.alert == nil {
 			e.alert = r.Alert
 			for _, to := range o.route(r.Alert) {
-				if _, settled := e.marks[to]; !settled && o.lines[to] != nil {
-					o.lines[to].push(e)
+				if l := o.lines[to]; l != nil && l.wants(e) {
+					l.push(e)
 				}
 			}
 		}
@@ -290,6 +290,7 @@ func (o *Outbox) Prune(now time.Time) error {
 	})
 	for _, l := range o.lines {
 		l.prune(now)
+		l.since = notAfter(l.since, now)
 	}
 
 	var needed uint64
@@ -340,6 +341,17 @@ func (o *Outbox) unoffered(before time.Time) (all []alert.Alert) {
 	}
 	slices.SortFunc(all, func(a, b alert.Alert) int { return a.Time.Compare(b.Time) })
 	return all
+}
+
+// offerAgain has unoffered return alerts once more.
+func (o *Outbox) offerAgain(alerts []alert.Alert) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, a := range alerts {
+		if e := o.entries[a.ID]; e != nil {
+			e.offered = false
+		}
+	}
 }
 
 // Marks returns what has become of alerts.

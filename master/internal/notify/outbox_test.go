@@ -109,7 +109,7 @@ func TestPrune(t *testing.T) {
 
 // The oldest make room, and are counted.
 func TestOutboxIsBounded(t *testing.T) {
-	o, err := OpenOutbox(t.TempDir(), []string{"r/1"}, func(*alert.Alert) []string { return []string{"r/1"} })
+	o, err := OpenOutbox(t.TempDir(), map[string]time.Time{"r/1": {}}, func(*alert.Alert) []string { return []string{"r/1"} })
 	check.Must(t, err)
 	defer o.Close()
 	now := time.Now()
@@ -131,7 +131,7 @@ func TestOutboxIsBounded(t *testing.T) {
 func TestOutboxWithoutDisk(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	check.Must(t, os.WriteFile(path, nil, 0o600))
-	o, err := OpenOutbox(path, []string{"r/1"}, func(*alert.Alert) []string { return []string{"r/1"} })
+	o, err := OpenOutbox(path, map[string]time.Time{"r/1": {}}, func(*alert.Alert) []string { return []string{"r/1"} })
 	if err == nil {
 		t.Fatal("a file is no folder")
 	}

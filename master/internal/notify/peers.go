@@ -49,14 +49,22 @@ func (s *Service) enqueue(m incoming) {
 // again. The master that took the return may have died when only this one had it.
 const offerAfter = 5 * time.Second
 
+// offerEvery is the time after which a master tells the others again what waits, and its silences:
+// messages between masters may be lost when a queue is full.
+const offerEvery = 5 * time.Minute
+
 // runIncoming handles messages of peers, and offers them alerts that wait, until ctx ends.
 func (s *Service) runIncoming(ctx context.Context) {
 	offer := time.NewTicker(offerAfter)
 	defer offer.Stop()
+	again := time.NewTicker(offerEvery)
+	defer again.Stop()
 	for {
 		select {
 		case <-offer.C:
 			s.offerOnce()
+		case <-again.C:
+			s.offer("")
 		case m := <-s.incoming:
 			s.bytes.Add(-int64(len(m.b)))
 			if m.b == nil {
@@ -70,18 +78,26 @@ func (s *Service) runIncoming(ctx context.Context) {
 	}
 }
 
-// offerOnce tells the other masters of each alert that has waited for offerAfter, once.
+// offerOnce tells the other masters of each alert that has waited for offerAfter, once. It stops when
+// there is no room for more on the way to one of them.
 func (s *Service) offerOnce() {
 	if owner, _ := s.maySend(); owner {
 		return // nobody else sends
 	}
-	for part := range slices.Chunk(s.outbox.unoffered(s.cfg.Now().Add(-offerAfter)), maxListed) {
-		s.tell("", &peerMessage{Alerts: part, Pending: true})
+	for rest := s.outbox.unoffered(s.cfg.Now().Add(-offerAfter)); len(rest) > 0; {
+		part := rest[:min(len(rest), maxListed)]
+		if !s.tell("", &peerMessage{Alerts: part, Pending: true}) {
+			s.outbox.offerAgain(rest) // at the next tick
+			return
+		}
+		rest = rest[len(part):]
 	}
 }
 
-// offer tells a peer, or all if peer is "", what this master still wants to send, its silences, and who is connected.
+// offer tells a peer, or all if peer is "", what this master still wants to send, since when it knows
+// the destinations, its silences, and who is connected.
 func (s *Service) offer(peer string) {
+	s.tell(peer, &peerMessage{Known: s.outbox.known()})
 	for part := range slices.Chunk(s.outbox.Pending(maxOffered), maxListed) {
 		s.tell(peer, &peerMessage{Alerts: part, Pending: true})
 	}
@@ -109,6 +125,7 @@ func (s *Service) handle(peer string, b []byte) {
 		_, err := s.silences.put(now, m.Silences...)
 		s.noteDisk(err)
 	}
+	s.learnKnown(m.Known)
 	if len(m.Seen) > 0 || m.Subscribers != nil {
 		s.watch.seen.learn(peer, &m, s.cfg.Near.Known, now)
 	}

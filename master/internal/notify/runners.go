@@ -108,7 +108,7 @@ func describeSilence(one *Silence) *value.Map {
 
 // describe returns a destination without its address, which may be secret.
 func (d *sender) describe() *value.Map {
-	waiting, counts := d.service.outbox.counts(d.to.Name)
+	waiting, counts := d.service.outbox.counts(d.to.ID)
 	m := value.NewMap("by", d.to.Kind(), "waiting", int64(waiting))
 	m.Set(string(Sent), int64(counts[Sent]))
 	for _, outcome := range []Outcome{Repeated, Silenced, Unselected, Refused, Expired} {

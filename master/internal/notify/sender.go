@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"saltern/internal/control"
 	"saltern/internal/pause"
 	"saltern/master/internal/notify/alert"
 	"saltern/master/internal/notify/rules"
@@ -73,11 +72,10 @@ type sender struct {
 	by      send.Sender
 	woken   chan struct{}
 
-	mu       sync.Mutex
-	failing  time.Time // since when each try has failed; zero: the last one succeeded
-	reported bool      // the failure is reported as a problem
-	lastErr  string    // why the last try failed; "": it succeeded
-	tries    uint64
+	mu      sync.Mutex
+	failing time.Time // since when each try has failed; zero: the last one succeeded
+	lastErr string    // why the last try failed; "": it succeeded
+	tries   uint64
 }
 
 func newSender(s *Service, rule *rules.Rule, to *rules.Destination, by send.Sender) *sender {
@@ -110,12 +108,20 @@ func (d *sender) run(ctx context.Context) {
 // sendNext sends one message, if this master may. It reports whether there may be more to send now.
 func (d *sender) sendNext(ctx context.Context) (more bool) {
 	s := d.service
-	if _, ready := s.maySend(); !ready || ctx.Err() != nil {
+	if ctx.Err() != nil {
+		return false
+	}
+	if _, ready := s.maySend(); !ready {
+		d.forgetFailure()
 		return false
 	}
 
 	s.targets.refresh(d.rule, s.cfg.Now())
-	m, marks := s.outbox.next(d.to.Name, d.rule, s, s.cfg.Now())
+	if _, ready := s.maySend(); !ready { // that may have taken long
+		return false
+	}
+
+	m, marks := s.outbox.next(d.to.ID, d.rule, s, s.cfg.Now())
 	s.settle(marks...)
 	if m == nil {
 		return len(marks) > 0
@@ -209,7 +215,7 @@ func (d *sender) mayRetry(ctx context.Context, m *alert.Message, pause time.Dura
 		now := s.cfg.Now()
 		_, ready := s.maySend()
 		first := &m.Alerts[0]
-		if !ready || !s.outbox.waits(d.to.Name, first.ID) || now.Sub(first.Time) > sendFor ||
+		if !ready || !s.outbox.waits(d.to.ID, first.ID) || now.Sub(first.Time) > sendFor ||
 			s.silenced(d.rule.Name, first, now) {
 			return false // decide again
 		}
@@ -232,10 +238,7 @@ func (d *sender) noteResult(err error) {
 		}
 		d.failing = time.Time{}
 		d.lastErr = ""
-		if d.reported {
-			s.cfg.Problem(control.NotifyFault, nil)
-		}
-		d.reported = false
+		s.failures.set(d.to.Name, nil)
 		return
 	}
 
@@ -245,21 +248,15 @@ func (d *sender) noteResult(err error) {
 	}
 	d.lastErr = err.Error()
 	if now.Sub(d.failing) >= reportAfter {
-		d.reported = true
-		s.cfg.Problem(control.NotifyFault, &destinationError{d.to.Name, err})
+		s.failures.set(d.to.Name, err)
 	}
 }
 
-// destinationError says which destination does not accept messages.
-type destinationError struct {
-	to  string
-	err error
+// forgetFailure forgets that the destination has failed: another master sends now, and will know.
+func (d *sender) forgetFailure() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.failing = time.Time{}
+	d.lastErr = ""
+	d.service.failures.set(d.to.Name, nil)
 }
-
-// Error implements error.
-func (e *destinationError) Error() string {
-	return e.to + " accepts no notifications: " + e.err.Error()
-}
-
-// Unwrap returns the error below.
-func (e *destinationError) Unwrap() error { return e.err }

@@ -59,6 +59,7 @@ type Service struct {
 	watch    *watch
 	targets  *targets
 	senders  []*sender
+	failures failures
 	owner    ownership
 	sub      *event.Subscription
 
@@ -88,17 +89,23 @@ func New(cfg Config) *Service {
 
 	s := &Service{cfg: cfg, incoming: make(chan incoming, incomingDepth)}
 	s.targets = &targets{near: cfg.Near, log: cfg.Log, known: map[string]selection{}}
-	var names []string
+	s.failures = failures{
+		report: func(err error) { cfg.Problem(control.NotifyFault, err) },
+		errs:   map[string]error{},
+	}
+	var ids []string
 	for i := range cfg.Rules {
 		r := &cfg.Rules[i]
 		for j := range r.To {
-			names = append(names, r.To[j].Name)
+			ids = append(ids, r.To[j].ID)
 			s.senders = append(s.senders, newSender(s, r, &r.To[j], send.New(&r.To[j])))
 		}
 	}
 
-	var errs [3]error
-	s.outbox, errs[0] = OpenOutbox(filepath.Join(cfg.Dir, "outbox"), names, s.route)
+	var errs [4]error
+	known, err := knownSince(s.knownPath(), ids, cfg.Now())
+	errs[3] = err
+	s.outbox, errs[0] = OpenOutbox(filepath.Join(cfg.Dir, "outbox"), known, s.route)
 	s.silences, errs[1] = openSilences(filepath.Join(cfg.Dir, "silences.json"))
 	s.watch, errs[2] = openWatch(cfg.Rules, cfg.Near, filepath.Join(cfg.Dir, "told.json"), cfg.Now(), cfg.Log)
 	if err := errors.Join(errs[:]...); err != nil {
@@ -110,17 +117,17 @@ func New(cfg Config) *Service {
 	return s
 }
 
-// route returns the destinations of an alert.
-func (s *Service) route(a *alert.Alert) (names []string) {
+// route returns the ids of the destinations of an alert.
+func (s *Service) route(a *alert.Alert) (ids []string) {
 	subject := a.Subject()
 	for i := range s.cfg.Rules {
 		if r := &s.cfg.Rules[i]; r.Matches(subject) {
 			for j := range r.To {
-				names = append(names, r.To[j].Name)
+				ids = append(ids, r.To[j].ID)
 			}
 		}
 	}
-	return names
+	return ids
 }
 
 // wantsTag reports whether the service looks at events with a tag: returns, and the starts of jobs.
@@ -286,12 +293,15 @@ func (s *Service) wakeSenders() {
 	}
 }
 
-// tell sends a message to a peer, or to all.
-func (s *Service) tell(peer string, m *peerMessage) {
+// tell sends a message to a peer, or to all. It reports whether the message found room on its way to
+// each of them.
+func (s *Service) tell(peer string, m *peerMessage) bool {
 	b, err := m.pack()
-	if err != nil || !s.cfg.Cluster.SendData(peer, b) {
+	told := err == nil && s.cfg.Cluster.SendData(peer, b)
+	if !told {
 		s.untold.Add(1)
 	}
+	return told
 }
 
 // runLooks looks at conditions that last, and at what can be forgotten, until ctx ends.
@@ -341,7 +351,7 @@ func (s *Service) Try(ctx context.Context, rule, user string) (results map[strin
 		to := &r.To[j]
 		all.Go(func() {
 			a := alert.Tried(rule, user, s.cfg.Node, s.cfg.Now())
-			m := &alert.Message{ID: alert.Digest(to.Name, a.ID), Rule: rule, To: to.Name, Alerts: []alert.Alert{a}}
+			m := &alert.Message{ID: alert.Digest(to.ID, a.ID), Rule: rule, To: to.ID, Alerts: []alert.Alert{a}}
 			err := send.New(to).Send(ctx, m)
 			mu.Lock()
 			defer mu.Unlock()

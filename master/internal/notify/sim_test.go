@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -36,6 +37,7 @@ type world struct {
 	owner    int
 	term     uint64
 	loss     float64             // of messages between masters
+	full     bool                // no message between masters finds room
 	deaf     *node               // gets no messages of others; may be nil
 	accepted map[string][]string // ids of messages, by minion
 	order    []string            // minions, in the order of their first message
@@ -56,6 +58,7 @@ type node struct {
 	pending  map[string]string
 	problems []alert.Problem
 	pinged   []string
+	faults   map[control.Fault]error
 	presence *presence.View
 	accepted []string
 	subs     []presence.Subscription
@@ -66,7 +69,7 @@ const failedRule = "[{name: r, on: [failed, gone, deaf, key, node], dedupe: 0, l
 func newWorld(t *testing.T, n int) *world {
 	w := &world{t: t, dir: t.TempDir(), rules: failedRule, accepted: map[string][]string{}, term: 1}
 	for i := range n {
-		w.nodes = append(w.nodes, &node{w: w, number: i})
+		w.nodes = append(w.nodes, &node{w: w, number: i, faults: map[control.Fault]error{}})
 	}
 	return w
 }
@@ -111,7 +114,7 @@ func (n *node) start() {
 		Bus:     n.bus,
 		Cluster: n,
 		Near:    n,
-		Problem: func(control.Fault, error) {},
+		Problem: func(fault control.Fault, err error) { n.set(func() { n.faults[fault] = err }) },
 		Now:     time.Now,
 		Log:     slog.New(slog.DiscardHandler),
 	})
@@ -180,6 +183,12 @@ func (n *node) set(change func()) {
 	change()
 }
 
+// faultOf returns a fault that the node reports, or nil.
+func (n *node) faultOf(fault control.Fault) (err error) {
+	n.set(func() { err = n.faults[fault] })
+	return err
+}
+
 func (n *node) kill() {
 	n.w.mu.Lock()
 	n.die()
@@ -197,6 +206,10 @@ func (n *node) Own() (uint64, bool) {
 // SendData implements Cluster.
 func (n *node) SendData(peer string, b []byte) bool {
 	n.w.mu.Lock()
+	if n.w.full {
+		n.w.mu.Unlock()
+		return false
+	}
 	var to []*Service
 	for _, other := range n.w.alive() {
 		if !n.dead && other != n && other != n.w.deaf && (peer == "" || peer == other.name()) && rand.Float64() >= n.w.loss {
@@ -598,6 +611,142 @@ func TestConditionsAreToldOnce(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		if n := len(w.messages("")); n != 2 {
 			t.Errorf("a problem that came back: %d messages", n)
+		}
+	})
+}
+
+// A rule that gets another name, or another destination, does not tell again of what was told before.
+func TestChangedRulesTellOnlyOfWhatFollows(t *testing.T) {
+	const other = "[{name: r, on: failed, dedupe: 0, to: [{syslog: 'udp://127.0.0.1:1'}, {syslog: 'file:///dev/log'}]}]"
+	const renamed = "[{name: other, on: failed, dedupe: 0, to: {syslog: 'file:///dev/log'}}]"
+	for _, tt := range []struct {
+		name, rule string
+		messages   int // about what follows
+	}{
+		{"none", failedRule, 1},
+		{"another destination", other, 2},
+		{"another name", renamed, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, 2)
+				w.startAll()
+				defer w.stopAll()
+				time.Sleep(2 * takeOver)
+				w.nodes[0].happen(1)
+				time.Sleep(time.Minute)
+
+				w.rules = tt.rule
+				for _, n := range w.nodes {
+					n.kill()
+					n.start()
+					time.Sleep(time.Minute)
+				}
+				w.nodes[0].happen(2)
+				time.Sleep(time.Minute)
+				if old, fresh := len(w.messages("m1")), len(w.messages("m2")); old != 1 || fresh != tt.messages {
+					t.Errorf("%d messages of before, %d of after", old, fresh)
+				}
+			})
+		})
+	}
+}
+
+// A master that joins the cluster, or reads a new rule last, sends what waited from before.
+func TestNewMasterSendsWhatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2)
+		w.fail = func(*node) error { return errors.New("503") }
+		w.nodes[0].start()
+		time.Sleep(2 * takeOver)
+		w.nodes[0].happen(1)
+		time.Sleep(time.Minute)
+		w.nodes[1].start()
+		time.Sleep(time.Minute)
+		w.nodes[0].kill()
+		w.nodes[1].set(func() { w.fail = nil })
+		defer w.stopAll()
+
+		time.Sleep(time.Minute)
+		if n := len(w.messages("m1")); n != 1 {
+			t.Errorf("%d messages", n)
+		}
+	})
+}
+
+// A key that is deleted and comes back is told again.
+func TestKeyComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1)
+		w.startAll()
+		defer w.stopAll()
+		n := w.nodes[0]
+		for range 2 {
+			n.set(func() { n.pending = map[string]string{"fresh": "aa:bb"} })
+			time.Sleep(10 * time.Minute)
+			n.set(func() { n.pending = nil })
+			time.Sleep(10 * time.Minute)
+		}
+		if got := len(w.messages("fresh")); got != 2 {
+			t.Errorf("%d messages", got)
+		}
+	})
+}
+
+// A destination that recovers does not end the fault of another one, and a master that is not the
+// owner any more has none.
+func TestFaultsOfDestinations(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2)
+		w.rules = "[{name: r, on: failed, to: [{syslog: 'udp://h'}, {syslog: 'file:///dev/log'}]}]"
+		w.fail = func(*node) error { return errors.New("503") }
+		w.startAll()
+		defer w.stopAll()
+		time.Sleep(2 * takeOver)
+		owner := w.nodes[0]
+		owner.happen(1)
+		time.Sleep(2 * reportAfter)
+		if owner.faultOf(control.NotifyFault) == nil {
+			t.Error("nobody is told that the destinations fail")
+		}
+
+		one := owner.service.senders[0]
+		one.noteResult(nil)
+		if err := owner.faultOf(control.NotifyFault); err == nil || !strings.HasPrefix(err.Error(), "r/2") {
+			t.Error("one destination still fails, and the fault is", err)
+		}
+
+		owner.set(func() { w.owner, w.term = 1, 9 })
+		time.Sleep(time.Minute)
+		if err := owner.faultOf(control.NotifyFault); err != nil {
+			t.Error("a former owner says", err)
+		}
+		if text := fmt.Sprint(owner.service.senders[1].describe()); strings.Contains(text, "503") {
+			t.Error("a former owner lists", text)
+		}
+	})
+}
+
+// What found no room on its way to the others is told again, and so are silences.
+func TestWhatFoundNoRoomIsToldAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2)
+		w.startAll()
+		defer w.stopAll()
+		time.Sleep(2 * takeOver)
+		w.nodes[0].set(func() { w.full = true })
+		w.nodes[1].service.Returned(returned(1))
+		check.Must(t, w.nodes[1].service.putSilence(Silence{Name: "works", Minions: "m2", Until: time.Now().Add(time.Hour), Set: time.Now()}))
+		time.Sleep(time.Minute)
+		w.nodes[0].set(func() { w.full = false })
+
+		time.Sleep(2 * offerAfter)
+		if n := len(w.messages("m1")); n != 1 {
+			t.Errorf("%d messages", n)
+		}
+		time.Sleep(offerEvery)
+		if n := len(w.nodes[0].service.silences.known()); n != 1 {
+			t.Errorf("the owner knows %d silences", n)
 		}
 	})
 }

@@ -186,7 +186,7 @@ func FuzzMessage(f *testing.F) {
 	a := alert.NewKey("m", "aa:bb", now)
 	for _, m := range []peerMessage{
 		{Alerts: []alert.Alert{a}, Pending: true},
-		{Marks: []Mark{{Alert: a.ID, To: "r/1", Key: a.Key, At: now, Outcome: Sent, Message: a.ID}}},
+		{Marks: []Mark{{Alert: a.ID, To: a.ID, Key: a.Key, At: now, Outcome: Sent, Message: a.ID}}},
 		{Silences: []Silence{{Name: "x", Until: now.Add(time.Hour), Set: now}}},
 		{Seen: []sighting{{"m", home, now.UnixMilli()}}, Subscribers: &subscribers{Unnamed: map[netip.Addr]int{home: 3}}},
 	} {

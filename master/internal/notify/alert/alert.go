@@ -121,7 +121,7 @@ func Deaf(minion, jid string, since, now time.Time, after time.Duration) Alert {
 // NewKey returns the alert about a key that waits to be accepted.
 func NewKey(minion, fingerprint string, now time.Time) Alert {
 	return standing(Alert{
-		ID:     Digest("key", minion, fingerprint),
+		ID:     Digest("key", minion, fingerprint, strconv.FormatInt(now.Unix(), 10)), // the same key may come back
 		Key:    Digest("key", minion),
 		Kind:   rules.Key,
 		Time:   now,

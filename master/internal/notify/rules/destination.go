@@ -1,8 +1,12 @@
 package rules
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 
 	"saltern/internal/durable"
@@ -11,7 +15,10 @@ import (
 
 // Destination is a place to which a rule sends messages. Exactly one of Web, Mail and Syslog is set.
 type Destination struct {
-	Name   string // name of the rule, a slash, and the number of the destination in the rule
+	Name string // name of the rule, a slash, and the number of the destination in the rule; for people
+	// ID stands for the name of the rule and for where messages go, not for the place in the rule. It
+	// is the same on all masters and after a restart. It is a digest, because a URL may be secret.
+	ID     string
 	Web    *Web
 	Mail   *Mail
 	Syslog *saltlog.Address
@@ -26,6 +33,25 @@ func (d *Destination) Kind() string {
 		return "mail"
 	}
 	return "syslog"
+}
+
+// identify sets the ID of the destination. A mail server may be replaced by another one, and the files
+// of secrets may get other contents: the destination is still the same.
+func (d *Destination) identify(rule string) {
+	parts := []string{rule}
+	switch {
+	case d.Web != nil && d.Web.URL.text != nil:
+		parts = append(parts, "url", *d.Web.URL.text)
+	case d.Web != nil:
+		parts = append(parts, "url_file", d.Web.URL.file)
+	case d.Mail != nil:
+		parts = append(append(parts, "mail"), slices.Sorted(slices.Values(d.Mail.To))...)
+	case d.Syslog != nil:
+		parts = append(append(parts, "syslog", d.Syslog.Address, strconv.Itoa(d.Syslog.Facility)), d.Syslog.Networks...)
+	}
+
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q", parts))
+	d.ID = hex.EncodeToString(sum[:16])
 }
 
 // Form is the form of a web hook's body.

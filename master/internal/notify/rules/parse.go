@@ -220,6 +220,11 @@ func (r *reader) destinations(rule string) (to []Destination) {
 			return nil
 		}
 		d.Name = fmt.Sprintf("%s/%d", rule, i+1)
+		d.identify(rule)
+		if slices.ContainsFunc(to, func(o Destination) bool { return o.ID == d.ID }) {
+			r.fail("to", "destination %d: another one of the rule has the same address", i+1)
+			return nil
+		}
 		to = append(to, d)
 	}
 

@@ -104,6 +104,7 @@ func TestParseRefuses(t *testing.T) {
 		"[{on: gone, quiet: '25:00-06:00', " + to + "}]":                                                         "no hours",
 		"[{on: gone, minions: [1], " + to + "}]":                                                                 "list of texts",
 		"[{on: gone, name: a/b, " + to + "}]":                                                                    "slash",
+		"[{on: gone, to: [{syslog: 'file:///dev/log'}, {syslog: 'file:///dev/log'}]}]":                           "destination 2: another",
 		"[{on: gone, to: {syslog: /dev/log}}]":                                                                   "file:///dev/log",
 		"[{on: gone, to: {syslog: ''}}]":                                                                         "syslog: there are file:///dev/log",
 		"[{on: gone, to: {mail: [], from: c@d, server: 'h:25'}}]":                                                "mail: it names no address",
@@ -127,6 +128,32 @@ func TestParseRefuses(t *testing.T) {
 	all, faults := Parse(option(t, "[{on: gone}, {on: key, "+to+"}]"))
 	if len(all) != 1 || len(faults) != 1 {
 		t.Errorf("a wrong rule took a right one with it: %v %v", all, faults)
+	}
+}
+
+// A destination is the same wherever it stands in its rule, and its id shows no secret.
+func TestDestinationIDs(t *testing.T) {
+	ids := func(rule string) (ids []string) {
+		all, faults := Parse(option(t, rule))
+		if len(faults) > 0 {
+			t.Fatal(faults)
+		}
+		for _, d := range all[0].To {
+			ids = append(ids, d.ID)
+		}
+		return ids
+	}
+
+	const hook = "{url: 'https://h/SECRET', token: SECRET}"
+	const mail = "{mail: [a@b, c@d], from: e@f, server: 'h:25'}"
+	before := ids("[{name: r, on: key, to: [" + hook + ", " + mail + "]}]")
+	moved := ids("[{name: r, on: gone, to: [{syslog: 'file:///dev/log'}, {mail: [c@d, a@b], from: e@f, server: 'new:25'}, " + hook + "]}]")
+	renamed := ids("[{name: s, on: key, to: [" + hook + ", {url: 'https://h/OTHER'}]}]")
+	if before[0] != moved[2] || before[1] != moved[1] || len(before[0]) != 32 {
+		t.Errorf("%q moved to %q", before, moved)
+	}
+	if renamed[0] == before[0] || renamed[0] == renamed[1] || moved[0] == moved[1] {
+		t.Errorf("%q, %q", renamed, before)
 	}
 }
 
