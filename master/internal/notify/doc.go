@@ -14,7 +14,8 @@
 //
 // So a message is sent once, whichever node dies between the event and the message. If the owner
 // dies after the destination accepted a message and before a mark is on another node, the new owner
-// sends it a second time, with the same Idempotency-Key.
+// sends it a second time, with the same Idempotency-Key. A summary may then be composed anew, and have
+// another one.
 //
 // # Bounds
 //

@@ -182,6 +182,7 @@ func (l *line) compose(ready []*entry, waiting int, rule *rules.Rule, now time.T
 		parts = append(parts, e.alert.ID)
 	}
 
+	slices.Sort(parts[1:]) // another master may have learned of them in another order
 	m.ID = alert.Digest(parts...)
 	if !m.Summary() {
 		m.Repeated = l.last[m.Alerts[0].Key].repeated

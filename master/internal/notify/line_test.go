@@ -326,3 +326,20 @@ func TestPruneBehindAClockThatWasAhead(t *testing.T) {
 		t.Errorf("%d alerts are left", n)
 	}
 }
+
+// A summary of the same alerts has the same id, in whatever order a master has learned of them.
+func TestSummaryOfTheSameAlerts(t *testing.T) {
+	ids := map[string]bool{}
+	for _, order := range [][]string{{"a", "b", "c"}, {"c", "a", "b"}} {
+		b := newBench(t, nil)
+		for _, minion := range order {
+			b.fail(minion, b.now)
+		}
+		b.outbox.lines["r/1"].blocked = true
+		m, _ := b.outbox.next("r/1", &b.rule, b, b.now)
+		ids[m.ID] = true
+	}
+	if len(ids) != 1 {
+		t.Error("another id")
+	}
+}

@@ -2,6 +2,7 @@ package notify
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -122,8 +123,7 @@ func (s *Service) handle(peer string, b []byte) {
 		s.noteDisk(err)
 	}
 	if len(m.Silences) > 0 {
-		_, err := s.silences.put(now, m.Silences...)
-		s.noteDisk(err)
+		s.takeSilences(peer, m.Silences)
 	}
 	s.learnKnown(m.Known)
 	if len(m.Seen) > 0 || m.Subscribers != nil {
@@ -137,6 +137,16 @@ func (s *Service) handle(peer string, b []byte) {
 		s.tellMarks(m.Alerts)
 	}
 	s.record(false, slices.DeleteFunc(m.Alerts, func(a alert.Alert) bool { return len(s.route(&a)) == 0 })...)
+}
+
+// takeSilences keeps the silences of a peer.
+func (s *Service) takeSilences(peer string, list []Silence) {
+	_, err := s.silences.put(s.cfg.Now(), list...)
+	if errors.Is(err, errManySilences) {
+		s.cfg.Log.Warn("silences of another master are not kept", "peer", peer, "error", err)
+		return
+	}
+	s.noteDisk(err)
 }
 
 // tellMarks tells all masters what has become of alerts that one of them still wants to send. The

@@ -218,6 +218,7 @@ func (s *Service) unsilence(_ context.Context, args *value.Map) (any, error) {
 			continue
 		}
 		one.Ended = true
+		one.Until = now
 		one.Set = later(one.Set, now)
 		return true, s.putSilence(one)
 	}

@@ -215,8 +215,8 @@ func (d *sender) mayRetry(ctx context.Context, m *alert.Message, pause time.Dura
 		now := s.cfg.Now()
 		_, ready := s.maySend()
 		first := &m.Alerts[0]
-		if !ready || !s.outbox.waits(d.to.ID, first.ID) || now.Sub(first.Time) > sendFor ||
-			s.silenced(d.rule.Name, first, now) {
+		left := !s.outbox.waits(d.to.ID, first.ID) || now.Sub(first.Time) > sendFor || s.silenced(d.rule.Name, first, now)
+		if !ready || left || d.rule.Quiet.Contains(now) {
 			return false // decide again
 		}
 		if !wait {

@@ -48,8 +48,11 @@ func (s *Silence) valid() bool {
 	return s.Name != "" && !s.Set.IsZero() && s.Until.Sub(s.Set) <= longestSilence
 }
 
+// inForce reports whether the silence has not ended.
+func (s *Silence) inForce(now time.Time) bool { return !s.Ended && now.Before(s.Until) }
+
 func (s *Silence) covers(rule string, a *alert.Alert, now time.Time) bool {
-	return !s.Ended && now.Before(s.Until) &&
+	return s.inForce(now) &&
 		(s.Rule == "" || pattern.Glob(s.Rule, rule)) &&
 		(s.Minions == "" || a.Minion != "" && pattern.Glob(s.Minions, a.Minion)) &&
 		(s.Kind == "" || s.Kind == a.Kind)
@@ -59,8 +62,9 @@ func (s *Silence) covers(rule string, a *alert.Alert, now time.Time) bool {
 type silences struct {
 	path string
 
-	mu  sync.Mutex
-	all map[string]Silence
+	writing sync.Mutex // held from a change until it is in the file; taken before mu
+	mu      sync.Mutex
+	all     map[string]Silence
 }
 
 // openSilences reads the silences of a file. After an error there are none.
@@ -90,8 +94,28 @@ func openSilences(path string) (*silences, error) {
 var errManySilences = fmt.Errorf("there are %d silences, which is the most that are kept; end some by notify.unsilence", maxSilences)
 
 // put adds silences that are newer than those that this master knows, and writes the file. It returns
-// the silences that it added.
+// the silences that it added. If there is no room for one, it adds the others, and returns
+// errManySilences.
 func (s *silences) put(now time.Time, list ...Silence) (added []Silence, err error) {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	added, all, err := s.add(now, list)
+	if len(added) == 0 {
+		return nil, err
+	}
+
+	content, writeErr := json.Marshal(all)
+	if writeErr == nil {
+		writeErr = durable.Replace(s.path, content, 0o600)
+	}
+	if writeErr != nil {
+		return added, fmt.Errorf("write the silences of notifications: %w", writeErr)
+	}
+	return added, err
+}
+
+// add adds silences to the memory, and returns those that are new, and all.
+func (s *silences) add(now time.Time, list []Silence) (added, all []Silence, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for name, one := range s.all {
@@ -102,28 +126,37 @@ func (s *silences) put(now time.Time, list ...Silence) (added []Silence, err err
 
 	for _, one := range list {
 		known, has := s.all[one.Name]
-		if has && !one.Set.After(known.Set) {
+		switch {
+		case has && !one.Set.After(known.Set):
 			continue
-		}
-		if !has && len(s.all) >= maxSilences {
-			return added, errManySilences
+		case !has && len(s.all) >= maxSilences && !one.inForce(now):
+			continue // it takes no room from others
+		case !has && !s.makeRoom(now):
+			err = errManySilences
+			continue
 		}
 		s.all[one.Name] = one
 		added = append(added, one)
 	}
 
-	if len(added) == 0 {
-		return nil, nil
+	return added, s.sorted(), err
+}
+
+// makeRoom forgets a silence if there are too many: of those that have ended, the one that ended
+// first. It reports whether there is room for one more. The caller holds mu.
+func (s *silences) makeRoom(now time.Time) bool {
+	if len(s.all) < maxSilences {
+		return true
 	}
 
-	content, err := json.Marshal(s.sorted())
-	if err == nil {
-		err = durable.Replace(s.path, content, 0o600)
+	var first Silence
+	for _, one := range s.all {
+		if !one.inForce(now) && (first.Name == "" || one.Until.Before(first.Until)) {
+			first = one
+		}
 	}
-	if err != nil {
-		return added, fmt.Errorf("write the silences of notifications: %w", err)
-	}
-	return added, nil
+	delete(s.all, first.Name)
+	return first.Name != ""
 }
 
 // sorted returns all silences by name. The caller holds mu.
@@ -145,7 +178,7 @@ func (s *silences) known() []Silence {
 
 // inForce returns the silences that have not ended.
 func (s *silences) inForce(now time.Time) []Silence {
-	return slices.DeleteFunc(s.known(), func(one Silence) bool { return one.Ended || !now.Before(one.Until) })
+	return slices.DeleteFunc(s.known(), func(one Silence) bool { return !one.inForce(now) })
 }
 
 // covers reports whether a silence is about an alert.

@@ -37,6 +37,7 @@ type world struct {
 	owner    int
 	term     uint64
 	loss     float64             // of messages between masters
+	resolve  func(n *node)       // happens while a target is resolved; nil: nothing
 	full     bool                // no message between masters finds room
 	deaf     *node               // gets no messages of others; may be nil
 	accepted map[string][]string // ids of messages, by minion
@@ -273,7 +274,14 @@ func (n *node) Problems(context.Context) (list []alert.Problem, err error) {
 	n.set(func() { list = n.problems })
 	return list, nil
 }
-func (n *node) Select(any, string) ([]string, error) { return nil, nil }
+func (n *node) Select(any, string) ([]string, error) {
+	var resolve func(*node)
+	n.set(func() { resolve = n.w.resolve })
+	if resolve != nil {
+		resolve(n)
+	}
+	return []string{"m1"}, nil
+}
 func (n *node) Ping(_ context.Context, ids []string) error {
 	n.set(func() { n.pinged = append(n.pinged, ids...) })
 	return nil
@@ -747,6 +755,60 @@ func TestWhatFoundNoRoomIsToldAgain(t *testing.T) {
 		time.Sleep(offerEvery)
 		if n := len(w.nodes[0].service.silences.known()); n != 1 {
 			t.Errorf("the owner knows %d silences", n)
+		}
+	})
+}
+
+// A message that a destination has not accepted waits when the quiet hours begin.
+func TestQuietHoursBeginWhileAMessageIsTried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1)
+		now := time.Now().Local()
+		w.rules = fmt.Sprintf("[{name: r, on: failed, quiet: '%s-%s', to: {syslog: 'file:///dev/log'}}]",
+			now.Add(10*time.Minute).Format("15:04"), now.Add(2*time.Hour).Format("15:04"))
+		w.fail = func(*node) error { return errors.New("503") }
+		w.startAll()
+		defer w.stopAll()
+		time.Sleep(2 * takeOver)
+		w.nodes[0].happen(1)
+		time.Sleep(12 * time.Minute)
+		w.nodes[0].set(func() { w.fail = nil })
+		time.Sleep(time.Hour)
+		if n := len(w.messages("m1")); n != 0 {
+			t.Errorf("%d messages in the quiet hours", n)
+		}
+		time.Sleep(time.Hour)
+		if n := len(w.messages("m1")); n != 1 {
+			t.Errorf("%d messages after the quiet hours", n)
+		}
+	})
+}
+
+// A master that loses the cluster while it resolves a target sends nothing.
+func TestOwnerChangesWhileATargetIsResolved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2)
+		w.rules = "[{name: r, on: failed, target: '*', to: {syslog: 'file:///dev/log'}}]"
+		w.startAll()
+		defer w.stopAll()
+		time.Sleep(2 * takeOver)
+		w.nodes[0].set(func() {
+			w.resolve = func(n *node) {
+				if n.number == 1 {
+					return
+				}
+				n.set(func() {
+					w.owner, w.term = 1, 9
+					w.deaf = n
+				})
+				time.Sleep(time.Minute)
+			}
+		})
+		w.nodes[0].service.targets.known = map[string]selection{}
+		w.nodes[0].happen(1)
+		time.Sleep(5 * time.Minute)
+		if n := len(w.messages("m1")); n != 1 {
+			t.Errorf("%d messages", n)
 		}
 	})
 }

@@ -1,0 +1,85 @@
+package notify
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"saltern/master/internal/notify/alert"
+	"saltern/master/value"
+	"saltern/test/check"
+)
+
+// When the list is full, those that have ended make room, and one that finds no room takes no other
+// with it.
+func TestSilencesAreFull(t *testing.T) {
+	s, err := openSilences(filepath.Join(t.TempDir(), "silences.json"))
+	check.Must(t, err)
+	now := time.Now()
+	var list []Silence
+	for i := range maxSilences {
+		list = append(list, Silence{Name: fmt.Sprint("s", i), Until: now.Add(time.Hour), Set: now})
+	}
+	_, err = s.put(now, list...)
+	check.Must(t, err)
+
+	longer := list[7]
+	longer.Until = now.Add(2 * time.Hour)
+	longer.Set = now.Add(time.Second)
+	added, err := s.put(now, Silence{Name: "new", Until: now.Add(time.Hour), Set: now}, longer)
+	if !errors.Is(err, errManySilences) || len(added) != 1 || added[0].Name != "s7" {
+		t.Errorf("%v, %v", added, err)
+	}
+
+	ended := list[3]
+	ended.Ended = true
+	ended.Until = now
+	ended.Set = now.Add(time.Second)
+	_, err = s.put(now, ended)
+	check.Must(t, err)
+	added, err = s.put(now, Silence{Name: "new", Until: now.Add(time.Hour), Set: now})
+	if err != nil || len(added) != 1 || len(s.known()) != maxSilences {
+		t.Errorf("%v, %v", added, err)
+	}
+
+	// Another master that still has it offers it again: it does not displace others.
+	if added, err := s.put(now, ended); err != nil || len(added) > 0 {
+		t.Errorf("%v, %v", added, err)
+	}
+}
+
+// A list that is full is no fault of the disk, and notify.unsilence frees a place.
+func TestFullSilencesOfAPeer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1)
+		w.startAll()
+		defer w.stopAll()
+		n := w.nodes[0]
+		now := time.Now()
+		var list []Silence
+		for i := range maxSilences {
+			list = append(list, Silence{Name: fmt.Sprint("s", i), Until: now.Add(time.Hour), Set: now})
+		}
+		_, err := n.service.silences.put(now, list...)
+		check.Must(t, err)
+
+		m := peerMessage{Silences: []Silence{{Name: "other", Until: now.Add(time.Hour), Set: now}}}
+		packed, err := m.pack()
+		check.Must(t, err)
+		n.service.handle("n1", packed)
+		if n.service.diskFail {
+			t.Error("a full list is a fault of the disk")
+		}
+
+		_, err = n.service.unsilence(t.Context(), value.NewMap("name", "s7"))
+		check.Must(t, err)
+		n.service.handle("n1", packed)
+		a := alert.NewKey("m", "aa:bb", now)
+		if all := n.service.silences.inForce(now); len(all) != maxSilences || !n.service.silenced("r", &a, now) {
+			t.Errorf("%d are in force", len(all))
+		}
+	})
+}
