@@ -9,8 +9,9 @@ import (
 	"saltern/master/internal/minion"
 )
 
-// openFleet creates what answers questions about all minions over time, and what tells which files they
-// were served. Both stay nil on a master without a history.
+// openFleet creates m.fleet, which answers questions about the runs of all minions, and
+// m.revisions, which tell which files the minions were served. Both stay nil on a master without a
+// history.
 func (m *Master) openFleet() error {
 	if m.recorder == nil {
 		return nil

@@ -73,7 +73,7 @@ func historyBytes(c *conf.Master) (int64, error) {
 	return min(int64(st.Blocks)*int64(st.Bsize)/diskParts, mostHistory), nil
 }
 
-// closeHistory makes the history durable and closes it. The job cache has been closed.
+// closeHistory makes the history durable and closes it. The job cache must be closed before.
 func (m *Master) closeHistory() error {
 	var err error
 	if m.recorder != nil {

@@ -100,7 +100,7 @@ type Master struct {
 	jobReturners *returner.Jobs
 	batchEvents  *event.Subscription
 	// notify may be nil: the option saltern_notify is empty. notices passes it the runs that the
-	// history takes, from before it is open.
+	// history takes, including those before notify is open.
 	notify  *notify.Service
 	notices *notify.Inlet
 

@@ -83,8 +83,8 @@ func (s surroundings) Pending() map[string]string {
 // Presence implements notify.Surroundings.
 func (s surroundings) Presence() *presence.View { return s.presence }
 
-// Problems implements notify.Surroundings. A node of an appliance has those of its status; a master
-// alone has its own.
+// Problems implements notify.Surroundings. In an appliance it returns the problems of the node's
+// status, otherwise the master's own.
 func (s surroundings) Problems(ctx context.Context) ([]alert.Problem, error) {
 	node := cmp.Or(s.options.Node, s.options.ID)
 	var out []alert.Problem
@@ -108,7 +108,7 @@ func (s surroundings) Problems(ctx context.Context) ([]alert.Problem, error) {
 	for _, p := range status.Findings {
 		scope := node
 		if slices.ContainsFunc(status.Nodes, func(n control.NodeState) bool { return n.Name == p.Subject }) {
-			scope = p.Subject // the nodes that see it are all told of the same problem
+			scope = p.Subject // so that alerts of all nodes that see it have the same key
 		}
 		out = append(out, alert.Problem{
 			Node:    node,

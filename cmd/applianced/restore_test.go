@@ -12,7 +12,7 @@ import (
 func TestRestoreWithoutItsVolume(t *testing.T) {
 	dir := t.TempDir()
 	storage := filepath.Join(dir, "volume")
-	if err := os.MkdirAll(filepath.Join(storage, "pki"), 0o755); err != nil { // left by a mistake of before
+	if err := os.MkdirAll(filepath.Join(storage, "pki"), 0o755); err != nil { // left by an earlier mistake
 		t.Fatal(err)
 	}
 	config := filepath.Join(dir, "appliance.yaml")

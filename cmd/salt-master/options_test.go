@@ -12,8 +12,8 @@ import (
 	"saltern/cmd/internal/daemon"
 )
 
-// TestOptionsAsSalt: every option of Salt's salt-master is one of ours, by both of its names, and
-// takes a value when Salt's does (finding F8: -V, --versions-report, --saltfile and
+// TestOptionsAsSalt: our salt-master knows every option of Salt's salt-master by both names, and
+// each takes a value if Salt's does (finding F8: -V, --versions-report, --saltfile and
 // --disable-keepalive were unknown).
 func TestOptionsAsSalt(t *testing.T) {
 	python := os.Getenv("SALTERN_PYTHON")

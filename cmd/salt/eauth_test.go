@@ -65,9 +65,9 @@ func TestUnknownEauth(t *testing.T) {
 	}
 }
 
-// TestRunnerThatTheMasterRefuses (m4): salt-run with a log-in says so on standard output, in the form of
-// --out as Salt's does, exits with 1, and asks nobody else: Python's salt-run would ask the same master
-// again, and exit with 0.
+// TestRunnerThatTheMasterRefuses (m4): salt-run with a log-in prints the refusal on standard
+// output, in the form of --out as Salt does, exits with 1, and asks nobody else: Python's salt-run
+// would ask the same master again, and exit with 0.
 func TestRunnerThatTheMasterRefuses(t *testing.T) {
 	m := fakemaster.New(t, "a")
 	h := newHouse(t, m, "")

@@ -31,9 +31,9 @@ func (t *tool) openGivenLogFile() error {
 }
 
 // openKeyLogFile adds key_logfile to the log of salt-key, unless the command line names another
-// file. It is called as the account that works on the keys, so that nobody who owns the folder of
-// the file can redirect root. Whoever may not write a file of the configuration (mustWrite is
-// false) works without it, and a failure never keeps an administrator from changing a key.
+// file. It runs as the account that works on the keys, so that whoever owns the folder of the file
+// cannot redirect root. A failure never keeps an administrator from changing a key: openKeyLogFile
+// warns, or is silent if permission is missing and mustWrite is false.
 func (t *tool) openKeyLogFile(mustWrite bool) {
 	if t.logFile != nil {
 		return
@@ -96,14 +96,15 @@ func (t *tool) logFileOption() string {
 	return "log_file"
 }
 
-// noteInFile logs to the tool's log file only: what the terminal shows in other words.
+// noteInFile logs to the tool's log file only. The terminal shows the same in other words.
 func (t *tool) noteInFile(level slog.Level, text string, attrs ...any) {
 	if t.fileLog != nil {
 		t.fileLog.Log(context.Background(), level, text, attrs...)
 	}
 }
 
-// closeLogFile writes what waits for a syslog, for at most a second, and closes the log file.
+// closeLogFile sends the lines that wait for a syslog, for at most a second, and closes the log
+// file.
 func (t *tool) closeLogFile() {
 	if t.logFile == nil {
 		return

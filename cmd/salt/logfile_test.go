@@ -93,8 +93,8 @@ func TestKeyLogFileThatFails(t *testing.T) {
 	}
 }
 
-// TestLogFilesAsSalt: Salt's salt-key writes the same file of two as ours, by the configuration and
-// by the command line.
+// TestLogFilesAsSalt: our salt-key and Salt's write to the same one of two log files, by the
+// configuration and by the command line.
 func TestLogFilesAsSalt(t *testing.T) {
 	python := os.Getenv("SALTERN_PYTHON")
 	if python == "" {

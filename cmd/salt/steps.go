@@ -35,9 +35,9 @@ func (r *runCall) showsSteps() bool {
 	return !quiet && slices.Contains(outputsForPeople, r.values.Str("output"))
 }
 
-// pythonCommand returns the program that stands for Python's salt-run at path, and its arguments,
-// including the name of the program. It is that salt-run itself unless the call shows steps and the
-// interpreter of salt-run is known.
+// pythonCommand returns the program that runs Python's salt-run at path, and its arguments,
+// including the name of the program. It is that salt-run itself, or stepsScript in its interpreter
+// if the call shows steps and the interpreter is known.
 func (r *runCall) pythonCommand(path string) (program string, args []string) {
 	if r.showsSteps() {
 		if python := pyrunner.Of(path); python != "" {

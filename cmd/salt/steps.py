@@ -1,6 +1,6 @@
-# Salt's own salt-run (salt/scripts.py salt_run), which says on standard error when a step of an
-# orchestration has ended. It is the program that it stands for in all else: its first argument is
-# the path of that program, further arguments are the command line.
+# Runs Salt's own salt-run (salt/scripts.py salt_run), and prints a line on standard error when a
+# step of an orchestration ends. In all else it behaves as that program. The first argument is the
+# path of the program, further arguments are the command line.
 import os
 import sys
 
@@ -10,7 +10,7 @@ sys.argv = sys.argv[1:]
 try:
     import salt.scripts
     import salt.state
-except ImportError:  # another Python than that of the program
+except ImportError:  # not the Python of that program
     os.execv(sys.argv[0], sys.argv)
 
 LONGEST = 200  # characters of a comment

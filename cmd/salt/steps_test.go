@@ -81,7 +81,7 @@ six: {cmd.run: [{name: 'sleep 1'}, {parallel: True}]}
 `
 
 // TestStepsOfAnOrchestration: each step is printed as it ends, with those of inner orchestrations,
-// and nothing of the result differs from that of salt-run itself.
+// and the result is the one that salt-run itself prints.
 func TestStepsOfAnOrchestration(t *testing.T) {
 	python := os.Getenv("SALTERN_PYTHON")
 	if python == "" {

@@ -12,8 +12,9 @@ type Fleet struct {
 	Functions []FleetFunction `json:"functions,omitempty"`
 }
 
-// FleetFunction counts the returns of one function, such as state.apply, since the master's start. Every
-// master of a cluster counts all of them. The functions are few: the last one, "other", has the rest.
+// FleetFunction counts the returns of one function, such as state.apply, since the master's start.
+// Every master of a cluster counts all returns. The list is short: the last one, "other", counts
+// the returns of all further functions.
 type FleetFunction struct {
 	Function string            `json:"function"`
 	Runs     map[string]uint64 `json:"runs"`             // by result, as in Fleet.LastRuns

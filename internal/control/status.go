@@ -185,8 +185,8 @@ const (
 	NotifyDiskFault  Fault = "outbox of notifications" // the disk takes no messages that wait
 	PillarFault      Fault = "pillars"                 // this master could not compile a pillar
 	ReactionFault    Fault = "reactions were lost"
-	// PillarCheckFault: files of the pillar are rendered as Salt does, because a check has found other
-	// values in the fast way.
+	// PillarCheckFault: a check found that the fast way gives other values than Salt for some files
+	// of the pillar. The master renders these files as Salt does.
 	PillarCheckFault Fault = "check of pillars"
 	// ScheduleFault: scheduled runners do not start, because their runs cannot be recorded for other
 	// masters.

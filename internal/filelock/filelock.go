@@ -29,8 +29,8 @@ func Try(f *os.File) error {
 	}
 }
 
-// Release unlocks f at once. Closing f does that only when no child process has it: one that was just
-// forked has it until its program begins.
+// Release unlocks f at once. Closing f unlocks it only when no child process has f open as well: a
+// child that was just forked does until it executes its program.
 func Release(f *os.File) error { return unix.Flock(int(f.Fd()), unix.LOCK_UN) }
 
 // Wait works like Try, but waits for at most limit, or until ctx ends, while another process has the

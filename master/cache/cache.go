@@ -230,9 +230,9 @@ func (s *Store) noteChange(b Bank, id string) {
 	s.resources.ids[id] = true
 }
 
-// TakeResourceChanges returns the ids of the entries of the bank Resources that have changed since
-// the last call. Read them after the call: an entry that changes meanwhile is returned again. Only
-// one caller can keep an index by it.
+// TakeResourceChanges returns and forgets the ids of the entries of the bank Resources that have
+// changed since the last call, so only one caller can keep an index by it. Read the entries after
+// the call: an entry that changes meanwhile is returned again.
 func (s *Store) TakeResourceChanges() []string {
 	s.resources.mu.Lock()
 	defer s.resources.mu.Unlock()

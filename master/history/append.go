@@ -16,15 +16,15 @@ import (
 	"saltern/master/history/summary"
 )
 
-// A chunk is written with so many bytes of rows or of returns. Small chunks make queries of few runs
-// cheap; large ones compress better.
+// A chunk is written to disk when it has this many bytes of rows or of returns. Small chunks make
+// queries of few runs cheap; large ones compress better.
 const (
 	chunkRows = 16 << 10
 	chunkBody = 256 << 10
 )
 
-// chunk gathers runs for a frame. Bytes are only appended to rows and body, so that readers may keep
-// what they have seen.
+// chunk gathers runs for a frame. Bytes are only appended to rows and body, so that readers may
+// keep slices of them.
 type chunk struct {
 	rows, body     []byte
 	runs           int
@@ -67,10 +67,10 @@ func (c *chunk) add(run *Run, oversized bool, now time.Time) {
 	termsOf(&w, &run.Summary, func(term string) { c.terms[term] = struct{}{} })
 }
 
-// Append stores a run, unless there is a run of this minion for this job already. The run is found by
-// Query at once; it is durable when Sync has returned nil. After an error of Append the run is not
-// stored, and the caller may try again: for instance the disk is full, and nothing is left to
-// remove. ErrRun and ErrClosed last.
+// Append stores a run, unless it has a run of this minion for this job already. Query finds the run
+// at once; the run is durable when Sync has returned nil. After an error the run is not stored. The
+// caller may try again, except after ErrRun and ErrClosed: the disk may be full, for instance, with
+// no segment left to remove.
 func (s *Store) Append(run Run) error {
 	if err := checkRun(&run); err != nil {
 		return err
@@ -114,7 +114,7 @@ func (s *Store) Append(run Run) error {
 	return nil
 }
 
-// Sync makes durable what was appended.
+// Sync makes the appended runs durable.
 func (s *Store) Sync() error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -140,7 +140,7 @@ func (s *Store) Contains(jid, minion string) bool {
 	return found
 }
 
-// contains works like Contains. It returns the errors of the disk that may pass.
+// contains works like Contains, but returns disk errors that may be transient.
 func (s *Store) contains(jid, minion string) (bool, error) {
 	s.mu.RLock()
 	key := s.hash(jid, minion)
@@ -168,8 +168,8 @@ func (s *Store) contains(jid, minion string) (bool, error) {
 	return false, nil
 }
 
-// hash returns the hash of a run. Two runs have the same hash by a chance of 1 in 2^64, and the seed
-// is random, so that nobody can make such runs.
+// hash returns the hash of a run. Two runs collide with a probability of 2^-64. The seed is random,
+// so that nobody can construct a collision.
 func (s *Store) hash(jid, minion string) uint64 {
 	return maphash.String(s.seed, jid+"\x00"+minion)
 }
@@ -276,7 +276,7 @@ func (s *Store) write(b []byte, offset int64) error {
 			_, err = s.file.WriteAt(b, offset)
 		}
 		if err != nil {
-			_ = s.file.Truncate(offset) // else the next write replaces what is there
+			_ = s.file.Truncate(offset) // best effort: the next write overwrites these bytes
 			return fmt.Errorf("write: %w", err)
 		}
 		return nil
@@ -312,8 +312,8 @@ func (s *Store) sync() error {
 	return nil
 }
 
-// writeAgain writes again what a failed sync may have lost: the kernel reports such an error once and
-// then takes the pages for written (fsync(2)).
+// writeAgain writes again what a failed sync may have lost: the kernel reports such an error once,
+// and afterwards counts the pages as written (fsync(2)).
 func (s *Store) writeAgain() error {
 	b := make([]byte, 1<<20)
 	for at := s.syncedSize; at < s.newest.bytes; {

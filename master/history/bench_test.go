@@ -149,8 +149,8 @@ func processorTime(t *testing.T) time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// TestTenMillion is make bench-history: it fills SALTERN_HISTORY_DIR with SALTERN_HISTORY_RUNS runs,
-// unless it has them, and measures queries.
+// TestTenMillion is the test of make bench-history: it fills SALTERN_HISTORY_DIR with
+// SALTERN_HISTORY_RUNS runs, unless the folder has them, and measures queries.
 func TestTenMillion(t *testing.T) {
 	dir := os.Getenv("SALTERN_HISTORY_DIR")
 	n, _ := strconv.Atoi(os.Getenv("SALTERN_HISTORY_RUNS"))

@@ -37,7 +37,7 @@ func (c *cache) get(key cacheKey) (any, bool) {
 	return e.value, ok
 }
 
-// put adds what was read of a frame. The caller does not change it afterwards.
+// put adds what was read of a frame. The caller must not change value afterwards.
 func (c *cache) put(key cacheKey, value any, bytes int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -62,8 +62,8 @@ func TestFullDiskDropsTheOldest(t *testing.T) {
 	}
 }
 
-// A disk that others have filled: what is left of the history is kept, Append says what is wrong, and
-// goes on when there is room again.
+// When others have filled the disk, the history keeps the runs that it has, Append returns the
+// error, and works again when there is room.
 func TestDiskThatOthersFill(t *testing.T) {
 	dir := smalldisk.Mount(t, 4, 1000)
 	s := open(t, Config{Dir: dir, segmentBytes: 100 << 10, segmentRuns: 100_000})
@@ -139,7 +139,7 @@ func TestHistoryIsBoundedInBytes(t *testing.T) {
 	}
 }
 
-// Old runs go without any new one, one segment at a time.
+// Old runs are removed although no new ones are appended, one segment at a time.
 func TestOldRunsAreRemoved(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -184,8 +184,8 @@ func TestClockThatIsWrongForAnHour(t *testing.T) {
 	})
 }
 
-// A failed sync is repeated, with what it may have lost written again, and a segment whose end cannot
-// be synced is ended later.
+// Sync repeats a failed sync, and writes again what that sync may have lost. A segment that cannot
+// be synced when it is full is sealed later.
 func TestFailingSync(t *testing.T) {
 	for _, segmentRuns := range []int{1, 1000} {
 		dir := t.TempDir()
@@ -221,7 +221,7 @@ func TestFailingSync(t *testing.T) {
 	}
 }
 
-// childDir tells the test binary to be the process that is killed.
+// childDir is the environment variable that makes the test binary the process to be killed.
 const childDir = "SALTERN_TEST_HISTORY_DIR"
 
 func TestMain(m *testing.M) {
@@ -367,7 +367,7 @@ func FuzzSegment(f *testing.F) {
 	})
 }
 
-// Frames whose sums are right and whose content is not, as nobody's disk makes them.
+// Frames with right checksums and wrong content, which no damaged disk produces.
 func FuzzContent(f *testing.F) {
 	c := newChunk()
 	for i := range 3 {

@@ -1,9 +1,9 @@
 // Package history keeps the returns of jobs for months on this node's disk, and finds them by job,
 // minion, user, function, state, result and time.
 //
-// A return takes a few files in Salt's layout (package jobs), so that the job cache keeps a day of
-// them. Here it is a row of a segment: one file for up to 100,000 runs. A run is a return with its
-// summary.
+// A return takes a few files in Salt's layout (package jobs), so the job cache keeps returns for a
+// day only. Here a return is a row of a segment: one file for up to 100,000 runs. A run is a return
+// with its summary.
 //
 //	Append → chunk in memory → frame at the end of the newest segment
 //	                           full: an index is appended and the segment is sealed
@@ -20,11 +20,11 @@
 //   - A torn end of the newest segment is cut off. Damage elsewhere is skipped, counted and logged.
 //   - Readers do not lock out Append while they read the disk.
 //
-// Retention: segments whose runs are all older than Config.Keep are removed, and the oldest ones
-// while all of them have more than Config.MaxBytes, or the disk is full. The newest segment is never
-// removed. Each removal is counted and logged.
+// Retention: segments whose runs are all older than Config.Keep are removed, and the oldest
+// segments while all together are larger than Config.MaxBytes, or the disk is full. The newest
+// segment is never removed. Each removal is counted and logged.
 //
-// Bounds: what a file says of its sizes is checked before memory is allocated for it. In memory are
-// the index of the newest segment (at most maxIndexBytes), hashes of the runs of the two newest, a
-// cache of Config.CacheBytes, and some 300 bytes for each sealed segment.
+// Bounds: the sizes that a file states are checked before memory is allocated for them. In memory
+// are the index of the newest segment (at most maxIndexBytes), hashes of the runs of the two newest
+// segments, a cache of Config.CacheBytes, and some 300 bytes for each sealed segment.
 package history

@@ -35,7 +35,7 @@ const (
 	kindIndex     kind = 2 // a block of the index
 	kindDirectory kind = 3 // places and times of the chunks
 	kindSparse    kind = 4 // the first key of each block of the index
-	kindFooter    kind = 5 // what the segment has
+	kindFooter    kind = 5 // the sizes and bounds of the segment
 )
 
 // Bounds of a frame.

@@ -375,7 +375,8 @@ func TestRepeatedRunsAreStoredOnce(t *testing.T) {
 	}
 }
 
-// Files of a backup that are laid beside those of a node have runs that the node has, too.
+// A restore lays the files of a backup beside those of the node. Runs that are in both are found
+// once.
 func TestRestoredRunsAreFoundOnce(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, Config{Dir: dir})
@@ -463,8 +464,8 @@ func newestFile(t testing.TB, dir string) string {
 	return slices.Max(paths)
 }
 
-// A segment that ends anywhere, as after a power cut, has all runs of its whole chunks, and takes new
-// ones.
+// A segment that ends anywhere, as after a power cut, keeps all runs of its complete chunks, and
+// new runs can be appended.
 func TestTornEndIsCutOff(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -512,8 +513,8 @@ func TestTornEndIsCutOff(t *testing.T) {
 	}
 }
 
-// Whatever is damaged in a file: nothing is found that was not appended, what is lost is counted and
-// logged, and most runs are still there.
+// Any damage to a file: the history finds no run that was not appended, counts and logs what is
+// lost, and still has most runs.
 func TestDamageIsSkippedAndCounted(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())

@@ -78,8 +78,7 @@ func (p *posting) add(chunk uint32) {
 	p.next = chunk + 1
 }
 
-// parsePosting returns the numbers of a posting, which are below chunks. ok is false if there are
-// others.
+// parsePosting returns the numbers of a posting. ok is false unless all of them are below chunks.
 func parsePosting(b []byte, chunks int) (numbers []uint32, ok bool) {
 	r := reader{rest: b}
 	next := uint64(0)
@@ -102,7 +101,7 @@ type memoryIndex struct {
 
 func newMemoryIndex() *memoryIndex { return &memoryIndex{postings: map[string]*posting{}} }
 
-// entryBytes is roughly what a term takes beside its text.
+// entryBytes is roughly the memory that a term takes besides its text.
 const entryBytes = 96
 
 func (x *memoryIndex) add(term string, chunk uint32) {
@@ -232,7 +231,7 @@ func (x *sparseIndex) blockOf(term string) (offset int64, found bool) {
 // memory returns roughly how many bytes the index takes.
 func (x *sparseIndex) memory() int { return 64 * len(x.first) }
 
-// chunkPlace is where a chunk is, and from when to when its runs are.
+// chunkPlace is the position of a chunk, and the times of its oldest and latest run.
 type chunkPlace struct {
 	offset   int64
 	from, to int64 // Unix nanoseconds, both included

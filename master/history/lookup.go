@@ -36,7 +36,7 @@ func (o *openFile) close() {
 	}
 }
 
-// readCached returns what parse makes of the rows of a frame, from the cache if it is there.
+// readCached returns the result of parse for the rows of a frame, from the cache if it is there.
 func readCached[T any](
 	s *Store, o *openFile, g *segment, offset int64, want kind, parse func(rows []byte) (v T, memory int, err error),
 ) (v T, err error) {
@@ -101,8 +101,9 @@ func (s *Store) chunkBody(o *openFile, g *segment, offset int64) ([]byte, error)
 	return body, nil
 }
 
-// candidates returns the chunks of a segment, which no longer changes, that have a term of each set.
-// If the index is damaged, it returns all chunks that can be found, and the caller reads more.
+// candidates returns the chunks of a segment that have a term of each set. The segment must not
+// change any more. If the index is damaged, candidates returns all chunks that it can find, and the
+// caller reads more.
 func (s *Store) candidates(o *openFile, g *segment, sets [][]string) ([]chunkPlace, error) {
 	if g.memory != nil {
 		return choose(g.chunks, g.memory.candidates(sets, len(g.chunks))), nil
@@ -137,8 +138,8 @@ func choose(places []chunkPlace, numbers []uint32) []chunkPlace {
 	return out
 }
 
-// lookUpAll returns the numbers of the chunks that have a term of each set. all is true if there is
-// no set.
+// lookUpAll returns the numbers of the chunks that have a term of each set. all is true if there
+// are no sets.
 func (s *Store) lookUpAll(o *openFile, g *segment, sets [][]string, chunks int) (numbers []uint32, all bool, err error) {
 	for i, set := range sets {
 		var lists [][]uint32
@@ -194,7 +195,7 @@ func (s *Store) lookUp(o *openFile, g *segment, term string, chunks int) ([]uint
 	return numbers, nil
 }
 
-// candidates returns the numbers of the chunks that have a term of each set, of so many chunks.
+// candidates returns the numbers, all below chunks, of the chunks that have a term of each set.
 func (x *memoryIndex) candidates(sets [][]string, chunks int) (numbers []uint32) {
 	if len(sets) == 0 {
 		numbers = make([]uint32, chunks)
@@ -221,7 +222,8 @@ func (x *memoryIndex) candidates(sets [][]string, chunks int) (numbers []uint32)
 	return numbers
 }
 
-// scanPlaces finds the chunks of a segment whose directory is damaged. It counts damage.
+// scanPlaces finds the chunks of a segment whose directory is damaged. damage is the error of the
+// directory, which scanPlaces counts.
 func (s *Store) scanPlaces(o *openFile, g *segment, damage error) ([]chunkPlace, error) {
 	if !errors.Is(damage, errDamaged) {
 		return nil, damage
@@ -242,7 +244,7 @@ func (s *Store) scanPlaces(o *openFile, g *segment, damage error) ([]chunkPlace,
 	return places, err
 }
 
-// segmentContains reports whether a segment, which no longer changes, has a run.
+// segmentContains reports whether a segment has a run. The segment must not change any more.
 func (s *Store) segmentContains(g *segment, jid, minion string) (bool, error) {
 	var o openFile
 	defer o.close()

@@ -117,8 +117,8 @@ func (s *Store) Query(ctx context.Context, filter Filter, limit int, from Cursor
 	return q.page(ctx)
 }
 
-// nanoseconds returns a time as Unix nanoseconds, and the nearest time that has such a number for
-// one that is too far away.
+// nanoseconds returns a time as Unix nanoseconds. If a time is too far away for that, it returns
+// the nearest number.
 func nanoseconds(t time.Time) int64 {
 	const most = math.MaxInt64/1_000_000_000 - 1 // seconds
 	switch seconds := t.Unix(); {
@@ -163,8 +163,8 @@ type foundRow struct {
 	body     []byte   // of its chunk, if that is in memory
 }
 
-// begin takes what Append may change meanwhile: the list of segments, the chunks of the newest one,
-// and the runs that are in no segment. It returns false if the history is closed.
+// begin takes a snapshot of what Append may change: the list of segments, the chunks of the newest
+// one, and the runs that are in no segment yet. It returns false if the history is closed.
 func (q *query) begin() bool {
 	s := q.store
 	s.mu.RLock()
@@ -188,19 +188,19 @@ func (q *query) begin() bool {
 		}
 	}
 
-	_ = q.addRows(s.chunk.rows, foundRow{body: s.chunk.body}) // memory is not damaged
+	_ = q.addRows(s.chunk.rows, foundRow{body: s.chunk.body}) // rows in memory are never damaged
 	return true
 }
 
-// addPiece adds a part whose runs are of the time from … p.to, if it can have runs of the page.
+// addPiece adds a part with runs between the times from and p.to, if the page can have some of them.
 func (q *query) addPiece(from int64, p piece) {
 	if from <= q.latest && p.to >= q.earliest {
 		heap.Push(&q.pieces, p)
 	}
 }
 
-// addRows adds the rows that the filter selects. where is a row with the place of the chunk. It
-// returns errDamaged if the rows cannot be read to their end.
+// addRows adds the rows that the filter selects. where has the place of their chunk. addRows
+// returns errDamaged if it cannot read the rows to their end.
 func (q *query) addRows(rows []byte, where foundRow) error {
 	r := readRows(rows)
 	for r.next() {
@@ -250,7 +250,7 @@ func (q *query) page(ctx context.Context) (Page, error) {
 			continue
 		}
 
-		if len(q.found) > 0 && q.found[0].position == last { // restored beside what was there
+		if len(q.found) > 0 && q.found[0].position == last { // the same run, in a restored file
 			heap.Pop(&q.found)
 			continue
 		}
@@ -275,8 +275,8 @@ func (q *query) page(ctx context.Context) (Page, error) {
 	}
 }
 
-// open replaces a segment by its chunks, and a chunk by its rows. What is damaged, or was removed
-// meanwhile, is left out.
+// open replaces a segment by its chunks, and a chunk by its rows. It leaves out what is damaged or
+// was removed meanwhile.
 func (q *query) open(p piece) error {
 	s := q.store
 	if p.chunk != nil {
@@ -294,7 +294,8 @@ func (q *query) open(p piece) error {
 	return s.leaveOut(err, p.segment, 0)
 }
 
-// leaveOut returns nil for an error of a part of a segment that a query leaves out.
+// leaveOut returns nil if the error means that a query leaves out this part of the segment, and
+// counts damage. It returns all other errors.
 func (s *Store) leaveOut(err error, g *segment, offset int64) error {
 	if errors.Is(err, errDamaged) || isUnreadable(err) {
 		s.countDamage(g, offset, err)

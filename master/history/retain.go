@@ -11,8 +11,9 @@ import (
 	"saltern/internal/room"
 )
 
-// retainEvery is the time between two looks at what is too old. Each look removes one segment, and so
-// does the end of each segment: a clock that is wrong for a while does not cost the whole history.
+// retainEvery is the time between two searches for a segment that is too old. A search removes at
+// most one segment for its age, and so does the sealing of a segment. So a clock that is wrong for
+// a while does not cost the whole history.
 const retainEvery = 10 * time.Minute
 
 // Why a segment is removed, as the log says it.
@@ -22,7 +23,7 @@ const (
 	diskFull = "the disk is full"
 )
 
-// retain removes what is too old until ctx ends.
+// retain removes old segments until ctx ends.
 func (s *Store) retain(ctx context.Context) {
 	defer close(s.done)
 	ticker := time.NewTicker(retainEvery)
@@ -61,7 +62,8 @@ func (s *Store) tidy() {
 	}
 }
 
-// removeOld removes one segment that is too old, and the oldest ones while all are too large.
+// removeOld removes one segment that is too old, and the oldest segments while all together are too
+// large.
 func (s *Store) removeOld() {
 	cutoff := s.cfg.Now().Add(-s.cfg.Keep).UnixNano()
 	for _, g := range s.sealed {
@@ -87,8 +89,8 @@ func (s *Store) totalBytes() (sum int64) {
 	return sum
 }
 
-// withRoom calls write until it does not fail for a full disk. Each time it removes the oldest
-// segment. The caller holds s.writing.
+// withRoom calls write. While write fails because the disk is full, withRoom removes the oldest
+// segment and calls write again. The caller holds s.writing.
 func (s *Store) withRoom(bytes int, write func() error) error {
 	s.yieldRoom(int64(bytes))
 	for {

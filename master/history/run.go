@@ -182,7 +182,7 @@ func (r *reader) varint() int64 {
 	return n
 }
 
-// size reads a number that is at most most.
+// size reads a number, which may be most at most.
 func (r *reader) size(most int64) int {
 	n := r.uvarint()
 	if n > uint64(most) {
@@ -192,7 +192,7 @@ func (r *reader) size(most int64) int {
 	return int(n)
 }
 
-// bytes reads a text of at most most bytes. It shares the memory of the reader.
+// bytes reads a text, which may have most bytes at most. It shares the memory of the reader.
 func (r *reader) bytes(most int64) []byte {
 	n := r.size(most)
 	if n > len(r.rest) {

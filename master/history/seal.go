@@ -47,7 +47,7 @@ func (s *Store) seal() error {
 	return nil
 }
 
-// packIndex returns a segment as it will be when it is sealed, and what has to be appended to it.
+// packIndex returns the sealed form of a segment, and the bytes to append to its file.
 func (s *Store) packIndex(g *segment) (sealed *segment, index []byte) {
 	write := func(k kind, rows []byte) (offset int64) {
 		offset = g.bytes + int64(len(index))
@@ -70,8 +70,8 @@ func (s *Store) packIndex(g *segment) (sealed *segment, index []byte) {
 	return sealed, index
 }
 
-// sealAgain makes a footer for a segment whose own was damaged. If that fails, the index stays in
-// memory.
+// sealAgain writes a new footer for a segment whose own was damaged. If that fails, the index stays
+// in memory.
 func (s *Store) sealAgain(g *segment) *segment {
 	sealed, index := s.packIndex(g)
 	file, err := os.OpenFile(g.path, os.O_RDWR, 0)

@@ -31,7 +31,7 @@ const (
 	trailerSize  = 8 + len(trailerMagic)
 )
 
-// segment is a file of runs. That of the newest segment changes under Store.mu; others do not change.
+// segment is a file of runs. Only the newest segment changes, under Store.mu.
 type segment struct {
 	number         uint64
 	path           string
@@ -164,7 +164,7 @@ func (w *watchedFile) ReadAt(b []byte, offset int64) (int, error) {
 	return n, err
 }
 
-// readFooter reads what a sealed segment says of itself. It returns false if the segment is not
+// readFooter reads the footer of a sealed segment into g. It returns false if the segment is not
 // sealed, or its footer is damaged.
 func (s *Store) readFooter(g *segment, file *os.File) bool {
 	trailer := make([]byte, trailerSize)
@@ -289,7 +289,7 @@ func (s *Store) indexChunk(g *segment, file io.ReaderAt, f *frame) error {
 	c := newChunk()
 	r := readRows(rows)
 	for r.next() {
-		// That of a later release counts as empty: Query leaves the run out.
+		// A summary of a later release counts as empty here. Query leaves that run out.
 		sum, _ := summary.Parse(r.row.summary)
 
 		w := &r.row
@@ -316,7 +316,7 @@ func (s *Store) indexChunk(g *segment, file io.ReaderAt, f *frame) error {
 	return nil
 }
 
-// resume goes on with a segment of an earlier run of the program.
+// resume continues a segment of an earlier run of the program.
 func (s *Store) resume(g *segment) error {
 	file, err := os.OpenFile(g.path, os.O_RDWR, 0)
 	if err != nil {

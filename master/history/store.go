@@ -41,7 +41,8 @@ type Config struct {
 	fault func(op string) error
 }
 
-// A segment is sealed with so many runs, bytes, or bytes of its index in memory.
+// A segment is sealed when it has this many runs, this many bytes, or an index of this many bytes
+// in memory.
 const (
 	segmentRuns   = 100_000
 	segmentBytes  = 32 << 20
@@ -79,7 +80,7 @@ type Store struct {
 	readers *semaphore.Weighted
 	done    chan struct{} // closed when the goroutine of retention has ended
 
-	// writing is locked by what changes files, before mu.
+	// writing is held by functions that change files. It is locked before mu.
 	writing    sync.Mutex
 	file       *os.File // of the newest segment; nil: the next chunk begins one
 	syncedSize int64    // bytes of file that are durable
@@ -91,8 +92,8 @@ type Store struct {
 	sealed []*segment // oldest first
 	newest *segment   // being written; nil: the next chunk begins one
 	chunk  *chunk     // runs that are in no segment yet
-	// recent has the hashes of the runs of chunk and newest, former those of the segment formerOf,
-	// the one before.
+	// recent has the hashes of the runs in chunk and newest. former has those of the segment before
+	// newest, whose number is formerOf.
 	recent, former map[uint64]struct{}
 	formerOf       uint64 // number of a segment; 0: none
 	counters       Stats

@@ -29,13 +29,13 @@ type Archived struct {
 // archivePatience is how long the archive may fail before the cache goes on without it.
 const archivePatience = 20 * time.Second
 
-// archiveFailures are since when the archive has failed without interruption. Only one goroutine uses
-// them at a time.
+// archiveFailures has the times since which Add and Sync of the archive have failed without
+// interruption. Only one goroutine uses it at a time.
 type archiveFailures struct{ add, sync time.Time }
 
-// mayRetry reports whether the cache waits for an archive that fails since *since, which is zero at
-// the first failure. An archive that fails for longer than archivePatience, or for good, does not
-// stop the cache. A clock that jumps ends the patience.
+// mayRetry reports whether the cache waits for an archive that has failed since *since; it sets a
+// zero *since. If an archive fails for longer than archivePatience, or for good, the cache goes on
+// without it. A clock that jumps ends the patience.
 func (c *Local) mayRetry(since *time.Time, err error) bool {
 	now := c.cfg.Now()
 	if since.IsZero() {
@@ -96,8 +96,8 @@ func (c *Local) loadOf(jid string) *value.Map {
 	return load
 }
 
-// syncArchive makes durable what the archive has taken. It returns an error while the journal must
-// still keep that.
+// syncArchive makes durable what the archive has taken. It returns an error as long as the journal
+// must keep those records.
 func (c *Local) syncArchive() error {
 	if c.cfg.Archive == nil {
 		return nil

@@ -20,7 +20,7 @@ type fakeArchive struct {
 	mu           sync.Mutex
 	err, syncErr error
 	taken        map[string]Archived
-	durable      map[string]Archived // what taken was at the last Sync
+	durable      map[string]Archived // taken as of the last Sync
 	loads        map[string]string   // function by minion
 	times        int                 // calls of Add
 }
@@ -62,7 +62,7 @@ func (f *fakeArchive) failSync(err error) {
 	f.syncErr = err
 }
 
-// loseUnsynced is what a power cut does.
+// loseUnsynced forgets what was not synced, as after a power cut.
 func (f *fakeArchive) loseUnsynced() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -108,8 +108,8 @@ func (c *fakeClock) pass(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
-// No segment of the journal goes before the archive has its returns durably: also those of a process
-// that ended between two steps.
+// The journal removes a segment only when the archive has its returns durably, also those of a
+// process that ended between two steps.
 func TestArchiveGetsWhatTheJournalLoses(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "jobs")
 	archive := newFakeArchive()
@@ -146,8 +146,8 @@ func TestArchiveGetsWhatTheJournalLoses(t *testing.T) {
 	check.Must(t, c.Close(await.Context(t)))
 }
 
-// An archive that cannot be written for a while loses nothing. One that cannot be written for longer
-// does not stop the master: what it has not taken is counted.
+// Nothing is lost while an archive cannot be written for a short time. If it fails for longer, the
+// master goes on, and counts the returns that the archive has not taken.
 func TestArchiveThatFails(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -231,7 +231,7 @@ func TestArchivesOfAllMastersHaveTheSameTimes(t *testing.T) {
 	a := memberWith(t, "10.0.0.1", shared, t.TempDir(), archives[0])
 	b := memberWith(t, "10.0.0.2", shared, t.TempDir(), archives[1])
 	a.peers.to = []*Cluster{b.Cluster}
-	b.wait(7 * time.Minute) // what the clocks differ by
+	b.wait(7 * time.Minute) // the clocks of the masters differ by this
 	check.Must(t, a.save("m1", "one"))
 	a.end(t) // hands the return over
 

@@ -341,8 +341,9 @@ func TestAwayAndDamaged(t *testing.T) {
 	}
 }
 
-// TestRunIsAtAllMasters: the result of a runner is with its load at a peer at once, and in the
-// shared folder for a master that was away, whether the peer or the master itself hands it over.
+// TestRunIsAtAllMasters: a peer has the result of a runner, with its load, at once. The shared
+// folder has them for a master that was away, whether the peer or the master itself hands them
+// over.
 func TestRunIsAtAllMasters(t *testing.T) {
 	t.Parallel()
 	for _, lost := range []bool{false, true} {

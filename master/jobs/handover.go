@@ -1,7 +1,7 @@
 package jobs
 
 // HandOver passes a job of this master's files on to the other masters. It is for jobs that Salt's
-// own salt-run has written there by itself. Of an unknown job there is nothing to pass on.
+// own salt-run has written there by itself. It does nothing for an unknown job.
 func (c *Cluster) HandOver(jid string) {
 	if checkJID(jid) != nil {
 		return

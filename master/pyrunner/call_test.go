@@ -430,9 +430,9 @@ func TestResultsToReturners(t *testing.T) {
 	}
 }
 
-// TestBadModuleHarmsNoOther: a module that ends the process which loads it takes no other away,
-// whether it was there from the start or came with a function that is not listed yet. The list of
-// functions is not made again for each call.
+// TestBadModuleHarmsNoOther: a module that ends the process which loads it keeps no other module
+// from working, whether it was there from the start or came with a function that is not listed yet.
+// Python does not list its functions again for each call.
 func TestBadModuleHarmsNoOther(t *testing.T) {
 	for _, wheel := range []bool{false, true} {
 		t.Run(fmt.Sprint("wheel ", wheel), func(t *testing.T) {

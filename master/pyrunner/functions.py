@@ -12,7 +12,7 @@ from collections.abc import Mapping, MutableMapping
 TOOLS = ("salt.cli.batch", "salt.key", "salt.loaded.int.runners.batch")
 
 GRAINS_HOLD = 10.0  # seconds
-GRAINS_RATIO = 20  # at most a twentieth of the time collects grains
+GRAINS_RATIO = 20  # collecting grains takes at most a twentieth of the time
 
 held = []  # to the end of the process, which spares it the taking apart
 secrets = None  # of the call, once it is known

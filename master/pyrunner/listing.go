@@ -34,8 +34,8 @@ type listing struct {
 }
 
 // exists returns an error if Python has no function of this name. If the Caller has no listing of
-// the functions, it requests one from Python, once for all concurrent callers. If Python cannot list
-// them, exists returns nil, and the call finds out.
+// the functions, it requests one from Python, once for all concurrent callers. If Python cannot
+// list them, exists returns nil: the call itself then fails for an unknown function.
 func (c *Caller) exists(ctx context.Context, fun string) error {
 	unknown := &UnknownError{fun}
 	if !strings.Contains(fun, ".") {
@@ -86,10 +86,10 @@ func (c *Caller) unlistable() bool {
 	return !c.listFailed.IsZero() && c.cfg.Now().Sub(c.listFailed) < listFor
 }
 
-// noteUnlistable records that Python cannot list its functions. To list them it loads all modules,
-// so that one which ends or hangs its process is enough. A call loads the module of its function
-// only, and says whether Python has the function. So calls go on without the list until listFor has
-// passed.
+// noteUnlistable records that Python cannot list its functions. Listing loads all modules, so a
+// single module that ends or hangs the process prevents it. A call loads only the module of its
+// function, and fails if there is no such function. So calls go on without the list until listFor
+// has passed.
 func (c *Caller) noteUnlistable(err error) {
 	c.cfg.Log.Error("functions of Python cannot be listed: does a module end or hang the process that loads it?",
 		"error", err)

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// lists is a runner that changes a folder of modules at random, and compares after each change what
-// a new loader has found with what Salt's own list of the folders says. It returns the differences, and
-// how many of the loaders did not list the folders themselves.
+// lists is a runner that changes a folder of modules at random. After each change it compares what
+// a new loader has found with Salt's own list of the folders. It returns the differences, and how
+// many of the loaders did not list the folders themselves.
 const lists = `
 import os
 import random

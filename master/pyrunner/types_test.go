@@ -14,9 +14,9 @@ import (
 	"saltern/master/value"
 )
 
-// saltTypes generates values and packs them as Salt does. It prints, for each, what a runner of Salt's
-// own master gets of it as an argument, and what a client gets of it as a result; or, for packed
-// results, how a client sees them.
+// saltTypes generates values and packs them as Salt does. For each value it prints the argument
+// that a runner of Salt's own master gets, and the result that a client gets. For packed results,
+// it prints how a client sees them.
 const saltTypes = `
 import collections, datetime, json, random, sys
 import salt.payload

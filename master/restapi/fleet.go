@@ -12,7 +12,7 @@ import (
 
 const typeCSV = "text/csv"
 
-// fleetView is what GET /fleet/NAME answers.
+// fleetView describes the answer to GET /fleet/NAME.
 type fleetView struct {
 	list    string   // field of the runner's result that has the rows; "" means that there are none
 	columns []string // of the CSV
@@ -92,7 +92,7 @@ func asCSV(view fleetView, found *value.Map) string {
 	var b strings.Builder
 	w := csv.NewWriter(&b)
 	w.UseCRLF = true
-	_ = w.Write(view.columns) // a Builder takes all
+	_ = w.Write(view.columns) // a Builder never fails
 	row := func(m *value.Map) {
 		var cells []string
 		for _, column := range view.columns {
@@ -116,8 +116,8 @@ func asCSV(view fleetView, found *value.Map) string {
 	return b.String()
 }
 
-// cellOf returns the text of a cell. Texts come from minions, and a spreadsheet would carry out one
-// that begins like a formula; such a text gets an apostrophe in front.
+// cellOf returns the text of a cell. Texts come from minions, and a spreadsheet would execute a
+// text that begins like a formula. Such a text gets an apostrophe in front.
 func cellOf(v any) string {
 	switch v := v.(type) {
 	case nil:

@@ -16,10 +16,10 @@ import (
 	"saltern/master/value"
 )
 
-// pauseDefs returns the runners that stop the steps of an orchestration in progress. Sources:
+// pauseDefs returns the runners that pause or end an orchestration in progress. Sources:
 // salt/runners/state.py and salt/modules/state.py (pause, resume, soft_kill), salt/state.py
 // (State.check_pause), which reads the file before each step. Unlike Salt, they refuse the id of a
-// job that is not in progress here: nobody would obey them.
+// job that is not in progress here: no orchestration would read the file.
 func pauseDefs() map[string]def {
 	pause := def{"jid state_id= duration=", statePause}
 	resume := def{"jid state_id=", stateResume}
@@ -61,7 +61,7 @@ func (p *Pauses) change(jid string, change func(steps *value.Map)) error {
 	packed, err := durable.Read(path, maxPauses)
 	switch {
 	case err == nil:
-		// Pauses that cannot be read count for nobody.
+		// A file that cannot be unpacked is replaced.
 		if kept, err := pyframe.Map(packed); err == nil {
 			steps = kept
 		}

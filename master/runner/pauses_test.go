@@ -105,7 +105,7 @@ func TestRunnersOfPythonAreListed(t *testing.T) {
 	note(jid, run(jid, salt.Process.Pid))
 	note(nested, run(nested, salt.Process.Pid))
 	note(over, run(over, 1<<30))
-	note("20261129000000000004", run("20261129000000000004", 1)) // another program has this number
+	note("20261129000000000004", run("20261129000000000004", 1)) // another program has this process id
 	note("20261129000000000005", m("pid", "no number"))
 	note("..x", run(jid, salt.Process.Pid))
 	r := rand.New(rand.NewPCG(rand.Uint64(), 1))

@@ -83,7 +83,8 @@ func notifyCluster(t *testing.T) (*lab.Cluster, *hook) {
 	}}), h
 }
 
-// failAt has a new minion return a failed run to a member. It returns when the master has taken it.
+// failAt makes a new minion return a failed run to a member. It returns when the master has taken
+// it.
 func failAt(t *testing.T, c *lab.Cluster, m *lab.Member, id string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), lab.Limit(time.Minute))
@@ -119,9 +120,9 @@ func failAt(t *testing.T, c *lab.Cluster, m *lab.Member, id string) {
 	}
 }
 
-// TestNotifiedOnce: four times a node is killed between a failed run and the message about it: the
-// owner, which sends, or the one that took the return. Each time there is one message. Two times more
-// the owner is killed at any moment: there is one message, or the same one twice.
+// TestNotifiedOnce kills a node between a failed run and the message about it, four times: the
+// owner, which sends, or the node that took the return. Each time there is one message. Two more
+// times it kills the owner at any moment: there is one message, or the same one twice.
 //
 // SALTERN_KILLS=20 kills twenty nodes, and ten more owners.
 func TestNotifiedOnce(t *testing.T) {
@@ -138,7 +139,7 @@ func TestNotifiedOnce(t *testing.T) {
 		others := slices.DeleteFunc(slices.Clone(c.Members), func(m *lab.Member) bool { return m == owner })
 		taker, victim := c.Members[round%3], owner
 		if between && round%4 == 3 {
-			taker, victim = others[0], others[0] // which took the return, and dies
+			taker, victim = others[0], others[0] // it took the return, and is killed
 		}
 
 		h.setRefuse(between)

@@ -64,7 +64,8 @@ func appendStates(dst []byte, list []State, most int) []byte {
 	return dst
 }
 
-// Parse reads a packed summary, which b must consist of. The result does not share memory with b.
+// Parse reads a packed summary. b must contain nothing else. The result does not share memory with
+// b.
 func Parse(b []byte) (Summary, error) {
 	if len(b) < 3 || b[0] != version || b[1] > byte(Error) || b[2] > 1 {
 		return Summary{}, ErrFormat

@@ -15,8 +15,8 @@ import (
 	"saltern/master/value"
 )
 
-// Of summarises a return that is decoded already. Revision is left empty. Test is set if a state
-// would change something; only the job's arguments tell it for a run without such states.
+// Of summarises a return that is decoded already. It leaves Revision empty. It sets Test only if a
+// state would change something: for other runs, only the arguments of the job show it.
 func Of(function string, ret any, retcode int, success bool) Summary {
 	content, err := msgpack.Marshal(value.NewMap(
 		"return", ret,
@@ -29,8 +29,8 @@ func Of(function string, ret any, retcode int, success bool) Summary {
 	return OfPacked(function, content)
 }
 
-// RevisionField is the field beside the return, in return.p, by which the master that took the return
-// tells all masters of which revision the files were that the minion was served.
+// RevisionField is a field of return.p, beside the return. In it the master that took the return
+// tells all masters which revision of the files it had served the minion.
 const RevisionField = "saltern_revision"
 
 // OfPacked summarises the content of a job cache's file return.p: a map with those of the fields
@@ -143,8 +143,8 @@ func (f *folder) readReturn(r *msgpack.Reader) error {
 	return err
 }
 
-// maxNesting is how many maps may be around the states: that of salt-call --local by minion, and
-// that of a job with several functions by function.
+// maxNesting is how many maps may be around the states: salt-call --local returns a map by minion,
+// and a job with several functions a map by function.
 const maxNesting = 1
 
 // readMap reads the states of a map. Maps inside it are searched for states only in the return of a

@@ -364,8 +364,8 @@ func BenchmarkOfPacked(b *testing.B) {
 	}
 }
 
-// userTime returns the CPU time of this process, which other processes do not lengthen as they do the
-// time that has passed.
+// userTime returns the CPU time of this process. Unlike the time that has passed, it does not grow
+// with the load of other processes.
 func userTime(b *testing.B) time.Duration {
 	b.Helper()
 	var usage syscall.Rusage

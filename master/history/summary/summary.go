@@ -7,8 +7,8 @@
 // minion sends: at most [MaxStates] failed and changed states, [MaxSlowest] slow ones, and
 // [MaxText] bytes for each text. The counts are exact.
 //
-// All texts of a summary come from minions. They are cleaned for terminals and logs, and
-// are not secret-free: a difference may show what a state wrote.
+// All texts of a summary come from minions. They are cleaned for terminals and logs, but may
+// contain secrets: a difference may show what a state wrote.
 package summary
 
 import (
@@ -23,7 +23,7 @@ const (
 	MaxText    = 200 // bytes of a text
 )
 
-// Summary is what is kept of one return.
+// Summary is the part of a return that is kept for questions.
 type Summary struct {
 	Function string
 	Result   Result
@@ -53,7 +53,7 @@ type State struct {
 // not change.
 type Cause uint8
 
-// The causes. They follow from the run before of the same states: package fleet compares them.
+// The causes. Package fleet finds them by comparing a run with the one before of the same states.
 const (
 	NotCompared Cause = 0 // nothing changed, or nobody has compared the run
 	Unknown     Cause = 1 // there is no run to compare with, or its files are not known

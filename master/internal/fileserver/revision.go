@@ -10,8 +10,9 @@ import (
 )
 
 // Revision returns a short hash over the names and modification times of all files of the backend
-// roots, or "" if that backend is off. A change that keeps both has the same hash, and so has a file that
-// is outside of the roots and reached by a link. Revision walks through all directories.
+// roots, or "" if that backend is off. The hash does not show a change that keeps both, nor a
+// change of a file outside of the roots that a link reaches. Revision walks through all
+// directories.
 func (s *Server) Revision(ctx context.Context) (string, error) {
 	for _, b := range s.backends {
 		if b.Name() != "roots" {

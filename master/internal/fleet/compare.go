@@ -50,11 +50,11 @@ func (b *baseline) causeOf(s *summary.State, revision string) summary.Cause {
 		return summary.Unknown
 	case b.revision != hashRevision(revision):
 		return summary.NewFiles
-	case slices.Contains(b.touched, touchedBy(s, true)): // it was not in its state after the run before
+	case slices.Contains(b.touched, touchedBy(s, true)): // it failed in the run before
 		return summary.Unknown
 	case slices.Contains(b.touched, touchedBy(s, false)):
 		return summary.Recurring
-	case b.partial: // it may be one of the failed states that were not remembered
+	case b.partial: // it may be a failed state that was not remembered
 		return summary.Unknown
 	}
 	return summary.Drift

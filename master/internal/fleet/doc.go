@@ -9,14 +9,14 @@
 //
 // Every master of a cluster commits every return, so every master has the same table and history.
 //
-// Drift: two runs of the same states (the same function and arguments) on one minion are compared. If
-// the minion was served files of the same revision in both, what the second one changed was changed
-// on the minion by something else: drift. The master that takes a return puts the revision into it
-// ([Revisions]), so that all masters compare the same.
+// Drift: two runs of the same states (the same function and arguments) on one minion are compared.
+// If the minion was served the same revision of the files in both, something else had changed on
+// the minion what the second run changes: drift. The master that takes a return puts the revision
+// into it ([Revisions]), so that all masters compare the same.
 //
-// The table is saved whenever the caller asks for what it has added to be durable, before the
-// caller's journal forgets it. After a crash the journal adds again what the saved table lacks. Without
-// a saved table it is made from the history.
+// The caller calls Recorder.Sync before its journal forgets returns. Sync saves the table. After a
+// crash the journal adds again what the saved table lacks. Without a saved table, New makes the
+// table from the history.
 //
 // Bounds: maxMinions entries of at most maxEntry bytes; a further minion displaces the one that has not
 // answered for the longest time. Answers to questions read at most maxRead runs of the history.

@@ -63,7 +63,8 @@ func (b *bench) reopen() {
 	b.open()
 }
 
-// states returns the return of a run: "id=ok", "id=changed", "id=would" and "id=failed".
+// states returns the return of a run, with a state for each text: "id=ok", "id=changed", "id=would"
+// or "id=failed".
 func states(texts ...string) *value.Map {
 	out := &value.Map{}
 	for i, text := range texts {

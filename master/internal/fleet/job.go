@@ -21,12 +21,12 @@ const unknownScope = 1
 // maxJobs bounds the jobs that a jobCache remembers. Overflow policy: all are forgotten, and read again.
 const maxJobs = 512
 
-// jobCache remembers the jobs of the returns that come now.
+// jobCache remembers the jobs of recent returns.
 type jobCache struct{ jobs map[string]job }
 
 func newJobCache() jobCache { return jobCache{map[string]job{}} }
 
-// of returns a job, and calls load for one that it does not remember.
+// of returns a job. It calls load for a job that it does not remember.
 func (c *jobCache) of(jid string, load func() *value.Map) job {
 	if j, ok := c.jobs[jid]; ok {
 		return j
@@ -34,7 +34,7 @@ func (c *jobCache) of(jid string, load func() *value.Map) job {
 
 	m := load()
 	if m == nil {
-		return job{scope: unknownScope} // it may get a load later
+		return job{scope: unknownScope} // the job may get a load later
 	}
 	if len(c.jobs) >= maxJobs {
 		clear(c.jobs)
@@ -67,7 +67,7 @@ func jobOf(load *value.Map) job {
 func argumentsOf(load *value.Map) (list []any, named *value.Map) {
 	named = value.NewMap()
 	given, ok := load.Value("arg").([]any)
-	if !ok { // the load is that of a return, as nobody knew the job before
+	if !ok { // the load came with a return, because nobody knew the job before
 		given, _ = load.Value("fun_args").([]any)
 	}
 	for _, a := range given {
@@ -116,8 +116,8 @@ func isName(s string) bool {
 // without are named arguments that do not change which states a run has.
 var without = map[string]bool{"__kwarg__": true, "test": true, "queue": true, "concurrent": true}
 
-// scopeOf returns the hash of a function and its arguments. state.apply is one of two others
-// (salt/modules/state.py apply_).
+// scopeOf returns the hash of a function and its arguments. It counts state.apply as state.sls or
+// state.highstate (salt/modules/state.py apply_).
 func scopeOf(function string, arguments []any, named *value.Map) uint64 {
 	if mods := named.Value("mods"); mods != nil && len(arguments) == 0 {
 		arguments = []any{mods}

@@ -12,7 +12,7 @@ import (
 	"saltern/master/jobs"
 )
 
-// model counts what generated runs have to show, by itself.
+// model counts by itself what the Recorder must show for generated runs.
 type model struct {
 	results map[string]summary.Result // of the last run, by minion
 	states  map[string]int

@@ -190,8 +190,8 @@ type Drifted struct {
 	Revision          string
 }
 
-// Drift returns the states by which minions had drifted, the latest first, at most limit of them. more
-// means that there are others, or runs that were not read.
+// Drift returns the states by which minions had drifted, the latest first, at most limit of them.
+// more means that there are others, or that not all runs were read.
 func (f *Fleet) Drift(ctx context.Context, filter history.Filter, limit int) (list []Drifted, more bool, err error) {
 	filter.Results = []summary.Result{summary.Changed, summary.WouldChange, summary.Failed}
 	err = f.each(ctx, filter, func(run *history.Run) bool {

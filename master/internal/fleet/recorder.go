@@ -30,15 +30,15 @@ type Config struct {
 	Store Store
 	// Dir is the folder of the saved table, on this node's disk. It must exist.
 	Dir string
-	// Watch is told of each run. It may be nil: nobody is.
+	// Watch gets each run. It may be nil: nobody watches.
 	Watch Watcher
 	Now   func() time.Time
 	Log   *slog.Logger
 }
 
-// Watcher is told of runs.
+// Watcher gets the runs that the history takes.
 type Watcher interface {
-	// Ran takes a run that the history has taken. After a crash it may take the same run again.
+	// Ran takes a run that the history has taken. After a crash it may get the same run again.
 	Ran(run *history.Run)
 }
 
@@ -121,8 +121,9 @@ func (r *Recorder) readHistory(ctx context.Context, newest bool) error {
 	return nil
 }
 
-// scopeOfHistory returns the scope of a run of the history, which does not have the arguments. So runs
-// with arguments are not compared with those before the table was lost; see Cause Unknown.
+// scopeOfHistory returns the scope of a run of the history, which lacks the arguments. So a table
+// that was made from the history has no baselines: the next run of any states is compared with
+// none, see [summary.Unknown].
 func scopeOfHistory(run *history.Run) uint64 {
 	if !summary.RunsStates(run.Function) && run.Summary.States() == 0 {
 		return 0

@@ -10,30 +10,30 @@ import (
 	"time"
 )
 
-// A Source tells of which revision some of the files are that minions are served.
+// A Source tells the revision of some of the files that minions are served.
 type Source interface {
-	// Revision returns a text that is the same on all masters that serve the same files, and another
-	// one after any change of a file; "" if there are no files.
+	// Revision returns a text that is the same on all masters that serve the same files, and
+	// differs after any change of a file. It is "" if there are no files.
 	Revision(ctx context.Context) (string, error)
 }
 
 const (
-	// lookEvery is how often the files are looked at without a question.
+	// lookEvery is how often Run looks at the files when nobody asks.
 	lookEvery = 10 * time.Second
-	// lookShare is how many times the duration of a look passes before the next one, at most
-	// longestGap: so looking takes a sixth of one CPU at most.
+	// The pause after a look is lookShare times as long as the look, at most longestGap. So looks
+	// take a sixth of one CPU, and more only if a look takes longer than longestGap/lookShare.
 	lookShare  = 5
 	longestGap = time.Second
-	// firstRequest is how long after the start of a job a minion asks for the first file, at least: it
-	// loads its modules and gets its pillar before.
+	// firstRequest is the shortest time from the start of a job until the minion asks for the first
+	// file: before that, it loads its modules and gets its pillar.
 	firstRequest = 300 * time.Millisecond
 	// longestWait is how long somebody waits for a look: it may hang on a network file system, and a
 	// return that waits is not stored.
 	longestWait = 5 * time.Second
 )
 
-// Revisions tells of which revision the files were that a minion was served during a run. It looks at
-// files and git snapshots every ten seconds, when a run starts, and when it is asked.
+// Revisions tells which revision of the files a minion was served during a run. It looks at files
+// and git snapshots every ten seconds, when a run starts, and when it is asked.
 //
 // What it cannot tell: which of the files a minion used, so that a change of any file counts; what
 // external pillars, the mine or grains contain; and a change that keeps the name and the modification
@@ -54,12 +54,12 @@ type Revisions struct {
 	slow    bool          // it was logged that looks take too long
 }
 
-// observation is what a look has seen.
+// observation is the result of a look at the files.
 type observation struct {
 	begun    time.Time // when the look began
 	took     time.Duration
 	revision string    // "" if the look failed
-	since    time.Time // begin of the first of the looks in a row that have seen this revision
+	since    time.Time // when the first of the looks in a row with this revision began
 }
 
 // NewRevisions returns a Revisions of all sources together.
@@ -67,7 +67,7 @@ func NewRevisions(sources []Source, now func() time.Time, log *slog.Logger) *Rev
 	return &Revisions{sources: sources, now: now, log: log, started: make(chan struct{}, 1)}
 }
 
-// Started makes Run look at the files now, since a run of states starts.
+// Started makes Run look at the files now. Call it when a run of states starts.
 func (r *Revisions) Started() {
 	select {
 	case r.started <- struct{}{}:
@@ -92,8 +92,8 @@ func (r *Revisions) Run(ctx context.Context) {
 	}
 }
 
-// Latest returns the revision of the files that a run was served that began at the given time and has
-// ended now. It does not look at the files, so a change in the last ten seconds may be missing.
+// Latest returns the revision of the files that a minion was served during a run from began until
+// now. It does not look at the files, so it may miss a change of the last ten seconds.
 func (r *Revisions) Latest(began time.Time) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -196,7 +196,7 @@ func (r *Revisions) awaitEnd() {
 func (r *Revisions) look(ctx context.Context, before observation) {
 	gap := min(lookShare*before.took, longestGap) - r.now().Sub(before.begun.Add(before.took))
 	if gap > 0 && !before.begun.IsZero() {
-		time.Sleep(gap) // at most longestGap
+		time.Sleep(gap) // longestGap at most
 	}
 
 	seen := observation{begun: r.now(), since: before.since}

@@ -37,7 +37,7 @@ func (s *slowSource) set(text string, err error) {
 
 func (s *slowSource) Revision(context.Context) (string, error) {
 	s.looks.Add(1)
-	<-time.After(20 * time.Millisecond) // in the time of synctest
+	<-time.After(20 * time.Millisecond) // by the clock of synctest
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.text, s.err
@@ -80,7 +80,7 @@ func TestRevisionDuringARun(t *testing.T) {
 			t.Errorf("latest: %q", got)
 		}
 
-		// A run that starts right after a change is one with the new files.
+		// A run that starts right after a change counts as one with the new files.
 		time.Sleep(time.Second)
 		source.set("three", nil)
 		began = time.Now()

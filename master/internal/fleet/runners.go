@@ -134,7 +134,8 @@ func (a arguments) limit() (int, error) {
 	return n, nil
 }
 
-// time returns an argument as a time; without it, the time before now by def, or no time if def is 0.
+// time returns an argument as a time. Without the argument, it returns the time def before now, or
+// the zero time if def is 0.
 func (a arguments) time(name string, def time.Duration) (time.Time, error) {
 	text := a.texts[name]
 	switch {
@@ -164,8 +165,8 @@ func (a arguments) results() (out []summary.Result, err error) {
 	return out, nil
 }
 
-// filter returns the filter that the arguments describe. back is how long before now it begins if since
-// is not given; 0: at the beginning of the history.
+// filter returns the filter that the arguments describe. If since is not given, the filter begins
+// back before now, or with the oldest run if back is 0.
 func (a arguments) filter(back time.Duration) (f history.Filter, err error) {
 	f = history.Filter{
 		Minion:   a.texts["minion"],
@@ -357,7 +358,7 @@ func searchOf(ctx context.Context, f *Fleet, a arguments) (any, error) {
 	return value.NewMap("runs", out, "more", more, "since", timeText(filter.From)), nil
 }
 
-// contains reports whether a text of a run has the given text, in lower case, in it.
+// contains reports whether any text of a run contains text, which must be in lower case.
 func contains(run *history.Run, text string) bool {
 	has := func(s string) bool { return strings.Contains(strings.ToLower(s), text) }
 	if has(run.Minion) || has(run.JID) || has(run.Function) || has(run.User) {

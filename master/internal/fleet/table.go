@@ -29,7 +29,7 @@ type Table struct {
 	replaced uint64 // runs that were not newer than what the table had
 }
 
-// entry is what is known of a minion. Its size is bounded by maxEntry, see fit.
+// entry holds the last runs of a minion. Its size is bounded by maxEntry, see fit.
 type entry struct {
 	// The last return of any function. Its states are left out.
 	answer Answer
@@ -198,9 +198,8 @@ func (e *entry) size() int {
 	return n
 }
 
-// fit packs the summary of the last run so that the entry keeps its bound, see packWithin, and last
-// forgets the oldest baselines. latest may be nil: the last run is the one
-// that is packed already.
+// fit keeps the entry within maxEntry: it packs the summary of the last run, see packWithin, and
+// then forgets the oldest baselines. latest may be nil: the last run is packed already.
 func (e *entry) fit(latest *summary.Summary) {
 	if latest != nil {
 		e.packed = nil
@@ -211,8 +210,8 @@ func (e *entry) fit(latest *summary.Summary) {
 	}
 }
 
-// packWithin packs a summary in at most so many bytes. The counts stay exact: it leaves out slow states,
-// then all but the first states, then the ends of texts, and then more states.
+// packWithin packs a summary in most bytes at most. It keeps the counts, and drops the slowest
+// states, then all but the first states, then the ends of texts, and then further states.
 func packWithin(s summary.Summary, most int) []byte {
 	const few, brief = 4, 48
 	for step := 0; ; step++ {
@@ -265,7 +264,7 @@ type Last struct {
 	Summary summary.Summary
 }
 
-// Last returns what the table has of a minion.
+// Last returns the last run of a minion.
 func (t *Table) Last(minion string) (Last, bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()

@@ -225,8 +225,8 @@ func (l *Launcher) StartSlice(ctx context.Context, load *value.Map) error {
 
 // Start gives the job its id, stores it, announces it and publishes it. Nothing of a job leaves
 // this master before the job is durable, and Start returns an error only for a job that no minion
-// gets: whoever is told of an error may start the job again. If the error is a [Refusal], the
-// caller may see its text.
+// gets, because a caller who gets an error may start the job again. If the error is a [Refusal],
+// the caller may see its text.
 func (l *Launcher) Start(ctx context.Context, j *Job) error {
 	for _, own := range []string{"cmd", jobs.OnlyField, jobs.AccountField, jobs.ChosenField} {
 		j.Load.Delete(own)

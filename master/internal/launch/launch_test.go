@@ -135,9 +135,9 @@ func TestStartInOrder(t *testing.T) {
 	}
 }
 
-// TestStartThatFails: a job that cannot be kept is neither announced nor published, and one that is
-// not published here is not published by others: the caller learns of an error only when no minion
-// has the job. What is wrong with the job cache is a problem until a job is kept again.
+// TestStartThatFails: a job that cannot be stored is neither announced nor published, and other
+// masters do not publish a job that is not published here. The caller gets an error only when no
+// minion has the job. A fault of the job cache is reported until a job is stored again.
 func TestStartThatFails(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

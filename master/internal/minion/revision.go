@@ -11,7 +11,7 @@ import (
 	"saltern/master/value"
 )
 
-// Revisions tells of which revision the files were that a minion was served during a run, or "".
+// Revisions tells which revision of the files a minion was served during a run, or "".
 type Revisions interface {
 	// Latest answers from memory, and may miss a change of the last seconds.
 	Latest(began time.Time) string
@@ -22,10 +22,10 @@ type Revisions interface {
 // preparation is how long before its first state a run of salt-call may have begun to read files.
 const preparation = time.Minute
 
-// withRevision returns the load of a return with the revision of the files, if states were run. adopted
-// means that the job was made for the return, so that its id does not tell when the run began. Only this
-// master knows it: the others of the cluster get it with the return. withRevision does not change
-// the load, which others get as an event.
+// withRevision adds the revision of the files to the load of a return, if the return is of a state
+// run. adopted means that the job was made for the return, so its id does not tell when the run
+// began. Only the master that took the return can tell the revision: the others of the cluster get
+// it with the return. withRevision sets the field in a copy: others get the load itself as an event.
 //
 // The revision counts when two runs are compared, and a wrong one must not make a change of the
 // files look like a change of the minion. So withRevision looks at the files after a run that changed

@@ -14,7 +14,7 @@ import (
 	"saltern/test/check"
 )
 
-// fakeRevisions answers with its names, and remembers for which time it was asked.
+// fakeRevisions answers with how it was asked, and remembers for which time.
 type fakeRevisions struct{ began time.Time }
 
 func (f *fakeRevisions) Latest(began time.Time) string {

@@ -10,15 +10,16 @@ import (
 )
 
 const (
-	// recentFor is the age of a run from which no message is sent about it: the history of a node that
-	// was away takes old runs, of which the others have told long ago.
+	// recentFor is the age from which no message is sent about a run. A node that was away adds old
+	// runs to its history, and the other nodes have sent messages about them long ago.
 	recentFor = time.Hour
 	maxEarly  = 1000 // runs that wait for the Service
 )
 
-// Inlet takes the runs that the history of this node takes, also those that come before the Service
-// is open. Every node takes each run, also one whose event it did not see, because the master that
-// had it died, and one that a crash has cut off from its message. It is safe for concurrent use.
+// Inlet passes the runs that the history of this node takes to the Service. It keeps runs that come
+// before the Service is open. The history of every node takes each run, so no alert is lost when
+// the master that had the event dies, or crashes before it records the alert. It is safe for
+// concurrent use.
 type Inlet struct {
 	mu      sync.Mutex
 	service *Service

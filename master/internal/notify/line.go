@@ -17,7 +17,7 @@ const maxTogether = 1000
 const window = time.Hour
 
 // line holds the alerts that wait for one destination, in the order in which this node learned of
-// them, and what was sent there.
+// them, and the messages that were sent there.
 type line struct {
 	to      string    // Destination.ID
 	since   time.Time // since when the destination is known; what happened earlier is not for it
@@ -26,7 +26,7 @@ type line struct {
 	last    map[string]lastMessage // by the key of alerts
 	counts  map[Outcome]uint64
 	message string // id of the last message that was counted in sent
-	blocked bool   // the hours or the limit have held back what is in the queue
+	blocked bool   // the hours or the limit have held back the alerts in the queue
 }
 
 // lastMessage is the last message about alerts with one key.
@@ -98,7 +98,7 @@ func (l *line) sentWithin(end time.Time) (n int) {
 	return n
 }
 
-// judge is what decides about single alerts.
+// judge decides about single alerts.
 type judge interface {
 	// silenced reports whether somebody has silenced an alert.
 	silenced(rule string, a *alert.Alert, now time.Time) bool
@@ -106,8 +106,8 @@ type judge interface {
 	selects(rule *rules.Rule, minion string) bool
 }
 
-// next decides what to send now. It returns marks for the alerts of which nothing is to be sent, and
-// the message, or nil while nothing can be sent.
+// next decides what to send now. It returns marks for the alerts that will not be sent, and the
+// message, or nil while nothing can be sent.
 func (l *line) next(rule *rules.Rule, by judge, now time.Time) (m *alert.Message, marks []Mark) {
 	quiet := rule.Quiet.Contains(now)
 	full := l.sentWithin(now) >= rule.Limit
@@ -167,13 +167,13 @@ func (l *line) judgeAlert(a *alert.Alert, rule *rules.Rule, by judge, now time.T
 	return ""
 }
 
-// wasHeld reports whether an alert came when the hours or the limit forbade to send it. A new owner
-// of the cluster sees by it what the last one has held back.
+// wasHeld reports whether an alert came while the hours or the limit forbade messages. By it a new
+// owner of the cluster sees what the last one has held back.
 func (l *line) wasHeld(a *alert.Alert, rule *rules.Rule) bool {
 	return rule.Quiet.Contains(a.Time.Local()) || l.sentWithin(a.Time) >= rule.Limit
 }
 
-// compose returns the message about alerts, of which waiting wait in all.
+// compose returns the message about the alerts of ready. waiting is how many alerts wait in all.
 func (l *line) compose(ready []*entry, waiting int, rule *rules.Rule, now time.Time) *alert.Message {
 	m := &alert.Message{Rule: rule.Name, To: l.to}
 	parts := []string{l.to}

@@ -231,7 +231,8 @@ func TestStormIsBounded(t *testing.T) {
 	}
 }
 
-// However much is left out at once, it is settled by records that the disk takes.
+// When very many alerts are left out at once, their marks are split into records that the disk
+// takes.
 func TestManyAreLeftOut(t *testing.T) {
 	b := newBench(t, nil)
 	b.hushed = "hushed"

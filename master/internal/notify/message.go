@@ -28,11 +28,11 @@ const (
 
 var errMessage = errors.New("bad message about notifications")
 
-// peerMessage is what one master tells the others.
+// peerMessage is a message from one master to the others.
 type peerMessage struct {
 	Alerts []alert.Alert `json:"alerts,omitempty"`
-	// Pending is set if the sender still wants to send the alerts. The receiver tells what it knows
-	// of them.
+	// Pending is set if the sender still wants to send the alerts. The receiver answers with the
+	// marks that it has for them.
 	Pending  bool      `json:"pending,omitempty"`
 	Marks    []Mark    `json:"marks,omitempty"`
 	Silences []Silence `json:"silences,omitempty"`

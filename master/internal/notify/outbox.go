@@ -25,7 +25,7 @@ const (
 	sendFor = 24 * time.Hour
 )
 
-// Outcome is what became of an alert at one destination.
+// Outcome says how an alert was settled for one destination.
 type Outcome string
 
 // The outcomes.
@@ -39,7 +39,7 @@ const (
 	Unselected Outcome = "unselected"
 )
 
-// Mark says that nothing more is to be done about an alert for one destination.
+// Mark says that an alert is settled for one destination.
 type Mark struct {
 	Alert   string    `json:"alert"`
 	To      string    `json:"to"`  // Destination.ID
@@ -56,13 +56,13 @@ type record struct {
 	Marks []Mark       `json:"marks,omitempty"`
 }
 
-// entry is what is known of one alert.
+// entry is an alert and its marks.
 type entry struct {
 	number uint64 // of the oldest record about it in the spool
 	since  time.Time
-	alert  *alert.Alert // nil: another master has told of a mark, and not of the alert
+	alert  *alert.Alert // nil: another master has sent a mark, but not the alert
 	marks  map[string]Mark
-	// offered is set when the alert has been told to the other masters after it had waited.
+	// offered is set when this master has told the others of the alert after it had waited.
 	offered bool
 }
 
@@ -160,7 +160,7 @@ func (o *Outbox) learn(r record, number uint64) {
 	}
 }
 
-// entry returns the entry of an alert, which it makes if there is none. The caller holds mu.
+// entry returns the entry of an alert, and creates it if there is none. The caller holds mu.
 func (o *Outbox) entry(id string, number uint64, at time.Time) *entry {
 	e := o.entries[id]
 	if e != nil {
@@ -259,7 +259,7 @@ func (o *Outbox) write(r record) (end uint64, err error) {
 	}
 
 	number := end - 1
-	if err != nil { // the oldest record of the spool stays needed no longer than without this one
+	if err != nil { // the entry keeps no record of the spool from being removed
 		number = ^uint64(0)
 	}
 	o.learn(r, number)
@@ -278,7 +278,7 @@ func (o *Outbox) sync(end uint64, err error) error {
 	return nil
 }
 
-// Prune forgets what is older than keepFor.
+// Prune forgets entries that are older than keepFor.
 func (o *Outbox) Prune(now time.Time) error {
 	o.mu.Lock()
 	o.order = slices.DeleteFunc(o.order, func(e *entry) bool { // not only the first: a clock may have been ahead

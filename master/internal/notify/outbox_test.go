@@ -22,8 +22,7 @@ func option(t testing.TB, yaml string) []any {
 	return list
 }
 
-// What was recorded and what became of it is known after a restart, whatever stands at the end of the
-// file.
+// The outbox still has alerts and marks after a restart, whatever is at the end of the file.
 func TestOutboxSurvives(t *testing.T) {
 	for _, torn := range []bool{false, true} {
 		t.Run(fmt.Sprint("torn ", torn), func(t *testing.T) {
@@ -79,7 +78,7 @@ func (b *bench) settleAll(outcome Outcome) {
 	check.Must(b.t, err)
 }
 
-// The outbox forgets what is too old, and never more than that; what it forgets leaves the disk.
+// The outbox forgets what is too old, and nothing else; what it forgets leaves the disk.
 func TestPrune(t *testing.T) {
 	b := newBench(t, func(r *rules.Rule) { r.Limit = 1e6 })
 	dir := t.TempDir()

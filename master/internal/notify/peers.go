@@ -20,9 +20,9 @@ func (s *Service) PeerConnected(peer string) {
 	}
 }
 
-// PeerData takes a message of a peer. It reports false for a message that is not of this package. It
-// does not block; when too many messages wait, it drops the newest and counts it. What it lost is
-// exchanged when the peer connects again.
+// PeerData takes a message of a peer. It returns false for a message that is not of this package.
+// It does not block. When too many messages wait, it drops the newest one and counts it; the
+// masters exchange what was lost when the peer connects again.
 func (s *Service) PeerData(peer string, b []byte) bool {
 	if !IsMessage(b) {
 		return false
@@ -46,8 +46,8 @@ func (s *Service) enqueue(m incoming) {
 	s.unheard.Add(1)
 }
 
-// offerAfter is the age at which an alert that nothing has become of is told to the other masters
-// again. The master that took the return may have died when only this one had it.
+// offerAfter is the age at which this master tells the others again of an alert without a mark. The
+// master that took the return may have died when only this one had it.
 const offerAfter = 5 * time.Second
 
 // offerEvery is the time after which a master tells the others again what waits, and its silences:

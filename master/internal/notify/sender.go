@@ -135,7 +135,7 @@ func (d *sender) sendNext(ctx context.Context) (more bool) {
 	return true
 }
 
-// marksOf returns the marks that say what has become of a message.
+// marksOf returns the marks for the alerts of a message.
 func marksOf(m *alert.Message, outcome Outcome, now time.Time) (marks []Mark) {
 	for _, a := range m.Alerts {
 		marks = append(marks, Mark{

@@ -192,8 +192,8 @@ func (s *Service) takeEvents(batch []event.Event) {
 	s.record(true, own...)
 }
 
-// minionsOf returns the minions of an event that starts a job. An event of this master has a []string
-// there, one of a peer what its bytes decode to.
+// minionsOf returns the minions of an event that starts a job. An event of this master has a
+// []string there; an event of a peer has a decoded []any.
 func minionsOf(data *value.Map) []string {
 	if list, ok := data.Value("minions").([]string); ok {
 		return list
@@ -201,8 +201,8 @@ func minionsOf(data *value.Map) []string {
 	return data.Texts("minions")
 }
 
-// Returned records the alert of a return before the minion gets its answer, so that no failed run is
-// acknowledged of which a later crash leaves no message.
+// Returned records the alert of a return before the minion gets its answer, so that a crash after
+// the answer loses no message about a failed run.
 func (s *Service) Returned(load *value.Map) {
 	if s == nil {
 		return
@@ -261,7 +261,7 @@ func (s *Service) record(tell bool, alerts ...alert.Alert) {
 	}
 }
 
-// settle records what has become of alerts, and tells the other masters.
+// settle records marks, and sends new ones to the other masters.
 func (s *Service) settle(marks ...Mark) {
 	if len(marks) == 0 {
 		return
@@ -304,7 +304,7 @@ func (s *Service) tell(peer string, m *peerMessage) bool {
 	return told
 }
 
-// runLooks looks at conditions that last, and at what can be forgotten, until ctx ends.
+// runLooks looks for conditions that last, and forgets what is too old, until ctx ends.
 func (s *Service) runLooks(ctx context.Context) {
 	look := time.NewTicker(rules.LookEvery)
 	defer look.Stop()

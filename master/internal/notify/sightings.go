@@ -53,7 +53,7 @@ func (s *sightings) learn(peer string, m *peerMessage, known func(id string) boo
 	}
 }
 
-// view is what was known of connections at one look.
+// view has what the masters knew of connections at one look.
 type view struct {
 	connected map[string]bool
 	heard     map[string]time.Time

@@ -152,8 +152,8 @@ func (w *world) alive() (all []*node) {
 	return all
 }
 
-// die makes a node as good as dead: nothing that it does has an effect any more. Another one becomes
-// the owner. The caller holds mu.
+// die makes a node as good as dead: nothing that it does has an effect any more. Another node
+// becomes the owner. The caller holds mu.
 func (n *node) die() {
 	n.dead = true
 	if n.w.owner == n.number {
@@ -293,8 +293,8 @@ func returned(i int) *value.Map {
 		"return", "no", "retcode", int64(1), "success", false)
 }
 
-// happen has a node take the return of a failed run, as minion.onReturn does, and the others learn of
-// it as by the cluster.
+// happen passes the return of a failed run to a node, as minion.onReturn does, and its event to the
+// others, as the cluster does.
 func (n *node) happen(i int) {
 	load := returned(i)
 	n.w.mu.Lock()
@@ -311,7 +311,7 @@ func (n *node) happen(i int) {
 	check.Must(n.w.t, n.bus.Fire(event.Tag("job", load.Str("jid"), "ret", load.Str("id")), load))
 }
 
-// relay has a node learn of the return that another one took.
+// relay passes to a node the event of a return that another node took.
 func (n *node) relay(load *value.Map) {
 	check.Must(n.w.t, n.bus.Relay(event.Event{
 		Tag:    event.Tag("job", load.Str("jid"), "ret", load.Str("id")),
@@ -322,9 +322,9 @@ func (n *node) relay(load *value.Map) {
 	}))
 }
 
-// Failed runs at random masters, while messages are lost and owners die and come back: each is told
-// of once. A second message about it is the same message, and only comes when an owner dies after the
-// destination has accepted it, or when the mark is lost on the network.
+// Runs fail at random masters, while messages between masters are lost and owners die and come
+// back. There is one message about each run. A second one has the same id, and only comes when an
+// owner dies after the destination has accepted the first, or when its mark is lost on the network.
 func TestEachAlertIsSentOnce(t *testing.T) {
 	for seed := range 9 {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -425,7 +425,7 @@ func TestOwnerDiesBeforeItsMessage(t *testing.T) {
 	}
 }
 
-// A node took the return, and died when one other node had it, which is not the owner.
+// A node takes the return and dies when only one other node has it, which is not the owner.
 func TestAlertThatTheOwnerDidNotSee(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3)
@@ -441,8 +441,8 @@ func TestAlertThatTheOwnerDidNotSee(t *testing.T) {
 	})
 }
 
-// Runs that the history takes are told of, also those from before the service was open, and each once
-// whichever nodes take them. Old ones are not.
+// Each failed or drifted run that the history takes leads to one message, whichever nodes take it,
+// also if it is from before the service is open. Old runs lead to none.
 func TestRunsOfTheHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2)
@@ -511,7 +511,7 @@ func TestNewOwnerAsksForMarks(t *testing.T) {
 	})
 }
 
-// A master that stops in good order hears the answer to what it has sent, and does not send it again
+// A master that is stopped waits for the answer to what it has sent, and does not send it again
 // after its next start.
 func TestStopWaitsForTheAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -585,8 +585,8 @@ func TestSilenceReachesAll(t *testing.T) {
 	})
 }
 
-// Conditions that last are told once while they last, whoever owns the cluster, and again when they
-// come back.
+// There is one message about a condition while it lasts, whoever owns the cluster, and another one
+// when it comes back.
 func TestConditionsAreToldOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3)

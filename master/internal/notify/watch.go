@@ -16,7 +16,7 @@ import (
 	"saltern/master/internal/presence"
 )
 
-// Surroundings is what a Service looks at, and what it may do, besides its own parts.
+// Surroundings is the part of the master that a Service sees and uses.
 type Surroundings interface {
 	// Accepted returns the ids of the minions with an accepted key.
 	Accepted() []string
@@ -36,10 +36,10 @@ type Surroundings interface {
 
 const (
 	// settleFor is how long a condition is remembered after this node has last seen it. A condition
-	// that pauses for less is still the same.
+	// that comes back sooner is still the same.
 	settleFor = 5 * time.Minute
-	// answerWithin is how long a minion that gets a ping may take, until this master has learned of
-	// the answer from whichever master got it.
+	// answerWithin is how long a minion may take to answer a ping. It includes the time until this
+	// master learns of an answer that another master got.
 	answerWithin = 3 * rules.LookEvery
 	maxRaised    = 500 // alerts of one look; further ones follow at the next
 	maxPinged    = 1000
@@ -62,10 +62,10 @@ type openJob struct {
 	pinged time.Time // zero: not yet
 }
 
-// watch looks at conditions that last: minions that are gone or deaf, keys that wait, problems of
+// watch looks for conditions that last: minions that are gone or deaf, keys that wait, problems of
 // nodes. It raises one alert for each while it lasts. Every master of a cluster watches, so that a
-// new owner knows what has been raised. Only the owner raises alerts, but a node raises those about
-// its own problems itself.
+// new owner knows what was raised. Only the owner raises alerts, except those about problems, which
+// each node that reports the problem raises.
 type watch struct {
 	rules rules.Rules
 	near  Surroundings
@@ -82,8 +82,8 @@ type watch struct {
 	failed  bool                 // the last question for problems got no answer; used by look only
 }
 
-// openWatch returns a watch that knows what was told before, from the file at path. After an error it
-// knows nothing.
+// openWatch returns a watch that knows the conditions in the file at path, of which alerts were
+// recorded before. After an error it knows none.
 func openWatch(all rules.Rules, near Surroundings, path string, now time.Time, log *slog.Logger) (*watch, error) {
 	w := &watch{
 		rules:  all,
@@ -293,8 +293,8 @@ func (w *watch) deaf(ctx context.Context, v view, owner bool, now time.Time) (al
 	return all
 }
 
-// problems returns the alerts about problems that this node reports. Without an answer the
-// conditions of before still stand.
+// problems returns the alerts about problems that this node reports. If the node does not answer,
+// the earlier problems still count.
 func (w *watch) problems(ctx context.Context, now time.Time) (all []alert.Alert) {
 	list, err := w.near.Problems(ctx)
 	if err != nil {
@@ -320,7 +320,7 @@ func (w *watch) problems(ctx context.Context, now time.Time) (all []alert.Alert)
 	return all
 }
 
-// save writes what was told, if it has changed.
+// save writes told to its file, if it has changed.
 func (w *watch) save() error {
 	w.mu.Lock()
 	if !w.changed {

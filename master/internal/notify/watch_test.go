@@ -69,7 +69,7 @@ func TestGone(t *testing.T) {
 	})
 }
 
-// A restart of all masters does not tell again of minions that were gone before.
+// After a restart of all masters, there is no second message about minions that were gone before.
 func TestGoneSurvivesARestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watched(t, "m")
@@ -124,8 +124,8 @@ func TestDeaf(t *testing.T) {
 	}
 }
 
-// A rule about notices or other codes does not get problems that it did not ask for; what is sent
-// about a problem that two nodes see is one message.
+// A rule gets no notices, and no codes, that it did not ask for. There is one message about a
+// problem that two nodes see.
 func TestProblemOfAThirdNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2)

@@ -87,8 +87,8 @@ func (h *Handler) Keys(key crypt.Key, seed string) error {
 }
 
 // Event fires an event of a peer on this master's bus, and executes the order that the event
-// contains, if any. If the event announces a job, Event also records the job. If the event is only
-// for this master, as a result to keep is, Event does not fire it.
+// contains, if any. If the event announces a job, Event also records the job. Event does not fire
+// an event that is only for this master, such as a result to store.
 func (h *Handler) Event(ctx context.Context, peer string, e event.Event) error {
 	if event.MayOrder(e, event.RunKeep) {
 		return h.keepRun(ctx, peer, e.Data)

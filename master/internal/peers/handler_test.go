@@ -222,8 +222,8 @@ func TestReturnOfAPeer(t *testing.T) {
 	}
 }
 
-// TestRunOfAPeer: the result of a runner at a peer is a job here, too, and no event; what only a
-// minion or a tool says is not.
+// TestRunOfAPeer: the result of a runner at a peer is stored as a job here, too, and is no event. A
+// result that only a minion or a tool reports is not stored.
 func TestRunOfAPeer(t *testing.T) {
 	t.Parallel()
 	r := newReached(t, nil)

@@ -13,8 +13,8 @@ import (
 const resultsDepth = 4096
 
 // handOverResults passes the results that Salt's own salt-run has stored in this master's job cache
-// on to the other masters, until ctx ends. salt-run stores a result before it fires the event of it
-// (salt/client/mixins.py low). Results of this master's own runs need no such help.
+// on to the other masters, until ctx ends. salt-run stores a result before it fires its event
+// (salt/client/mixins.py low). This master itself copies the results of its own runs.
 func (m *Membership) handOverResults(ctx context.Context, bus *event.Bus) {
 	sub := bus.Subscribe("results of salt-run", resultsDepth, func(tag string) bool { return jobOfResult(tag) != "" })
 	defer sub.Close()

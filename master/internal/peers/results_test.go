@@ -14,8 +14,8 @@ import (
 	"saltern/test/check"
 )
 
-// TestResultsOfSaltRunReachOtherMasters: what Salt's own salt-run has stored by itself is at the
-// other masters, too, and nothing that others than tools report.
+// TestResultsOfSaltRunReachOtherMasters: the other masters get the results that Salt's own salt-run
+// has stored by itself, and no job of which only a minion has fired the result.
 func TestResultsOfSaltRunReachOtherMasters(t *testing.T) {
 	t.Parallel()
 	shared := t.TempDir()

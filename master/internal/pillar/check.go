@@ -37,9 +37,9 @@ func (r *checkRun) addResult(file fileResult, v any, err error) {
 }
 
 // Check renders the files of a minion's pillar twice, in the fast way and as Salt does, and returns
-// the paths of the files with different results. A template whose result differs each time, because
-// it reads a clock for example, is not among them: what differs is rendered twice more, and counts
-// only if both ways gave the same result as before.
+// the paths of the files with different results. It leaves out templates whose result differs each
+// time, because they read a clock for example: it renders a file with a difference once more in
+// each way, and counts the file only if both ways repeat their results.
 //
 // ext_pillar and decrypt_pillar do not run, except what comes before the files (ext_pillar_first).
 func (c *Compiler) Check(ctx context.Context, req Request) (different []string, err error) {
@@ -79,8 +79,8 @@ func (c *Compiler) Check(ctx context.Context, req Request) (different []string, 
 	return slices.Compact(different), nil
 }
 
-// differences returns the files that two compilations have in common, but with different results. A
-// file that only one of them has was included by one with a different result.
+// differences returns the files that both compilations rendered, but with different results. If
+// only one of them rendered a file, it was included by a file with a different result.
 func differences(a, b map[fileResult][]memo.Sum) (files []fileResult) {
 	for file := range maps.Keys(a) {
 		if other, both := b[file]; both && !slices.Equal(a[file], other) {

@@ -137,7 +137,7 @@ func TestCheckStartsNoPython(t *testing.T) {
 	}
 }
 
-// TestChecksAreChosen: one in so many pillars, and no more than one waits.
+// TestChecksAreChosen: one pillar in CheckEach is chosen, and no more than one waits.
 func TestChecksAreChosen(t *testing.T) {
 	for _, c := range []struct {
 		each            int
@@ -159,8 +159,8 @@ func TestChecksAreChosen(t *testing.T) {
 	}
 }
 
-// TestDistrustIsBounded: with too many files all are rendered as Salt does. Files that are gone count
-// no more.
+// TestDistrustIsBounded: with too many files, all files are rendered as Salt does. Files that are
+// gone no longer count.
 func TestDistrustIsBounded(t *testing.T) {
 	d := &distrusted{}
 	dir := t.TempDir()

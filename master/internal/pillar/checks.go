@@ -17,10 +17,10 @@ const (
 	checkPoll     = time.Second
 )
 
-// checks chooses one in so many pillars and has its files rendered once more as Salt does
-// (saltern_pillar_check), to find out whether what makes rendering fast changes a value. Overflow
-// policy: a pillar that is chosen while another one waits for its check, or for which the renderers
-// do not come to rest in time, is not checked, and is counted.
+// checks chooses one pillar in so many and renders its files once more as Salt does
+// (saltern_pillar_check), to find out whether the fast way changes a value. Overflow policy: a
+// pillar is not checked, but counted, if it is chosen while another one waits for its check, or if
+// the renderers are busy for too long.
 type checks struct {
 	each    uint64 // 0: check none
 	pillars atomic.Uint64

@@ -17,7 +17,7 @@ func commentsFor(c *Config) func(text []byte) (string, bool) {
 		if pipe := rendererPipe(c, text); pipe != jinjaYAML && pipe != yamlJinja {
 			return "", false
 		}
-		// Jinja makes line ends equal, and a header of Salt's changes the marks.
+		// Jinja normalises line ends, and a header of Salt's can change the marks.
 		if bytes.ContainsAny(text, "\r\ufeff") || bytes.Contains(text, []byte("#jinja2:")) {
 			return "", false
 		}

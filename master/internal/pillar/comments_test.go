@@ -69,7 +69,7 @@ func TestCommentsNeedNoPython(t *testing.T) {
 		})
 		t.Cleanup(pool.Close)
 
-		// A compiler that takes jinja_trim_blocks for set leaves all to Python, which has it not set.
+		// With TrimJinja the compiler leaves all to Python, where jinja_trim_blocks is not set.
 		c := New(Config{Roots: base(root + "/p"), Renderers: pool, TrimJinja: fresh})
 		pillars[way] = compile(t, c, Request{})
 		if starts := pool.Stats().Starts; !fresh && starts != 0 && len(pillars[0].List("_errors")) == 0 {

@@ -41,9 +41,9 @@ func benchGrains(i int) *value.Map {
 	return g
 }
 
-// BenchmarkMemo is the pillar of a thousand minions of ten roles, of a top file
-// with Jinja and twenty SLS: with nothing kept (fifty minions), without the memo (a hundred), for the
-// first time with it, and again. CPU is that of this process and of the renderers.
+// BenchmarkMemo compiles the pillar of a thousand minions of ten roles, of a top file with Jinja
+// and twenty SLS: with nothing kept (fifty minions), without the memo (a hundred), for the first
+// time with it, and again. It measures the CPU time of this process and of the renderers.
 func BenchmarkMemo(b *testing.B) {
 	files := map[string]string{"p/top.sls": "base:\n  '*':\n{% for i in range(20) %}\n    - s{{ i }}\n{% endfor %}\n  'role:{{ grains.role }}':\n    - match: grain\n    - s0\n"}
 	for i := range 20 {

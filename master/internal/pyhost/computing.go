@@ -20,7 +20,7 @@ const computingShare = 0.1
 const looksIdle = 2
 
 // watchComputing calls stopComputing when the process pid only waits, or has computed for longer
-// than computesFor. It returns after that, or when ctx ends.
+// than computesFor. It returns afterwards, or when ctx ends.
 func watchComputing(ctx context.Context, pid int64, stopComputing func()) {
 	before := map[int64]time.Duration{}
 	began := time.Now()
@@ -61,10 +61,10 @@ func demanded(before, now map[int64]time.Duration) (sum time.Duration) {
 // maxFamily bounds how many descendants of a worker are looked at.
 const maxFamily = 64
 
-// lookAtFamily sets how much processor time a process and its descendants have demanded: how long
-// their main threads have run, or were ready to run while all processors were busy
-// (Documentation/scheduler/sched-stats.rst of Linux). It reports whether one of them is ready to
-// run, or waits for a disk.
+// lookAtFamily enters into demand how much processor time a process and its descendants have
+// demanded: how long their main threads have run, or were ready to run while all processors were
+// busy (Documentation/scheduler/sched-stats.rst of Linux). It reports whether one of them is ready
+// to run, or waits for a disk.
 func lookAtFamily(pid int64, demand map[int64]time.Duration) (busy bool) {
 	if len(demand) == maxFamily {
 		return false

@@ -362,8 +362,8 @@ func TestManyTasksAtOnce(t *testing.T) {
 	}
 }
 
-// TestFewComputeAtOnce: of tasks without an end to their computing no more run at once than may
-// compute, and a task of a minion is not behind all of them.
+// TestFewComputeAtOnce: of tasks that compute without end, no more than MaxComputing run at once,
+// and a task of a minion does not wait for all of them.
 func TestFewComputeAtOnce(t *testing.T) {
 	const most = 3
 	h := startHost(t, func(c *Config) { c.MaxComputing = most })

@@ -67,7 +67,7 @@ func (l line) take(ctx context.Context) (leave func(), err error) {
 	return leave, nil
 }
 
-// place is what one worker occupies.
+// place is the place of one worker.
 type place struct {
 	leave func() // frees the place; the owner calls it once
 	// stopComputing frees the place among the workers that compute, if the worker still has it. Any

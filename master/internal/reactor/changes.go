@@ -13,8 +13,8 @@ import (
 const (
 	maxChanges      = 1000      // tags with a change that a master makes
 	maxChangesBytes = 128 << 10 // of all their texts
-	// maxMerged is how many times that much a master accepts: masters that do not reach each other
-	// may all make changes.
+	// maxMerged is how many times these bounds a master accepts from the others: masters that
+	// cannot reach each other may all make changes.
 	maxMerged = 8
 	// maxStamp bounds the stamps that a master accepts, so that a stamp can always be followed by a
 	// later one.
@@ -82,7 +82,7 @@ func (c changes) applyTo(option Map) Map {
 	return out
 }
 
-// within reports whether the changes are at most so many times what a master may make.
+// within reports whether the changes are within the bounds for one master, multiplied by times.
 func (c changes) within(times int) bool {
 	bytes := 0
 	for tag, x := range c {

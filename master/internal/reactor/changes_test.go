@@ -100,10 +100,9 @@ func (f *fleet) alter() *value.Map {
 	return master.Add(tag, []any{fmt.Sprintf("/%d.sls", f.random.IntN(100))})
 }
 
-// TestRulesOfTwoMastersAtOnce: whoever adds and deletes rules at the same moment on masters of a
-// cluster, whatever their clocks say, in whatever order the others learn of it, and although a
-// master is started again or misses messages: all masters have the same rules in the same order
-// once all messages of the last change have arrived.
+// TestRulesOfTwoMastersAtOnce: the masters of a cluster add and delete rules at the same time.
+// Their clocks are wrong, messages arrive in any order or are lost, and masters restart. Once all
+// messages of the last change have arrived, all masters have the same rules in the same order.
 func TestRulesOfTwoMastersAtOnce(t *testing.T) {
 	for run := range 500 {
 		f := newFleet(t, rand.New(rand.NewPCG(43, uint64(run))), 2+run%3)
@@ -176,7 +175,8 @@ func TestRulesChangeAsSalts(t *testing.T) {
 	}
 }
 
-// TestRulesOfHostileMessages: what is no list of changes, or too long, changes nothing.
+// TestRulesOfHostileMessages: a message that is no list of changes, or is too long, changes
+// nothing.
 func TestRulesOfHostileMessages(t *testing.T) {
 	r := NewRules(RulesConfig{Entries: option, ID: "m", Log: slog.New(slog.DiscardHandler)})
 	before := value.Repr(r.All())
@@ -236,7 +236,8 @@ func TestTooManyChanges(t *testing.T) {
 	}
 }
 
-// TestRulesFileOfAnyKind: what is no file of text is named once and holds up nobody.
+// TestRulesFileOfAnyKind: a rules file that is no regular file of text, or is too large, is logged
+// once and blocks nothing.
 func TestRulesFileOfAnyKind(t *testing.T) {
 	dir := t.TempDir()
 	pipe := filepath.Join(dir, "pipe")

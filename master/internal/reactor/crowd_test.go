@@ -174,8 +174,8 @@ func TestReactionsWithoutRoom(t *testing.T) {
 	close(hold)
 }
 
-// TestRuleIsDeletedInAStorm: a change that another master makes counts while both queues are full,
-// and the events that wait for the deleted rule react no more.
+// TestRuleIsDeletedInAStorm: a change by another master takes effect while both queues are full,
+// and the deleted rule no longer reacts to the events that wait.
 func TestRuleIsDeletedInAStorm(t *testing.T) {
 	const depth, events = 50, 500
 	r := newReacting(t, depth, 1)

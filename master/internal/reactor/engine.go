@@ -63,8 +63,8 @@ const (
 	defaultThreads = 10
 )
 
-// ordersDepth is the length of the queue of orders. When it is full, orders are lost: who sent a
-// request gets no answer, and a change reaches this master with the next one.
+// ordersDepth is the length of the queue of orders. Orders are lost when it is full: the sender of
+// a request gets no answer, and this master learns of a change with the next one.
 const ordersDepth = 1024
 
 // Stats are the engine's metrics; Lost counts since the start.

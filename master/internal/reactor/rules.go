@@ -33,7 +33,7 @@ type RulesConfig struct {
 // is safe for concurrent use.
 type Rules struct {
 	cfg  RulesConfig
-	self string // id of this run of this master in stamps: after a restart, the stamps of before may come again
+	self string // id of this run of this master in stamps: after a restart, its earlier stamps may come again
 
 	mu      sync.Mutex // held while the rules change
 	text    []byte     // contents of the file when its rules were last applied
@@ -240,9 +240,9 @@ func (r *Rules) adoptChanges(next changes) {
 	r.list.Store(&list)
 }
 
-// Obey merges the changes that another master of the cluster knows into the own ones. It tells all
-// masters what is new to this one, because the sender may have died before it reached the others,
-// and what the sender lacks. Masters that know the same are silent.
+// Obey merges the changes that another master of the cluster knows. If some are new to this master,
+// it tells all masters, because the sender may have died before it reached the others. It also
+// tells them what the sender lacks. If both know the same, it sends nothing.
 func (r *Rules) Obey(told *value.Map) {
 	theirs, ok := changesOf(told)
 	if !ok {
@@ -250,7 +250,7 @@ func (r *Rules) Obey(told *value.Map) {
 		return
 	}
 	if r.cfg.File != "" {
-		return // the file alone counts
+		return // then only the file counts
 	}
 
 	r.mu.Lock()

@@ -262,7 +262,7 @@ func (r *Registry) readEntries() {
 	}
 }
 
-// sameSlice reports whether two slices are one.
+// sameSlice reports whether two slices have the same length and share their elements.
 func sameSlice(a, b []string) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }

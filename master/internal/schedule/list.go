@@ -56,8 +56,8 @@ func (s *Schedule) List(maxRuns int) (control.Schedule, error) {
 	return list, nil
 }
 
-// listedNames returns the names of the entries for a list, in their order: an entry whose name
-// another one has, too, is named with its key.
+// listedNames returns the names of the entries for a list, in their order. It adds the key to a
+// name that several entries have, refused ones included.
 func (s *Schedule) listedNames() []string {
 	count := map[string]int{}
 	for _, p := range s.cfg.Problems {

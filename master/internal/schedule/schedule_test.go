@@ -410,8 +410,8 @@ func TestListWaitsForNoLook(t *testing.T) {
 	s.mu.Unlock()
 }
 
-// TestListShowsEachEntry: entries of one name, and refused ones, hide no other in what
-// schedule.list says, and all that is wrong with an entry stands there.
+// TestListShowsEachEntry: schedule.list shows every entry, also those that share a name or were
+// refused, with all that is wrong with it.
 func TestListShowsEachEntry(t *testing.T) {
 	s := New(newBench(t).config(value.NewMap(
 		"a", entryOf("f.a", "seconds", int64(5), "name", "same"),

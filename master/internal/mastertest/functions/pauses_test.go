@@ -25,8 +25,8 @@ three:
   test.nop: []
 `
 
-// TestOrchestrationsArePausedAndEnded: what state.pause, state.resume and state.soft_kill accept an
-// orchestration obeys, in Salt's own code; they refuse a job that is over.
+// TestOrchestrationsArePausedAndEnded: an orchestration, in Salt's own code, obeys what
+// state.pause, state.resume and state.soft_kill have accepted. They refuse a job that has ended.
 func TestOrchestrationsArePausedAndEnded(t *testing.T) {
 	t.Parallel()
 	r := mastertest.Start(t, "saltern_renderer_python: "+mastertest.SaltPython(t)+"\n"+

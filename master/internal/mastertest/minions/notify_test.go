@@ -40,8 +40,9 @@ func hookOf(t *testing.T) (options string, count func(text string) int) {
 	}
 }
 
-// A failed run and a key that waits are told once, also when the minion sends its return again and the
-// master restarts. Nobody is told of a run that succeeded, and nobody but the web hook gets its URL.
+// There is one message about a failed run and one about a key that waits, also when the minion
+// sends its return again and the master restarts. There is none about a run that succeeded, and
+// only the web hook gets its URL.
 func TestNotifications(t *testing.T) {
 	options, count := hookOf(t)
 	r := mastertest.Start(t, options)

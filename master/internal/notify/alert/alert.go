@@ -25,9 +25,9 @@ const (
 // Alert is something that happened, about which a rule may send messages. All texts are of one line
 // and contain no control characters.
 type Alert struct {
-	// ID is the same on every node that learns of the same happening.
+	// ID is the same on every node that learns of the same event.
 	ID string `json:"id"`
-	// Key is the same for happenings of which one message within the time Rule.Dedupe is enough.
+	// Key is the same for alerts of which one message within Rule.Dedupe is enough.
 	Key      string     `json:"key"`
 	Kind     rules.Kind `json:"kind"`
 	Time     time.Time  `json:"time"`
@@ -38,7 +38,7 @@ type Alert struct {
 	User     string     `json:"user,omitempty"`
 	Code     string     `json:"code,omitempty"`
 	Notice   bool       `json:"notice,omitempty"`
-	// After is for how many seconds a minion was gone or deaf.
+	// After is how many seconds a minion was gone or deaf.
 	After int64    `json:"after,omitempty"`
 	Title string   `json:"title"`
 	Lines []string `json:"lines,omitempty"`
@@ -75,7 +75,7 @@ func (a *Alert) Clean() bool {
 
 const digestSize = 16 // bytes of a SHA-256 that make an id
 
-// Digest returns the id that stands for several parts.
+// Digest returns an id that is made from several parts.
 func Digest(parts ...string) string {
 	h := sha256.New()
 	for _, part := range parts {
@@ -164,7 +164,7 @@ func OfProblem(p Problem, now time.Time) Alert {
 	return standing(a)
 }
 
-// Tried returns the message by which somebody tries a rule.
+// Tried returns the alert of a test message, by which somebody tries a rule.
 func Tried(rule, user, node string, now time.Time) Alert {
 	id := Digest("test", rule, node, strconv.FormatInt(now.UnixNano(), 10))
 	return standing(Alert{
@@ -179,14 +179,14 @@ func Tried(rule, user, node string, now time.Time) Alert {
 	})
 }
 
-// standing returns a with its texts bounded.
+// standing returns a with its parts bounded, see Clean.
 func standing(a Alert) Alert {
 	a.Clean()
 	return a
 }
 
-// Standing reports whether an alert is about a condition that lasts, of which one message is enough
-// while it lasts.
+// Standing reports whether an alert is about a condition that lasts. One message is enough while it
+// lasts.
 func (a *Alert) Standing() bool {
 	switch a.Kind {
 	case rules.Gone, rules.Deaf, rules.Key, rules.Node:

@@ -57,8 +57,8 @@ func TestOfRun(t *testing.T) {
 	}
 }
 
-// What two masters see of the same condition has the same key, and of the same problem of a third node
-// as well.
+// Two masters that see the same condition, or the same problem of a third node, make alerts with
+// the same key.
 func TestKeysOfConditions(t *testing.T) {
 	since := noon.Add(-time.Hour)
 	one := OfProblem(Problem{Node: "n1", Scope: "n3", Code: "SCA-104", Subject: "n3", Title: "away", Since: since}, noon)

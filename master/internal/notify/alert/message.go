@@ -9,7 +9,8 @@ type Message struct {
 	Rule   string
 	To     string
 	Alerts []Alert
-	// Repeated is how many alerts like the only one were left out since the last message about it.
+	// Repeated is how many alerts with the key of the only alert were left out since the last
+	// message about it. It is 0 for a summary.
 	Repeated int
 	// Until is the time before which further messages are held back, because this message is the last
 	// that Rule.Limit permits. It may be the zero time: more messages are permitted.

@@ -34,8 +34,8 @@ func OfRun(run Run) (a Alert, ok bool) {
 	return standing(a), true
 }
 
-// OfDrift returns the alert about a run that found a minion changed although its files had not. states
-// are the states that brought it back, or would.
+// OfDrift returns the alert about a run that found a minion changed although its files had not.
+// states are the states that put the minion right, or would.
 func OfDrift(run Run, states []summary.State) Alert {
 	a := ofRun(rules.Drift, run, states)
 	verb := "brought back"

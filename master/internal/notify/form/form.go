@@ -1,8 +1,8 @@
 // Package form puts messages into the forms of their destinations: JSON for web hooks, mail, lines
 // for syslogs. It does no input or output.
 //
-// All texts of a message are of one line, and hold no control characters: see alert.Alert. What a
-// form itself gives a meaning to (the marks of Slack, the headers of mail) is escaped here, so that
+// All texts of a message are of one line, and hold no control characters: see alert.Alert. This
+// package escapes what has a meaning in a form (the marks of Slack, the headers of mail), so that
 // the id of a minion or the comment of a state cannot link, mention, or add a header.
 package form
 

@@ -72,10 +72,10 @@ type Web struct {
 	CA    string // file with certificates of authorities, in PEM; "": the system's
 }
 
-// TLS is how mail gets encrypted.
+// TLS says how mail is encrypted.
 type TLS string
 
-// The ways.
+// The values of TLS.
 const (
 	StartTLS TLS = "starttls" // the server must offer STARTTLS
 	Direct   TLS = "tls"      // TLS from the first byte

@@ -64,7 +64,7 @@ type Rule struct {
 	To         []Destination
 }
 
-// Subject is what a rule looks at.
+// Subject has the facts by which a rule selects alerts.
 type Subject struct {
 	Kind     Kind
 	Minion   string // "" if the message is about no minion

@@ -117,8 +117,8 @@ func (m *mailer) deliver(conn net.Conn, body []byte) error {
 	return nil
 }
 
-// pass sends the mail itself. What the server refuses for good at its end, it refuses because of the
-// mail.
+// pass sends the mail itself. A permanent refusal after its end is about this mail, so pass then
+// returns ErrRefused.
 func pass(client *smtp.Client, body []byte) error {
 	data, err := client.Data()
 	if err != nil {

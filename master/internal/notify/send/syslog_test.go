@@ -59,7 +59,7 @@ func TestSyslogByTCP(t *testing.T) {
 	}
 }
 
-// Where nobody listens, the message is not taken for sent.
+// A message to a syslog that nobody runs does not count as sent.
 func TestSyslogAway(t *testing.T) {
 	udp, err := net.ListenPacket("udp", "127.0.0.1:0")
 	check.Must(t, err)

@@ -25,8 +25,8 @@ const longestPause = 10 * time.Minute
 // web posts messages to a web hook.
 type web struct{ to *rules.Web }
 
-// Send posts a message. A web hook accepts it by a status from 200 to 299. Redirects are not
-// followed: the administrator has chosen the address, and nobody else shall choose another one.
+// Send posts a message. A web hook accepts it by a status from 200 to 299. Send follows no
+// redirect: only the administrator chooses the address.
 func (w *web) Send(ctx context.Context, m *alert.Message) error {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
@@ -51,7 +51,7 @@ func (w *web) Send(ctx context.Context, m *alert.Message) error {
 	return judgeAnswer(answer)
 }
 
-// client returns a client for one request: messages are rare, and a new connection needs no care.
+// client returns a client for one request. Messages are rare, so no connection is kept.
 func (w *web) client(config *tls.Config) *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{

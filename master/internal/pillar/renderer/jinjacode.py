@@ -26,7 +26,7 @@ class JinjaCode:
     """The code of templates. What was not used for longest makes room."""
 
     MOST, MOST_BYTES = 500, 16 << 20
-    UNPACKED = 5  # at most so many bytes of memory for one of packed code
+    UNPACKED = 5  # bytes of memory, at most, that a byte of packed code takes
 
     def __init__(self):
         import jinja2.defaults

@@ -65,8 +65,8 @@ func TestNothingIsKeptOfClockChanceOrFiles(t *testing.T) {
 	}
 }
 
-// TestKeptCodeIsBounded keeps more templates than the bounds allow. What Python then takes, by its
-// own count, is less than what is counted.
+// TestKeptCodeIsBounded keeps more templates than the bounds allow. The memory that Python measures
+// must be less than the memory that the cache has counted.
 func TestKeptCodeIsBounded(t *testing.T) {
 	script, err := os.ReadFile("testdata/bound.py")
 	if err != nil {

@@ -441,8 +441,9 @@ func (g generator) value(depth int) string {
 		"G@a and m*", "0x10", "'5'")
 }
 
-// TestTimesInEvents: a time in the data of an event, which Salt packs as an extension of MessagePack,
-// is a time in the files of reactions, as in Salt's own reactor. One that cannot be read stays what it is.
+// TestTimesInEvents: a time in the data of an event, which Salt packs as an extension of
+// MessagePack, is a time in the files of reactions, as in Salt's own reactor. An extension that
+// cannot be read as a time stays as it is.
 func TestTimesInEvents(t *testing.T) {
 	t.Parallel()
 	p, root := pool(t, map[string]string{

@@ -15,9 +15,9 @@ import (
 // the worker, whose memory is bounded.
 var textLimits = saltyaml.Limits{Bytes: 1 << 20, Depth: 64, Nodes: 1 << 17}
 
-// readYAML returns what Salt's yaml renderer makes of the text that Jinja has made of a template.
-// It reads the text in Go. What Go is not known to read exactly as Salt does goes back to the
-// session's worker, and so does a text with an error, which is then reported in Salt's words.
+// readYAML returns the value that Salt's yaml renderer returns for text, which Jinja rendered. It
+// reads the text in Go. If Go may read the text in another way than Salt, or if the text has an
+// error, the session's worker reads it: errors are then in Salt's words.
 func (s *Session) readYAML(ctx context.Context, t Template, text string) (any, error) {
 	if v, ok := exactYAML(text); ok {
 		s.pool.updateStats(func(st *Stats) { st.YAMLInGo++ })
@@ -40,9 +40,9 @@ func (t Template) saltenv() string {
 	return t.Saltenv
 }
 
-// exactYAML reads a text as Salt's yaml renderer does (salt/renderers/yaml.py render): nothing in it
-// is an empty map. It returns false for a text that Salt may read in another way, and for one with
-// an error.
+// exactYAML reads a text as Salt's yaml renderer does (salt/renderers/yaml.py render): an empty
+// text is an empty map. It returns false for a text with an error, or that Salt may read in another
+// way.
 func exactYAML(text string) (*value.Map, bool) {
 	if !onlyPlainMarks(text) {
 		return nil, false
@@ -83,8 +83,8 @@ func onlyPlainMarks(text string) bool {
 	return !bytes.Contains([]byte(text), []byte("\n..."))
 }
 
-// isPlainValue reports whether v contains only values that are the same in Go as on the way from
-// Python. A key is text, a whole number or a truth value.
+// isPlainValue reports whether v has only values of types that also come from the worker in Python.
+// A key is text, a whole number or a truth value.
 func isPlainValue(v any) bool {
 	switch v := v.(type) {
 	case nil, bool, int64, float64, string:

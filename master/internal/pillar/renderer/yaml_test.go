@@ -11,10 +11,10 @@ import (
 	"saltern/master/value"
 )
 
-// sls makes texts as templates of pillars make them, and some that nobody would write.
+// sls generates texts that templates of pillars render, and also some that nobody would write.
 type sls struct {
 	templates
-	tame *bool // the former, for the present text
+	tame *bool // the present text is one that a template could render
 }
 
 func (r sls) scalar() string {
@@ -81,8 +81,8 @@ func (r sls) text() string {
 	return out + r.one("", "", "", "...\n", "\t\n", "--- \nb: 1\n")
 }
 
-// TestYAMLInGo: what Go reads of the text that Jinja has made is what Salt's loader reads, and an
-// error is in Salt's words.
+// TestYAMLInGo: Go reads the text that Jinja has rendered as Salt's loader does, and an error is in
+// Salt's words.
 func TestYAMLInGo(t *testing.T) {
 	texts, random := generated(t, 150)
 	r := sls{templates{random}, new(bool)}
@@ -150,8 +150,8 @@ func goldenTexts(t *testing.T) (texts []string) {
 	return texts
 }
 
-// TestYAMLOfOthersStaysInPython: only the text of a template that Salt's own jinja and yaml render
-// is read in Go, and not that of one which another template renders as a value.
+// TestYAMLOfOthersStaysInPython: Go reads a text only if Salt's own jinja and yaml renderers render
+// the template, and not if another template calls for it.
 func TestYAMLOfOthersStaysInPython(t *testing.T) {
 	for name, c := range map[string]struct {
 		files map[string]string

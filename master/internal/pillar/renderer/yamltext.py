@@ -29,7 +29,7 @@ class YAMLText:
 
         def template_shebang(*args, **kwargs):
             found = renderers_of(*args, **kwargs)
-            # Only the first template: what it renders by functions it wants as values.
+            # Only the first template. It may render others by functions, which need the values.
             asked, self.asked = self.asked, False
             return self.without_yaml(found) if asked else found
 

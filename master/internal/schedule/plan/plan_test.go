@@ -291,8 +291,8 @@ func FuzzSchedule(f *testing.F) {
 	})
 }
 
-// TestEntriesHaveKeysOfTheirOwn: what is kept of an entry is kept under its key. So no two entries
-// share one, whatever YAML makes of the keys in the file; keys of text stay as they are.
+// TestEntriesHaveKeysOfTheirOwn: the state of an entry is stored under its key, so no two entries
+// may share one, whatever YAML makes of the keys in the file. Keys of text stay as they are.
 func TestEntriesHaveKeysOfTheirOwn(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	some := []any{int64(1), "1", "1'", nil, "None", "<nil>", true, "True", "true", 1.5, "1.5", int64(-7), "-7", "x"}

@@ -138,10 +138,10 @@ func play(t *testing.T, sc scenario) (ran []string, problems []Problem) {
 	return ran, problems
 }
 
-// TestScheduleRunsWhenSaltDoes (F1, M4) has generated schedules run beside Salt's own
-// evaluator, on a clock that both are given: the same runs at the same times, in the same
-// order. SALTERN_SCHEDULES=2000 has so many of each kind run, those of the first for a whole year;
-// with SALTERN_FIRST_SCHEDULE=1100 those of the first kind before that number are left out.
+// TestScheduleRunsWhenSaltDoes (F1, M4) runs generated schedules beside Salt's own evaluator, on
+// one clock, and wants the same runs at the same times, in the same order. SALTERN_SCHEDULES=2000
+// runs so many of each kind, those of the first kind for a whole year. SALTERN_FIRST_SCHEDULE=1100
+// leaves out those of the first kind before that number.
 func TestScheduleRunsWhenSaltDoes(t *testing.T) {
 	t.Parallel()
 	s := startSalt(t)
