@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -44,16 +45,20 @@ func TestReturnBeforeItsLoad(t *testing.T) {
 // TestStageOutlastsItsCaller: a job that the journal has when its caller's time ends is staged.
 func TestStageOutlastsItsCaller(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
+	var leave atomic.Pointer[context.CancelFunc]
 	c := open(t, Config{fault: func(op string) error {
-		if op == "sync" {
-			cancel()
-			time.Sleep(50 * time.Millisecond) // a slow disk
+		if end := leave.Load(); op == "sync" && end != nil {
+			(*end)()
 		}
 		return nil
 	}})
 
-	if _, err := c.Stage(ctx, jid1, value.NewMap("jid", jid1, "fun", "f"), []string{"m"}); err != nil {
-		t.Errorf("the caller is told of an error, and the job is listed: %v", err)
+	for i := range 50 {
+		ctx, cancel := context.WithCancel(t.Context())
+		leave.Store(&cancel)
+		jid := FromTime(time.Unix(1e9, 0).Add(time.Duration(i) * time.Second))
+		if _, err := c.Stage(ctx, jid, value.NewMap("jid", jid, "fun", "f"), []string{"m"}); err != nil {
+			t.Fatalf("the caller is told of an error, and the job is listed: %v", err)
+		}
 	}
 }
