@@ -265,6 +265,7 @@ func TestThreeNodes(t *testing.T) {
 	})
 
 	t.Log("8: undrain it")
+	b.until("/", "#nodes", "n2") // for a second after the restart a page may say that the master is away
 	b.act("Undrain n2", "", "n2 gets minions again")
 	if r := b.row("n2"); strings.Contains(r, "drained") {
 		t.Errorf("%q", r)
