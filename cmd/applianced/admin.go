@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"saltern/cmd/internal/tty"
 	"saltern/internal/printable"
 	"saltern/supervisor/setup"
 )
@@ -50,7 +51,7 @@ key cannot be pasted. Keys that are there already change nothing. It needs root.
 			}
 			defer body.Close()
 			in = body
-		} else if isTerminal(cmd.OutOrStdout()) {
+		} else if tty.Is(cmd.OutOrStdout()) {
 			fmt.Fprintln(cmd.ErrOrStderr(), "public keys, one in a line; Ctrl-D ends:")
 		}
 

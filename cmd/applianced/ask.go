@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"saltern/cmd/internal/tty"
 	"saltern/internal/pause"
 	"saltern/supervisor/api"
 	"saltern/supervisor/status"
@@ -69,7 +70,7 @@ Exit codes: 0 healthy, 1 cannot tell, 2 degraded but serving, 3 not serving,
 		}
 
 		every = max(every, 200*time.Millisecond)
-		if out, ok := terminalOf(cmd.OutOrStdout()); ok && !asJSON {
+		if out, ok := tty.Of(cmd.OutOrStdout()); ok && !asJSON {
 			return watchOn(cmd.Context(), out, c, every)
 		}
 
@@ -125,7 +126,7 @@ func printStatus(ctx context.Context, out, errOut io.Writer, c *api.Client, asJS
 		return exitError(status.ExitUnknown)
 	}
 
-	terminal, onTerminal := terminalOf(out)
+	terminal, onTerminal := tty.Of(out)
 	switch {
 	case asJSON:
 		err = status.WriteJSON(out, d)

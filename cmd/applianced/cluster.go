@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"saltern/cmd/internal/tty"
 	"saltern/internal/pause"
 	"saltern/internal/printable"
 	"saltern/supervisor/api"
@@ -108,7 +109,7 @@ not the root file system.`,
 			}
 			defer b.Close()
 			in = b
-		} else if isTerminal(cmd.OutOrStdout()) {
+		} else if tty.Is(cmd.OutOrStdout()) {
 			fmt.Fprint(cmd.ErrOrStderr(), "join string: ")
 		}
 

@@ -5,10 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"saltern/cmd/internal/tty"
 )
 
 // yesFlag adds the flag --yes to cmd, a verb that removes something, and returns its value.
@@ -24,7 +25,7 @@ func confirm(cmd *cobra.Command, yes bool, effect, word string) error {
 	}
 
 	in := cmd.InOrStdin()
-	if f, ok := in.(*os.File); !ok || !isTerminal(f) {
+	if !tty.Is(in) {
 		return misused("%s: nothing was done. %s To do it: --yes", cmd.Name(), effect)
 	}
 

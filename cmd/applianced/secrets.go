@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
+	"saltern/cmd/internal/tty"
 	"saltern/internal/printable"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/secrets"
@@ -230,7 +231,7 @@ when it is opened.`,
 		}
 
 		var value string
-		if in, ok := cmd.InOrStdin().(*os.File); ok && isTerminal(in) {
+		if tty.Is(cmd.InOrStdin()) {
 			value, err = askSecret(cmd.Context(), "Value: ")
 		} else {
 			value, err = readAtMost(cmd.InOrStdin(), secrets.MaxSecret)

@@ -18,23 +18,6 @@ import (
 	"saltern/supervisor/status"
 )
 
-// terminalOf returns the terminal to which w writes, or false if w is no terminal, such as
-// /dev/null.
-func terminalOf(w io.Writer) (*os.File, bool) {
-	f, ok := w.(*os.File)
-	if !ok {
-		return nil, false
-	}
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return f, err == nil
-}
-
-// isTerminal reports whether w is a terminal.
-func isTerminal(w io.Writer) bool {
-	_, ok := terminalOf(w)
-	return ok
-}
-
 // windowOf returns the size of a terminal in columns and lines. It returns 80 and 24 if the size is
 // unknown, as on serial lines.
 func windowOf(terminal *os.File) (width, height int) {

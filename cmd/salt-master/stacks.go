@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"saltern/cmd/internal/tty"
 )
 
 // maxStackFiles bounds how many files with stacks are written in one second.
@@ -25,7 +25,7 @@ const maxStackFiles = 10
 // (salt/utils/debug.py _handle_sigusr1).
 func stacksOnSignal(log *slog.Logger, stderr io.Writer) (stop func()) {
 	return onSignal(syscall.SIGUSR1, func() {
-		if isTerminal(stderr) {
+		if tty.Is(stderr) {
 			if err := writeStacks(stderr); err != nil {
 				log.Error("stacks cannot be written", "error", err)
 			}
@@ -39,15 +39,6 @@ func stacksOnSignal(log *slog.Logger, stderr io.Writer) (stop func()) {
 		}
 		log.Info("stacks are written", "path", path)
 	})
-}
-
-func isTerminal(w io.Writer) bool {
-	file, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	_, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS)
-	return err == nil
 }
 
 // saveStacks writes the stacks to a new file in dir, which only the user of this process may read,

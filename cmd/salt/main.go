@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"saltern/cmd/internal/tty"
 	"saltern/internal/control/toolrun"
 )
 
@@ -25,7 +26,7 @@ func main() {
 		stdout:   os.Stdout,
 		stderr:   os.Stderr,
 		getenv:   os.Getenv,
-		terminal: isTerminal(os.Stdout),
+		terminal: tty.Is(os.Stdout),
 		columns:  columns(os.Stdout, os.Getenv),
 	}
 	code := e.runTool(ctx, filepath.Base(os.Args[0]), os.Args[1:])
@@ -70,11 +71,6 @@ func (e *env) runTool(ctx context.Context, name string, args []string) int {
 		return e.saltCP(ctx, args)
 	}
 	return e.runSalt(ctx, args)
-}
-
-func isTerminal(f *os.File) bool {
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
 }
 
 func columns(f *os.File, getenv func(string) string) int {

@@ -2,9 +2,9 @@ package main
 
 import (
 	_ "embed"
-	"os"
 	"slices"
 
+	"saltern/cmd/internal/tty"
 	"saltern/master/pyrunner"
 )
 
@@ -24,7 +24,7 @@ var outputsForPeople = []string{"", "highstate", "nested"}
 // showsSteps reports whether a person watches the call, so that salt-run prints the steps of an
 // orchestration: standard error is a terminal, and the output is not for a program.
 func (r *runCall) showsSteps() bool {
-	if f, ok := r.stderr.(*os.File); !ok || !isTerminal(f) {
+	if !tty.Is(r.stderr) {
 		return false
 	}
 	if len(r.args) == 0 || !slices.Contains(orchestrations, r.args[0]) {
