@@ -143,41 +143,40 @@ const maxStates = 10_000
 // each calls visit for the runs of a filter, the latest first, until visit returns false. It returns
 // errTooMany after maxRead runs.
 func (f *Fleet) each(ctx context.Context, filter history.Filter, visit func(*history.Run) bool) error {
-	select {
-	case f.reading <- struct{}{}:
-		defer func() { <-f.reading }()
-	case <-ctx.Done():
-		return fmt.Errorf("wait to read the history: %w", ctx.Err())
+	leave, err := f.enter(ctx)
+	if err != nil {
+		return err
 	}
+	defer leave()
 
-	const pageSize = 1000
-	var from history.Cursor
-	for range maxRead / pageSize {
-		page, err := f.recorder.cfg.Store.Query(ctx, filter, pageSize, from)
-		if err != nil {
-			return err
-		}
-		for i := range page.Runs {
-			if !visit(&page.Runs[i]) {
-				return nil
+	return f.recorder.eachPage(ctx, filter, func(runs []history.Run) bool {
+		for i := range runs {
+			if !visit(&runs[i]) {
+				return false
 			}
 		}
-		if page.Next == "" {
-			return nil
-		}
-		from = page.Next
+		return true
+	})
+}
+
+// enter waits until this answer may read the history. The caller must call leave when it has read.
+func (f *Fleet) enter(ctx context.Context) (leave func(), err error) {
+	select {
+	case f.reading <- struct{}{}:
+		return func() { <-f.reading }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait to read the history: %w", ctx.Err())
 	}
-	return errTooMany
 }
 
 // Runs returns a page of runs.
 func (f *Fleet) Runs(ctx context.Context, q history.Filter, limit int, from history.Cursor) (history.Page, error) {
-	select {
-	case f.reading <- struct{}{}:
-		defer func() { <-f.reading }()
-	case <-ctx.Done():
-		return history.Page{}, fmt.Errorf("wait to read the history: %w", ctx.Err())
+	leave, err := f.enter(ctx)
+	if err != nil {
+		return history.Page{}, err
 	}
+	defer leave()
+
 	return f.recorder.cfg.Store.Query(ctx, q, limit, from)
 }
 

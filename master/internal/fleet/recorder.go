@@ -99,26 +99,37 @@ const maxRead = 200_000
 // in order: an older one does not displace a newer one. newest means that a page of runs that the table
 // knows is the last one to be read.
 func (r *Recorder) readHistory(ctx context.Context, newest bool) error {
-	const pageSize = 1000
-	var from history.Cursor
-	for range maxRead / pageSize {
-		page, err := r.cfg.Store.Query(ctx, history.Filter{}, pageSize, from)
-		if err != nil {
-			return err
-		}
+	err := r.eachPage(ctx, history.Filter{}, func(runs []history.Run) bool {
 		known := true
-		for i := range page.Runs {
-			run := &page.Runs[i]
-			if r.table.add(run, scopeOfHistory(run), r.cfg.Now()) {
+		for i := range runs {
+			if r.table.add(&runs[i], scopeOfHistory(&runs[i]), r.cfg.Now()) {
 				known = false
 			}
 		}
-		if page.Next == "" || newest && known {
+		return !newest || !known
+	})
+	if errors.Is(err, errTooMany) {
+		return nil
+	}
+	return err
+}
+
+// eachPage calls visit with the runs of the history that match, a page at a time and the latest first,
+// until visit returns false. After maxRead runs it returns errTooMany.
+func (r *Recorder) eachPage(ctx context.Context, filter history.Filter, visit func([]history.Run) bool) error {
+	const pageSize = 1000
+	var from history.Cursor
+	for range maxRead / pageSize {
+		page, err := r.cfg.Store.Query(ctx, filter, pageSize, from)
+		if err != nil {
+			return err
+		}
+		if !visit(page.Runs) || page.Next == "" {
 			return nil
 		}
 		from = page.Next
 	}
-	return nil
+	return errTooMany
 }
 
 // scopeOfHistory returns the scope of a run of the history, which lacks the arguments. So a table
