@@ -59,20 +59,25 @@ func (l *Link) Forward(ctx context.Context, bus *event.Bus) {
 		func(tag string) bool { return tag != "key" && !strings.HasPrefix(tag, "cluster/") })
 	defer sub.Close()
 
+	eachEvent(ctx, sub, func(e event.Event) {
+		if e.Lost > 0 {
+			l.Log.Error("events were not forwarded to the peers: too many at once", "lost", e.Lost)
+		}
+		if !l.takeKept(e.Tag) && !runner.Private(e.Data.Str("fun")) {
+			l.Pool.Forward(e)
+		}
+	})
+}
+
+// eachEvent calls handle with each event of a subscription, until ctx or the subscription ends.
+func eachEvent(ctx context.Context, sub *event.Subscription, handle func(event.Event)) {
 	for {
 		select {
 		case e, ok := <-sub.C:
 			if !ok {
 				return
 			}
-
-			if e.Lost > 0 {
-				l.Log.Error("events were not forwarded to the peers: too many at once", "lost", e.Lost)
-			}
-
-			if !l.takeKept(e.Tag) && !runner.Private(e.Data.Str("fun")) {
-				l.Pool.Forward(e)
-			}
+			handle(e)
 		case <-ctx.Done():
 			return
 		}

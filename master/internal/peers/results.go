@@ -19,24 +19,14 @@ func (m *Membership) handOverResults(ctx context.Context, bus *event.Bus) {
 	sub := bus.Subscribe("results of salt-run", resultsDepth, func(tag string) bool { return jobOfResult(tag) != "" })
 	defer sub.Close()
 
-	for {
-		select {
-		case e, ok := <-sub.C:
-			if !ok {
-				return
-			}
-
-			if e.Lost > 0 {
-				m.log.Error("results of salt-run stay with this master: too many at once", "lost", e.Lost)
-			}
-
-			if e.Origin == event.Socket && !runner.Private(e.Data.Str("fun")) {
-				m.Jobs.HandOver(jobOfResult(e.Tag))
-			}
-		case <-ctx.Done():
-			return
+	eachEvent(ctx, sub, func(e event.Event) {
+		if e.Lost > 0 {
+			m.log.Error("results of salt-run stay with this master: too many at once", "lost", e.Lost)
 		}
-	}
+		if e.Origin == event.Socket && !runner.Private(e.Data.Str("fun")) {
+			m.Jobs.HandOver(jobOfResult(e.Tag))
+		}
+	})
 }
 
 // jobOfResult returns the job id in the tag of a result of a runner or wheel function, or "" if the
