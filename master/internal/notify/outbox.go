@@ -56,9 +56,12 @@ type record struct {
 	Marks []Mark       `json:"marks,omitempty"`
 }
 
+// inNoRecord is the number of an entry that the spool has not taken: no record must be kept for it.
+const inNoRecord = ^uint64(0)
+
 // entry is an alert and its marks.
 type entry struct {
-	number uint64 // of the oldest record about it in the spool
+	number uint64 // of the oldest record about it in the spool, or inNoRecord
 	since  time.Time
 	alert  *alert.Alert // nil: another master has sent a mark, but not the alert
 	marks  map[string]Mark
@@ -259,8 +262,8 @@ func (o *Outbox) write(r record) (end uint64, err error) {
 	}
 
 	number := end - 1
-	if err != nil { // the entry keeps no record of the spool from being removed
-		number = ^uint64(0)
+	if err != nil {
+		number = inNoRecord
 	}
 	o.learn(r, number)
 
@@ -293,17 +296,14 @@ func (o *Outbox) Prune(now time.Time) error {
 		l.since = notAfter(l.since, now)
 	}
 
-	var needed uint64
-	if len(o.order) > 0 {
-		needed = o.order[0].number
-	}
+	needed := inNoRecord
 	for _, e := range o.order {
 		needed = min(needed, e.number)
 	}
 	reader := o.reader
 	o.mu.Unlock()
 
-	if reader == nil || needed == 0 || needed == ^uint64(0) {
+	if reader == nil || needed == 0 || needed == inNoRecord {
 		return nil
 	}
 	return reader.Advance(needed)
