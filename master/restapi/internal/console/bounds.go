@@ -13,9 +13,12 @@ import (
 // Bounds of one page. Longer lists continue on further pages, or a note on the page states what is
 // left out.
 const (
-	perPage    = 50  // keys, minions or jobs on a page
-	perJobPage = 25  // minions of a job on a page
-	maxJobs    = 500 // newest jobs that a page asks for
+	perPage    = 50   // keys, minions or jobs on a page
+	perJobPage = 25   // minions of a job on a page
+	maxKeys    = 1000 // keys in one confirmation
+	// bytes of ids and fingerprints in one confirmation, as a form sends them: salt-api takes no larger form
+	maxKeyBytes = 200 << 10
+	maxJobs     = 500 // newest jobs that a page asks for
 	// states of a minion on a page with several minions; on a page with one minion the bound is maxPage
 	maxStates   = 100
 	maxPage     = 400      // states on a page

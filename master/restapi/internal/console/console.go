@@ -179,11 +179,11 @@ func functions() template.FuncMap {
 		Rows []job
 	}
 	return template.FuncMap{
-		"tab":   func(p page, section, path, word string) tab { return tab{p.Base, path, word, p.Section == section} },
-		"clock": clockWord,
-		// Splits a fingerprint into its bytes, between which a browser may break the line.
-		"octets": func(finger string) []string { return strings.SplitAfter(finger, ":") },
-		"rows":   func(base string, list []job) rows { return rows{base, list} },
+		"tab":     func(p page, section, path, word string) tab { return tab{p.Base, path, word, p.Section == section} },
+		"clock":   clockWord,
+		"octets":  octetGroups,
+		"capital": capital,
+		"rows":    func(base string, list []job) rows { return rows{base, list} },
 	}
 }
 

@@ -416,7 +416,7 @@ func TestRights(t *testing.T) {
 		return client == "runner" || fun == "key.list_all"
 	}}
 	a := ask(t, c, viewer, http.MethodGet, "/keys", nil)
-	for _, no := range []string{"checkbox", "accept…", "/console/run"} {
+	for _, no := range []string{"checkbox", "Accept…", "/console/run"} {
 		if strings.Contains(a.Body, no) {
 			t.Errorf("a viewer sees %s", no)
 		}

@@ -7,6 +7,22 @@
   const list = document.getElementById('events');
   if (list) show(list);
 
+  for (const all of document.querySelectorAll('input[data-marks]')) markAll(all);
+
+  // markAll has a box mark and unmark all boxes of its form that have the name in data-marks.
+  function markAll(all) {
+    const boxes = [...all.form.querySelectorAll('input[type=checkbox]')].filter((b) => b.name === all.dataset.marks);
+    function follow() {
+      const n = boxes.filter((b) => b.checked).length;
+      all.checked = n > 0 && n === boxes.length;
+      all.indeterminate = n > 0 && n < boxes.length;
+    }
+    all.parentElement.hidden = false;
+    all.addEventListener('change', () => boxes.forEach((b) => { b.checked = all.checked; }));
+    for (const b of boxes) b.addEventListener('change', follow);
+    follow(); // a browser that went back keeps the marks
+  }
+
   // listen keeps a stream open while its page can be seen. Browsers open six connections to a
   // site by HTTP/1, for all pages together: a stream in each of seven tabs, and no page of
   // the site comes any more. With always it stays open; hide is called when it does not.
