@@ -21,6 +21,7 @@ type fleetView struct {
 // fleetViews are the views by name. Each is the result of the runner fleet.NAME, whose rights apply.
 var fleetViews = map[string]fleetView{
 	"summary": {},
+	"trend":   {"days", []string{"day", "ok", "changed", "would_change", "failed", "error", "answered", "absent"}},
 	"last": {"minions", []string{"minion", "result", "time", "jid", "user", "function", "test", "ok", "changed",
 		"would_change", "failed", "seconds", "retcode", "revision", "answered", "answered_function"}},
 	"runs": {"runs", runColumns},
@@ -33,7 +34,7 @@ var runColumns = []string{"minion", "time", "jid", "user", "function", "result",
 	"would_change", "failed", "seconds", "retcode", "revision"}
 
 // fleetNames are the fields that the query of a view may have: the arguments of its runner.
-var fleetNames = []string{"after", "function", "jid", "limit", "minion", "page", "result", "since", "state", "text",
+var fleetNames = []string{"after", "brief", "function", "jid", "limit", "minion", "page", "result", "since", "state", "text",
 	"until", "user"}
 
 // showFleet answers with the result of a runner about the runs of all minions, as JSON, YAML or CSV.

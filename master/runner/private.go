@@ -1,6 +1,10 @@
 package runner
 
-import "saltern/master/value"
+import (
+	"slices"
+
+	"saltern/master/value"
+)
 
 // minions is the name of the function that lists the keys and the last requests and sign-ins of
 // their minions.
@@ -19,8 +23,11 @@ const Alone = "saltern_alone"
 // secret, or is large and soon outdated. fun is the runner's name in events ("runner.test.echo").
 // The master neither stores such a return in the job cache nor sends it to the peers.
 func Private(fun string) bool {
-	return fun == "runner."+minions || len(fun) > len("runner.") && secret(fun[len("runner."):], nil)
+	return fun == "runner."+minions || slices.Contains(pagesOnly, fun) || len(fun) > len("runner.") && secret(fun[len("runner."):], nil)
 }
+
+// pagesOnly are runners whose returns are large and soon outdated; the console calls them for its pages.
+var pagesOnly = []string{"runner.fleet.trend", "runner.fleet.last", "runner.fleet.jobs"}
 
 // secret reports whether the return of a runner is secret, or must not be shown to all readers of
 // events. Only the caller gets such a return, in the answer to the request, because other users of

@@ -426,6 +426,6 @@ func FuzzParseTable(f *testing.F) {
 	packed, _ := table.pack()
 	f.Add(packed[:len(packed)-4])
 	f.Fuzz(func(t *testing.T, body []byte) {
-		_, _ = parseTable(sealed(body))
+		_, _, _ = parseTable(sealed(body))
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"saltern/master/history"
@@ -18,6 +19,13 @@ type Fleet struct {
 	minions  Minions
 	now      func() time.Time
 	reading  chan struct{} // holds a token for each answer that reads the history
+
+	trend struct {
+		mu     sync.Mutex
+		latest *Trend
+		made   time.Time
+		took   time.Duration
+	}
 }
 
 // Minions are the minions of the master.

@@ -69,8 +69,9 @@ func New(ctx context.Context, cfg Config) (*Recorder, error) {
 	}
 	saved, err := durable.Read(r.path(), maxSaved)
 	var table *Table
+	var hasDays bool
 	if err == nil {
-		table, err = parseTable(saved)
+		table, hasDays, err = parseTable(saved)
 	}
 	hasTable := err == nil
 	if hasTable {
@@ -79,7 +80,7 @@ func New(ctx context.Context, cfg Config) (*Recorder, error) {
 		cfg.Log.Warn("table of last runs is made anew from the history", "path", r.path(), "error", err)
 	}
 
-	err = r.readHistory(ctx, hasTable)
+	err = r.readHistory(ctx, hasDays)
 	if err != nil && hasTable {
 		cfg.Log.Warn("table of last runs may lack the newest ones until the minions run again", "error", err)
 		return r, nil
@@ -99,9 +100,11 @@ const maxRead = 200_000
 // in order: an older one does not displace a newer one. newest means that a page of runs that the table
 // knows is the last one to be read.
 func (r *Recorder) readHistory(ctx context.Context, newest bool) error {
+	var oldest time.Time
 	err := r.eachPage(ctx, history.Filter{}, func(runs []history.Run) bool {
 		known := true
 		for i := range runs {
+			oldest = runs[i].Time
 			if r.table.add(&runs[i], scopeOfHistory(&runs[i]), r.cfg.Now()) {
 				known = false
 			}
@@ -109,6 +112,7 @@ func (r *Recorder) readHistory(ctx context.Context, newest bool) error {
 		return !newest || !known
 	})
 	if errors.Is(err, errTooMany) {
+		r.table.daysFrom = dayOf(oldest) + 1
 		return nil
 	}
 	return err

@@ -20,6 +20,7 @@ import (
 // Bounds of an answer, in number of minions, runs or states.
 const (
 	maxLimit     = 1000
+	maxBrief     = 10_000 // minions in a brief answer
 	defaultLimit = 50
 )
 
@@ -34,14 +35,14 @@ type function struct {
 
 var functions = map[string]function{
 	"fleet.summary": {"since", summaryOf},
-	"fleet.last":    {"minion result limit after", lastOf},
+	"fleet.trend":   {"", trendMap},
+	"fleet.last":    {"minion result state brief limit after", lastOf},
 	"fleet.runs":    {"minion function user result state jid since until limit page", runsOf},
 	"fleet.drift":   {"minion function user state since until limit", driftOf},
 	"fleet.search":  {"text minion function user result since until limit", searchOf},
 }
 
-// AddRunners adds the runners fleet.summary, fleet.last, fleet.runs, fleet.drift and fleet.search. f may
-// be nil: the master keeps no history.
+// AddRunners adds the runners fleet.*. f may be nil: the master keeps no history.
 func AddRunners(t *runner.Table, f *Fleet) {
 	for name, fn := range functions {
 		t.Add(name, func(ctx context.Context, _ *runner.Env, args []any, named *value.Map) (any, error) {
@@ -122,16 +123,29 @@ func bind(names string, args []any, named *value.Map, now time.Time) (arguments,
 	return a, nil
 }
 
-func (a arguments) limit() (int, error) {
+func (a arguments) limit() (int, error) { return a.limitUpTo(maxLimit) }
+
+func (a arguments) limitUpTo(most int) (int, error) {
 	text := a.texts["limit"]
 	if text == "" {
 		return defaultLimit, nil
 	}
 	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > maxLimit {
-		return 0, argumentError(fmt.Sprintf("limit is a number from 1 to %d", maxLimit))
+	if err != nil || n < 1 || n > most {
+		return 0, argumentError(fmt.Sprintf("limit is a number from 1 to %d", most))
 	}
 	return n, nil
+}
+
+// flag returns an argument that is true or false; without the argument, false.
+func (a arguments) flag(name string) (bool, error) {
+	switch strings.ToLower(a.texts[name]) {
+	case "", "false":
+		return false, nil
+	case "true":
+		return true, nil
+	}
+	return false, argumentError(name + " is True or False")
 }
 
 // time returns an argument as a time. Without the argument, it returns the time def before now, or
@@ -233,7 +247,15 @@ func summaryOf(ctx context.Context, f *Fleet, a arguments) (any, error) {
 }
 
 func lastOf(_ context.Context, f *Fleet, a arguments) (any, error) {
-	limit, err := a.limit()
+	brief, err := a.flag("brief")
+	if err != nil {
+		return nil, err
+	}
+	most := maxLimit
+	if brief {
+		most = maxBrief
+	}
+	limit, err := a.limitUpTo(most)
 	if err != nil {
 		return nil, err
 	}
@@ -243,26 +265,43 @@ func lastOf(_ context.Context, f *Fleet, a arguments) (any, error) {
 	}
 
 	glob := a.texts["minion"]
+	state := a.texts["state"]
 	out := value.NewMap()
 	shown, next := "", ""
 	after := a.texts["after"]
-	for _, minion := range slices.Sorted(slices.Values(f.minions.Accepted())) {
-		if minion <= after || glob != "" && !pattern.Glob(glob, minion) {
+	all, _ := f.recorder.table.snapshot(f.minions.Accepted())
+	for i := range all {
+		one := &all[i]
+		if one.minion <= after || glob != "" && !pattern.Glob(glob, one.minion) {
 			continue
 		}
-		last, _ := f.recorder.table.Last(minion)
-		ran := last.Run.JID != ""
-		if len(results) > 0 && !(ran && slices.Contains(results, last.Run.Result)) {
+		ran := one.run.JID != ""
+		if len(results) > 0 && !(ran && slices.Contains(results, one.run.Result)) {
+			continue
+		}
+		last := one.last()
+		if state != "" && !hasState(&last.Summary, state) {
 			continue
 		}
 		if out.Len() == limit {
 			next = shown
 			break
 		}
-		out.Set(minion, lastMap(&last))
-		shown = minion
+
+		if brief {
+			out.Set(one.minion, briefMap(&last))
+		} else {
+			out.Set(one.minion, lastMap(&last))
+		}
+		shown = one.minion
 	}
 	return value.NewMap("minions", out, "next", next), nil
+}
+
+// hasState reports whether a state with this id failed or changed something in a run.
+func hasState(s *summary.Summary, id string) bool {
+	is := func(state summary.State) bool { return state.ID == id }
+	return slices.ContainsFunc(s.FailedStates, is) || slices.ContainsFunc(s.ChangedStates, is)
 }
 
 func runsOf(ctx context.Context, f *Fleet, a arguments) (any, error) {
@@ -305,18 +344,7 @@ func driftOf(ctx context.Context, f *Fleet, a arguments) (any, error) {
 	}
 	out := []any{}
 	for i := range list {
-		d := &list[i]
-		m := value.NewMap(
-			"minion", d.Minion,
-			"time", timeText(d.Time),
-			"jid", d.JID,
-			"user", d.User,
-			"corrected", d.Corrected,
-			"revision", d.Revision,
-		)
-		m.Update(stateMap(&d.State))
-		m.Delete("seconds")
-		out = append(out, m)
+		out = append(out, driftMap(&list[i]))
 	}
 	return value.NewMap("drift", out, "more", more, "since", timeText(filter.From)), nil
 }

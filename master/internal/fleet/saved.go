@@ -10,9 +10,12 @@ import (
 	"saltern/master/history/summary"
 )
 
-// A saved table is savedMagic, the number of minions, the entries, and a checksum (CRC-32C) of all
-// that. Numbers are varints, a text is its length and its bytes.
-const savedMagic = "SALTFLT1"
+// A saved table is savedMagic, Table.daysFrom, the number of minions, the entries, and a checksum (CRC-32C)
+// of all that. Numbers are varints, a text is its length and its bytes.
+const savedMagic = "SALTFLT2"
+
+// savedBefore begins tables of the version before, whose entries have no days.
+const savedBefore = "SALTFLT1"
 
 // maxSaved bounds the file of a table, in bytes.
 const maxSaved = maxMinions * (maxEntry + 300)
@@ -31,7 +34,8 @@ func (t *Table) pack() (packed []byte, changed bool) {
 	}
 
 	t.changed = false
-	b := binary.AppendUvarint([]byte(savedMagic), uint64(len(t.entries)))
+	b := binary.BigEndian.AppendUint32([]byte(savedMagic), uint32(t.daysFrom))
+	b = binary.AppendUvarint(b, uint64(len(t.entries)))
 	for minion, e := range t.entries {
 		b = appendText(b, minion)
 		b = appendAnswer(b, &e.answer)
@@ -41,6 +45,7 @@ func (t *Table) pack() (packed []byte, changed bool) {
 		for i := range e.baselines {
 			b = appendBaseline(b, &e.baselines[i])
 		}
+		b = appendDays(b, &e.days)
 	}
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli)), true
 }
@@ -78,6 +83,14 @@ func appendBaseline(b []byte, base *baseline) []byte {
 	return b
 }
 
+func appendDays(b []byte, d *days) []byte {
+	b = binary.BigEndian.AppendUint32(b, uint32(d.newest))
+	for _, r := range d.results {
+		b = append(b, byte(r))
+	}
+	return b
+}
+
 func flag(v bool) byte {
 	if v {
 		return 1
@@ -85,19 +98,27 @@ func flag(v bool) byte {
 	return 0
 }
 
-// parseTable reads a table that pack has made.
-func parseTable(b []byte) (*Table, error) {
+// parseTable reads a table that pack has made. hasDays is false for a table of the version before.
+func parseTable(b []byte) (table *Table, hasDays bool, err error) {
 	const sumSize = 4
-	if len(b) < len(savedMagic)+sumSize || string(b[:len(savedMagic)]) != savedMagic {
-		return nil, errSaved
+	if len(b) < len(savedMagic)+sumSize {
+		return nil, false, errSaved
+	}
+	magic := string(b[:len(savedMagic)])
+	if magic != savedMagic && magic != savedBefore {
+		return nil, false, errSaved
 	}
 	body := b[:len(b)-sumSize]
 	if crc32.Checksum(body, castagnoli) != binary.BigEndian.Uint32(b[len(body):]) {
-		return nil, fmt.Errorf("%w: its checksum is wrong", errSaved)
+		return nil, false, fmt.Errorf("%w: its checksum is wrong", errSaved)
 	}
+	hasDays = magic == savedMagic
 
 	r := savedReader{rest: body[len(savedMagic):]}
 	t := newTable()
+	if hasDays {
+		t.daysFrom = r.day()
+	}
 	for range r.number(maxMinions) {
 		minion := r.text(maxEntry)
 		e := &entry{answer: r.answer(), run: r.answer()}
@@ -106,15 +127,18 @@ func parseTable(b []byte) (*Table, error) {
 		for range r.number(maxBaselines) {
 			e.baselines = append(e.baselines, r.baseline())
 		}
+		if hasDays {
+			e.days = r.days()
+		}
 		if r.failed {
-			return nil, errSaved
+			return nil, false, errSaved
 		}
 		t.entries[minion] = e
 	}
 	if r.failed || len(r.rest) > 0 {
-		return nil, errSaved
+		return nil, false, errSaved
 	}
-	return t, nil
+	return t, hasDays, nil
 }
 
 // savedReader reads the parts of a saved table. After a fault it returns zero values.
@@ -188,4 +212,21 @@ func (r *savedReader) baseline() baseline {
 		}
 	}
 	return b
+}
+
+func (r *savedReader) days() (d days) {
+	d.newest = r.day()
+	for i, result := range r.take(keptDays) {
+		d.results[i] = min(dayResult(result), worstDay)
+	}
+	return d
+}
+
+// day reads the number of a day.
+func (r *savedReader) day() int32 {
+	b := r.take(4)
+	if b == nil {
+		return 0
+	}
+	return max(0, int32(binary.BigEndian.Uint32(b)))
 }

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -50,6 +51,92 @@ func lastMap(last *Last) *value.Map {
 	out.Update(runMap(&run))
 	out.Delete("minion")
 	return out
+}
+
+// briefMap returns the last run of a minion without its states.
+func briefMap(last *Last) *value.Map {
+	if last.Run.JID == "" {
+		return value.NewMap("answered", timeText(last.Answer.Time), "result", "never")
+	}
+	s := &last.Summary
+	return value.NewMap(
+		"answered", timeText(last.Answer.Time),
+		"result", wordOf(last.Run.Result),
+		"time", timeText(last.Run.Time),
+		"jid", last.Run.JID,
+		"function", last.Run.Function,
+		"ok", int64(s.OK),
+		"changed", int64(s.Changed),
+		"would_change", int64(s.WouldChange),
+		"failed", int64(s.Failed),
+		"drifted", int64(len(s.Drifted())),
+	)
+}
+
+// trendMap is the runner fleet.trend.
+func trendMap(_ context.Context, f *Fleet, _ arguments) (any, error) {
+	t := f.Trend()
+	days := []any{}
+	for i := range t.Days {
+		d := &t.Days[i]
+		m := value.NewMap("day", d.Day.Format(time.DateOnly))
+		for _, r := range summary.Results() {
+			m.Set(wordOf(r), int64(d.Results[r]))
+		}
+		m.Set("answered", int64(d.Answered))
+		m.Set("absent", int64(d.Absent))
+		days = append(days, m)
+	}
+
+	last := value.NewMap()
+	for _, r := range summary.Results() {
+		last.Set(wordOf(r), int64(t.Last[r]))
+	}
+	last.Set("never", int64(t.Never))
+
+	drift := []any{}
+	for i := range t.Drift {
+		drift = append(drift, driftMap(&t.Drift[i]))
+	}
+	return value.NewMap(
+		"minions", int64(t.Minions),
+		"last_run", last,
+		"drifted", int64(t.Drifted),
+		"days", days,
+		"worst_states", spreadMaps(t.Worst),
+		"slowest_states", spreadMaps(t.Slowest),
+		"drift", drift,
+	), nil
+}
+
+func spreadMaps(list []StateSpread) []any {
+	out := []any{}
+	for i := range list {
+		s := &list[i]
+		out = append(out, value.NewMap(
+			"id", s.ID,
+			"function", s.Function,
+			"minions", int64(s.Minions),
+			"minion", s.Minion,
+			"comment", s.Comment,
+			"seconds", s.Longest.Round(time.Microsecond).Seconds(),
+		))
+	}
+	return out
+}
+
+func driftMap(d *Drifted) *value.Map {
+	m := value.NewMap(
+		"minion", d.Minion,
+		"time", timeText(d.Time),
+		"jid", d.JID,
+		"user", d.User,
+		"corrected", d.Corrected,
+		"revision", d.Revision,
+	)
+	m.Update(stateMap(&d.State))
+	m.Delete("seconds")
+	return m
 }
 
 // runMap returns a run as a map.

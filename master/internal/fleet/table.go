@@ -27,6 +27,9 @@ type Table struct {
 	changed  bool   // since the last save
 	evicted  uint64 // entries that other minions have displaced
 	replaced uint64 // runs that were not newer than what the table had
+	// daysFrom is the first day that the entries have in full, because the runs before it were not read.
+	// 0: they have all.
+	daysFrom int32
 }
 
 // entry holds the last runs of a minion. Its size is bounded by maxEntry, see fit.
@@ -38,6 +41,7 @@ type entry struct {
 	packed    []byte // its summary
 	drifted   bool   // it found drift
 	baselines []baseline
+	days      days
 }
 
 // Answer is a return without its states.
@@ -114,6 +118,10 @@ func (t *Table) add(run *history.Run, scope uint64, now time.Time) (changed bool
 		changed = true
 	}
 
+	if e.days.enter(run, scope != 0, now) {
+		changed = true
+	}
+
 	e.fit(latest)
 	t.changed = t.changed || changed
 	return changed
@@ -183,7 +191,7 @@ func (b *baseline) touch(s *summary.State, failed bool) {
 // size returns the bytes of memory that an entry takes, without the id of its minion.
 func (e *entry) size() int {
 	const (
-		fixed        = 224 // the struct
+		fixed        = 264 // the struct
 		fixedOfBase  = 72
 		bytesOfTouch = 4
 	)
@@ -262,6 +270,54 @@ type Last struct {
 	Answer  Answer // the last return of any function
 	Run     Answer // the last run of states; its JID is "" if there is none
 	Summary summary.Summary
+	days    days
+}
+
+// snapshot is what the table has of a minion at one moment. Its summary is still packed, so that making it
+// is quick.
+type snapshot struct {
+	minion      string
+	answer, run Answer
+	packed      []byte // nobody changes it: the table replaces it
+	days        days
+}
+
+// snapshot returns what the table has of some minions, sorted by id, and the first day of which it has all
+// results. Minions that never answered have their ids only.
+func (t *Table) snapshot(minions []string) (out []snapshot, daysFrom int32) {
+	out = make([]snapshot, 0, len(minions))
+	minions = slices.Sorted(slices.Values(minions))
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for _, minion := range minions {
+		one := snapshot{minion: minion}
+		if e := t.entries[minion]; e != nil {
+			one.answer = e.answer
+			one.run = e.run
+			one.packed = e.packed
+			one.days = e.days
+		}
+		out = append(out, one)
+	}
+	return out, t.daysFrom
+}
+
+// summary returns the summary of the last run of states.
+func (s *snapshot) summary() (out summary.Summary) {
+	if s.run.JID != "" {
+		out, _ = summary.Parse(s.packed) // what Append has written
+	}
+	return out
+}
+
+func (s *snapshot) last() Last {
+	return Last{
+		Minion:  s.minion,
+		Answer:  s.answer,
+		Run:     s.run,
+		Summary: s.summary(),
+		days:    s.days,
+	}
 }
 
 // Last returns the last run of a minion.
@@ -287,7 +343,7 @@ func (t *Table) All() []Last {
 }
 
 func (e *entry) last(minion string) Last {
-	last := Last{Minion: minion, Answer: e.answer, Run: e.run}
+	last := Last{Minion: minion, Answer: e.answer, Run: e.run, days: e.days}
 	if e.run.JID != "" {
 		last.Summary, _ = summary.Parse(e.packed) // what Append has written
 	}
