@@ -42,7 +42,7 @@ const still = `* { caret-color: transparent !important; animation: none !importa
 // are fixed, with its style and script. altered is added to the style.
 func pages(t *testing.T, altered string) string {
 	t.Helper()
-	const console = "../../master/restapi/console"
+	const console = "../../master/restapi/internal/console"
 	mux := http.NewServeMux()
 	mux.Handle("/api/console/",
 		http.StripPrefix("/api/console/", http.FileServer(http.Dir(filepath.Join(console, "static")))))
@@ -69,7 +69,7 @@ func pages(t *testing.T, altered string) string {
 // testdata, wide, narrow and dark. -update writes those anew.
 func TestPictures(t *testing.T) {
 	t.Parallel()
-	names, err := filepath.Glob("../../master/restapi/console/testdata/*.html")
+	names, err := filepath.Glob("../../master/restapi/internal/console/testdata/*.html")
 	if err != nil || len(names) < 15 {
 		t.Fatalf("%d pages: %v", len(names), err)
 	}

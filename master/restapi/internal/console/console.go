@@ -140,7 +140,7 @@ func New(cfg Config) (*Console, error) {
 			continue
 		}
 
-		t, err := template.New(n).Funcs(functions()).ParseFS(files, "templates/layout.html",
+		t, err := template.New(n).Funcs(c.functions()).ParseFS(files, "templates/layout.html",
 			"templates/parts.html", "templates/machines.html", "templates/"+n)
 		if err != nil {
 			return nil, fmt.Errorf("read the console's page %s: %w", n, err)
@@ -169,7 +169,7 @@ func New(cfg Config) (*Console, error) {
 
 // functions returns the template functions that combine several values into the one argument of a
 // partial template.
-func functions() template.FuncMap {
+func (c *Console) functions() template.FuncMap {
 	type tab struct {
 		Base, Path, Word string
 		Here             bool
@@ -180,10 +180,11 @@ func functions() template.FuncMap {
 	}
 	return template.FuncMap{
 		"tab":     func(p page, section, path, word string) tab { return tab{p.Base, path, word, p.Section == section} },
-		"clock":   clockWord,
+		"clock":   c.moment,
 		"octets":  octetGroups,
 		"capital": capital,
 		"rows":    func(base string, list []job) rows { return rows{base, list} },
+		"hint":    func(text, word, url string) hint { return hint{text, word, url} },
 	}
 }
 
@@ -203,6 +204,7 @@ func routes() map[string]route {
 		"/nodes/confirm":  {get: confirmNode, section: "overview"},
 		"/keys":           {get: showKeys, post: changeKeys, section: "keys"},
 		"/keys/confirm":   {get: confirmKeys, section: "keys"},
+		"/fleet":          {get: showFleet, section: "fleet"},
 		"/minions":        {get: showMinions, section: "minions"},
 		"/minion":         {get: showMinion, section: "minions"},
 		"/jobs":           {get: showJobs, section: "jobs"},
@@ -223,6 +225,7 @@ func routes() map[string]route {
 type visit struct {
 	Request
 	query   url.Values
+	now     time.Time
 	login   Login
 	section string
 }
@@ -247,7 +250,7 @@ func IsStream(path string) bool { return path == "/stream" }
 
 // Serve returns the answer to a request.
 func (c *Console) Serve(ctx context.Context, r Request) Answer {
-	v := &visit{Request: r, query: r.HTTP.URL.Query()}
+	v := &visit{Request: r, query: r.HTTP.URL.Query(), now: c.cfg.Now()}
 	a, err := c.answer(ctx, v)
 	if err != nil {
 		a = c.failed(v, err)
@@ -350,6 +353,7 @@ type page struct {
 	Base, Style, Script string
 	Title, Section      string
 	Version             string
+	Now                 string // time of the answer, by which the script tells ages
 	User, Role          string // "" when nobody is logged in
 	Token               string // token that the page's forms must contain
 	May                 rights
@@ -360,13 +364,14 @@ type page struct {
 }
 
 // rights describes which parts of the console a user can use.
-type rights struct{ Keys, Minions, Jobs, Run, Events, Files, Audit, Tokens bool }
+type rights struct{ Fleet, Keys, Minions, Jobs, Run, Events, Files, Audit, Tokens bool }
 
 func (v *visit) rights() rights {
 	if v.login.Token == "" {
 		return rights{}
 	}
 	return rights{
+		Fleet:   v.mayCall("runner", "fleet.trend"),
 		Keys:    v.mayCall("wheel", "key.list_all"),
 		Minions: v.mayCall("runner", "presence.minions"),
 		Jobs:    v.mayCall("runner", "jobs.list_jobs_filter"),
@@ -397,6 +402,7 @@ func (c *Console) render(v *visit, template string, code int, p page) (Answer, e
 	p.Style = c.style
 	p.Script = c.script
 	p.Version = c.cfg.Version
+	p.Now = c.cfg.Now().UTC().Format(time.RFC3339)
 	p.Section = v.section
 	if v.login.Token != "" {
 		p.User = briefName(v.login.User)

@@ -3,7 +3,6 @@ package console
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
 	"path"
@@ -34,10 +33,11 @@ type fileEntry struct {
 
 // remote is a git remote in the state that this master serves.
 type remote struct {
-	URL, Fetched, Age, Fault string
-	Refs                     []ref
-	MoreRefs                 int64
-	Differs                  []string // masters that serve other commits of the remote than this master
+	URL, Fault   string
+	Fetched, Age moment
+	Refs         []ref
+	MoreRefs     int64
+	Differs      []string // masters that serve other commits of the remote than this master
 }
 
 type ref struct{ Name, Commit string }
@@ -155,11 +155,11 @@ func remotesOf(m *value.Map, now time.Time) (out []remote, more int) {
 		x := m.Map(u)
 		r := remote{URL: briefName(u)}
 		if t, err := time.Parse(time.RFC3339, x.Str("changed")); err == nil {
-			r.Age = agoWord(now.Sub(t))
+			r.Age = momentAt(now, t)
 		}
 
 		if t, err := time.Parse(time.RFC3339, x.Str("fetched")); err == nil {
-			r.Fetched = clockWord(t)
+			r.Fetched = momentAt(now, t)
 		}
 
 		if f := x.Map("fault"); f.Len() > 0 {
@@ -187,19 +187,6 @@ func remotesOf(m *value.Map, now time.Time) (out []remote, more int) {
 	}
 
 	return out, 0
-}
-
-// agoWord returns a text for a duration before now, in its largest unit.
-func agoWord(d time.Duration) string {
-	switch {
-	case d < time.Minute:
-		return "just now"
-	case d < 2*time.Hour:
-		return fmt.Sprintf("%d minutes ago", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%d hours ago", int(d.Hours()))
-	}
-	return fmt.Sprintf("%d days ago", int(d.Hours()/24))
 }
 
 type filePage struct {

@@ -65,7 +65,7 @@ func showJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 			"The master does not describe the job: " + briefName(value.StrMax(got, maxName))}
 	}
 
-	d := jobPage{job: jobOf(jid, m)}
+	d := jobPage{job: v.jobOf(jid, m)}
 	if e := m.Str("Error"); e != "" {
 		// A job may be missing because it has just started and is not in the job cache yet.
 		d.Missing = true

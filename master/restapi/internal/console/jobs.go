@@ -12,19 +12,20 @@ import (
 
 // job is one line of a list of jobs.
 type job struct {
-	JID, Function, Target, Type, User, Start string
-	Args                                     string
+	JID, Function, Target, Type, User string
+	Start                             moment
+	Args                              string
 }
 
 // jobOf returns a job in the answer of the runner jobs.
-func jobOf(jid string, m *value.Map) job {
+func (v *visit) jobOf(jid string, m *value.Map) job {
 	j := job{
 		JID:      jid,
 		Function: briefName(value.StrMax(m.Value("Function"), maxName)),
 		Target:   briefName(targetText(m.Value("Target"), maxName)),
 		Type:     briefName(m.Str("Target-type")),
 		User:     briefName(m.Str("User")),
-		Start:    briefName(seconds(m.Str("StartTime"))),
+		Start:    momentAt(v.now, jidTime(jid)),
 	}
 
 	for _, a := range m.List("Arguments") {
@@ -41,12 +42,6 @@ func jobOf(jid string, m *value.Map) job {
 
 	j.Args = briefName(strings.TrimSpace(j.Args))
 	return j
-}
-
-// seconds returns the text of a time without fractions of a second.
-func seconds(at string) string {
-	at, _, _ = strings.Cut(at, ".")
-	return at
 }
 
 // withoutMark returns a map of named arguments without "__kwarg__", the mark of such a map.
@@ -94,7 +89,7 @@ func jobList(ctx context.Context, v *visit, n int, runs bool) ([]job, error) {
 	for i := len(l) - 1; i >= 0; i-- {
 		m, _ := l[i].(*value.Map)
 		if jid := m.Str("JID"); jobs.Valid(jid) {
-			out = append(out, jobOf(jid, m))
+			out = append(out, v.jobOf(jid, m))
 		}
 	}
 

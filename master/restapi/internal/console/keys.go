@@ -95,7 +95,10 @@ type keyTab struct {
 	Here bool
 }
 
-type keyRow struct{ ID, Finger, Address, Seen string }
+type keyRow struct {
+	ID, Finger, Address string
+	Seen                moment
+}
 
 type keysPage struct {
 	Tabs    []keyTab

@@ -16,9 +16,10 @@ import (
 
 // minion describes a key, and the minion with that key as far as the master knows it.
 type minion struct {
-	ID, Key, Address, Seen string
-	Connected              bool    // the minion is connected to this master
-	heard                  float64 // time of the minion's last authenticated request, in Unix seconds; 0: never
+	ID, Key, Address string
+	Seen             moment
+	Connected        bool    // the minion is connected to this master
+	heard            float64 // time of the minion's last authenticated request, in Unix seconds; 0: never
 }
 
 // minionsOf returns all minions that have a key (the runner presence.minions).
@@ -45,7 +46,7 @@ func minionsOf(ctx context.Context, v *visit) ([]minion, error) {
 		}
 
 		if s, ok := x.Value("seen").(float64); ok && s > 0 && s < 1e11 {
-			n.Seen, n.heard = clockWord(time.UnixMilli(int64(s*1e3))), s
+			n.Seen, n.heard = momentAt(v.now, time.UnixMilli(int64(s*1e3))), s
 		}
 
 		out = append(out, n)

@@ -30,12 +30,15 @@ type presence struct{ Connected, Away int }
 // masterState is the status of the master.
 type masterState struct {
 	ID       string
-	Since    string
+	Since    moment
 	Problems []masterProblem
 	Silent   bool // the master has not written its status lately
 }
 
-type masterProblem struct{ What, Text, Since string }
+type masterProblem struct {
+	What, Text string
+	Since      moment
+}
 
 // member is a master of the cluster.
 type member struct{ Name, State string }
@@ -137,12 +140,12 @@ func (c *Console) masterState(s *control.Status) *masterState {
 	if s == nil {
 		return nil
 	}
-	m := &masterState{ID: briefName(s.ID), Since: clockWord(s.Started), Silent: c.cfg.Now().Sub(s.Written) > control.StatusStale}
+	m := &masterState{ID: briefName(s.ID), Since: c.moment(s.Started), Silent: c.cfg.Now().Sub(s.Written) > control.StatusStale}
 	for _, p := range s.Problems {
-		m.Problems = append(m.Problems, masterProblem{briefName(string(p.What)), p.Text, clockWord(p.Since)})
+		m.Problems = append(m.Problems, masterProblem{briefName(string(p.What)), p.Text, c.moment(p.Since)})
 	}
 	if e := s.PillarError; e != nil {
-		m.Problems = append(m.Problems, masterProblem{"pillar of " + briefName(e.Minion), e.Text, clockWord(e.At)})
+		m.Problems = append(m.Problems, masterProblem{"pillar of " + briefName(e.Minion), e.Text, c.moment(e.At)})
 	}
 	return m
 }

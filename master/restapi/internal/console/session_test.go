@@ -267,14 +267,16 @@ func TestRemotesOfFiles(t *testing.T) {
 func TestAgo(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]string{
-		-time.Hour:          "just now",
-		59 * time.Second:    "just now",
-		time.Minute:         "1 minutes ago",
-		119 * time.Minute:   "119 minutes ago",
-		2 * time.Hour:       "2 hours ago",
-		47 * time.Hour:      "47 hours ago",
-		50 * time.Hour:      "2 days ago",
-		30 * 24 * time.Hour: "30 days ago",
+		-time.Hour:           "in 1 h",
+		-3 * 24 * time.Hour:  "in 3 days",
+		-9 * time.Second:     "just now",
+		9 * time.Second:      "just now",
+		59 * time.Second:     "59 s ago",
+		time.Minute:          "1 min ago",
+		119 * time.Minute:    "1 h ago",
+		47 * time.Hour:       "47 h ago",
+		50 * time.Hour:       "2 days ago",
+		400 * 24 * time.Hour: "400 days ago",
 	} {
 		if got := agoWord(d); got != want {
 			t.Errorf("%v: %q, want %q", d, got, want)

@@ -2,6 +2,8 @@
 'use strict';
 
 (() => {
+  let ahead = Date.now() - Date.parse(document.body.dataset.now);
+  setInterval(() => { if (!document.hidden) ages(); }, 10000);
   const live = document.getElementById('live');
   if (live && live.dataset.stream) follow(live);
   const list = document.getElementById('events');
@@ -57,9 +59,14 @@
     return Boolean(page) && ['h2', 'h3'].includes(page.nextHopProtocol);
   }
 
-  // follow reads the page anew when something came for it, and takes over its live part.
+  // follow reads the page anew when something came for it, and takes over its live part: soon
+  // after an event, then every data-pace milliseconds for a minute, since what the event began
+  // goes on, and else every half minute.
   function follow(live) {
-    let timer = 0, busy = false, again = false;
+    const pace = Number(live.dataset.pace) || 0, busyFor = 60000;
+    let timer = 0, busy = false, again = false, until = 0, shown = textOf(live);
+    // textOf leaves out the words for times, which are kept fresh elsewhere.
+    function textOf(at) { return at.innerHTML.replace(/>[^<>]*<\/time>/g, '></time>'); }
     async function refresh() {
       if (busy) { again = true; return; }
       busy = true;
@@ -69,24 +76,65 @@
         const page = new DOMParser().parseFromString(await res.text(), 'text/html');
         const fresh = page.getElementById('live');
         if (res.ok && fresh) {
-          const open = new Set([...live.querySelectorAll('details')].map((d, i) => (d.open ? i : -1)));
-          const same = fresh.querySelectorAll('details').length === live.querySelectorAll('details').length;
-          live.replaceChildren(...document.adoptNode(fresh).childNodes);
-          if (same) live.querySelectorAll('details').forEach((d, i) => { d.open = open.has(i); });
-          if (!fresh.dataset.stream) stream.end();
+          const ends = !fresh.dataset.stream, text = textOf(fresh);
+          ahead = Date.now() - Date.parse(page.body.dataset.now);
+          if (text !== shown) replace(fresh);
+          shown = text;
+          if (ends) stream.end();
         }
       } catch (e) { /* the next event tries again */ }
       busy = false;
       if (again) soon();
     }
+    // replace keeps what the user has opened, ticked and focused.
+    function replace(fresh) {
+      const all = (at, what) => [...at.querySelectorAll(what)];
+      const open = all(live, 'details').map((d) => d.open), ticked = new Set(all(live, 'input:checked').map((i) => i.name + '=' + i.value));
+      const same = open.length === all(fresh, 'details').length;
+      const name = (e) => e.tagName + (e.getAttribute('href') || e.value || e.textContent);
+      const focused = live.contains(document.activeElement) ? name(document.activeElement) : '';
+      live.replaceChildren(...document.adoptNode(fresh).childNodes);
+      if (same) all(live, 'details').forEach((d, i) => { d.open = open[i]; });
+      all(live, 'input[type=checkbox]').forEach((i) => { if (ticked.has(i.name + '=' + i.value)) i.checked = true; });
+      if (focused) {
+        const back = all(live, 'a, button, input, select, summary, [tabindex]').find((e) => name(e) === focused);
+        if (back) back.focus({ preventScroll: true });
+      }
+    }
     function soon() {
       if (!timer) timer = setTimeout(() => { timer = 0; refresh(); }, 400);
     }
-    const stream = listen(live.dataset.stream, { open: soon, message: soon }); // at its beginning: something may have come before
-    const slow = setInterval(() => {
-      if (stream.ended()) clearInterval(slow);
-      else if (!document.hidden) soon();
-    }, 30000);
+    function arrived() {
+      if (!pace || Date.now() >= until) soon();
+      until = Date.now() + busyFor;
+    }
+    const stream = listen(live.dataset.stream, { open: soon, message: arrived }); // at its beginning: something may have come before
+    let next = 0;
+    const ticks = setInterval(() => {
+      if (stream.ended()) { clearInterval(ticks); return; }
+      if (document.hidden || Date.now() < next) return;
+      if (next) soon();
+      next = Date.now() + (pace && Date.now() < until ? pace : 30000);
+    }, 1000);
+  }
+
+  // agoWords has the words of the master for a time that is so many milliseconds ago.
+  function agoWords(ago) {
+    const s = Math.trunc(Math.abs(ago) / 1000);
+    let span = Math.trunc(s / 86400) + ' days';
+    if (s < 60) span = s + ' s';
+    else if (s < 3600) span = Math.trunc(s / 60) + ' min';
+    else if (s < 172800) span = Math.trunc(s / 3600) + ' h';
+    if (s < 10) return 'just now';
+    return ago < 0 ? 'in ' + span : span + ' ago';
+  }
+
+  // ages keeps the words for times fresh. ahead is how far the browser's clock is ahead of the master's.
+  function ages() {
+    for (const t of document.querySelectorAll('time[datetime]')) {
+      const text = agoWords(Date.now() - ahead - Date.parse(t.dateTime));
+      if (t.textContent !== text) t.textContent = text;
+    }
   }
 
   // show lists events as they come.

@@ -1,0 +1,68 @@
+package console
+
+import (
+	"fmt"
+	"time"
+
+	"saltern/master/jobs"
+)
+
+// moment is a time as all pages show it: how long ago, with the exact time for whoever points at it. The
+// part "when" of the templates writes it. All fields are "" for the zero time.
+type moment struct{ ISO, Exact, Ago string }
+
+func (c *Console) moment(t time.Time) moment { return momentAt(c.cfg.Now(), t) }
+
+func momentAt(now, t time.Time) moment {
+	if t.IsZero() {
+		return moment{}
+	}
+	t = t.UTC()
+	return moment{ISO: t.Format(time.RFC3339), Exact: clockWord(t), Ago: agoWord(now.Sub(t))}
+}
+
+// momentOf returns the moment of a time in the answer of a runner (RFC 3339).
+func (c *Console) momentOf(text string) moment {
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return moment{}
+	}
+	return c.moment(t)
+}
+
+// jidTime returns the time in a job id, or the zero time if the id contains none.
+func jidTime(jid string) time.Time {
+	t, err := jobs.Time(jid)
+	if err != nil {
+		return time.Time{}
+	}
+	return t
+}
+
+// agoWord describes how long ago something was, or in how long it will be. console.js has the same words.
+func agoWord(ago time.Duration) string {
+	switch {
+	case ago.Abs() < 10*time.Second:
+		return "just now"
+	case ago < 0:
+		return "in " + spanWord(-ago)
+	}
+	return spanWord(ago) + " ago"
+}
+
+func spanWord(d time.Duration) string {
+	const day = 24 * time.Hour
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%d s", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%d min", d/time.Minute)
+	case d < 2*day:
+		return fmt.Sprintf("%d h", d/time.Hour)
+	}
+	return fmt.Sprintf("%d days", d/day)
+}
+
+// hint is what an empty list says: what is the matter, and a link to the next step. Word may be "": there
+// is no link.
+type hint struct{ Text, Word, URL string }
