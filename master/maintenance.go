@@ -96,6 +96,7 @@ func (m *Master) startChores(w *workers) {
 func (m *Master) startParts(w *workers) {
 	w.Go(func() { m.writes.Run(w.ctx) })
 	w.Go(func() { m.reactor.Run(w.ctx) })
+	w.Go(func() { m.savedStore.Follow(w.ctx) })
 	w.Go(func() { m.schedule.Run(w.ctx) })
 	w.Go(func() { m.engines.Run(w.ctx) })
 	w.Go(func() { m.repos.Run(w.ctx) })

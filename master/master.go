@@ -42,6 +42,7 @@ import (
 	"saltern/master/internal/request"
 	"saltern/master/internal/resources"
 	"saltern/master/internal/returner"
+	"saltern/master/internal/saved"
 	"saltern/master/internal/schedule"
 	"saltern/master/internal/wheel"
 	"saltern/master/jobs"
@@ -93,6 +94,8 @@ type Master struct {
 	reactions   *reactor.Rules
 	reactor     *reactor.Engine
 	schedule    *schedule.Schedule
+	savedStore  *saved.Store
+	saved       *saved.Service
 	batches     *batch.Manager
 	engines     *engine.Service
 	eventReturn *returner.Events // nil while the option event_return is empty
@@ -435,7 +438,7 @@ func (m *Master) openBus(context.Context) error {
 	return err
 }
 
-func (m *Master) openServices(context.Context) error {
+func (m *Master) openServices(ctx context.Context) error {
 	m.ring = &keyadmin.Ring{
 		Store:    m.keys,
 		Dir:      m.cluster.KeyDir(),
@@ -450,11 +453,13 @@ func (m *Master) openServices(context.Context) error {
 		Forget: m.cache.Forget,
 	}
 
+	m.openSavedStore(ctx)
 	m.openLaunch()
 	m.openPillar()
 	m.openRunners()
 	m.openReactor()
 	m.openSchedule()
+	m.openSaved()
 	m.openReturners()
 	m.openNotify()
 	m.minions = m.openMinions()

@@ -44,6 +44,7 @@ func (m *Master) openLaunch() {
 	m.targets = &launch.Targets{
 		Accepted:   m.keys.Accepted,
 		Nodegroups: c.Nodegroups,
+		Saved:      m.savedStore,
 		Cache:      m.cache,
 		Resources:  m.resources,
 	}
@@ -139,11 +140,9 @@ func (m *Master) openWheel() {
 func (m *Master) openLocal() *local.Service {
 	c := m.cfg
 	return local.New(local.Config{
-		Auth: m.callers.Auth,
-		Blacklist: acl.Blacklist{
-			Users:   c.PublisherACLBlacklist.Texts("users"),
-			Modules: c.PublisherACLBlacklist.Texts("modules"),
-		},
+		Auth:         m.callers.Auth,
+		Blacklist:    blacklist(c),
+		Saved:        m.saved,
 		Launch:       m.launch,
 		OrderMasters: c.OrderMasters,
 		Runs:         m.runs,
@@ -157,6 +156,14 @@ func (m *Master) openLocal() *local.Service {
 		Log:          m.log,
 		Quiet:        m.quiet,
 	})
+}
+
+// blacklist returns the option publisher_acl_blacklist.
+func blacklist(c *conf.Master) acl.Blacklist {
+	return acl.Blacklist{
+		Users:   c.PublisherACLBlacklist.Texts("users"),
+		Modules: c.PublisherACLBlacklist.Texts("modules"),
+	}
 }
 
 // openMinions creates the service for requests of minions.

@@ -48,6 +48,10 @@ func (r *runCall) native(ctx context.Context, fun string) (done bool, err error)
 		noParse[n] = true
 	}
 
+	if fun == "saved.run" {
+		keepFields(r.args[1:], noParse)
+	}
+
 	args, kwargs := splitKwargs(client.ParseArgs(r.args[1:], noParse))
 	known := table.Has(fun) || runner.OfMaster(fun) || runner.OfCluster(fun) && r.cfg.ClusterID != ""
 
@@ -99,6 +103,16 @@ func (r *runCall) native(ctx context.Context, fun string) (done bool, err error)
 	}
 
 	return true, err
+}
+
+// keepFields adds the fields of a saved job to the arguments that stay text as it was typed, since the
+// job knows which of them are numbers: 1.10 and 007 are no numbers for it.
+func keepFields(words []string, noParse map[string]bool) {
+	for _, w := range words {
+		if name, _, ok := client.ParseKwarg(w); ok && name != "test" && name != "fields" {
+			noParse[name] = true
+		}
+	}
 }
 
 func (r *runCall) remote(ctx context.Context, c *client.Client, fun string, args []any, kwargs *value.Map) error {

@@ -73,7 +73,8 @@ func NewRuns(cfg RunsConfig) *Runs {
 // handle_func).
 func (r *Runs) Call(ctx context.Context, fun string, args []any, named *value.Map) (any, error) {
 	job := pyrunner.Job{JID: r.IDs.New(), User: r.User}
-	return r.callRunner(context.WithValue(ctx, orderKey{}, Order{JID: job.JID}), pyrunner.Call{
+	order := Order{JID: job.JID, By: Caller{User: r.User, All: true, Full: true, Granted: true}}
+	return r.callRunner(context.WithValue(ctx, orderKey{}, order), pyrunner.Call{
 		Fun:   fun,
 		Args:  args,
 		Named: named,
@@ -86,6 +87,8 @@ type Order struct {
 	JID    string
 	Minion string // the minion that called the runner, or ""
 	Person bool   // a person waits for the result and may have changed files just before
+	// By is who called the runner. It is empty for a minion.
+	By Caller
 }
 
 type orderKey struct{}
@@ -186,7 +189,7 @@ func (r *Runs) Began(jid string) *value.Map {
 type Run struct {
 	JID, Tag string
 	Secret   bool // only the caller may get the return
-	person   bool // see Caller.Person
+	by       Caller
 	runs     *Runs
 	call     pyrunner.Call
 	data     *value.Map
@@ -198,6 +201,14 @@ type Caller struct {
 	Eauth string // system of external_auth that authenticated the caller; "" for a key
 	// Person means that a person waits for the runner and may have changed files just before.
 	Person bool
+	// Name is the name under which the caller has rights: that of User without the prefix by which
+	// tools mark users of sudo. Groups are his groups in the system Eauth.
+	Name   string
+	Groups []string
+	// All means that the caller has the key of root or of the master's account. Full means that he
+	// may do everything, by that key or by his permissions. Granted means that he is permitted to
+	// call this runner; without it only a saved job admits him.
+	All, Full, Granted bool
 }
 
 // Announce creates a run with a job id and fires the event of its start. The caller must then call
@@ -205,7 +216,7 @@ type Caller struct {
 func (r *Runs) Announce(fun string, by Caller, args []any, named *value.Map) *Run {
 	call := pyrunner.Call{Fun: fun, Args: args, Named: named, Job: pyrunner.Job{User: by.User}}
 	run := r.announce(call, by.Eauth)
-	run.person = by.Person
+	run.by = by
 	return run
 }
 
@@ -243,7 +254,8 @@ func (run *Run) Do(ctx context.Context, failed func(error)) *value.Map {
 	order := Order{
 		JID:    run.JID,
 		Minion: run.call.Job.Minion,
-		Person: run.person,
+		Person: run.by.Person,
+		By:     run.by,
 	}
 
 	ret, err := r.callRunner(context.WithValue(ctx, orderKey{}, order), run.call)

@@ -8,6 +8,62 @@ import (
 	"saltern/master/value"
 )
 
+// ErrNoGroup means that a target names a nodegroup that does not exist.
+var ErrNoGroup = fmt.Errorf("%w: there is no nodegroup", errInvalid)
+
+// SpellOut returns a target as a compound target in which each nodegroup is replaced by its words. ok
+// is false if the target names none for which chosen returns true, or cannot be parsed: then
+// whoever gets the target must know its nodegroups.
+func SpellOut(tgt any, typ string, groups *value.Map, chosen func(name string) bool) (compound string, ok bool) {
+	var words []string
+	switch typ {
+	case "nodegroup":
+		name, _ := targetText(tgt)
+		words = []string{"N@" + name}
+	case "compound":
+		var err error
+		if words, err = compoundWords(tgt); err != nil {
+			return "", false
+		}
+	}
+
+	s := chooser{groups: groups, chosen: chosen, seen: map[string]bool{}}
+	if !slices.ContainsFunc(words, s.names) {
+		return "", false
+	}
+	out, err := expand(words, Env{Nodegroups: groups})
+	if err != nil {
+		return "", false
+	}
+	return strings.Join(out, " "), true
+}
+
+// chooser looks for chosen nodegroups. It looks at each group once.
+type chooser struct {
+	groups *value.Map
+	chosen func(name string) bool
+	seen   map[string]bool
+}
+
+// names reports whether a word of a compound target is a chosen nodegroup, or one that contains a
+// chosen one.
+func (c *chooser) names(word string) bool {
+	name, ok := strings.CutPrefix(word, "N@")
+	if !ok || c.seen[name] {
+		return false
+	}
+	c.seen[name] = true
+	v, known := c.groups.Get(name)
+	if !known {
+		return false
+	}
+	if c.chosen(name) {
+		return true
+	}
+	words, err := definition(name, v)
+	return err == nil && slices.ContainsFunc(words, c.names)
+}
+
 // nodegroup returns the words of a compound target that is equivalent to a group (nodegroup_comp of
 // salt/utils/minions.py). A group without operators is a list of names or, if it contains
 // characters of regular expressions, one regular expression.
@@ -32,7 +88,7 @@ func (g *grouper) expand(name string) (words []string, nested bool, err error) {
 
 	v, ok := g.groups.Get(name)
 	if !ok {
-		return nil, false, fmt.Errorf("%w: there is no nodegroup %s", errInvalid, quoteShort(name))
+		return nil, false, fmt.Errorf("%w %s", ErrNoGroup, quoteShort(name))
 	}
 
 	def, err := definition(name, v)

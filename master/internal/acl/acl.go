@@ -212,7 +212,7 @@ func argsAllowed(cond any, args []any, kwargs *value.Map) bool {
 		list = []any{cond}
 	}
 
-	if hidesNamed(args) {
+	if HidesNamed(args) {
 		return false
 	}
 
@@ -234,11 +234,11 @@ func argsAllowed(cond any, args []any, kwargs *value.Map) bool {
 // characters outside ASCII as letters.
 var keyword = regexp.MustCompile(`^[A-Za-z_\x{80}-\x{10FFFF}][\w.\x{80}-\x{10FFFF}-]*=([^=]|$)`)
 
-// hidesNamed reports whether positional arguments contain named arguments in the form of text. A
+// HidesNamed reports whether positional arguments contain named arguments in the form of text. A
 // minion extracts named arguments from any position (salt/minion.py load_args_and_kwargs). So a
 // condition on a positional argument would be checked against another argument than the function
 // gets. Salt's clients send named arguments in a map at the end instead.
-func hidesNamed(args []any) bool {
+func HidesNamed(args []any) bool {
 	return slices.ContainsFunc(args, func(a any) bool {
 		switch a := a.(type) {
 		case string:

@@ -44,6 +44,10 @@ func MayFireHooks(perms []any) bool {
 	return slices.Contains(perms, any(FireHooks)) || everything(perms)
 }
 
+// MayEverything reports whether permissions grant all functions on all minions, all runners and all
+// wheel functions. Whoever may do all that may also run each saved job.
+func MayEverything(perms []any) bool { return everything(perms) }
+
 // everything reports whether permissions grant all functions on all minions, all runners and all
 // wheel functions, in the usual spelling. An expression that merely matches all names does not
 // count.

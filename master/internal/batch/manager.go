@@ -75,7 +75,8 @@ type Config struct {
 type Manager struct {
 	cfg     Config
 	batches map[string]*driven
-	waiting []string                        // jids in order of arrival
+	waiting []string // jids in order of arrival
+	begins  chan beginning
 	wanted  atomic.Pointer[map[string]bool] // ids of the batches whose returns Run needs
 }
 
@@ -86,7 +87,7 @@ type driven struct {
 
 // NewManager returns a Manager. The caller must call Run.
 func NewManager(cfg Config) *Manager {
-	m := &Manager{cfg: cfg, batches: map[string]*driven{}}
+	m := &Manager{cfg: cfg, batches: map[string]*driven{}, begins: make(chan beginning)}
 	m.updateWanted()
 	return m
 }
@@ -142,6 +143,8 @@ func (m *Manager) Run(ctx context.Context, events <-chan event.Event) {
 			if e.Lost > 0 {
 				m.reconcileAll(ctx)
 			}
+		case b := <-m.begins:
+			b.done <- m.begin(ctx, b)
 		case <-tick.C:
 			m.giveUpLate(ctx)
 		}
@@ -268,7 +271,7 @@ func (m *Manager) adoptBatch(ctx context.Context, jid string, resumed bool) {
 	}
 
 	b := &driven{s, kept}
-	isNew := !resumed && !slices.Contains(m.waiting, jid)
+	isNew := !resumed && !slices.Contains(m.waiting, jid) && !kept.Bool(ownKey)
 	if s.Halted == "" && len(m.batches) >= maxActive {
 		if m.queueBatch(jid) {
 			if isNew {
@@ -415,8 +418,12 @@ func (b *driven) nextLoad(jid string, ids []string) *value.Map {
 		arg = append(arg, kw)
 	}
 	fun, _ := b.kept.Get("fun")
-	return value.NewMap("fun", fun, "arg", arg, "tgt", tgt, "tgt_type", "list", "ret", b.kept.Str("ret"),
+	load := value.NewMap("fun", fun, "arg", arg, "tgt", tgt, "tgt_type", "list", "ret", b.kept.Str("ret"),
 		"jid", jid, "user", b.kept.Str("user"))
+	if system := b.kept.Str(event.EauthField); system != "" {
+		load.Set(event.EauthField, system)
+	}
+	return load
 }
 
 // fireEvent fires one of Salt's events about a batch (salt/utils/batch_output.py).

@@ -22,6 +22,12 @@ type State struct {
 	Failed  map[string]string // reason of the failure, by minion id
 	Closed  []time.Time       // times when closed slots open again
 	Halted  string            // why the batch was stopped, or ""
+
+	// Limited means that the batch is halted when more than MostFailures minions have failed: those
+	// in Failed, and Bad ones, which have returned with a return code above 0. Salt has no such limit.
+	Limited      bool
+	MostFailures int
+	Bad          int
 }
 
 // New returns the state of a batch that has not begun.
@@ -47,6 +53,17 @@ func (b *State) Returned(id string, bad bool, now time.Time) {
 	if b.Failhard && bad {
 		b.Halted = "failhard"
 	}
+	if bad {
+		b.Bad++
+	}
+	b.checkFailures()
+}
+
+// checkFailures halts the batch if too many minions have failed.
+func (b *State) checkFailures() {
+	if failures := b.Bad + len(b.Failed); b.Limited && failures > b.MostFailures && b.Halted == "" {
+		b.Halted = fmt.Sprintf("%d minions have failed, more than %d", failures, b.MostFailures)
+	}
 }
 
 // TimedOut frees the slot of a minion that has not answered in time.
@@ -57,6 +74,7 @@ func (b *State) TimedOut(id string, now time.Time) {
 	delete(b.Active, id)
 	b.Failed[id] = "timeout"
 	b.closeSlot(now)
+	b.checkFailures()
 }
 
 func (b *State) closeSlot(now time.Time) {
@@ -97,9 +115,16 @@ func (b *State) Next(now time.Time) (ids []string, wake time.Time) {
 // Over reports whether the batch has ended or was halted.
 func (b *State) Over() bool { return b.Halted != "" || len(b.Pending) == 0 && len(b.Active) == 0 }
 
+// Names of the limit on failures in Salt's map of a batch, which Salt ignores.
+const (
+	mostFailuresKey = "saltern_most_failures"
+	badKey          = "saltern_bad"
+)
+
 // Fill writes the values that change during a batch into m, Salt's map of the batch, under Salt's
 // names.
 func (b *State) Fill(m *value.Map, now time.Time) {
+	b.fillLimit(m)
 	active := value.NewMap()
 	done := value.NewMap()
 	failed := value.NewMap()
@@ -135,6 +160,14 @@ func (b *State) Fill(m *value.Map, now time.Time) {
 	}
 }
 
+// fillLimit writes the limit on failures into m.
+func (b *State) fillLimit(m *value.Map) {
+	if b.Limited {
+		m.Set(mostFailuresKey, int64(b.MostFailures))
+		m.Set(badKey, int64(b.Bad))
+	}
+}
+
 // parseState returns the State in Salt's map of a batch.
 func parseState(m *value.Map) (*State, error) {
 	size, ok := m.Int("batch_size")
@@ -162,6 +195,11 @@ func parseState(m *value.Map) (*State, error) {
 	for k, why := range m.Map("failed").All() {
 		id, _ := k.(string)
 		b.Failed[id] = fmt.Sprint(why)
+	}
+
+	if most, ok := m.Int(mostFailuresKey); ok {
+		bad, _ := m.Int(badKey)
+		b.Limited, b.MostFailures, b.Bad = true, int(most), int(bad)
 	}
 
 	if m.Bool("halted") {

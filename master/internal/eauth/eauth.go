@@ -137,6 +137,8 @@ type Caller struct {
 	// Permissions lists the caller's permissions, in the form that package acl checks. It is not
 	// used if All is true.
 	Permissions []any
+	// Groups lists the caller's groups in the system Eauth, as they were at the log-in.
+	Groups []string
 }
 
 // Failure is a refusal of a caller, with the error name and the text that Salt uses.
@@ -215,7 +217,13 @@ func (a *Authenticator) byToken(ctx context.Context, token string) (Caller, erro
 			Message: `Authentication failure of type "token" occurred.`,
 		}
 	}
-	return Caller{Kind: "token", Name: t.Name, Eauth: t.Eauth, Permissions: a.expanded(ctx, t.Eauth, g)}, nil
+	return Caller{
+		Kind:        "token",
+		Name:        t.Name,
+		Eauth:       t.Eauth,
+		Permissions: a.expanded(ctx, t.Eauth, g),
+		Groups:      t.Groups,
+	}, nil
 }
 
 // tokenOf returns a token and its owner's current permissions. It returns false if the token is
@@ -311,6 +319,7 @@ func (a *Authenticator) byPassword(ctx context.Context, creds *value.Map, from n
 		Name:        proven.name,
 		Eauth:       system,
 		Permissions: a.expanded(ctx, system, proven.grant),
+		Groups:      proven.groups,
 	}, nil
 }
 

@@ -142,8 +142,13 @@ func (j *Job) Restrict() error {
 }
 
 // setTarget writes the target into pub, the load for minions: for a restricted job the list of its
-// minions, otherwise the target that the caller sent.
+// minions, otherwise the target that the caller sent, with the words of saved targets.
 func (j *Job) setTarget(pub *value.Map) {
+	if !j.only && j.spelled != nil {
+		pub.Set("tgt", j.spelled)
+		pub.Set("tgt_type", "compound")
+		pub.Delete("delimiter")
+	}
 	if !j.only {
 		return
 	}

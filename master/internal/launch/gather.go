@@ -13,7 +13,21 @@ import (
 // Ask publishes a job and collects its returns, for runners. After the timeout it asks the silent
 // minions whether they still run the job (find_job), and repeats that until no minion does.
 func (l *Launcher) Ask(ctx context.Context, q runner.Question) (runner.Answer, error) {
-	timeout, gather := q.Timeout, q.Gather
+	arg := q.Arg
+	if arg == nil {
+		arg = []any{}
+	}
+
+	j, err := l.New(ctx, l.Own(q.Fun, arg, q.Target, q.TargetType, ""))
+	if err != nil || len(j.Minions) == 0 {
+		return runner.Answer{Returns: map[string]*value.Map{}}, err
+	}
+	return l.Collect(ctx, j, q.Timeout, q.Gather)
+}
+
+// Collect starts a job and collects its returns as Ask does. If timeout or gather is zero, the
+// configured value applies. The answer has the returns until ctx ended.
+func (l *Launcher) Collect(ctx context.Context, j *Job, timeout, gather time.Duration) (runner.Answer, error) {
 	if timeout <= 0 {
 		timeout = l.cfg.Timeout
 	}
@@ -22,17 +36,7 @@ func (l *Launcher) Ask(ctx context.Context, q runner.Question) (runner.Answer, e
 		gather = l.cfg.GatherTimeout
 	}
 
-	arg := q.Arg
-	if arg == nil {
-		arg = []any{}
-	}
-
-	j, err := l.New(ctx, l.Own(q.Fun, arg, q.Target, q.TargetType, ""))
 	ans := runner.Answer{Returns: map[string]*value.Map{}}
-	if err != nil || len(j.Minions) == 0 {
-		return ans, err
-	}
-
 	g := l.startGathering("runner", j, 2*len(j.Minions)+1024)
 	defer g.sub.Close()
 	g.returns = ans.Returns

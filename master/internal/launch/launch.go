@@ -156,6 +156,7 @@ type Job struct {
 	only             bool     // only the minions in Minions get the job
 	account          string   // account whose quota the job uses; "": no quota
 	slice            bool     // the job is the next slice of a batch that this master runs
+	spelled          any      // target for minions, if Target names a saved target; else nil
 }
 
 // Only reports whether only the minions in the job's Minions get the job.
@@ -183,6 +184,7 @@ func (l *Launcher) NewWithin(e *target.Effort, load *value.Map) (*Job, error) {
 	}
 
 	j := &Job{Load: load, Target: tgt, Minions: slices.Concat(found.Minions, found.Resources), Missing: found.Missing}
+	j.spelled = l.cfg.Targets.spellOut(tgt, TargetType(load))
 	if found.Implied {
 		j.implied = len(found.Resources)
 	}
@@ -214,6 +216,8 @@ func (l *Launcher) StartSlice(ctx context.Context, load *value.Map) error {
 	}
 
 	j.slice = true
+	j.Eauth = load.Str(event.EauthField)
+	load.Delete(event.EauthField)
 	if !l.cfg.OrderMasters { // lower masters resolve the target themselves
 		if err := j.Restrict(); err != nil {
 			return err

@@ -86,7 +86,7 @@ func (l *Launcher) MayTarget(c Caller, load *value.Map) error {
 	if c.Minion != "" {
 		pattern = target.PillarPattern
 	}
-	term, found := pattern(load.Value("tgt"), TargetType(load), Delimiter(load), l.cfg.Targets.Nodegroups)
+	term, found := pattern(load.Value("tgt"), TargetType(load), Delimiter(load), l.cfg.Targets.groups())
 	if !found {
 		return nil
 	}

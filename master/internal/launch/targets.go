@@ -14,9 +14,42 @@ import (
 type Targets struct {
 	Accepted   func() []string // ids of the accepted minions
 	Nodegroups *value.Map
-	Cache      *cache.Store // cached grains and pillars of minions
+	// Saved adds saved targets to the nodegroups. It may be nil: there are none.
+	Saved SavedTargets
+	Cache *cache.Store // cached grains and pillars of minions
 	// Resources may be nil: then targets select minions only.
 	Resources *resources.Registry
+}
+
+// SavedTargets are targets that are saved under a name.
+type SavedTargets interface {
+	// Groups returns the nodegroups of the configuration and the saved targets. The caller must not
+	// change the map.
+	Groups() *value.Map
+}
+
+// groups returns everything that a target may name as a nodegroup.
+func (t *Targets) groups() *value.Map {
+	if t.Saved == nil {
+		return t.Nodegroups
+	}
+	return t.Saved.Groups()
+}
+
+// spellOut returns a target in which saved targets are replaced by their words, because minions do
+// not know them. It returns nil for any other target.
+func (t *Targets) spellOut(tgt any, typ string) any {
+	if t.Saved == nil {
+		return nil
+	}
+	words, found := target.SpellOut(tgt, typ, t.groups(), func(name string) bool {
+		_, configured := t.Nodegroups.Get(name)
+		return !configured
+	})
+	if !found {
+		return nil
+	}
+	return words
 }
 
 // minionData provides the cached grains and pillars of minions for resolving targets.
@@ -30,7 +63,7 @@ func (d minionData) Pillar(id string) (*value.Map, bool) { return d.c.Get(cache.
 func (t *Targets) env(e *target.Effort, delimiter string) target.Env {
 	return target.Env{
 		Delimiter:  delimiter,
-		Nodegroups: t.Nodegroups,
+		Nodegroups: t.groups(),
 		Source:     minionData{t.Cache},
 		Resources:  t.Resources,
 		Effort:     e,

@@ -40,9 +40,18 @@ type Config struct {
 	Fire   func(tag string, data *value.Map) // fires an event on the bus
 	// Trouble returns why this master cannot store jobs, or "". Unauthenticated callers see the
 	// text.
-	Trouble    func() string
+	Trouble func() string
+	// Saved are the saved jobs. It may be nil: there are none.
+	Saved      SavedJobs
 	Audit      *audit.Log   // may be nil: nothing is recorded
 	Log, Quiet *slog.Logger // Quiet gets the lines that untrusted senders can provoke
+}
+
+// SavedJobs are the saved jobs, which give rights to the users whom they name.
+type SavedJobs interface {
+	// Admits reports whether a saved job lets a user, or one of his groups, call this runner. Which
+	// jobs he may run is decided by the runner.
+	Admits(fun, system, user string, groups []string) bool
 }
 
 // Service answers the unencrypted commands of tools on this host (salt/master.py ClearFuncs).
@@ -160,7 +169,8 @@ func (s *Service) admitCaller(
 			}).Map()
 		}
 
-		if !acl.Special(caller.Permissions, form, fun, args, named) {
+		saved := form == "runner" && s.cfg.Saved != nil && s.cfg.Saved.Admits(fun, caller.Eauth, caller.Name, caller.Groups)
+		if !saved && !acl.Special(caller.Permissions, form, fun, args, named) {
 			s.cfg.Quiet.Warn("caller may not call this", "user", caller.Name, "kind", caller.Kind, "form",
 				form, "fun", fun)
 			return caller, (&eauth.Failure{Name: eauth.ErrorName(caller.Kind),
@@ -268,7 +278,17 @@ func (s *Service) onRunner(ctx context.Context, c *request.Call) (any, error) {
 
 	s.awaitReaders(ctx)
 	user := strings.TrimPrefix(caller.Name, "sudo_")
-	run := s.cfg.Runs.Announce(fun, runner.Caller{User: user, Eauth: caller.Eauth, Person: true}, args, named)
+	run := s.cfg.Runs.Announce(fun, runner.Caller{
+		User:    user,
+		Eauth:   caller.Eauth,
+		Person:  true,
+		Name:    caller.Name,
+		Groups:  caller.Groups,
+		All:     caller.All,
+		Full:    caller.All || acl.MayEverything(caller.Permissions),
+		Granted: caller.All || acl.Special(caller.Permissions, "runner", fun, args, named),
+	}, args, named)
+	actor := o.actorOf(caller)
 	record := o.callRecord(caller, "runner", fun)
 	record.JID, record.Result = run.JID, audit.Started
 
@@ -282,10 +302,10 @@ func (s *Service) onRunner(ctx context.Context, c *request.Call) (any, error) {
 	}
 
 	if run.Secret {
-		ctx = source.With(ctx, o.addr)
+		ctx = audit.WithActor(source.With(ctx, o.addr), actor)
 		return value.NewMap("tag", run.Tag, "jid", run.JID, "data", run.Do(ctx, failed)), nil
 	}
-	if !s.cfg.Background.Go(func(ctx context.Context) { run.Do(ctx, failed) }) {
+	if !s.cfg.Background.Go(func(ctx context.Context) { run.Do(audit.WithActor(ctx, actor), failed) }) {
 		return (&eauth.Failure{
 			Name:    "SaltClientError",
 			Message: "The master is busy with other runners. Try again later.",

@@ -152,7 +152,7 @@ func (r *Engine) callWheel(ctx context.Context, x Reaction) error {
 		return errNotAvailable
 	}
 
-	run := r.cfg.Wheel.Prepare(x.Fun, runner.Caller{User: user}, x.Args, x.Kwargs)
+	run := r.cfg.Wheel.Prepare(x.Fun, runner.Caller{User: user, All: true, Full: true, Granted: true}, x.Args, x.Kwargs)
 	if own {
 		_, err := run.Do(ctx)
 		return err
@@ -171,7 +171,7 @@ func (r *Engine) callRunner(ctx context.Context, x Reaction) error {
 		return errNotAvailable
 	}
 	return r.backlog.Put(ctx, x.weight(), func(ctx context.Context) {
-		run := r.cfg.Runs.Announce(x.Fun, runner.Caller{User: user}, x.Args, x.Kwargs)
+		run := r.cfg.Runs.Announce(x.Fun, runner.Caller{User: user, All: true, Full: true, Granted: true}, x.Args, x.Kwargs)
 		run.Do(ctx, func(err error) { r.logFailure(x, err) })
 	})
 }

@@ -102,3 +102,16 @@ func localTime(civil, now time.Time) time.Time {
 	return time.Date(civil.Year(), civil.Month(), civil.Day(), civil.Hour(), civil.Minute(), civil.Second(),
 		0, now.Location())
 }
+
+// NextRuns returns the next runs of each entry by its key, at most count of each.
+func (s *Schedule) NextRuns(count int) (map[string][]time.Time, error) {
+	list, err := s.List(count)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string][]time.Time, len(list.Entries))
+	for i, e := range s.entries {
+		out[e.Key] = list.Entries[i].Next
+	}
+	return out, nil
+}

@@ -36,6 +36,7 @@ type Entry struct {
 	Key       string // key of the entry in the option
 	Name      string // option name of the entry; without it, the key
 	Digest    string // hash of all settings of the entry
+	Saved     string // option saved: name of the saved job that the entry runs; "": none
 	Fun       string
 	Args      []any
 	Kwargs    *value.Map // nil if there are none

@@ -28,6 +28,12 @@ const (
 	skipFunKey = "skip_function"
 )
 
+// savedKey is the key for the name of a saved job, which Salt does not have. [SavedRunner] runs it.
+const savedKey = "saved"
+
+// SavedRunner is the runner that runs a saved job. Its first argument is the name of the job.
+const SavedRunner = "saved.run"
+
 // isSetting reports whether a key of the option is a setting that applies to all entries.
 func isSetting(key string) bool {
 	return slices.Contains([]string{enabledKey, splayKey, skipKey, skipFunKey}, key)
@@ -53,6 +59,7 @@ var keys = map[string]func(*reader, any){
 	"function":             nil, // function, func and fun: see readFun
 	"func":                 nil,
 	"fun":                  nil,
+	savedKey:               nil, // see readFun
 	"args":                 (*reader).readArgs,
 	"kwargs":               (*reader).readKwargs,
 	"seconds":              nil, // seconds and the keys below: see readTrigger
@@ -233,8 +240,14 @@ func (r *reader) readName(v any) {
 }
 
 // readFun sets the function of the entry. As in Salt, the function is the value of the first key
-// present among function, func and fun.
+// present among function, func and fun. An entry with the key saved has no function of its own.
 func (r *reader) readFun(m *value.Map) {
+	v, isSaved := m.Get(savedKey)
+	if isSaved {
+		r.readSaved(m, v)
+		return
+	}
+
 	for _, key := range []string{"function", "func", "fun"} {
 		v, set := m.Get(key)
 		if !set {
@@ -252,6 +265,23 @@ func (r *reader) readFun(m *value.Map) {
 	}
 
 	r.refuse("", "it has no function")
+}
+
+// readSaved makes the entry run a saved job. kwargs are the values of the job's fields.
+func (r *reader) readSaved(m *value.Map, v any) {
+	name, ok := v.(string)
+	if !ok || name == "" {
+		r.refuse(savedKey, "it is not the name of a saved job")
+	}
+	for _, key := range []string{"function", "func", "fun", "args"} {
+		if _, set := m.Get(key); set {
+			r.refuse(key, "an entry with saved has the function and the target of the saved job; values of its fields are in kwargs")
+		}
+	}
+
+	r.entry.Saved = name
+	r.entry.Fun = SavedRunner
+	r.entry.Args = []any{name}
 }
 
 func (r *reader) readArgs(v any) {

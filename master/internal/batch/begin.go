@@ -1,0 +1,83 @@
+package batch
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"saltern/master/event"
+	"saltern/master/value"
+)
+
+// Own is a batch that the master itself starts for a user.
+type Own struct {
+	JID         string // job id of all slices
+	User, Eauth string
+	Fun         string
+	Arg         []any // the last one may be the map of named arguments
+	Target      any   // as it was asked for; only batch.status shows it
+	TargetType  string
+	Timeout     time.Duration // how long a minion may take
+}
+
+// ownKey marks the state of an Own batch in Salt's map of a batch. Whoever starts it also records
+// that.
+const ownKey = "saltern_own"
+
+// beginning is a request to begin a batch.
+type beginning struct {
+	own   Own
+	state *State
+	done  chan error
+}
+
+// Begin starts a batch: it returns when the state is on the disk and the first minions have the job,
+// or with an error when no minion has it. Run must be running. The batch goes on after a restart of
+// the master, as all batches do.
+func (m *Manager) Begin(ctx context.Context, own Own, state *State) error {
+	b := beginning{own, state, make(chan error, 1)}
+	select {
+	case m.begins <- b:
+	case <-ctx.Done():
+		return fmt.Errorf("wait to begin a batch: %w", ctx.Err())
+	}
+	return <-b.done // Run has taken it, and always answers
+}
+
+func (m *Manager) begin(ctx context.Context, b beginning) error {
+	own := b.own
+	now := m.cfg.Now()
+	all := []string{}
+	all = append(all, b.state.Pending...)
+	for id := range b.state.Failed {
+		all = append(all, id)
+	}
+
+	kept := value.NewMap(
+		"jid", own.JID,
+		"all_minions", value.List(all),
+		"batch_size", int64(b.state.Size),
+		"fun", own.Fun,
+		"arg", own.Arg,
+		"kwargs", value.NewMap(),
+		"tgt", own.Target,
+		"tgt_type", own.TargetType,
+		"failhard", b.state.Failhard,
+		"batch_wait", b.state.Wait.Seconds(),
+		"timeout", own.Timeout.Seconds(),
+		"gather_job_timeout", int64(0),
+		"created", seconds(now),
+		"driver", "master",
+		"ret", "",
+		"user", own.User,
+		event.EauthField, own.Eauth,
+		ownKey, true,
+	)
+
+	b.state.Fill(kept, now)
+	if err := m.writeState(own.JID, kept); err != nil {
+		return fmt.Errorf("keep the state of a batch: %w", err)
+	}
+	m.adoptBatch(ctx, own.JID, false)
+	return nil
+}

@@ -1,0 +1,34 @@
+package launch
+
+import (
+	"context"
+
+	"saltern/master/value"
+)
+
+// Behalf is a user for whom the master starts a job that a saved job permits him.
+type Behalf struct {
+	User  string
+	Eauth string // system of external_auth that authenticated the user; "" for a key
+	// Account is the account whose quota the job uses. It is "" for callers with all rights.
+	Account string
+}
+
+// NewFor returns a job on behalf of a user. It checks no permission: whoever calls it has. As with
+// [Launcher.Permit], the job of a caller without all rights is restricted to its minions.
+func (l *Launcher) NewFor(ctx context.Context, load *value.Map, by Behalf) (*Job, error) {
+	load.Set("user", by.User)
+	j, err := l.New(ctx, load)
+	if err != nil {
+		return nil, err
+	}
+
+	j.Eauth = by.Eauth
+	if by.Account == "" {
+		return j, nil
+	}
+	j.account = by.Account
+	j.Minions = j.Minions[:len(j.Minions)-j.implied]
+	j.implied = 0
+	return j, j.Restrict()
+}

@@ -1,0 +1,91 @@
+package saved
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"saltern/internal/audit"
+	"saltern/master/internal/acl"
+	"saltern/master/internal/batch"
+	"saltern/master/runner"
+	"saltern/master/value"
+)
+
+// User is whoever a job runs for.
+type User struct {
+	Name  string // user of the job
+	Eauth string // system of external_auth that proved him; "" for a key
+	// Limited means that he does not have all rights: his jobs use his quota and are sent to their
+	// minions by name.
+	Limited bool
+}
+
+// Minions starts jobs for users. It checks no permissions.
+type Minions interface {
+	// Start starts a job and returns its id and minions. Without minions it starts none.
+	Start(ctx context.Context, load *value.Map, by User) (jid string, minions []string, err error)
+	// Ask starts a job and returns when all minions have answered, or when a silent minion no longer
+	// runs it after the timeout.
+	Ask(ctx context.Context, load *value.Map, by User, timeout time.Duration) (jid string, answer runner.Answer, err error)
+	// Batch starts a job that gets to a few minions at a time, and returns its id.
+	Batch(ctx context.Context, own batch.Own, state *batch.State) (jid string, err error)
+}
+
+// Upcoming knows the next runs of the master's schedule.
+type Upcoming interface {
+	// NextRuns returns the next runs of the saved schedules, at most count of each, by name.
+	NextRuns(count int) (map[string][]time.Time, error)
+}
+
+// Config of a Service.
+type Config struct {
+	Store    *Store
+	Minions  Minions
+	Schedule Upcoming
+	// Configured is the option nodegroups, and Scheduled the option schedule: what has a name there
+	// counts before a saved object.
+	Configured, Scheduled *value.Map
+	Blacklist             acl.Blacklist // publisher_acl_blacklist
+	Audit                 *audit.Log    // may be nil: nothing is recorded
+	Now                   func() time.Time
+	Log                   *slog.Logger
+}
+
+// Service answers the runners saved.*. It is safe for concurrent use.
+type Service struct {
+	cfg     Config
+	testing chan struct{} // runs that wait for minions
+}
+
+// maxTesting bounds the runs that wait for minions: each occupies a runner. Overflow policy: a further
+// run is refused, and its caller told so.
+const maxTesting = 8
+
+// New returns a Service.
+func New(cfg Config) *Service { return &Service{cfg: cfg, testing: make(chan struct{}, maxTesting)} }
+
+// Names of the runners that a saved job lets a user call who has no permission for them.
+const (
+	runRunner  = "saved.run"
+	jobsRunner = "saved.jobs"
+)
+
+// Admits implements local.SavedJobs.
+func (s *Service) Admits(fun, system, user string, groups []string) bool {
+	if fun != runRunner && fun != jobsRunner {
+		return false
+	}
+	for _, o := range s.cfg.Store.Objects().All(KindJob) {
+		if o.Job != nil && o.Job.PermitsRun(system, user, groups) {
+			return true
+		}
+	}
+	return false
+}
+
+// mayRun reports whether a caller may run a job. Who has all rights may run each; a permission for the
+// runner saved.run is not enough.
+func mayRun(j *Job, by runner.Caller) bool {
+	return by.All || by.Full || j != nil && j.PermitsRun(by.Eauth, by.Name, by.Groups)
+}

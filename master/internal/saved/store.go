@@ -1,0 +1,351 @@
+package saved
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"saltern/internal/versioned"
+	"saltern/master/value"
+)
+
+const (
+	lookEvery = 2 * time.Second
+	// diskWait is how long a caller waits for the shared folder.
+	diskWait = 10 * time.Second
+	// maxTries is how often a change begins again because another master was faster.
+	maxTries = 20
+)
+
+// errSilent means that the shared folder has not answered in time.
+var errSilent = errors.New("the folder of the saved objects does not answer: a change may have been made or not; look at it with saved.show")
+
+// Store holds the saved objects of a cluster. It is safe for concurrent use.
+type Store struct {
+	file   versioned.File
+	groups *value.Map // option nodegroups
+	now    func() time.Time
+	log    *slog.Logger
+
+	// disk is taken by the one goroutine that works with the file. If the file system hangs, it hangs
+	// alone, and everybody else gets errSilent.
+	disk    chan struct{}
+	content []byte // of the file at the last read; only who has taken disk uses it
+	fault   string // why the file could not be read, as last logged; only who has taken disk uses it
+	objects atomic.Pointer[Objects]
+}
+
+// NewStore returns a Store without objects. It does not access the disk. groups is the option
+// nodegroups; it may be nil.
+func NewStore(path string, groups *value.Map, now func() time.Time, log *slog.Logger) *Store {
+	if groups == nil {
+		groups = value.NewMap()
+	}
+	s := &Store{
+		file:   versioned.File{Path: path, Mode: 0o600, Limit: maxFile, Version: versionOf},
+		groups: groups,
+		now:    now,
+		log:    log,
+		disk:   make(chan struct{}, 1),
+	}
+	none := emptyObjects()
+	none.makeGroups(groups)
+	s.objects.Store(none)
+	return s
+}
+
+// Objects returns the objects as this master knows them.
+func (s *Store) Objects() *Objects { return s.objects.Load() }
+
+// Groups returns the nodegroups of the configuration and the saved targets. The caller must not
+// change the map.
+func (s *Store) Groups() *value.Map { return s.Objects().Groups() }
+
+// Follow reads the file until ctx ends, so that changes of other masters count here.
+func (s *Store) Follow(ctx context.Context) {
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	for {
+		s.Look(ctx)
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Look reads the file now. If the file system hangs, it returns without an answer after some time.
+func (s *Store) Look(ctx context.Context) {
+	_ = s.onDisk(ctx, func() error {
+		_, err := s.load()
+		return err
+	})
+}
+
+// onDisk calls do, which works with the file, and waits for it for a bounded time.
+func (s *Store) onDisk(ctx context.Context, do func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, diskWait)
+	defer cancel()
+	select {
+	case s.disk <- struct{}{}:
+	case <-ctx.Done():
+		return errSilent
+	}
+
+	done := make(chan error, 1)
+	go func() {
+		err := do()
+		<-s.disk
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return errSilent
+	}
+}
+
+// load reads the file. If that fails, the objects of before stay. The caller has taken disk.
+func (s *Store) load() (*Objects, error) {
+	content, version, err := s.file.Read()
+	if errors.Is(err, fs.ErrNotExist) {
+		content, version, err = nil, 0, nil
+	}
+	if errors.Is(err, versioned.ErrContent) {
+		err = s.setAside(err)
+	}
+	if err != nil {
+		s.logFault(err)
+		return nil, fmt.Errorf("read the saved objects: %w", err)
+	}
+	known := s.objects.Load()
+	if version == known.Version && bytes.Equal(content, s.content) {
+		s.fault = ""
+		return known, nil
+	}
+
+	read := emptyObjects()
+	if version > 0 {
+		read, err = decode(content, version)
+	}
+	if err != nil {
+		s.logFault(err)
+		return nil, err
+	}
+	s.fault = ""
+	s.adopt(read, content)
+	return read, nil
+}
+
+// setAside renames a damaged file, so that the next look reads the newest whole version.
+func (s *Store) setAside(cause error) error {
+	aside, err := s.file.SetAside()
+	if err != nil {
+		return errors.Join(cause, err)
+	}
+	s.log.Error("file of the saved objects is damaged and set aside; the newest whole version counts",
+		"path", s.file.Path, "aside", strings.Join(aside, ", "), "error", cause)
+	return cause
+}
+
+// logFault logs why the file cannot be read, each cause once.
+func (s *Store) logFault(err error) {
+	text := err.Error()
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		text = e.Err.Error()
+	}
+	if text != s.fault {
+		s.log.Error("saved objects cannot be read; those of before count", "path", s.file.Path, "error", err)
+	}
+	s.fault = text
+}
+
+// adopt makes the objects count on this master.
+func (s *Store) adopt(read *Objects, content []byte) {
+	read.makeGroups(s.groups)
+	for _, kind := range kinds() {
+		for _, o := range read.All(kind) {
+			was := s.objects.Load().Get(kind, o.Name)
+			if o.Fault != nil && (was == nil || was.Revision != o.Revision) {
+				s.log.Warn("saved object cannot be used by this master", "name", o.Name, "error", o.Fault)
+			}
+		}
+	}
+	s.content = content
+	s.objects.Store(read)
+}
+
+// errBusy means that other masters change the objects without a pause.
+var errBusy = errors.New("other masters change saved objects all the time: nothing was changed; try again")
+
+// change applies alter to the newest objects and writes the result. alter may be called several
+// times. It returns the objects with the change.
+func (s *Store) change(ctx context.Context, by string, alter func(d *draft) error) (after *Objects, err error) {
+	asked := s.now()
+	err = s.onDisk(ctx, func() error {
+		for range maxTries {
+			after, err = s.changeOnce(asked, by, alter)
+			if !errors.Is(err, versioned.ErrConflict) {
+				return err
+			}
+			time.Sleep(rand.N(20 * time.Millisecond)) // test/house: another master was faster
+		}
+		return errBusy
+	})
+	if err != nil {
+		return nil, err
+	}
+	return after, nil
+}
+
+func (s *Store) changeOnce(asked time.Time, by string, alter func(d *draft) error) (*Objects, error) {
+	base, err := s.load()
+	if err != nil {
+		return nil, err
+	}
+	d := newDraft(base, asked, Mark{Revision: base.Version + 1, Changed: s.now(), By: by})
+	if err := alter(d); err != nil {
+		return nil, err
+	}
+	if len(d.changed) == 0 {
+		return base, nil
+	}
+	next, err := d.finish(s.groups)
+	if err != nil {
+		return nil, err
+	}
+	content, err := next.encode()
+	if err != nil {
+		return nil, err
+	}
+	if len(content) > maxFile {
+		return nil, badf("all saved objects together would have %d bytes, at most %d", len(content), maxFile)
+	}
+	if err := s.file.Write(base.Version, content); err != nil {
+		return nil, fmt.Errorf("save objects for all masters: %w", err)
+	}
+	s.adopt(next, content)
+	return next, nil
+}
+
+// draft is a change that is being made.
+type draft struct {
+	*Objects
+	base    *Objects
+	asked   time.Time // when somebody asked for the change
+	mark    Mark
+	changed []*Object
+}
+
+func newDraft(base *Objects, asked time.Time, mark Mark) *draft {
+	next := &Objects{Version: mark.Revision, byKind: map[Kind]map[string]*Object{}}
+	for _, kind := range kinds() {
+		next.byKind[kind] = maps.Clone(base.byKind[kind])
+	}
+	return &draft{Objects: next, base: base, asked: asked, mark: mark}
+}
+
+// set saves an object. expect is the revision that its author has seen; nil: he has not said.
+func (d *draft) set(kind Kind, name string, settings *value.Map, expect *uint64) error {
+	if err := d.checkSeen(kind, name, expect); err != nil {
+		return err
+	}
+	o, err := newObject(kind, name, settings)
+	if err != nil {
+		return err
+	}
+	if was := d.Get(kind, name); was != nil && was.Fault == nil && was.sameSettings(settings) {
+		return nil // a repeat changes nothing
+	}
+	o.Mark = d.mark
+	d.byKind[kind][name] = o
+	d.changed = append(d.changed, o)
+	return nil
+}
+
+// remove deletes an object.
+func (d *draft) remove(kind Kind, name string, expect *uint64) error {
+	o := d.Get(kind, name)
+	if o == nil {
+		return badf("there is no saved %s %.80q", kind, name)
+	}
+	if err := d.checkSeen(kind, name, expect); err != nil {
+		return err
+	}
+	if users := d.users(map[link]bool{{kind, name}: true}); len(users) > 0 {
+		return badf("%s %s is in use by %s %s: change or delete that first", kind, name, users[0].Kind, users[0].Name)
+	}
+	delete(d.byKind[kind], name)
+	d.changed = append(d.changed, o)
+	return nil
+}
+
+// checkSeen refuses to change an object that somebody else has changed meanwhile.
+func (d *draft) checkSeen(kind Kind, name string, expect *uint64) error {
+	o := d.base.Get(kind, name)
+	revision, changed, by := uint64(0), time.Time{}, ""
+	if o != nil {
+		revision, changed, by = o.Revision, o.Changed, o.By
+	}
+	meanwhile := expect == nil && o != nil && changed.After(d.asked)
+	if meanwhile || expect != nil && *expect != revision {
+		if o == nil {
+			return badf("%s %s does not exist any more: somebody else has deleted it", kind, name)
+		}
+		return badf("%s %s was changed by %s at %s: look at it with saved.show, and give revision=%d to change that",
+			kind, name, by, changed.UTC().Format(time.RFC3339), revision)
+	}
+	return nil
+}
+
+// finish checks the draft as a whole, and returns it.
+func (d *draft) finish(groups *value.Map) (*Objects, error) {
+	d.makeGroups(groups)
+	for _, kind := range kinds() {
+		if len(d.byKind[kind]) > maxObjects {
+			return nil, badf("there are %d %s already, at most %d: delete some", maxObjects, kind.section(), maxObjects)
+		}
+	}
+	named := map[link]bool{}
+	for _, o := range d.changed {
+		named[link{o.Kind, o.Name}] = true
+	}
+
+	// Whatever uses a changed object has to fit it. A deleted object has no users.
+	for _, o := range append(d.users(named), d.changed...) {
+		if d.Get(o.Kind, o.Name) != o {
+			continue // deleted
+		}
+		if err := d.checkLinks(o); err != nil {
+			return nil, err
+		}
+	}
+	return d.Objects, nil
+}
+
+// try works like change, but writes nothing.
+func (s *Store) try(ctx context.Context, by string, alter func(d *draft) error) error {
+	asked := s.now()
+	return s.onDisk(ctx, func() error {
+		base, err := s.load()
+		if err != nil {
+			return err
+		}
+		d := newDraft(base, asked, Mark{Revision: base.Version + 1, Changed: asked, By: by})
+		if err := alter(d); err != nil {
+			return err
+		}
+		_, err = d.finish(s.groups)
+		return err
+	})
+}

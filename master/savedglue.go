@@ -1,0 +1,93 @@
+package master
+
+import (
+	"cmp"
+	"context"
+	"path/filepath"
+	"time"
+
+	"saltern/master/internal/batch"
+	"saltern/master/internal/launch"
+	"saltern/master/internal/saved"
+	"saltern/master/jobs"
+	"saltern/master/runner"
+	"saltern/master/value"
+)
+
+// savedFile is the name of the file with the saved targets, jobs and schedules. In a cluster it is in
+// the folder that all masters share.
+const savedFile = "saved.saltern"
+
+// openSavedStore opens the file of saved objects. A file system that hangs does not hold up the start
+// for long: the objects count when it answers.
+func (m *Master) openSavedStore(ctx context.Context) {
+	dir := m.cfg.PKIDir
+	if !m.cluster.Alone() {
+		dir = m.cfg.ClusterPKIDir
+	}
+	m.savedStore = saved.NewStore(filepath.Join(dir, savedFile), m.cfg.Nodegroups, m.now, m.log)
+	m.savedStore.Look(ctx)
+}
+
+// openSaved creates the service of saved objects, and adds its runners.
+func (m *Master) openSaved() {
+	c := m.cfg
+	m.saved = saved.New(saved.Config{
+		Store:      m.savedStore,
+		Minions:    savedMinions{m.launch, m.batches, m.jids},
+		Schedule:   m.schedule,
+		Configured: c.Nodegroups,
+		Scheduled:  c.Schedule,
+		Blacklist:  blacklist(c),
+		Audit:      m.audit,
+		Now:        m.now,
+		Log:        m.log,
+	})
+	m.saved.AddRunners(m.runs.Table)
+}
+
+// savedMinions starts the jobs of saved jobs. It implements saved.Minions.
+type savedMinions struct {
+	launch  *launch.Launcher
+	batches *batch.Manager
+	ids     *jobs.IDs
+}
+
+func behalf(by saved.User) launch.Behalf {
+	b := launch.Behalf{User: by.Name, Eauth: by.Eauth}
+	if by.Limited {
+		b.Account = cmp.Or(by.Eauth, "host") + "/" + by.Name
+	}
+	return b
+}
+
+// Start implements saved.Minions.
+func (s savedMinions) Start(ctx context.Context, load *value.Map, by saved.User) (string, []string, error) {
+	j, err := s.launch.NewFor(ctx, load, behalf(by))
+	if err != nil || len(j.Minions) == 0 {
+		return "", nil, err
+	}
+	err = s.launch.Start(ctx, j)
+	return j.JID, j.Minions, err
+}
+
+// Ask implements saved.Minions.
+func (s savedMinions) Ask(
+	ctx context.Context,
+	load *value.Map,
+	by saved.User,
+	timeout time.Duration,
+) (string, runner.Answer, error) {
+	j, err := s.launch.NewFor(ctx, load, behalf(by))
+	if err != nil || len(j.Minions) == 0 {
+		return "", runner.Answer{}, err
+	}
+	answer, err := s.launch.Collect(ctx, j, timeout, 0)
+	return j.JID, answer, err
+}
+
+// Batch implements saved.Minions.
+func (s savedMinions) Batch(ctx context.Context, own batch.Own, state *batch.State) (string, error) {
+	own.JID = s.ids.New()
+	return own.JID, s.batches.Begin(ctx, own, state)
+}
