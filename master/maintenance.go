@@ -98,6 +98,7 @@ func (m *Master) startParts(w *workers) {
 	w.Go(func() { m.reactor.Run(w.ctx) })
 	w.Go(func() { m.savedStore.Follow(w.ctx) })
 	w.Go(func() { m.schedule.Run(w.ctx) })
+	w.Go(func() { m.unanswered.Run(w.ctx) })
 	w.Go(func() { m.engines.Run(w.ctx) })
 	w.Go(func() { m.repos.Run(w.ctx) })
 	w.Go(func() { m.pillars.RunChecks(w.ctx) })

@@ -44,6 +44,7 @@ import (
 	"saltern/master/internal/returner"
 	"saltern/master/internal/saved"
 	"saltern/master/internal/schedule"
+	"saltern/master/internal/unanswered"
 	"saltern/master/internal/wheel"
 	"saltern/master/jobs"
 	"saltern/master/keys"
@@ -129,6 +130,7 @@ type Master struct {
 	targets    *launch.Targets
 	launch     *launch.Launcher
 	minions    *minion.Service
+	unanswered *unanswered.Tracker
 
 	// fleet and revisions are nil on a master that keeps no history.
 	fleet     *fleet.Fleet
@@ -462,6 +464,7 @@ func (m *Master) openServices(ctx context.Context) error {
 	m.openSaved()
 	m.openReturners()
 	m.openNotify()
+	m.unanswered = unanswered.New(m.bus, m.presence, m.now)
 	m.minions = m.openMinions()
 	table := m.minions.Methods()
 	maps.Copy(table, m.openLocal().Methods())
@@ -496,6 +499,9 @@ func (m *Master) openServices(ctx context.Context) error {
 		Options:     m.cfg,
 		Files:       m.newest.Stats,
 		Fleet:       m.fleet,
+		History:     m.history,
+		Unanswered:  m.unanswered,
+		Notify:      m.notify,
 		Keys:        m.keys,
 		Requests:    m.requests,
 		Pillars:     m.pillars,

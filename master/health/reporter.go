@@ -14,12 +14,14 @@ import (
 	"saltern/master/cluster"
 	"saltern/master/conf"
 	"saltern/master/event"
+	"saltern/master/history"
 	"saltern/master/internal/background"
 	"saltern/master/internal/eauth"
 	"saltern/master/internal/engine"
 	"saltern/master/internal/fleet"
 	"saltern/master/internal/launch"
 	"saltern/master/internal/minion"
+	"saltern/master/internal/notify"
 	"saltern/master/internal/pillar"
 	"saltern/master/internal/presence"
 	"saltern/master/internal/pyhost"
@@ -29,6 +31,7 @@ import (
 	"saltern/master/internal/resources"
 	"saltern/master/internal/returner"
 	"saltern/master/internal/schedule"
+	"saltern/master/internal/unanswered"
 	"saltern/master/keys"
 )
 
@@ -67,8 +70,13 @@ type Reporter struct {
 	Engines   *engine.Service
 	// EventReturn may be nil: no returner receives events.
 	EventReturn *returner.Events
-	// Fleet may be nil: the master keeps no history of runs.
-	Fleet *fleet.Fleet
+	// Fleet and History may be nil: the master keeps no history of runs.
+	Fleet   *fleet.Fleet
+	History *history.Store
+	// Unanswered knows which minions do not answer.
+	Unanswered *unanswered.Tracker
+	// Notify may be nil: there are no rules for notifications.
+	Notify *notify.Service
 	// JobReturns may be nil: no returner stores jobs.
 	JobReturns *returner.Jobs
 	Files      func() *control.Files
@@ -157,7 +165,8 @@ func (r *Reporter) status() Status {
 		s.Resources = &control.Resources{Known: known.Resources, Refused: known.Refused}
 	}
 	s.Files = r.Files()
-	s.Fleet = r.Fleet.Figures()
+	s.Fleet = r.fleet()
+	s.Notify = r.Notify.Figures()
 
 	if r.Cluster != nil {
 		c := r.Cluster.Status()
@@ -234,6 +243,29 @@ func (r *Reporter) runners() *control.Runners {
 		Restarts: s.Restarts,
 		Renewals: s.Renewals,
 	}
+}
+
+// fleet returns the figures of runs, or nil if the master keeps no history.
+func (r *Reporter) fleet() *control.Fleet {
+	out := r.Fleet.Figures()
+	if out == nil {
+		return nil
+	}
+
+	out.Deaf = len(r.Unanswered.Deaf())
+	s := r.History.Stats()
+	out.History = &control.History{
+		Runs:         s.Runs,
+		Segments:     s.Segments,
+		Bytes:        s.Bytes,
+		Oldest:       s.Oldest,
+		Damaged:      s.Damaged,
+		LeftOut:      r.Fleet.LeftOut(),
+		DroppedOld:   s.DroppedOld,
+		DroppedLarge: s.DroppedLarge,
+		DroppedFull:  s.DroppedFull,
+	}
+	return out
 }
 
 // watchPending reports a problem while a source offers more new keys than it may.

@@ -9,8 +9,6 @@ package metrics
 
 import (
 	"io"
-	"maps"
-	"slices"
 	"time"
 
 	"saltern/internal/control"
@@ -172,40 +170,7 @@ func (p *page) minions(d status.Document) {
 	p.returners(m.Returners)
 	p.engines(m.Engines)
 	p.fleet(m.Fleet)
-}
-
-// fleet writes the metrics of the runs of states. f may be nil: the master keeps no history.
-func (p *page) fleet(f *control.Fleet) {
-	if f == nil {
-		return
-	}
-
-	p.Family("saltern_fleet_minions", "gauge", "Minions by the result of their last run of states.")
-	for _, result := range []string{"ok", "changed", "would_change", "failed", "error", "never"} {
-		p.Sample("saltern_fleet_minions", float64(f.LastRuns[result]), "result", result)
-	}
-	p.Family("saltern_fleet_last_run_minions", "gauge",
-		"Minions by the age of their last run of states: at most an hour, a day, a week, or older.")
-	for _, age := range []string{"hour", "day", "week", "older"} {
-		p.Sample("saltern_fleet_last_run_minions", float64(f.Ages[age]), "age", age)
-	}
-	p.Single("saltern_fleet_drifted_minions", "gauge", "Minions whose last run found drift.", float64(f.Drifted))
-
-	if len(f.Functions) == 0 {
-		return
-	}
-	p.Family("saltern_fleet_runs_total", "counter", "Returns by function and result, since the master's start.")
-	for _, one := range f.Functions {
-		for _, result := range slices.Sorted(maps.Keys(one.Runs)) {
-			p.Sample("saltern_fleet_runs_total", float64(one.Runs[result]), "function", one.Function, "result", result)
-		}
-	}
-	p.Family("saltern_fleet_states_total", "counter", "States in these returns, by result.")
-	for _, one := range f.Functions {
-		for _, result := range slices.Sorted(maps.Keys(one.States)) {
-			p.Sample("saltern_fleet_states_total", float64(one.States[result]), "function", one.Function, "result", result)
-		}
-	}
+	p.notify(m.Notify)
 }
 
 // writeFiles writes the metrics of the copy of the shared volume from which the master serves. f

@@ -95,6 +95,32 @@ func document() status.Document {
 					},
 					{Function: "other", Runs: map[string]uint64{"ok": 7}},
 				},
+				FailedStates: []control.FailedState{
+					{State: "pkg.installed \"ngin\\x\n", Minions: 4},
+					{State: "other", Minions: 3},
+				},
+				Deaf: 2,
+				History: &control.History{
+					Runs:         1000,
+					Segments:     3,
+					Bytes:        123456,
+					Oldest:       now.Add(-time.Hour),
+					Damaged:      1,
+					LeftOut:      2,
+					DroppedOld:   30,
+					DroppedLarge: 20,
+					DroppedFull:  10,
+				},
+			},
+			Notify: &control.Notify{
+				Destinations: []control.Destination{{
+					Name:    "night/1",
+					By:      "mail",
+					Waiting: 2,
+					Settled: map[string]uint64{"sent": 10, "refused": 1},
+					Failing: true,
+				}},
+				Lost: 4,
 			},
 			Engines: []control.Engine{
 				{Name: "webhook", State: "running", Starts: 2, Error: "secret details stay out"},

@@ -218,6 +218,8 @@ type Master struct {
 	Resources *control.Resources `json:"resources,omitempty"`
 	// Fleet describes the last runs of all minions. It may be nil: the master keeps no history.
 	Fleet *control.Fleet `json:"fleet,omitempty"`
+	// Notify describes the notifications. It may be nil: there are no rules.
+	Notify *control.Notify `json:"notify,omitempty"`
 }
 
 // Waiting describes the master's queues of waiting work.

@@ -7,15 +7,19 @@ import (
 	"time"
 
 	"saltern/internal/control"
+	"saltern/internal/printable"
 	"saltern/master/history"
 	"saltern/master/history/summary"
 )
 
-// maxFunctions bounds the functions whose returns are counted one by one. Those of further functions are
-// counted as otherFunctions.
+// Bounds of the functions whose returns are counted one by one. Those of further functions are counted as
+// otherFunctions. minionFunctions bounds the functions that only minions have started, because a minion
+// may call its functions as it likes.
 const (
-	maxFunctions   = 50
-	otherFunctions = "other"
+	maxFunctions    = 50
+	minionFunctions = 10
+	otherFunctions  = "other"
+	maxFunctionName = 100 // bytes of a name
 )
 
 // counts are the returns of one function since the start.
@@ -27,20 +31,16 @@ type counts struct {
 // counter counts returns by function. It has a lock of its own, so that the master's status does not wait
 // for the disk.
 type counter struct {
-	mu        sync.Mutex
-	functions map[string]*counts
+	mu         sync.Mutex
+	functions  map[string]*counts
+	fromMinion int // functions that have a place because a minion started them
 }
 
-func (c *counter) count(run *history.Run) {
+// count counts a run. byMinion means that the minion started the run by itself.
+func (c *counter) count(run *history.Run, byMinion bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	function := run.Function
-	if function == "" {
-		function = otherFunctions
-	}
-	if c.functions[function] == nil && len(c.functions) >= maxFunctions {
-		function = otherFunctions
-	}
+	function := c.placeOf(run.Function, byMinion)
 	if c.functions[function] == nil {
 		c.functions[function] = &counts{}
 	}
@@ -56,6 +56,25 @@ func (c *counter) count(run *history.Run) {
 	} {
 		one.states[result] += uint64(n)
 	}
+}
+
+// placeOf returns the name under which a function is counted. The caller holds mu.
+func (c *counter) placeOf(function string, byMinion bool) string {
+	// Two names must not become the same text on their way to a reader.
+	name := printable.Clip(printable.Line(function), maxFunctionName)
+	_, hasPlace := c.functions[name]
+	switch {
+	case name == "":
+		return otherFunctions
+	case hasPlace:
+		return name
+	case byMinion && c.fromMinion >= minionFunctions, len(c.functions) >= maxFunctions:
+		return otherFunctions
+	}
+	if byMinion {
+		c.fromMinion++
+	}
+	return name
 }
 
 func (c *counter) figures() []control.FleetFunction {
@@ -98,6 +117,7 @@ func (f *Fleet) Figures() *control.Fleet {
 		Functions: f.recorder.counter.figures(),
 	}
 	now := f.now()
+	out.FailedStates = f.failing.figures(f.recorder.table, accepted, now)
 	t := f.recorder.table
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -115,6 +135,9 @@ func (f *Fleet) Figures() *control.Fleet {
 	}
 	return out
 }
+
+// LeftOut returns how many returns are in no history because of their ids.
+func (f *Fleet) LeftOut() uint64 { return f.recorder.refused.Load() }
 
 // ageOf returns the word for the age of a run.
 func ageOf(age time.Duration) string {

@@ -393,6 +393,7 @@ func TestSummaryOfAllMinions(t *testing.T) {
 			},
 			{Function: "test.ping", Runs: map[string]uint64{"ok": 1}, States: map[string]uint64{}},
 		},
+		FailedStates: []control.FailedState{{State: "file.managed a", Minions: 2}, {State: "file.managed b", Minions: 1}},
 	}
 	if !reflect.DeepEqual(figures, wantFigures) {
 		t.Errorf("figures %+v, want %+v", figures, wantFigures)
@@ -409,7 +410,7 @@ func TestSummaryOfAllMinions(t *testing.T) {
 func TestFunctionsThatAreCountedAreBounded(t *testing.T) {
 	c := counter{functions: map[string]*counts{}}
 	for i := range 200 {
-		c.count(&history.Run{Function: fmt.Sprintf("f%03d", i)})
+		c.count(&history.Run{Function: fmt.Sprintf("f%03d", i)}, false)
 	}
 	got := c.figures()
 	last := got[len(got)-1]

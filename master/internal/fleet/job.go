@@ -12,6 +12,7 @@ type job struct {
 	function string // several are separated by commas; "" if the job has no load
 	user     string
 	test     bool   // the job only asks what would change
+	byMinion bool   // the minion started it by itself: salt-call, or its schedule
 	scope    uint64 // hash of the function and the arguments, without those that change no result
 }
 
@@ -55,6 +56,7 @@ func jobOf(load *value.Map) job {
 		j.function = strings.Join(load.Texts("fun"), ",")
 	}
 	j.function = clip(j.function, 255)
+	_, j.byMinion = load.Get("id") // the load is that of a return
 
 	arguments, named := argumentsOf(load)
 	j.test = value.Truth(named.Value("test"))

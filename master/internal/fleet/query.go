@@ -26,6 +26,7 @@ type Fleet struct {
 		made   time.Time
 		took   time.Duration
 	}
+	failing failing
 }
 
 // Minions are the minions of the master.

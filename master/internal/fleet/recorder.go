@@ -189,7 +189,7 @@ func (r *Recorder) Add(a jobs.Archived) error {
 	if r.cfg.Watch != nil {
 		r.cfg.Watch.Ran(&run)
 	}
-	r.counter.count(&run)
+	r.counter.count(&run, job.byMinion)
 	return nil
 }
 

@@ -313,6 +313,7 @@ func masterDocument(m *control.Status) *status.Master {
 		Engines:             m.Engines,
 		Resources:           m.Resources,
 		Fleet:               m.Fleet,
+		Notify:              m.Notify,
 	}
 }
 
