@@ -569,6 +569,10 @@ func (m *Master) Run(ctx context.Context) error {
 // It may also be called when New has opened only some parts of the master.
 func (m *Master) Close() error {
 	m.background.End() // so that minions that wait for a runner or a pillar get no answer
+	if m.cluster != nil {
+		m.cluster.Leave()
+	}
+
 	if m.newest != nil {
 		m.newest.Close()
 	}

@@ -30,4 +30,7 @@
 // others count the time from after they read the new beat, each by its own clock. So two masters
 // can both believe that they are the owner only if the speeds of their clocks differ by more than a
 // tenth.
+//
+// An owner that ends in good order gives the lease back: the record names no owner, and another
+// master takes the lease at once. The owner must have ended its duties before that.
 package node

@@ -42,6 +42,7 @@ type Node struct {
 	leaseTries []leaseTry
 	ownUntil   time.Time
 	renewAt    time.Time
+	leaving    bool // this master has given the lease back, or does so, and never takes it again
 
 	peers map[string]*peerState
 }
@@ -470,11 +471,14 @@ func (n *Node) isAlive(now time.Time, m Member) bool {
 }
 
 // rankAmongAlive returns the index of this master in the list, sorted by name, of the Saltern
-// masters that are alive.
+// masters that are alive. After the lease was given back, it leaves out the master that did so, and
+// those whose connection has ended: they may have left as well.
 func (n *Node) rankAmongAlive(now time.Time) int {
+	left := n.rec.Owner.Left
 	var ids []string
 	for _, m := range n.rec.Members {
-		if m.Own && n.isAlive(now, m) {
+		gone := left != "" && m.ID != n.cfg.ID && (m.ID == left || !n.stateOfPeer(m.ID).linked)
+		if m.Own && !gone && n.isAlive(now, m) {
 			ids = append(ids, m.ID)
 		}
 	}

@@ -56,6 +56,9 @@ type Lease struct {
 	// Seconds is the term that the owner counts on. It is 0 if the owner's version writes no term,
 	// or if a node of such a version has rewritten the record.
 	Seconds uint64 `json:"seconds,omitempty"`
+	// Left is the master that has given the lease back. It is "" while there is an owner, or if a
+	// node of an earlier version has rewritten the record.
+	Left string `json:"left,omitempty"`
 }
 
 // term returns how long a master waits without a change of the lease until the owner has lost it.

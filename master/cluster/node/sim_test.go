@@ -583,6 +583,22 @@ func (w *world) disturb() {
 		if h.n != nil && !h.salt {
 			w.step(h, Command{ID: w.rng.Uint64(), Rotate: true})
 		}
+	case 10: // a good end, of which the wait for the others may be too short
+		if h.n != nil && !h.salt {
+			w.tracef("%s leaves", h.id)
+			w.step(h, Command{ID: w.rng.Uint64(), Leave: true})
+			inc := h.inc
+			w.after(w.ms(0, 3000), func() {
+				if h.inc == inc {
+					w.crash(h)
+				}
+			})
+			w.after(w.ms(3000, 10000), func() {
+				if h.n == nil {
+					w.boot(h)
+				}
+			})
+		}
 	case 6:
 		if h.n != nil && !h.salt && len(w.gone) < 2 && o.id != "10.0.0.1" && w.everMember[o.pub] &&
 			len(w.rec.Members) > 2 {

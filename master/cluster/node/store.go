@@ -187,80 +187,6 @@ func (n *Node) foundCluster(now time.Time) {
 	}})
 }
 
-// renewLease queues a change of the lease: it renews the lease if this master holds it, or takes
-// the lease when it has expired.
-func (n *Node) renewLease(now time.Time) {
-	o := n.rec.Owner
-	mine := o.ID == n.cfg.ID && o.Inc == n.cfg.Inc
-	if n.wanted("lease") {
-		return
-	}
-
-	if mine {
-		if now.Before(n.renewAt) {
-			return
-		}
-
-		n.renewAt = now.Add(leaseRenew)
-		n.queueIntent(now,
-			&intent{name: "lease", lease: true, until: now.Add(leaseTTL), apply: func(r *Record) (bool, error) {
-				if r.Owner.ID != o.ID || r.Owner.Inc != o.Inc || r.Owner.Token != o.Token {
-					return false, nil
-				}
-				r.Owner.Beat++
-				r.Owner.Seconds = uint64(leaseTTL / time.Second)
-				return true, nil
-			}})
-
-		return
-	}
-
-	// If the owner is an earlier process of this master, that process has ended, so this process
-	// takes the lease at once. Any other owner keeps the lease for its full term, even after the
-	// owner's removal.
-	wait := o.term() + time.Duration(n.rankAmongAlive(now))*leaseStep
-	if o.ID == "" {
-		wait = time.Duration(n.rankAmongAlive(now)) * leaseStep
-	}
-
-	if o.ID != n.cfg.ID && now.Sub(n.leaseSeen) < wait {
-		return
-	}
-
-	n.queueIntent(now,
-		&intent{name: "lease", lease: true, until: now.Add(leaseStep), apply: func(r *Record) (bool, error) {
-			if r.Owner != o {
-				return false, nil
-			}
-			r.Owner = Lease{
-				ID:      n.cfg.ID,
-				Inc:     n.cfg.Inc,
-				Token:   o.Token + 1,
-				Seconds: uint64(leaseTTL / time.Second),
-			}
-			return true, nil
-		}})
-}
-
-// seeLease determines until when this master holds the lease that the record names. The term of the
-// lease begins when this master started to write the lease.
-func (n *Node) seeLease() {
-	n.ownUntil = time.Time{}
-	o := n.rec.Owner
-	if o.ID != n.cfg.ID || o.Inc != n.cfg.Inc {
-		return
-	}
-	for _, t := range n.leaseTries {
-		if t.token == o.Token && t.beat == o.Beat {
-			n.ownUntil = t.start.Add(leaseTTL - leaseMargin)
-			n.renewAt = t.start.Add(leaseRenew)
-			return // two attempts wrote the same beat: the start of the earlier attempt applies
-		}
-	}
-}
-
-func (n *Node) holdsLease(now time.Time) bool { return n.phase == Active && now.Before(n.ownUntil) }
-
 // rotate queues a change that replaces the cluster AES key, unless another master replaces it
 // first.
 func (n *Node) rotate(now time.Time, command uint64) {
@@ -317,6 +243,8 @@ func (n *Node) keyFile(now time.Time, key string) {
 
 func (n *Node) command(now time.Time, c Command) {
 	switch {
+	case c.Leave:
+		n.leave(now, c.ID)
 	case n.phase != Active:
 		n.answer(c.ID)(now, ErrInactive)
 	case c.Remove.ID != "":

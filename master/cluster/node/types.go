@@ -149,6 +149,9 @@ type Command struct {
 	// next secret, which then becomes the current one; "" changes nothing.
 	Stage  bool
 	Commit string
+	// Leave makes this master give back the lease, and never take it again. The master is about to
+	// end.
+	Leave bool
 }
 
 func (Message) isInput()  {}

@@ -381,6 +381,22 @@ func (m *Membership) Run(ctx context.Context, bus *event.Bus) error {
 	}
 }
 
+// leaveWithin bounds how long the end of this master waits until another master owns the cluster.
+const leaveWithin = 3 * time.Second
+
+// Leave ends this master's ownership for good, so that another master owns the duties of the cluster at
+// once. All duties of this master must have ended.
+func (m *Membership) Leave() {
+	if m.Pool == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), leaveWithin)
+	defer cancel()
+	if err := m.Pool.Leave(ctx); err != nil {
+		m.log.Warn("the other masters take over after the term of the lease", "error", err)
+	}
+}
+
 // Close first sends the peers the minion data that only this master has, and then leaves the
 // cluster.
 func (m *Membership) Close() {

@@ -153,6 +153,51 @@ func generateEntries(r *rand.Rand, entries int) *value.Map {
 	return option
 }
 
+// TestRunsThatWaitAreLeftToTheNextOwner: of eight runs that are due at once, a master makes one at a
+// time. Its owner ends in good order fifty times, at random moments: each run begins exactly once.
+func TestRunsThatWaitAreLeftToTheNextOwner(t *testing.T) {
+	const ends, entries, every = 50, 8, 2 * time.Minute
+	path := filepath.Join(t.TempDir(), "schedule")
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		r := rand.New(rand.NewPCG(43, 6))
+		option := value.NewMap()
+		for n := range entries {
+			fun := fmt.Sprint("a.e", n)
+			b.lasts[fun] = time.Duration(r.IntN(9_000)) * time.Millisecond
+			option.Set(fun, entryOf(fun, "cron", "*/2 * * * *"))
+		}
+
+		for end := range ends {
+			cfg := b.config(option)
+			cfg.Now = func() time.Time { return time.Now().UTC() }
+			cfg.Own = func() (uint64, bool) { return uint64(end + 1), true }
+			cfg.Records = OpenRecords(path)
+			cfg.Workers = 1
+			b.runFor(New(cfg), time.Duration(r.IntN(60_000))*time.Millisecond+time.Millisecond)
+		}
+		cfg := b.config(option)
+		cfg.Now = func() time.Time { return time.Now().UTC() }
+		cfg.Records = OpenRecords(path)
+		cfg.Own = func() (uint64, bool) { return ends + 1, true }
+		lasted := time.Since(b.began).Truncate(every) + every/2
+		b.runFor(New(cfg), lasted+every-time.Since(b.began))
+
+		for n := range entries {
+			fun := fmt.Sprint("a.e", n)
+			runs := map[time.Duration]int{}
+			for _, at := range b.calls[fun] {
+				runs[at/every]++
+			}
+			for due := every; due <= lasted; due += every {
+				if runs[due/every] != 1 {
+					t.Errorf("%s, due after %v, began %d times: %v", fun, due, runs[due/every], b.calls[fun])
+				}
+			}
+		}
+	})
+}
+
 // span is a time in which no master owned the schedule.
 type span struct{ from, to time.Duration }
 

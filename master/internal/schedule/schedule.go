@@ -101,6 +101,7 @@ const (
 type entry struct {
 	*plan.Entry
 	running atomic.Int64  // number of runs that are waiting or executing
+	waiting atomic.Int64  // number of runs that are recorded and have not begun
 	missed  atomic.Uint64 // number of runs skipped because of maxrunning since the last log line
 	// lapsed is the due time of a run that is skipped because no check was made for too long. Zero
 	// means that there is none. Only takeDue uses it.
@@ -130,14 +131,14 @@ func New(cfg Config) *Schedule {
 // Stats returns the counters of runs.
 func (s *Schedule) Stats() background.BacklogStats { return s.backlog.Stats() }
 
-// Run checks the entries each second until ctx ends. Then it cancels the runners in progress.
+// Run checks the entries each second until ctx ends. Then it gives the runners that wait or are in
+// progress a few seconds, cancels those that are still in progress, and leaves those that have not
+// begun to the next owner.
 func (s *Schedule) Run(ctx context.Context) {
 	if len(s.entries) > 0 {
 		s.lookUntil(ctx)
 	}
-	if left := s.backlog.Close(); left > 0 {
-		s.cfg.Log.Warn("scheduled runners that waited are lost, since the master stops", "runners", left)
-	}
+	s.finish()
 }
 
 func (s *Schedule) lookUntil(ctx context.Context) {
@@ -449,8 +450,10 @@ func (s *Schedule) startRun(ctx context.Context, d dueRun) {
 	}
 
 	d.entry.running.Add(1)
+	d.entry.waiting.Add(1)
 	weight := event.Weight(value.NewMap("args", d.entry.Args, "kwargs", d.entry.Kwargs))
 	err := s.backlog.Put(ctx, weight, func(ctx context.Context) {
+		d.entry.waiting.Add(-1)
 		s.callRunner(ctx, d)
 		d.entry.running.Add(-1)
 		if missed := d.entry.missed.Swap(0); missed > 0 {
