@@ -158,7 +158,7 @@ func TestMinionThatIgnoresPollsIsDeaf(t *testing.T) {
 func TestOldJobsAreForgotten(t *testing.T) {
 	run(t, func(b *bench) {
 		b.start("test.ping", "a")
-		time.Sleep(keepFor)
+		time.Sleep(keepFor + lookEvery)
 		b.wantDeaf()
 		b.wantOpen("a")
 		if len(b.minions) != 0 {
