@@ -2,12 +2,16 @@ package pyrunner
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"saltern/master/event"
 )
 
 // BenchmarkCall performs one call after the other and reports the processor time of all processes.
@@ -43,6 +47,50 @@ func BenchmarkCrowd(b *testing.B) {
 		}
 
 		all.Wait()
+	}
+}
+
+// BenchmarkOrchestration performs orchestrations with steps that call a runner each.
+func BenchmarkOrchestration(b *testing.B) {
+	c, dir := setUp(b, false)
+	sockets := filepath.Join(dir, "var/run/salt/master")
+	for _, folder := range []string{sockets, filepath.Join(dir, "var/cache/salt/master/proc")} {
+		if err := os.MkdirAll(folder, 0o755); err != nil {
+			b.Fatal(err)
+		}
+	}
+
+	events, err := event.Serve(event.NewBus(nil, 0), event.Config{Dir: sockets}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer events.Close()
+
+	put(b, filepath.Join(dir, "master"), "root_dir: "+dir+"\nid: m1\nfile_roots: {base: ["+dir+"/srv]}\n")
+	for _, steps := range []int{1, 5} {
+		mods := fmt.Sprint("steps", steps)
+		var sls strings.Builder
+		for i := range steps {
+			fmt.Fprintf(&sls, "s%d:\n  salt.runner: [{name: test.arg}, {arg: [%d]}]\n", i, i)
+		}
+
+		put(b, filepath.Join(dir, "srv", mods+".sls"), sls.String())
+		b.Run(mods, func(b *testing.B) {
+			perform := func() {
+				if _, err := c.Call(b.Context(), "state.orchestrate", []any{mods}, nil); err != nil {
+					b.Fatal(err)
+				}
+			}
+			for range 5 { // the parent loads in advance what the first ones have loaded
+				perform()
+			}
+
+			before := processorTime(b)
+			for b.Loop() {
+				perform()
+			}
+			b.ReportMetric(float64(processorTime(b)-before)/float64(b.N)/1e6, "cpu-ms/op")
+		})
 	}
 }
 

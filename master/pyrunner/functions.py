@@ -11,15 +11,13 @@ from collections.abc import Mapping, MutableMapping
 # and stops batches, and tells of changed keys. It chooses their tags itself.
 TOOLS = ("salt.cli.batch", "salt.key", "salt.loaded.int.runners.batch")
 
-GRAINS_HOLD = 10.0  # seconds
-GRAINS_RATIO = 20  # collecting grains takes at most a twentieth of the time
-
 held = []  # to the end of the process, which spares it the taking apart
 secrets = None  # of the call, once it is known
 
 
 def load():
     global salt
+    import salt.client.mixins
     import salt.config
     import salt.exceptions
     import salt.loader
@@ -33,6 +31,8 @@ def load():
     import salt.utils.immutabletypes
     import salt.utils.jid
     import salt.utils.msgpack
+    import salt.utils.network
+    import salt.utils.platform
     import salt.utils.state
     import salt.utils.user
     import salt.utils.verify
@@ -42,140 +42,6 @@ def load():
     lean()
     salt.utils.event.SaltEvent.fire_event = of_runner(salt.utils.event.SaltEvent.fire_event)
     return salt.version.__version__
-
-
-def lean():
-    """Leaves out what Salt's library does for processes that live long, or twice."""
-    lazy = salt.loader.lazy.LazyLoader
-    listings = Listings()
-    listed = getattr(lazy, "_refresh_file_mapping", None)
-
-    def refresh(loader):
-        # A loader lists its folders twice as it is made.
-        made = vars(loader)
-        if made.get("initial_load") and "file_mapping" in made:
-            return
-        # It looks this option up for each file, which costs more than the rest of the list.
-        if "optimization_order" in loader.opts:
-            loader.opts["optimization_order"] = list(loader.opts["optimization_order"])
-        listings.fill(loader, listed)
-
-    if listed:
-        lazy._refresh_file_mapping = refresh
-    salt.utils.immutabletypes.ImmutableDict.copy = lambda defaults: plain_copy(defaults._ImmutableDict__obj)
-    try:  # from 3008 on
-        from salt.utils.optsdict import OptsDict
-    except ImportError:
-        pass
-    else:  # or "if opts" would count all of its keys
-        OptsDict.__bool__ = lambda opts: any(key in opts for key in opts._get_all_keys())
-    silence(salt)
-    salt.loader.grains = Grains(salt.loader.grains)
-    # Which packages bring modules of Salt the folders tell, which the parent watches.
-    entry_points = salt.utils.entrypoints.iter_entry_points
-    bringing = entry_points("salt.loader")
-    salt.utils.entrypoints.iter_entry_points = lambda group, *args: (
-        list(bringing) if group == "salt.loader" and not args else entry_points(group, *args)
-    )
-
-
-def plain_copy(value):
-    """What copy.deepcopy makes of options, several times as fast."""
-    kind = type(value)
-    if kind is dict:
-        return {key: plain_copy(each) for key, each in value.items()}
-    if kind is list:
-        return [plain_copy(each) for each in value]
-    return value if kind in (str, int, float, bool, type(None)) else copy.deepcopy(value)
-
-
-class Listings:
-    """
-    What loaders have found in their folders. Each step of an orchestration makes a dozen
-    loaders of the same folders, and listing these is a third of a step's time. A list counts
-    as long as the folders, and those in them, are as they were.
-    """
-
-    options = ("cython_enable", "enable_zip_modules", "optimization_order")
-
-    def __init__(self):
-        self.known = {}  # what a list depends on: the folders with their states, and what was found
-
-    def fill(self, loader, listed):
-        """Sets what _refresh_file_mapping of Salt's loader sets (salt/loader/lazy.py)."""
-        settings = [loader.module_dirs, loader.suffix_order, sorted(loader.disabled), loader.static_modules]
-        of = repr(settings + [loader.opts.get(name) for name in self.options])
-        folders, suffixes, order, found = self.known.get(of, ({}, None, None, None))
-        if folders and all(signature(folder) == state for folder, state in folders.items()):
-            loader.suffix_map = dict(suffixes)
-            loader.suffix_order = list(order)
-            loader.file_mapping = dict(found)
-            return
-        folders = self.folders(loader.module_dirs)
-        listed(loader)
-        if folders:
-            result = (dict(loader.suffix_map), list(loader.suffix_order), dict(loader.file_mapping))
-            self.known[of] = (folders, *result)
-
-    def folders(self, paths):
-        """The states of folders and of those in them; none if one was changed a moment ago."""
-        states, now = {}, time.time()
-        for path in paths:
-            states[path] = signature(path)
-            try:
-                entries = os.scandir(path)
-            except OSError:
-                continue
-            with entries:
-                for entry in entries:
-                    if entry.is_dir():
-                        states[entry.path] = signature(entry.path)
-        young = any(state and now - state[3] / 1e9 < SETTLED for state in states.values())
-        return {} if young else states
-
-
-class Grains:
-    """
-    The grains of this machine for the minions that Salt's library makes of a master: an
-    orchestration makes one for each of its steps, and collecting grains is most of a
-    step's time. Each gets a copy. What was collected some seconds ago is collected anew, and
-    after a step that has changed modules or the file of grains. On a machine that is so busy
-    that collecting takes seconds, it stays for longer: most of the time would go there.
-    """
-
-    def __init__(self, collect):
-        self.collect = collect
-        self.known = {}  # configuration file: until when it counts, of which files, and the grains
-
-    def __call__(self, opts, *args, **kwargs):
-        if args or kwargs:
-            return self.collect(opts, *args, **kwargs)
-        of = opts.get("conf_file")
-        began, files = time.monotonic(), self.files(opts)
-        known = self.known.get(of)
-        if not known or began > known[0] or files != known[1]:
-            grains = self.collect(opts)
-            took = time.monotonic() - began
-            known = self.known[of] = (began + max(GRAINS_HOLD, GRAINS_RATIO * took), files, grains)
-        return copy.deepcopy(known[2])
-
-    def files(self, opts):
-        """The states of the files by which an administrator gives this machine grains."""
-        folders = [os.path.join(opts.get("extension_modules") or "", "grains"), *(opts.get("grains_dirs") or ())]
-        paths = [os.path.join(os.path.dirname(opts.get("conf_file") or ""), "grains")]
-        for folder in folders:
-            try:
-                paths += sorted(entry.path for entry in os.scandir(folder) if entry.is_file())
-            except OSError:
-                pass
-        states = []
-        for path in paths:
-            try:
-                st = os.stat(path)
-            except OSError:
-                continue
-            states.append((path, st.st_ino, st.st_size, st.st_mtime_ns))
-        return states
 
 
 def of_runner(fire):
@@ -246,12 +112,17 @@ def client(request):
 
 def work(request, begun):
     importlib.invalidate_caches()
+    before = set(sys.modules)
     if request["op"] == "list":
-        return listing(request)
+        reply = listing(request)
+        return {**reply, "warm": library_modules(before) + sorted(library.read)}
     if request["op"] == "return":
         begun()
         return give(request)
-    return call(request, begun)
+    reply = call(request, begun)
+    # Of the call of anybody's function, only what is Salt's own: the parent imports it in advance.
+    salts = [name for name in library_modules(before) if name.startswith("salt.")]
+    return {**reply, "warm": salts + sorted(library.read)}
 
 
 def give(request):
@@ -272,14 +143,9 @@ def give(request):
 
 
 def listing(request):
-    before = set(sys.modules)
     functions = client(request).functions
     names = [n for n in functions.keys() if "." in n]
-    return {
-        "functions": names,
-        "dirs": list(getattr(functions, "module_dirs", [])),
-        "modules": library_modules(before),
-    }
+    return {"functions": names, "dirs": list(getattr(functions, "module_dirs", []))}
 
 
 def call(request, begun):

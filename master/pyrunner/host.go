@@ -12,6 +12,9 @@ import (
 //go:embed functions.py
 var functions string
 
+//go:embed lean.py
+var lean string
+
 //go:embed services.py
 var services string
 
@@ -33,7 +36,7 @@ type HostConfig struct {
 func NewHost(cfg HostConfig) *pyhost.Host {
 	return pyhost.New(pyhost.Config{
 		Pythons:      cfg.Pythons,
-		Program:      gitpillar.Python + functions + services,
+		Program:      gitpillar.Python + functions + lean + services,
 		Layer:        func() string { return Layer(cfg.Layer) },
 		MaxWorkers:   cfg.MaxWorkers,
 		MaxComputing: cfg.MaxComputing,

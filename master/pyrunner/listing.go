@@ -145,8 +145,7 @@ func (c *Caller) forget(fun string) {
 	}
 }
 
-// fetchListing requests the list of functions from Python. After that, the host preloads the
-// modules that the listing needed.
+// fetchListing requests the list of functions from Python.
 func (c *Caller) fetchListing(ctx context.Context) error {
 	asked := c.cfg.Now()
 	reply, err := c.cfg.Host.Do(ctx, pyhost.Task{Request: c.request("list"), Limit: 2 * time.Minute})
@@ -157,7 +156,6 @@ func (c *Caller) fetchListing(ctx context.Context) error {
 		return fmt.Errorf("ask Python for its functions: %s", text)
 	}
 	c.storeListing(reply, asked)
-	c.cfg.Host.Warm(reply.Texts("modules"))
 	return nil
 }
 

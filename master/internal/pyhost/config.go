@@ -38,8 +38,9 @@ const (
 	maxTries    = 5 // how many workers may be forked for one task, one after the other
 	maxRequest  = 64 << 20
 	maxAnswer   = 31 << 20
-	maxWarm     = 1000 // names of modules in one request to import modules
-	maxName     = 100
+	maxWarm     = 1000 // names that a parent loads in advance
+	maxName     = 255  // bytes of such a name
+	maxOrdered  = 200  // names in one order: with maxName, they fit into one message to the parent
 )
 
 // Config of a Host. The zero value of a field is its default.

@@ -62,13 +62,12 @@ type Host struct {
 	closed   bool
 	current  *parent      // nil: no parent runs
 	starting *parentStart // nil: no parent is being started
-	// warmNoModules is set when modules that a parent imported for Warm have started threads. After
-	// that no parent imports modules in advance.
-	warmNoModules bool
-	deaths        int       // failed starts and deaths of parents since the last successful task
-	notBefore     time.Time // earliest time of the next start
-	failed        error     // error of the last start; nil: the start succeeded
-	idle          *time.Timer
+	warm     warmth
+	deaths   int // failed starts and deaths of parents since the last successful task
+	// notBefore is the earliest time of the next start.
+	notBefore time.Time
+	failed    error // error of the last start; nil: the start succeeded
+	idle      *time.Timer
 }
 
 // parentStart is one start of a parent. All tasks that wait for the start share it.
@@ -119,7 +118,8 @@ func (h *Host) Stats() Stats {
 	}
 }
 
-// Do runs a task in a new worker and returns the program's reply. When ctx ends, the worker and
+// Do runs a task in a new worker and returns the program's reply. A reply may list under "warm" what
+// the parents are to load in advance (see warmth). When ctx ends, the worker and
 // everything that it has started are killed. The error matches ErrNoSalt or the error of ctx, or
 // reports how the worker ended. Do does not limit the number of waiting callers; the callers must
 // limit it.
@@ -175,6 +175,7 @@ func (h *Host) Do(ctx context.Context, t Task) (*value.Map, error) {
 		h.mu.Lock()
 		h.deaths = 0
 		h.mu.Unlock()
+		h.learnWarm(w.parent, reply.Texts("warm"))
 	case errors.Is(err, errLost):
 		h.lost.Add(1)
 		return nil, h.orClosed(w.endReason())

@@ -16,6 +16,7 @@ import traceback
 SETTLED = 2.0  # seconds: so coarse may the times of files be
 PATIENCE = 1.0  # seconds that children of a task get to end by themselves
 SPARE = 32 << 20  # bytes above the limit, to say that the limit is reached
+LOADED = "salt.loaded."  # what the names of modules begin with that Salt's loaders run
 STUBBORN = 5.0  # seconds after which what cannot be killed is left alone
 
 
@@ -46,6 +47,8 @@ class Library:
         self.files = {}  # path: signature, and the content if the file was changed just before
         self.roots = ()  # the folders that Python imports from
         self.python = ()  # those of its own modules
+        self.code = {}  # path of a module of Salt's loader: signature of the file, and its compiled code
+        self.read = set()  # paths of such modules whose code was not known yet
 
     def note(self, path):
         """Remembers a file that is about to be read. The first time counts."""
@@ -91,6 +94,37 @@ class Library:
             return stats(loader, path)
 
         importlib.machinery.SourceFileLoader.path_stats = path_stats
+        read = importlib.machinery.SourceFileLoader.get_code
+        importlib.machinery.SourceFileLoader.get_code = lambda loader, name: self.code_of(loader, name, read)
+
+    def code_of(self, loader, name, read):
+        """
+        The compiled code of a module. Salt's loaders run the code of the same files again and
+        again: for each call, and for each step of an orchestration. Reading it is half of the work.
+        """
+        path = loader.path
+        if not name.startswith(LOADED) or not path.startswith(self.roots):
+            return read(loader, name)
+        found = signature(path)
+        known, code = self.code.get(path, (None, None))
+        if known and found == known:
+            return code
+        if known:  # it was changed a moment ago: a compiled file may be another one's
+            code = loader.source_to_code(loader.get_data(path), path)
+        else:
+            code = read(loader, name)
+            self.read.add(path)
+        if found and time.time() - found[3] / 1e9 >= SETTLED:
+            self.code[path] = (found, code)
+        return code
+
+    def read_code(self, path):
+        """Reads the code of a module, which is not run, for the workers that will run it."""
+        name = LOADED + "code"
+        try:
+            importlib.machinery.SourceFileLoader(name, path).get_code(name)
+        except Exception:  # pylint: disable=broad-except
+            pass
 
 
 library = Library()
@@ -101,7 +135,7 @@ def library_modules(before):
     names = []
     for name, module in list(sys.modules.items()):
         spec = getattr(module, "__spec__", None)
-        if name in before or name.startswith("salt.loaded") or spec is None or not isinstance(spec.origin, str):
+        if name in before or name.startswith(LOADED) or spec is None or not isinstance(spec.origin, str):
             continue
         if spec.name == name and (not spec.has_location or spec.origin.startswith(library.roots)):
             names.append(name)
@@ -109,7 +143,10 @@ def library_modules(before):
 
 
 def warm(name):
-    """Imports what workers had to import by themselves."""
+    """Imports the module, or reads the code of the file, for which workers had to do so by themselves."""
+    if name.startswith("/"):
+        library.read_code(name)
+        return
     if name in sys.modules:
         return
     try:
@@ -122,6 +159,9 @@ def warm(name):
 def settle():
     """Makes what there is part of all workers, which do not look at it again."""
     library.note_rest()
+    library.read = set()
+    # Salt's loaders have all of these look at their folders again after each module.
+    sys.path_importer_cache.clear()
     gc.collect()
     gc.freeze()
 
@@ -283,7 +323,7 @@ class Parent:
         elif order["op"] == "terminate":
             signal_all([pid for pid, known in self.live.items() if known == number], signal.SIGTERM)
         elif order["op"] == "warm":
-            self.cold = order["modules"]
+            self.cold += order["names"]
         for fd in fds:
             os.close(fd)
         return True

@@ -87,6 +87,8 @@ def work(request, begun):
     do, arg = request["do"], request.get("arg")
     if do == "echo":
         return {"arg": arg}
+    if do == "warm":
+        return {"warm": arg}
     if do == "state":
         seen = state()
         leave()
@@ -645,8 +647,15 @@ func TestWarmModules(t *testing.T) {
 
 	h := startHost(t, func(c *Config) {
 		c.Layer = func() string { return layer }
-		c.Program = tasks + "\ndef work(request, begun):\n    return {'modules': [n for n in sys.modules if n.startswith('saltern_')], 'threads': threading.active_count()}\n"
+		c.Program = tasks + "\ndef work(request, begun):\n    return {'warm': request.get('arg', []), 'modules': [n for n in sys.modules if n.startswith('saltern_')], 'threads': threading.active_count()}\n"
 	})
+
+	warm := func(names ...string) {
+		t.Helper()
+		if _, err := do(t.Context(), h, "warm", "arg", names); err != nil {
+			t.Fatal(err)
+		}
+	}
 
 	modules := func() string {
 		t.Helper()
@@ -661,14 +670,110 @@ func TestWarmModules(t *testing.T) {
 		t.Errorf("at first: %s", got)
 	}
 
-	h.Warm([]string{"saltern_calm", "saltern_nothing", strings.Repeat("x", 1000)})
+	warm("saltern_calm", "saltern_nothing", strings.Repeat("x", 1000))
 	await.That(t, "a warm parent", func() bool { return modules() == "[saltern_calm] 1" })
-	h.Warm([]string{"saltern_threads"})
+	warm("saltern_threads")
 	await.That(t, "another parent", func() bool { return h.Stats().Renewals == 1 })
-	h.Warm([]string{"saltern_threads"})
+	warm("saltern_threads")
 
 	if got := modules(); got != "[] 1" {
 		t.Errorf("after threads: %s", got)
+	}
+}
+
+// TestParentsStartWarm: what a task had to load is loaded by all later parents, too: after a pause
+// without tasks, and after files have changed.
+func TestParentsStartWarm(t *testing.T) {
+	layer := t.TempDir()
+	const module = "version = 1\n"
+	if err := os.WriteFile(filepath.Join(layer, "saltern_calm.py"), []byte(module), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	h := startHost(t, func(c *Config) {
+		c.Idle = 300 * time.Millisecond
+		c.Layer = func() string { return layer }
+		c.Program = tasks + `
+def work(request, begun):
+    before = library_modules(set())
+    import saltern_calm
+    return {"before": "saltern_calm" in before, "warm": request["warm"]}
+`
+	})
+
+	for round := range 3 {
+		names := []string{"saltern_calm"}
+		await.That(t, "a warm parent", func() bool {
+			if round > 0 {
+				names = nil
+			}
+			reply, err := do(t.Context(), h, "", "warm", names)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return reply.Bool("before")
+		})
+
+		if starts := h.Stats().Starts; starts <= uint64(round) {
+			t.Fatalf("%d starts in round %d", starts, round)
+		}
+
+		await.That(t, "the end of Python", func() bool { return !h.Stats().Running })
+	}
+}
+
+// TestCodeIsNeverOld: what a parent has read of a file that Salt's loaders run counts as long as the
+// file is as it was, also when its size and its time in whole seconds are the same.
+func TestCodeIsNeverOld(t *testing.T) {
+	layer := t.TempDir()
+	path := filepath.Join(layer, "module.py")
+	write := func(n int) {
+		t.Helper()
+		if err := os.WriteFile(path, fmt.Appendf(nil, "version = %d\n", n), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	h := startHost(t, func(c *Config) {
+		c.Layer = func() string { return layer }
+		c.Program = tasks + `
+SETTLED = -1e9  # files that were just changed count, too
+sys.dont_write_bytecode = True  # which such files may not have
+
+def version(path):
+    name = LOADED + "module"
+    scope = {}
+    exec(importlib.machinery.SourceFileLoader(name, path).get_code(name), scope)
+    return scope["version"]
+
+def work(request, begun):
+    first = version(request["path"])
+    read = sorted(library.read)
+    if request["next"]:
+        time.sleep(0.02)  # the resolution of times of files
+        with open(request["path"], "w") as file:
+            file.write(f"version = {request['next']}\n")
+    return {"seen": [first, version(request["path"])], "warm": read}
+`
+	})
+	ask := func(next int) (*value.Map, error) {
+		return h.Do(t.Context(), Task{Request: value.NewMap("path", path, "next", next)})
+	}
+
+	write(1)
+	await.That(t, "code that the parent has read", func() bool {
+		reply, err := ask(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(reply.Texts("warm")) == 0
+	})
+
+	for n := 1; n < 6; n++ {
+		reply, err := ask(n + 1)
+		if got, want := fmt.Sprint(reply.Value("seen")), fmt.Sprint([]int{n, n + 1}); err != nil || got != want {
+			t.Errorf("%s %v, want %s", got, err, want)
+		}
 	}
 }
 
@@ -697,7 +802,10 @@ func TestImportsHoldNobodyUp(t *testing.T) {
 
 	await.That(t, "a task at work", func() bool { files, _ := os.ReadDir(dir); return len(files) == 1 })
 
-	h.Warm(modules)
+	if _, err := do(t.Context(), h, "warm", "arg", modules); err != nil {
+		t.Fatal(err)
+	}
+
 	if _, err := do(t.Context(), h, "echo"); err != nil {
 		t.Error(err)
 	}

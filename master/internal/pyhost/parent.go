@@ -21,6 +21,8 @@ type parent struct {
 	*pyfork.Parent
 	layer string        // directory of Python packages that the parent uses
 	gone  chan struct{} // closed when listen has read the parent's last message
+	// warmed is how many of Host.warm.names the parent was ordered to load. Host.mu protects it.
+	warmed int
 
 	mu      sync.Mutex
 	workers map[int64]*worker

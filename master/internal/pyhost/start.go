@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
-	"slices"
 	"strings"
 	"time"
 
@@ -161,6 +160,7 @@ func (h *Host) adoptParent(started *pyfork.Parent, layer string, began time.Time
 		h.forgetDead(p)
 	})
 
+	h.orderWarm(p)
 	return p
 }
 
@@ -222,42 +222,4 @@ func (h *Host) retire(p *parent) {
 	if stop {
 		p.Stop(stopTakes)
 	}
-}
-
-// Warm asks the running parent to import modules of Salt's library in advance, so that its workers
-// need not import them. Warm ignores names of modules that do not belong to Salt's library.
-func (h *Host) Warm(modules []string) {
-	h.mu.Lock()
-	p := h.current
-	if h.warmNoModules {
-		p = nil
-	}
-	h.mu.Unlock()
-
-	if p == nil || len(modules) == 0 {
-		return
-	}
-
-	modules = slices.DeleteFunc(slices.Clone(modules), func(name string) bool { return len(name) > maxName })
-	modules = modules[:min(len(modules), maxWarm)]
-	if err := p.Order(value.NewMap("op", "warm", "worker", 0, "modules", modules), nil); err != nil {
-		h.cfg.Log.Debug("Python cannot be told what to import", "error", err)
-	}
-}
-
-// replaceThreaded replaces a parent that runs threads, because a forked worker would not have these
-// threads. names are the names of the threads.
-func (h *Host) replaceThreaded(p *parent, names string) {
-	h.mu.Lock()
-	again := h.warmNoModules
-	h.warmNoModules = true
-	h.mu.Unlock()
-	if again {
-		// The parent has threads although it imported nothing for Warm. A new parent would have
-		// threads, too.
-		return
-	}
-	h.cfg.Log.Warn("modules that runners import make threads as they are imported; each call imports them for itself from now on",
-		"threads", names)
-	h.replaceParent(p, "it has threads")
 }
