@@ -73,7 +73,7 @@ func (s *Server) serveConsole(q *request, path string) error {
 
 	maps.Copy(q.w.Header(), a.Header)
 	if a.Events != nil {
-		reader := audience{token: a.Events.Token, job: a.Events.JID}
+		reader := audience{token: a.Events.Token, job: cmp.Or(a.Events.JID, a.Events.Run)}
 		return s.listen(ctx, q, reader, func(frame string) string { return pickFrame(frame, a.Events) })
 	}
 
@@ -281,6 +281,9 @@ func pickFrame(frame string, want *console.Events) string {
 	if want.JID != "" && !strings.HasPrefix(tag, "salt/job/"+want.JID+"/") {
 		return ""
 	}
+	if want.Run != "" && !isOfRun(tag, want.Run) {
+		return ""
+	}
 	if want.JID == "" && !pattern.Glob(cmp.Or(want.Tag, "*"), tag) {
 		return ""
 	}
@@ -294,4 +297,15 @@ func pickFrame(frame string, want *console.Events) string {
 	}
 
 	return "data: " + string(b) + "\n\n"
+}
+
+// isOfRun reports whether a tag is one of a run on the master: of its start, of the steps of an
+// orchestration, or of its end.
+func isOfRun(tag, jid string) bool {
+	for _, space := range []string{"salt/run/" + jid + "/", "salt/wheel/" + jid + "/", "salt/job/" + jid + "/prog/"} {
+		if strings.HasPrefix(tag, space) {
+			return true
+		}
+	}
+	return false
 }

@@ -195,7 +195,7 @@ func onlyLists(fun string) bool {
 	switch fun {
 	case "presence.minions", "cluster.members",
 		"jobs.active", "jobs.list_jobs", "jobs.list_jobs_filter", "jobs.list_job",
-		"git.status", "appliance.status", "appliance.course",
+		"git.status", "appliance.status", "appliance.course", "schedule.list", "files.list",
 		"fleet.trend", "fleet.last", "fleet.jobs",
 		"fileserver.envs", "fileserver.file_list":
 		return true

@@ -48,6 +48,8 @@ type Console struct {
 	style  string // URL path of the style sheet
 	script string // URL path of the script
 	origin *http.CrossOriginProtection
+	// lists is what minions have told of their functions.
+	lists  functionLists
 	routes map[string]route
 }
 
@@ -111,6 +113,7 @@ type Answer struct {
 type Events struct {
 	Token string
 	JID   string // job id: send only the returns of that job; "" means no such restriction
+	Run   string // job id of a run on the master: send only its events; "" means no such restriction
 	Tag   string // glob for tags; "" for all
 }
 
@@ -210,6 +213,8 @@ func routes() map[string]route {
 		"/jobs":           {get: showJobs, section: "jobs"},
 		"/job":            {get: showJob, section: "jobs"},
 		"/run":            {get: prepareRun, post: startJob, section: "run"},
+		"/task":           {get: showTask, section: "run"},
+		"/schedule":       {get: showSchedule, section: "schedule"},
 		"/events":         {get: showEvents, section: "events"},
 		"/files":          {get: showFiles, section: "files"},
 		"/file":           {get: showFile, section: "files"},
@@ -364,7 +369,8 @@ type page struct {
 }
 
 // rights describes which parts of the console a user can use.
-type rights struct{ Fleet, Keys, Minions, Jobs, Run, Events, Files, Audit, Tokens bool }
+// Run is for functions on minions, RunAny for the page on which other things can be run as well.
+type rights struct{ Fleet, Keys, Minions, Jobs, Run, RunAny, Schedule, Events, Files, Audit, Tokens bool }
 
 func (v *visit) rights() rights {
 	if v.login.Token == "" {
@@ -376,10 +382,13 @@ func (v *visit) rights() rights {
 		Minions: v.mayCall("runner", "presence.minions"),
 		Jobs:    v.mayCall("runner", "jobs.list_jobs_filter"),
 		Run:     v.mayCall("local_async", ""),
-		Events:  true,
-		Files:   v.mayCall("runner", "files.list") || v.mayCall("runner", "git.status"),
-		Audit:   v.mayCall("runner", "audit.records") || v.mayCall("runner", "audit.all"),
-		Tokens:  v.mayCall("wheel", "token.list"),
+		RunAny: v.mayCall("local_async", "") || v.mayCall("runner_async", orchestrate) ||
+			v.mayCall("runner_async", "") || v.mayCall("wheel", ""),
+		Schedule: v.mayCall("runner", "schedule.list"),
+		Events:   true,
+		Files:    v.mayCall("runner", "files.list") || v.mayCall("runner", "git.status"),
+		Audit:    v.mayCall("runner", "audit.records") || v.mayCall("runner", "audit.all"),
+		Tokens:   v.mayCall("wheel", "token.list"),
 	}
 }
 

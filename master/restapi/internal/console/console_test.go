@@ -229,6 +229,7 @@ func theAnswers() map[string]any {
 				"2026-11-25T03:00:00Z"),
 			value.NewMap("name", "0123456789abcdef", "user", says, "eauth", says, "from", says, "node", says,
 				"start", "2026-11-24T14:00:00Z", "until", "2026-11-25T02:00:00Z")})),
+		"schedule.list":    theSchedule(),
 		"token.revoke":     wheel(int64(1)),
 		"fleet.trend":      theTrend(),
 		"appliance.status": theAppliance(),
@@ -252,7 +253,7 @@ func TestPages(t *testing.T) {
 		"events": "/events?tag=" + id, "files": "/files", "files-dir": "/files?env=" + id + "&dir=web/" +
 			id, "file": "/file?env=base&path=x", "pillar": "/pillar?id=" +
 			id, "audit": "/audit?kind=" + id + "&user=" +
-			id, "audit-all": "/audit", "tokens": "/tokens?done=1", "token": "/tokens/confirm?user=alice", "not-found": "/" + id,
+			id, "audit-all": "/audit", "schedule": "/schedule", "run-orchestration": "/run?kind=orchestration&sls=" + id, "run-wheel": "/run?kind=wheel&fun=" + id, "task": "/task?jid=20261124155900000001", "tokens": "/tokens?done=1", "token": "/tokens/confirm?user=alice", "not-found": "/" + id,
 	} {
 		m := &recorded{answers: theAnswers()}
 		c := newConsole(t, "/api")

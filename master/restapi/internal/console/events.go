@@ -21,8 +21,8 @@ func showEvents(c *Console, _ context.Context, v *visit) (Answer, error) {
 
 // streamEvents streams events to the script of a page.
 func streamEvents(_ *Console, _ context.Context, v *visit) (Answer, error) {
-	e := &Events{Token: v.login.Token, JID: v.query.Get("jid"), Tag: cutText(v.query.Get("tag"), maxName)}
-	if e.JID != "" && !jobs.Valid(e.JID) {
+	e := &Events{Token: v.login.Token, JID: v.query.Get("jid"), Run: v.query.Get("run"), Tag: cutText(v.query.Get("tag"), maxName)}
+	if e.JID != "" && !jobs.Valid(e.JID) || e.Run != "" && !jobs.Valid(e.Run) {
 		return Answer{}, &Refusal{http.StatusBadRequest, "That is not the number of a job."}
 	}
 	return Answer{Code: http.StatusOK, Events: e}, nil

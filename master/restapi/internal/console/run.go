@@ -13,16 +13,31 @@ import (
 	"saltern/master/value"
 )
 
+// manyMinions is the number of minions above which a job needs a confirmation, unless it changes
+// nothing.
+const manyMinions = 20
+
 // runPage is the data of the form for a job.
 type runPage struct {
 	target
+	Kind     string // see runKinds
+	Kinds    []runKind
 	Fun, Arg string
+	SLS      string // state files, the first argument of functions such as state.apply
+	Pillar   string // pillar of an orchestration: a map in YAML
+	Test     bool   // only tell what would change
+	// Functions and Files are offered for Fun and SLS. Source is the minion that has named the
+	// functions, or "": they are the usual ones.
+	Functions []offer
+	Files     []string
+	Source    string
 	// Preview means that N and Minions describe the target of the job.
 	Preview bool
 	Minions []string
 	N       int
 	Doc     *boundText // documentation of the function; nil: the user has not asked for documentation
-	DocFrom string     // id of the minion that sent the documentation
+	DocFrom string     // id of the minion that sent the documentation, or "" for the master
+	Back    string     // URL of the form with these fields; "" if they are too long for one
 }
 
 // typedArgs returns the arguments of a job as a user would type them in the form, one a line. ok is
@@ -70,15 +85,23 @@ func parsedArgs(lines []string) []any { return client.ParseArgs(lines, nil) }
 func runOf(get func(string) string) runPage {
 	return runPage{
 		target: targetOf(get),
+		Kind:   get("kind"),
 		Fun:    strings.TrimSpace(cutText(get("fun"), maxName)),
 		Arg:    cutText(get("arg"), maxTarget),
+		SLS:    strings.TrimSpace(cutText(get("sls"), maxName)),
+		Pillar: cutText(get("pillar"), maxTarget),
+		Test:   get("test") != "",
 	}
 }
 
 // prepareRun shows the form. With look=1 in the query it lists the minions of the target, with
-// doc=1 it shows the documentation of the function.
+// doc=1 it shows the documentation of the function, with list=1 it asks a minion for its functions.
 func prepareRun(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	d, problem := runOf(v.query.Get), ""
+	if err := d.chooseKind(v); err != nil {
+		return Answer{}, err
+	}
+
 	tell := func(err error) error {
 		r, ok := errors.AsType[*Refusal](err)
 		if ok && r.Code != http.StatusServiceUnavailable {
@@ -90,29 +113,48 @@ func prepareRun(c *Console, ctx context.Context, v *visit) (Answer, error) {
 
 	// Do this only for a request from this page, not for a link from another site.
 	asked := slices.Contains([]string{"", "none", "same-origin"}, v.HTTP.Header.Get("Sec-Fetch-Site"))
-	look, doc := asked && v.query.Get("look") != "", asked && v.query.Get("doc") != ""
-	if (look || doc) && d.Target != "" {
+	look, doc, list := asked && v.query.Get("look") != "", asked && v.query.Get("doc") != "", asked && v.query.Get("list") != ""
+	switch {
+	case d.Kind != kindMinions:
+		if doc && d.Fun != "" {
+			d.documentOfMaster()
+		}
+	case !look && !doc && !list:
+	case d.Target == "":
+		problem = "Say which minions are meant: a target."
+	default:
 		ids, err := c.preview(ctx, v, d.target)
 		if err = tell(err); err != nil {
 			return Answer{}, err
 		}
 
-		d.Preview, d.N = problem == "", len(ids)
+		d.setPreview(ids, problem == "")
 		if doc && len(ids) > 0 && d.Fun != "" {
 			if err := tell(d.document(ctx, v, ids)); err != nil {
 				return Answer{}, err
 			}
 		}
 
-		d.Minions = ids[:min(len(ids), maxPreview)]
-		for i := range d.Minions {
-			d.Minions[i] = briefName(d.Minions[i])
+		if list && len(ids) > 0 {
+			if err := tell(c.askFunctions(ctx, v, ids)); err != nil {
+				return Answer{}, err
+			}
 		}
-	} else if look || doc {
-		problem = "Say which minions are meant: a target."
+	}
+
+	if err := d.fillOffers(c, ctx, v); err != nil {
+		return Answer{}, err
 	}
 
 	return c.render(v, "run", http.StatusOK, page{Title: "Run", Data: d, Problem: problem})
+}
+
+// setPreview stores the ids of the target's minions, as many as the page names.
+func (d *runPage) setPreview(ids []string, known bool) {
+	d.Preview, d.N = known, len(ids)
+	for _, id := range ids[:min(len(ids), maxPreview)] {
+		d.Minions = append(d.Minions, briefName(id))
+	}
 }
 
 // preview returns the minions of a target. If the user may not see the cached minions, it starts a
@@ -178,7 +220,43 @@ func (d *runPage) document(ctx context.Context, v *visit, ids []string) error {
 	return nil
 }
 
-// startJob starts the job and redirects the browser to the job's page.
+// argWords returns the arguments of the form as words of a command line, one a word.
+func (d *runPage) argWords() []string {
+	words := textLines(d.Arg)
+	if d.SLS != "" {
+		words = append([]string{d.SLS}, words...)
+	}
+	return words
+}
+
+// problem returns what is wrong with the form, or "".
+func (d *runPage) problem() string {
+	switch {
+	case d.Kind == kindMinions && d.Target == "":
+		return "Say which minions are meant: a target."
+	case d.Kind == kindOrchestration:
+		if d.SLS == "" {
+			return "Name the state files of the orchestration, as orch.deploy."
+		}
+	case d.Fun == "" || strings.ContainsAny(d.Fun, " ,") || !strings.Contains(d.Fun, "."):
+		return "Name one function, as " + d.exampleFunction() + "."
+	}
+
+	switch {
+	case len(d.argWords()) > maxArgs:
+		return "Too many arguments."
+	case d.SLS != "" && d.Kind != kindOrchestration && !takesStates(d.Fun):
+		return "State files are for functions such as state.apply. Empty that field, or choose such a function."
+	case d.Test && d.Kind != kindOrchestration && !obeysTest(d.Fun):
+		// Functions such as cmd.run take test=True, ignore it, and run for real.
+		return "Only states can tell what would change: functions such as state.apply. This one would run for real."
+	}
+
+	return ""
+}
+
+// startJob starts the job and redirects the browser to the job's page. A job for many minions that
+// may change something is shown first and needs a confirmation.
 func startJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	form, err := v.Form()
 	if err != nil {
@@ -186,33 +264,133 @@ func startJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	}
 
 	d := runOf(form.Get)
-	again := func(problem string) (Answer, error) {
-		return c.render(v, "run", http.StatusBadRequest, page{Title: "Run", Data: d, Problem: problem})
-	}
-	words := textLines(d.Arg)
-	switch {
-	case d.Target == "":
-		return again("Say which minions are meant: a target.")
-	case d.Fun == "" || strings.ContainsAny(d.Fun, " ,") || !strings.Contains(d.Fun, "."):
-		return again("Name one function, as test.ping.")
-	case len(words) > maxArgs:
-		return again("Too many arguments.")
+	if err := d.chooseKind(v); err != nil {
+		return Answer{}, err
 	}
 
-	got, err := v.runCommand(ctx, "local_async", d.Fun, "tgt", d.targetValue(), "tgt_type", d.Type, "arg", parsedArgs(words))
-	if r, ok := errors.AsType[*Refusal](err); ok && r.Code == http.StatusUnauthorized {
-		return Answer{}, &Refusal{http.StatusForbidden,
-			"The master refused: external_auth does not permit you " + briefName(d.Fun) + " on these minions."}
+	again := func(problem string) (Answer, error) {
+		if err := d.fillOffers(c, ctx, v); err != nil {
+			return Answer{}, err
+		}
+		return c.render(v, "run", http.StatusBadRequest, page{Title: "Run", Data: d, Problem: problem})
 	}
+
+	if problem := d.problem(); problem != "" {
+		return again(problem)
+	}
+
+	if d.Kind != kindMinions {
+		jid, problem, err := d.startOnMaster(ctx, v)
+		if err != nil || problem != "" {
+			return againUnless(err, problem, again)
+		}
+		return c.redirect("/task", url.Values{"jid": {jid}}), nil
+	}
+
+	if form.Get("sure") == "" && d.mayChange() {
+		if ask, err := d.isForMany(c, ctx, v); ask || err != nil {
+			if err != nil {
+				return Answer{}, err
+			}
+			d.Back = d.formURL(c.base)
+			return c.render(v, "runconfirm", http.StatusOK, page{Title: "Run on many minions", Data: d})
+		}
+	}
+
+	jid, err := d.publish(ctx, v)
 	if err != nil {
 		return Answer{}, err
 	}
 
-	m, _ := got.(*value.Map)
-	jid := m.Str("jid")
 	if !jobs.Valid(jid) {
 		return again("The target selects no minion with an accepted key.")
 	}
 
 	return c.redirect("/job", url.Values{"jid": {jid}}), nil
+}
+
+// formURL returns the URL of the form with its fields, or "" if they are too long for one.
+func (d *runPage) formURL(base string) string {
+	q := url.Values{
+		"kind": {d.Kind},
+		"tgt":  {d.Target},
+		"type": {d.Type},
+		"fun":  {d.Fun},
+		"sls":  {d.SLS},
+		"arg":  {d.Arg},
+	}
+	if text := q.Encode(); len(text) < 4096 {
+		return base + "/run?" + text
+	}
+	return ""
+}
+
+// CanTest reports whether the function can tell what it would change.
+func (d runPage) CanTest() bool { return obeysTest(d.Fun) }
+
+// againUnless returns err, or the form again with a problem.
+func againUnless(err error, problem string, again func(string) (Answer, error)) (Answer, error) {
+	if err != nil {
+		return Answer{}, err
+	}
+	return again(problem)
+}
+
+// mayChange reports whether the job may change something on minions.
+func (d *runPage) mayChange() bool { return !d.Test && d.Fun != "test.ping" && d.Fun != "test.version" }
+
+// isForMany reports whether the target selects more than manyMinions, or nobody may tell the user how
+// many, and stores them for the confirmation.
+func (d *runPage) isForMany(c *Console, ctx context.Context, v *visit) (bool, error) {
+	if d.Type == "list" {
+		ids := d.targetValue().([]any)
+		for _, id := range ids[:min(len(ids), maxPreview)] {
+			d.Minions = append(d.Minions, briefName(id.(string)))
+		}
+		d.Preview, d.N = true, len(ids)
+		return d.N > manyMinions, nil
+	}
+
+	ids, err := c.preview(ctx, v, d.target)
+	if r, ok := errors.AsType[*Refusal](err); ok && r.Code != http.StatusServiceUnavailable {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+
+	d.setPreview(ids, true)
+	return d.N > manyMinions, nil
+}
+
+// publish starts the job on minions, and returns its id, or "" if the target selects no minion.
+func (d *runPage) publish(ctx context.Context, v *visit) (jid string, err error) {
+	args := parsedArgs(d.argWords())
+	if d.Test {
+		args = withNamed(args, "test", true)
+	}
+
+	got, err := v.runCommand(ctx, "local_async", d.Fun, "tgt", d.targetValue(), "tgt_type", d.Type, "arg", args)
+	if r, ok := errors.AsType[*Refusal](err); ok && r.Code == http.StatusUnauthorized {
+		return "", &Refusal{http.StatusForbidden,
+			"The master refused: external_auth does not permit you " + briefName(d.Fun) + " on these minions."}
+	}
+	if err != nil {
+		return "", err
+	}
+
+	m, _ := got.(*value.Map)
+	return m.Str("jid"), nil
+}
+
+// withNamed returns arguments with one more named argument, which replaces one of that name.
+func withNamed(args []any, name string, v any) []any {
+	if n := len(args); n > 0 {
+		if m, ok := args[n-1].(*value.Map); ok && m.Value("__kwarg__") == true {
+			m = m.Clone()
+			m.Set(name, v)
+			return append(slices.Clone(args[:n-1]), m)
+		}
+	}
+	return append(args, value.NewMap("__kwarg__", true, name, v))
 }

@@ -6,6 +6,8 @@
   setInterval(() => { if (!document.hidden) ages(); }, 10000);
   const live = document.getElementById('live');
   if (live && live.dataset.stream) follow(live);
+  const task = document.getElementById('task');
+  if (task) followTask(task);
   const list = document.getElementById('events');
   if (list) show(list);
 
@@ -135,6 +137,41 @@
       const text = agoWords(Date.now() - ahead - Date.parse(t.dateTime));
       if (t.textContent !== text) t.textContent = text;
     }
+  }
+
+  // followTask lists the steps of a run on the master as they are told of, and reloads the page when
+  // the run has ended.
+  function followTask(task) {
+    const steps = document.getElementById('steps'), most = 500;
+    const number = new URL(task.dataset.stream, location.href).searchParams.get('run');
+    let checking = false;
+    async function check() {
+      if (checking) return;
+      checking = true;
+      try {
+        const res = await fetch(location.href, { credentials: 'same-origin', redirect: 'error' });
+        const page = new DOMParser().parseFromString(await res.text(), 'text/html');
+        if (res.ok && !page.getElementById('task')) location.reload();
+      } catch (e) { /* the next event or look tries again */ }
+      checking = false;
+    }
+    function add(text, bad) {
+      const item = document.createElement('li');
+      item.textContent = text;
+      if (bad) item.className = 'failed';
+      steps.append(item);
+      while (steps.children.length > most) steps.firstChild.remove();
+    }
+    listen(task.dataset.stream, {
+      open: check, // it may have ended before
+      message(m) {
+        const e = JSON.parse(m.data), data = e.data || {}, ret = data.ret || data.data && data.data.ret;
+        if (e.tag === 'salt/run/' + number + '/ret' || e.tag.startsWith('salt/wheel/')) setTimeout(check, 300);
+        else if (e.tag.includes('/prog/') && ret) add((ret.result === false ? 'Failed: ' : 'Done: ') + (ret.__id__ || ret.name), ret.result === false);
+        else if (e.tag.endsWith('/args')) add('Began: ' + data.name + (data.tgt ? ' on ' + data.tgt : ''));
+      },
+    });
+    setInterval(() => { if (!document.hidden) check(); }, 15000);
   }
 
   // show lists events as they come.

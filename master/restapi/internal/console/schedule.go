@@ -1,0 +1,295 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"saltern/master/value"
+)
+
+const (
+	calendarDays = 14
+	// runsOfEntry is how many next runs of each entry the page asks for. The calendar says of an entry
+	// with more runs within its days that it goes on.
+	runsOfEntry = 60
+	nextShown   = 3  // next runs of an entry in the list
+	runsOfDay   = 3  // runs of one entry on one day that the calendar names one by one
+	linesOfDay  = 12 // lines on a day of the calendar
+	maxCalendar = 200
+)
+
+// scheduleEntry is an entry of the schedule, as the list shows it.
+type scheduleEntry struct {
+	Name, Function, Trigger string
+	Word, Class             string // state of the entry, and its style
+	Fault                   string // why the entry does not run; "" if it does
+	Skipped                 string // why it did not run when it was last due
+	LastRun                 moment
+	Next                    []moment
+	runs                    []time.Time // all next runs that the master has named
+}
+
+// schedulePage is the data of the page Schedule.
+type schedulePage struct {
+	Off     bool   // the whole schedule is switched off
+	Owner   string // the node that runs the schedule; "" without a cluster
+	Entries []scheduleEntry
+	Weeks   [][]calendarDay
+	Zone    string // offset of the calendar's times
+	Left    int    // entries that the calendar leaves out
+	pager
+}
+
+// calendarDay is a day of the calendar. Before the first day and after the last one it is zero.
+type calendarDay struct {
+	Title string
+	Today bool
+	Lines []calendarLine
+	More  int // lines that are left out
+}
+
+// calendarLine is what an entry does on a day.
+type calendarLine struct {
+	At   string // time of day, or ""
+	Name string
+	Note string // how often it runs on that day, if that is more than At says
+	sort string
+}
+
+func showSchedule(c *Console, ctx context.Context, v *visit) (Answer, error) {
+	got, err := v.runCommand(ctx, "runner", "schedule.list", "count", int64(runsOfEntry))
+	if err != nil {
+		return Answer{}, err
+	}
+
+	m, ok := got.(*value.Map)
+	if !ok {
+		return Answer{}, &Refusal{http.StatusBadGateway,
+			"The master does not tell its schedule: " + briefName(value.StrMax(got, maxName))}
+	}
+
+	d := schedulePage{Off: m.Value("enabled") == false}
+	if c.cfg.Cluster {
+		d.Owner = ownerOf(ctx, v, m.Value("owner") == true)
+	}
+
+	all := c.entriesOf(m.Map("entries"), d.Off)
+	var lo, hi int
+	lo, hi, d.pager = pageOf(len(all), perPage, c.base+"/schedule", v.query)
+	d.Entries = all[lo:hi]
+
+	drawn := all[:min(len(all), maxCalendar)]
+	d.Left = len(all) - len(drawn)
+	today := c.cfg.Now()
+	if first := firstRun(drawn); !first.IsZero() {
+		today = today.In(first.Location())
+	}
+	d.Weeks, d.Zone = calendarOf(drawn, today), today.Format("UTC-07:00")
+
+	return c.render(v, "schedule", http.StatusOK, page{Title: "Schedule", Data: d})
+}
+
+// ownerOf returns a name for the master that runs the schedule of the cluster. this means that it is
+// the master that answers.
+func ownerOf(ctx context.Context, v *visit, this bool) string {
+	if v.mayCall("runner", "cluster.members") {
+		got, err := v.runCommand(ctx, "runner", "cluster.members")
+		m, _ := got.(*value.Map)
+		if owner := m.Str("owner"); err == nil && owner != "" {
+			return briefName(owner)
+		}
+	}
+	if this {
+		return "this node"
+	}
+	return "another node of the cluster"
+}
+
+// entriesOf returns the entries in the answer of schedule.list: first those that do not run because
+// of a fault, then the others by their next run.
+func (c *Console) entriesOf(m *value.Map, off bool) (all []scheduleEntry) {
+	for k, x := range m.All() {
+		e, _ := x.(*value.Map)
+		entry := scheduleEntry{
+			Name:     briefName(value.Str(k)),
+			Function: briefName(e.Str("function")),
+			Trigger:  triggerWord(briefName(e.Str("trigger"))),
+			Fault:    briefName(e.Str("does_not_run")),
+			Skipped:  strings.ReplaceAll(briefName(e.Str("skipped")), "_", " "), // a word of Salt, as in_skip_range
+			LastRun:  c.moment(timeOf(e.Str("last_run"))),
+		}
+
+		running, _ := e.Int("running")
+		switch {
+		case entry.Fault != "":
+			entry.Word, entry.Class = "does not run", "failed"
+		case off || e.Value("enabled") == false:
+			entry.Word, entry.Class = "off", "faint"
+		case running > 0:
+			entry.Word, entry.Class = "running", "changed"
+		case e.Value("dry_run") == true:
+			entry.Word, entry.Class = "dry run", "differs"
+		default:
+			entry.Word, entry.Class = "on", "ok"
+		}
+
+		for _, text := range e.Texts("next") {
+			if at := timeOf(text); !at.IsZero() && len(entry.runs) < runsOfEntry {
+				entry.runs = append(entry.runs, at)
+			}
+		}
+
+		for _, at := range entry.runs[:min(len(entry.runs), nextShown)] {
+			entry.Next = append(entry.Next, c.moment(at))
+		}
+
+		all = append(all, entry)
+	}
+
+	slices.SortStableFunc(all, compareEntries)
+	return all
+}
+
+func compareEntries(a, b scheduleEntry) int {
+	rank := func(e scheduleEntry) int {
+		switch {
+		case e.Fault != "":
+			return 0
+		case len(e.runs) > 0:
+			return 1
+		}
+		return 2
+	}
+	if r := cmp.Compare(rank(a), rank(b)); r != 0 || rank(a) != 1 {
+		return cmp.Or(r, cmp.Compare(a.Name, b.Name))
+	}
+	return cmp.Or(a.runs[0].Compare(b.runs[0]), cmp.Compare(a.Name, b.Name))
+}
+
+// triggerWord returns a trigger of schedule.list in words that need no knowledge of its keys.
+func triggerWord(trigger string) string {
+	switch trigger {
+	case "cron":
+		return "by cron"
+	case "when":
+		return "at set times"
+	}
+
+	text, ok := strings.CutPrefix(trigger, "every ")
+	every, err := time.ParseDuration(text)
+	if !ok || err != nil || every < time.Second {
+		return trigger
+	}
+
+	for _, u := range []struct {
+		unit time.Duration
+		word string
+	}{{24 * time.Hour, "day"}, {time.Hour, "hour"}, {time.Minute, "minute"}} {
+		if every%u.unit == 0 {
+			return everyWord(int(every/u.unit), u.word)
+		}
+	}
+
+	return everyWord(int(every/time.Second), "second")
+}
+
+func everyWord(n int, unit string) string {
+	if n == 1 {
+		return "every " + unit
+	}
+	return fmt.Sprintf("every %d %ss", n, unit)
+}
+
+// timeOf returns the time in a text of RFC 3339, or zero.
+func timeOf(text string) time.Time {
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil || at.Year() < 2000 || at.Year() > 9999 {
+		return time.Time{}
+	}
+	return at
+}
+
+func firstRun(entries []scheduleEntry) (first time.Time) {
+	for _, e := range entries {
+		if len(e.runs) > 0 && (first.IsZero() || e.runs[0].Before(first)) {
+			first = e.runs[0]
+		}
+	}
+	return first
+}
+
+// calendarOf returns the next calendarDays days in weeks from Monday to Sunday. A day of a run is
+// the one that the master's clock shows then, whose offset each run has.
+func calendarOf(entries []scheduleEntry, today time.Time) (weeks [][]calendarDay) {
+	day := func(t time.Time) time.Time {
+		return time.Date(t.Year(), t.Month(), t.Day(), 0, 0, 0, 0, time.UTC)
+	}
+
+	begin := day(today)
+	lines := make([][]calendarLine, calendarDays)
+	for _, e := range entries {
+		byDay := make([][]time.Time, calendarDays)
+		goesOn := calendarDays
+		for _, at := range e.runs {
+			if n := int(day(at).Sub(begin) / (24 * time.Hour)); n >= 0 && n < calendarDays {
+				byDay[n] = append(byDay[n], at)
+			}
+		}
+
+		if len(e.runs) == runsOfEntry {
+			goesOn = max(int(day(e.runs[runsOfEntry-1]).Sub(begin)/(24*time.Hour)), 0)
+		}
+
+		for n, runs := range byDay {
+			lines[n] = append(lines[n], linesOf(e, runs, n >= goesOn)...)
+		}
+	}
+
+	week := make([]calendarDay, (int(begin.Weekday())+6)%7)
+	for n := range calendarDays {
+		slices.SortStableFunc(lines[n], func(a, b calendarLine) int { return cmp.Compare(a.sort, b.sort) })
+		shown := lines[n][:min(len(lines[n]), linesOfDay)]
+		week = append(week, calendarDay{
+			Title: begin.AddDate(0, 0, n).Format("Mon 2 Jan"),
+			Today: n == 0,
+			Lines: shown,
+			More:  len(lines[n]) - len(shown),
+		})
+
+		if len(week) == 7 {
+			weeks, week = append(weeks, week), nil
+		}
+	}
+
+	if len(week) > 0 {
+		weeks = append(weeks, append(week, make([]calendarDay, 7-len(week))...))
+	}
+
+	return weeks
+}
+
+// linesOf returns the lines of an entry for a day. goesOn means that the entry has more runs on that
+// day than the master has named.
+func linesOf(e scheduleEntry, runs []time.Time, goesOn bool) (lines []calendarLine) {
+	switch {
+	case goesOn:
+		return []calendarLine{{Name: e.Name, Note: e.Trigger + ", all day", sort: "~"}}
+	case len(runs) > runsOfDay:
+		return []calendarLine{{
+			At:   runs[0].Format("15:04"),
+			Name: e.Name,
+			Note: fmt.Sprintf("%d times until %s", len(runs), runs[len(runs)-1].Format("15:04")),
+			sort: runs[0].Format("15:04:05"),
+		}}
+	}
+
+	for _, at := range runs {
+		lines = append(lines, calendarLine{At: at.Format("15:04"), Name: e.Name, sort: at.Format("15:04:05")})
+	}
+	return lines
+}
