@@ -20,6 +20,7 @@ import (
 	"saltern/master/internal/auth"
 	"saltern/master/internal/background"
 	"saltern/master/internal/batch"
+	"saltern/master/internal/diff"
 	"saltern/master/internal/engine"
 	"saltern/master/internal/fileserver"
 	"saltern/master/internal/fleet"
@@ -128,6 +129,7 @@ type Master struct {
 	reporter   *health.Reporter
 	started    time.Time
 	targets    *launch.Targets
+	diff       *diff.Service
 	launch     *launch.Launcher
 	minions    *minion.Service
 	unanswered *unanswered.Tracker

@@ -34,7 +34,7 @@ func (m *Master) openPillar() {
 		without.Set(name, nil) // hide this option: templates see all others
 	}
 
-	m.renderers = renderer.New(renderer.Config{
+	renderers := renderer.Config{
 		Python:     pyrunner.Pythons(m.cfg.RendererPython),
 		ConfigFile: c.Path,
 		Layer:      func() string { return pyrunner.Layer(c.PythonLayer) },
@@ -42,14 +42,15 @@ func (m *Master) openPillar() {
 		MaxWorkers: c.RendererMax,
 		IdleStop:   c.RendererIdle,
 		Log:        m.log,
-	})
+	}
+	m.renderers = renderer.New(renderers)
 
 	var results *memo.Store
 	if c.PillarMemo {
 		results = memo.New(memo.Config{Now: m.now})
 	}
 
-	m.compiler = pillar.New(pillar.Config{
+	pillars := pillar.Config{
 		Roots:               c.PillarRoots,
 		RootOrder:           c.PillarEnvs,
 		Top:                 c.StateTop,
@@ -79,7 +80,9 @@ func (m *Master) openPillar() {
 		Renderers:           m.renderers,
 		Memo:                results,
 		Log:                 m.log,
-	})
+	}
+	m.compiler = pillar.New(pillars)
+	m.openDiff(renderers, pillars)
 
 	sc := pillar.ServiceConfig{
 		Compiler:   m.compiler,

@@ -7,6 +7,7 @@ import (
 	"saltern/master/conf"
 	"saltern/master/event"
 	"saltern/master/internal/appliance"
+	"saltern/master/internal/diff"
 	"saltern/master/internal/fileserver"
 	"saltern/master/internal/fleet"
 	"saltern/master/internal/local"
@@ -44,6 +45,7 @@ func (m *Master) openRunners() {
 	local.AddTokenRunners(table, m.callers, m.audit, m.now)
 	m.repos.AddRunners(table)
 	fleet.AddRunners(table, m.fleet)
+	diff.AddRunners(table, m.diff)
 	machines(c).AddRunners(table)
 	table.Add("audit.all", local.AllRecords(machines(c).Records, m.now))
 	rules := reactor.RulesConfig{

@@ -440,6 +440,13 @@ type Saltern struct {
 	// PillarCheck is how many pillars are compiled for each one that is rendered once more as Salt
 	// does, to compare; 0 means the master's default, a negative number none.
 	PillarCheck int `conf:"saltern_pillar_check"`
+	// DiffTrusted means that the refs that pillar.diff compares may run code on this master.
+	DiffTrusted bool `conf:"saltern_diff_trusted"`
+	// DiffFolders are the directories below which pillar.diff may compare a folder; nil means the
+	// master's default.
+	DiffFolders []string `conf:"saltern_diff_folders"`
+	// DiffTimeout is how long a comparison may take; 0 means the master's default.
+	DiffTimeout time.Duration `conf:"saltern_diff_timeout"`
 	// PillarMemo means that the master renders a pillar template once for all minions whose values
 	// that the template reads are equal.
 	PillarMemo bool `conf:"saltern_pillar_memo"`

@@ -332,3 +332,7 @@ func (w walk) noteSecret(secret string) {
 		w.call.secrets[spelling] = true
 	}
 }
+
+// IsSecret reports whether a field of this name in data of an administrator, such as a pillar,
+// holds a secret.
+func IsSecret(name string) bool { return walk{call: &Call{}}.isSecret(name) }

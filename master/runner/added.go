@@ -23,6 +23,8 @@ var addedByMaster = map[string]added{
 		"Returns what had been changed on minions by something else than their states."},
 	"fleet.search": {"text minion= function= user= result= since= until= limit=",
 		"Returns runs with a text in ids, states, comments or changes."},
+	"pillar.diff": {"ref= tgt= tgt_type= from= folder= remote= into= env= saltenv= pillarenv= format=",
+		"Returns what a branch, tag, commit or folder would change in the pillars of minions."},
 	"schedule.list":        {"count=", "Returns the entries of the master's schedule and their next runs."},
 	"saved.targets":        {"", "Returns the saved targets."},
 	"saved.jobs":           {"", "Returns the saved jobs, or those that the caller may run."},

@@ -36,7 +36,8 @@ func secret(fun string, named *value.Map) bool {
 	switch fun {
 	case "auth.mk_token":
 		return true
-	case "cluster.remove", "cluster.secret", records, "audit.all", "files.list", "files.show", "appliance.status", "appliance.course":
+	case "cluster.remove", "cluster.secret", records, "audit.all", "files.list", "files.show", "appliance.status", "appliance.course",
+		"pillar.diff":
 		return true
 	case "pillar.show_pillar":
 		return named.Bool(Alone)

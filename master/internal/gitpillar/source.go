@@ -35,7 +35,8 @@ type Source struct {
 
 type remote struct {
 	gitremote.Remote
-	repo *git.Repository
+	repo   *git.Repository
+	pinned map[string]string // trees that take the place of branches, by branch, see Pin; may be nil
 }
 
 // Root is one directory of a git pillar.
@@ -241,6 +242,10 @@ func (r *remote) treeOf(ctx context.Context, s *git.Snapshot, target string) (st
 	for _, name := range []string{target, r.Fallback} {
 		if name == "" {
 			continue
+		}
+
+		if tree, ok := r.pinned[name]; ok {
+			return tree, true, nil
 		}
 
 		if b, ok := s.Branch(name); ok {

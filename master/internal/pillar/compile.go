@@ -48,6 +48,7 @@ type compilation struct {
 	check              *checkRun // results of the files, for a comparison; may be nil: none is made
 	withoutMemo        bool      // do not use the memo
 	altered            bool      // a closed renderer session has changed values that its templates see
+	outcome            *Outcome  // for a comparison of two compilations; may be nil: the pillar is served
 }
 
 // Compile compiles the pillar of a minion. It reports faults of the pillar's sources in the
@@ -228,7 +229,8 @@ func (c *compilation) compilePillar() (*value.Map, error) {
 
 	var pillar *value.Map
 	if cfg.ExtPillarFirst {
-		c.pillar = c.extPillar(c.req.Override.Clone())
+		first := c.extPillar(c.req.Override.Clone())
+		c.pillar = c.hideFromTemplates(first)
 		if c.session != nil {
 			if err := c.session.SetPillar(c.ctx, c.pillar); err != nil {
 				c.giveUpIfUnable(err)
@@ -236,7 +238,6 @@ func (c *compilation) compilePillar() (*value.Map, error) {
 			}
 		}
 
-		first := c.pillar
 		pillar = c.mergeMaps(first, c.renderSelected(c.matchTops(t)))
 	} else {
 		pillar = c.extPillar(c.renderSelected(c.matchTops(t)))
@@ -253,7 +254,7 @@ func (c *compilation) compilePillar() (*value.Map, error) {
 		pillar = c.mergeMaps(pillar, c.req.Override)
 	}
 
-	if cfg.Decrypt {
+	if cfg.Decrypt && cfg.Compare == nil {
 		pillar = c.decrypt(pillar)
 	}
 
@@ -333,7 +334,12 @@ func (c *compilation) extPillar(pillar *value.Map) *value.Map {
 			continue
 		}
 
+		if c.isConfined() {
+			continue
+		}
+		before := pillar
 		pillar = c.otherPillars(pillar, l.others)
+		c.outcome.noteExtPillar(before, pillar)
 	}
 
 	return pillar

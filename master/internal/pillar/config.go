@@ -54,10 +54,13 @@ type Config struct {
 	Renderers *renderer.Pool
 	// Memo stores the results of templates for other minions with the same values
 	// (saltern_pillar_memo). It may be nil: no results are stored.
-	Memo  *memo.Store
-	Match Match            // nil: package target does the matching
-	Log   *slog.Logger     // nil: no log
-	Now   func() time.Time // nil: time.Now
+	Memo *memo.Store
+	// Compare is set for a compilation whose result is compared and not served, see Outcome. It may
+	// be nil: pillars are served.
+	Compare *Compare
+	Match   Match            // nil: package target does the matching
+	Log     *slog.Logger     // nil: no log
+	Now     func() time.Time // nil: time.Now
 }
 
 // Match reports whether a target in a top file selects a minion.
@@ -94,6 +97,10 @@ func New(cfg Config) *Compiler {
 
 	if cfg.Now == nil {
 		cfg.Now = time.Now
+	}
+
+	if cfg.Compare != nil && cfg.Compare.Confined {
+		cfg.Memo = cmp.Or(cfg.Memo, memo.New(memo.Config{Now: cfg.Now}))
 	}
 
 	if cfg.Match == nil {

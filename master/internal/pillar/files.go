@@ -51,6 +51,7 @@ type parsed struct {
 	err       error
 	shareable bool     // the file is a template whose result the memo may store
 	sum       memo.Sum // digest of the file's text
+	mark      fileMark // only with Config.Compare
 }
 
 // hashed is the hash of one version of a file.
@@ -65,6 +66,7 @@ type files struct {
 	plain     func(text []byte) bool
 	comments  func(text []byte) (string, bool)
 	shareable func(text []byte) bool
+	compared  *Config // for the marks of files; nil: pillars are served
 	now       func() time.Time
 
 	mu     sync.Mutex
@@ -75,7 +77,12 @@ type files struct {
 }
 
 func newFiles(c *Config) *files {
+	var compared *Config
+	if c.Compare != nil {
+		compared = c
+	}
 	return &files{
+		compared:  compared,
 		ignore:    c.Ignore,
 		plain:     plainFor(c),
 		comments:  commentsFor(c),
@@ -152,6 +159,7 @@ func (f *files) parsedFile(path string) (parsed, error) {
 }
 
 func (f *files) parse(text []byte, path string) (p parsed) {
+	p.mark = markOf(f.compared, text)
 	if f.plain(text) {
 		p.plain = true
 		p.value, p.err = parseYAML(text, path)
@@ -358,7 +366,11 @@ func rendererPipe(c *Config, text []byte) string {
 		line, _, _ := bytes.Cut(text[2:], []byte("\n"))
 		pipe = string(bytes.TrimSpace(line))
 	}
-	return strings.ReplaceAll(pipe, " ", "")
+	pipe = strings.ReplaceAll(pipe, " ", "")
+	if c.Compare != nil {
+		pipe = withoutGPG(pipe)
+	}
+	return pipe
 }
 
 // shareableFor returns a function that reports whether the memo may store the result of a template.

@@ -23,6 +23,7 @@ var errNoRenderers = errors.New("no template renderers are configured on this ma
 // compileFile renders one file (salt/template.py compile_template).
 func (c *compilation) compileFile(path, env, name string, defaults *value.Map) (any, error) {
 	v, err := c.renderFile(path, env, name, defaults)
+	c.outcome.noteResult(env, name, v)
 	if c.check != nil {
 		c.check.addResult(fileResult{path: path, env: env, name: name}, v, err)
 	}
@@ -40,6 +41,10 @@ func (c *compilation) renderFile(path, env, name string, defaults *value.Map) (a
 		return nil, err
 	}
 
+	if skipped := c.outcome.noteFile(p, env, name); skipped {
+		return value.NewMap(), nil
+	}
+
 	// A file that Go cannot parse goes to Salt's renderer, which may succeed, or reports the error
 	// with Salt's text.
 	fresh := c.check.isFresh() || c.compiler.distrusted.has(path, p.id)
@@ -49,6 +54,10 @@ func (c *compilation) renderFile(path, env, name string, defaults *value.Map) (a
 	}
 
 	share := c.shareOf(p, path, env, name, defaults)
+	if c.isConfined() {
+		return c.renderConfined(p, path, env, name, defaults, share)
+	}
+
 	v, known := share.cachedResult()
 	if known {
 		return v, nil
@@ -72,6 +81,7 @@ func (c *compilation) renderFile(path, env, name string, defaults *value.Map) (a
 			Saltenv: env,
 			Pillar:  true,
 			Fresh:   fresh,
+			Sealed:  c.outcome != nil,
 			Context: defaults,
 		}, share)
 		if err == nil {
@@ -114,7 +124,7 @@ func (c *compilation) openSession(needed func() bool) (*renderer.Session, error)
 		Pillarenv: orNil(c.pillarenv),
 		Pillar:    c.pillar,
 		Opts:      value.NewMap("pillar_roots", c.pillarRoots()),
-		Watch:     c.compiler.cfg.Memo != nil && !c.withoutMemo,
+		Watch:     c.compiler.cfg.Memo != nil && !c.withoutMemo && !c.isConfined(),
 		Needed:    needed,
 	})
 
@@ -179,6 +189,10 @@ func (c *compilation) failureText(name string, err error) string {
 			name)
 	}
 
+	if c.outcome != nil {
+		return fmt.Sprintf("Rendering SLS '%s' failed: %s", name, faultText(attrs[4:]))
+	}
+
 	c.compiler.log.Error("a pillar SLS cannot be rendered", attrs...)
 	if c.compiler.cfg.ShowRenderErrors {
 		return fmt.Sprintf("Rendering SLS '%s' failed, render error:\n%v", name, err)
@@ -215,6 +229,17 @@ func (c *compilation) logAttrs(err error) []any {
 	}
 
 	return append(attrs, "details", "at log level debug")
+}
+
+// faultText returns log attributes as a text, for a compilation that is compared and not logged.
+func faultText(attrs []any) string {
+	var words []string
+	for i := 0; i+1 < len(attrs); i += 2 {
+		if attrs[i] != "details" {
+			words = append(words, fmt.Sprintf("%v %v", attrs[i], attrs[i+1]))
+		}
+	}
+	return strings.Join(words, ", ")
 }
 
 // renderSLS renders one SLS with its includes (render_pstate). state is nil if there is nothing to
@@ -393,6 +418,9 @@ func (c *compilation) resolveInclude(name, env, sub string, isInit bool) ([]stri
 		parts := strings.Split(name, ".")
 		if !isInit {
 			parts = parts[:len(parts)-1]
+		}
+		for c.compiler.cfg.Compare.ofStates() && strings.HasPrefix(sub, "..") && len(parts) > 0 { // salt/state.py render_state
+			parts, sub = parts[:len(parts)-1], sub[1:]
 		}
 		sub = strings.Join(append(slices.Clone(parts), sub[1:]), ".")
 	}

@@ -280,7 +280,13 @@ type selected struct {
 }
 
 // matchTops returns the SLS of all targets that match the minion (top_matches).
-func (c *compilation) matchTops(t *topFile) (out []selected) {
+func (c *compilation) matchTops(t *topFile) []selected {
+	found := c.matchTargets(t)
+	c.outcome.noteSelected(found)
+	return found
+}
+
+func (c *compilation) matchTargets(t *topFile) (out []selected) {
 	for _, env := range t.envs {
 		if c.pillarenv != "" && env != c.pillarenv {
 			continue

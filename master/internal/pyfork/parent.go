@@ -72,6 +72,7 @@ type Config struct {
 	Env      []string   // environment of the process
 	// StartTimeout bounds the time until the parent reports that it is ready.
 	StartTimeout time.Duration
+	Nice         int // how much less than this process the parent and its workers count for the scheduler
 	// Name is the purpose of the parent in log records, such as "renderer".
 	Name string
 	Log  *slog.Logger
@@ -203,6 +204,9 @@ func (p *Parent) launch(cfg Config, settings []byte, control *os.File) (*os.File
 	}
 
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", c.Process.Pid), []byte(oomScore), 0)
+	if cfg.Nice > 0 {
+		_ = unix.Setpriority(unix.PRIO_PROCESS, c.Process.Pid, cfg.Nice)
+	}
 	return log, nil
 }
 

@@ -48,7 +48,11 @@ type Config struct {
 	MaxMessage        int           // bytes of one request or reply; 0: 64 MiB
 	RetryStart        time.Duration // time after a failed start in which further starts fail at once; 0: 30 s
 	Fresh             bool          // render each template as with Template.Fresh; tests compare with it
-	Log               *slog.Logger  // nil: no log
+	Nice              int           // how much less than this process the processes count for the scheduler, 0 to 19
+	// Confined means that workers render by Session.Confined only, and cannot start programs, open
+	// sockets or change files, see confine.py.
+	Confined bool
+	Log      *slog.Logger // nil: no log
 }
 
 // Unable reports whether err means that this master cannot render now. If so, a later try or

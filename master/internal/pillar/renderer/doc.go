@@ -9,6 +9,10 @@
 // Reactions keeps a session of the master itself open. In that session Salt's reactor determines
 // which functions an event calls.
 //
+// A confined Pool (Config.Confined) renders what nobody has approved: Session.Confined refuses each
+// template with an effect, and the kernel keeps its workers from programs, sockets and changes of
+// files, see confine.py.
+//
 // A worker caches the code that Jinja generates from a template's text, see jinjacode.py.
 // Session.Record also reports what a template read, see reads.py and package memo.
 //

@@ -26,6 +26,9 @@ var jinjaCodeScript string
 //go:embed yamltext.py
 var yamlTextScript string
 
+//go:embed confine.py
+var confineScript string
+
 //go:embed reactions.py
 var reactionsScript string
 
@@ -47,11 +50,13 @@ func startNursery(ctx context.Context, cfg *Config, python string) (*nursery, er
 
 	p, err := pyfork.Start(ctx, pyfork.Config{
 		Python:  python,
-		Program: pyfork.Prelude + readsScript + jinjaCodeScript + yamlTextScript + reactionsScript + gitpillar.Python + workerScript,
+		Program: pyfork.Prelude + readsScript + jinjaCodeScript + yamlTextScript + confineScript + reactionsScript + gitpillar.Python + workerScript,
 		Settings: value.NewMap("config_file", cfg.ConfigFile, "overrides", cfg.Overrides.Clone(),
-			"layer", layer, "memory_limit", cfg.MemoryLimit, "max_frame", cfg.MaxMessage, "log_level", 30),
+			"layer", layer, "memory_limit", cfg.MemoryLimit, "max_frame", cfg.MaxMessage, "log_level", 30,
+			"confined", cfg.Confined),
 		Env:          env,
 		StartTimeout: cfg.StartTimeout,
+		Nice:         cfg.Nice,
 		Name:         "renderer",
 		Log:          cfg.Log,
 	})

@@ -151,6 +151,7 @@ type Template struct {
 	Saltenv string
 	Pillar  bool       // search imports in pillar_roots
 	Fresh   bool       // render as Salt does: use no kept code, and read YAML in Python
+	Sealed  bool       // the renderer gpg opens nothing: ciphertext stays as it is
 	Context *value.Map // further variables for the template
 }
 
@@ -174,6 +175,9 @@ func (s *Session) Render(ctx context.Context, t Template) (any, error) {
 func (t Template) request() *value.Map {
 	req := value.NewMap("op", "render", "sls", t.SLS, "saltenv", t.Saltenv, "pillar_rend", t.Pillar,
 		"context", t.Context.Clone())
+	if t.Sealed {
+		req.Set("sealed", true)
+	}
 	if t.Path != "" {
 		req.Set("path", t.Path)
 	} else {
@@ -211,6 +215,31 @@ func (s *Session) Record(ctx context.Context, t Template) (any, memo.Trace, erro
 	}
 
 	return v, trace, nil
+}
+
+// Confined renders a file like Record, but refuses a template whose result would be valid for one
+// minion only: nothing of it has run that has an effect. If the error is an Unshareable or a
+// *Failure of the template, the trace is valid: it holds what the template had read before.
+func (s *Session) Confined(ctx context.Context, t Template) (any, memo.Trace, error) {
+	req := t.request()
+	req.Set("confined", true)
+	reply, err := s.callWorker(ctx, req)
+	if err != nil {
+		return nil, memo.Trace{}, err
+	}
+
+	trace, err := memo.ReadTrace(reply)
+	if err != nil {
+		return nil, memo.Trace{}, err
+	}
+
+	if why, ok := reply.Get("unshareable"); ok {
+		return nil, trace, Unshareable(value.StrMax(why, 200))
+	}
+	if failure := reply.Map("failure"); failure != nil {
+		return nil, trace, &Failure{Message: failure.Str("error"), Kind: failure.Str("kind")}
+	}
+	return reply.Value("value"), trace, nil
 }
 
 // Altered reports whether code in the session has changed values that later templates see: the

@@ -268,6 +268,31 @@ class LateClient:
         pass
 
 
+def read_whole(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+class Sealed:
+    """Renderers of which gpg opens nothing: what is encrypted stays as it is."""
+
+    def __init__(self, rend):
+        self.rend = rend
+
+    def __getitem__(self, name):
+        return sealed if name == "gpg" else self.rend[name]
+
+    def __contains__(self, name):
+        return name in self.rend
+
+    def __getattr__(self, name):
+        return getattr(self.rend, name)
+
+
+def sealed(data, *_, **__):
+    return data
+
+
 class Session:
     """What salt.pillar.Pillar holds for one minion."""
 
@@ -337,6 +362,8 @@ class Session:
         return {}
 
     def render(self, request):
+        if request.get("confined"):
+            return self.confined(request)
         if not request.get("record"):
             with self.watched():
                 value = self.rendered(request)
@@ -352,16 +379,37 @@ class Session:
 
     def recorded(self, request):
         """Renders a template and says what it read."""
+        recorder, raw = self.recorder(request), read_whole(request["path"])
+        with held_log():
+            value = recorded(self.lib.recording, recorder, lambda: self.compiled(request))
+            return {"value": value, **recorder.trace(raw)}
+
+    def recorder(self, request):
         for name in ("jinja", "yaml"):
             if not owned(self.rend[name], "salt.loaded.int."):
                 raise Unshareable("is rendered by another module than Salt's")
         recorder = Recorder(self.functions, self.lib.dump)
         recorder.given = set(request.get("context") or {})
-        with open(request["path"], "rb") as file:
-            raw = file.read()
-        with held_log():
-            value = recorded(self.lib.recording, recorder, lambda: self.compiled(request))
-            return {"value": value, **recorder.trace(raw)}
+        return recorder
+
+    def confined(self, request):
+        """
+        Renders a template as recorded does, and refuses what cannot be recorded: of
+        that nothing has run. A refusal and a fault follow from what was read so far.
+        """
+        raw, recorder = read_whole(request["path"]), Recorder(self.functions, self.lib.dump)
+        try:
+            recorder = self.recorder(request)
+            with held_log():
+                value = recorded(self.lib.recording, recorder, lambda: self.compiled(request))
+                return {"value": value, **recorder.trace(raw)}
+        except Unshareable as exc:
+            return {"value": None, "unshareable": str(exc), **recorder.so_far(raw)}
+        except MemoryError:
+            raise
+        except Exception as exc:  # pylint: disable=broad-except
+            failure = {"error": str(exc)[:65536], "kind": type(exc).__name__}
+            return {"value": None, "failure": failure, **recorder.so_far(raw)}
 
     @contextlib.contextmanager
     def watched(self):
@@ -402,7 +450,7 @@ class Session:
             path, text = ":string:", request["text"]
         value = compile_template(
             path,
-            self.rend,
+            Sealed(self.rend) if request.get("sealed") else self.rend,
             self.opts["renderer"],
             self.opts["renderer_blacklist"],
             self.opts["renderer_whitelist"],
@@ -604,6 +652,8 @@ def start_worker(lib, fd, settings, control, wakeups, parent):
 
     random.seed()
     show_plain_pillar()
+    if settings.get("confined"):
+        confine()
     serve(lib, socket.socket(fileno=fd), settings)
 
 

@@ -1,0 +1,157 @@
+package diff
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"saltern/master/internal/pillar"
+)
+
+// comparison is one comparison in progress.
+type comparison struct {
+	service   *Service
+	request   Request
+	from, to  *side
+	decrypted [][]any
+
+	mu     sync.Mutex
+	report *Report
+}
+
+// all compares all minions. A minion whose pillar cannot be compiled on this master ends the
+// comparison: without it the report would be incomplete.
+func (c *comparison) all(ctx context.Context, ids []string) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+
+	next := make(chan string)
+	var done sync.WaitGroup
+	for range workers() {
+		done.Go(func() {
+			for id := range next {
+				if err := c.minion(ctx, id); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+
+	for _, id := range slices.Sorted(slices.Values(ids)) {
+		if ctx.Err() != nil {
+			break
+		}
+		next <- id
+	}
+	close(next)
+	done.Wait()
+	return context.Cause(ctx)
+}
+
+// minion compares one minion.
+func (c *comparison) minion(ctx context.Context, id string) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+
+	grains, ok := c.service.cfg.Fleet.Grains(id)
+	if !ok || grains.Len() == 0 {
+		c.noteUnknown(id)
+		return nil
+	}
+
+	req := pillar.Request{ID: id, Grains: grains, Saltenv: c.request.Saltenv, Pillarenv: c.request.Pillarenv}
+	from, to, refused, err := c.outcomes(ctx, func(s *side, skip map[pillar.FileKey]bool) (*pillar.Outcome, error) {
+		return s.pillars.Outcome(ctx, req, nil, skip)
+	})
+	if err != nil {
+		return err
+	}
+
+	c.noteMinion(id, c.findChanges(from, to), refused)
+	return nil
+}
+
+// maxTries bounds how often a minion is compiled again because a file is refused on one side only.
+const maxTries = 20
+
+// refusal is a file that is left out on both sides.
+type refusal struct {
+	pillar.FileKey
+	reason string
+	same   bool // the file's text is the same on both sides
+}
+
+// outcomes compiles both sides for one minion. A file that is refused on one side is left out on
+// the other side too: its values would seem to come or go.
+func (c *comparison) outcomes(
+	ctx context.Context,
+	compile func(*side, map[pillar.FileKey]bool) (*pillar.Outcome, error),
+) (from, to *pillar.Outcome, refused []refusal, err error) {
+	skip := map[pillar.FileKey]bool{}
+	reasons := map[pillar.FileKey]string{}
+	for range maxTries {
+		if from, err = compile(c.from, skip); err == nil {
+			to, err = compile(c.to, skip)
+		}
+		if err != nil {
+			return nil, nil, nil, err
+		}
+
+		for _, r := range slices.Concat(from.Refused, to.Refused) {
+			if r.Reason != "" {
+				reasons[r.FileKey] = r.Reason
+			}
+		}
+
+		again := false
+		for key := range reasons {
+			if !skip[key] && (from.Rendered(key) || to.Rendered(key)) {
+				skip[key] = true
+				again = true
+			}
+		}
+		if !again {
+			return from, to, refusals(reasons, from, to), nil
+		}
+	}
+	return nil, nil, nil, fmt.Errorf("more than %d files cannot be told one after the other", maxTries)
+}
+
+func refusals(reasons map[pillar.FileKey]string, from, to *pillar.Outcome) (out []refusal) {
+	keys := slices.SortedFunc(maps.Keys(reasons), func(a, b pillar.FileKey) int {
+		return slices.Compare([]string{a.Env, a.SLS}, []string{b.Env, b.SLS})
+	})
+	for _, key := range keys {
+		before, had := from.Sum(key)
+		after, has := to.Sum(key)
+		out = append(out, refusal{FileKey: key, reason: reasons[key], same: had == has && before == after})
+	}
+	return out
+}
+
+// findings are the differences of one minion.
+type findings struct {
+	gone, new []string // SLS that the top files select no more, or now
+	changes   []change
+	more      int
+}
+
+func (f *findings) none() bool {
+	return len(f.gone) == 0 && len(f.new) == 0 && len(f.changes) == 0 && f.more == 0
+}
+
+func (c *comparison) findChanges(from, to *pillar.Outcome) *findings {
+	f := &findings{}
+	f.gone, f.new = topChanges(from, to)
+	if equal(from.Pillar, to.Pillar) {
+		return f
+	}
+
+	w := &walker{mask: newMask(&c.service.names, c.decrypted, from, to)}
+	w.maps("", from.Pillar, to.Pillar, w.mask.places)
+	f.changes, f.more = w.changes, w.more
+	return f
+}

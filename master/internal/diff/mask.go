@@ -1,0 +1,293 @@
+package diff
+
+import (
+	"encoding/base64"
+	"slices"
+	"strings"
+	"sync"
+
+	"saltern/master/conf"
+	"saltern/master/internal/pillar"
+	"saltern/master/redact"
+	"saltern/master/value"
+)
+
+const (
+	// leastInText is the length in bytes from which a secret is also hidden inside other texts.
+	leastInText = 5
+	// maxSecrets bounds the secrets of one minion. If there are more, no value is shown.
+	maxSecrets = 20000
+	// maxNames bounds the names whose secrecy is kept.
+	maxNames = 50000
+)
+
+// secretNames knows which keys are named like secrets. It is safe for concurrent use.
+type secretNames struct {
+	mu    sync.Mutex
+	known map[string]bool
+}
+
+func (n *secretNames) has(key any) bool {
+	name, ok := key.(string)
+	if !ok {
+		return false
+	}
+
+	n.mu.Lock()
+	is, known := n.known[name]
+	n.mu.Unlock()
+	if known {
+		return is
+	}
+
+	is = redact.IsSecret(name)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.known == nil || len(n.known) >= maxNames {
+		n.known = map[string]bool{}
+	}
+	n.known[name] = is
+	return is
+}
+
+// hide returns a copy of a pillar in which secrets are replaced, for templates that nobody has
+// approved.
+func (n *secretNames) hide(m *value.Map) *value.Map {
+	out := value.NewMap()
+	for k, v := range m.All() {
+		if n.has(k) && !isPublic(v) {
+			out.Set(k, conf.Hidden)
+			continue
+		}
+		out.Set(k, n.hideIn(v))
+	}
+	return out
+}
+
+func (n *secretNames) hideIn(v any) any {
+	switch v := v.(type) {
+	case *value.Map:
+		return n.hide(v)
+	case []any:
+		out := make([]any, len(v))
+		for i, x := range v {
+			out[i] = n.hideIn(x)
+		}
+		return out
+	case string:
+		if isSealed(v) {
+			return conf.Hidden
+		}
+		return redact.Text(v)
+	}
+	return v
+}
+
+// isPublic reports whether a value says nothing even if its name is that of a secret.
+func isPublic(v any) bool {
+	switch v := v.(type) {
+	case nil, bool:
+		return true
+	case string:
+		return v == ""
+	case []any:
+		return len(v) == 0
+	case *value.Map:
+		return v.Len() == 0
+	}
+	return false
+}
+
+// isSealed reports whether a text is encrypted for gpg.
+func isSealed(text string) bool { return strings.Contains(text, "-----BEGIN PGP MESSAGE-----") }
+
+// mask knows the secrets of one minion, on both sides of a comparison. It decides by place (a key
+// that is named like a secret, a place of decrypt_pillar, what comes from a source of secrets), by
+// form (ciphertext, private keys, passwords in URLs), and by value: a secret is hidden wherever it
+// occurs.
+type mask struct {
+	names    *secretNames
+	places   *placeTree
+	texts    map[string]bool
+	overflow bool
+	inTexts  *strings.Replacer
+}
+
+// placeTree holds places in a pillar.
+type placeTree struct {
+	whole bool // all below is secret
+	below map[any]*placeTree
+}
+
+func (p *placeTree) child(key any) *placeTree {
+	if p == nil || p.whole {
+		return p
+	}
+	return p.below[placeKey(key)]
+}
+
+// placeKey returns a key in a form in which it can be compared.
+func placeKey(key any) any {
+	if k, ok := value.Scalar(key); ok {
+		return k
+	}
+	return value.Str(key)
+}
+
+func (p *placeTree) add(path []any) {
+	for _, k := range path {
+		key := placeKey(k)
+		if p.below == nil {
+			p.below = map[any]*placeTree{}
+		}
+		if p.below[key] == nil {
+			p.below[key] = &placeTree{}
+		}
+		p = p.below[key]
+	}
+	p.whole = true
+}
+
+// addLeaves adds the places of all values in v that are no maps.
+func (p *placeTree) addLeaves(path []any, v any) {
+	m, ok := v.(*value.Map)
+	if !ok {
+		p.add(path)
+		return
+	}
+	for k, x := range m.All() {
+		p.addLeaves(append(slices.Clip(path), k), x)
+	}
+}
+
+// newMask returns the mask for the outcomes of both sides. decrypted are the places of
+// decrypt_pillar.
+func newMask(names *secretNames, decrypted [][]any, sides ...*pillar.Outcome) *mask {
+	m := &mask{names: names, places: &placeTree{}, texts: map[string]bool{}}
+	for _, path := range decrypted {
+		m.places.add(path)
+	}
+	for _, side := range sides {
+		for _, v := range side.Secret {
+			m.places.addLeaves(nil, v)
+			m.collect(v, true, nil)
+		}
+	}
+	for _, side := range sides {
+		m.collect(side.Pillar, false, m.places)
+	}
+
+	var pairs []string
+	for text := range m.texts {
+		pairs = append(pairs, text)
+	}
+	// The longest first: a secret may be a part of another one.
+	slices.SortFunc(pairs, func(a, b string) int { return len(b) - len(a) })
+	var replaced []string
+	for _, text := range pairs {
+		replaced = append(replaced, text, conf.Hidden)
+	}
+	m.inTexts = strings.NewReplacer(replaced...)
+	return m
+}
+
+// collect notes the secrets in v. With all, every value is one.
+func (m *mask) collect(v any, all bool, at *placeTree) {
+	all = all || at != nil && at.whole
+	switch v := v.(type) {
+	case *value.Map:
+		for k, x := range v.All() {
+			m.collect(x, all || m.names.has(k), at.child(k))
+		}
+	case []any:
+		for _, x := range v {
+			m.collect(x, all, nil)
+		}
+	case nil, bool:
+	case string:
+		if all {
+			m.note(v)
+		}
+	default:
+		if all {
+			m.note(value.Str(v))
+		}
+	}
+}
+
+func (m *mask) note(text string) {
+	if text = strings.TrimSpace(text); len(text) < leastInText || isSealed(text) {
+		return
+	}
+	if len(m.texts) >= maxSecrets {
+		m.overflow = true
+		return
+	}
+	m.texts[text] = true
+	m.texts[base64.StdEncoding.EncodeToString([]byte(text))] = true
+	for line := range strings.Lines(text) { // a part of a key in several lines
+		if line = strings.TrimSpace(line); len(line) >= 16 {
+			m.texts[line] = true
+		}
+	}
+}
+
+// shown returns what a report shows of a value, and reports whether something in it is hidden.
+func (m *mask) shown(v any, at *placeTree) (any, bool) {
+	if isPublic(v) {
+		return v, false
+	}
+	if m.overflow || at != nil && at.whole {
+		return conf.Hidden, true
+	}
+
+	switch v := v.(type) {
+	case *value.Map:
+		out, hidden := value.NewMap(), false
+		for k, x := range v.All() {
+			var h bool
+			if m.names.has(k) && !isPublic(x) {
+				x, h = conf.Hidden, true
+			} else {
+				x, h = m.shown(x, at.child(k))
+			}
+			out.Set(m.key(k), x)
+			hidden = hidden || h
+		}
+		return out, hidden
+	case []any:
+		out, hidden := make([]any, len(v)), false
+		for i, x := range v {
+			var h bool
+			out[i], h = m.shown(x, nil)
+			hidden = hidden || h
+		}
+		return out, hidden
+	case string:
+		return m.text(v)
+	case []byte:
+		return conf.Hidden, true
+	}
+
+	if m.texts[value.Str(v)] {
+		return conf.Hidden, true
+	}
+	return v, false
+}
+
+func (m *mask) text(text string) (string, bool) {
+	if isSealed(text) {
+		return conf.Hidden, true
+	}
+	out := redact.Text(m.inTexts.Replace(text))
+	return out, out != text
+}
+
+// key returns what a report shows of a key.
+func (m *mask) key(k any) any {
+	if name, ok := k.(string); ok {
+		out, _ := m.text(name)
+		return out
+	}
+	return k
+}

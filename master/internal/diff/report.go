@@ -1,0 +1,225 @@
+package diff
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"saltern/master/value"
+)
+
+// Bounds of a report.
+const (
+	maxGroups        = 500
+	maxReportChanges = 5000 // changes of all groups
+	maxGroupMinions  = 5000 // names of minions of all groups
+	maxRefused       = 500
+)
+
+// Codes of a report: the exit code of applianced diff.
+const (
+	codeSame    = 0
+	codeDiffers = 1
+	codeUnable  = 2
+)
+
+// Report is the result of a comparison.
+type Report struct {
+	From, To  string
+	Asked     int // minions that the target selects
+	Compared  int // minions that were compared
+	Differing int // minions with a difference
+	Unknown   []string
+	Unknowns  int // minions without grains in the cache; Unknown names the first
+	Groups    []*group
+	More      int // minions with differences beyond the bounds, which are in no group
+	Refused   []*refused
+	Notes     []string
+	Seconds   float64
+
+	groups  map[[sha256.Size]byte]*group
+	refusal map[string]*refused
+	changes int
+	names   int
+}
+
+// group is one difference and the minions that have it.
+type group struct {
+	findings
+	count   int
+	minions []string // the first of them
+}
+
+// refused is a file of which cannot be told what it gives.
+type refused struct {
+	file, reason string
+	same         bool
+	count        int // minions
+	minion       string
+}
+
+func newReport(r Request, asked int, notes []string) *Report {
+	return &Report{
+		From:    r.From.String(),
+		To:      r.To.String(),
+		Asked:   asked,
+		Notes:   notes,
+		groups:  map[[sha256.Size]byte]*group{},
+		refusal: map[string]*refused{},
+	}
+}
+
+// Code returns 0 if there is no difference, 1 if there is one, and 2 if it could not be told.
+func (r *Report) Code() int {
+	told := slices.ContainsFunc(r.Refused, func(f *refused) bool { return !f.same })
+	switch {
+	case r.Differing > 0 || told:
+		return codeDiffers
+	case r.Compared == 0:
+		return codeUnable
+	}
+	return codeSame
+}
+
+func (c *comparison) noteUnknown(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.report
+	r.Unknowns++
+	if len(r.Unknown) < 20 {
+		r.Unknown = append(r.Unknown, id)
+	}
+}
+
+func (c *comparison) noteMinion(id string, f *findings, refusals []refusal) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.report
+	r.Compared++
+	for _, file := range refusals {
+		r.noteRefusal(id, file)
+	}
+	if f.none() {
+		return
+	}
+
+	r.Differing++
+	key := f.sum()
+	g := r.groups[key]
+	if g == nil {
+		if len(r.groups) >= maxGroups || r.changes+len(f.changes) > maxReportChanges {
+			r.More++
+			return
+		}
+		g = &group{findings: *f}
+		r.groups[key] = g
+		r.changes += len(f.changes)
+	}
+
+	g.count++
+	if r.names < maxGroupMinions {
+		r.names++
+		g.minions = append(g.minions, id)
+	}
+}
+
+func (r *Report) noteRefusal(id string, file refusal) {
+	key := fmt.Sprint(file.Env, "\x00", file.SLS, "\x00", file.reason, file.same)
+	known := r.refusal[key]
+	if known == nil {
+		if len(r.refusal) >= maxRefused {
+			return
+		}
+		known = &refused{file: nameOf(file.FileKey), reason: file.reason, same: file.same, minion: id}
+		r.refusal[key] = known
+	}
+	known.count++
+	known.minion = min(known.minion, id)
+}
+
+// sum returns a digest of what a report shows of the findings. Minions with the same sum are one
+// group, even if the values of their secrets differ.
+func (f *findings) sum() [sha256.Size]byte {
+	h := sha256.New()
+	enc := json.NewEncoder(h)
+	_ = enc.Encode([][]string{f.gone, f.new}) // a hash takes everything
+	for _, c := range f.changes {
+		_ = enc.Encode([]any{c.path, c.kind, c.from, c.to, c.hidden})
+	}
+	_ = enc.Encode(f.more)
+	return [sha256.Size]byte(h.Sum(nil))
+}
+
+// finish sorts the report: the same comparison gives the same report.
+func (r *Report) finish() {
+	for _, g := range r.groups {
+		slices.Sort(g.minions)
+		r.Groups = append(r.Groups, g)
+	}
+	slices.SortFunc(r.Groups, func(a, b *group) int {
+		if a.count != b.count {
+			return b.count - a.count
+		}
+		return slices.Compare(a.minions, b.minions)
+	})
+
+	for _, f := range r.refusal {
+		r.Refused = append(r.Refused, f)
+	}
+	slices.SortFunc(r.Refused, func(a, b *refused) int {
+		return strings.Compare(a.file+"\x00"+a.reason, b.file+"\x00"+b.reason)
+	})
+	slices.Sort(r.Unknown)
+}
+
+// Data returns the report as data for programs.
+func (r *Report) Data() *value.Map {
+	groups := []any{}
+	for _, g := range r.Groups {
+		groups = append(groups, g.data())
+	}
+	refused := []any{}
+	for _, f := range r.Refused {
+		refused = append(refused, value.NewMap("sls", f.file, "reason", f.reason, "text_is_same", f.same,
+			"minions", int64(f.count), "for_example", f.minion))
+	}
+
+	return value.NewMap(
+		"from", r.From,
+		"to", r.To,
+		"code", int64(r.Code()),
+		"minions", int64(r.Asked),
+		"compared", int64(r.Compared),
+		"differ", int64(r.Differing),
+		"without_grains", int64(r.Unknowns),
+		"groups", groups,
+		"not_shown", int64(r.More),
+		"cannot_be_told", refused,
+		"notes", value.List(r.Notes),
+		"seconds", float64(int(r.Seconds*100))/100,
+	)
+}
+
+func (g *group) data() *value.Map {
+	changes := []any{}
+	for _, c := range g.changes {
+		m := value.NewMap("path", c.path, "change", c.kind, "secret", c.hidden)
+		if c.kind != added {
+			m.Set("from", c.from)
+		}
+		if c.kind != removed {
+			m.Set("to", c.to)
+		}
+		changes = append(changes, m)
+	}
+	return value.NewMap(
+		"count", int64(g.count),
+		"minions", value.List(g.minions),
+		"top_added", value.List(g.new),
+		"top_removed", value.List(g.gone),
+		"changes", changes,
+		"changes_not_shown", int64(g.more),
+	)
+}

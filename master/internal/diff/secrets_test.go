@@ -1,0 +1,96 @@
+package diff
+
+import (
+	"encoding/base64"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"saltern/test/check"
+)
+
+// TestNoSecretIsShown plants forty marked secrets on both sides and looks for them in all forms of the
+// report, and in what is left on the disk.
+func TestNoSecretIsShown(t *testing.T) {
+	t.Parallel()
+	python(t)
+	count := 0
+	secret := func() string { count++; return fmt.Sprintf("M4RK-%02d-zqx", count) }
+	tree := func() map[string]string {
+		cipher := "-----BEGIN PGP MESSAGE-----\n\n" + base64.StdEncoding.EncodeToString([]byte(secret())) + "\n-----END PGP MESSAGE-----"
+		hidden := secret()
+		return map[string]string{
+			"top.sls": "base:\n  '*': [plain, jinja, gpg, texts, again, listed, vault, broken, broken2]\n",
+			"plain.sls": fmt.Sprintf("db: {password: %s, user: x}\nkey: %s\napi_token: [%s, {a: %s}]\nsecrets: {deep: {er: %s}}\n",
+				secret(), secret(), secret(), secret(), secret()),
+			"jinja.sls": fmt.Sprintf("{%% set x = '%s' %%}\nhost_passwd: {{ x }}-{{ grains.os }}\n", secret()),
+			"gpg.sls":   "#!yaml|gpg\nsealed: |\n  " + strings.ReplaceAll(cipher, "\n", "\n  ") + "\nbeside: " + secret() + "\n",
+			"texts.sls": fmt.Sprintf("url: https://admin:%s@example.org/x\nargs: --password=%s --port 1\nheader: 'Authorization: Bearer %s'\npem: |\n  -----BEGIN RSA PRIVATE KEY-----\n  %s\n  -----END RSA PRIVATE KEY-----\n",
+				secret(), secret(), secret(), secret()),
+			"again.sls":   fmt.Sprintf("my_password: %s\ncopied: x-%s-y\nencoded: {{ '%s' | base64_encode }}\n%s: name\n", hidden, hidden, hidden, hidden),
+			"listed.sls":  fmt.Sprintf("users: [{name: a, password: %s}, {name: b, password: %s}]\n", secret(), secret()),
+			"vault.sls":   fmt.Sprintf("# from vault\nordinary: %s\n", secret()),
+			"broken.sls":  fmt.Sprintf("{{ raise('%s') }}\n", secret()),
+			"broken2.sls": fmt.Sprintf("password: [%s\n", secret()),
+		}
+	}
+
+	before, after := tree(), tree()
+	if count < 40 {
+		after["more.sls"] = ""
+		for count < 40 {
+			after["more.sls"] += fmt.Sprintf("more%d_secret: %s\n", count, secret())
+		}
+		after["top.sls"] += "  'os:Debian': [{match: grain}, more]\n"
+	}
+
+	for _, trusted := range []bool{false, true} {
+		s, root := newService(t, before, manyMinions(3), func(c *Config) { c.Trusted = trusted })
+		report := compareFolder(t, s, root, after)
+		junit, err := report.JUnit()
+		check.Must(t, err)
+		all := report.Text(false) + report.Text(true) + junit + fmt.Sprint(report.Data())
+		if at := strings.Index(all, "M4RK"); at >= 0 {
+			t.Errorf("trusted %v: a secret is shown: %q", trusted, all[max(0, at-200):at+20])
+		}
+		encoded := base64.StdEncoding.EncodeToString([]byte("M4RK-"))[:5]
+		if strings.Contains(all, encoded) {
+			t.Errorf("trusted %v: a secret is shown in base64", trusted)
+		}
+		for _, want := range []string{"db:password", "sealed", "copied", "host_passwd"} {
+			if !strings.Contains(all, want) {
+				t.Errorf("trusted %v: the report lacks %s: %s", trusted, want, report.Text(false))
+			}
+		}
+
+		check.Must(t, filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
+			planted := strings.HasPrefix(path, root+"/served") || strings.HasPrefix(path, root+"/other")
+			if err != nil || d.IsDir() || planted {
+				return err
+			}
+			if b, err := os.ReadFile(path); err == nil && strings.Contains(string(b), "M4RK") {
+				t.Errorf("%s has a secret", path)
+			}
+			return nil
+		}))
+	}
+}
+
+// TestTemplatesOfARefSeeNoSecrets: what a template may read it can show under another name, in
+// whatever form.
+func TestTemplatesOfARefSeeNoSecrets(t *testing.T) {
+	t.Parallel()
+	python(t)
+	s, root := newService(t, with(served, "secrets.yaml", "password: M4RK-file\n"), manyMinions(1), func(c *Config) {
+		elsewhere := write(t, t.TempDir(), map[string]string{"other/secrets.yaml": "password: M4RK-file\n"})
+		c.Pillar.Roots["base"] = append(c.Pillar.Roots["base"], elsewhere)
+	})
+	report := compareFolder(t, s, root, with(served,
+		"common.sls", "{% import_yaml 'secrets.yaml' as s %}\nshown: {{ s.password | reverse }}\n",
+		"deb.sls", "{% import_yaml '../../served/secrets.yaml' as s %}\nshown2: {{ s.password | reverse }}\n"))
+	if text := report.Text(false); strings.Contains(text, "elif-") {
+		t.Errorf("a template shows a file that is not its own:\n%s", text)
+	}
+}
