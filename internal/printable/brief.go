@@ -23,3 +23,12 @@ func Clip(s string, maxBytes int) string {
 	}
 	return strings.ToValidUTF8(s[:maxBytes], "") + "…"
 }
+
+// Cell returns a text for a cell of a CSV file. A spreadsheet would execute a text that begins like a
+// formula: such a text gets an apostrophe in front.
+func Cell(s string) string {
+	if s != "" && strings.IndexByte("=+-@\t\r\n", s[0]) >= 0 {
+		return "'" + s
+	}
+	return s
+}

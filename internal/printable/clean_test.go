@@ -54,3 +54,24 @@ func TestBrief(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+func TestCell(t *testing.T) {
+	for text, want := range map[string]string{
+		"":            "",
+		"web1":        "web1",
+		"a=b":         "a=b",
+		"=1+2":        "'=1+2",
+		"@SUM(A1)":    "'@SUM(A1)",
+		"-1":          "'-1",
+		"+1":          "'+1",
+		"\t=1":        "'\t=1",
+		"\r\n=cmd()":  "'\r\n=cmd()",
+		"\n=1":        "'\n=1",
+		"é=1":         "é=1",
+		"'=unchanged": "'=unchanged",
+	} {
+		if got := Cell(text); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}

@@ -4,9 +4,9 @@ import (
 	"context"
 	"encoding/csv"
 	"net/http"
-	"slices"
 	"strings"
 
+	"saltern/internal/printable"
 	"saltern/master/value"
 )
 
@@ -117,17 +117,13 @@ func asCSV(view fleetView, found *value.Map) string {
 	return b.String()
 }
 
-// cellOf returns the text of a cell. Texts come from minions, and a spreadsheet would execute a
-// text that begins like a formula. Such a text gets an apostrophe in front.
+// cellOf returns the text of a cell.
 func cellOf(v any) string {
 	switch v := v.(type) {
 	case nil:
 		return ""
 	case string:
-		if v != "" && slices.Contains([]byte("=+-@\t\r"), v[0]) {
-			return "'" + v
-		}
-		return v
+		return printable.Cell(v)
 	case bool:
 		if v {
 			return "true"

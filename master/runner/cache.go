@@ -3,6 +3,7 @@ package runner
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"saltern/master/value"
 )
@@ -62,16 +63,40 @@ func (c *call) cached(bank string, all bool) (any, error) {
 		return nil, err
 	}
 
+	only := splitInput(c.kwargs.Value(Only))
 	out := &value.Map{}
 	for _, id := range ids {
 		m, ok := c.Cache.Get(bank, id)
 		if !ok {
 			m = &value.Map{}
 		}
+		if only != nil {
+			m = chosenOf(m, only)
+		}
 		out.Set(id, m)
 	}
 
 	return out, nil
+}
+
+// Only is a named argument of cache.grains, cache.pillar and cache.mine that Salt lacks: a list of keys, or a
+// text with commas between them, without which all data of all minions would travel for a few of them. A key
+// of a nested value has colons, as in "a:b".
+const Only = "saltern_only"
+
+// chosenOf returns the entries of a map for some keys; those that it lacks are left out.
+func chosenOf(m *value.Map, only []string) *value.Map {
+	out := &value.Map{}
+	for _, key := range only {
+		v, ok := m.Get(key)
+		if !ok {
+			v, ok = traverse(m, strings.Split(key, ":"))
+		}
+		if ok {
+			out.Set(key, v)
+		}
+	}
+	return out
 }
 
 // cachedIDs returns those minions of the target that have cached grains. Salt clears the cache only

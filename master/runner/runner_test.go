@@ -289,6 +289,8 @@ func TestCalls(t *testing.T) {
 		{"manage.versions", nil, nil,
 			`{"Up to date": {"a": "3008.3"}, "Minion requires update": {"web1": "3006.28"}, "Minion newer than master": {"new": "3009.0rc1"}, "Minion offline": {"b": false}, "Master": "3008.3"}`},
 		{"cache.grains", []any{"*"}, nil, `{"a": {"os": "Debian"}, "b": {"os": "x"}, "web1": {}}`},
+		{"cache.grains", []any{"*"}, m("saltern_only", "os,a:b"), `{"a": {"os": "Debian"}, "b": {"os": "x"}, "web1": {}}`},
+		{"cache.grains", []any{"a"}, m("saltern_only", []any{"kernel"}), `{"a": {}}`},
 		{"cache.pillar", nil, nil, `{"a": {"secret": 1}, "b": {}}`},
 		{"cache.mine", []any{"web*"}, nil, `{"web1": {"f": 3}}`},
 		{"cache.list", []any{"mine"}, nil, `["a", "web1"]`},

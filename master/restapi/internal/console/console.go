@@ -209,6 +209,7 @@ func routes() map[string]route {
 		"/keys/confirm":   {get: confirmKeys, section: "keys"},
 		"/fleet":          {get: showFleet, section: "fleet"},
 		"/minions":        {get: showMinions, section: "minions"},
+		"/minions.csv":    {get: showMinions, section: "minions"},
 		"/minion":         {get: showMinion, section: "minions"},
 		"/jobs":           {get: showJobs, section: "jobs"},
 		"/job":            {get: showJob, section: "jobs"},

@@ -29,6 +29,17 @@ func outcomes() []outcome {
 	}
 }
 
+// outcomeOf returns the outcome with a name. For a name that this version does not know, word and name are
+// the same.
+func outcomeOf(name string) outcome {
+	for _, o := range outcomes() {
+		if o.Name == name {
+			return o
+		}
+	}
+	return outcome{briefName(name), briefName(name), "absent"}
+}
+
 // Bounds and sizes of the page Fleet.
 const (
 	maxFleetDrift = 25

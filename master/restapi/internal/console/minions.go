@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"saltern/master/keys"
 	"saltern/master/pattern"
 	"saltern/master/value"
 )
@@ -172,61 +171,6 @@ func (t target) matched(ctx context.Context, v *visit, accepted []minion) (map[s
 	return out, nil
 }
 
-type minionRow struct {
-	minion
-	System, Version, IPs string
-}
-
-type minionsPage struct {
-	target
-	Rows    []minionRow
-	Grains  bool // the user may see the grains
-	Cluster bool // minions may be connected to another master of the cluster
-	pager
-}
-
-func showMinions(c *Console, ctx context.Context, v *visit) (Answer, error) {
-	d := minionsPage{target: targetOf(v.query.Get), Grains: v.mayCall("runner", "cache.grains"), Cluster: c.cfg.Cluster}
-	all, err := minionsOf(ctx, v)
-	if err != nil {
-		return Answer{}, err
-	}
-
-	all = slices.DeleteFunc(all, func(m minion) bool { return m.Key != "accepted" })
-	hit, err := d.matched(ctx, v, all)
-	problem := ""
-	if r, ok := errors.AsType[*Refusal](err); ok && r.Code != http.StatusServiceUnavailable {
-		problem, err = r.Text, nil
-	}
-
-	if err != nil {
-		return Answer{}, err
-	}
-
-	all = slices.DeleteFunc(all, func(m minion) bool { return !hit[m.ID] })
-	var lo, hi int
-	lo, hi, d.pager = pageOf(len(all), perPage, c.base+"/minions", v.query)
-	all = all[lo:hi]
-	grains, err := grainsOf(ctx, v, all)
-	if err != nil {
-		return Answer{}, err
-	}
-
-	for _, m := range all {
-		g := grains.Map(m.ID)
-		r := minionRow{
-			minion:  m,
-			System:  briefName(value.StrMax(firstTrue(g.Value("osfinger"), g.Value("os")), maxName)),
-			Version: briefName(value.StrMax(firstTrue(g.Value("saltversion")), maxName)),
-		}
-
-		r.IPs = addresses(g)
-		d.Rows = append(d.Rows, r)
-	}
-
-	return c.render(v, "minions", http.StatusOK, page{Title: "Minions", Data: d, Problem: problem})
-}
-
 // grainsOf returns the cached grains of minions, or nil if the user may not see them.
 func grainsOf(ctx context.Context, v *visit, list []minion) (*value.Map, error) {
 	if len(list) == 0 || !v.mayCall("runner", "cache.grains") {
@@ -242,16 +186,6 @@ func grainsOf(ctx context.Context, v *visit, list []minion) (*value.Map, error) 
 	}
 	m, _ := got.(*value.Map)
 	return m, err
-}
-
-// firstTrue returns the first value that is true in Python's sense, or "".
-func firstTrue(vs ...any) any {
-	for _, v := range vs {
-		if value.Truth(v) {
-			return v
-		}
-	}
-	return ""
 }
 
 // addresses returns up to three of a minion's addresses, from its grains, as a text.
@@ -275,15 +209,6 @@ type grain struct {
 	Value boundText
 }
 
-type minionPage struct {
-	minion
-	Known   bool // the minion has an accepted key
-	Cluster bool // the minion may be connected to another master
-	Grains  []grain
-	More    int  // number of grains that are not shown
-	Pillar  bool // the user may see the pillar
-}
-
 // values returns the top level of an untrusted map within the bounds, sorted and without the
 // excluded keys. more is the number of entries left out.
 func values(m *value.Map, b *budget, excluded ...string) (out []grain, more int) {
@@ -293,36 +218,4 @@ func values(m *value.Map, b *budget, excluded ...string) (out []grain, more int)
 		out = append(out, grain{briefName(k), b.boundedText(plainText(m.Value(k)))})
 	}
 	return out, max(0, len(names)-maxGrains)
-}
-
-func showMinion(c *Console, ctx context.Context, v *visit) (Answer, error) {
-	id := v.query.Get("id")
-	if keys.ValidID(id) != nil {
-		return Answer{}, &Refusal{http.StatusBadRequest, "That is not the id of a minion."}
-	}
-
-	all, err := minionsOf(ctx, v)
-	if err != nil {
-		return Answer{}, err
-	}
-
-	d := minionPage{minion: minion{ID: id}, Cluster: c.cfg.Cluster}
-	for _, m := range all {
-		if m.ID == id && (!d.Known || m.Key == "accepted") {
-			d.minion, d.Known = m, true
-		}
-	}
-
-	if !d.Known {
-		return Answer{}, &Refusal{http.StatusNotFound, "No minion of that name has a key here."}
-	}
-
-	got, err := grainsOf(ctx, v, []minion{d.minion})
-	if err != nil {
-		return Answer{}, err
-	}
-
-	d.Grains, d.More = values(got.Map(id), newBudget())
-	d.Pillar = v.mayCall("runner", "pillar.show_pillar")
-	return c.render(v, "minion", http.StatusOK, page{Title: briefName(id), Data: d})
 }

@@ -66,3 +66,9 @@ func spanWord(d time.Duration) string {
 // hint is what an empty list says: what is the matter, and a link to the next step. Word may be "": there
 // is no link.
 type hint struct{ Text, Word, URL string }
+
+// sorter is the head of a column by which a table can be sorted.
+type sorter struct {
+	Word, URL string
+	Dir       string // "ascending" or "descending" if the table is sorted by it, else ""
+}
