@@ -96,6 +96,9 @@ func (m *Master) startChores(w *workers) {
 func (m *Master) startParts(w *workers) {
 	w.Go(func() { m.writes.Run(w.ctx) })
 	w.Go(func() { m.reactor.Run(w.ctx) })
+	if m.pauses != nil {
+		w.Go(func() { m.pauses.Run(w.ctx) })
+	}
 	w.Go(func() { m.savedStore.Follow(w.ctx) })
 	w.Go(func() { m.schedule.Run(w.ctx) })
 	w.Go(func() { m.unanswered.Run(w.ctx) })

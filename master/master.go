@@ -110,6 +110,7 @@ type Master struct {
 	notices *notify.Inlet
 
 	cluster   *peers.Membership
+	pauses    *peers.Pauses // nil on a master without a cluster
 	router    *zmtp.Router
 	pub       *zmtp.Pub
 	publisher *publish.Publisher

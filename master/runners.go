@@ -60,6 +60,7 @@ func (m *Master) openRunners() {
 	}
 
 	m.reactions = reactor.NewRules(rules)
+	env := m.runnerEnv()
 	m.runs = runner.NewRuns(runner.RunsConfig{
 		Table: table,
 		Python: pyrunner.New(pyrunner.Config{
@@ -69,23 +70,7 @@ func (m *Master) openRunners() {
 			Git:        m.repos.ForPython,
 			Log:        m.log,
 		}),
-		Env: &runner.Env{
-			Jobs:      m.jobs,
-			Events:    runner.OnBus(m.bus),
-			Minions:   m.launch,
-			Cache:     runner.OnCache(m.cache, m.pillars.Clear),
-			Targets:   m.targets,
-			Resources: m.resources,
-			Keys:      runner.OnKeys(m.keys),
-			Presence:  m.presence,
-			Files:     fileserver.Runners{Server: m.files, Newest: m.newestForRunners, All: m.newestEverywhere},
-			Pillar:    pillar.Runners{Service: m.pillars, Newest: m.newestForRunners},
-			Reactor:   m.reactions,
-			Pauses:    runner.NewPauses(c.CacheDir),
-			Options:   conf.WithoutSecrets(c.Raw),
-			Version:   release.Salt,
-			Log:       m.log,
-		},
+		Env:     env,
 		ID:      c.ID,
 		User:    c.User,
 		Keep:    c.JobCache && c.ExtJobCache == "",
@@ -98,5 +83,32 @@ func (m *Master) openRunners() {
 		Log:     m.log,
 	})
 
+	if !m.cluster.Alone() {
+		m.pauses = m.cluster.NewPauses(m.bus, m.fire, env)
+		env.PausesElsewhere = m.pauses
+	}
+
 	m.openWheel()
+}
+
+// runnerEnv returns the parts of the master that runners need.
+func (m *Master) runnerEnv() *runner.Env {
+	c := m.cfg
+	return &runner.Env{
+		Jobs:      m.jobs,
+		Events:    runner.OnBus(m.bus),
+		Minions:   m.launch,
+		Cache:     runner.OnCache(m.cache, m.pillars.Clear),
+		Targets:   m.targets,
+		Resources: m.resources,
+		Keys:      runner.OnKeys(m.keys),
+		Presence:  m.presence,
+		Files:     fileserver.Runners{Server: m.files, Newest: m.newestForRunners, All: m.newestEverywhere},
+		Pillar:    pillar.Runners{Service: m.pillars, Newest: m.newestForRunners},
+		Reactor:   m.reactions,
+		Pauses:    runner.NewPauses(c.CacheDir),
+		Options:   conf.WithoutSecrets(c.Raw),
+		Version:   release.Salt,
+		Log:       m.log,
+	}
 }

@@ -34,6 +34,7 @@ const (
 	BatchTalk                  // another event about a batch; only tools act on it
 	RunResult                  // start or result of a runner or wheel function; only tools act on it
 	RunKeep                    // store the result of a function that ran on another master
+	RunPause                   // pause, resume or end an orchestration that another master was asked to, and its answer
 	orders
 )
 
@@ -43,6 +44,8 @@ const (
 	TagPillarsCleared = "master/pillar_cache/clear"
 	TagReactorRules   = "master/reactor/rules"
 	TagRunKept        = "master/run/kept"
+	TagRunPause       = "master/run/pause"
+	TagRunPaused      = "master/run/paused"
 	TagGitServing     = "master/git/serving"
 	TagGitFetch       = "master/git/fetch"
 	TagGitReload      = "master/git/reload"
@@ -165,6 +168,12 @@ var rules = [orders]rule{
 		tags:       "`master/run/kept`",
 		action:     "the result of a function that ran on another master",
 		matches:    exactly(TagRunKept),
+		peerMakers: []Origin{Internal},
+	},
+	RunPause: {
+		tags:       "`master/run/pause`, `paused`",
+		action:     "a pause or the end of an orchestration",
+		matches:    exactly(TagRunPause, TagRunPaused),
 		peerMakers: []Origin{Internal},
 	},
 	ClusterTalk: {

@@ -35,6 +35,9 @@ type Env struct {
 	Running func() []*value.Map
 	// Pauses keeps which steps of orchestrations are paused.
 	Pauses *Pauses
+	// PausesElsewhere changes the pauses of jobs that are in progress on another master. It may be
+	// nil: there is no other master.
+	PausesElsewhere PausesElsewhere
 	// Progress reports the progress of a long call to its caller. It may be nil: the reports are
 	// dropped.
 	Progress func(data *value.Map)

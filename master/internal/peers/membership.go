@@ -21,6 +21,7 @@ import (
 	"saltern/master/internal/request"
 	"saltern/master/internal/share"
 	"saltern/master/jobs"
+	"saltern/master/runner"
 	"saltern/master/value"
 	"saltern/master/zmtp"
 )
@@ -345,6 +346,25 @@ func (m *Membership) Serve(cfg Config) error {
 	m.handler = newHandler(m, cfg)
 
 	return m.Pool.Serve(m.handler)
+}
+
+// NewPauses returns Pauses for the orchestrations of this cluster. env is this master's; it must have
+// Running and Pauses when an order of another master comes.
+func (m *Membership) NewPauses(bus *event.Bus, fire func(tag string, data *value.Map), env *runner.Env) *Pauses {
+	return NewPauses(PausesConfig{
+		ID:   m.Pool.ID(),
+		Bus:  bus,
+		Fire: fire,
+		Peers: func() map[string]bool {
+			connected := map[string]bool{}
+			for _, p := range m.Pool.Status().Peers {
+				connected[p.ID] = p.Own && p.Connected
+			}
+			return connected
+		},
+		Change: env.ChangeOwnPauses,
+		Log:    m.log,
+	})
 }
 
 // Shared returns the counters of the minion data that masters have exchanged.
