@@ -19,6 +19,11 @@ const (
 	// bounded because a module may become loadable, or cease to be, without a change of its file.
 	listFor = 10 * time.Minute
 
+	// listWithin bounds how long Python takes to list its functions. In that time other callers wait. A
+	// module that takes longer than loadWithin to load is left out, and its name logged.
+	listWithin = time.Minute
+	loadWithin = 10 * time.Second
+
 	maxDirs      = 64
 	maxEntries   = 4096
 	maxFunctions = 20000
@@ -77,6 +82,21 @@ func (c *Caller) exists(ctx context.Context, fun string) error {
 	}
 
 	return nil
+}
+
+// Prepare starts Python if it does not run, and renews the list of functions. A call after that waits
+// for neither.
+func (c *Caller) Prepare(ctx context.Context) error {
+	select {
+	case c.unsure <- struct{}{}:
+		defer func() { <-c.unsure }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if c.unlistable() {
+		return nil
+	}
+	return c.fetchListing(ctx)
 }
 
 // unlistable reports whether Python failed to list its functions a short time ago.
@@ -148,7 +168,9 @@ func (c *Caller) forget(fun string) {
 // fetchListing requests the list of functions from Python.
 func (c *Caller) fetchListing(ctx context.Context) error {
 	asked := c.cfg.Now()
-	reply, err := c.cfg.Host.Do(ctx, pyhost.Task{Request: c.request("list"), Limit: 2 * time.Minute})
+	request := c.request("list")
+	request.Set("load_within", c.loadWithin.Seconds())
+	reply, err := c.cfg.Host.Do(ctx, pyhost.Task{Request: request, Limit: listWithin})
 	if err != nil {
 		return fmt.Errorf("ask Python for its functions: %w", err)
 	}

@@ -74,7 +74,8 @@ type Caller struct {
 	cfg Config
 	// unsure is a lock: its one element belongs to the goroutine that asks for the list of
 	// functions.
-	unsure chan struct{}
+	unsure     chan struct{}
+	loadWithin time.Duration // normally loadWithin; shorter in tests
 
 	mu         sync.Mutex
 	list       *listing
@@ -87,7 +88,7 @@ func New(cfg Config) *Caller {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Caller{cfg: cfg, unsure: make(chan struct{}, 1)}
+	return &Caller{cfg: cfg, unsure: make(chan struct{}, 1), loadWithin: loadWithin}
 }
 
 // Job describes the job and the user for whom a function runs: its __jid__, its __user__, and the
@@ -115,7 +116,7 @@ type Call struct {
 // the process and its children are ended.
 func (c *Caller) Run(ctx context.Context, call Call) (any, error) {
 	if err := c.exists(ctx, call.Fun); err != nil {
-		return nil, err
+		return nil, pyhost.Unbegun(err)
 	}
 
 	load := c.request("call")

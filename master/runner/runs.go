@@ -124,6 +124,17 @@ func (r *Runs) callRunner(ctx context.Context, c pyrunner.Call) (any, error) {
 	return ret, err
 }
 
+// InPython reports whether a function is not in the table, so that it runs in Python.
+func (r *Runs) InPython(fun string) bool { return !r.Table.Has(fun) }
+
+// Prepare starts Python and has it list its functions, so that the next call of one waits for neither. It
+// logs no error: the call itself fails then.
+func (r *Runs) Prepare(ctx context.Context, fun string) {
+	if err := r.Python.Prepare(ctx); err != nil {
+		r.Log.Debug("Python is not ready for a function", "fun", fun, "error", err)
+	}
+}
+
 // Public returns the part of a function's result that every reader of events may see.
 func (r *Runs) Public(fun string, named *value.Map, result any) any {
 	if secret(fun, named) || Private(fun) {

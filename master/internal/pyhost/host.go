@@ -121,12 +121,12 @@ func (h *Host) Stats() Stats {
 // Do runs a task in a new worker and returns the program's reply. A reply may list under "warm" what
 // the parents are to load in advance (see warmth). When ctx ends, the worker and
 // everything that it has started are killed. The error matches ErrNoSalt or the error of ctx, or
-// reports how the worker ended. Do does not limit the number of waiting callers; the callers must
+// reports how the worker ended. It has a method NotBegun if the task has certainly not begun. Do does not limit the number of waiting callers; the callers must
 // limit it.
 func (h *Host) Do(ctx context.Context, t Task) (*value.Map, error) {
 	asked := time.Now()
 	if !h.countTask() {
-		return nil, errClosed
+		return nil, Unbegun(errClosed)
 	}
 	defer h.owned.Done()
 
@@ -136,7 +136,7 @@ func (h *Host) Do(ctx context.Context, t Task) (*value.Map, error) {
 
 	place, err := h.places.waitPlace(ctx)
 	if err != nil {
-		return nil, err
+		return nil, Unbegun(err)
 	}
 
 	began := time.Now()
@@ -155,18 +155,21 @@ func (h *Host) Do(ctx context.Context, t Task) (*value.Map, error) {
 
 	if err != nil {
 		place.leave()
-		return nil, h.orClosed(err)
+		return nil, Unbegun(h.orClosed(err))
 	}
 
 	watching, stopWatching := context.WithCancel(ctx)
 	var watcher sync.WaitGroup
 	watcher.Go(func() { watchComputing(watching, w.pid, place.stopComputing) })
 
-	reply, err := h.converse(ctx, cancel, w, frame)
+	reply, begun, err := h.converse(ctx, cancel, w, frame)
 	stopWatching()
 	watcher.Wait()
 	if err != nil {
 		w.endWorker(errors.Is(err, errLost))
+		if !begun && w.hasNotBegun() {
+			err = Unbegun(err)
+		}
 	}
 
 	h.finish(w, place.leave)
@@ -277,24 +280,28 @@ func (h *Host) readHello(ctx context.Context, w *worker) (*value.Map, error) {
 }
 
 // converse sends a task to a worker and returns the worker's answer. The worker must report within
-// beginTakes that the task has begun; otherwise converse calls cancel, which ends the worker.
+// beginTakes that the task has begun; otherwise converse calls cancel, which ends the worker. begun means
+// that a message of the worker has arrived.
 func (h *Host) converse(
 	ctx context.Context,
 	cancel context.CancelCauseFunc,
 	w *worker,
 	frame []byte,
-) (*value.Map, error) {
+) (reply *value.Map, begun bool, err error) {
 	slow := time.AfterFunc(beginTakes, func() { cancel(errSlow) })
 	defer slow.Stop()
 	if err := w.sendRequest(ctx, frame); err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	reply, err := w.readAnswer(ctx, maxAnswer+1<<10)
-	if err == nil && reply.Bool("begun") {
+	reply, err = w.readAnswer(ctx, maxAnswer+1<<10)
+	if err != nil {
+		return nil, false, err
+	}
+	if reply.Bool("begun") {
 		slow.Stop()
 		reply, err = w.readAnswer(ctx, maxAnswer+1<<10)
 	}
-	return reply, err
+	return reply, true, err
 }
 
 // finish waits up to 10 seconds for a worker's end. The worker's slot becomes free when the worker

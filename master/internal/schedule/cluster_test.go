@@ -153,6 +153,36 @@ func generateEntries(r *rand.Rand, entries int) *value.Map {
 	return option
 }
 
+// TestRunsWaitForPython: a new owner records no run of Python before Python is there, so that an owner
+// that is killed meanwhile loses none. None waits for a Python that hangs.
+func TestRunsWaitForPython(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "schedule")
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		own := func(term uint64, start, lasts time.Duration) {
+			b.start = start
+			cfg := b.config(value.NewMap("p", entryOf("python.p", "cron", "* * * * *")))
+			cfg.Now = func() time.Time { return time.Now().UTC() }
+			cfg.Own = func() (uint64, bool) { return term, true }
+			cfg.Records = OpenRecords(path)
+			b.runFor(New(cfg), lasts)
+		}
+
+		own(1, 0, 59*time.Second+time.Millisecond)    // 0:59
+		own(2, 9*time.Second, 5*time.Second)          // killed at 1:04 with a run that is due since 1:00
+		own(3, 3500*time.Millisecond, 51*time.Second) // 1:55
+		own(4, time.Hour, 40*time.Second)             // 2:35
+
+		var got []time.Duration
+		for _, at := range b.calls["python.p"] {
+			got = append(got, at.Truncate(2*time.Second))
+		}
+		if want := seconds(64+4, 115+15); !slices.Equal(got, want) {
+			t.Errorf("ran after %v, not %v", got, want)
+		}
+	})
+}
+
 // TestRunsThatWaitAreLeftToTheNextOwner: of eight runs that are due at once, a master makes one at a
 // time. Its owner ends in good order fifty times, at random moments: each run begins exactly once.
 func TestRunsThatWaitAreLeftToTheNextOwner(t *testing.T) {

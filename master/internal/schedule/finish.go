@@ -68,3 +68,9 @@ func (s *Schedule) giveBack() error {
 		Entries: s.entryRecords(states),
 	})
 }
+
+// hasNotBegun reports whether a call ended with an error before its function began (pyhost.Unbegun).
+func hasNotBegun(err error) bool {
+	var call interface{ NotBegun() bool }
+	return errors.As(err, &call) && call.NotBegun()
+}

@@ -32,6 +32,10 @@ type Runs interface {
 	Call(ctx context.Context, fun string, args []any, named *value.Map) (any, error)
 	// Return passes a result to returners of Salt's library.
 	Return(ctx context.Context, returners []string, result *value.Map) error
+	// InPython reports whether a function runs in Python.
+	InPython(fun string) bool
+	// Prepare starts Python, so that the next call of such a function does not wait for it.
+	Prepare(ctx context.Context, fun string)
 	// Public returns a result without the parts that only some readers of events may see.
 	Public(fun string, named *value.Map, result any) any
 }
@@ -89,6 +93,11 @@ type Schedule struct {
 	version   uint64 // version of the newest record that this master knows
 	wrote     uint64 // term of the master that wrote the record of that version
 	term      uint64 // term in which states is known to be current; 0: states may be outdated
+
+	// The fields of prepare, which only the goroutine of Run uses.
+	preparing    sync.WaitGroup
+	preparedTerm uint64
+	ready        <-chan struct{} // nil: nothing was prepared
 }
 
 const (
@@ -138,6 +147,7 @@ func (s *Schedule) Run(ctx context.Context) {
 	if len(s.entries) > 0 {
 		s.lookUntil(ctx)
 	}
+	s.preparing.Wait()
 	s.finish()
 }
 
@@ -145,6 +155,7 @@ func (s *Schedule) lookUntil(ctx context.Context) {
 	t := time.NewTicker(plan.Tick)
 	defer t.Stop()
 	for {
+		s.prepare(ctx)
 		for _, d := range s.takeDue() {
 			s.startRun(ctx, d)
 		}
@@ -176,6 +187,10 @@ func (s *Schedule) takeDue() []dueRun {
 	}
 
 	states, dues := s.walkEntries(now)
+	if s.mustWait(dues) {
+		return nil // a later check finds the same runs due
+	}
+
 	looked := plan.Civil(now).Truncate(plan.Tick)
 	if s.cfg.Records != nil && (took || len(dues) > 0 || s.haveNews(states)) {
 		noted, err := s.recordRuns(record{
@@ -473,6 +488,10 @@ func (s *Schedule) callRunner(ctx context.Context, d dueRun) {
 	shown := redact.Of(d.fun, e.Args, e.Kwargs)
 	jid := s.cfg.IDs.New()
 	result, err := s.cfg.Runs.Call(ctx, d.fun, e.Args, e.Kwargs)
+	if ctx.Err() != nil && hasNotBegun(err) {
+		e.waiting.Add(1)
+		return
+	}
 	if err != nil && ctx.Err() == nil {
 		s.cfg.Log.Error("scheduled runner failed", "name", e.Name, "fun", d.fun, "error", shown.Error(err))
 	}

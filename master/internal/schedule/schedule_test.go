@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"saltern/internal/pause"
 	"saltern/master/internal/schedule/plan"
 	"saltern/master/value"
 )
@@ -28,6 +29,7 @@ type bench struct {
 	events  []*value.Map
 	given   []string // results for returners
 	lasts   map[string]time.Duration
+	start   time.Duration // how long Python takes to start
 	running map[string]int
 	most    map[string]int
 }
@@ -95,6 +97,10 @@ func (b *bench) fire(tag string, data *value.Map) {
 	}
 	b.events = append(b.events, data.Clone())
 }
+
+func (*bench) InPython(fun string) bool { return strings.HasPrefix(fun, "python.") }
+
+func (b *bench) Prepare(ctx context.Context, _ string) { _ = pause.For(ctx, b.start) }
 
 func (*bench) Public(_ string, _ *value.Map, result any) any { return result }
 
