@@ -466,3 +466,51 @@ func TestBadModuleHarmsNoOther(t *testing.T) {
 		})
 	}
 }
+
+// TestModulesThatHangAreNamed: modules that hang as they are loaded are left out of the list of
+// functions, within seconds, and the log names them. The others are in it.
+func TestModulesThatHangAreNamed(t *testing.T) {
+	hung := map[string]string{
+		"loops":   "while True: pass\n",
+		"waits":   "import socket\npair = socket.socketpair()\npair[0].recv(1)\n",
+		"reads":   "import os\nos.mkfifo(__file__ + '.fifo')\nopen(__file__ + '.fifo').read()\n",
+		"catches": "import time\nfor i in range(2):\n    try:\n        time.sleep(60)\n    except Exception:\n        pass\n",
+	}
+	c, dir := setUp(t, false)
+	c.loadWithin = time.Second
+	for name, text := range hung {
+		put(t, filepath.Join(dir, "ext/runners", name+".py"), text+"def f(): return 1\n")
+	}
+
+	began := time.Now()
+	if v, err := c.Call(t.Context(), "odd.back", []any{int64(1)}, nil); err != nil {
+		t.Errorf("a function of another module: %v, %v", v, err)
+	}
+	if took := time.Since(began); took > listWithin/2 {
+		t.Errorf("the call waited %v", took)
+	}
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.list == nil || !c.list.names["odd.back"] {
+		t.Fatal("there is no list of functions")
+	}
+	for name := range hung {
+		if c.list.names[name+".f"] != (name == "catches") {
+			t.Errorf("%s.f is in the list: %v", name, c.list.names[name+".f"])
+		}
+	}
+}
+
+// TestOddKeysOfAResult: keys that only Python can have are texts in the result, as Salt's outputters
+// show them. The call failed.
+func TestOddKeysOfAResult(t *testing.T) {
+	c, dir := setUp(t, false)
+	put(t, filepath.Join(dir, "ext/runners/keys.py"),
+		"def f(): return {'a': [{(1, 'x'): {frozenset([2]): 3}}], 4: 5, None: 6, 1.5: 7, b'b': True}\n")
+	v, err := c.Call(t.Context(), "keys.f", nil, nil)
+	want := "{'a': [{\"(1, 'x')\": {'frozenset({2})': 3}}], 4: 5, None: 6, 1.5: 7, 'b': True}"
+	if got := value.Repr(v); err != nil || got != want {
+		t.Errorf("%s, %v, want %s", got, err, want)
+	}
+}

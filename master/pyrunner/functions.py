@@ -4,6 +4,7 @@
 import builtins
 import copy
 import os
+import signal
 import time
 from collections.abc import Mapping, MutableMapping
 
@@ -73,13 +74,30 @@ def unpack(raw):
 
 def pack(value):
     try:
-        return salt.payload.dumps(value, use_bin_type=True)
-    except UnicodeEncodeError:
+        packed = salt.payload.dumps(value, use_bin_type=True)
+    except (UnicodeEncodeError, TypeError):
+        packed = None
+    if packed is None or odd_keys(packed):
         return salt.payload.dumps(sendable(value), use_bin_type=True)
+    return packed
+
+
+def odd_keys(packed):
+    """Reports whether a key is a tuple or the like, which the master cannot have as a key. It costs less
+    than to walk through the value."""
+    try:
+        salt.utils.msgpack.unpackb(packed, raw=True, strict_map_key=False, ext_hook=lambda code, data: None)
+    except TypeError:  # a list is not hashable
+        return True
+    return False
+
+
+def plain_key(key):
+    return key is None or isinstance(key, (str, bytes, int)) or isinstance(key, float) and key == key
 
 
 def sendable(value):
-    """The same with bytes for texts that are none, such as odd names of files."""
+    """The same with bytes for texts that are none, such as odd names of files, and texts for odd keys."""
     if isinstance(value, str):
         for errors in ("strict", "surrogateescape", "replace"):
             try:
@@ -87,8 +105,8 @@ def sendable(value):
             except UnicodeEncodeError:
                 continue
             return value if errors == "strict" else raw
-    if isinstance(value, dict):
-        return {sendable(k): sendable(v) for k, v in value.items()}
+    if isinstance(value, Mapping):
+        return {sendable(k) if plain_key(k) else repr(k): sendable(v) for k, v in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [sendable(v) for v in value]
     return value
@@ -142,8 +160,34 @@ def give(request):
     return {"failed": failed}
 
 
+class Hung(Exception):
+    """A module takes too long to load. Salt's loader logs it and goes on with the next module."""
+
+
+def bound_loading(functions, seconds):
+    """Bounds the time in which Salt's loader loads one module (salt/loader/lazy.py LazyLoader)."""
+    load_module = functions._load_module
+
+    def bounded(name):
+        def hung(*_):
+            raise Hung(f"module {name} takes longer than {seconds:g} seconds to load")
+
+        signal.signal(signal.SIGALRM, hung)
+        signal.setitimer(signal.ITIMER_REAL, seconds, 1)  # again: a module may catch the first one
+        try:
+            return load_module(name)
+        except Hung as err:  # it came outside of what the loader catches
+            logging.getLogger(__name__).error("%s", err)
+            return False
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    functions._load_module = bounded
+
+
 def listing(request):
     functions = client(request).functions
+    bound_loading(functions, request["load_within"])
     names = [n for n in functions.keys() if "." in n]
     return {"functions": names, "dirs": list(getattr(functions, "module_dirs", []))}
 
