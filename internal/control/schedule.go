@@ -33,7 +33,8 @@ type ScheduleEntry struct {
 	Running  int         `json:"running"` // number of runs that wait or are under way; only the owner knows it
 	Next     []time.Time `json:"next"`    // times of the next runs; empty: there are no more
 	LastRun  time.Time   `json:"last_run,omitzero"`
-	// Skipped is why the entry did not run when it was last due, in Salt's words (_skip_reason).
+	// Skipped is why the entry did not run when it was last due, in Salt's words (_skip_reason), or
+	// once_has_passed if it never ran here and is never due.
 	Skipped string `json:"skipped,omitempty"`
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"time"
 
 	"saltern/master/internal/schedule/plan"
 	"saltern/master/saltyaml"
@@ -21,6 +22,16 @@ func (a *assembly) schedule(m *Master) {
 	whens.Update(pillar.Map("whens"))
 
 	m.Plan, m.PlanProblems = plan.Read(entries, whens)
+	for _, e := range m.Plan.Entries {
+		if e.Enabled && e.Passed(plan.Civil(time.Now())) {
+			m.PlanProblems = append(m.PlanProblems, plan.Problem{
+				Entry: e.Key,
+				Key:   "once",
+				Text:  "this time has passed; the entry does not run any more",
+			})
+		}
+	}
+
 	for _, p := range m.PlanProblems {
 		text := p.Text
 		if p.Key != "" {

@@ -23,6 +23,8 @@ func TestScheduleProblemsHaveLines(t *testing.T) {
 		{"bad value",
 			map[string]string{"master": "id: m\nschedule:\n  a: {function: test.sleep, hours: 1}\n  b:\n    function: test.sleep\n    cron: '* *'\n"},
 			1, []string{"master:6 entry b does not run: cron: \"* *\": 2 fields"}},
+		{"once has passed", map[string]string{"master": "schedule:\n  a:\n    function: test.sleep\n    once: '2020-01-01T00:00:00'\n"},
+			1, []string{"master:4 entry a: once: this time has passed"}},
 		{"no time", map[string]string{"master": "schedule:\n  a: {function: test.sleep}\n"},
 			0, []string{"master:2 entry a does not run: it has no time"}},
 		{"no entry", map[string]string{"master": "schedule:\n  a: 5\n  b: {function: test.sleep, hours: 1}\n"},

@@ -40,6 +40,10 @@ func (s *Schedule) List(maxRuns int) (control.Schedule, error) {
 			Next:     []time.Time{},
 		}
 
+		if item.Skipped == "" && item.LastRun.IsZero() && e.Passed(plan.Civil(now)) {
+			item.Skipped = "once_has_passed"
+		}
+
 		for _, run := range s.cfg.Plan.Upcoming(e.Entry, states[i], plan.Civil(now), min(maxRuns, maxListed)) {
 			item.Next = append(item.Next, localTime(run.At, now))
 		}

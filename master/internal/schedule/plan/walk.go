@@ -72,6 +72,12 @@ func (e *Entry) Tells(s, next State) bool {
 	return delayed || added
 }
 
+// Passed reports whether the entry is never due any more, because its time (once) is before now. run_explicit
+// may name further times.
+func (e *Entry) Passed(now time.Time) bool {
+	return !e.once.IsZero() && e.once.Before(now) && !slices.ContainsFunc(e.runAt, now.Before)
+}
+
 // maxClockBack bounds how far the clock may be set back without a repetition of calendar runs. If
 // the clock is set back further, these runs are repeated. The value exceeds a change to or from
 // summer time.
