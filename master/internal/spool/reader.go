@@ -40,7 +40,7 @@ func (s *Spool) Reader(name string) (*Reader, error) {
 	case errors.Is(err, os.ErrNotExist):
 		r.next = s.next
 		if err := r.writePlace(); err != nil {
-			return nil, fmt.Errorf("note the place of a reader of the spool: %w", err)
+			return nil, fmt.Errorf("note the place of a reader of the spool: %w", errors.Join(err, r.removePlace()))
 		}
 	case err != nil:
 		return nil, fmt.Errorf("read the place of a reader of the spool: %w", err)
@@ -104,6 +104,17 @@ func (r *Reader) writePlace() error {
 	}
 	_, err := r.file.WriteAt([]byte(formatPlace(r.next)), 0)
 	return err
+}
+
+// removePlace removes the file of a new reader whose position could not be written, as on a full disk.
+// The reader would later take the empty file for a position that was lost, and read all records.
+func (r *Reader) removePlace() error {
+	if r.file == nil {
+		return nil // it was not made
+	}
+	err := r.file.Close()
+	r.file = nil
+	return errors.Join(err, os.Remove(r.path))
 }
 
 func (r *Reader) signalReady() {

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func open(t testing.TB, cfg Config) *Spool {
@@ -346,5 +348,39 @@ func TestFileNames(t *testing.T) {
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) != len(names) {
 		t.Errorf("%d files of %d readers, %v", len(entries), len(names), err)
+	}
+}
+
+// TestNewReaderOnAFullDisk: a reader whose first position cannot be written leaves no empty file, which
+// it would later take for a position that was lost: it gets what comes after that, and nothing of before.
+func TestNewReaderOnAFullDisk(t *testing.T) {
+	s := open(t, Config{Dir: t.TempDir(), Bytes: 1 << 20})
+	if err := s.Append([]byte("before")); err != nil {
+		t.Fatal(err)
+	}
+
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	full := limit
+	full.Cur = 0 // files can be made and take no byte, as on a full disk
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &full); err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.Reader("new")
+	if back := unix.Setrlimit(unix.RLIMIT_FSIZE, &limit); back != nil {
+		t.Fatal(back)
+	}
+	if !errors.Is(err, unix.EFBIG) {
+		t.Fatalf("a reader was opened: %v", err)
+	}
+
+	r := reader(t, s, "new")
+	if err := s.Append([]byte("after")); err != nil {
+		t.Fatal(err)
+	}
+	if got := next(t, r, 10); !slices.Equal(got, []string{"after"}) {
+		t.Errorf("the reader got %q", got)
 	}
 }
