@@ -49,10 +49,18 @@ func scheduledRuns(begin time.Time) map[string]any {
 // did not finish before it was killed, may be lost.
 //
 // SALTERN_SCHEDULE_KILLS is the number of kills.
-func TestScheduleOverKills(t *testing.T) {
+func TestScheduleOverKills(t *testing.T) { endOwners(t, syscall.SIGKILL) }
+
+// TestScheduleOverRestarts is like TestScheduleOverKills, with owners that end in good order: no run is
+// lost.
+func TestScheduleOverRestarts(t *testing.T) { endOwners(t, syscall.SIGTERM) }
+
+// endOwners sends a signal to owner after owner of a cluster with a schedule, and checks its runs.
+func endOwners(t *testing.T, end syscall.Signal) {
+	t.Helper()
 	kills, err := strconv.Atoi(os.Getenv("SALTERN_SCHEDULE_KILLS"))
 	if err != nil || kills < 1 {
-		t.Skip("SKIPPED: SALTERN_SCHEDULE_KILLS=50 (make e2e-schedule) kills the owner of a cluster with a schedule, a quarter of an hour")
+		t.Skip("SKIPPED: SALTERN_SCHEDULE_KILLS=50 (make e2e-schedule) ends the owner of a cluster with a schedule, a quarter of an hour")
 	}
 
 	shared := lab.Dir(t)
@@ -83,14 +91,18 @@ func TestScheduleOverKills(t *testing.T) {
 		since := time.Now()
 		time.Sleep(time.Duration(random.Int64N(int64(3 * scheduleStep))))
 		at := time.Now()
-		killed = append(killed, ownerKill{since: since, at: at})
-		if err := syscall.Kill(owner.Master.PID(), syscall.SIGKILL); err != nil {
+		if end == syscall.SIGKILL {
+			killed = append(killed, ownerKill{since: since, at: at})
+		}
+		if err := syscall.Kill(owner.Master.PID(), end); err != nil {
 			t.Fatal(err)
 		}
 
-		ended(t, owner.Master, 20*time.Second)
+		ended(t, owner.Master, 30*time.Second)
+		took := time.Since(at)
 		next := ownerOf(t, c)
-		t.Logf("kill %d: %s, then %s after %.1f s", kill+1, owner.Addr, next.Addr, time.Since(at).Seconds())
+		t.Logf("%s %d: %s, which took %.1f s to end, then %s after %.1f s", end, kill+1, owner.Addr, took.Seconds(), next.Addr,
+			time.Since(at).Seconds())
 		owner.StartMaster(t)
 		owner.WaitReady(t)
 	}
