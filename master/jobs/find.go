@@ -34,6 +34,13 @@ func Visit(ctx context.Context, c Cache, q Query, visit func(Job) error) error {
 // Find returns the jobs that satisfy q, sorted by job id. If q.Last is set, Find holds at most that
 // number of loads in memory, otherwise the loads of all jobs; see [Visit].
 func Find(ctx context.Context, c Cache, q Query) (out []Job, err error) {
+	local, ok := c.(interface {
+		Newest(context.Context, Query) ([]Job, error)
+	})
+	if ok && q.listsNewest() {
+		return local.Newest(ctx, q)
+	}
+
 	err = Visit(ctx, c, q, func(j Job) error {
 		if q.Last <= 0 {
 			out = append(out, j)
@@ -64,14 +71,8 @@ func Find(ctx context.Context, c Cache, q Query) (out []Job, err error) {
 func byID(a, b Job) int { return strings.Compare(a.JID, b.JID) }
 
 func (q *Query) matches(j Job) bool {
-	if q.NoFindJob && j.Load.Str("fun") == "saltutil.find_job" {
+	if q.NoFindJob && isFindJob(j.Load) || q.NoRuns && isRun(j.Load) {
 		return false
-	}
-
-	if q.NoRuns {
-		if fun := j.Load.Str("fun"); strings.HasPrefix(fun, "runner.") || strings.HasPrefix(fun, "wheel.") {
-			return false
-		}
 	}
 
 	if len(q.Functions) > 0 && !anyGlob(q.Functions, j.Load.Value("fun")) {

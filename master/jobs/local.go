@@ -72,6 +72,7 @@ type Local struct {
 	overlay *overlay
 	queue   *queue
 	known   *known
+	listing listing
 
 	// leftover describes records of an earlier run that may not be in the shared folder. It is used
 	// only if Config.Shared is set.

@@ -217,23 +217,11 @@ func (c *Local) Each(ctx context.Context, visit func(Job) error) error {
 	}
 
 	return c.eachDir(ctx, func(dir string) error {
-		v, ok, err := readValue(dir + "/" + loadFile)
-		if err != nil {
-			c.log.Warn("job cache: job left out", "path", dir, "error", err)
+		j, ok := c.readLoad(dir)
+		if _, seen := open[j.JID]; !ok || seen {
 			return nil
 		}
-
-		load, isMap := v.(*value.Map)
-		if !ok || !isMap {
-			return nil
-		}
-
-		jid := load.Str("jid")
-		if _, seen := open[jid]; seen || checkJID(jid) != nil {
-			return nil
-		}
-
-		return visit(Job{jid, load})
+		return visit(j)
 	})
 }
 
