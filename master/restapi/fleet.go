@@ -25,6 +25,7 @@ var fleetViews = map[string]fleetView{
 	"last": {"minions", []string{"minion", "result", "time", "jid", "user", "function", "test", "ok", "changed",
 		"would_change", "failed", "seconds", "retcode", "revision", "answered", "answered_function"}},
 	"runs": {"runs", runColumns},
+	"jobs": {"jobs", []string{"jid", "time", "user", "function", "target", "target_type", "minions", "ok", "failed", "absent"}},
 	"drift": {"drift", []string{"minion", "time", "jid", "user", "id", "sls", "function", "name", "changes", "cause",
 		"corrected", "comment", "revision"}},
 	"search": {"runs", runColumns},

@@ -19,6 +19,8 @@ var addedByMaster = map[string]added{
 		"Returns the last run of states of each minion."},
 	"fleet.runs": {"minion= function= user= result= state= jid= since= until= limit= page=",
 		"Returns runs of all functions, the latest first."},
+	"fleet.jobs": {"jid= minion= function= user= result= since= until= limit= page=",
+		"Returns jobs with their outcomes, the latest first."},
 	"fleet.drift": {"minion= function= user= state= since= until= limit=",
 		"Returns what had been changed on minions by something else than their states."},
 	"fleet.search": {"text minion= function= user= result= since= until= limit=",

@@ -47,7 +47,9 @@ type Recorder struct {
 	cfg     Config
 	table   *Table
 	counter counter
-	refused atomic.Uint64 // returns whose ids the history does not take
+	// outcomes has the results of jobs that somebody has asked about.
+	outcomes *outcomes
+	refused  atomic.Uint64 // returns whose ids the history does not take
 
 	mu   sync.Mutex // one Add or Sync at a time
 	jobs jobCache
@@ -62,10 +64,11 @@ const tableFile = "last-runs"
 // maxRead runs, and when ctx ends.
 func New(ctx context.Context, cfg Config) (*Recorder, error) {
 	r := &Recorder{
-		cfg:     cfg,
-		table:   newTable(),
-		jobs:    newJobCache(),
-		counter: counter{functions: map[string]*counts{}},
+		cfg:      cfg,
+		table:    newTable(),
+		jobs:     newJobCache(),
+		outcomes: newOutcomes(),
+		counter:  counter{functions: map[string]*counts{}},
 	}
 	saved, err := durable.Read(r.path(), maxSaved)
 	var table *Table
@@ -186,6 +189,7 @@ func (r *Recorder) Add(a jobs.Archived) error {
 		return fmt.Errorf("add a return to the history: %w", err)
 	}
 	r.table.add(&run, scope, now)
+	r.outcomes.add(&run)
 	if r.cfg.Watch != nil {
 		r.cfg.Watch.Ran(&run)
 	}

@@ -33,6 +33,11 @@ type function struct {
 	do    func(context.Context, *Fleet, arguments) (any, error)
 }
 
+// jobFunction is the runner fleet.jobs, which also needs the job cache.
+const jobFunction = "fleet.jobs"
+
+const jobNames = "jid minion function user result since until limit page"
+
 var functions = map[string]function{
 	"fleet.summary": {"since", summaryOf},
 	"fleet.trend":   {"", trendMap},
@@ -46,23 +51,32 @@ var functions = map[string]function{
 func AddRunners(t *runner.Table, f *Fleet) {
 	for name, fn := range functions {
 		t.Add(name, func(ctx context.Context, _ *runner.Env, args []any, named *value.Map) (any, error) {
-			if f == nil {
-				return nil, errNoHistory
-			}
-			bound, err := bind(fn.names, args, named, f.now())
-			if err == nil {
-				var v any
-				if v, err = fn.do(ctx, f, bound); err == nil {
-					return v, nil
-				}
-			}
-			var wrong argumentError
-			if errors.As(err, &wrong) {
-				return nil, &runner.ArgumentError{Reason: wrong.Error(), Usage: usageOf(name, fn.names)}
-			}
-			return nil, err
+			return f.call(ctx, name, fn, args, named)
 		})
 	}
+	t.Add(jobFunction, func(ctx context.Context, env *runner.Env, args []any, named *value.Map) (any, error) {
+		do := func(ctx context.Context, f *Fleet, a arguments) (any, error) { return jobsOf(ctx, f, env.Jobs, a) }
+		return f.call(ctx, jobFunction, function{jobNames, do}, args, named)
+	})
+}
+
+// call calls a runner. f may be nil.
+func (f *Fleet) call(ctx context.Context, name string, fn function, args []any, named *value.Map) (any, error) {
+	if f == nil {
+		return nil, errNoHistory
+	}
+	bound, err := bind(fn.names, args, named, f.now())
+	if err == nil {
+		var v any
+		if v, err = fn.do(ctx, f, bound); err == nil {
+			return v, nil
+		}
+	}
+	var wrong argumentError
+	if errors.As(err, &wrong) {
+		return nil, &runner.ArgumentError{Reason: wrong.Error(), Usage: usageOf(name, fn.names)}
+	}
+	return nil, err
 }
 
 // argumentError is a fault in the arguments of a call.
@@ -86,6 +100,7 @@ type arguments struct {
 
 func bind(names string, args []any, named *value.Map, now time.Time) (arguments, error) {
 	const longest = 500 // bytes of an argument
+	bounds := map[string]int{"jid": maxJIDs * maxJIDBytes}
 	known := strings.Fields(names)
 	a := arguments{texts: map[string]string{}, now: now}
 	if len(args) > len(known) {
@@ -96,8 +111,9 @@ func bind(names string, args []any, named *value.Map, now time.Time) (arguments,
 		if v == nil {
 			return nil
 		}
-		text := value.StrMax(v, longest)
-		if len(text) > longest {
+		most := max(longest, bounds[name])
+		text := value.StrMax(v, most)
+		if len(text) > most {
 			return argumentError(name + " is too long")
 		}
 		a.texts[name] = text

@@ -213,6 +213,7 @@ func routes() map[string]route {
 		"/minion":         {get: showMinion, section: "minions"},
 		"/jobs":           {get: showJobs, section: "jobs"},
 		"/job":            {get: showJob, section: "jobs"},
+		"/job/stop":       {get: confirmStop, post: stopJob, section: "jobs"},
 		"/run":            {get: prepareRun, post: startJob, section: "run"},
 		"/task":           {get: showTask, section: "run"},
 		"/schedule":       {get: showSchedule, section: "schedule"},

@@ -30,6 +30,7 @@ type jobPage struct {
 	Away                     int    // number of waiting minions that are not connected
 	Live                     bool   // more returns may come, so the page refreshes
 	Stream                   string // URL of the stream of the job's events
+	Stop                     bool   // minions work on the job, and the user may run functions that stop it
 	Again                    string // URL of the form to run the job again; "" if that is impossible
 	Missing                  bool   // there is no such job
 	Only                     string // id of the only minion to show; "" for all
@@ -113,6 +114,8 @@ func showJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		d.Again = c.runAgainURL(m)
 	}
 
+	d.Stop = d.Waiting > 0 && v.rights().Run && !isStop(d.Function)
+	p.Notice = stoppedNotice(v.query)
 	p.Data = d
 	return c.render(v, "job", http.StatusOK, p)
 }

@@ -2,7 +2,6 @@ package console
 
 import (
 	"context"
-	"net/http"
 	"strings"
 
 	"saltern/master/jobs"
@@ -77,9 +76,11 @@ func targetText(v any, maxBytes int) string {
 }
 
 // jobList returns the n newest jobs, the newest first. If runs is set, the list includes runs of
-// runners on the master. Each page of the console causes such runs.
-func jobList(ctx context.Context, v *visit, n int, runs bool) ([]job, error) {
-	got, err := v.runCommand(ctx, "runner", "jobs.list_jobs_filter", "count", int64(n), "filter_runs", !runs)
+// runners on the master, which each page of the console causes; with polls, also those by which tools ask
+// whether a job still runs.
+func jobList(ctx context.Context, v *visit, n int, runs, polls bool) ([]job, error) {
+	got, err := v.runCommand(ctx, "runner", "jobs.list_jobs_filter", "count", int64(n), "filter_runs", !runs,
+		"filter_find_job", !polls)
 	if err != nil {
 		return nil, err
 	}
@@ -100,40 +101,6 @@ func jobList(ctx context.Context, v *visit, n int, runs bool) ([]job, error) {
 	}
 
 	return out, nil
-}
-
-type jobsPage struct {
-	Fun, Who string // texts from the search form: parts of the function and of the user
-	All      bool   // include runs of runners on the master
-	Rows     []job
-	Newest   int // number of the newest jobs that were searched
-	pager
-}
-
-func showJobs(c *Console, ctx context.Context, v *visit) (Answer, error) {
-	d := jobsPage{
-		Fun:    cutText(v.query.Get("fun"), maxName),
-		Who:    cutText(v.query.Get("who"), maxName),
-		All:    v.query.Get("all") != "",
-		Newest: maxJobs,
-	}
-
-	all, err := jobList(ctx, v, maxJobs, d.All)
-	if err != nil {
-		return Answer{}, err
-	}
-
-	var hit []job
-	for _, j := range all {
-		if strings.Contains(j.Function, d.Fun) && strings.Contains(j.User+" "+j.Target, d.Who) {
-			hit = append(hit, j)
-		}
-	}
-
-	var lo, hi int
-	lo, hi, d.pager = pageOf(len(hit), perPage, c.base+"/jobs", v.query)
-	d.Rows = hit[lo:hi]
-	return c.render(v, "jobs", http.StatusOK, page{Title: "Jobs", Data: d})
 }
 
 // plainText returns a value as salt prints it, without the minion's name.

@@ -103,7 +103,7 @@ func overview(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	}
 
 	if d.MayJobs {
-		list, err := jobList(ctx, v, jobsOfOverview, false)
+		list, err := jobList(ctx, v, jobsOfOverview, false, false)
 		if err = note("Jobs", err); err != nil {
 			return Answer{}, err
 		}

@@ -1,0 +1,206 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"saltern/master/history"
+	"saltern/master/jobs"
+	"saltern/master/pattern"
+	"saltern/master/value"
+)
+
+// Bounds of fleet.jobs.
+const (
+	maxJIDs     = 200
+	maxJIDBytes = 40
+	// maxJobRuns bounds the runs that an answer reads to find jobs, and again those that it reads for their
+	// outcomes; the last job is read to its end.
+	maxJobRuns = 10_000
+)
+
+// loads are the loads of jobs, as the job cache has them.
+type loads interface {
+	Load(ctx context.Context, jid string) (*value.Map, error)
+}
+
+// foundJob is a job of the history.
+type foundJob struct {
+	jid, function, user string
+	latest              time.Time // of the returns that were asked for
+}
+
+// jobsOf is the runner fleet.jobs: the outcomes of some jobs by id, or the jobs of the runs that a filter
+// selects.
+func jobsOf(ctx context.Context, f *Fleet, cache loads, a arguments) (any, error) {
+	budget := maxJobRuns
+	var list []foundJob
+	var next history.Cursor
+	if text := a.texts["jid"]; text != "" {
+		for jid := range strings.SplitSeq(text, ",") {
+			if !jobs.Valid(jid) || len(list) == maxJIDs {
+				return nil, argumentError("jid is a job id, or up to 200 of them with commas between them")
+			}
+			list = append(list, foundJob{jid: jid})
+		}
+	} else {
+		var err error
+		if list, next, err = f.findJobs(ctx, a, &budget); err != nil {
+			return nil, err
+		}
+		budget = maxJobRuns
+	}
+
+	out := []any{}
+	for i := range list {
+		m, err := f.jobMap(ctx, cache, &list[i], &budget)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, m)
+	}
+	return value.NewMap("jobs", out, "next", string(next)), nil
+}
+
+// findJobs returns the jobs of the runs that the arguments select, and where the next page begins. A page
+// that reads maxJobRuns runs may have fewer jobs than asked for.
+func (f *Fleet) findJobs(ctx context.Context, a arguments, budget *int) (list []foundJob, next history.Cursor, err error) {
+	filter, err := a.filter(0)
+	if err != nil {
+		return nil, "", err
+	}
+	limit, err := a.limitUpTo(maxJIDs)
+	if err != nil {
+		return nil, "", err
+	}
+	wanted := globsOf(&filter)
+
+	from := history.Cursor(a.texts["page"])
+	seen := map[string]bool{}
+	for *budget > 0 {
+		const pageSize = 1000
+		page, err := f.Runs(ctx, filter, pageSize, from)
+		if errors.Is(err, history.ErrCursor) {
+			return nil, "", argumentError("page is not one that an answer has named as next")
+		}
+		if err != nil {
+			return nil, "", err
+		}
+
+		for i := range page.Runs {
+			run := &page.Runs[i]
+			*budget--
+			if seen[run.JID] || !wanted(run) {
+				continue
+			}
+			if len(list) == limit { // the next page begins with this run
+				return list, f.cursorAt(ctx, filter, i, from), nil
+			}
+			seen[run.JID] = true
+			earlier, err := f.wasListed(ctx, run, filter, a.texts["page"], budget)
+			if err != nil {
+				return nil, "", err
+			}
+			if !earlier {
+				list = append(list, foundJob{run.JID, run.Function, run.User, run.Time})
+			}
+		}
+		if from = page.Next; from == "" {
+			return list, "", nil
+		}
+	}
+	return list, from, nil
+}
+
+// globsOf removes function and user from the filter if they are globs, and returns the condition in their
+// place.
+func globsOf(filter *history.Filter) func(*history.Run) bool {
+	function, user := "*", "*"
+	if pattern.HasMeta(filter.Function) {
+		function, filter.Function = filter.Function, ""
+	}
+	if pattern.HasMeta(filter.User) {
+		user, filter.User = filter.User, ""
+	}
+	return func(run *history.Run) bool {
+		return pattern.Glob(function, run.Function) && pattern.Glob(user, run.User)
+	}
+}
+
+// cursorAt returns the place of the i-th run of the page that begins at from. It returns from if that cannot be
+// read: the jobs of this page come again.
+func (f *Fleet) cursorAt(ctx context.Context, filter history.Filter, i int, from history.Cursor) history.Cursor {
+	if i == 0 {
+		return from
+	}
+	page, err := f.Runs(ctx, filter, i, from)
+	if err != nil || page.Next == "" {
+		return from
+	}
+	return page.Next
+}
+
+// wasListed reports whether an earlier page has the job of a run, because a later return of it is selected,
+// too. Runs of one minion are in one page only.
+func (f *Fleet) wasListed(ctx context.Context, run *history.Run, filter history.Filter, page string, budget *int) (bool, error) {
+	if page == "" || filter.Minion != "" || filter.State != "" {
+		return false, nil
+	}
+	out, ok, err := f.readOutcome(ctx, run.JID, budget)
+	latest := out.Latest
+	if len(filter.Results) > 0 {
+		latest = out.LatestFailed
+	}
+	selected := filter.To.IsZero() || latest.Before(filter.To)
+	return ok && selected && latest.After(run.Time), err
+}
+
+// jobMap returns a job with its outcome. The outcome is left out if budget is used up, and what only the load
+// has if the job cache does not have the job any more.
+func (f *Fleet) jobMap(ctx context.Context, cache loads, j *foundJob, budget *int) (*value.Map, error) {
+	m := value.NewMap("jid", j.jid)
+	load, err := cache.Load(ctx, j.jid)
+	if ctx.Err() != nil {
+		return nil, err
+	}
+	if err != nil { // damaged: the history has the rest
+		load = nil
+	}
+	minions := load.List("Minions")
+	started := j.latest
+	if at, err := jobs.Time(j.jid); err == nil && !isAhead(j.jid, f.now()) {
+		started = at
+	}
+	m.Set("time", timeText(started))
+	m.Set("function", cmp.Or(j.function, strings.Join(functionsOf(load), ",")))
+	m.Set("user", cmp.Or(j.user, load.Str("user")))
+	if load != nil {
+		m.Set("target", value.StrMax(load.Value("tgt"), 200))
+		m.Set("target_type", load.Str("tgt_type"))
+	}
+	if len(minions) > 0 {
+		m.Set("minions", int64(len(minions)))
+	}
+
+	out, ok, err := f.readOutcome(ctx, j.jid, budget)
+	if err != nil || !ok {
+		return m, err
+	}
+	m.Set("ok", int64(out.OK))
+	m.Set("failed", int64(out.Failed))
+	if len(minions) > 0 {
+		m.Set("absent", int64(max(0, len(minions)-out.OK-out.Failed)))
+	}
+	return m, nil
+}
+
+func functionsOf(load *value.Map) []string {
+	if s := load.Str("fun"); s != "" {
+		return []string{s}
+	}
+	return slices.Clip(load.Texts("fun"))
+}

@@ -1,0 +1,215 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"saltern/master/jobs"
+	"saltern/master/keys"
+	"saltern/master/value"
+)
+
+// jobRow is a line of the page Jobs.
+type jobRow struct {
+	job
+	Outcome *jobOutcome // nil: unknown
+}
+
+// jobOutcome is what became of a job.
+type jobOutcome struct {
+	OK, Failed, Absent int
+	Live               bool // the absent ones may still answer
+}
+
+type jobsPage struct {
+	Fun, Who, Minion string // from the search form: parts of the function and of the user or target, and an id
+	Failed           bool   // only jobs that failed on a minion
+	All              bool   // include runs of runners on the master
+	Polls            bool   // include jobs by which tools ask for others
+	Rows             []jobRow
+	Newest           int    // number of the newest jobs that were searched
+	OfHistory        bool   // the rows come from the history
+	Older            string // URL of what comes after the rows; "" for none
+	Back             string // URL of the newest jobs
+	History          bool   // the user may see the history
+	Stream           string // "" if the page does not follow new jobs
+	pager
+}
+
+// isPoll reports whether tools call a function to ask for other jobs. The master knows saltutil.find_job as
+// such itself.
+func isPoll(function string) bool {
+	return slices.Contains([]string{"saltutil.find_job", "saltutil.running", "saltutil.is_running", "saltutil.find_cached_job"}, function)
+}
+
+func showJobs(c *Console, ctx context.Context, v *visit) (Answer, error) {
+	q := v.query
+	d := jobsPage{
+		Fun:     strings.TrimSpace(cutText(q.Get("fun"), maxName)),
+		Who:     strings.TrimSpace(cutText(q.Get("who"), maxName)),
+		Minion:  strings.TrimSpace(cutText(q.Get("minion"), maxName)),
+		Failed:  q.Get("failed") != "",
+		All:     q.Get("all") != "",
+		Polls:   q.Get("polls") != "",
+		Newest:  maxJobs,
+		History: v.mayCall("runner", "fleet.jobs"),
+		Back:    c.base + "/jobs",
+	}
+	d.OfHistory = d.History && (d.Minion != "" || d.Failed || q.Has("before") || q.Has("from"))
+
+	fill := d.fillNewest
+	if d.OfHistory {
+		fill = d.fillOlder
+	}
+	problem := ""
+	err := fill(c, ctx, v)
+	if r, ok := errors.AsType[*Refusal](err); ok && r.Code == http.StatusBadRequest {
+		problem, err = r.Text, nil
+	}
+	if err != nil {
+		return Answer{}, err
+	}
+	return c.render(v, "jobs", http.StatusOK, page{Title: "Jobs", Data: d, Problem: problem})
+}
+
+// fillNewest lists the newest jobs of the job cache.
+func (d *jobsPage) fillNewest(c *Console, ctx context.Context, v *visit) error {
+	d.Stream = c.newJobs()
+	all, err := jobList(ctx, v, maxJobs, d.All, d.Polls)
+	if err != nil {
+		return err
+	}
+
+	var hit []job
+	for _, j := range all {
+		hidden := !d.Polls && isPoll(j.Function)
+		if !hidden && strings.Contains(j.Function, d.Fun) && strings.Contains(j.User+" "+j.Target, d.Who) {
+			hit = append(hit, j)
+		}
+	}
+
+	var lo, hi int
+	lo, hi, d.pager = pageOf(len(hit), perPage, c.base+"/jobs", v.query)
+	for _, j := range hit[lo:hi] {
+		d.Rows = append(d.Rows, jobRow{job: j})
+	}
+	if d.History && d.Next == "" && len(all) > 0 {
+		oldest := all[len(all)-1].JID
+		d.Older = c.linkTo("/jobs", v.query, "page", "", "before", oldest)
+	}
+	return d.fillOutcomes(c, ctx, v)
+}
+
+// fillOutcomes asks the master what became of the jobs.
+func (d *jobsPage) fillOutcomes(c *Console, ctx context.Context, v *visit) error {
+	if !d.History || len(d.Rows) == 0 {
+		return nil
+	}
+	var ids []string
+	for i := range d.Rows {
+		ids = append(ids, d.Rows[i].JID)
+	}
+	got, err := v.runCommand(ctx, "runner", "fleet.jobs", "jid", strings.Join(ids, ","))
+	if r, ok := errors.AsType[*Refusal](err); ok && r.Code == http.StatusUnauthorized {
+		return nil // the master refuses the user after all
+	}
+	if err != nil {
+		return err
+	}
+
+	m, _ := got.(*value.Map) // a master without a history returns a text
+	byJID := map[string]*jobOutcome{}
+	for _, e := range m.List("jobs") {
+		x, _ := e.(*value.Map)
+		byJID[x.Str("jid")] = c.outcomeOfJob(x)
+	}
+	for i := range d.Rows {
+		r := &d.Rows[i]
+		if !strings.HasPrefix(r.Function, "runner.") && !strings.HasPrefix(r.Function, "wheel.") {
+			r.Outcome = byJID[r.JID]
+		}
+	}
+	return nil
+}
+
+// outcomeOfJob reads a job in the answer of fleet.jobs. It returns nil if the master does not say what became
+// of it.
+func (c *Console) outcomeOfJob(m *value.Map) *jobOutcome {
+	if _, ok := m.Int("ok"); !ok {
+		return nil
+	}
+	return &jobOutcome{
+		OK:     count(m, "ok"),
+		Failed: count(m, "failed"),
+		Absent: count(m, "absent"),
+		Live:   jobs.Valid(m.Str("jid")) && c.jobAge(m.Str("jid")) < waitingFor,
+	}
+}
+
+// waitingFor is how long the list of jobs calls minions that have not answered waiting.
+const waitingFor = 10 * time.Minute
+
+// fillOlder lists jobs of the history.
+func (d *jobsPage) fillOlder(c *Console, ctx context.Context, v *visit) error {
+	kv := []any{"limit", int64(perPage)}
+	for _, field := range [][2]string{{"function", d.Fun}, {"user", d.Who}} {
+		if field[1] != "" {
+			kv = append(kv, field[0], "*"+strings.Trim(field[1], "*")+"*")
+		}
+	}
+	if d.Minion != "" {
+		if keys.ValidID(d.Minion) != nil {
+			return &Refusal{http.StatusBadRequest, "That is not the id of a minion."}
+		}
+		kv = append(kv, "minion", d.Minion)
+	}
+	if d.Failed {
+		kv = append(kv, "result", "failed,error")
+	}
+	before := v.query.Get("before")
+	if at := jidTime(before); !at.IsZero() {
+		// Returns come later than their jobs begin; jobs of the list before are left out below.
+		kv = append(kv, "until", at.Add(waitingFor).UTC().Format(time.RFC3339Nano))
+	} else {
+		before = ""
+	}
+	if from := cutText(v.query.Get("from"), 2*maxName); from != "" {
+		kv = append(kv, "page", from)
+	}
+
+	got, err := v.runCommand(ctx, "runner", "fleet.jobs", kv...)
+	if err != nil {
+		return err
+	}
+	m, ok := got.(*value.Map)
+	if !ok {
+		return &Refusal{http.StatusBadRequest, "The master cannot list these jobs: " + briefName(value.StrMax(got, maxName))}
+	}
+	for _, e := range m.List("jobs") {
+		x, _ := e.(*value.Map)
+		if jid := x.Str("jid"); jobs.Valid(jid) && (before == "" || jid < before) {
+			d.Rows = append(d.Rows, jobRow{c.jobOfHistory(v, jid, x), c.outcomeOfJob(x)})
+		}
+	}
+	if next := m.Str("next"); next != "" {
+		d.Older = c.linkTo("/jobs", v.query, "page", "", "from", next)
+	}
+	return nil
+}
+
+func (c *Console) jobOfHistory(v *visit, jid string, m *value.Map) job {
+	started, _ := time.Parse(time.RFC3339, m.Str("time"))
+	return job{
+		JID:      jid,
+		Function: briefName(m.Str("function")),
+		Target:   briefName(m.Str("target")),
+		Type:     cmp.Or(briefName(m.Str("target_type")), "glob"),
+		User:     briefName(m.Str("user")),
+		Start:    momentAt(v.now, started),
+	}
+}
