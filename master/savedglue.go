@@ -9,6 +9,7 @@ import (
 	"saltern/master/internal/batch"
 	"saltern/master/internal/launch"
 	"saltern/master/internal/saved"
+	"saltern/master/internal/schedule"
 	"saltern/master/jobs"
 	"saltern/master/runner"
 	"saltern/master/value"
@@ -44,6 +45,16 @@ func (m *Master) openSaved() {
 		Log:        m.log,
 	})
 	m.saved.AddRunners(m.runs.Table)
+}
+
+// savedEntries are the saved schedules. It implements schedule.Saved.
+type savedEntries struct{ store *saved.Store }
+
+// Schedules implements schedule.Saved.
+func (e savedEntries) Schedules() schedule.SavedEntries {
+	objects := e.store.Objects()
+	entries, since := objects.Schedules()
+	return schedule.SavedEntries{Version: objects.Version, Entries: entries, Since: since}
 }
 
 // savedMinions starts the jobs of saved jobs. It implements saved.Minions.

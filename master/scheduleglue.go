@@ -16,6 +16,7 @@ func (m *Master) openSchedule() {
 	m.schedule = schedule.New(schedule.Config{
 		Plan:      c.Plan,
 		Problems:  c.PlanProblems,
+		Saved:     savedEntries{m.savedStore},
 		Runs:      m.runs,
 		IDs:       m.jids,
 		Fire:      m.fire,

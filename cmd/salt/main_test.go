@@ -177,8 +177,8 @@ func TestSalt(t *testing.T) {
 		{[]string{"a", "test.ping", "--summary"}, 0,
 			"a:\n    True\n\n\n" + strings.Repeat("-", 43) + "\nSummary\n" + strings.Repeat("-", 43) +
 				"\n# of minions targeted: 1\n# of minions returned: 1\n# of minions that did not return: 0\n# of minions with errors: 0\n" + strings.Repeat("-", 43) + "\n", ""},
-		{[]string{"-N", "nosuch", "test.ping"}, 1,
-			"Node group nosuch unavailable in " + filepath.Join(h.dir, "master") + "\n", ""},
+		{[]string{"-N", "no such", "test.ping"}, 1,
+			"Node group no such unavailable in " + filepath.Join(h.dir, "master") + "\n", ""},
 		{[]string{"a", "test.ping,test.arg", "x,y,z"}, 42, "",
 			"Cannot execute compound command with more arguments than commands.\n"},
 		{[]string{"-E", "-L", "a", "test.ping"}, 64, "",

@@ -356,11 +356,22 @@ func TestNodegroups(t *testing.T) {
 		}
 	}
 
-	r := request("nosuch", "test.ping")
+	r := request("no such", "test.ping")
 	r.TargetType = "nodegroup"
 	if _, err := c.Publish(t.Context(), r); err == nil ||
-		err.Error() != "Node group nosuch unavailable in /etc/salt/master" {
+		err.Error() != "Node group no such unavailable in /etc/salt/master" {
 		t.Errorf("got %v", err)
+	}
+
+	// It may be a saved target: the master knows.
+	r = request("nosuch", "test.ping")
+	r.TargetType = "nodegroup"
+	if _, err := c.Publish(t.Context(), r); err != nil && err != client.ErrNoMinions {
+		t.Error(err)
+	}
+	loads := m.Loads()
+	if load := loads[len(loads)-1]; load.Str("tgt") != "N@nosuch" || load.Str("tgt_type") != "compound" {
+		t.Errorf("got %q", load.Str("tgt"))
 	}
 
 	r.TargetType = "range"

@@ -11,7 +11,9 @@ import (
 )
 
 // target replaces the nodegroups in a target by their expressions, so that minions need not know
-// the groups (salt/client/__init__.py _prep_pub).
+// the groups (salt/client/__init__.py _prep_pub). A group that the configuration does not have may be a
+// saved target, which the master knows: it stays in the target as N@NAME, and the master says if it
+// does not know it either.
 func (c *Client) target(tgt any, typ string) (any, string, error) {
 	switch typ {
 	case "range":
@@ -62,6 +64,9 @@ func (c *Client) target(tgt any, typ string) (any, string, error) {
 
 func (c *Client) nodegroup(name string) ([]string, error) {
 	if _, ok := c.cfg.Nodegroups.Get(name); !ok {
+		if maySaved.MatchString(name) {
+			return []string{"N@" + name}, nil
+		}
 		file := c.cfg.ConfFile
 		file = cmp.Or(file, "the master config file")
 		return nil, &Error{Kind: Invocation, Message: fmt.Sprintf("Node group %s unavailable in %s", name, file)}
@@ -72,11 +77,15 @@ func (c *Client) nodegroup(name string) ([]string, error) {
 	return expandNodegroup(name, c.cfg.Nodegroups, nil, true, unable), nil
 }
 
+// maySaved matches the names that saved targets may have.
+var maySaved = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,63}$`)
+
 var operators = []string{"and", "or", "not", "(", ")"}
 
 // expandNodegroup returns the compound expression of a nodegroup, with inner groups in parentheses.
 // An unknown or circular group is expanded like an empty one, and expandNodegroup calls unable with
-// the reason (salt/utils/minions.py nodegroup_comp).
+// the reason (salt/utils/minions.py nodegroup_comp). An unknown group that may be a saved target stays
+// as it is.
 func expandNodegroup(
 	name string,
 	groups *value.Map,
@@ -89,6 +98,8 @@ func expandNodegroup(
 	case slices.Contains(above, name):
 		unable("illegal nested", name)
 		return nil
+	case !ok && maySaved.MatchString(name):
+		return []string{"N@" + name}
 	case !ok:
 		unable("unknown", name)
 		return nil

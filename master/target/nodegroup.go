@@ -1,6 +1,7 @@
 package target
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,8 +9,24 @@ import (
 	"saltern/master/value"
 )
 
-// ErrNoGroup means that a target names a nodegroup that does not exist.
-var ErrNoGroup = fmt.Errorf("%w: there is no nodegroup", errInvalid)
+// noGroupError means that a target names a nodegroup that does not exist.
+type noGroupError struct{ name string }
+
+func (e *noGroupError) Error() string {
+	return fmt.Sprintf("%v: there is no nodegroup %s", errInvalid, quoteShort(e.name))
+}
+
+func (*noGroupError) Unwrap() error { return errInvalid }
+
+// MissingGroup returns the name of the nodegroup that does not exist, if err says that a target names
+// one.
+func MissingGroup(err error) (name string, ok bool) {
+	missing, ok := errors.AsType[*noGroupError](err)
+	if !ok {
+		return "", false
+	}
+	return quoteShort(missing.name), true
+}
 
 // SpellOut returns a target as a compound target in which each nodegroup is replaced by its words. ok
 // is false if the target names none for which chosen returns true, or cannot be parsed: then
@@ -88,7 +105,7 @@ func (g *grouper) expand(name string) (words []string, nested bool, err error) {
 
 	v, ok := g.groups.Get(name)
 	if !ok {
-		return nil, false, fmt.Errorf("%w %s", ErrNoGroup, quoteShort(name))
+		return nil, false, &noGroupError{name}
 	}
 
 	def, err := definition(name, v)

@@ -13,6 +13,7 @@ import (
 	"saltern/master/internal/request"
 	"saltern/master/internal/username"
 	"saltern/master/jobs"
+	"saltern/master/target"
 	"saltern/master/value"
 )
 
@@ -122,6 +123,9 @@ func (s *Service) prepare(
 	if j, err = s.findMinions(ctx, load); err != nil {
 		// As in Salt, a target that cannot be parsed selects no minions.
 		s.cfg.Quiet.Error("target cannot be read", "user", load.Str("user"), "error", err)
+		if name, ok := target.MissingGroup(err); ok { // Salt's tools find that out by themselves
+			return nil, invocation("Node group " + name + " unavailable: neither the option nodegroups nor a saved target has that name")
+		}
 		return nil, nobody(load.Value("tgt"))
 	}
 

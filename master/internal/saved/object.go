@@ -180,6 +180,8 @@ type Objects struct {
 	Version uint64
 	byKind  map[Kind]map[string]*Object
 	groups  *value.Map // nodegroups of the configuration and saved targets
+	entries *value.Map // schedules in the form of the option schedule
+	since   map[string]time.Time
 }
 
 // Get returns an object, or nil.
@@ -198,7 +200,19 @@ func (s *Objects) All(kind Kind) []*Object {
 // use. The caller must not change the map.
 func (s *Objects) Groups() *value.Map { return s.groups }
 
-// makeGroups sets the groups. option is the option nodegroups.
+// index sets what follows from the objects: groups and entries. option is the option nodegroups.
+func (s *Objects) index(option *value.Map) {
+	s.makeGroups(option)
+	s.entries = value.NewMap()
+	s.since = map[string]time.Time{}
+	for _, o := range s.All(KindSchedule) {
+		if o.Schedule != nil {
+			s.entries.Set(o.Name, o.Schedule.entry)
+			s.since[o.Name] = o.Changed
+		}
+	}
+}
+
 func (s *Objects) makeGroups(option *value.Map) {
 	groups := value.Sized(option.Len() + len(s.byKind[KindTarget]))
 	groups.Update(option)

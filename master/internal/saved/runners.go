@@ -264,6 +264,11 @@ func setJob(ctx context.Context, s *Service, c call) (any, error) {
 }
 
 func setSchedule(ctx context.Context, s *Service, c call) (any, error) {
+	if name, err := c.text("name"); err == nil {
+		if o, err := newObject(KindSchedule, name, withoutNone(c.more)); err == nil && o.Schedule.hasPassed(s.cfg.Now()) {
+			return nil, badf("schedule %s would never run: its time has passed", name)
+		}
+	}
 	return s.set(ctx, KindSchedule, c, c.more)
 }
 

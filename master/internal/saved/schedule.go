@@ -3,6 +3,7 @@ package saved
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"saltern/master/internal/schedule/plan"
 	"saltern/master/value"
@@ -57,13 +58,14 @@ func readSchedule(name string, settings *value.Map) (*Schedule, error) {
 	return s, nil
 }
 
-// Schedules returns the saved schedules in the form of the option schedule.
-func (s *Objects) Schedules() *value.Map {
-	out := value.NewMap()
-	for _, o := range s.All(KindSchedule) {
-		if o.Schedule != nil {
-			out.Set(o.Name, o.Schedule.entry)
-		}
-	}
-	return out
+// hasPassed reports whether the schedule is enabled and has no run any more.
+func (s *Schedule) hasPassed(now time.Time) bool {
+	alone := plan.Plan{Enabled: true}
+	return s.plan.Enabled && len(alone.Upcoming(s.plan, plan.State{}, plan.Civil(now), 1)) == 0
+}
+
+// Schedules returns the saved schedules in the form of the option schedule, and when each was saved.
+// The caller must not change the maps.
+func (s *Objects) Schedules() (entries *value.Map, since map[string]time.Time) {
+	return s.entries, s.since
 }

@@ -57,7 +57,7 @@ func NewStore(path string, groups *value.Map, now func() time.Time, log *slog.Lo
 		disk:   make(chan struct{}, 1),
 	}
 	none := emptyObjects()
-	none.makeGroups(groups)
+	none.index(groups)
 	s.objects.Store(none)
 	return s
 }
@@ -172,7 +172,7 @@ func (s *Store) logFault(err error) {
 
 // adopt makes the objects count on this master.
 func (s *Store) adopt(read *Objects, content []byte) {
-	read.makeGroups(s.groups)
+	read.index(s.groups)
 	for _, kind := range kinds() {
 		for _, o := range read.All(kind) {
 			was := s.objects.Load().Get(kind, o.Name)

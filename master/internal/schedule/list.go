@@ -14,25 +14,28 @@ const maxListed = 100
 
 // List returns the entries, each with at most maxRuns of its next runs.
 func (s *Schedule) List(maxRuns int) (control.Schedule, error) {
-	states, own, err := s.knownStates()
+	known, states, own, err := s.knownStates()
 	if err != nil {
 		return control.Schedule{}, err
 	}
+	return s.listOf(known, states, own, maxRuns), nil
+}
 
+func (s *Schedule) listOf(known roster, states []plan.State, own bool, maxRuns int) control.Schedule {
 	now := s.cfg.Now()
 	list := control.Schedule{
-		Enabled: s.cfg.Plan.Enabled,
+		Enabled: known.plan.Enabled,
 		Owner:   own,
 		Entries: []control.ScheduleEntry{},
 	}
 
-	names := s.listedNames()
-	for i, e := range s.entries {
+	names := known.listedNames()
+	for i, e := range known.entries {
 		item := control.ScheduleEntry{
 			Name:     names[i],
 			Function: e.Fun,
 			Trigger:  e.Trigger(),
-			Enabled:  e.Enabled && s.cfg.Plan.Enabled,
+			Enabled:  e.Enabled && known.plan.Enabled,
 			DryRun:   e.DryRun,
 			Running:  int(e.running.Load()),
 			LastRun:  localTime(states[i].LastRun, now),
@@ -44,37 +47,37 @@ func (s *Schedule) List(maxRuns int) (control.Schedule, error) {
 			item.Skipped = "once_has_passed"
 		}
 
-		for _, run := range s.cfg.Plan.Upcoming(e.Entry, states[i], plan.Civil(now), min(maxRuns, maxListed)) {
+		for _, run := range known.plan.Upcoming(e.Entry, states[i], plan.Civil(now), min(maxRuns, maxListed)) {
 			item.Next = append(item.Next, localTime(run.At, now))
 		}
 
 		list.Entries = append(list.Entries, item)
 	}
 
-	for _, p := range s.cfg.Problems {
+	for _, p := range known.problems {
 		if p.Refused {
 			list.Refused = append(list.Refused, control.ScheduleProblem{Entry: p.Entry, Key: p.Key, Text: p.Text})
 		}
 	}
 
-	return list, nil
+	return list
 }
 
 // listedNames returns the names of the entries for a list, in their order. It adds the key to a
 // name that several entries have, refused ones included.
-func (s *Schedule) listedNames() []string {
+func (r roster) listedNames() []string {
 	count := map[string]int{}
-	for _, p := range s.cfg.Problems {
+	for _, p := range r.problems {
 		if p.Refused {
 			count[p.Entry]++
 		}
 	}
-	for _, e := range s.entries {
+	for _, e := range r.entries {
 		count[e.Name]++
 	}
 
-	names := make([]string, len(s.entries))
-	for i, e := range s.entries {
+	names := make([]string, len(r.entries))
+	for i, e := range r.entries {
 		names[i] = e.Name
 		if count[e.Name] > 1 && e.Name != e.Key {
 			names[i] = fmt.Sprintf("%s (%s)", e.Name, e.Key)
@@ -83,18 +86,21 @@ func (s *Schedule) listedNames() []string {
 	return names
 }
 
-// knownStates returns the states of the entries. owner reports whether this master owns the
+// knownStates returns the entries and their states. owner reports whether this master owns the
 // schedule. If another master of the cluster owns the schedule, the states are those in the shared
 // record.
-func (s *Schedule) knownStates() (states []plan.State, owner bool, err error) {
+func (s *Schedule) knownStates() (known roster, states []plan.State, owner bool, err error) {
+	s.mu.Lock()
+	known = s.roster
+	states = slices.Clone(s.states)
+	s.mu.Unlock()
+
 	_, owner = s.cfg.Own()
 	if s.cfg.Records != nil && !owner {
 		r, err := s.cfg.Records.loadNewest()
-		return s.statesOf(r), false, err
+		return known, known.statesOf(r), false, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.states), owner, nil
+	return known, states, owner, nil
 }
 
 // localTime returns the time at which the clock in the time zone of now shows civil. For the zero
@@ -109,12 +115,13 @@ func localTime(civil, now time.Time) time.Time {
 
 // NextRuns returns the next runs of each entry by its key, at most count of each.
 func (s *Schedule) NextRuns(count int) (map[string][]time.Time, error) {
-	list, err := s.List(count)
+	known, states, own, err := s.knownStates()
 	if err != nil {
 		return nil, err
 	}
+	list := s.listOf(known, states, own, count)
 	out := make(map[string][]time.Time, len(list.Entries))
-	for i, e := range s.entries {
+	for i, e := range known.entries {
 		out[e.Key] = list.Entries[i].Next
 	}
 	return out, nil

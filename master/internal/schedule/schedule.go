@@ -47,8 +47,10 @@ type IDs interface{ New() string }
 type Config struct {
 	Plan     *plan.Plan
 	Problems []plan.Problem // problems of the option, including refused entries
-	Runs     Runs
-	IDs      IDs
+	// Saved holds entries that are not in the option. It may be nil: there are none.
+	Saved Saved
+	Runs  Runs
+	IDs   IDs
 	// Fire fires an event on the bus. It may be nil: results are not announced.
 	Fire func(tag string, data *value.Map)
 	ID   string // id of this master
@@ -76,12 +78,12 @@ type Config struct {
 // Skipped runs are counted, and their number is logged.
 type Schedule struct {
 	cfg     Config
-	entries []*entry
 	backlog *background.Backlog
 
 	mu sync.Mutex
-	// states holds the states of the entries, in the order of the entries. Only takeDue writes the
-	// field, and reads it without holding mu.
+	// roster holds the entries, and states their states in the same order. Only takeDue writes the
+	// fields, and reads them without holding mu.
+	roster
 	states []plan.State
 
 	// Only takeDue uses the following fields.
@@ -109,12 +111,18 @@ const (
 // entry is a plan.Entry together with its runs.
 type entry struct {
 	*plan.Entry
-	running atomic.Int64  // number of runs that are waiting or executing
-	waiting atomic.Int64  // number of runs that are recorded and have not begun
-	missed  atomic.Uint64 // number of runs skipped because of maxrunning since the last log line
+	*tally
+	since time.Time // civil time at which the entry was saved; zero: it is in the option
 	// lapsed is the due time of a run that is skipped because no check was made for too long. Zero
 	// means that there is none. Only takeDue uses it.
 	lapsed time.Time
+}
+
+// tally counts the runs of an entry. It outlives changes of the entry.
+type tally struct {
+	running atomic.Int64  // number of runs that are waiting or executing
+	waiting atomic.Int64  // number of runs that are recorded and have not begun
+	missed  atomic.Uint64 // number of runs skipped because of maxrunning since the last log line
 }
 
 // dueRun is a run that must start now.
@@ -125,15 +133,13 @@ type dueRun struct {
 
 // New returns a Schedule.
 func New(cfg Config) *Schedule {
-	s := &Schedule{cfg: cfg, states: make([]plan.State, len(cfg.Plan.Entries))}
+	s := &Schedule{cfg: cfg, roster: newRoster(cfg.Plan, cfg.Problems)}
+	s.states = make([]plan.State, len(s.entries))
 	s.backlog = background.NewBacklog(background.BacklogConfig{
 		Workers: cmp.Or(cfg.Workers, defaultWorkers),
 		Depth:   maxWaiting,
 		Now:     time.Now,
 	})
-	for _, e := range cfg.Plan.Entries {
-		s.entries = append(s.entries, &entry{Entry: e})
-	}
 	return s
 }
 
@@ -144,7 +150,7 @@ func (s *Schedule) Stats() background.BacklogStats { return s.backlog.Stats() }
 // progress a few seconds, cancels those that are still in progress, and leaves those that have not
 // begun to the next owner.
 func (s *Schedule) Run(ctx context.Context) {
-	if len(s.entries) > 0 {
+	if len(s.entries) > 0 || s.cfg.Saved != nil {
 		s.lookUntil(ctx)
 	}
 	s.preparing.Wait()
@@ -171,8 +177,9 @@ func (s *Schedule) lookUntil(ctx context.Context) {
 // runs before it returns. Only one goroutine may call it. It may wait for the shared storage, but
 // holds no lock while it waits.
 func (s *Schedule) takeDue() []dueRun {
+	s.adoptSaved()
 	term, own := s.cfg.Own()
-	if !own {
+	if !own || len(s.entries) == 0 {
 		s.term = 0
 		return nil
 	}
@@ -356,7 +363,7 @@ func (s *Schedule) takeOver(now time.Time) error {
 	return nil
 }
 
-func (s *Schedule) statesOf(r record) []plan.State {
+func (s roster) statesOf(r record) []plan.State {
 	states := make([]plan.State, len(s.entries))
 	for i, e := range s.entries {
 		if known := r.Entries[e.Key]; known.Digest == e.Digest {
@@ -379,7 +386,7 @@ func (s *Schedule) entryRecords(states []plan.State) entryRecords {
 func (s *Schedule) walkEntries(now time.Time) (states []plan.State, dues []dueRun) {
 	civil := plan.Civil(now).Truncate(plan.Tick)
 	from, shift, gap := s.sinceLastLook(now, civil)
-	look := plan.Look{Enabled: s.cfg.Plan.Enabled, Splay: plan.SameSplay}
+	look := plan.Look{Enabled: s.plan.Enabled, Splay: plan.SameSplay}
 	states = slices.Clone(s.states)
 	for i, e := range s.entries {
 		state := states[i]
@@ -393,7 +400,11 @@ func (s *Schedule) walkEntries(now time.Time) (states []plan.State, dues []dueRu
 
 		look.Running = int(e.running.Load())
 		fun := ""
-		state = e.Walk(state, from, civil, look, func(_ time.Time, due string) bool {
+		begin := from
+		if e.since.After(from) && !e.since.After(civil) {
+			begin = e.since // no run of before the entry was saved
+		}
+		state = e.Walk(state, begin, civil, look, func(_ time.Time, due string) bool {
 			fun = due
 			return true
 		})
@@ -416,7 +427,7 @@ func (s *Schedule) walkEntries(now time.Time) (states []plan.State, dues []dueRu
 func (s *Schedule) resume(e *entry, state plan.State, from time.Time) plan.State {
 	next := e.Resume(state, from)
 	due := state.Due()
-	runs := e.Enabled && s.cfg.Plan.Enabled && !s.lastTime.IsZero()
+	runs := e.Enabled && s.plan.Enabled && !s.lastTime.IsZero()
 	if runs && due.After(s.lastCivil) && next.Next.IsZero() {
 		e.lapsed = due
 	}

@@ -11,6 +11,7 @@
 package plan
 
 import (
+	"slices"
 	"time"
 
 	"saltern/master/value"
@@ -29,6 +30,30 @@ const (
 type Plan struct {
 	Enabled bool
 	Entries []*Entry // in the order of the option
+
+	option, whens *value.Map
+}
+
+// With returns the plan with further entries, and the problems of these. Settings of the option that
+// apply to all entries apply to them, too. An entry whose key is in the option is left out.
+func (p *Plan) With(further *value.Map) (*Plan, []Problem) {
+	own := value.NewMap()
+	for k, v := range further.All() {
+		if _, taken := p.option.GetAny(k); !taken {
+			own.Set(k, v)
+		}
+	}
+	for _, key := range []string{enabledKey, splayKey, skipKey, skipFunKey} {
+		if v, ok := p.option.Get(key); ok {
+			own.Set(key, v)
+		}
+	}
+
+	read, problems := Read(own, p.whens)
+	problems = slices.DeleteFunc(problems, func(p Problem) bool { return p.Entry == "" }) // known already
+	whole := *p
+	whole.Entries = append(slices.Clone(p.Entries), read.Entries...)
+	return &whole, problems
 }
 
 // Entry is one entry of a Plan.

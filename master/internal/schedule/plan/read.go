@@ -103,7 +103,7 @@ func keyNames() []string {
 // Read parses the option schedule. whens holds the named moments that the option when may refer to;
 // nil means none. An entry that Read cannot follow does not run; Read lists it in problems.
 func Read(option, whens *value.Map) (p *Plan, problems []Problem) {
-	p = &Plan{Enabled: true}
+	p = &Plan{Enabled: true, option: option, whens: whens}
 	if option.Len() > maxEntries {
 		return p, []Problem{{Refused: true, Text: fmt.Sprintf("there are more than %d entries", maxEntries)}}
 	}

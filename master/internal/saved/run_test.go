@@ -1,0 +1,388 @@
+package saved
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"saltern/master/internal/acl"
+	"saltern/master/internal/batch"
+	"saltern/master/runner"
+	"saltern/master/value"
+)
+
+// fleet plays minions: w1 to w10.
+type fleet struct {
+	mu     sync.Mutex
+	jobs   []*value.Map
+	by     []User
+	states []*batch.State
+	own    []batch.Own
+	silent map[string]bool // by minion
+	fails  map[string]bool // with test=True
+	empty  bool
+	hold   chan struct{} // nil: Ask answers at once
+}
+
+func (f *fleet) minions() (ids []string) {
+	for i := range 10 {
+		if !f.empty {
+			ids = append(ids, fmt.Sprintf("w%d", i+1))
+		}
+	}
+	return ids
+}
+
+func (f *fleet) note(load *value.Map, by User) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.jobs = append(f.jobs, load)
+	f.by = append(f.by, by)
+}
+
+func (f *fleet) Start(_ context.Context, load *value.Map, by User) (string, []string, error) {
+	f.note(load, by)
+	return "jid", f.minions(), nil
+}
+
+func (f *fleet) Ask(ctx context.Context, load *value.Map, by User, _ time.Duration) (string, runner.Answer, error) {
+	f.note(load, by)
+	answer := runner.Answer{Expected: f.minions(), Returns: map[string]*value.Map{}}
+	if f.hold != nil {
+		select {
+		case <-f.hold:
+		case <-ctx.Done():
+			return "jid", answer, ctx.Err()
+		}
+	}
+	for _, id := range answer.Expected {
+		if f.silent[id] {
+			continue
+		}
+		ret := value.NewMap("return", value.NewMap("file_|-a_|-a_|-managed", value.NewMap("result", !f.fails[id], "__id__", "a",
+			"changes", value.NewMap(), "comment", "", "__run_num__", int64(0))), "retcode", int64(0))
+		if f.fails[id] {
+			ret.Set("retcode", int64(2))
+		}
+		answer.Returns[id] = ret
+	}
+	return "jid", answer, nil
+}
+
+func (f *fleet) Batch(_ context.Context, own batch.Own, state *batch.State) (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.own = append(f.own, own)
+	f.states = append(f.states, state)
+	return "batch", nil
+}
+
+// NextRuns implements Upcoming.
+func (f *fleet) NextRuns(int) (map[string][]time.Time, error) {
+	return map[string][]time.Time{"nightly": {time.Unix(0, 0).UTC()}}, nil
+}
+
+func some(ids ...string) map[string]bool {
+	m := map[string]bool{}
+	for _, id := range ids {
+		m[id] = true
+	}
+	return m
+}
+
+// service returns a Service with the jobs of a test, and its runners.
+func service(t *testing.T, f *fleet) (*Service, *runner.Table) {
+	t.Helper()
+	store := newTestStore(t, "")
+	fill(t, store)
+	s := New(Config{
+		Store:      store,
+		Minions:    f,
+		Schedule:   f,
+		Configured: value.NewMap("fromconfig", "web1"),
+		Scheduled:  value.NewMap(),
+		Blacklist:  acl.Blacklist{Users: []string{"mallory"}, Modules: []string{"network.*"}},
+		Now:        time.Now,
+		Log:        slog.New(slog.DiscardHandler),
+	})
+	table := runner.New()
+	s.AddRunners(table)
+	return s, table
+}
+
+// call calls a runner as somebody.
+func callAs(t *testing.T, s *Service, by runner.Caller, fun string, args []any, named *value.Map) (any, error) {
+	t.Helper()
+	f := functions()[fun]
+	c := call{by: by}
+	if err := c.bind(f.params, args, named); err != nil {
+		return nil, err
+	}
+	return f.do(t.Context(), s, c)
+}
+
+func root() runner.Caller { return runner.Caller{User: "root", All: true, Full: true, Granted: true} }
+
+func TestTestFirst(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		limits        string
+		fails, silent map[string]bool
+		refused       string // part of the reason
+	}{
+		{"all would do", "", nil, nil, ""},
+		{"one would fail", "", some("w3"), nil, "1 of 10 minions would fail (job jid): w3: state a"},
+		{"one is silent", "", nil, some("w3"), "w3: no answer"},
+		{"as many as may", "stop_above: 20,", some("w3"), some("w4"), ""},
+		{"one more", "stop_above: 20,", some("w3", "w5"), some("w4"), "3 of 10"},
+		{"less than one", "stop_above: 9.9,", some("w3"), nil, "1 of 10"},
+		{"zero", "stop_above: 0,", some("w3"), nil, "1 of 10"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := &fleet{fails: c.fails, silent: c.silent}
+			s, _ := service(t, f)
+			s.cfg.Store.mustSet(t, KindJob, "careful", "{target: web, function: state.apply, args: [top], test_first: true, "+c.limits+"}")
+			_, err := callAs(t, s, root(), runRunner, []any{"careful"}, value.NewMap())
+			if (c.refused == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), c.refused) {
+				t.Fatalf("error %v, want %q", err, c.refused)
+			}
+			if got := value.Repr(f.jobs[0].Value("arg")); got != "['top', {'test': True, '__kwarg__': True}]" {
+				t.Errorf("the first job has the arguments %s", got)
+			}
+			switch {
+			case c.refused != "" && len(f.jobs) != 1:
+				t.Errorf("%d jobs", len(f.jobs))
+			case c.refused == "" && (len(f.jobs) != 2 || value.Repr(f.jobs[1].Value("arg")) != "['top']"):
+				t.Errorf("jobs %v", f.jobs)
+			}
+		})
+	}
+}
+
+func TestBatchOfASavedJob(t *testing.T) {
+	for _, c := range []struct {
+		name, limits string
+		silent       map[string]bool
+		size, most   int
+		limited      bool
+		refused      string
+	}{
+		{"a number", "batch: 3", nil, 3, 0, false, ""},
+		{"a percentage", "batch: 20%", nil, 2, 0, false, ""},
+		{"of those who are there", "batch: 50%", some("w1", "w2"), 4, 0, false, ""},
+		{"less than one", "batch: 1%", nil, 1, 0, false, ""},
+		{"with a limit", "batch: 3, stop_above: 35", some("w1"), 3, 3, true, ""},
+		{"too many are away", "batch: 3, stop_above: 10", some("w1", "w2"), 0, 0, false, "2 of 10 minions do not answer"},
+		{"all are away", "batch: 3", some("w1", "w2", "w3", "w4", "w5", "w6", "w7", "w8", "w9", "w10"), 0, 0, false, "do not answer"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := &fleet{silent: c.silent}
+			s, _ := service(t, f)
+			s.cfg.Store.mustSet(t, KindJob, "slow", "{target: web, function: test.arg, args: [1], kwargs: {a: b}, "+c.limits+"}")
+			result, err := callAs(t, s, root(), runRunner, []any{"slow"}, value.NewMap())
+			if c.refused != "" {
+				if err == nil || !strings.Contains(err.Error(), c.refused) || len(f.states) > 0 {
+					t.Errorf("error %v, %d batches", err, len(f.states))
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			state := f.states[0]
+			if state.Size != c.size || state.Limited != c.limited || state.MostFailures != c.most && c.limited ||
+				len(state.Pending) != 10-len(c.silent) || len(state.Failed) != len(c.silent) {
+				t.Errorf("state %+v", state)
+			}
+			if got := value.Repr(f.own[0].Arg); got != "[1, {'a': 'b', '__kwarg__': True}]" {
+				t.Errorf("arguments %s", got)
+			}
+			if m, _ := result.(*value.Map); m.Str("jid") != "batch" || len(m.List("minions")) != 10-len(c.silent) ||
+				len(m.List("down")) != len(c.silent) {
+				t.Errorf("result %s", value.Repr(m))
+			}
+		})
+	}
+}
+
+// TestTestIsObeyed: with test=True nothing runs that would do its work.
+func TestTestIsObeyed(t *testing.T) {
+	f := &fleet{}
+	s, _ := service(t, f)
+	s.cfg.Store.mustSet(t, KindJob, "ping", "{target: web, function: test.ping}")
+	if _, err := callAs(t, s, root(), runRunner, []any{"ping"}, value.NewMap("test", true)); err == nil || len(f.jobs) > 0 {
+		t.Errorf("test.ping runs with test=True: %v", err)
+	}
+	if _, err := callAs(t, s, root(), runRunner, []any{"deploy"}, value.NewMap("test", "True")); err == nil {
+		t.Error("a text is taken for test")
+	}
+	if _, err := callAs(t, s, root(), runRunner, []any{"deploy"}, value.NewMap("test", true)); err != nil {
+		t.Error(err)
+	}
+	if got := value.Repr(f.jobs[0].Value("arg")); got != "['top', {'test': True, '__kwarg__': True}]" {
+		t.Errorf("arguments %s", got)
+	}
+}
+
+// TestManyRunsWait: runs that wait for minions leave runners for others.
+func TestManyRunsWait(t *testing.T) {
+	f := &fleet{hold: make(chan struct{})}
+	s, _ := service(t, f)
+	s.cfg.Store.mustSet(t, KindJob, "careful", "{target: web, function: state.apply, test_first: true}")
+	const callers = 3000
+	errs := make(chan error, callers)
+	var all sync.WaitGroup
+	for range callers {
+		all.Go(func() {
+			_, err := callAs(t, s, root(), runRunner, []any{"careful"}, value.NewMap())
+			errs <- err
+		})
+	}
+	for range callers - maxTesting {
+		if err := <-errs; !errors.Is(err, errTesting) {
+			t.Fatal(err)
+		}
+	}
+	close(f.hold)
+	all.Wait()
+	for range maxTesting {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestRefusedRuns(t *testing.T) {
+	f := &fleet{}
+	s, _ := service(t, f)
+	s.cfg.Store.mustSet(t, KindJob, "net", "{target: web, function: network.ping, may_run: {pam: ['*']}}")
+	s.cfg.Store.mustSet(t, KindJob, "open", "{target: web, function: test.ping, may_run: {pam: ['*']}}")
+	for _, c := range []struct {
+		by   runner.Caller
+		name string
+		text string
+	}{
+		{root(), "net", "blacklist"},
+		{runner.Caller{Name: "mallory", Eauth: "pam"}, "open", "blacklist"},
+		{runner.Caller{User: "ann", Name: "ann", Eauth: "pam"}, "deploy", "that ann"},
+		{root(), "nothing", "no saved job"},
+	} {
+		_, err := callAs(t, s, c.by, runRunner, []any{c.name}, value.NewMap())
+		if err == nil || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+	f.empty = true
+	if _, err := callAs(t, s, root(), runRunner, []any{"deploy"}, value.NewMap()); !errors.Is(err, errNobody) {
+		t.Errorf("nobody: %v", err)
+	}
+	f.empty = false
+	if _, err := callAs(t, s, runner.Caller{User: "x", Name: "ann", Eauth: "pam"}, runRunner, []any{"open"}, value.NewMap()); err != nil {
+		t.Error(err)
+	}
+	if by := f.by[len(f.by)-1]; by != (User{Name: "ann", Eauth: "pam", Limited: true}) {
+		t.Errorf("the job runs for %+v", by)
+	}
+}
+
+// TestExportAndImport: what is exported can be imported elsewhere, all or nothing, and twice.
+func TestExportAndImport(t *testing.T) {
+	s, _ := service(t, &fleet{})
+	text, err := callAs(t, s, root(), "saved.export", nil, value.NewMap())
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, _ := service(t, &fleet{})
+	other.cfg.Store = newTestStore(t, "")
+	imported := func(named *value.Map) (string, error) {
+		v, err := callAs(t, other, root(), "saved.import", []any{text}, named)
+		m, _ := v.(*value.Map)
+		return value.Repr(m.Value("changed")), err
+	}
+
+	all := "['target web', 'job deploy', 'schedule nightly']"
+	if got, err := imported(value.NewMap("test", true)); got != all || err != nil || other.cfg.Store.Objects().Version != 0 {
+		t.Errorf("with test: %s, %v", got, err)
+	}
+	if got, err := imported(value.NewMap()); got != all || err != nil {
+		t.Errorf("%s, %v", got, err)
+	}
+	if got, err := imported(value.NewMap()); got != "[]" || err != nil {
+		t.Errorf("again: %s, %v", got, err)
+	}
+	again, err := callAs(t, other, root(), "saved.export", nil, value.NewMap())
+	if err != nil || again != text {
+		t.Errorf("exported again:\n%v\n%v", again, err)
+	}
+
+	other.cfg.Store.mustSet(t, KindTarget, "web", "{expression: 'other*'}")
+	if _, err := imported(value.NewMap()); err == nil || !strings.Contains(err.Error(), "replace=True") {
+		t.Errorf("over another one: %v", err)
+	}
+	if got, err := imported(value.NewMap("replace", true)); got != "['target web']" || err != nil {
+		t.Errorf("replaced: %s, %v", got, err)
+	}
+	for _, bad := range []any{"- a", "{targets: []}", "{hosts: {}}", "{targets: {web: x}}", "{targets: {'a b': {expression: x}}}",
+		"{jobs: {j: {target: nothing, function: a.b}}}", "{", "!!python/object:os.system x", int64(7), strings.Repeat("a", maxFile+1)} {
+		if _, err := callAs(t, other, root(), "saved.import", []any{bad}, value.NewMap()); err == nil {
+			t.Errorf("%.60v is imported", bad)
+		}
+	}
+}
+
+func TestRunnersThemselves(t *testing.T) {
+	s, table := service(t, &fleet{})
+	for fun := range functions() {
+		if !runner.OfMaster(fun) {
+			t.Errorf("salt-run does not know %s", fun)
+		}
+	}
+	// Nobody who is not known may run anything: a minion, or a caller that the master has not named.
+	if _, err := table.Call(t.Context(), &runner.Env{}, runRunner, []any{"deploy"}, nil); err == nil {
+		t.Error("a job runs for nobody")
+	}
+	for _, c := range []struct {
+		fun   string
+		args  []any
+		named *value.Map
+		want  string
+	}{
+		{"saved.next", nil, value.NewMap("count", int64(1)), "{'nightly': ['1970-01-01T00:00:00Z']}"},
+		{"saved.show", []any{"targets", "web"}, value.NewMap(), "'expression': 'web*'"},
+		{"saved.delete", []any{"schedule", "nightly"}, value.NewMap(), "True"},
+		{"saved.schedules", nil, value.NewMap(), "{}"},
+		{"saved.set_schedule", []any{"s"}, value.NewMap("function", "test.arg", "minutes", int64(5), "enabled", false), "'enabled': False"},
+		{"saved.set_target", []any{"fromconfig", "x*"}, value.NewMap(), "counts before this one"},
+	} {
+		got, err := callAs(t, s, root(), c.fun, c.args, c.named)
+		if err != nil || !strings.Contains(value.Repr(got), c.want) {
+			t.Errorf("%s: %s, %v", c.fun, value.Repr(got), err)
+		}
+	}
+	for _, c := range []struct {
+		fun   string
+		args  []any
+		named *value.Map
+	}{
+		{"saved.show", []any{"hosts", "web"}, value.NewMap()},
+		{"saved.show", []any{"target"}, value.NewMap()},
+		{"saved.show", []any{"target", int64(5)}, value.NewMap()},
+		{"saved.set_target", []any{"a", "b", "glob", "", int64(0), "x"}, value.NewMap()},
+		{"saved.set_target", []any{"web", "b"}, value.NewMap("revision", int64(0))},
+		{"saved.set_target", []any{"web", "b"}, value.NewMap("revision", "1")},
+		{"saved.set_target", []any{"a"}, value.NewMap("expression", "b", "name", "c")},
+		{"saved.set_schedule", []any{"past"}, value.NewMap("function", "test.arg", "once", "2020-01-01T00:00:00")},
+		{"saved.next", nil, value.NewMap("count", int64(0))},
+		{"saved.run", []any{"deploy"}, value.NewMap("sls", "a", "fields", value.NewMap("sls", "b"))},
+		{"saved.run", []any{"deploy"}, value.NewMap("fields", "x")},
+	} {
+		if got, err := callAs(t, s, root(), c.fun, c.args, c.named); err == nil {
+			t.Errorf("%s %v: %s", c.fun, c.args, value.Repr(got))
+		}
+	}
+}
