@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"saltern/master/target"
 	"saltern/master/value"
 )
 
@@ -64,7 +65,7 @@ func (c *Client) target(tgt any, typ string) (any, string, error) {
 
 func (c *Client) nodegroup(name string) ([]string, error) {
 	if _, ok := c.cfg.Nodegroups.Get(name); !ok {
-		if maySaved.MatchString(name) {
+		if target.MaySave(name) {
 			return []string{"N@" + name}, nil
 		}
 		file := c.cfg.ConfFile
@@ -76,9 +77,6 @@ func (c *Client) nodegroup(name string) ([]string, error) {
 	}
 	return expandNodegroup(name, c.cfg.Nodegroups, nil, true, unable), nil
 }
-
-// maySaved matches the names that saved targets may have.
-var maySaved = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,63}$`)
 
 var operators = []string{"and", "or", "not", "(", ")"}
 
@@ -98,7 +96,7 @@ func expandNodegroup(
 	case slices.Contains(above, name):
 		unable("illegal nested", name)
 		return nil
-	case !ok && maySaved.MatchString(name):
+	case !ok && target.MaySave(name):
 		return []string{"N@" + name}
 	case !ok:
 		unable("unknown", name)

@@ -31,6 +31,11 @@ func (a *assembly) expressions(m *Master) {
 			return nil // targets of this form are checked in salt/auth/ldap.py process_acl
 		}
 		_, err := target.Compile(t, "compound", target.Env{Nodegroups: m.Nodegroups})
+		if name, missing := target.MissingGroup(err); missing {
+			a.remark(slog.LevelWarn, "nodegroups",
+				"a permission names the group %s, which is not in this option: it permits nothing until a saved target has that name", name)
+			return nil
+		}
 		return err
 	}}
 

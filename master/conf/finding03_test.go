@@ -21,7 +21,7 @@ func TestFinding03Expressions(t *testing.T) {
 
 	good := `
 nodegroups: {web: 'web*'}
-external_auth: {pam: {fred: [test.*, '@runner', '@jobs', '.*', {'web*': [test.ping, {'cmd.run': {args: ['^uptime$', null], kwargs: {cwd: '/tmp.*'}}}]}, {'N@web': [x.y]}, {'@jobs': [list_jobs, 'list_.*']}], 'admins%': ['.*']}}
+external_auth: {pam: {fred: [test.*, '@runner', '@jobs', '.*', {'web*': [test.ping, {'cmd.run': {args: ['^uptime$', null], kwargs: {cwd: '/tmp.*'}}}]}, {'N@web': [x.y]}, {'N@saved.later': [x.y]}, {'@jobs': [list_jobs, 'list_.*']}], 'admins%': ['.*']}}
 publisher_acl: {'fred': [test.ping], 'team-.*': [test.ping], '*': [test.ping], 'a(?!b).*': [x]}
 publisher_acl_blacklist: {users: [root, '^(?!sudo_).*$', 'x*'], modules: [cmd.*, '*', 'cmd.[']}
 peer: {'.*': [test.ping], 'web1': ['(?=x)y', {'*': [x]}]}
@@ -36,7 +36,7 @@ mine_get: {'web.*': [network.*]}
 	bad := map[string][]string{
 		"external_auth": {`{pam: {fred: ['test.(']}}`,
 			`{pam: {fred: [{'web1 or (': [test.ping]}]}}`,
-			`{pam: {fred: [{'*': [{'cmd.run': {args: ['a[']}}]}]}}`, `{pam: {fred: [{'N@none': [x]}]}}`},
+			`{pam: {fred: [{'*': [{'cmd.run': {args: ['a[']}}]}]}}`, `{pam: {fred: [{'N@no/group': [x]}]}}`},
 		"publisher_acl":           {`{'fr(ed': [x]}`, `{fred: ['x\Q']}`},
 		"publisher_acl_blacklist": {`{users: ['(root']}`, `{modules: ['cmd.(']}`},
 		"peer":                    {`{'*': [x]}`, `{x: ['*']}`}, "peer_run": {`{x: ['a)|(?:b']}`}, "mine_get": {`{x: ['[']}`},

@@ -3,11 +3,17 @@ package target
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
 	"saltern/master/value"
 )
+
+var savedName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,63}$`)
+
+// MaySave reports whether a saved target may have this name, so that it can be a nodegroup.
+func MaySave(name string) bool { return savedName.MatchString(name) }
 
 // noGroupError means that a target names a nodegroup that does not exist.
 type noGroupError struct{ name string }
@@ -19,13 +25,13 @@ func (e *noGroupError) Error() string {
 func (*noGroupError) Unwrap() error { return errInvalid }
 
 // MissingGroup returns the name of the nodegroup that does not exist, if err says that a target names
-// one.
+// one, and a saved target may have that name.
 func MissingGroup(err error) (name string, ok bool) {
 	missing, ok := errors.AsType[*noGroupError](err)
-	if !ok {
+	if !ok || !MaySave(missing.name) {
 		return "", false
 	}
-	return quoteShort(missing.name), true
+	return missing.name, true
 }
 
 // SpellOut returns a target as a compound target in which each nodegroup is replaced by its words. ok

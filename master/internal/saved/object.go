@@ -3,11 +3,11 @@ package saved
 import (
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"time"
 
 	"saltern/master/saltyaml"
+	"saltern/master/target"
 	"saltern/master/value"
 )
 
@@ -84,12 +84,10 @@ const (
 	byKey       = "by"
 )
 
-var nameForm = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,63}$`)
-
 // checkName checks the name of an object. A name is a word of a compound target and of a command
 // line, so it is a plain word that YAML reads as text.
 func checkName(name string) error {
-	if !nameForm.MatchString(name) {
+	if !target.MaySave(name) {
 		return badf("%.80q is no name: a name has 1 to 64 letters, digits, '_', '.' and '-', and begins with a letter", name)
 	}
 	if v, err := saltyaml.Decode([]byte(name), "name"); err != nil || v != any(name) {
