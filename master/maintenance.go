@@ -118,6 +118,10 @@ func (m *Master) startParts(w *workers) {
 		w.Go(func() { m.jobReturners.Run(w.ctx) })
 	}
 
+	if m.postgres != nil {
+		w.Go(func() { m.postgres.Run(w.ctx) })
+	}
+
 	if m.notify != nil {
 		w.Go(func() { m.notify.Run(w.ctx) })
 	}

@@ -34,6 +34,7 @@ import (
 	"saltern/master/internal/peers"
 	"saltern/master/internal/pillar"
 	"saltern/master/internal/pillar/renderer"
+	"saltern/master/internal/postgres"
 	"saltern/master/internal/presence"
 	"saltern/master/internal/publish"
 	"saltern/master/internal/pyhost"
@@ -66,19 +67,23 @@ type Master struct {
 	quiet *slog.Logger
 	now   func() time.Time
 
-	identity    auth.Identity
-	secrets     *auth.Secrets
-	signin      *auth.Service
-	keys        *keys.Store
-	ring        *keyadmin.Ring
-	callers     local.Callers
-	bus         *event.Bus
-	sockets     *event.Server
-	control     *control.Server
-	jobs        jobs.Cache
-	closeJobs   func(context.Context) error
-	history     *history.Store  // nil: no history is kept
-	recorder    *fleet.Recorder // writes history; nil like it
+	identity  auth.Identity
+	secrets   *auth.Secrets
+	signin    *auth.Service
+	keys      *keys.Store
+	ring      *keyadmin.Ring
+	callers   local.Callers
+	bus       *event.Bus
+	sockets   *event.Server
+	control   *control.Server
+	jobs      jobs.Cache
+	closeJobs func(context.Context) error
+	history   *history.Store  // nil: no history is kept
+	recorder  *fleet.Recorder // writes history; nil like it
+	// postgresJournal and postgres may be nil: the option saltern_postgres is empty.
+	postgresJournal *postgres.Journal
+	postgres        *postgres.Sink
+
 	jids        *jobs.IDs
 	cache       *cache.Store
 	mine        *mine.Service
@@ -356,7 +361,7 @@ func (m *Master) openStores(ctx context.Context) error {
 		HashType: c.HashType,
 		Endtimes: c.JobCacheStoreEndtime,
 		Shared:   !m.cluster.Alone(),
-		Archive:  m.openHistory(ctx),
+		Archive:  m.openArchive(ctx),
 	},
 		m.log)
 	if err != nil && !m.cluster.Alone() {
@@ -520,6 +525,7 @@ func (m *Master) openServices(ctx context.Context) error {
 		Engines:     m.engines,
 		EventReturn: m.eventReturn,
 		JobReturns:  m.jobReturners,
+		Postgres:    m.postgres,
 		Cluster:     m.cluster.Pool,
 		Problems:    m.problems,
 		Audit:       m.audit,
@@ -634,7 +640,7 @@ func (m *Master) Close() error {
 		err = m.closeJobs(ctx)
 		m.closeJobs = nil
 	}
-	err = errors.Join(err, m.closeHistory())
+	err = errors.Join(err, m.closeHistory(), m.closePostgres())
 
 	m.audit.Close()
 	return err

@@ -39,6 +39,7 @@ type Status struct {
 	Waiting      Waiting    `json:"waiting"`
 	Runners      *Runners   `json:"runners,omitempty"` // nil: an older master, which does not report runners
 	Returners    []Returner `json:"returners,omitempty"`
+	Postgres     *Postgres  `json:"postgres,omitempty"` // nil: the master writes into no database
 	Engines      []Engine   `json:"engines,omitempty"`
 	Resources    *Resources `json:"resources,omitempty"` // nil: no minion has registered or was refused resources
 	Files        *Files     `json:"files,omitempty"`     // nil: the master serves the original files, not a copy
@@ -133,6 +134,20 @@ type Returner struct {
 	Error   string `json:"error,omitempty"` // error of the last attempt; "" if it succeeded
 }
 
+// Postgres describes what a master writes into PostgreSQL (saltern_postgres). The counters start at
+// zero with the master.
+type Postgres struct {
+	Waiting    uint64 `json:"waiting"`     // number of loads and returns that wait on this node's disk
+	SpoolBytes int64  `json:"spool_bytes"` // bytes that they take there
+	SpoolMost  int64  `json:"spool_most"`  // bound of these bytes
+	Written    uint64 `json:"written"`     // number of returns that this master has written
+	Known      uint64 `json:"known"`       // number of returns that the database already had, from another master
+	Adapted    uint64 `json:"adapted"`     // number of loads and returns that were written with a mark
+	Refused    uint64 `json:"refused"`     // number that the database did not take
+	Lost       uint64 `json:"lost"`        // number dropped to make room for later ones, or damaged
+	Error      string `json:"error,omitempty"`
+}
+
 // Engine describes an entry of the option engines.
 type Engine struct {
 	Name   string    `json:"name"`
@@ -169,6 +184,8 @@ const (
 	EngineFault      Fault = "engines"
 	ReturnerFault    Fault = "returners"               // a returner does not accept its events
 	ReturnerLoss     Fault = "events for returners"    // some events did not reach a returner
+	PostgresFault    Fault = "postgres"                // PostgreSQL takes nothing, or its spool is nearly full
+	PostgresLoss     Fault = "records for postgres"    // some records did not get to PostgreSQL
 	DeliveryFault    Fault = "jobs were not delivered" // minions of another master missed jobs
 	GitPillarFault   Fault = "git pillars"             // the copy of a git pillar, or the program git, is faulty
 	GitFilesFault    Fault = "files from git"          // the copy of files from git, or the program git, is faulty
@@ -269,6 +286,10 @@ func ParseStatus(b []byte) (*Status, error) {
 	for i := range s.Returners {
 		r := &s.Returners[i]
 		r.Name, r.Error = oneLine(r.Name), oneLine(r.Error)
+	}
+
+	if p := s.Postgres; p != nil {
+		p.Error = oneLine(p.Error)
 	}
 
 	s.Engines = s.Engines[:min(len(s.Engines), maxEngines)]

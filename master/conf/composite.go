@@ -12,6 +12,7 @@ import (
 // composites adds notes about parts of map and list options that this master does not support. The
 // table of parts determines most checks; code makes those checks that the table cannot describe.
 func (a *assembly) composites(m *Master) {
+	a.postgres(m)
 	if a.loader.Tool {
 		return
 	}

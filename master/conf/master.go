@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"saltern/master/internal/notify/rules"
+	"saltern/master/internal/postgres/settings"
 	"saltern/master/internal/schedule/plan"
 	"saltern/master/value"
 )
@@ -34,6 +35,9 @@ type Master struct {
 	// parts of the schedule that it does not support.
 	Plan         *plan.Plan
 	PlanProblems []plan.Problem
+	// Postgres is the option saltern_postgres. It may be nil: the option is
+	// empty, or cannot be obeyed.
+	Postgres *settings.Settings
 	// NotifyRules are the rules of the option saltern_notify that can be obeyed.
 	NotifyRules rules.Rules
 
@@ -422,6 +426,8 @@ type Saltern struct {
 	// default.
 	RunnerComputing int   `conf:"saltern_runner_computing"`
 	Notify          []any `conf:"saltern_notify"` // see NotifyRules
+	// PostgresOption is saltern_postgres as it is written; see Postgres.
+	PostgresOption *value.Map `conf:"saltern_postgres"`
 	// HistoryDays is how many days the history of runs is kept; 0 means the master's default, a
 	// negative number none.
 	HistoryDays int `conf:"saltern_history_days"`

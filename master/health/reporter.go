@@ -23,6 +23,7 @@ import (
 	"saltern/master/internal/minion"
 	"saltern/master/internal/notify"
 	"saltern/master/internal/pillar"
+	"saltern/master/internal/postgres"
 	"saltern/master/internal/presence"
 	"saltern/master/internal/pyhost"
 	"saltern/master/internal/queue"
@@ -79,17 +80,20 @@ type Reporter struct {
 	Notify *notify.Service
 	// JobReturns may be nil: no returner stores jobs.
 	JobReturns *returner.Jobs
-	Files      func() *control.Files
-	Cluster    *cluster.Pool // nil if the master runs alone
-	Problems   *Problems
-	Audit      *audit.Log
-	Signs      Signs
-	Started    time.Time
+	// Postgres may be nil: the option saltern_postgres is empty.
+	Postgres *postgres.Sink
+	Files    func() *control.Files
+	Cluster  *cluster.Pool // nil if the master runs alone
+	Problems *Problems
+	Audit    *audit.Log
+	Signs    Signs
+	Started  time.Time
 
 	untimely uint64 // number of requests refused because of their age, as of the last Write
 	limited  uint64 // number of keys refused or evicted because their source had too many, as of the last Write
 	lost     uint64 // number of lost reactions, as of the last Write
 	unhanded uint64 // number of records that returners did not get, as of the last Write
+	missed   uint64 // number of records that PostgreSQL did not get, as of the last Write
 }
 
 // Write writes the present status and renews the file that shows that the master runs.
@@ -98,6 +102,7 @@ func (r *Reporter) Write() {
 	r.watchReactions()
 	r.watchReturners()
 	r.watchEngines()
+	r.watchPostgres()
 	r.Problems.Report(control.AuditFault, r.Audit.Fault())
 	r.Problems.Report(control.PillarCheckFault, r.Pillars.CheckFault())
 	b, err := json.Marshal(r.status())
@@ -160,6 +165,7 @@ func (r *Reporter) status() Status {
 
 	s.Runners = r.runners()
 	s.Returners = r.returners()
+	s.Postgres = r.postgres()
 	s.Engines = r.engines()
 	if known := r.Resources.Stats(); known != (resources.Stats{}) {
 		s.Resources = &control.Resources{Known: known.Resources, Refused: known.Refused}

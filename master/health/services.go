@@ -71,3 +71,39 @@ func (r *Reporter) watchEngines() {
 	}
 	r.Problems.Report(control.EngineFault, errors.Join(faults...))
 }
+
+// postgres returns the figures of PostgreSQL, or nil if the master writes into none.
+func (r *Reporter) postgres() *control.Postgres {
+	if r.Postgres == nil {
+		return nil
+	}
+	s := r.Postgres.Stats()
+	return &control.Postgres{
+		Waiting:    s.Waiting,
+		SpoolBytes: s.Bytes,
+		SpoolMost:  s.MaxBytes,
+		Written:    s.Written,
+		Known:      s.Known,
+		Adapted:    s.Adapted,
+		Refused:    s.Refused,
+		Lost:       s.Lost,
+		Error:      printable.Clip(s.Error, textMost),
+	}
+}
+
+// watchPostgres reports a problem while the database is away or the spool is nearly full, and when records did
+// not get to the database.
+func (r *Reporter) watchPostgres() {
+	if r.Postgres == nil {
+		return // the problem of an option that cannot be obeyed lasts until the next start
+	}
+	r.Problems.Report(control.PostgresFault, r.Postgres.Fault())
+
+	s := r.Postgres.Stats()
+	if s.Lost+s.Refused > r.missed {
+		r.Problems.Set(control.PostgresLoss, fmt.Errorf(
+			"%d records did not get to PostgreSQL since the start of the master: they made room for later ones "+
+				"(saltern_postgres: spool), or the database refused them; the log names these", s.Lost+s.Refused))
+	}
+	r.missed = s.Lost + s.Refused
+}

@@ -17,11 +17,29 @@ type Archive interface {
 	Sync() error
 }
 
+// JobArchive is an Archive that takes the loads of jobs as well. A load comes before the returns of
+// its job, and may come again like a return.
+type JobArchive interface {
+	Archive
+	AddJob(j ArchivedJob) error
+}
+
+// ArchivedJob is a job for a JobArchive.
+type ArchivedJob struct {
+	JID  string
+	Time time.Time // when a master took the load
+	Load *value.Map
+}
+
 // Archived is a return for an Archive.
 type Archived struct {
 	JID, Minion string
 	Time        time.Time // when a master took the return
-	Return      []byte    // content of return.p; the Archive must not change it
+	// Own means that this master took the return, in this run. Otherwise the return is a copy from
+	// another master, or comes from the journal of an earlier run.
+	Own    bool
+	Return []byte // content of return.p; the Archive must not change it
+	Out    []byte // content of out.p, or nil if the function asked for no outputter
 	// Load returns the load of the job, or nil if it has none. It reads a file.
 	Load func() *value.Map
 }
@@ -45,20 +63,14 @@ func (c *Local) mayRetry(since *time.Time, err error) bool {
 	return transient(err) && failing >= 0 && failing < archivePatience
 }
 
-// archiveRecord passes a record of a return to the archive. It returns an error that a retry may
-// mend. Returns that the archive does not take are counted.
+// archiveRecord passes the record of a return or a load to the archive. It returns an error that a
+// retry may mend. Records that the archive does not take are counted.
 func (c *Local) archiveRecord(r *record) error {
-	if c.cfg.Archive == nil || r.kind != kindReturn {
+	if c.cfg.Archive == nil || r.kind != kindReturn && r.kind != kindLoad {
 		return nil
 	}
 
-	err := c.cfg.Archive.Add(Archived{
-		JID:    r.jid,
-		Minion: r.id,
-		Time:   time.Unix(0, r.time),
-		Return: r.a,
-		Load:   func() *value.Map { return c.loadOf(r.jid) },
-	})
+	err := c.passToArchive(r)
 	if err == nil {
 		if c.leftOut > 0 {
 			c.log.Warn("job cache: the archive takes returns again", "left_out", c.leftOut)
@@ -78,6 +90,32 @@ func (c *Local) archiveRecord(r *record) error {
 	c.leftOut++
 	c.unarchived.Add(1)
 	return nil
+}
+
+// passToArchive passes a return, or a load that the archive takes.
+func (c *Local) passToArchive(r *record) error {
+	if r.kind == kindReturn {
+		return c.cfg.Archive.Add(Archived{
+			JID:    r.jid,
+			Minion: r.id,
+			Time:   time.Unix(0, r.time),
+			Own:    r.own,
+			Return: r.a,
+			Out:    r.b,
+			Load:   func() *value.Map { return c.loadOf(r.jid) },
+		})
+	}
+
+	archive, ok := c.cfg.Archive.(JobArchive)
+	if !ok {
+		return nil
+	}
+	v, err := msgpack.Decode(r.a, msgpack.DefaultLimits)
+	load, isMap := v.(*value.Map)
+	if err != nil || !isMap {
+		return nil // the job cache reports it to whoever reads the load
+	}
+	return archive.AddJob(ArchivedJob{JID: r.jid, Time: time.Unix(0, r.time), Load: load})
 }
 
 // loadOf returns the load of a job for the archive, or nil if there is none that can be read.

@@ -159,6 +159,7 @@ func (c *Cluster) SaveReturn(ctx context.Context, ret Return) (bool, error) {
 	if err != nil || facts.nocache {
 		return false, err
 	}
+	r.own = true
 	if ret.Load == nil || ret.ID == c.cfg.ID {
 		return c.saveRun(ctx, r, facts, ret)
 	}

@@ -29,6 +29,7 @@ type record struct {
 	a, b []byte
 
 	// The fields below are not stored on disk.
+	own       bool     // this master took the return, see Archived.Own
 	cost      int64    // bytes of the queue's bound that the record takes
 	segment   *segment // the record's segment, set when it is committed
 	committed bool     // guarded by overlay.mu

@@ -174,6 +174,7 @@ func (c *Local) SaveReturn(ctx context.Context, ret Return) (bool, error) {
 	if err != nil || facts.nocache {
 		return false, err
 	}
+	r.own = true
 	stored, err := c.commitReturn(ctx, r, facts, ret)
 	return stored != nil, err
 }

@@ -168,6 +168,7 @@ func (p *page) minions(d status.Document) {
 	p.writeFiles(m.Files)
 	p.runners(m.Runners)
 	p.returners(m.Returners)
+	p.postgres(m.Postgres)
 	p.engines(m.Engines)
 	p.fleet(m.Fleet)
 	p.notify(m.Notify)
@@ -249,6 +250,36 @@ func (p *page) returners(all []control.Returner) {
 		for _, r := range all {
 			p.Sample(f.name, f.of(r), "returner", r.Name)
 		}
+	}
+}
+
+// postgres writes the metrics of PostgreSQL; d may be nil: the master writes into none.
+func (p *page) postgres(d *control.Postgres) {
+	if d == nil {
+		return
+	}
+	for _, f := range []struct {
+		name, kind, help string
+		value            float64
+	}{
+		{"saltern_master_postgres_failing", "gauge", "1 while the database takes nothing.", oneIf(d.Error != "")},
+		{"saltern_master_postgres_waiting", "gauge", "Loads and returns that wait on the disk for the database.",
+			float64(d.Waiting)},
+		{"saltern_master_postgres_spool_bytes", "gauge", "Bytes that these take.", float64(d.SpoolBytes)},
+		{"saltern_master_postgres_spool_limit_bytes", "gauge", "Bytes that these may take.", float64(d.SpoolMost)},
+		{"saltern_master_postgres_returns_total", "counter",
+			"Returns that this master has written into the database, since its start.", float64(d.Written)},
+		{"saltern_master_postgres_known_total", "counter",
+			"Returns that the database already had, most from other masters.", float64(d.Known)},
+		{"saltern_master_postgres_adapted_total", "counter",
+			"Loads and returns with values that the database cannot hold as they are.", float64(d.Adapted)},
+		{"saltern_master_postgres_refused_total", "counter", "Loads and returns that the database did not take.",
+			float64(d.Refused)},
+		{"saltern_master_postgres_lost_total", "counter", "Loads and returns that made room for later ones.",
+			float64(d.Lost)},
+	} {
+		p.Family(f.name, f.kind, f.help)
+		p.Sample(f.name, f.value)
 	}
 }
 

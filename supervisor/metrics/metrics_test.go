@@ -83,6 +83,17 @@ func document() status.Document {
 				{Name: "rawfile_json", Waiting: 3, Done: 40, Lost: 2, Refused: 1, Error: "secret details stay out"},
 				{Name: "own", Done: 46},
 			},
+			Postgres: &control.Postgres{
+				Waiting:    7,
+				SpoolBytes: 900,
+				SpoolMost:  1000,
+				Written:    50,
+				Known:      4,
+				Adapted:    3,
+				Refused:    2,
+				Lost:       1,
+				Error:      "secret details stay out",
+			},
 			Fleet: &control.Fleet{
 				LastRuns: map[string]int{"ok": 40, "changed": 3, "failed": 2, "never": 5},
 				Ages:     map[string]int{"hour": 30, "day": 14, "older": 1},

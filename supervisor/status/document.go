@@ -214,6 +214,8 @@ type Master struct {
 	// Returners describes the returners of events, Engines the engines. Both may be empty.
 	Returners []control.Returner `json:"returners,omitempty"`
 	Engines   []control.Engine   `json:"engines,omitempty"`
+	// Postgres describes what the master writes into PostgreSQL. It may be nil: it writes into none.
+	Postgres *control.Postgres `json:"postgres,omitempty"`
 	// Resources counts the resources of minions. It may be nil: no minion has registered any.
 	Resources *control.Resources `json:"resources,omitempty"`
 	// Fleet describes the last runs of all minions. It may be nil: the master keeps no history.

@@ -75,6 +75,24 @@ func masterKinds() []Kind {
 		},
 
 		{
+			Code:     PostgresAway,
+			Severity: Warning,
+			Title:    "PostgreSQL does not get the jobs of this node",
+			Next: "fix what the cause names; records wait on this node's disk and are written by themselves. " +
+				"More of them can wait with a larger spool of saltern_postgres",
+			DependsOn: []Code{MasterDown},
+		},
+
+		{
+			Code:     PostgresLacks,
+			Severity: Warning,
+			Title:    "PostgreSQL lacks jobs of this node",
+			Next: "look at what the log names (applianced logs master); the job cache and the history of the " +
+				"nodes have these returns",
+			DependsOn: []Code{MasterDown},
+		},
+
+		{
 			Code:     ReactionsLost,
 			Severity: Warning,
 			Title:    "events did not react",

@@ -66,6 +66,8 @@ const (
 	PillarsUnanswered Code = "SCA-232"
 	ReactionsLost     Code = "SCA-233"
 	PillarCheck       Code = "SCA-234"
+	PostgresAway      Code = "SCA-235"
+	PostgresLacks     Code = "SCA-236"
 	APIFront          Code = "SCA-230"
 	BackupLate        Code = "SCA-223"
 	SystemOld         Code = "SCA-224"

@@ -151,15 +151,22 @@ func scopeOfHistory(run *history.Run) uint64 {
 
 // Add implements [jobs.Archive].
 func (r *Recorder) Add(a jobs.Archived) error {
+	_, err := r.Record(a)
+	return err
+}
+
+// Record does what Add does, and returns the run that the history has taken. It returns nil without an
+// error for a return that is left out.
+func (r *Recorder) Record(a jobs.Archived) (*history.Run, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	job := r.jobs.of(a.JID, a.Load)
 	if isLeftOut(job.function) {
-		return nil
+		return nil, nil
 	}
 	if a.JID > jobs.FromTime(a.Time.Add(idsAhead)) {
 		r.refuse(a, errAhead)
-		return nil
+		return nil, nil
 	}
 
 	run := history.Run{
@@ -183,10 +190,10 @@ func (r *Recorder) Add(a jobs.Archived) error {
 	err := r.cfg.Store.Append(run)
 	if errors.Is(err, history.ErrRun) { // it will never be taken
 		r.refuse(a, err)
-		return nil
+		return nil, nil
 	}
 	if err != nil {
-		return fmt.Errorf("add a return to the history: %w", err)
+		return nil, fmt.Errorf("add a return to the history: %w", err)
 	}
 	r.table.add(&run, scope, now)
 	r.outcomes.add(&run)
@@ -194,7 +201,7 @@ func (r *Recorder) Add(a jobs.Archived) error {
 		r.cfg.Watch.Ran(&run)
 	}
 	r.counter.count(&run, job.byMinion)
-	return nil
+	return &run, nil
 }
 
 // idsAhead is how far a job id may be ahead of its return. The history looks a run up in all segments whose

@@ -379,6 +379,13 @@ func (s *Spool) dropRead() {
 	}
 }
 
+// Size returns the total size of all segments, in bytes.
+func (s *Spool) Size() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.bytes
+}
+
 // Close closes the spool. The positions of the readers remain on disk.
 func (s *Spool) Close() error {
 	s.mu.Lock()

@@ -310,6 +310,7 @@ func masterDocument(m *control.Status) *status.Master {
 		Files:               m.Files,
 		Runners:             m.Runners,
 		Returners:           m.Returners,
+		Postgres:            m.Postgres,
 		Engines:             m.Engines,
 		Resources:           m.Resources,
 		Fleet:               m.Fleet,

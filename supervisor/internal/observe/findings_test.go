@@ -228,6 +228,12 @@ func TestFindings(t *testing.T) {
 		{"pillar file set aside", said(func(m *control.Status) {
 			m.Problems = []control.Problem{{What: control.PillarCheckFault, Text: "/srv/pillar/a.sls gives other values"}}
 		}), "SCA-234: /srv/pillar/a.sls gives other values"},
+		{"database away", said(func(m *control.Status) {
+			m.Problems = []control.Problem{
+				{What: control.PostgresFault, Text: "it takes nothing"},
+				{What: control.PostgresLoss, Text: "3 records"},
+			}
+		}), "SCA-235: it takes nothing | SCA-236: 3 records"},
 		{"pillars of two", said(func(m *control.Status) {
 			m.PillarFaulty = 2
 			m.PillarError = &control.PillarError{Minion: "a", Text: "x", At: now}

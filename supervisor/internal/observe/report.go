@@ -42,6 +42,10 @@ func masterReports(f facts) (found []status.Finding) {
 			found = append(found, status.Finding{Code: status.PillarsUnanswered, Cause: unansweredCause(p)})
 		case p.What == control.PillarCheckFault:
 			found = append(found, status.Finding{Code: status.PillarCheck, Cause: p.Text})
+		case p.What == control.PostgresFault:
+			found = append(found, status.Finding{Code: status.PostgresAway, Cause: p.Text})
+		case p.What == control.PostgresLoss:
+			found = append(found, status.Finding{Code: status.PostgresLacks, Cause: p.Text})
 		case p.What == control.ReactionFault:
 			found = append(found, status.Finding{Code: status.ReactionsLost, Cause: p.Text})
 		case p.What == control.AuditFault && f.Audit == "":

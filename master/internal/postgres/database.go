@@ -1,0 +1,259 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"saltern/internal/durable"
+	"saltern/master/internal/postgres/settings"
+)
+
+// database is a connection that is opened when it is needed. Only one goroutine may use it.
+type database struct {
+	settings *settings.Settings
+	node     string
+	conn     *pgx.Conn // nil: not connected
+	// lockTimeout bounds the wait for a lock in the database.
+	lockTimeout time.Duration
+	password    string // of the last connection; error texts must not show it
+}
+
+// The temporary tables, into which a transaction copies its rows.
+const stagingTables = `
+CREATE TEMPORARY TABLE saltern_new_loads (jid text, load jsonb, published boolean) ON COMMIT DELETE ROWS;
+CREATE TEMPORARY TABLE saltern_new_runs (
+	jid text, minion text, time timestamp with time zone, user_name text, function text, result text, ok bigint,
+	changed bigint, would_change bigint, failed bigint, seconds double precision, retcode bigint, test boolean,
+	revision text, summary bytea, adapted text[], node text, success text, ret jsonb, envelope jsonb
+) ON COMMIT DELETE ROWS;
+CREATE TEMPORARY TABLE saltern_new_states (
+	jid text, minion text, kind text, number smallint, id text, sls text, name text, function text, comment text,
+	changes text, cause text, seconds double precision
+) ON COMMIT DELETE ROWS;
+ALTER TABLE saltern_new_runs ALTER COLUMN ret SET STORAGE EXTERNAL, ALTER COLUMN envelope SET STORAGE EXTERNAL;
+`
+
+// maxPassword bounds the file of the password, in bytes.
+const maxPassword = 4 << 10
+
+// connect connects if there is no connection, and migrates the schema.
+func (d *database) connect(ctx context.Context) error {
+	if d.conn != nil && !d.conn.IsClosed() {
+		return nil
+	}
+	d.close()
+
+	config, err := d.config()
+	if err != nil {
+		return err
+	}
+	short, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	conn, err := pgx.ConnectConfig(short, config)
+	if err != nil {
+		return err
+	}
+
+	long, cancel := context.WithTimeout(ctx, migrateTimeout)
+	defer cancel()
+	err = migrate(long, conn)
+	if err == nil {
+		_, err = conn.Exec(long, stagingTables)
+	}
+	if err != nil {
+		closeConn(conn)
+		return err
+	}
+	d.conn = conn
+	return nil
+}
+
+// config returns the configuration of a connection. It takes nothing from the environment and from files in the home
+// folder.
+func (d *database) config() (*pgx.ConnConfig, error) {
+	s := d.settings
+	d.password = s.Password
+	if s.PasswordFile != "" {
+		content, _, err := durable.ReadFile(s.PasswordFile, maxPassword, durable.Follow)
+		var path *fs.PathError
+		if errors.As(err, &path) {
+			err = path.Err
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read the password from %s: %w", s.PasswordFile, err)
+		}
+		d.password = strings.TrimRight(string(content), "\r\n")
+	}
+
+	var text strings.Builder
+	escape := strings.NewReplacer(`\`, `\\`, `'`, `\'`)
+	for _, p := range [][2]string{
+		{"host", s.Host}, {"dbname", s.Database}, {"user", s.User}, {"sslmode", s.SSLMode},
+		{"sslrootcert", s.SSLRootCert}, {"sslcert", s.SSLCert}, {"sslkey", s.SSLKey},
+		{"passfile", "/dev/null"}, {"application_name", "saltern " + d.node},
+	} {
+		if p[1] != "" {
+			fmt.Fprintf(&text, "%s='%s' ", p[0], escape.Replace(p[1]))
+		}
+	}
+	fmt.Fprintf(&text, "port=%d", s.Port)
+	config, err := pgx.ParseConfig(text.String())
+	if err != nil {
+		return nil, fmt.Errorf("use the options of saltern_postgres: %w", err)
+	}
+
+	config.Password = d.password
+	config.RuntimeParams["lock_timeout"] = milliseconds(d.lockTimeout)
+	config.RuntimeParams["statement_timeout"] = milliseconds(statementTimeout)
+	config.RuntimeParams["idle_in_transaction_session_timeout"] = milliseconds(batchTimeout)
+	config.RuntimeParams["client_encoding"] = "UTF8"
+	return config, nil
+}
+
+func milliseconds(d time.Duration) string { return fmt.Sprint(d.Milliseconds()) }
+
+// close ends the connection.
+func (d *database) close() {
+	if d.conn != nil {
+		closeConn(d.conn)
+		d.conn = nil
+	}
+}
+
+func closeConn(conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = conn.Close(ctx)
+}
+
+const insertLoads = `
+INSERT INTO jids (jid, load)
+	SELECT n.jid, n.load FROM saltern_new_loads n
+	WHERE NOT EXISTS (SELECT 1 FROM jids j WHERE j.jid = n.jid)
+	ORDER BY n.jid, n.published DESC
+	ON CONFLICT DO NOTHING`
+
+// A load that came with a return is replaced by the load of the job.
+const replaceLoads = `
+UPDATE jids j SET load = n.load FROM saltern_new_loads n
+	WHERE n.published AND j.jid = n.jid AND j.load ? 'return'`
+
+// Rows of Salt's returner are never doubled: minions and masters of Salt may write into the same tables.
+const insertRuns = `
+WITH fresh AS (
+	INSERT INTO saltern_runs (jid, minion, time, user_name, function, result, ok, changed, would_change, failed,
+			seconds, retcode, test, revision, summary, adapted, node)
+		SELECT jid, minion, time, user_name, function, result, ok, changed, would_change, failed,
+			seconds, retcode, test, revision, summary, adapted, node
+		FROM saltern_new_runs ORDER BY jid, minion
+		ON CONFLICT (jid, minion) DO NOTHING
+		RETURNING jid, minion
+), returns AS (
+	INSERT INTO salt_returns (fun, jid, return, id, success, full_ret, alter_time)
+		SELECT left(n.function, 50), n.jid, n.ret, n.minion, n.success,
+			n.envelope || jsonb_build_object('return', n.ret), n.time
+		FROM saltern_new_runs n JOIN fresh f ON f.jid = n.jid AND f.minion = n.minion
+		WHERE NOT EXISTS (SELECT 1 FROM salt_returns r WHERE r.jid = n.jid AND r.id = n.minion)
+), states AS (
+	INSERT INTO saltern_states (jid, minion, kind, number, id, sls, name, function, comment, changes, cause, seconds)
+		SELECT s.jid, s.minion, s.kind, s.number, s.id, s.sls, s.name, s.function, s.comment, s.changes, s.cause,
+			s.seconds
+		FROM saltern_new_states s JOIN fresh f ON f.jid = s.jid AND f.minion = s.minion
+)
+SELECT count(*) FROM fresh`
+
+// write writes a batch in one transaction, and returns how many of its returns the database did not have. The
+// caller has connected.
+func (d *database) write(ctx context.Context, b *batch) (fresh int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
+	defer cancel()
+
+	tx, err := d.conn.Begin(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("begin: %w", err)
+	}
+	err = copyRows(ctx, tx, b)
+	if err == nil {
+		fresh, err = insertRows(ctx, tx, b)
+	}
+	if err == nil {
+		err = tx.Commit(ctx)
+	}
+	if err != nil {
+		// A connection that cannot roll back is closed by the client.
+		_ = tx.Rollback(ctx)
+		return 0, err
+	}
+	return fresh, nil
+}
+
+func copyRows(ctx context.Context, tx pgx.Tx, b *batch) error {
+	for _, t := range []struct {
+		table   string
+		columns []string
+		rows    [][]any
+	}{
+		{"saltern_new_loads", loadColumns, b.loads},
+		{"saltern_new_runs", runColumns, b.runs},
+		{"saltern_new_states", stateColumns, b.states},
+	} {
+		if len(t.rows) == 0 {
+			continue
+		}
+		if _, err := tx.CopyFrom(ctx, pgx.Identifier{t.table}, t.columns, pgx.CopyFromRows(t.rows)); err != nil {
+			return fmt.Errorf("copy rows: %w", err)
+		}
+	}
+	return nil
+}
+
+func insertRows(ctx context.Context, tx pgx.Tx, b *batch) (fresh int, err error) {
+	if len(b.loads) > 0 {
+		for _, statement := range []string{insertLoads, replaceLoads} {
+			if _, err := tx.Exec(ctx, statement); err != nil {
+				return 0, fmt.Errorf("write loads: %w", err)
+			}
+		}
+	}
+	if len(b.runs) > 0 {
+		if err := tx.QueryRow(ctx, insertRuns).Scan(&fresh); err != nil {
+			return 0, fmt.Errorf("write returns: %w", err)
+		}
+	}
+	return fresh, nil
+}
+
+// missing returns those of the records whose returns the database does not have.
+func (d *database) missing(ctx context.Context, records []record) ([]record, error) {
+	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
+	defer cancel()
+	jids := make([]string, len(records))
+	minions := make([]string, len(records))
+	for i := range records {
+		jids[i] = records[i].jid
+		minions[i] = records[i].minion
+	}
+
+	rows, err := d.conn.Query(ctx, `
+		SELECT n.place - 1 FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS n (jid, minion, place)
+		WHERE NOT EXISTS (SELECT 1 FROM saltern_runs r WHERE r.jid = n.jid AND r.minion = n.minion)`, jids, minions)
+	if err != nil {
+		return nil, fmt.Errorf("ask which returns are missing: %w", err)
+	}
+	places, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return nil, fmt.Errorf("ask which returns are missing: %w", err)
+	}
+
+	var out []record
+	for _, place := range places {
+		out = append(out, records[place])
+	}
+	return out, nil
+}

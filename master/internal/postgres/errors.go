@@ -1,0 +1,66 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"saltern/internal/printable"
+)
+
+// maxError bounds the text of an error, in bytes.
+const maxError = 300
+
+// wordError returns what is known of an error, without secret and without values of rows. Errors of the client library
+// hold parts of the connection string, those of the database may quote rows.
+func wordError(err error, password string) error {
+	text := err.Error()
+	var answer *pgconn.PgError
+	if errors.As(err, &answer) {
+		text = answer.Severity + ": " + answer.Message + " (SQLSTATE " + answer.Code + ")"
+		if before, _, found := strings.Cut(err.Error(), answer.Error()); found {
+			text = before + text
+		}
+	}
+	if password != "" {
+		text = strings.ReplaceAll(text, password, "…")
+	}
+	return errors.New(printable.Brief(text, maxError))
+}
+
+// refusal tells what an error says about the records of a batch.
+type refusal int
+
+const (
+	// away means that the error says nothing about the records: the database is away, full or busy, or
+	// refuses the role.
+	away refusal = iota
+	// suspect means that the records may be too much for the database: too large or too slow.
+	suspect
+	// refused means that the database refuses a record.
+	refused
+)
+
+// refusalOf returns what an error of a batch says. Classes of SQLSTATE are in the appendix "PostgreSQL Error
+// Codes" of its manual.
+func refusalOf(err error) refusal {
+	var answer *pgconn.PgError
+	if !errors.As(err, &answer) || len(answer.Code) != 5 {
+		if errors.Is(err, context.DeadlineExceeded) {
+			return suspect
+		}
+		return away
+	}
+
+	switch answer.Code {
+	case "57014", "53200", "XX000": // canceled by statement_timeout, out of memory, internal error
+		return suspect
+	}
+	switch answer.Code[:2] {
+	case "21", "22", "23", "54": // cardinality, data, constraint, program limit
+		return refused
+	}
+	return away
+}

@@ -1,0 +1,234 @@
+package postgres
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"saltern/internal/printable"
+	"saltern/master/event"
+	"saltern/master/history/summary"
+	"saltern/master/internal/spool"
+	"saltern/master/jobs"
+	"saltern/master/value"
+)
+
+// Journal keeps loads and returns on this node's disk until the database has them.
+type Journal struct {
+	own    *lane // loads, and the returns that this master took
+	copied *lane
+	now    func() time.Time
+	log    *slog.Logger
+
+	oversized atomic.Uint64 // records that were too large for the spool and are kept without their content
+
+	mu    sync.Mutex
+	facts map[string]jobFacts // of recent jobs
+}
+
+// lane is a spool and its only reader.
+type lane struct {
+	dir    string
+	bytes  int64
+	spool  *spool.Spool
+	reader *spool.Reader
+	end    atomic.Uint64 // number after the last record that was written
+}
+
+// jobFacts are what the tables have of a job besides its load.
+type jobFacts struct {
+	user, function string
+	arguments      []byte // as JSON
+}
+
+// maxJobs bounds the jobs that a Journal remembers. Overflow policy: all are forgotten, and read again.
+const maxJobs = 512
+
+// OpenJournal opens the spools below dir. maxBytes bounds the size of both together.
+func OpenJournal(dir string, maxBytes int64, now func() time.Time, log *slog.Logger) (*Journal, error) {
+	j := &Journal{now: now, log: log, facts: map[string]jobFacts{}}
+	for _, l := range []struct {
+		name string
+		lane **lane
+	}{{"own", &j.own}, {"copied", &j.copied}} {
+		opened, err := openLane(filepath.Join(dir, l.name), maxBytes/2)
+		if err != nil {
+			return nil, errors.Join(err, j.Close())
+		}
+		*l.lane = opened
+	}
+	return j, nil
+}
+
+func openLane(dir string, maxBytes int64) (*lane, error) {
+	s, err := spool.Open(spool.Config{Dir: dir, Bytes: maxBytes, Durable: true})
+	if err != nil {
+		return nil, fmt.Errorf("open the spool for PostgreSQL: %w", err)
+	}
+	r, err := s.Reader("postgresql")
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open the spool for PostgreSQL: %w", err), s.Close())
+	}
+	return &lane{dir: dir, bytes: maxBytes, spool: s, reader: r}, nil
+}
+
+func (j *Journal) lanes() (all []*lane) {
+	for _, l := range []*lane{j.own, j.copied} {
+		if l != nil {
+			all = append(all, l)
+		}
+	}
+	return all
+}
+
+// Close closes the spools. What waits stays on disk for the next start.
+func (j *Journal) Close() error {
+	var err error
+	for _, l := range j.lanes() {
+		err = errors.Join(err, l.spool.Close())
+	}
+	return err
+}
+
+// isLeftOut reports whether the returns of a function are not written: tools ask by them every few seconds
+// whether a job still runs.
+func isLeftOut(function string) bool {
+	return function == "saltutil.find_job" || function == "saltutil.running"
+}
+
+// AddJob keeps the load of a job.
+func (j *Journal) AddJob(a jobs.ArchivedJob) error {
+	facts := j.remember(a.JID, a.Load)
+	if isLeftOut(facts.function) {
+		return nil
+	}
+
+	load, err := jobs.JSONOf(plainLoad(a.Load))
+	if err != nil {
+		j.log.Warn("load of a job is left out of PostgreSQL", "jid", a.JID, "error", err)
+		return nil
+	}
+	kind := kindLoad
+	if _, ok := a.Load.Get("return"); ok {
+		kind = kindFirstLoad
+	}
+	return j.write(j.own, &record{kind: kind, time: a.Time, added: j.now(), jid: a.JID, content: load.Text})
+}
+
+// Add keeps a return with its summary. s may be nil: Add makes the summary.
+func (j *Journal) Add(a jobs.Archived, s *summary.Summary) error {
+	j.mu.Lock()
+	facts, known := j.facts[a.JID]
+	j.mu.Unlock()
+	if !known {
+		if load := a.Load(); load != nil {
+			facts = j.remember(a.JID, load)
+		}
+	}
+	if isLeftOut(facts.function) {
+		return nil
+	}
+
+	if s == nil {
+		made := summary.OfPacked(facts.function, a.Return)
+		s = &made
+	}
+	l := j.copied
+	if a.Own {
+		l = j.own
+	}
+	return j.write(l, &record{
+		kind:      kindReturn,
+		time:      a.Time,
+		added:     j.now(),
+		jid:       a.JID,
+		minion:    a.Minion,
+		user:      facts.user,
+		function:  facts.function,
+		arguments: facts.arguments,
+		summary:   summary.Append(nil, *s),
+		out:       a.Out,
+		content:   a.Return,
+	})
+}
+
+// write writes a record, without a sync. Overflow policy: if the record is too large for the spool, it is
+// written without its content, and counted.
+func (j *Journal) write(l *lane, r *record) error {
+	end, err := l.spool.Write(r.pack())
+	if errors.Is(err, spool.ErrTooLarge) {
+		j.oversized.Add(1)
+		j.log.Warn("return is too large for the spool of PostgreSQL and is written without its content",
+			"jid", r.jid, "minion", r.minion, "bytes", len(r.content))
+		r.content, r.arguments, r.out = nil, nil, nil
+		end, err = l.spool.Write(r.pack())
+	}
+	if err != nil {
+		return fmt.Errorf("keep a return for PostgreSQL: %w", err)
+	}
+	l.end.Store(end)
+	return nil
+}
+
+// Sync makes durable what was added.
+func (j *Journal) Sync() error {
+	for _, l := range j.lanes() {
+		if err := l.spool.Sync(l.end.Load()); err != nil {
+			return fmt.Errorf("sync the spool of PostgreSQL: %w", err)
+		}
+	}
+	return nil
+}
+
+// remember reads the load of a job and remembers what returns need of it.
+func (j *Journal) remember(jid string, load *value.Map) jobFacts {
+	facts := jobFacts{user: cleanText(load.Str("user"))}
+	switch fun := load.Value("fun").(type) {
+	case string:
+		facts.function = fun
+	case []any: // several functions (salt/minion.py _thread_multi_return)
+		facts.function = strings.Join(load.Texts("fun"), ",")
+	}
+	facts.function = cleanText(facts.function)
+
+	arguments := load.Value("arg")
+	if arguments == nil { // the load came with a return
+		arguments = load.Value("fun_args")
+	}
+	if list, ok := arguments.([]any); ok {
+		if text, err := jobs.JSONOf(list); err == nil && len(text.Text) <= maxArguments {
+			facts.arguments = text.Text
+		}
+	}
+
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if len(j.facts) >= maxJobs {
+		clear(j.facts)
+	}
+	j.facts[jid] = facts
+	return facts
+}
+
+// Bounds of texts, in bytes. Larger arguments are in the job's load only, since each return repeats them.
+const (
+	maxArguments = 16 << 10
+	maxText      = 255
+)
+
+// cleanText returns a text for a column of text, cut.
+func cleanText(s string) string { return printable.Clip(printable.Clean(s), maxText) }
+
+// plainLoad returns a copy of a load without the fields that the loads of Salt's masters do not have.
+func plainLoad(load *value.Map) *value.Map {
+	out := load.Clone()
+	for _, name := range []string{event.EauthField, jobs.AccountField, jobs.ChosenField, jobs.OnlyField} {
+		out.Delete(name)
+	}
+	return out
+}

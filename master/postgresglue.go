@@ -1,0 +1,104 @@
+package master
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"path/filepath"
+
+	"saltern/internal/control"
+	"saltern/master/history"
+	"saltern/master/history/summary"
+	"saltern/master/internal/fleet"
+	"saltern/master/internal/postgres"
+	"saltern/master/jobs"
+)
+
+// openArchive opens what keeps returns beside the job cache: the history, and the journal of PostgreSQL. The
+// archive is nil if there is neither.
+func (m *Master) openArchive(ctx context.Context) jobs.Archive {
+	kept := m.openHistory(ctx)
+	m.openPostgres()
+	if m.postgresJournal == nil {
+		return kept
+	}
+	return archives{recorder: m.recorder, journal: m.postgresJournal}
+}
+
+// openPostgres opens the journal of what PostgreSQL is to get, and what writes that. If the journal cannot be
+// opened, the master works without it and reports a lasting problem.
+func (m *Master) openPostgres() {
+	c := m.cfg
+	if c.PostgresOption.Len() == 0 {
+		return
+	}
+	if !c.JobCache || c.ExtJobCache != "" {
+		m.log.Warn("no returns are written to PostgreSQL, because this master keeps none (job_cache, ext_job_cache)")
+	}
+
+	err := errors.New("saltern_postgres cannot be obeyed: salt-master --check says why")
+	if c.Postgres != nil {
+		m.postgresJournal, err = postgres.OpenJournal(filepath.Join(c.CacheDir, "postgres"),
+			int64(c.Postgres.Spool)<<20, m.now, m.quiet)
+	}
+	if err != nil {
+		m.log.Error("nothing is written to PostgreSQL until the master is started again", "error", err)
+		m.problems.Report(control.PostgresFault, err)
+		return
+	}
+	m.postgres = postgres.New(postgres.Config{
+		Settings: c.Postgres,
+		Node:     cmp.Or(c.Node, c.ID),
+		Journal:  m.postgresJournal,
+		Now:      m.now,
+		Log:      m.log,
+	})
+}
+
+// closePostgres closes the journal of PostgreSQL. The job cache must be closed before.
+func (m *Master) closePostgres() error {
+	if m.postgresJournal == nil {
+		return nil
+	}
+	err := m.postgresJournal.Close()
+	m.postgresJournal = nil
+	return err
+}
+
+// archives passes returns to the history, and then with the summary to the journal of PostgreSQL. A return that
+// only one of the two has taken comes again, and the other one takes it once.
+type archives struct {
+	recorder *fleet.Recorder // may be nil: the master keeps no history
+	journal  *postgres.Journal
+}
+
+var _ jobs.JobArchive = archives{}
+
+// AddJob implements [jobs.JobArchive].
+func (a archives) AddJob(j jobs.ArchivedJob) error { return a.journal.AddJob(j) }
+
+// Add implements [jobs.Archive].
+func (a archives) Add(r jobs.Archived) error {
+	var run *history.Run
+	if a.recorder != nil {
+		var err error
+		if run, err = a.recorder.Record(r); err != nil {
+			return err
+		}
+	}
+
+	var made *summary.Summary
+	if run != nil {
+		made = &run.Summary
+	}
+	return a.journal.Add(r, made)
+}
+
+// Sync implements [jobs.Archive].
+func (a archives) Sync() error {
+	var err error
+	if a.recorder != nil {
+		err = a.recorder.Sync()
+	}
+	return errors.Join(err, a.journal.Sync())
+}
