@@ -3,8 +3,10 @@ package pyrunner
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"testing"
+	"time"
 )
 
 // options is a runner that carries out the same random operations on options as Salt's library makes
@@ -99,6 +101,31 @@ func TestOptionsAreSalts(t *testing.T) {
 	}
 	if err != nil || fmt.Sprint(wrong) != "[]" {
 		t.Errorf("seed %d: %v %v", seed, wrong, err)
+	}
+}
+
+// TestHangingProgramDelaysTheStart: a program that does not say which Linux this is holds up the first
+// call for some seconds, not for ever.
+func TestHangingProgramDelaysTheStart(t *testing.T) {
+	c, dir := setUp(t, false)
+	put(t, filepath.Join(dir, "bin/lsb_release"), "#!/bin/sh\ntouch "+dir+"/asked\nexec sleep 600\n")
+	if err := os.Chmod(filepath.Join(dir, "bin/lsb_release"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", filepath.Join(dir, "bin")+":"+os.Getenv("PATH"))
+	own := NewHost(HostConfig{Pythons: []string{os.Getenv("SALTERN_PYTHON")}})
+	t.Cleanup(own.Close)
+	c.cfg.Host = own
+
+	began := time.Now()
+	if _, err := c.Call(t.Context(), "odd.who", nil, nil); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "asked")); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > 50*time.Second {
+		t.Errorf("it took %s", took)
 	}
 }
 
