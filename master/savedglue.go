@@ -98,7 +98,8 @@ func (s savedMinions) Ask(
 }
 
 // Batch implements saved.Minions.
-func (s savedMinions) Batch(ctx context.Context, own batch.Own, state *batch.State) (string, error) {
+func (s savedMinions) Batch(ctx context.Context, own batch.Own, by saved.User, state *batch.State) (string, error) {
 	own.JID = s.ids.New()
+	own.Account = behalf(by).Account
 	return own.JID, s.batches.Begin(ctx, own, state)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"saltern/master/event"
+	"saltern/master/jobs"
 	"saltern/master/value"
 )
 
@@ -13,6 +14,7 @@ import (
 type Own struct {
 	JID         string // job id of all slices
 	User, Eauth string
+	Account     string // account whose quota the slices use; "": no quota
 	Fun         string
 	Arg         []any // the last one may be the map of named arguments
 	Target      any   // as it was asked for; only batch.status shows it
@@ -71,6 +73,7 @@ func (m *Manager) begin(ctx context.Context, b beginning) error {
 		"ret", "",
 		"user", own.User,
 		event.EauthField, own.Eauth,
+		jobs.AccountField, own.Account,
 		ownKey, true,
 	)
 

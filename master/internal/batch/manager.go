@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"saltern/master/event"
+	"saltern/master/jobs"
 	"saltern/master/value"
 )
 
@@ -420,8 +421,10 @@ func (b *driven) nextLoad(jid string, ids []string) *value.Map {
 	fun, _ := b.kept.Get("fun")
 	load := value.NewMap("fun", fun, "arg", arg, "tgt", tgt, "tgt_type", "list", "ret", b.kept.Str("ret"),
 		"jid", jid, "user", b.kept.Str("user"))
-	if system := b.kept.Str(event.EauthField); system != "" {
-		load.Set(event.EauthField, system)
+	for _, key := range []string{event.EauthField, jobs.AccountField} {
+		if text := b.kept.Str(key); text != "" && b.kept.Bool(ownKey) {
+			load.Set(key, text)
+		}
 	}
 	return load
 }

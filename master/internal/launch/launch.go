@@ -217,6 +217,7 @@ func (l *Launcher) StartSlice(ctx context.Context, load *value.Map) error {
 
 	j.slice = true
 	j.Eauth = load.Str(event.EauthField)
+	j.account = load.Str(jobs.AccountField)
 	load.Delete(event.EauthField)
 	if !l.cfg.OrderMasters { // lower masters resolve the target themselves
 		if err := j.Restrict(); err != nil {

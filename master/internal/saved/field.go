@@ -129,7 +129,8 @@ func (f *Field) check() error {
 	return nil
 }
 
-// read returns the value that somebody has filled in, as the function gets it.
+// read returns the value that somebody has filled in, as the function gets it. The value may be a
+// secret, so no error has it.
 func (f *Field) read(given any) (any, error) {
 	text, isText := given.(string)
 	if isText && (len(text) > maxText || !utf8.ValidString(text) || strings.ContainsRune(text, 0)) {
@@ -139,11 +140,10 @@ func (f *Field) read(given any) (any, error) {
 	switch f.Kind {
 	case TextField:
 		if !isText {
-			return nil, badf("field %s is text, and %s is not: quote it twice on a command line: %s='\"…\"'", f.Name,
-				value.StrMax(given, 40), f.Name)
+			return nil, badf("field %s is text, and the value is not: quote it twice on a command line: %s='\"…\"'", f.Name, f.Name)
 		}
 		if f.pattern != nil && !f.pattern.MatchString(text) {
-			return nil, badf("field %s: %.80q does not fit the pattern %s", f.Name, text, f.Pattern)
+			return nil, badf("field %s: the value does not fit the pattern %s", f.Name, f.Pattern)
 		}
 		return text, nil
 	case NumberField:
@@ -180,7 +180,7 @@ func (f *Field) readNumber(given any) (any, error) {
 		return nil, badf("field %s is a number of at most 15 digits", f.Name)
 	}
 	if f.pattern != nil && !f.pattern.MatchString(text) {
-		return nil, badf("field %s: %s does not fit the pattern %s", f.Name, text, f.Pattern)
+		return nil, badf("field %s: the value does not fit the pattern %s", f.Name, f.Pattern)
 	}
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return n, nil

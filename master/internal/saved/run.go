@@ -23,7 +23,7 @@ func run(ctx context.Context, s *Service, c call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	objects := s.cfg.Store.Objects()
+	objects := s.cfg.Store.Newest(ctx)
 	o := objects.Get(KindJob, name)
 	if o == nil || !mayRun(o.Job, c.by) {
 		r := s.record(ctx, c.by, runRunner, name)
@@ -292,7 +292,7 @@ func (r *jobRun) startBatch(ctx context.Context) (any, error) {
 		Target:     load.Value("tgt"),
 		TargetType: r.kind,
 		Timeout:    r.job.Timeout,
-	}, state)
+	}, r.by, state)
 	if err != nil {
 		return nil, fmt.Errorf("run the saved job %s: %w", r.name, err)
 	}

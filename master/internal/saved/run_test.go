@@ -74,7 +74,7 @@ func (f *fleet) Ask(ctx context.Context, load *value.Map, by User, _ time.Durati
 	return "jid", answer, nil
 }
 
-func (f *fleet) Batch(_ context.Context, own batch.Own, state *batch.State) (string, error) {
+func (f *fleet) Batch(_ context.Context, own batch.Own, _ User, state *batch.State) (string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.own = append(f.own, own)

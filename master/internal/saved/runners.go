@@ -178,12 +178,12 @@ func who(by runner.Caller) string {
 	return by.User
 }
 
-func show(_ context.Context, s *Service, c call) (any, error) {
+func show(ctx context.Context, s *Service, c call) (any, error) {
 	kind, name, err := c.object()
 	if err != nil {
 		return nil, err
 	}
-	o := s.cfg.Store.Objects().Get(kind, name)
+	o := s.cfg.Store.Newest(ctx).Get(kind, name)
 	if o == nil {
 		return nil, badf("there is no saved %s %.80q", kind, name)
 	}
@@ -216,27 +216,27 @@ func (s *Service) describe(o *Object, by runner.Caller) *value.Map {
 	return m
 }
 
-func (s *Service) list(kind Kind, by runner.Caller) *value.Map {
+func (s *Service) list(ctx context.Context, kind Kind, by runner.Caller) *value.Map {
 	out := value.NewMap()
-	for _, o := range s.cfg.Store.Objects().All(kind) {
+	for _, o := range s.cfg.Store.Newest(ctx).All(kind) {
 		out.Set(o.Name, s.describe(o, by))
 	}
 	return out
 }
 
-func listTargets(_ context.Context, s *Service, c call) (any, error) {
-	return s.list(KindTarget, c.by), nil
+func listTargets(ctx context.Context, s *Service, c call) (any, error) {
+	return s.list(ctx, KindTarget, c.by), nil
 }
 
-func listSchedules(_ context.Context, s *Service, c call) (any, error) {
-	return s.list(KindSchedule, c.by), nil
+func listSchedules(ctx context.Context, s *Service, c call) (any, error) {
+	return s.list(ctx, KindSchedule, c.by), nil
 }
 
 // listJobs returns all jobs. A caller without a permission for the runner sees only what he may run,
 // and not who else may.
-func listJobs(_ context.Context, s *Service, c call) (any, error) {
+func listJobs(ctx context.Context, s *Service, c call) (any, error) {
 	out := value.NewMap()
-	for _, o := range s.cfg.Store.Objects().All(KindJob) {
+	for _, o := range s.cfg.Store.Newest(ctx).All(KindJob) {
 		m := s.describe(o, c.by)
 		if !c.by.Granted {
 			if !mayRun(o.Job, c.by) {
@@ -344,7 +344,7 @@ func remove(ctx context.Context, s *Service, c call) (any, error) {
 }
 
 // next returns the next runs of the saved schedules.
-func next(_ context.Context, s *Service, c call) (any, error) {
+func next(ctx context.Context, s *Service, c call) (any, error) {
 	count := int64(5)
 	if v := c.args["count"]; v != nil {
 		n, ok := v.(int64)
@@ -358,18 +358,21 @@ func next(_ context.Context, s *Service, c call) (any, error) {
 		return nil, err
 	}
 	out := value.NewMap()
-	for _, o := range s.cfg.Store.Objects().All(KindSchedule) {
+	for _, o := range s.cfg.Store.Newest(ctx).All(KindSchedule) {
 		times := []any{}
+		_, configured := s.cfg.Scheduled.Get(o.Name) // the runs are those of the entry in the option
 		for _, t := range runs[o.Name] {
-			times = append(times, t.Format(time.RFC3339))
+			if !configured {
+				times = append(times, t.Format(time.RFC3339))
+			}
 		}
 		out.Set(o.Name, times)
 	}
 	return out, nil
 }
 
-func export(_ context.Context, s *Service, _ call) (any, error) {
-	objects := s.cfg.Store.Objects()
+func export(ctx context.Context, s *Service, _ call) (any, error) {
+	objects := s.cfg.Store.Newest(ctx)
 	whole := value.NewMap()
 	for _, kind := range kinds() {
 		section := value.NewMap()

@@ -29,7 +29,7 @@ type Minions interface {
 	// runs it after the timeout.
 	Ask(ctx context.Context, load *value.Map, by User, timeout time.Duration) (jid string, answer runner.Answer, err error)
 	// Batch starts a job that gets to a few minions at a time, and returns its id.
-	Batch(ctx context.Context, own batch.Own, state *batch.State) (jid string, err error)
+	Batch(ctx context.Context, own batch.Own, by User, state *batch.State) (jid string, err error)
 }
 
 // Upcoming knows the next runs of the master's schedule.

@@ -43,6 +43,10 @@ type Store struct {
 	objects atomic.Pointer[Objects]
 }
 
+// errGone means that the file was there before. The folder is probably not mounted, since masters never
+// remove the file: its objects count until the master stops, and cannot be changed.
+var errGone = errors.New("the file is gone: mount the shared folder again; if somebody has removed the file to begin anew, restart the masters")
+
 // NewStore returns a Store without objects. It does not access the disk. groups is the option
 // nodegroups; it may be nil.
 func NewStore(path string, groups *value.Map, now func() time.Time, log *slog.Logger) *Store {
@@ -91,6 +95,18 @@ func (s *Store) Look(ctx context.Context) {
 	})
 }
 
+// newestWait is how long Newest waits for the shared folder.
+const newestWait = time.Second
+
+// Newest reads the file and returns its objects, so that what somebody has saved at another master a
+// moment ago counts. If the file system does not answer soon, it returns the objects that are known.
+func (s *Store) Newest(ctx context.Context) *Objects {
+	ctx, cancel := context.WithTimeout(ctx, newestWait)
+	defer cancel()
+	s.Look(ctx)
+	return s.Objects()
+}
+
 // onDisk calls do, which works with the file, and waits for it for a bounded time.
 func (s *Store) onDisk(ctx context.Context, do func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, diskWait)
@@ -117,8 +133,12 @@ func (s *Store) onDisk(ctx context.Context, do func() error) error {
 
 // load reads the file. If that fails, the objects of before stay. The caller has taken disk.
 func (s *Store) load() (*Objects, error) {
+	known := s.objects.Load()
 	content, version, err := s.file.Read()
-	if errors.Is(err, fs.ErrNotExist) {
+	switch missing := errors.Is(err, fs.ErrNotExist); {
+	case missing && known.Version > 0:
+		err = errGone
+	case missing:
 		content, version, err = nil, 0, nil
 	}
 	if errors.Is(err, versioned.ErrContent) {
@@ -128,7 +148,6 @@ func (s *Store) load() (*Objects, error) {
 		s.logFault(err)
 		return nil, fmt.Errorf("read the saved objects: %w", err)
 	}
-	known := s.objects.Load()
 	if version == known.Version && bytes.Equal(content, s.content) {
 		s.fault = ""
 		return known, nil
@@ -141,6 +160,10 @@ func (s *Store) load() (*Objects, error) {
 	if err != nil {
 		s.logFault(err)
 		return nil, err
+	}
+	if version < known.Version {
+		s.log.Warn("saved objects are older than those that this master knew; they count", "path", s.file.Path,
+			"version", version, "known", known.Version)
 	}
 	s.fault = ""
 	s.adopt(read, content)
@@ -155,6 +178,9 @@ func (s *Store) setAside(cause error) error {
 	}
 	s.log.Error("file of the saved objects is damaged and set aside; the newest whole version counts",
 		"path", s.file.Path, "aside", strings.Join(aside, ", "), "error", cause)
+	if _, _, err := s.file.Read(); errors.Is(err, fs.ErrNotExist) && len(s.content) > 0 {
+		return errors.Join(cause, s.file.Write(0, s.content)) // there was no whole version but in memory
+	}
 	return cause
 }
 

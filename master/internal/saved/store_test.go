@@ -15,6 +15,7 @@ import (
 
 	"saltern/master/saltyaml"
 	"saltern/master/value"
+	"saltern/test/check"
 )
 
 // parse returns the map that a YAML text holds.
@@ -260,6 +261,20 @@ func TestDamagedFile(t *testing.T) {
 		t.Error("the newest whole version is not read")
 	}
 	s.mustSet(t, KindTarget, "db", "{expression: 'db*'}")
+
+	// No whole version is left on the disk: this master writes what it knows.
+	older, err := filepath.Glob(filepath.Join(filepath.Dir(s.file.Path), ".saved.saltern.after-*"))
+	check.Must(t, err)
+	for _, path := range older {
+		check.Must(t, os.Remove(path))
+	}
+	check.Must(t, os.WriteFile(s.file.Path, []byte("x"), 0o600))
+	s.Look(t.Context())
+	s.Look(t.Context())
+	other = newTestStore(t, s.file.Path)
+	if other.Newest(t.Context()).Get(KindTarget, "db") == nil || other.Objects().Get(KindSchedule, "nightly") == nil {
+		t.Error("the objects of the memory are lost")
+	}
 }
 
 // TestDiskThatHangs: callers of a file system that does not answer get an error, and the store ends.
@@ -272,6 +287,40 @@ func TestDiskThatHangs(t *testing.T) {
 		t.Errorf("change: %v", err)
 	}
 	s.Follow(ctx)
+	if o := s.Newest(ctx); o == nil || o.Version != 0 {
+		t.Errorf("newest: %+v", o)
+	}
+}
+
+// TestFolderThatIsNotMounted: objects do not vanish with the mount, and none is saved below it.
+func TestFolderThatIsNotMounted(t *testing.T) {
+	s := newTestStore(t, "")
+	fill(t, s)
+	dir := filepath.Dir(s.file.Path)
+	check.Must(t, os.Rename(dir, dir+".away"))
+	check.Must(t, os.Mkdir(dir, 0o700))
+	if s.Newest(t.Context()).Get(KindJob, "deploy") == nil {
+		t.Error("the objects are forgotten")
+	}
+	if err := s.set(t, KindTarget, "db", webTarget, nil); !errors.Is(err, errGone) {
+		t.Errorf("change: %v", err)
+	}
+	check.Must(t, os.Remove(dir))
+	check.Must(t, os.Rename(dir+".away", dir))
+	s.mustSet(t, KindTarget, "db", webTarget)
+	if n := len(s.Objects().All(KindTarget)); n != 2 {
+		t.Errorf("%d targets", n)
+	}
+}
+
+// TestNewest: what was saved at another master a moment ago counts for who asks here.
+func TestNewest(t *testing.T) {
+	a := newTestStore(t, "")
+	b := newTestStore(t, a.file.Path)
+	fill(t, a)
+	if b.Objects().Get(KindJob, "deploy") != nil || b.Newest(t.Context()).Get(KindJob, "deploy") == nil {
+		t.Error("the other master does not know the job")
+	}
 }
 
 func TestNames(t *testing.T) {
