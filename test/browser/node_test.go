@@ -34,6 +34,9 @@ func start(t *testing.T, id, section string, tree map[string]string) site {
 			"sharedsecret":       "right",
 			"external_auth": map[string]any{"sharedsecret": map[string]any{
 				"alice": []any{".*", "@runner", "@wheel", "@jobs"},
+				"vera": []any{map[string]any{"@runner": []any{"presence.minions", "cache.grains", `jobs\.list_.*`, "schedule.list",
+					"saved.jobs", "saved.targets", "saved.schedules", "audit.records"}},
+					map[string]any{"@wheel": []any{"key.list_all", "key.finger"}}},
 				"otto": []any{map[string]any{"web*": []any{".*"}}, "@jobs",
 					map[string]any{"@runner": []any{"manage.versions", "state.orchestrate_show_sls"}},
 					map[string]any{"@wheel": []any{"key.list_all", "key.finger", "config.values",

@@ -229,7 +229,19 @@ func theAnswers() map[string]any {
 				"2026-11-25T03:00:00Z"),
 			value.NewMap("name", "0123456789abcdef", "user", says, "eauth", says, "from", says, "node", says,
 				"start", "2026-11-24T14:00:00Z", "until", "2026-11-25T02:00:00Z")})),
-		"schedule.list":    theSchedule(),
+		"schedule.list": theSchedule(),
+		"saved.jobs": value.NewMap("deploy", value.NewMap("description", "Brings a version to the shops. "+hostile, "target", "web",
+			"function", "state.apply", "args", []any{"{app}"}, "kwargs", value.NewMap("pillar", value.NewMap("version", "{version}")),
+			"fields", []any{
+				value.NewMap("name", "app", "kind", "choice", "choices", []any{"shop", "blog"}),
+				value.NewMap("name", "version", "kind", "text", "pattern", "[0-9.]+", "default", "7", "description", hostile),
+				value.NewMap("name", "force", "kind", "bool", "default", false)},
+			"test_first", true, "batch", "10%", "stop_above", int64(5), "may_run", value.NewMap("pam", []any{"alice", "ops%"}),
+			"revision", int64(3), "changed", "2026-11-24T15:00:00.123Z", "by", "anna (pam)", "runs", true)),
+		"saved.targets": value.NewMap("web", value.NewMap("expression", "web* and "+hostile, "type", "compound", "description", says,
+			"revision", int64(4), "changed", "2026-11-24T15:00:00Z", "by", "anna (pam)")),
+		"saved.schedules": value.NewMap("four", value.NewMap("saved", "deploy", "kwargs", value.NewMap("app", "shop"), "cron",
+			"30 8-14/2 * * *", "splay", int64(60), "enabled", true, "revision", int64(5))),
 		"token.revoke":     wheel(int64(1)),
 		"fleet.trend":      theTrend(),
 		"fleet.last":       theLastRuns(),
@@ -257,7 +269,9 @@ func TestPages(t *testing.T) {
 		"events": "/events?tag=" + id, "files": "/files", "files-dir": "/files?env=" + id + "&dir=web/" +
 			id, "file": "/file?env=base&path=x", "pillar": "/pillar?id=" +
 			id, "audit": "/audit?kind=" + id + "&user=" +
-			id, "audit-all": "/audit", "schedule": "/schedule", "run-orchestration": "/run?kind=orchestration&sls=" + id, "run-wheel": "/run?kind=wheel&fun=" + id, "task": "/task?jid=20261124155900000001", "tokens": "/tokens?done=1", "token": "/tokens/confirm?user=alice", "not-found": "/" + id,
+			id, "audit-all": "/audit", "schedule": "/schedule", "schedule-entry": "/schedule/edit?name=four", "saved": "/saved", "saved-targets": "/saved?kind=target",
+		"saved-job": "/saved/job?name=deploy", "saved-target": "/saved/target?tgt=" + id, "saved-run": "/saved/run?name=deploy", "saved-delete": "/saved/delete?kind=job&name=deploy",
+		"run-orchestration": "/run?kind=orchestration&sls=" + id, "run-wheel": "/run?kind=wheel&fun=" + id, "task": "/task?jid=20261124155900000001", "tokens": "/tokens?done=1", "token": "/tokens/confirm?user=alice", "not-found": "/" + id,
 	} {
 		m := &recorded{answers: theAnswers()}
 		c := newConsole(t, "/api")

@@ -37,6 +37,7 @@ type runPage struct {
 	N       int
 	Doc     *boundText // documentation of the function; nil: the user has not asked for documentation
 	DocFrom string     // id of the minion that sent the documentation, or "" for the master
+	MaySave bool       // the user may save a job
 	Back    string     // URL of the form with these fields; "" if they are too long for one
 }
 

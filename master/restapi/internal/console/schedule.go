@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -32,6 +33,14 @@ type scheduleEntry struct {
 	LastRun                 moment
 	Next                    []moment
 	runs                    []time.Time // all next runs that the master has named
+	// Saved means that the entry is a saved one; Revision and Off are of it. Job is the saved job that
+	// it runs, or "".
+	Saved       bool
+	Revision    int64
+	Off         bool
+	Job         string
+	Description string
+	RunURL      string // URL of the form that runs the same now; "" if there is none
 }
 
 // schedulePage is the data of the page Schedule.
@@ -42,6 +51,8 @@ type schedulePage struct {
 	Weeks   [][]calendarDay
 	Zone    string // offset of the calendar's times
 	Left    int    // entries that the calendar leaves out
+	MayAdd  bool   // the user may save entries
+	MayDrop bool   // the user may delete saved entries
 	pager
 }
 
@@ -79,6 +90,14 @@ func showSchedule(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	}
 
 	all := c.entriesOf(m.Map("entries"), d.Off)
+	if v.mayCall("runner", savedSchedules) {
+		d.MayAdd, d.MayDrop = v.mayCall("runner", setSavedSchedule), v.mayCall("runner", deleteSaved)
+		saved, err := savedObjects(ctx, v, savedSchedules)
+		if err != nil {
+			return Answer{}, err
+		}
+		all = c.withSaved(all, saved)
+	}
 	var lo, hi int
 	lo, hi, d.pager = pageOf(len(all), perPage, c.base+"/schedule", v.query)
 	d.Entries = all[lo:hi]
@@ -91,7 +110,7 @@ func showSchedule(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	}
 	d.Weeks, d.Zone = calendarOf(drawn, today), today.Format("UTC-07:00")
 
-	return c.render(v, "schedule", http.StatusOK, page{Title: "Schedule", Data: d})
+	return c.render(v, "schedule", http.StatusOK, page{Title: "Schedule", Data: d, Notice: savedNotice(v.query)})
 }
 
 // ownerOf returns a name for the master that runs the schedule of the cluster. this means that it is
@@ -153,6 +172,66 @@ func (c *Console) entriesOf(m *value.Map, off bool) (all []scheduleEntry) {
 
 	slices.SortStableFunc(all, compareEntries)
 	return all
+}
+
+// withSaved marks the entries that are saved ones, and adds those that the master does not run.
+func (c *Console) withSaved(all []scheduleEntry, saved *value.Map) []scheduleEntry {
+	for k, x := range saved.All() {
+		name := value.Str(k)
+		m, _ := x.(*value.Map)
+		at := slices.IndexFunc(all, func(e scheduleEntry) bool { return e.Name == name })
+		if at < 0 || m.Str("note") != "" { // the configuration has an entry of this name
+			entry := scheduleEntry{
+				Name:  briefName(name),
+				Word:  "does not run",
+				Class: "failed",
+				Fault: briefName(cmp.Or(m.Str("fault"), m.Str("note"))),
+			}
+			if entry.Fault == "" { // it was saved seconds ago
+				entry.Word, entry.Class = "begins soon", "faint"
+			}
+			all = append(all, entry)
+			at = len(all) - 1
+		}
+
+		e := &all[at]
+		e.Saved, e.Job = true, briefName(m.Str("saved"))
+		e.Revision, _ = m.Int("revision")
+		e.Off = m.Value("enabled") == false
+		e.Description = briefName(m.Str("description"))
+		e.RunURL = c.runNowURL(m)
+		if cron := m.Str("cron"); cron != "" {
+			e.Trigger = briefName("by cron: " + cron)
+		}
+		if when, ok := m.Value("when").(string); ok {
+			e.Trigger = briefName("at " + when)
+		}
+	}
+
+	slices.SortStableFunc(all, compareEntries)
+	return all
+}
+
+// runNowURL returns the URL of the form that runs what a saved entry runs, or "" if the form cannot
+// hold it.
+func (c *Console) runNowURL(m *value.Map) string {
+	job, path, q := m.Str("saved"), "/saved/run?", url.Values{}
+	if job != "" {
+		q.Set("name", job)
+		for k, v := range m.Map("kwargs").All() {
+			q.Set("field_"+value.Str(k), settingText(v))
+		}
+	} else {
+		path = "/run?"
+		q.Set("kind", kindRunner)
+		q.Set("fun", m.Str("function"))
+		q.Set("arg", savedLines(m.List("args"), m.Map("kwargs")))
+	}
+
+	if text := q.Encode(); len(text) < 4096 {
+		return c.base + path + text
+	}
+	return ""
 }
 
 func compareEntries(a, b scheduleEntry) int {

@@ -109,6 +109,7 @@ func TestCalendarBounds(t *testing.T) {
 
 	m := &recorded{answers: theAnswers()}
 	m.answers["schedule.list"] = value.NewMap("enabled", true, "owner", true, "entries", entries)
+	m.answers["saved.schedules"] = value.NewMap()
 	begin := time.Now()
 	a := ask(t, newConsole(t, ""), m, http.MethodGet, "/schedule?page=3", nil)
 	t.Logf("%d bytes, %s", len(a.Body), time.Since(begin))

@@ -21,6 +21,7 @@ type taskPage struct {
 	Stream              string         // URL of the stream of the run's events; "" when it has ended
 	Rows                []minionResult // results of states, by the master that ran them
 	Text                boundText      // result of another kind
+	Job                 string         // id of the job on minions that a saved job has started; "" for none
 }
 
 // showTask shows a run on the master. While it is at work, the page follows its events.
@@ -90,6 +91,9 @@ func (d *taskPage) fillFrom(v *visit, ret *value.Map) {
 		return
 	}
 
+	if m, ok := result.(*value.Map); ok && d.Function == "runner."+runSaved && jobs.Valid(m.Str("jid")) {
+		d.Job = m.Str("jid")
+	}
 	d.Text = b.boundedText(plainText(result))
 }
 

@@ -1,0 +1,129 @@
+package console
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"saltern/master/jobs"
+	"saltern/master/value"
+)
+
+// savedField is a field of a saved job, to be filled in.
+type savedField struct {
+	Name, Kind, Description string
+	Value                   string
+	Choices                 []string
+	Pattern                 string
+	Required                bool // it has no default
+}
+
+// savedRunPage is the form to run a saved job.
+type savedRunPage struct {
+	savedJob
+	Args    string // arguments, with the names of fields in braces
+	Fields  []savedField
+	CanTest bool
+	Test    bool
+	Waits   bool // it asks minions before it starts, which may take a while
+}
+
+// savedRunOf returns the form for a job; get returns what was filled in, and filled whether anything
+// was.
+func (c *Console) savedRunOf(name string, m *value.Map, get func(string) string, filled bool) savedRunPage {
+	d := savedRunPage{savedJob: c.savedJobOf(name, m), Test: get("test") != ""}
+	d.CanTest = obeysTest(d.Function)
+	d.Waits = m.Value("test_first") == true || m.Value("batch") != nil
+	d.Args = savedLines(m.List("args"), m.Map("kwargs"))
+
+	for _, x := range m.List("fields") {
+		f, _ := x.(*value.Map)
+		field := savedField{
+			Name:        f.Str("name"),
+			Kind:        f.Str("kind"),
+			Description: briefName(f.Str("description")),
+			Choices:     f.Texts("choices"),
+			Pattern:     briefName(f.Str("pattern")),
+		}
+
+		def, has := f.Get("default")
+		field.Required = !has || def == nil
+		if field.Value = get("field_" + field.Name); !filled && field.Value == "" && !field.Required {
+			field.Value = value.StrMax(def, maxText)
+		}
+		if field.Kind == "bool" {
+			field.Value = strings.ToLower(field.Value)
+		}
+
+		d.Fields = append(d.Fields, field)
+	}
+
+	return d
+}
+
+func prepareSavedRun(c *Console, ctx context.Context, v *visit) (Answer, error) {
+	name := cutText(v.query.Get("name"), maxName)
+	m, err := savedObject(ctx, v, savedJobs, name)
+	if err != nil {
+		return Answer{}, err
+	}
+	d := c.savedRunOf(name, m, v.query.Get, false)
+	return c.render(v, "savedrun", http.StatusOK, page{Title: "Run " + d.Name, Data: d})
+}
+
+// startSavedRun runs a saved job with the values of the form, and leads to its page.
+func startSavedRun(c *Console, ctx context.Context, v *visit) (Answer, error) {
+	form, err := v.Form()
+	if err != nil {
+		return Answer{}, err
+	}
+
+	name := cutText(form.Get("name"), maxName)
+	m, err := savedObject(ctx, v, savedJobs, name)
+	if err != nil {
+		return Answer{}, err
+	}
+
+	d := c.savedRunOf(name, m, form.Get, true)
+	fields := value.NewMap()
+	for _, f := range d.Fields {
+		fields.Set(f.Name, f.Value) // an emptied field is not the default: the master says whether it fits
+	}
+
+	named := value.NewMap("name", name, "fields", fields)
+	if d.Test {
+		named.Set("test", true)
+	}
+
+	if d.Waits && v.mayCall("runner", "jobs.list_job") && v.hasClient("runner_async") {
+		got, err := v.runCommand(ctx, "runner_async", runSaved, "kwarg", named)
+		if err != nil {
+			return Answer{}, err
+		}
+		started, _ := got.(*value.Map)
+		if jid := started.Str("jid"); jobs.Valid(jid) {
+			return c.redirect("/task", url.Values{"jid": {jid}}), nil
+		}
+		return Answer{}, &Refusal{http.StatusBadGateway, "The master does not say whether it runs the job. Look at the page Jobs before you try again."}
+	}
+
+	got, problem, err := v.askRunner(ctx, runSaved, named)
+	if err != nil {
+		return Answer{}, err
+	}
+	if problem == "" && !jobs.Valid(got.Str("jid")) {
+		problem = "The master started nothing."
+	}
+	if problem != "" {
+		return c.render(v, "savedrun", http.StatusBadRequest, page{Title: "Run " + d.Name, Data: d, Problem: problem})
+	}
+
+	return c.redirect("/job", url.Values{"jid": {got.Str("jid")}}), nil
+}
+
+// hasClient reports whether salt-api serves a client of runners: it does if it would permit the user
+// some function by it.
+func (v *visit) hasClient(client string) bool {
+	return v.mayCall(client, runSaved) || v.mayCall(client, "jobs.list_job")
+}
