@@ -131,6 +131,7 @@ func (m *Master) openDoors(ctx context.Context) error {
 		View:      m.presence,
 		Repos:     m.repos,
 		Scheduled: m.schedule,
+		Explainer: m.explain,
 		Tokens:    m.callers.Tokens,
 	}, m.log)
 

@@ -22,6 +22,7 @@ import (
 	"saltern/master/internal/batch"
 	"saltern/master/internal/diff"
 	"saltern/master/internal/engine"
+	"saltern/master/internal/explain"
 	"saltern/master/internal/fileserver"
 	"saltern/master/internal/fleet"
 	"saltern/master/internal/keyadmin"
@@ -139,6 +140,8 @@ type Master struct {
 	launch     *launch.Launcher
 	minions    *minion.Service
 	unanswered *unanswered.Tracker
+	signIns    *explain.SignIns
+	explain    *explain.Service
 
 	// fleet and revisions are nil on a master that keeps no history.
 	fleet     *fleet.Fleet
@@ -484,11 +487,12 @@ func (m *Master) openServices(ctx context.Context) error {
 
 	m.nonces = request.OpenNonces(filepath.Join(m.cfg.CacheDir, "nonces.journal"),
 		request.NonceWindow(m.cfg.RequestServerTTL), time.Now, m.log)
+	m.signIns = explain.NewSignIns(presence.Noting{Auth: m.signin, View: m.presence}, m.keys, m.now)
 	m.requests = request.New(request.Config{
 		Nonces:  m.nonces,
 		Cluster: m.cluster,
 		Auth: newest.Noting{
-			Auth:    presence.Noting{Auth: m.signin, View: m.presence},
+			Auth:    m.signIns,
 			Service: m.newest,
 			Known:   func(id string) bool { _, ok := m.keys.Lookup(id); return ok },
 		},
@@ -503,6 +507,7 @@ func (m *Master) openServices(ctx context.Context) error {
 		Log:         m.quiet,
 	})
 
+	m.openExplain()
 	m.reporter = &health.Reporter{
 		Options:     m.cfg,
 		Files:       m.newest.Stats,

@@ -16,7 +16,7 @@ func groups() []group {
 	return []group{
 		{"See how it is:",
 			[]string{"status", "nodes", "events", "history", "audit", "ping", "logs", "support", "version"}},
-		{"Minions, keys and log-ins:", []string{"minions", "minion-config", "keys", "tokens"}},
+		{"Minions, keys and log-ins:", []string{"minions", "explain", "minion-config", "keys", "tokens"}},
 		{"Nodes of the cluster:",
 			[]string{"setup", "join-string", "join", "drain", "undrain", "leave", "remove", "replace",
 				"recover", "secret", "cluster-key", "virtual-address", "storage"}},

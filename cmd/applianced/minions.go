@@ -17,7 +17,7 @@ import (
 
 // minionCommands returns the verbs about minions, their keys and log-ins.
 func minionCommands(f *flags) []*cobra.Command {
-	return []*cobra.Command{minionsCommand(f), minionConfigCommand(f), keysCommand(f), tokensCommand(f)}
+	return []*cobra.Command{minionsCommand(f), explainCommand(f), minionConfigCommand(f), keysCommand(f), tokensCommand(f)}
 }
 
 func minionsCommand(f *flags) *cobra.Command {

@@ -22,6 +22,8 @@ type Supervisor interface {
 	Course(ctx context.Context) (Course, error)
 	// Records returns the audit records of all nodes, as JSON of package audit.
 	Records(ctx context.Context, q Question) (json.RawMessage, error)
+	// Minion asks the masters of all nodes where a minion is.
+	Minion(ctx context.Context, q MinionQuestion) (MinionPlaces, error)
 	DrainNode(ctx context.Context, d Drain) error
 	Restart(ctx context.Context, r Restart) error
 	// Newest copies the newest files from the shared volume to this node, so that the master serves

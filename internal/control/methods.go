@@ -89,6 +89,14 @@ var (
 		NoCommand: forSupervisor,
 	}})
 
+	explainMinion = rpc.Add(masterTable, rpc.Method[ExplainQuestion, Explanation]{Row: rpc.Row{
+		Route:     "POST /v1/explain",
+		Bound:     maxRequest,
+		Takes:     verbTakes,
+		Unaudited: onlyLooks,
+		NoCommand: forSupervisor,
+	}})
+
 	readSchedule = rpc.Add(masterTable, rpc.Method[rpc.None, Schedule]{Row: rpc.Row{
 		Route:     "GET /v1/schedule",
 		Takes:     verbTakes,
@@ -128,6 +136,7 @@ func handler(m Master) http.Handler {
 	}))
 	rpc.Handle(h, readGit, func(context.Context, rpc.None) (Git, error) { return m.Git(), nil })
 	rpc.Handle(h, fetchGit, func(ctx context.Context, q gitRequest) (Git, error) { return m.FetchGit(ctx, q.Remote) })
+	rpc.Handle(h, explainMinion, m.Explain)
 	rpc.Handle(h, readSchedule, func(context.Context, rpc.None) (Schedule, error) { return m.Schedule() })
 	rpc.Handle(h, listTokens, func(context.Context, rpc.None) (Tokens, error) { return m.LogIns() })
 	rpc.Handle(h, revokeTokens, func(_ context.Context, r Revocation) (Revoked, error) { return m.EndLogIns(r) })
@@ -154,6 +163,14 @@ var (
 
 	listRecords = rpc.Add(doorTable, rpc.Method[Question, json.RawMessage]{Row: rpc.Row{
 		Route:     "POST /v1/records",
+		Bound:     doorRequest,
+		Takes:     DoorTakes,
+		Unaudited: onlyLooks,
+		NoCommand: forUsers,
+	}})
+
+	findMinion = rpc.Add(doorTable, rpc.Method[MinionQuestion, MinionPlaces]{Row: rpc.Row{
+		Route:     "POST /v1/minion",
 		Bound:     doorRequest,
 		Takes:     DoorTakes,
 		Unaudited: onlyLooks,
@@ -194,6 +211,7 @@ func doorHandler(s Supervisor) http.Handler {
 		q.Last = min(max(q.Last, 1), MaxRecords)
 		return s.Records(ctx, q)
 	})
+	rpc.Handle(h, findMinion, s.Minion)
 	rpc.Handle(h, drainNode, rpc.Order(s.DrainNode))
 	rpc.Handle(h, restartService, rpc.Order(s.Restart))
 	rpc.Handle(h, copyNewest, s.Newest)

@@ -34,6 +34,7 @@ type Master interface {
 	Git() Git
 	FetchGit(ctx context.Context, remote string) (Git, error)
 	Schedule() (Schedule, error)
+	Explain(ctx context.Context, q ExplainQuestion) (Explanation, error)
 	LogIns() (Tokens, error)
 	EndLogIns(r Revocation) (Revoked, error)
 }

@@ -63,6 +63,10 @@ func (f *fakeMaster) CommitSecret(_ context.Context, finger string) error {
 	return f.err
 }
 
+func (f *fakeMaster) Explain(_ context.Context, q ExplainQuestion) (Explanation, error) {
+	return Explanation{Minion: q.Minion}, nil
+}
+
 func (f *fakeMaster) Schedule() (Schedule, error) {
 	s := Schedule{
 		Enabled: true,

@@ -163,6 +163,18 @@ func (s *Store) readEntry(b Bank, id string) (*value.Map, bool) {
 	return m, true
 }
 
+// Changed returns when the data of a minion last changed on this disk. ok is false if there is none.
+func (s *Store) Changed(b Bank, id string) (at time.Time, ok bool) {
+	if s.valid(id) != nil {
+		return time.Time{}, false
+	}
+	info, err := os.Stat(s.entryPath(b, id))
+	if err != nil {
+		return time.Time{}, false
+	}
+	return info.ModTime(), true
+}
+
 // Set replaces an entry and reports whether it has changed. It does not write the entry if the
 // packed form in memory is the same.
 func (s *Store) Set(b Bank, id string, m *value.Map) (changed bool, err error) {

@@ -21,6 +21,7 @@ type fleetView struct {
 // fleetViews are the views by name. Each is the result of the runner fleet.NAME, whose rights apply.
 var fleetViews = map[string]fleetView{
 	"summary": {},
+	"explain": {},
 	"trend":   {"days", []string{"day", "ok", "changed", "would_change", "failed", "error", "answered", "absent"}},
 	"last": {"minions", []string{"minion", "result", "time", "jid", "user", "function", "test", "ok", "changed",
 		"would_change", "failed", "seconds", "retcode", "revision", "answered", "answered_function"}},
@@ -35,8 +36,8 @@ var runColumns = []string{"minion", "time", "jid", "user", "function", "result",
 	"would_change", "failed", "seconds", "retcode", "revision"}
 
 // fleetNames are the fields that the query of a view may have: the arguments of its runner.
-var fleetNames = []string{"after", "brief", "function", "jid", "limit", "minion", "page", "result", "since", "state", "text",
-	"until", "user"}
+var fleetNames = []string{"after", "ask", "brief", "fun", "function", "jid", "key", "limit", "minion", "page", "result",
+	"since", "state", "text", "until", "user"}
 
 // showFleet answers with the result of a runner about the runs of all minions, as JSON, YAML or CSV.
 func showFleet(s *Server, ctx context.Context, q *request) (any, error) {
@@ -49,7 +50,7 @@ func showFleet(s *Server, ctx context.Context, q *request) (any, error) {
 		return nil, s.noPath(q.http)
 	}
 	if q.format == typeCSV && view.list == "" {
-		return nil, &failure{http.StatusNotAcceptable, "The summary is no table: ask for " + typeJSON + "."}
+		return nil, &failure{http.StatusNotAcceptable, "This is no table: ask for " + typeJSON + "."}
 	}
 
 	named := value.NewMap()

@@ -23,6 +23,8 @@ var addedByMaster = map[string]added{
 		"Returns jobs with their outcomes, the latest first."},
 	"fleet.drift": {"minion= function= user= state= since= until= limit=",
 		"Returns what had been changed on minions by something else than their states."},
+	"fleet.explain": {"minion key= user= fun= ask=",
+		"Returns what is known of a minion, and why it does not answer."},
 	"fleet.search": {"text minion= function= user= result= since= until= limit=",
 		"Returns runs with a text in ids, states, comments or changes."},
 	"pillar.diff": {"ref= tgt= tgt_type= from= folder= remote= into= env= saltenv= pillarenv= format=",

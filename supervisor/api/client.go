@@ -345,6 +345,11 @@ func (c *Client) Git(ctx context.Context, fetch bool, remote string) (status.Git
 	return call(ctx, c, ReadGit, rpc.None{})
 }
 
+// Explain returns what the master knows of a minion.
+func (c *Client) Explain(ctx context.Context, q control.ExplainQuestion) (control.Explanation, error) {
+	return call(ctx, c, ExplainMinion, q)
+}
+
 // Schedule returns the masters' schedule.
 func (c *Client) Schedule(ctx context.Context) (status.Schedule, error) {
 	return call(ctx, c, ReadSchedule, rpc.None{})

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"saltern/internal/audit"
+	"saltern/internal/control"
 	"saltern/internal/rpc"
 	"saltern/supervisor/history"
 )
@@ -95,6 +96,25 @@ var minionsForm = &rpc.Form[MinionsRequest]{
 	},
 	Read: func(v url.Values) (MinionsRequest, error) {
 		return MinionsRequest{Finger: v.Get("finger") != ""}, nil
+	},
+}
+
+var explainForm = &rpc.Form[control.ExplainQuestion]{
+	Write: func(q control.ExplainQuestion) url.Values {
+		v := url.Values{"minion": {q.Minion}, "key": {q.Key}, "user": {q.User}, "fun": {q.Function}}
+		if q.Silent {
+			v.Set("silent", "1")
+		}
+		return v
+	},
+	Read: func(v url.Values) (control.ExplainQuestion, error) {
+		return control.ExplainQuestion{
+			Minion:   v.Get("minion"),
+			Key:      v.Get("key"),
+			User:     v.Get("user"),
+			Function: v.Get("fun"),
+			Silent:   v.Get("silent") != "",
+		}, nil
 	},
 }
 

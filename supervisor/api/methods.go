@@ -501,6 +501,18 @@ var FetchGit = rpc.Add(Table, rpc.Method[GitRequest, status.GitList]{
 	Subject: func(q GitRequest) rpc.Subject { return rpc.Subject{Object: q.Remote} },
 })
 
+// ExplainMinion returns what this node's master knows of a minion, and why the minion does not answer.
+var ExplainMinion = rpc.Add(Table, rpc.Method[control.ExplainQuestion, control.Explanation]{
+	Row: rpc.Row{
+		Route:     "GET /v1/explain",
+		Takes:     asksOthers,
+		Needs:     errNew,
+		Unaudited: onlyLooks,
+		Command:   "applianced explain",
+	},
+	Form: explainForm,
+})
+
 // ReadSchedule returns the entries of the masters' schedule and their next runs.
 var ReadSchedule = rpc.Add(Table, rpc.Method[rpc.None, status.Schedule]{Row: rpc.Row{
 	Route:     "GET /v1/schedule",

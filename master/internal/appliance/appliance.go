@@ -80,7 +80,7 @@ func (a Appliance) plainRunner(name string, ask func(context.Context) (any, erro
 			return nil, err
 		}
 
-		return saltValue(v)
+		return Value(v)
 	}
 }
 
@@ -90,6 +90,14 @@ func (a Appliance) Status(ctx context.Context) (control.Appliance, error) {
 		return control.Appliance{}, ErrNone
 	}
 	return a.door.Appliance(ctx)
+}
+
+// Minion asks the masters of all nodes where a minion is.
+func (a Appliance) Minion(ctx context.Context, id string) (control.MinionPlaces, error) {
+	if a.door == nil {
+		return control.MinionPlaces{}, ErrNone
+	}
+	return a.door.Minion(ctx, control.MinionQuestion{Minion: id})
 }
 
 // Records returns the audit records of all nodes.
@@ -141,8 +149,8 @@ func byCaller(ctx context.Context) control.By {
 	}
 }
 
-// saltValue converts a value to Salt's types, by way of JSON.
-func saltValue(v any) (any, error) {
+// Value converts a value to Salt's types, by way of JSON.
+func Value(v any) (any, error) {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return nil, fmt.Errorf("write down what applianced says: %w", err)

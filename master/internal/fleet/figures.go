@@ -151,3 +151,11 @@ func ageOf(age time.Duration) string {
 	}
 	return "older"
 }
+
+// Last returns the last run of a minion. f may be nil: the master keeps no history, and knows none.
+func (f *Fleet) Last(minion string) (Last, bool) {
+	if f == nil {
+		return Last{}, false
+	}
+	return f.recorder.table.Last(minion)
+}

@@ -28,6 +28,9 @@ type SavedTargets interface {
 	Groups() *value.Map
 }
 
+// Groups returns everything that a target may name as a nodegroup. The caller must not change the map.
+func (t *Targets) Groups() *value.Map { return t.groups() }
+
 // groups returns everything that a target may name as a nodegroup.
 func (t *Targets) groups() *value.Map {
 	if t.Saved == nil {

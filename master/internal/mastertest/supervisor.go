@@ -95,6 +95,11 @@ func (s *HostileSupervisor) Restart(_ context.Context, q control.Restart) error 
 	return s.act(q.By, "restart "+q.Service+" "+q.Node)
 }
 
+// Minion reports a minion that is connected to a node with a hostile name.
+func (s *HostileSupervisor) Minion(context.Context, control.MinionQuestion) (control.MinionPlaces, error) {
+	return control.MinionPlaces{Connected: true, Node: Hostile}, nil
+}
+
 // Newest reports that the master serves the original files.
 func (s *HostileSupervisor) Newest(context.Context, control.NewestQuestion) (control.Newest, error) {
 	return control.Newest{Direct: true}, nil

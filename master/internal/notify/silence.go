@@ -192,3 +192,17 @@ func (s *silences) covers(rule string, a *alert.Alert, now time.Time) bool {
 	}
 	return false
 }
+
+// SilencesOf returns the silences in force that may keep messages about a minion from being sent. s may
+// be nil: there are no rules.
+func (s *Service) SilencesOf(minion string) (list []Silence) {
+	if s == nil {
+		return nil
+	}
+	for _, one := range s.silences.inForce(s.cfg.Now()) {
+		if one.Minions == "" || pattern.Glob(one.Minions, minion) {
+			list = append(list, one)
+		}
+	}
+	return list
+}

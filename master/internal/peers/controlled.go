@@ -9,6 +9,7 @@ import (
 	"saltern/master/cluster"
 	"saltern/master/cluster/node"
 	"saltern/master/internal/eauth"
+	"saltern/master/internal/explain"
 	"saltern/master/internal/presence"
 	"saltern/master/internal/repos"
 	"saltern/master/internal/schedule"
@@ -20,6 +21,7 @@ type Controlled struct {
 	View      *presence.View
 	Repos     *repos.Service
 	Scheduled *schedule.Schedule
+	Explainer *explain.Service
 	*eauth.Tokens
 }
 
@@ -28,6 +30,15 @@ func (c Controlled) Minions(finger bool) control.Minions { return c.View.Minions
 
 // Schedule implements control.Master.
 func (c Controlled) Schedule() (control.Schedule, error) { return c.Scheduled.List(control.NextRuns) }
+
+// Explain implements control.Master.
+func (c Controlled) Explain(ctx context.Context, q control.ExplainQuestion) (control.Explanation, error) {
+	found, err := c.Explainer.Explain(ctx, q)
+	if errors.Is(err, explain.ErrArgument) {
+		return found, &rpc.Error{Code: rpc.CodeBadRequest, Text: err.Error()}
+	}
+	return found, err
+}
 
 // Git implements control.Master.
 func (c Controlled) Git() control.Git { return c.Repos.Git() }

@@ -45,6 +45,7 @@ type compilation struct {
 	session            *renderer.Session
 	sessionErr         error
 	rendered           int
+	trace              *tracer   // may be nil: nobody asks how the pillar comes about
 	check              *checkRun // results of the files, for a comparison; may be nil: none is made
 	withoutMemo        bool      // do not use the memo
 	altered            bool      // a closed renderer session has changed values that its templates see

@@ -39,6 +39,17 @@ func (p *faults) noteFault(minion, text string, at time.Time) {
 	p.byMinion[minion] = control.PillarError{Minion: minion, Text: text[:min(len(text), maxFaultText)], At: at}
 }
 
+// of returns the failure of a minion that has not expired, or nil.
+func (p *faults) of(minion string, now time.Time) *control.PillarError {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e, known := p.byMinion[minion]
+	if !known || now.Sub(e.At) > faultFor {
+		return nil
+	}
+	return &e
+}
+
 // forget deletes the failure of a minion, and reports whether there was one.
 func (p *faults) forget(minion string) bool {
 	p.mu.Lock()

@@ -44,6 +44,7 @@ func (c *compilation) gitPillar(n int) *value.Map {
 		sub.req.Override = nil
 		sub.withoutMemo = c.withoutMemo
 		sub.outcome = c.outcome
+		sub.trace = c.trace
 		out = c.mergeMaps(out, sub.compileGitRoot())
 		c.altered = c.altered || sub.altered
 	}

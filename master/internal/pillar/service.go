@@ -350,6 +350,9 @@ func (s *Service) Drop(id string) {
 // NoteFault records that the pillar of a minion failed.
 func (s *Service) NoteFault(id, text string) { s.faults.noteFault(id, text, s.cfg.Now()) }
 
+// FaultOf returns the last failure of a minion's pillar, or nil if its last pillar compiled.
+func (s *Service) FaultOf(id string) *control.PillarError { return s.faults.of(id, s.cfg.Now()) }
+
 // ForgetFault drops the recorded failure of a minion whose key was removed.
 func (s *Service) ForgetFault(id string) { s.faults.forget(id) }
 

@@ -24,6 +24,7 @@ var errNoRenderers = errors.New("no template renderers are configured on this ma
 func (c *compilation) compileFile(path, env, name string, defaults *value.Map) (any, error) {
 	v, err := c.renderFile(path, env, name, defaults)
 	c.outcome.noteResult(env, name, v)
+	c.trace.addFile(path, env, name, v)
 	if c.check != nil {
 		c.check.addResult(fileResult{path: path, env: env, name: name}, v, err)
 	}

@@ -21,6 +21,7 @@ func (e saltError) Error() string { return string(e) }
 
 // chosen is a target in a top file, with the names of its SLS.
 type chosen struct {
+	top    string // environment of the top file
 	target any
 	typ    string
 	sls    []string
@@ -170,6 +171,7 @@ func (c *compilation) mergeTops(envs []string, files map[string][]*value.Map) (*
 						c.ignored[env] = append(c.ignored[env], ch.sls...)
 					}
 
+					ch.top = from
 					t.setTarget(env, ch)
 				}
 			}
@@ -295,15 +297,14 @@ func (c *compilation) matchTargets(t *topFile) (out []selected) {
 		var list []string
 		matched := false
 		for _, ch := range t.targets[env] {
-			tgt, isText := ch.target.(string)
-			if !isText {
+			ok, err := c.matchesTarget(ch)
+			c.trace.addLine(env, ch, ok, err)
+			if errors.Is(err, errNoText) {
 				continue
 			}
-
-			ok, err := c.compiler.cfg.Match(tgt, ch.typ, c.req.ID, c.grains, c.pillar, c.compiler.cfg.Nodegroups)
 			if err != nil {
 				c.compiler.log.Error("a target in a pillar top file cannot be used", "minion", c.req.ID, "env", env,
-					"target", tgt, "type", ch.typ, "error", err)
+					"target", ch.target, "type", ch.typ, "error", err)
 				continue
 			}
 

@@ -80,6 +80,7 @@ type Server struct {
 	cfg            Config
 	replays        *replays
 	proofs         *replays // nonces with which senders were authenticated
+	refusals       refusals
 	walks          walkLimit
 	stats          struct{ requests, refused, failed, replayed, untimely atomic.Uint64 }
 	untimelyReason atomic.Pointer[string] // see Stats.UntimelyWhy
@@ -179,6 +180,7 @@ func (s *Server) Handle(ctx context.Context, from netip.AddrPort, payload []byte
 	answer, err := s.handle(ctx, &c, from, payload, account, now)
 	if r, ok := errors.AsType[*refusal](err); ok {
 		s.stats.refused.Add(1)
+		s.refusals.add(from.Addr(), r.why, now)
 		s.cfg.Log.Log(ctx, r.level, "request refused: "+r.why, "from", from)
 		answer = r.answer
 	} else if errors.Is(err, ErrLeft) {

@@ -58,6 +58,7 @@ type Config struct {
 	Records  Records                                  // audit records of all nodes
 	Newest   func(ctx context.Context) control.Newest // updates this node's files from the shared volume
 	Member   *member.Member                           // may be nil: this node has no cluster
+	Masters  Masters
 }
 
 // Observer knows the state of this node: [observe.Observer].
@@ -69,6 +70,11 @@ type Observer interface {
 // Records returns the audit records of all nodes: [records.Cluster].
 type Records interface {
 	Audit(ctx context.Context, q audit.Query) (audit.List, error)
+}
+
+// Masters knows the minions of all nodes: [salttools.Cluster].
+type Masters interface {
+	Minions(ctx context.Context, finger bool) (status.MinionList, error)
 }
 
 // New returns a socket. The socket serves nothing before [Socket.Run].

@@ -289,6 +289,7 @@ func (n *Life) makeRest() (err error) {
 		Records:  n.records,
 		Newest:   n.newest,
 		Member:   n.member,
+		Masters:  n.masters(),
 	})
 
 	n.backups, err = backupplan.New(backupplan.Config{

@@ -105,6 +105,7 @@ func (n *Life) registerMasters(h *rpc.Handlers) {
 	rpc.Handle(h, api.FetchGit, func(ctx context.Context, q api.GitRequest) (status.GitList, error) {
 		return masters.Git(ctx, true, q.Remote)
 	})
+	rpc.Handle(h, api.ExplainMinion, masters.Explain)
 	rpc.Handle(h, api.ReadSchedule, rpc.Question(masters.Schedule))
 }
 

@@ -1,0 +1,152 @@
+package explain
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"saltern/internal/control"
+	"saltern/master/internal/request"
+	"saltern/master/keys"
+	"saltern/master/value"
+)
+
+var now = time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
+
+// TestCausesWithoutANode: causes that need other nodes. The others are planted in a whole master, see
+// TestCausesAreNamed of package minions.
+func TestCausesWithoutANode(t *testing.T) {
+	accepted := facts{id: "web1", now: now, hasKey: true, key: keys.Entry{State: keys.Accepted}}
+	for _, c := range []struct {
+		code string
+		set  func(f *facts)
+	}{
+		{"node not asked", func(f *facts) { f.places.Unasked = map[string]string{"n2": "no answer"} }},
+		{"other nodes unknown", func(f *facts) { f.unplaced = errors.New("no supervisor") }},
+		{"deaf", func(f *facts) { f.places.Connected = true; f.places.Node = "n2"; f.answer.asked = true }},
+		{"answers", func(f *facts) { f.places.Connected = true; f.places.Node = "n2"; f.answer.answers = 1 }},
+		{"not asked", func(f *facts) { f.places.Connected = true; f.answer.failed = errors.New("disk full") }},
+		{"resource", func(f *facts) { f.hasKey = false; f.manager = "proxy1" }},
+	} {
+		t.Run(c.code, func(t *testing.T) {
+			f := accepted
+			c.set(&f)
+			got := causesOf(&f)
+			if got[0].Code != c.code || got[0].Text == "" || got[0].Next == "" && c.code != answers {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+}
+
+// TestEveryCauseHasAText: whatever is known, there is a cause, with a next step unless it answers.
+func TestEveryCauseHasAText(t *testing.T) {
+	bits := []func(f *facts){
+		func(f *facts) { f.hasKey = true },
+		func(f *facts) { f.key.State = keys.Pending },
+		func(f *facts) { f.hasDenied = true },
+		func(f *facts) { f.here = true },
+		func(f *facts) { f.asked = now.Add(24 * time.Hour) }, // the clock was ahead
+		func(f *facts) { f.hasSignIn = true; f.signIn = SignIn{At: now.Add(-time.Minute)} },
+		func(f *facts) { f.signIn.Refusal = "bad load" },
+		func(f *facts) { f.answer.asked = true },
+		func(f *facts) { f.answer.answers = 2 },
+		func(f *facts) { f.answer.text = "x" },
+		func(f *facts) { f.unanswered = make([]control.ExplainedJob, 3) },
+	}
+	for mask := range 1 << len(bits) {
+		f := facts{id: "web1", now: now}
+		for i, set := range bits {
+			if mask>>i&1 == 1 {
+				set(&f)
+			}
+		}
+		got := causesOf(&f)
+		if len(got) == 0 {
+			t.Fatalf("%b: no cause", mask)
+		}
+		for _, c := range got {
+			if c.Code == "" || c.Text == "" || c.Next == "" && c.Code != answers {
+				t.Errorf("%b: %+v", mask, c)
+			}
+		}
+	}
+}
+
+func TestIDsThatLookAlike(t *testing.T) {
+	for other, want := range map[string]bool{
+		"WEB1.example.com": true,
+		"web1":             true,
+		"wbe1.example.com": true,
+		"web2.example.com": true,
+		"mail.example.com": false,
+		"":                 false,
+	} {
+		if got := looksLike("web1.example.com", other); got != want {
+			t.Errorf("%q: %v", other, got)
+		}
+	}
+	if looksLike("a1", "b2") {
+		t.Error("short ids without a common letter")
+	}
+}
+
+// auth is a request.Auth that answers each sign-in alike.
+type auth struct {
+	request.Auth
+	answer any
+}
+
+func (a auth) SignIn(context.Context, *value.Map, int64, netip.AddrPort) any { return a.answer }
+
+// newKey returns the text of a new public key.
+func newKey(t *testing.T) string {
+	t.Helper()
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
+}
+
+// TestSignInsOfStrangersAreBounded: ids that a stranger chooses displace no minion with a key.
+func TestSignInsOfStrangersAreBounded(t *testing.T) {
+	store, err := keys.Open(t.TempDir(), keys.Config{Create: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Put("web1", keys.Accepted, newKey(t)); err != nil {
+		t.Fatal(err)
+	}
+
+	s := NewSignIns(auth{answer: "master is busy, sign in again later\x1b[2J"}, store, func() time.Time { return now })
+	from := netip.MustParseAddrPort("192.0.2.1:1000")
+	s.SignIn(t.Context(), value.NewMap("id", "web1"), 3, from)
+	for i := range 10 * maxStrangers {
+		s.SignIn(t.Context(), value.NewMap("id", fmt.Sprintf("stranger%d", i)), 3, from)
+		s.SignIn(t.Context(), value.NewMap("id", strings.Repeat("x", i)), 3, from)
+	}
+
+	last, ok := s.Last("web1")
+	if !ok || last.From != from.Addr() || last.Refusal != `master is busy, sign in again later?[2J` {
+		t.Errorf("%+v %v", last, ok)
+	}
+	if n := len(s.strangers.last); n != maxStrangers || len(s.strangers.order) != maxStrangers {
+		t.Errorf("%d strangers, %d in order", n, len(s.strangers.order))
+	}
+	if _, ok := s.Last(fmt.Sprintf("stranger%d", 10*maxStrangers-1)); !ok {
+		t.Error("the latest stranger is not known")
+	}
+}

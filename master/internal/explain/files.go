@@ -1,0 +1,154 @@
+package explain
+
+import (
+	"cmp"
+	"context"
+	"net/url"
+	"slices"
+	"strings"
+
+	"saltern/internal/control"
+	"saltern/internal/printable"
+	"saltern/master/cache"
+	"saltern/master/internal/pillar"
+	"saltern/master/value"
+)
+
+// Bounds of what is shown of files.
+const (
+	maxOthers  = 10  // lines of top files that do not select the minion
+	maxMatches = 200 // that do
+	maxKeys    = 500
+)
+
+// explainFiles adds the lines of top files that select a minion, and which file has which key of its
+// pillar. key is the only key that is asked for, or "".
+func (s *Service) explainFiles(ctx context.Context, id, key string, out *control.Explanation) {
+	ctx, cancel := context.WithTimeout(ctx, partFor)
+	defer cancel()
+	grains, known := s.cfg.Cache.Get(cache.Grains, id)
+	if !known {
+		note := "the grains of the minion are not known: it has not asked for a pillar since minion_data_cache is on"
+		out.States.Note = note
+		out.Pillar.Problem = note
+		return
+	}
+
+	req := pillar.Request{ID: id, Grains: grains}
+	trace, err := s.cfg.Compiler.Trace(ctx, req, key)
+	out.Pillar.Top = topOf(trace.Lines)
+	out.Pillar.Other = clipped(trace.Other)
+	out.Pillar.Faults = trace.Faults
+	if err != nil {
+		out.Pillar.Problem = problemOf(err)
+	}
+	for _, k := range trace.Keys[:min(len(trace.Keys), maxKeys)] {
+		out.Pillar.Keys = append(out.Pillar.Keys, control.ExplainedPillarOf(k))
+	}
+	if more := len(trace.Keys) > maxKeys || trace.More; more {
+		out.Pillar.Problem = "there are more keys: ask for one by key="
+	}
+
+	kept, _ := s.cfg.Cache.Get(cache.Pillar, id)
+	s.explainStates(ctx, req, cmp.Or(kept, value.NewMap()), &out.States)
+}
+
+// explainStates adds the lines of the top files of states.
+func (s *Service) explainStates(ctx context.Context, req pillar.Request, kept *value.Map, out *control.ExplainedTop) {
+	name := cmp.Or(strings.TrimPrefix(s.cfg.Options.StateTop, "salt://"), "top.sls")
+	var tops []pillar.TopFile
+	envs := s.cfg.Files.Envs(nil)
+	slices.SortFunc(envs, func(a, b string) int {
+		if (a == "base") != (b == "base") {
+			return map[bool]int{true: -1, false: 1}[a == "base"]
+		}
+		return strings.Compare(a, b)
+	})
+	for _, env := range envs {
+		path, ok, err := s.cfg.Files.Locate(ctx, "salt://"+name+"?saltenv="+url.QueryEscape(env))
+		if err != nil {
+			out.Note = problemOf(err)
+		}
+		if ok {
+			tops = append(tops, pillar.TopFile{Env: env, Path: path})
+		}
+	}
+	if len(tops) == 0 {
+		out.Note = cmp.Or(out.Note, "no environment has a "+name)
+		return
+	}
+
+	lines, templates, err := s.cfg.Compiler.TraceTop(ctx, req, kept, tops)
+	*out = topOf(lines)
+	switch {
+	case err != nil:
+		out.Note = problemOf(err)
+	case templates:
+		out.Note = "a top file is a template: the minion renders it with its own functions, and may see other lines"
+	}
+}
+
+// topOf sorts the lines of top files by whether they select the minion.
+func topOf(lines []pillar.Line) (out control.ExplainedTop) {
+	for _, l := range lines {
+		line := control.ExplainedLine{
+			Top:    l.Top,
+			Env:    l.Env,
+			Target: printable.Line(l.Target),
+			Type:   l.Type,
+			SLS:    clipped(l.SLS),
+		}
+		switch {
+		case l.Matches && len(out.Matches) < maxMatches:
+			out.Matches = append(out.Matches, line)
+		case !l.Matches && len(out.Others) < maxOthers:
+			line.Why = whyNot(l)
+			out.Others = append(out.Others, line)
+		default:
+			out.More++
+		}
+	}
+	return out
+}
+
+// whyNot returns why a line does not select the minion.
+func whyNot(l pillar.Line) string {
+	const longest = 200
+	if l.Fault != "" {
+		return "the target cannot be used: " + printable.Clip(printable.Line(l.Fault), longest)
+	}
+	switch l.Type {
+	case "glob":
+		return "the id does not match the glob"
+	case "pcre":
+		return "the id does not match the regular expression"
+	case "list":
+		return "the id is not in the list"
+	case "grain", "grain_pcre":
+		return "no grain of the minion has this value, as far as the master knows its grains"
+	case "pillar", "pillar_pcre", "pillar_exact":
+		return "no key of its pillar has this value"
+	case "nodegroup":
+		return "it is not in the nodegroup"
+	case "ipcidr":
+		return "none of its addresses is in the network"
+	}
+	if !strings.ContainsAny(l.Target, " @") {
+		return "the id does not match the glob"
+	}
+	return "the expression as a whole is false for the id, grains and pillar of the minion"
+}
+
+func clipped(list []string) (out []string) {
+	const longest = 200
+	for _, s := range list[:min(len(list), maxKeys)] {
+		out = append(out, printable.Clip(printable.Line(s), longest))
+	}
+	return out
+}
+
+// problemOf returns the first line of an error. The rest may have parts of a pillar.
+func problemOf(err error) string {
+	first, _, _ := strings.Cut(err.Error(), "\n")
+	return printable.Clip(printable.Line(first), 300)
+}
