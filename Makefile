@@ -259,6 +259,10 @@ e2e-returners: build deps-salt ## returners of events and jobs that go away, and
 e2e-schedule: build ## a cluster with a run of its schedule each three seconds, whose owner is killed, and restarted, fifty times: each begins once (by hand, forty minutes of a quiet machine; KILLS=50)
 	SALTERN_SCHEDULE_KILLS=$(or $(KILLS),50) $(GO) test -tags e2e -count=1 -timeout 100m -run '^TestScheduleOver(Kills|Restarts)$$' -v ./test/e2e/
 
+.PHONY: e2e-fleet
+e2e-fleet: build deps-salt ## 2,000 scripted and three real minions that run states 24 times while a node is lost: what fleet.* says on each node, beside the plan and the job cache (by hand, ten minutes; FLEET=2000)
+	SALTERN_FLEET=$(or $(FLEET),2000) $(GO) test -tags e2e -count=1 -timeout 60m -run '^TestFleetNumbers$$' -v ./test/e2e/
+
 .PHONY: e2e-violations
 e2e-violations: build deps-salt ## ten times each: a removal that stops half way, masters that do not hear each other, a minion restarted while its node is lost, a full disk, a frozen leader (by hand, as root, an hour; ROUNDS=10)
 	$(GO) test -tags 'e2e appliance' -count=$(ROUNDS) -timeout 120m -parallel 1 -run '^Test(RemovalStopsHalfWay|LeaveBesideAHungMaster|MastersApart|FaultDiskFull|NoJobTwice)$$' -v ./test/e2e/

@@ -113,21 +113,28 @@ func enroll(t *testing.T, c *lab.Cluster, count int) *swarm {
 	return s
 }
 
-// start lets the minions live until the test ends.
-func (s *swarm) start(t *testing.T) {
+// pinMaster gives the minions the key of the cluster.
+func (s *swarm) pinMaster(t *testing.T) {
 	t.Helper()
 	key, err := crypt.LoadPrivate(filepath.Join(s.c.Shared, "pki", "cluster.pem"), "")
 	if err != nil {
 		t.Fatal(err)
 	}
+	for _, m := range s.minions {
+		m.Master = &key.PublicKey
+	}
+}
 
+// start lets the minions live until the test ends.
+func (s *swarm) start(t *testing.T) {
+	t.Helper()
+	s.pinMaster(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	s.stop = sync.OnceFunc(func() { cancel(); s.wg.Wait() })
 	t.Cleanup(func() { s.confess(t) })
 	t.Cleanup(s.stop)
 	gate := make(chan struct{}, 32) // a storm of sign-ins is not what is tested here
 	for _, m := range s.minions {
-		m.Master = &key.PublicKey
 		s.wg.Go(func() {
 			gate <- struct{}{}
 			m.turn(0)

@@ -10,7 +10,6 @@ import (
 
 	"saltern/master/history"
 	"saltern/master/jobs"
-	"saltern/master/pattern"
 	"saltern/master/value"
 )
 
@@ -77,7 +76,7 @@ func (f *Fleet) findJobs(ctx context.Context, a arguments, budget *int) (list []
 	if err != nil {
 		return nil, "", err
 	}
-	wanted := globsOf(&filter)
+	wanted, _ := globsOf(&filter)
 
 	from := history.Cursor(a.texts["page"])
 	seen := map[string]bool{}
@@ -114,21 +113,6 @@ func (f *Fleet) findJobs(ctx context.Context, a arguments, budget *int) (list []
 		}
 	}
 	return list, from, nil
-}
-
-// globsOf removes function and user from the filter if they are globs, and returns the condition in their
-// place.
-func globsOf(filter *history.Filter) func(*history.Run) bool {
-	function, user := "*", "*"
-	if pattern.HasMeta(filter.Function) {
-		function, filter.Function = filter.Function, ""
-	}
-	if pattern.HasMeta(filter.User) {
-		user, filter.User = filter.User, ""
-	}
-	return func(run *history.Run) bool {
-		return pattern.Glob(function, run.Function) && pattern.Glob(user, run.User)
-	}
 }
 
 // cursorAt returns the place of the i-th run of the page that begins at from. It returns from if that cannot be

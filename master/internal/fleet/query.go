@@ -11,6 +11,7 @@ import (
 
 	"saltern/master/history"
 	"saltern/master/history/summary"
+	"saltern/master/pattern"
 )
 
 // Fleet answers questions about all minions over time.
@@ -149,8 +150,26 @@ func (f *Fleet) countRuns(ctx context.Context, out *Summary) error {
 // maxStates bounds the different failed states that a summary counts.
 const maxStates = 10_000
 
-// each calls visit for the runs of a filter, the latest first, until visit returns false. It returns
-// errTooMany after maxRead runs.
+// globsOf removes minion, function and user from the filter where they are globs, and returns the condition
+// in their place. globs is false if none of them is.
+func globsOf(filter *history.Filter) (wanted func(*history.Run) bool, globs bool) {
+	take := func(text *string) string {
+		if !pattern.HasMeta(*text) {
+			return "*"
+		}
+		glob := *text
+		*text = ""
+		globs = true
+		return glob
+	}
+	minion, function, user := take(&filter.Minion), take(&filter.Function), take(&filter.User)
+	return func(run *history.Run) bool {
+		return pattern.Glob(minion, run.Minion) && pattern.Glob(function, run.Function) && pattern.Glob(user, run.User)
+	}, globs
+}
+
+// each calls visit for the runs of a filter, which may have globs, the latest first, until visit returns
+// false. It returns errTooMany after maxRead runs.
 func (f *Fleet) each(ctx context.Context, filter history.Filter, visit func(*history.Run) bool) error {
 	leave, err := f.enter(ctx)
 	if err != nil {
@@ -158,9 +177,10 @@ func (f *Fleet) each(ctx context.Context, filter history.Filter, visit func(*his
 	}
 	defer leave()
 
+	wanted, _ := globsOf(&filter)
 	return f.recorder.eachPage(ctx, filter, func(runs []history.Run) bool {
 		for i := range runs {
-			if !visit(&runs[i]) {
+			if wanted(&runs[i]) && !visit(&runs[i]) {
 				return false
 			}
 		}
@@ -178,7 +198,11 @@ func (f *Fleet) enter(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// Runs returns a page of runs.
+// maxSifted bounds the runs that are read for a page of a filter with globs.
+const maxSifted = 20_000
+
+// Runs returns a page of runs. The filter may have globs: then a page may be short, or empty, and have a next
+// one.
 func (f *Fleet) Runs(ctx context.Context, q history.Filter, limit int, from history.Cursor) (history.Page, error) {
 	leave, err := f.enter(ctx)
 	if err != nil {
@@ -186,7 +210,26 @@ func (f *Fleet) Runs(ctx context.Context, q history.Filter, limit int, from hist
 	}
 	defer leave()
 
-	return f.recorder.cfg.Store.Query(ctx, q, limit, from)
+	wanted, globs := globsOf(&q)
+	if !globs {
+		return f.recorder.cfg.Store.Query(ctx, q, limit, from)
+	}
+
+	var out history.Page
+	for read := 0; ; {
+		page, err := f.recorder.cfg.Store.Query(ctx, q, limit-len(out.Runs), from)
+		if err != nil {
+			return history.Page{}, err
+		}
+		read += len(page.Runs)
+		page.Runs = slices.DeleteFunc(page.Runs, func(run history.Run) bool { return !wanted(&run) })
+		out.Runs = append(out.Runs, page.Runs...)
+		out.Next = page.Next
+		from = page.Next
+		if from == "" || len(out.Runs) >= limit || read >= maxSifted {
+			return out, nil
+		}
+	}
 }
 
 // Drifted is a state by which a minion had drifted.
