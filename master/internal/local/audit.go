@@ -195,8 +195,8 @@ func onlyLists(fun string) bool {
 	switch fun {
 	case "presence.minions", "cluster.members",
 		"jobs.active", "jobs.list_jobs", "jobs.list_jobs_filter", "jobs.list_job",
+		"saved.targets", "saved.jobs", "saved.schedules", "saved.next", "saved.show",
 		"git.status", "appliance.status", "appliance.course", "schedule.list", "files.list",
-		"saved.jobs", "saved.targets", "saved.schedules",
 		"fleet.trend", "fleet.last", "fleet.jobs",
 		"fileserver.envs", "fileserver.file_list":
 		return true

@@ -37,10 +37,10 @@ func run(ctx context.Context, s *Service, c call) (any, error) {
 	}
 
 	r := &jobRun{Service: s, job: o.Job, name: name, by: userOf(c.by)}
-	if err := r.prepare(objects, c); err != nil {
-		return nil, err
+	var result any
+	if err = r.prepare(objects, c); err == nil {
+		result, err = r.do(ctx)
 	}
-	result, err := r.do(ctx)
 	s.noteRun(ctx, c.by, r, err)
 	return result, err
 }
@@ -61,8 +61,12 @@ func (s *Service) noteRun(ctx context.Context, by runner.Caller, r *jobRun, err 
 	if r.jid != "" {
 		record.JID = r.jid
 	}
-	if err == nil {
+	_, refused := errors.AsType[invalid](err)
+	switch {
+	case err == nil:
 		record.Result = audit.Started
+	case refused:
+		record.Result = audit.Refused
 	}
 	s.cfg.Audit.Note(record)
 }

@@ -259,6 +259,7 @@ func TestSavedObjectsAreAudited(t *testing.T) {
 	r.AcceptedMinion("web1", "min8")
 	c.call("alice", "saved.run", []any{"named"}, value.NewMap("what", "TOPSECRET"))
 	c.call("dave", "saved.run", []any{"named"}, value.NewMap("what", "TOPSECRET"))
+	c.call("alice", "saved.run", []any{"positional"}, value.NewMap("what", "x=TOPSECRET"))
 	c.call("root", "saved.delete", []any{"target", "web"}, value.NewMap())
 
 	var got []string
@@ -272,7 +273,7 @@ func TestSavedObjectsAreAudited(t *testing.T) {
 				t.Errorf("a value is in the record %v", one)
 			}
 		}
-		return len(got) >= 8
+		return len(got) >= 9
 	})
 	text := strings.Join(got, "\n")
 	for _, want := range []string{
@@ -280,6 +281,7 @@ func TestSavedObjectsAreAudited(t *testing.T) {
 		"saved.set job named  ok 0",
 		"alice saved.run named test.arg started 1",
 		"dave saved.run named  refused 0",
+		"alice saved.run positional test.arg refused 0",
 		"saved.delete target web  refused 0",
 	} {
 		if !strings.Contains(text, want) {
