@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"saltern/master/event"
@@ -15,9 +16,10 @@ import (
 )
 
 const (
-	// pausesDepth bounds the number of changes by other masters that wait. Overflow policy: a
-	// further change is lost, and the master that asked reports that nobody has confirmed it.
-	pausesDepth = 256
+	// pausesDepth bounds the number of changes by other masters, and of answers of theirs, that wait.
+	// Overflow policy: a further one is lost, and the master that asked reports that nobody has
+	// confirmed the change.
+	pausesDepth = 4096
 	// pauseAnswers is how long a master waits for the others' answers to a change.
 	pauseAnswers = 5 * time.Second
 )
@@ -38,26 +40,53 @@ type PausesConfig struct {
 // Pauses passes changes of the pauses of orchestrations to the master that runs them. A change is an
 // event to all masters; each answers by an event whether it runs the job and has stored the change.
 // A change that is stored twice is as one. It is safe for concurrent use.
-type Pauses struct{ cfg PausesConfig }
+type Pauses struct {
+	cfg PausesConfig
+
+	mu      sync.Mutex
+	waiting map[string]chan *value.Map // by the field ask of an answer: who waits for it
+}
 
 // NewPauses returns Pauses. The caller must call Run.
-func NewPauses(cfg PausesConfig) *Pauses { return &Pauses{cfg} }
+func NewPauses(cfg PausesConfig) *Pauses {
+	return &Pauses{cfg: cfg, waiting: map[string]chan *value.Map{}}
+}
 
-// Run performs the changes that other masters ask for, until ctx ends.
+// Run performs the changes that other masters ask for, and passes on their answers, until ctx ends.
 func (p *Pauses) Run(ctx context.Context) {
-	sub := p.cfg.Bus.Subscribe("pauses of orchestrations", pausesDepth,
-		func(tag string) bool { return tag == event.TagRunPause })
+	var running sync.WaitGroup
+	defer running.Wait()
+
+	// A disk that hangs holds up the changes, but not the answers.
+	running.Go(func() { p.follow(ctx, event.TagRunPause, p.answer) })
+	running.Go(func() { p.follow(ctx, event.TagRunPaused, p.pass) })
+}
+
+// follow calls handle with the data of the events of other masters with this tag, until ctx ends.
+func (p *Pauses) follow(ctx context.Context, tag string, handle func(data *value.Map)) {
+	sub := p.cfg.Bus.Subscribe(tag, pausesDepth, func(other string) bool { return other == tag })
 	defer sub.Close()
 
 	eachEvent(ctx, sub, func(e event.Event) {
 		if e.Lost > 0 {
 			p.cfg.Log.Error("pauses of orchestrations for which another master has asked are lost: too many at once",
-				"lost", e.Lost)
+				"tag", tag, "lost", e.Lost)
 		}
 		if event.MayOrder(e, event.RunPause) {
-			p.answer(e.Data)
+			handle(e.Data)
 		}
 	})
+}
+
+// pass passes an answer to the call that waits for it.
+func (p *Pauses) pass(answer *value.Map) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	select {
+	case p.waiting[answer.Str("ask")] <- answer:
+	default: // nobody waits, or a master answers again and again
+	}
 }
 
 // answer performs the change in the event of another master, and fires the answer.
@@ -90,11 +119,18 @@ func (p *Pauses) ChangePauses(ctx context.Context, change runner.PauseChange) er
 	defer cancel()
 
 	peers := p.cfg.Peers()
-	sub := p.cfg.Bus.Subscribe("answers to a pause", len(peers)+pausesDepth,
-		func(tag string) bool { return tag == event.TagRunPaused })
-	defer sub.Close()
-
 	ask := rand.Text()
+	answers := make(chan *value.Map, len(peers))
+	p.mu.Lock()
+	p.waiting[ask] = answers
+	p.mu.Unlock()
+
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.waiting, ask)
+	}()
+
 	p.cfg.Fire(event.TagRunPause, value.NewMap(
 		"ask", ask,
 		"jid", change.JID,
@@ -111,44 +147,38 @@ func (p *Pauses) ChangePauses(ctx context.Context, change runner.PauseChange) er
 	}
 
 	for len(without)+len(silent) < len(peers) {
-		e, ok := nextEvent(ctx, sub)
-		if !ok {
-			break
+		var answer *value.Map
+		select {
+		case answer = <-answers:
+		case <-ctx.Done():
+			return notFound(change.JID, without, othersThan(without, peers))
 		}
 
-		peer := e.Data.Str("id")
-		_, known := peers[peer]
-		mine := known && event.MayOrder(e, event.RunPause) && e.Data.Str("ask") == ask
-		switch {
-		case !mine || slices.Contains(without, peer):
-		case !e.Data.Bool("found"):
-			without = append(without, peer)
-			silent = slices.DeleteFunc(silent, func(id string) bool { return id == peer })
-		case e.Data.Str("error") != "":
-			return fmt.Errorf("change the pauses of an orchestration on %s: %s", peer, e.Data.Str("error"))
-		default:
+		peer := answer.Str("id")
+		if answer.Bool("found") {
+			if text := answer.Str("error"); text != "" {
+				return fmt.Errorf("change the pauses of an orchestration on %s: %s", peer, text)
+			}
 			return nil
 		}
-	}
 
-	for peer := range peers {
-		if !slices.Contains(without, peer) && !slices.Contains(silent, peer) {
-			silent = append(silent, peer)
+		if _, known := peers[peer]; known && !slices.Contains(without, peer) {
+			without = append(without, peer)
+			silent = slices.DeleteFunc(silent, func(id string) bool { return id == peer })
 		}
 	}
 
 	return notFound(change.JID, without, silent)
 }
 
-// nextEvent waits for the next event of a subscription. It returns false when ctx or the subscription
-// ends.
-func nextEvent(ctx context.Context, sub *event.Subscription) (event.Event, bool) {
-	select {
-	case e, ok := <-sub.C:
-		return e, ok
-	case <-ctx.Done():
-		return event.Event{}, false
+// othersThan returns the peers that are not in the list.
+func othersThan(list []string, peers map[string]bool) (others []string) {
+	for peer := range peers {
+		if !slices.Contains(list, peer) {
+			others = append(others, peer)
+		}
 	}
+	return others
 }
 
 // notFound returns the error for a job that no master says it runs.

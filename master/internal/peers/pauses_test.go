@@ -66,7 +66,7 @@ func startPaused(t *testing.T, ids ...string) map[string]*pausedMaster {
 	}
 
 	for id, m := range all {
-		sub := m.bus.Subscribe("others", 100, func(string) bool { return true })
+		sub := m.bus.Subscribe("others", 4096, func(string) bool { return true })
 		running.Go(func() {
 			defer sub.Close()
 			eachEvent(t.Context(), sub, func(e event.Event) {
@@ -172,7 +172,7 @@ func TestManyPausesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := startPaused(t, "c1", "c2", "c3")
 		var callers sync.WaitGroup
-		errs := make(chan error, 50)
+		errs := make(chan error, 500)
 		for range cap(errs) {
 			callers.Go(func() {
 				errs <- all["c1"].ChangePauses(t.Context(), runner.PauseChange{JID: "c2", Action: runner.Pause, Step: "a"})

@@ -145,7 +145,8 @@ def library_modules(before):
 def warm(name):
     """Imports the module, or reads the code of the file, for which workers had to do so by themselves."""
     if name.startswith("/"):
-        library.read_code(name)
+        if name.startswith(library.roots):
+            library.read_code(name)
         return
     if name in sys.modules:
         return
