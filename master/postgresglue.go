@@ -22,7 +22,7 @@ func (m *Master) openArchive(ctx context.Context) jobs.Archive {
 	if m.postgresJournal == nil {
 		return kept
 	}
-	return archives{recorder: m.recorder, journal: m.postgresJournal}
+	return &archives{recorder: m.recorder, journal: m.postgresJournal}
 }
 
 // openPostgres opens the journal of what PostgreSQL is to get, and what writes that. If the journal cannot be
@@ -65,37 +65,52 @@ func (m *Master) closePostgres() error {
 	return err
 }
 
-// archives passes returns to the history, and then with the summary to the journal of PostgreSQL. A return that
-// only one of the two has taken comes again, and the other one takes it once.
+// archives passes returns to the history, and then with the summary to the journal of PostgreSQL. When the
+// journal cannot be written, the job cache passes the same return again; the history has counted it already.
 type archives struct {
 	recorder *fleet.Recorder // may be nil: the master keeps no history
 	journal  *postgres.Journal
+
+	// recorded is the return that the history has taken and the journal has not. Only the writer of the job
+	// cache uses it.
+	recorded struct {
+		jid, minion string
+		run         *history.Run // nil: the history has left it out
+	}
 }
 
-var _ jobs.JobArchive = archives{}
+var _ jobs.JobArchive = (*archives)(nil)
 
 // AddJob implements [jobs.JobArchive].
-func (a archives) AddJob(j jobs.ArchivedJob) error { return a.journal.AddJob(j) }
+func (a *archives) AddJob(j jobs.ArchivedJob) error { return a.journal.AddJob(j) }
 
 // Add implements [jobs.Archive].
-func (a archives) Add(r jobs.Archived) error {
-	var run *history.Run
-	if a.recorder != nil {
-		var err error
-		if run, err = a.recorder.Record(r); err != nil {
+func (a *archives) Add(r jobs.Archived) error {
+	again := a.recorded.jid == r.JID && a.recorded.minion == r.Minion
+	if a.recorder != nil && !again {
+		run, err := a.recorder.Record(r)
+		if err != nil {
 			return err
 		}
+		a.recorded.jid = r.JID
+		a.recorded.minion = r.Minion
+		a.recorded.run = run
 	}
 
 	var made *summary.Summary
-	if run != nil {
-		made = &run.Summary
+	if a.recorded.run != nil {
+		made = &a.recorded.run.Summary
 	}
-	return a.journal.Add(r, made)
+	if err := a.journal.Add(r, made); err != nil {
+		return err
+	}
+	a.recorded.jid = ""
+	a.recorded.run = nil
+	return nil
 }
 
 // Sync implements [jobs.Archive].
-func (a archives) Sync() error {
+func (a *archives) Sync() error {
 	var err error
 	if a.recorder != nil {
 		err = a.recorder.Sync()

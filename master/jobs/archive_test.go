@@ -246,3 +246,69 @@ func TestArchivesOfAllMastersHaveTheSameTimes(t *testing.T) {
 		}
 	}
 }
+
+// jobArchive is an archive that takes loads as well.
+type jobArchive struct {
+	*fakeArchive
+	functions map[string]string // of the loads by job id
+}
+
+func (a *jobArchive) AddJob(j ArchivedJob) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.functions[j.JID] = j.Load.Str("fun")
+	return nil
+}
+
+// An archive learns which master took a return, so that only that one need write it elsewhere. After a
+// crash nobody knows any more.
+func TestArchiveLearnsWhoTookAReturn(t *testing.T) {
+	t.Parallel()
+	shared := t.TempDir()
+	archives := []*jobArchive{
+		{newFakeArchive(), map[string]string{}},
+		{newFakeArchive(), map[string]string{}},
+	}
+	a := memberWith(t, "10.0.0.1", shared, t.TempDir(), archives[0])
+	b := memberWith(t, "10.0.0.2", shared, t.TempDir(), archives[1])
+	a.peers.to = []*Cluster{b.Cluster}
+	check.Must(t, a.SaveLoad(await.Context(t), jid1, value.NewMap("jid", jid1, "fun", "test.ping"), nil))
+	check.Must(t, a.save("m1", "one"))
+
+	for i, archive := range archives {
+		await.That(t, fmt.Sprint("the return in archive ", i), func() bool { return archive.count() == 1 })
+		archive.mu.Lock()
+		for key, got := range archive.taken {
+			if got.Own != (i == 0) {
+				t.Errorf("archive %d: %s is its own: %v", i, key, got.Own)
+			}
+		}
+		archive.mu.Unlock()
+	}
+	await.That(t, "the load", func() bool {
+		archives[0].mu.Lock()
+		defer archives[0].mu.Unlock()
+		return archives[0].functions[jid1] == "test.ping"
+	})
+}
+
+func TestReplayedReturnIsNobodysOwn(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "jobs")
+	archive := newFakeArchive()
+	archive.failSync(syscall.EIO)
+	c := open(t, Config{Dir: dir, Archive: archive})
+	save(t, c, ret(jid1, "m1", true))
+	flushed(t, c)
+	crash(t, c)
+	archive.loseUnsynced()
+	c = open(t, Config{Dir: dir, Archive: archive})
+	for key, got := range archive.taken {
+		if got.Own {
+			t.Errorf("%s is its own after a restart", key)
+		}
+	}
+	if archive.count() != 1 {
+		t.Errorf("%d returns", archive.count())
+	}
+	check.Must(t, c.Close(await.Context(t)))
+}

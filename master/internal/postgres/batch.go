@@ -75,7 +75,7 @@ func (b *batch) addLoad(r *record, reason string) {
 		load = notStored(reason)
 		b.marked++
 	}
-	b.loads = append(b.loads, []any{r.jid, string(load), r.kind == kindLoad && reason == ""})
+	b.loads = append(b.loads, []any{r.jid, load, r.kind == kindLoad && reason == ""})
 }
 
 var errOversized = errors.New("it was too large for the spool")
@@ -110,7 +110,7 @@ func (b *batch) addReturn(r *record, node, reason string) {
 		int64(s.OK), int64(s.Changed), int64(s.WouldChange), int64(s.Failed),
 		s.Duration.Seconds(), int64(s.Retcode), s.Test, cleanText(s.Revision),
 		r.summary, nonNil(content.Return.Adapted), node,
-		strconv.FormatBool(content.Success), string(content.Return.Text), envelope(r, &content),
+		strconv.FormatBool(content.Success), content.Return.Text, envelope(r, &content),
 	})
 	b.addStates(r, "failed", s.FailedStates)
 	b.addStates(r, "changed", s.ChangedStates)
