@@ -51,7 +51,7 @@ func (m *Master) openPostgres() {
 		Node:     cmp.Or(c.Node, c.ID),
 		Journal:  m.postgresJournal,
 		Now:      m.now,
-		Log:      m.log,
+		Log:      m.quiet,
 	})
 }
 

@@ -109,7 +109,7 @@ func (b *batch) addReturn(r *record, node, reason string) {
 		r.jid, r.minion, r.time, r.user, function, s.Result.String(),
 		int64(s.OK), int64(s.Changed), int64(s.WouldChange), int64(s.Failed),
 		s.Duration.Seconds(), int64(s.Retcode), s.Test, cleanText(s.Revision),
-		r.summary, nonNil(content.Return.Adapted), node,
+		append([]byte{}, r.summary...), nonNil(content.Return.Adapted), node,
 		strconv.FormatBool(content.Success), content.Return.Text, envelope(r, &content),
 	})
 	b.addStates(r, "failed", s.FailedStates)

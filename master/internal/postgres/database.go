@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"saltern/internal/durable"
+	"saltern/master/history/summary"
 	"saltern/master/internal/postgres/settings"
 )
 
@@ -74,8 +75,8 @@ func (d *database) connect(ctx context.Context) error {
 	return nil
 }
 
-// config returns the configuration of a connection. It takes nothing from the environment and from files in the home
-// folder.
+// config returns the configuration of a connection. It takes no password and no certificates from the environment
+// or the home folder.
 func (d *database) config() (*pgx.ConnConfig, error) {
 	s := d.settings
 	d.password = s.Password
@@ -98,9 +99,7 @@ func (d *database) config() (*pgx.ConnConfig, error) {
 		{"sslrootcert", s.SSLRootCert}, {"sslcert", s.SSLCert}, {"sslkey", s.SSLKey},
 		{"passfile", "/dev/null"}, {"application_name", "saltern " + d.node},
 	} {
-		if p[1] != "" {
-			fmt.Fprintf(&text, "%s='%s' ", p[0], escape.Replace(p[1]))
-		}
+		fmt.Fprintf(&text, "%s='%s' ", p[0], escape.Replace(p[1]))
 	}
 	fmt.Fprintf(&text, "port=%d", s.Port)
 	config, err := pgx.ParseConfig(text.String())
@@ -171,6 +170,36 @@ SELECT count(*) FROM fresh`
 // write writes a batch in one transaction, and returns how many of its returns the database did not have. The
 // caller has connected.
 func (d *database) write(ctx context.Context, b *batch) (fresh int, err error) {
+	return d.transact(ctx, b, func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) })
+}
+
+// probe returns an error if the database does not take a plain load and a plain return. It leaves nothing there.
+// The caller has connected.
+func (d *database) probe(ctx context.Context) error {
+	const id = "00000000000000000000"
+	now := time.Now()
+	b := newBatch([]record{
+		{kind: kindLoad, time: now, jid: id, content: []byte(`{"fun":"test.ping"}`)},
+		{
+			kind:     kindReturn,
+			time:     now,
+			jid:      id,
+			minion:   d.node,
+			function: "test.ping",
+			summary:  summary.Append(nil, summary.Summary{}),
+			content:  []byte{0x80}, // an empty map
+		},
+	}, d.node, "")
+	_, err := d.transact(ctx, b, func(ctx context.Context, tx pgx.Tx) error { return tx.Rollback(ctx) })
+	return err
+}
+
+// transact writes a batch in a transaction, which end ends.
+func (d *database) transact(
+	ctx context.Context,
+	b *batch,
+	end func(context.Context, pgx.Tx) error,
+) (fresh int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
 	defer cancel()
 
@@ -183,7 +212,7 @@ func (d *database) write(ctx context.Context, b *batch) (fresh int, err error) {
 		fresh, err = insertRows(ctx, tx, b)
 	}
 	if err == nil {
-		err = tx.Commit(ctx)
+		err = end(ctx, tx)
 	}
 	if err != nil {
 		// A connection that cannot roll back is closed by the client.

@@ -148,6 +148,51 @@ func TestRoleWithoutRights(t *testing.T) {
 	}
 }
 
+// A change of the tables makes the database refuse every row: none of the returns is at fault.
+func TestDatabaseThatRefusesEverythingIsWaitedFor(t *testing.T) {
+	s := sharedServer(t)
+	db := s.database(t)
+	r := openRig(t, t.TempDir(), db, 64<<20)
+	addMany(t, r.journal, 1, 11)
+	r.drained()
+	conn := s.query(t, db)
+	_, err := conn.Exec(context.Background(), `ALTER TABLE salt_returns ADD COLUMN place text;
+		ALTER TABLE salt_returns ADD CONSTRAINT place CHECK (place IS NOT NULL) NOT VALID`)
+	check.Must(t, err)
+	addMany(t, r.journal, 11, 31)
+	await.That(t, "error names the constraint", func() bool { return strings.Contains(r.sink.Stats().Error, "23514") })
+	if st := r.sink.Stats(); st.Adapted+st.Refused != 0 || st.Waiting < 20 {
+		t.Errorf("%+v", st)
+	}
+	_, err = conn.Exec(context.Background(), "ALTER TABLE salt_returns DROP CONSTRAINT place")
+	check.Must(t, err)
+	r.drained()
+	wantOnce(t, conn, 30)
+	if st := r.sink.Stats(); st.Adapted+st.Refused != 0 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// Nothing that fails while the master connects is the fault of a return.
+func TestMigrationThatFailsMarksNothing(t *testing.T) {
+	s := sharedServer(t)
+	db := s.database(t)
+	conn := s.query(t, db)
+	// The number of the version violates the constraint: SQLSTATE 23514.
+	_, err := conn.Exec(context.Background(), "CREATE TABLE saltern_schema (version int PRIMARY KEY CHECK (version > 9))")
+	check.Must(t, err)
+	r := openRig(t, t.TempDir(), db, 64<<20)
+	addMany(t, r.journal, 1, 2)
+	await.That(t, "error is known", func() bool { return strings.Contains(r.sink.Stats().Error, "23514") })
+	_, err = conn.Exec(context.Background(), "DROP TABLE saltern_schema")
+	check.Must(t, err)
+	r.drained()
+	wantOnce(t, conn, 1)
+	if st := r.sink.Stats(); st.Adapted+st.Refused != 0 {
+		t.Errorf("%+v", st)
+	}
+}
+
 func TestFullDiskOfTheDatabase(t *testing.T) {
 	dir := openFolder(t)
 	t.Cleanup(func() { _ = os.Remove(dir) })

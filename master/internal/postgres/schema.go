@@ -14,7 +14,7 @@ import (
 var migrations = []string{schema1}
 
 // Salt's tables are as the head of salt/returners/pgjsonb.py has them, without its indexes of the
-// insides of returns (gin), which cost more than the rows; docs/postgresql.md has them.
+// insides of returns (gin), with which the database takes half as many returns; docs/postgresql.md has them.
 const schema1 = `
 CREATE TABLE IF NOT EXISTS jids (
 	jid varchar(255) NOT NULL PRIMARY KEY,

@@ -167,7 +167,7 @@ func (f *feed) next(ctx context.Context) (records []record, end uint64, ok bool)
 		}
 		packed, end, err := r.Read(batchRecords, batchBytes)
 		if err != nil {
-			f.note(err)
+			f.noteFailure(err, 1)
 			if pause.For(ctx, lastPause) != nil {
 				return nil, 0, false
 			}
@@ -176,7 +176,7 @@ func (f *feed) next(ctx context.Context) (records []record, end uint64, ok bool)
 
 		first := end - uint64(len(packed))
 		records, due := f.parse(packed)
-		if len(records) > 0 || len(packed) > 0 && due == len(packed) {
+		if due > 0 {
 			return records, first + uint64(due), true
 		}
 
@@ -232,23 +232,27 @@ func (f *feed) deliver(ctx context.Context, records []record) bool {
 			return false
 		}
 
-		kind := refusalOf(err)
-		if connected && kind != away {
+		kind := away
+		if connected {
+			kind = refusalOf(err)
+		}
+		if kind != away {
 			failures++
 		}
-		f.noteFailure(err, tries)
-		if kind == away && tries%2 == 0 {
-			f.db.close() // the name of the host may mean another server now
-		}
-		if kind != away && connected && len(records) > 1 {
-			half := len(records) / 2
-			f.limit = max(1, half)
-			return f.deliver(ctx, records[:half]) && f.deliver(ctx, records[half:])
-		}
-		if kind == refused || failures >= triesAlone {
+		suspects := kind != away && (kind == refused || len(records) > 1 || failures >= triesAlone)
+		if suspects && f.takesAnything(ctx) {
+			if half := len(records) / 2; half > 0 {
+				f.limit = half
+				return f.deliver(ctx, records[:half]) && f.deliver(ctx, records[half:])
+			}
 			if done, ok := f.mark(ctx, &records[0], err); done || !ok {
 				return ok
 			}
+		}
+
+		f.noteFailure(err, tries)
+		if tries%2 == 0 {
+			f.db.close() // the name of the host may mean another server now
 		}
 		if pause.For(ctx, min(lastPause, f.firstPause<<min(tries-1, 10))) != nil {
 			return false
@@ -256,15 +260,21 @@ func (f *feed) deliver(ctx context.Context, records []record) bool {
 	}
 }
 
+// takesAnything reports whether the database takes plain rows, so that the records must be at fault if it
+// refuses them.
+func (f *feed) takesAnything(ctx context.Context) bool {
+	return f.db.connect(ctx) == nil && f.db.probe(ctx) == nil
+}
+
 // mark writes a record without its content, because the database refuses it. If it refuses that as well, the record is
 // counted and left out. done is false if the database is away; ok is false if ctx has ended.
 func (f *feed) mark(ctx context.Context, r *record, why error) (done, ok bool) {
 	reason := wordError(why, f.db.password).Error()
-	_, err := f.try(ctx, []record{*r}, reason)
+	connected, err := f.try(ctx, []record{*r}, reason)
 	if ctx.Err() != nil {
 		return false, false
 	}
-	if err != nil && refusalOf(err) != refused {
+	if err != nil && (!connected || refusalOf(err) != refused) {
 		return false, true
 	}
 
@@ -312,9 +322,13 @@ func (f *feed) advance(ctx context.Context, end uint64) bool {
 	for {
 		err := f.lane.reader.Advance(end)
 		if err == nil {
+			f.count(func(s *Stats) {
+				s.Error = ""
+				s.Since = time.Time{}
+			})
 			return true
 		}
-		f.note(err)
+		f.noteFailure(err, 1)
 		if pause.For(ctx, lastPause) != nil {
 			return false
 		}
