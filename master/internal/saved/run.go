@@ -11,6 +11,7 @@ import (
 	"saltern/internal/audit"
 	"saltern/master/history/summary"
 	"saltern/master/internal/batch"
+	"saltern/master/internal/username"
 	"saltern/master/runner"
 	"saltern/master/target"
 	"saltern/master/value"
@@ -114,7 +115,8 @@ func (r *jobRun) prepare(objects *Objects, c call) (err error) {
 		return err
 	}
 
-	if r.cfg.Blacklist.Refuses(r.by.Name, []string{r.job.Function}) {
+	ofDirectory := r.by.Eauth == "ldap" && r.cfg.Blacklist.Refuses(username.Fold(r.by.Name), nil)
+	if ofDirectory || r.cfg.Blacklist.Refuses(r.by.Name, []string{r.job.Function}) {
 		return badf("publisher_acl_blacklist refuses the function %s, or the user %s", r.job.Function, r.by.Name)
 	}
 	if r.target, r.kind, err = objects.targetOf(r.job); err != nil {

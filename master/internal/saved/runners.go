@@ -48,15 +48,11 @@ func (s *Service) AddRunners(t *runner.Table) {
 				return nil, errors.New("saved objects are not for minions: call the function itself")
 			}
 			c := call{by: order.By}
-			err := c.bind(f.params, args, named)
-			var result any
-			if err == nil {
-				result, err = f.do(ctx, s, c)
+			if err := c.bind(f.params, args, named); err != nil {
+				return nil, &runner.ArgumentError{Reason: err.Error(), Usage: usageOf(name, f.params)}
 			}
-			if wrong, ok := errors.AsType[invalid](err); ok {
-				return nil, &runner.ArgumentError{Reason: wrong.Error(), Usage: usageOf(name, f.params)}
-			}
-			return result, err
+			// What is refused from here on is a failure: for an ArgumentError, the call succeeds.
+			return f.do(ctx, s, c)
 		})
 	}
 }

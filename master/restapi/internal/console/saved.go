@@ -84,6 +84,9 @@ func runnerProblem(text string) string {
 	if rest, ok := strings.CutPrefix(text, "Exception occurred in runner "); ok {
 		_, text, _ = strings.Cut(rest, ": ")
 	}
+	if rest, ok := strings.CutPrefix(text, "runner saved."); ok {
+		_, text, _ = strings.Cut(rest, ": ")
+	}
 	text = cutText(text, 1000)
 	return strings.Map(func(r rune) rune {
 		if r < 0x20 {

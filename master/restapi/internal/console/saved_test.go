@@ -394,6 +394,7 @@ func TestRunnerProblem(t *testing.T) {
 	for text, want := range map[string]string{
 		"\nPassed invalid arguments: the argument name is missing\n\nUsage:\n\n    salt-run x\n": "the argument name is missing",
 		"Exception occurred in runner saved.run: no: space\x1b[2J":                               "no: space [2J",
+		"Exception occurred in runner saved.run: runner saved.run: no field x":                   "no field x",
 		"": "The master did not do that, and does not say why.",
 	} {
 		if got := runnerProblem(text); got != want {
