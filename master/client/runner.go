@@ -38,14 +38,25 @@ func (c *Client) StartRunner(
 // this master or of an older one has an argument of this name.
 const AnswerField = "__saltern_answer__"
 
+// lateAnswer is how long the answer of a runner that compares may take. The master ends such a runner
+// earlier (saltern_diff_timeout), and when this client disconnects.
+const lateAnswer = time.Hour
+
+// AnswersLate reports whether a runner may work for minutes, although its result is only in the
+// answer to the request.
+func AnswersLate(fun string) bool { return fun == "pillar.diff" || fun == "top.diff" }
+
 // startRunner works like StartRunner, with a complete load. data is the data of the end event if
 // the runner has ended and its result must not go on the event bus; otherwise data is nil.
 func (c *Client) startRunner(ctx context.Context, load, cred *value.Map) (jid string, data *value.Map, err error) {
 	load = c.signed(load, cred)
 	timeout := c.cfg.Timeout
-	// the master answers a runner of the module cluster only when it has ended
-	if strings.HasPrefix(load.Str("fun"), "cluster.") {
+	// the master answers these runners only when they have ended
+	switch fun := load.Str("fun"); {
+	case strings.HasPrefix(fun, "cluster."):
 		timeout = max(timeout, 40*time.Second)
+	case AnswersLate(fun):
+		timeout = max(timeout, lateAnswer)
 	}
 
 	reply, err := c.sendRequest(ctx, load, timeout)

@@ -302,8 +302,11 @@ func (s *Service) onRunner(ctx context.Context, c *request.Call) (any, error) {
 	}
 
 	if run.Secret {
-		ctx = audit.WithActor(source.With(ctx, o.addr), actor)
-		return value.NewMap("tag", run.Tag, "jid", run.JID, "data", run.Do(ctx, failed)), nil
+		var data *value.Map
+		err := whileAsked(ctx, c, fun, func(ctx context.Context) {
+			data = run.Do(audit.WithActor(source.With(ctx, o.addr), actor), failed)
+		})
+		return value.NewMap("tag", run.Tag, "jid", run.JID, "data", data), err
 	}
 	if !s.cfg.Background.Go(func(ctx context.Context) { run.Do(audit.WithActor(ctx, actor), failed) }) {
 		return (&eauth.Failure{
@@ -314,6 +317,20 @@ func (s *Service) onRunner(ctx context.Context, c *request.Call) (any, error) {
 	}
 
 	return value.NewMap("tag", run.Tag, "jid", run.JID), nil
+}
+
+// whileAsked calls do, which works on a runner whose result is only in the answer. If the runner may
+// work for minutes, the time limit of requests does not apply, and the context of do ends when the
+// caller disconnects.
+func whileAsked(ctx context.Context, c *request.Call, fun string, do func(context.Context)) error {
+	if !client.AnswersLate(fun) {
+		do(ctx)
+		return nil
+	}
+	return c.Park(ctx, func(connected context.Context) error {
+		do(connected)
+		return nil
+	})
 }
 
 // onJobUser returns the user who started a job. Only salt-api gets that answer. It asks with the
