@@ -2,6 +2,7 @@ package master
 
 import (
 	"path/filepath"
+	"slices"
 
 	"saltern/master/cache"
 	"saltern/master/internal/diff"
@@ -23,6 +24,7 @@ func (m *Master) openDiff(renderers renderer.Config, pillars pillar.Config) {
 	m.diff = diff.New(diff.Config{
 		Pillar:   pillars,
 		Renderer: renderers,
+		States:   m.stateFiles(),
 		Fleet:    diffFleet{m.targets, m.cache},
 		Dir:      filepath.Join(c.CacheDir, "diff"),
 		Trusted:  c.DiffTrusted,
@@ -31,6 +33,21 @@ func (m *Master) openDiff(renderers renderer.Config, pillars pillar.Config) {
 		Newest:   m.newestForRunners,
 		Log:      m.log,
 	})
+}
+
+// stateFiles returns the sources of the files for minions.
+func (m *Master) stateFiles() diff.StateFiles {
+	c := m.cfg
+	place := func(backend string) int { return slices.Index(c.FileserverBackend, backend) }
+	files := diff.StateFiles{
+		Git:      m.repos.Files(),
+		GitFirst: place("gitfs") < place("roots"),
+		Options:  pillar.States{Merging: c.TopFileMergingStrategy, DefaultTop: c.Raw.Str("default_top")},
+	}
+	if place("roots") >= 0 {
+		files.Roots = c.FileRoots
+	}
+	return files
 }
 
 // diffFleet is the fleet as comparisons see it.

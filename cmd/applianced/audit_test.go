@@ -21,7 +21,7 @@ func TestVerbsAreAudited(t *testing.T) {
 		"keys delete", "keys reject", "leave", "recover", "reload", "remove",
 		"replace", "reset", "restart", "secret rotate", "cluster-key new", "cluster-key take", "setup", "setup back", "setup retry", "setup start", "tokens revoke", "undrain", "backup now", "virtual-address", "console"}
 	looks := []string{"audit", "audit verify", "backup list", "backup status", "config", "config check",
-		"config schema", "events", "explain", "git", "history", "keys", "keys list", "lb status", "logs", "man",
+		"config schema", "diff", "events", "explain", "git", "history", "keys", "keys list", "lb status", "logs", "man",
 		"minions", "minion-config", "nodes", "ping", "python", "python list", "schedule", "secret",
 		"cluster-key", "secrets",
 		"secrets encrypt", "secrets list", "secrets public", "setup progress", "setup schema", "status", "storage", "storage plan", "storage status", "tokens", "tokens list", "upgrade check", "upgrade status", "version", "admin", "help"}

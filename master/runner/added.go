@@ -29,6 +29,8 @@ var addedByMaster = map[string]added{
 		"Returns runs with a text in ids, states, comments or changes."},
 	"pillar.diff": {"ref= tgt= tgt_type= from= folder= remote= into= env= saltenv= pillarenv= format=",
 		"Returns what a branch, tag, commit or folder would change in the pillars of minions."},
+	"top.diff": {"ref= tgt= tgt_type= from= folder= remote= into= env= saltenv= pillarenv= format=",
+		"Returns what a branch, tag, commit or folder would change in the states that minions get."},
 	"schedule.list":        {"count=", "Returns the entries of the master's schedule and their next runs."},
 	"saved.targets":        {"", "Returns the saved targets."},
 	"saved.jobs":           {"", "Returns the saved jobs, or those that the caller may run."},

@@ -2,10 +2,12 @@ package diff
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"saltern/master/internal/pillar"
 )
@@ -39,9 +41,16 @@ func (c *comparison) all(ctx context.Context, ids []string) error {
 		})
 	}
 
+	kept := time.Now()
 	for _, id := range slices.Sorted(slices.Values(ids)) {
 		if ctx.Err() != nil {
 			break
+		}
+		if time.Since(kept) > keepEvery {
+			if err := errors.Join(c.from.keep(ctx), c.to.keep(ctx)); err != nil {
+				cancel(err)
+			}
+			kept = time.Now()
 		}
 		next <- id
 	}
@@ -63,15 +72,28 @@ func (c *comparison) minion(ctx context.Context, id string) error {
 	}
 
 	req := pillar.Request{ID: id, Grains: grains, Saltenv: c.request.Saltenv, Pillarenv: c.request.Pillarenv}
-	from, to, refused, err := c.outcomes(ctx, func(s *side, skip map[pillar.FileKey]bool) (*pillar.Outcome, error) {
-		return s.pillars.Outcome(ctx, req, nil, skip)
-	})
+	compare := c.pillars
+	if c.request.States {
+		compare = c.states
+	}
+	found, refused, err := compare(ctx, req)
 	if err != nil {
 		return err
 	}
 
-	c.noteMinion(id, c.findChanges(from, to), refused)
+	c.noteMinion(id, found, refused)
 	return nil
+}
+
+// pillars compares the pillars of one minion.
+func (c *comparison) pillars(ctx context.Context, req pillar.Request) (*findings, []refusal, error) {
+	from, to, refused, err := c.outcomes(func(s *side, skip map[pillar.FileKey]bool) (*pillar.Outcome, error) {
+		return s.pillars.Outcome(ctx, req, nil, skip)
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return c.findChanges(from, to), refused, nil
 }
 
 // maxTries bounds how often a minion is compiled again because a file is refused on one side only.
@@ -87,7 +109,6 @@ type refusal struct {
 // outcomes compiles both sides for one minion. A file that is refused on one side is left out on
 // the other side too: its values would seem to come or go.
 func (c *comparison) outcomes(
-	ctx context.Context,
 	compile func(*side, map[pillar.FileKey]bool) (*pillar.Outcome, error),
 ) (from, to *pillar.Outcome, refused []refusal, err error) {
 	skip := map[pillar.FileKey]bool{}
@@ -143,14 +164,15 @@ func (f *findings) none() bool {
 	return len(f.gone) == 0 && len(f.new) == 0 && len(f.changes) == 0 && f.more == 0
 }
 
-func (c *comparison) findChanges(from, to *pillar.Outcome) *findings {
+// findChanges returns the differences between two outcomes. The secrets of others are hidden, too.
+func (c *comparison) findChanges(from, to *pillar.Outcome, others ...*pillar.Outcome) *findings {
 	f := &findings{}
 	f.gone, f.new = topChanges(from, to)
 	if equal(from.Pillar, to.Pillar) {
 		return f
 	}
 
-	w := &walker{mask: newMask(&c.service.names, c.decrypted, from, to)}
+	w := &walker{mask: newMask(&c.service.names, c.decrypted, []*pillar.Outcome{from, to}, others)}
 	w.maps("", from.Pillar, to.Pillar, w.mask.places)
 	f.changes, f.more = w.changes, w.more
 	return f

@@ -160,9 +160,9 @@ func (p *placeTree) addLeaves(path []any, v any) {
 	}
 }
 
-// newMask returns the mask for the outcomes of both sides. decrypted are the places of
-// decrypt_pillar.
-func newMask(names *secretNames, decrypted [][]any, sides ...*pillar.Outcome) *mask {
+// newMask returns the mask for the outcomes of both sides. It hides the secrets of others, too,
+// where they occur. decrypted are the places of decrypt_pillar.
+func newMask(names *secretNames, decrypted [][]any, sides, others []*pillar.Outcome) *mask {
 	m := &mask{names: names, places: &placeTree{}, texts: map[string]bool{}}
 	for _, path := range decrypted {
 		m.places.add(path)
@@ -175,6 +175,12 @@ func newMask(names *secretNames, decrypted [][]any, sides ...*pillar.Outcome) *m
 	}
 	for _, side := range sides {
 		m.collect(side.Pillar, false, m.places)
+	}
+	for _, other := range others {
+		m.collect(other.Pillar, false, m.places)
+		for _, v := range other.Secret {
+			m.collect(v, true, nil)
+		}
 	}
 
 	var pairs []string

@@ -88,16 +88,15 @@ func TestRefs(t *testing.T) {
 	}
 
 	for want, pairs := range map[string][]any{
-		"no git pillar has":       {"ref", "nosuch"},
-		"exclude each other":      {"ref", "feature", "folder", "/srv/x"},
-		"name what to compare":    {},
-		"unexpected keyword":      {"ref", "feature", "nosuch", 1},
-		"too long":                {"ref", strings.Repeat("x", 5000)},
-		"format is":               {"ref", "feature", "format", "html"},
-		"is not below a folder":   {"folder", "/etc"},
-		"must be the absolute":    {"folder", "etc"},
-		"has no environment":      {"folder", "/srv", "env", "nosuch"},
-		"no git pillar has the b": {"ref", "feature", "remote", "nosuch"},
+		"or commit \"nosuch\"":  {"ref", "nosuch"},
+		"exclude each other":    {"ref", "feature", "folder", "/srv/x"},
+		"name what to compare":  {},
+		"unexpected keyword":    {"ref", "feature", "nosuch", 1},
+		"too long":              {"ref", strings.Repeat("x", 5000)},
+		"format is":             {"ref", "feature", "format", "html"},
+		"is not below a folder": {"folder", "/etc"},
+		"must be the absolute":  {"folder", "etc"},
+		"no git remote of what": {"ref", "feature", "remote", "nosuch"},
 	} {
 		if _, err := compareRef(t.Context(), s, pairs...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v", pairs, err)

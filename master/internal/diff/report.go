@@ -27,6 +27,7 @@ const (
 
 // Report is the result of a comparison.
 type Report struct {
+	Name      string // of the runner
 	From, To  string
 	Asked     int // minions that the target selects
 	Compared  int // minions that were compared
@@ -61,7 +62,12 @@ type refused struct {
 }
 
 func newReport(r Request, asked int, notes []string) *Report {
+	name := pillarDiff
+	if r.States {
+		name = topDiff
+	}
 	return &Report{
+		Name:    name,
 		From:    r.From.String(),
 		To:      r.To.String(),
 		Asked:   asked,

@@ -34,10 +34,17 @@ type Request struct {
 	Env        string // environment of which a folder takes the place; "": base
 	Target     any    // which minions
 	TargetType string
+	States     bool // compare what a highstate would render, not pillars
 	Saltenv    string
 	Pillarenv  string
 	Form       string // "": data; or text, colour, junit
 }
+
+// The names of the runners.
+const (
+	pillarDiff = "pillar.diff"
+	topDiff    = "top.diff"
+)
 
 // maxArgument bounds an argument, in bytes.
 const maxArgument = 4096
@@ -91,6 +98,7 @@ func requestOf(name string, args []any, named *value.Map) (Request, error) {
 		Env:        texts["env"],
 		Target:     given["tgt"],
 		TargetType: texts["tgt_type"],
+		States:     name == topDiff,
 		Saltenv:    texts["saltenv"],
 		Pillarenv:  texts["pillarenv"],
 		Form:       texts["format"],

@@ -7,9 +7,14 @@ import (
 	"saltern/master/value"
 )
 
-// AddRunners adds the runner pillar.diff.
+// AddRunners adds the runners pillar.diff and top.diff.
 func AddRunners(t *runner.Table, s *Service) {
-	const name = "pillar.diff"
+	for _, name := range []string{pillarDiff, topDiff} {
+		s.addRunner(t, name)
+	}
+}
+
+func (s *Service) addRunner(t *runner.Table, name string) {
 	t.Add(name, func(ctx context.Context, env *runner.Env, args []any, named *value.Map) (any, error) {
 		r, err := requestOf(name, args, named)
 		if err != nil {

@@ -38,6 +38,7 @@ type Fleet interface {
 type Config struct {
 	Pillar   pillar.Config   // as the master compiles pillars
 	Renderer renderer.Config // as the master renders
+	States   StateFiles
 	Fleet    Fleet
 	Dir      string // directory for copies of folders; only this Service may use it
 	// Trusted means that refs may run code on this master (saltern_diff_trusted).
@@ -147,6 +148,11 @@ func (s *Service) compare(ctx context.Context, r Request, ids []string) (*Report
 	if err != nil {
 		return nil, err
 	}
+	for side, what := range map[*side]What{from: r.From, to: r.To} {
+		if what.Ref != "" && side.refs == 0 {
+			return nil, fmt.Errorf("%w %.100q; see salt-run git.status", errNoRef, what.Ref)
+		}
+	}
 
 	run := &comparison{
 		service:   s,
@@ -208,6 +214,9 @@ func (s *Service) notes() (notes []string) {
 	}
 	return notes
 }
+
+// errNoRef is the error for a ref that nothing of what is compared has.
+var errNoRef = errors.New("no git remote of what is compared has the branch, tag or commit")
 
 // errNothing is the error of a request without anything to compare.
 var errNothing = errors.New("name what to compare: a branch, tag or commit (ref=), or a folder (folder=)")

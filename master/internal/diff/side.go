@@ -8,8 +8,10 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
-	"saltern/master/internal/gitpillar"
+	"saltern/master/internal/gitfs"
+	"saltern/master/internal/gitremote"
 	"saltern/master/internal/pillar"
 	"saltern/master/internal/pillar/memo"
 	"saltern/master/internal/pillar/renderer"
@@ -19,6 +21,20 @@ import (
 // side is one side of a comparison.
 type side struct {
 	pillars *pillar.Compiler
+	states  *pillar.Compiler // nil: pillars are compared
+	git     *gitfs.Pinned    // files of states from git; may be nil
+	refs    int              // trees of the ref
+}
+
+// keepEvery is how often keep must be called.
+const keepEvery = time.Minute
+
+// keep keeps the directories of a side on disk. Those of git pillars remain while they are used.
+func (s *side) keep(ctx context.Context) error {
+	if s.git == nil {
+		return nil
+	}
+	return s.git.Keep(ctx)
 }
 
 // side returns a side of a comparison. work is a directory for copies that does not exist yet.
@@ -32,35 +48,41 @@ func (s *Service) side(ctx context.Context, r Request, what What, work string, p
 	compare := &pillar.Compare{Confined: !s.cfg.Trusted, Hide: s.names.hide}
 	cfg.Compare = compare
 
+	copied := ""
 	if what.Folder != "" {
+		var err error
+		if copied, err = s.copyFolder(ctx, what.Folder, work); err != nil {
+			return nil, err
+		}
+	}
+	if copied != "" && !r.States {
 		env := cmp.Or(r.Env, "base")
 		if len(cfg.Roots[env]) == 0 {
 			return nil, fmt.Errorf("pillar_roots has no environment %.60q that a folder could take the place of; see env=", env)
-		}
-		copied, err := s.copyFolder(ctx, what.Folder, work)
-		if err != nil {
-			return nil, err
 		}
 		cfg.Roots = maps.Clone(cfg.Roots)
 		cfg.Roots[env] = []string{copied}
 		compare.Untrusted = append(compare.Untrusted, copied)
 	}
 
-	switch {
-	case cfg.Git != nil:
-		pinned, err := cfg.Git.Pin(ctx, gitpillar.Pin{Ref: what.Ref, Remote: r.Remote, Into: r.Into})
+	out := &side{}
+	if cfg.Git != nil {
+		pinned, err := cfg.Git.Pin(ctx, gitremote.Pin{Ref: what.Ref, Remote: r.Remote, Into: r.Into})
 		if err != nil {
 			return nil, fmt.Errorf("compare %s: %w", what, err)
 		}
 		cfg.Git = pinned.Source
+		out.refs = len(pinned.Trees)
 		for _, dir := range slices.Sorted(maps.Values(pinned.Trees)) {
 			compare.Untrusted = append(compare.Untrusted, dir, dir+".mounts")
 		}
-	case what.Ref != "":
-		return nil, fmt.Errorf("compare %s: this master has no pillars from git (ext_pillar); compare a folder with folder=", what)
 	}
 
-	return &side{pillars: pillar.New(cfg)}, nil
+	out.pillars = pillar.New(cfg)
+	if !r.States {
+		return out, nil
+	}
+	return out, s.stateSide(ctx, r, what, copied, cfg, out)
 }
 
 // decryptedPlaces returns the places of the option decrypt_pillar. It has the forms of

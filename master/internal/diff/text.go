@@ -112,10 +112,10 @@ func (p *painter) line(colour, form string, args ...any) {
 // JUnit returns the report in the form that CI systems read: a test for each group, which fails,
 // and for each SLS that cannot be told.
 func (r *Report) JUnit() (string, error) {
-	suite := junitSuite{Name: "pillar.diff", Time: fmt.Sprintf("%.2f", r.Seconds)}
+	suite := junitSuite{Name: r.Name, Time: fmt.Sprintf("%.2f", r.Seconds)}
 	add := func(name, kind, text string) {
 		suite.Tests++
-		c := junitCase{Name: name, Class: "pillar"}
+		c := junitCase{Name: name, Class: r.Name}
 		switch kind {
 		case "failure":
 			suite.Failures++

@@ -6,32 +6,22 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"saltern/master/internal/git"
 	"saltern/master/internal/gitremote"
 )
 
-// Pin names a ref whose tree takes the place of a branch that is served.
-type Pin struct {
-	Ref    string // branch, tag or commit; "": what is served now
-	Remote string // URL or name of the remote; "": every remote that has Ref
-	Into   string // branch of which the tree takes the place; "": each remote's first branch
-}
-
 // Pinned is a Source whose trees stay the same while the remotes are fetched.
 type Pinned struct {
 	*Source
 	// Trees are the directories of the trees that take the place of others, by the URL of the
-	// remote.
+	// remote. It is empty if no remote has the ref.
 	Trees map[string]string
-	// Served reports whether all of these trees are served already.
-	Served bool
 }
 
 // Pin returns a copy of s that stays with the present snapshots, except that the tree of a ref takes
 // the place of a branch. Its trees remain on disk for as long as they are used.
-func (s *Source) Pin(ctx context.Context, p Pin) (Pinned, error) {
+func (s *Source) Pin(ctx context.Context, p gitremote.Pin) (Pinned, error) {
 	fixed := &Source{log: s.log, prepared: map[*git.Repository]*git.Snapshot{}}
 	s.mu.Lock()
 	maps.Copy(fixed.prepared, s.prepared)
@@ -45,7 +35,7 @@ func (s *Source) Pin(ctx context.Context, p Pin) (Pinned, error) {
 		}
 	}
 
-	out := Pinned{Source: fixed, Trees: map[string]string{}, Served: true}
+	out := Pinned{Source: fixed, Trees: map[string]string{}}
 	entries := slices.Clone(*s.entries.Load())
 	fixed.entries.Store(&entries)
 	if p.Ref == "" {
@@ -63,20 +53,17 @@ func (s *Source) Pin(ctx context.Context, p Pin) (Pinned, error) {
 		}
 	}
 
-	if len(out.Trees) == 0 {
-		return out, fmt.Errorf("no git pillar has the branch, tag or commit %.100q; see salt-run git.status", p.Ref)
-	}
 	return out, nil
 }
 
 // pin returns a copy of a remote in which the tree of a ref takes the place of a branch, or the
 // remote itself if the ref does not concern it.
-func (r *remote) pin(ctx context.Context, snap *git.Snapshot, p Pin, list []*remote, out *Pinned) (*remote, error) {
-	if p.Remote != "" && !r.isNamed(p.Remote) || snap == nil {
+func (r *remote) pin(ctx context.Context, snap *git.Snapshot, p gitremote.Pin, list []*remote, out *Pinned) (*remote, error) {
+	if snap == nil || !p.Concerns(r.Name, r.repo.URL()) {
 		return r, nil
 	}
 
-	tree, ok, err := findTree(ctx, r.repo, snap, p.Ref)
+	tree, ok, err := p.Tree(ctx, r.repo, snap)
 	if err != nil || !ok {
 		return r, err
 	}
@@ -86,12 +73,6 @@ func (r *remote) pin(ctx context.Context, snap *git.Snapshot, p Pin, list []*rem
 	if r.Branch != dynamicBranch && own != into {
 		return r, nil
 	}
-
-	now, there, err := r.treeOf(ctx, snap, into)
-	if err != nil {
-		return nil, err
-	}
-	out.Served = out.Served && there && now == tree
 
 	dir, err := r.repo.Checkout(ctx, tree)
 	if err != nil {
@@ -112,24 +93,4 @@ func firstBranch(repo *git.Repository, list []*remote) string {
 		}
 	}
 	return ""
-}
-
-// isNamed reports whether name is the name of the remote, its URL, or the last part of its URL.
-func (r *remote) isNamed(name string) bool {
-	last := r.repo.URL()[strings.LastIndexAny(r.repo.URL(), "/:")+1:]
-	return slices.Contains([]string{r.Name, r.repo.URL(), strings.TrimSuffix(last, ".git")}, name)
-}
-
-// findTree returns the tree of a branch, tag or commit that has been fetched.
-func findTree(ctx context.Context, repo *git.Repository, snap *git.Snapshot, ref string) (string, bool, error) {
-	if b, ok := snap.Branch(ref); ok {
-		return b.Tree, true, nil
-	}
-	if t, ok := snap.Tag(ref); ok {
-		return t.Tree, true, nil
-	}
-	if gitremote.IsHex(ref) {
-		return repo.Resolve(ctx, strings.ToLower(ref))
-	}
-	return "", false, nil
 }

@@ -163,6 +163,10 @@ func (f *files) parse(text []byte, path string) (p parsed) {
 	if f.plain(text) {
 		p.plain = true
 		p.value, p.err = parseYAML(text, path)
+		if p.err != nil && f.compared != nil && f.shareable(text) { // Salt's own parser may read it
+			p.shareable = true
+			p.sum = sha256.Sum256(text)
+		}
 		return p
 	}
 

@@ -184,6 +184,9 @@ func (c *compilation) renderConfined(
 	defaults *value.Map,
 	share *sharedTemplate,
 ) (any, error) {
+	if p.plain && !p.shareable {
+		return nil, p.err
+	}
 	if !p.shareable {
 		why := "is rendered by " + p.mark.pipe
 		if c.compiler.cfg.RestrictedRenderers {

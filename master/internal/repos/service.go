@@ -191,6 +191,9 @@ func (s *Service) Backends() []fileserver.Backend {
 	return []fileserver.Backend{s.files}
 }
 
+// Files returns the backend that serves files from git, or nil if gitfs is not configured.
+func (s *Service) Files() *gitfs.Backend { return s.files }
+
 // Pillars returns the source of git pillars. It returns nil if no git pillars are configured.
 func (s *Service) Pillars() *gitpillar.Source { return s.pillars }
 
