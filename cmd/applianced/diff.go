@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -94,8 +95,9 @@ differs, 1 when something does, 2 when it could not be told.`,
 
 // diffAnswer is what a runner returns.
 type diffAnswer struct {
-	Text string `json:"text"`
-	Code int    `json:"code"`
+	Text     string `json:"text"`
+	Code     int    `json:"code"`
+	LacksRef bool   `json:"lacks_ref"` // no git remote of pillars, or of states, has the ref
 }
 
 // run asks the runners and prints what they return. code is the exit code.
@@ -151,22 +153,25 @@ func (o *diffOptions) ask(ctx context.Context, f *flags, form string, into *diff
 		return misused("diff: say with --pillars or --states what the folder holds")
 	}
 
-	var lacking error
+	lacking := ""
 	for _, fun := range runners {
 		raw, err := o.saltRun(ctx, f, fun, form)
-		if err != nil && strings.Contains(err.Error(), "no git remote of what is compared has") {
-			lacking = err
-			continue
-		}
 		if err != nil {
 			return err
 		}
-		if err := into.add(raw); err != nil {
-			return err
+
+		var a diffAnswer
+		if err := json.Unmarshal(raw, &a); err != nil {
+			return fmt.Errorf("read the report of %s: %w", fun, err)
 		}
+		if a.LacksRef {
+			lacking = a.Text
+			continue
+		}
+		into.add(raw, a)
 	}
 	if len(into.raw) == 0 {
-		return lacking
+		return errors.New(printable.Brief(lacking, 500))
 	}
 	return nil
 }
@@ -226,18 +231,13 @@ type diffReports struct {
 	code  int
 }
 
-func (d *diffReports) add(raw json.RawMessage) error {
-	var a diffAnswer
-	if err := json.Unmarshal(raw, &a); err != nil {
-		return fmt.Errorf("read the report: %w", err)
-	}
+func (d *diffReports) add(raw json.RawMessage, a diffAnswer) {
 	d.raw = append(d.raw, raw)
 	d.texts = append(d.texts, a.Text)
 	// A difference counts more than what could not be told.
 	if d.code == 0 || a.Code == exitDiffers {
 		d.code = a.Code
 	}
-	return nil
 }
 
 func (d *diffReports) write(w io.Writer, form string) error {

@@ -46,7 +46,7 @@ func runDiff(t *testing.T, script string, args ...string) (code int, out, errs s
 func TestDiff(t *testing.T) {
 	pillars := `{"text": "PILLARS\n", "code": 1}`
 	same := `{"text": "SAME\n", "code": 0}`
-	lacks := `echo "Exception occurred in runner top.diff: no git remote of what is compared has the branch" >&2; exit 1`
+	lacks := `printf '%s' '{"text": "no git remote has it", "code": 2, "lacks_ref": true}'`
 	both := func(pillar, top string) string {
 		return "case \"$*\" in *pillar.diff*) " + pillar + ";; *) " + top + ";; esac\n"
 	}

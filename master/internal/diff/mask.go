@@ -17,6 +17,10 @@ const (
 	leastInText = 5
 	// maxSecrets bounds the secrets of one minion. If there are more, no value is shown.
 	maxSecrets = 20000
+	// maxSecretBytes bounds them in bytes.
+	maxSecretBytes = 4 << 20
+	// maxText is the length in bytes from which a text is not shown at all.
+	maxText = 64 << 10
 	// maxNames bounds the names whose secrecy is kept.
 	maxNames = 50000
 )
@@ -109,6 +113,7 @@ type mask struct {
 	names    *secretNames
 	places   *placeTree
 	texts    map[string]bool
+	size     int
 	overflow bool
 	inTexts  *strings.Replacer
 }
@@ -225,7 +230,7 @@ func (m *mask) note(text string) {
 	if text = strings.TrimSpace(text); len(text) < leastInText || isSealed(text) {
 		return
 	}
-	if len(m.texts) >= maxSecrets {
+	if m.size += 3 * len(text); len(m.texts) >= maxSecrets || m.size > maxSecretBytes {
 		m.overflow = true
 		return
 	}
@@ -282,7 +287,7 @@ func (m *mask) shown(v any, at *placeTree) (any, bool) {
 }
 
 func (m *mask) text(text string) (string, bool) {
-	if isSealed(text) {
+	if isSealed(text) || len(text) > maxText {
 		return conf.Hidden, true
 	}
 	out := redact.Text(m.inTexts.Replace(text))

@@ -2,6 +2,7 @@ package diff
 
 import (
 	"context"
+	"errors"
 
 	"saltern/master/runner"
 	"saltern/master/value"
@@ -26,6 +27,9 @@ func (s *Service) addRunner(t *runner.Table, name string) {
 				env.Progress(value.NewMap("message", text))
 			}
 		})
+		if errors.Is(err, errNoRef) {
+			return value.NewMap("text", err.Error()+"\n", "code", int64(codeUnable), "lacks_ref", true), nil
+		}
 		if err != nil {
 			return nil, err
 		}

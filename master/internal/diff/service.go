@@ -23,6 +23,7 @@ const (
 	rendererMemory = 768 << 20        // address space of a renderer, in bytes
 	renderTakes    = 20 * time.Second // time for one template
 	startTakes     = 2 * time.Minute
+	memoBytes      = 32 << 20 // results of templates that each side keeps
 	rendererNice   = 5
 )
 

@@ -41,7 +41,7 @@ func (s *side) keep(ctx context.Context) error {
 func (s *Service) side(ctx context.Context, r Request, what What, work string, pool *renderer.Pool) (*side, error) {
 	cfg := s.cfg.Pillar
 	cfg.Renderers = pool
-	cfg.Memo = memo.New(memo.Config{})
+	cfg.Memo = memo.New(memo.Config{Bytes: memoBytes})
 	cfg.Log = slog.New(slog.DiscardHandler)
 	cfg.ShowRenderErrors = false
 	cfg.PillarOpts = false

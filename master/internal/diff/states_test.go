@@ -66,10 +66,39 @@ func TestStates(t *testing.T) {
   ~ /etc/motd:file.managed:mode: 644 → 600
 
 Cannot be told (left out on both sides):
-  rpm calls cmd.run; its text differs; 2 minions, such as m0001
+  rpm calls cmd.run; its text differs, or what it imports; 2 minions, such as m0001
 `
 	if text != want {
 		t.Errorf("got\n%s\nwant\n%s", text, want)
+	}
+}
+
+// TestImportsOfRefusedFiles: an SLS that cannot be told counts as the same only if what it imports is
+// the same, too.
+func TestImportsOfRefusedFiles(t *testing.T) {
+	t.Parallel()
+	python(t)
+	tree := map[string]string{
+		"top.sls":       "base: {'*': [a.b, c]}\n",
+		"a/b.sls":       "{% from 'a/map.jinja' import x with context %}\n{%- import_yaml \"./near.yaml\" as n %}\nb: {{ salt['cmd.run']('id') }}\n",
+		"a/map.jinja":   "{% include 'deep.jinja' %}{% set x = 1 %}\n",
+		"deep.jinja":    "",
+		"a/near.yaml":   "n: 1\n",
+		"c.sls":         "#!py\ndef run():\n    return {}\n",
+		"unrelated.sls": "x: 1\n",
+	}
+	for _, tt := range []struct {
+		file string
+		code int
+	}{
+		{"unrelated.sls", codeSame}, {"a/map.jinja", codeDiffers}, {"deep.jinja", codeDiffers},
+		{"a/near.yaml", codeDiffers}, {"a/b.sls", codeDiffers}, {"c.sls", codeDiffers},
+	} {
+		s, root := newService(t, tree, manyMinions(1), nil)
+		report := compareFolder(t, s, root, with(tree, tt.file, tree[tt.file]+"# changed\n"))
+		if report.Code() != tt.code || len(report.Refused) != 2 {
+			t.Errorf("%s: code %d\n%s", tt.file, report.Code(), report.Text(false))
+		}
 	}
 }
 

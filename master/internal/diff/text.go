@@ -78,9 +78,9 @@ func (r *Report) writeRefused(p *painter) {
 	p.line("", "")
 	p.line(bold, "Cannot be told (left out on both sides):")
 	for _, f := range r.Refused {
-		text := "its text differs"
+		text := "its text differs, or what it imports"
 		if f.same {
-			text = "its text is the same"
+			text = "its text is the same, and what it imports"
 		}
 		p.line(yellow, "  %s %s; %s; %d minions, such as %s", f.file, f.reason, text, f.count, f.minion)
 	}

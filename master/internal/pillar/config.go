@@ -79,10 +79,11 @@ type Request struct {
 
 // Compiler compiles pillars. All methods may be called concurrently.
 type Compiler struct {
-	cfg   Config
-	log   *slog.Logger
-	files *files
-	chain []chainPart
+	cfg     Config
+	log     *slog.Logger
+	files   *files
+	chain   []chainPart
+	sources sourceSums // only with Config.Compare
 	// distrusted are the files that are rendered as Salt does, see Check
 	distrusted distrusted
 }

@@ -48,7 +48,7 @@ type FileKey struct{ Env, SLS string }
 type Refusal struct {
 	FileKey
 	Reason string
-	Sum    [sha256.Size]byte // digest of the file's text
+	Sum    [sha256.Size]byte // digest of the texts of the file and of what it imports
 }
 
 // Outcome is the result of a compilation for a comparison.
@@ -70,16 +70,18 @@ func (o *Outcome) Rendered(key FileKey) bool {
 	return there && !slices.ContainsFunc(o.Refused, func(r Refusal) bool { return r.FileKey == key })
 }
 
-// Sum returns the digest of a file's text. It returns false if the compilation did not come to the
+// Sum returns the Sum of a refused file. It returns false if the compilation did not come to the
 // file.
 func (o *Outcome) Sum(key FileKey) (sum [sha256.Size]byte, ok bool) {
-	mark, ok := o.marks[key]
-	return mark.sum, ok
+	i := slices.IndexFunc(o.Refused, func(r Refusal) bool { return r.FileKey == key })
+	if i < 0 {
+		return sum, false
+	}
+	return o.Refused[i].Sum, true
 }
 
 // fileMark says what a comparison has to know about the text of a file.
 type fileMark struct {
-	sum    [sha256.Size]byte
 	pipe   string
 	secret bool // the text names a source of secrets
 }
@@ -93,7 +95,6 @@ func markOf(c *Config, text []byte) fileMark {
 		return fileMark{}
 	}
 	return fileMark{
-		sum:    sha256.Sum256(text),
 		pipe:   rendererPipe(c, text),
 		secret: secretSource.Match(text) || bytes.Contains(text, []byte("BEGIN PGP MESSAGE")),
 	}
@@ -192,7 +193,7 @@ func (c *compilation) renderConfined(
 		if c.compiler.cfg.RestrictedRenderers {
 			why = "cannot be rendered with renderer_whitelist or renderer_blacklist"
 		}
-		return c.refuse(p, env, name, why)
+		return c.refuse(path, env, name, why)
 	}
 	if c.compiler.cfg.Renderers == nil {
 		return nil, errNoRenderers
@@ -224,7 +225,7 @@ func (c *compilation) renderConfined(
 
 	switch v := v.(type) {
 	case renderer.Unshareable:
-		return c.refuse(p, env, name, string(v))
+		return c.refuse(path, env, name, string(v))
 	case *renderer.Failure:
 		return nil, v
 	}
@@ -283,11 +284,11 @@ func (c *compilation) importedFromElsewhere(path string, files []memo.File) stri
 }
 
 // refuse notes that the result of a file cannot be told. The file counts as empty.
-func (c *compilation) refuse(p parsed, env, name, reason string) (any, error) {
+func (c *compilation) refuse(path, env, name, reason string) (any, error) {
 	c.outcome.Refused = append(c.outcome.Refused, Refusal{
 		FileKey: FileKey{env, name},
 		Reason:  reason,
-		Sum:     p.mark.sum,
+		Sum:     c.compiler.sources.sumOf(c.compiler.files, c.envNamed(env), path),
 	})
 	return value.NewMap(), nil
 }
@@ -300,9 +301,6 @@ func (o *Outcome) noteFile(p parsed, env, name string) (skipped bool) {
 	}
 	key := FileKey{env, name}
 	o.marks[key] = p.mark
-	if o.skip[key] {
-		o.Refused = append(o.Refused, Refusal{FileKey: key, Sum: p.mark.sum})
-	}
 	return o.skip[key]
 }
 
