@@ -158,11 +158,16 @@ func (d *runPage) setPreview(ids []string, known bool) {
 	}
 }
 
+// isSeenBy reports whether the user may see which minions the target selects, without a job.
+func (t target) isSeenBy(v *visit) bool {
+	return v.mayCall("runner", "presence.minions") &&
+		(t.Type == "glob" || t.Type == "list" || v.mayCall("runner", "cache.grains"))
+}
+
 // preview returns the minions of a target. If the user may not see the cached minions, it starts a
 // job without effect and returns the minions that the master names.
 func (c *Console) preview(ctx context.Context, v *visit, t target) ([]string, error) {
-	if v.mayCall("runner", "presence.minions") &&
-		(t.Type == "glob" || t.Type == "list" || v.mayCall("runner", "cache.grains")) {
+	if t.isSeenBy(v) {
 		all, err := minionsOf(ctx, v)
 		if err != nil {
 			return nil, err
@@ -350,6 +355,10 @@ func (d *runPage) isForMany(c *Console, ctx context.Context, v *visit) (bool, er
 		}
 		d.Preview, d.N = true, len(ids)
 		return d.N > manyMinions, nil
+	}
+
+	if !d.isSeenBy(v) { // to count them would take a job on all of them
+		return d.Type != "glob" || strings.ContainsAny(d.Target, "*?["), nil
 	}
 
 	ids, err := c.preview(ctx, v, d.target)

@@ -153,10 +153,15 @@ func TestManyMinions(t *testing.T) {
 	// Who may not see the minions is asked as well.
 	m := newAsking()
 	m.may = func(client, fun string) bool { return client == "local_async" }
-	delete(m.answers, "test.ping")
+	for _, form := range []url.Values{runForm("tgt", "web1", "fun", "cmd.run", "arg", "id"),
+		runForm("tgt", "web1,web2", "type", "list", "fun", "cmd.run", "arg", "id")} {
+		if a := ask(t, c, m, http.MethodPost, "/run", form); a.Code != http.StatusSeeOther || slices.Contains(m.asked, "local_async test.ping") {
+			t.Errorf("names: %d, asked %v", a.Code, m.asked)
+		}
+	}
 	if a := ask(t, c, m, http.MethodPost, "/run", runForm("tgt", "*", "fun", "cmd.run", "arg", "id")); !strings.Contains(a.Body,
-		"which ones cannot be shown to you") {
-		t.Errorf("%d: %s", a.Code, a.Body)
+		"which ones cannot be shown to you") || slices.Contains(m.asked, "local_async test.ping") {
+		t.Errorf("%d, asked %v: %s", a.Code, m.asked, a.Body)
 	}
 }
 

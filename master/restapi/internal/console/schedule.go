@@ -176,11 +176,16 @@ func (c *Console) entriesOf(m *value.Map, off bool) (all []scheduleEntry) {
 
 // withSaved marks the entries that are saved ones, and adds those that the master does not run.
 func (c *Console) withSaved(all []scheduleEntry, saved *value.Map) []scheduleEntry {
+	byName := make(map[string]int, len(all))
+	for i, e := range all {
+		byName[e.Name] = i
+	}
+
 	for k, x := range saved.All() {
 		name := value.Str(k)
 		m, _ := x.(*value.Map)
-		at := slices.IndexFunc(all, func(e scheduleEntry) bool { return e.Name == name })
-		if at < 0 || m.Str("note") != "" { // the configuration has an entry of this name
+		at, runs := byName[name]
+		if !runs || m.Str("note") != "" { // the configuration has an entry of this name
 			entry := scheduleEntry{
 				Name:  briefName(name),
 				Word:  "does not run",
