@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"saltern/test/await"
 )
 
 // TestTasksThatHaveNotBegun: of callers who leave at random moments, those are told that their task has
@@ -51,4 +53,37 @@ def work(request, begun):
 		t.Error("nobody was told that his task has not begun")
 	}
 	t.Logf("%d of %d had not begun", unbegun, tries)
+}
+
+// TestTasksAtOnceThatHaveNotBegun: of tasks that are at work at once, and whose callers leave long before
+// they begin, each is known not to have begun.
+func TestTasksAtOnceThatHaveNotBegun(t *testing.T) {
+	h := startHost(t, func(c *Config) {
+		c.Program = tasks + "\ndef work(request, begun):\n    open(request['arg'], 'w').close()\n    time.sleep(600)\n"
+	})
+	dir := t.TempDir()
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+
+	const callers = 5
+	answers := make(chan error, callers)
+	for n := range callers {
+		go func() {
+			_, err := do(ctx, h, "begin", "arg", filepath.Join(dir, fmt.Sprint(n)))
+			answers <- err
+		}()
+	}
+	await.That(t, "tasks before their begin", func() bool {
+		there, err := os.ReadDir(dir)
+		return err == nil && len(there) == callers
+	})
+
+	leave()
+	for range callers {
+		err := <-answers
+		var call interface{ NotBegun() bool }
+		if !errors.As(err, &call) || !call.NotBegun() {
+			t.Errorf("a caller was told %v, and not that the task has not begun", err)
+		}
+	}
 }

@@ -192,10 +192,18 @@ func TestRunsThatWaitAreLeftToTheNextOwner(t *testing.T) {
 		b := newBench(t)
 		r := rand.New(rand.NewPCG(43, 6))
 		option := value.NewMap()
+		var times []any
+		for minute := 0; minute < 90; minute += 2 {
+			times = append(times, fmt.Sprintf("%02d:%02d:00", minute/60, minute%60))
+		}
 		for n := range entries {
 			fun := fmt.Sprint("a.e", n)
 			b.lasts[fun] = time.Duration(r.IntN(9_000)) * time.Millisecond
-			option.Set(fun, entryOf(fun, "cron", "*/2 * * * *"))
+			if n%2 == 0 {
+				option.Set(fun, entryOf(fun, "cron", "*/2 * * * *"))
+			} else {
+				option.Set(fun, entryOf(fun, "when", times))
+			}
 		}
 
 		for end := range ends {
