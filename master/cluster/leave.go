@@ -15,7 +15,7 @@ import (
 // has taken over, or there is none, or ctx ends.
 func (p *Pool) Leave(ctx context.Context) error {
 	_, owned := p.Own()
-	if err := p.command(ctx, node.Command{Leave: true}); err != nil {
+	if err := p.command(ctx, node.Command{Leave: true}); err != nil && owned {
 		return fmt.Errorf("give the lease of the cluster back: %w", err)
 	}
 

@@ -164,12 +164,19 @@ class Hung(Exception):
     """A module takes too long to load. Salt's loader logs it and goes on with the next module."""
 
 
-def bound_loading(functions, seconds):
-    """Bounds the time in which Salt's loader loads one module (salt/loader/lazy.py LazyLoader)."""
-    load_module = functions._load_module
+def bound_loading(functions, seconds, wanted=None):
+    """
+    Bounds the time in which Salt's loader loads one module (salt/loader/lazy.py LazyLoader), but for the
+    wanted one. It returns a list that gets the names of those that took longer.
+    """
+    load_module, late = functions._load_module, []
 
     def bounded(name):
+        if name == wanted:
+            return load_module(name)
+
         def hung(*_):
+            late.append(name)
             raise Hung(f"module {name} takes longer than {seconds:g} seconds to load")
 
         signal.signal(signal.SIGALRM, hung)
@@ -183,13 +190,14 @@ def bound_loading(functions, seconds):
             signal.setitimer(signal.ITIMER_REAL, 0)
 
     functions._load_module = bounded
+    return late
 
 
 def listing(request):
     functions = client(request).functions
-    bound_loading(functions, request["load_within"])
+    late = bound_loading(functions, request["load_within"])
     names = [n for n in functions.keys() if "." in n]
-    return {"functions": names, "dirs": list(getattr(functions, "module_dirs", []))}
+    return {"functions": names, "dirs": list(getattr(functions, "module_dirs", [])), "incomplete": bool(late)}
 
 
 def call(request, begun):
@@ -197,7 +205,10 @@ def call(request, begun):
     fun, args, kwargs = request["fun"], request["args"], request["kwargs"]
     caller = client(request)
     held.append(caller)
-    if fun not in caller.functions:
+    bound_loading(caller.functions, request["load_within"], fun.partition(".")[0])
+    known = fun in caller.functions  # loads all modules if its own does not have it
+    del caller.functions._load_module
+    if not known:
         return {"unknown": True}
     function = caller.functions[fun]
     jid = request.get("jid") or salt.utils.jid.gen_jid(caller.opts)

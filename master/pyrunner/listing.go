@@ -34,8 +34,11 @@ type listing struct {
 	names   map[string]bool
 	dirs    []string
 	stamp   uint64
-	trusted bool      // no file changed shortly before the listing
-	askedAt time.Time // time at which the caller asked Python
+	trusted bool // no file changed shortly before the listing
+	// incomplete means that a module took too long to load. A function that is not listed may exist then:
+	// its call loads that module alone.
+	incomplete bool
+	askedAt    time.Time // time at which the caller asked Python
 }
 
 // exists returns an error if Python has no function of this name. If the Caller has no listing of
@@ -77,7 +80,7 @@ func (c *Caller) exists(ctx context.Context, fun string) error {
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if l := c.list; l != nil && !l.names[fun] { // c.list may be nil: the layer of packages has just changed
+	if l := c.list; l != nil && !l.names[fun] && !l.incomplete { // c.list may be nil: the layer of packages has just changed
 		return unknown
 	}
 
@@ -149,6 +152,8 @@ func (c *Caller) hasFunction(fun string) answer {
 	switch {
 	case known:
 		return yes
+	case l != nil && l.isFresh(c.cfg.Now()) && l.incomplete:
+		return yes
 	case l != nil && l.isFresh(c.cfg.Now()):
 		return no
 	}
@@ -168,9 +173,7 @@ func (c *Caller) forget(fun string) {
 // fetchListing requests the list of functions from Python.
 func (c *Caller) fetchListing(ctx context.Context) error {
 	asked := c.cfg.Now()
-	request := c.request("list")
-	request.Set("load_within", c.loadWithin.Seconds())
-	reply, err := c.cfg.Host.Do(ctx, pyhost.Task{Request: request, Limit: listWithin})
+	reply, err := c.cfg.Host.Do(ctx, pyhost.Task{Request: c.request("list"), Limit: listWithin})
 	if err != nil {
 		return fmt.Errorf("ask Python for its functions: %w", err)
 	}
@@ -185,8 +188,9 @@ func (c *Caller) fetchListing(ctx context.Context) error {
 func (c *Caller) storeListing(reply *value.Map, asked time.Time) {
 	names := reply.Texts("functions")
 	l := &listing{
-		names:   make(map[string]bool, len(names)),
-		askedAt: asked,
+		names:      make(map[string]bool, len(names)),
+		askedAt:    asked,
+		incomplete: reply.Bool("incomplete"),
 	}
 
 	for _, name := range names[:min(len(names), maxFunctions)] {

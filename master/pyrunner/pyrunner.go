@@ -178,6 +178,7 @@ func (c *Caller) request(op string) *value.Map {
 	return value.NewMap(
 		"op", op,
 		"config", c.cfg.ConfigFile,
+		"load_within", c.loadWithin.Seconds(),
 		"wheel", c.cfg.Wheel,
 		"options", value.NewMap(),
 		"git_pillars", []any{},
