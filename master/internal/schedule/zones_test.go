@@ -36,7 +36,7 @@ func TestScheduleOverSummerTime(t *testing.T) {
 					"when", entryOf("a.when", "when", c.due),
 					"interval", entryOf("a.interval", "minutes", int64(20), "run_on_start", false),
 				))
-				shift := c.from.Sub(time.Now())
+				shift := time.Until(c.from)
 				cfg.Now = func() time.Time { return time.Now().Add(shift).In(zone) }
 				b.runFor(New(cfg), 4*time.Hour)
 				for _, fun := range []string{"a.cron", "a.when"} {
