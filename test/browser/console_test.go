@@ -69,6 +69,8 @@ func TestConsole(t *testing.T) {
 		"/minions":                         "table",
 		"/minion?id=web1.example.com":      "table",
 		"/jobs":                            "table",
+		"/jobs?failed=1":                   "table",
+		"/fleet":                           "svg.trend",
 		"/run":                             "#fun",
 		"/run?kind=orchestration":          "#sls",
 		"/run?kind=runner":                 "#fun",

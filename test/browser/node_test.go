@@ -24,6 +24,9 @@ bad:
     - comment: the web server is not there
 `
 
+// viewed are the runners that somebody needs to see the fleet, minions and jobs.
+var viewed = []any{"presence.minions", "cache.grains", `jobs\.list_.*`, `fleet\..*`}
+
 // start makes a site; section are lines of rest_cherrypy, tree the files for minions.
 func start(t *testing.T, id, section string, tree map[string]string) site {
 	t.Helper()
@@ -34,9 +37,9 @@ func start(t *testing.T, id, section string, tree map[string]string) site {
 			"sharedsecret":       "right",
 			"external_auth": map[string]any{"sharedsecret": map[string]any{
 				"alice": []any{".*", "@runner", "@wheel", "@jobs"},
-				"vera": []any{map[string]any{"@runner": []any{"presence.minions", "cache.grains", `jobs\.list_.*`, "schedule.list",
-					"saved.jobs", "saved.targets", "saved.schedules", "audit.records"}},
-					map[string]any{"@wheel": []any{"key.list_all", "key.finger"}}},
+				"vera": []any{map[string]any{"@runner": append([]any{"schedule.list", "saved.jobs", "saved.targets", "saved.schedules",
+					"audit.records"}, viewed...)}, map[string]any{"@wheel": []any{"key.list_all", "key.finger"}}},
+				"oscar": []any{map[string]any{"web*": []any{".*"}}, map[string]any{"@runner": viewed}},
 				"otto": []any{map[string]any{"web*": []any{".*"}}, "@jobs",
 					map[string]any{"@runner": []any{"manage.versions", "state.orchestrate_show_sls"}},
 					map[string]any{"@wheel": []any{"key.list_all", "key.finger", "config.values",
