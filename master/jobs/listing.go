@@ -20,7 +20,7 @@ type listing struct {
 
 // maxRemembered bounds the directories that a listing remembers. Overflow policy: the loads of the others are
 // read each time.
-const maxRemembered = 200_000
+const maxRemembered = 100_000
 
 // listedJob is what a listing remembers of a job.
 type listedJob struct {

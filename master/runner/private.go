@@ -14,7 +14,7 @@ const minions = "presence.minions"
 // for that function may read the result.
 const records = "audit.records"
 
-// Alone is a named argument of pillar.show_pillar that Salt lacks: with it only the caller gets the
+// Alone is a named argument of pillar.show_pillar and cache.grains that Salt lacks: with it only the caller gets the
 // return. Without it the return is an event, as in Salt: every user of salt-api who may read events
 // sees the return, and the job cache stores it.
 const Alone = "saltern_alone"
@@ -27,7 +27,7 @@ func Private(fun string) bool {
 }
 
 // pagesOnly are runners whose returns are large and soon outdated; the console calls them for its pages.
-var pagesOnly = []string{"runner.fleet.trend", "runner.fleet.last", "runner.fleet.jobs"}
+var pagesOnly = []string{"runner.fleet.trend", "runner.fleet.last", "runner.fleet.jobs", "runner.fleet.runs"}
 
 // secret reports whether the return of a runner is secret, or must not be shown to all readers of
 // events. Only the caller gets such a return, in the answer to the request, because other users of
@@ -39,7 +39,7 @@ func secret(fun string, named *value.Map) bool {
 	case "cluster.remove", "cluster.secret", records, "audit.all", "files.list", "files.show", "appliance.status", "appliance.course",
 		"pillar.diff", "top.diff":
 		return true
-	case "pillar.show_pillar":
+	case "pillar.show_pillar", "cache.grains":
 		return named.Bool(Alone)
 	}
 	return false

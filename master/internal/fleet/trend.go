@@ -49,6 +49,7 @@ const (
 const (
 	trendFor   = 2 * time.Second
 	trendShare = 10
+	trendMost  = time.Minute // a clock that jumps does not keep an answer for longer
 )
 
 // Trend returns the state of all minions. Calls soon after each other share an answer, which the caller
@@ -58,7 +59,7 @@ func (f *Fleet) Trend() *Trend {
 	defer f.trend.mu.Unlock()
 	now := f.now()
 	age := now.Sub(f.trend.made)
-	if f.trend.latest == nil || age < 0 || age >= max(trendFor, trendShare*f.trend.took) {
+	if f.trend.latest == nil || age < 0 || age >= min(max(trendFor, trendShare*f.trend.took), trendMost) {
 		all, daysFrom := f.recorder.table.snapshot(f.minions.Accepted())
 		f.trend.latest = trendOf(all, daysFrom, now)
 		f.trend.made = now

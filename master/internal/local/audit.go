@@ -197,7 +197,7 @@ func onlyLists(fun string) bool {
 		"jobs.active", "jobs.list_jobs", "jobs.list_jobs_filter", "jobs.list_job",
 		"saved.targets", "saved.jobs", "saved.schedules", "saved.next", "saved.show",
 		"git.status", "appliance.status", "appliance.course", "schedule.list", "files.list",
-		"fleet.trend", "fleet.last", "fleet.jobs",
+		"fleet.trend", "fleet.last", "fleet.jobs", "fleet.runs", "cache.grains",
 		"fileserver.envs", "fileserver.file_list":
 		return true
 	}

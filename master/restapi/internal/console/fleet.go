@@ -44,6 +44,7 @@ func outcomeOf(name string) outcome {
 const (
 	maxFleetDrift = 25
 	barWide       = 1000
+	trendDays     = 31 // days in the plot; those before the first that is known stay empty
 	trendStep     = 20 // width of a day
 	trendHigh     = 120
 )
@@ -265,10 +266,11 @@ func (c *Console) driftOf(m *value.Map) driftRow {
 
 // trendOf returns the plot of the days in the answer of fleet.trend.
 func trendOf(days []any) *trend {
-	t := &trend{Wide: len(days) * trendStep, High: trendHigh, Outcomes: outcomes()[:7]}
+	days = days[max(0, len(days)-trendDays):]
+	t := &trend{Wide: trendDays * trendStep, High: trendHigh, Outcomes: outcomes()[:7]}
 	for i, e := range days {
 		m, _ := e.(*value.Map)
-		column := trendColumn{Day: briefName(m.Str("day")), X: i*trendStep + 2}
+		column := trendColumn{Day: briefName(m.Str("day")), X: (trendDays-len(days)+i)*trendStep + 2}
 		all := 0
 		for _, o := range t.Outcomes {
 			n := count(m, o.Name)
@@ -283,8 +285,11 @@ func trendOf(days []any) *trend {
 		t.Columns[i].draw(t)
 	}
 	first, last := &t.Columns[0], &t.Columns[len(t.Columns)-1]
-	t.First, t.Last = first.Day, last.Day
-	t.Words = fmt.Sprintf("Columns from %s to %s. On the last day: %s.", t.First, t.Last, last.Words)
+	t.Last = last.Day
+	if at, err := time.Parse(time.DateOnly, last.Day); err == nil {
+		t.First = at.AddDate(0, 0, 1-trendDays).Format(time.DateOnly)
+	}
+	t.Words = fmt.Sprintf("Columns from %s to %s. On the last day: %s.", first.Day, last.Day, last.Words)
 	return t
 }
 

@@ -98,11 +98,22 @@ func (d *jobsPage) fillNewest(c *Console, ctx context.Context, v *visit) error {
 	for _, j := range hit[lo:hi] {
 		d.Rows = append(d.Rows, jobRow{job: j})
 	}
-	if d.History && d.Next == "" && len(all) > 0 {
-		oldest := all[len(all)-1].JID
+	if oldest := oldestOf(all, v.now); d.History && d.Next == "" && oldest != "" {
 		d.Older = c.linkTo("/jobs", v.query, "page", "", "before", oldest)
 	}
 	return d.fillOutcomes(c, ctx, v)
+}
+
+// oldestOf returns the oldest job of a list, the newest first, or "". Callers may choose ids: those of times
+// before any history do not count.
+func oldestOf(all []job, now time.Time) string {
+	const longest = 10 * 365 * 24 * time.Hour
+	for _, j := range slices.Backward(all) {
+		if now.Sub(jidTime(j.JID)) < longest {
+			return j.JID
+		}
+	}
+	return ""
 }
 
 // fillOutcomes asks the master what became of the jobs.

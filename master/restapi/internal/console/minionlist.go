@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"saltern/internal/printable"
+	"saltern/master/runner"
 	"saltern/master/value"
 )
 
@@ -240,6 +241,9 @@ func (d *minionsPage) rows(ctx context.Context, v *visit) (out []*minionRow, pro
 	}
 	for _, m := range all {
 		run, ran := runs[m.ID]
+		if !ran {
+			run.outcome = outcomeOf("never")
+		}
 		row := &minionRow{minion: m, Run: run}
 		if hit[m.ID] && (d.State == "" || ran) && d.selects(row, v.now) {
 			out = append(out, row)
@@ -308,7 +312,8 @@ func fillCells(ctx context.Context, v *visit, rows []*minionRow, columns []strin
 	for i := range rows {
 		ids = append(ids, rows[i].ID)
 	}
-	got, err := v.runCommand(ctx, "runner", "cache.grains", "tgt", ids, "tgt_type", "list", "saltern_only", value.List(columns))
+	got, err := v.runCommand(ctx, "runner", "cache.grains", "tgt", ids, "tgt_type", "list", runner.Only, value.List(columns),
+		runner.Alone, true)
 	if r, ok := errors.AsType[*Refusal](err); ok && r.Code == http.StatusUnauthorized {
 		return nil // the master refuses the user after all
 	}

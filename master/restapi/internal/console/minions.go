@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"saltern/master/pattern"
+	"saltern/master/runner"
 	"saltern/master/value"
 )
 
@@ -180,7 +181,7 @@ func grainsOf(ctx context.Context, v *visit, list []minion) (*value.Map, error) 
 	for _, m := range list {
 		ids = append(ids, m.ID)
 	}
-	got, err := v.runCommand(ctx, "runner", "cache.grains", "tgt", ids, "tgt_type", "list")
+	got, err := v.runCommand(ctx, "runner", "cache.grains", "tgt", ids, "tgt_type", "list", runner.Alone, true)
 	if r, ok := errors.AsType[*Refusal](err); ok && r.Code == http.StatusUnauthorized {
 		return nil, nil // the master refuses the user after all
 	}

@@ -106,16 +106,17 @@
     function soon() {
       if (!timer) timer = setTimeout(() => { timer = 0; refresh(); }, 400);
     }
+    let next = Date.now() + 30000;
     function arrived() {
       if (!pace || Date.now() >= until) soon();
       until = Date.now() + busyFor;
+      if (pace) next = Math.min(next, Date.now() + pace);
     }
     const stream = listen(live.dataset.stream, { open: soon, message: arrived }); // at its beginning: something may have come before
-    let next = 0;
     const ticks = setInterval(() => {
       if (stream.ended()) { clearInterval(ticks); return; }
       if (document.hidden || Date.now() < next) return;
-      if (next) soon();
+      soon();
       next = Date.now() + (pace && Date.now() < until ? pace : 30000);
     }, 1000);
   }
