@@ -86,10 +86,14 @@ type Config struct {
 type Service struct {
 	cfg  Config
 	busy chan struct{} // holds a token for each explanation
+	// reading holds a token while the audit record is read.
+	reading chan struct{}
 }
 
 // New returns a Service.
-func New(cfg Config) *Service { return &Service{cfg: cfg, busy: make(chan struct{}, maxAtOnce)} }
+func New(cfg Config) *Service {
+	return &Service{cfg: cfg, busy: make(chan struct{}, maxAtOnce), reading: make(chan struct{}, 1)}
+}
 
 // ErrArgument is wrapped by errors about wrong arguments.
 var ErrArgument = errors.New("wrong argument")
@@ -169,24 +173,47 @@ func (s *Service) keyOf(ctx context.Context, f *facts) control.ExplainedKey {
 		out.Denied = s.fingerprint(f.denied)
 	}
 
+	if f.hasKey || f.hasDenied {
+		s.addDecision(ctx, f.id, &out)
+	}
+	return out
+}
+
+// addDecision adds who last decided about a key, by the audit record of this node, or of the others. One
+// call reads at a time, because there may be 128 MiB of records; a call that waits for too long adds
+// nothing.
+func (s *Service) addDecision(ctx context.Context, id string, out *control.ExplainedKey) {
 	ctx, cancel := context.WithTimeout(ctx, partFor)
 	defer cancel()
-	q := audit.Query{Action: "key.*", Last: audit.MaxRecords}
-	list, err := s.cfg.Nodes.Records(ctx, q)
-	page := list.Page
-	if err != nil { // no supervisor, or it is asked too much: the record of this node
-		from := s.cfg.Options.Audit("salt-master", nil)
-		page, _ = audit.Read(ctx, from.Node, q, from.Dir)
+	select {
+	case s.reading <- struct{}{}:
+		defer func() { <-s.reading }()
+	case <-ctx.Done():
+		return
 	}
-	for _, r := range slices.Backward(page.Records) {
-		if r.Result == audit.OK && slices.Contains(strings.Split(r.Object, ", "), f.id) {
+
+	q := audit.Query{Action: "key.*", Last: audit.MaxRecords}
+	from := s.cfg.Options.Audit("salt-master", nil)
+	page, err := audit.Read(ctx, from.Node, q, from.Dir)
+	if err == nil && addLatest(page.Records, id, out) {
+		return
+	}
+	if list, err := s.cfg.Nodes.Records(ctx, q); err == nil {
+		addLatest(list.Records, id, out)
+	}
+}
+
+// addLatest adds the latest record about a key. It reports whether there is one.
+func addLatest(records []audit.Record, id string, out *control.ExplainedKey) bool {
+	for _, r := range slices.Backward(records) {
+		if r.Result == audit.OK && slices.Contains(strings.Split(r.Object, ", "), id) {
 			out.Since = r.Time.UTC()
 			out.By = r.Actor.Who()
 			out.Action = r.Action
-			break
+			return true
 		}
 	}
-	return out
+	return false
 }
 
 func (s *Service) fingerprint(e keys.Entry) string {

@@ -156,8 +156,7 @@ func (s *Service) lookAtMaster(ctx context.Context, f *facts) {
 	f.unansweredSince = since.UTC()
 	for _, job := range list {
 		// A return may have come before the master learned of the job.
-		returns, err := s.cfg.Jobs.Returns(ctx, job.JID)
-		if err == nil && returns.Map(f.id) != nil {
+		if s.hasReturned(ctx, job.JID, f.id) {
 			continue
 		}
 		f.unanswered = append(f.unanswered, control.ExplainedJob{
@@ -174,6 +173,19 @@ func (s *Service) lookAtMaster(ctx context.Context, f *facts) {
 			f.problems = append(f.problems, p)
 		}
 	}
+}
+
+// hasReturned reports whether the job cache has a minion's return of a job.
+func (s *Service) hasReturned(ctx context.Context, jid, id string) bool {
+	type lister interface {
+		Returned(ctx context.Context, jid string) (map[string]bool, error)
+	}
+	if cache, ok := s.cfg.Jobs.(lister); ok { // it reads no returns
+		returned, err := cache.Returned(ctx, jid)
+		return err == nil && returned[id]
+	}
+	returns, err := s.cfg.Jobs.Returns(ctx, jid)
+	return err == nil && returns.Map(id) != nil
 }
 
 // nearNames returns at most ten ids with a key that look like an id.

@@ -244,6 +244,23 @@ func TestExplanationHasNoSecrets(t *testing.T) {
 	}
 }
 
+// TestExplanationOfABrokenTopFileHasNoSecrets: an error of a template may name a value of the pillar.
+func TestExplanationOfABrokenTopFileHasNoSecrets(t *testing.T) {
+	r := &explained{}
+	r.Master = mastertest.Start(t, "saltern_renderer_python: "+mastertest.SaltPython(t)+"\nminion_data_cache: True\n")
+	r.AddFile("pillar/top.sls", "base:\n  '*': [common]\n")
+	r.AddFile("pillar/common.sls", "password: TOPSECRET\n")
+	r.AddFile("roots/top.sls", "{{ raise(pillar['password']) }}\nbase: {{ {}[pillar['password']].x }}\n")
+	r.answerBy(r.connect(), []any{})
+	n := r.NewMinion("web1", "min6")
+	n.SignIn()
+	n.Pillar()
+	_, found := r.causes()
+	if text := value.Repr(found); strings.Contains(text, "TOPSECRET") || !strings.Contains(text, "cannot be used: the log") {
+		t.Error(text)
+	}
+}
+
 // TestExplanationRefusesWrongArguments: what cannot be obeyed is refused.
 func TestExplanationRefusesWrongArguments(t *testing.T) {
 	r := mastertest.Start(t, "")
