@@ -190,7 +190,7 @@ func (o *diffOptions) saltRun(ctx context.Context, f *flags, fun, form string) (
 	argv := []string{tool, "--config-dir=" + s.MasterConf(), "--out=json", "--no-color", fun}
 	for name, v := range o.arguments {
 		if *v != "" {
-			argv = append(argv, name+"="+strconv.Quote(*v)) // a text, even if it looks like a number
+			argv = append(argv, name+"="+asText(*v))
 		}
 	}
 	if form != "" {
@@ -207,6 +207,15 @@ func (o *diffOptions) saltRun(ctx context.Context, f *flags, fun, form string) (
 		return nil, fmt.Errorf("%s: %s", fun, printable.Brief(strings.TrimSpace(refusal), 500))
 	}
 	return json.RawMessage(out), nil
+}
+
+// asText returns a value in the form that salt-run reads as this text, even if it looks like a number,
+// such as a commit. Within quotes salt-run takes # for a part of a text that has no quotes.
+func asText(v string) string {
+	if strings.ContainsAny(v, "#\t\r\n") {
+		return v
+	}
+	return strconv.Quote(v)
 }
 
 // toolBesides returns the path of one of Salt's tools: beside this program, or in PATH.

@@ -61,6 +61,7 @@ func TestDiff(t *testing.T) {
 		errs   string // a part of the errors and of what was asked
 	}{
 		{"a difference", both(say(pillars), say(same)), []string{"feature"}, 1, "PILLARS\n\nSAME", `ref="feature"`},
+		{"a name with a number sign", both(say(same), say(same)), []string{"fix#1"}, 0, "SAME", "ref=fix#1"},
 		{"none", both(say(same), say(same)), []string{"feature"}, 0, "SAME", "--out=json"},
 		{"only pillars have the ref", both(say(pillars), lacks), []string{"feature"}, 1, "PILLARS\n", ""},
 		{"nothing has the ref", both(lacks, lacks), []string{"feature"}, 2, "", "no git remote"},
