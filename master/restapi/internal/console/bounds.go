@@ -25,6 +25,7 @@ const (
 	maxText     = 16 << 10 // bytes of one long text
 	maxPageText = 96 << 10 // bytes of all long texts of a page
 	maxName     = 200      // characters of an id, a name or a cell
+	maxSentence = 600      // characters of a sentence of the master
 	maxGrains   = 300
 	maxTarget   = 64 << 10 // bytes of the field target, or arguments, of a form
 	maxArgs     = 200      // arguments in a form, one a line
@@ -33,6 +34,9 @@ const (
 
 // briefName returns an untrusted text as one line of at most maxName characters.
 func briefName(s string) string { return printable.Brief(s, maxName) }
+
+// briefText returns an untrusted sentence or list as one line of at most maxSentence characters.
+func briefText(s string) string { return printable.Brief(s, maxSentence) }
 
 // budget is what remains of a page's bounds: left is the number of bytes for long texts, states the
 // number of states.

@@ -246,6 +246,7 @@ func theAnswers() map[string]any {
 		"fleet.trend":      theTrend(),
 		"fleet.last":       theLastRuns(),
 		"fleet.runs":       theRuns(),
+		"fleet.explain":    theExplanation(),
 		"fleet.jobs":       theHistoryJobs(),
 		"appliance.status": theAppliance(),
 		"appliance.course": theCourse(),
@@ -264,7 +265,7 @@ func TestPages(t *testing.T) {
 	for name, path := range map[string]string{
 		"overview": "/?done=drain&node=n1", "node": "/nodes/confirm?do=restart&node=n2&service=lb", "keys": "/keys?state=minions", "keys-pending": "/keys", "confirm": "/keys/confirm?do=accept&state=minions_pre&id=new1", "minions": "/minions", "minions-target": "/minions?tgt=os:Debian&type=grain",
 		"jobs-older": "/jobs?failed=1&who=" + id, "stop": "/job/stop?do=kill&jid=20261124155900000001",
-		"fleet": "/fleet", "minion": "/minion?id=" + id, "jobs": "/jobs", "job": "/job?jid=20261124155900000001", "run": "/run?tgt=" + id +
+		"fleet": "/fleet", "minion": "/minion?id=" + id, "minion-explained": "/minion?explain=1&id=" + id, "jobs": "/jobs", "job": "/job?jid=20261124155900000001", "run": "/run?tgt=" + id +
 			"&type=list&fun=test.ping&arg=" + id, "run-doc": "/run?tgt=web*&fun=test.ping&doc=1",
 		"events": "/events?tag=" + id, "files": "/files", "files-dir": "/files?env=" + id + "&dir=web/" +
 			id, "file": "/file?env=base&path=x", "pillar": "/pillar?id=" +

@@ -20,7 +20,10 @@ type minionPage struct {
 	Grains  []grain
 	More    int    // number of grains that are not shown
 	Pillar  bool   // the user may see the pillar
-	Stream  string // URL of the stream that tells of new jobs
+	Stream  string // URL of the stream that tells of new jobs; "": the page stays as it is
+	// MayExplain means that the user may have the minion explained, and Explained that he asks for it.
+	MayExplain bool
+	Explained  *explanation
 }
 
 // minionRuns are the latest runs of a minion.
@@ -58,8 +61,20 @@ func showMinion(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		}
 	}
 
-	if !d.Known {
+	// The page of an explanation does not read itself anew: the master would ask the minion each time.
+	if d.MayExplain = v.mayExplain(); d.MayExplain && v.query.Get("explain") != "" {
+		d.Stream = ""
+		if d.Explained, err = c.explain(ctx, v, id); err != nil {
+			return Answer{}, err
+		}
+	}
+
+	if !d.Known && d.Explained == nil {
 		return Answer{}, &Refusal{http.StatusNotFound, "No minion of that name has a key here."}
+	}
+
+	if !d.Known {
+		return c.render(v, "minion", http.StatusOK, page{Title: briefName(id), Data: d})
 	}
 
 	if d.Runs, err = c.runsOf(ctx, v, id); err != nil {
