@@ -27,7 +27,7 @@ func Private(fun string) bool {
 }
 
 // pagesOnly are runners whose returns are large and soon outdated; the console calls them for its pages.
-var pagesOnly = []string{"runner.fleet.trend", "runner.fleet.last", "runner.fleet.jobs", "runner.fleet.runs"}
+var pagesOnly = []string{"runner.fleet.trend", "runner.fleet.last", "runner.fleet.jobs", "runner.fleet.runs", "runner.saved.outcome"}
 
 // secret reports whether the return of a runner is secret, or must not be shown to all readers of
 // events. Only the caller gets such a return, in the answer to the request, because other users of

@@ -195,7 +195,7 @@ func onlyLists(fun string) bool {
 	switch fun {
 	case "presence.minions", "cluster.members",
 		"jobs.active", "jobs.list_jobs", "jobs.list_jobs_filter", "jobs.list_job",
-		"saved.targets", "saved.jobs", "saved.schedules", "saved.next", "saved.show",
+		"saved.targets", "saved.jobs", "saved.schedules", "saved.next", "saved.show", "saved.outcome",
 		"git.status", "appliance.status", "appliance.course", "schedule.list", "files.list",
 		"fleet.trend", "fleet.last", "fleet.jobs", "fleet.runs", "cache.grains",
 		"fileserver.envs", "fileserver.file_list":

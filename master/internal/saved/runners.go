@@ -41,6 +41,7 @@ func functions() map[string]function {
 
 // AddRunners adds the runners saved.*, which Salt does not have.
 func (s *Service) AddRunners(t *runner.Table) {
+	s.addOutcome(t)
 	for name, f := range functions() {
 		t.Add(name, func(ctx context.Context, _ *runner.Env, args []any, named *value.Map) (any, error) {
 			order := runner.OrderOf(ctx)

@@ -73,7 +73,7 @@ const (
 
 // Admits implements local.SavedJobs.
 func (s *Service) Admits(fun, system, user string, groups []string) bool {
-	if fun != runRunner && fun != jobsRunner {
+	if fun != runRunner && fun != jobsRunner && fun != outcomeRunner {
 		return false
 	}
 	for _, o := range s.cfg.Store.Objects().All(KindJob) {

@@ -199,6 +199,72 @@ func TestSavedJobGivesExactlyItsRight(t *testing.T) {
 	}
 }
 
+// TestOutcomeIsOfOwnJobs: whom a saved job names sees the job that he has started by it, and no other one: of
+// nobody else, of no user of his name in another system, and by no id that somebody made up.
+func TestOutcomeIsOfOwnJobs(t *testing.T) {
+	r, c := startSaved(t)
+	r.AcceptedMinion("web1", "min8")
+	c.must("saved.set_job", "name", "bobs", "target", "web", "function", "test.ping", "may_run", value.NewMap("sharedsecret", []any{"bob"}))
+	run := func(user, job string, named ...any) string {
+		t.Helper()
+		result, success, _ := c.call(user, "saved.run", []any{job}, value.NewMap(named...))
+		m, _ := result.(*value.Map)
+		if !success || m.Str("jid") == "" {
+			t.Fatalf("%s runs %s: %s", user, job, value.Str(result))
+		}
+		return m.Str("jid")
+	}
+
+	jid := run("alice", "named", "what", "x")
+	ofRoot := r.Publish("web1", "test.ping").Str("jid")
+	twin := "20261124155900000001"
+	load := value.NewMap("jid", twin, "fun", "test.ping", "tgt", "*", "tgt_type", "glob", "user", "alice", event.EauthField, "ldap")
+	if err := r.Parts.Jobs.SaveLoad(await.Context(t), twin, load, []string{"web1"}); err != nil {
+		t.Fatal(err)
+	}
+	plain := "20261124155900000002"
+	load = value.NewMap("jid", plain, "fun", "test.ping", "tgt", "*", "tgt_type", "glob", "user", "alice")
+	if err := r.Parts.Jobs.SaveLoad(await.Context(t), plain, load, []string{"web1"}); err != nil {
+		t.Fatal(err)
+	}
+
+	for _, x := range []struct {
+		user           string
+		jid            any
+		sees, admitted bool
+	}{
+		{"alice", jid, true, true},
+		{"alice", run("alice", "named", "what", "y"), true, true},
+		{"bob", run("bob", "bobs"), true, true},
+		{"eve", jid, true, true},
+		{"root", jid, true, true},
+		{"bob", jid, false, true},
+		{"alice", ofRoot, false, true},
+		{"alice", twin, false, true},
+		{"alice", plain, false, true},
+		{"alice", "20261124155900000003", false, true},
+		{"carol", jid, false, false}, // no saved job names her
+		{"dave", jid, false, false},
+		{"dave", ofRoot, false, false},
+	} {
+		result, success, admitted := c.call(x.user, "saved.outcome", []any{x.jid}, value.NewMap())
+		if success != x.sees || admitted != x.admitted {
+			t.Errorf("%s and %v: sees %t, admitted %t: %s", x.user, x.jid, success, admitted, value.Str(result))
+		}
+	}
+
+	for _, hostile := range []any{"", "../" + jid, jid + "/..", "*", nil, int64(7), []any{jid}, value.NewMap("jid", jid), strings.Repeat("1", 1<<20)} {
+		// What an ArgumentError says is a result, as in Salt: nobody gets a job by it.
+		result, _, _ := c.call("alice", "saved.outcome", []any{hostile}, value.NewMap())
+		if m, ok := result.(*value.Map); ok {
+			t.Errorf("%.40v: %s", hostile, value.Repr(m))
+		}
+	}
+	if _, _, admitted := c.call("alice", "saved.outcome.x", []any{jid}, value.NewMap()); admitted {
+		t.Error("saved.outcome.x is admitted")
+	}
+}
+
 // TestSavedTargetIsANodegroup: in targets, in permissions, and for minions, which get its words.
 func TestSavedTargetIsANodegroup(t *testing.T) {
 	r, c := startSaved(t)

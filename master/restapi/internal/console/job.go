@@ -51,19 +51,9 @@ func showJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		return Answer{}, &Refusal{http.StatusBadRequest, "That is not the number of a job."}
 	}
 
-	got, err := v.runCommand(ctx, "runner", "jobs.list_job", "jid", jid)
-	if r, ok := errors.AsType[*Refusal](err); ok && r.Code == http.StatusUnauthorized && v.rights().Run {
-		return Answer{}, &Refusal{http.StatusForbidden,
-			"The job " + jid + " may be running, but external_auth does not let you look at jobs (the runner jobs.list_job)."}
-	}
+	m, err := listJob(ctx, v, jid)
 	if err != nil {
 		return Answer{}, err
-	}
-
-	m, _ := got.(*value.Map)
-	if m.Map("Result") == nil {
-		return Answer{}, &Refusal{http.StatusBadGateway,
-			"The master does not describe the job: " + briefName(value.StrMax(got, maxName))}
 	}
 
 	d := jobPage{job: v.jobOf(jid, m)}
@@ -118,6 +108,38 @@ func showJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	p.Notice = stoppedNotice(v.query)
 	p.Data = d
 	return c.render(v, "job", http.StatusOK, p)
+}
+
+// listJob returns a job as jobs.list_job describes it. Who may not call that runner, but whom a saved job
+// names, gets the jobs that he has started.
+func listJob(ctx context.Context, v *visit, jid string) (*value.Map, error) {
+	got, err := v.runCommand(ctx, "runner", "jobs.list_job", "jid", jid)
+	r, refused := errors.AsType[*Refusal](err)
+	refused = refused && r.Code == http.StatusUnauthorized
+	if refused {
+		own, problem, ownErr := v.askRunner(ctx, outcomeOfSaved, value.NewMap("jid", jid))
+		if ownErr == nil && problem != "" {
+			return nil, &Refusal{http.StatusForbidden, capital(problem) + "; external_auth does not let you look at other jobs (the runner jobs.list_job)."}
+		}
+		if ownErr == nil {
+			got, err, refused = own, nil, false
+		}
+	}
+
+	if refused && v.rights().Run {
+		return nil, &Refusal{http.StatusForbidden,
+			"The job " + jid + " may be running, but external_auth does not let you look at jobs (the runner jobs.list_job)."}
+	}
+	if err != nil {
+		return nil, err
+	}
+
+	m, _ := got.(*value.Map)
+	if m.Map("Result") == nil {
+		return nil, &Refusal{http.StatusBadGateway,
+			"The master does not describe the job: " + briefName(value.StrMax(got, maxName))}
+	}
+	return m, nil
 }
 
 // countResults counts the minions of a job by result.

@@ -2,6 +2,7 @@ package console
 
 import (
 	"log/slog"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -66,6 +67,42 @@ func TestJobOfAMinionThatIsAway(t *testing.T) {
 
 			if live := strings.Contains(text, "data-stream="); live != c.live {
 				t.Errorf("live: %t", live)
+			}
+		})
+	}
+}
+
+// TestOwnJobOfASavedJob: whom only a saved job names sees the job that he has started; the master says which
+// ones those are.
+func TestOwnJobOfASavedJob(t *testing.T) {
+	for name, c := range map[string]struct {
+		outcome any // of saved.outcome; nil: refused
+		run     bool
+		code    int
+		says    string
+	}{
+		"his own job":       {theJob(), false, http.StatusOK, "service.running"},
+		"another's job":     {"Exception occurred in runner saved.outcome: Error: there is no job 1 that otto has started", false, http.StatusForbidden, "there is no job 1 that otto has started"},
+		"no saved job":      {nil, false, http.StatusUnauthorized, ""},
+		"an operator":       {nil, true, http.StatusForbidden, "may be running"},
+		"a master's secret": {value.NewMap("jid", "1"), false, http.StatusBadGateway, "does not describe the job"},
+		"it says True":      {true, false, http.StatusBadGateway, "does not describe the job"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := &recorded{answers: theAnswers(), may: func(client, _ string) bool { return c.run && client == "local_async" }}
+			delete(m.answers, "jobs.list_job")
+			delete(m.answers, "presence.minions")
+			if c.outcome != nil {
+				m.answers[outcomeOfSaved] = c.outcome
+			}
+			a := ask(t, newConsole(t, ""), m, http.MethodGet, "/job?jid=20261124155900000001", nil)
+			if a.Code != c.code || !strings.Contains(strings.ToLower(a.Body), c.says) {
+				t.Errorf("%d\n%s", a.Code, a.Body)
+			}
+			for _, unwanted := range []string{"<b ", "Run again", "do=kill"} {
+				if !c.run && strings.Contains(a.Body, unwanted) {
+					t.Errorf("the page offers %q", unwanted)
+				}
 			}
 		})
 	}

@@ -23,6 +23,7 @@ const (
 	setSavedSchedule = "saved.set_schedule"
 	deleteSaved      = "saved.delete"
 	runSaved         = "saved.run"
+	outcomeOfSaved   = "saved.outcome"
 )
 
 // savedMark is what all saved objects have.
