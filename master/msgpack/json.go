@@ -137,6 +137,9 @@ func (d *decoder) rawText() (text []byte, ok bool, err error) {
 func (w *jsonWriter) writeList(c byte) error {
 	d := &w.d
 	d.nodes--
+	if d.nodes < 0 {
+		return fmt.Errorf("%w: too many values", ErrLimit)
+	}
 	d.off++
 	n := uint64(c & 0x0f)
 	if c >= 0xdc {
@@ -166,6 +169,9 @@ func (w *jsonWriter) writeList(c byte) error {
 func (w *jsonWriter) writeMap() error {
 	d := &w.d
 	d.nodes--
+	if d.nodes < 0 {
+		return fmt.Errorf("%w: too many values", ErrLimit)
+	}
 	n, err := d.mapHeader()
 	if err != nil {
 		return err

@@ -68,6 +68,19 @@ func TestAppendJSONIsBounded(t *testing.T) {
 	}
 }
 
+// Every value counts, lists and maps too.
+func TestAppendJSONCountsContainers(t *testing.T) {
+	limits := Limits{Nodes: 3, Depth: 8}
+	for _, packed := range []string{"\x92\x91\xc0\x90", "\x92\x91\xc0\x80", "\x92\x91\xc0\x92\x90\x81\x90\x80"} {
+		if _, err := Decode([]byte(packed), limits); !errors.Is(err, ErrLimit) {
+			t.Errorf("%q is decoded: %v", packed, err)
+		}
+		if _, _, err := AppendJSON(nil, []byte(packed), limits, jsonRoom); !errors.Is(err, ErrLimit) {
+			t.Errorf("%q: %v", packed, err)
+		}
+	}
+}
+
 // FuzzAppendJSON: what Decode takes becomes JSON that Go's parser takes, with as many keys and without
 // what jsonb refuses; what Decode refuses is refused.
 func FuzzAppendJSON(f *testing.F) {
