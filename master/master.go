@@ -84,6 +84,8 @@ type Master struct {
 	// postgresJournal and postgres may be nil: the option saltern_postgres is empty.
 	postgresJournal *postgres.Journal
 	postgres        *postgres.Sink
+	// postgresUnable is why the option saltern_postgres is not obeyed, or nil.
+	postgresUnable error
 
 	jids        *jobs.IDs
 	cache       *cache.Store
@@ -509,33 +511,34 @@ func (m *Master) openServices(ctx context.Context) error {
 
 	m.openExplain()
 	m.reporter = &health.Reporter{
-		Options:     m.cfg,
-		Files:       m.newest.Stats,
-		Fleet:       m.fleet,
-		History:     m.history,
-		Unanswered:  m.unanswered,
-		Notify:      m.notify,
-		Keys:        m.keys,
-		Requests:    m.requests,
-		Pillars:     m.pillars,
-		Presence:    m.presence,
-		Launch:      m.launch,
-		Minions:     m.minions,
-		Resources:   m.resources,
-		Reactor:     m.reactor,
-		Schedule:    m.schedule,
-		Auth:        m.callers.Auth,
-		Bus:         m.bus,
-		Python:      m.python,
-		Engines:     m.engines,
-		EventReturn: m.eventReturn,
-		JobReturns:  m.jobReturners,
-		Postgres:    m.postgres,
-		Cluster:     m.cluster.Pool,
-		Problems:    m.problems,
-		Audit:       m.audit,
-		Signs:       m.signs,
-		Started:     m.started,
+		Options:        m.cfg,
+		Files:          m.newest.Stats,
+		Fleet:          m.fleet,
+		History:        m.history,
+		Unanswered:     m.unanswered,
+		Notify:         m.notify,
+		Keys:           m.keys,
+		Requests:       m.requests,
+		Pillars:        m.pillars,
+		Presence:       m.presence,
+		Launch:         m.launch,
+		Minions:        m.minions,
+		Resources:      m.resources,
+		Reactor:        m.reactor,
+		Schedule:       m.schedule,
+		Auth:           m.callers.Auth,
+		Bus:            m.bus,
+		Python:         m.python,
+		Engines:        m.engines,
+		EventReturn:    m.eventReturn,
+		JobReturns:     m.jobReturners,
+		Postgres:       m.postgres,
+		PostgresUnable: m.postgresUnable,
+		Cluster:        m.cluster.Pool,
+		Problems:       m.problems,
+		Audit:          m.audit,
+		Signs:          m.signs,
+		Started:        m.started,
 	}
 
 	m.keys.OnChange(m.onKeyChange)

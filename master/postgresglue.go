@@ -44,6 +44,7 @@ func (m *Master) openPostgres() {
 	if err != nil {
 		m.log.Error("nothing is written to PostgreSQL until the master is started again", "error", err)
 		m.problems.Report(control.PostgresFault, err)
+		m.postgresUnable = err
 		return
 	}
 	m.postgres = postgres.New(postgres.Config{
@@ -65,18 +66,21 @@ func (m *Master) closePostgres() error {
 	return err
 }
 
-// archives passes returns to the history, and then with the summary to the journal of PostgreSQL. When the
-// journal cannot be written, the job cache passes the same return again; the history has counted it already.
+// archives passes returns to the history, and with the summary to the journal of PostgreSQL. Neither waits for the
+// other: when one of them cannot be written, the job cache passes the same return again, and only that one gets it.
 type archives struct {
 	recorder *fleet.Recorder // may be nil: the master keeps no history
 	journal  *postgres.Journal
 
-	// recorded is the return that the history has taken and the journal has not. Only the writer of the job
-	// cache uses it.
-	recorded struct {
-		jid, minion string
-		run         *history.Run // nil: the history has left it out
-	}
+	pending pendingReturn // only the writer of the job cache uses it
+}
+
+// pendingReturn is a return that the history and the journal have not both taken.
+type pendingReturn struct {
+	jid, minion string
+	recorded    bool         // the history has taken it, or left it out
+	run         *history.Run // nil: the history has not taken it
+	journaled   bool
 }
 
 var _ jobs.JobArchive = (*archives)(nil)
@@ -86,26 +90,29 @@ func (a *archives) AddJob(j jobs.ArchivedJob) error { return a.journal.AddJob(j)
 
 // Add implements [jobs.Archive].
 func (a *archives) Add(r jobs.Archived) error {
-	again := a.recorded.jid == r.JID && a.recorded.minion == r.Minion
-	if a.recorder != nil && !again {
-		run, err := a.recorder.Record(r)
-		if err != nil {
-			return err
-		}
-		a.recorded.jid = r.JID
-		a.recorded.minion = r.Minion
-		a.recorded.run = run
+	p := &a.pending
+	if p.jid != r.JID || p.minion != r.Minion {
+		*p = pendingReturn{jid: r.JID, minion: r.Minion, recorded: a.recorder == nil}
 	}
 
-	var made *summary.Summary
-	if a.recorded.run != nil {
-		made = &a.recorded.run.Summary
+	var recordErr, journalErr error
+	if !p.recorded {
+		p.run, recordErr = a.recorder.Record(r)
+		p.recorded = recordErr == nil
 	}
-	if err := a.journal.Add(r, made); err != nil {
+	if !p.journaled {
+		var made *summary.Summary
+		if p.run != nil {
+			made = &p.run.Summary
+		}
+		journalErr = a.journal.Add(r, made)
+		p.journaled = journalErr == nil
+	}
+
+	if err := errors.Join(recordErr, journalErr); err != nil {
 		return err
 	}
-	a.recorded.jid = ""
-	a.recorded.run = nil
+	*p = pendingReturn{}
 	return nil
 }
 

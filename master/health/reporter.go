@@ -82,12 +82,14 @@ type Reporter struct {
 	JobReturns *returner.Jobs
 	// Postgres may be nil: the option saltern_postgres is empty.
 	Postgres *postgres.Sink
-	Files    func() *control.Files
-	Cluster  *cluster.Pool // nil if the master runs alone
-	Problems *Problems
-	Audit    *audit.Log
-	Signs    Signs
-	Started  time.Time
+	// PostgresUnable is why the option saltern_postgres is not obeyed until the next start, or nil.
+	PostgresUnable error
+	Files          func() *control.Files
+	Cluster        *cluster.Pool // nil if the master runs alone
+	Problems       *Problems
+	Audit          *audit.Log
+	Signs          Signs
+	Started        time.Time
 
 	untimely uint64 // number of requests refused because of their age, as of the last Write
 	limited  uint64 // number of keys refused or evicted because their source had too many, as of the last Write

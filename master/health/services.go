@@ -6,6 +6,7 @@ import (
 
 	"saltern/internal/control"
 	"saltern/internal/printable"
+	"saltern/master/internal/postgres"
 )
 
 // textMost bounds the length of an error's text in the status, in bytes.
@@ -86,24 +87,41 @@ func (r *Reporter) postgres() *control.Postgres {
 		Known:      s.Known,
 		Adapted:    s.Adapted,
 		Refused:    s.Refused,
-		Lost:       s.Lost,
+		Lost:       s.Lost + s.LostCopies + s.Unkept,
 		Error:      printable.Clip(s.Error, textMost),
 	}
 }
 
-// watchPostgres reports a problem while the database is away or the spool is nearly full, and when records did
-// not get to the database.
+// watchPostgres reports a problem while the database is away, the spool is nearly full or the option is not obeyed,
+// and when records did not get to the database.
 func (r *Reporter) watchPostgres() {
 	if r.Postgres == nil {
-		return // the problem of an option that cannot be obeyed lasts until the next start
+		if r.PostgresUnable != nil {
+			r.Problems.Set(control.PostgresFault, r.PostgresUnable)
+		}
+		return
 	}
 	r.Problems.Report(control.PostgresFault, r.Postgres.Fault())
 
 	s := r.Postgres.Stats()
-	if s.Lost+s.Refused > r.missed {
-		r.Problems.Set(control.PostgresLoss, fmt.Errorf(
-			"%d records did not get to PostgreSQL since the start of the master: they made room for later ones "+
-				"(saltern_postgres: spool), or the database refused them; the log names these", s.Lost+s.Refused))
+	missed := s.Lost + s.LostCopies + s.Unkept + s.Refused
+	if missed > r.missed {
+		r.Problems.Set(control.PostgresLoss, postgresLoss(s))
 	}
-	r.missed = s.Lost + s.Refused
+	r.missed = missed
+}
+
+// postgresLoss words which records did not get to the database.
+func postgresLoss(s postgres.Stats) error {
+	var own, copies error
+	if n := s.Lost + s.Unkept + s.Refused; n > 0 {
+		own = fmt.Errorf("%d records did not get to PostgreSQL since the start of the master: they made room for later "+
+			"ones (saltern_postgres: spool), found no room on this node's disk, or the database refused them; "+
+			"the log names these", n)
+	}
+	if s.LostCopies > 0 {
+		copies = fmt.Errorf("%d copies of returns of other masters made room for later ones (saltern_postgres: spool): "+
+			"PostgreSQL lacks those that their own master did not write", s.LostCopies)
+	}
+	return errors.Join(own, copies)
 }

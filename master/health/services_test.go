@@ -10,6 +10,7 @@ import (
 
 	"saltern/internal/control"
 	"saltern/master/event"
+	"saltern/master/internal/postgres"
 	"saltern/master/internal/returner"
 	"saltern/master/value"
 	"saltern/test/await"
@@ -55,5 +56,34 @@ func TestLossStandsBesideItsCause(t *testing.T) {
 		if len(stand) != 2 || stand[0] != control.ReturnerLoss || stand[1] != control.ReturnerFault {
 			t.Errorf("these stand: %q", stand)
 		}
+	}
+}
+
+// TestPostgresThatCannotBeUsedIsListedForGood: the problem of an option that is not obeyed lasts until the next start.
+func TestPostgresThatCannotBeUsedIsListedForGood(t *testing.T) {
+	now := time.Now()
+	r := &Reporter{
+		Problems:       NewProblems(slog.New(slog.DiscardHandler), func() time.Time { return now }),
+		PostgresUnable: errors.New("the journal cannot be opened"),
+	}
+	for range 3 {
+		r.watchPostgres()
+		list := r.Problems.List()
+		if len(list) != 1 || list[0].What != control.PostgresFault || list[0].Text != "the journal cannot be opened" {
+			t.Errorf("these stand: %v", list)
+		}
+		now = now.Add(ProblemFor + time.Minute)
+	}
+}
+
+// TestLostCopiesAreNoLossOfTheirOwn: what was dropped of the returns of other masters is worded apart.
+func TestLostCopiesAreNoLossOfTheirOwn(t *testing.T) {
+	text := postgresLoss(postgres.Stats{LostCopies: 7}).Error()
+	if !strings.Contains(text, "7 copies") || strings.Contains(text, "did not get") {
+		t.Error(text)
+	}
+	text = postgresLoss(postgres.Stats{Lost: 1, Unkept: 2, Refused: 3, LostCopies: 7}).Error()
+	if !strings.Contains(text, "6 records did not get") || !strings.Contains(text, "7 copies") {
+		t.Error(text)
 	}
 }

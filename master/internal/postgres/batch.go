@@ -36,18 +36,13 @@ var (
 // this reason.
 func newBatch(records []record, node, reason string) *batch {
 	b := &batch{}
-	type key struct {
-		kind        recordKind
-		jid, minion string
-	}
-	seen := map[key]bool{}
+	seen := map[recordKey]bool{}
 	for i := range records {
 		r := &records[i]
-		key := key{r.kind, r.jid, r.minion}
-		if seen[key] {
+		if seen[r.key()] {
 			continue
 		}
-		seen[key] = true
+		seen[r.key()] = true
 		if r.kind != kindReturn {
 			b.addLoad(r, reason)
 			continue

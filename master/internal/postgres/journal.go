@@ -27,8 +27,11 @@ type Journal struct {
 
 	oversized atomic.Uint64 // records that were too large for the spool and are kept without their content
 
-	mu    sync.Mutex
-	facts map[string]jobFacts // of recent jobs
+	unkept atomic.Uint64 // records that the job cache has given up, because a spool did not take them
+
+	mu     sync.Mutex
+	facts  map[string]jobFacts // of recent jobs
+	failed recordKey           // of the record that the last write failed for, or the zero value
 }
 
 // lane is a spool and its only reader.
@@ -160,6 +163,25 @@ func (j *Journal) Add(a jobs.Archived, s *summary.Summary) error {
 // write writes a record, without a sync. Overflow policy: if the record is too large for the spool, it is
 // written without its content, and counted.
 func (j *Journal) write(l *lane, r *record) error {
+	err := j.writeToSpool(l, r)
+	j.noteKept(r.key(), err)
+	return err
+}
+
+// noteKept counts the record that a write failed for, once the job cache passes another one instead.
+func (j *Journal) noteKept(key recordKey, err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.failed != (recordKey{}) && j.failed != key {
+		j.unkept.Add(1)
+	}
+	j.failed = recordKey{}
+	if err != nil {
+		j.failed = key
+	}
+}
+
+func (j *Journal) writeToSpool(l *lane, r *record) error {
 	end, err := l.spool.Write(r.pack())
 	if errors.Is(err, spool.ErrTooLarge) {
 		j.oversized.Add(1)

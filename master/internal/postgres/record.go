@@ -21,6 +21,14 @@ type record struct {
 	content                []byte // content of return.p
 }
 
+// recordKey identifies what a record is of.
+type recordKey struct {
+	kind        recordKind
+	jid, minion string
+}
+
+func (r *record) key() recordKey { return recordKey{kind: r.kind, jid: r.jid, minion: r.minion} }
+
 // recordKind is stored on disk: the numbers must not change.
 type recordKind byte
 

@@ -69,18 +69,21 @@ func (s *Sink) Run(ctx context.Context) {
 
 // Stats are the figures of a Sink. The counters start at zero with the master.
 type Stats struct {
-	Waiting   uint64 // records on this node's disk
-	Bytes     int64  // that they take there
-	MaxBytes  int64
-	Fill      float64   // the fullest spool, as a part of its bound
-	Written   uint64    // returns that this master has written
-	Known     uint64    // returns that the database already had
-	Adapted   uint64    // returns and loads that were written with a mark
-	Refused   uint64    // records that the database does not take even without their content
-	Lost      uint64    // records that were dropped because the spool was full or damaged
-	Oversized uint64    // records that were too large for the spool
-	Error     string    // of the last try; "" after a success
-	Since     time.Time // when the tries began to fail; zero after a success
+	Waiting  uint64 // records on this node's disk
+	Bytes    int64  // that they take there
+	MaxBytes int64
+	Fill     float64 // the fullest spool, as a part of its bound
+	Written  uint64  // returns that this master has written
+	Known    uint64  // returns that the database already had
+	Adapted  uint64  // returns and loads that were written with a mark
+	Refused  uint64  // records that the database does not take even without their content
+	Lost     uint64  // records that were dropped because the spool was full or damaged
+	// LostCopies are those of Lost's kind whose return another master took, and has probably written.
+	LostCopies uint64
+	Unkept     uint64    // records that this node's disk did not take
+	Oversized  uint64    // records that were too large for the spool
+	Error      string    // of the last try; "" after a success
+	Since      time.Time // when the tries began to fail; zero after a success
 }
 
 // Stats returns the figures. s may be nil.
@@ -92,6 +95,7 @@ func (s *Sink) Stats() (out Stats) {
 		f.addStats(&out)
 	}
 	out.Oversized = s.cfg.Journal.oversized.Load()
+	out.Unkept = s.cfg.Journal.unkept.Load()
 	return out
 }
 
@@ -373,7 +377,11 @@ func (f *feed) addStats(out *Stats) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	out.Waiting += waiting
-	out.Lost += lost
+	if f.wait > 0 {
+		out.LostCopies += lost
+	} else {
+		out.Lost += lost
+	}
 	out.Bytes += size
 	out.MaxBytes += f.lane.bytes
 	out.Fill = max(out.Fill, float64(size)/float64(f.lane.bytes))

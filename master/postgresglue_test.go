@@ -1,0 +1,100 @@
+package master
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"syscall"
+	"testing"
+	"time"
+
+	"saltern/master/history"
+	"saltern/master/internal/fleet"
+	"saltern/master/internal/postgres"
+	"saltern/master/internal/postgres/settings"
+	"saltern/master/jobs"
+	"saltern/master/value"
+	"saltern/test/check"
+)
+
+// failingHistory is a history that takes no runs while err is set.
+type failingHistory struct {
+	err  error
+	runs int
+}
+
+func (h *failingHistory) Append(history.Run) error {
+	if h.err == nil {
+		h.runs++
+	}
+	return h.err
+}
+
+func (h *failingHistory) Sync() error { return h.err }
+
+func (h *failingHistory) Query(context.Context, history.Filter, int, history.Cursor) (history.Page, error) {
+	return history.Page{}, nil
+}
+
+// PostgreSQL gets the returns that the history does not take, and each of the two gets a return once.
+func TestHistoryThatFailsTakesNoReturnFromPostgreSQL(t *testing.T) {
+	log := slog.New(slog.DiscardHandler)
+	journal, err := postgres.OpenJournal(t.TempDir(), 16<<20, time.Now, log)
+	check.Must(t, err)
+	defer journal.Close()
+	sink := postgres.New(postgres.Config{Settings: &settings.Settings{}, Journal: journal, Now: time.Now, Log: log})
+	store := &failingHistory{}
+	recorder, err := fleet.New(t.Context(), fleet.Config{Store: store, Dir: t.TempDir(), Now: time.Now, Log: log})
+	check.Must(t, err)
+	a := &archives{recorder: recorder, journal: journal}
+	add := func(minion string) error {
+		return a.Add(jobs.Archived{
+			JID:    jobs.FromTime(time.Now().Truncate(time.Hour)),
+			Minion: minion,
+			Time:   time.Now(),
+			Own:    true,
+			Return: []byte("\x81\xa6return\xc3"),
+			Load:   func() *value.Map { return value.NewMap("fun", "test.ping") },
+		})
+	}
+	want := func(doing string, waiting uint64, runs int) {
+		t.Helper()
+		if got := sink.Stats().Waiting; got != waiting || store.runs != runs {
+			t.Errorf("%s: %d returns wait for PostgreSQL and %d are in the history, not %d and %d",
+				doing, got, store.runs, waiting, runs)
+		}
+	}
+
+	store.err = syscall.EIO
+	for range 3 {
+		if err := add("web1"); !errors.Is(err, syscall.EIO) {
+			t.Errorf("the job cache is told %v", err)
+		}
+	}
+	want("the history fails", 1, 0)
+
+	store.err = nil
+	check.Must(t, add("web1"))
+	want("it takes returns again", 1, 1)
+
+	store.err = syscall.EIO
+	_ = add("web2")
+	_ = add("web3") // the job cache has given up the other one
+	want("returns are given up", 3, 1)
+
+	store.err = nil
+	check.Must(t, journal.Close())
+	for range 3 {
+		if err := add("web4"); err == nil {
+			t.Error("a return is taken that PostgreSQL does not get")
+		}
+	}
+	want("the journal fails", 3, 2)
+	if n := sink.Stats().Unkept; n != 0 {
+		t.Errorf("%d returns count as lost that are tried again", n)
+	}
+	_ = add("web5")
+	if n := sink.Stats().Unkept; n != 1 {
+		t.Errorf("%d returns count as lost, not the one that was given up", n)
+	}
+}
