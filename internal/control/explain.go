@@ -81,7 +81,7 @@ type ExplainedRun struct {
 	User     string    `json:"user,omitempty"`
 	Time     time.Time `json:"time"`
 	Result   string    `json:"result"`
-	Failed   []string  `json:"failed,omitempty"`  // states, with the first lines of their comments
+	Failed   []string  `json:"failed,omitempty"`  // states
 	Drifted  []string  `json:"drifted,omitempty"` // states
 }
 

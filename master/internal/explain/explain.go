@@ -241,7 +241,7 @@ func (s *Service) explainRuns(id string, out *control.Explanation) {
 	out.Run = runOf(&last.Run)
 	for i := range last.Summary.FailedStates {
 		state := &last.Summary.FailedStates[i]
-		out.Run.Failed = append(out.Run.Failed, fmt.Sprintf("%s %s: %s", state.Function, state.ID, state.Comment))
+		out.Run.Failed = append(out.Run.Failed, state.Function+" "+state.ID) // its comment may quote the pillar
 	}
 	for _, state := range last.Summary.Drifted() {
 		out.Run.Drifted = append(out.Run.Drifted, state.Function+" "+state.ID)
