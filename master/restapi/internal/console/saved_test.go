@@ -29,7 +29,8 @@ func (upcoming) NextRuns(int) (map[string][]time.Time, error) { return nil, nil 
 // savedMaster is a master with real saved objects.
 type savedMaster struct {
 	asking
-	table *runner.Table
+	table     *runner.Table
+	withholds bool // as for a user without a permission for saved.jobs
 }
 
 func newSavedMaster(t testing.TB) *savedMaster {
@@ -65,6 +66,12 @@ func (m *savedMaster) Do(ctx context.Context, token string, low *value.Map) (any
 			}
 			o := x.(*value.Map)
 			o.Set("runs", true)
+			if m.withholds {
+				o.Delete("may_run")
+				if m.may == nil { // otherwise the rights alone must tell
+					o.Set("withheld", []any{"may_run"})
+				}
+			}
 			out.Set(name, o)
 		}
 		return out, nil
@@ -386,6 +393,42 @@ func TestSavedRights(t *testing.T) {
 
 	if !slices.Contains(refusing.asked, "runner saved.jobs") {
 		t.Error(fmt.Sprint(refusing.asked))
+	}
+}
+
+// TestJobFormTakesNoRights: who does not see who may run a job cannot save it again, which would take the
+// job away from all of them.
+func TestJobFormTakesNoRights(t *testing.T) {
+	c, m := newConsole(t, ""), newSavedMaster(t)
+	if a := ask(t, c, m, http.MethodPost, "/saved/job", deployForm()); a.Code != http.StatusSeeOther {
+		t.Fatalf("%d: %s", a.Code, a.Body)
+	}
+	form := sentForm(ask(t, c, m, http.MethodGet, "/saved/job?name=deploy", nil).Body)
+	form.Set("may_run", "")
+	before := value.Repr(m.export())
+
+	for _, withholds := range []string{"by its rights", "by its answer"} {
+		m.withholds = true
+		m.may = nil
+		if withholds == "by its rights" {
+			m.may = func(_, fun string) bool { return fun == setSavedJob }
+		}
+
+		a := ask(t, c, m, http.MethodGet, "/saved/job?name=deploy", nil)
+		if a.Code != http.StatusForbidden || !strings.Contains(a.Body, "saved.jobs") || strings.Contains(a.Body, "<textarea") {
+			t.Errorf("%s: %d: %s", withholds, a.Code, a.Body)
+		}
+	}
+
+	m.may = func(_, fun string) bool { return fun == setSavedJob }
+	if a := ask(t, c, m, http.MethodPost, "/saved/job", form); a.Code != http.StatusForbidden || value.Repr(m.export()) != before {
+		t.Errorf("%d, saved %s", a.Code, value.Repr(m.export()))
+	}
+	for _, page := range []string{"/saved", "/run"} {
+		m.may = func(_, fun string) bool { return fun == setSavedJob || fun == "" }
+		if a := ask(t, c, m, http.MethodGet, page, nil); a.Code != http.StatusOK || strings.Contains(a.Body, "/saved/job") {
+			t.Errorf("%s offers the form: %d %s", page, a.Code, a.Body)
+		}
 	}
 }
 
