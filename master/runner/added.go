@@ -40,7 +40,7 @@ var addedByMaster = map[string]added{
 	"saved.set_job":        {"name revision= **", "Saves a job for all masters."},
 	"saved.set_schedule":   {"name revision= **", "Saves a schedule for all masters."},
 	"saved.delete":         {"kind name revision=", "Deletes a saved target, job or schedule."},
-	"saved.run":            {"name test= fields= **", "Runs a saved job with values of its fields."},
+	"saved.run":            {"name test= fields= revision= **", "Runs a saved job with values of its fields."},
 	"saved.outcome":        {"jid", "Returns a job that the caller has started, with its returns."},
 	"saved.next":           {"count=", "Returns the next runs of the saved schedules."},
 	"saved.export":         {"", "Returns all saved objects as YAML."},

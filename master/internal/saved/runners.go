@@ -32,7 +32,7 @@ func functions() map[string]function {
 		"saved.set_job":      {"name revision= **", setJob},
 		"saved.set_schedule": {"name revision= **", setSchedule},
 		"saved.delete":       {"kind name revision=", remove},
-		runRunner:            {"name test= fields= **", run},
+		runRunner:            {"name test= fields= revision= **", run},
 		"saved.next":         {"count=", next},
 		"saved.export":       {"", export},
 		"saved.import":       {"text replace= test=", importText},
