@@ -318,7 +318,7 @@ func TestNoteOfUnknownEnd(t *testing.T) {
 			Version: s.version + 1,
 			Term:    s.term,
 			Looked:  time.Now().UTC(),
-			Entries: s.entryRecords(states),
+			Entries: s.entryRecords(states, time.Now().UTC()),
 		})
 		if err != nil || len(dues) != 1 {
 			t.Fatalf("%d runs, %v", len(dues), err)
@@ -737,7 +737,7 @@ func TestNoteOfUnknownEndOfSkipFunction(t *testing.T) {
 			Version: s.version + 1,
 			Term:    s.term,
 			Looked:  time.Now().UTC(),
-			Entries: s.entryRecords(states),
+			Entries: s.entryRecords(states, time.Now().UTC()),
 		})
 		if err != nil || len(dues) != 1 || dues[0].fun != "a.skip" {
 			t.Fatalf("after a minute: %v, %v", dues, err)

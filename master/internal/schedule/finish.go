@@ -65,7 +65,7 @@ func (s *Schedule) giveBack() error {
 		Version: s.version + 1,
 		Term:    term,
 		Looked:  s.lastCivil,
-		Entries: s.entryRecords(states),
+		Entries: s.entryRecords(states, s.lastCivil),
 	})
 }
 

@@ -47,6 +47,9 @@ type entryRecord struct {
 	// the record of the entry is not used.
 	Digest string     `json:"digest"`
 	State  plan.State `json:"state"`
+	// Carried is the civil time since which masters pass the record on without knowing the entry. Zero means
+	// that the master that wrote it knows the entry.
+	Carried time.Time `json:"carried,omitzero"`
 }
 
 // Records stores the record of a cluster in a file that all masters share. Each run is recorded

@@ -37,7 +37,8 @@ func newRoster(p *plan.Plan, problems []plan.Problem) roster {
 }
 
 // adoptSaved makes changes of the saved entries count. An entry that is the same as before keeps its
-// state, and a changed one begins anew. Only takeDue calls it.
+// state, one that another master has run already gets the state that is recorded, and a changed one
+// begins anew. Only takeDue calls it.
 func (s *Schedule) adoptSaved() {
 	if s.cfg.Saved == nil {
 		return
@@ -66,13 +67,15 @@ func (s *Schedule) adoptSaved() {
 		if since, ok := saved.Since[e.Key]; ok {
 			e.since = plan.Civil(since.In(s.cfg.Now().Location()))
 		}
+
 		was, known := before[e.Key]
-		if !known {
-			continue
+		if known {
+			e.tally = s.entries[was].tally
 		}
-		e.tally = s.entries[was].tally
-		if s.entries[was].Digest == e.Digest {
+		if known && s.entries[was].Digest == e.Digest {
 			states[i] = s.states[was]
+		} else if carried, ok := s.takeCarried(e); ok {
+			states[i] = carried
 		}
 	}
 

@@ -134,3 +134,99 @@ func TestSavedEntryIsNotLate(t *testing.T) {
 		}
 	})
 }
+
+// TestSavedEntryThatTheOwnerDoesNotKnowYet: a master that takes the schedule over before it has read an entry
+// keeps what others have recorded of it. The entry does not run again at once, at that master or the next.
+func TestSavedEntryThatTheOwnerDoesNotKnowYet(t *testing.T) {
+	old := value.NewMap("changed", entryOf("a.old", "minutes", int64(60), "run_on_start", false))
+	all := value.NewMap(
+		"new", entryOf("a.new", "minutes", int64(10)),
+		"changed", entryOf("a.changed", "minutes", int64(10)),
+	)
+	for name, last := range map[string]uint64{"learns it": 2, "is gone before": 3} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "schedule")
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t)
+				start := func(term uint64, saved *savedNow, d time.Duration) {
+					cfg := b.config(value.NewMap("e", entryOf("a.option", "minutes", int64(1))))
+					cfg.Now = func() time.Time { return time.Now().UTC() }
+					cfg.Records = OpenRecords(path)
+					cfg.Saved = saved
+					cfg.Own = func() (uint64, bool) { return term, true }
+					b.runFor(New(cfg), d)
+				}
+
+				whole, late := &savedNow{}, &savedNow{}
+				whole.set(all)
+				late.set(old)
+				start(1, whole, 30*time.Second)
+				if last == 2 {
+					time.AfterFunc(10*time.Second, func() { late.set(all) })
+					start(2, late, 11*time.Minute)
+				} else {
+					start(2, late, 10*time.Second)
+					start(3, whole, 11*time.Minute)
+				}
+
+				for _, fun := range []string{"a.new", "a.changed"} {
+					want := 2
+					if last == 3 && fun == "a.changed" {
+						want = 3 // the master in between has recorded its own entry
+					}
+					if got := b.calls[fun]; len(got) != want {
+						t.Errorf("%s ran at %v", fun, got)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestRecordOfDeletedEntryEnds: what no master knows any more is not recorded for ever.
+func TestRecordOfDeletedEntryEnds(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "schedule")
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		for term := range uint64(3) {
+			cfg := b.config(value.NewMap("e", entryOf("a.option", "minutes", int64(30))))
+			cfg.Now = func() time.Time { return time.Now().UTC() }
+			cfg.Records = OpenRecords(path)
+			cfg.Own = func() (uint64, bool) { return term + 1, true }
+			saved := &savedNow{}
+			if term == 0 {
+				saved.set(value.NewMap("x", entryOf("a.saved", "minutes", int64(30))))
+			}
+			cfg.Saved = saved
+			b.runFor(New(cfg), 13*time.Hour)
+
+			r, err := cfg.Records.loadNewest()
+			if _, recorded := r.Entries["x"]; err != nil || recorded != (term < 2) {
+				t.Errorf("owner %d: recorded %v, %v", term+1, recorded, err)
+			}
+		}
+	})
+}
+
+// TestCarriedRecordOfAnotherClock: a record of a clock that was years ahead keeps an entry that the owner
+// learns later from running as little as one that it knows.
+func TestCarriedRecordOfAnotherClock(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "schedule")
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		entries := value.NewMap("x", entryOf("a.saved", "minutes", int64(1)))
+		for _, ahead := range []time.Duration{20 * 365 * 24 * time.Hour, 0} {
+			clear(b.calls)
+			saved := &savedNow{}
+			cfg := b.config(value.NewMap("e", entryOf("a.option", "minutes", int64(1))))
+			cfg.Now = func() time.Time { return time.Now().UTC().Add(ahead) }
+			cfg.Records = OpenRecords(path)
+			cfg.Saved = saved
+			time.AfterFunc(10*time.Second, func() { saved.set(entries) })
+			b.runFor(New(cfg), 5*time.Minute)
+			if n := len(b.calls["a.saved"]); n < 4 {
+				t.Errorf("clock ahead by %v: it ran %d times", ahead, n)
+			}
+		}
+	})
+}

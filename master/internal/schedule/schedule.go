@@ -95,6 +95,8 @@ type Schedule struct {
 	version   uint64 // version of the newest record that this master knows
 	wrote     uint64 // term of the master that wrote the record of that version
 	term      uint64 // term in which states is known to be current; 0: states may be outdated
+	// others holds records of entries that this master does not know.
+	others entryRecords
 
 	// The fields of prepare, which only the goroutine of Run uses.
 	preparing    sync.WaitGroup
@@ -204,7 +206,7 @@ func (s *Schedule) takeDue() []dueRun {
 			Version: s.version + 1,
 			Term:    term,
 			Looked:  looked,
-			Entries: s.entryRecords(states),
+			Entries: s.entryRecords(states, looked),
 		})
 		if err != nil {
 			s.reportFault(err)
@@ -352,11 +354,13 @@ func (s *Schedule) takeOver(now time.Time) error {
 	s.wrote = r.Term
 	s.lastTime = time.Time{}
 	s.lastCivil = r.Looked
+	s.carryOthers(r)
 	if ahead := r.Looked.Sub(plan.Civil(now)); r.Version > 0 && ahead > 0 {
 		s.lastCivil = time.Time{} // the clock of the record's writer is ahead of this master's clock
 		for i, e := range s.entries {
 			states[i] = e.Shift(states[i], -ahead.Truncate(plan.Tick))
 		}
+		s.dropCarried(ahead)
 	}
 
 	s.setStates(states)
@@ -373,19 +377,12 @@ func (s roster) statesOf(r record) []plan.State {
 	return states
 }
 
-func (s *Schedule) entryRecords(states []plan.State) entryRecords {
-	records := entryRecords{}
-	for i, e := range s.entries {
-		records[e.Key] = entryRecord{e.Digest, states[i]}
-	}
-	return records
-}
-
 // walkEntries makes all checks of all entries since the last call. For an entry that was due
 // several times since then, it returns only the last run.
 func (s *Schedule) walkEntries(now time.Time) (states []plan.State, dues []dueRun) {
 	civil := plan.Civil(now).Truncate(plan.Tick)
 	from, shift, gap := s.sinceLastLook(now, civil)
+	s.dropCarried(shift)
 	look := plan.Look{Enabled: s.plan.Enabled, Splay: plan.SameSplay}
 	states = slices.Clone(s.states)
 	for i, e := range s.entries {
