@@ -199,11 +199,14 @@ func TestRunsThatWaitAreLeftToTheNextOwner(t *testing.T) {
 		for n := range entries {
 			fun := fmt.Sprint("a.e", n)
 			b.lasts[fun] = time.Duration(r.IntN(9_000)) * time.Millisecond
+			entry := entryOf(fun, "when", times)
 			if n%2 == 0 {
-				option.Set(fun, entryOf(fun, "cron", "*/2 * * * *"))
-			} else {
-				option.Set(fun, entryOf(fun, "when", times))
+				entry = entryOf(fun, "cron", "*/2 * * * *")
 			}
+			if n%4 > 1 { // a far time that the entry names does not hold up the run that was left
+				entry.Set("run_explicit", []any{value.NewMap("time", "2001-01-01T00:00:00", "time_fmt", "%Y-%m-%dT%H:%M:%S")})
+			}
+			option.Set(fun, entry)
 		}
 
 		for end := range ends {
@@ -234,6 +237,30 @@ func TestRunsThatWaitAreLeftToTheNextOwner(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestEndWaitsForNoFolder: a shared folder that hangs does not hold up the end of a master whose runs wait.
+func TestEndWaitsForNoFolder(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "schedule")
+	b := newBench(t)
+	cfg := b.config(value.NewMap("e", entryOf("a.b", "minutes", int64(1))))
+	cfg.Records = OpenRecords(path)
+	s := New(cfg)
+	if n := len(s.takeDue()); n != 1 {
+		t.Fatalf("%d runs at the start", n)
+	}
+
+	hangs := make(chan struct{})
+	t.Cleanup(func() { close(hangs) })
+	cfg.Records.file.Version = func([]byte) (uint64, error) {
+		<-hangs
+		return 0, errors.New("it was away")
+	}
+
+	s.entries[0].waiting.Add(1)
+	if err := s.giveBack(); !errors.Is(err, errSilent) {
+		t.Error(err)
+	}
 }
 
 // span is a time in which no master owned the schedule.

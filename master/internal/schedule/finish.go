@@ -15,10 +15,15 @@ const (
 	// seconds until its function begins.
 	endWithin = 5 * time.Second
 	endPoll   = 20 * time.Millisecond
+	// giveBackWithin bounds how long the end of the master waits for the shared folder.
+	giveBackWithin = 3 * time.Second
 )
 
 // errNoSuccessor is why runs that have not begun are lost.
 var errNoSuccessor = errors.New("this master does not share its schedule, or does not own it")
+
+// errSilent is why runs that have not begun may be lost.
+var errSilent = errors.New("the shared folder does not answer")
 
 // finish waits for the runs for a while, and cancels those that are still in progress. Those that have
 // not begun are left to the next owner.
@@ -57,16 +62,27 @@ func (s *Schedule) giveBack() error {
 	states := slices.Clone(s.states)
 	for i, e := range s.entries {
 		if e.waiting.Load() > 0 {
-			states[i].RunAt = append(slices.Clone(states[i].RunAt), s.lastCivil.Add(plan.Tick))
+			states[i].LeftAt = s.lastCivil.Add(plan.Tick)
 		}
 	}
 
-	return s.cfg.Records.replaceNext(record{
+	next := record{
 		Version: s.version + 1,
 		Term:    term,
 		Looked:  s.lastCivil,
 		Entries: s.entryRecords(states, s.lastCivil),
-	})
+	}
+	written := make(chan error, 1)
+	// If the file system hangs, this goroutine lasts until it answers. A record that is written late conflicts
+	// with that of the next owner, which then counts.
+	go func() { written <- s.cfg.Records.replaceNext(next) }()
+
+	select {
+	case err := <-written:
+		return err
+	case <-time.After(giveBackWithin):
+		return errSilent
+	}
 }
 
 // hasNotBegun reports whether a call ended with an error before its function began (pyhost.Unbegun).

@@ -24,6 +24,8 @@ type State struct {
 	Armed bool `json:"armed,omitempty"`
 	// RunAt holds the times that run_after_skip_range has added.
 	RunAt []time.Time `json:"run_at,omitempty"`
+	// LeftAt is the time for which an owner that ended has left a run that had not begun. Zero means none.
+	LeftAt time.Time `json:"left_at,omitzero"`
 
 	// Skipped is why the entry did not run when it was last due. It is "" if the entry did run.
 	Skipped     string    `json:"skipped,omitempty"`
@@ -124,9 +126,18 @@ func (w *step) atMoment(t time.Time) bool {
 	return !w.look.Now.Before(t) && !w.look.Now.After(t.Add(w.look.Window))
 }
 
-// runsExplicitly reports whether the entry runs now because of a time that run_explicit or
-// run_after_skip_range names (_handle_run_explicit).
+// runsExplicitly reports whether the entry runs now because of LeftAt, or because of a time that
+// run_explicit or run_after_skip_range names (_handle_run_explicit).
 func (w *step) runsExplicitly() bool {
+	if left := w.state.LeftAt; w.atMoment(left) {
+		w.state.LeftAt = time.Time{}
+		w.state.Next = left
+		return true
+	}
+	if w.missed(w.state.LeftAt) {
+		w.state.LeftAt = time.Time{}
+	}
+
 	w.state.RunAt = slices.DeleteFunc(slices.Clone(w.state.RunAt), w.missed)
 	for _, t := range append(slices.Clone(w.entry.runAt), w.state.RunAt...) {
 		if w.missed(t) {

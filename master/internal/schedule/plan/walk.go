@@ -50,7 +50,7 @@ func (e *Entry) Walk(s State, begin, end time.Time, look Look, visit func(at tim
 func (s State) foundNothing(next State) bool {
 	same := s.Next.Equal(next.Next) && s.Delayed.Equal(next.Delayed) && s.LastRun.Equal(next.LastRun)
 	return same && s.Armed == next.Armed && s.Aimed == next.Aimed && s.Started == next.Started &&
-		len(s.RunAt) == len(next.RunAt)
+		len(s.RunAt) == len(next.RunAt) && s.LeftAt.Equal(next.LeftAt)
 }
 
 // Resume returns the State with which checks continue at restart, after a time without checks. A
@@ -106,7 +106,7 @@ func (e *Entry) Shift(s State, step time.Duration) State {
 // zero time means never.
 func (e *Entry) nextLook(s State, last time.Time) time.Time {
 	soon := last.Truncate(Tick).Add(Tick)
-	times := append([]time.Time{s.Next, s.Delayed}, e.runAt...)
+	times := append([]time.Time{s.Next, s.Delayed, s.LeftAt}, e.runAt...)
 	times = append(times, s.RunAt...)
 	for _, t := range e.skipAt {
 		times = append(times, t, t.Add(Tick), t.Add(2*Tick))
