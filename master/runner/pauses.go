@@ -41,6 +41,9 @@ const allSteps = "__all__"
 // maxPauses bounds the file with the pauses of a job in bytes.
 const maxPauses = 1 << 20
 
+// maxStepID bounds the id of a step in a change of pauses in bytes.
+const maxStepID = 4 << 10
+
 // Pauses keeps which steps of which jobs are paused or ended, in files below cachedir where Salt's
 // library looks for them. It is safe for concurrent use.
 type Pauses struct {
@@ -148,7 +151,8 @@ func stepOf(steps *value.Map, id string) *value.Map {
 // ChangeOwnPauses changes the pauses of a job if it is in progress on this master, and reports
 // whether it is.
 func (e *Env) ChangeOwnPauses(change PauseChange) (found bool, err error) {
-	valid := jobs.Valid(change.JID) && slices.Contains([]PauseAction{Pause, Resume, Kill}, change.Action)
+	valid := jobs.Valid(change.JID) && len(change.Step) <= maxStepID &&
+		slices.Contains([]PauseAction{Pause, Resume, Kill}, change.Action)
 	if !valid || !(&call{Env: e}).inProgress(change.JID) {
 		return false, nil
 	}
@@ -172,6 +176,9 @@ func (c *call) changePauses(action PauseAction, seconds int64) error {
 		Action:  action,
 		Step:    cmp.Or(c.textArgument("state_id"), allSteps),
 		Seconds: seconds,
+	}
+	if len(change.Step) > maxStepID {
+		return fmt.Errorf("state_id has %d bytes, at most %d are allowed", len(change.Step), maxStepID)
 	}
 
 	found, err := c.ChangeOwnPauses(change)

@@ -63,6 +63,16 @@ func TestPauses(t *testing.T) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
+
+	long := strings.Repeat("x", maxStepID+1)
+	if _, err := New().Call(t.Context(), env, "state.pause", []any{jid, long}, nil); err == nil ||
+		!strings.Contains(err.Error(), "state_id has 4097 bytes") {
+		t.Errorf("a long state_id: %v", err)
+	}
+	if found, _ := env.ChangeOwnPauses(PauseChange{JID: jid, Action: Pause, Step: long}); found {
+		t.Error("another master's long state_id counts")
+	}
+
 	if entries, _ := os.ReadDir(filepath.Join(dir, "state_pause")); len(entries) != 1 {
 		t.Errorf("files %v", entries)
 	}
