@@ -228,6 +228,9 @@ type Log struct {
 	Format string `yaml:"format"` // text or json
 }
 
+// defaultStopTimeout is how long a child may take to stop. A master of a cluster hands over in that time.
+const defaultStopTimeout = 20 * time.Second
+
 // Default returns the settings of a node without a file. hostname becomes the node's name.
 func Default(hostname string) Settings {
 	return Settings{
@@ -244,7 +247,7 @@ func Default(hostname string) Settings {
 		Limits: Limits{
 			DiskLowPercent:  10,
 			DiskFullPercent: 2,
-			StopTimeout:     20 * time.Second,
+			StopTimeout:     defaultStopTimeout,
 			MasterMemory:    75,
 			LBMemory:        40,
 		},

@@ -75,6 +75,12 @@ func TestTimesFit(t *testing.T) {
 			"1h", "master/internal/schedule/plan.maxClockBack",
 			"a change of summer time does not repeat runs",
 		},
+		{
+			"master/internal/schedule.endWithin + master/internal/schedule.giveBackWithin + " +
+				"master/internal/notify.endWithin + master/internal/peers.leaveWithin + 5s",
+			"supervisor/settings.defaultStopTimeout",
+			"a master that stops ends its runs and gives its lease back before it is killed",
+		},
 	} {
 		t.Run(c.less+" and "+c.more, func(t *testing.T) {
 			less, more := d.sum(t, c.less), d.sum(t, c.more)
