@@ -320,7 +320,6 @@ func (s *Server) clientFor(in call) *client.Client {
 		NoKey:        true,
 		SourceKey:    key,
 		Shared:       s.shared,
-		Page:         in.page,
 		Answered:     in.answered,
 		OldFiles:     in.oldFiles,
 		Log:          s.quiet,

@@ -75,16 +75,15 @@ func (s *SignIns) SignIn(ctx context.Context, load *value.Map, version int64, fr
 	return answer
 }
 
-// Last returns the last sign-in under an id. There may be one from before the key was deleted, and one since.
+// Last returns the last sign-in under an id.
 func (s *SignIns) Last(id string) (SignIn, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	known, hasKnown := s.known.last[id]
-	stranger, isStranger := s.strangers.last[id]
-	if isStranger && stranger.At.After(known.At) {
-		return stranger, true
+	if one, ok := s.known.last[id]; ok {
+		return one, true
 	}
-	return known, hasKnown
+	one, ok := s.strangers.last[id]
+	return one, ok
 }
 
 // refusalOf returns why a minion was sent away, or "" if the answer is about its key

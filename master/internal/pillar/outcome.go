@@ -48,7 +48,7 @@ type FileKey struct{ Env, SLS string }
 type Refusal struct {
 	FileKey
 	Reason string
-	Sum    [sha256.Size]byte // digest of the file's text, of what it imports, and of its variables
+	Sum    [sha256.Size]byte // digest of the texts of the file and of what it imports
 }
 
 // Outcome is the result of a compilation for a comparison.
@@ -70,19 +70,14 @@ func (o *Outcome) Rendered(key FileKey) bool {
 	return there && !slices.ContainsFunc(o.Refused, func(r Refusal) bool { return r.FileKey == key })
 }
 
-// Sum returns a digest of the Sums of all refused files of a key: several roots may have a file of
-// the same name. It returns false if the compilation came to none.
+// Sum returns the Sum of a refused file. It returns false if the compilation did not come to the
+// file.
 func (o *Outcome) Sum(key FileKey) (sum [sha256.Size]byte, ok bool) {
-	h := sha256.New()
-	seen := map[[sha256.Size]byte]bool{}
-	for _, r := range o.Refused {
-		if r.FileKey != key || seen[r.Sum] {
-			continue
-		}
-		seen[r.Sum] = true
-		h.Write(r.Sum[:])
+	i := slices.IndexFunc(o.Refused, func(r Refusal) bool { return r.FileKey == key })
+	if i < 0 {
+		return sum, false
 	}
-	return [sha256.Size]byte(h.Sum(nil)), len(seen) > 0
+	return o.Refused[i].Sum, true
 }
 
 // fileMark says what a comparison has to know about the text of a file.
@@ -198,7 +193,7 @@ func (c *compilation) renderConfined(
 		if c.compiler.cfg.RestrictedRenderers {
 			why = "cannot be rendered with renderer_whitelist or renderer_blacklist"
 		}
-		return c.refuse(path, env, name, why, defaults)
+		return c.refuse(path, env, name, why)
 	}
 	if c.compiler.cfg.Renderers == nil {
 		return nil, errNoRenderers
@@ -230,7 +225,7 @@ func (c *compilation) renderConfined(
 
 	switch v := v.(type) {
 	case renderer.Unshareable:
-		return c.refuse(path, env, name, string(v), defaults)
+		return c.refuse(path, env, name, string(v))
 	case *renderer.Failure:
 		return nil, v
 	}
@@ -288,21 +283,12 @@ func (c *compilation) importedFromElsewhere(path string, files []memo.File) stri
 	return ""
 }
 
-// refuse notes that the result of a file cannot be told. The file counts as empty. defaults are the
-// variables that an include gives to it.
-func (c *compilation) refuse(path, env, name, reason string, defaults *value.Map) (any, error) {
-	sum := c.compiler.sources.sumOf(c.ctx, c.compiler.files, c.envNamed(env), path)
-	if defaults.Len() > 0 {
-		var err error
-		if sum, err = memo.KeyOf(sum[:], defaults); err != nil {
-			return nil, err
-		}
-	}
-
+// refuse notes that the result of a file cannot be told. The file counts as empty.
+func (c *compilation) refuse(path, env, name, reason string) (any, error) {
 	c.outcome.Refused = append(c.outcome.Refused, Refusal{
 		FileKey: FileKey{env, name},
 		Reason:  reason,
-		Sum:     sum,
+		Sum:     c.compiler.sources.sumOf(c.compiler.files, c.envNamed(env), path),
 	})
 	return value.NewMap(), nil
 }

@@ -5,14 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"saltern/internal/durable"
 	"saltern/master/history/summary"
 	"saltern/master/internal/postgres/settings"
+	"saltern/master/jobs"
 )
 
 // database is a connection that is opened when it is needed. Only one goroutine may use it.
@@ -20,9 +23,14 @@ type database struct {
 	settings *settings.Settings
 	node     string
 	conn     *pgx.Conn // nil: not connected
+	opened   time.Time // when conn was opened
+	// maxAge bounds the age of a connection.
+	maxAge time.Duration
 	// lockTimeout bounds the wait for a lock in the database.
 	lockTimeout time.Duration
 	password    string // of the last connection; error texts must not show it
+	log         *slog.Logger
+	announced   bool // the log has told of the migration
 }
 
 // The temporary tables, into which a transaction copies its rows.
@@ -43,9 +51,9 @@ ALTER TABLE saltern_new_runs ALTER COLUMN ret SET STORAGE EXTERNAL, ALTER COLUMN
 // maxPassword bounds the file of the password, in bytes.
 const maxPassword = 4 << 10
 
-// connect connects if there is no connection, and migrates the schema.
+// connect connects if there is no connection or an old one, and migrates the schema.
 func (d *database) connect(ctx context.Context) error {
-	if d.conn != nil && !d.conn.IsClosed() {
+	if d.conn != nil && !d.conn.IsClosed() && time.Since(d.opened) < d.maxAge {
 		return nil
 	}
 	d.close()
@@ -61,18 +69,41 @@ func (d *database) connect(ctx context.Context) error {
 		return err
 	}
 
-	long, cancel := context.WithTimeout(ctx, migrateTimeout)
-	defer cancel()
-	err = migrate(long, conn)
-	if err == nil {
-		_, err = conn.Exec(long, stagingTables)
-	}
-	if err != nil {
+	if err := d.prepare(ctx, conn); err != nil {
 		closeConn(conn)
 		return err
 	}
 	d.conn = conn
+	d.opened = time.Now()
 	return nil
+}
+
+// prepare brings the schema to the newest version, and creates the temporary tables of the session.
+func (d *database) prepare(ctx context.Context, conn *pgx.Conn) error {
+	short, cancel := context.WithTimeout(ctx, batchTimeout)
+	defer cancel()
+	version, err := schemaVersion(short, conn)
+	if err != nil {
+		return err
+	}
+
+	if version < len(migrations) {
+		if !d.announced {
+			d.log.Info("the tables in PostgreSQL are created or changed; that takes minutes if Salt's have many rows",
+				"version", version, "to", len(migrations))
+			d.announced = true
+		}
+		long, cancel := context.WithTimeout(ctx, migrateTimeout)
+		defer cancel()
+		if err := migrate(long, conn); err != nil {
+			return err
+		}
+	}
+
+	staging, cancel := context.WithTimeout(ctx, batchTimeout)
+	defer cancel()
+	_, err = conn.Exec(staging, stagingTables)
+	return err
 }
 
 // config returns the configuration of a connection. It takes no password and no certificates from the environment
@@ -108,14 +139,18 @@ func (d *database) config() (*pgx.ConnConfig, error) {
 	}
 
 	config.Password = d.password
-	config.RuntimeParams["lock_timeout"] = milliseconds(d.lockTimeout)
-	config.RuntimeParams["statement_timeout"] = milliseconds(statementTimeout)
-	config.RuntimeParams["idle_in_transaction_session_timeout"] = milliseconds(batchTimeout)
 	config.RuntimeParams["client_encoding"] = "UTF8"
+
+	// PgBouncer refuses a connection that begins with parameters like these (ignore_startup_parameters).
+	settings := fmt.Sprintf(`SET lock_timeout = %d; SET statement_timeout = %d;
+		SET idle_in_transaction_session_timeout = %d`,
+		d.lockTimeout.Milliseconds(), statementTimeout.Milliseconds(), batchTimeout.Milliseconds())
+	config.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
+		_, err := conn.Exec(ctx, settings).ReadAll()
+		return err
+	}
 	return config, nil
 }
-
-func milliseconds(d time.Duration) string { return fmt.Sprint(d.Milliseconds()) }
 
 // close ends the connection.
 func (d *database) close() {
@@ -173,25 +208,43 @@ func (d *database) write(ctx context.Context, b *batch) (fresh int, err error) {
 	return d.transact(ctx, b, func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) })
 }
 
-// probe returns an error if the database does not take a plain load and a plain return. It leaves nothing there.
-// The caller has connected.
-func (d *database) probe(ctx context.Context) error {
-	const id = "00000000000000000000"
+// probe returns an error if the database does not take rows like those of sample under a new job id. It leaves
+// nothing there. The caller has connected.
+func (d *database) probe(ctx context.Context, sample sample) error {
 	now := time.Now()
-	b := newBatch([]record{
-		{kind: kindLoad, time: now, jid: id, content: []byte(`{"fun":"test.ping"}`)},
-		{
-			kind:     kindReturn,
-			time:     now,
-			jid:      id,
-			minion:   d.node,
-			function: "test.ping",
-			summary:  summary.Append(nil, summary.Summary{}),
-			content:  []byte{0x80}, // an empty map
-		},
-	}, d.node, "")
+	load := record{kind: kindLoad, content: []byte(`{"fun":"test.ping"}`)}
+	if sample.load != nil {
+		load = *sample.load
+	}
+	run := record{kind: kindReturn, summary: summary.Append(nil, summary.Summary{}), content: []byte{0x80}} // an empty map
+	if sample.run != nil {
+		run = *sample.run
+	} else if err := d.nameOfNewest(ctx, &run); err != nil {
+		return err
+	}
+
+	for _, r := range []*record{&load, &run} {
+		r.jid = jobs.FromTime(now)
+		r.time = now
+	}
+	b := newBatch([]record{load, run}, d.node, "")
 	_, err := d.transact(ctx, b, func(ctx context.Context, tx pgx.Tx) error { return tx.Rollback(ctx) })
 	return err
+}
+
+// nameOfNewest sets the minion and the function of a record to those of the newest return in the database, since
+// the tables may refuse minions that their administrator does not know.
+func (d *database) nameOfNewest(ctx context.Context, r *record) error {
+	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
+	defer cancel()
+	r.minion = d.node
+	r.function = "test.ping"
+	err := d.conn.QueryRow(ctx, "SELECT minion, function FROM saltern_runs ORDER BY time DESC, jid DESC LIMIT 1").
+		Scan(&r.minion, &r.function)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return fmt.Errorf("look for the newest return: %w", err)
+	}
+	return nil
 }
 
 // transact writes a batch in a transaction, which end ends.

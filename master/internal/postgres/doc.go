@@ -19,10 +19,11 @@
 //   - Each return is once in the tables: the primary key of saltern_runs (jid, minion) decides, also
 //     between masters.
 //   - Every master of a cluster has every return. The master that took it writes it at once. The
-//     others wait takeOver, ask the database which of the returns it lacks, and write those. So the
+//     others wait takeOver (again after an outage), ask the database which of the returns it lacks, and write those. So the
 //     returns of a master that was lost are written by the others.
 //   - A return that the database cannot hold as it is, is written with a mark (column adapted), and
-//     stops no other: a batch that the database refuses is divided until the return is found.
+//     stops no other: a batch that the database refuses is divided until the return is found, as
+//     long as the database takes a return like the last one.
 //
 // Bounds: each spool has a size in bytes. Overflow policy: the oldest returns are dropped and counted.
 // A batch has at most batchRecords records and about batchBytes bytes; one return is at most 64 MiB.

@@ -39,9 +39,24 @@ const (
 	away refusal = iota
 	// suspect means that the records may be too much for the database: too large or too slow.
 	suspect
+	// unclear means that the database refuses a record, or everything: a policy of rows and a missing right, for
+	// instance, have the same SQLSTATE.
+	unclear
 	// refused means that the database refuses a record.
 	refused
 )
+
+// tries returns how often a single record must fail, each time on a connection that works, before it is written
+// without its content.
+func (r refusal) tries() int {
+	switch r {
+	case suspect:
+		return 4
+	case unclear:
+		return 2
+	}
+	return 1
+}
 
 // refusalOf returns what an error of a batch says. Classes of SQLSTATE are in the appendix "PostgreSQL Error
 // Codes" of its manual.
@@ -55,12 +70,19 @@ func refusalOf(err error) refusal {
 	}
 
 	switch answer.Code {
-	case "57014", "53200", "XX000": // canceled by statement_timeout, out of memory, internal error
+	case "57014", "53200": // canceled by statement_timeout, out of memory
 		return suspect
 	}
 	switch answer.Code[:2] {
-	case "21", "22", "23", "54": // cardinality, data, constraint, program limit
+	// Connection, transaction state and login, database, rollback, resources, object state, operator, system, and
+	// configuration: none is about a row.
+	case "08", "25", "28", "3D", "40", "53", "55", "57", "58", "F0":
+		return away
+	case "XX": // internal error
+		return suspect
+	// Cardinality, data, constraint, check option of a view, program limit, and what a trigger raises.
+	case "21", "22", "23", "44", "54", "P0":
 		return refused
 	}
-	return away
+	return unclear
 }

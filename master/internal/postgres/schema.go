@@ -88,22 +88,17 @@ CREATE INDEX saltern_states_id ON saltern_states (id);
 // migrationLock is the key of the advisory lock under which one master at a time migrates: "saltern1".
 const migrationLock = 0x73616c7465726e31
 
-// neededColumns are those of Salt's tables that this package uses. Tables that were there before may lack
-// them.
+// neededColumns are those of Salt's tables that this package uses, with their type where it matters. Tables that
+// were there before may lack them, or be those of Salt's returner postgres, whose columns are texts.
 var neededColumns = []string{
-	"jids.jid", "jids.load",
-	"salt_returns.fun", "salt_returns.jid", "salt_returns.return", "salt_returns.id", "salt_returns.success",
-	"salt_returns.full_ret", "salt_returns.alter_time",
+	"jids.jid", "jids.load jsonb",
+	"salt_returns.fun", "salt_returns.jid", "salt_returns.return jsonb", "salt_returns.id", "salt_returns.success",
+	"salt_returns.full_ret jsonb", "salt_returns.alter_time",
 }
 
 // migrate brings the schema to the newest version that this master knows. A database of a later version is
 // left as it is. A role without the right to create tables can use a schema that is complete.
 func migrate(ctx context.Context, conn *pgx.Conn) error {
-	version, err := schemaVersion(ctx, conn)
-	if err != nil || version >= len(migrations) {
-		return err
-	}
-
 	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		for _, statement := range []string{
 			"SET LOCAL statement_timeout = 0",
@@ -157,9 +152,11 @@ func schemaVersion(ctx context.Context, q querier) (version int, err error) {
 	return version, nil
 }
 
-// checkColumns returns an error if Salt's tables lack a column.
+// checkColumns returns an error if Salt's tables lack a column, or have it with another type.
 func checkColumns(ctx context.Context, q querier) error {
-	rows, err := q.Query(ctx, `SELECT c.relname || '.' || a.attname FROM pg_attribute a
+	rows, err := q.Query(ctx, `SELECT c.relname || '.' || a.attname ||
+			CASE WHEN a.atttypid = 'jsonb'::regtype THEN ' jsonb' ELSE '' END
+		FROM pg_attribute a
 		JOIN pg_class c ON c.oid = a.attrelid
 		WHERE a.attnum > 0 AND NOT a.attisdropped
 			AND c.oid IN (to_regclass('jids'), to_regclass('salt_returns'))`)

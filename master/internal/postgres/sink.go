@@ -39,13 +39,20 @@ func New(cfg Config) *Sink {
 	s := &Sink{cfg: cfg}
 	for _, l := range cfg.Journal.lanes() {
 		f := &feed{
-			lane:  l,
-			db:    &database{settings: cfg.Settings, node: cfg.Node, lockTimeout: lockTimeout},
+			lane: l,
+			db: &database{
+				settings:    cfg.Settings,
+				node:        cfg.Node,
+				lockTimeout: lockTimeout,
+				maxAge:      maxConnection,
+				log:         cfg.Log,
+			},
 			now:   cfg.Now,
 			log:   cfg.Log,
 			limit: batchRecords,
 
 			firstPause: firstPause,
+			idle:       idleConnection,
 		}
 		if l == cfg.Journal.copied {
 			f.wait = takeOver
@@ -118,7 +125,7 @@ func (s *Sink) Fault() error {
 	failing := s.cfg.Now().Sub(st.Since)
 	switch {
 	case st.Error != "" && (failing >= faultAfter || failing < 0):
-		return fmt.Errorf("the database takes nothing: %s; %s", st.Error, waiting)
+		return fmt.Errorf("nothing gets into the database: %s; %s", st.Error, waiting)
 	case st.Fill >= nearlyFull:
 		return fmt.Errorf("the spool is nearly full, then the oldest records are dropped: %s", waiting)
 	}
@@ -135,6 +142,9 @@ type feed struct {
 	limit int // records of the next batch; it shrinks when batches fail
 
 	firstPause time.Duration
+	idle       time.Duration // how long a connection without use is kept
+	recovered  bool          // the last batch was the first after a failure
+	sample     sample
 
 	mu    sync.Mutex
 	stats Stats
@@ -155,11 +165,22 @@ func (f *feed) run(ctx context.Context) {
 			}
 			records = records[n:]
 			f.limit = min(2*f.limit, batchRecords)
+			if !f.letOwnersWrite(ctx) {
+				return
+			}
 		}
 		if !f.advance(ctx, end) {
 			return
 		}
 	}
+}
+
+// letOwnersWrite waits, in the lane of copies, after the first batch that follows a failure: the masters that took the
+// returns write what has waited, and this lane would write the same. It returns false if ctx ends first.
+func (f *feed) letOwnersWrite(ctx context.Context) bool {
+	wait := f.recovered && f.wait > 0
+	f.recovered = false
+	return !wait || pause.For(ctx, f.wait) == nil
 }
 
 // next waits for records that are old enough, and returns them. It returns false if ctx ends first.
@@ -171,7 +192,7 @@ func (f *feed) next(ctx context.Context) (records []record, end uint64, ok bool)
 		}
 		packed, end, err := r.Read(batchRecords, batchBytes)
 		if err != nil {
-			f.noteFailure(err, 1)
+			f.noteFailure(fmt.Errorf("read what waits on this node's disk: %w", err), 1)
 			if pause.For(ctx, lastPause) != nil {
 				return nil, 0, false
 			}
@@ -179,28 +200,43 @@ func (f *feed) next(ctx context.Context) (records []record, end uint64, ok bool)
 		}
 
 		first := end - uint64(len(packed))
-		records, due := f.parse(packed)
+		records, due, later := f.parse(packed)
 		if due > 0 {
 			return records, first + uint64(due), true
 		}
 
 		if len(packed) == 0 {
-			select {
-			case <-r.Ready():
-			case <-ctx.Done():
+			if !f.awaitRecords(ctx) {
 				return nil, 0, false
 			}
 			continue
 		}
-		if pause.For(ctx, min(f.wait, time.Second)) != nil {
+		if pause.For(ctx, later) != nil {
 			return nil, 0, false
 		}
 	}
 }
 
-// parse reads records up to the first that is not old enough; due is how many these are. Damaged ones
-// are counted and left out.
-func (f *feed) parse(packed [][]byte) (records []record, due int) {
+// awaitRecords waits until the spool has records, and closes a connection that has no use meanwhile. It returns false
+// if ctx ends first.
+func (f *feed) awaitRecords(ctx context.Context) bool {
+	idle := time.NewTimer(f.idle)
+	defer idle.Stop()
+	for {
+		select {
+		case <-f.lane.reader.Ready():
+			return true
+		case <-idle.C:
+			f.db.close()
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// parse reads records up to the first that is not old enough; due is how many these are, and later is the time until
+// that one and some after it are. Damaged ones are counted and left out.
+func (f *feed) parse(packed [][]byte) (records []record, due int, later time.Duration) {
 	for _, b := range packed {
 		r, err := parseRecord(b)
 		if err != nil {
@@ -211,17 +247,13 @@ func (f *feed) parse(packed [][]byte) (records []record, due int) {
 		}
 		// A clock that was put back makes no record wait longer.
 		if age := f.now().Sub(r.added); age >= 0 && age < f.wait {
-			break
+			return records, due, f.wait - age + f.wait/takeOverParts
 		}
 		records = append(records, r)
 		due++
 	}
-	return records, due
+	return records, due, 0
 }
-
-// triesAlone is how often a single record must fail, each time on a connection that works, before it
-// is written without its content.
-const triesAlone = 4
 
 // deliver writes records, and divides them if the database refuses some. It returns false if ctx ends
 // first.
@@ -243,7 +275,7 @@ func (f *feed) deliver(ctx context.Context, records []record) bool {
 		if kind != away {
 			failures++
 		}
-		suspects := kind != away && (kind == refused || len(records) > 1 || failures >= triesAlone)
+		suspects := kind != away && (len(records) > 1 || failures >= kind.tries())
 		if suspects && f.takesAnything(ctx) {
 			if half := len(records) / 2; half > 0 {
 				f.limit = half
@@ -267,18 +299,18 @@ func (f *feed) deliver(ctx context.Context, records []record) bool {
 // takesAnything reports whether the database takes plain rows, so that the records must be at fault if it
 // refuses them.
 func (f *feed) takesAnything(ctx context.Context) bool {
-	return f.db.connect(ctx) == nil && f.db.probe(ctx) == nil
+	return f.db.connect(ctx) == nil && f.db.probe(ctx, f.sample) == nil
 }
 
 // mark writes a record without its content, because the database refuses it. If it refuses that as well, the record is
-// counted and left out. done is false if the database is away; ok is false if ctx has ended.
+// counted and left out. done is false if the database is away or slow; ok is false if ctx has ended.
 func (f *feed) mark(ctx context.Context, r *record, why error) (done, ok bool) {
 	reason := wordError(why, f.db.password).Error()
 	connected, err := f.try(ctx, []record{*r}, reason)
 	if ctx.Err() != nil {
 		return false, false
 	}
-	if err != nil && (!connected || refusalOf(err) != refused) {
+	if err != nil && (!connected || refusalOf(err) == away || refusalOf(err) == suspect) {
 		return false, true
 	}
 
@@ -308,9 +340,13 @@ func (f *feed) try(ctx context.Context, records []record, reason string) (connec
 		return true, err
 	}
 
+	if fresh == len(b.runs) && reason == "" {
+		f.sample.choose(want)
+	}
 	f.count(func(s *Stats) {
 		if s.Error != "" {
 			f.log.Info("PostgreSQL takes returns again", "path", f.lane.dir)
+			f.recovered = true
 		}
 		s.Written += uint64(fresh)
 		s.Known += uint64(len(records) - len(b.loads) - fresh)
@@ -332,7 +368,7 @@ func (f *feed) advance(ctx context.Context, end uint64) bool {
 			})
 			return true
 		}
-		f.noteFailure(err, 1)
+		f.noteFailure(fmt.Errorf("note on this node's disk what is written: %w", err), 1)
 		if pause.For(ctx, lastPause) != nil {
 			return false
 		}
@@ -349,7 +385,7 @@ func (f *feed) count(change func(*Stats)) {
 func (f *feed) noteFailure(err error, tries int) {
 	worded := wordError(err, f.db.password)
 	if tries == 1 && f.Error() == "" {
-		f.log.Warn("PostgreSQL takes no returns; they wait on this node's disk", "path", f.lane.dir, "error", worded)
+		f.log.Warn("nothing gets into PostgreSQL; returns wait on this node's disk", "path", f.lane.dir, "error", worded)
 	}
 	f.note(worded)
 }

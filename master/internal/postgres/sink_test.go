@@ -31,7 +31,7 @@ type rig struct {
 	stop    func()
 }
 
-func openRig(t testing.TB, dir string, db *settings.Settings, maxBytes int64) *rig {
+func openRig(t testing.TB, dir string, db *settings.Settings, maxBytes int64, changes ...func(*feed)) *rig {
 	t.Helper()
 	j, err := OpenJournal(dir, maxBytes, time.Now, discard())
 	check.Must(t, err)
@@ -46,6 +46,9 @@ func openRig(t testing.TB, dir string, db *settings.Settings, maxBytes int64) *r
 	})
 	for _, f := range r.sink.feeds {
 		f.db.lockTimeout = time.Second
+		for _, change := range changes {
+			change(f)
+		}
 	}
 
 	ctx, cancel := context.WithCancel(context.Background())

@@ -16,6 +16,7 @@ import (
 const (
 	DefaultSpool = 1024
 	leastSpool   = 16
+	mostSpool    = 64 << 10
 )
 
 // Settings are the values of the option.
@@ -53,7 +54,7 @@ func Parse(option *value.Map) (*Settings, error) {
 		SSLRootCert:  r.path("sslrootcert"),
 		SSLCert:      r.path("sslcert"),
 		SSLKey:       r.path("sslkey"),
-		Spool:        r.number("spool", DefaultSpool, leastSpool, 1<<20),
+		Spool:        r.number("spool", DefaultSpool, leastSpool, mostSpool),
 	}
 
 	for key, text := range map[string]string{"host": s.Host, "database": s.Database, "user": s.User} {

@@ -19,14 +19,15 @@ func TestParse(t *testing.T) {
 
 func TestParseRefuses(t *testing.T) {
 	for name, change := range map[string]func(*value.Map){
-		"host: it is missing":     func(m *value.Map) { m.Delete("host") },
-		"user: it has to be":      func(m *value.Map) { m.Set("user", "a\nb") },
-		"port: it has to be":      func(m *value.Map) { m.Set("port", int64(70000)) },
-		"spool: it has to be":     func(m *value.Map) { m.Set("spool", int64(0)) },
-		"sslmode: it is one of":   func(m *value.Map) { m.Set("sslmode", "SECRET") },
-		"sslcert: sslcert and":    func(m *value.Map) { m.Set("sslcert", "/x") },
-		"password: password_file": func(m *value.Map) { m.Set("password_file", "/x") },
-		"sslkey: it has to be":    func(m *value.Map) { m.Set("sslkey", "x") },
+		"host: it is missing":       func(m *value.Map) { m.Delete("host") },
+		"user: it has to be":        func(m *value.Map) { m.Set("user", "a\nb") },
+		"port: it has to be":        func(m *value.Map) { m.Set("port", int64(70000)) },
+		"spool: it has to be":       func(m *value.Map) { m.Set("spool", int64(0)) },
+		"a number from 16 to 65536": func(m *value.Map) { m.Set("spool", int64(64<<10)+1) },
+		"sslmode: it is one of":     func(m *value.Map) { m.Set("sslmode", "SECRET") },
+		"sslcert: sslcert and":      func(m *value.Map) { m.Set("sslcert", "/x") },
+		"password: password_file":   func(m *value.Map) { m.Set("password_file", "/x") },
+		"sslkey: it has to be":      func(m *value.Map) { m.Set("sslkey", "x") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := value.NewMap("host", "db", "database", "salt", "user", "u", "password", "SECRET")
