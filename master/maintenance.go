@@ -39,8 +39,8 @@ func (w *workers) every(pause time.Duration, f func(context.Context)) {
 	})
 }
 
-// work runs the master's goroutines until parent ends. Then it first stops accepting events of
-// other processes. The parts that act on events stop last.
+// work runs the master's goroutines until parent ends. Then it first ends the schedule, whose runs need all
+// other parts, and stops accepting events of other processes. The parts that act on events stop last.
 func (m *Master) work(parent context.Context) error {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(parent))
 	w := &workers{ctx: ctx}
@@ -48,6 +48,11 @@ func (m *Master) work(parent context.Context) error {
 
 	defer cancel()
 	defer m.sockets.StopTaking()
+	scheduling, endSchedule := context.WithCancel(ctx)
+	var schedule sync.WaitGroup
+	defer schedule.Wait()
+
+	defer endSchedule()
 	failed := make(chan error, 2)
 	w.Go(func() {
 		if err := m.keys.Run(ctx); err != nil && ctx.Err() == nil {
@@ -57,6 +62,7 @@ func (m *Master) work(parent context.Context) error {
 
 	m.startChores(w)
 	m.startParts(w)
+	schedule.Go(func() { m.schedule.Run(scheduling) })
 	w.Go(func() {
 		if err := m.cluster.Run(ctx, m.bus); err != nil {
 			failed <- err
@@ -100,7 +106,6 @@ func (m *Master) startParts(w *workers) {
 		w.Go(func() { m.pauses.Run(w.ctx) })
 	}
 	w.Go(func() { m.savedStore.Follow(w.ctx) })
-	w.Go(func() { m.schedule.Run(w.ctx) })
 	w.Go(func() { m.unanswered.Run(w.ctx) })
 	w.Go(func() { m.engines.Run(w.ctx) })
 	w.Go(func() { m.repos.Run(w.ctx) })

@@ -28,7 +28,7 @@ and which file has which key of its pillar. Values of the pillar are not shown. 
 minion is sent a question (saltutil.running), unless --no-ask is given.
 
 It exits with 0 when the minion answers, 2 when it does not, 1 when it cannot be
-told.`,
+told: with --no-ask a minion that is connected may answer, or not.`,
 		Example: `  applianced explain web1
   applianced explain web1 --key nginx:port
   applianced explain web1 --user alice --fun state.apply
@@ -49,8 +49,16 @@ told.`,
 			return f.client().Explain(cmd.Context(), q)
 		},
 		print: func(cmd *cobra.Command, e control.Explanation) error { return writeExplanation(cmd.OutOrStdout(), e) },
-		code:  func(e control.Explanation) int { return degradedIf(!e.Answers) },
+		code:  exitOfExplanation,
 	}.verb(cmd)
+}
+
+// exitOfExplanation returns the exit code: nobody knows whether a minion answers that was not asked.
+func exitOfExplanation(e control.Explanation) int {
+	if len(e.Causes) > 0 && e.Causes[0].Code == control.NotAsked {
+		return status.ExitUnknown
+	}
+	return degradedIf(!e.Answers)
 }
 
 // page is a text of lines, each with a word in front.

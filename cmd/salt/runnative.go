@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -109,7 +110,7 @@ func (r *runCall) native(ctx context.Context, fun string) (done bool, err error)
 // job knows which of them are numbers: 1.10 and 007 are no numbers for it.
 func keepFields(words []string, noParse map[string]bool) {
 	for _, w := range words {
-		if name, _, ok := client.ParseKwarg(w); ok && name != "test" && name != "fields" {
+		if name, _, ok := client.ParseKwarg(w); ok && !slices.Contains([]string{"test", "fields", "revision"}, name) {
 			noParse[name] = true
 		}
 	}

@@ -434,3 +434,25 @@ func TestHangs(t *testing.T) {
 		}
 	})
 }
+
+func TestNamesAreReadAgain(t *testing.T) {
+	many := make([]string, 25)
+	for i := range many {
+		many[i] = fmt.Sprintf("web%d", i)
+	}
+	for _, tt := range []struct {
+		ids   []string
+		whole bool
+	}{{many[:1], true}, {many[:20], true}, {many, false}} {
+		text := Names(tt.ids)
+		got, whole := ParseNames(text)
+		if whole != tt.whole || !slices.Equal(got, tt.ids[:min(len(tt.ids), 20)]) {
+			t.Errorf("%q: %q %v", text, got, whole)
+		}
+	}
+
+	long := Record{Detail: strings.Repeat("web1.example.com, ", 100)}.bounded()
+	if _, whole := ParseNames(long.Detail); whole {
+		t.Errorf("%q is whole", long.Detail)
+	}
+}

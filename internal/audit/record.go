@@ -199,6 +199,16 @@ func Names(ids []string) string {
 	return text
 }
 
+// ParseNames reads the text of [Names]. whole is false if the text lacks ids.
+func ParseNames(text string) (ids []string, whole bool) {
+	text, _, more := strings.Cut(text, " and ")
+	whole = !more && !strings.HasSuffix(text, clipMark)
+	return strings.Split(text, ", "), whole
+}
+
+// clipMark ends a text that was too long for its field.
+const clipMark = "…"
+
 // Ended returns the record of a request's outcome. err is why the request failed, or nil.
 func (r Record) Ended(err error) Record {
 	r.Time, r.Result = time.Time{}, OK

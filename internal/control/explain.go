@@ -21,7 +21,7 @@ type Explanation struct {
 	Minion string    `json:"minion"`
 	Node   string    `json:"node"` // whose master explains
 	Time   time.Time `json:"time"`
-	// Answers reports whether the minion answers.
+	// Answers reports whether the minion has answered a question of now.
 	Answers bool `json:"answers"`
 	// Causes say why the minion does not answer, the most likely one first. If it answers, they say
 	// what it does.
@@ -42,6 +42,9 @@ type Explanation struct {
 	Rights          *ExplainedRights `json:"rights,omitempty"`     // nil: not asked for
 	Silences        []string         `json:"silences,omitempty"`
 }
+
+// NotAsked is the Code of the cause if the minion is connected, and was not asked whether it answers.
+const NotAsked = "not asked"
 
 // Cause is a reason why a minion does not answer, or a fact that matters.
 type Cause struct {
@@ -81,7 +84,7 @@ type ExplainedRun struct {
 	User     string    `json:"user,omitempty"`
 	Time     time.Time `json:"time"`
 	Result   string    `json:"result"`
-	Failed   []string  `json:"failed,omitempty"`  // states, with the first lines of their comments
+	Failed   []string  `json:"failed,omitempty"`  // states
 	Drifted  []string  `json:"drifted,omitempty"` // states
 }
 

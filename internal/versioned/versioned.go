@@ -67,6 +67,13 @@ func (f File) prefix() string {
 	return "." + strings.TrimPrefix(filepath.Base(f.Path), ".") + ".after-"
 }
 
+// IsSuccessor reports whether a file called sibling is a successor of the file called name, or a
+// temporary file of one. Whoever puts an older content back in place of a file must first move all
+// its successors away.
+func IsSuccessor(name, sibling string) bool {
+	return strings.HasPrefix(sibling, File{Path: name}.prefix())
+}
+
 // Read returns the newest content and its version, or [fs.ErrNotExist] if there is none.
 func (f File) Read() ([]byte, uint64, error) {
 	b, v, err := f.newest()

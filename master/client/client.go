@@ -58,6 +58,8 @@ type Config struct {
 	// Shared holds connections that several clients use. It may be nil: the client has private
 	// connections.
 	Shared *Shared
+	// Page means that a page shows the results of runners, and asks again soon; see [PageField].
+	Page bool
 	// The client calls Answered once, after the master's first answer or when no answer will
 	// arrive. proven means that the master accepted the token or password of the request. Answered
 	// may be nil.

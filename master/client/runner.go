@@ -38,6 +38,15 @@ func (c *Client) StartRunner(
 // this master or of an older one has an argument of this name.
 const AnswerField = "__saltern_answer__"
 
+// PageField in the load of a runner means that a page asks, which shows the result and asks again soon. The master
+// answers such a list inline and keeps nothing of it. It gives no rights, so anybody may set it. Masters that do not
+// know it, and runners that do not only list, are called as by everybody else.
+const PageField = "__saltern_page__"
+
+// listAnswer is how long the answer of a list may take: it may wait for its turn and read many jobs. The
+// master ends the list earlier when this client disconnects.
+const listAnswer = 100 * time.Second
+
 // lateAnswer is how long the answer of a runner that compares may take. The master ends such a runner
 // earlier (saltern_diff_timeout), and when this client disconnects.
 const lateAnswer = time.Hour
@@ -52,11 +61,15 @@ func (c *Client) startRunner(ctx context.Context, load, cred *value.Map) (jid st
 	load = c.signed(load, cred)
 	timeout := c.cfg.Timeout
 	// the master answers these runners only when they have ended
-	switch fun := load.Str("fun"); {
+	fun := load.Str("fun")
+	lists := load.Bool(PageField) || strings.HasPrefix(fun, "fleet.") || fun == "presence.minions"
+	switch {
 	case strings.HasPrefix(fun, "cluster."):
 		timeout = max(timeout, 40*time.Second)
 	case AnswersLate(fun):
 		timeout = max(timeout, lateAnswer)
+	case lists:
+		timeout = max(timeout, listAnswer)
 	}
 
 	reply, err := c.sendRequest(ctx, load, timeout)
@@ -97,6 +110,9 @@ func (c *Client) Runner(
 	}
 
 	load := value.NewMap("cmd", "runner", "fun", fun, "arg", arg, "kwarg", kwarg, AnswerField, true)
+	if c.cfg.Page {
+		load.Set(PageField, true)
+	}
 	jid, data, err := c.startRunner(ctx, load, cred)
 	if err != nil || data != nil { // the answer contains a result that no event may contain
 		return data, err

@@ -602,3 +602,21 @@ func TestClockJumpsBack(t *testing.T) {
 		t.Error("a run of the right time is missing")
 	}
 }
+
+// TestCursorAfterARun: the page after a run begins with the next one, also among runs of one moment.
+func TestCursorAfterARun(t *testing.T) {
+	s := open(t, Config{Dir: t.TempDir()})
+	for i := range 20 {
+		check.Must(t, s.Append(plainRun(fmt.Sprintf("web%d", i), begin.Add(time.Duration(i/5)*time.Second))))
+	}
+
+	all, err := s.Query(t.Context(), Filter{}, 100, "")
+	check.Must(t, err)
+	for i := range all.Runs {
+		rest, err := s.Query(t.Context(), Filter{}, 100, After(&all.Runs[i]))
+		check.Must(t, err)
+		if len(rest.Runs) != len(all.Runs)-i-1 || len(rest.Runs) > 0 && rest.Runs[0].Minion != all.Runs[i+1].Minion {
+			t.Errorf("after run %d of %d there are %d", i, len(all.Runs), len(rest.Runs))
+		}
+	}
+}

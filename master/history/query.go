@@ -57,6 +57,11 @@ func (p position) cursor() Cursor {
 	return Cursor(base64.RawURLEncoding.EncodeToString(append(b, p.jid+"\x00"+p.minion...)))
 }
 
+// After returns the cursor of the page that begins after a run.
+func After(run *Run) Cursor {
+	return position{nanoseconds(run.Time), run.JID, run.Minion}.cursor()
+}
+
 func parseCursor(c Cursor) (p position, err error) {
 	const maxCursor = (8 + maxJID + 1 + maxText) * 4 / 3
 	if len(c) > maxCursor+4 {

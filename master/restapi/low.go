@@ -21,6 +21,7 @@ func clientNames() []string {
 // call is one command of a request, with its chunk of low data.
 type call struct {
 	low      *value.Map
+	page     bool                  // a page of the console asks
 	answered func(proven bool)     // gets the outcome of the master's first answer, see [client.Config]; may be nil
 	oldFiles func(client.OldFiles) // gets reports about outdated files
 }
@@ -102,7 +103,7 @@ func (s *Server) runCommand(ctx context.Context, q *request, low *value.Map, pro
 		return nil, err
 	}
 	if proven {
-		return s.dispatch(ctx, name, call{low: low, oldFiles: q.noteOldFiles})
+		return s.dispatch(ctx, name, call{low: low, page: q.page, oldFiles: q.noteOldFiles})
 	}
 
 	return s.runByPassword(ctx, q, name, low)

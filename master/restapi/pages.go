@@ -60,6 +60,7 @@ func (s *Server) serveConsole(q *request, path string) error {
 	}
 
 	ctx := withClientHost(q.http)
+	q.page = true
 	if q.http.ContentLength == 0 {
 		q.noteWorking()
 	}

@@ -35,6 +35,7 @@ type request struct {
 	shares    []*share        // shares of pools that the request holds until it is answered
 	memory    *share          // the share in shares that counts the body's memory; nil: none yet
 	hasWorker bool            // the request holds a worker
+	page      bool            // it asks for a page of the console
 	worked    func()          // ends [httpserver.Working]; nil: the request has not arrived completely
 }
 

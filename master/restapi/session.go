@@ -320,6 +320,7 @@ func (s *Server) clientFor(in call) *client.Client {
 		NoKey:        true,
 		SourceKey:    key,
 		Shared:       s.shared,
+		Page:         in.page,
 		Answered:     in.answered,
 		OldFiles:     in.oldFiles,
 		Log:          s.quiet,

@@ -10,11 +10,11 @@ type added struct {
 
 // addedByMaster are the functions that every Saltern master adds to its table of runners.
 var addedByMaster = map[string]added{
-	minions:         {"finger=", "Returns all keys, each with what this master knows of its minion."},
-	records:         {"since= user= action= last=", "Returns the newest records of the audit on this node."},
-	"audit.all":     {"since= user= action= last=", "Returns the newest records of the audit on all nodes."},
-	"fleet.summary": {"since=", "Returns the state of all minions, and counts of the runs since a time."},
-	"fleet.trend":   {"", "Returns the state of all minions, their results on each of the last 31 days, and drift."},
+	"presence.minions": {"finger=", "Returns all keys, each with what this master knows of its minion."},
+	records:            {"since= user= action= last=", "Returns the newest records of the audit on this node."},
+	"audit.all":        {"since= user= action= last=", "Returns the newest records of the audit on all nodes."},
+	"fleet.summary":    {"since=", "Returns the state of all minions, and counts of the runs since a time."},
+	"fleet.trend":      {"", "Returns the state of all minions, their results on each of the last 31 days, and drift."},
 	"fleet.last": {"minion= result= state= brief= limit= after=",
 		"Returns the last run of states of each minion."},
 	"fleet.runs": {"minion= function= user= result= state= jid= since= until= limit= page=",
@@ -40,7 +40,7 @@ var addedByMaster = map[string]added{
 	"saved.set_job":        {"name revision= **", "Saves a job for all masters."},
 	"saved.set_schedule":   {"name revision= **", "Saves a schedule for all masters."},
 	"saved.delete":         {"kind name revision=", "Deletes a saved target, job or schedule."},
-	"saved.run":            {"name test= fields= **", "Runs a saved job with values of its fields."},
+	"saved.run":            {"name test= fields= revision= **", "Runs a saved job with values of its fields."},
 	"saved.outcome":        {"jid", "Returns a job that the caller has started, with its returns."},
 	"saved.next":           {"count=", "Returns the next runs of the saved schedules."},
 	"saved.export":         {"", "Returns all saved objects as YAML."},

@@ -137,7 +137,7 @@ func (r *Runs) Prepare(ctx context.Context, fun string) {
 
 // Public returns the part of a function's result that every reader of events may see.
 func (r *Runs) Public(fun string, named *value.Map, result any) any {
-	if secret(fun, named) || Private(fun) {
+	if Secret(fun, named) {
 		return NotForAll
 	}
 	return result
@@ -200,6 +200,7 @@ func (r *Runs) Began(jid string) *value.Map {
 type Run struct {
 	JID, Tag string
 	Secret   bool // only the caller may get the return
+	Unkept   bool // the job cache gets nothing of the run
 	by       Caller
 	runs     *Runs
 	call     pyrunner.Call
@@ -242,7 +243,7 @@ func (r *Runs) AnnounceFor(minion, fun string, args []any, named *value.Map) *Ru
 func (r *Runs) announce(c pyrunner.Call, system string) *Run {
 	c.Job.JID = r.IDs.New()
 	c.Shown = redact.Of(c.Fun, c.Args, c.Named)
-	run := &Run{JID: c.Job.JID, Secret: secret(c.Fun, c.Named), runs: r, call: c}
+	run := &Run{JID: c.Job.JID, Secret: Secret(c.Fun, c.Named), runs: r, call: c}
 	run.Tag = event.Tag("run", run.JID)
 	run.data = value.NewMap(
 		"fun", "runner."+c.Fun,
@@ -285,7 +286,7 @@ func (run *Run) Do(ctx context.Context, failed func(error)) *value.Map {
 		shown.Set("return", NotForAll)
 	}
 
-	if !r.Forget {
+	if !r.Forget && !run.Unkept {
 		// without the deadline of ctx, because the error after an expired deadline is a result, too
 		r.KeepResult(context.WithoutCancel(ctx), run.call.Job, shown)
 	}

@@ -107,3 +107,11 @@ func TestRunnerReturns(t *testing.T) {
 		})
 	}
 }
+
+// TestExplanationsAreForTheirCallers: an explanation has names of pillar keys and rules of external_auth,
+// which not all readers of events may know.
+func TestExplanationsAreForTheirCallers(t *testing.T) {
+	if !Private("runner.fleet.explain") || !Secret("fleet.explain", nil) {
+		t.Error("the result of fleet.explain is an event, and is kept in the job cache")
+	}
+}

@@ -11,14 +11,17 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"filippo.io/age"
 
+	"saltern/internal/versioned"
 	"saltern/supervisor/nodeapi"
 	"saltern/supervisor/settings"
+	"saltern/test/check"
 )
 
 func node(t *testing.T) *settings.Settings {
@@ -277,6 +280,49 @@ func TestFromBrick(t *testing.T) {
 		string(b) != "key of web1" {
 		t.Errorf("%q %v", b, err)
 	}
+}
+
+// TestRestoredVersionCounts: a versioned file has the restored version afterwards, although the
+// newer ones are beside it.
+func TestRestoredVersionCounts(t *testing.T) {
+	s := full(t)
+	r, i := passphrase(t, "correct horse")
+	files := map[string]versioned.File{}
+	for _, name := range []string{"saved.saltern", "any.other", "saved"} {
+		files[name] = versioned.File{
+			Path:    filepath.Join(s.SharedPKIDir(), name),
+			Mode:    0o600,
+			Limit:   100,
+			Version: func(b []byte) (uint64, error) { return strconv.ParseUint(string(b), 10, 64) },
+		}
+	}
+	write := func(from, to uint64) {
+		for _, f := range files {
+			for v := from; v <= to; v++ {
+				check.Must(t, f.Write(v-1, strconv.AppendUint(nil, v, 10)))
+			}
+		}
+	}
+
+	write(1, 2)
+	var out bytes.Buffer
+	_, err := Write(t.Context(), &out, options(s, false), r)
+	check.Must(t, err)
+	write(3, 4)
+	_, _, err = Restore(t.Context(), &out, Target{Settings: s, Stamp: "a", Force: true}, i)
+	check.Must(t, err)
+
+	for name, f := range files {
+		if _, v, err := f.Read(); v != 2 || err != nil {
+			t.Errorf("%s: version %d, want 2, %v", name, v, err)
+		}
+		aside := filepath.Join(s.StorageDir(), ".before-restore-a", "pki")
+		kept, err := filepath.Glob(filepath.Join(aside, "."+name+".after-*"))
+		if b, _ := os.ReadFile(filepath.Join(aside, name)); string(b) != "4" || len(kept) != 4 || err != nil {
+			t.Errorf("%s: version %q and successors %q are set aside, %v", name, b, kept, err)
+		}
+	}
+	write(3, 3) // a change afterwards
 }
 
 // TestNotFresh: accepted minions are not overwritten by accident, and what a

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"saltern/internal/versioned"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/settings"
 )
@@ -180,6 +181,12 @@ func (p *placer) placeFile(t tree, to folder, rel, staged string, owner layout.A
 		}
 	}
 
+	if t.name == "pki" && !strings.Contains(rel, "/") {
+		if err := p.setSuccessorsAside(t, to, rel); err != nil {
+			return err
+		}
+	}
+
 	if err := p.setAside(filepath.Join(t.name, rel), to, filepath.Base(rel)); err != nil {
 		return err
 	}
@@ -219,6 +226,34 @@ func (p *placer) otherStates(t tree, rel string) error {
 		err = p.setAside(filepath.Join("pki", other, id), dir, id)
 		dir.Close()
 		if err != nil {
+			return err
+		}
+	}
+
+	return nil
+}
+
+// setSuccessorsAside sets aside the successors that package versioned keeps beside the file at name.
+// Otherwise masters would go on from the restored version to the version that it replaces. A backup
+// has no successors.
+func (p *placer) setSuccessorsAside(t tree, dir folder, name string) error {
+	root, err := dir.asRoot()
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+
+	entries, err := fs.ReadDir(root.FS(), ".")
+	if err != nil {
+		return fmt.Errorf("look for newer versions of %s: %w", name, err)
+	}
+
+	for _, entry := range entries {
+		if !versioned.IsSuccessor(name, entry.Name()) {
+			continue
+		}
+		err := p.setAside(filepath.Join(t.name, entry.Name()), dir, entry.Name())
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // a master has removed it
 			return err
 		}
 	}

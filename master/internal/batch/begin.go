@@ -34,8 +34,9 @@ type beginning struct {
 }
 
 // Begin starts a batch: it returns when the state is on the disk and the first minions have the job,
-// or with an error when no minion has it. Run must be running. The batch goes on after a restart of
-// the master, as all batches do.
+// or with an error when no minion has it. If maxActive batches run already, it returns when the batch
+// waits for one of them to end; then no minion has the job yet. Run must be running. The batch goes
+// on after a restart of the master, as all batches do.
 func (m *Manager) Begin(ctx context.Context, own Own, state *State) error {
 	b := beginning{own, state, make(chan error, 1)}
 	select {
@@ -81,6 +82,8 @@ func (m *Manager) begin(ctx context.Context, b beginning) error {
 	if err := m.writeState(own.JID, kept); err != nil {
 		return fmt.Errorf("keep the state of a batch: %w", err)
 	}
-	m.adoptBatch(ctx, own.JID, false)
+	if err := m.adoptBatch(ctx, own.JID, false); err != nil {
+		return fmt.Errorf("begin a batch: %w", err)
+	}
 	return nil
 }

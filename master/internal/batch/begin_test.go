@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -41,7 +42,7 @@ func TestOwnBatchWithALimit(t *testing.T) {
 
 			w.ret("a", 1)
 			w.again() // the master was restarted
-			w.m.adoptBatch(t.Context(), jid, true)
+			_ = w.m.adoptBatch(t.Context(), jid, true)
 			w.ret("b", 1)
 			w.ret("c", 0)
 			w.ret("d", 0)
@@ -73,4 +74,73 @@ func TestBeginIsAnswered(t *testing.T) {
 	if err := w.m.begin(t.Context(), beginning{own: own, state: New([]string{"a"}, 1)}); err == nil || len(w.published) > 0 {
 		t.Errorf("error %v, published %v", err, w.published)
 	}
+}
+
+// TestBatchWhoseJobCannotBeSent: who starts a batch is told when no minion got the job. Minions of a
+// later slice count as failed at once.
+func TestBatchWhoseJobCannotBeSent(t *testing.T) {
+	begin := func(w *world, most int) error {
+		state := New([]string{"a", "b", "c", "d", "e"}, 2)
+		state.Limited = true
+		state.MostFailures = most
+		state.Failed["away"] = "no answer to a ping"
+		own := Own{JID: jid, User: "ann", Fun: "test.arg", Arg: []any{"x", "y"}, Timeout: time.Hour}
+		return w.m.begin(t.Context(), beginning{own: own, state: state})
+	}
+
+	t.Run("at once", func(t *testing.T) {
+		w := newWorld(t)
+		w.refuse = errors.New("the disk is full")
+		if err := begin(w, 5); err == nil || !strings.Contains(err.Error(), "first minions did not get the job: the disk is full") {
+			t.Errorf("error %v", err)
+		}
+		w.want("a,b", "halted")
+		if got := w.kept(); !strings.HasPrefix(got, "0/3/0/3 its first minions") || w.listed() {
+			t.Errorf("kept %s", got)
+		}
+	})
+
+	t.Run("when it has waited", func(t *testing.T) {
+		w := newWorld(t)
+		w.crowd()
+		w.refuse = errors.New("the disk is full")
+		if err := begin(w, 5); err != nil || !w.listed() {
+			t.Errorf("a batch that waits: %v", err)
+		}
+		w.again()
+		_ = w.m.adoptBatch(t.Context(), jid, true)
+		w.want("a,b", "halted")
+	})
+
+	t.Run("no room to wait", func(t *testing.T) {
+		w := newWorld(t)
+		w.crowd()
+		w.m.waiting = make([]string, maxWaiting)
+		if err := begin(w, 5); err == nil || !strings.Contains(err.Error(), "10000 wait") {
+			t.Errorf("error %v", err)
+		}
+	})
+
+	t.Run("later", func(t *testing.T) {
+		w := newWorld(t)
+		if err := begin(w, 2); err != nil {
+			t.Fatal(err)
+		}
+		w.want("a,b", "progress")
+		w.refuse = errors.New("the disk is full")
+		w.ret("a", 0)
+		w.want("c", "progress")
+		if got := w.kept(); got != "1/2/1/2 " {
+			t.Errorf("kept %s", got)
+		}
+		w.refuse = nil
+		w.m.giveUpLate(t.Context())
+		w.want("d", "progress")
+		w.refuse = errors.New("the disk is full")
+		w.ret("b", 0)
+		w.want("e", "halted")
+		if got := w.kept(); got != "2/3/1/0 3 minions have failed, more than 2" {
+			t.Errorf("kept %s", got)
+		}
+	})
 }

@@ -84,6 +84,9 @@ type Manager struct {
 type driven struct {
 	*State
 	kept *value.Map // the state in the form of .batch.p
+	// begun means that some minions have the job. Without it, an [Own] batch ends when its job cannot
+	// be sent.
+	begun bool
 }
 
 // NewManager returns a Manager. The caller must call Run.
@@ -127,7 +130,7 @@ func (m *Manager) Run(ctx context.Context, events <-chan event.Event) {
 	}
 
 	for _, jid := range jids {
-		m.adoptBatch(ctx, jid, true)
+		_ = m.adoptBatch(ctx, jid, true)
 	}
 
 	tick := time.NewTicker(2 * time.Second)
@@ -159,7 +162,7 @@ func (m *Manager) adoptWaiting(ctx context.Context) {
 	for len(m.waiting) > 0 && len(m.batches) < maxActive {
 		jid := m.waiting[0]
 		m.waiting = m.waiting[1:]
-		m.adoptBatch(ctx, jid, true)
+		_ = m.adoptBatch(ctx, jid, true)
 	}
 }
 
@@ -201,9 +204,9 @@ func (m *Manager) handle(ctx context.Context, e event.Event) {
 		m.keepOfTool(jid, state, t[2] == "complete" || t[2] == "halted")
 	case event.BatchDrive: // the tool has not written the files: the master writes them
 		m.keepOfTool(jid, state, false)
-		m.adoptBatch(ctx, jid, false)
+		_ = m.adoptBatch(ctx, jid, false)
 	case event.BatchAdopt:
-		m.adoptBatch(ctx, jid, false)
+		_ = m.adoptBatch(ctx, jid, false)
 	case event.BatchStop:
 		m.haltBatch(ctx, jid, e.Data.Str("reason"))
 	}
@@ -240,16 +243,17 @@ func (m *Manager) keepOfTool(jid string, state *value.Map, ended bool) {
 
 // adoptBatch begins to run a batch. resumed means that the master ran the batch before it was
 // restarted. Then minions that already have the job get their full time once more, because no
-// master received answers during the restart.
-func (m *Manager) adoptBatch(ctx context.Context, jid string, resumed bool) {
+// master received answers during the restart. The error says why the batch neither runs nor waits. It
+// is for the caller's caller: adoptBatch has logged it.
+func (m *Manager) adoptBatch(ctx context.Context, jid string, resumed bool) error {
 	if m.batches[jid] != nil {
-		return
+		return nil
 	}
 
 	kept, err := m.readState(jid)
 	if errors.Is(err, fs.ErrNotExist) && resumed {
 		m.forget(jid)
-		return
+		return err
 	}
 
 	var s *State
@@ -260,25 +264,25 @@ func (m *Manager) adoptBatch(ctx context.Context, jid string, resumed bool) {
 	if err != nil {
 		m.cfg.Log.Error("a batch cannot be driven: its state cannot be read, and only its first minions have the job",
 			"jid", jid, "error", err)
-		return
+		return err
 	}
 
 	if kept.Str("driver") != "master" {
-		return
+		return errors.New("its tool runs it")
 	}
 
 	if load, err := m.cfg.Jobs.Load(ctx, jid); err == nil && load.Str("user") != "" {
 		kept.Set("user", load.Str("user"))
 	}
 
-	b := &driven{s, kept}
+	b := &driven{State: s, kept: kept, begun: !kept.Bool(ownKey) || len(s.Active)+len(s.Done) > 0}
 	isNew := !resumed && !slices.Contains(m.waiting, jid) && !kept.Bool(ownKey)
 	if s.Halted == "" && len(m.batches) >= maxActive {
 		if m.queueBatch(jid) {
 			if isNew {
 				m.cfg.Adopted(jid, kept)
 			}
-			return
+			return nil
 		}
 		s.Halted = fmt.Sprintf("the master drives %d batches already, and %d wait", len(m.batches), len(m.waiting))
 	}
@@ -302,6 +306,10 @@ func (m *Manager) adoptBatch(ctx context.Context, jid string, resumed bool) {
 
 	m.reconcile(ctx, jid, b)
 	m.advance(ctx, jid, b)
+	if b.Halted != "" {
+		return errors.New(b.Halted)
+	}
+	return nil
 }
 
 // queueBatch queues a batch until fewer than maxActive batches run. It returns false if the queue
@@ -388,10 +396,7 @@ func (m *Manager) advance(ctx context.Context, jid string, b *driven) {
 	}
 
 	if len(next) > 0 {
-		if err := m.cfg.Publisher.StartSlice(ctx, b.nextLoad(jid, next)); err != nil {
-			m.cfg.Log.Error("a batch cannot be published to its next minions", "jid", jid, "minions", next,
-				"error", err)
-		}
+		m.publish(ctx, jid, b, next)
 	}
 
 	switch {
@@ -406,6 +411,26 @@ func (m *Manager) advance(ctx context.Context, jid string, b *driven) {
 	default:
 		m.fireEvent(jid, b, "progress", "total", len(b.kept.List("all_minions")), "active", len(b.Active),
 			"pending", len(b.Pending))
+	}
+}
+
+// publish publishes the job to the next minions. If that fails, no minion has the job, so they have
+// failed.
+func (m *Manager) publish(ctx context.Context, jid string, b *driven, next []string) {
+	err := m.cfg.Publisher.StartSlice(ctx, b.nextLoad(jid, next))
+	if err == nil {
+		b.begun = true
+		return
+	}
+	m.cfg.Log.Error("a batch cannot be published to its next minions", "jid", jid, "minions", next, "error", err)
+
+	b.notSent(next)
+	if !b.begun {
+		b.Halted = fmt.Sprintf("its first minions did not get the job: %v", err)
+	}
+	b.Fill(b.kept, m.cfg.Now())
+	if err := m.writeState(jid, b.kept); err != nil {
+		m.cfg.Log.Error("the state of a batch cannot be kept", "jid", jid, "error", err)
 	}
 }
 
@@ -472,7 +497,7 @@ func (m *Manager) haltBatch(ctx context.Context, jid, reason string) {
 	}
 
 	s.Halted = reason
-	m.advance(ctx, jid, &driven{s, kept})
+	m.advance(ctx, jid, &driven{State: s, kept: kept, begun: true})
 }
 
 // forget removes a batch from the Manager, which then ignores it.

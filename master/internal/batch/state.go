@@ -77,6 +77,15 @@ func (b *State) TimedOut(id string, now time.Time) {
 	b.checkFailures()
 }
 
+// notSent notes that these minions, which were to get the job, did not get it. Their slots are free.
+func (b *State) notSent(ids []string) {
+	for _, id := range ids {
+		delete(b.Active, id)
+		b.Failed[id] = "the job could not be sent"
+	}
+	b.checkFailures()
+}
+
 func (b *State) closeSlot(now time.Time) {
 	if b.Wait > 0 {
 		b.Closed = append(b.Closed, now.Add(b.Wait))

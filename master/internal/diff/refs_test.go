@@ -19,13 +19,17 @@ import (
 	"saltern/test/gitrepo"
 )
 
-// gitService returns a Service of a master with a pillar from git, and the repository.
-func gitService(t *testing.T) (*Service, *gitrepo.Repo) {
+// gitService returns a Service of a master with a pillar from git, and the repository. prepare adds to
+// the repository.
+func gitService(t *testing.T, prepare ...func(*gitrepo.Repo)) (*Service, *gitrepo.Repo) {
 	up := gitrepo.New(t, t.TempDir(), "pillar")
 	up.Commit("master", "top.sls", "base: {'*': [web]}\n", "web.sls", "port: 80\n")
 	up.Branch("feature", "master")
 	up.Commit("feature", "web.sls", "port: 8080\nnew: 1\n")
 	up.Git("tag", "v1", "feature")
+	for _, f := range prepare {
+		f(up)
+	}
 
 	store, err := git.Open(git.Config{Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
 	check.Must(t, err)
@@ -183,5 +187,28 @@ func TestEnds(t *testing.T) {
 	}
 	if took := time.Since(began); took > 40*time.Second {
 		t.Errorf("it took %v", took)
+	}
+}
+
+// TestRootsWithTheSameName: two roots have a file of the same name, and only that of git is of the ref.
+func TestRootsWithTheSameName(t *testing.T) {
+	t.Parallel()
+	python(t)
+	names := []string{"top.sls", "web.sls"}
+	s, _ := gitService(t, func(up *gitrepo.Repo) {
+		for _, name := range names {
+			up.Branch("hides-"+name, "master")
+			up.Commit("hides-"+name, name, "# {{ salt['cmd.run']('id') }}\nbase: {'*': [other]}\n", "other.sls", "x: 1\n")
+		}
+	})
+	roots := write(t, t.TempDir(), map[string]string{"top.sls": "base: {'*': [web]}\n", "web.sls": "own: 1\n"})
+	s.cfg.Pillar.Roots = map[string][]string{"base": {roots}}
+
+	for _, name := range names {
+		report, err := compareRef(t.Context(), s, "ref", "hides-"+name)
+		check.Must(t, err)
+		if report.Code() != codeDiffers {
+			t.Errorf("%s: %s", name, report.Text(false))
+		}
 	}
 }

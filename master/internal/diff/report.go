@@ -37,12 +37,14 @@ type Report struct {
 	Groups    []*group
 	More      int // minions with differences beyond the bounds, which are in no group
 	Refused   []*refused
+	Unlisted  int // files beyond maxRefused that cannot be told, each counted for each minion
 	Notes     []string
 	Seconds   float64
 
 	groups  map[[sha256.Size]byte]*group
 	refusal map[string]*refused
 	changes int
+	hidden  bool // the text of one of the Unlisted differs
 	names   int
 }
 
@@ -79,9 +81,9 @@ func newReport(r Request, asked int, notes []string) *Report {
 
 // Code returns 0 if there is no difference, 1 if there is one, and 2 if it could not be told.
 func (r *Report) Code() int {
-	told := slices.ContainsFunc(r.Refused, func(f *refused) bool { return !f.same })
+	differs := slices.ContainsFunc(r.Refused, func(f *refused) bool { return !f.same })
 	switch {
-	case r.Differing > 0 || told:
+	case r.Differing > 0 || differs || r.hidden:
 		return codeDiffers
 	case r.Compared == 0:
 		return codeUnable
@@ -136,6 +138,8 @@ func (r *Report) noteRefusal(id string, file refusal) {
 	known := r.refusal[key]
 	if known == nil {
 		if len(r.refusal) >= maxRefused {
+			r.Unlisted++
+			r.hidden = r.hidden || !file.same
 			return
 		}
 		known = &refused{file: nameOf(file.FileKey), reason: file.reason, same: file.same, minion: id}
@@ -203,6 +207,7 @@ func (r *Report) Data() *value.Map {
 		"groups", groups,
 		"not_shown", int64(r.More),
 		"cannot_be_told", refused,
+		"cannot_be_told_not_shown", int64(r.Unlisted),
 		"notes", value.List(r.Notes),
 		"seconds", float64(int(r.Seconds*100))/100,
 	)

@@ -84,6 +84,9 @@ func (r *Report) writeRefused(p *painter) {
 		}
 		p.line(yellow, "  %s %s; %s; %d minions, such as %s", f.file, f.reason, text, f.count, f.minion)
 	}
+	if r.Unlisted > 0 {
+		p.line(yellow, "  and more, %d times", r.Unlisted)
+	}
 }
 
 // Colours of a terminal.
@@ -144,6 +147,13 @@ func (r *Report) JUnit() (string, error) {
 			kind = "skipped"
 		}
 		add(f.file, kind, "cannot be told: "+f.reason)
+	}
+	if r.Unlisted > 0 {
+		kind := "skipped"
+		if r.hidden {
+			kind = "failure"
+		}
+		add("more files that cannot be told", kind, "compare fewer minions with tgt=")
 	}
 	if r.Compared == 0 {
 		add("no minion could be compared", "failure", "")

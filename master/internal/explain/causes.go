@@ -15,6 +15,9 @@ import (
 // answers is the code of the cause of a minion that answers.
 const answers = "answers"
 
+// withoutAsking is the next step if the minion was not asked.
+const withoutAsking = "applianced explain %s without --no-ask asks it"
+
 const (
 	// silentFor is how long a minion has been silent before its clock, its version or its network are
 	// suspected, rather than a restart.
@@ -110,7 +113,7 @@ func (c *causes) ofSignIn() {
 
 // ofRefusal adds why the last request from the minion's address was refused.
 func (c *causes) ofRefusal() {
-	if c.refusal == nil {
+	if !c.hasRefusal() {
 		return
 	}
 	why := printable.Clip(printable.Line(c.refusal.Why), 300)
@@ -132,7 +135,7 @@ func (c *causes) ofRefusal() {
 
 // ofAccepted adds why a minion with an accepted key does not answer.
 func (c *causes) ofAccepted() {
-	otherKey := c.hasDenied && c.hasSignIn && c.signIn.At.After(c.asked)
+	otherKey := c.hasDenied && c.signedInLast()
 	switch {
 	case c.answer.answers > 0:
 		c.ofAnswer()
@@ -189,11 +192,11 @@ func (c *causes) ofAbsent() {
 	}
 
 	seen := c.seen()
-	signedIn := c.hasSignIn && c.signIn.Refusal == "" && c.signIn.At.After(c.asked)
+	signedIn := c.signedInLast()
 	switch {
-	case c.hasSignIn && c.signIn.Refusal != "" && c.signIn.At.After(seen):
+	case signedIn && c.signIn.Refusal != "":
 		c.ofSignIn()
-	case c.refusal != nil:
+	case c.hasRefusal():
 		c.ofRefusal()
 	case signedIn && c.now.Sub(c.signIn.At) < silentFor:
 		c.add("just signed in", "it signed in "+ago(c.now, c.signIn.At)+" and will be connected in a moment", "ask again")
@@ -232,18 +235,19 @@ func (c *causes) ofDeaf() {
 
 	switch {
 	case c.answer.failed != nil:
-		c.add("not asked", where+"; the question to it could not be sent: "+c.answer.failed.Error(), "applianced status shows what is wrong with the master")
-	case c.refusal != nil:
+		c.add(control.NotAsked, where+"; the question to it could not be sent: "+c.answer.failed.Error(), "applianced status shows what is wrong with the master")
+	case c.hasRefusal():
 		c.ofRefusal()
 	case c.answer.asked:
 		c.add("deaf", where+", was sent a question, and nothing came back within "+askFor.String()+c.openJobs(),
 			"restart salt-minion there; if it comes back, look at its log, its load and its disk")
 	case len(c.unanswered) > 1:
-		c.add("deaf", where+c.openJobs(), "applianced explain "+c.id+" without --no-ask asks it")
+		c.add("deaf", where+c.openJobs(), fmt.Sprintf(withoutAsking, c.id))
 	case len(c.unanswered) == 1:
-		c.add("at work or deaf", where+c.openJobs(), "applianced explain "+c.id+" without --no-ask asks it")
+		c.add("at work or deaf", where+c.openJobs(), fmt.Sprintf(withoutAsking, c.id))
 	default:
-		c.add(answers, where+", and has answered all jobs that are known", "")
+		c.add(control.NotAsked, where+", and no job that is known lacks its answer; whether it answers now was not asked",
+			fmt.Sprintf(withoutAsking, c.id))
 	}
 }
 

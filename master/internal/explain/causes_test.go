@@ -47,6 +47,59 @@ func TestCausesWithoutANode(t *testing.T) {
 	}
 }
 
+// TestSilentExplanationIsNoAnswer: who was not asked has not answered.
+func TestSilentExplanationIsNoAnswer(t *testing.T) {
+	f := facts{id: "web1", now: now, hasKey: true, key: keys.Entry{State: keys.Accepted}, here: true}
+	if got := causesOf(&f); got[0].Code != "not asked" || got[0].Next == "" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestOldFactsOfThisNode: what this node saw weeks ago does not count after another node has heard from the
+// minion.
+func TestOldFactsOfThisNode(t *testing.T) {
+	long := now.Add(-21 * 24 * time.Hour)
+	for name, set := range map[string]func(f *facts){
+		"sign-in": func(f *facts) { f.hasSignIn = true; f.signIn = SignIn{At: long} },
+		"refusal": func(f *facts) { f.refusal = &request.Refusal{At: long, Why: "token of web1", Count: 1} },
+		"other key": func(f *facts) {
+			f.hasDenied = true
+			f.hasSignIn = true
+			f.signIn = SignIn{At: long}
+		},
+		"refused sign-in": func(f *facts) { f.hasSignIn = true; f.signIn = SignIn{At: long, Refusal: "full"} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := facts{id: "web1", now: now, hasKey: true, key: keys.Entry{State: keys.Accepted}}
+			f.places.Seen = now.Add(-24 * time.Hour)
+			set(&f)
+			if got := causesOf(&f); got[0].Code != "not connected" {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+
+	t.Run("sign-in that the nodes report, too", func(t *testing.T) {
+		f := facts{id: "web1", now: now, hasKey: true, key: keys.Entry{State: keys.Accepted}}
+		f.hasSignIn = true
+		f.signIn = SignIn{At: now.Add(-10 * time.Minute)}
+		f.places.Seen = f.signIn.At.Add(time.Millisecond)
+		if got := causesOf(&f); got[0].Code != "goes no further" {
+			t.Errorf("%+v", got)
+		}
+	})
+
+	t.Run("connected to another node", func(t *testing.T) {
+		f := facts{id: "web1", now: now, hasKey: true, key: keys.Entry{State: keys.Accepted}}
+		f.refusal = &request.Refusal{At: long, Why: "token of web1", Count: 1}
+		f.places = control.MinionPlaces{Connected: true, Node: "n2", Seen: now.Add(-time.Minute)}
+		f.answer.asked = true
+		if got := causesOf(&f); got[0].Code != "deaf" {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
 // TestEveryCauseHasAText: whatever is known, there is a cause, with a next step unless it answers.
 func TestEveryCauseHasAText(t *testing.T) {
 	bits := []func(f *facts){

@@ -7,6 +7,6 @@
 //
 // An explanation has names and times: no values of pillars, no arguments, no returns.
 //
-// Bounds: maxAtOnce explanations at a time; others wait, at most as long as one may take. Each part of an
+// Bounds: maxAtOnce explanations at a time; others wait, at most so long that their parts have time. Each part of an
 // explanation has a time of its own, after which the explanation lacks it and says so.
 package explain

@@ -27,6 +27,7 @@ import (
 	"saltern/master/internal/unanswered"
 	"saltern/master/jobs"
 	"saltern/master/keys"
+	"saltern/master/pattern"
 )
 
 // Times and bounds of an explanation.
@@ -98,7 +99,7 @@ func New(cfg Config) *Service {
 // ErrArgument is wrapped by errors about wrong arguments.
 var ErrArgument = errors.New("wrong argument")
 
-func check(q control.ExplainQuestion) error {
+func checkQuestion(q control.ExplainQuestion) error {
 	for name, text := range map[string]string{
 		"minion": q.Minion, "key": q.Key, "user": q.User, "fun": q.Function,
 	} {
@@ -117,17 +118,16 @@ func check(q control.ExplainQuestion) error {
 
 // Explain explains a minion. The caller has checked that the user may know all that an explanation has.
 func (s *Service) Explain(ctx context.Context, q control.ExplainQuestion) (control.Explanation, error) {
-	if err := check(q); err != nil {
+	if err := checkQuestion(q); err != nil {
 		return control.Explanation{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, takes)
 	defer cancel()
-	select {
-	case s.busy <- struct{}{}:
-		defer func() { <-s.busy }()
-	case <-ctx.Done():
-		return control.Explanation{}, fmt.Errorf("too many explanations are asked for: try again: %w", ctx.Err())
+	leave, err := s.enter(ctx)
+	if err != nil {
+		return control.Explanation{}, err
 	}
+	defer leave()
 
 	f := &facts{id: q.Minion, now: s.cfg.Now(), serverTTL: s.cfg.Options.RequestServerTTL}
 	out := control.Explanation{Minion: q.Minion, Node: s.cfg.Node, Time: f.now.UTC()}
@@ -143,7 +143,7 @@ func (s *Service) Explain(ctx context.Context, q control.ExplainQuestion) (contr
 
 	s.lookAtMaster(ctx, f)
 	out.Causes = causesOf(f)
-	out.Answers = f.answer.answers > 0 && f.answer.text == "" || out.Causes[0].Code == answers
+	out.Answers = f.answer.answers > 0 && f.answer.text == ""
 	out.Connection = f.connection()
 	out.Running = f.answer.running
 	out.Unanswered = f.unanswered
@@ -160,6 +160,24 @@ func (s *Service) Explain(ctx context.Context, q control.ExplainQuestion) (contr
 		out.Silences = append(out.Silences, fmt.Sprintf("%s, until %s, by %s", one.Name, one.Until.UTC().Format(time.RFC3339), one.By))
 	}
 	return out, ctx.Err()
+}
+
+// errBusy means that maxAtOnce explanations were being made for all the time that a caller can wait.
+var errBusy = errors.New("too many explanations are asked for at once: try again in a minute")
+
+// enter waits until this explanation may begin, at most so long that it has time for its slowest parts. The
+// caller must call leave at its end.
+func (s *Service) enter(ctx context.Context) (leave func(), err error) {
+	late := time.NewTimer(takes - partFor - askFor)
+	defer late.Stop()
+	select {
+	case s.busy <- struct{}{}:
+		return func() { <-s.busy }, nil
+	case <-late.C:
+		return nil, errBusy
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for other explanations: %w", ctx.Err())
+	}
 }
 
 // keyOf describes the keys of a minion. It reads the audit record for who decided about them.
@@ -179,9 +197,9 @@ func (s *Service) keyOf(ctx context.Context, f *facts) control.ExplainedKey {
 	return out
 }
 
-// addDecision adds who last decided about a key, by the audit record of this node, or of the others. One
-// call reads at a time, because there may be 128 MiB of records; a call that waits for too long adds
-// nothing.
+// addDecision adds who last decided about a key, by the audit records of all nodes, or of this node if the
+// others cannot be asked. One call reads at a time, because there may be 128 MiB of records; a call that waits
+// for too long adds nothing.
 func (s *Service) addDecision(ctx context.Context, id string, out *control.ExplainedKey) {
 	ctx, cancel := context.WithTimeout(ctx, partFor)
 	defer cancel()
@@ -193,27 +211,65 @@ func (s *Service) addDecision(ctx context.Context, id string, out *control.Expla
 	}
 
 	q := audit.Query{Action: "key.*", Last: audit.MaxRecords}
-	from := s.cfg.Options.Audit("salt-master", nil)
-	page, err := audit.Read(ctx, from.Node, q, from.Dir)
-	if err == nil && addLatest(page.Records, id, out) {
+	asking, stop := context.WithTimeout(ctx, partFor/2)
+	defer stop()
+	if list, err := s.cfg.Nodes.Records(asking, q); err == nil {
+		addLatest(list.Records, id, out)
 		return
 	}
-	if list, err := s.cfg.Nodes.Records(ctx, q); err == nil {
-		addLatest(list.Records, id, out)
+	from := s.cfg.Options.Audit("salt-master", nil)
+	if page, err := audit.Read(ctx, from.Node, q, from.Dir); err == nil {
+		addLatest(page.Records, id, out)
 	}
 }
 
-// addLatest adds the latest record about a key. It reports whether there is one.
-func addLatest(records []audit.Record, id string, out *control.ExplainedKey) bool {
-	for _, r := range slices.Backward(records) {
-		if r.Result == audit.OK && slices.Contains(strings.Split(r.Object, ", "), id) {
+// addLatest adds the latest record of a decision that led to the state of the key. It adds nothing if a later
+// record may be about the key, too: a long list of ids is cut.
+func addLatest(records []audit.Record, id string, out *control.ExplainedKey) {
+	for i := range slices.Backward(records) {
+		r := &records[i]
+		if decisionOf(r) != out.State {
+			continue
+		}
+		ids, whole := objectsOf(r)
+		if slices.Contains(ids, id) {
 			out.Since = r.Time.UTC()
 			out.By = r.Actor.Who()
 			out.Action = r.Action
-			return true
+			return
+		}
+		if !whole && mayName(r.Object, id) {
+			return
 		}
 	}
-	return false
+}
+
+// decisionOf returns the state of a key after the action of a record, or "" if the action changed no state.
+func decisionOf(r *audit.Record) string {
+	switch {
+	case r.Action == "key.accept" && r.Result == audit.OK, r.Action == "key.autosign" && r.Result == audit.OK:
+		return keys.Accepted.String()
+	case r.Action == "key.reject" && r.Result == audit.OK, r.Action == "key.autosign" && r.Result == audit.Refused:
+		return keys.Rejected.String()
+	}
+	return ""
+}
+
+// mayName reports whether the object of a record, of which only some ids are known, may stand for an id.
+func mayName(object, id string) bool {
+	isGlob := !strings.ContainsAny(object, ",{[")
+	return !isGlob || pattern.Glob(object, id)
+}
+
+// objectsOf returns the ids that a record names. whole is false if it lacks some. A record of a wheel function
+// has a glob as its object, and in its detail the ids that the glob selected.
+func objectsOf(r *audit.Record) (ids []string, whole bool) {
+	ids, whole = audit.ParseNames(r.Object)
+	if r.Function == "" {
+		return ids, whole
+	}
+	selected, whole := audit.ParseNames(r.Detail)
+	return append(ids, selected...), whole
 }
 
 func (s *Service) fingerprint(e keys.Entry) string {
@@ -241,7 +297,7 @@ func (s *Service) explainRuns(id string, out *control.Explanation) {
 	out.Run = runOf(&last.Run)
 	for i := range last.Summary.FailedStates {
 		state := &last.Summary.FailedStates[i]
-		out.Run.Failed = append(out.Run.Failed, fmt.Sprintf("%s %s: %s", state.Function, state.ID, state.Comment))
+		out.Run.Failed = append(out.Run.Failed, state.Function+" "+state.ID) // its comment may quote the pillar
 	}
 	for _, state := range last.Summary.Drifted() {
 		out.Run.Drifted = append(out.Run.Drifted, state.Function+" "+state.ID)

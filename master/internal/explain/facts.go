@@ -73,6 +73,18 @@ func (f *facts) seen() time.Time {
 	return latest
 }
 
+// outdated reports whether another sign of life came later than something that happened at at. Signs within
+// silentFor count as one: clocks of nodes differ, and a sign-in is a sign of life, too.
+func (f *facts) outdated(at time.Time) bool { return f.seen().Sub(at) > silentFor }
+
+// signedInLast reports whether the sign-in at this master is the last that was heard of the minion.
+func (f *facts) signedInLast() bool {
+	return f.hasSignIn && f.signIn.At.After(f.asked) && !f.outdated(f.signIn.At)
+}
+
+// hasRefusal reports whether the last that was heard of the minion is a request that was refused.
+func (f *facts) hasRefusal() bool { return f.refusal != nil && !f.outdated(f.refusal.At) }
+
 func (f *facts) connection() control.ExplainedConnection {
 	out := control.ExplainedConnection{
 		Connected: f.connected(),

@@ -50,7 +50,11 @@ func questionOf(args []any, named *value.Map) (q control.ExplainQuestion, err er
 		switch {
 		case strings.HasPrefix(name, "__"), v == nil:
 		case name == "ask":
-			q.Silent = !value.Truth(v) || v == "False" || v == "false" || v == "0"
+			ask, ok := truthOf(v)
+			if !ok {
+				return q, fmt.Errorf("%w: ask is True or False", ErrArgument)
+			}
+			q.Silent = !ask
 		case !known:
 			return q, fmt.Errorf("%w: unexpected keyword argument '%.40s'", ErrArgument, name)
 		default:
@@ -58,4 +62,19 @@ func questionOf(args []any, named *value.Map) (q control.ExplainQuestion, err er
 		}
 	}
 	return q, nil
+}
+
+// truthOf reads True or False, which is a text in the query of the API.
+func truthOf(v any) (truth, ok bool) {
+	if truth, ok = v.(bool); ok {
+		return truth, true
+	}
+	text, _ := v.(string)
+	switch strings.ToLower(text) {
+	case "true":
+		return true, true
+	case "false":
+		return false, true
+	}
+	return false, false
 }

@@ -75,15 +75,16 @@ func (s *SignIns) SignIn(ctx context.Context, load *value.Map, version int64, fr
 	return answer
 }
 
-// Last returns the last sign-in under an id.
+// Last returns the last sign-in under an id. There may be one from before the key was deleted, and one since.
 func (s *SignIns) Last(id string) (SignIn, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if one, ok := s.known.last[id]; ok {
-		return one, true
+	known, hasKnown := s.known.last[id]
+	stranger, isStranger := s.strangers.last[id]
+	if isStranger && stranger.At.After(known.At) {
+		return stranger, true
 	}
-	one, ok := s.strangers.last[id]
-	return one, ok
+	return known, hasKnown
 }
 
 // refusalOf returns why a minion was sent away, or "" if the answer is about its key

@@ -46,16 +46,28 @@ func (d *days) on(number int32) dayResult {
 	return d.results[number%keptDays]
 }
 
+// forgetAfter forgets the days after latest.
+func (d *days) forgetAfter(latest int32) {
+	for number := max(latest+1, d.newest-keptDays+1); number <= d.newest; number++ {
+		d.results[number%keptDays] = absent
+	}
+	d.newest = latest
+}
+
 // enter adds a run, and reports whether that changed anything. It leaves out a run whose time is ahead of
-// the clock, and forgets days that are: the clock of a master was wrong.
+// the clock. A run that is not makes it forget the days that are: the clock of a master was wrong.
 func (d *days) enter(run *history.Run, ranStates bool, now time.Time) (changed bool) {
 	latest := dayOf(now.Add(farthestAhead))
 	number := dayOf(run.Time)
+	if number <= 0 || number > latest {
+		return false
+	}
+
 	if d.newest > latest {
-		*d = days{}
+		d.forgetAfter(latest)
 		changed = true
 	}
-	if number <= 0 || number > latest || number <= d.newest-keptDays {
+	if number <= d.newest-keptDays {
 		return changed
 	}
 

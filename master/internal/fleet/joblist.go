@@ -10,6 +10,7 @@ import (
 
 	"saltern/master/history"
 	"saltern/master/jobs"
+	"saltern/master/pattern"
 	"saltern/master/value"
 )
 
@@ -76,6 +77,7 @@ func (f *Fleet) findJobs(ctx context.Context, a arguments, budget *int) (list []
 	if err != nil {
 		return nil, "", err
 	}
+	asked := filter // with its globs
 	wanted, _ := globsOf(&filter)
 
 	from := history.Cursor(a.texts["page"])
@@ -96,11 +98,14 @@ func (f *Fleet) findJobs(ctx context.Context, a arguments, budget *int) (list []
 			if seen[run.JID] || !wanted(run) {
 				continue
 			}
-			if len(list) == limit { // the next page begins with this run
-				return list, f.cursorAt(ctx, filter, i, from), nil
+			if len(list) == limit || *budget < 0 { // the next page begins with this run
+				if i > 0 {
+					from = history.After(&page.Runs[i-1])
+				}
+				return list, from, nil
 			}
 			seen[run.JID] = true
-			earlier, err := f.wasListed(ctx, run, filter, a.texts["page"], budget)
+			earlier, err := f.wasListed(ctx, run, asked, a.texts["page"], budget)
 			if err != nil {
 				return nil, "", err
 			}
@@ -115,32 +120,21 @@ func (f *Fleet) findJobs(ctx context.Context, a arguments, budget *int) (list []
 	return list, from, nil
 }
 
-// cursorAt returns the place of the i-th run of the page that begins at from. It returns from if that cannot be
-// read: the jobs of this page come again.
-func (f *Fleet) cursorAt(ctx context.Context, filter history.Filter, i int, from history.Cursor) history.Cursor {
-	if i == 0 {
-		return from
-	}
-	page, err := f.Runs(ctx, filter, i, from)
-	if err != nil || page.Next == "" {
-		return from
-	}
-	return page.Next
-}
-
-// wasListed reports whether an earlier page has the job of a run, because a later return of it is selected,
-// too. Runs of one minion are in one page only.
+// wasListed reports whether an earlier page has the job of a run, because the filter, which may have globs,
+// selects another run of it that comes before this one. Runs of one minion are in one page only.
 func (f *Fleet) wasListed(ctx context.Context, run *history.Run, filter history.Filter, page string, budget *int) (bool, error) {
-	if page == "" || filter.Minion != "" || filter.State != "" {
+	if page == "" || filter.Minion != "" && !pattern.HasMeta(filter.Minion) {
 		return false, nil
 	}
-	out, ok, err := f.readOutcome(ctx, run.JID, budget)
-	latest := out.Latest
-	if len(filter.Results) > 0 {
-		latest = out.LatestFailed
+
+	filter.JID = run.JID
+	filter.From = run.Time
+	first, read, err := f.first(ctx, filter)
+	*budget -= read
+	if err != nil || first == nil {
+		return false, err
 	}
-	selected := filter.To.IsZero() || latest.Before(filter.To)
-	return ok && selected && latest.After(run.Time), err
+	return first.Minion != run.Minion || !first.Time.Equal(run.Time), nil
 }
 
 // jobMap returns a job with its outcome. The outcome is left out if budget is used up, and what only the load

@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
+	"saltern/master/history"
 	"saltern/master/jobs"
 	"saltern/master/runner"
 	"saltern/master/value"
+	"saltern/test/check"
 )
 
 // loadsOf has loads by job id.
@@ -116,6 +119,9 @@ func TestJobsOfTheHistoryArePaged(t *testing.T) {
 	}{
 		{"all", nil, 31},
 		{"one minion", []any{"minion", "web2"}, 20},
+		{"some minions", []any{"minion", "web*"}, 31},
+		{"late returns", []any{"minion", "lat?"}, 20},
+		{"ok", []any{"result", "ok"}, 31},
 		{"failed", []any{"result", "failed,error"}, 23},
 		{"function", []any{"function", "test.ping"}, 1},
 		{"functions", []any{"function", "*e*"}, 31},
@@ -180,4 +186,83 @@ func TestJobsRefuseWrongArguments(t *testing.T) {
 			t.Errorf("%.60v: %v", kv, err)
 		}
 	}
+}
+
+// pages returns how often each job is in the pages of fleet.jobs.
+func (b *bench) pages(kv ...any) map[string]int {
+	b.Helper()
+	seen := map[string]int{}
+	page := ""
+	for range 100 {
+		m := b.mustListJobs(loadsOf{}, append([]any{"page", page}, kv...)...)
+		for _, e := range m.List("jobs") {
+			seen[e.(*value.Map).Str("jid")]++
+		}
+		if page = m.Str("next"); page == "" {
+			return seen
+		}
+	}
+	b.Fatal("the pages do not end")
+	return nil
+}
+
+// TestJobsOfOneMoment: returns that came at one moment do not bring their job into two pages, or into none.
+func TestJobsOfOneMoment(t *testing.T) {
+	b := newBench(t)
+	made := map[string]bool{}
+	moment := start.Add(time.Hour)
+	for range 10 {
+		first := b.archived("web1", "state.apply", "", states("a=ok"))
+		made[first.JID] = true
+		for _, minion := range []string{"web1", "db1", "web2"} {
+			one := b.archived(minion, "state.apply", "", states("a=ok"))
+			one.JID = first.JID
+			one.Time = moment
+			b.add(one)
+		}
+	}
+
+	for _, minion := range []string{"", "web*"} {
+		seen := b.pages("limit", 3, "minion", minion)
+		for jid := range made {
+			if seen[jid] != 1 {
+				t.Errorf("minion=%s: %s is there %d times", minion, jid, seen[jid])
+			}
+		}
+	}
+}
+
+// busyStore is a Store to which a return comes after each query.
+type busyStore struct {
+	Store
+	arrive func()
+}
+
+func (s *busyStore) Query(ctx context.Context, f history.Filter, limit int, from history.Cursor) (history.Page, error) {
+	page, err := s.Store.Query(ctx, f, limit, from)
+	s.arrive()
+	return page, err
+}
+
+// TestJobsWhileReturnsArrive: new jobs shift no job from one page into the next one.
+func TestJobsWhileReturnsArrive(t *testing.T) {
+	b := newBench(t)
+	for range 20 {
+		b.job("state.apply", "alice", "web1")
+	}
+	busy := &busyStore{Store: b.store}
+	busy.arrive = func() { check.Must(t, b.store.Append(*b.laterRun())) }
+	b.recorder.cfg.Store = busy
+
+	for jid, n := range b.pages("limit", 4) {
+		if n != 1 {
+			t.Errorf("%s is there %d times", jid, n)
+		}
+	}
+}
+
+// laterRun returns a run of a new job.
+func (b *bench) laterRun() *history.Run {
+	b.now = b.now.Add(time.Minute)
+	return &history.Run{Minion: "web1", JID: jobs.FromTime(b.now), Function: "test.ping", Time: b.now}
 }

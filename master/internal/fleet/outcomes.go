@@ -5,7 +5,6 @@ import (
 	"errors"
 	"hash/fnv"
 	"sync"
-	"time"
 
 	"saltern/master/history"
 	"saltern/master/history/summary"
@@ -30,17 +29,11 @@ type outcome struct {
 	whole   bool                      // it has all runs of the history
 	results map[uint64]summary.Result // by the hash of the minion's id
 	failed  int
-	latest  time.Time // of its returns
-	// latestFailed is the latest return that failed.
-	latestFailed time.Time
 }
 
 // Outcome is what became of a job.
 type Outcome struct {
 	OK, Failed int
-	Latest     time.Time // of its returns
-	// LatestFailed is the latest return that failed.
-	LatestFailed time.Time
 }
 
 func newOutcomes() *outcomes { return &outcomes{jobs: map[string]*outcome{}} }
@@ -71,18 +64,9 @@ func (o *outcomes) addLocked(one *outcome, run *history.Run) {
 	result := run.Summary.Result
 	one.results[minion] = result
 	o.returns++
-	one.latest = later(one.latest, run.Time)
 	if result >= summary.Failed {
 		one.failed++
-		one.latestFailed = later(one.latestFailed, run.Time)
 	}
-}
-
-func later(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
 }
 
 // of returns the outcome of a job if it is known.
@@ -97,12 +81,7 @@ func (o *outcomes) of(jid string) (Outcome, bool) {
 }
 
 func (one *outcome) outcome() Outcome {
-	return Outcome{
-		OK:           len(one.results) - one.failed,
-		Failed:       one.failed,
-		Latest:       one.latest,
-		LatestFailed: one.latestFailed,
-	}
+	return Outcome{OK: len(one.results) - one.failed, Failed: one.failed}
 }
 
 func (o *outcomes) forgetLocked() {

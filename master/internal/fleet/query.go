@@ -198,6 +198,37 @@ func (f *Fleet) enter(ctx context.Context) (leave func(), err error) {
 	}
 }
 
+// first returns the latest run that a filter selects, which may have globs, and how many runs were read to
+// find it. The run is nil if there is none.
+func (f *Fleet) first(ctx context.Context, filter history.Filter) (first *history.Run, read int, err error) {
+	leave, err := f.enter(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer leave()
+
+	pageSize := 1
+	wanted, globs := globsOf(&filter)
+	if globs {
+		pageSize = 1000
+	}
+	for from := history.Cursor(""); ; {
+		page, err := f.recorder.cfg.Store.Query(ctx, filter, pageSize, from)
+		if err != nil {
+			return nil, read, err
+		}
+		read += len(page.Runs)
+		at := slices.IndexFunc(page.Runs, func(run history.Run) bool { return wanted(&run) })
+		if at >= 0 {
+			return &page.Runs[at], read, nil
+		}
+		from = page.Next
+		if from == "" || read >= maxSifted {
+			return nil, read, nil
+		}
+	}
+}
+
 // maxSifted bounds the runs that are read for a page of a filter with globs.
 const maxSifted = 20_000
 

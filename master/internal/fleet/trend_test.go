@@ -84,6 +84,34 @@ func TestDaysOfAClockThatWasAhead(t *testing.T) {
 	}
 }
 
+// TestDaysOfAClockThatWasBack: a run that seems to be ahead leaves the days that are not.
+func TestDaysOfAClockThatWasBack(t *testing.T) {
+	var d days
+	at := func(number int) time.Time { return start.Add(time.Duration(number) * day) }
+	for number := 1; number <= 30; number++ {
+		d.enter(runAt(at(number), summary.OK), true, at(number))
+	}
+	whole := d
+	if d.enter(runAt(at(30), summary.OK), true, at(10)) || d != whole {
+		t.Errorf("a repeated run changes the days while the clock is back: %+v", d)
+	}
+
+	// A new run of the time that the clock shows.
+	d.enter(runAt(at(10), summary.Failed), true, at(10))
+	for number := 1; number <= 30; number++ {
+		want := dayResultOf(summary.OK)
+		switch {
+		case number == 10:
+			want = dayResultOf(summary.Failed)
+		case number > 10:
+			want = absent
+		}
+		if got := d.on(dayOf(at(number))); got != want {
+			t.Errorf("day %d: %d, want %d", number, got, want)
+		}
+	}
+}
+
 func TestTrend(t *testing.T) {
 	b := newBench(t)
 	b.highstate("web1", "r1", "a=ok", "b=ok")

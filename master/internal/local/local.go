@@ -10,7 +10,6 @@ import (
 
 	"saltern/internal/audit"
 	"saltern/internal/control"
-	"saltern/master/client"
 	"saltern/master/event"
 	"saltern/master/internal/acl"
 	"saltern/master/internal/background"
@@ -55,10 +54,15 @@ type SavedJobs interface {
 }
 
 // Service answers the unencrypted commands of tools on this host (salt/master.py ClearFuncs).
-type Service struct{ cfg Config }
+type Service struct {
+	cfg   Config
+	lists *background.Queue // of runners that only list, see answerList
+}
 
 // New returns a Service.
-func New(cfg Config) *Service { return &Service{cfg} }
+func New(cfg Config) *Service {
+	return &Service{cfg: cfg, lists: background.NewQueue(maxLists, maxWaitingLists)}
+}
 
 // Methods returns the table of the commands and their handlers.
 func (s *Service) Methods() request.Table {
@@ -255,82 +259,6 @@ func (s *Service) onWheel(ctx context.Context, c *request.Call) (any, error) {
 	}
 
 	return value.NewMap("tag", run.Tag, "data", data), nil
-}
-
-// onRunner starts a runner and answers at once. The result of the runner follows as an event
-// (salt/client/mixins.py asynchronous).
-func (s *Service) onRunner(ctx context.Context, c *request.Call) (any, error) {
-	load, o := c.Load, s.originOf(c)
-	args, named := runner.LowArguments(load)
-	caller, refusal := s.admitCaller(ctx, o, "runner", load, args, named)
-	if refusal != nil {
-		return refusal, nil
-	}
-
-	fun := load.Str("fun")
-	if fun == tokenMaker && !load.Bool(client.AnswerField) {
-		return (&eauth.Failure{
-			Name: "SaltInvocationError",
-			Message: tokenMaker + " gives its token in the answer of the master and not in an event, " +
-				"for which this client waits. Log in by /login of salt-api instead.",
-		}).Map(), nil
-	}
-
-	s.awaitReaders(ctx)
-	user := strings.TrimPrefix(caller.Name, "sudo_")
-	run := s.cfg.Runs.Announce(fun, runner.Caller{
-		User:    user,
-		Eauth:   caller.Eauth,
-		Person:  true,
-		Name:    caller.Name,
-		Groups:  caller.Groups,
-		All:     caller.All,
-		Full:    caller.All || acl.MayEverything(caller.Permissions),
-		Granted: caller.All || acl.Special(caller.Permissions, "runner", fun, args, named),
-	}, args, named)
-	actor := o.actorOf(caller)
-	record := o.callRecord(caller, "runner", fun)
-	record.JID, record.Result = run.JID, audit.Started
-
-	if fun == "pillar.show_pillar" {
-		record.Object = named.Str("minion")
-	}
-
-	failed := func(err error) { s.cfg.Log.Error("runner failed", "fun", fun, "user", user, "error", err) }
-	if !onlyLists(fun) {
-		s.cfg.Audit.Note(record)
-	}
-
-	if run.Secret {
-		var data *value.Map
-		err := whileAsked(ctx, c, fun, func(ctx context.Context) {
-			data = run.Do(audit.WithActor(source.With(ctx, o.addr), actor), failed)
-		})
-		return value.NewMap("tag", run.Tag, "jid", run.JID, "data", data), err
-	}
-	if !s.cfg.Background.Go(func(ctx context.Context) { run.Do(audit.WithActor(ctx, actor), failed) }) {
-		return (&eauth.Failure{
-			Name:    "SaltClientError",
-			Message: "The master is busy with other runners. Try again later.",
-			Busy:    true,
-		}).Map(), nil
-	}
-
-	return value.NewMap("tag", run.Tag, "jid", run.JID), nil
-}
-
-// whileAsked calls do, which works on a runner whose result is only in the answer. If the runner may
-// work for minutes, the time limit of requests does not apply, and the context of do ends when the
-// caller disconnects.
-func whileAsked(ctx context.Context, c *request.Call, fun string, do func(context.Context)) error {
-	if !client.AnswersLate(fun) {
-		do(ctx)
-		return nil
-	}
-	return c.Park(ctx, func(connected context.Context) error {
-		do(connected)
-		return nil
-	})
 }
 
 // onJobUser returns the user who started a job. Only salt-api gets that answer. It asks with the

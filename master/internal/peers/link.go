@@ -53,20 +53,28 @@ func (l *Link) takeKept(tag string) bool {
 	return ok
 }
 
-// Forward sends the events on this master's bus to the peers until ctx ends.
+// Forward sends the events on this master's bus to the peers until ctx ends, and then those that
+// still wait.
 func (l *Link) Forward(ctx context.Context, bus *event.Bus) {
 	sub := bus.Subscribe("cluster", forwardDepth,
 		func(tag string) bool { return tag != "key" && !strings.HasPrefix(tag, "cluster/") })
 	defer sub.Close()
 
-	eachEvent(ctx, sub, func(e event.Event) {
-		if e.Lost > 0 {
-			l.Log.Error("events were not forwarded to the peers: too many at once", "lost", e.Lost)
-		}
-		if !l.takeKept(e.Tag) && !runner.Private(e.Data.Str("fun")) {
-			l.Pool.Forward(e)
-		}
-	})
+	eachEvent(ctx, sub, l.forwardOne)
+
+	for range sub.Waiting() {
+		l.forwardOne(<-sub.C)
+	}
+}
+
+// forwardOne sends an event to the peers if they may have it and do not have it yet.
+func (l *Link) forwardOne(e event.Event) {
+	if e.Lost > 0 {
+		l.Log.Error("events were not forwarded to the peers: too many at once", "lost", e.Lost)
+	}
+	if !l.takeKept(e.Tag) && !runner.Private(e.Data.Str("fun")) {
+		l.Pool.Forward(e)
+	}
 }
 
 // eachEvent calls handle with each event of a subscription, until ctx or the subscription ends.

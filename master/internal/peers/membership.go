@@ -60,6 +60,11 @@ type Membership struct {
 	now     func() time.Time
 	log     *slog.Logger
 
+	// forwarding counts the goroutines that pass events to the other masters. Run starts them, and Close
+	// ends them.
+	forwarding     sync.WaitGroup
+	stopForwarding context.CancelFunc // nil before Run
+
 	undelivered *undelivered
 	noPeer      atomic.Bool // when the last return had to be stored, no other master was connected
 }
@@ -375,7 +380,7 @@ func (m *Membership) Shared() share.Status {
 	return m.share.Status()
 }
 
-// Run forwards events to the peers and resends missed publications to minions, until ctx ends. It
+// Run resends missed publications to minions until ctx ends, and forwards events to the peers until Close. It
 // returns cluster.ErrRemoved if the other masters have removed this master from the cluster.
 func (m *Membership) Run(ctx context.Context, bus *event.Bus) error {
 	if m.Pool == nil {
@@ -383,13 +388,17 @@ func (m *Membership) Run(ctx context.Context, bus *event.Bus) error {
 		return nil
 	}
 
+	// While this master stops, it still starts jobs, which the minions of the others must get.
+	forwarding, stop := context.WithCancel(context.WithoutCancel(ctx))
+	m.stopForwarding = stop
+	m.forwarding.Go(func() { m.link.Forward(forwarding, bus) })
+	m.forwarding.Go(func() { m.handOverResults(forwarding, bus) })
+
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 
 	defer cancel()
-	wg.Go(func() { m.link.Forward(ctx, bus) })
-	wg.Go(func() { m.handOverResults(ctx, bus) })
 	wg.Go(func() { m.Missed.Run(ctx) })
 	wg.Go(func() { m.share.Run(ctx) })
 
@@ -417,17 +426,24 @@ func (m *Membership) Leave() {
 	}
 }
 
-// Close first sends the peers the minion data that only this master has, and then leaves the
-// cluster.
+// Close first sends the peers the events that wait and the minion data that only this master has, and then
+// leaves the cluster. Run must have returned.
 func (m *Membership) Close() {
 	if m.Pool == nil {
 		return
 	}
+
+	if m.stopForwarding != nil {
+		m.stopForwarding()
+		m.forwarding.Wait()
+	}
+
 	if m.share != nil {
 		m.share.SendLast()
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		m.Pool.FlushData(ctx)
 		cancel()
 	}
+
 	m.Pool.Close()
 }

@@ -48,7 +48,7 @@ type FileKey struct{ Env, SLS string }
 type Refusal struct {
 	FileKey
 	Reason string
-	Sum    [sha256.Size]byte // digest of the texts of the file and of what it imports
+	Sum    [sha256.Size]byte // digest of the file's text, of what it imports, and of its variables
 }
 
 // Outcome is the result of a compilation for a comparison.
@@ -70,14 +70,19 @@ func (o *Outcome) Rendered(key FileKey) bool {
 	return there && !slices.ContainsFunc(o.Refused, func(r Refusal) bool { return r.FileKey == key })
 }
 
-// Sum returns the Sum of a refused file. It returns false if the compilation did not come to the
-// file.
+// Sum returns a digest of the Sums of all refused files of a key: several roots may have a file of
+// the same name. It returns false if the compilation came to none.
 func (o *Outcome) Sum(key FileKey) (sum [sha256.Size]byte, ok bool) {
-	i := slices.IndexFunc(o.Refused, func(r Refusal) bool { return r.FileKey == key })
-	if i < 0 {
-		return sum, false
+	h := sha256.New()
+	seen := map[[sha256.Size]byte]bool{}
+	for _, r := range o.Refused {
+		if r.FileKey != key || seen[r.Sum] {
+			continue
+		}
+		seen[r.Sum] = true
+		h.Write(r.Sum[:])
 	}
-	return o.Refused[i].Sum, true
+	return [sha256.Size]byte(h.Sum(nil)), len(seen) > 0
 }
 
 // fileMark says what a comparison has to know about the text of a file.
@@ -193,7 +198,7 @@ func (c *compilation) renderConfined(
 		if c.compiler.cfg.RestrictedRenderers {
 			why = "cannot be rendered with renderer_whitelist or renderer_blacklist"
 		}
-		return c.refuse(path, env, name, why)
+		return c.refuse(path, env, name, why, defaults)
 	}
 	if c.compiler.cfg.Renderers == nil {
 		return nil, errNoRenderers
@@ -225,7 +230,7 @@ func (c *compilation) renderConfined(
 
 	switch v := v.(type) {
 	case renderer.Unshareable:
-		return c.refuse(path, env, name, string(v))
+		return c.refuse(path, env, name, string(v), defaults)
 	case *renderer.Failure:
 		return nil, v
 	}
@@ -283,12 +288,21 @@ func (c *compilation) importedFromElsewhere(path string, files []memo.File) stri
 	return ""
 }
 
-// refuse notes that the result of a file cannot be told. The file counts as empty.
-func (c *compilation) refuse(path, env, name, reason string) (any, error) {
+// refuse notes that the result of a file cannot be told. The file counts as empty. defaults are the
+// variables that an include gives to it.
+func (c *compilation) refuse(path, env, name, reason string, defaults *value.Map) (any, error) {
+	sum := c.compiler.sources.sumOf(c.ctx, c.compiler.files, c.envNamed(env), path)
+	if defaults.Len() > 0 {
+		var err error
+		if sum, err = memo.KeyOf(sum[:], defaults); err != nil {
+			return nil, err
+		}
+	}
+
 	c.outcome.Refused = append(c.outcome.Refused, Refusal{
 		FileKey: FileKey{env, name},
 		Reason:  reason,
-		Sum:     c.compiler.sources.sumOf(c.compiler.files, c.envNamed(env), path),
+		Sum:     sum,
 	})
 	return value.NewMap(), nil
 }

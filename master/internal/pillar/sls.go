@@ -43,7 +43,7 @@ func (c *compilation) renderFile(path, env, name string, defaults *value.Map) (a
 	}
 
 	if skipped := c.outcome.noteFile(p, env, name); skipped {
-		return c.refuse(path, env, name, "")
+		return c.refuse(path, env, name, "", defaults)
 	}
 
 	// A file that Go cannot parse goes to Salt's renderer, which may succeed, or reports the error

@@ -1,84 +1,160 @@
 package pillar
 
 import (
+	"bytes"
+	"context"
 	"crypto/sha256"
+	"fmt"
+	"hash"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"sync"
 )
 
 // Bounds of what sourceSums follows and keeps.
 const (
-	maxImportDepth = 10
-	maxSourceSums  = 10000
+	maxSourceSums     = 10000
+	maxImportedFiles  = 200
+	maxImportedBytes  = 32 << 20
+	maxFollowedImport = 2000 // tags of all files of one digest
 )
 
-// importTag matches a Jinja tag that imports a file, with the file's name if it is written out.
-var importTag = regexp.MustCompile(`\{%[-+]?\s*(?:import_\w+|import|from|include|extends)\s+(?:"([^"{}]*)"|'([^'{}]*)')?`)
+// importTag matches a Jinja tag that imports a file, with the file's name if the tag has nothing but a
+// text in its place.
+var importTag = regexp.MustCompile(`\{%[-+]?\s*(?:import_\w+|import|from|include|extends)\s+` +
+	`(?:(?:"([^"{}]*)"|'([^'{}]*)')\s*(?:[-+]?%\}|as\b|import\b|ignore\b|with\b|without\b))?`)
 
 // sourceSums knows digests of files with what they import, for files that cannot be rendered: as long
 // as the digest is the same, the file gives the same. It is safe for concurrent use.
 type sourceSums struct {
 	mu    sync.Mutex
-	known map[string][sha256.Size]byte
+	known map[string][sha256.Size]byte // by path and environment
 }
 
-// sumOf returns the digest of a file and of what it imports from an environment. The digest of a
-// file that imports a file by a computed name holds for this path alone.
-func (s *sourceSums) sumOf(f *files, env environment, path string) [sha256.Size]byte {
+// sumOf returns the digest of a file and of what it imports from an environment. The digest holds for
+// this path alone if the file imports a file by a computed name, or more than the bounds. When ctx
+// has ended, the digest means nothing.
+func (s *sourceSums) sumOf(ctx context.Context, f *files, env environment, path string) [sha256.Size]byte {
+	key := strings.Join(append([]string{path, env.name}, env.dirs...), "\x00")
 	s.mu.Lock()
-	sum, known := s.known[path]
+	sum, known := s.known[key]
 	s.mu.Unlock()
 	if known {
 		return sum
 	}
 
-	sum = digestOf(f, env, path, 0)
+	d := &sourceDigest{
+		ctx:   ctx,
+		files: f,
+		env:   env,
+		hash:  sha256.New(),
+		seen:  map[string]int{},
+		bytes: maxImportedBytes,
+		tags:  maxFollowedImport,
+	}
+	d.addFile(path)
+	sum = [sha256.Size]byte(d.hash.Sum(nil))
+	if ctx.Err() != nil {
+		return sum
+	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.known == nil || len(s.known) >= maxSourceSums {
 		s.known = map[string][sha256.Size]byte{}
 	}
-	s.known[path] = sum
+	s.known[key] = sum
 	return sum
 }
 
-func digestOf(f *files, env environment, path string, depth int) [sha256.Size]byte {
-	text, _, _, err := f.loadFile(path)
-	if err != nil || depth > maxImportDepth {
-		return sha256.Sum256([]byte(path))
-	}
-
-	h := sha256.New()
-	h.Write(text)
-	for _, tag := range importTag.FindAllSubmatch(text, -1) {
-		name := string(tag[1]) + string(tag[2])
-		if name == "" {
-			h.Write([]byte(path))
-			continue
-		}
-		if beside := filepath.Join(filepath.Dir(path), name); filepath.IsLocal(name) || name[0] == '.' {
-			h.Write(sumIfThere(f, env, beside, depth))
-		}
-		if found, err := findFile(env, name); err == nil && found != "" {
-			h.Write(sumIfThere(f, env, found, depth))
-		}
-	}
-	return [sha256.Size]byte(h.Sum(nil))
+// sourceDigest makes one digest. It reads each file once, whatever imports it.
+type sourceDigest struct {
+	ctx   context.Context
+	files *files
+	env   environment
+	hash  hash.Hash
+	seen  map[string]int // position of each file that was read
+	bytes int            // bytes that may still be read
+	tags  int            // tags that may still be followed
 }
 
-// sumIfThere returns the digest of a file below a directory of the environment, or nothing if there
-// is none.
-func sumIfThere(f *files, env environment, path string, depth int) []byte {
-	for _, dir := range env.dirs {
+// addFile adds a file and what it imports.
+func (d *sourceDigest) addFile(path string) {
+	if at, again := d.seen[path]; again {
+		fmt.Fprintf(d.hash, "file %d again\n", at)
+		return
+	}
+	if len(d.seen) >= maxImportedFiles || d.bytes <= 0 || d.ctx.Err() != nil {
+		d.addPath(path)
+		return
+	}
+
+	d.seen[path] = len(d.seen)
+	text, _, _, err := d.files.loadFile(path)
+	if err != nil {
+		d.addPath(path)
+		return
+	}
+
+	d.bytes -= len(text)
+	fmt.Fprintf(d.hash, "file of %d bytes\n", len(text))
+	d.hash.Write(text)
+	if bytes.Contains(text, []byte("#jinja2:")) { // its tags may have another form
+		d.addPath(path)
+	}
+	for rest := text; ; {
+		tag := importTag.FindSubmatchIndex(rest)
+		if tag == nil {
+			return
+		}
+		if d.tags--; d.tags < 0 || d.ctx.Err() != nil {
+			d.addPath(path)
+			return
+		}
+		d.addImport(path, nameIn(rest, tag))
+		rest = rest[tag[1]:]
+	}
+}
+
+// nameIn returns the text of the group of importTag that has matched, or "".
+func nameIn(text []byte, tag []int) string {
+	for i := 2; i < len(tag); i += 2 {
+		if tag[i] >= 0 {
+			return string(text[tag[i]:tag[i+1]])
+		}
+	}
+	return ""
+}
+
+// addPath makes the digest hold for this path alone.
+func (d *sourceDigest) addPath(path string) { fmt.Fprintf(d.hash, "path %q\n", path) }
+
+// addImport adds what a file imports by a name: a file beside it, or one of the environment.
+func (d *sourceDigest) addImport(path, name string) {
+	if name == "" {
+		d.addPath(path)
+		return
+	}
+	if beside := filepath.Join(filepath.Dir(path), name); filepath.IsLocal(name) || name[0] == '.' {
+		d.addIfThere(beside)
+	}
+	if found, err := findFile(d.env, name); err == nil && found != "" {
+		d.addIfThere(found)
+	}
+}
+
+// addIfThere adds a file below a directory of the environment if there is one.
+func (d *sourceDigest) addIfThere(path string) {
+	for _, dir := range d.env.dirs {
 		rel, err := filepath.Rel(dir, path)
 		if err != nil || !filepath.IsLocal(rel) {
 			continue
 		}
-		if found, err := findFile(environment{env.name, []string{dir}}, rel); err == nil && found != "" {
-			sum := digestOf(f, env, found, depth+1)
-			return sum[:]
+		if found, err := findFile(environment{d.env.name, []string{dir}}, rel); err == nil && found != "" {
+			d.addFile(found)
+			return
 		}
 	}
-	return nil
+	fmt.Fprintln(d.hash, "none")
 }

@@ -30,7 +30,7 @@ func Unbegun(err error) error {
 // not begun with its task. It says so before it begins (begun in host.py), so its connection would hold
 // a part of that message.
 func (w *worker) hasNotBegun() bool {
-	if err := w.conn.SetReadDeadline(time.Now().Add(obeyTakes)); err != nil {
+	if err := w.conn.SetReadDeadline(time.Now().Add(lostTakes)); err != nil {
 		return false
 	}
 	var b [1]byte

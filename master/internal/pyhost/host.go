@@ -43,6 +43,7 @@ type Host struct {
 	cfg       Config
 	places    *places
 	orderTime time.Duration   // normally obeyTakes; shorter in tests
+	killTime  time.Duration   // normally killTakes; shorter in tests
 	ctx       context.Context // canceled by Close
 	cancel    context.CancelCauseFunc
 	// owned counts what Close waits for: tasks, sessions, and the goroutines of parents and their
@@ -80,7 +81,12 @@ type parentStart struct {
 // New returns a Host. No process starts before the first task.
 func New(cfg Config) *Host {
 	cfg.setDefaults()
-	h := &Host{cfg: cfg, places: newPlaces(cfg.MaxWorkers, cfg.MaxComputing), orderTime: obeyTakes}
+	h := &Host{
+		cfg:       cfg,
+		places:    newPlaces(cfg.MaxWorkers, cfg.MaxComputing),
+		orderTime: obeyTakes,
+		killTime:  killTakes,
+	}
 	h.ctx, h.cancel = context.WithCancelCause(context.Background())
 	return h
 }
@@ -119,10 +125,13 @@ func (h *Host) Stats() Stats {
 }
 
 // Do runs a task in a new worker and returns the program's reply. A reply may list under "warm" what
-// the parents are to load in advance (see warmth). When ctx ends, the worker and
-// everything that it has started are killed. The error matches ErrNoSalt or the error of ctx, or
-// reports how the worker ended. It has a method NotBegun if the task has certainly not begun. Do does not limit the number of waiting callers; the callers must
-// limit it.
+// the parents are to load in advance (see warmth). When ctx ends, the worker and everything that it has
+// started are killed.
+//
+// The error matches ErrNoSalt or the error of ctx, or reports how the worker ended. If the task has
+// certainly not begun, the error has a method NotBegun that returns true.
+//
+// Do does not limit the number of waiting callers; the callers must limit it.
 func (h *Host) Do(ctx context.Context, t Task) (*value.Map, error) {
 	asked := time.Now()
 	if !h.countTask() {
@@ -238,8 +247,7 @@ func (h *Host) worker(ctx context.Context, arrived time.Time) (*worker, error) {
 		}
 
 		if !w.waitOver(w.forkDone, h.orderTime) {
-			h.cfg.Log.Error("the Python that starts others hangs; it is replaced", "pid", p.PID())
-			p.Stop(0)
+			h.stopHanging(p)
 		}
 
 		hello, err := h.readHello(ctx, w)
@@ -270,6 +278,15 @@ func (h *Host) worker(ctx context.Context, arrived time.Time) (*worker, error) {
 			return nil, err
 		}
 	}
+}
+
+// stopHanging kills a parent that does not obey.
+func (h *Host) stopHanging(p *parent) {
+	h.cfg.Log.Error("the Python that starts others hangs; it is replaced", "pid", p.PID())
+	if h.hasWarmed(p) {
+		h.stopWarming("it hangs", "an import, perhaps")
+	}
+	p.Stop(0)
 }
 
 // readHello reads a worker's first message, which reports whether its parent's files have changed.
@@ -304,7 +321,7 @@ func (h *Host) converse(
 	return reply, true, err
 }
 
-// finish waits up to 10 seconds for a worker's end. The worker's slot becomes free when the worker
+// finish waits up to killTime for a worker's end. The worker's slot becomes free when the worker
 // has ended, even if finish has already returned.
 func (h *Host) finish(w *worker, leave func()) {
 	ended := make(chan struct{})
@@ -323,10 +340,15 @@ func (h *Host) finish(w *worker, leave func()) {
 	select {
 	case <-ended:
 	// If the kernel has not ended the worker after this time, the slot remains occupied until the
-	// worker's end.
-	case <-time.After(10 * time.Second):
+	// worker's end. A parent that hangs could not report the end.
+	case <-time.After(h.killTime):
 		h.cfg.Log.Error("a Python does not end when it is killed; its place is not free until then", "pid",
 			w.parent.PID())
+		h.owned.Go(func() { // this goroutine ends within orderTime
+			if !w.orderKill(h.orderTime) {
+				h.stopHanging(w.parent)
+			}
+		})
 	}
 }
 

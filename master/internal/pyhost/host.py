@@ -18,6 +18,7 @@ PATIENCE = 1.0  # seconds that children of a task get to end by themselves
 SPARE = 32 << 20  # bytes above the limit, to say that the limit is reached
 LOADED = "salt.loaded."  # what the names of modules begin with that Salt's loaders run
 STUBBORN = 5.0  # seconds after which what cannot be killed is left alone
+IMPORT_TAKES = 10.0  # seconds that the import of one module may take in a parent; below obeyTakes of timing.go
 
 
 def signature(path):
@@ -142,19 +143,39 @@ def library_modules(before):
     return names
 
 
+class Late(BaseException):
+    """An import takes too long. Modules that catch Exception do not catch it."""
+
+
+def late(*_):
+    raise Late
+
+
 def warm(name):
-    """Imports the module, or reads the code of the file, for which workers had to do so by themselves."""
+    """
+    Imports the module, or reads the code of the file, for which workers had to do so by themselves.
+    Reports whether that was over in time.
+    """
     if name.startswith("/"):
         if name.startswith(library.roots):
             library.read_code(name)
-        return
+        return True
     if name in sys.modules:
-        return
+        return True
+    in_time = True
+    before = signal.signal(signal.SIGALRM, late)
     try:
+        signal.setitimer(signal.ITIMER_REAL, IMPORT_TAKES)
         importlib.import_module(name)
+    except Late:
+        in_time = False
     except BaseException:  # pylint: disable=broad-except
         pass
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
     library.note_rest()
+    return in_time
 
 
 def settle():
@@ -331,8 +352,11 @@ class Parent:
 
     def warm(self):
         """Imports a module: who waits for a fork waits for no more than one."""
-        warm(self.cold.pop(0))
-        if self.count_threads():
+        name = self.cold.pop(0)
+        in_time = warm(name)
+        if not in_time:
+            tell(self.control, op="slow", error=name)
+        if not in_time or self.count_threads():
             self.cold = []
         if not self.cold:
             settle()

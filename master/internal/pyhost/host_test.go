@@ -722,6 +722,56 @@ def work(request, begun):
 	}
 }
 
+// TestHangingImportIsNotRepeated: a module that hangs when a parent imports it in advance ends neither this
+// parent's tasks nor those of all later parents.
+func TestHangingImportIsNotRepeated(t *testing.T) {
+	for name, hang := range map[string]string{
+		"sleeps":          "time.sleep(600)",
+		"catches":         "\n    try:\n        time.sleep(600)\n    except Exception:\n        pass",
+		"takes no signal": "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM]); time.sleep(600)",
+	} {
+		t.Run(name, func(t *testing.T) {
+			layer := t.TempDir()
+			blocked := filepath.Join(t.TempDir(), "blocked")
+			module := fmt.Sprintf("import os, signal, time\nif os.path.exists(%q): %s\n", blocked, hang)
+			if err := os.WriteFile(filepath.Join(layer, "saltern_stuck.py"), []byte(module), 0o600); err != nil {
+				t.Fatal(err)
+			}
+
+			h := startHost(t, func(c *Config) {
+				c.Idle = 100 * time.Millisecond
+				c.Layer = func() string { return layer }
+				c.MaxWorkers = 1
+				c.Program = tasks + "\nIMPORT_TAKES = 0.3\n"
+			})
+			h.orderTime = time.Second
+			h.killTime = time.Second
+			if _, err := do(t.Context(), h, "warm", "arg", []string{"saltern_stuck"}); err != nil {
+				t.Fatal(err)
+			}
+
+			await.That(t, "the end of Python", func() bool { return !h.Stats().Running })
+			if err := os.WriteFile(blocked, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+
+			for range 2 {
+				if _, err := do(t.Context(), h, "echo"); err != nil {
+					t.Error(err)
+				}
+				await.That(t, "the end of Python", func() bool { return !h.Stats().Running })
+			}
+
+			h.mu.Lock()
+			off := h.warm.off
+			h.mu.Unlock()
+			if !off {
+				t.Error("the next parent imports the module, too")
+			}
+		})
+	}
+}
+
 // TestCodeIsNeverOld: what a parent has read of a file that Salt's loaders run counts as long as the
 // file is as it was, also when its size and its time in whole seconds are the same.
 func TestCodeIsNeverOld(t *testing.T) {

@@ -89,17 +89,23 @@ func (p *parent) forkWorker(number int64, arrived time.Time) (*worker, error) {
 	return w, nil
 }
 
-// listen handles the messages of the parent until the parent ends. If imported modules have started
-// threads in the parent, listen calls the function threads with the names of these threads.
-func (p *parent) listen(threads func(names string)) {
+// Messages of a parent that imported modules have made unfit to fork workers (host.py).
+const (
+	opThreads = "threads" // the modules have started threads; Error has their names
+	opSlow    = "slow"    // an import took too long; Error has the name of the module
+)
+
+// listen handles the messages of the parent until the parent ends. It passes a message that the parent is
+// unfit to the function unfit.
+func (p *parent) listen(unfit func(pyfork.Message)) {
 	defer close(p.gone)
 	for {
 		m, err := p.Receive()
 		if err != nil {
 			return
 		}
-		if m.Op == "threads" {
-			threads(m.Error)
+		if m.Op == opThreads || m.Op == opSlow {
+			unfit(m)
 			continue
 		}
 
@@ -189,11 +195,17 @@ func (w *worker) endWorker(lost bool) {
 		return
 	}
 	w.killedByUs = true
-	// Ignore the error: it means that the parent has ended.
-	_ = w.parent.Order(value.NewMap("op", "kill", "worker", w.number), nil)
-	if !w.waitOver(w.killDone, obeyTakes) {
+	if !w.orderKill(obeyTakes) {
 		w.parent.Stop(0)
 	}
+}
+
+// orderKill orders the parent to kill the worker with everything that it has started. It returns false if
+// the parent does not do so within limit.
+func (w *worker) orderKill(limit time.Duration) bool {
+	// Ignore the error: it means that the parent has ended.
+	_ = w.parent.Order(value.NewMap("op", "kill", "worker", w.number), nil)
+	return w.waitOver(w.killDone, limit)
 }
 
 // waitOver waits until signal is closed, or until the worker or the parent has ended. It returns

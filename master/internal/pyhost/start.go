@@ -156,7 +156,7 @@ func (h *Host) adoptParent(started *pyfork.Parent, layer string, began time.Time
 	stop := context.AfterFunc(h.ctx, func() { p.Stop(stopTakes) })
 	h.owned.Go(func() { // this goroutine runs until the parent ends, by itself or by Close
 		defer stop()
-		p.listen(func(names string) { h.replaceThreaded(p, names) })
+		p.listen(func(m pyfork.Message) { h.replaceUnfit(p, m) })
 		h.forgetDead(p)
 	})
 

@@ -13,7 +13,8 @@ const (
 	// time, up to lastPause.
 	firstPause = time.Second
 	lastPause  = 30 * time.Second
-	// lostTakes is how long a worker may take to end by itself after its answer ended too early.
+	// lostTakes is how long a worker may take to end by itself after its answer ended too early, and how long
+	// the connection of a killed worker may take to end.
 	lostTakes = time.Second
 	// computingLook is how often the host looks whether a worker computes or only waits.
 	computingLook = 100 * time.Millisecond
@@ -23,6 +24,8 @@ const (
 	// obeyTakes is how long a parent may take to fork or kill a worker. A parent that takes longer
 	// hangs, and is killed.
 	obeyTakes = 20 * time.Second
+	// killTakes is how long a worker may take to end after its answer, or after it was killed.
+	killTakes = 10 * time.Second
 	// stopTakes is how long a parent may take to end its workers when the host is closed.
 	stopTakes = 2 * time.Second
 )

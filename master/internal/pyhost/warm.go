@@ -3,6 +3,7 @@ package pyhost
 import (
 	"slices"
 
+	"saltern/master/internal/pyfork"
 	"saltern/master/value"
 )
 
@@ -12,8 +13,8 @@ import (
 // what is in the list; nothing of an administrator's own modules may be.
 type warmth struct {
 	names []string // in the order in which workers reported them
-	// off is set when modules that a parent imported in advance have started threads. After that no
-	// parent loads anything in advance.
+	// off is set when modules that a parent imported in advance have started threads, or when their
+	// import hangs. After that no parent loads anything in advance.
 	off bool
 }
 
@@ -54,19 +55,39 @@ func (h *Host) orderWarm(p *parent) {
 	}
 }
 
-// replaceThreaded replaces a parent that runs threads, because a forked worker would not have these
-// threads. names are the names of the threads.
-func (h *Host) replaceThreaded(p *parent, names string) {
+// replaceUnfit replaces a parent that modules have made unfit to fork workers: it runs threads, which a
+// forked worker would not have, or it has given up an import that took too long. m is the parent's message.
+func (h *Host) replaceUnfit(p *parent, m pyfork.Message) {
+	why := "it has threads"
+	if m.Op == opSlow {
+		why = "a module takes too long to import"
+	}
+
+	// A parent that has threads although it loaded nothing in advance stays: the next one would have threads,
+	// too.
+	if h.stopWarming(why, m.Error) {
+		h.replaceParent(p, why)
+	}
+}
+
+// stopWarming ensures that parents load nothing in advance from now on, because each later parent would
+// meet the same module. It returns false if that was so before. what names the cause in the log.
+func (h *Host) stopWarming(why, what string) bool {
 	h.mu.Lock()
-	again := h.warm.off
+	before := h.warm.off
 	h.warm.off = true
 	h.mu.Unlock()
-	if again {
-		// The parent has threads although it loaded nothing in advance. A new parent would have
-		// threads, too.
-		return
+
+	if !before {
+		h.cfg.Log.Warn("a Python that imports modules of runners in advance cannot start runners; "+
+			"each call imports them for itself from now on", "why", why, "what", what)
 	}
-	h.cfg.Log.Warn("modules that runners import make threads as they are imported; each call imports them for itself from now on",
-		"threads", names)
-	h.replaceParent(p, "it has threads")
+	return !before
+}
+
+// hasWarmed reports whether a parent was ordered to load something in advance.
+func (h *Host) hasWarmed(p *parent) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return p.warmed > 0
 }

@@ -48,7 +48,7 @@ var (
 )
 
 // reserved are the arguments of saved.run itself.
-var reserved = []string{"name", "test", "fields"}
+var reserved = []string{"name", "test", "fields", "revision"}
 
 func readFields(f *form) []Field {
 	var out []Field

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"saltern/internal/audit"
 	"saltern/master/history/summary"
@@ -39,11 +40,28 @@ func run(ctx context.Context, s *Service, c call) (any, error) {
 
 	r := &jobRun{Service: s, job: o.Job, name: name, by: userOf(c.by)}
 	var result any
-	if err = r.prepare(objects, c); err == nil {
+	err = checkShown(o, c)
+	if err == nil {
+		err = r.prepare(objects, c)
+	}
+	if err == nil {
 		result, err = r.do(ctx)
 	}
 	s.noteRun(ctx, c.by, r, err)
 	return result, err
+}
+
+// checkShown refuses to run another job than the one that the caller has seen.
+func checkShown(o *Object, c call) error {
+	seen, err := c.revision()
+	if err != nil {
+		return err
+	}
+	if seen != nil && *seen != o.Revision {
+		return badf("the saved job %s was changed by %s at %s: nothing was run; look at it again, and give revision=%d to run that",
+			o.Name, o.By, o.Changed.UTC().Format(time.RFC3339), o.Revision)
+	}
+	return nil
 }
 
 // userOf returns for whom a job runs that a caller asks for.

@@ -386,3 +386,36 @@ func TestRunnersThemselves(t *testing.T) {
 		}
 	}
 }
+
+// TestRunOfRevision: whoever says which revision he has seen runs that one or nothing.
+func TestRunOfRevision(t *testing.T) {
+	f := &fleet{}
+	s, _ := service(t, f)
+	s.cfg.Store.mustSet(t, KindJob, "ping", "{target: web, function: test.ping}")
+	seen := s.cfg.Store.Newest(t.Context()).Get(KindJob, "ping").Revision
+	run := func(named *value.Map) error {
+		t.Helper()
+		f.jobs = nil
+		_, err := callAs(t, s, root(), runRunner, []any{"ping"}, named)
+		if (err == nil) != (len(f.jobs) > 0) {
+			t.Errorf("%s: %v, and %d jobs", value.Repr(named), err, len(f.jobs))
+		}
+		return err
+	}
+
+	for _, named := range []*value.Map{value.NewMap(), value.NewMap("revision", int64(seen))} {
+		if err := run(named); err != nil {
+			t.Errorf("%s: %v", value.Repr(named), err)
+		}
+	}
+
+	s.cfg.Store.mustSet(t, KindJob, "ping", "{target: web, function: test.version}")
+	for _, revision := range []any{int64(seen), int64(0), int64(-1), int64(1 << 62), "1", true, 1.0} {
+		if err := run(value.NewMap("revision", revision)); err == nil {
+			t.Errorf("revision %v runs", revision)
+		}
+	}
+	if err := run(value.NewMap("revision", int64(seen))); err == nil || !strings.Contains(err.Error(), "nothing was run") {
+		t.Errorf("%v", err)
+	}
+}

@@ -32,7 +32,7 @@ func functions() map[string]function {
 		"saved.set_job":      {"name revision= **", setJob},
 		"saved.set_schedule": {"name revision= **", setSchedule},
 		"saved.delete":       {"kind name revision=", remove},
-		runRunner:            {"name test= fields= **", run},
+		runRunner:            {"name test= fields= revision= **", run},
 		"saved.next":         {"count=", next},
 		"saved.export":       {"", export},
 		"saved.import":       {"text replace= test=", importText},
@@ -230,7 +230,7 @@ func listSchedules(ctx context.Context, s *Service, c call) (any, error) {
 }
 
 // listJobs returns all jobs. A caller without a permission for the runner sees only what he may run,
-// and not who else may.
+// and not who else may: withheld names that setting, so that nobody saves the job again without it.
 func listJobs(ctx context.Context, s *Service, c call) (any, error) {
 	out := value.NewMap()
 	for _, o := range s.cfg.Store.Newest(ctx).All(KindJob) {
@@ -240,6 +240,7 @@ func listJobs(ctx context.Context, s *Service, c call) (any, error) {
 				continue
 			}
 			m.Delete("may_run")
+			m.Set("withheld", []any{"may_run"})
 		}
 		out.Set(o.Name, m)
 	}

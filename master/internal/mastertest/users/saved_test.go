@@ -194,6 +194,9 @@ func TestSavedJobGivesExactlyItsRight(t *testing.T) {
 	if got := strings.Join(list.Keys(), " "); got != "blocked named positional" || list.Map("named").Value("may_run") != nil {
 		t.Errorf("jobs of alice: %s", value.Repr(list))
 	}
+	if got := value.Repr(list.Map("named").Value("withheld")); got != "['may_run']" {
+		t.Errorf("alice is not told what she does not see: %s", got)
+	}
 	if _, success, _ := c.call("eve", "saved.run", []any{"others"}, value.NewMap("what", "x")); !success {
 		t.Error("eve has all permissions and cannot run a job")
 	}

@@ -23,6 +23,14 @@ FREE = set(
     " slscolonpath sls_path tplpath tplfile tpldir tpldot".split()
 )
 
+# Names that Salt or a template takes for more than a value: parameters of compile_template, of
+# renderers and of wrap_tmpl_func (salt/utils/templates.py), and what they put into templates. The
+# defaults of an include are passed on among these, so one of them would replace Salt's own.
+RESERVED = FREE | set(
+    "context opts salt grains pillar proxy fileclient env renderers template default blacklist"
+    " whitelist input_data tmplsrc template_file tmplpath argline from_str to_str mask_value".split()
+)
+
 # Filters and tests that compute. Missing are those that look at the clock, chance,
 # files, the network or the identity of objects.
 FILTERS = set(
@@ -81,6 +89,7 @@ class Recorder:
 
     def __init__(self, functions, dump):
         self.functions, self.dump = functions, dump
+        self.opts = None  # those of Salt's jinja renderer
         self.reads, self.files = {}, {}
         self.texts, self.names = [], set()
         self.loaded = self.checked = 0
@@ -233,6 +242,13 @@ class Functions(Handle):
         return Functions(self.recorder, "salt").item(env, f"{self.name}.{name}")
 
 
+def refuse_reserved(given):
+    """Refuses defaults of an include that are more than values to a template."""
+    for name in given:
+        if name in RESERVED or not isinstance(name, str) or name.startswith("_"):
+            raise Unshareable(f"is given {str(name)[:64]} by an include")
+
+
 def owned(function, *homes):
     """Reports whether a function is of one of these modules, and no shop's own."""
     return (getattr(function, "__module__", None) or "").startswith(homes)
@@ -339,6 +355,8 @@ def recorded(recording, recorder, compiled):
 
     def jinja(text, context, tmplpath=None):
         recorder.texts.append(text)
+        if bare(context["opts"]) is not recorder.opts:
+            raise Unshareable("is given other options than the session's")
         context = dict(context)
         recorder.names = set(context)
         recorder.values = {}

@@ -389,7 +389,9 @@ class Session:
             if not owned(self.rend[name], "salt.loaded.int."):
                 raise Unshareable("is rendered by another module than Salt's")
         recorder = Recorder(self.functions, self.lib.dump)
+        recorder.opts = bare(self.rend["jinja"].__globals__["__opts__"])
         recorder.given = set(request.get("context") or {})
+        refuse_reserved(recorder.given)
         return recorder
 
     def confined(self, request):

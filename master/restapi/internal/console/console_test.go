@@ -28,6 +28,7 @@ type recorded struct {
 	answers map[string]any // by function
 	may     func(client, fun string) bool
 	asked   []string
+	lows    []*value.Map // the commands of asked
 }
 
 func (r *recorded) login() Login {
@@ -71,6 +72,7 @@ func (r *recorded) LogOut(context.Context, string) error { return nil }
 
 func (r *recorded) Do(_ context.Context, _ string, low *value.Map) (any, error) {
 	r.asked = append(r.asked, low.Str("client")+" "+low.Str("fun"))
+	r.lows = append(r.lows, low)
 	a, ok := r.answers[low.Str("fun")]
 	if !ok {
 		return nil, &Refusal{http.StatusUnauthorized, "Authorization error occurred."}

@@ -154,7 +154,8 @@ func (t target) matched(ctx context.Context, v *visit, accepted []minion) (map[s
 		return out, nil
 	}
 
-	got, err := v.runCommand(ctx, "runner", "cache.grains", "tgt", t.targetValue(), "tgt_type", t.Type)
+	got, err := v.runCommand(ctx, "runner", "cache.grains", "tgt", t.targetValue(), "tgt_type", t.Type,
+		runner.Only, "id", runner.Alone, true)
 	if err != nil {
 		return nil, err
 	}

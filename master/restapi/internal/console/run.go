@@ -3,9 +3,11 @@ package console
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"saltern/master/client"
@@ -293,13 +295,14 @@ func startJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		return c.redirect("/task", url.Values{"jid": {jid}}), nil
 	}
 
-	if form.Get("sure") == "" && d.mayChange() {
-		if ask, err := d.isForMany(c, ctx, v); ask || err != nil {
-			if err != nil {
-				return Answer{}, err
-			}
+	if d.mayChange() {
+		ask, err := d.isForMany(c, ctx, v)
+		if err != nil {
+			return Answer{}, err
+		}
+		if changed := d.differsFrom(form); ask && (form.Get("sure") == "" || changed != "") {
 			d.Back = d.formURL(c.base)
-			return c.render(v, "runconfirm", http.StatusOK, page{Title: "Run on many minions", Data: d})
+			return c.render(v, "runconfirm", http.StatusOK, page{Title: "Run on many minions", Data: d, Problem: changed})
 		}
 	}
 
@@ -371,6 +374,21 @@ func (d *runPage) isForMany(c *Console, ctx context.Context, v *visit) (bool, er
 
 	d.setPreview(ids, true)
 	return d.N > manyMinions, nil
+}
+
+// differsFrom returns how the target has changed for the worse since the confirmation was shown, or "".
+func (d *runPage) differsFrom(form url.Values) string {
+	seen, err := strconv.Atoi(form.Get("n"))
+	counted := err == nil
+	switch {
+	case form.Get("sure") == "":
+		return ""
+	case counted && d.Preview && d.N > seen:
+		return fmt.Sprintf("The target has grown from %d to %d minions. Nothing was run.", seen, d.N)
+	case counted != d.Preview:
+		return "Whom the target selects was shown otherwise before. Nothing was run."
+	}
+	return ""
 }
 
 // publish starts the job on minions, and returns its id, or "" if the target selects no minion.

@@ -125,12 +125,15 @@ func TestManyMinions(t *testing.T) {
 		form url.Values
 		asks bool
 	}{
-		"all":           {runForm("tgt", "*", "fun", "cmd.run", "arg", "echo "+hostile), true},
-		"some":          {runForm("tgt", "web0*", "fun", "cmd.run", "arg", "id"), false},
-		"a list of all": {runForm("tgt", strings.Join(ids, ","), "type", "list", "fun", "cmd.run", "arg", "id"), true},
-		"test.ping":     {runForm("tgt", "*", "fun", "test.ping"), false},
-		"test=True":     {runForm("tgt", "*", "fun", "state.apply", "test", "1"), false},
-		"confirmed":     {runForm("tgt", "*", "fun", "cmd.run", "arg", "id", "sure", "1"), false},
+		"all":                   {runForm("tgt", "*", "fun", "cmd.run", "arg", "echo "+hostile), true},
+		"some":                  {runForm("tgt", "web0*", "fun", "cmd.run", "arg", "id"), false},
+		"a list of all":         {runForm("tgt", strings.Join(ids, ","), "type", "list", "fun", "cmd.run", "arg", "id"), true},
+		"test.ping":             {runForm("tgt", "*", "fun", "test.ping"), false},
+		"test=True":             {runForm("tgt", "*", "fun", "state.apply", "test", "1"), false},
+		"confirmed":             {runForm("tgt", "*", "fun", "cmd.run", "arg", "id", "sure", "1", "n", "21"), false},
+		"confirmed for less":    {runForm("tgt", "*", "fun", "cmd.run", "arg", "id", "sure", "1", "n", "20"), true},
+		"confirmed for more":    {runForm("tgt", "*", "fun", "cmd.run", "arg", "id", "sure", "1", "n", "22"), false},
+		"confirmed for unknown": {runForm("tgt", "*", "fun", "cmd.run", "arg", "id", "sure", "1"), true},
 	} {
 		m := newAsking()
 		m.answers["presence.minions"] = theMinions(ids...)
@@ -148,6 +151,22 @@ func TestManyMinions(t *testing.T) {
 		if a = ask(t, c, m, http.MethodPost, "/run", form); a.Code != http.StatusSeeOther || m.started() == nil {
 			t.Errorf("%s, confirmed: %d", name, a.Code)
 		}
+	}
+
+	// A target that has grown since the confirmation was shown is confirmed once more.
+	growing := newAsking()
+	growing.answers["presence.minions"] = theMinions(ids...)
+	form := confirmed(ask(t, c, growing, http.MethodPost, "/run", runForm("tgt", "*", "fun", "cmd.run")).Body)
+	form.Set("sure", "1")
+	growing.answers["presence.minions"] = theMinions(append(ids, "web21")...)
+	a := ask(t, c, growing, http.MethodPost, "/run", form)
+	if growing.started() != nil || !strings.Contains(a.Body, "grown from 21 to 22 minions") {
+		t.Errorf("grown: %d, asked %s\n%s", a.Code, value.Repr(growing.started()), a.Body)
+	}
+	form = confirmed(a.Body)
+	form.Set("sure", "1")
+	if a = ask(t, c, growing, http.MethodPost, "/run", form); a.Code != http.StatusSeeOther || growing.started() == nil {
+		t.Errorf("grown, confirmed: %d", a.Code)
 	}
 
 	// Who may not see the minions is asked as well.

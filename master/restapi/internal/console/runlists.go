@@ -97,7 +97,7 @@ func (c *Console) askFunctions(ctx context.Context, v *visit, ids []string) erro
 
 // fillOffers sets what the form offers for its fields.
 func (d *runPage) fillOffers(c *Console, ctx context.Context, v *visit) error {
-	d.MaySave = v.mayCall("runner", setSavedJob)
+	d.MaySave = v.mayChangeJobs()
 	switch d.Kind {
 	case kindMinions:
 		d.Functions = usualFunctions()

@@ -143,7 +143,7 @@ func showSaved(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		Kind:       "job",
 		MayTargets: v.mayCall("runner", savedTargets),
 		MayDelete:  v.mayCall("runner", deleteSaved),
-		MayAdd:     v.mayCall("runner", setSavedJob),
+		MayAdd:     v.mayChangeJobs(),
 	}
 
 	fun := savedJobs

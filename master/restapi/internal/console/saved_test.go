@@ -29,7 +29,8 @@ func (upcoming) NextRuns(int) (map[string][]time.Time, error) { return nil, nil 
 // savedMaster is a master with real saved objects.
 type savedMaster struct {
 	asking
-	table *runner.Table
+	table     *runner.Table
+	withholds bool // as for a user without a permission for saved.jobs
 }
 
 func newSavedMaster(t testing.TB) *savedMaster {
@@ -65,6 +66,12 @@ func (m *savedMaster) Do(ctx context.Context, token string, low *value.Map) (any
 			}
 			o := x.(*value.Map)
 			o.Set("runs", true)
+			if m.withholds {
+				o.Delete("may_run")
+				if m.may == nil { // otherwise the rights alone must tell
+					o.Set("withheld", []any{"may_run"})
+				}
+			}
 			out.Set(name, o)
 		}
 		return out, nil
@@ -334,12 +341,61 @@ func TestSavedRun(t *testing.T) {
 		run.Set("field_version", text)
 		run.Set("field_other", "not asked for")
 		a = ask(t, c, m, http.MethodPost, "/saved/run", run)
-		want := value.NewMap("name", "deploy", "fields", value.NewMap("app", "shop", "version", text))
+		want := value.NewMap("name", "deploy", "fields", value.NewMap("app", "shop", "version", text), "revision", int64(1))
 		if got := m.lows[len(m.lows)-1].Map("kwarg"); a.Code != http.StatusSeeOther || !value.Equal(got, want) ||
 			a.Header.Get("Location") != "/console/job?jid=20261124155900000001" {
 			t.Errorf("%q: %d to %q, %s", text, a.Code, a.Header.Get("Location"), value.Repr(got))
 		}
 	}
+}
+
+// TestSavedRunIsWhatWasShown: a job that was changed since its form was shown is not run, but shown again.
+func TestSavedRunIsWhatWasShown(t *testing.T) {
+	for name, waits := range map[string]string{"at once": "", "by a run": "1"} {
+		t.Run(name, func(t *testing.T) {
+			c, m := newConsole(t, ""), newSavedMaster(t)
+			form := deployForm()
+			form.Set("test_first", waits)
+			for _, limit := range []string{"batch", "stop_above", "limit"} {
+				form.Del(limit)
+			}
+			if a := ask(t, c, m, http.MethodPost, "/saved/job", form); a.Code != http.StatusSeeOther {
+				t.Fatalf("%d: %s", a.Code, a.Body)
+			}
+
+			run := sentForm(ask(t, c, m, http.MethodGet, "/saved/run?name=deploy", nil).Body)
+			run.Set("field_app", "shop")
+			form.Set("tgt", "*")
+			form.Set("revision", run.Get("revision"))
+			if a := ask(t, c, m, http.MethodPost, "/saved/job", form); a.Code != http.StatusSeeOther {
+				t.Fatalf("%d: %s", a.Code, a.Body)
+			}
+
+			m.lows = nil
+			a := ask(t, c, m, http.MethodPost, "/saved/run", run)
+			if a.Code != http.StatusConflict || m.ran() != nil || !strings.Contains(a.Body, "changed by") {
+				t.Errorf("%d, ran %s\n%s", a.Code, value.Repr(m.ran()), a.Body)
+			}
+
+			again := sentForm(a.Body)
+			if a = ask(t, c, m, http.MethodPost, "/saved/run", again); a.Code != http.StatusSeeOther || again.Get("field_app") != "shop" {
+				t.Errorf("again, with app=%s: %d\n%s", again.Get("field_app"), a.Code, a.Body)
+			}
+			if got := m.ran().Map("kwarg").Value("revision"); got != any(int64(2)) {
+				t.Errorf("the master is told revision %v", got)
+			}
+		})
+	}
+}
+
+// ran returns the command that ran a saved job, or nil.
+func (m *savedMaster) ran() *value.Map {
+	for _, low := range m.lows {
+		if low.Str("fun") == runSaved {
+			return low
+		}
+	}
+	return nil
 }
 
 // TestSavedRights: who may not change saved objects is not offered to, and a refusal of the master is
@@ -372,7 +428,7 @@ func TestSavedRights(t *testing.T) {
 		"/saved/target":  runForm("name", "a", "tgt", "*"),
 		"/schedule/edit": runForm("name", "a", "fun", "test.arg", "way", "cron", "cron", "* * * * *"),
 		"/saved/delete":  runForm("kind", "job", "name", "a"),
-		"/saved/run":     runForm("name", "deploy"),
+		"/saved/run":     runForm("name", "deploy", "revision", "3"),
 		"/schedule":      runForm("name", "a", "do", "off"),
 	} {
 		if a := ask(t, c, refusing, http.MethodPost, path, form); a.Code != http.StatusUnauthorized && a.Code != http.StatusNotFound {
@@ -386,6 +442,42 @@ func TestSavedRights(t *testing.T) {
 
 	if !slices.Contains(refusing.asked, "runner saved.jobs") {
 		t.Error(fmt.Sprint(refusing.asked))
+	}
+}
+
+// TestJobFormTakesNoRights: who does not see who may run a job cannot save it again, which would take the
+// job away from all of them.
+func TestJobFormTakesNoRights(t *testing.T) {
+	c, m := newConsole(t, ""), newSavedMaster(t)
+	if a := ask(t, c, m, http.MethodPost, "/saved/job", deployForm()); a.Code != http.StatusSeeOther {
+		t.Fatalf("%d: %s", a.Code, a.Body)
+	}
+	form := sentForm(ask(t, c, m, http.MethodGet, "/saved/job?name=deploy", nil).Body)
+	form.Set("may_run", "")
+	before := value.Repr(m.export())
+
+	for _, withholds := range []string{"by its rights", "by its answer"} {
+		m.withholds = true
+		m.may = nil
+		if withholds == "by its rights" {
+			m.may = func(_, fun string) bool { return fun == setSavedJob }
+		}
+
+		a := ask(t, c, m, http.MethodGet, "/saved/job?name=deploy", nil)
+		if a.Code != http.StatusForbidden || !strings.Contains(a.Body, "saved.jobs") || strings.Contains(a.Body, "<textarea") {
+			t.Errorf("%s: %d: %s", withholds, a.Code, a.Body)
+		}
+	}
+
+	m.may = func(_, fun string) bool { return fun == setSavedJob }
+	if a := ask(t, c, m, http.MethodPost, "/saved/job", form); a.Code != http.StatusForbidden || value.Repr(m.export()) != before {
+		t.Errorf("%d, saved %s", a.Code, value.Repr(m.export()))
+	}
+	for _, page := range []string{"/saved", "/run"} {
+		m.may = func(_, fun string) bool { return fun == setSavedJob || fun == "" }
+		if a := ask(t, c, m, http.MethodGet, page, nil); a.Code != http.StatusOK || strings.Contains(a.Body, "/saved/job") {
+			t.Errorf("%s offers the form: %d %s", page, a.Code, a.Body)
+		}
 	}
 }
 

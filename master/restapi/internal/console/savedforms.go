@@ -240,7 +240,25 @@ func expressible(was, again *value.Map) bool {
 
 const notByForm = "It has settings that this form cannot hold. Change it by salt-run on a node, or by the API."
 
+// mayChangeJobs reports whether the user may save jobs, and sees all of a job that he changes. The
+// master tells who may run a job only to users who may call saved.jobs; a job that anybody else saves
+// again would name nobody.
+func (v *visit) mayChangeJobs() bool {
+	return v.mayCall("runner", setSavedJob) && v.mayCall("runner", savedJobs)
+}
+
+// refuseJobForm returns the refusal for a user who may not change jobs.
+func refuseJobForm() error {
+	return &Refusal{http.StatusForbidden,
+		"To save a job takes the runners saved.set_job and saved.jobs: without both, the form would take the job away from those who may run it. " +
+			"An administrator can permit them in external_auth."}
+}
+
 func editJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
+	if !v.mayChangeJobs() {
+		return Answer{}, refuseJobForm()
+	}
+
 	name := cutText(v.query.Get("name"), maxName)
 	d := jobForm{
 		Function: cutText(v.query.Get("fun"), maxName),
@@ -256,6 +274,10 @@ func editJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		if err != nil {
 			return Answer{}, err
 		}
+		if len(m.List("withheld")) > 0 {
+			return Answer{}, refuseJobForm()
+		}
+
 		d = jobFormOf(name, m)
 		if again, problem := d.settings(); problem != "" || !expressible(m, again) {
 			return Answer{}, &Refusal{http.StatusConflict, notByForm}
@@ -293,6 +315,10 @@ func (d *jobForm) render(c *Console, ctx context.Context, v *visit, code int, pr
 }
 
 func saveJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
+	if !v.mayChangeJobs() {
+		return Answer{}, refuseJobForm()
+	}
+
 	form, err := v.Form()
 	if err != nil {
 		return Answer{}, err

@@ -86,12 +86,17 @@ func startSavedRun(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	}
 
 	d := c.savedRunOf(name, m, form.Get, true)
+	if revisionOf(form) != d.Revision {
+		return c.render(v, "savedrun", http.StatusConflict, page{Title: "Run " + d.Name, Data: d,
+			Problem: "The job was changed by " + d.By + " since this page was shown. Nothing was run. Look at what it does now before you run it."})
+	}
+
 	fields := value.NewMap()
 	for _, f := range d.Fields {
 		fields.Set(f.Name, f.Value) // an emptied field is not the default: the master says whether it fits
 	}
 
-	named := value.NewMap("name", name, "fields", fields)
+	named := value.NewMap("name", name, "fields", fields, "revision", d.Revision)
 	if d.Test {
 		named.Set("test", true)
 	}

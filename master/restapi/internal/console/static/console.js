@@ -103,8 +103,9 @@
         if (back) back.focus({ preventScroll: true });
       }
     }
+    // soon spreads the pages of many browsers, which all have the same event, over the pace.
     function soon() {
-      if (!timer) timer = setTimeout(() => { timer = 0; refresh(); }, 400);
+      if (!timer) timer = setTimeout(() => { timer = 0; refresh(); }, 400 + Math.random() * pace);
     }
     let next = Date.now() + 30000;
     function arrived() {

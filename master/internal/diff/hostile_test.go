@@ -1,0 +1,112 @@
+package diff
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"saltern/master/internal/pillar"
+)
+
+// TestDefaultsOfIncludesAreNoOptions: compile_template of Salt takes what an include gives as defaults for
+// its own arguments. One of them replaces the options by which an import finds its files, with
+// modules of the ref.
+func TestDefaultsOfIncludesAreNoOptions(t *testing.T) {
+	t.Parallel()
+	python(t)
+	opts := `{file_client: local, fileserver_backend: [evil], extension_modules: "{{ tplpath | replace('/a.sls', '') }}/ext",
+    cachedir: /nonexistent, file_roots: {}, pillar_roots: {}, id: x, __role: master, __fs_update: true, hash_type: sha256,
+    optimization_order: [0], file_ignore_regex: [], file_ignore_glob: [], fileserver_limit_traversal: false, grains: {}}`
+	given := map[string]string{
+		"context":  "{context: {fileclient: null, _pillar_rend: false, opts: " + opts + "}}",
+		"direct":   "{opts: " + opts + "}",
+		"client":   "{fileclient: null}",
+		"pillar":   "{_pillar_rend: false}",
+		"renderer": "{renderers: {}}",
+		"path":     "{tmplpath: /etc/passwd}",
+		"tpldir":   "{tpldir: ../../served}",
+		"pillars":  "{context: {pillar: {x: 1}}}",
+	}
+	for name, defaults := range given {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, root := newService(t, served, manyMinions(1), nil)
+			report := compareFolder(t, s, root, with(served,
+				"top.sls", "base: {'*': [a, c]}\n",
+				"a.sls", "include:\n  - b:\n      defaults: "+defaults+"\nz: {{ grains.os }}\n",
+				"b.sls", "{% import 'x' as y %}\nb: 1\n",
+				"c.sls", "c: {{ grains.os }}\n",
+				"x", "{% set x = 1 %}\n",
+				"ext/fileserver/evil.py", "import salt.utils.yamlloader as y\ny.SaltYamlSafeLoader.get_single_data = lambda self: {'PWNED': 1}\n"))
+			text := report.Text(false)
+			if !strings.Contains(text, "\n  b is given ") || strings.Contains(text, "PWNED") {
+				t.Errorf("not refused:\n%s", text)
+			}
+			t.Log(text)
+		})
+	}
+}
+
+// TestImportsInCircles: a file that imports itself many times is read once.
+func TestImportsInCircles(t *testing.T) {
+	t.Parallel()
+	python(t)
+	s, root := newService(t, served, manyMinions(1), nil)
+	circles := "x: {{ salt['cmd.run']('id') }}\n" + strings.Repeat("{% import 'common.sls' as a %}{% import 'deb.sls' as b %}\n", 20)
+	began := time.Now()
+	report := compareFolder(t, s, root, with(served,
+		"common.sls", circles,
+		"deb.sls", circles))
+	if report.Code() != codeDiffers || len(report.Refused) != 2 || time.Since(began) > 20*time.Second {
+		t.Errorf("after %v: %s", time.Since(began), report.Text(false))
+	}
+}
+
+// TestDefaultsOfRefusedFiles: what an include gives to a file that cannot be told counts as its text.
+func TestDefaultsOfRefusedFiles(t *testing.T) {
+	t.Parallel()
+	python(t)
+	tree := with(served,
+		"common.sls", "include: [{sub: {defaults: {port: 80}}}]\n",
+		"sub.sls", "port: {{ port }}\nid: {{ salt['cmd.run']('id') }}\n")
+	s, root := newService(t, tree, manyMinions(1), nil)
+	if report := compareFolder(t, s, root, tree); report.Code() != codeSame {
+		t.Errorf("the same files: %s", report.Text(false))
+	}
+	tree = with(tree, "common.sls", "include: [{sub: {defaults: {port: 81}}}]\n")
+	if report := compareFolder(t, s, root, tree); report.Code() != codeDiffers {
+		t.Errorf("other defaults: %s", report.Text(false))
+	}
+}
+
+// TestComputedImports: what a refused file imports by a computed name is not known, so it counts as
+// changed.
+func TestComputedImports(t *testing.T) {
+	t.Parallel()
+	python(t)
+	for _, tag := range []string{
+		`{% import "deb" ~ ".sls" as x %}`, `{% import ("deb" ~ ".sls") as x %}`, `{% include ["no", "deb.sls"] %}`,
+		`{% import "rpm.sls" if grains.os == "RedHat" else "deb.sls" as x %}`, "#jinja2: line_statement_prefix: '%'\n% import 'deb.sls' as x",
+	} {
+		tree := with(served, "common.sls", tag+"\nid: {{ salt['cmd.run']('id') }}\n", "top.sls", "base: {'*': [common]}\n")
+		s, root := newService(t, tree, manyMinions(1), nil)
+		if report := compareFolder(t, s, root, with(tree, "deb.sls", "apt: false\n")); report.Code() != codeDiffers {
+			t.Errorf("%s: %s", tag, report.Text(false))
+		}
+	}
+}
+
+// TestRefusedBeyondTheBound: files beyond those that a report lists count too.
+func TestRefusedBeyondTheBound(t *testing.T) {
+	t.Parallel()
+	r := newReport(Request{}, 1, nil)
+	for i := range maxRefused + 1 {
+		r.noteRefusal("m", refusal{FileKey: pillar.FileKey{Env: "base", SLS: fmt.Sprint(i)}, same: i < maxRefused})
+	}
+	r.Compared = 1
+	r.finish()
+	if r.Code() != codeDiffers || !strings.Contains(r.Text(false), "and more, 1 times") {
+		t.Errorf("code %d", r.Code())
+	}
+}
