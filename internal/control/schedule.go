@@ -33,6 +33,9 @@ type ScheduleEntry struct {
 	Running  int         `json:"running"` // number of runs that wait or are under way; only the owner knows it
 	Next     []time.Time `json:"next"`    // times of the next runs; empty: there are no more
 	LastRun  time.Time   `json:"last_run,omitzero"`
+	// LastJob is the id of the job on minions that the last run has started; "": none is known. Only the
+	// owner knows it, since its start.
+	LastJob string `json:"last_job,omitempty"`
 	// Skipped is why the entry did not run when it was last due, in Salt's words (_skip_reason), or
 	// once_has_passed if it never ran here and is never due.
 	Skipped string `json:"skipped,omitempty"`
@@ -61,6 +64,7 @@ func (s Schedule) clean() Schedule {
 		e.Function = oneLine(e.Function)
 		e.Trigger = oneLine(e.Trigger)
 		e.Skipped = oneLine(e.Skipped)
+		e.LastJob = oneLine(e.LastJob)
 		e.Next = e.Next[:min(len(e.Next), NextRuns)]
 	}
 

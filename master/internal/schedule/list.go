@@ -43,6 +43,10 @@ func (s *Schedule) listOf(known roster, states []plan.State, own bool, maxRuns i
 			Next:     []time.Time{},
 		}
 
+		if own {
+			item.LastJob = e.jobSince(item.LastRun)
+		}
+
 		if item.Skipped == "" && item.LastRun.IsZero() && e.Passed(plan.Civil(now)) {
 			item.Skipped = "once_has_passed"
 		}

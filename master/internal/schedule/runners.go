@@ -63,6 +63,10 @@ func listOf(list control.Schedule) *value.Map {
 			entry.Set("last_run", e.LastRun.Format(time.RFC3339))
 		}
 
+		if e.LastJob != "" {
+			entry.Set("last_jid", e.LastJob)
+		}
+
 		if e.Skipped != "" {
 			entry.Set("skipped", e.Skipped)
 		}

@@ -23,6 +23,7 @@ import (
 	"saltern/master/event"
 	"saltern/master/internal/background"
 	"saltern/master/internal/schedule/plan"
+	"saltern/master/jobs"
 	"saltern/master/redact"
 	"saltern/master/value"
 )
@@ -122,9 +123,31 @@ type entry struct {
 
 // tally counts the runs of an entry. It outlives changes of the entry.
 type tally struct {
-	running atomic.Int64  // number of runs that are waiting or executing
-	waiting atomic.Int64  // number of runs that are recorded and have not begun
-	missed  atomic.Uint64 // number of runs skipped because of maxrunning since the last log line
+	running atomic.Int64           // number of runs that are waiting or executing
+	waiting atomic.Int64           // number of runs that are recorded and have not begun
+	missed  atomic.Uint64          // number of runs skipped because of maxrunning since the last log line
+	lastJob atomic.Pointer[string] // id of the latest job on minions that a run has started; nil: none
+}
+
+// noteJob notes the job that a run has started, as saved.run names it in its result.
+func (t *tally) noteJob(result any) {
+	m, _ := result.(*value.Map)
+	if jid := m.Str("jid"); jobs.Valid(jid) {
+		t.lastJob.Store(&jid)
+	}
+}
+
+// jobSince returns the id of the latest job that a run has started, if it was not before a time, or "". A later
+// run, of this master or of another one that owned the schedule meanwhile, has started none that is known.
+func (t *tally) jobSince(begin time.Time) string {
+	jid := t.lastJob.Load()
+	if jid == nil {
+		return ""
+	}
+	if at, err := jobs.Time(*jid); err != nil || at.Before(begin) {
+		return ""
+	}
+	return *jid
 }
 
 // dueRun is a run that must start now.
@@ -499,6 +522,9 @@ func (s *Schedule) callRunner(ctx context.Context, d dueRun) {
 	if ctx.Err() != nil && hasNotBegun(err) {
 		e.waiting.Add(1)
 		return
+	}
+	if d.fun == plan.SavedRunner {
+		e.noteJob(result)
 	}
 	if err != nil && ctx.Err() == nil {
 		s.cfg.Log.Error("scheduled runner failed", "name", e.Name, "fun", d.fun, "error", shown.Error(err))

@@ -118,19 +118,32 @@ func oldestOf(all []job, now time.Time) string {
 
 // fillOutcomes asks the master what became of the jobs.
 func (d *jobsPage) fillOutcomes(c *Console, ctx context.Context, v *visit) error {
-	if !d.History || len(d.Rows) == 0 {
-		return nil
-	}
 	var ids []string
 	for i := range d.Rows {
 		ids = append(ids, d.Rows[i].JID)
 	}
+
+	byJID, err := c.outcomesOf(ctx, v, ids)
+	for i := range d.Rows {
+		r := &d.Rows[i]
+		if !strings.HasPrefix(r.Function, "runner.") && !strings.HasPrefix(r.Function, "wheel.") {
+			r.Outcome = byJID[r.JID]
+		}
+	}
+	return err
+}
+
+// outcomesOf returns what became of jobs, by their ids, as far as the master knows and the user may see it.
+func (c *Console) outcomesOf(ctx context.Context, v *visit, ids []string) (map[string]*jobOutcome, error) {
+	if len(ids) == 0 || !v.mayCall("runner", "fleet.jobs") {
+		return nil, nil
+	}
 	got, err := v.runCommand(ctx, "runner", "fleet.jobs", "jid", strings.Join(ids, ","))
 	if r, ok := errors.AsType[*Refusal](err); ok && r.Code == http.StatusUnauthorized {
-		return nil // the master refuses the user after all
+		return nil, nil // the master refuses the user after all
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 
 	m, _ := got.(*value.Map) // a master without a history returns a text
@@ -139,13 +152,7 @@ func (d *jobsPage) fillOutcomes(c *Console, ctx context.Context, v *visit) error
 		x, _ := e.(*value.Map)
 		byJID[x.Str("jid")] = c.outcomeOfJob(x)
 	}
-	for i := range d.Rows {
-		r := &d.Rows[i]
-		if !strings.HasPrefix(r.Function, "runner.") && !strings.HasPrefix(r.Function, "wheel.") {
-			r.Outcome = byJID[r.JID]
-		}
-	}
-	return nil
+	return byJID, nil
 }
 
 // outcomeOfJob reads a job in the answer of fleet.jobs. It returns nil if the master does not say what became

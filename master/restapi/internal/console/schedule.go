@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"saltern/master/jobs"
 	"saltern/master/value"
 )
 
@@ -31,6 +32,8 @@ type scheduleEntry struct {
 	Fault                   string // why the entry does not run; "" if it does
 	Skipped                 string // why it did not run when it was last due
 	LastRun                 moment
+	LastJob                 string      // id of the job that the last run has started; "": none is known
+	Outcome                 *jobOutcome // of LastJob; nil: it is not known
 	Next                    []moment
 	runs                    []time.Time // all next runs that the master has named
 	// Saved means that the entry is a saved one; Revision and Off are of it. Job is the saved job that
@@ -102,6 +105,10 @@ func showSchedule(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	lo, hi, d.pager = pageOf(len(all), perPage, c.base+"/schedule", v.query)
 	d.Entries = all[lo:hi]
 
+	if err := d.fillOutcomes(c, ctx, v); err != nil {
+		return Answer{}, err
+	}
+
 	drawn := all[:min(len(all), maxCalendar)]
 	d.Left = len(all) - len(drawn)
 	today := c.cfg.Now()
@@ -111,6 +118,22 @@ func showSchedule(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	d.Weeks, d.Zone = calendarOf(drawn, today), today.Format("UTC-07:00")
 
 	return c.render(v, "schedule", http.StatusOK, page{Title: "Schedule", Data: d, Notice: savedNotice(v.query)})
+}
+
+// fillOutcomes asks the master what became of the jobs of the last runs.
+func (d *schedulePage) fillOutcomes(c *Console, ctx context.Context, v *visit) error {
+	var ids []string
+	for _, e := range d.Entries {
+		if e.LastJob != "" {
+			ids = append(ids, e.LastJob)
+		}
+	}
+
+	byJID, err := c.outcomesOf(ctx, v, ids)
+	for i := range d.Entries {
+		d.Entries[i].Outcome = byJID[d.Entries[i].LastJob]
+	}
+	return err
 }
 
 // ownerOf returns a name for the master that runs the schedule of the cluster. this means that it is
@@ -141,6 +164,10 @@ func (c *Console) entriesOf(m *value.Map, off bool) (all []scheduleEntry) {
 			Fault:    briefName(e.Str("does_not_run")),
 			Skipped:  strings.ReplaceAll(briefName(e.Str("skipped")), "_", " "), // a word of Salt, as in_skip_range
 			LastRun:  c.moment(timeOf(e.Str("last_run"))),
+		}
+
+		if jid := e.Str("last_jid"); jobs.Valid(jid) {
+			entry.LastJob = jid
 		}
 
 		running, _ := e.Int("running")

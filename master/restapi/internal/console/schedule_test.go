@@ -34,9 +34,9 @@ func theSchedule() any {
 	}
 
 	return value.NewMap("enabled", true, "owner", false, "entries", value.NewMap(
-		"nightly highstate", entry("salt.execute", "cron", run(daily...), "last_run", "2026-11-24T02:00:00Z"),
+		"nightly highstate", entry("salt.execute", "cron", run(daily...), "last_run", "2026-11-24T02:00:00Z", "last_jid", "20261124155900000001"),
 		"sync", entry("fileserver.update", "every 10m0s", run(frequent...), "running", int64(1),
-			"last_run", "2026-11-24T15:50:00Z"),
+			"last_run", "2026-11-24T15:50:00Z", "last_jid", says),
 		"four", entry("state.orchestrate", "cron", run(four...)),
 		"report "+says, entry("state.orchestrate", "when", run("2026-11-27T17:00:00Z", "2026-11-30T07:00:00Z", says),
 			"skipped", "in_skip_range", "last_run", "2026-11-23T17:00:00Z"),

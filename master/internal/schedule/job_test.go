@@ -1,0 +1,84 @@
+package schedule
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"saltern/master/value"
+)
+
+// startingRuns answer one call after the other with results.
+type startingRuns struct {
+	*bench
+	results []any
+	calls   int
+	latest  string // id of the job that was started last
+}
+
+func (r *startingRuns) Call(context.Context, string, []any, *value.Map) (any, error) {
+	result := r.results[min(r.calls, len(r.results)-1)]
+	r.calls++
+	if m, ok := result.(*value.Map); ok && m.Value("jid") == true {
+		r.latest = time.Now().UTC().Format("20060102150405") + "000001"
+		return value.NewMap("jid", r.latest), nil
+	}
+	if err, ok := result.(error); ok {
+		return nil, err
+	}
+	return result, nil
+}
+
+// TestJobOfLastRun: the list names the job that the last run of a saved job has started, and none of a run
+// before, of another function, or that a result makes up.
+func TestJobOfLastRun(t *testing.T) {
+	started := func(jid any) any { return value.NewMap("job", "x", "jid", jid) }
+	const latest = "latest"
+	job := started(true) // the id is that of its time
+	for name, c := range map[string]struct {
+		fun     string
+		results []any
+		foreign bool // another master owns the schedule
+		want    string
+	}{
+		"saved job":        {"saved.run", []any{job}, false, latest},
+		"the last one":     {"saved.run", []any{started("20000101000000000001"), job}, false, latest},
+		"the last fails":   {"saved.run", []any{job, errors.New("no minions")}, false, ""},
+		"no job":           {"saved.run", []any{job, "text"}, false, ""},
+		"no id":            {"saved.run", []any{started("../x")}, false, ""},
+		"a number":         {"saved.run", []any{started(int64(7))}, false, ""},
+		"another function": {"test.arg", []any{job}, false, ""},
+		"another owner":    {"saved.run", []any{job}, true, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t)
+				cfg := b.config(value.NewMap("e", entryOf(c.fun, "seconds", int64(10))))
+				runs := &startingRuns{bench: b, results: c.results}
+				cfg.Runs = runs
+				owns := true
+				cfg.Own = func() (uint64, bool) { return 1, owns }
+				s := New(cfg)
+				b.runFor(s, 35*time.Second)
+
+				owns = !c.foreign
+				want := c.want
+				if want == latest {
+					want = runs.latest
+				}
+				list, err := s.List(1)
+				if err != nil || len(list.Entries) != 1 || list.Entries[0].LastRun.IsZero() {
+					t.Fatalf("%+v, %v", list, err)
+				}
+				if got := list.Entries[0].LastJob; got != want {
+					t.Errorf("job %q, not %q", got, want)
+				}
+				if got := listOf(list).Map("entries").Map("e").Str("last_jid"); got != want {
+					t.Errorf("schedule.list: job %q, not %q", got, want)
+				}
+			})
+		})
+	}
+}
