@@ -166,19 +166,28 @@ func (b *tab) act(label, service, says string) {
 	b.has(says)
 }
 
-// TestThreeNodes has an administrator do ten tasks on a cluster of three nodes, of which
-// one is lost on the way, and comes back.
+// TestThreeNodes has an administrator care for a cluster of three nodes, of which one is lost on the way, and
+// comes back. Meanwhile an operator, an auditor and others do a day's work at the virtual address, which that
+// node had.
 func TestThreeNodes(t *testing.T) {
 	t.Parallel()
 	axe := axe(t)
-	nodes := cluster(t, lab.NewNetwork(t, "brw", "10.91"),
-		three{tree: map[string]string{
+	net := lab.NewNetwork(t, "brw", "10.91")
+	nodes := cluster(t, net, three{
+		tree: map[string]string{
 			"top.sls":    "base: {'*': [broken]}\n",
 			"broken.sls": broken,
 			"hello.sls":  "hello:\n  test.succeed_with_changes: []\n",
-		}})
+		},
+		options: map[string]any{
+			"external_auth":         usersOfDay(),
+			"netapi_enable_clients": []string{"local", "local_async", "runner", "runner_async", "wheel"},
+		},
+		answers: map[string]any{"front": []string{"0.0.0.0"}},
+	})
 
 	n1, n2, n3 := nodes[0], nodes[1], nodes[2]
+	net.Move(t, n3.Addr)
 	n1.StartMinion(t, "web1", lab.Newest)
 	n2.StartMinion(t, "db1", lab.Newest)
 	b := open(t, console(n1), 1280, 800)
@@ -203,15 +212,14 @@ func TestThreeNodes(t *testing.T) {
 
 	t.Log("2: accept two keys")
 	lab.Eventually(t, time.Minute, "two keys wait", func() error {
-		b.see("/keys?state=minions_pre", ".tabs")
+		b.see("/keys?state=minions_pre&q=*1", ".tabs")
 		if n := get[int](b, `document.querySelectorAll("input[name=id]").length`); n != 2 {
 			return fmt.Errorf("%d keys", n)
 		}
 		return nil
 	})
 
-	get[int](b, `document.querySelectorAll("input[name=id]").forEach(i => i.checked = true), 0`)
-	b.do("accept", click(`button[value=accept]`), there(`main form[method=post] button.main`),
+	b.do("accept all that match", click(`button[name=all][value=accept]`), there(`main form[method=post] button.main`),
 		click(`main form[method=post] button[type=submit]`), there(".notice"))
 	b.has("2 keys accepted.")
 	n1.Ping(t, 90*time.Second, "web1", "db1")
@@ -224,7 +232,14 @@ func TestThreeNodes(t *testing.T) {
 	}
 
 	t.Log("4: a node is lost; what to do stands there")
-	n3.Kill()
+	began := time.Now()
+	d := &day3{t: t, axe: axe, address: "https://" + net.Virtual() + ":8000/console", admin: b, node: n1}
+	operator := d.enter("otto", 390)
+	d.operate(operator, func() {
+		n3.Kill()
+		net.Move(t, n1.Addr)
+	})
+	took := time.Since(began)
 	b.until("/", "#nodes", "node n3 is unreachable")
 	b.has("Next: applianced ping n3")
 	lab.Eventually(t, time.Minute, "n3 is lost", func() error {
@@ -238,6 +253,13 @@ func TestThreeNodes(t *testing.T) {
 	b.accessible(axe, "overview with a lost node")
 	get[int](b, `document.querySelector("#nodes").scrollIntoView(), 0`)
 	b.picture("console-nodes")
+
+	began = time.Now()
+	d.prepare()
+	d.runSaved(d.enter("sam", 390))
+	d.inspect(d.enter("paula", 1280))
+	d.endLogIn(operator)
+	t.Logf("the work of the day took %.0f s", (took + time.Since(began)).Seconds())
 
 	t.Log("5: run a state on a node group")
 	b.run("front", "nodegroup", "state.apply", "hello")
