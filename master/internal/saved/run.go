@@ -1,6 +1,7 @@
 package saved
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 
 	"saltern/internal/audit"
 	"saltern/master/history/summary"
+	"saltern/master/internal/acl"
 	"saltern/master/internal/batch"
 	"saltern/master/internal/username"
 	"saltern/master/runner"
@@ -38,7 +40,14 @@ func run(ctx context.Context, s *Service, c call) (any, error) {
 		return nil, fmt.Errorf("this master cannot read the saved job: %w", o.Fault)
 	}
 
-	r := &jobRun{Service: s, job: o.Job, name: name, by: userOf(c.by)}
+	r := &jobRun{
+		Service:  s,
+		job:      o.Job,
+		name:     name,
+		revision: o.Revision,
+		caller:   c.by,
+		by:       userOf(c.by),
+	}
 	var result any
 	err = checkShown(o, c)
 	if err == nil {
@@ -93,18 +102,23 @@ func (s *Service) noteRun(ctx context.Context, by runner.Caller, r *jobRun, err 
 // jobRun is one run of a saved job.
 type jobRun struct {
 	*Service
-	job    *Job
-	name   string
-	by     User
-	test   bool // only with test=True
-	args   []any
-	named  *value.Map
-	target string
-	kind   string // type of target
+	job      *Job
+	name     string
+	revision uint64
+	caller   runner.Caller
+	by       User
+	test     bool // only with test=True
+	args     []any
+	named    *value.Map
+	target   reading
+	tested   []string // minions of the test run; nil: there was none
 
 	jid     string
 	minions int
 }
+
+// reading is a target as minions can read it: without nodegroups.
+type reading struct{ expression, kind string }
 
 // prepare fills in the fields, and refuses what nobody may run.
 func (r *jobRun) prepare(objects *Objects, c call) (err error) {
@@ -133,21 +147,60 @@ func (r *jobRun) prepare(objects *Objects, c call) (err error) {
 		return err
 	}
 
-	ofDirectory := r.by.Eauth == "ldap" && r.cfg.Blacklist.Refuses(username.Fold(r.by.Name), nil)
-	if ofDirectory || r.cfg.Blacklist.Refuses(r.by.Name, []string{r.job.Function}) {
-		return badf("publisher_acl_blacklist refuses the function %s, or the user %s", r.job.Function, r.by.Name)
+	if r.blacklisted() {
+		return badf("publisher_acl_blacklist refuses the function %s, or the user %s", r.job.Function,
+			cmp.Or(r.caller.Name, r.by.Name))
 	}
-	if r.target, r.kind, err = objects.targetOf(r.job); err != nil {
-		return err
+	r.target, err = objects.readingOf(r.job)
+	return err
+}
+
+// blacklisted reports whether publisher_acl_blacklist names the function, or the person who runs the
+// job. The schedule and reactions run jobs for nobody: the account of their jobs is often on the list,
+// so that people use sudo.
+func (r *jobRun) blacklisted() bool {
+	functions := acl.Blacklist{Modules: r.cfg.Blacklist.Modules}
+	if functions.Refuses("", []string{r.job.Function}) {
+		return true
+	}
+	if r.caller.All && !r.caller.Person {
+		return false
+	}
+	ofDirectory := r.caller.Eauth == "ldap" && r.cfg.Blacklist.Refuses(username.Fold(r.caller.Name), nil)
+	return ofDirectory || r.cfg.Blacklist.Refuses(r.caller.Name, nil)
+}
+
+// readingOf returns the target of a job.
+func (s *Objects) readingOf(j *Job) (reading, error) {
+	expression, kind, err := s.targetOf(j)
+	if err != nil {
+		return reading{}, err
 	}
 	everyGroup := func(string) bool { return true }
-	if compound, named := target.SpellOut(r.target, r.kind, objects.Groups(), everyGroup); named {
-		r.target, r.kind = compound, "compound" // what minions can read
+	if compound, named := target.SpellOut(expression, kind, s.Groups(), everyGroup); named {
+		return reading{compound, "compound"}, nil
+	}
+	return reading{expression, kind}, nil
+}
+
+// checkUnchanged refuses to go on with a job that somebody has deleted, changed or withdrawn from the
+// caller while its minions were asked.
+func (r *jobRun) checkUnchanged(ctx context.Context) error {
+	objects := r.cfg.Store.Newest(ctx)
+	o := objects.Get(KindJob, r.name)
+	same := o != nil && o.Job != nil && o.Revision == r.revision && mayRun(o.Job, r.caller)
+	if same {
+		now, err := objects.readingOf(o.Job)
+		same = err == nil && now == r.target
+	}
+	if !same {
+		return badf("the saved job %s, or its target, was changed or deleted while its minions were asked: it was not run; look at it and run it again",
+			r.name)
 	}
 	return nil
 }
 
-// load returns the load of the job for a target.
+// load returns the load of the job. After a test run, exactly its minions get the job.
 func (r *jobRun) load(test bool) *value.Map {
 	arg := slices.Clone(r.args)
 	if arg == nil {
@@ -161,34 +214,40 @@ func (r *jobRun) load(test bool) *value.Map {
 		named.Set("__kwarg__", true)
 		arg = append(arg, named)
 	}
-	return value.NewMap(
+
+	load := value.NewMap(
 		"fun", r.job.Function,
 		"arg", arg,
-		"tgt", r.target,
-		"tgt_type", r.kind,
+		"tgt", r.target.expression,
+		"tgt_type", r.target.kind,
 		"ret", "",
 	)
+	if r.tested != nil {
+		load.Set("tgt", value.List(r.tested))
+		load.Set("tgt_type", "list")
+	}
+	return load
 }
 
 // errNobody means that a job has no minions.
 var errNobody = errors.New("the target of the saved job selects no minions: nothing was run")
-
-// errTesting means that too many runs wait for minions.
-var errTesting = fmt.Errorf("%d other runs of saved jobs wait for their minions: nothing was run; try again later", maxTesting)
 
 func (r *jobRun) do(ctx context.Context) (any, error) {
 	if !r.job.TestFirst && r.job.Batch == "" {
 		return r.startAll(ctx)
 	}
 
-	select {
-	case r.testing <- struct{}{}:
-		defer func() { <-r.testing }()
-	default:
-		return nil, errTesting
+	release, err := r.slots.take(ctx, r.by, r.caller.All && !r.caller.Person)
+	if err != nil {
+		return nil, err
 	}
+	defer release()
+
 	if r.job.TestFirst && !r.test {
 		if err := r.tryFirst(ctx); err != nil {
+			return nil, err
+		}
+		if err := r.checkUnchanged(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -222,17 +281,29 @@ func (r *jobRun) result(minions []string, batch string) *value.Map {
 // mostFailures returns how many of n minions may fail before a run ends.
 func (l Limits) mostFailures(n int) int { return int(l.StopAbove * float64(n) / 100) }
 
+// ask starts a job and returns the answers that came within bound. The error is not nil if no minion
+// has the job, or if ctx has ended: then answers that are missing say nothing about the minions.
+func (r *jobRun) ask(ctx context.Context, load *value.Map, bound time.Duration) (string, runner.Answer, error) {
+	bounded, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	jid, answer, err := r.cfg.Minions.Ask(bounded, load, r.by, 0)
+	switch {
+	case ctx.Err() != nil:
+		return jid, answer, ctx.Err()
+	case err != nil && (bounded.Err() == nil || len(answer.Expected) == 0):
+		return jid, answer, err
+	case len(answer.Expected) == 0:
+		return jid, answer, errNobody
+	}
+	return jid, answer, nil
+}
+
 // tryFirst runs the job with test=True. It returns an error if too many minions would fail, or do not
 // answer.
 func (r *jobRun) tryFirst(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, r.job.Timeout)
-	defer cancel()
-	jid, answer, err := r.cfg.Minions.Ask(ctx, r.load(true), r.by, 0)
-	if err != nil && ctx.Err() == nil {
+	jid, answer, err := r.ask(ctx, r.load(true), r.job.Timeout)
+	if err != nil {
 		return fmt.Errorf("run the saved job %s with test=True: %w", r.name, err)
-	}
-	if len(answer.Expected) == 0 {
-		return errNobody
 	}
 
 	var failed []string
@@ -242,6 +313,7 @@ func (r *jobRun) tryFirst(ctx context.Context) error {
 		}
 	}
 	if len(failed) <= r.job.mostFailures(len(answer.Expected)) {
+		r.tested = answer.Expected
 		return nil
 	}
 	shown := failed[:min(len(failed), 5)]
@@ -270,8 +342,9 @@ func failureOf(function string, ret *value.Map) string {
 	return ""
 }
 
-// pingTimeout is how long a batch waits for the answer to its ping.
-const pingTimeout = 0 // the master's own
+// pingWithin bounds the ping before a batch: a minion that has not answered then counts as one that
+// does not answer, although it says that it still works on the ping.
+const pingWithin = 2 * time.Minute
 
 // startBatch pings the minions and starts the job on the first of those that answer. The others count
 // as failed.
@@ -279,12 +352,12 @@ func (r *jobRun) startBatch(ctx context.Context) (any, error) {
 	ping := r.load(false)
 	ping.Set("fun", "test.ping")
 	ping.Set("arg", []any{})
-	_, answer, err := r.cfg.Minions.Ask(ctx, ping, r.by, pingTimeout)
+	_, answer, err := r.ask(ctx, ping, pingWithin)
 	if err != nil {
 		return nil, fmt.Errorf("find the minions of the saved job %s that answer: %w", r.name, err)
 	}
-	if len(answer.Expected) == 0 {
-		return nil, errNobody
+	if err := r.checkUnchanged(ctx); err != nil {
+		return nil, err
 	}
 
 	var up, down []string
@@ -313,8 +386,8 @@ func (r *jobRun) startBatch(ctx context.Context) (any, error) {
 		Eauth:      r.by.Eauth,
 		Fun:        r.job.Function,
 		Arg:        load.List("arg"),
-		Target:     load.Value("tgt"),
-		TargetType: r.kind,
+		Target:     r.target.expression,
+		TargetType: r.target.kind,
 		Timeout:    r.job.Timeout,
 	}, r.by, state)
 	if err != nil {

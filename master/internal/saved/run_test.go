@@ -8,12 +8,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"saltern/master/internal/acl"
 	"saltern/master/internal/batch"
 	"saltern/master/runner"
 	"saltern/master/value"
+	"saltern/test/check"
 )
 
 // fleet plays minions: w1 to w10.
@@ -27,6 +29,9 @@ type fleet struct {
 	fails  map[string]bool // with test=True
 	empty  bool
 	hold   chan struct{} // nil: Ask answers at once
+	stuck  bool          // a silent minion says without end that it still runs the job
+	during func()        // may be nil; called by Ask
+	err    error         // of Ask: the job was not started
 }
 
 func (f *fleet) minions() (ids []string) {
@@ -52,6 +57,12 @@ func (f *fleet) Start(_ context.Context, load *value.Map, by User) (string, []st
 
 func (f *fleet) Ask(ctx context.Context, load *value.Map, by User, _ time.Duration) (string, runner.Answer, error) {
 	f.note(load, by)
+	if f.during != nil {
+		f.during()
+	}
+	if f.err != nil {
+		return "", runner.Answer{}, f.err
+	}
 	answer := runner.Answer{Expected: f.minions(), Returns: map[string]*value.Map{}}
 	if f.hold != nil {
 		select {
@@ -71,7 +82,10 @@ func (f *fleet) Ask(ctx context.Context, load *value.Map, by User, _ time.Durati
 		}
 		answer.Returns[id] = ret
 	}
-	return "jid", answer, nil
+	if f.stuck {
+		<-ctx.Done()
+	}
+	return "jid", answer, ctx.Err()
 }
 
 func (f *fleet) Batch(_ context.Context, own batch.Own, _ User, state *batch.State) (string, error) {
@@ -159,6 +173,8 @@ func TestTestFirst(t *testing.T) {
 				t.Errorf("%d jobs", len(f.jobs))
 			case c.refused == "" && (len(f.jobs) != 2 || value.Repr(f.jobs[1].Value("arg")) != "['top']"):
 				t.Errorf("jobs %v", f.jobs)
+			case c.refused == "" && (f.jobs[1].Str("tgt_type") != "list" || len(f.jobs[1].List("tgt")) != 10):
+				t.Errorf("other minions than those of the test get the job: %v", f.jobs[1])
 			}
 		})
 	}
@@ -234,12 +250,14 @@ func TestManyRunsWait(t *testing.T) {
 	f := &fleet{hold: make(chan struct{})}
 	s, _ := service(t, f)
 	s.cfg.Store.mustSet(t, KindJob, "careful", "{target: web, function: state.apply, test_first: true}")
+	person := root()
+	person.Name, person.Person = "root", true
 	const callers = 3000
 	errs := make(chan error, callers)
 	var all sync.WaitGroup
 	for range callers {
 		all.Go(func() {
-			_, err := callAs(t, s, root(), runRunner, []any{"careful"}, value.NewMap())
+			_, err := callAs(t, s, person, runRunner, []any{"careful"}, value.NewMap())
 			errs <- err
 		})
 	}
@@ -255,6 +273,173 @@ func TestManyRunsWait(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// TestPingHasAnEnd: one minion that works on its ping for ever does not hold up the others.
+func TestPingHasAnEnd(t *testing.T) {
+	f := &fleet{stuck: true, silent: some("w3")}
+	s, _ := service(t, f)
+	s.cfg.Store.mustSet(t, KindJob, "slow", "{target: web, function: test.arg, batch: 3}")
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		begin := time.Now()
+		_, err := functions()[runRunner].do(ctx, s, call{by: root(), args: map[string]any{"name": "slow"}, more: value.NewMap()})
+		if took := time.Since(begin); err != nil || took != pingWithin {
+			t.Fatalf("after %s: %v", took, err)
+		}
+	})
+	if state := f.states[0]; len(state.Pending) != 9 || state.Failed["w3"] == "" {
+		t.Errorf("state %+v", state)
+	}
+}
+
+// TestJobThatChangesMeanwhile: what somebody deletes, changes or withdraws while minions are asked does
+// not run any more.
+func TestJobThatChangesMeanwhile(t *testing.T) {
+	const may = "may_run: {pam: [ann]}"
+	for _, c := range []struct {
+		name string
+		do   func(d *draft) error
+		runs bool
+	}{
+		{"nothing", func(*draft) error { return nil }, true},
+		{"another object", func(d *draft) error { return d.remove(KindSchedule, "nightly", nil) }, true},
+		{"deleted", func(d *draft) error { return d.remove(KindJob, "careful", nil) }, false},
+		{"changed", func(d *draft) error {
+			return d.set(KindJob, "careful", parse(t, "{target: web, function: state.apply, test_first: true, args: [x], "+may+"}"), nil)
+		}, false},
+		{"withdrawn", func(d *draft) error {
+			return d.set(KindJob, "careful", parse(t, "{target: web, function: state.apply, test_first: true}"), nil)
+		}, false},
+		{"its target", func(d *draft) error { return d.set(KindTarget, "web", parse(t, "{expression: 'db*'}"), nil) }, false},
+		{"a target in its target", func(d *draft) error {
+			return d.set(KindTarget, "inner", parse(t, "{expression: 'db*'}"), nil)
+		}, false},
+	} {
+		for _, limits := range []string{"test_first: true", "batch: 3"} {
+			t.Run(c.name+", "+limits, func(t *testing.T) {
+				f := &fleet{}
+				s, _ := service(t, f)
+				s.cfg.Store.mustSet(t, KindTarget, "inner", webTarget)
+				s.cfg.Store.mustSet(t, KindTarget, "web", "{expression: 'N@inner and w*', type: compound}")
+				s.cfg.Store.mustSet(t, KindJob, "careful", "{target: web, function: state.apply, "+limits+", "+may+"}")
+				other := newTestStore(t, s.cfg.Store.file.Path) // another master
+				f.during = func() {
+					_, err := other.change(t.Context(), "bob", c.do)
+					check.Must(t, err)
+					f.during = nil
+				}
+
+				by := runner.Caller{User: "ann", Name: "ann", Eauth: "pam", Person: true}
+				_, err := callAs(t, s, by, runRunner, []any{"careful"}, value.NewMap())
+				_, refused := errors.AsType[invalid](err)
+				if c.runs != (err == nil) || !c.runs && (!refused || !strings.Contains(err.Error(), "was changed")) {
+					t.Errorf("error %v", err)
+				}
+				if !c.runs && (len(f.jobs) != 1 || len(f.states) > 0) {
+					t.Errorf("%d jobs and %d batches", len(f.jobs), len(f.states))
+				}
+			})
+		}
+	}
+}
+
+// TestRunThatIsCutOff: answers that are missing because the master stops are no answers.
+func TestRunThatIsCutOff(t *testing.T) {
+	for _, limits := range []string{"test_first: true", "batch: 3"} {
+		f := &fleet{silent: some("w3")}
+		s, _ := service(t, f)
+		s.cfg.Store.mustSet(t, KindJob, "careful", "{target: web, function: state.apply, stop_above: 99, "+limits+"}")
+		ctx, cancel := context.WithCancel(t.Context())
+		f.during = cancel
+		run := call{by: root(), args: map[string]any{"name": "careful"}, more: value.NewMap()}
+		_, err := functions()[runRunner].do(ctx, s, run)
+		if !errors.Is(err, context.Canceled) || len(f.jobs) != 1 || len(f.states) > 0 {
+			t.Errorf("%s: error %v, %d jobs", limits, err, len(f.jobs))
+		}
+
+		// A job that cannot be started in time is no job without minions.
+		f.during = nil
+		f.err = context.DeadlineExceeded
+		_, err = functions()[runRunner].do(t.Context(), s, run)
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: error %v", limits, err)
+		}
+	}
+}
+
+// TestUsualBlacklist: the list of Salt's own example, which wants people to use sudo, stops nobody who
+// does, and no schedule.
+func TestUsualBlacklist(t *testing.T) {
+	s, _ := service(t, &fleet{})
+	s.cfg.Blacklist.Users = []string{"root", "^(?!sudo_).*$"}
+	for _, c := range []struct {
+		name string
+		by   runner.Caller
+		runs bool
+	}{
+		{"schedule", root(), true},
+		{"sudo", runner.Caller{User: "ann", Name: "sudo_ann", Person: true, All: true, Full: true}, true},
+		{"root", runner.Caller{User: "root", Name: "root", Person: true, All: true, Full: true}, false},
+		{"user", runner.Caller{User: "ann", Name: "ann", Eauth: "pam", Person: true, Full: true}, false},
+	} {
+		_, err := callAs(t, s, c.by, runRunner, []any{"deploy"}, value.NewMap())
+		if (err == nil) != c.runs || err != nil && !strings.Contains(err.Error(), "blacklist") {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
+// TestSlotsAreForEverybody: a user without all rights has two slots, and a run of the schedule waits
+// for one.
+func TestSlotsAreForEverybody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slots := newSlots()
+		ann := User{Name: "ann", Eauth: "pam", Limited: true}
+		var release []func()
+		take := func(by User) error {
+			r, err := slots.take(t.Context(), by, false)
+			if err == nil {
+				release = append(release, r)
+			}
+			return err
+		}
+
+		for i := range maxTesting {
+			by := User{Name: fmt.Sprint("u", i), Limited: true}
+			if i < maxTestingOfOne {
+				by = ann
+			}
+			if err := take(by); err != nil {
+				t.Fatal(err)
+			}
+			if i == maxTestingOfOne {
+				if err := take(ann); !errors.Is(err, errTestingOfOne) {
+					t.Errorf("one more of ann: %v", err)
+				}
+			}
+		}
+		if err := take(User{Name: "root"}); !errors.Is(err, errTesting) {
+			t.Errorf("one more: %v", err)
+		}
+
+		if _, err := slots.take(t.Context(), User{Name: "root"}, true); !errors.Is(err, errTesting) {
+			t.Errorf("the schedule has waited: %v", err)
+		}
+		time.AfterFunc(slotWait/2, release[0])
+		last, err := slots.take(t.Context(), User{Name: "root"}, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		release[0] = last
+		for _, r := range release {
+			r()
+		}
+		if len(slots.taken) > 0 || len(slots.ofOne) > 0 {
+			t.Errorf("%d slots are left, of %v", len(slots.taken), slots.ofOne)
+		}
+	})
 }
 
 func TestRefusedRuns(t *testing.T) {

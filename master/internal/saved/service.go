@@ -54,16 +54,12 @@ type Config struct {
 
 // Service answers the runners saved.*. It is safe for concurrent use.
 type Service struct {
-	cfg     Config
-	testing chan struct{} // runs that wait for minions
+	cfg   Config
+	slots *slots
 }
 
-// maxTesting bounds the runs that wait for minions: each occupies a runner. Overflow policy: a further
-// run is refused, and its caller told so.
-const maxTesting = 8
-
 // New returns a Service.
-func New(cfg Config) *Service { return &Service{cfg: cfg, testing: make(chan struct{}, maxTesting)} }
+func New(cfg Config) *Service { return &Service{cfg: cfg, slots: newSlots()} }
 
 // Names of the runners that a saved job lets a user call who has no permission for them.
 const (
