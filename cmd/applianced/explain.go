@@ -167,7 +167,7 @@ func (p *page) ofTop(what string, top control.ExplainedTop) {
 	for _, l := range top.Matches {
 		p.line(what, "%s: %s (top file of %s, %s) gives %s", l.Env, l.Target, l.Top, l.Type, strings.Join(l.SLS, ", "))
 	}
-	if len(top.Matches) == 0 && top.Note == "" {
+	if len(top.Matches) == 0 && (top.Note == "" || len(top.Others) > 0) {
 		p.line(what, "no line of a top file selects it")
 	}
 	for _, l := range top.Others {

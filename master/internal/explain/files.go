@@ -79,14 +79,24 @@ func (s *Service) explainStates(ctx context.Context, req pillar.Request, kept *v
 	}
 
 	lines, templates, err := s.cfg.Compiler.TraceTop(ctx, req, kept, tops)
+	note := out.Note
 	*out = topOf(lines)
+	out.Note = note
 	switch {
 	case err != nil:
 		out.Note = problemOf(err)
+	case note != "":
 	case templates:
 		out.Note = "a top file is a template: the minion renders it with its own functions, and may see other lines"
 	}
+	if len(tops) > 1 {
+		out.Note = strings.TrimPrefix(out.Note+"; "+severalTops, "; ")
+	}
 }
+
+// severalTops is the note about top files of several environments.
+const severalTops = "several environments have a top file, and the lines of all are shown: " +
+	"which of them the minion uses depends on top_file_merging_strategy, default_top, and the environment of the run"
 
 // topOf sorts the lines of top files by whether they select the minion.
 func topOf(lines []pillar.Line) (out control.ExplainedTop) {
