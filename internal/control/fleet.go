@@ -5,15 +5,15 @@ import "time"
 // Fleet describes the last runs of states of all minions, and all returns since the master's start.
 type Fleet struct {
 	// LastRuns is the number of minions by the result of their last run: "ok", "changed", "would_change",
-	// "failed", "error", or "never".
+	// "failed", "error", or "never". It is nil if the master keeps no history: then only Deaf is known.
 	LastRuns map[string]int `json:"last_runs"`
 	// Ages is the number of minions by the age of their last run: "hour" (at most), "day", "week" or
 	// "older".
 	Ages      map[string]int  `json:"ages"`
 	Drifted   int             `json:"drifted"` // number of minions whose last run found drift
 	Functions []FleetFunction `json:"functions,omitempty"`
-	// FailedStates are the states that failed in the last runs of most minions, the worst first. The list
-	// is short: the last one, "other", has all further ones.
+	// FailedStates are the states that failed in the last runs of most minions, and of two at least,
+	// the worst first. The list is short: the last one, "other", has all further ones.
 	FailedStates []FailedState `json:"failed_states,omitempty"`
 	// Deaf is the number of minions that are connected to this master and answer nothing.
 	Deaf int `json:"deaf"`

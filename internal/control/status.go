@@ -43,7 +43,7 @@ type Status struct {
 	Engines      []Engine   `json:"engines,omitempty"`
 	Resources    *Resources `json:"resources,omitempty"` // nil: no minion has registered or was refused resources
 	Files        *Files     `json:"files,omitempty"`     // nil: the master serves the original files, not a copy
-	Fleet        *Fleet     `json:"fleet,omitempty"`     // nil: the master keeps no history of runs
+	Fleet        *Fleet     `json:"fleet,omitempty"`     // nil: an older master without a history
 	Notify       *Notify    `json:"notify,omitempty"`    // nil: there are no rules for notifications
 	EventsLost   uint64     `json:"events_lost"`
 	OldestMillis int64      `json:"oldest_request_ms"`

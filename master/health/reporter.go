@@ -253,14 +253,16 @@ func (r *Reporter) runners() *control.Runners {
 	}
 }
 
-// fleet returns the figures of runs, or nil if the master keeps no history.
+// fleet returns the figures of runs. If the master keeps no history, they have only the minions that answer
+// nothing.
 func (r *Reporter) fleet() *control.Fleet {
+	deaf := len(r.Unanswered.Deaf())
 	out := r.Fleet.Figures()
 	if out == nil {
-		return nil
+		return &control.Fleet{Deaf: deaf}
 	}
 
-	out.Deaf = len(r.Unanswered.Deaf())
+	out.Deaf = deaf
 	s := r.History.Stats()
 	out.History = &control.History{
 		Runs:         s.Runs,

@@ -7,11 +7,32 @@ import (
 	"saltern/internal/control"
 )
 
-// fleet writes the metrics of the runs of states. f may be nil: the master keeps no history.
+// fleet writes the metrics of the runs of states. f may be nil: an older master that keeps no history.
 func (p *page) fleet(f *control.Fleet) {
 	if f == nil {
 		return
 	}
+
+	if f.LastRuns != nil { // there is a history
+		p.lastRuns(f)
+	}
+	p.Single("saltern_fleet_deaf_minions", "gauge",
+		"Minions that are connected to this node's master and answer nothing.", float64(f.Deaf))
+
+	if len(f.FailedStates) > 0 {
+		p.Family("saltern_fleet_failed_state_minions", "gauge",
+			"Minions in whose last run a state failed, by function and id of the state: the worst 50 that failed on several.")
+		for _, s := range f.FailedStates {
+			p.Sample("saltern_fleet_failed_state_minions", float64(s.Minions), "state", s.State)
+		}
+	}
+
+	p.runs(f.Functions)
+	p.history(f.History)
+}
+
+// lastRuns writes the metrics of the last runs of all minions.
+func (p *page) lastRuns(f *control.Fleet) {
 
 	p.Family("saltern_fleet_minions", "gauge", "Minions by the result of their last run of states.")
 	for _, result := range []string{"ok", "changed", "would_change", "failed", "error", "never"} {
@@ -23,19 +44,6 @@ func (p *page) fleet(f *control.Fleet) {
 		p.Sample("saltern_fleet_last_run_minions", float64(f.Ages[age]), "age", age)
 	}
 	p.Single("saltern_fleet_drifted_minions", "gauge", "Minions whose last run found drift.", float64(f.Drifted))
-	p.Single("saltern_fleet_deaf_minions", "gauge",
-		"Minions that are connected to this node's master and answer nothing.", float64(f.Deaf))
-
-	if len(f.FailedStates) > 0 {
-		p.Family("saltern_fleet_failed_state_minions", "gauge",
-			"Minions in whose last run a state failed, by function and id of the state: the worst 50.")
-		for _, s := range f.FailedStates {
-			p.Sample("saltern_fleet_failed_state_minions", float64(s.Minions), "state", s.State)
-		}
-	}
-
-	p.runs(f.Functions)
-	p.history(f.History)
 }
 
 // runs writes the metrics of all returns.
@@ -93,11 +101,11 @@ func (p *page) notify(n *control.Notify) {
 		p.Sample("saltern_notify_failing", oneIf(d.Failing), "destination", d.Name)
 	}
 	p.Family("saltern_notify_alerts_total", "counter",
-		"Alerts by what became of them, with those of the two days before the master's start.")
+		"Alerts by what became of them, since the master's start.")
 	for _, d := range n.Destinations {
 		for _, outcome := range slices.Sorted(maps.Keys(d.Settled)) {
 			p.Sample("saltern_notify_alerts_total", float64(d.Settled[outcome]), "destination", d.Name, "outcome", outcome)
 		}
 	}
-	p.Single("saltern_notify_lost_total", "counter", "Alerts and events that found no room.", float64(n.Lost))
+	p.Single("saltern_notify_lost_total", "counter", "Alerts and events that found no room, since the master's start.", float64(n.Lost))
 }

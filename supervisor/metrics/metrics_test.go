@@ -160,6 +160,16 @@ var line = regexp.MustCompile(`^[a-z_]+(\{[a-z]+="(?:[^"\\\n]|\\[\\n"])*"(,[a-z]
 
 // TestText compares the text with the recorded one: names and labels are
 // promised.
+// TestDeafMinionsWithoutAHistory: a master that keeps no history still counts minions that answer nothing.
+func TestDeafMinionsWithoutAHistory(t *testing.T) {
+	var p page
+	p.fleet(&control.Fleet{Deaf: 2})
+	text := p.String()
+	if !strings.Contains(text, "saltern_fleet_deaf_minions 2\n") || strings.Contains(text, "saltern_fleet_minions") {
+		t.Error(text)
+	}
+}
+
 func TestText(t *testing.T) {
 	var b strings.Builder
 	if err := writeText(&b, document()); err != nil {

@@ -218,7 +218,7 @@ type Master struct {
 	Postgres *control.Postgres `json:"postgres,omitempty"`
 	// Resources counts the resources of minions. It may be nil: no minion has registered any.
 	Resources *control.Resources `json:"resources,omitempty"`
-	// Fleet describes the last runs of all minions. It may be nil: the master keeps no history.
+	// Fleet describes the last runs of all minions. It may be nil: an older master without a history.
 	Fleet *control.Fleet `json:"fleet,omitempty"`
 	// Notify describes the notifications. It may be nil: there are no rules.
 	Notify *control.Notify `json:"notify,omitempty"`

@@ -9,7 +9,7 @@ func (s *Service) Figures() *control.Notify {
 	}
 	out := &control.Notify{
 		Destinations: []control.Destination{},
-		Lost:         s.outbox.Lost() + s.unheard.Load(),
+		Lost:         s.outbox.lostSinceStart() + s.unheard.Load(),
 	}
 	for _, d := range s.senders {
 		out.Destinations = append(out.Destinations, d.figures())
@@ -18,7 +18,8 @@ func (s *Service) Figures() *control.Notify {
 }
 
 func (d *sender) figures() control.Destination {
-	waiting, counts := d.service.outbox.counts(d.to.ID)
+	waiting, _ := d.service.outbox.counts(d.to.ID)
+	counts := d.service.outbox.sinceStart(d.to.ID)
 	out := control.Destination{
 		Name:    d.to.Name,
 		By:      d.to.Kind(),

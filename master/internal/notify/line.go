@@ -25,8 +25,9 @@ type line struct {
 	sent    []time.Time            // when messages were sent, the oldest first
 	last    map[string]lastMessage // by the key of alerts
 	counts  map[Outcome]uint64
-	message string // id of the last message that was counted in sent
-	blocked bool   // the hours or the limit have held back the alerts in the queue
+	loaded  map[Outcome]uint64 // the part of counts that the start of the master has found on the disk
+	message string             // id of the last message that was counted in sent
+	blocked bool               // the hours or the limit have held back the alerts in the queue
 }
 
 // lastMessage is the last message about alerts with one key.

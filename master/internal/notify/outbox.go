@@ -82,6 +82,8 @@ type Outbox struct {
 	reader  *spool.Reader
 	fault   error // why the disk takes no alerts; nil: it does
 	lost    uint64
+	// lostBefore is the part of lost that load has found.
+	lostBefore uint64
 }
 
 // OpenOutbox opens the outbox in a folder that no other process uses. known are the ids of all
@@ -92,10 +94,22 @@ func OpenOutbox(dir string, known map[string]time.Time, route func(*alert.Alert)
 	for to, since := range known {
 		o.lines[to] = newLine(to, since)
 	}
-	if o.fault = o.load(dir); o.fault != nil {
+	o.fault = o.load(dir)
+	o.beginCounting()
+	if o.fault != nil {
 		return o, fmt.Errorf("open the outbox of notifications: %w", o.fault)
 	}
 	return o, nil
+}
+
+// beginCounting sets what sinceStart and lostSinceStart leave out.
+func (o *Outbox) beginCounting() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.lostBefore = o.lost
+	for _, l := range o.lines {
+		l.loaded = maps.Clone(l.counts)
+	}
 }
 
 // load reads the records of the spool.
@@ -392,6 +406,19 @@ func (o *Outbox) counts(to string) (waiting int, by map[Outcome]uint64) {
 	return len(l.queue), maps.Clone(l.counts)
 }
 
+// sinceStart returns what became of alerts since the start. Metrics need it: a counter that begins with old
+// alerts looks like new ones after a restart.
+func (o *Outbox) sinceStart(to string) map[Outcome]uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	l := o.lines[to]
+	since := maps.Clone(l.counts)
+	for outcome, before := range l.loaded {
+		since[outcome] -= before
+	}
+	return since
+}
+
 // waits reports whether an alert still waits for a destination.
 func (o *Outbox) waits(to, id string) bool {
 	o.mu.Lock()
@@ -409,6 +436,12 @@ func (o *Outbox) Lost() uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.lost
+}
+
+func (o *Outbox) lostSinceStart() uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.lost - o.lostBefore
 }
 
 // Close closes the spool.

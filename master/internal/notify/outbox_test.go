@@ -144,3 +144,28 @@ func TestOutboxWithoutDisk(t *testing.T) {
 		t.Errorf("%+v", m)
 	}
 }
+
+// TestFiguresBeginAtTheStart: what was refused before a restart is no new refusal, and still in notify.list.
+func TestFiguresBeginAtTheStart(t *testing.T) {
+	b := newBench(t, nil)
+	dir := t.TempDir()
+	b.open(dir)
+	b.fail("web1", b.now)
+	b.fail("web2", b.now)
+	b.settleAll(Refused)
+	if got := b.outbox.sinceStart("r/1"); got[Refused] != 2 {
+		t.Errorf("before the restart: %v", got)
+	}
+	check.Must(t, b.outbox.Close())
+
+	b.open(dir)
+	_, all := b.outbox.counts("r/1")
+	if got := b.outbox.sinceStart("r/1"); got[Refused] != 0 || all[Refused] != 2 {
+		t.Errorf("after the restart: %v, of all %v", got, all)
+	}
+	b.fail("web3", b.now)
+	b.settleAll(Refused)
+	if got := b.outbox.sinceStart("r/1"); got[Refused] != 1 {
+		t.Errorf("after one more: %v", got)
+	}
+}
