@@ -14,6 +14,7 @@ import (
 
 const (
 	maxNamed     = 50     // states that are named; the rest is otherStates
+	minFailing   = 2      // minions on which a state must have failed to be named: one minion can invent an id for each run
 	maxStateName = 128    // bytes of a function and an id
 	maxCounted   = 50_000 // different states that are counted; further ones belong to otherStates
 	countEvery   = 30 * time.Second
@@ -43,7 +44,7 @@ func (f *failing) figures(t *Table, minions []string, now time.Time) []control.F
 }
 
 // worstOf counts the failed states of the last runs of minions, and returns the maxNamed most frequent
-// ones and the sum of the others.
+// ones of those that failed on minFailing minions, and the sum of the others.
 func worstOf(t *Table, minions []string) []control.FailedState {
 	counts := map[string]int{}
 	total := 0
@@ -58,6 +59,7 @@ func worstOf(t *Table, minions []string) []control.FailedState {
 		}
 	}
 
+	maps.DeleteFunc(counts, func(_ string, minions int) bool { return minions < minFailing })
 	names := slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
 		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
 	})

@@ -393,7 +393,7 @@ func TestSummaryOfAllMinions(t *testing.T) {
 			},
 			{Function: "test.ping", Runs: map[string]uint64{"ok": 1}, States: map[string]uint64{}},
 		},
-		FailedStates: []control.FailedState{{State: "file.managed a", Minions: 2}, {State: "file.managed b", Minions: 1}},
+		FailedStates: []control.FailedState{{State: "file.managed a", Minions: 2}, {State: "other", Minions: 1}},
 	}
 	if !reflect.DeepEqual(figures, wantFigures) {
 		t.Errorf("figures %+v, want %+v", figures, wantFigures)

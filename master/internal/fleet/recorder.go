@@ -85,6 +85,9 @@ func New(ctx context.Context, cfg Config) (*Recorder, error) {
 
 	err = r.readHistory(ctx, hasDays)
 	if err != nil && hasTable {
+		if !hasDays { // what was read is not whole
+			r.table.daysFrom = dayOf(cfg.Now()) + 1
+		}
 		cfg.Log.Warn("table of last runs may lack the newest ones until the minions run again", "error", err)
 		return r, nil
 	}

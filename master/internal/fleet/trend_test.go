@@ -1,7 +1,9 @@
 package fleet
 
 import (
+	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
@@ -192,6 +194,39 @@ func TestTableOfTheVersionBefore(t *testing.T) {
 	}
 	b.highstate("web1", "r1", "a=changed")
 	b.wantCauses("web1", "a drift")
+}
+
+// unreadable is a Store of which only the latest two runs can be read.
+type unreadable struct{ Store }
+
+func (s unreadable) Query(ctx context.Context, f history.Filter, _ int, from history.Cursor) (history.Page, error) {
+	if from != "" {
+		return history.Page{}, errors.New("input/output error")
+	}
+	return s.Store.Query(ctx, f, 2, from)
+}
+
+// TestDaysThatWereNotRead: a day of which some runs were not read does not show their minions as absent.
+func TestDaysThatWereNotRead(t *testing.T) {
+	b := newBench(t)
+	b.highstate("web2", "r1", "a=ok")
+	b.highstate("web1", "r1", "a=ok")
+	b.now = b.now.Add(day)
+	b.highstate("web1", "r1", "a=ok")
+	if err := writeFile(b.recorder.path(), string(packBefore(b.recorder.Table()))); err != nil {
+		t.Fatal(err)
+	}
+
+	cfg := b.recorder.cfg
+	cfg.Store = unreadable{b.store}
+	r, err := New(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.recorder = r
+	if got := b.mustCall(accepted{"web1", "web2"}, "fleet.trend").List("days"); len(got) != 1 {
+		t.Errorf("days %s", value.Repr(got))
+	}
 }
 
 func TestBriefLastRuns(t *testing.T) {
