@@ -178,13 +178,14 @@ func (l *Launcher) New(ctx context.Context, load *value.Map) (*Job, error) {
 // NewWithin works like New, with the work bounded by e.
 func (l *Launcher) NewWithin(e *target.Effort, load *value.Map) (*Job, error) {
 	tgt := load.Value("tgt")
-	found, err := l.cfg.Targets.Select(e, tgt, TargetType(load), Delimiter(load), load.Value("fun"))
+	targets := l.cfg.Targets.pinned() // minions get the words by which this master selects them
+	found, err := targets.Select(e, tgt, TargetType(load), Delimiter(load), load.Value("fun"))
 	if err != nil {
 		return nil, fmt.Errorf("resolve the target %.100q: %w", value.StrMax(tgt, 100), err)
 	}
 
 	j := &Job{Load: load, Target: tgt, Minions: slices.Concat(found.Minions, found.Resources), Missing: found.Missing}
-	j.spelled = l.cfg.Targets.spellOut(tgt, TargetType(load))
+	j.spelled = targets.spellOut(tgt, TargetType(load))
 	if found.Implied {
 		j.implied = len(found.Resources)
 	}

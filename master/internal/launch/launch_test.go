@@ -734,3 +734,23 @@ func TestStartAndWait(t *testing.T) {
 		})
 	}
 }
+
+// changingTargets are saved targets that somebody changes all the time.
+type changingTargets struct{ reads int }
+
+// Groups implements SavedTargets.
+func (c *changingTargets) Groups() *value.Map {
+	c.reads++
+	return value.NewMap("mine", []string{"", "web1", "db1"}[min(c.reads, 2)])
+}
+
+// TestTargetIsReadOnce: minions get the words of a saved target by which this master has selected
+// them, although somebody changes the target meanwhile.
+func TestTargetIsReadOnce(t *testing.T) {
+	l, _ := withSteps(t, func(c *Config) { c.Targets.Saved = &changingTargets{} })
+	j, err := l.New(t.Context(), l.Own("test.ping", nil, "N@mine and *", "compound", ""))
+	check.Must(t, err)
+	if got := fmt.Sprint(j.Minions, j.spelled); got != "[web1]L@web1 and *" {
+		t.Errorf("minions and words: %s", got)
+	}
+}

@@ -28,6 +28,22 @@ type SavedTargets interface {
 	Groups() *value.Map
 }
 
+// pinnedGroups are the nodegroups and saved targets at one time.
+type pinnedGroups struct{ groups *value.Map }
+
+// Groups implements SavedTargets.
+func (p pinnedGroups) Groups() *value.Map { return p.groups }
+
+// pinned returns Targets for which saved targets do not change any more.
+func (t *Targets) pinned() *Targets {
+	if t.Saved == nil {
+		return t
+	}
+	now := *t
+	now.Saved = pinnedGroups{t.groups()}
+	return &now
+}
+
 // Groups returns everything that a target may name as a nodegroup. The caller must not change the map.
 func (t *Targets) Groups() *value.Map { return t.groups() }
 

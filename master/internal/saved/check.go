@@ -36,7 +36,11 @@ func (s *Objects) checkLinks(o *Object) error {
 func (s *Objects) checkTargetLinks(o *Object) error {
 	groups := s.groups.Clone()
 	groups.Set(o.Name, o.Target.words()) // also checked if the configuration has a group of that name
-	if err := compile(o.Name, "nodegroup", groups); err != nil {
+	err := compile(o.Name, "nodegroup", groups)
+	if err == nil {
+		err = compile(o.Target.Expression, o.Target.Type, groups)
+	}
+	if err != nil {
 		return badf("target %s: %v", o.Name, err)
 	}
 	return nil

@@ -36,12 +36,13 @@ func versionOf(content []byte) (uint64, error) {
 func (s *Objects) encode() ([]byte, error) {
 	whole := value.NewMap()
 	for _, kind := range kinds() {
-		section := value.NewMap()
+		section := s.odd[kind].Clone()
 		for _, o := range s.All(kind) {
 			section.Set(o.Name, o.withMark())
 		}
 		whole.Set(kind.section(), section)
 	}
+	whole.Update(s.unknown)
 	text, err := saltyaml.EncodeStyle(whole, fileStyle)
 	if err != nil {
 		return nil, fmt.Errorf("write the saved objects: %w", err)
@@ -63,11 +64,18 @@ func decode(content []byte, version uint64) (*Objects, error) {
 		return nil, errors.New("read the saved objects: the file holds no map")
 	}
 
+	out.unknown = whole.Clone()
 	for _, kind := range kinds() {
-		for k, v := range whole.Map(kind.section()).All() {
+		out.unknown.Delete(kind.section())
+		section, ok := whole.Value(kind.section()).(*value.Map)
+		if !ok && whole.Value(kind.section()) != nil {
+			return nil, fmt.Errorf("read the saved objects: %s is no map", kind.section())
+		}
+		for k, v := range section.All() {
 			name, _ := k.(string)
 			settings, ok := v.(*value.Map)
 			if name == "" || !ok {
+				out.odd[kind].Set(k, v)
 				continue
 			}
 			out.byKind[kind][name] = decodeObject(kind, name, settings)
@@ -94,9 +102,14 @@ func decodeObject(kind Kind, name string, settings *value.Map) *Object {
 }
 
 func emptyObjects() *Objects {
-	s := &Objects{byKind: map[Kind]map[string]*Object{}, groups: value.NewMap()}
+	s := &Objects{
+		byKind: map[Kind]map[string]*Object{},
+		odd:    map[Kind]*value.Map{},
+		groups: value.NewMap(),
+	}
 	for _, kind := range kinds() {
 		s.byKind[kind] = map[string]*Object{}
+		s.odd[kind] = value.NewMap()
 	}
 	return s
 }

@@ -177,6 +177,10 @@ func (o *Object) withMark() *value.Map {
 type Objects struct {
 	Version uint64
 	byKind  map[Kind]map[string]*Object
+	// unknown are the parts of the file, and odd the entries of a part, that only a newer release can
+	// read. A change keeps them. unknown may be nil.
+	unknown *value.Map
+	odd     map[Kind]*value.Map
 	groups  *value.Map // nodegroups of the configuration and saved targets
 	entries *value.Map // schedules in the form of the option schedule
 	since   map[string]time.Time

@@ -1,6 +1,7 @@
 package saved
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -170,5 +171,51 @@ may_run: {pam: [ann, 'ops%'], ldap: ['*'], host: [joe]}
 	}
 	if mayRun(none, runner.Caller{Name: "ann", Eauth: "pam"}) || mayRun(nil, runner.Caller{Name: "ann", Eauth: "ldap"}) {
 		t.Error("somebody runs a job that names nobody")
+	}
+}
+
+// TestTargetsDoNotReadPillars: who may save targets, and has not all rights, saves no pattern for
+// values of pillars, however he writes it: by the minions that it selects he would read pillars.
+func TestTargetsDoNotReadPillars(t *testing.T) {
+	for _, c := range []struct {
+		settings string
+		refused  bool
+	}{
+		{"{expression: 'role:web', type: pillar}", false},
+		{"{expression: 'web*'}", false},
+		{"{expression: 'os:De*', type: grain}", false},
+		{"{expression: 'N@fromconfig and I@role:web', type: compound}", false},
+		{"{expression: 'key:a*', type: pillar}", true},
+		{"{expression: 'key:^a', type: pillar_pcre}", true},
+		{"{expression: 'web* and ( not I@key:a? )', type: compound}", true},
+		{"{expression: 'J|@key|^a', type: compound}", true},
+		{"{expression: 'N@root', type: compound}", true},
+		{"{expression: root, type: nodegroup}", true},
+		{"{expression: 'N@configured', type: compound}", true},
+	} {
+		s, _ := service(t, &fleet{})
+		s.cfg.Store.groups.Set("configured", "I@key:b*")
+		s.cfg.Store.mustSet(t, KindTarget, "root", "{expression: 'key:a*', type: pillar}")
+		version := s.cfg.Store.Objects().Version
+		settings := parse(t, c.settings)
+		settings.Set("name", "mine")
+		ann := runner.Caller{User: "ann", Name: "ann", Eauth: "pam", Person: true, Granted: true}
+		_, err := callAs(t, s, ann, "saved.set_target", nil, settings)
+		if _, refused := errors.AsType[invalid](err); refused != c.refused || err != nil && !strings.Contains(err.Error(), "pillar") {
+			t.Errorf("%s: %v", c.settings, err)
+		}
+		whole := value.NewMap("targets", value.NewMap("other", parse(t, c.settings)))
+		for _, test := range []bool{true, false} {
+			_, err = callAs(t, s, ann, "saved.import", []any{whole}, value.NewMap("test", test))
+			if (err != nil) != c.refused {
+				t.Errorf("%s imported with test %v: %v", c.settings, test, err)
+			}
+		}
+		if c.refused && s.cfg.Store.Objects().Version != version {
+			t.Errorf("%s: something was saved", c.settings)
+		}
+		if _, err = callAs(t, s, root(), "saved.set_target", nil, settings); err != nil {
+			t.Errorf("%s: root: %v", c.settings, err)
+		}
 	}
 }

@@ -542,6 +542,8 @@ func TestRunnersThemselves(t *testing.T) {
 		{"saved.delete", []any{"schedule", "nightly"}, value.NewMap(), "True"},
 		{"saved.schedules", nil, value.NewMap(), "{}"},
 		{"saved.set_schedule", []any{"s"}, value.NewMap("function", "test.arg", "minutes", int64(5), "enabled", false), "'enabled': False"},
+		{"saved.set_schedule", []any{"begin"}, value.NewMap("function", "test.arg", "when", "2020-01-01T00:00:00", "run_on_start", true),
+			"'enabled': True"},
 		{"saved.set_target", []any{"fromconfig", "x*"}, value.NewMap(), "counts before this one"},
 	} {
 		got, err := callAs(t, s, root(), c.fun, c.args, c.named)
@@ -562,6 +564,7 @@ func TestRunnersThemselves(t *testing.T) {
 		{"saved.set_target", []any{"web", "b"}, value.NewMap("revision", "1")},
 		{"saved.set_target", []any{"a"}, value.NewMap("expression", "b", "name", "c")},
 		{"saved.set_schedule", []any{"past"}, value.NewMap("function", "test.arg", "once", "2020-01-01T00:00:00")},
+		{"saved.set_schedule", []any{"past"}, value.NewMap("function", "test.arg", "when", "2020-01-01T00:00:00")},
 		{"saved.next", nil, value.NewMap("count", int64(0))},
 		{"saved.run", []any{"deploy"}, value.NewMap("sls", "a", "fields", value.NewMap("sls", "b"))},
 		{"saved.run", []any{"deploy"}, value.NewMap("fields", "x")},

@@ -263,8 +263,9 @@ func setJob(ctx context.Context, s *Service, c call) (any, error) {
 
 func setSchedule(ctx context.Context, s *Service, c call) (any, error) {
 	if name, err := c.text("name"); err == nil {
-		if o, err := newObject(KindSchedule, name, withoutNone(c.more)); err == nil && o.Schedule.hasPassed(s.cfg.Now()) {
-			return nil, badf("schedule %s would never run: its time has passed", name)
+		if o, err := newObject(KindSchedule, name, withoutNone(c.more)); err == nil && o.Schedule.neverRuns(s.cfg.Now()) {
+			return nil, badf("schedule %s has no run in the next 50 years: its time has passed, or range and skip_during_range leave none of its times",
+				name)
 		}
 	}
 	return s.set(ctx, KindSchedule, c, c.more)
@@ -282,7 +283,10 @@ func (s *Service) set(ctx context.Context, kind Kind, c call, settings *value.Ma
 	}
 	settings = withoutNone(settings)
 	after, err := s.change(ctx, c.by, "saved.set", string(kind)+" "+name, func(d *draft) error {
-		return d.set(kind, name, settings, seen)
+		if err := d.set(kind, name, settings, seen); err != nil {
+			return err
+		}
+		return d.checkPatterns(c.by, s.cfg.Store.groups)
 	})
 	if err != nil {
 		return nil, err
@@ -414,6 +418,9 @@ func importText(ctx context.Context, s *Service, c call) (any, error) {
 	var changed []any
 	alter := func(d *draft) error {
 		if err := d.setAll(whole, replace); err != nil {
+			return err
+		}
+		if err := d.checkPatterns(c.by, s.cfg.Store.groups); err != nil {
 			return err
 		}
 		changed = []any{}

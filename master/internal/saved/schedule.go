@@ -58,10 +58,14 @@ func readSchedule(name string, settings *value.Map) (*Schedule, error) {
 	return s, nil
 }
 
-// hasPassed reports whether the schedule is enabled and has no run any more.
-func (s *Schedule) hasPassed(now time.Time) bool {
+// neverRuns reports whether the schedule is enabled and has no run: its times have passed, or range and
+// skip_during_range leave none.
+func (s *Schedule) neverRuns(now time.Time) bool {
+	if !s.plan.Enabled || s.entry.Bool("run_on_start") {
+		return false
+	}
 	alone := plan.Plan{Enabled: true}
-	return s.plan.Enabled && len(alone.Upcoming(s.plan, plan.State{}, plan.Civil(now), 1)) == 0
+	return len(alone.Upcoming(s.plan, plan.State{}, plan.Civil(now), 1)) == 0
 }
 
 // Schedules returns the saved schedules in the form of the option schedule, and when each was saved.

@@ -215,13 +215,15 @@ func (s *Store) adopt(read *Objects, content []byte) {
 var errBusy = errors.New("other masters change saved objects all the time: nothing was changed; try again")
 
 // change applies alter to the newest objects and writes the result. alter may be called several
-// times. It returns the objects with the change.
-func (s *Store) change(ctx context.Context, by string, alter func(d *draft) error) (after *Objects, err error) {
-	asked := s.now()
-	err = s.onDisk(ctx, func() error {
+// times, also after change has returned errSilent. It returns the objects with the change.
+func (s *Store) change(ctx context.Context, by string, alter func(d *draft) error) (*Objects, error) {
+	asked := s.Newest(ctx).Version
+	var changed *Objects // read only when onDisk has waited for it
+	err := s.onDisk(ctx, func() error {
 		for range maxTries {
-			after, err = s.changeOnce(asked, by, alter)
+			after, err := s.changeOnce(asked, by, alter)
 			if !errors.Is(err, versioned.ErrConflict) {
+				changed = after
 				return err
 			}
 			time.Sleep(rand.N(20 * time.Millisecond)) // test/house: another master was faster
@@ -231,10 +233,10 @@ func (s *Store) change(ctx context.Context, by string, alter func(d *draft) erro
 	if err != nil {
 		return nil, err
 	}
-	return after, nil
+	return changed, nil
 }
 
-func (s *Store) changeOnce(asked time.Time, by string, alter func(d *draft) error) (*Objects, error) {
+func (s *Store) changeOnce(asked uint64, by string, alter func(d *draft) error) (*Objects, error) {
 	base, err := s.load()
 	if err != nil {
 		return nil, err
@@ -257,6 +259,9 @@ func (s *Store) changeOnce(asked time.Time, by string, alter func(d *draft) erro
 	if len(content) > maxFile {
 		return nil, badf("all saved objects together would have %d bytes, at most %d", len(content), maxFile)
 	}
+	if _, err := decode(content, next.Version); err != nil {
+		return nil, fmt.Errorf("save objects: no master could read the file afterwards: %w", err)
+	}
 	if err := s.file.Write(base.Version, content); err != nil {
 		return nil, fmt.Errorf("save objects for all masters: %w", err)
 	}
@@ -268,13 +273,16 @@ func (s *Store) changeOnce(asked time.Time, by string, alter func(d *draft) erro
 type draft struct {
 	*Objects
 	base    *Objects
-	asked   time.Time // when somebody asked for the change
+	asked   uint64 // version of the file when somebody asked for the change
 	mark    Mark
 	changed []*Object
 }
 
-func newDraft(base *Objects, asked time.Time, mark Mark) *draft {
-	next := &Objects{Version: mark.Revision, byKind: map[Kind]map[string]*Object{}}
+func newDraft(base *Objects, asked uint64, mark Mark) *draft {
+	next := emptyObjects()
+	next.Version = mark.Revision
+	next.unknown = base.unknown
+	next.odd = base.odd
 	for _, kind := range kinds() {
 		next.byKind[kind] = maps.Clone(base.byKind[kind])
 	}
@@ -323,7 +331,7 @@ func (d *draft) checkSeen(kind Kind, name string, expect *uint64) error {
 	if o != nil {
 		revision, changed, by = o.Revision, o.Changed, o.By
 	}
-	meanwhile := expect == nil && o != nil && changed.After(d.asked)
+	meanwhile := expect == nil && revision > d.asked
 	if meanwhile || expect != nil && *expect != revision {
 		if o == nil {
 			return badf("%s %s does not exist any more: somebody else has deleted it", kind, name)
@@ -361,13 +369,13 @@ func (d *draft) finish(groups *value.Map) (*Objects, error) {
 
 // try works like change, but writes nothing.
 func (s *Store) try(ctx context.Context, by string, alter func(d *draft) error) error {
-	asked := s.now()
+	asked := s.Newest(ctx).Version
 	return s.onDisk(ctx, func() error {
 		base, err := s.load()
 		if err != nil {
 			return err
 		}
-		d := newDraft(base, asked, Mark{Revision: base.Version + 1, Changed: asked, By: by})
+		d := newDraft(base, asked, Mark{Revision: base.Version + 1, Changed: s.now(), By: by})
 		if err := alter(d); err != nil {
 			return err
 		}

@@ -239,6 +239,74 @@ func TestObjectsOfANewerRelease(t *testing.T) {
 	}
 }
 
+// TestPartsOfANewerRelease: what a newer release writes beside the objects, in whatever form, outlives a
+// change by this one.
+func TestPartsOfANewerRelease(t *testing.T) {
+	s := newTestStore(t, "")
+	fill(t, s)
+	newer := s.Objects()
+	newer.Version++
+	newer.unknown = parse(t, "{pauses: {a: [1, {b: c}]}, format: 2, 7: x, empty: null}")
+	newer.odd = map[Kind]*value.Map{KindJob: parse(t, "{alias: deploy, 7: {a: b}, '': {c: d}}")}
+	content, err := newer.encode()
+	check.Must(t, err)
+	check.Must(t, s.file.Write(newer.Version-1, content))
+
+	old := newTestStore(t, s.file.Path)
+	old.mustSet(t, KindTarget, "db", "{expression: 'db*'}")
+	_, err = old.change(t.Context(), "bob", func(d *draft) error { return d.remove(KindSchedule, "nightly", nil) })
+	check.Must(t, err)
+	content, err = os.ReadFile(s.file.Path)
+	check.Must(t, err)
+	read, err := decode(content, 0)
+	check.Must(t, err)
+	if !value.Equal(read.unknown, newer.unknown) || !value.Equal(read.odd[KindJob], newer.odd[KindJob]) {
+		t.Errorf("parts are lost:\n%s", content)
+	}
+}
+
+// TestClocksOfMasters: which of two changes came first does not depend on the clocks of the masters.
+func TestClocksOfMasters(t *testing.T) {
+	for _, skew := range []time.Duration{-time.Hour, time.Hour} {
+		t.Run(skew.String(), func(t *testing.T) {
+			a := newTestStore(t, "")
+			b := newTestStore(t, a.file.Path)
+			b.now = func() time.Time { return time.Now().Add(skew) }
+			b.mustSet(t, KindTarget, "web", "{expression: 'b*'}")
+			a.mustSet(t, KindTarget, "web", "{expression: 'a*'}") // afterwards
+
+			// At once: b changes the object after somebody has asked a.
+			var once sync.Once
+			_, err := a.change(t.Context(), "alice", func(d *draft) error {
+				once.Do(func() { b.mustSet(t, KindTarget, "web", "{expression: 'c*'}") })
+				return d.set(KindTarget, "web", parse(t, "{expression: 'd*'}"), nil)
+			})
+			if _, refused := errors.AsType[invalid](err); !refused || !strings.Contains(err.Error(), "was changed by alice") {
+				t.Errorf("the second change: %v", err)
+			}
+		})
+	}
+}
+
+// TestChangeThatOutlivesItsCaller: a change that ends after its caller has gone touches nothing of his.
+func TestChangeThatOutlivesItsCaller(t *testing.T) {
+	s := newTestStore(t, "")
+	ctx, cancel := context.WithCancel(t.Context())
+	goOn := make(chan struct{})
+	_, err := s.change(ctx, "alice", func(d *draft) error {
+		cancel()
+		<-goOn
+		return d.set(KindTarget, "web", parse(t, webTarget), nil)
+	})
+	close(goOn)
+	if !errors.Is(err, errSilent) {
+		t.Errorf("error %v", err)
+	}
+	if s.mustSet(t, KindTarget, "db", webTarget); s.Objects().Get(KindTarget, "web") == nil {
+		t.Error("the change was not made")
+	}
+}
+
 // TestDamagedFile: the newest whole version counts, and the master that has the objects in memory
 // keeps them meanwhile.
 func TestDamagedFile(t *testing.T) {
@@ -350,6 +418,9 @@ func TestBadObjects(t *testing.T) {
 		{KindTarget, "{expression: 'G@os:x'}", "say the type"},
 		{KindTarget, "{expression: 'a and', type: compound}", "cannot be read"},
 		{KindTarget, "{expression: '[', type: pcre}", "cannot be read"},
+		{KindTarget, "{expression: 'a ) or ( b', type: compound}", "cannot be read"},
+		{KindTarget, "{expression: ') or ( *', type: compound}", "cannot be read"},
+		{KindJob, "{target: 'a ) or ( b', target_type: compound, function: state.apply}", "cannot be read"},
 		{KindTarget, "{expression: a, colour: red}", "no setting"},
 		{KindJob, "{function: state.apply}", "target is missing"},
 		{KindJob, "{target: 'web*', function: state.apply}", "needs target_type"},

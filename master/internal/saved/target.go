@@ -5,6 +5,7 @@ import (
 	"strings"
 	"unicode"
 
+	"saltern/master/runner"
 	"saltern/master/target"
 	"saltern/master/value"
 )
@@ -49,7 +50,7 @@ func readTarget(settings *value.Map) (*Target, error) {
 
 // checkTarget checks the form of a target, without its nodegroups.
 func checkTarget(expression, kind string) error {
-	engine, known := engines[kind]
+	_, known := engines[kind]
 	switch {
 	case !known:
 		return badf("%.40q is no type of targets: there are compound, glob, grain, grain_pcre, ipcidr, list, nodegroup, pcre, pillar and pillar_pcre",
@@ -63,7 +64,6 @@ func checkTarget(expression, kind string) error {
 	case kind == "glob" && (strings.Contains(expression, "@") || slices.Contains([]string{"and", "or", "not", "(", ")"}, expression)):
 		return badf("%.80q is no pattern of minion ids: say the type, such as compound", expression)
 	}
-	_ = engine
 	return nil
 }
 
@@ -79,10 +79,37 @@ func spell(expression, kind string) []string {
 	return slices.Concat([]string{"("}, words, []string{")"})
 }
 
-// compile checks that a target can be resolved with the given nodegroups.
+// compile checks that a target can be resolved with the given nodegroups, alone and as a part of
+// another target: "a ) or ( b" is one only within parentheses.
 func compile(expression, kind string, groups *value.Map) error {
-	if _, err := target.Compile(strings.Join(spell(expression, kind), " "), "compound", target.Env{Nodegroups: groups}); err != nil {
-		return badf("the target %.100q cannot be read: %v", expression, err)
+	spelled := spell(expression, kind)
+	alone := strings.Join(spelled[1:len(spelled)-1], " ")
+	for _, text := range []string{alone, strings.Join(spelled, " ")} {
+		if _, err := target.Compile(text, "compound", target.Env{Nodegroups: groups}); err != nil {
+			return badf("the target %.100q cannot be read: %v", expression, err)
+		}
+	}
+	return nil
+}
+
+// checkPatterns refuses a change by which somebody without all rights could read pillars: he would see
+// which minions a pattern for values of pillars selects, and narrow it down. Nobody may use his own
+// pattern in a job either (launch.MayTarget), but everybody may use nodegroups with one. option is the
+// option nodegroups.
+func (d *draft) checkPatterns(by runner.Caller, option *value.Map) error {
+	if by.All || by.Full {
+		return nil
+	}
+	d.makeGroups(option)
+	for _, o := range d.changed {
+		if o.Target == nil {
+			continue
+		}
+		words := strings.Join(spell(o.Target.Expression, o.Target.Type), " ")
+		if term, found := target.PillarPattern(words, "compound", ":", d.groups); found {
+			return badf("target %s: %.100q is a pattern for values of pillars, which only who has all rights may save: write the value in full",
+				o.Name, term)
+		}
 	}
 	return nil
 }
