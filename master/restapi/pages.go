@@ -206,6 +206,7 @@ func (s *Server) consoleLogin(token string, user owner, expires time.Time) conso
 		System:    user.system,
 		Expires:   expires,
 		AllEvents: all,
+		Clients:   s.opts.Clients,
 		May: func(client, fun string) bool {
 			if !slices.Contains(s.opts.Clients, client) {
 				return false

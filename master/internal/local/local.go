@@ -48,8 +48,9 @@ type Config struct {
 
 // SavedJobs are the saved jobs, which give rights to the users whom they name.
 type SavedJobs interface {
-	// Admits reports whether a saved job lets a user, or one of his groups, call this runner. Which
-	// jobs he may run is decided by the runner.
+	// Admits reports whether a user may call this runner without a permission for it, since a saved job
+	// names him or one of his groups, or since it lists his jobs. Which jobs he may see or run is decided
+	// by the runner.
 	Admits(fun, system, user string, groups []string) bool
 }
 

@@ -61,17 +61,24 @@ type Service struct {
 // New returns a Service.
 func New(cfg Config) *Service { return &Service{cfg: cfg, slots: newSlots()} }
 
-// Names of the runners that a saved job lets a user call who has no permission for them.
+// Names of the runners that users may call who have no permission for them: jobsRunner every user, and
+// the others whom a saved job names.
 const (
 	runRunner  = "saved.run"
 	jobsRunner = "saved.jobs"
 )
 
-// Admits implements local.SavedJobs.
+// Admits implements local.SavedJobs. Who is named by no job may ask for his jobs, too: he gets an empty
+// list, and no refusal is recorded each time he opens the console's page.
 func (s *Service) Admits(fun, system, user string, groups []string) bool {
-	if fun != runRunner && fun != jobsRunner && fun != outcomeRunner {
+	switch fun {
+	case jobsRunner:
+		return true
+	case runRunner, outcomeRunner:
+	default:
 		return false
 	}
+
 	for _, o := range s.cfg.Store.Objects().All(KindJob) {
 		if o.Job != nil && o.Job.PermitsRun(system, user, groups) {
 			return true

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -64,6 +65,8 @@ type Login struct {
 	// with fun "", whether it would permit any command of the client. The answer only decides which
 	// buttons a page shows: the master decides about each command.
 	May func(client, fun string) bool
+	// Clients are the clients that salt-api serves (netapi_enable_clients).
+	Clients []string
 	// AllEvents means that the user may read all events of the master, not only those of his own
 	// jobs.
 	AllEvents bool
@@ -258,6 +261,9 @@ func (v *visit) mayCall(client, fun string) bool {
 	return v.login.May != nil && v.login.May(client, fun)
 }
 
+// hasClient reports whether salt-api serves a client.
+func (v *visit) hasClient(client string) bool { return slices.Contains(v.login.Clients, client) }
+
 // IsStream reports whether the answer at a path lasts for as long as the browser listens.
 func IsStream(path string) bool { return path == "/stream" }
 
@@ -378,20 +384,20 @@ type page struct {
 
 // rights describes which parts of the console a user can use.
 // Run is for functions on minions, RunAny for the page on which other things can be run as well.
-type rights struct{ Fleet, Keys, Minions, Jobs, Run, RunAny, Schedule, Events, Files, Audit, Tokens bool }
+type rights struct{ Fleet, Keys, Minions, Jobs, Run, RunAny, Schedule, Saved, Events, Files, Audit, Tokens bool }
 
 func (v *visit) rights() rights {
 	if v.login.Token == "" {
 		return rights{}
 	}
 	return rights{
-		Fleet:   v.mayCall("runner", "fleet.trend"),
-		Keys:    v.mayCall("wheel", "key.list_all"),
-		Minions: v.mayCall("runner", "presence.minions"),
-		Jobs:    v.mayCall("runner", "jobs.list_jobs_filter"),
-		Run:     v.mayCall("local_async", ""),
-		RunAny: v.mayCall("local_async", "") || v.mayCall("runner_async", orchestrate) ||
-			v.mayCall("runner_async", "") || v.mayCall("wheel", ""),
+		Fleet:    v.mayCall("runner", "fleet.trend"),
+		Keys:     v.mayCall("wheel", "key.list_all"),
+		Minions:  v.mayCall("runner", "presence.minions"),
+		Jobs:     v.mayCall("runner", "jobs.list_jobs_filter"),
+		Run:      v.mayCall("local_async", ""),
+		RunAny:   slices.ContainsFunc([]string{kindMinions, kindOrchestration, kindRunner, kindWheel}, v.mayRunKind),
+		Saved:    v.hasClient("runner"),
 		Schedule: v.mayCall("runner", "schedule.list"),
 		Events:   true,
 		Files:    v.mayCall("runner", "files.list") || v.mayCall("runner", "git.status"),

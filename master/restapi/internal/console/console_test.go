@@ -42,6 +42,7 @@ func (r *recorded) login() Login {
 		System:    "pam",
 		Expires:   now().Add(time.Hour),
 		May:       may,
+		Clients:   []string{"local", "local_async", "runner", "runner_async", "wheel"},
 		AllEvents: true,
 	}
 }
@@ -439,7 +440,7 @@ func TestRights(t *testing.T) {
 		return client == "runner" || fun == "key.list_all"
 	}}
 	a := ask(t, c, viewer, http.MethodGet, "/keys", nil)
-	for _, no := range []string{"checkbox", "Accept…", "/console/run"} {
+	for _, no := range []string{"checkbox", "Accept…", "/console/run?"} {
 		if strings.Contains(a.Body, no) {
 			t.Errorf("a viewer sees %s", no)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -223,6 +224,37 @@ func TestKindsByRight(t *testing.T) {
 		if tt.offers != "" && !offers(tt.offers) || tt.lacks != "" && offers(tt.lacks) {
 			t.Errorf("%s: %d, offers %s: %v, %s: %v", name, a.Code, tt.offers, offers(tt.offers), tt.lacks, offers(tt.lacks))
 		}
+	}
+}
+
+// firstSubmit is the first button of a form that sends it, which the Enter key in a field means.
+var firstSubmit = regexp.MustCompile(`<button type="submit"[^>]*>`)
+
+// TestEnterStartsNothing: the Enter key in a field of a form starts nothing.
+func TestEnterStartsNothing(t *testing.T) {
+	c := newConsole(t, "")
+	for _, path := range []string{"/run?kind=minions", "/run?kind=orchestration", "/run?kind=runner", "/run?kind=wheel", "/saved/run?name=deploy"} {
+		t.Run(path, func(t *testing.T) {
+			_, page, _ := strings.Cut(ask(t, c, newAsking(), http.MethodGet, path, nil).Body, "<main")
+			button := firstSubmit.FindString(page)
+			posts := strings.Contains(button, `formmethod="post"`) || strings.HasPrefix(path, "/saved")
+			if button == "" || posts && !strings.Contains(button, " disabled") {
+				t.Errorf("Enter means %q", button)
+			}
+		})
+	}
+}
+
+// TestKeysByTheirPage: keys are accepted, rejected and deleted on the page Keys, which shows them first.
+func TestKeysByTheirPage(t *testing.T) {
+	a := ask(t, newConsole(t, ""), newAsking(), http.MethodGet, "/run?kind=wheel", nil)
+	for _, fun := range []string{"key.accept", "key.reject", "key.delete"} {
+		if strings.Contains(a.Body, `<option value="`+fun+`">`) {
+			t.Errorf("the page Run offers %s", fun)
+		}
+	}
+	if _, page, _ := strings.Cut(a.Body, "<main"); !strings.Contains(page, `href="/console/keys"`) {
+		t.Errorf("the page Keys is not named: %s", page)
 	}
 }
 

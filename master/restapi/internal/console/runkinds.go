@@ -106,7 +106,8 @@ func runnersToRun() (all []offer) {
 	return all
 }
 
-// wheelToRun returns the wheel functions that the form offers.
+// wheelToRun returns the wheel functions that the form offers. It lacks those that accept, reject or
+// delete keys: the page Keys shows which keys a pattern means, and asks.
 func wheelToRun() []offer {
 	return []offer{
 		{"config.apply", "sets an option of the running master"},
@@ -115,12 +116,9 @@ func wheelToRun() []offer {
 		{"file_roots.find", "finds a file that minions are served"},
 		{"file_roots.read", "shows a file that minions are served"},
 		{"file_roots.write", "writes a file that minions are served"},
-		{"key.accept", "accepts pending keys"},
-		{"key.delete", "deletes keys"},
 		{"key.finger", "shows fingerprints"},
 		{"key.finger_master", "shows the fingerprint of the master"},
 		{"key.list_all", "lists all keys"},
-		{"key.reject", "rejects pending keys"},
 		{"minions.connected", "lists the connected minions"},
 		{"pillar_roots.read", "shows a file of the pillar"},
 		{"pillar_roots.write", "writes a file of the pillar"},

@@ -291,6 +291,37 @@ func TestSavedSchedules(t *testing.T) {
 	}
 }
 
+// TestScheduleFormObeysAll: a form with something that would not count is refused, and not saved without it.
+func TestScheduleFormObeysAll(t *testing.T) {
+	c, m := newConsole(t, ""), newSavedMaster(t)
+	for name, tt := range map[string]struct {
+		form url.Values
+		says string
+	}{
+		"cron beside a time of day": {runForm("way", "daily", "day", "every day", "at", "02:30", "cron", "0 2 * * *"), "By cron"},
+		"an interval beside cron":   {runForm("way", "cron", "cron", "0 2 * * *", "every", "10", "unit", "minutes"), "Again and again"},
+		"a time of day unchosen":    {runForm("way", "other", "at", "02:30", "more", "minutes: 5"), "At a time of day"},
+		"enabled in the settings":   {runForm("way", "cron", "cron", "0 2 * * *", "more", "enabled: false"), "enabled"},
+		"minutes twice":             {runForm("way", "every", "every", "10", "unit", "minutes", "more", "minutes: 5"), "minutes"},
+		"another name":              {runForm("way", "cron", "cron", "0 2 * * *", "more", "name: b"), "name"},
+		"another function":          {runForm("way", "cron", "cron", "0 2 * * *", "more", "function: test.ping"), "function"},
+		"another description":       {runForm("way", "cron", "cron", "0 2 * * *", "description", "x", "more", "description: y"), "description"},
+		"cron twice":                {runForm("way", "daily", "day", "Monday", "at", "02:30", "more", "cron: 0 2 * * *"), "go together"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for field, text := range map[string]string{"name": "a", "revision": "0", "fun": "test.arg", "enabled": "1"} {
+				tt.form.Set(field, text)
+			}
+			a := ask(t, c, m, http.MethodPost, "/schedule/edit", tt.form)
+			_, problem, _ := strings.Cut(a.Body, `role="alert"`)
+			problem, _, _ = strings.Cut(problem, "</p>")
+			if a.Code != http.StatusBadRequest || m.export().Map("schedules").Len() > 0 || !strings.Contains(problem, tt.says) {
+				t.Errorf("%d, %s: %s", a.Code, value.Repr(m.export().Map("schedules")), problem)
+			}
+		})
+	}
+}
+
 // TestSavedTargets: a target is saved, shown and changed.
 func TestSavedTargets(t *testing.T) {
 	c, m := newConsole(t, ""), newSavedMaster(t)

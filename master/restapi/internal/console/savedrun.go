@@ -126,9 +126,3 @@ func startSavedRun(c *Console, ctx context.Context, v *visit) (Answer, error) {
 
 	return c.redirect("/job", url.Values{"jid": {got.Str("jid")}}), nil
 }
-
-// hasClient reports whether salt-api serves a client of runners: it does if it would permit the user
-// some function by it.
-func (v *visit) hasClient(client string) bool {
-	return v.mayCall(client, runSaved) || v.mayCall(client, "jobs.list_job")
-}

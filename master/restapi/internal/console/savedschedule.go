@@ -137,13 +137,13 @@ func scheduleFormIn(form url.Values) scheduleForm {
 // the form, or "": the master checks the settings.
 func (d *scheduleForm) settings() (m *value.Map, problem string) {
 	m = value.NewMap()
+	more := value.NewMap()
 	if strings.TrimSpace(d.More) != "" {
-		more := mapOf(d.More)
-		if more == nil {
+		if more = mapOf(d.More); more == nil {
 			return nil, "The further settings must be a map in YAML, as maxrunning: 1."
 		}
-		m.Update(more)
 	}
+
 	if d.Description != "" {
 		m.Set("description", d.Description)
 	}
@@ -151,11 +151,26 @@ func (d *scheduleForm) settings() (m *value.Map, problem string) {
 	if problem = d.setWork(m); problem == "" {
 		problem = d.setTimes(m)
 	}
+	if problem == "" {
+		problem = addFurther(m, more)
+	}
 	if !d.Enabled {
 		m.Set("enabled", false)
 	}
 
 	return m, problem
+}
+
+// addFurther adds the further settings, which must not repeat what the form has a field for.
+func addFurther(m, more *value.Map) (problem string) {
+	for k, v := range more.All() {
+		_, twice := m.GetAny(k)
+		if name, _ := k.(string); twice || slices.Contains([]string{"name", "revision", "enabled"}, name) {
+			return "The further settings have " + briefName(value.Str(k)) + ", which the form has a field for: write it there alone."
+		}
+		m.Set(k, v)
+	}
+	return ""
 }
 
 // setWork sets what the entry runs.
@@ -209,6 +224,16 @@ func parsedWords(text string) (args []any, named *value.Map) {
 
 // setTimes sets when the entry runs.
 func (d *scheduleForm) setTimes(m *value.Map) (problem string) {
+	for _, field := range []struct{ way, word, text string }{
+		{dailyWay, "At a time of day", d.At},
+		{everyWay, "Again and again", d.Every},
+		{cronWay, "By cron", d.Cron},
+	} {
+		if field.text != "" && field.way != d.Way {
+			return "There is a time for another way than the chosen one: choose " + field.word + ", or empty the field " + briefName(field.text) + "."
+		}
+	}
+
 	switch d.Way {
 	case everyWay:
 		n, err := strconv.ParseInt(d.Every, 10, 64)
