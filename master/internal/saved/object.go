@@ -68,6 +68,7 @@ type Object struct {
 	Fault error
 
 	settings *value.Map // as saved, without the Mark
+	setHere  bool       // this master has set it, and no other has changed the file since
 }
 
 // Mark says which change made an object what it is.

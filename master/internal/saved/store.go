@@ -214,10 +214,21 @@ func (s *Store) adopt(read *Objects, content []byte) {
 // errBusy means that other masters change the objects without a pause.
 var errBusy = errors.New("other masters change saved objects all the time: nothing was changed; try again")
 
+// askedVersions say what was saved when somebody asked for a change.
+type askedVersions struct {
+	known  uint64 // version that this master knew
+	newest uint64 // version of the file, a moment later: this master's own changes may have come between
+}
+
+func (s *Store) askedNow(ctx context.Context) askedVersions {
+	known := s.Objects().Version
+	return askedVersions{known, s.Newest(ctx).Version}
+}
+
 // change applies alter to the newest objects and writes the result. alter may be called several
 // times, also after change has returned errSilent. It returns the objects with the change.
 func (s *Store) change(ctx context.Context, by string, alter func(d *draft) error) (*Objects, error) {
-	asked := s.Newest(ctx).Version
+	asked := s.askedNow(ctx)
 	var changed *Objects // read only when onDisk has waited for it
 	err := s.onDisk(ctx, func() error {
 		for range maxTries {
@@ -236,7 +247,7 @@ func (s *Store) change(ctx context.Context, by string, alter func(d *draft) erro
 	return changed, nil
 }
 
-func (s *Store) changeOnce(asked uint64, by string, alter func(d *draft) error) (*Objects, error) {
+func (s *Store) changeOnce(asked askedVersions, by string, alter func(d *draft) error) (*Objects, error) {
 	base, err := s.load()
 	if err != nil {
 		return nil, err
@@ -273,12 +284,12 @@ func (s *Store) changeOnce(asked uint64, by string, alter func(d *draft) error) 
 type draft struct {
 	*Objects
 	base    *Objects
-	asked   uint64 // version of the file when somebody asked for the change
+	asked   askedVersions
 	mark    Mark
 	changed []*Object
 }
 
-func newDraft(base *Objects, asked uint64, mark Mark) *draft {
+func newDraft(base *Objects, asked askedVersions, mark Mark) *draft {
 	next := emptyObjects()
 	next.Version = mark.Revision
 	next.unknown = base.unknown
@@ -302,6 +313,7 @@ func (d *draft) set(kind Kind, name string, settings *value.Map, expect *uint64)
 		return nil // a repeat changes nothing
 	}
 	o.Mark = d.mark
+	o.setHere = true
 	d.byKind[kind][name] = o
 	d.changed = append(d.changed, o)
 	return nil
@@ -331,7 +343,8 @@ func (d *draft) checkSeen(kind Kind, name string, expect *uint64) error {
 	if o != nil {
 		revision, changed, by = o.Revision, o.Changed, o.By
 	}
-	meanwhile := expect == nil && revision > d.asked
+	changedSince := o != nil && (revision > d.asked.newest || o.setHere && revision > d.asked.known)
+	meanwhile := expect == nil && changedSince
 	if meanwhile || expect != nil && *expect != revision {
 		if o == nil {
 			return badf("%s %s does not exist any more: somebody else has deleted it", kind, name)
@@ -369,7 +382,7 @@ func (d *draft) finish(groups *value.Map) (*Objects, error) {
 
 // try works like change, but writes nothing.
 func (s *Store) try(ctx context.Context, by string, alter func(d *draft) error) error {
-	asked := s.Newest(ctx).Version
+	asked := s.askedNow(ctx)
 	return s.onDisk(ctx, func() error {
 		base, err := s.load()
 		if err != nil {

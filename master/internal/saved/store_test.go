@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"saltern/master/saltyaml"
@@ -286,6 +287,33 @@ func TestClocksOfMasters(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestTwoCallersOfOneMaster: whoever waits while this master changes the same object is refused.
+func TestTwoCallersOfOneMaster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTestStore(t, "")
+		s.mustSet(t, KindTarget, "web", webTarget)
+		goOn := make(chan struct{})
+		var both sync.WaitGroup
+		both.Go(func() {
+			_, err := s.change(t.Context(), "alice", func(d *draft) error {
+				<-goOn
+				return d.set(KindTarget, "web", parse(t, "{expression: 'a*'}"), nil)
+			})
+			check.Must(t, err)
+		})
+		synctest.Wait()
+		both.Go(func() {
+			err := s.set(t, KindTarget, "web", "{expression: 'b*'}", nil)
+			if _, refused := errors.AsType[invalid](err); !refused {
+				t.Errorf("the second: %v", err)
+			}
+		})
+		synctest.Wait()
+		close(goOn)
+		both.Wait()
+	})
 }
 
 // TestChangeThatOutlivesItsCaller: a change that ends after its caller has gone touches nothing of his.
