@@ -3,9 +3,12 @@ package jobs
 import (
 	"cmp"
 	"context"
+	"hash/maphash"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"saltern/master/msgpack"
 	"saltern/master/value"
@@ -14,13 +17,38 @@ import (
 // listing remembers the job of each job directory, so that a list of the newest jobs reads the loads of
 // those only. A directory has the same job for ever, and a listing forgets directories that are gone.
 type listing struct {
-	mu   sync.Mutex
-	jobs map[string]listedJob // by directory; a listing replaces the map and never changes it
+	turn chan struct{} // has an element while somebody reads the directories
+	most int           // bounds remembered.jobs
+	seed maphash.Seed
+
+	mu    sync.Mutex
+	begun uint64      // listings that have begun
+	last  *remembered // of the last listing; nobody changes it. nil: there was none
+
+	loads atomic.Uint64 // loads that were read to learn whose directory it is
 }
 
-// maxRemembered bounds the directories that a listing remembers. Overflow policy: the loads of the others are
-// read each time.
-const maxRemembered = 100_000
+// remembered is what a listing has learned of the directories.
+type remembered struct {
+	number uint64               // of the listing
+	jobs   map[string]listedJob // by directory: the newest jobs
+	// older has the hashes of the directories of jobs that are older than those in jobs, apart from jobs that
+	// came later under old ids. floor is the newest id among them; "" if there are none.
+	older map[uint64]struct{}
+	floor string
+}
+
+const (
+	// maxRemembered bounds the directories whose jobs a listing remembers. Overflow policy: of the oldest ones it
+	// remembers that they are old, and reads their loads when a list goes that far back.
+	maxRemembered = 100_000
+	// maxOlder bounds those. Overflow policy: the loads of the others are read each time.
+	maxOlder = 1_000_000
+)
+
+func newListing() listing {
+	return listing{turn: make(chan struct{}, 1), most: maxRemembered, seed: maphash.MakeSeed()}
+}
 
 // listedJob is what a listing remembers of a job.
 type listedJob struct {
@@ -45,53 +73,170 @@ type candidate struct {
 }
 
 // Newest returns the newest q.Last jobs, sorted by job id, without those that q.NoFindJob and q.NoRuns skip.
-// It ignores the other fields of q, and skips and logs loads that cannot be read.
+// It ignores the other fields of q, and skips and logs loads that cannot be read. One caller at a time reads the
+// directories; those who wait for him share what the next one learns.
 func (c *Local) Newest(ctx context.Context, q Query) ([]Job, error) {
 	wants := func(l listedJob) bool { return !(q.NoFindJob && l.findJob) && !(q.NoRuns && l.isRun) }
 	var all []candidate
-	open := c.overlay.openLoads()
+	open := c.overlay.openLoads() // before the directories are read, see overlay
 	for jid, b := range open {
 		v, err := msgpack.Decode(b, msgpack.DefaultLimits)
 		if load, ok := v.(*value.Map); ok && err == nil && wants(listedOf(Job{jid, load})) {
 			all = append(all, candidate{jid: jid, job: Job{jid, load}})
 		}
 	}
-
-	c.listing.mu.Lock()
-	before := c.listing.jobs
-	c.listing.mu.Unlock()
-	now := make(map[string]listedJob, len(before))
-	err := c.eachDir(ctx, func(dir string) error {
-		l, ok := before[dir]
-		if !ok {
-			j, ok := c.readLoad(dir)
-			if !ok {
-				return nil
-			}
-			l = listedOf(j)
-		}
-		if len(now) < maxRemembered {
-			now[dir] = l
-		}
+	add := func(dir string, l listedJob) {
 		if _, isOpen := open[l.jid]; !isOpen && wants(l) {
 			all = append(all, candidate{jid: l.jid, dir: dir})
 		}
-		return nil
-	})
+	}
+
+	known, err := c.learnDirs(ctx)
 	if err != nil {
 		return nil, err
 	}
-	c.listing.mu.Lock()
-	c.listing.jobs = now
-	c.listing.mu.Unlock()
-	return c.newestOf(ctx, all, q)
+	for dir, l := range known.jobs {
+		add(dir, l)
+	}
+
+	out, err := c.newestOf(ctx, all, q, known.floor)
+	if err != nil || len(out) == q.Last || known.floor == "" {
+		return out, err
+	}
+	if err := c.readOlder(ctx, known, add); err != nil {
+		return nil, err
+	}
+	return c.newestOf(ctx, all, q, "")
 }
 
-// newestOf reads the loads of the newest candidates.
-func (c *Local) newestOf(ctx context.Context, all []candidate, q Query) (out []Job, err error) {
+// learnDirs returns what is known of all directories that there were when it was called.
+func (c *Local) learnDirs(ctx context.Context) (*remembered, error) {
+	l := &c.listing
+	l.mu.Lock()
+	asked := l.begun
+	l.mu.Unlock()
+
+	leave, err := l.await(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+
+	l.mu.Lock()
+	before := l.last
+	if before != nil && before.number > asked { // somebody who waited as well has read them meanwhile
+		l.mu.Unlock()
+		return before, nil
+	}
+	l.begun++
+	number := l.begun
+	l.mu.Unlock()
+
+	if before == nil {
+		before = &remembered{}
+	}
+	now, err := c.readDirs(ctx, before)
+	if err != nil {
+		// The next one need not begin from the start.
+		maps.Copy(now.jobs, before.jobs)
+		now.older = maps.Clone(before.older)
+		now.floor = before.floor
+		number = before.number
+	} else if len(now.older) == 0 {
+		now.floor = ""
+	}
+	now.number = number
+	now.forgetOldest(l)
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.last = now
+	return now, err
+}
+
+// await waits for its turn to read the directories.
+func (l *listing) await(ctx context.Context) (leave func(), err error) {
+	select {
+	case l.turn <- struct{}{}:
+		return func() { <-l.turn }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// readDirs looks at all directories, and reads the loads of those that before does not know. With an error it
+// returns those that it has come to.
+func (c *Local) readDirs(ctx context.Context, before *remembered) (*remembered, error) {
+	now := &remembered{
+		jobs:  make(map[string]listedJob, len(before.jobs)),
+		older: make(map[uint64]struct{}, len(before.older)),
+		floor: before.floor,
+	}
+	err := c.eachDir(ctx, func(dir string) error {
+		if l, ok := before.jobs[dir]; ok {
+			now.jobs[dir] = l
+			return nil
+		}
+		hash := maphash.String(c.listing.seed, dir)
+		if _, ok := before.older[hash]; ok {
+			now.older[hash] = struct{}{}
+			return nil
+		}
+
+		c.listing.loads.Add(1)
+		if j, ok := c.readLoad(dir); ok {
+			now.jobs[dir] = listedOf(j)
+		}
+		return nil
+	})
+	return now, err
+}
+
+// forgetOldest moves the oldest jobs to older, so that the bounds hold.
+func (r *remembered) forgetOldest(l *listing) {
+	excess := len(r.jobs) - l.most
+	if excess <= 0 {
+		return
+	}
+	if r.older == nil {
+		r.older = map[uint64]struct{}{}
+	}
+	dirs := slices.SortedFunc(maps.Keys(r.jobs), func(a, b string) int { return cmp.Compare(r.jobs[a].jid, r.jobs[b].jid) })
+	// an eighth more, so that not each listing sorts all of them
+	for _, dir := range dirs[:min(excess+l.most/8, len(dirs))] {
+		if len(r.older) < maxOlder {
+			r.older[maphash.String(l.seed, dir)] = struct{}{}
+		}
+		r.floor = max(r.floor, r.jobs[dir].jid)
+		delete(r.jobs, dir)
+	}
+}
+
+// readOlder reads the loads of the directories whose jobs are not remembered.
+func (c *Local) readOlder(ctx context.Context, known *remembered, add func(string, listedJob)) error {
+	leave, err := c.listing.await(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	return c.eachDir(ctx, func(dir string) error {
+		if _, ok := known.jobs[dir]; ok {
+			return nil
+		}
+		c.listing.loads.Add(1)
+		if j, ok := c.readLoad(dir); ok {
+			add(dir, listedOf(j))
+		}
+		return nil
+	})
+}
+
+// newestOf reads the loads of the newest candidates. It returns fewer than there are if it comes to one that is
+// older than floor, since others may lie between.
+func (c *Local) newestOf(ctx context.Context, all []candidate, q Query, floor string) (out []Job, err error) {
 	slices.SortFunc(all, func(a, b candidate) int { return cmp.Compare(b.jid, a.jid) })
 	for _, x := range all {
-		if len(out) == q.Last {
+		if len(out) == q.Last || x.jid < floor {
 			break
 		}
 		if err := ctx.Err(); err != nil {

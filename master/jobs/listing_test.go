@@ -1,10 +1,13 @@
 package jobs
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"reflect"
+	"sync"
 	"testing"
 	"time"
 
@@ -25,7 +28,14 @@ func jobIDs(list []Job) (out []string) {
 
 // TestNewestJobsAreThoseOfAllLoads: whatever jobs come and go, a list has those that reading all loads finds.
 func TestNewestJobsAreThoseOfAllLoads(t *testing.T) {
+	for _, most := range []int{maxRemembered, 8} {
+		t.Run(fmt.Sprint(most), func(t *testing.T) { t.Parallel(); newestAreThoseOfAllLoads(t, most) })
+	}
+}
+
+func newestAreThoseOfAllLoads(t *testing.T, most int) {
 	c := open(t, Config{})
+	c.listing.most = most
 	random := rand.New(rand.NewPCG(5, 6))
 	functions := []any{"test.ping", "saltutil.find_job", "runner.jobs.active", "wheel.key.list", []any{"test.ping", "state.apply"}, nil, int64(3)}
 	begin := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
@@ -61,4 +71,108 @@ func TestNewestJobsAreThoseOfAllLoads(t *testing.T) {
 			}
 		}
 	}
+}
+
+// storeJobs stores n jobs and returns when all of them are files.
+func storeJobs(t *testing.T, c *Local, n int) {
+	t.Helper()
+	begin := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
+	var saves sync.WaitGroup
+	for i := range n {
+		saves.Go(func() {
+			jid := FromTime(begin.Add(time.Duration(i) * time.Second))
+			if err := c.SaveLoad(await.Context(t), jid, value.NewMap("fun", "test.ping", "jid", jid), nil); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	saves.Wait()
+	flushed(t, c)
+}
+
+// TestListsAtOnce: twenty lists of a cache that nobody has listed yet read each load once, together.
+func TestListsAtOnce(t *testing.T) {
+	t.Parallel()
+	const stored = 200
+	c := open(t, Config{})
+	storeJobs(t, c, stored)
+	begin := make(chan struct{})
+	var lists sync.WaitGroup
+	for range 20 {
+		lists.Go(func() {
+			<-begin
+			got, err := Find(await.Context(t), c, Query{Last: 30})
+			if err != nil || len(got) != 30 {
+				t.Errorf("%d jobs, %v", len(got), err)
+			}
+		})
+	}
+	close(begin)
+	lists.Wait()
+	if n := c.listing.loads.Load(); n != stored {
+		t.Errorf("%d loads of %d jobs were read", n, stored)
+	}
+	if n := c.listing.begun; n > 20 {
+		t.Errorf("%d times all directories", n)
+	}
+}
+
+// TestListOfManyJobs: beyond the bound a list remembers the newest jobs, so that lists of them read no others.
+func TestListOfManyJobs(t *testing.T) {
+	t.Parallel()
+	const stored = 300
+	c := open(t, Config{})
+	c.listing.most = 100
+	storeJobs(t, c, stored)
+	for range 5 {
+		got, err := Find(await.Context(t), c, Query{Last: 50})
+		check.Must(t, err)
+		if len(got) != 50 {
+			t.Fatalf("%d jobs", len(got))
+		}
+	}
+	if n := c.listing.loads.Load(); n != stored {
+		t.Errorf("%d loads of %d jobs were read", n, stored)
+	}
+}
+
+// TestListWhoseCallerLeaves: whoever waits for another list leaves when his context ends, and a list that ends early
+// leaves what it has read to the next.
+func TestListWhoseCallerLeaves(t *testing.T) {
+	t.Parallel()
+	const stored = 100
+	c := open(t, Config{})
+	storeJobs(t, c, stored)
+	leave, err := c.listing.await(t.Context())
+	check.Must(t, err)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if _, err := c.Newest(ended, Query{Last: 1}); !errors.Is(err, context.Canceled) {
+		t.Errorf("who waits: %v", err)
+	}
+	leave()
+
+	for range 3 { // each comes to some directories
+		if _, err := c.Newest(&endsAfter{t.Context(), 40}, Query{Last: 1}); !errors.Is(err, context.Canceled) {
+			t.Errorf("who leaves: %v", err)
+		}
+	}
+	got, err := c.Newest(t.Context(), Query{Last: stored})
+	check.Must(t, err)
+	if n := c.listing.loads.Load(); n != stored || len(got) != stored {
+		t.Errorf("%d loads were read, %d jobs are listed", n, len(got))
+	}
+}
+
+// endsAfter is a context that ends when somebody has asked it some times.
+type endsAfter struct {
+	context.Context
+	left int
+}
+
+func (e *endsAfter) Err() error {
+	if e.left--; e.left < 0 {
+		return context.Canceled
+	}
+	return nil
 }

@@ -130,6 +130,7 @@ func Open(cfg Config, log *slog.Logger) (*Local, error) {
 		overlay: newOverlay(),
 		queue:   newQueue(cfg.QueueBytes),
 		known:   newKnown(),
+		listing: newListing(),
 	}
 
 	if err := c.replay(); err != nil {

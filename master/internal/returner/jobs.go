@@ -393,6 +393,11 @@ func (j *Jobs) SaveReturn(ctx context.Context, r jobs.Return) (stored bool, err 
 	return stored, err
 }
 
+// Newest lists the newest jobs of the cache below; see [jobs.Find], which looks for this method.
+func (j *Jobs) Newest(ctx context.Context, q jobs.Query) ([]jobs.Job, error) {
+	return jobs.Find(ctx, j.Cache, q)
+}
+
 // Clean implements jobs.Cache. It also calls the returner's clean-up function, unless an earlier
 // call of that function waits in the spool.
 func (j *Jobs) Clean(ctx context.Context, keep time.Duration) (removed int, err error) {

@@ -508,3 +508,28 @@ func TestReturnerOfJobsThatHangs(t *testing.T) {
 	}
 	s.put(t, "go", "")
 }
+
+// listingCache is a cache that can list the newest jobs, and nothing else.
+type listingCache struct {
+	jobs.Cache
+	asked []jobs.Query
+}
+
+func (c *listingCache) Newest(_ context.Context, q jobs.Query) ([]jobs.Job, error) {
+	c.asked = append(c.asked, q)
+	return []jobs.Job{{JID: "20260102030405678901"}}, nil
+}
+
+// TestNewestJobsWithAReturner: with a returner, too, the newest jobs are listed without reading all of them.
+func TestNewestJobsWithAReturner(t *testing.T) {
+	below := &listingCache{}
+	j, err := OpenJobs(below, JobsConfig{Dir: t.TempDir(), Bytes: 1 << 20, Master: "own", Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	got, err := jobs.Find(t.Context(), j, jobs.Query{Last: 5, NoRuns: true})
+	if err != nil || len(got) != 1 || len(below.asked) != 1 || below.asked[0].Last != 5 || !below.asked[0].NoRuns {
+		t.Errorf("%v, %v, asked %+v", got, err, below.asked)
+	}
+}
