@@ -131,9 +131,9 @@ func followAJob(b *tab, s site) {
 	b.t.Helper()
 	b.see("/jobs", "#live")
 	get[bool](b, `window.stays = true`)
-	s.Salt(b.t, "--async", "web1.example.com", "test.sleep", "3")
+	s.Salt(b.t, "--async", "web1.example.com", "test.sleep", "6")
 	b.has("1 waiting")
-	b.has("test.sleep 3")
+	b.has("test.sleep 6")
 	lab.Eventually(b.t, 30*time.Second, "the outcome", func() error {
 		if row := get[string](b, `document.querySelector("tbody tr").innerText`); !strings.Contains(row, "1 ok") {
 			return fmt.Errorf("the first row: %s", row)

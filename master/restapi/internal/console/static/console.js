@@ -37,7 +37,15 @@
       source = new EventSource(address);
       source.onopen = open;
       source.onmessage = message;
-      source.onerror = error || null;
+      source.onerror = failed;
+    }
+    // failed tries again half a minute after an answer such as 503, for which browsers give up; all
+    // else they try again themselves.
+    function failed() {
+      if (error) error();
+      if (!source || source.readyState !== EventSource.CLOSED) return;
+      stop();
+      setTimeout(() => { if (!document.hidden || always) start(); }, 30000 + Math.random() * 5000);
     }
     function stop() {
       if (source) source.close();
@@ -50,7 +58,7 @@
     if (!document.hidden || always) start();
     return {
       end() { over = true; stop(); },
-      ended() { return over || (source !== null && source.readyState === EventSource.CLOSED); },
+      ended() { return over; },
     };
   }
 
@@ -113,7 +121,17 @@
       until = Date.now() + busyFor;
       if (pace) next = Math.min(next, Date.now() + pace);
     }
-    const stream = listen(live.dataset.stream, { open: soon, message: arrived }); // at its beginning: something may have come before
+    const state = document.createElement('p');
+    state.className = 'problem';
+    state.setAttribute('role', 'status');
+    state.hidden = true;
+    live.before(state);
+    function say(text) { state.textContent = text; state.hidden = !text; }
+    const stream = listen(live.dataset.stream, {
+      open() { say(''); soon(); }, // something may have come before
+      message: arrived,
+      error() { say('Not live: the connection to the master was lost. The page tries again.'); },
+    });
     const ticks = setInterval(() => {
       if (stream.ended()) { clearInterval(ticks); return; }
       if (document.hidden || Date.now() < next) return;
