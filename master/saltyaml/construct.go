@@ -56,7 +56,7 @@ func (c *constructor) document(root *yaml.Node) (any, error) {
 // anchors returns an error for an anchor that is defined twice, as PyYAML's composer does.
 func (c *constructor) anchors(n *yaml.Node, seen map[string]int, depth int) error {
 	if depth > c.limits.Depth {
-		return faultAt(n, "%w: nested too deep", errLimit)
+		return faultAt(n, "%w: nested too deep", ErrLimit)
 	}
 
 	if n.Anchor != "" && n.Kind != yaml.AliasNode {
@@ -85,7 +85,7 @@ func resolved(n *yaml.Node) *yaml.Node {
 // spendNodes charges n values to the budget, and returns an error when it is used up.
 func (c *constructor) spendNodes(at *yaml.Node, n int) error {
 	if c.nodes -= n; c.nodes < 0 {
-		return faultAt(at, "%w: more than %d values, aliases expanded", errLimit, c.limits.Nodes)
+		return faultAt(at, "%w: more than %d values, aliases expanded", ErrLimit, c.limits.Nodes)
 	}
 	return nil
 }
@@ -122,7 +122,7 @@ func (c *constructor) buildValue(n *yaml.Node) (any, error) {
 
 	c.depth++
 	if c.depth > c.limits.Depth {
-		return nil, faultAt(n, "%w: nested too deep", errLimit)
+		return nil, faultAt(n, "%w: nested too deep", ErrLimit)
 	}
 
 	c.open[n] = true

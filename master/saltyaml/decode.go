@@ -20,12 +20,12 @@ type Limits struct {
 	Nodes int // values in all, with aliases expanded and including keys
 }
 
-// defaultLimits returns the limits for configuration, SLS files and command lines: 8 MiB of text,
+// DefaultLimits returns the limits for configuration, SLS files and command lines: 8 MiB of text,
 // 64 levels, one million values.
-func defaultLimits() Limits { return Limits{Bytes: 8 << 20, Depth: 64, Nodes: 1 << 20} }
+func DefaultLimits() Limits { return Limits{Bytes: 8 << 20, Depth: 64, Nodes: 1 << 20} }
 
-// errLimit means that a document has too many bytes, levels or, with its aliases expanded, values.
-var errLimit = errors.New("document exceeds the limits")
+// ErrLimit means that a document has too many bytes, levels or, with its aliases expanded, values.
+var ErrLimit = errors.New("document exceeds the limits")
 
 // Error is a fault in a document, with its position.
 type Error struct {
@@ -45,18 +45,18 @@ func (e *Error) Error() string {
 // Unwrap returns the error without its position.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Decode parses the single document in b within defaultLimits. If there is no document, or an empty
+// Decode parses the single document in b within DefaultLimits. If there is no document, or an empty
 // one, it returns nil. Every error is an *Error that contains name.
-func Decode(b []byte, name string) (any, error) { return DecodeWithin(b, name, defaultLimits()) }
+func Decode(b []byte, name string) (any, error) { return DecodeWithin(b, name, DefaultLimits()) }
 
 // DecodeWithin works like Decode, with other limits.
 func DecodeWithin(b []byte, name string, l Limits) (any, error) {
 	if len(b) > l.Bytes {
-		return nil, &Error{name, 0, fmt.Errorf("%w: %d bytes, at most %d", errLimit, len(b), l.Bytes)}
+		return nil, &Error{name, 0, fmt.Errorf("%w: %d bytes, at most %d", ErrLimit, len(b), l.Bytes)}
 	}
 
 	if n := Estimate(b); n > l.Nodes {
-		return nil, &Error{name, 0, fmt.Errorf("%w: about %d values, at most %d", errLimit, n, l.Nodes)}
+		return nil, &Error{name, 0, fmt.Errorf("%w: about %d values, at most %d", ErrLimit, n, l.Nodes)}
 	}
 
 	root, err := parseDocument(b)

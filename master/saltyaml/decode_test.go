@@ -64,7 +64,7 @@ func TestLimits(t *testing.T) {
 	} {
 		if _, err := Decode([]byte(in), name); err == nil {
 			t.Errorf("%s: accepted", name)
-		} else if name != "very deep" && name != "list depth" && !errors.Is(err, errLimit) {
+		} else if name != "very deep" && name != "list depth" && !errors.Is(err, ErrLimit) {
 			t.Errorf("%s: %v is not ErrLimit", name, err)
 		}
 	}

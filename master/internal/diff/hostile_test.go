@@ -2,6 +2,8 @@ package diff
 
 import (
 	"fmt"
+	"os"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -108,5 +110,51 @@ func TestRefusedBeyondTheBound(t *testing.T) {
 	r.finish()
 	if r.Code() != codeDiffers || !strings.Contains(r.Text(false), "and more, 1 times") {
 		t.Errorf("code %d", r.Code())
+	}
+}
+
+// TestSmallFilesOfManyValues: a ref may be small and give values without end.
+func TestSmallFilesOfManyValues(t *testing.T) {
+	if os.Getenv("SALTERN_PYTHON") == "" {
+		t.Log("without templates: SALTERN_PYTHON is not set")
+	}
+	many := strings.Repeat("*a,", 340)
+	for name, text := range map[string]string{
+		"aliases":    "aNR: &a [" + strings.Repeat("{},", 340) + "]\nbNR: [" + many + "]\n",
+		"one file":   "aNR: &a [" + strings.Repeat("{},", 1000) + "]\nbNR: [" + strings.Repeat("*a,", 1000) + "]\n",
+		"long texts": "aNR: {{ 'x' * 3000000 }}\n",
+		"too long":   "aNR: {{ 'x' * 5000000 }}\n",
+	} {
+		if strings.Contains(text, "{{") && os.Getenv("SALTERN_PYTHON") == "" {
+			continue
+		}
+		files := map[string]string{"top.sls": "base:\n  '*':\n"}
+		for i := range map[string]int{"aliases": 20, "one file": 2, "long texts": 15, "too long": 1}[name] {
+			files["top.sls"] += fmt.Sprintf("    - s%d\n", i)
+			files[fmt.Sprintf("s%d.sls", i)] = strings.ReplaceAll(text, "NR", fmt.Sprint(i))
+		}
+
+		t.Run(name, func(t *testing.T) {
+			s, root := newService(t, served, manyMinions(1), nil)
+			write(t, root+"/many", files)
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			report, err := compareRef(t.Context(), s, "folder", root+"/many")
+			runtime.ReadMemStats(&after)
+			told := err != nil && strings.Contains(err.Error(), "more than a comparison takes")
+			refused := err == nil && len(report.Refused) > 0 && report.Code() == codeDiffers
+			if !told && !refused {
+				t.Errorf("report %v, error %v", report, err)
+			}
+			const most = 200 << 20
+			if taken := after.TotalAlloc - before.TotalAlloc; taken > most {
+				t.Errorf("%d MiB were taken", taken>>20)
+			} else {
+				t.Logf("%d MiB, %v", taken>>20, err)
+			}
+			if report != nil {
+				t.Log(report.Text(false))
+			}
+		})
 	}
 }

@@ -25,6 +25,7 @@ const (
 	startTakes     = 2 * time.Minute
 	memoBytes      = 32 << 20 // results of templates that each side keeps
 	rendererNice   = 5
+	rendererReply  = 4 << 20 // bytes of one result
 )
 
 // Fleet is what a comparison needs to know of the minions.
@@ -104,11 +105,6 @@ func (s *Service) takeTurn(ctx context.Context, tell func(string)) (done func(),
 
 // Compare compares. It ends when ctx ends. tell is called with a text when Compare waits.
 func (s *Service) Compare(ctx context.Context, r Request, tell func(string)) (*Report, error) {
-	ids, err := s.cfg.Fleet.Match(r.Target, r.TargetType)
-	if err != nil {
-		return nil, fmt.Errorf("find the minions: %w", err)
-	}
-
 	done, err := s.takeTurn(ctx, tell)
 	if err != nil {
 		return nil, err
@@ -123,6 +119,10 @@ func (s *Service) Compare(ctx context.Context, r Request, tell func(string)) (*R
 		s.cfg.Newest(ctx)
 	}
 
+	ids, err := s.cfg.Fleet.Match(r.Target, r.TargetType)
+	if err != nil {
+		return nil, fmt.Errorf("find the minions: %w", err)
+	}
 	report, err := s.compare(ctx, r, ids)
 	if cause := context.Cause(ctx); cause != nil && err != nil {
 		return nil, cause
@@ -180,6 +180,7 @@ func (s *Service) renderers() *renderer.Pool {
 	c.RequestTimeout = renderTakes
 	c.StartTimeout = startTakes
 	c.Nice = rendererNice
+	c.MaxMessage = rendererReply
 	c.Confined = !s.cfg.Trusted
 	c.Log = slog.New(slog.DiscardHandler) // what templates log may hold what is not shown
 	return renderer.New(c)

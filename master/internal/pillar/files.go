@@ -52,6 +52,7 @@ type parsed struct {
 	shareable bool     // the file is a template whose result the memo may store
 	sum       memo.Sum // digest of the file's text
 	mark      fileMark // only with Config.Compare
+	cost      int64    // bytes by which the value counts in the cache
 }
 
 // hashed is the hash of one version of a file.
@@ -162,7 +163,11 @@ func (f *files) parse(text []byte, path string) (p parsed) {
 	p.mark = markOf(f.compared, text)
 	if f.plain(text) {
 		p.plain = true
-		p.value, p.err = parseYAML(text, path)
+		p.value, p.err = parseYAML(text, path, f.limits())
+		p.cost = f.costOf(p.value, len(text))
+		if errors.Is(p.err, saltyaml.ErrLimit) {
+			return p
+		}
 		if p.err != nil && f.compared != nil && f.shareable(text) { // Salt's own parser may read it
 			p.shareable = true
 			p.sum = sha256.Sum256(text)
@@ -180,8 +185,14 @@ func (f *files) parse(text []byte, path string) (p parsed) {
 	}
 
 	// A text with an error goes to Python, which says what is wrong in Salt's words.
-	v, err := parseYAML([]byte(rendered), path)
+	v, err := parseYAML([]byte(rendered), path, f.limits())
+	if f.compared != nil && errors.Is(err, saltyaml.ErrLimit) {
+		p.plain = true
+		p.shareable = false
+		p.err = err
+	}
 	if err == nil {
+		p.cost = f.costOf(v, len(text))
 		p.plain = true
 		p.template = true
 		p.value = v
@@ -261,32 +272,45 @@ func (f *files) contentSum(path string) (sum memo.Sum, exists bool, err error) {
 // keepParsed caches a parsed file. The file counts with the size of its source. A template counts
 // almost nothing, because for it only the fact that it is a template is cached.
 func (f *files) keepParsed(path string, p parsed) {
-	cost := func(p parsed) int64 {
-		if p.plain {
-			return p.id.Size
-		}
-		return 0
-	}
-	if cost(p) > maxKeptFile {
+	if p.cost > maxKeptFile && f.compared == nil {
 		return
 	}
 
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.size -= cost(f.kept[path])
-	if f.size+cost(p) > maxKept || len(f.kept) >= maxKeptFiles {
+	f.size -= f.kept[path].cost
+	if f.size+p.cost > maxKept || len(f.kept) >= maxKeptFiles {
 		clear(f.kept)
 		f.size = 0
 	}
 
 	f.kept[path] = p
-	f.size += cost(p)
+	f.size += p.cost
+}
+
+// limits returns the bounds of a file that Go parses. A file that is compared may be written by
+// anybody, to take the master's memory.
+func (f *files) limits() saltyaml.Limits {
+	if f.compared != nil {
+		return saltyaml.Limits{Bytes: 1 << 20, Depth: 64, Nodes: maxComparedFile}
+	}
+	return saltyaml.DefaultLimits()
+}
+
+// costOf returns the cost of a value of a text of so many bytes. By aliases the value may be much larger
+// than its text.
+func (f *files) costOf(v any, size int) int64 {
+	if f.compared == nil {
+		return int64(size)
+	}
+	const bytesPerValue = 64
+	return int64(max(size, bytesPerValue*countValues(v, maxComparedFile)))
 }
 
 // parseYAML reads plain YAML as Salt's yaml renderer does (salt/renderers/yaml.py): it returns an
 // empty map for an empty file, and for a value that is false in Python.
-func parseYAML(text []byte, path string) (any, error) {
-	v, err := saltyaml.Decode(text, path)
+func parseYAML(text []byte, path string, limits saltyaml.Limits) (any, error) {
+	v, err := saltyaml.DecodeWithin(text, path, limits)
 	if err != nil {
 		return nil, err
 	}

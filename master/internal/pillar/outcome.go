@@ -60,8 +60,57 @@ type Outcome struct {
 	// source. They may be compared but not shown.
 	Secret []any
 
-	skip  map[FileKey]bool
-	marks map[FileKey]fileMark
+	skip   map[FileKey]bool
+	marks  map[FileKey]fileMark
+	values int // values of all files so far
+}
+
+// Bounds of what is compared, in values: the files may be written to take the master's memory.
+const (
+	maxComparedFile   = 1 << 17 // of one file
+	maxComparedValues = 1 << 19 // of all files of a minion
+)
+
+// spendValues counts the values of a file. More than maxComparedValues end the compilation.
+func (c *compilation) spendValues(v any) error {
+	if c.outcome == nil {
+		return nil
+	}
+	c.outcome.values += countValues(v, maxComparedValues)
+	if c.outcome.values <= maxComparedValues {
+		return nil
+	}
+	err := fmt.Errorf("the files of one minion have more than %d values, which is more than a comparison takes", maxComparedValues)
+	c.giveUp(err)
+	return err
+}
+
+// countValues returns how many values there are in v, or a little more than most if there are more.
+// A long text counts as several.
+func countValues(v any, most int) int {
+	const bytesPerValue = 64
+	n := 1
+	switch v := v.(type) {
+	case string:
+		n += len(v) / bytesPerValue
+	case []byte:
+		n += len(v) / bytesPerValue
+	case *value.Map:
+		for k, x := range v.All() {
+			if n > most {
+				break
+			}
+			n += countValues(k, most-n) + countValues(x, most-n)
+		}
+	case []any:
+		for _, x := range v {
+			if n > most {
+				break
+			}
+			n += countValues(x, most-n)
+		}
+	}
+	return n
 }
 
 // Rendered reports whether a file was rendered, and neither refused nor skipped.
@@ -210,6 +259,9 @@ func (c *compilation) renderConfined(
 			v, known = share.cachedResult()
 			return !known
 		})
+		if fault, isFault := errors.AsType[*renderer.Failure](err); isFault && !known {
+			return c.refuse(path, env, name, "cannot be rendered here: "+fault.Kind, defaults)
+		}
 		if err != nil && !known {
 			return nil, err
 		}
@@ -253,6 +305,8 @@ func (c *compilation) recordConfined(
 	case errors.As(err, &fault) && trace.Sum != (memo.Sum{}):
 		const longest = 2000
 		v = &renderer.Failure{Message: fault.Message[:min(len(fault.Message), longest)], Kind: fault.Kind}
+	case errors.As(err, &fault): // no fault of the template: its result cannot be sent, or takes too much memory
+		return renderer.Unshareable("gives a result that is too large, or cannot be sent"), nil
 	case err != nil:
 		c.giveUpIfUnable(err)
 		return nil, err

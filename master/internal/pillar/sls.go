@@ -9,6 +9,7 @@ import (
 
 	"saltern/master/internal/pillar/renderer"
 	"saltern/master/pattern"
+	"saltern/master/saltyaml"
 	"saltern/master/value"
 )
 
@@ -23,6 +24,9 @@ var errNoRenderers = errors.New("no template renderers are configured on this ma
 // compileFile renders one file (salt/template.py compile_template).
 func (c *compilation) compileFile(path, env, name string, defaults *value.Map) (any, error) {
 	v, err := c.renderFile(path, env, name, defaults)
+	if err := c.spendValues(v); err != nil {
+		return nil, err
+	}
 	c.outcome.noteResult(env, name, v)
 	c.trace.addFile(path, env, name, v)
 	if c.check != nil {
@@ -44,6 +48,10 @@ func (c *compilation) renderFile(path, env, name string, defaults *value.Map) (a
 
 	if skipped := c.outcome.noteFile(p, env, name); skipped {
 		return c.refuse(path, env, name, "", defaults)
+	}
+
+	if c.outcome != nil && errors.Is(p.err, saltyaml.ErrLimit) {
+		return c.refuse(path, env, name, "is too large to be compared", defaults)
 	}
 
 	// A file that Go cannot parse goes to Salt's renderer, which may succeed, or reports the error

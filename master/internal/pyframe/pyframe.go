@@ -32,8 +32,11 @@ func Append(dst []byte, v any) ([]byte, error) {
 }
 
 // Map decodes packed data. It returns an error if the data are not a map.
-func Map(packed []byte) (*value.Map, error) {
-	v, err := msgpack.Decode(packed, limits)
+func Map(packed []byte) (*value.Map, error) { return MapWithin(packed, limits.Nodes) }
+
+// MapWithin decodes packed data like Map, with at most so many values.
+func MapWithin(packed []byte, values int) (*value.Map, error) {
+	v, err := msgpack.Decode(packed, msgpack.Limits{Depth: limits.Depth, Nodes: values})
 	if err != nil {
 		return nil, fmt.Errorf("unpack: %w", err)
 	}

@@ -39,7 +39,7 @@ func FuzzReply(f *testing.F) {
 				t.Fatalf("a frame of %d bytes out of %d", len(frame), len(b))
 			}
 
-			m, err := readReply(frame)
+			m, err := readReply(frame, 8<<20)
 			if (m == nil) == (err == nil) {
 				t.Fatalf("%v and %v", m, err)
 			}

@@ -48,12 +48,17 @@ func (w *worker) callOnce(ctx context.Context, timeout time.Duration, req *value
 		return nil, fmt.Errorf("%w: %w", errDied, err)
 	}
 
-	return readReply(reply)
+	return readReply(reply, w.maxMessage/bytesPerValue)
 }
 
-// readReply unpacks a reply. If the reply reports an error, the returned error is a *Failure.
-func readReply(b []byte) (*value.Map, error) {
-	m, err := pyframe.Map(b)
+// bytesPerValue is how many bytes of the longest reply allow one value: a value takes more memory than
+// the one byte that it may have in a reply.
+const bytesPerValue = 8
+
+// readReply unpacks a reply of at most so many values. If the reply reports an error, the returned error
+// is a *Failure.
+func readReply(b []byte, values int) (*value.Map, error) {
+	m, err := pyframe.MapWithin(b, values)
 	if err != nil {
 		return nil, &Failure{Message: "the result cannot be read: " + err.Error()}
 	}
