@@ -104,6 +104,8 @@ type refusal struct {
 	pillar.FileKey
 	reason string
 	same   bool // the file's text is the same on both sides
+	// ofPillar means that it is a file of the pillar that states see.
+	ofPillar bool
 }
 
 // outcomes compiles both sides for one minion. A file that is refused on one side is left out on
@@ -168,12 +170,16 @@ func (f *findings) none() bool {
 func (c *comparison) findChanges(from, to *pillar.Outcome, others ...*pillar.Outcome) *findings {
 	f := &findings{}
 	f.gone, f.new = topChanges(from, to)
+	f.more = max(0, len(f.gone)-maxChanges) + max(0, len(f.new)-maxChanges)
+	f.gone = f.gone[:min(len(f.gone), maxChanges)]
+	f.new = f.new[:min(len(f.new), maxChanges)]
 	if equal(from.Pillar, to.Pillar) {
 		return f
 	}
 
 	w := &walker{mask: newMask(&c.service.names, c.decrypted, []*pillar.Outcome{from, to}, others)}
 	w.maps("", from.Pillar, to.Pillar, w.mask.places)
-	f.changes, f.more = w.changes, w.more
+	f.changes = w.changes
+	f.more += w.more
 	return f
 }

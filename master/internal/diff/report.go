@@ -117,13 +117,14 @@ func (c *comparison) noteMinion(id string, f *findings, refusals []refusal) {
 	key := f.sum()
 	g := r.groups[key]
 	if g == nil {
-		if len(r.groups) >= maxGroups || r.changes+len(f.changes) > maxReportChanges {
+		size := len(f.changes) + len(f.gone) + len(f.new)
+		if len(r.groups) >= maxGroups || r.changes+size > maxReportChanges {
 			r.More++
 			return
 		}
 		g = &group{findings: *f}
 		r.groups[key] = g
-		r.changes += len(f.changes)
+		r.changes += size
 	}
 
 	g.count++
@@ -134,7 +135,11 @@ func (c *comparison) noteMinion(id string, f *findings, refusals []refusal) {
 }
 
 func (r *Report) noteRefusal(id string, file refusal) {
-	key := fmt.Sprint(file.Env, "\x00", file.SLS, "\x00", file.reason, file.same)
+	name := nameOf(file.FileKey)
+	if file.ofPillar {
+		name = "pillar: " + name
+	}
+	key := fmt.Sprint(name, "\x00", file.reason, file.same)
 	known := r.refusal[key]
 	if known == nil {
 		if len(r.refusal) >= maxRefused {
@@ -142,7 +147,7 @@ func (r *Report) noteRefusal(id string, file refusal) {
 			r.hidden = r.hidden || !file.same
 			return
 		}
-		known = &refused{file: nameOf(file.FileKey), reason: file.reason, same: file.same, minion: id}
+		known = &refused{file: name, reason: file.reason, same: file.same, minion: id}
 		r.refusal[key] = known
 	}
 	known.count++

@@ -64,15 +64,16 @@ func (s *Service) stateSide(ctx context.Context, r Request, what What, copied st
 	return nil
 }
 
-// states compiles the states of one minion on one side.
+// states compares the states of one minion.
 func (c *comparison) states(ctx context.Context, req pillar.Request) (*findings, []refusal, error) {
-	before, err := c.from.pillars.Outcome(ctx, req, nil, nil)
+	before, after, ofPillars, err := c.outcomes(func(s *side, skip map[pillar.FileKey]bool) (*pillar.Outcome, error) {
+		return s.pillars.Outcome(ctx, req, nil, skip)
+	})
 	if err != nil {
 		return nil, nil, err
 	}
-	after, err := c.to.pillars.Outcome(ctx, req, nil, nil)
-	if err != nil {
-		return nil, nil, err
+	for i := range ofPillars {
+		ofPillars[i].ofPillar = true
 	}
 
 	req.Pillarenv = "" // the compiler of states has its own
@@ -86,7 +87,7 @@ func (c *comparison) states(ctx context.Context, req pillar.Request) (*findings,
 
 	from.Pillar = declarations(from.Pillar)
 	to.Pillar = declarations(to.Pillar)
-	return c.findChanges(from, to, before, after), refused, nil
+	return c.findChanges(from, to, before, after), append(ofPillars, refused...), nil
 }
 
 // declarations returns states with the arguments of each function as a map, for a comparison one by

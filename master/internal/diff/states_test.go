@@ -1,6 +1,7 @@
 package diff
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -138,5 +139,39 @@ func TestTopFilesOfStates(t *testing.T) {
 				t.Errorf("got %q, want %q", strings.Join(got, " "), want)
 			}
 		})
+	}
+}
+
+// TestPillarsOfStates: a pillar that cannot be told on one side is left out on both for states too, and is
+// named.
+func TestPillarsOfStates(t *testing.T) {
+	t.Parallel()
+	python(t)
+	s, root := newService(t, map[string]string{
+		"top.sls": "base: {'*': [web, port]}\n",
+		"web.sls": "tier: front\n# {{ salt['cmd.run']('id') }}\n",
+	}, manyMinions(1), nil)
+	write(t, root+"/states", states)
+	s.cfg.States = StateFiles{Roots: map[string][]string{"base": {root + "/states"}}}
+	r, err := requestOf(topDiff, nil, value.NewMap("folder", root+"/states"))
+	check.Must(t, err)
+	report, err := s.Compare(t.Context(), r, func(string) {})
+	check.Must(t, err)
+	if text := report.Text(false); report.Code() != codeSame || !strings.Contains(text, "pillar: web calls cmd.run") {
+		t.Errorf("got %s", text)
+	}
+}
+
+// TestManySelectedFiles: the names of SLS in groups are bounded as changes are.
+func TestManySelectedFiles(t *testing.T) {
+	t.Parallel()
+	top := "base: {'*': ["
+	for i := range 3 * maxChanges {
+		top += fmt.Sprintf("s%d, ", i)
+	}
+	s, root := newService(t, served, manyMinions(1), nil)
+	report := compareFolder(t, s, root, map[string]string{"top.sls": top + "]}\n"})
+	if lines := strings.Count(report.Text(false), "\n"); lines > maxChanges+30 || !strings.Contains(report.Text(false), "and 1000 more changes") {
+		t.Errorf("%d lines: %.300s", lines, report.Text(false))
 	}
 }
