@@ -19,19 +19,21 @@ LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 # unshare setns chroot bpf perf_event_open keyctl memfd_create pidfd_getfd pidfd_send_signal
 # openat2 creat mkdir mkdirat mknod mknodat unlink unlinkat rmdir rename renameat renameat2 link linkat
 # symlink symlinkat chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat truncate ftruncate
-# utimensat setxattr lsetxattr fsetxattr fork vfork.
+# utimensat setxattr lsetxattr fsetxattr fork vfork clone clone3 prlimit64 open_by_handle_at utime utimes
+# futimesat removexattr lremovexattr fremovexattr fallocate setxattrat removexattrat.
 REFUSED = {
     "x86_64": (
         0xC000003E,
         "59 322 41 53 42 49 50 43 288 307 101 62 200 234 310 311 425 165 272 308 161 321 298"
         " 250 319 438 424 437 85 83 258 133 259 87 263 84 82 264 316 86 265 88 266 90 91 268 452"
-        " 92 93 94 260 76 77 280 188 189 190 57 58",
+        " 92 93 94 260 76 77 280 188 189 190 57 58 56 435 302 304 132 235 261 197 198 199 285 463 466",
         ((2, 1), (257, 2)),
     ),
     "aarch64": (
         0xC00000B7,
         "221 281 198 199 203 200 201 202 242 269 117 129 130 131 270 271 425 40 97 268 51 280"
-        " 241 219 279 438 424 437 34 33 35 38 276 37 36 52 53 452 55 54 45 46 88 5 6 7",
+        " 241 219 279 438 424 437 34 33 35 38 276 37 36 52 53 452 55 54 45 46 88 5 6 7"
+        " 220 435 261 265 14 15 16 47 463 466",
         ((56, 2),),
     ),
 }

@@ -30,6 +30,10 @@ os.link("there", "new")
 os.kill(os.getppid(), 0)
 os.truncate("there", 0)
 os.utime("there")
+os.removexattr("there", "user.x")
+os.posix_fallocate(os.open("there", os.O_RDONLY), 0, 1)
+resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE)
+os.fork()
 `
 
 // TestConfinedProcess: a process that has called confine starts no program, opens no socket and
@@ -43,7 +47,7 @@ func TestConfinedProcess(t *testing.T) {
 
 	dir := t.TempDir()
 	check.Must(t, os.WriteFile(filepath.Join(dir, "there"), []byte("x"), 0o600))
-	program := pyfork.Prelude + confineScript + "\nimport subprocess\nconfine()\n"
+	program := pyfork.Prelude + confineScript + "\nimport resource, subprocess\nconfine()\n"
 	for try := range strings.Lines(strings.TrimSpace(attempts)) {
 		program += fmt.Sprintf("try:\n    %s\n    print('DONE', %q)\nexcept OSError as exc:\n    print('refused', exc)\n", strings.TrimSpace(try), try)
 	}
