@@ -3,6 +3,7 @@ package diff
 import (
 	"bytes"
 	"math"
+	"math/big"
 
 	"saltern/master/value"
 )
@@ -39,6 +40,9 @@ func equal(a, b any) bool {
 	case float64:
 		b, ok := b.(float64)
 		return ok && (a == b || math.IsNaN(a) && math.IsNaN(b))
+	case *big.Int:
+		b, ok := b.(*big.Int)
+		return ok && a.Cmp(b) == 0
 	case value.Ext:
 		b, ok := b.(value.Ext)
 		return ok && a.Type == b.Type && bytes.Equal(a.Data, b.Data)

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"syscall"
 
 	"saltern/internal/room"
@@ -29,24 +28,13 @@ func (s *Service) copyFolder(ctx context.Context, folder, to string) (string, er
 		return "", fmt.Errorf("compare the folder %.200q: it must be the absolute path of a folder on this master", folder)
 	}
 
-	allowed := slices.ContainsFunc(s.cfg.Folders, func(dir string) bool {
-		if dir, err = filepath.EvalSymlinks(dir); err != nil {
-			return false
-		}
-		rel, err := filepath.Rel(dir, real)
-		return err == nil && filepath.IsLocal(rel)
-	})
-	if !allowed {
-		return "", fmt.Errorf("compare the folder %.200q: it is not below a folder that saltern_diff_folders names", folder)
-	}
-
-	c := &folderCopy{ctx: ctx, left: maxFolderBytes, files: maxFolderFiles}
-	source, err := os.OpenRoot(real)
+	source, err := s.openFolder(real)
 	if err != nil {
 		return "", fmt.Errorf("compare the folder %.200q: %w", folder, err)
 	}
 	defer source.Close()
 
+	c := &folderCopy{ctx: ctx, left: maxFolderBytes, files: maxFolderFiles}
 	if c.watch, err = room.Guard(filepath.Dir(to), room.Usual()); err != nil {
 		return "", fmt.Errorf("copy the folder %.200q: %w", folder, err)
 	}
@@ -54,6 +42,29 @@ func (s *Service) copyFolder(ctx context.Context, folder, to string) (string, er
 		return "", fmt.Errorf("copy the folder %.200q: %w", folder, err)
 	}
 	return to, nil
+}
+
+// openFolder opens a folder by its real path from the one of the Folders that it is below. A link that takes
+// its place meanwhile cannot lead elsewhere.
+func (s *Service) openFolder(real string) (*os.Root, error) {
+	for _, dir := range s.cfg.Folders {
+		dir, err := filepath.EvalSymlinks(dir)
+		if err != nil {
+			continue
+		}
+		rel, err := filepath.Rel(dir, real)
+		if err != nil || !filepath.IsLocal(rel) {
+			continue
+		}
+
+		above, err := os.OpenRoot(dir)
+		if err != nil {
+			return nil, err
+		}
+		defer above.Close()
+		return above.OpenRoot(rel)
+	}
+	return nil, errors.New("it is not below a folder that saltern_diff_folders names")
 }
 
 // folderCopy is one copy.

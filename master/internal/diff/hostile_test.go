@@ -2,6 +2,7 @@ package diff
 
 import (
 	"fmt"
+	"math/big"
 	"os"
 	"runtime"
 	"strings"
@@ -156,5 +157,26 @@ func TestSmallFilesOfManyValues(t *testing.T) {
 				t.Log(report.Text(false))
 			}
 		})
+	}
+}
+
+// TestFilterAttr: before Jinja 3.1.6 the filter attr looks into what stands for functions.
+func TestFilterAttr(t *testing.T) {
+	t.Parallel()
+	python(t)
+	s, root := newService(t, served, manyMinions(1), nil)
+	report := compareFolder(t, s, root, with(served, "common.sls", "x: {{ (salt.cmd | attr('recorder')).functions['cmd.run']('id') }}\n"))
+	if text := report.Text(false); !strings.Contains(text, "common uses the filter attr") {
+		t.Errorf("got %s", text)
+	}
+}
+
+// TestEqualNumbers: a number beyond 64 bits is the same as itself.
+func TestEqualNumbers(t *testing.T) {
+	t.Parallel()
+	a, _ := new(big.Int).SetString("123456789012345678901234567890", 10)
+	b, _ := new(big.Int).SetString("123456789012345678901234567890", 10)
+	if !equal(a, b) || equal(a, new(big.Int)) || equal(a, int64(1)) {
+		t.Error("numbers beyond 64 bits")
 	}
 }

@@ -141,16 +141,19 @@ type fileMark struct {
 }
 
 // secretSource matches the names of functions and addresses by which templates read secrets.
-var secretSource = regexp.MustCompile(`(?i)\b(?:vault|sdb|gpg|keyring|passwordstore|credstash|keyvault|secretsmanager|1password|ssm)\b`)
+var secretSource = regexp.MustCompile(`(?i)\b(?:vault|sdb|gpg|nacl|kms|aws_kms|keyring|passwordstore|credstash|keyvault|secretsmanager|1password|ssm)\b`)
 
 // markOf returns the mark of the text of a file. c may be nil: nothing is compared.
 func markOf(c *Config, text []byte) fileMark {
 	if c == nil {
 		return fileMark{}
 	}
+
+	pipe := rendererPipe(c, text)
+	usual := pipe == jinjaYAML || pipe == "yaml" || pipe == yamlJinja
 	return fileMark{
-		pipe:   rendererPipe(c, text),
-		secret: secretSource.Match(text) || bytes.Contains(text, []byte("BEGIN PGP MESSAGE")),
+		pipe:   pipe,
+		secret: !usual || secretSource.Match(text) || bytes.Contains(text, []byte("BEGIN PGP MESSAGE")),
 	}
 }
 

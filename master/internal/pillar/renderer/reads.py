@@ -32,9 +32,10 @@ RESERVED = FREE | set(
 )
 
 # Filters and tests that compute. Missing are those that look at the clock, chance,
-# files, the network or the identity of objects.
+# files, the network or the identity of objects, and attr, which before Jinja 3.1.6 looks into
+# handles without asking them.
 FILTERS = set(
-    "abs attr batch capitalize center count d default dictsort e escape"
+    "abs batch capitalize center count d default dictsort e escape"
     " filesizeformat first float forceescape format groupby indent int join last"
     " length list lower items map min max pprint reject rejectattr replace reverse"
     " round safe select selectattr slice sort string striptags sum title trim"
