@@ -180,3 +180,20 @@ func TestEqualNumbers(t *testing.T) {
 		t.Error("numbers beyond 64 bits")
 	}
 }
+
+// TestWithoutRenderers: a master without Salt's library can tell nothing of a template, so a change of it
+// is no "nothing differs".
+func TestWithoutRenderers(t *testing.T) {
+	t.Parallel()
+	for _, trusted := range []bool{false, true} {
+		tree := with(served, "common.sls", "port: {{ 80 }}\n")
+		s, root := newService(t, tree, manyMinions(1), func(c *Config) {
+			c.Renderer.Python = []string{"/nonexistent/python"}
+			c.Trusted = trusted
+		})
+		report := compareFolder(t, s, root, with(tree, "common.sls", "port: {{ 8080 }}\n"))
+		if text := report.Text(false); report.Code() != codeDiffers || !strings.Contains(text, "common needs Salt's Python") {
+			t.Errorf("trusted %v: %s", trusted, text)
+		}
+	}
+}

@@ -24,6 +24,10 @@ var errNoRenderers = errors.New("no template renderers are configured on this ma
 // compileFile renders one file (salt/template.py compile_template).
 func (c *compilation) compileFile(path, env, name string, defaults *value.Map) (any, error) {
 	v, err := c.renderFile(path, env, name, defaults)
+	// Otherwise both sides of a comparison would have the same error.
+	if c.outcome != nil && (errors.Is(err, errNoRenderers) || errors.Is(err, renderer.ErrNoSalt)) {
+		v, err = c.refuse(path, env, name, "needs Salt's Python renderers, which this master does not have", defaults)
+	}
 	if err := c.spendValues(v); err != nil {
 		return nil, err
 	}
