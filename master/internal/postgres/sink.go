@@ -143,7 +143,8 @@ type feed struct {
 
 	firstPause time.Duration
 	idle       time.Duration // how long a connection without use is kept
-	recovered  bool          // the last batch was the first after a failure
+	outage     bool          // since the last success the database was away, or did not take plain rows either
+	recovered  bool          // the last batch was the first after an outage
 	sample     sample
 
 	mu    sync.Mutex
@@ -175,7 +176,7 @@ func (f *feed) run(ctx context.Context) {
 	}
 }
 
-// letOwnersWrite waits, in the lane of copies, after the first batch that follows a failure: the masters that took the
+// letOwnersWrite waits, in the lane of copies, after the first batch that follows an outage: the masters that took the
 // returns write what has waited, and this lane would write the same. It returns false if ctx ends first.
 func (f *feed) letOwnersWrite(ctx context.Context) bool {
 	wait := f.recovered && f.wait > 0
@@ -286,6 +287,7 @@ func (f *feed) deliver(ctx context.Context, records []record) bool {
 			}
 		}
 
+		f.outage = f.outage || kind == away || suspects
 		f.noteFailure(err, tries)
 		if tries%2 == 0 {
 			f.db.close() // the name of the host may mean another server now
@@ -343,10 +345,11 @@ func (f *feed) try(ctx context.Context, records []record, reason string) (connec
 	if fresh == len(b.runs) && reason == "" {
 		f.sample.choose(want)
 	}
+	f.recovered = f.recovered || f.outage
+	f.outage = false
 	f.count(func(s *Stats) {
 		if s.Error != "" {
 			f.log.Info("PostgreSQL takes returns again", "path", f.lane.dir)
-			f.recovered = true
 		}
 		s.Written += uint64(fresh)
 		s.Known += uint64(len(records) - len(b.loads) - fresh)

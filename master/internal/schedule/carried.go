@@ -47,14 +47,23 @@ func (s *Schedule) dropCarried(shift time.Duration) {
 }
 
 // takeCarried returns the state that another master has recorded for an entry that this master has only
-// learned now. ok is false if there is none.
+// learned now. ok is false if there is none, or only one that is too old. What was due while nobody checked
+// the entry is left out.
 func (s *Schedule) takeCarried(e *entry) (state plan.State, ok bool) {
-	other := s.others[e.Key]
-	if other.Digest != e.Digest {
+	other, known := s.others[e.Key]
+	if !known || other.Digest != e.Digest {
 		return plan.State{}, false
 	}
 	delete(s.others, e.Key)
-	return other.State, true
+
+	restart := plan.Civil(s.cfg.Now()).Truncate(plan.Tick)
+	if restart.Sub(other.Carried) > carryFor {
+		return plan.State{}, false
+	}
+	if !s.lastCivil.IsZero() {
+		restart = s.lastCivil.Add(plan.Tick) // the next check
+	}
+	return e.Resume(other.State, restart), true
 }
 
 // entryRecords returns the records of the entries, and of those that this master does not know. looked is

@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"fmt"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -176,6 +177,56 @@ func TestSavedEntryThatTheOwnerDoesNotKnowYet(t *testing.T) {
 					}
 					if got := b.calls[fun]; len(got) != want {
 						t.Errorf("%s ran at %v", fun, got)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestCalendarEntryThatTheOwnerDoesNotKnowYet: an entry with a time of day, or a cron entry, whose time passes
+// while the owner does not know it runs at its next time: at the owner that learns it, and at the next one.
+func TestCalendarEntryThatTheOwnerDoesNotKnowYet(t *testing.T) {
+	for name, next := range map[string]bool{"learns it": false, "is gone before": true} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "schedule")
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t)
+				began := time.Now().UTC()
+				due := began.Add(3 * time.Minute)
+				all := value.NewMap(
+					"when", entryOf("a.when", "when", due.Format(time.TimeOnly)),
+					"cron", entryOf("a.cron", "cron", fmt.Sprintf("%d * * * *", due.Minute())),
+				)
+				start := func(term uint64, saved *savedNow, d time.Duration) {
+					cfg := b.config(value.NewMap("e", entryOf("a.option", "minutes", int64(1))))
+					cfg.Now = func() time.Time { return time.Now().UTC() }
+					cfg.Records = OpenRecords(path)
+					cfg.Saved = saved
+					cfg.Own = func() (uint64, bool) { return term, true }
+					b.runFor(New(cfg), d)
+				}
+
+				whole, late := &savedNow{}, &savedNow{}
+				whole.set(all)
+				late.set(value.NewMap())
+				start(1, whole, 90*time.Second)
+				if next {
+					start(2, late, 3*time.Minute)
+					start(3, whole, 25*time.Hour)
+				} else {
+					time.AfterFunc(3*time.Minute, func() { late.set(all) })
+					start(2, late, 25*time.Hour)
+				}
+
+				for fun, first := range map[string]time.Time{"a.when": due.Add(24 * time.Hour), "a.cron": due.Add(time.Hour)} {
+					got := b.calls[fun]
+					want := 1
+					if fun == "a.cron" {
+						want = 25
+					}
+					if len(got) == 0 || len(got) > want || (got[0]-first.Sub(began)).Abs() > 5*time.Second {
+						t.Errorf("%s ran %d times, at %v, want the first at %v", fun, len(got), got, first.Sub(began))
 					}
 				}
 			})

@@ -395,6 +395,9 @@ func (s roster) statesOf(r record) []plan.State {
 	for i, e := range s.entries {
 		if known := r.Entries[e.Key]; known.Digest == e.Digest {
 			states[i] = known.State
+			if !known.Carried.IsZero() { // the owner did not know the entry: nobody checked it until Looked
+				states[i] = e.Resume(known.State, r.Looked.Add(plan.Tick))
+			}
 		}
 	}
 	return states
