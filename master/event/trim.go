@@ -16,6 +16,15 @@ var kept = [...]string{"id", "jid", "fun", "tag", "cmd", "success", "retcode", "
 // overflow is the factor by which a packed event may exceed max_event_size.
 const overflow = 16
 
+// Fit returns data for an answer of at most limit bytes. If data is larger, large values are replaced as in an
+// event.
+func Fit(data *value.Map, limit int) *value.Map {
+	if packedSize(data) <= limit {
+		return data
+	}
+	return trimToLimit(data, limit/overflow)
+}
+
 // trimToLimit returns a copy of data in which it replaces large values until the data packs to at
 // most limit bytes. Like Salt it replaces the largest values first: those over half of the limit,
 // then those over 40 %, and so on. Like Salt it stops at 10 %, so that a return of many small

@@ -135,6 +135,9 @@ func TestBatchWhoseJobCannotBeSent(t *testing.T) {
 		}
 		w.refuse = nil
 		w.m.giveUpLate(t.Context())
+		w.want("", "")
+		w.now = w.now.Add(sendPause)
+		w.m.giveUpLate(t.Context())
 		w.want("d", "progress")
 		w.refuse = errors.New("the disk is full")
 		w.ret("b", 0)

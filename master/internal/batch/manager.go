@@ -424,7 +424,7 @@ func (m *Manager) publish(ctx context.Context, jid string, b *driven, next []str
 	}
 	m.cfg.Log.Error("a batch cannot be published to its next minions", "jid", jid, "minions", next, "error", err)
 
-	b.notSent(next)
+	b.notSent(next, m.cfg.Now())
 	if !b.begun {
 		b.Halted = fmt.Sprintf("its first minions did not get the job: %v", err)
 	}

@@ -277,11 +277,11 @@ func TestManagerHalts(t *testing.T) {
 		w.refuse = errors.New("no")
 		w.ret("a", 0)
 		w.want("c", "progress")
-		w.m.giveUpLate(t.Context()) // c has failed at once
-		w.want("d", "progress")
-		w.now = w.now.Add(time.Minute)
+		w.m.giveUpLate(t.Context()) // c has failed, and the fault may pass
+		w.want("", "")
+		w.now = w.now.Add(sendPause)
 		w.m.giveUpLate(t.Context())
-		w.want("e", "complete")
+		w.want("d,e", "complete")
 
 		if got := w.kept(); got != "1/4/0/0 " {
 			t.Errorf("kept %s", got)

@@ -77,11 +77,17 @@ func (b *State) TimedOut(id string, now time.Time) {
 	b.checkFailures()
 }
 
-// notSent notes that these minions, which were to get the job, did not get it. Their slots are free.
-func (b *State) notSent(ids []string) {
+// sendPause is how long the slots of minions stay closed that the job could not be sent to. So a fault that
+// passes does not use up all pending minions.
+const sendPause = time.Minute
+
+// notSent notes that these minions, which were to get the job, did not get it. Their slots open after
+// sendPause.
+func (b *State) notSent(ids []string, now time.Time) {
 	for _, id := range ids {
 		delete(b.Active, id)
 		b.Failed[id] = "the job could not be sent"
+		b.Closed = append(b.Closed, now.Add(sendPause))
 	}
 	b.checkFailures()
 }

@@ -8,6 +8,7 @@ import (
 
 	"saltern/internal/audit"
 	"saltern/master/client"
+	"saltern/master/event"
 	"saltern/master/internal/acl"
 	"saltern/master/internal/background"
 	"saltern/master/internal/eauth"
@@ -23,6 +24,8 @@ const (
 	maxWaitingLists = 1024 // requests that wait for one of them
 	// listFor is the longest time that a list waits and works.
 	listFor = 5 * time.Minute
+	// maxListAnswer bounds a list in bytes. Clients take answers of 64 MiB.
+	maxListAnswer = 48 << 20
 )
 
 // runnerCall is a call of a runner by an admitted caller.
@@ -124,6 +127,9 @@ func (r *runnerCall) answerList(ctx context.Context, c *request.Call) (any, erro
 			run := r.announce()
 			run.Secret = true
 			answer = r.answer(ctx, run)
+			if r.fun == "jobs.list_job" || r.fun == "saved.outcome" { // with the output of all minions
+				answer.Set("data", event.Fit(answer.Map("data"), maxListAnswer))
+			}
 		})
 	})
 
@@ -165,7 +171,7 @@ func busyWith(others string) *value.Map {
 // work for minutes, the time limit of requests does not apply, and the context of do ends when the
 // caller disconnects.
 func whileAsked(ctx context.Context, c *request.Call, fun string, do func(context.Context)) error {
-	if !client.AnswersLate(fun) {
+	if !client.AnswersLate(fun) && fun != "fleet.explain" { // which waits for a minion, and bounds itself
 		do(ctx)
 		return nil
 	}

@@ -10,11 +10,14 @@ import (
 const (
 	// maxTesting bounds the runs that wait for minions: each occupies a runner. Overflow policy: a
 	// further run is refused, and its caller told so. One of the schedule or of a reaction waits for
-	// slotWait first, because nobody repeats it.
+	// slotWait first, because nobody repeats it, if none waits already.
 	maxTesting = 8
 	// maxTestingOfOne bounds those of one user without all rights.
 	maxTestingOfOne = 2
 	slotWait        = 5 * time.Minute
+	// maxSlotWaits bounds the runs that wait for a slot: each occupies a worker of the schedule or of the
+	// reactor, which have ten by default. Overflow policy: a further run is refused.
+	maxSlotWaits = 1
 )
 
 // errTesting means that too many runs wait for minions, and errTestingOfOne that they are of one user.
@@ -27,12 +30,19 @@ var (
 // slots bounds the runs that wait for minions. It is safe for concurrent use.
 type slots struct {
 	taken chan struct{}
+	waits chan struct{} // has an element for each run that waits
 
 	mu    sync.Mutex
 	ofOne map[User]int // slots of users without all rights
 }
 
-func newSlots() *slots { return &slots{taken: make(chan struct{}, maxTesting), ofOne: map[User]int{}} }
+func newSlots() *slots {
+	return &slots{
+		taken: make(chan struct{}, maxTesting),
+		waits: make(chan struct{}, maxSlotWaits),
+		ofOne: map[User]int{},
+	}
+}
 
 // take takes a slot for a run of a user. If waits is true and all slots are taken, it waits for one.
 // The caller must call release once when the run has ended.
@@ -57,6 +67,12 @@ func (s *slots) takeAny(ctx context.Context, waits bool) error {
 	default:
 	}
 	if !waits {
+		return errTesting
+	}
+	select {
+	case s.waits <- struct{}{}:
+		defer func() { <-s.waits }()
+	default:
 		return errTesting
 	}
 
