@@ -120,6 +120,16 @@ func (w *wire) packOnce(tag string, data *value.Map) {
 	})
 }
 
+// IsStartOrReturn reports whether an event with this tag starts a job, or is a return of a minion.
+func IsStartOrReturn(tag string) bool {
+	rest, ok := strings.CutPrefix(tag, "salt/job/")
+	if !ok {
+		return false
+	}
+	_, kind, _ := strings.Cut(rest, "/")
+	return kind == "new" || strings.HasPrefix(kind, "ret/")
+}
+
 // Tag joins parts to "salt/<part>/<part>" and leaves out empty parts (salt/utils/event.py tagify).
 func Tag(parts ...string) string {
 	var b strings.Builder

@@ -481,7 +481,7 @@ func TestUsage(t *testing.T) {
 	}
 
 	d := def{params: "a b= * **"}
-	if got := d.usageOf("x.y"); got != "salt-run x.y a [b=...] [value ...] [name=value ...]" {
+	if got := UsageOf("x.y", d.params); got != "salt-run x.y a [b=...] [value ...] [name=value ...]" {
 		t.Error(got)
 	}
 }

@@ -119,16 +119,16 @@ func (d def) bindTo(name string) Func {
 	return func(ctx context.Context, env *Env, args []any, kwargs *value.Map) (any, error) {
 		c := &call{Env: env, ctx: ctx, values: map[string]any{}, kwargs: &value.Map{}}
 		if err := c.bindArguments(short, strings.Fields(d.params), args, kwargs); err != nil {
-			return nil, &ArgumentError{Reason: err.Error(), Usage: d.usageOf(name)}
+			return nil, &ArgumentError{Reason: err.Error(), Usage: UsageOf(name, d.params)}
 		}
 		return d.do(c)
 	}
 }
 
-// usageOf returns the parameters of a runner in the form of a command line.
-func (d def) usageOf(name string) string {
+// UsageOf returns the parameters of a runner, written as in def, in the form of a command line.
+func UsageOf(name, params string) string {
 	words := []string{"salt-run", name}
-	for _, p := range strings.Fields(d.params) {
+	for p := range strings.FieldsSeq(params) {
 		switch n, opt := strings.CutSuffix(p, "="); {
 		case p == "*":
 			words = append(words, "[value ...]")

@@ -21,12 +21,12 @@ func Docs(query string) map[string]Doc {
 	docs := map[string]Doc{}
 	for _, defs := range allDefs() {
 		for name, d := range defs() {
-			docs[name] = Doc{Usage: d.usageOf(name)}
+			docs[name] = Doc{Usage: UsageOf(name, d.params)}
 		}
 	}
 	for _, added := range []map[string]added{addedByMaster, addedByCluster} {
 		for name, a := range added {
-			docs[name] = Doc{Usage: def{params: a.params}.usageOf(name), About: a.about}
+			docs[name] = Doc{Usage: UsageOf(name, a.params), About: a.about}
 		}
 	}
 

@@ -87,13 +87,18 @@ func (c *comparison) minion(ctx context.Context, id string) error {
 
 // pillars compares the pillars of one minion.
 func (c *comparison) pillars(ctx context.Context, req pillar.Request) (*findings, []refusal, error) {
-	from, to, refused, err := c.outcomes(func(s *side, skip map[pillar.FileKey]bool) (*pillar.Outcome, error) {
-		return s.pillars.Outcome(ctx, req, nil, skip)
-	})
+	from, to, refused, err := c.pillarOutcomes(ctx, req)
 	if err != nil {
 		return nil, nil, err
 	}
 	return c.findChanges(from, to), refused, nil
+}
+
+// pillarOutcomes compiles the pillar of one minion on both sides, as outcomes does.
+func (c *comparison) pillarOutcomes(ctx context.Context, req pillar.Request) (from, to *pillar.Outcome, refused []refusal, err error) {
+	return c.outcomes(func(s *side, skip map[pillar.FileKey]bool) (*pillar.Outcome, error) {
+		return s.pillars.Outcome(ctx, req, nil, skip)
+	})
 }
 
 // maxTries bounds how often a minion is compiled again because a file is refused on one side only.

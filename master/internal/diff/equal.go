@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math"
 	"math/big"
+	"slices"
 
 	"saltern/master/value"
 )
@@ -25,15 +26,7 @@ func equal(a, b any) bool {
 		return true
 	case []any:
 		b, ok := b.([]any)
-		if !ok || len(a) != len(b) {
-			return false
-		}
-		for i, v := range a {
-			if !equal(v, b[i]) {
-				return false
-			}
-		}
-		return true
+		return ok && slices.EqualFunc(a, b, equal)
 	case []byte:
 		b, ok := b.([]byte)
 		return ok && bytes.Equal(a, b)

@@ -66,9 +66,7 @@ func (s *Service) stateSide(ctx context.Context, r Request, what What, copied st
 
 // states compares the states of one minion.
 func (c *comparison) states(ctx context.Context, req pillar.Request) (*findings, []refusal, error) {
-	before, after, ofPillars, err := c.outcomes(func(s *side, skip map[pillar.FileKey]bool) (*pillar.Outcome, error) {
-		return s.pillars.Outcome(ctx, req, nil, skip)
-	})
+	before, after, ofPillars, err := c.pillarOutcomes(ctx, req)
 	if err != nil {
 		return nil, nil, err
 	}

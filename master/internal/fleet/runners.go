@@ -228,9 +228,7 @@ func summaryOf(ctx context.Context, f *Fleet, a arguments) (any, error) {
 	}
 
 	last := value.NewMap()
-	for _, r := range summary.Results() {
-		last.Set(wordOf(r), int64(s.Results[r]))
-	}
+	setResults(last, s.Results)
 	last.Set("never", int64(s.NeverRun))
 
 	worst := []any{}

@@ -80,18 +80,14 @@ func trendMap(_ context.Context, f *Fleet, _ arguments) (any, error) {
 	for i := range t.Days {
 		d := &t.Days[i]
 		m := value.NewMap("day", d.Day.Format(time.DateOnly))
-		for _, r := range summary.Results() {
-			m.Set(wordOf(r), int64(d.Results[r]))
-		}
+		setResults(m, d.Results)
 		m.Set("answered", int64(d.Answered))
 		m.Set("absent", int64(d.Absent))
 		days = append(days, m)
 	}
 
 	last := value.NewMap()
-	for _, r := range summary.Results() {
-		last.Set(wordOf(r), int64(t.Last[r]))
-	}
+	setResults(last, t.Last)
 	last.Set("never", int64(t.Never))
 
 	drift := []any{}
@@ -107,6 +103,13 @@ func trendMap(_ context.Context, f *Fleet, _ arguments) (any, error) {
 		"slowest_states", spreadMaps(t.Slowest),
 		"drift", drift,
 	), nil
+}
+
+// setResults writes how many minions, or runs, had each result.
+func setResults(m *value.Map, counts map[summary.Result]int) {
+	for _, r := range summary.Results() {
+		m.Set(wordOf(r), int64(counts[r]))
+	}
 }
 
 func spreadMaps(list []StateSpread) []any {

@@ -127,9 +127,7 @@ func (r *runnerCall) answerList(ctx context.Context, c *request.Call) (any, erro
 			run := r.announce()
 			run.Secret = true
 			answer = r.answer(ctx, run)
-			if r.fun == "jobs.list_job" || r.fun == "saved.outcome" { // with the output of all minions
-				answer.Set("data", event.Fit(answer.Map("data"), maxListAnswer))
-			}
+			answer.Set("data", event.Fit(answer.Map("data"), maxListAnswer))
 		})
 	})
 
@@ -167,11 +165,15 @@ func busyWith(others string) *value.Map {
 	}).Map()
 }
 
-// whileAsked calls do, which works on a runner whose result is only in the answer. If the runner may
-// work for minutes, the time limit of requests does not apply, and the context of do ends when the
+// leavesPort reports whether a runner waits for minions or others for long while its caller waits for the
+// answer, and bounds itself.
+func leavesPort(fun string) bool { return client.AnswersLate(fun) || fun == "fleet.explain" }
+
+// whileAsked calls do, which works on a runner whose result is only in the answer. If the runner
+// leaves the port, the time limit of requests does not apply, and the context of do ends when the
 // caller disconnects.
 func whileAsked(ctx context.Context, c *request.Call, fun string, do func(context.Context)) error {
-	if !client.AnswersLate(fun) && fun != "fleet.explain" { // which waits for a minion, and bounds itself
+	if !leavesPort(fun) {
 		do(ctx)
 		return nil
 	}

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -113,7 +112,7 @@ func New(cfg Config) *Service {
 		cfg.Problem(control.NotifyDiskFault, err)
 	}
 
-	s.sub = cfg.Bus.Subscribe("notify", eventDepth, wantsTag)
+	s.sub = cfg.Bus.Subscribe("notify", eventDepth, event.IsStartOrReturn)
 	return s
 }
 
@@ -128,16 +127,6 @@ func (s *Service) route(a *alert.Alert) (ids []string) {
 		}
 	}
 	return ids
-}
-
-// wantsTag reports whether the service looks at events with a tag: returns, and the starts of jobs.
-func wantsTag(tag string) bool {
-	rest, ok := strings.CutPrefix(tag, "salt/job/")
-	if !ok {
-		return false
-	}
-	_, kind, _ := strings.Cut(rest, "/")
-	return kind == "new" || strings.HasPrefix(kind, "ret/")
 }
 
 // Run sends notifications until ctx ends. What was not sent by then stays in the outbox.

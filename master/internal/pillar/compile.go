@@ -221,12 +221,7 @@ func (c *compilation) envNames() []string {
 // compilePillar compiles the pillar as Salt's Pillar.compile_pillar does.
 func (c *compilation) compilePillar() (*value.Map, error) {
 	cfg := &c.compiler.cfg
-	envs, files := c.readTops()
-	t, err := c.mergeTops(envs, files)
-	if err != nil {
-		c.topErrors = append(c.topErrors, err.Error())
-		t = &topFile{}
-	}
+	t := c.mergedTop(c.mergeTops)
 
 	var pillar *value.Map
 	if cfg.ExtPillarFirst {

@@ -84,12 +84,7 @@ func (c *compilation) gitForPython() []any {
 // compileGitRoot compiles the pillar of one root, without ext_pillar (Pillar.compile_pillar).
 func (c *compilation) compileGitRoot() *value.Map {
 	defer c.closeSession()
-	envs, files := c.readTops()
-	t, err := c.mergeTops(envs, files)
-	if err != nil {
-		c.topErrors = append(c.topErrors, err.Error())
-		t = &topFile{}
-	}
+	t := c.mergedTop(c.mergeTops)
 	pillar := c.renderSelected(c.matchTops(t)).Clone()
 	c.errors = append(c.errors, c.topErrors...)
 	c.setErrors(pillar)

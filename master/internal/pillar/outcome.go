@@ -210,13 +210,7 @@ func (c *Compiler) Outcome(
 
 // compileStates renders the SLS that the top files of states select for a minion, and merges them.
 func (c *compilation) compileStates() (*value.Map, error) {
-	envs, files := c.readTops()
-	top, err := c.mergeStateTops(envs, files)
-	if err != nil {
-		c.topErrors = append(c.topErrors, err.Error())
-		top = &topFile{}
-	}
-
+	top := c.mergedTop(c.mergeStateTops)
 	states := c.renderSelected(c.matchTops(top)).Clone()
 	c.errors = append(c.errors, c.topErrors...)
 	c.setErrors(states)

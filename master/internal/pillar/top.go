@@ -35,6 +35,18 @@ type topFile struct {
 	targets map[string][]*chosen
 }
 
+// mergedTop reads the top files and merges them with merge. What is wrong with them counts as an error of the
+// pillar, which then has no files.
+func (c *compilation) mergedTop(merge func([]string, map[string][]*value.Map) (*topFile, error)) *topFile {
+	envs, files := c.readTops()
+	top, err := merge(envs, files)
+	if err != nil {
+		c.topErrors = append(c.topErrors, err.Error())
+		return &topFile{}
+	}
+	return top
+}
+
 // readTops reads the top files of the environments that apply to this minion. It returns the names
 // of the environments, and the contents of the top files by environment (salt/pillar/__init__.py
 // get_tops).

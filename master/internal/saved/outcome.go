@@ -32,7 +32,7 @@ func (s *Service) addOutcome(t *runner.Table) {
 			err = badf("jid must be the id of a job")
 		}
 		if err != nil {
-			return nil, &runner.ArgumentError{Reason: err.Error(), Usage: usageOf(outcomeRunner, params)}
+			return nil, &runner.ArgumentError{Reason: err.Error(), Usage: runner.UsageOf(outcomeRunner, params)}
 		}
 
 		load, err := env.Jobs.Load(ctx, jid)

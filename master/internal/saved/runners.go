@@ -50,27 +50,12 @@ func (s *Service) AddRunners(t *runner.Table) {
 			}
 			c := call{by: order.By}
 			if err := c.bind(f.params, args, named); err != nil {
-				return nil, &runner.ArgumentError{Reason: err.Error(), Usage: usageOf(name, f.params)}
+				return nil, &runner.ArgumentError{Reason: err.Error(), Usage: runner.UsageOf(name, f.params)}
 			}
 			// What is refused from here on is a failure: for an ArgumentError, the call succeeds.
 			return f.do(ctx, s, c)
 		})
 	}
-}
-
-func usageOf(name, params string) string {
-	words := []string{"salt-run", name}
-	for p := range strings.FieldsSeq(params) {
-		switch n, optional := strings.CutSuffix(p, "="); {
-		case p == "**":
-			words = append(words, "[name=value ...]")
-		case optional:
-			words = append(words, "["+n+"=...]")
-		default:
-			words = append(words, n)
-		}
-	}
-	return strings.Join(words, " ")
 }
 
 // call is a call of a runner.

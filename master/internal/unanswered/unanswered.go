@@ -76,22 +76,12 @@ type Tracker struct {
 // New returns a Tracker of the jobs that start from now on. The caller must call Run.
 func New(bus *event.Bus, presence Presence, now func() time.Time) *Tracker {
 	return &Tracker{
-		sub:      bus.Subscribe("unanswered jobs", depth, wantsTag),
+		sub:      bus.Subscribe("unanswered jobs", depth, event.IsStartOrReturn),
 		presence: presence,
 		now:      now,
 		since:    now(),
 		minions:  map[string]*pending{},
 	}
-}
-
-// wantsTag reports whether an event starts a job or is a return.
-func wantsTag(tag string) bool {
-	rest, ok := strings.CutPrefix(tag, "salt/job/")
-	if !ok {
-		return false
-	}
-	_, kind, _ := strings.Cut(rest, "/")
-	return kind == "new" || strings.HasPrefix(kind, "ret/")
 }
 
 // Run follows jobs and returns until ctx ends.

@@ -440,6 +440,12 @@ func (c *Console) render(v *visit, template string, code int, p page) (Answer, e
 	return Answer{Code: code, Body: b.String(), Header: http.Header{"Content-Type": {"text/html; charset=utf-8"}}}, nil
 }
 
+// isUnauthorized reports whether the master has refused a command because the user may not call it.
+func isUnauthorized(err error) bool {
+	r, ok := errors.AsType[*Refusal](err)
+	return ok && r.Code == http.StatusUnauthorized
+}
+
 // failed returns the page for an error.
 func (c *Console) failed(v *visit, err error) Answer {
 	r, ok := errors.AsType[*Refusal](err)

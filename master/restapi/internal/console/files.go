@@ -2,7 +2,6 @@ package console
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"net/url"
 	"path"
@@ -76,7 +75,7 @@ func showFiles(c *Console, ctx context.Context, v *visit) (Answer, error) {
 
 	if d.MayGit {
 		got, err := v.runCommand(ctx, "runner", "git.status")
-		if r, ok := errors.AsType[*Refusal](err); ok && r.Code == http.StatusUnauthorized {
+		if isUnauthorized(err) {
 			d.MayGit, err = false, nil
 		}
 

@@ -139,7 +139,7 @@ func (c *Console) outcomesOf(ctx context.Context, v *visit, ids []string) (map[s
 		return nil, nil
 	}
 	got, err := v.runCommand(ctx, "runner", "fleet.jobs", "jid", strings.Join(ids, ","))
-	if r, ok := errors.AsType[*Refusal](err); ok && r.Code == http.StatusUnauthorized {
+	if isUnauthorized(err) {
 		return nil, nil // the master refuses the user after all
 	}
 	if err != nil {

@@ -2,7 +2,6 @@ package console
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -86,7 +85,7 @@ func stopJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	}
 
 	got, err := v.runCommand(ctx, "local_async", d.Function, "tgt", value.List(waiting), "tgt_type", "list", "arg", []any{d.JID})
-	if r, ok := errors.AsType[*Refusal](err); ok && r.Code == http.StatusUnauthorized {
+	if isUnauthorized(err) {
 		return Answer{}, &Refusal{http.StatusForbidden,
 			"The master refused: external_auth does not permit you " + d.Function + " on these minions."}
 	}

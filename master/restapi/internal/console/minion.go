@@ -2,7 +2,6 @@ package console
 
 import (
 	"context"
-	"errors"
 	"net/http"
 
 	"saltern/master/keys"
@@ -97,7 +96,7 @@ func (c *Console) runsOf(ctx context.Context, v *visit, id string) (*minionRuns,
 		return nil, nil
 	}
 	got, err := v.runCommand(ctx, "runner", "fleet.runs", "minion", id, "limit", int64(runsOfMinion))
-	if r, ok := errors.AsType[*Refusal](err); ok && r.Code == http.StatusUnauthorized {
+	if isUnauthorized(err) {
 		return nil, nil
 	}
 	if err != nil {

@@ -3,8 +3,6 @@ package console
 import (
 	"cmp"
 	"context"
-	"errors"
-	"net/http"
 	"strings"
 
 	"saltern/master/value"
@@ -48,7 +46,7 @@ func (c *Console) explain(ctx context.Context, v *visit, id string) (*explanatio
 		return nil, nil
 	}
 	got, problem, err := v.askRunner(ctx, explainRunner, value.NewMap("minion", id))
-	if r, ok := errors.AsType[*Refusal](err); ok && r.Code == http.StatusUnauthorized {
+	if isUnauthorized(err) {
 		return nil, nil // the master refuses the user after all
 	}
 	if err != nil {

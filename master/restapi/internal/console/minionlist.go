@@ -262,7 +262,7 @@ func lastRuns(ctx context.Context, v *visit, state string) (map[string]lastRun, 
 			kv = append(kv, "state", state)
 		}
 		got, err := v.runCommand(ctx, "runner", "fleet.last", kv...)
-		if r, ok := errors.AsType[*Refusal](err); ok && r.Code == http.StatusUnauthorized {
+		if isUnauthorized(err) {
 			return nil, nil
 		}
 		if err != nil {
@@ -314,7 +314,7 @@ func fillCells(ctx context.Context, v *visit, rows []*minionRow, columns []strin
 	}
 	got, err := v.runCommand(ctx, "runner", "cache.grains", "tgt", ids, "tgt_type", "list", runner.Only, value.List(columns),
 		runner.Alone, true)
-	if r, ok := errors.AsType[*Refusal](err); ok && r.Code == http.StatusUnauthorized {
+	if isUnauthorized(err) {
 		return nil // the master refuses the user after all
 	}
 	if err != nil {

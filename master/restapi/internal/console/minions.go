@@ -3,7 +3,6 @@ package console
 import (
 	"cmp"
 	"context"
-	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -183,7 +182,7 @@ func grainsOf(ctx context.Context, v *visit, list []minion) (*value.Map, error) 
 		ids = append(ids, m.ID)
 	}
 	got, err := v.runCommand(ctx, "runner", "cache.grains", "tgt", ids, "tgt_type", "list", runner.Alone, true)
-	if r, ok := errors.AsType[*Refusal](err); ok && r.Code == http.StatusUnauthorized {
+	if isUnauthorized(err) {
 		return nil, nil // the master refuses the user after all
 	}
 	m, _ := got.(*value.Map)

@@ -399,7 +399,7 @@ func (d *runPage) publish(ctx context.Context, v *visit) (jid string, err error)
 	}
 
 	got, err := v.runCommand(ctx, "local_async", d.Fun, "tgt", d.targetValue(), "tgt_type", d.Type, "arg", args)
-	if r, ok := errors.AsType[*Refusal](err); ok && r.Code == http.StatusUnauthorized {
+	if isUnauthorized(err) {
 		return "", &Refusal{http.StatusForbidden,
 			"The master refused: external_auth does not permit you " + briefName(d.Fun) + " on these minions."}
 	}

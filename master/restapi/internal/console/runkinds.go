@@ -2,7 +2,6 @@ package console
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -211,7 +210,7 @@ func (d *runPage) startOnMaster(ctx context.Context, v *visit) (jid, problem str
 		got, err = v.runCommand(ctx, "wheel", fun, "arg", args, "kwarg", named)
 	}
 
-	if r, ok := errors.AsType[*Refusal](err); ok && r.Code == http.StatusUnauthorized {
+	if isUnauthorized(err) {
 		return "", "", &Refusal{http.StatusForbidden,
 			"The master refused: external_auth does not permit you " + briefName(fun) + "."}
 	}

@@ -3,7 +3,6 @@ package console
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -101,7 +100,7 @@ func runnerProblem(text string) string {
 // master refuses.
 func savedObjects(ctx context.Context, v *visit, fun string) (*value.Map, error) {
 	got, problem, err := v.askRunner(ctx, fun, value.NewMap())
-	if r, ok := errors.AsType[*Refusal](err); ok && r.Code == http.StatusUnauthorized {
+	if isUnauthorized(err) {
 		return value.NewMap(), nil
 	}
 	if err != nil {

@@ -2,7 +2,6 @@ package console
 
 import (
 	"context"
-	"errors"
 	"net/http"
 
 	"saltern/master/jobs"
@@ -32,7 +31,7 @@ func showTask(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	}
 
 	got, err := v.runCommand(ctx, "runner", "jobs.list_job", "jid", jid)
-	if r, ok := errors.AsType[*Refusal](err); ok && r.Code == http.StatusUnauthorized {
+	if isUnauthorized(err) {
 		return Answer{}, &Refusal{http.StatusForbidden,
 			"The run " + jid + " may be at work, but external_auth does not let you look at its result (the runner jobs.list_job)."}
 	}
