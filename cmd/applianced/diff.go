@@ -93,7 +93,7 @@ differs, 1 when something does, 2 when it could not be told.`,
 	return cmd
 }
 
-// diffAnswer is what a runner returns.
+// diffAnswer is the result of a runner.
 type diffAnswer struct {
 	Text     string `json:"text"`
 	Code     int    `json:"code"`
@@ -130,9 +130,7 @@ func (o *diffOptions) run(cmd *cobra.Command, f *flags) (code int, err error) {
 			return 0, fmt.Errorf("write the report: %w", err)
 		}
 		err = forFile.write(file, "junit")
-		if closed := file.Close(); err == nil {
-			err = closed
-		}
+		err = errors.Join(err, file.Close())
 		if err != nil {
 			return 0, fmt.Errorf("write the report to %s: %w", o.junit, err)
 		}

@@ -16,7 +16,7 @@ type ExplainQuestion struct {
 	Silent bool `json:"silent,omitempty"`
 }
 
-// Explanation is what a master knows of a minion. It has no values of pillars and no arguments of jobs.
+// Explanation contains the facts that a master has about a minion. It has no values of pillars and no arguments of jobs.
 type Explanation struct {
 	Minion string    `json:"minion"`
 	Node   string    `json:"node"` // whose master explains
@@ -144,7 +144,7 @@ type MinionQuestion struct {
 	Minion string `json:"minion"`
 }
 
-// MinionPlaces is what the masters of all nodes know of a minion.
+// MinionPlaces says where the masters of all nodes have seen a minion.
 type MinionPlaces struct {
 	Connected bool              `json:"connected"`
 	Node      string            `json:"node,omitempty"` // to which it is connected; "": not known

@@ -28,7 +28,7 @@ type listing struct {
 	loads atomic.Uint64 // loads that were read to learn whose directory it is
 }
 
-// remembered is what a listing has learned of the directories.
+// remembered contains the jobs that a listing has found in the directories.
 type remembered struct {
 	number uint64               // of the listing
 	jobs   map[string]listedJob // by directory: the newest jobs
@@ -50,7 +50,7 @@ func newListing() listing {
 	return listing{turn: make(chan struct{}, 1), most: maxRemembered, seed: maphash.MakeSeed()}
 }
 
-// listedJob is what a listing remembers of a job.
+// listedJob is a job in a listing.
 type listedJob struct {
 	jid            string
 	findJob, isRun bool

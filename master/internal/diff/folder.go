@@ -121,7 +121,8 @@ func (c *folderCopy) copyEntry(source *os.Root, entry fs.DirEntry, dir, to strin
 		return nil
 	}
 
-	if c.files--; c.files < 0 {
+	c.files--
+	if c.files < 0 {
 		return fmt.Errorf("it has more than %d files", maxFolderFiles)
 	}
 	return c.copyFile(source, name, target)

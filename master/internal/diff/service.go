@@ -28,7 +28,7 @@ const (
 	rendererReply  = 4 << 20 // bytes of one result
 )
 
-// Fleet is what a comparison needs to know of the minions.
+// Fleet lists the minions and their grains, for a comparison.
 type Fleet interface {
 	// Match returns the accepted minions that a target selects.
 	Match(target any, targetType string) ([]string, error)

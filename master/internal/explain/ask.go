@@ -17,7 +17,7 @@ const running = "saltutil.running"
 // settle is how long after an answer another one under the same id is awaited.
 const settle = 500 * time.Millisecond
 
-// answer is what came of the question to the minion.
+// answer is the outcome of the question to the minion.
 type answer struct {
 	asked   bool
 	failed  error // why it could not be asked; nil: it was

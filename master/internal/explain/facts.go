@@ -16,7 +16,7 @@ import (
 	"saltern/master/keys"
 )
 
-// facts is what is known of a minion, from which causesOf finds the causes.
+// facts describe a minion. causesOf finds the causes in them.
 type facts struct {
 	id        string
 	now       time.Time

@@ -10,7 +10,7 @@ import (
 // keptDays is for how many days, in UTC, the table has the results of each minion.
 const keptDays = 31
 
-// dayResult is what a minion did on a day: nothing, answered without running states, or the worst result
+// dayResult is the result of a minion on a day: nothing, answered without running states, or the worst result
 // of its runs of states, which is answered + 1 + summary.Result.
 type dayResult uint8
 

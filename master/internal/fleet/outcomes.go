@@ -24,14 +24,14 @@ const (
 	maxOutcomeReturns = 500_000 // results of all jobs; each takes some 20 bytes
 )
 
-// outcome is what became of a job. A repeated return changes nothing.
+// outcome counts the returns of a job by result. A repeated return changes nothing.
 type outcome struct {
 	whole   bool                      // it has all runs of the history
 	results map[uint64]summary.Result // by the hash of the minion's id
 	failed  int
 }
 
-// Outcome is what became of a job.
+// Outcome counts the returns of a job by result.
 type Outcome struct {
 	OK, Failed int
 }

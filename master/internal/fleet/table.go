@@ -273,7 +273,7 @@ type Last struct {
 	days    days
 }
 
-// snapshot is what the table has of a minion at one moment. Its summary is still packed, so that making it
+// snapshot is a copy of a minion's entry at one moment. Its summary is still packed, so that making it
 // is quick.
 type snapshot struct {
 	minion      string

@@ -62,7 +62,13 @@ func (s *Service) ran(run *history.Run) {
 		return
 	}
 
-	known := alert.Run{Minion: run.Minion, JID: run.JID, User: run.User, Time: run.Time, Summary: run.Summary}
+	known := alert.Run{
+		Minion:  run.Minion,
+		JID:     run.JID,
+		User:    run.User,
+		Time:    run.Time,
+		Summary: run.Summary,
+	}
 	var alerts []alert.Alert
 	if a, failed := alert.OfRun(known); failed {
 		alerts = append(alerts, a)

@@ -134,7 +134,13 @@ func (l *line) next(rule *rules.Rule, by judge, now time.Time) (m *alert.Message
 	}
 
 	for e, why := range dropped {
-		marks = append(marks, Mark{Alert: e.alert.ID, To: l.to, Key: e.alert.Key, At: now, Outcome: why})
+		marks = append(marks, Mark{
+			Alert:   e.alert.ID,
+			To:      l.to,
+			Key:     e.alert.Key,
+			At:      now,
+			Outcome: why,
+		})
 	}
 	slices.SortFunc(marks, func(a, b Mark) int { return cmp.Compare(a.Alert, b.Alert) })
 

@@ -79,7 +79,13 @@ type sender struct {
 }
 
 func newSender(s *Service, rule *rules.Rule, to *rules.Destination, by send.Sender) *sender {
-	return &sender{service: s, rule: rule, to: to, by: by, woken: make(chan struct{}, 1)}
+	return &sender{
+		service: s,
+		rule:    rule,
+		to:      to,
+		by:      by,
+		woken:   make(chan struct{}, 1),
+	}
 }
 
 func (d *sender) wake() {

@@ -191,7 +191,7 @@ func (c *Compiler) Outcome(
 
 	p, err := c.compileMemoized(n, func(n *compilation) (*value.Map, error) {
 		defer n.closeSession()
-		*out = Outcome{skip: skip, marks: map[FileKey]fileMark{}} // a second compilation begins anew
+		*out = Outcome{skip: skip, marks: map[FileKey]fileMark{}} // a second compilation begins with nothing
 		if c.cfg.Compare.ofStates() {
 			return n.compileStates()
 		}

@@ -108,7 +108,8 @@ func (d *sourceDigest) addFile(path string) {
 		if tag == nil {
 			return
 		}
-		if d.tags--; d.tags < 0 || d.ctx.Err() != nil {
+		d.tags--
+		if d.tags < 0 || d.ctx.Err() != nil {
 			d.addPath(path)
 			return
 		}
@@ -136,8 +137,8 @@ func (d *sourceDigest) addImport(path, name string) {
 		d.addPath(path)
 		return
 	}
-	if beside := filepath.Join(filepath.Dir(path), name); filepath.IsLocal(name) || name[0] == '.' {
-		d.addIfThere(beside)
+	if filepath.IsLocal(name) || name[0] == '.' {
+		d.addIfThere(filepath.Join(filepath.Dir(path), name))
 	}
 	if found, err := findFile(d.env, name); err == nil && found != "" {
 		d.addIfThere(found)

@@ -43,7 +43,7 @@ type lane struct {
 	end    atomic.Uint64 // number after the last record that was written
 }
 
-// jobFacts are what the tables have of a job besides its load.
+// jobFacts are the columns of a job besides its load.
 type jobFacts struct {
 	user, function string
 	arguments      []byte // as JSON
@@ -120,7 +120,13 @@ func (j *Journal) AddJob(a jobs.ArchivedJob) error {
 	if _, ok := a.Load.Get("return"); ok {
 		kind = kindFirstLoad
 	}
-	return j.write(j.own, &record{kind: kind, time: a.Time, added: j.now(), jid: a.JID, content: load.Text})
+	return j.write(j.own, &record{
+		kind:    kind,
+		time:    a.Time,
+		added:   j.now(),
+		jid:     a.JID,
+		content: load.Text,
+	})
 }
 
 // Add keeps a return with its summary. s may be nil: Add makes the summary.

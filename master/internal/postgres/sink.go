@@ -85,7 +85,8 @@ type Stats struct {
 	Adapted  uint64  // returns and loads that were written with a mark
 	Refused  uint64  // records that the database does not take even without their content
 	Lost     uint64  // records that were dropped because the spool was full or damaged
-	// LostCopies are those of Lost's kind whose return another master took, and has probably written.
+	// LostCopies counts returns that were dropped in the same way, but which another master took and has probably
+	// written.
 	LostCopies uint64
 	Unkept     uint64    // records that this node's disk did not take
 	Oversized  uint64    // records that were too large for the spool

@@ -139,7 +139,8 @@ func checkSize(settings *value.Map) error {
 }
 
 func checkValue(v any, depth int, values *int) error {
-	if *values++; *values > maxValues || depth > maxDepth {
+	*values++
+	if *values > maxValues || depth > maxDepth {
 		return badf("the object has more than %d values, or more than %d lists inside of each other", maxValues, maxDepth)
 	}
 	switch v := v.(type) {

@@ -99,7 +99,8 @@ func (s *slots) addOf(by User) bool {
 func (s *slots) removeOf(by User) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ofOne[by]--; s.ofOne[by] <= 0 {
+	s.ofOne[by]--
+	if s.ofOne[by] <= 0 {
 		delete(s.ofOne, by)
 	}
 }

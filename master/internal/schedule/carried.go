@@ -39,7 +39,8 @@ func (s *Schedule) carryOthers(r record) {
 	}
 }
 
-// dropCarried drops the records of unknown entries if their times are those of a clock that differs by shift.
+// dropCarried drops the records of unknown entries if the clock has jumped by shift, because their times are of
+// the clock before.
 func (s *Schedule) dropCarried(shift time.Duration) {
 	if shift.Abs() > carryShift {
 		s.others = nil

@@ -38,7 +38,7 @@ const (
 	askedAgain = time.Minute
 )
 
-// Presence is what this master knows of connections.
+// Presence tells which minions are connected.
 type Presence interface {
 	// IDs returns the minions that are connected to this master.
 	IDs() []string

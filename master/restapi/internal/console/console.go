@@ -49,7 +49,7 @@ type Console struct {
 	style  string // URL path of the style sheet
 	script string // URL path of the script
 	origin *http.CrossOriginProtection
-	// lists is what minions have told of their functions.
+	// lists holds the functions that minions have listed.
 	lists  functionLists
 	routes map[string]route
 }

@@ -145,7 +145,7 @@ func showFleet(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	return c.render(v, "fleet", http.StatusOK, page{Title: "Fleet", Data: d})
 }
 
-// newJobs returns the URL of the stream that tells of new jobs. A page that follows it reads itself anew.
+// newJobs returns the URL of the stream that tells of new jobs. A page that follows it reloads itself.
 func (c *Console) newJobs() string {
 	return c.base + "/stream?" + url.Values{"tag": {"salt/job/*/new"}}.Encode()
 }

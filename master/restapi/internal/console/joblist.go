@@ -20,7 +20,7 @@ type jobRow struct {
 	Outcome *jobOutcome // nil: unknown
 }
 
-// jobOutcome is what became of a job.
+// jobOutcome counts the returns of a job by result.
 type jobOutcome struct {
 	OK, Failed, Absent int
 	Live               bool // the absent ones may still answer

@@ -60,7 +60,7 @@ func showMinion(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		}
 	}
 
-	// The page of an explanation does not read itself anew: the master would ask the minion each time.
+	// The page of an explanation does not reload itself: the master would ask the minion each time.
 	if d.MayExplain = v.mayExplain(); d.MayExplain && v.query.Get("explain") != "" {
 		d.Stream = ""
 		if d.Explained, err = c.explain(ctx, v, id); err != nil {

@@ -63,7 +63,7 @@ func spanWord(d time.Duration) string {
 	return fmt.Sprintf("%d days", d/day)
 }
 
-// hint is what an empty list says: what is the matter, and a link to the next step. Word may be "": there
+// hint is the text in the place of an empty list: why it is empty, and a link to the next step. Word may be "": there
 // is no link.
 type hint struct{ Text, Word, URL string }
 

@@ -176,7 +176,7 @@ func (d *runPage) exampleFunction() string {
 }
 
 // startOnMaster starts an orchestration, a runner or a wheel function, and returns the id of its
-// run. problem is what is wrong with the form, or "".
+// run. problem names a fault of the form, or is "".
 func (d *runPage) startOnMaster(ctx context.Context, v *visit) (jid, problem string, err error) {
 	var got any
 	fun := d.Fun

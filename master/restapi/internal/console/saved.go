@@ -25,7 +25,7 @@ const (
 	outcomeOfSaved   = "saved.outcome"
 )
 
-// savedMark is what all saved objects have.
+// savedMark holds the fields that all saved objects have.
 type savedMark struct {
 	Name, Description string
 	By                string // who made the last change
@@ -194,8 +194,8 @@ func limitWords(m *value.Map) string {
 	if m.Value("test_first") == true {
 		words = append(words, "tests first")
 	}
-	if batch := value.Str(m.Value("batch")); m.Value("batch") != nil {
-		words = append(words, briefName(batch)+" at a time")
+	if batch := m.Value("batch"); batch != nil {
+		words = append(words, briefName(value.Str(batch))+" at a time")
 	}
 	if stop := m.Value("stop_above"); stop != nil {
 		words = append(words, "stops above "+briefName(value.Str(stop))+" % failed")

@@ -41,7 +41,7 @@ type jobForm struct {
 	Kinds              []string // kinds of fields
 }
 
-// marksOfObject are what a runner adds to the settings of an object.
+// marksOfObject are the fields that a runner adds to the settings of an object.
 var marksOfObject = []string{"revision", "changed", "by", "fault", "note", "notes", "runs"}
 
 // jobFormOf returns the form of a job with these settings.
@@ -125,8 +125,8 @@ func jobFormIn(form url.Values) jobForm {
 	return d
 }
 
-// settings returns the settings of the job that the form describes. problem is what is wrong with
-// the form, or "": the master checks the settings.
+// settings returns the settings of the job that the form describes. problem names a fault of the
+// form, or is "". The master checks the settings.
 func (d *jobForm) settings() (m *value.Map, problem string) {
 	m = value.NewMap("function", d.Function, "target", d.Target)
 	set := func(name, text string) {

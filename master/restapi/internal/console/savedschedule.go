@@ -133,8 +133,8 @@ func scheduleFormIn(form url.Values) scheduleForm {
 	}
 }
 
-// settings returns the settings of the entry that the form describes. problem is what is wrong with
-// the form, or "": the master checks the settings.
+// settings returns the settings of the entry that the form describes. problem names a fault of the
+// form, or is "". The master checks the settings.
 func (d *scheduleForm) settings() (m *value.Map, problem string) {
 	m = value.NewMap()
 	more := value.NewMap()

@@ -67,7 +67,7 @@ type calendarDay struct {
 	More  int // lines that are left out
 }
 
-// calendarLine is what an entry does on a day.
+// calendarLine lists the runs of an entry on a day.
 type calendarLine struct {
 	At   string // time of day, or ""
 	Name string
