@@ -13,5 +13,7 @@
 //
 // The parsed form of plain files is cached. The key of the cache is device, inode, size, mtime and
 // ctime. Results that were rendered for one minion are not cached, except in a memo (package memo,
-// Config.Memo), which stores results of templates for other minions with the same inputs.
+// Config.Memo), which stores results of templates for other minions with the same inputs. Values of
+// YAML are also cached by the text that was rendered (package renderer). All of these values are
+// shared: the compiler copies what it changes.
 package pillar

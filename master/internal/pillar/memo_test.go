@@ -227,3 +227,37 @@ func packed(t testing.TB, v any) string {
 	}
 	return string(b)
 }
+
+// TestKeptValuesAreNotChanged: the values of YAML that Go has read are shared by all pillars for which
+// templates render the same text, and merging and includes change none of them.
+func TestKeptValuesAreNotChanged(t *testing.T) {
+	files := map[string]string{
+		"p/top.sls": "base:\n  '*':\n    - a\n    - b\n    - c\n",
+		"p/a.sls":   "deep: {x: {y: [1], z: {{ grains.role }}}}\nlist: [1]\ninclude:\n  - d:\n      key: deep:x\n",
+		"p/b.sls":   "deep: {x: {y: [2], w: {{ 1 + 1 }}}, __: merge-last}\nlist: [2]\n",
+		"p/c.sls":   "deep: {x: {y: [3]}, v: {{ 1 }}}\nlist: [{{ 3 }}]\n",
+		"p/d.sls":   "y: [0]\nu: {{ grains.role }}\n",
+	}
+	root := tree(t, files)
+	pool := renderer.New(renderer.Config{
+		Python:     []string{python(t)},
+		MaxWorkers: 1,
+		Overrides:  value.NewMap("root_dir", root, "id", "m", "pillar_roots", value.NewMap("base", []any{root + "/p"})),
+	})
+	t.Cleanup(pool.Close)
+	for _, strategy := range []string{"smart", "recurse", "overwrite", "none"} {
+		for _, lists := range []bool{false, true} {
+			c := New(Config{Roots: base(root + "/p"), Renderers: pool, Strategy: strategy, MergeLists: lists})
+			first := map[string]string{}
+			for i := range 6 {
+				role := []string{"web", "db"}[i%2]
+				got := plainText(compile(t, c, Request{ID: "m", Grains: value.NewMap("role", role)}))
+				if want, known := first[role]; known && got != want {
+					t.Errorf("%s, lists %v: pillar %d of %s is\n%s\nthe first was\n%s", strategy, lists, i, role, got, want)
+				} else if !known {
+					first[role] = got
+				}
+			}
+		}
+	}
+}

@@ -198,6 +198,9 @@ func generated(t *testing.T, usual int) (count int, random *rand.Rand) {
 	return count, rand.New(rand.NewPCG(seed, 1))
 }
 
+// templatesInSession is how many templates one session of TestKeptCode renders.
+const templatesInSession = 50
+
 // TestKeptCode renders random templates for three minions in one process, which makes the code of
 // each once, and in one that makes it each time.
 func TestKeptCode(t *testing.T) {
@@ -211,27 +214,50 @@ func TestKeptCode(t *testing.T) {
 	kept, _ := oneWorker(t, files, false)
 	fresh, _ := oneWorker(t, files, true)
 	rendered := 0
-	for range count {
-		body := r.body(2)
-		head := r.one("", "", "#jinja2: {\"trim_blocks\": true}\n",
-			"#jinja2: {\"lstrip_blocks\": true, \"trim_blocks\": true}\n",
-			"#jinja2: {\"variable_start_string\": \"{=\"}\n")
-		for i, text := range []string{head + body, body, head + body} {
-			text = "#!jinja\n" + text
-			g := value.NewMap("id", fmt.Sprint("m", i), "role", r.one("web", "db"), "tags", []any{"a", fmt.Sprint(i)})
-			got := said(render(t, kept, "m", g, text))
-			want := said(render(t, fresh, "m", g, text))
-			if got != want {
-				t.Errorf("minion %d of\n%s\nhas %s\nwant %s", i, text, got, want)
-			}
+	for done := 0; done < count; done += templatesInSession {
+		var bodies, heads []string
+		for range min(templatesInSession, count-done) {
+			bodies = append(bodies, r.body(2))
+			heads = append(heads, r.one("", "", "#jinja2: {\"trim_blocks\": true}\n",
+				"#jinja2: {\"lstrip_blocks\": true, \"trim_blocks\": true}\n",
+				"#jinja2: {\"variable_start_string\": \"{=\"}\n"))
+		}
 
-			if !strings.HasPrefix(want, "error") {
-				rendered++
+		for minion := range 3 {
+			g := value.NewMap("id", fmt.Sprint("m", minion), "role", r.one("web", "db"), "tags", []any{"a", fmt.Sprint(minion)})
+			inKept, inFresh := session(t, kept, g), session(t, fresh, g)
+			for i, body := range bodies {
+				text := "#!jinja\n" + heads[i] + body
+				if minion == 1 {
+					text = "#!jinja\n" + body
+				}
+
+				template := Template{Text: text, Pillar: true, SLS: "test"}
+				got := said(inKept.Render(t.Context(), template))
+				want := said(inFresh.Render(t.Context(), template))
+				if got != want {
+					t.Errorf("minion %d of\n%s\nhas %s\nwant %s", minion, text, got, want)
+				}
+				if !strings.HasPrefix(want, "error") {
+					rendered++
+				}
 			}
+			inKept.Close()
+			inFresh.Close()
 		}
 	}
 
 	if rendered < count/2 {
 		t.Errorf("only %d of %d templates can be rendered", rendered, 3*count)
 	}
+	t.Logf("%d of %d are rendered", rendered, 3*count)
+}
+
+func session(t *testing.T, p *Pool, grains *value.Map) *Session {
+	t.Helper()
+	s, err := p.Session(t.Context(), Minion{ID: grains.Str("id"), Grains: grains})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
 }

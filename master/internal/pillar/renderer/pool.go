@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"saltern/master/internal/pillar/memo"
 	"saltern/master/internal/pyfork"
 )
 
@@ -34,6 +35,7 @@ type Pool struct {
 	closed     bool
 	stats      Stats
 	library    string // Library's result for the nursery that was started last
+	yaml       *memo.Store
 }
 
 // Stats are counters since the start, and current values, for metrics.
@@ -49,7 +51,12 @@ type Stats struct {
 // New returns a Pool. It starts no process.
 func New(cfg Config) *Pool {
 	cfg.setDefaults()
-	p := &Pool{cfg: cfg, slots: make(chan struct{}, cfg.MaxWorkers), reactionSlot: make(chan struct{}, 1)}
+	p := &Pool{
+		cfg:          cfg,
+		slots:        make(chan struct{}, cfg.MaxWorkers),
+		reactionSlot: make(chan struct{}, 1),
+		yaml:         newYAMLStore(),
+	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p
 }
@@ -414,6 +421,7 @@ func (p *Pool) endIdle(n *nursery) bool {
 		time.Since(time.Unix(0, n.lastUsed.Load())) >= p.cfg.IdleStop
 	if end && p.nursery == n {
 		p.nursery = nil
+		p.yaml = newYAMLStore()
 	}
 
 	end = end || p.nursery != n && n.workers.Load() == 0

@@ -156,7 +156,7 @@ type Template struct {
 }
 
 // Render renders and compiles a template (salt/template.py compile_template). If the template is
-// faulty, the error is a *Failure.
+// faulty, the error is a *Failure. The value may be shared with other callers and must not be changed.
 func (s *Session) Render(ctx context.Context, t Template) (any, error) {
 	req := t.request()
 	fresh := t.Fresh || s.pool.cfg.Fresh

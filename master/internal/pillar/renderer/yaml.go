@@ -6,6 +6,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"saltern/master/internal/pillar/memo"
 	"saltern/master/saltyaml"
 	"saltern/master/value"
 )
@@ -15,11 +16,45 @@ import (
 // the worker, whose memory is bounded.
 var textLimits = saltyaml.Limits{Bytes: 1 << 20, Depth: 64, Nodes: 1 << 17}
 
+// keptYAML bounds the memory for values of texts that Go has read, in bytes. Templates render the same
+// text for many minions. Overflow policy: see package memo.
+const keptYAML = 16 << 20
+
+func newYAMLStore() *memo.Store { return memo.New(memo.Config{Bytes: keptYAML}) }
+
+// yamlStore returns the values that are kept. They are dropped when the nursery stops.
+func (p *Pool) yamlStore() *memo.Store {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.yaml
+}
+
+// readKeptYAML works like exactYAML, but reads the same text only once. A value is kept by its text
+// alone, so a minion gets it only if its own templates have rendered the very same text.
+func (p *Pool) readKeptYAML(text string) (any, bool) {
+	key, err := memo.KeyOf(text)
+	if err != nil {
+		return exactYAML(text)
+	}
+
+	store := p.yamlStore()
+	if v, ok := store.Get(key, memo.Minion{}, nil); ok {
+		return v, true
+	}
+
+	v, ok := exactYAML(text)
+	if ok {
+		store.Put(key, memo.Minion{}, memo.Trace{}, v)
+	}
+	return v, ok
+}
+
 // readYAML returns the value that Salt's yaml renderer returns for text, which Jinja rendered. It
 // reads the text in Go. If Go may read the text in another way than Salt, or if the text has an
-// error, the session's worker reads it: errors are then in Salt's words.
+// error, the session's worker reads it: errors are then in Salt's words. The value is shared and must
+// not be changed.
 func (s *Session) readYAML(ctx context.Context, t Template, text string) (any, error) {
-	if v, ok := exactYAML(text); ok {
+	if v, ok := s.pool.readKeptYAML(text); ok {
 		s.pool.updateStats(func(st *Stats) { st.YAMLInGo++ })
 		return v, nil
 	}
