@@ -143,6 +143,7 @@ func (m *Master) openLocal() *local.Service {
 		Auth:         m.callers.Auth,
 		Blacklist:    blacklist(c),
 		Saved:        m.saved,
+		Batches:      ownBatches{m.batches, m.jids},
 		Launch:       m.launch,
 		OrderMasters: c.OrderMasters,
 		Runs:         m.runs,

@@ -106,6 +106,7 @@ func (m *Master) runnerEnv() *runner.Env {
 		Files:     fileserver.Runners{Server: m.files, Newest: m.newestForRunners, All: m.newestEverywhere},
 		Pillar:    pillar.Runners{Service: m.pillars, Newest: m.newestForRunners},
 		Reactor:   m.reactions,
+		Batches:   m.batches.Progress,
 		Pauses:    runner.NewPauses(c.CacheDir),
 		Options:   conf.WithoutSecrets(c.Raw),
 		Version:   release.Salt,

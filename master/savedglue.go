@@ -64,6 +64,15 @@ type savedMinions struct {
 	ids     *jobs.IDs
 }
 
+// ownBatches runs batches for callers. It implements local.Batches.
+type ownBatches struct {
+	*batch.Manager
+	ids *jobs.IDs
+}
+
+// NewID implements local.Batches.
+func (b ownBatches) NewID() string { return b.ids.New() }
+
 func behalf(by saved.User) launch.Behalf {
 	b := launch.Behalf{User: by.Name, Eauth: by.Eauth}
 	if by.Limited {

@@ -146,6 +146,16 @@ func (c *Client) HandOver(ctx context.Context, q BatchRequest, down func(id stri
 	return len(up), nil
 }
 
+// StartBatch starts a job that the master sends to a part of its minions at a time, with the rights
+// that [Client.Publish] takes. It returns when the first minions have the job. The minions of the
+// answer are those that have answered a ping.
+func (c *Client) StartBatch(ctx context.Context, r Request, spec batch.Spec) (Job, error) {
+	return c.publish(ctx, r, batchPingWithin, batch.Command, spec.Map())
+}
+
+// batchPingWithin is a third of the time that the master may take to start a batch.
+const batchPingWithin = 40 * time.Second
+
 // mayHandOver returns the key with which the master accepts a batch from this client, or an error
 // with the reason why the master would refuse the batch. A Salt master needs no key and would show
 // a key to all readers of events, so mayHandOver returns "" for a Salt master.

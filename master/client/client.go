@@ -18,6 +18,7 @@ import (
 	"saltern/internal/control"
 	"saltern/internal/durable"
 	"saltern/master/event"
+	"saltern/master/internal/batch"
 	"saltern/master/internal/source"
 	"saltern/master/msgpack"
 	"saltern/master/value"
@@ -166,6 +167,18 @@ type Job struct {
 
 // Publish sends a job to the master. It returns ErrNoMinions if the target matches no minion.
 func (c *Client) Publish(ctx context.Context, r Request) (Job, error) {
+	return c.publish(ctx, r, c.timeout(r), "publish", nil)
+}
+
+// publish sends a job to the master by a command of the master. spec is the map of a [batch.Spec]; it
+// is nil for a job that all minions get at once.
+func (c *Client) publish(
+	ctx context.Context,
+	r Request,
+	timeout time.Duration,
+	command string,
+	spec *value.Map,
+) (Job, error) {
 	if _, err := os.Stat(filepath.Join(c.cfg.SockDir, "publish_pull.ipc")); err != nil {
 		c.cfg.Log.Error("Unable to connect to the salt master publisher at " + c.cfg.SockDir)
 		return Job{}, errContact()
@@ -181,15 +194,18 @@ func (c *Client) Publish(ctx context.Context, r Request) (Job, error) {
 		ret = strings.TrimPrefix(ret+","+c.cfg.ExtCache, ",")
 	}
 
-	load := value.NewMap("cmd", "publish", "tgt", tgt, "fun", r.Fun, "arg", r.Arg,
+	load := value.NewMap("cmd", command, "tgt", tgt, "fun", r.Fun, "arg", r.Arg,
 		"key", c.key, "tgt_type", typ, "ret", ret, "jid", r.JID)
 	if r.Kwargs.Len() > 0 {
 		load.Set("kwargs", r.Kwargs)
 	}
 
+	if spec != nil {
+		load.Set(batch.Field, spec)
+	}
+
 	load.Set("user", c.cfg.User)
 	c.sayLogin(load)
-	timeout := c.timeout(r)
 	if c.cfg.LowerMasters { // a syndic waits this long for its minions
 		load.Set("to", int64(timeout/time.Second))
 	}

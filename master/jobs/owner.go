@@ -17,6 +17,9 @@ const (
 	OnlyField = "only_minions"
 	// ChosenField means that the caller chose the job id.
 	ChosenField = "chosen_jid"
+	// BatchField marks a job that gets to a part of its minions at a time. It holds a map of the number
+	// of all minions ("minions") and of how many get the job at a time ("size").
+	BatchField = "saltern_batch"
 )
 
 // Continues reports whether a load continues the stored job: whether the same caller runs the same

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"saltern/master/client"
+	"saltern/master/internal/batch"
 	"saltern/master/jobs"
 	"saltern/master/value"
 )
@@ -156,6 +157,9 @@ func shownReturn(r client.Return, full bool) any {
 
 // startLocal starts a command on minions and returns the job's id without waiting.
 func (s *Server) startLocal(ctx context.Context, in call) (any, error) {
+	if _, ok := in.low.Get("batch"); ok {
+		return s.startBatch(ctx, in)
+	}
 	j, err := s.jobOf(in.low, "listen")
 	if err != nil {
 		return nil, err
@@ -164,6 +168,46 @@ func (s *Server) startLocal(ctx context.Context, in call) (any, error) {
 	c := s.clientFor(in)
 	defer c.Close()
 	started, err := c.Publish(ctx, j.Request)
+	return jobStarted(started, err)
+}
+
+// startBatch starts a command that the master sends to a part of its minions at a time, and returns
+// the job's id when the first of them have it. Salt's local_async ignores batch.
+func (s *Server) startBatch(ctx context.Context, in call) (any, error) {
+	low := in.low
+	spec := batch.Spec{Size: value.StrMax(low.Value("batch"), 100)}
+	for name, span := range map[string]*time.Duration{"batch_wait": &spec.Wait, "timeout": &spec.Timeout} {
+		v, ok := low.Get(name)
+		if !ok {
+			continue
+		}
+		n, ok := wholeNumber(v)
+		if !ok || n < 0 || n > maxWait {
+			return nil, invalid("%s must be a number of seconds, at most %d.", name, maxWait)
+		}
+		*span = time.Duration(n) * time.Second
+	}
+	if v, ok := low.Get("failhard"); ok {
+		b, isBool := v.(bool)
+		if !isBool {
+			return nil, invalid("failhard must be true or false.")
+		}
+		spec.Failhard = b
+	}
+
+	j, err := s.jobOf(low, "listen", "batch", "batch_wait", "failhard", "client", "timeout")
+	if err != nil {
+		return nil, err
+	}
+
+	c := s.clientFor(in)
+	defer c.Close()
+	started, err := c.StartBatch(ctx, j.Request, spec)
+	return jobStarted(started, err)
+}
+
+// jobStarted returns the answer of local_async.
+func jobStarted(started client.Job, err error) (any, error) {
 	switch {
 	case errors.Is(err, client.ErrNoMinions), errors.Is(err, client.ErrNoJob):
 		return value.NewMap(), nil

@@ -156,7 +156,20 @@ func (c *call) jobBody(jid string) (*value.Map, error) {
 	}
 
 	out.Set("Result", result)
+	if of := load.Map(jobs.BatchField); of != nil {
+		out.Set("Batch", c.batchOf(jid, of))
+	}
 	return out, c.endtime(jid, out)
+}
+
+// batchOf returns what is known of the batch of a job: the number of all minions and the size of the
+// batch, and on the master that runs it also how far it is.
+func (c *call) batchOf(jid string, of *value.Map) *value.Map {
+	out := of.Clone()
+	if c.Batches != nil {
+		out.Update(c.Batches(jid))
+	}
+	return out
 }
 
 func (c *call) printJob(jid string) (any, error) {

@@ -19,6 +19,7 @@ type Own struct {
 	Arg         []any // the last one may be the map of named arguments
 	Target      any   // as it was asked for; only batch.status shows it
 	TargetType  string
+	Return      string        // returners on the minions, separated by commas
 	Timeout     time.Duration // how long a minion may take
 }
 
@@ -71,11 +72,12 @@ func (m *Manager) begin(ctx context.Context, b beginning) error {
 		"gather_job_timeout", int64(0),
 		"created", seconds(now),
 		"driver", "master",
-		"ret", "",
+		"ret", own.Return,
 		"user", own.User,
 		event.EauthField, own.Eauth,
 		jobs.AccountField, own.Account,
 		ownKey, true,
+		jobs.BatchField, value.NewMap("minions", int64(len(all)), "size", int64(b.state.Size)),
 	)
 
 	b.state.Fill(kept, now)
@@ -86,4 +88,24 @@ func (m *Manager) begin(ctx context.Context, b beginning) error {
 		return fmt.Errorf("begin a batch: %w", err)
 	}
 	return nil
+}
+
+// Progress returns how far a batch is that this master runs or has run: the numbers of minions that
+// wait for the job (pending) and that work on it (active), and why it was halted (""). It returns nil
+// for other batches.
+func (m *Manager) Progress(jid string) *value.Map {
+	kept, err := m.readState(jid)
+	if err != nil {
+		return nil
+	}
+	state, err := parseState(kept)
+	if err != nil {
+		return nil
+	}
+	return value.NewMap(
+		"pending", int64(len(state.Pending)),
+		"active", int64(len(state.Active)),
+		"failed", int64(len(state.Failed)),
+		"halted", state.Halted,
+	)
 }

@@ -451,6 +451,9 @@ func (b *driven) nextLoad(jid string, ids []string) *value.Map {
 			load.Set(key, text)
 		}
 	}
+	if of := b.kept.Map(jobs.BatchField); of != nil && b.kept.Bool(ownKey) {
+		load.Set(jobs.BatchField, of)
+	}
 	return load
 }
 

@@ -237,6 +237,9 @@ func (l *Launcher) Start(ctx context.Context, j *Job) error {
 	for _, own := range []string{"cmd", jobs.OnlyField, jobs.AccountField, jobs.ChosenField} {
 		j.Load.Delete(own)
 	}
+	if !j.slice {
+		j.Load.Delete(jobs.BatchField)
+	}
 
 	leave, err := l.identify(ctx, j)
 	if err != nil {

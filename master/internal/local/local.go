@@ -13,6 +13,7 @@ import (
 	"saltern/master/event"
 	"saltern/master/internal/acl"
 	"saltern/master/internal/background"
+	"saltern/master/internal/batch"
 	"saltern/master/internal/eauth"
 	"saltern/master/internal/launch"
 	"saltern/master/internal/request"
@@ -40,6 +41,8 @@ type Config struct {
 	// Trouble returns why this master cannot store jobs, or "". Unauthenticated callers see the
 	// text.
 	Trouble func() string
+	// Batches runs jobs on a part of their minions at a time.
+	Batches Batches
 	// Saved are the saved jobs. It may be nil: there are none.
 	Saved      SavedJobs
 	Audit      *audit.Log   // may be nil: nothing is recorded
@@ -58,11 +61,16 @@ type SavedJobs interface {
 type Service struct {
 	cfg   Config
 	lists *background.Queue // of runners that only list, see answerList
+	slots *batch.Slots      // of batches whose minions are asked whether they answer
 }
 
 // New returns a Service.
 func New(cfg Config) *Service {
-	return &Service{cfg: cfg, lists: background.NewQueue(maxLists, maxWaitingLists)}
+	return &Service{
+		cfg:   cfg,
+		lists: background.NewQueue(maxLists, maxWaitingLists),
+		slots: batch.NewSlots(),
+	}
 }
 
 // Methods returns the table of the commands and their handlers.
@@ -70,6 +78,7 @@ func (s *Service) Methods() request.Table {
 	return request.Table{
 		"ping":                  {Local: true, Do: s.onPing},
 		"publish":               {Local: true, Do: s.onPublish},
+		batch.Command:           {Local: true, Do: s.onPublishBatch},
 		"wheel":                 {Local: true, Do: s.onWheel},
 		"runner":                {Local: true, Do: s.onRunner},
 		"saltern_runner_result": {Local: true, Do: s.onRunnerResult},

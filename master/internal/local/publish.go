@@ -56,21 +56,9 @@ func (s *Service) onPublish(ctx context.Context, c *request.Call) (any, error) {
 	if !ok {
 		return invocation("fun must be a function or a list of functions"), nil
 	}
-	if s.cfg.Blacklist.Refuses(load.Str("user"), funs) {
-		s.cfg.Quiet.Error("function or user is on publisher_acl_blacklist", "user", load.Str("user"), "fun", funs)
-		s.loginRefused(o, load, load.Map("kwargs"), "publish "+audit.Names(funs), nil)
-		return authorization(), nil
-	}
-
-	caller, err := s.cfg.Auth.Check(ctx, load, load.Map("kwargs"), o.addr)
-	if f, ok := errors.AsType[*eauth.Failure](err); ok && f.Busy {
-		return f.Map(), nil
-	}
-	if err != nil {
-		s.loginRefused(o, load, load.Map("kwargs"), "publish "+audit.Names(funs), err)
-		// Python's master fires an event with the load here. This master does not, because then
-		// anyone who can reach the port could write to the event bus.
-		return (&eauth.Failure{Name: "AuthenticationError", Message: "Authentication error occurred."}).Map(), nil
+	caller, refusal := s.admitPublisher(ctx, o, load, funs)
+	if refusal != nil {
+		return refusal, nil
 	}
 
 	record := o.jobRecord(caller, load, funs)
@@ -81,7 +69,7 @@ func (s *Service) onPublish(ctx context.Context, c *request.Call) (any, error) {
 
 	j.Eauth = caller.Eauth
 	s.awaitReaders(ctx)
-	err = s.cfg.Launch.Start(ctx, j)
+	err := s.cfg.Launch.Start(ctx, j)
 	if !followsJob(funs) {
 		s.cfg.Audit.Note(published(record, j, err))
 	}
@@ -95,6 +83,32 @@ func (s *Service) onPublish(ctx context.Context, c *request.Call) (any, error) {
 
 	return value.NewMap("enc", "clear", "load",
 		value.NewMap("jid", j.JID, "minions", j.Minions, "missing", j.Missing)), nil
+}
+
+// admitPublisher authenticates the caller who wants to start a job. refusal is nil if he is proven.
+func (s *Service) admitPublisher(
+	ctx context.Context,
+	o origin,
+	load *value.Map,
+	funs []string,
+) (caller eauth.Caller, refusal *value.Map) {
+	if s.cfg.Blacklist.Refuses(load.Str("user"), funs) {
+		s.cfg.Quiet.Error("function or user is on publisher_acl_blacklist", "user", load.Str("user"), "fun", funs)
+		s.loginRefused(o, load, load.Map("kwargs"), "publish "+audit.Names(funs), nil)
+		return caller, authorization()
+	}
+
+	caller, err := s.cfg.Auth.Check(ctx, load, load.Map("kwargs"), o.addr)
+	if f, ok := errors.AsType[*eauth.Failure](err); ok && f.Busy {
+		return caller, f.Map()
+	}
+	if err != nil {
+		s.loginRefused(o, load, load.Map("kwargs"), "publish "+audit.Names(funs), err)
+		// Python's master fires an event with the load here. This master does not, because then
+		// anyone who can reach the port could write to the event bus.
+		return caller, (&eauth.Failure{Name: "AuthenticationError", Message: "Authentication error occurred."}).Map()
+	}
+	return caller, nil
 }
 
 // prepare returns the job that an authenticated caller asks for, if he may start it and its target

@@ -81,6 +81,14 @@ func userOf(by runner.Caller) User {
 	return User{Name: by.Name, Eauth: by.Eauth, Limited: true}
 }
 
+// account returns the account for which the user's slots count; "" for a user with all rights.
+func (u User) account() string {
+	if !u.Limited {
+		return ""
+	}
+	return cmp.Or(u.Eauth, "host") + "/" + u.Name
+}
+
 // noteRun records a run.
 func (s *Service) noteRun(ctx context.Context, by runner.Caller, r *jobRun, err error) {
 	record := s.record(ctx, by, runRunner, r.name).Ended(err)
@@ -237,7 +245,7 @@ func (r *jobRun) do(ctx context.Context) (any, error) {
 		return r.startAll(ctx)
 	}
 
-	release, err := r.slots.take(ctx, r.by, r.caller.All && !r.caller.Person)
+	release, err := r.slots.Take(ctx, r.by.account(), r.caller.All && !r.caller.Person)
 	if err != nil {
 		return nil, err
 	}

@@ -261,14 +261,15 @@ func TestManyRunsWait(t *testing.T) {
 			errs <- err
 		})
 	}
-	for range callers - maxTesting {
-		if err := <-errs; !errors.Is(err, errTesting) {
+	const slots = 8
+	for range callers - slots {
+		if err := <-errs; !errors.Is(err, batch.ErrAsking) {
 			t.Fatal(err)
 		}
 	}
 	close(f.hold)
 	all.Wait()
-	for range maxTesting {
+	for range slots {
 		if err := <-errs; err != nil {
 			t.Error(err)
 		}
@@ -389,57 +390,6 @@ func TestUsualBlacklist(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
-}
-
-// TestSlotsAreForEverybody: a user without all rights has two slots, and a run of the schedule waits
-// for one.
-func TestSlotsAreForEverybody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		slots := newSlots()
-		ann := User{Name: "ann", Eauth: "pam", Limited: true}
-		var release []func()
-		take := func(by User) error {
-			r, err := slots.take(t.Context(), by, false)
-			if err == nil {
-				release = append(release, r)
-			}
-			return err
-		}
-
-		for i := range maxTesting {
-			by := User{Name: fmt.Sprint("u", i), Limited: true}
-			if i < maxTestingOfOne {
-				by = ann
-			}
-			if err := take(by); err != nil {
-				t.Fatal(err)
-			}
-			if i == maxTestingOfOne {
-				if err := take(ann); !errors.Is(err, errTestingOfOne) {
-					t.Errorf("one more of ann: %v", err)
-				}
-			}
-		}
-		if err := take(User{Name: "root"}); !errors.Is(err, errTesting) {
-			t.Errorf("one more: %v", err)
-		}
-
-		if _, err := slots.take(t.Context(), User{Name: "root"}, true); !errors.Is(err, errTesting) {
-			t.Errorf("the schedule has waited: %v", err)
-		}
-		time.AfterFunc(slotWait/2, release[0])
-		last, err := slots.take(t.Context(), User{Name: "root"}, true)
-		if err != nil {
-			t.Fatal(err)
-		}
-		release[0] = last
-		for _, r := range release {
-			r()
-		}
-		if len(slots.taken) > 0 || len(slots.ofOne) > 0 {
-			t.Errorf("%d slots are left, of %v", len(slots.taken), slots.ofOne)
-		}
-	})
 }
 
 func TestRefusedRuns(t *testing.T) {

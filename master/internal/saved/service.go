@@ -55,11 +55,11 @@ type Config struct {
 // Service answers the runners saved.*. It is safe for concurrent use.
 type Service struct {
 	cfg   Config
-	slots *slots
+	slots *batch.Slots
 }
 
 // New returns a Service.
-func New(cfg Config) *Service { return &Service{cfg: cfg, slots: newSlots()} }
+func New(cfg Config) *Service { return &Service{cfg: cfg, slots: batch.NewSlots()} }
 
 // Names of the runners that users may call who have no permission for them: jobsRunner every user, and
 // the others whom a saved job names.

@@ -75,6 +75,9 @@ func (r *recorded) Do(_ context.Context, _ string, low *value.Map) (any, error) 
 	r.asked = append(r.asked, low.Str("client")+" "+low.Str("fun"))
 	r.lows = append(r.lows, low)
 	a, ok := r.answers[low.Str("fun")]
+	if err, isError := a.(error); isError {
+		return nil, err
+	}
 	if !ok {
 		return nil, &Refusal{http.StatusUnauthorized, "Authorization error occurred."}
 	}

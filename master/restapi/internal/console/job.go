@@ -27,13 +27,14 @@ type jobPage struct {
 	job
 	Rows                     []minionResult
 	OK, Failed, Waiting, All int
-	Away                     int    // number of waiting minions that are not connected
-	Live                     bool   // more returns may come, so the page refreshes
-	Stream                   string // URL of the stream of the job's events
-	Stop                     bool   // minions work on the job, and the user may run functions that stop it
-	Again                    string // URL of the form to run the job again; "" if that is impossible
-	Missing                  bool   // there is no such job
-	Only                     string // id of the only minion to show; "" for all
+	Away                     int            // number of waiting minions that are not connected
+	Live                     bool           // more returns may come, so the page refreshes
+	Stream                   string         // URL of the stream of the job's events
+	Batch                    *batchProgress // nil: all minions got the job at once
+	Stop                     bool           // minions work on the job, and the user may run functions that stop it
+	Again                    string         // URL of the form to run the job again; "" if that is impossible
+	Missing                  bool           // there is no such job
+	Only                     string         // id of the only minion to show; "" for all
 	pager
 }
 
@@ -61,6 +62,7 @@ func showJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		// A job may be missing because it has just started and is not in the job cache yet.
 		d.Missing = true
 	}
+	d.Batch = batchOf(m)
 
 	rows := results(m)
 	d.countResults(rows)
@@ -71,6 +73,7 @@ func showJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		// A minion that is not connected gets the job later, when it connects.
 		d.Live = d.Waiting > 0 || c.jobAge(jid) < time.Minute
 	}
+	d.Live = d.Live || d.Batch.goesOnFor(c.jobAge(jid))
 
 	if !d.Live {
 		for i := range rows {
@@ -104,7 +107,7 @@ func showJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		d.Again = c.runAgainURL(m)
 	}
 
-	d.Stop = d.Waiting > 0 && v.rights().Run && !isStop(d.Function)
+	d.Stop = d.Waiting > 0 && v.rights().Run && !isStop(d.Function) || d.Batch.GoesOn() && v.mayCall("runner", stopOfBatch)
 	p.Notice = stoppedNotice(v.query)
 	p.Data = d
 	return c.render(v, "job", http.StatusOK, p)

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 
 	"saltern/master/jobs"
 	"saltern/master/value"
@@ -33,7 +34,12 @@ type stopPage struct {
 	JID, Called string
 	Minions     []string
 	N           int
+	Batch       bool // further minions would get the job
+	StopsBatch  bool // and the user may stop that
 }
+
+// stopOfBatch is the runner with which no further minion gets the job of a batch.
+const stopOfBatch = "batch.stop"
 
 // stoppable returns the way and the job that a form names, and the minions that have not answered.
 func stoppable(ctx context.Context, v *visit, q url.Values) (d stopPage, waiting []string, err error) {
@@ -53,11 +59,20 @@ func stoppable(ctx context.Context, v *visit, q url.Values) (d stopPage, waiting
 			waiting = append(waiting, r.ID)
 		}
 	}
-	if len(waiting) == 0 {
+	goesOn := batchOf(m).GoesOn()
+	stopsBatch := goesOn && v.mayCall("runner", stopOfBatch)
+	if len(waiting) == 0 && !stopsBatch {
 		return d, nil, &Refusal{http.StatusConflict, "No minion works on the job " + jid + " any more: all have answered."}
 	}
 
-	d = stopPage{stopWay: stopWays()[i], JID: jid, Called: v.jobOf(jid, m).Function, N: len(waiting)}
+	d = stopPage{
+		stopWay:    stopWays()[i],
+		JID:        jid,
+		Called:     v.jobOf(jid, m).Function,
+		N:          len(waiting),
+		Batch:      goesOn,
+		StopsBatch: stopsBatch,
+	}
 	for _, id := range waiting[:min(len(waiting), maxPreview)] {
 		d.Minions = append(d.Minions, briefName(id))
 	}
@@ -84,6 +99,22 @@ func stopJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		return Answer{}, err
 	}
 
+	after := url.Values{"jid": {d.JID}}
+	if d.StopsBatch { // first, so that no further minion begins
+		stopped, err := v.runCommand(ctx, "runner", stopOfBatch, "jid", d.JID)
+		if err != nil {
+			return Answer{}, err
+		}
+		if stopped != true {
+			return Answer{}, &Refusal{http.StatusConflict,
+				"This node does not run the batch of the job " + d.JID + ", or it has ended: stop it on the node where it was started. Nothing was done."}
+		}
+		after.Set("batch", "stopped")
+	}
+	if len(waiting) == 0 {
+		return c.redirect("/job", after), nil
+	}
+
 	got, err := v.runCommand(ctx, "local_async", d.Function, "tgt", value.List(waiting), "tgt_type", "list", "arg", []any{d.JID})
 	if isUnauthorized(err) {
 		return Answer{}, &Refusal{http.StatusForbidden,
@@ -97,16 +128,22 @@ func stopJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	if told == 0 {
 		return Answer{}, &Refusal{http.StatusConflict, "None of the minions has an accepted key any more. Nothing was done."}
 	}
-	return c.redirect("/job", url.Values{"jid": {d.JID}, "told": {d.Do}, "n": {strconv.Itoa(told)}}), nil
+	after.Set("told", d.Do)
+	after.Set("n", strconv.Itoa(told))
+	return c.redirect("/job", after), nil
 }
 
 // stoppedNotice returns a sentence about what was done to the job. Only its number comes from the query, within
 // bounds.
 func stoppedNotice(q url.Values) string {
+	batch := ""
+	if q.Get("batch") == "stopped" {
+		batch = "No further minion gets the job. "
+	}
 	n, err := strconv.Atoi(q.Get("n"))
 	words := map[string]string{"term": "asked to end the job", "kill": "told to end the job at once"}[q.Get("told")]
 	if err != nil || words == "" || n < 1 || n > 1e6 {
-		return ""
+		return strings.TrimSpace(batch)
 	}
-	return countWord(n, "minion was ", "minions were ") + words + ". Their answers come when they have."
+	return batch + countWord(n, "minion was ", "minions were ") + words + ". Their answers come when they have."
 }

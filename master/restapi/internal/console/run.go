@@ -28,6 +28,7 @@ type runPage struct {
 	SLS      string // state files, the first argument of functions such as state.apply
 	Pillar   string // pillar of an orchestration: a map in YAML
 	Test     bool   // only tell what would change
+	parts
 	// Functions and Files are offered for Fun and SLS. Source is the minion that has named the
 	// functions, or "": they are the usual ones.
 	Functions []offer
@@ -94,6 +95,7 @@ func runOf(get func(string) string) runPage {
 		SLS:    strings.TrimSpace(cutText(get("sls"), maxName)),
 		Pillar: cutText(get("pillar"), maxTarget),
 		Test:   get("test") != "",
+		parts:  partsOf(get),
 	}
 }
 
@@ -260,7 +262,7 @@ func (d *runPage) problem() string {
 		return "Only states can tell what would change: functions such as state.apply. This one would run for real."
 	}
 
-	return ""
+	return d.parts.problem()
 }
 
 // startJob starts the job and redirects the browser to the job's page. A job for many minions that
@@ -307,6 +309,9 @@ func startJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	}
 
 	jid, err := d.publish(ctx, v)
+	if r, ok := errors.AsType[*Refusal](err); ok && r.Code == http.StatusBadRequest {
+		return again(capital(r.Text))
+	}
 	if err != nil {
 		return Answer{}, err
 	}
@@ -328,6 +333,7 @@ func (d *runPage) formURL(base string) string {
 		"sls":  {d.SLS},
 		"arg":  {d.Arg},
 	}
+	d.parts.fillQuery(q)
 	if text := q.Encode(); len(text) < 4096 {
 		return base + "/run?" + text
 	}
@@ -398,7 +404,8 @@ func (d *runPage) publish(ctx context.Context, v *visit) (jid string, err error)
 		args = withNamed(args, "test", true)
 	}
 
-	got, err := v.runCommand(ctx, "local_async", d.Fun, "tgt", d.targetValue(), "tgt_type", d.Type, "arg", args)
+	fields := []any{"tgt", d.targetValue(), "tgt_type", d.Type, "arg", args}
+	got, err := v.runCommand(ctx, "local_async", d.Fun, append(fields, d.parts.fields()...)...)
 	if isUnauthorized(err) {
 		return "", &Refusal{http.StatusForbidden,
 			"The master refused: external_auth does not permit you " + briefName(d.Fun) + " on these minions."}

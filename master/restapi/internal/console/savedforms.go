@@ -101,6 +101,12 @@ func jobFormIn(form url.Values) jobForm {
 		Limit:       get("limit"),
 		MayRun:      cutText(form.Get("may_run"), maxText),
 	}
+	if run := partsOf(form.Get); d.Batch != "" { // the form of the page Run names them otherwise
+		d.Limit = cmp.Or(d.Limit, run.Timeout)
+		if run.Failhard && d.Stop == "" {
+			d.Stop = "0"
+		}
+	}
 
 	at := func(name string, i int) string {
 		if list := form[name]; i < len(list) {

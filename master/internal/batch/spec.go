@@ -1,0 +1,103 @@
+package batch
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"saltern/master/value"
+)
+
+// Command is the command by which tools start a job that the master sends to a part of its minions at
+// a time. Salt's master does not know it, so it starts nothing.
+const Command = "saltern_publish_batch"
+
+// Field is the field of the load of [Command] that holds the map of a [Spec].
+const Field = "batch"
+
+// Spec says how a batch proceeds.
+type Spec struct {
+	Size     string        // number of minions at a time, or a percentage of those that answer
+	Wait     time.Duration // how long a minion occupies its place after its return
+	Failhard bool          // stop after the first minion that returns an error
+	Timeout  time.Duration // how long a minion may take
+}
+
+const (
+	defaultTimeout = 30 * time.Minute
+	longestWait    = 24 * time.Hour // of both times of a Spec
+	maxSize        = 1_000_000
+)
+
+// Map returns the map that [ReadSpec] reads.
+func (s Spec) Map() *value.Map {
+	return value.NewMap(
+		"size", s.Size,
+		"wait", s.Wait.Seconds(),
+		"failhard", s.Failhard,
+		"timeout", s.Timeout.Seconds(),
+	)
+}
+
+// ReadSpec reads the map of a Spec. The error names the setting and the valid values; whoever sent the
+// map may see it. Without a timeout it is 30 minutes.
+func ReadSpec(m *value.Map) (Spec, error) {
+	s := Spec{Size: strings.TrimSpace(m.Str("size"))}
+	if _, err := SizeOf(s.Size, 1); err != nil {
+		return s, err
+	}
+
+	var err error
+	if s.Wait, err = spanOf(m, "wait", 0); err != nil {
+		return s, err
+	}
+	if s.Timeout, err = spanOf(m, "timeout", defaultTimeout); err != nil {
+		return s, err
+	}
+	if s.Timeout == 0 {
+		s.Timeout = defaultTimeout
+	}
+
+	switch v := m.Value("failhard").(type) {
+	case nil:
+	case bool:
+		s.Failhard = v
+	default:
+		return s, fmt.Errorf("failhard of a batch is True or False")
+	}
+	return s, nil
+}
+
+// spanOf returns the number of seconds with this key as a duration.
+func spanOf(m *value.Map, key string, def time.Duration) (time.Duration, error) {
+	if m.Value(key) == nil {
+		return def, nil
+	}
+	n := numberIn(m, key, math.NaN())
+	if !(n >= 0 && n <= longestWait.Seconds()) {
+		return 0, fmt.Errorf("%s of a batch is a number of seconds, at most %.0f", key, longestWait.Seconds())
+	}
+	return time.Duration(n * float64(time.Second)), nil
+}
+
+// SizeOf returns how many of n minions get the job at a time: at least 1. spec is a number from 1 on,
+// or a percentage above 0 and up to 100.
+func SizeOf(spec string, n int) (int, error) {
+	bad := fmt.Errorf("the size of a batch is a number of minions, such as 10, or a percentage of them, such as 25%%: not %.40q", spec)
+	text, isPercent := strings.CutSuffix(spec, "%")
+	if !isPercent {
+		size, err := strconv.Atoi(spec)
+		if err != nil || size < 1 || size > maxSize {
+			return 0, bad
+		}
+		return size, nil
+	}
+
+	percent, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(percent > 0 && percent <= 100) {
+		return 0, bad
+	}
+	return max(int(percent/100*float64(n)), 1), nil
+}

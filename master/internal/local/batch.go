@@ -1,0 +1,230 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"saltern/internal/audit"
+	"saltern/master/internal/batch"
+	"saltern/master/internal/launch"
+	"saltern/master/internal/request"
+	"saltern/master/value"
+)
+
+// Batches runs jobs on a part of their minions at a time.
+type Batches interface {
+	// NewID returns an id for a job.
+	NewID() string
+	// Begin starts a batch. It returns when the first minions have the job, or when the batch waits for
+	// others to end.
+	Begin(ctx context.Context, own batch.Own, state *batch.State) error
+}
+
+// askWithin bounds how long a batch waits for answers to its ping: less than a request may take.
+const askWithin = 90 * time.Second
+
+// onPublishBatch starts a job for a tool on a part of its minions at a time. The caller needs the rights
+// that he needs to start the job on all of them at once. Minions that do not answer a ping count as
+// failed, and do not get the job. It answers when the first minions have the job; the master goes on
+// with the others, also after a restart. A caller who leaves before the ping has ended starts nothing.
+func (s *Service) onPublishBatch(ctx context.Context, c *request.Call) (any, error) {
+	load, o := c.Load, s.originOf(c)
+	fun := load.Str("fun")
+	if fun == "" {
+		return invocation("fun must be one function: a batch has no list of functions"), nil
+	}
+
+	caller, refusal := s.admitPublisher(ctx, o, load, []string{fun})
+	if refusal != nil {
+		return refusal, nil
+	}
+	spec, err := batch.ReadSpec(load.Map(batch.Field))
+	if err != nil {
+		return invocation(err.Error()), nil
+	}
+	if fault := s.unfitForBatch(load); fault != "" {
+		return invocation(fault), nil
+	}
+	load.Delete(batch.Field)
+
+	record := o.jobRecord(caller, load, []string{fun})
+	record.Detail = "in a batch of " + spec.Size
+	j, refusal := s.prepare(ctx, caller, load, record)
+	if refusal != nil {
+		return refusal, nil
+	}
+
+	j.Eauth = caller.Eauth
+	b := newBatch{
+		job:  j,
+		spec: spec,
+		by:   launch.Behalf{User: j.Load.Str("user"), Eauth: caller.Eauth},
+	}
+	if !caller.All {
+		b.by.Account = limitedCaller(caller, load).Account
+	}
+
+	err = s.begin(ctx, &b)
+	s.cfg.Audit.Note(b.published(record, err))
+	if text, spoken := spokenRefusal(err); spoken {
+		return invocation(text), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return value.NewMap("enc", "clear", "load", value.NewMap(
+		"jid", b.jid,
+		"minions", b.up,
+		"down", b.down,
+		"missing", j.Missing,
+	)), nil
+}
+
+// unfitForBatch returns what in a load a batch would not obey, or "".
+func (s *Service) unfitForBatch(load *value.Map) string {
+	if s.cfg.OrderMasters {
+		return "this master has lower masters (order_masters), whose minions it does not know: use salt --batch on them"
+	}
+	if load.Str("jid") != "" {
+		return "a batch gets its job id from the master: leave out jid"
+	}
+
+	var unknown []string
+	for k := range load.Map("kwargs").All() {
+		name := value.Str(k)
+		known := []string{"token", "username", "password", "eauth", "delimiter"}
+		if !slices.Contains(known, name) {
+			unknown = append(unknown, fmt.Sprintf("%.40s", name))
+		}
+	}
+	if len(unknown) > 0 {
+		slices.Sort(unknown)
+		return "a batch does not obey these fields, leave them out: " + strings.Join(unknown[:min(len(unknown), 5)], ", ")
+	}
+	return ""
+}
+
+// newBatch is a batch that is about to begin.
+type newBatch struct {
+	job  *launch.Job
+	spec batch.Spec
+	by   launch.Behalf
+
+	up, down []string // minions that have answered the ping, and those that have not
+	jid      string   // "" until it has begun
+}
+
+// begin pings the minions of a batch, and begins it with those that answer.
+func (s *Service) begin(ctx context.Context, b *newBatch) error {
+	release, err := s.slots.Take(ctx, b.by.Account, false)
+	if err != nil {
+		return &launch.Refusal{Text: err.Error()}
+	}
+	defer release()
+
+	if err := s.ping(ctx, b); err != nil {
+		return err
+	}
+	if len(b.up) == 0 {
+		return &launch.Refusal{Text: fmt.Sprintf("None of the %d minions answers a ping, such as %.80s: nothing was run",
+			len(b.down), b.down[0])}
+	}
+
+	size, err := batch.SizeOf(b.spec.Size, len(b.up))
+	if err != nil {
+		return err
+	}
+	state := batch.New(b.up, size)
+	state.Wait = b.spec.Wait
+	state.Failhard = b.spec.Failhard
+	for _, id := range b.down {
+		state.Failed[id] = "no answer to a ping"
+	}
+
+	load := b.job.Load
+	own := batch.Own{
+		JID:        s.cfg.Batches.NewID(),
+		User:       b.by.User,
+		Eauth:      b.by.Eauth,
+		Account:    b.by.Account,
+		Fun:        load.Str("fun"),
+		Arg:        load.List("arg"),
+		Target:     b.job.Target,
+		TargetType: launch.TargetType(load),
+		Return:     load.Str("ret"),
+		Timeout:    b.spec.Timeout,
+	}
+	if err := s.cfg.Batches.Begin(ctx, own, state); err != nil {
+		return fmt.Errorf("begin the batch: %w", err)
+	}
+	b.jid = own.JID
+	return nil
+}
+
+// ping asks the minions of a batch whether they answer. It returns an error if the caller has left
+// meanwhile.
+func (s *Service) ping(ctx context.Context, b *newBatch) error {
+	asked, stop := request.WhileAsked(ctx)
+	defer stop()
+	bounded, cancel := context.WithTimeout(asked, askWithin)
+	defer cancel()
+
+	load := b.job.Load.Clone()
+	load.Set("fun", "test.ping")
+	load.Set("arg", []any{})
+	load.Set("ret", "")
+	if b.job.Only() { // exactly those on which the caller may run the job
+		load.Set("tgt", value.List(b.job.Minions))
+		load.Set("tgt_type", "list")
+	}
+
+	j, err := s.cfg.Launch.NewFor(bounded, load, b.by)
+	if err != nil {
+		return fmt.Errorf("find the minions of a batch: %w", err)
+	}
+	answer, err := s.cfg.Launch.Collect(bounded, j, 0, 0)
+	switch {
+	case asked.Err() != nil:
+		return fmt.Errorf("wait for the minions of a batch: %w", context.Cause(asked))
+	case err != nil && bounded.Err() == nil:
+		return fmt.Errorf("find the minions of a batch that answer: %w", err)
+	}
+
+	for _, id := range b.job.Minions {
+		if answer.Returns[id] != nil {
+			b.up = append(b.up, id)
+		} else {
+			b.down = append(b.down, id)
+		}
+	}
+	slices.Sort(b.up)
+	return nil
+}
+
+// published returns r, the record of the batch, with its result.
+func (b *newBatch) published(r audit.Record, err error) audit.Record {
+	r = r.Ended(err)
+	_, refused := spokenRefusal(err)
+	switch {
+	case err == nil:
+		r.Result = audit.Started
+		r.JID = b.jid
+		r.Minions = len(b.up)
+	case refused:
+		r.Result = audit.Refused
+	}
+	return r
+}
+
+// spokenRefusal returns the text of a refusal that the caller may see.
+func spokenRefusal(err error) (string, bool) {
+	refusal, ok := errors.AsType[*launch.Refusal](err)
+	if !ok {
+		return "", false
+	}
+	return refusal.Text, true
+}
