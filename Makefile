@@ -365,6 +365,13 @@ bench-storm: bench-swarm build deps-salt ## what the master does in Python at ma
 	python3 test/bench/storm.py --go bin/salt-master --python $(SALTERN_CACHE)/salt-3008.3/bin/salt-master \
 	  --renderer-python $(SALTERN_CACHE)/salt-3008.3/bin/python --swarm "$(SWARM)" $(BENCH_STORM)
 
+# BENCH_HIGHSTATE are flags of test/bench/highstate.py.
+BENCH_HIGHSTATE ?=
+.PHONY: bench-highstate
+bench-highstate: bench-swarm build deps-salt ## a job of state.apply for 3,000 minions whose pillars are 21 templates, compared with Python's master (by hand, on a quiet machine, half an hour; BENCH_HIGHSTATE='--before OTHER/salt-master --minions 500')
+	python3 test/bench/highstate.py --go bin/salt-master --python $(SALTERN_CACHE)/salt-3008.3/bin/salt-master \
+	  --renderer-python $(SALTERN_CACHE)/salt-3008.3/bin/python --swarm "$(SWARM)" $(BENCH_HIGHSTATE)
+
 # HISTORY_RUNS are made once and stay in HISTORY_DIR, some 100 bytes on disk for each.
 HISTORY_RUNS ?= 10000000
 HISTORY_DIR ?= /var/tmp/saltern-bench-history

@@ -198,7 +198,13 @@ func (h *hold) answer(ctx context.Context, p *player, o *order, running *sync.Ma
 		result = found(o, running)
 	}
 	began := time.Now()
-	err := p.giveReturn(ctx, o.jid, o.fun, o.args, result)
+	var err error
+	if h.s.opts.highstate && o.fun == stateApply {
+		err = p.prepareStates(ctx)
+	}
+	if err == nil {
+		err = p.giveReturn(ctx, o.jid, o.fun, o.args, result)
+	}
 	now := time.Now()
 	running.Delete(o.jid)
 	h.s.errs.add(err)
@@ -216,4 +222,22 @@ func found(o *order, running *sync.Map) *value.Map {
 		return value.NewMap()
 	}
 	return value.NewMap("jid", jid, "fun", fun, "pid", os.Getpid(), "tgt", o.target)
+}
+
+const stateApply = "state.apply"
+
+// prepareStates asks the master what a minion needs for state.apply: a new pillar, and -k files
+// (salt/state.py HighState).
+func (p *player) prepareStates(ctx context.Context) error {
+	if err := p.askPillar(ctx); err != nil || p.s.opts.path == "" {
+		return err
+	}
+
+	for k := range p.s.opts.each {
+		if _, err := p.fetch(ctx, p.s.opts.pathOf(k), p.s.opts.env); err != nil {
+			return err
+		}
+	}
+
+	return nil
 }

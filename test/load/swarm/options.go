@@ -35,6 +35,7 @@ type options struct {
 	drive, jobs          int
 	stay                 time.Duration
 	ready                string
+	highstate            bool
 	pid                  int
 	json                 bool
 }
@@ -57,7 +58,7 @@ func parse(mode string, args []string, out io.Writer) (options, error) {
 	f.DurationVar(&o.answerTime, "req-timeout", 30*time.Second, "wait for one answer")
 	f.IntVar(&o.tries, "tries", 1,
 		"how often a question is asked when no answer comes within -req-timeout (real minions: 3)")
-	f.IntVar(&o.grainBytes, "grain-size", 0, "pillar: bytes of further grains (a real minion has some 15000)")
+	f.IntVar(&o.grainBytes, "grain-size", 0, "pillar, hold -highstate: bytes of further grains (a real minion has some 15000)")
 	f.StringVar(&o.connections, "req", "persist",
 		"connections for requests: persist (one of each minion), fresh (one for each request), pool=K (K for all)")
 	f.StringVar(&o.keys, "keys", "swarm-keys", "folder of the key pairs, made when missing")
@@ -74,13 +75,15 @@ func parse(mode string, args []string, out io.Writer) (options, error) {
 	f.BoolVar(&o.token, "token", true, "auth, signin: send a token, as minions do that know the master's key")
 	f.BoolVar(&o.freshIDs, "fresh-ids", false, "auth: other ids in each round")
 	f.IntVar(&o.size, "ret-size", 0, "returns, hold: bytes of a returned value (0: true)")
-	f.StringVar(&o.expect, "expect", "", "pillar, runner: a key that must be there")
-	f.StringVar(&o.path, "path", "", "file: path below salt://; %d in it is the number of the request")
+	f.StringVar(&o.expect, "expect", "", "pillar, runner, hold -highstate: a key that must be there")
+	f.StringVar(&o.path, "path", "", "file, hold -highstate: path below salt://; %d in it is the number of the request")
 	f.StringVar(&o.env, "saltenv", "base", "file: environment")
 	f.IntVar(&o.drive, "drive", 0, "hold: start so many jobs itself, one after the other (needs -root-key)")
 	f.IntVar(&o.jobs, "jobs", 0, "hold: leave after so many complete jobs (0: at -for or -timeout)")
 	f.DurationVar(&o.stay, "for", 0, "hold, tree: stay so long")
 	f.StringVar(&o.ready, "ready-file", "", "hold: file that is written when all minions listen")
+	f.BoolVar(&o.highstate, "highstate", false,
+		"hold: ask for the pillar, with -expect and -grain-size, and read -path -k times, before a return to state.apply")
 	f.IntVar(&o.pid, "pid", 0, "process of the master: report what its tree uses")
 	f.BoolVar(&o.json, "json", false, "report as one line of JSON")
 

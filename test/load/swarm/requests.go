@@ -53,27 +53,29 @@ func (s *swarm) events(ctx context.Context, players []*player) error {
 
 // pillar measures questions for the pillar.
 func (s *swarm) pillar(ctx context.Context, players []*player) error {
-	s.everyone(ctx, players, func(p *player, _ int) error {
-		var got *value.Map
-		err := p.call(ctx, func(m *minion.Minion) (err error) {
-			m.Grains = grains(p.id, s.opts.grainBytes)
-			got, err = m.Pillar(ctx)
-			return err
-		})
-		if err != nil {
-			return err
-		}
+	s.everyone(ctx, players, func(p *player, _ int) error { return p.askPillar(ctx) })
+	return nil
+}
 
-		if faults, ok := got.Get("_errors"); ok {
-			return fmt.Errorf("the pillar has errors: %.100v", faults)
-		}
-
-		if _, ok := got.Get(s.opts.expect); !ok && s.opts.expect != "" {
-			return fmt.Errorf("the pillar has no key %s", s.opts.expect)
-		}
-
-		return nil
+// askPillar asks for the minion's pillar, which must be without errors and have the key -expect.
+func (p *player) askPillar(ctx context.Context) error {
+	var got *value.Map
+	err := p.call(ctx, func(m *minion.Minion) (err error) {
+		m.Grains = grains(p.id, p.s.opts.grainBytes)
+		got, err = m.Pillar(ctx)
+		return err
 	})
+	if err != nil {
+		return err
+	}
+
+	if faults, ok := got.Get("_errors"); ok {
+		return fmt.Errorf("the pillar has errors: %.100v", faults)
+	}
+
+	if _, ok := got.Get(p.s.opts.expect); !ok && p.s.opts.expect != "" {
+		return fmt.Errorf("the pillar has no key %s", p.s.opts.expect)
+	}
 
 	return nil
 }
@@ -82,12 +84,15 @@ func (s *swarm) pillar(ctx context.Context, players []*player) error {
 func grains(id string, more int) *value.Map {
 	g := value.NewMap("id", id, "os", "Debian", "os_family", "Debian", "kernel", "Linux", "osmajorrelease", 12, "host", id, "fqdn", id+".test",
 		"saltversion", "3008.3", "num_cpus", 2, "mem_total", 4096, "cpuarch", "x86_64", "localhost", id, "nodename", id, "virtual", "kvm",
-		"roles", []any{"web", "db"})
+		"roles", []any{"web", "db"}, "role", roleOf(id))
 	for i := 0; i*grainLength < more; i++ {
 		g.Set(fmt.Sprintf("grain%03d", i), strings.Repeat("x", grainLength-len("grain000")))
 	}
 	return g
 }
+
+// roleOf returns one of ten roles by the last digit of an id.
+func roleOf(id string) string { return "role" + id[max(0, len(id)-1):] }
 
 // grainLength is about what a grain of a real minion takes.
 const grainLength = 48
@@ -123,7 +128,7 @@ func (s *swarm) runner(ctx context.Context, players []*player) error {
 func (s *swarm) files(ctx context.Context, players []*player) error {
 	var bytes atomic.Int64
 	t := s.everyone(ctx, players, func(p *player, k int) error {
-		n, err := p.fetch(ctx, strings.ReplaceAll(s.opts.path, "%d", fmt.Sprint(k)), s.opts.env)
+		n, err := p.fetch(ctx, s.opts.pathOf(k), s.opts.env)
 		bytes.Add(n)
 		return err
 	})
@@ -131,3 +136,6 @@ func (s *swarm) files(ctx context.Context, players []*player) error {
 	s.report.Extra["bytes_per_round"] = bytes.Load()
 	return nil
 }
+
+// pathOf returns the path of the request k for a file.
+func (o *options) pathOf(k int) string { return strings.ReplaceAll(o.path, "%d", fmt.Sprint(k)) }

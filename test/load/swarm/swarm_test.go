@@ -209,6 +209,30 @@ func TestHold(t *testing.T) {
 	}
 }
 
+// Minions that are to apply states ask for their pillar and read files before they return.
+func TestHoldAppliesStates(t *testing.T) {
+	r := startMaster(t)
+	r.write(t, "roots/f0", "a")
+	r.write(t, "roots/f1", "b")
+	apply := func(function, key, path string) (report, int) {
+		return r.swarm(t, "hold", "-n", "2", "-drive", "1", "-root-key", r.rootKey(), "-state", r.state(),
+			"-highstate", "-fun", function, "-expect", key, "-path", path, "-k", "2")
+	}
+	for _, c := range []struct {
+		function, key, path, fault string
+	}{
+		{function: "state.apply", key: "app", path: "f%d"},
+		{function: "test.ping", key: "nothing", path: "none"},
+		{function: "state.apply", key: "nothing", path: "f%d", fault: "the pillar has no key nothing"},
+		{function: "state.apply", key: "app", path: "none", fault: "_file_hash of none: answered "},
+	} {
+		rep, code := apply(c.function, c.key, c.path)
+		if c.fault == "" && (code != exitOK || rep.Requests != 2) || c.fault != "" && (code != exitFailed || rep.Errors[c.fault] != 2) {
+			t.Errorf("%+v: status %d, %+v", c, code, rep)
+		}
+	}
+}
+
 // The keys for publishes have changed since the state was kept.
 func TestHoldSignsInAgain(t *testing.T) {
 	r := startMaster(t)
