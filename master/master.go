@@ -366,6 +366,7 @@ func (m *Master) openStores(ctx context.Context) error {
 		HashType: c.HashType,
 		Endtimes: c.JobCacheStoreEndtime,
 		Shared:   !m.cluster.Alone(),
+		Files:    true,
 		Archive:  m.openArchive(ctx),
 	},
 		m.log)

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"saltern/internal/durable"
@@ -16,6 +17,10 @@ import (
 // After each removal Clean pauses for as long as the removal took, so that it uses at most half of
 // the disk's time.
 func (c *Local) Clean(ctx context.Context, keep time.Duration) (int, error) {
+	if keep <= 0 { // keep_jobs_seconds: 0
+		return 0, nil
+	}
+
 	now := c.cfg.Now()
 	removed := 0
 	var errs []error
@@ -41,15 +46,33 @@ func (c *Local) Clean(ctx context.Context, keep time.Duration) (int, error) {
 		}
 	})
 
-	if removed > 0 {
-		c.known.forget()
-	}
+	removed += c.cleanHome(now.Add(-keep))
+	c.known.forget() // forget loads that are too old now
 
 	if err = errors.Join(append(errs, err)...); err != nil {
 		return removed, fmt.Errorf("clean job cache: %w", err)
 	}
 
 	return removed, nil
+}
+
+// cleanHome hides jobs and returns of segments that were made before oldest, and removes segments that have no
+// others. It returns the number of jobs that it has removed.
+func (c *Local) cleanHome(oldest time.Time) (removed int) {
+	c.home.setCutoff(oldest.UnixNano())
+	c.journal.sealAged()
+	for _, g := range c.home.expired() {
+		path := c.home.pathOf(g)
+		if !strings.HasSuffix(path, keptSuffix) { // the archive may lack some of its returns
+			continue
+		}
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			c.log.Error("a segment of old jobs and returns cannot be removed", "path", path, "error", err)
+			continue
+		}
+		removed += c.home.remove(g)
+	}
+	return removed
 }
 
 // isExpired reports whether Clean may remove a job directory. It returns false for a job with

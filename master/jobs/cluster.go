@@ -263,7 +263,7 @@ func (c *Cluster) Stage(
 	load *value.Map,
 	minions []string,
 ) (func(context.Context), error) {
-	recs, durable, err := c.stageRecords(ctx, jid, load, minions)
+	recs, durable, err := c.stageRecords(ctx, jid, load, minions, true)
 	if err != nil {
 		return nil, err
 	}
@@ -290,7 +290,7 @@ func (c *Cluster) SaveLoad(ctx context.Context, jid string, load *value.Map, min
 // StageCopy shows a job that a peer has started to readers of this cache. It does not wait until
 // the copy is durable: the peer has the job.
 func (c *Cluster) StageCopy(ctx context.Context, peer, jid string, load *value.Map, minions []string) error {
-	recs, _, err := c.stageRecords(ctx, jid, load, minions)
+	recs, _, err := c.stageRecords(ctx, jid, load, minions, false)
 	for _, copied := range copies(recs) {
 		c.holdRecord(peer, copied)
 	}

@@ -61,6 +61,7 @@ func open(t testing.TB, cfg Config) *Local {
 	if cfg.retry == 0 {
 		cfg.retry = time.Millisecond
 	}
+	cfg.Files = cfg.Files || os.Getenv("SALTERN_TEST_JOB_FILES") != ""
 	c, err := Open(cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +109,7 @@ func until(t testing.TB, done func() bool) {
 }
 
 func TestGoldenLayout(t *testing.T) {
-	c := open(t, Config{})
+	c := open(t, Config{Files: true})
 	load := unpack(t, wire(t, "jobcache_load_p.bin")).(*value.Map)
 	check.Must(t, c.SaveLoad(await.Context(t), jid1, load, []string{"min8", "min6", "min7", "min6"}))
 	r := Return{
@@ -370,7 +371,7 @@ func TestStageIsVisibleAtOnce(t *testing.T) {
 		return nil
 	}})
 
-	_, durable, err := c.stageRecords(await.Context(t), jid1, value.NewMap("jid", jid1, "fun", "f"), []string{"m"})
+	_, durable, err := c.stageRecords(await.Context(t), jid1, value.NewMap("jid", jid1, "fun", "f"), []string{"m"}, true)
 	check.Must(t, err)
 	if load, err := c.Load(await.Context(t), jid1); err != nil || load.Str("fun") != "f" || len(load.List("Minions")) != 1 {
 		t.Errorf("%v, %v", load, err)
@@ -417,7 +418,7 @@ func TestReplay(t *testing.T) {
 		return nil
 	}
 
-	c := open(t, Config{Dir: dir, fault: stuck, SegmentBytes: 600})
+	c := open(t, Config{Files: true, Dir: dir, fault: stuck, SegmentBytes: 600})
 	check.Must(t, c.SaveLoad(await.Context(t), jid1, value.NewMap("jid", jid1, "fun", "f"), []string{"m1"}))
 	check.Must(t, c.UpdateEndtime(await.Context(t), jid1, "then"))
 	for i := range 20 {
@@ -440,7 +441,7 @@ func TestReplay(t *testing.T) {
 	check.Must(t, os.MkdirAll(empty, 0o755))
 	check.Must(t, os.WriteFile(empty+"/return.p", nil, 0o600))
 
-	c = open(t, Config{Dir: dir})
+	c = open(t, Config{Files: true, Dir: dir})
 	got, err := c.Returns(await.Context(t), jid1)
 	check.Must(t, err)
 	for i := range 20 {
@@ -469,7 +470,7 @@ func TestReplayWithoutRoom(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "jobs")
 	var full atomic.Bool
 	full.Store(true)
-	cfg := Config{Dir: dir, SegmentBytes: 600, fault: func(op string) error {
+	cfg := Config{Files: true, Dir: dir, SegmentBytes: 600, fault: func(op string) error {
 		if op == "put" && full.Load() {
 			return syscall.ENOSPC
 		}
@@ -564,7 +565,7 @@ func TestDiskFull(t *testing.T) {
 func TestFilesCannotBeWritten(t *testing.T) {
 	var mu sync.Mutex
 	full := true
-	c := open(t, Config{QueueBytes: 1, MaxReturn: 1 << 20, fault: func(o string) error { // a queue of 2 MiB
+	c := open(t, Config{Files: true, QueueBytes: 1, MaxReturn: 1 << 20, fault: func(o string) error { // a queue of 2 MiB
 		mu.Lock()
 		defer mu.Unlock()
 		if full && o == "put" {
@@ -612,7 +613,7 @@ func TestFilesCannotBeWritten(t *testing.T) {
 }
 
 func TestRecordThatCanNeverBeStored(t *testing.T) {
-	c := open(t, Config{})
+	c := open(t, Config{Files: true})
 	dir := c.files.jobDir(jid1)
 	check.Must(t, os.MkdirAll(dir, 0o755))
 	check.Must(t, os.WriteFile(dir+"/m1", []byte("in the way"), 0o600))
@@ -725,7 +726,7 @@ func TestClean(t *testing.T) {
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	clock := now.Add(-25 * time.Hour)
 	var mu sync.Mutex
-	c := open(t, Config{Now: func() time.Time { mu.Lock(); defer mu.Unlock(); return clock }})
+	c := open(t, Config{Files: true, Now: func() time.Time { mu.Lock(); defer mu.Unlock(); return clock }})
 	old, young := FromTime(now.Add(-25*time.Hour)), FromTime(now)
 	check.Must(t, c.SaveLoad(await.Context(t), old, value.NewMap("jid", old), nil))
 	save(t, c, ret(old, "m1", 1))
@@ -867,7 +868,7 @@ func TestLoadIsFileWhenTheWaitEnds(t *testing.T) {
 // A return may be all that the cache knows of a job. Salt's get_load fails on a load without a list
 // of minions.
 func TestFirstReturnCanBeReadBySalt(t *testing.T) {
-	c := open(t, Config{})
+	c := open(t, Config{Files: true})
 	r := ret(jid1, "m1", true)
 	r.Load = value.NewMap("fun", "test.ping", "jid", jid1, "id", "m1")
 	save(t, c, r)

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"saltern/internal/durable"
 
@@ -28,7 +29,10 @@ type segment struct {
 	pending int  // records whose files do not exist yet
 	sealed  bool // nothing will be appended any more
 	// jids holds the jobs of the segment's records if journal.noteJobs is set, otherwise nil.
-	jids map[string]bool
+	jids  map[string]bool
+	began time.Time
+	// home finds the records of a segment that stays. It may be nil: its records become files.
+	home *homeSegment
 }
 
 // batch is a group of records that one fdatasync makes durable.
@@ -51,12 +55,21 @@ type journal struct {
 	// the batch continue. err is not nil when the batch failed.
 	onCommit func(recs []*record, err error)
 
+	home   *home
+	now    func() time.Time
+	segAge time.Duration // age at which a segment that stays is ended, so that it can be removed when it is old
+	// onSealed is called when a segment was ended because of its age.
+	onSealed func()
+
 	wake chan struct{}
 	done chan struct{}
 	lock *os.File
 
+	failing bool // the latest batch was not written; used by commit only
+
 	mu         sync.Mutex
 	gathering  *batch
+	checkAge   bool // the commit loop looks whether the newest segment is too old
 	closed     bool
 	segments   []*segment // the segments with records that are not yet files, and the newest segment
 	nextNumber uint64
@@ -112,7 +125,7 @@ func (j *journal) leftSegments() ([]string, error) {
 	out := make([]string, len(nums))
 	for i, n := range nums {
 		out[i] = j.segmentPath(n)
-		j.nextNumber = n + 1
+		j.nextNumber = max(j.nextNumber, n+1)
 	}
 
 	return out, nil
@@ -142,12 +155,16 @@ func (j *journal) append(recs ...*record) (*batch, error) {
 	}
 	j.mu.Unlock()
 
+	j.wakeCommit()
+
+	return b, nil
+}
+
+func (j *journal) wakeCommit() {
 	select {
 	case j.wake <- struct{}{}:
 	default:
 	}
-
-	return b, nil
 }
 
 // wait waits until the batch is durable or has failed.
@@ -169,12 +186,19 @@ func (j *journal) commit() {
 		b := j.gathering
 		j.gathering = nil
 		closed := j.closed
+		checkAge := j.checkAge
+		j.checkAge = false
 		j.mu.Unlock()
 
 		if b == nil {
 			if closed {
 				j.sealSegment(seg)
 				return
+			}
+			if checkAge && j.isAged(seg) {
+				j.sealSegment(seg)
+				seg = nil
+				j.onSealed()
 			}
 			<-j.wake
 			continue
@@ -195,10 +219,17 @@ func (j *journal) commit() {
 			j.records += uint64(len(b.records))
 		}
 		j.mu.Unlock()
-
-		if b.err != nil {
-			j.log.Error("job journal: batch not written", "records", len(b.records), "error", b.err)
+		if b.err == nil && seg.home != nil {
+			j.home.addRecords(seg.home, b.records...)
 		}
+
+		if b.err != nil && !j.failing {
+			j.log.Error("job journal cannot be written: jobs and returns are refused until it can",
+				"records", len(b.records), "error", b.err)
+		} else if b.err == nil && j.failing {
+			j.log.Info("job journal is written again")
+		}
+		j.failing = b.err != nil
 
 		j.onCommit(b.records, b.err)
 		close(b.done)
@@ -209,7 +240,7 @@ func (j *journal) commit() {
 // batch, or nil if the next batch needs a new segment. After a failed sync the content of the
 // segment on the disk is unknown, so the next batch goes to a new segment.
 func (j *journal) writeBatch(seg *segment, b *batch) (*segment, error) {
-	if seg != nil && seg.bytes >= j.segBytes {
+	if seg != nil && (seg.bytes >= j.segBytes || j.isAged(seg)) {
 		j.sealSegment(seg)
 		seg = nil
 	}
@@ -224,6 +255,7 @@ func (j *journal) writeBatch(seg *segment, b *batch) (*segment, error) {
 	off := 0
 	for _, r := range b.records {
 		copy(b.buf[off:], seg.mark[:])
+		r.at = uint32(seg.bytes + int64(off))
 		off += r.size()
 	}
 
@@ -274,7 +306,7 @@ func (j *journal) newSegment() (*segment, error) {
 		return nil, err
 	}
 
-	seg := &segment{path: path, file: f, bytes: int64(segmentHead)}
+	seg := &segment{path: path, file: f, bytes: int64(segmentHead), began: j.now()}
 	if j.noteJobs {
 		seg.jids = map[string]bool{}
 	}
@@ -300,6 +332,10 @@ func (j *journal) newSegment() (*segment, error) {
 		return nil, err
 	}
 
+	if j.home.takes() {
+		seg.home = j.home.begin(j.nextNumber, path, seg.mark)
+	}
+
 	j.nextNumber++
 	j.mu.Lock()
 	j.segments = append(j.segments, seg)
@@ -311,6 +347,10 @@ func (j *journal) newSegment() (*segment, error) {
 func (j *journal) sealSegment(seg *segment) {
 	if seg == nil {
 		return
+	}
+	if seg.home != nil {
+		_ = seg.file.Truncate(seg.bytes) // gives back what newSegment has allocated
+		j.home.seal(seg.home)
 	}
 	seg.file.Close()
 	j.mu.Lock()
@@ -347,11 +387,56 @@ func (j *journal) remove(segs []*segment) error {
 			errs = append(errs, err)
 			continue
 		}
-		j.mu.Lock()
-		j.segments = slices.DeleteFunc(j.segments, func(x *segment) bool { return x == s })
-		j.mu.Unlock()
+		j.forget(s)
 	}
 	return errors.Join(errs...)
+}
+
+// isAged reports whether a segment stays and is too old for further records.
+func (j *journal) isAged(seg *segment) bool {
+	return seg != nil && seg.home != nil && j.segAge > 0 && j.now().Sub(seg.began).Abs() >= j.segAge
+}
+
+// sealAged ends the newest segment if it is too old.
+func (j *journal) sealAged() {
+	j.mu.Lock()
+	j.checkAge = true
+	j.mu.Unlock()
+	j.wakeCommit()
+}
+
+// keep renames segments, so that they stay and no later run replays them. It removes those without records.
+func (j *journal) keep(segs []*segment) error {
+	var errs []error
+	for _, s := range segs {
+		if j.home.size(s.home) == 0 {
+			j.home.remove(s.home)
+			errs = append(errs, j.remove([]*segment{s}))
+			continue
+		}
+
+		path := strings.TrimSuffix(s.path, segmentSuffix) + keptSuffix
+		if err := os.Rename(s.path, path); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		j.home.move(s.home, path)
+		if j.home.isDamaged(s.home) {
+			j.forget(s)
+			continue
+		}
+		if err := writeIndex(path); err != nil {
+			j.log.Warn("a segment of jobs and returns has no index, the next start takes longer", "path", path, "error", err)
+		}
+		j.forget(s)
+	}
+	return errors.Join(append(errs, durable.SyncDir(j.dir))...)
+}
+
+func (j *journal) forget(seg *segment) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.segments = slices.DeleteFunc(j.segments, func(x *segment) bool { return x == seg })
 }
 
 // close waits until the appended records are committed, and ends commit.
@@ -359,10 +444,7 @@ func (j *journal) close() {
 	j.mu.Lock()
 	j.closed = true
 	j.mu.Unlock()
-	select {
-	case j.wake <- struct{}{}:
-	default:
-	}
+	j.wakeCommit()
 	<-j.done
 }
 

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 // writeUntilKilled saves returns from many goroutines and prints each that
 // was acknowledged.
 func writeUntilKilled(dir, run string) {
-	c, err := Open(Config{Dir: dir, SegmentBytes: 32 << 10}, slog.New(slog.DiscardHandler))
+	c, err := Open(Config{Dir: dir, SegmentBytes: 32 << 10, Files: os.Getenv("SALTERN_TEST_JOB_FILES") != ""}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		fmt.Println("error", err)
 		os.Exit(1)
@@ -65,7 +65,11 @@ func writeUntilKilled(dir, run string) {
 func TestKilled(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "jobs")
 	acked := map[string]string{} // minion → jid and repeats
-	for run := range 5 {
+	kills := 5
+	if n, err := strconv.Atoi(os.Getenv("SALTERN_TEST_KILLS")); err == nil {
+		kills = n
+	}
+	for run := range kills {
 		cmd := exec.Command(os.Args[0], strconv.Itoa(run))
 		cmd.Env = append(os.Environ(), childDir+"="+dir)
 		cmd.Stderr = os.Stderr
@@ -114,7 +118,20 @@ func TestKilled(t *testing.T) {
 		}
 	}
 
-	t.Logf("%d acknowledged returns in 5 runs, %d lost", len(acked), lost)
+	t.Logf("%d acknowledged returns in %d runs, %d lost", len(acked), kills, lost)
+	twice := 0
+	for i := range 7 {
+		seen := map[string]bool{}
+		check.Must(t, c.home.each(FromTime(time.Unix(int64(i), 0)), returnHeads, func(r *record) {
+			if seen[r.id] {
+				twice++
+			}
+			seen[r.id] = true
+		}))
+	}
+	if twice > 0 {
+		t.Errorf("%d returns are there twice", twice)
+	}
 	if lost > 0 {
 		t.Errorf("%d of %d lost", lost, len(acked))
 	}

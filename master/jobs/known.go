@@ -2,15 +2,16 @@ package jobs
 
 import "sync"
 
-// knownMax bounds each generation of known, in jobs.
+// knownMax bounds each generation of the known facts, in jobs.
 const knownMax = 4096
 
-// known caches facts about recently used jobs, so that storing a return does not access the file
-// system again for them. It has two generations: when the young generation is full, it becomes the
-// old one, and the former old one is dropped.
-type known struct {
+// known caches something about recently used jobs, so that it is not read from the disk again. It has two
+// generations of at most most jobs: when the young generation is full, it becomes the old one, and the former
+// old one is dropped.
+type known[V any] struct {
+	most       int
 	mu         sync.Mutex
-	young, old map[string]jobFacts
+	young, old map[string]V
 }
 
 type jobFacts struct {
@@ -18,9 +19,9 @@ type jobFacts struct {
 	nocache bool
 }
 
-func newKnown() *known { return &known{young: map[string]jobFacts{}} }
+func newKnown[V any](most int) *known[V] { return &known[V]{most: most, young: map[string]V{}} }
 
-func (k *known) get(jid string) (jobFacts, bool) {
+func (k *known[V]) get(jid string) (V, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	f, ok := k.young[jid]
@@ -32,22 +33,30 @@ func (k *known) get(jid string) (jobFacts, bool) {
 	return f, ok
 }
 
-func (k *known) put(jid string, f jobFacts) {
+func (k *known[V]) put(jid string, f V) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.putLocked(jid, f)
 }
 
-func (k *known) putLocked(jid string, f jobFacts) {
-	if len(k.young) >= knownMax {
-		k.young, k.old = map[string]jobFacts{}, k.young
+func (k *known[V]) putLocked(jid string, f V) {
+	if len(k.young) >= k.most {
+		k.young, k.old = map[string]V{}, k.young
 	}
 	k.young[jid] = f
 }
 
 // forget drops all cached facts, for example after jobs were removed.
-func (k *known) forget() {
+func (k *known[V]) forget() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.young, k.old = map[string]jobFacts{}, nil
+	k.young, k.old = map[string]V{}, nil
+}
+
+// drop drops what is cached about a job.
+func (k *known[V]) drop(jid string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.young, jid)
+	delete(k.old, jid)
 }

@@ -86,7 +86,7 @@ func (c *Local) Newest(ctx context.Context, q Query) ([]Job, error) {
 		}
 	}
 	add := func(dir string, l listedJob) {
-		if _, isOpen := open[l.jid]; !isOpen && wants(l) {
+		if _, isOpen := open[l.jid]; !isOpen && wants(l) && !c.home.holdsLoad(l.jid) {
 			all = append(all, candidate{jid: l.jid, dir: dir})
 		}
 	}
@@ -235,22 +235,42 @@ func (c *Local) readOlder(ctx context.Context, known *remembered, add func(strin
 // older than floor, since others may lie between.
 func (c *Local) newestOf(ctx context.Context, all []candidate, q Query, floor string) (out []Job, err error) {
 	slices.SortFunc(all, func(a, b candidate) int { return cmp.Compare(b.jid, a.jid) })
-	for _, x := range all {
-		if len(out) == q.Last || x.jid < floor {
-			break
+	take := func(x candidate) error {
+		ok := true
+		switch {
+		case x.dir != "":
+			x.job, ok = c.readLoad(x.dir)
+		case x.job.Load == nil:
+			x.job, ok = c.readKept(x.jid, &q)
 		}
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		if x.dir != "" {
-			var ok bool
-			if x.job, ok = c.readLoad(x.dir); !ok {
-				continue // removed meanwhile
-			}
-		}
-		if q.matches(x.job) {
+		if ok && q.matches(x.job) { // else it is not wanted, or was removed meanwhile
 			out = append(out, x.job)
 		}
+		return ctx.Err()
+	}
+
+	ended := func(jid string) bool { return len(out) == q.Last || jid < floor }
+	before := ""
+	c.home.eachLoad(func(jid string) bool {
+		for len(all) > 0 && all[0].jid >= jid && err == nil && !ended(all[0].jid) {
+			before = all[0].jid
+			err = take(all[0])
+			all = all[1:]
+		}
+		if err == nil && jid != before && !ended(jid) {
+			before = jid
+			err = take(candidate{jid: jid})
+		}
+		return err == nil && !ended(jid)
+	})
+	for _, x := range all {
+		if err != nil || ended(x.jid) {
+			break
+		}
+		err = take(x)
+	}
+	if err != nil {
+		return nil, err
 	}
 	slices.Reverse(out)
 	return out, nil

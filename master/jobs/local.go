@@ -25,13 +25,19 @@ type Config struct {
 	// Endtimes means that each return sets the end time of its job (job_cache_store_endtime).
 	Endtimes bool
 	// Shared means that a Cluster uses this cache and hands records over.
-	Shared   bool
-	Archive  Archive // may be nil: returns are kept by the cache only
-	DirMode  fs.FileMode
-	FileMode fs.FileMode
-	Now      func() time.Time
+	Shared bool
+	// Files means that each job and return becomes files. Otherwise they stay in the segments of the journal
+	// until Clean, and only the load of a job that this master publishes becomes files.
+	Files bool
+	// SegmentAge is the age at which a segment that stays is ended; default an hour and a half.
+	SegmentAge time.Duration
+	Archive    Archive // may be nil: returns are kept by the cache only
+	DirMode    fs.FileMode
+	FileMode   fs.FileMode
+	Now        func() time.Time
 
-	retry time.Duration // first pause after a failed write; default 100 ms
+	retry    time.Duration // first pause after a failed write; default 100 ms
+	mostHome int           // records that stay in segments; default maxHomeRecords
 	// test hook: an error that it returns is the result of the operation op; nil outside of tests
 	fault func(op string) error
 }
@@ -51,6 +57,8 @@ func (c *Config) setDefaults() {
 		c.SegmentBytes = 16 << 20
 	}
 
+	c.SegmentAge = cmp.Or(max(c.SegmentAge, 0), 90*time.Minute)
+	c.mostHome = cmp.Or(c.mostHome, maxHomeRecords)
 	c.DirMode = cmp.Or(c.DirMode, 0o750)
 	c.FileMode = cmp.Or(c.FileMode, 0o640)
 	if c.Now == nil {
@@ -69,9 +77,10 @@ type Local struct {
 	ids     *IDs
 	files   files
 	journal *journal
+	home    *home
 	overlay *overlay
 	queue   *queue
-	known   *known
+	known   *known[jobFacts]
 	listing listing
 
 	// leftover describes records of an earlier run that may not be in the shared folder. It is used
@@ -86,6 +95,7 @@ type Local struct {
 	leftOut  int // returns that the archive has not taken since it took the last one
 
 	stalled     atomic.Bool
+	unshown     atomic.Bool // the files of the latest load could not be written
 	quarantined atomic.Uint64
 	duplicates  atomic.Uint64
 	unarchived  atomic.Uint64
@@ -115,6 +125,16 @@ func Open(cfg Config, log *slog.Logger) (*Local, error) {
 	}
 
 	j.fault, j.noteJobs = cfg.fault, cfg.Shared
+	j.home = newHome(log)
+	j.home.closed = cfg.Files
+	j.home.most = cfg.mostHome
+	j.now = cfg.Now
+	j.segAge = cfg.SegmentAge
+	if j.nextNumber, err = j.home.loadKept(cfg.JournalDir); err != nil {
+		j.unlock()
+		return nil, err
+	}
+
 	c := &Local{
 		cfg: cfg,
 		log: log,
@@ -127,12 +147,14 @@ func Open(cfg Config, log *slog.Logger) (*Local, error) {
 			fault:    cfg.fault,
 		},
 		journal: j,
+		home:    j.home,
 		overlay: newOverlay(),
 		queue:   newQueue(cfg.QueueBytes),
-		known:   newKnown(),
+		known:   newKnown[jobFacts](knownMax),
 		listing: newListing(),
 	}
 
+	j.onSealed = c.queue.poke
 	if err := c.replay(); err != nil {
 		j.unlock()
 		return nil, err

@@ -25,16 +25,21 @@ func (c *Local) Load(ctx context.Context, jid string) (*value.Map, error) {
 
 	open := c.overlay.snapshot(jid)
 	dir := c.files.jobDir(jid)
+	kept := c.keptLoad(jid)
 	var v any
 	var ok bool
 	var err error
-	if open.load != nil {
+	switch {
+	case open.load != nil:
 		ok = true
 		v, err = msgpack.Decode(open.load.a, msgpack.DefaultLimits)
-	} else {
+	case kept.load != nil && c.isFirst(dir+"/"+loadFile):
+		ok = true
+		v, err = msgpack.Decode(kept.load.a, msgpack.DefaultLimits)
+	default:
 		v, ok, err = readValue(dir + "/" + loadFile)
-		if _, unread := errors.AsType[*fs.PathError](err); err != nil && !unread {
-			return nil, fmt.Errorf("%w: %s: %w", ErrBrokenLoad, jid, err)
+		if _, unread := errors.AsType[*fs.PathError](err); err != nil && !unread || !ok && kept.err != nil {
+			return nil, fmt.Errorf("%w: %s: %w", ErrBrokenLoad, jid, cmp.Or(err, kept.err))
 		}
 	}
 
@@ -64,7 +69,7 @@ func (c *Local) Load(ctx context.Context, jid string) (*value.Map, error) {
 		}
 	}
 
-	for _, r := range open.minions {
+	for _, r := range append(kept.minions, open.minions...) {
 		list, err := msgpack.Decode(r.a, msgpack.DefaultLimits)
 		if err == nil {
 			lists = append(lists, list)
@@ -119,24 +124,33 @@ func (c *Local) Returns(ctx context.Context, jid string) (*value.Map, error) {
 		out.Set(id, ret)
 	}
 
-	for id, r := range open.returns {
-		v, err := msgpack.Decode(r.a, msgpack.DefaultLimits)
-		if err != nil {
-			c.log.Warn("job cache: return left out", "jid", jid, "minion", id, "error", err)
-			continue
+	_ = c.home.each(jid, returnRecords, func(r *record) { // it has logged the error
+		if open.returns[r.id] == nil {
+			c.setReturn(out, r)
 		}
-
-		ret := returnMap(v)
-		if r.b != nil {
-			if v, err := msgpack.Decode(r.b, msgpack.DefaultLimits); err == nil {
-				ret.Set("out", v)
-			}
-		}
-
-		out.Set(id, ret)
+	})
+	for _, r := range open.returns {
+		c.setReturn(out, r)
 	}
 
-	return out, nil
+	return out, ctx.Err()
+}
+
+// setReturn sets the return of a record in the returns of its job.
+func (c *Local) setReturn(returns *value.Map, r *record) {
+	v, err := msgpack.Decode(r.a, msgpack.DefaultLimits)
+	if err != nil {
+		c.log.Warn("job cache: return left out", "jid", r.jid, "minion", r.id, "error", err)
+		return
+	}
+
+	ret := returnMap(v)
+	if r.b != nil {
+		if v, err := msgpack.Decode(r.b, msgpack.DefaultLimits); err == nil {
+			ret.Set("out", v)
+		}
+	}
+	returns.Set(r.id, ret)
 }
 
 // Returned returns the minions whose returns of a job are stored.
@@ -150,6 +164,7 @@ func (c *Local) Returned(ctx context.Context, jid string) (map[string]bool, erro
 		out[id] = true
 	}
 
+	_ = c.home.each(jid, returnHeads, func(r *record) { out[r.id] = true }) // it has logged the error
 	names, err := readNames(c.files.jobDir(jid))
 	if err != nil {
 		return nil, err
@@ -193,6 +208,10 @@ func (c *Local) Endtime(ctx context.Context, jid string) (string, error) {
 		return endtimeOf(last), nil
 	}
 
+	if end := c.keptEnd(jid); end != "" && c.isFirst(c.files.jobDir(jid)+"/"+endtimeFile) {
+		return end, nil
+	}
+
 	b, err := durable.Read(c.files.jobDir(jid)+"/"+endtimeFile, maxFile)
 	if missing(err) {
 		return "", nil
@@ -216,9 +235,13 @@ func (c *Local) Each(ctx context.Context, visit func(Job) error) error {
 		}
 	}
 
+	if err := c.eachKept(ctx, open, visit); err != nil {
+		return err
+	}
+
 	return c.eachDir(ctx, func(dir string) error {
 		j, ok := c.readLoad(dir)
-		if _, seen := open[j.JID]; !ok || seen {
+		if _, seen := open[j.JID]; !ok || seen || c.home.holdsLoad(j.JID) {
 			return nil
 		}
 		return visit(j)

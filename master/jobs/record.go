@@ -30,6 +30,7 @@ type record struct {
 
 	// The fields below are not stored on disk.
 	own       bool     // this master took the return, see Archived.Own
+	at        uint32   // offset in its segment; valid once it is committed or scanned
 	cost      int64    // bytes of the queue's bound that the record takes
 	segment   *segment // the record's segment, set when it is committed
 	committed bool     // guarded by overlay.mu
@@ -184,6 +185,7 @@ func scanSegment(b []byte, yield func(*record) error) (damaged, tail int, err er
 	}
 
 	m := mark(b[len(segmentMagic):segmentHead])
+	size := len(b)
 	for b = b[segmentHead:]; len(b) > 0; {
 		r, n, ok := parseRecord(b, m)
 		if !ok {
@@ -196,6 +198,7 @@ func scanSegment(b []byte, yield func(*record) error) (damaged, tail int, err er
 			continue
 		}
 
+		r.at = uint32(size - len(b))
 		if err := yield(r); err != nil {
 			return damaged, 0, err
 		}

@@ -1,9 +1,13 @@
 package jobs
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 )
 
 // replay writes the files of an earlier run's records and removes the run's segments. If records
@@ -35,7 +39,10 @@ func (c *Local) replay() error {
 		return nil
 	}
 
-	err = c.syncAll()
+	stay, done := splitSegments(segs)
+	if len(done) > 0 {
+		err = c.syncAll()
+	}
 	if err == nil {
 		err = c.syncArchive()
 	}
@@ -50,7 +57,7 @@ func (c *Local) replay() error {
 		return nil
 	}
 
-	return c.journal.remove(segs)
+	return errors.Join(c.journal.remove(done), c.journal.keep(stay))
 }
 
 // replaySegment writes the files of one segment's records and adds to *waiting the number of
@@ -62,6 +69,7 @@ func (c *Local) replaySegment(seg *segment, waiting *int) error {
 		return err
 	}
 
+	c.adoptSegment(seg, b)
 	n := 0
 	damaged, tail, err := scanSegment(b, func(r *record) error {
 		n++
@@ -74,7 +82,9 @@ func (c *Local) replaySegment(seg *segment, waiting *int) error {
 		}
 
 		var err error
-		if *waiting == 0 && !c.files.holdsReturn(r) {
+		if seg.home != nil {
+			c.home.addRecords(seg.home, r)
+		} else if *waiting == 0 && !c.files.holdsReturn(r) {
 			err = c.files.applyRecord(r)
 		}
 		if *waiting == 0 && err == nil {
@@ -99,6 +109,13 @@ func (c *Local) replaySegment(seg *segment, waiting *int) error {
 		return err
 	}
 
+	if seg.home != nil {
+		c.home.seal(seg.home)
+		if damaged > 0 {
+			c.home.noteDamaged(seg.home)
+		}
+	}
+
 	c.log.Info("job journal replayed", "path", seg.path, "records", n, "torn_bytes", tail, "damaged", damaged)
 	if damaged > 0 {
 		c.log.Error("job journal is damaged, segment kept in quarantine", "path", seg.path, "places", damaged)
@@ -106,6 +123,17 @@ func (c *Local) replaySegment(seg *segment, waiting *int) error {
 	}
 
 	return nil
+}
+
+// adoptSegment adds a segment with this content to the home, if its records stay in it.
+func (c *Local) adoptSegment(seg *segment, content []byte) {
+	m, err := readMark(bytes.NewReader(content))
+	digits := strings.TrimSuffix(filepath.Base(seg.path), segmentSuffix)
+	number, numberErr := strconv.ParseUint(digits, 10, 64)
+	if err != nil || numberErr != nil || !c.home.takes() {
+		return
+	}
+	seg.home = c.home.begin(number, seg.path, m)
 }
 
 // adoptRecord passes a record of an earlier run to the background writer as if the record had just

@@ -68,7 +68,7 @@ func (c *Local) Stage(
 	load *value.Map,
 	minions []string,
 ) (func(context.Context), error) {
-	recs, durable, err := c.stageRecords(ctx, jid, load, minions)
+	recs, durable, err := c.stageRecords(ctx, jid, load, minions, true)
 	if err != nil {
 		return nil, err
 	}
@@ -81,12 +81,13 @@ func (c *Local) Stage(
 }
 
 // stageRecords shows a job to readers of this cache, and returns its records and the batch of the
-// journal that makes them durable.
+// journal that makes them durable. show means that somebody will wait until the records are files.
 func (c *Local) stageRecords(
 	ctx context.Context,
 	jid string,
 	load *value.Map,
 	minions []string,
+	show bool,
 ) ([]*record, *batch, error) {
 	if err := checkJID(jid); err != nil {
 		return nil, nil, err
@@ -97,7 +98,7 @@ func (c *Local) stageRecords(
 		return nil, nil, err
 	}
 
-	recs := []*record{{kind: kindLoad, jid: jid, a: packed, visible: make(chan struct{})}}
+	recs := []*record{{kind: kindLoad, jid: jid, a: packed}}
 	if minions != nil {
 		list, err := c.packBounded("minion list", unionTexts(minions))
 		if err != nil {
@@ -105,7 +106,12 @@ func (c *Local) stageRecords(
 		}
 		// Write the list before the load, so that readers never see a load without a list: Salt's
 		// get_load would fail.
-		recs = append([]*record{{kind: kindMinions, jid: jid, a: list, visible: make(chan struct{})}}, recs...)
+		recs = append([]*record{{kind: kindMinions, jid: jid, a: list}}, recs...)
+	}
+	if show {
+		for _, r := range recs {
+			r.visible = make(chan struct{})
+		}
 	}
 
 	b, err := c.submit(ctx, recs...)
@@ -226,7 +232,7 @@ func (c *Local) commitReturn(ctx context.Context, r *record, facts jobFacts, ret
 
 	// Check the disk only after the overlay: a return whose files are written between the two
 	// checks has left the overlay but is then on the disk.
-	if exists(c.files.jobDir(ret.JID) + "/" + ret.ID + "/" + returnFile) {
+	if c.home.holdsReturn(ret.JID, ret.ID) || exists(c.files.jobDir(ret.JID)+"/"+ret.ID+"/"+returnFile) {
 		c.withdrawRecord(r, nil)
 		c.duplicates.Add(1)
 		return nil, nil
@@ -285,9 +291,10 @@ func (c *Local) knownFacts(jid string) (jobFacts, error) {
 	}
 	open := c.overlay.snapshotFacts(jid)
 	dir := c.files.jobDir(jid)
+	kept := c.home.facts(jid)
 	f := jobFacts{
-		load:    open.load || exists(dir+"/"+loadFile),
-		nocache: open.nocache || exists(dir+"/"+nocacheFile),
+		load:    open.load || kept.load || exists(dir+"/"+loadFile),
+		nocache: open.nocache || kept.nocache || exists(dir+"/"+nocacheFile),
 	}
 	c.known.put(jid, f)
 	return f, nil

@@ -107,11 +107,21 @@ func (c *Local) writeUnhanded(jids map[string]bool) error {
 	return nil
 }
 
-// recordsOf rebuilds the records of a job from the job's files.
+// recordsOf returns the records of a job: those in segments, and those that its files make up otherwise.
 func (c *Local) recordsOf(jid string) []*record {
 	dir, now := c.files.jobDir(jid), c.cfg.Now().UnixNano()
 	var out []*record
+	kept := map[heldKey]bool{}
+	_ = c.home.each(jid, allRecords, func(r *record) { // it has logged the error
+		if r.kind != kindPrep && r.kind != kindEndtime { // other masters do not need them
+			out = append(out, r)
+			kept[keyOf(r)] = true
+		}
+	})
 	add := func(k kind, id, path string) *record {
+		if kept[heldKey{k, jid, id}] {
+			return nil
+		}
 		b, err := durable.Read(path, maxFile)
 		if err != nil || len(b) == 0 {
 			if err != nil && !missing(err) {

@@ -27,6 +27,9 @@ const (
 	handSegmentT = 15 * time.Minute // age at which a new segment begins
 	maxHanded    = 256 << 20        // largest segment that a master reads, in bytes
 	maxListed    = 1 << 17          // most segments of the folder that a master reads
+	// handedFor is how long segments stay in the folder if jobs are kept for ever. A master that was away for
+	// longer lacks older jobs.
+	handedFor = 30 * 24 * time.Hour
 )
 
 // handedName matches the name of a segment in the shared folder: master, time, random number. No
@@ -336,6 +339,9 @@ func (v *volume) readSegment(name string, yield func(*record) error) error {
 
 // removeExpired removes segments that are older than keep.
 func (v *volume) removeExpired(keep time.Duration) {
+	if keep <= 0 { // jobs are kept for ever, and on the masters
+		keep = handedFor
+	}
 	names, err := v.listSegments()
 	if err != nil {
 		return

@@ -24,6 +24,7 @@ type queue struct {
 	urgent []*record
 	list   []*record
 	bytes  int64
+	poked  bool // pop returns although there is no record
 	closed bool
 	wake   chan struct{}
 }
@@ -60,6 +61,14 @@ func (q *queue) close() {
 	q.wakeWriter()
 }
 
+// poke has pop return once, with no record if there is none.
+func (q *queue) poke() {
+	q.mu.Lock()
+	q.poked = true
+	q.mu.Unlock()
+	q.wakeWriter()
+}
+
 // popLimit is how many non-urgent records pop returns at once, so that urgent records do not wait
 // behind a flood of returns.
 const popLimit = 64
@@ -69,7 +78,8 @@ const popLimit = 64
 func (q *queue) pop(ctx context.Context) []*record {
 	for {
 		q.mu.Lock()
-		list, closed := q.urgent, q.closed
+		list, closed, poked := q.urgent, q.closed, q.poked
+		q.poked = false
 		if len(list) > 0 {
 			q.urgent = nil
 		} else {
@@ -88,6 +98,9 @@ func (q *queue) pop(ctx context.Context) []*record {
 		}
 		if closed || ctx.Err() != nil {
 			return nil
+		}
+		if poked {
+			return []*record{}
 		}
 
 		select {
@@ -139,7 +152,7 @@ func (c *Local) materialise(ctx context.Context) {
 func (c *Local) makeFiles(ctx context.Context, r *record) bool {
 	pause := c.cfg.retry
 	for {
-		err := c.files.applyRecord(r)
+		err := c.writeFiles(r)
 		if err == nil {
 			err = c.archiveRecord(r)
 		}
@@ -167,6 +180,23 @@ func (c *Local) makeFiles(ctx context.Context, r *record) bool {
 	}
 }
 
+// writeFiles writes the files of a record. Of a record that stays in its segment it writes only those that
+// somebody waits for, and goes on without them if that fails.
+func (c *Local) writeFiles(r *record) error {
+	if r.segment.home == nil {
+		return c.files.applyRecord(r)
+	}
+	if r.visible == nil {
+		return nil
+	}
+
+	err := c.files.applyRecord(r)
+	if failed := err != nil; c.unshown.Swap(failed) != failed && failed {
+		c.log.Error("jobs go on without the files that Salt's own tools read", "jid", r.jid, "error", err)
+	}
+	return nil
+}
+
 // transient reports whether a retry may succeed.
 func transient(err error) bool {
 	for _, e := range []error{
@@ -189,9 +219,12 @@ func (c *Local) checkpoint() {
 		return
 	}
 
-	if err := c.syncAll(); err != nil {
-		c.log.Error("job cache: journal is kept", "error", err)
-		return
+	stay, done := splitSegments(segs)
+	if len(done) > 0 {
+		if err := c.syncAll(); err != nil {
+			c.log.Error("job cache: journal is kept", "error", err)
+			return
+		}
 	}
 
 	if err := c.syncArchive(); err != nil {
@@ -204,9 +237,24 @@ func (c *Local) checkpoint() {
 		return
 	}
 
-	if err := c.journal.remove(segs); err != nil {
+	if err := c.journal.remove(done); err != nil {
 		c.log.Error("job journal: remove", "error", err)
 	}
+	if err := c.journal.keep(stay); err != nil {
+		c.log.Error("job journal: a segment is not kept yet", "error", err)
+	}
+}
+
+// splitSegments returns the segments that stay, and those whose records are files.
+func splitSegments(segs []*segment) (stay, done []*segment) {
+	for _, s := range segs {
+		if s.home != nil {
+			stay = append(stay, s)
+		} else {
+			done = append(done, s)
+		}
+	}
+	return stay, done
 }
 
 // syncAll makes all job files durable (syncfs(2), which reports write errors since Linux 5.8).
