@@ -132,6 +132,7 @@ func (m *Master) openDoors(ctx context.Context) error {
 		Repos:     m.repos,
 		Scheduled: m.schedule,
 		Explainer: m.explain,
+		History:   m.recorder,
 		Tokens:    m.callers.Tokens,
 	}, m.log)
 

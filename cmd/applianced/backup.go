@@ -1,18 +1,24 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"saltern/internal/control"
 	"saltern/internal/durable"
 	"saltern/internal/release"
 	"saltern/internal/room"
 	"saltern/supervisor/backup"
+	"saltern/supervisor/layout"
 	"saltern/supervisor/settings"
 	"saltern/supervisor/status"
 )
@@ -26,7 +32,7 @@ func backupCommand(f *flags) *cobra.Command {
 		Short: "Write an encrypted backup: keys, options, states and pillars; show the scheduled ones",
 		Long: `backup writes what cannot be made again: the keys of the cluster and of its
 minions, the administrator's options, states and pillars, and with --jobs the job
-cache. One backup of any node is enough for the cluster.
+cache and the history of runs. One backup of any node is enough for the cluster.
 
 It is encrypted with age (https://age-encryption.org): for recipients, whose
 public keys are not secret, or with a passphrase, which is asked for. Whoever has
@@ -74,6 +80,10 @@ backup status" shows how those are.`,
 			From:       from,
 		}
 
+		if jobs && from == "" {
+			syncHistory(cmd, s)
+		}
+
 		if out == "-" {
 			sum, err := backup.Write(cmd.Context(), cmd.OutOrStdout(), o, to...)
 			for _, l := range sum.Skipped {
@@ -110,6 +120,26 @@ backup status" shows how those are.`,
 
 	cmd.AddCommand(backupPlanCommands(f)...)
 	return cmd
+}
+
+// syncTakes is how long a backup waits for the master's disk.
+const syncTakes = 30 * time.Second
+
+// syncHistory has the master write to the disk what a backup of the history would lack. It prints why that
+// failed, since the rest of the backup is worth having.
+func syncHistory(cmd *cobra.Command, s *settings.Settings) {
+	ctx, cancel := context.WithTimeout(cmd.Context(), syncTakes)
+	defer cancel()
+	account, err := layout.FindAccount(s.Users.Master)
+	if err == nil {
+		client := control.NewClient(filepath.Join(s.MasterSockDir(), control.Socket), account.UID)
+		err = client.SyncHistory(ctx)
+	}
+
+	stopped := errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) // it wrote them as it stopped
+	if err != nil && !stopped {
+		fmt.Fprintf(cmd.ErrOrStderr(), "left out: the newest runs of the history, if the master has not written them yet: %v\n", err)
+	}
 }
 
 // writePrivate writes a file that only the account of this process may read. It creates either the

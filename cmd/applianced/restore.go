@@ -25,7 +25,7 @@ import (
 
 func restoreCommand(f *flags) *cobra.Command {
 	var identityFile, phraseFile string
-	var check, force bool
+	var check, force, history bool
 	var trust backup.Trust
 	cmd := &cobra.Command{
 		Use:   "restore FILE",
@@ -39,6 +39,10 @@ The archive is read to its end before anything is changed. What a restore
 replaces is kept in a directory beside it. A node that has accepted minions is
 refused unless --force is given.
 
+With --history only the history of runs is restored: what this node has already
+stays, and what it lacks is added. Do so on a node of a cluster that is new, or was
+away for long, with a backup --jobs of another node.
+
 A backup for recipients must be signed by this node's own cluster, or by the key
 whose fingerprint is given with --trust: "applianced backup" printed it, and it is
 the same as in the cluster's join strings. Anybody else could have made it, and
@@ -46,7 +50,8 @@ what is in it runs as root on your minions. --unsigned takes one without a
 signature, as versions before made them. A passphrase proves enough by itself.`,
 		Example: `  applianced restore --check prod.age
   applianced restore prod.age
-  applianced restore --identity key.txt prod.age`,
+  applianced restore --identity key.txt prod.age
+  applianced restore --history other-node.age`,
 		Args: cobra.ExactArgs(1),
 	}
 
@@ -56,6 +61,7 @@ signature, as versions before made them. A passphrase proves enough by itself.`,
 		"file with the passphrase in its first line, instead of asking")
 	cmd.Flags().BoolVar(&check, "check", false, "read the whole backup and restore nothing")
 	cmd.Flags().BoolVar(&force, "force", false, "also when this node has accepted minions")
+	cmd.Flags().BoolVar(&history, "history", false, "only the history of runs, added to that of this node")
 	cmd.Flags().StringArrayVar(&trust.Signers, "trust", nil, "fingerprint of the key that signed the backup")
 	cmd.Flags().BoolVar(&trust.Unsigned, "unsigned", false, "also a backup for recipients that nobody has signed")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -81,6 +87,9 @@ signature, as versions before made them. A passphrase proves enough by itself.`,
 			return err
 		}
 
+		if history {
+			return f.restoreHistory(cmd, in, trust, ids)
+		}
 		return f.restore(cmd, in, force, trust, ids)
 	}
 
@@ -101,18 +110,10 @@ func (f *flags) restore(cmd *cobra.Command, in io.Reader, force bool, trust back
 		return err
 	}
 
-	t := backup.Target{Settings: s, Force: force, Trust: trust, Stamp: time.Now().UTC().Format("20060102T150405Z")}
+	t := backup.Target{Settings: s, Force: force, Trust: trust, Stamp: restoreStamp()}
 	sum, config, err := backup.Restore(cmd.Context(), in, t, ids...)
-	var other *backup.SignerError
-	switch {
-	case errors.As(err, &other):
-		return fmt.Errorf("%w; compare it with the one that was printed when the backup was made, and if it "+
-			"is the same: --trust %s",
-			err, other.Signer)
-	case errors.Is(err, backup.ErrUnsigned):
-		return fmt.Errorf("%w; if you know where it comes from: --unsigned", err)
-	case err != nil:
-		return err
+	if err != nil {
+		return untrusted(err)
 	}
 
 	out := cmd.OutOrStdout()
@@ -138,7 +139,47 @@ func (f *flags) restore(cmd *cobra.Command, in io.Reader, force bool, trust back
 		restart = func() error { return client.Reload(cmd.Context()) }
 	}
 
-	switch err := restart(); {
+	return reportRestart(out, restart())
+}
+
+// restoreHistory adds the history of runs of a backup to that of this node.
+func (f *flags) restoreHistory(cmd *cobra.Command, in io.Reader, trust backup.Trust, ids []age.Identity) error {
+	s, err := settings.Load(f.config, hostname())
+	if err != nil {
+		return fmt.Errorf("%w; set this node up first: applianced setup", err)
+	}
+	if err := backup.RequireVolume(s); err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+
+	t := backup.Target{Settings: s, HistoryOnly: true, Trust: trust, Stamp: restoreStamp()}
+	sum, _, err := backup.Restore(cmd.Context(), in, t, ids...)
+	if err != nil {
+		return untrusted(err)
+	}
+
+	out := cmd.OutOrStdout()
+	printBackup(out, "history restored", sum)
+	return reportRestart(out, api.NewClient(f.apiSocket()).Restart(cmd.Context(), "master"))
+}
+
+func restoreStamp() string { return time.Now().UTC().Format("20060102T150405Z") }
+
+// untrusted adds the next step to the error for a backup whose signer is not trusted.
+func untrusted(err error) error {
+	if other, ok := errors.AsType[*backup.SignerError](err); ok {
+		return fmt.Errorf("%w; compare it with the one that was printed when the backup was made, and if it "+
+			"is the same: --trust %s", err, other.Signer)
+	}
+	if errors.Is(err, backup.ErrUnsigned) {
+		return fmt.Errorf("%w; if you know where it comes from: --unsigned", err)
+	}
+	return err
+}
+
+// reportRestart prints how the restart of the master went. err may be nil.
+func reportRestart(out io.Writer, err error) error {
+	switch {
 	case errors.Is(err, api.ErrNotRunning):
 		fmt.Fprintln(out, "applianced does not run; start it: systemctl start applianced")
 	case err != nil:
@@ -146,7 +187,6 @@ func (f *flags) restore(cmd *cobra.Command, in io.Reader, force bool, trust back
 	default:
 		fmt.Fprintln(out, "The master is being restarted; next: applianced status")
 	}
-
 	return nil
 }
 

@@ -96,6 +96,13 @@ func (c *Client) CommitSecret(ctx context.Context, finger string) error {
 	return err
 }
 
+// SyncHistory has the master write to its disk what the history of runs has in memory. A master of an earlier
+// version does not know the method.
+func (c *Client) SyncHistory(ctx context.Context) error {
+	_, err := ask(ctx, &c.rpc, syncHistory, rpc.None{})
+	return err
+}
+
 // ask calls a method of the program behind a socket and returns the method's result.
 func ask[In, Out any](ctx context.Context, c *rpc.Client, m *rpc.Method[In, Out], in In) (Out, error) {
 	out, err := rpc.Call(ctx, c, m, in)

@@ -66,3 +66,8 @@ type FleetFunction struct {
 	Runs     map[string]uint64 `json:"runs"`             // by result, as in Fleet.LastRuns
 	States   map[string]uint64 `json:"states,omitempty"` // by result: "ok", "changed", "would_change" or "failed"
 }
+
+// RestoredHistory begins the names of files that a restore puts into the folder of the history. The rest is
+// a stamp of the restore and the name in the backup, such as "-0000000000000001.seg". The master takes them
+// in when it starts.
+const RestoredHistory = "restored-"

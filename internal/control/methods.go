@@ -74,6 +74,13 @@ var (
 		NoCommand: forSupervisor,
 	}})
 
+	syncHistory = rpc.Add(masterTable, rpc.Method[rpc.None, rpc.None]{Row: rpc.Row{
+		Route:     "POST /v1/history/sync",
+		Takes:     verbTakes,
+		Unaudited: onlyLooks,
+		NoCommand: "applianced backup asks",
+	}})
+
 	readGit = rpc.Add(masterTable, rpc.Method[rpc.None, Git]{Row: rpc.Row{
 		Route:     "GET /v1/git",
 		Takes:     verbTakes,
@@ -134,6 +141,7 @@ func handler(m Master) http.Handler {
 	rpc.Handle(h, commitSecret, rpc.Order(func(ctx context.Context, q commitRequest) error {
 		return m.CommitSecret(ctx, q.Finger)
 	}))
+	rpc.Handle(h, syncHistory, rpc.Order(func(_ context.Context, _ rpc.None) error { return m.SyncHistory() }))
 	rpc.Handle(h, readGit, func(context.Context, rpc.None) (Git, error) { return m.Git(), nil })
 	rpc.Handle(h, fetchGit, func(ctx context.Context, q gitRequest) (Git, error) { return m.FetchGit(ctx, q.Remote) })
 	rpc.Handle(h, explainMinion, m.Explain)

@@ -31,6 +31,7 @@ type Master interface {
 	RemoveMember(ctx context.Context, r Removal) error
 	StageSecret(ctx context.Context) error
 	CommitSecret(ctx context.Context, finger string) error
+	SyncHistory() error
 	Git() Git
 	FetchGit(ctx context.Context, remote string) (Git, error)
 	Schedule() (Schedule, error)

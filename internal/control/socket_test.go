@@ -112,6 +112,8 @@ func (f *fakeMaster) LogIns() (Tokens, error) {
 	}, f.err
 }
 
+func (f *fakeMaster) SyncHistory() error { return f.err }
+
 func (f *fakeMaster) EndLogIns(r Revocation) (Revoked, error) {
 	f.asked = append(f.asked, "end "+r.Name+r.User+" "+r.Eauth)
 	return Revoked{2}, f.err

@@ -174,6 +174,8 @@ func (s *Store) hash(jid, minion string) uint64 {
 	return maphash.String(s.seed, jid+"\x00"+minion)
 }
 
+func (s *Store) hashRow(w *row) uint64 { return s.hash(string(w.jid), string(w.minion)) }
+
 // flush writes the gathered runs to the newest segment, or to a new one if that is full. The caller
 // holds s.writing.
 func (s *Store) flush() error {

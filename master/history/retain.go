@@ -23,9 +23,10 @@ const (
 	diskFull = "the disk is full"
 )
 
-// retain removes old segments until ctx ends.
+// retain merges what a restore has brought, and then removes old segments until ctx ends.
 func (s *Store) retain(ctx context.Context) {
 	defer close(s.done)
+	s.mergeOverlapping(ctx)
 	ticker := time.NewTicker(retainEvery)
 	defer ticker.Stop()
 	for {

@@ -96,7 +96,8 @@ func (s *Store) load() error {
 	slices.Sort(numbers)
 	for i, n := range numbers {
 		s.nextNumber = n + 1
-		g, err := s.loadSegment(n)
+		g := &segment{number: n, path: s.segmentPath(n)}
+		err := s.loadSegment(g)
 		if isUnreadable(err) {
 			s.counters.Damaged++
 			s.log.Error("history: a segment cannot be read and is left out", "path", s.segmentPath(n), "error", err)
@@ -120,36 +121,39 @@ func (s *Store) load() error {
 		}
 	}
 
+	if err := s.adoptRestored(); err != nil {
+		return err
+	}
+	s.sortByAge(s.sealed)
 	return s.rememberLast()
 }
 
-// loadSegment reads the footer of a sealed segment, or else scans the segment.
-func (s *Store) loadSegment(number uint64) (*segment, error) {
+// loadSegment reads the footer of a sealed segment, whose path is g.path, or else scans the segment.
+func (s *Store) loadSegment(g *segment) error {
 	if err := s.injectFault("load"); err != nil {
-		return nil, err
+		return err
 	}
 
-	g := &segment{number: number, path: s.segmentPath(number)}
 	file, st, err := durable.Open(g.path, durable.Refuse)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer file.Close()
 
 	g.bytes = st.Size()
 	head := make([]byte, segmentHead)
 	if _, err := file.ReadAt(head, 0); isUnreadable(err) || err != nil && !errors.Is(damageOf(err), errDamaged) {
-		return nil, err
+		return err
 	}
 
 	if string(head[:len(segmentMagic)]) == segmentMagic {
 		g.mark = mark(head[len(segmentMagic):])
 		if s.readFooter(g, file) {
-			return g, nil
+			return nil
 		}
 	}
 
-	return g, s.scan(g, &watchedFile{file: file})
+	return s.scan(g, &watchedFile{file: file})
 }
 
 // watchedFile is a file that notes whether the disk could not read a part of it.
@@ -349,6 +353,15 @@ func (s *Store) rememberLast() error {
 
 // remember adds the hashes of a segment's runs.
 func (s *Store) remember(g *segment, hashes map[uint64]struct{}) error {
+	return s.eachRow(g, func(w *row, _ *frame) error {
+		hashes[s.hashRow(w)] = struct{}{}
+		return nil
+	})
+}
+
+// eachRow calls visit with the rows of a segment, and the frames of their chunks. It leaves out damaged
+// chunks.
+func (s *Store) eachRow(g *segment, visit func(w *row, f *frame) error) error {
 	file, err := os.Open(g.path)
 	if err != nil {
 		return err
@@ -364,7 +377,9 @@ func (s *Store) remember(g *segment, hashes map[uint64]struct{}) error {
 			return err
 		}
 		for r := readRows(rows); r.next(); {
-			hashes[s.hash(string(r.row.jid), string(r.row.minion))] = struct{}{}
+			if err := visit(&r.row, f); err != nil {
+				return err
+			}
 		}
 		return nil
 	})

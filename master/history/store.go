@@ -86,6 +86,9 @@ type Store struct {
 	syncedSize int64    // bytes of file that are durable
 	syncFailed bool     // what follows syncedSize must be written again before a sync counts
 	nextNumber uint64
+	// overlapping are restored segments that are still to be merged. Only Open and then the goroutine of
+	// retention use it.
+	overlapping []*segment
 
 	mu     sync.RWMutex
 	closed bool
@@ -185,6 +188,7 @@ type Stats struct {
 	Newest time.Time
 
 	Appended, Duplicates uint64 // runs that were stored, and that were stored already
+	Restored             uint64 // runs that were taken from the files of a restore
 	Oversized            uint64 // runs that were stored without their return, which was too large
 	TornBytes            uint64 // cut off at Open
 	Damaged              uint64 // places that could not be read

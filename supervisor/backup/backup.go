@@ -102,6 +102,9 @@ type tree struct {
 	skip func(rel string) bool
 }
 
+// historyTree is the name of the tree of the history of runs.
+const historyTree = "history"
+
 // treesOf returns the trees of a backup in their order in the archive. Their paths are in the
 // storage itself, not in this node's copies of a volume: the next pass of the copier would remove
 // files restored into a copy.
@@ -141,7 +144,7 @@ func treesOf(s *settings.Settings, jobs bool) []tree {
 			t.base, t.rel = s.StorageDir(), "pki/jobs"
 		}
 		list = append(list, t, tree{
-			name:   "history",
+			name:   historyTree,
 			base:   s.DataDir,
 			rel:    "cache/history",
 			master: true,

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"saltern/internal/control"
 	"saltern/internal/versioned"
 	"saltern/supervisor/layout"
 	"saltern/supervisor/settings"
@@ -21,6 +22,8 @@ import (
 type placer struct {
 	from   string
 	before string
+	// stamp is part of the names of restored files of the history.
+	stamp string
 }
 
 // Place moves the files staged below stage to the paths where the node keeps them, with the right
@@ -33,13 +36,13 @@ func Place(ctx context.Context, s *settings.Settings, stage, replaced string) er
 		return err
 	}
 	p := &placer{from: stage, before: replaced}
-	if err := p.placeAll(ctx, s, false); err != nil {
+	if err := p.placeAll(ctx, s, treesOf(s, false)); err != nil {
 		return err
 	}
 	return syncFS(s.StorageDir())
 }
 
-func (p *placer) placeAll(ctx context.Context, s *settings.Settings, jobs bool) error {
+func (p *placer) placeAll(ctx context.Context, s *settings.Settings, trees []tree) error {
 	master, err := layout.FindAccount(s.Users.Master)
 	if err != nil {
 		return err
@@ -54,7 +57,7 @@ func (p *placer) placeAll(ctx context.Context, s *settings.Settings, jobs bool) 
 		return err
 	}
 
-	for _, t := range treesOf(s, jobs) {
+	for _, t := range trees {
 		owner := layout.Account{}
 		if t.master {
 			owner = master
@@ -174,6 +177,8 @@ func (p *placer) descend(
 	return p.folder(ctx, t, next, rel, owner)
 }
 
+// placeFile moves one staged file into place. A file of the history does not replace one of this node: the
+// master, which may have it open, merges it at its next start.
 func (p *placer) placeFile(t tree, to folder, rel, staged string, owner layout.Account) error {
 	if owner.Credential != nil {
 		if err := os.Lchown(staged, owner.UID, owner.GID); err != nil {
@@ -187,7 +192,11 @@ func (p *placer) placeFile(t tree, to folder, rel, staged string, owner layout.A
 		}
 	}
 
-	if err := p.setAside(filepath.Join(t.name, rel), to, filepath.Base(rel)); err != nil {
+	name := filepath.Base(rel)
+	if t.name == historyTree {
+		name = control.RestoredHistory + p.stamp + "-" + name
+	}
+	if err := p.setAside(filepath.Join(t.name, rel), to, name); err != nil {
 		return err
 	}
 
@@ -197,7 +206,7 @@ func (p *placer) placeFile(t tree, to folder, rel, staged string, owner layout.A
 		}
 	}
 
-	return to.moveIn(staged, filepath.Base(rel))
+	return to.moveIn(staged, name)
 }
 
 // otherStates sets aside keys of the restored minions that are in another state. For example, a

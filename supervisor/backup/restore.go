@@ -21,6 +21,9 @@ type Target struct {
 	Settings *settings.Settings
 	// Force permits a restore onto a node with accepted minions.
 	Force bool
+	// HistoryOnly restores only the history of runs, also onto a node with accepted minions or a key that is
+	// not that of the backup.
+	HistoryOnly bool
 	// Stamp is part of the name of the directory for the replaced files. No earlier restore may
 	// have used the same stamp.
 	Stamp  string
@@ -31,6 +34,9 @@ type Target struct {
 
 // errNotFresh means that the node has accepted minions already.
 var errNotFresh = errors.New("this node has accepted minions already")
+
+// errNoHistory means that a backup was made without the job cache and the history.
+var errNoHistory = errors.New("the backup has no history of runs: it was made without --jobs")
 
 // stagePrefix begins the name of the folder into which an archive is unpacked.
 const stagePrefix = ".restore-"
@@ -58,7 +64,7 @@ func Restore(ctx context.Context, r io.Reader, t Target, identities ...age.Ident
 	}
 	defer unlock()
 
-	if !t.Force {
+	if !t.Force && !t.HistoryOnly {
 		if e, err := os.ReadDir(filepath.Join(t.Settings.SharedPKIDir(), "minions")); err == nil && len(e) > 0 {
 			return sum, nil, fmt.Errorf("restore: %w (%d)", errNotFresh, len(e))
 		}
@@ -89,12 +95,19 @@ func Restore(ctx context.Context, r io.Reader, t Target, identities ...age.Ident
 	if err := syncFS(stage); err != nil {
 		return sum, nil, fmt.Errorf("restore: %w; nothing was changed", err)
 	}
-	if sum.Manifest.Shared != t.Settings.Peering.Enabled {
+	if t.HistoryOnly && !sum.Manifest.Jobs {
+		return sum, nil, fmt.Errorf("restore: %w; nothing was changed", errNoHistory)
+	}
+	if sum.Manifest.Shared != t.Settings.Peering.Enabled && !t.HistoryOnly {
 		return sum, nil, fmt.Errorf("restore: %w; nothing was changed", kindFault(sum.Manifest.Shared))
 	}
 
-	p := &placer{from: stage, before: filepath.Join(storage, ".before-restore-"+t.Stamp)}
-	if err := p.placeAll(ctx, t.Settings, sum.Manifest.Jobs); err != nil {
+	p := &placer{from: stage, before: filepath.Join(storage, ".before-restore-"+t.Stamp), stamp: t.Stamp}
+	trees := treesOf(t.Settings, sum.Manifest.Jobs)
+	if t.HistoryOnly {
+		trees = slices.DeleteFunc(trees, func(t tree) bool { return t.name != historyTree })
+	}
+	if err := p.placeAll(ctx, t.Settings, trees); err != nil {
 		return sum, x.config, fmt.Errorf("restore: %w; what was there before is in %s", err, p.before)
 	}
 

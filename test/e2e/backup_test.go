@@ -3,8 +3,10 @@
 package e2e
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,7 +17,8 @@ import (
 )
 
 // TestBackupAndRestore: a node is lost with everything on it. A fresh one gets
-// its backup, and the minion answers without being touched.
+// its backup, and the minion answers without being touched. The runs of the lost node are in the history,
+// once each, with those after it.
 func TestBackupAndRestore(t *testing.T) {
 	t.Parallel()
 	n := lab.StartNode(t, lab.NodeConfig{
@@ -32,8 +35,13 @@ func TestBackupAndRestore(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	if r := n.Salt(t, "web1", "state.apply"); r.Code != 0 {
+		t.Fatalf("state.apply: %+v", r)
+	}
+	before := runsOfNode(t, n, 1)
+
 	archive := filepath.Join(n.Dir, "node.age")
-	if r := n.Applianced(t, "backup", "-o", archive, "--passphrase-file", phrase); r.Code != 0 {
+	if r := n.Applianced(t, "backup", "--jobs", "-o", archive, "--passphrase-file", phrase); r.Code != 0 {
 		t.Fatalf("backup: %+v", r)
 	}
 
@@ -86,6 +94,45 @@ func TestBackupAndRestore(t *testing.T) {
 
 		return nil
 	})
+
+	after := runsOfNode(t, n, len(before)+1)
+	for run, times := range before {
+		if after[run] != times {
+			t.Errorf("%v is there %d times after the restore, and was %d times: %v", run, after[run], times, after)
+		}
+	}
+
+	// The history alone, onto a node that has more than the backup.
+	if r := n.Applianced(t, "restore", "--history", archive, "--passphrase-file", phrase); r.Code != 0 ||
+		!strings.Contains(r.Out, "history restored") {
+		t.Fatalf("restore --history: %+v", r)
+	}
+	n.Ping(t, 120*time.Second, "web1")
+	if again := runsOfNode(t, n, len(after)); !maps.Equal(again, after) {
+		t.Errorf("runs %v, before the second restore %v", again, after)
+	}
+}
+
+// runsOfNode waits until a node has so many runs of states, and returns how often it has each.
+func runsOfNode(t *testing.T, n *lab.Node, most int) map[fleetRow]int {
+	t.Helper()
+	var rows map[fleetRow]int
+	lab.Eventually(t, 60*time.Second, fmt.Sprint(most, " runs of states"), func() error {
+		r := n.SaltRun(t, "fleet.runs", "function=state.apply", "limit=1000", "--out", "json")
+		var answer struct{ Runs []fleetRow }
+		if err := json.Unmarshal([]byte(r.Out), &answer); err != nil {
+			return fmt.Errorf("%w: %s%s", err, r.Out, r.Err)
+		}
+		rows = map[fleetRow]int{}
+		for _, row := range answer.Runs {
+			rows[row]++
+		}
+		if len(rows) < most {
+			return fmt.Errorf("%d runs: %v", len(rows), rows)
+		}
+		return nil
+	})
+	return rows
 }
 
 // TestSupportBundle: a real node's bundle is written, readable by its owner
@@ -139,6 +186,7 @@ func TestBackupOfCluster(t *testing.T) {
 	n1.WaitReady(t, 1)
 	n1.StartMinion(t, "web1", lab.Newest)
 	n1.Ping(t, 90*time.Second, "web1")
+	ran := jobsOf(t, n1)
 	phrase := filepath.Join(n1.Dir, "phrase")
 	archive := filepath.Join(n1.Dir, "cluster.age")
 
@@ -146,7 +194,7 @@ func TestBackupOfCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if r := n1.Applianced(t, "backup", "-o", archive, "--passphrase-file", phrase); r.Code != 0 {
+	if r := n1.Applianced(t, "backup", "--jobs", "-o", archive, "--passphrase-file", phrase); r.Code != 0 {
 		t.Fatalf("backup: %+v", r)
 	}
 
@@ -193,6 +241,40 @@ func TestBackupOfCluster(t *testing.T) {
 	n2.Launch(t)
 	n2.WaitReady(t, 2)
 	n2.Ping(t, 90*time.Second, "web1")
+
+	// The history of the lost node comes to one that has others beside it, and is there once.
+	if r := n2.Applianced(t, "restore", archive, "--passphrase-file", phrase); r.Code == 0 {
+		t.Errorf("a restore of all beside another node: %+v", r)
+	}
+	if r := n2.Applianced(t, "restore", "--history", archive, "--passphrase-file", phrase); r.Code != 0 {
+		t.Fatalf("restore --history: %+v", r)
+	}
+	for _, n := range []*lab.Appliance{n1, n2} {
+		n.WaitReady(t, 2)
+		for jid, times := range ran {
+			lab.Eventually(t, 60*time.Second, n.Dir+" has "+jid, func() error {
+				if got := jobsOf(t, n); got[jid] != times {
+					return fmt.Errorf("%d times, of %v", got[jid], got)
+				}
+				return nil
+			})
+		}
+	}
+}
+
+// jobsOf returns how often the history of a node has a run of each job.
+func jobsOf(t *testing.T, n *lab.Appliance) map[string]int {
+	t.Helper()
+	r := n.Tool(t, "salt-run", "fleet.runs", "limit=1000", "--out", "json")
+	var answer struct{ Runs []fleetRow }
+	if err := json.Unmarshal([]byte(r.Out), &answer); err != nil {
+		t.Logf("fleet.runs: %v: %s%s", err, r.Out, r.Err)
+	}
+	jobs := map[string]int{}
+	for _, row := range answer.Runs {
+		jobs[row.JID]++
+	}
+	return jobs
 }
 
 // empty removes what is in a directory.

@@ -57,8 +57,26 @@ func (d *days) forgetAfter(latest int32) {
 // enter adds a run, and reports whether that changed anything. It leaves out a run whose time is ahead of
 // the clock. A run that is not makes it forget the days that are: the clock of a master was wrong.
 func (d *days) enter(run *history.Run, ranStates bool, now time.Time) (changed bool) {
+	result := answered
+	if ranStates {
+		result = dayResultOf(run.Summary.Result)
+	}
+	return d.enterDay(dayOf(run.Time), result, now)
+}
+
+// merge adds the results of another table, and reports whether that changed anything.
+func (d *days) merge(other *days, now time.Time) (changed bool) {
+	for number := other.newest - keptDays + 1; number <= other.newest; number++ {
+		if result := other.on(number); result != absent && d.enterDay(number, result, now) {
+			changed = true
+		}
+	}
+	return changed
+}
+
+// enterDay adds a result on a day.
+func (d *days) enterDay(number int32, result dayResult, now time.Time) (changed bool) {
 	latest := dayOf(now.Add(farthestAhead))
-	number := dayOf(run.Time)
 	if number <= 0 || number > latest {
 		return false
 	}
@@ -76,10 +94,6 @@ func (d *days) enter(run *history.Run, ranStates bool, now time.Time) (changed b
 	}
 	d.newest = max(d.newest, number)
 
-	result := answered
-	if ranStates {
-		result = dayResultOf(run.Summary.Result)
-	}
 	if slot := &d.results[number%keptDays]; result > *slot {
 		*slot = result
 		changed = true

@@ -83,7 +83,8 @@ func New(ctx context.Context, cfg Config) (*Recorder, error) {
 		cfg.Log.Warn("table of last runs is made anew from the history", "path", r.path(), "error", err)
 	}
 
-	err = r.readHistory(ctx, hasDays)
+	restored := r.mergeRestored()
+	err = r.readHistory(ctx, hasDays && !restored)
 	if err != nil && hasTable {
 		if !hasDays { // what was read is not whole
 			r.table.daysFrom = dayOf(cfg.Now()) + 1

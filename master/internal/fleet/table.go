@@ -148,14 +148,6 @@ func (e *entry) setBaseline(run *history.Run, scope uint64, now time.Time) bool 
 	}
 
 	order := orderOf(run.JID, run.Time)
-	at := slices.IndexFunc(e.baselines, func(b baseline) bool { return b.scope == scope })
-	if at >= 0 && !isNewer(order, e.baselines[at].order, now) {
-		return false
-	}
-	if at >= 0 {
-		e.baselines = slices.Delete(e.baselines, at, at+1)
-	}
-
 	next := baseline{
 		scope:    scope,
 		revision: hashRevision(s.Revision),
@@ -168,6 +160,19 @@ func (e *entry) setBaseline(run *history.Run, scope uint64, now time.Time) bool 
 	for i := range s.ChangedStates {
 		next.touch(&s.ChangedStates[i], false)
 	}
+	return e.keepBaseline(next, now)
+}
+
+// keepBaseline keeps a baseline, unless there is a newer one of the same states. It reports whether it did.
+func (e *entry) keepBaseline(next baseline, now time.Time) bool {
+	at := slices.IndexFunc(e.baselines, func(b baseline) bool { return b.scope == next.scope })
+	if at >= 0 && !isNewer(next.order, e.baselines[at].order, now) {
+		return false
+	}
+	if at >= 0 {
+		e.baselines = slices.Delete(e.baselines, at, at+1)
+	}
+
 	e.baselines = slices.Insert(e.baselines, 0, next)
 	slices.SortStableFunc(e.baselines, func(a, b baseline) int {
 		switch {

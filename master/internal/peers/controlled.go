@@ -10,6 +10,7 @@ import (
 	"saltern/master/cluster/node"
 	"saltern/master/internal/eauth"
 	"saltern/master/internal/explain"
+	"saltern/master/internal/fleet"
 	"saltern/master/internal/presence"
 	"saltern/master/internal/repos"
 	"saltern/master/internal/schedule"
@@ -22,6 +23,7 @@ type Controlled struct {
 	Repos     *repos.Service
 	Scheduled *schedule.Schedule
 	Explainer *explain.Service
+	History   *fleet.Recorder // may be nil: the master keeps no history
 	*eauth.Tokens
 }
 
@@ -38,6 +40,14 @@ func (c Controlled) Explain(ctx context.Context, q control.ExplainQuestion) (con
 		return found, &rpc.Error{Code: rpc.CodeBadRequest, Text: err.Error()}
 	}
 	return found, err
+}
+
+// SyncHistory implements control.Master.
+func (c Controlled) SyncHistory() error {
+	if c.History == nil {
+		return nil
+	}
+	return c.History.Sync()
 }
 
 // Git implements control.Master.

@@ -1,0 +1,256 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"saltern/internal/control"
+	"saltern/internal/durable"
+)
+
+// A restore puts the segments of a backup beside those of this node, under names that begin with
+// control.RestoredHistory. Open adopts a segment whose job ids are all outside of those of this node: the
+// file gets a number, and nothing is read but its footer. Other segments are merged later: what this node
+// has already is left out.
+//
+// The number of an adopted segment does not tell its age. So load sorts the segments by their latest run.
+
+// mergeDir is the folder in which a merge makes the segment of the runs that this node lacks.
+const mergeDir = "merging"
+
+// adoptRestored adopts the restored segments that have no run of this node, and puts the others into
+// s.overlapping. It is called by load.
+func (s *Store) adoptRestored() error {
+	if err := os.RemoveAll(filepath.Join(s.cfg.Dir, mergeDir)); err != nil { // of a merge that was interrupted
+		return err
+	}
+
+	paths, err := filepath.Glob(filepath.Join(s.cfg.Dir, control.RestoredHistory+"*"+segmentSuffix))
+	if err != nil {
+		return err
+	}
+
+	for _, path := range paths {
+		g, err := s.loadRestored(path)
+		if err != nil {
+			s.counters.Damaged++
+			s.log.Error("history: a restored segment cannot be read and is left out", "path", path, "error", err)
+			continue
+		}
+
+		switch {
+		case s.hasWhole(g):
+			err = os.Remove(path)
+		case s.overlaps(g):
+			s.overlapping = append(s.overlapping, g)
+		default:
+			err = s.adopt(g)
+		}
+		if err != nil {
+			s.log.Error("history: a restored segment is taken in at a later start", "path", path, "error", err)
+		}
+	}
+	return nil
+}
+
+// loadRestored opens a restored segment and seals it if it is not sealed.
+func (s *Store) loadRestored(path string) (*segment, error) {
+	g := &segment{path: path}
+	if err := s.loadSegment(g); err != nil {
+		return nil, err
+	}
+	if g.unreadable || g.mark == (mark{}) || g.runs == 0 {
+		return nil, errDamaged
+	}
+	if g.memory != nil {
+		g = s.sealAgain(g)
+	}
+	if g.memory != nil {
+		return nil, errors.New("its index cannot be written")
+	}
+	return g, nil
+}
+
+// hasWhole reports whether a sealed segment of this node is the same file.
+func (s *Store) hasWhole(g *segment) bool {
+	return slices.ContainsFunc(s.sealed, func(own *segment) bool {
+		return own.memory == nil && own.mark == g.mark && own.bytes == g.bytes && own.runs == g.runs
+	})
+}
+
+// overlaps reports whether this node may have runs of a restored segment.
+func (s *Store) overlaps(g *segment) bool {
+	return slices.ContainsFunc(s.segmentsLocked(), func(own *segment) bool {
+		return own.minJID <= g.maxJID && g.minJID <= own.maxJID
+	})
+}
+
+// adopt makes a sealed file a segment of this history. The caller holds s.writing, or is load.
+func (s *Store) adopt(g *segment) error {
+	from := g.path
+	for {
+		g.number = s.nextNumber
+		g.path = s.segmentPath(g.number)
+		err := os.Link(from, g.path)
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		s.nextNumber++
+		if err == nil {
+			break
+		}
+	}
+
+	s.mu.Lock()
+	sealed := append(slices.Clone(s.sealed), g)
+	s.sortByAge(sealed)
+	s.sealed = sealed
+	s.counters.Restored += uint64(g.runs)
+	s.mu.Unlock()
+	s.log.Info("history: restored runs are taken in", "path", g.path, "runs", g.runs)
+
+	// A crash here leaves two names of one file: see hasWhole.
+	if err := errors.Join(durable.SyncDir(s.cfg.Dir), os.Remove(from)); err != nil {
+		s.log.Warn("history: the first name of a restored segment stays", "path", from, "error", err)
+	}
+	return nil
+}
+
+// sortByAge sorts segments by their latest run. Among segments that a wrong clock has dated into the future
+// the number decides.
+func (s *Store) sortByAge(list []*segment) {
+	now := s.cfg.Now().UnixNano()
+	slices.SortStableFunc(list, func(a, b *segment) int {
+		return int(max(-1, min(1, min(a.to, now)-min(b.to, now))))
+	})
+}
+
+// mergeOverlapping merges the restored segments that Open has not adopted, until ctx ends. The next Open
+// goes on with the rest.
+func (s *Store) mergeOverlapping(ctx context.Context) {
+	for _, g := range s.overlapping {
+		if ctx.Err() != nil {
+			return
+		}
+		if err := s.merge(ctx, g); err != nil && ctx.Err() == nil {
+			s.log.Error("history: a restored segment is taken in at a later start", "path", g.path, "error", err)
+		}
+	}
+	s.overlapping = nil
+}
+
+// merge adopts what this node lacks of a restored segment.
+func (s *Store) merge(ctx context.Context, g *segment) error {
+	missing, err := s.missingOf(ctx, g)
+	if err != nil {
+		return err
+	}
+
+	switch len(missing) {
+	case 0:
+		s.log.Info("history: this node has all runs of a restored segment", "path", g.path, "runs", g.runs)
+		return os.Remove(g.path)
+	case g.runs:
+		s.writing.Lock()
+		defer s.writing.Unlock()
+		return s.adopt(g)
+	}
+
+	rest, err := s.writeMissing(ctx, g, missing)
+	if err != nil {
+		return err
+	}
+
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	if err := s.adopt(rest); err != nil {
+		return err
+	}
+	return errors.Join(os.Remove(g.path), os.RemoveAll(filepath.Join(s.cfg.Dir, mergeDir)))
+}
+
+// missingOf returns the hashes of the runs of a segment that this node lacks.
+func (s *Store) missingOf(ctx context.Context, g *segment) (map[uint64]struct{}, error) {
+	missing := map[uint64]struct{}{}
+	if err := s.remember(g, missing); err != nil {
+		return nil, err
+	}
+
+	s.mu.RLock()
+	for hash := range missing {
+		if _, found := s.recent[hash]; found {
+			delete(missing, hash)
+		}
+	}
+	sealed := s.sealed
+	s.mu.RUnlock()
+
+	for _, own := range sealed {
+		if own.minJID > g.maxJID || own.maxJID < g.minJID {
+			continue
+		}
+		err := s.eachRow(own, func(w *row, _ *frame) error {
+			delete(missing, s.hashRow(w))
+			return ctx.Err()
+		})
+		if err := s.leaveOut(err, own, 0); err != nil {
+			return nil, err
+		}
+	}
+	return missing, nil
+}
+
+// writeMissing writes the runs of a segment that this node lacks into a sealed segment below mergeDir. It
+// fails for a run of a later release, which only that release can copy.
+func (s *Store) writeMissing(ctx context.Context, g *segment, missing map[uint64]struct{}) (*segment, error) {
+	dir := filepath.Join(s.cfg.Dir, mergeDir)
+	if err := os.RemoveAll(dir); err != nil {
+		return nil, err
+	}
+
+	const forEver = 200 * 365 * 24 * time.Hour
+	rest, err := Open(Config{
+		Dir:          dir,
+		Keep:         forEver,
+		MaxBytes:     math.MaxInt64,
+		Now:          s.cfg.Now,
+		Log:          s.log,
+		segmentRuns:  math.MaxInt,
+		segmentBytes: math.MaxInt64,
+	})
+	if err != nil {
+		return nil, err
+	}
+
+	var file openFile
+	defer file.close()
+	err = s.eachRow(g, func(w *row, f *frame) error {
+		if _, lacks := missing[s.hashRow(w)]; !lacks {
+			return ctx.Err()
+		}
+		run, err := w.run()
+		if err != nil {
+			return fmt.Errorf("a run of a later release: %s", err.Error())
+		}
+
+		body, err := s.chunkBody(&file, g, f.offset)
+		if err := s.leaveOut(err, g, f.offset); err != nil {
+			return err
+		}
+		if end := w.bodyAt + w.bodyBytes; end <= len(body) {
+			run.Return = body[w.bodyAt:end]
+		}
+		return rest.Append(run)
+	})
+	if err := errors.Join(err, rest.Close()); err != nil {
+		return nil, fmt.Errorf("write the runs that are missing: %w", err)
+	}
+	return s.loadRestored(rest.segmentPath(1))
+}
