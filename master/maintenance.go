@@ -105,7 +105,7 @@ func (m *Master) startParts(w *workers) {
 	if m.pauses != nil {
 		w.Go(func() { m.pauses.Run(w.ctx) })
 	}
-	w.Go(func() { m.savedStore.Follow(w.ctx) })
+	w.Go(func() { m.savedStore.Follow(w.ctx, func(err error) { m.problems.Report(control.SavedFault, err) }) })
 	w.Go(func() { m.unanswered.Run(w.ctx) })
 	w.Go(func() { m.engines.Run(w.ctx) })
 	w.Go(func() { m.repos.Run(w.ctx) })

@@ -27,7 +27,7 @@ func (m *Master) openSavedStore(ctx context.Context) {
 		dir = m.cfg.ClusterPKIDir
 	}
 	m.savedStore = saved.NewStore(filepath.Join(dir, savedFile), m.cfg.Nodegroups, m.now, m.log)
-	m.savedStore.Look(ctx)
+	_ = m.savedStore.Look(ctx) // Follow reports what is wrong
 }
 
 // openSaved creates the service of saved objects, and adds its runners.

@@ -33,8 +33,8 @@ type ScheduleEntry struct {
 	Running  int         `json:"running"` // number of runs that wait or are under way; only the owner knows it
 	Next     []time.Time `json:"next"`    // times of the next runs; empty: there are no more
 	LastRun  time.Time   `json:"last_run,omitzero"`
-	// LastJob is the id of the job on minions that the last run has started; "": none is known. Only the
-	// owner knows it, since its start.
+	// LastJob is the id of the job on minions that the last run has started; "": none is known. Masters that
+	// do not own the schedule know it a second later.
 	LastJob string `json:"last_job,omitempty"`
 	// Skipped is why the entry did not run when it was last due, in Salt's words (_skip_reason), or
 	// once_has_passed if it never ran here and is never due.

@@ -211,6 +211,8 @@ const (
 	ScheduleFault Fault = "schedule"
 	// ScheduleRecordFault: the record of the schedule was broken and was set aside.
 	ScheduleRecordFault Fault = "record of the schedule"
+	// SavedFault: the file of saved targets, jobs and schedules cannot be read, or was damaged.
+	SavedFault Fault = "saved objects"
 )
 
 // PillarChecks counts, since the start, pillars that were rendered once more as Salt does

@@ -93,6 +93,16 @@ func masterKinds() []Kind {
 		},
 
 		{
+			Code:     SavedUnreadable,
+			Severity: Warning,
+			Title:    "saved targets, jobs and schedules cannot be read",
+			Next: "do what the cause names; if the file is lost, salt-run saved.export on another node, and saved.import, " +
+				"or restore a backup",
+			DependsOn: []Code{MasterDown, StorageUnusable},
+			Visible:   5 * time.Second,
+		},
+
+		{
 			Code:     ReactionsLost,
 			Severity: Warning,
 			Title:    "events did not react",

@@ -79,6 +79,7 @@ const (
 	UpgradeUnmade     Code = "SCA-241"
 	UpgradeUnfinished Code = "SCA-242"
 	UpgradeGaveUp     Code = "SCA-243"
+	SavedUnreadable   Code = "SCA-244"
 	BalancerDown      Code = "SCA-301"
 	NoBackend         Code = "SCA-302"
 	BalancerSilent    Code = "SCA-303"

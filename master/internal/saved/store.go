@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -28,6 +30,9 @@ const (
 // errSilent means that the shared folder has not answered in time.
 var errSilent = errors.New("the folder of the saved objects does not answer: a change may have been made or not; look at it with saved.show")
 
+// errFolderSilent is errSilent in the words of the status.
+var errFolderSilent = errors.New("their folder does not answer: the objects that this master knows count, and changes are refused")
+
 // Store holds the saved objects of a cluster. It is safe for concurrent use.
 type Store struct {
 	file   versioned.File
@@ -40,6 +45,7 @@ type Store struct {
 	disk    chan struct{}
 	content []byte // of the file at the last read; only who has taken disk uses it
 	fault   string // why the file could not be read, as last logged; only who has taken disk uses it
+	aside   string // path of the damaged file that was set aside last, or ""; only who has taken disk uses it
 	objects atomic.Pointer[Objects]
 }
 
@@ -73,12 +79,19 @@ func (s *Store) Objects() *Objects { return s.objects.Load() }
 // change the map.
 func (s *Store) Groups() *value.Map { return s.Objects().Groups() }
 
-// Follow reads the file until ctx ends, so that changes of other masters count here.
-func (s *Store) Follow(ctx context.Context) {
+// Follow reads the file until ctx ends, so that changes of other masters count here. After each look it
+// calls report with what is wrong with the file, or with nil.
+func (s *Store) Follow(ctx context.Context, report func(error)) {
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
 	for {
-		s.Look(ctx)
+		err := s.Look(ctx)
+		if errors.Is(err, errSilent) {
+			err = errFolderSilent
+		}
+		if ctx.Err() == nil {
+			report(err)
+		}
 		select {
 		case <-look.C:
 		case <-ctx.Done():
@@ -87,12 +100,28 @@ func (s *Store) Follow(ctx context.Context) {
 	}
 }
 
-// Look reads the file now. If the file system hangs, it returns without an answer after some time.
-func (s *Store) Look(ctx context.Context) {
-	_ = s.onDisk(ctx, func() error {
-		_, err := s.load()
-		return err
+// Look reads the file now. If the file system hangs, it returns without an answer after some time. The
+// error says why the file could not be read, or that a damaged one was set aside and is still there.
+func (s *Store) Look(ctx context.Context) error {
+	return s.onDisk(ctx, func() error {
+		if _, err := s.load(); err != nil {
+			return err
+		}
+		return s.damageKept()
 	})
+}
+
+// damageKept returns an error if a damaged file was set aside and is still there. The caller has taken
+// disk.
+func (s *Store) damageKept() error {
+	if s.aside == "" {
+		return nil
+	}
+	if _, err := os.Lstat(s.aside); errors.Is(err, fs.ErrNotExist) {
+		s.aside = ""
+		return nil
+	}
+	return fmt.Errorf("the file was damaged, and the newest whole version counts: look at salt-run saved.export, then remove %s", s.aside)
 }
 
 // newestWait is how long Newest waits for the shared folder.
@@ -103,7 +132,7 @@ const newestWait = time.Second
 func (s *Store) Newest(ctx context.Context) *Objects {
 	ctx, cancel := context.WithTimeout(ctx, newestWait)
 	defer cancel()
-	s.Look(ctx)
+	_ = s.Look(ctx)
 	return s.Objects()
 }
 
@@ -178,6 +207,9 @@ func (s *Store) setAside(cause error) error {
 	}
 	s.log.Error("file of the saved objects is damaged and set aside; the newest whole version counts",
 		"path", s.file.Path, "aside", strings.Join(aside, ", "), "error", cause)
+	if len(aside) > 0 {
+		s.aside = filepath.Join(filepath.Dir(s.file.Path), filepath.Base(aside[0]))
+	}
 	if _, _, err := s.file.Read(); errors.Is(err, fs.ErrNotExist) && len(s.content) > 0 {
 		return errors.Join(cause, s.file.Write(0, s.content)) // there was no whole version but in memory
 	}

@@ -349,6 +349,15 @@ func TestDamagedFile(t *testing.T) {
 	if s.Objects().Get(KindSchedule, "nightly") == nil {
 		t.Error("the objects are forgotten")
 	}
+	kept, err := filepath.Glob(s.file.Path + ".broken-*")
+	if err != nil || len(kept) != 1 {
+		t.Fatalf("%q, %v", kept, err)
+	}
+	if err := s.Look(t.Context()); err == nil || !strings.Contains(err.Error(), kept[0]) {
+		t.Errorf("the damaged file is not named: %v", err)
+	}
+	check.Must(t, os.Remove(kept[0]))
+	check.Must(t, s.Look(t.Context()))
 	other := newTestStore(t, s.file.Path)
 	other.Look(t.Context())
 	if other.Objects().Get(KindSchedule, "nightly") == nil {
@@ -380,7 +389,7 @@ func TestDiskThatHangs(t *testing.T) {
 	if _, err := s.change(ctx, "alice", func(*draft) error { return nil }); !errors.Is(err, errSilent) {
 		t.Errorf("change: %v", err)
 	}
-	s.Follow(ctx)
+	s.Follow(ctx, func(err error) { t.Errorf("told when the master ends: %v", err) })
 	if o := s.Newest(ctx); o == nil || o.Version != 0 {
 		t.Errorf("newest: %+v", o)
 	}

@@ -57,6 +57,7 @@ func (s *Schedule) takeCarried(e *entry) (state plan.State, ok bool) {
 	}
 	delete(s.others, e.Key)
 
+	e.adoptJob(other.Job)
 	restart := plan.Civil(s.cfg.Now()).Truncate(plan.Tick)
 	if restart.Sub(other.Carried) > carryFor {
 		return plan.State{}, false
@@ -77,7 +78,7 @@ func (s *Schedule) entryRecords(states []plan.State, looked time.Time) entryReco
 		}
 	}
 	for i, e := range s.entries {
-		records[e.Key] = entryRecord{Digest: e.Digest, State: states[i]}
+		records[e.Key] = entryRecord{Digest: e.Digest, State: states[i], Job: e.knownJob()}
 	}
 	return records
 }

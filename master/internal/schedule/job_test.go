@@ -3,6 +3,7 @@ package schedule
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -81,4 +82,45 @@ func TestJobOfLastRun(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestJobIsKnownElsewhere: the other masters know the job of the last run, too, also when its owner has been
+// killed and one of them has taken over.
+func TestJobIsKnownElsewhere(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "schedule")
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		m := &masters{terms: map[int]uint64{1: 1}}
+		runs := &startingRuns{bench: b, results: []any{value.NewMap("jid", true)}}
+		open := func(node int) *Schedule {
+			cfg := b.config(value.NewMap("e", entryOf("saved.run", "seconds", int64(10))))
+			cfg.Runs = runs
+			cfg.Records = OpenRecords(path)
+			cfg.Own = m.own(node)
+			return New(cfg)
+		}
+		check := func(who string, s *Schedule, want string) {
+			t.Helper()
+			list, err := s.List(1)
+			if err != nil || len(list.Entries) != 1 {
+				t.Fatalf("%s: %+v, %v", who, list, err)
+			}
+			if got := list.Entries[0].LastJob; got != want || want == "" {
+				t.Errorf("%s knows the job %q, not %q", who, got, want)
+			}
+		}
+
+		owner, other := open(1), open(2)
+		b.runFor(owner, 35*time.Second)
+		latest := runs.latest
+		check("the owner", owner, latest)
+		check("another master", other, latest)
+		check("one that was started again", open(3), latest)
+
+		m.set(1, 0)
+		m.set(2, 2)
+		b.runFor(other, 2*time.Second)
+		check("the new owner", other, latest)
+		check("the old owner", owner, latest)
+	})
 }

@@ -14,18 +14,19 @@ const maxListed = 100
 
 // List returns the entries, each with at most maxRuns of its next runs.
 func (s *Schedule) List(maxRuns int) (control.Schedule, error) {
-	known, states, own, err := s.knownStates()
+	known, err := s.knownStates()
 	if err != nil {
 		return control.Schedule{}, err
 	}
-	return s.listOf(known, states, own, maxRuns), nil
+	return s.listOf(known, maxRuns), nil
 }
 
-func (s *Schedule) listOf(known roster, states []plan.State, own bool, maxRuns int) control.Schedule {
+func (s *Schedule) listOf(known knowledge, maxRuns int) control.Schedule {
 	now := s.cfg.Now()
+	states := known.states
 	list := control.Schedule{
 		Enabled: known.plan.Enabled,
-		Owner:   own,
+		Owner:   known.own,
 		Entries: []control.ScheduleEntry{},
 	}
 
@@ -43,8 +44,8 @@ func (s *Schedule) listOf(known roster, states []plan.State, own bool, maxRuns i
 			Next:     []time.Time{},
 		}
 
-		if own {
-			item.LastJob = e.jobSince(item.LastRun)
+		if !item.LastRun.IsZero() {
+			item.LastJob = jobSince(known.jobOf(e), item.LastRun)
 		}
 
 		if item.Skipped == "" && item.LastRun.IsZero() && e.Passed(plan.Civil(now)) {
@@ -90,21 +91,40 @@ func (r roster) listedNames() []string {
 	return names
 }
 
-// knownStates returns the entries and their states. owner reports whether this master owns the
-// schedule. If another master of the cluster owns the schedule, the states are those in the shared
-// record.
-func (s *Schedule) knownStates() (known roster, states []plan.State, owner bool, err error) {
+// knowledge is what this master knows of the schedule.
+type knowledge struct {
+	roster
+	states   []plan.State // of the entries
+	own      bool         // this master owns the schedule
+	recorded entryRecords // what the owner has recorded, if that is another master
+}
+
+// jobOf returns the id of the latest job that a run of the entry has started, or "".
+func (k knowledge) jobOf(e *entry) string {
+	if k.own {
+		return e.knownJob()
+	}
+	if r := k.recorded[e.Key]; r.Digest == e.Digest {
+		return r.Job
+	}
+	return ""
+}
+
+// knownStates returns what this master knows. If another master of the cluster owns the schedule, that
+// is what the shared record says.
+func (s *Schedule) knownStates() (knowledge, error) {
 	s.mu.Lock()
-	known = s.roster
-	states = slices.Clone(s.states)
+	known := knowledge{roster: s.roster, states: slices.Clone(s.states)}
 	s.mu.Unlock()
 
-	_, owner = s.cfg.Own()
-	if s.cfg.Records != nil && !owner {
+	_, known.own = s.cfg.Own()
+	if s.cfg.Records != nil && !known.own {
 		r, err := s.cfg.Records.loadNewest()
-		return known, known.statesOf(r), false, err
+		known.states = known.statesOf(r)
+		known.recorded = r.Entries
+		return known, err
 	}
-	return known, states, owner, nil
+	return known, nil
 }
 
 // localTime returns the time at which the clock in the time zone of now shows civil. For the zero
@@ -119,11 +139,11 @@ func localTime(civil, now time.Time) time.Time {
 
 // NextRuns returns the next runs of each entry by its key, at most count of each.
 func (s *Schedule) NextRuns(count int) (map[string][]time.Time, error) {
-	known, states, own, err := s.knownStates()
+	known, err := s.knownStates()
 	if err != nil {
 		return nil, err
 	}
-	list := s.listOf(known, states, own, count)
+	list := s.listOf(known, count)
 	out := make(map[string][]time.Time, len(list.Entries))
 	for i, e := range known.entries {
 		out[e.Key] = list.Entries[i].Next

@@ -50,6 +50,9 @@ type entryRecord struct {
 	// Carried is the civil time since which masters pass the record on without knowing the entry. Zero means
 	// that the master that wrote it knows the entry.
 	Carried time.Time `json:"carried,omitzero"`
+	// Job is the id of the latest job on minions that a run of the entry has started; "": none is known.
+	// It is written after the run has begun, so it may be of the run before the one in State.
+	Job string `json:"job,omitempty"`
 }
 
 // Records stores the record of a cluster in a file that all masters share. Each run is recorded

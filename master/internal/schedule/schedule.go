@@ -127,6 +127,8 @@ type tally struct {
 	waiting atomic.Int64           // number of runs that are recorded and have not begun
 	missed  atomic.Uint64          // number of runs skipped because of maxrunning since the last log line
 	lastJob atomic.Pointer[string] // id of the latest job on minions that a run has started; nil: none
+	// recordedJob is the one in the record. Only takeDue uses it.
+	recordedJob string
 }
 
 // noteJob notes the job that a run has started, as saved.run names it in its result.
@@ -137,17 +139,31 @@ func (t *tally) noteJob(result any) {
 	}
 }
 
-// jobSince returns the id of the latest job that a run has started, if it was not before a time, or "". A later
-// run, of this master or of another one that owned the schedule meanwhile, has started none that is known.
-func (t *tally) jobSince(begin time.Time) string {
-	jid := t.lastJob.Load()
-	if jid == nil {
+// knownJob returns the id of the latest job that a run has started, or "".
+func (t *tally) knownJob() string {
+	if jid := t.lastJob.Load(); jid != nil {
+		return *jid
+	}
+	return ""
+}
+
+// adoptJob notes the job that the owner before has recorded, unless a later one is known.
+func (t *tally) adoptJob(jid string) {
+	if jobs.Valid(jid) && jid > t.knownJob() {
+		t.lastJob.Store(&jid)
+	}
+}
+
+// jobSince returns jid, the latest job that a run has started, if it was not started before begin, or "". A
+// later run has started none that is known.
+func jobSince(jid string, begin time.Time) string {
+	if !jobs.Valid(jid) {
 		return ""
 	}
-	if at, err := jobs.Time(*jid); err != nil || at.Before(begin) {
+	if at, err := jobs.Time(jid); err != nil || at.Before(begin) {
 		return ""
 	}
-	return *jid
+	return jid
 }
 
 // dueRun is a run that must start now.
@@ -244,6 +260,7 @@ func (s *Schedule) takeDue() []dueRun {
 
 		s.version++
 		s.wrote = term
+		s.noteRecorded(noted)
 	}
 
 	s.reportFault(nil)
@@ -277,11 +294,18 @@ func (s *Schedule) logLapsed() {
 // haveNews reports whether states contain data that the other masters need even if no run is due.
 func (s *Schedule) haveNews(states []plan.State) bool {
 	for i, e := range s.entries {
-		if e.Tells(s.states[i], states[i]) {
+		if e.Tells(s.states[i], states[i]) || e.knownJob() != e.recordedJob {
 			return true
 		}
 	}
 	return false
+}
+
+// noteRecorded notes which jobs the other masters can read in the record.
+func (s *Schedule) noteRecorded(r record) {
+	for _, e := range s.entries {
+		e.recordedJob = r.Entries[e.Key].Job
+	}
 }
 
 // recordRuns writes a record with the runs that are about to start, and returns the current record
@@ -378,6 +402,12 @@ func (s *Schedule) takeOver(now time.Time) error {
 	s.lastTime = time.Time{}
 	s.lastCivil = r.Looked
 	s.carryOthers(r)
+	for _, e := range s.entries {
+		if known := r.Entries[e.Key]; known.Digest == e.Digest {
+			e.adoptJob(known.Job)
+		}
+	}
+	s.noteRecorded(r)
 	if ahead := r.Looked.Sub(plan.Civil(now)); r.Version > 0 && ahead > 0 {
 		s.lastCivil = time.Time{} // the clock of the record's writer is ahead of this master's clock
 		for i, e := range s.entries {

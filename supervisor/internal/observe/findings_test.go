@@ -234,6 +234,9 @@ func TestFindings(t *testing.T) {
 				{What: control.PostgresLoss, Text: "3 records"},
 			}
 		}), "SCA-235: it takes nothing | SCA-236: 3 records"},
+		{"saved objects", said(func(m *control.Status) {
+			m.Problems = []control.Problem{{What: control.SavedFault, Text: "permission denied"}}
+		}), "SCA-244: permission denied"},
 		{"pillars of two", said(func(m *control.Status) {
 			m.PillarFaulty = 2
 			m.PillarError = &control.PillarError{Minion: "a", Text: "x", At: now}

@@ -46,6 +46,8 @@ func masterReports(f facts) (found []status.Finding) {
 			found = append(found, status.Finding{Code: status.PostgresAway, Cause: p.Text})
 		case p.What == control.PostgresLoss:
 			found = append(found, status.Finding{Code: status.PostgresLacks, Cause: p.Text})
+		case p.What == control.SavedFault:
+			found = append(found, status.Finding{Code: status.SavedUnreadable, Cause: p.Text})
 		case p.What == control.ReactionFault:
 			found = append(found, status.Finding{Code: status.ReactionsLost, Cause: p.Text})
 		case p.What == control.AuditFault && f.Audit == "":
