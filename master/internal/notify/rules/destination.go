@@ -108,6 +108,9 @@ var errEmptySecret = errors.New("it is empty")
 // NewSecret returns a Secret that stands in the option itself.
 func NewSecret(text string) Secret { return Secret{text: &text} }
 
+// FileSecret returns a Secret that stands in a file.
+func FileSecret(path string) Secret { return Secret{file: path} }
+
 // IsSet reports whether there is a secret.
 func (s Secret) IsSet() bool { return s.text != nil || s.file != "" }
 
@@ -119,11 +122,11 @@ func (s Secret) Read() (string, error) {
 	}
 	content, _, err := durable.ReadFile(s.file, maxSecret, durable.Follow)
 	if err != nil {
-		return "", fmt.Errorf("read a secret of saltern_notify: %w", err)
+		return "", fmt.Errorf("read a secret: %w", err)
 	}
 	text := strings.TrimSpace(string(content))
 	if text == "" {
-		return "", fmt.Errorf("read a secret of saltern_notify: %s: %w", s.file, errEmptySecret)
+		return "", fmt.Errorf("read a secret: %s: %w", s.file, errEmptySecret)
 	}
 	return text, nil
 }

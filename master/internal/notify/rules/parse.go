@@ -276,7 +276,7 @@ func (r *reader) secret(key string) Secret {
 	case file != "" && !filepath.IsAbs(file):
 		r.fail(key+"_file", "it has to be a whole path")
 	case file != "":
-		return Secret{file: file}
+		return FileSecret(file)
 	}
 	return Secret{}
 }

@@ -16,6 +16,7 @@ import (
 	"saltern/master/internal/notify/alert"
 	"saltern/master/internal/notify/form"
 	"saltern/master/internal/notify/rules"
+	"saltern/master/internal/webclient"
 )
 
 // maxSpoken bounds what a mail server may say in one session, in bytes.
@@ -77,7 +78,7 @@ func (m *mailer) tlsConfig() (*tls.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the name of the mail server: %w", err)
 	}
-	return tlsConfig(host, m.to.CA)
+	return webclient.TLS(host, m.to.CA)
 }
 
 // deliver runs the session on a connection, which it closes.

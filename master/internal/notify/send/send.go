@@ -3,13 +3,9 @@ package send
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
-	"fmt"
 	"time"
 
-	"saltern/internal/durable"
 	"saltern/master/internal/notify/alert"
 	"saltern/master/internal/notify/rules"
 )
@@ -67,24 +63,3 @@ type nowhere struct{}
 
 // Send implements Sender.
 func (nowhere) Send(context.Context, *alert.Message) error { return errNowhere }
-
-// maxCA bounds a file of certificates, in bytes.
-const maxCA = 1 << 20
-
-// tlsConfig returns the settings of TLS. ca is the file of the authorities that count, or "".
-func tlsConfig(host, ca string) (*tls.Config, error) {
-	c := &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12}
-	if ca == "" {
-		return c, nil
-	}
-
-	pem, _, err := durable.ReadFile(ca, maxCA, durable.Follow)
-	if err != nil {
-		return nil, fmt.Errorf("read the certificates of ca: %w", err)
-	}
-	c.RootCAs = x509.NewCertPool()
-	if !c.RootCAs.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("read the certificates of ca: %s has none in PEM", ca)
-	}
-	return c, nil
-}

@@ -19,6 +19,7 @@ import (
 	"saltern/master/internal/notify/alert"
 	"saltern/master/internal/notify/form"
 	"saltern/master/internal/notify/rules"
+	"saltern/master/internal/webclient"
 	"saltern/test/check"
 )
 
@@ -81,7 +82,7 @@ func TestWebAnswers(t *testing.T) {
 			w.Header().Set("Retry-After", "30")
 			w.WriteHeader(429)
 		}},
-		{name: "retry in a year", later: longestPause, answer: func(w http.ResponseWriter, _ *http.Request) {
+		{name: "retry in a year", later: webclient.LongestPause, answer: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "31536000")
 			w.WriteHeader(503)
 		}},
