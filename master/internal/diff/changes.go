@@ -24,6 +24,9 @@ const (
 	maxChanges = 500
 )
 
+// errorsPath is the path of the errors of a pillar, or of states (salt/pillar/__init__.py).
+const errorsPath = "_errors"
+
 // change is one difference between the pillars of a minion.
 type change struct {
 	path     string
@@ -88,7 +91,7 @@ func (w *walker) add(path, kind string, from, to any, at *placeTree, secret bool
 	}
 
 	c := change{path: path, kind: kind}
-	isErrors := path == "_errors"
+	isErrors := path == errorsPath
 	var hidden bool
 	if kind != added {
 		c.from, hidden = w.show(from, at, isErrors)

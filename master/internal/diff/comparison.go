@@ -165,6 +165,7 @@ type findings struct {
 	gone, new []string // SLS that the top files select no more, or now
 	changes   []change
 	more      int
+	broken    bool // the minion gets errors that it had not before
 }
 
 func (f *findings) none() bool {
@@ -182,6 +183,8 @@ func (c *comparison) findChanges(from, to *pillar.Outcome, others ...*pillar.Out
 		return f
 	}
 
+	errs, broken := to.Pillar.Get(errorsPath)
+	f.broken = broken && !equal(errs, from.Pillar.Value(errorsPath))
 	w := &walker{mask: newMask(&c.service.names, c.decrypted, []*pillar.Outcome{from, to}, others)}
 	w.maps("", from.Pillar, to.Pillar, w.mask.places)
 	f.changes = w.changes

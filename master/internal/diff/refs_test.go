@@ -127,7 +127,7 @@ func TestTurns(t *testing.T) {
 	for range maxWaiting {
 		<-told
 	}
-	if _, err := s.takeTurn(t.Context(), func(string) {}); !errors.Is(err, errBusy) {
+	if _, err := s.takeTurn(t.Context(), func(string) {}); !errors.Is(err, ErrBusy) {
 		t.Errorf("one too many: %v", err)
 	}
 

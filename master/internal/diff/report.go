@@ -46,6 +46,7 @@ type Report struct {
 	changes int
 	hidden  bool // the text of one of the Unlisted differs
 	names   int
+	broken  int // minions with new errors
 }
 
 // group is one difference and the minions that have it.
@@ -114,6 +115,9 @@ func (c *comparison) noteMinion(id string, f *findings, refusals []refusal) {
 	}
 
 	r.Differing++
+	if f.broken {
+		r.broken++
+	}
 	key := f.sum()
 	g := r.groups[key]
 	if g == nil {

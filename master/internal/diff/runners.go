@@ -27,7 +27,7 @@ func (s *Service) addRunner(t *runner.Table, name string) {
 				env.Progress(value.NewMap("message", text))
 			}
 		})
-		if errors.Is(err, errNoRef) {
+		if errors.Is(err, ErrNoRef) {
 			return value.NewMap("text", err.Error()+"\n", "code", int64(codeUnable), "lacks_ref", true), nil
 		}
 		if err != nil {

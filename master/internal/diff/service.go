@@ -74,15 +74,15 @@ func New(cfg Config) *Service {
 	return s
 }
 
-// errBusy is the error of a comparison when too many others wait.
-var errBusy = fmt.Errorf("another comparison is running and %d wait for it; try again later", maxWaiting)
+// ErrBusy is the error of a comparison when too many others wait.
+var ErrBusy = fmt.Errorf("another comparison is running and %d wait for it; try again later", maxWaiting)
 
 // takeTurn waits until no other comparison runs. The caller must call done.
 func (s *Service) takeTurn(ctx context.Context, tell func(string)) (done func(), err error) {
 	select {
 	case s.waiting <- struct{}{}:
 	default:
-		return nil, errBusy
+		return nil, ErrBusy
 	}
 
 	select {
@@ -111,7 +111,7 @@ func (s *Service) Compare(ctx context.Context, r Request, tell func(string)) (*R
 	}
 	defer done()
 
-	late := fmt.Errorf("the comparison took longer than %v (saltern_diff_timeout); compare fewer minions with tgt=", s.cfg.Takes)
+	late := fmt.Errorf("%w than %v (saltern_diff_timeout); compare fewer minions with tgt=", ErrLate, s.cfg.Takes)
 	ctx, cancel := context.WithTimeoutCause(ctx, s.cfg.Takes, late)
 	defer cancel()
 
@@ -151,7 +151,7 @@ func (s *Service) compare(ctx context.Context, r Request, ids []string) (*Report
 	}
 	for side, what := range map[*side]What{from: r.From, to: r.To} {
 		if what.Ref != "" && side.refs == 0 {
-			return nil, fmt.Errorf("%w %.100q; see salt-run git.status", errNoRef, what.Ref)
+			return nil, fmt.Errorf("%w %.100q; see salt-run git.status", ErrNoRef, what.Ref)
 		}
 	}
 
@@ -217,8 +217,11 @@ func (s *Service) notes() (notes []string) {
 	return notes
 }
 
-// errNoRef is the error for a ref that nothing of what is compared has.
-var errNoRef = errors.New("no git remote of what is compared has the branch, tag or commit")
+// ErrLate is the error of a comparison that takes too long.
+var ErrLate = errors.New("the comparison took longer")
+
+// ErrNoRef is the error for a ref that nothing of what is compared has.
+var ErrNoRef = errors.New("no git remote of what is compared has the branch, tag or commit")
 
 // errNothing is the error of a request without anything to compare.
 var errNothing = errors.New("name what to compare: a branch, tag or commit (ref=), or a folder (folder=)")

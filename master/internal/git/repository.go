@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -223,4 +224,26 @@ func (r *Repository) loadServed(ctx context.Context) error {
 	s.Seq = r.snapshots.Add(1)
 	r.served.Store(s)
 	return nil
+}
+
+// Expects reports whether the configuration names a branch or tag.
+func (r *Repository) Expects(name string) bool {
+	return slices.Contains(r.settings.Load().expect, name)
+}
+
+// Foreign reports whether a ref of a snapshot may come from elsewhere than the branches and tags of
+// the remote: a refspec fetches others, such as the heads of merge requests, to that name.
+func (r *Repository) Foreign(name string) bool {
+	return slices.ContainsFunc(r.settings.Load().Refspecs, func(spec string) bool {
+		source, target, ok := strings.Cut(strings.TrimPrefix(spec, "+"), ":")
+		own := strings.HasPrefix(source, "refs/heads/") || strings.HasPrefix(source, "refs/tags/")
+		if !ok || own {
+			return false
+		}
+		before, after, star := strings.Cut(target, "*")
+		if !star {
+			return name == target
+		}
+		return len(name) >= len(before)+len(after) && strings.HasPrefix(name, before) && strings.HasSuffix(name, after)
+	})
 }
