@@ -131,6 +131,10 @@ func (m *Master) startParts(w *workers) {
 		w.Go(func() { m.notify.Run(w.ctx) })
 	}
 
+	if m.merge != nil {
+		w.Go(func() { m.merge.Run(w.ctx) })
+	}
+
 	w.Go(func() {
 		defer m.batchEvents.Close()
 		m.batches.Run(w.ctx, m.batchEvents.C)

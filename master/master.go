@@ -28,6 +28,7 @@ import (
 	"saltern/master/internal/keyadmin"
 	"saltern/master/internal/launch"
 	"saltern/master/internal/local"
+	"saltern/master/internal/merge"
 	"saltern/master/internal/mine"
 	"saltern/master/internal/minion"
 	"saltern/master/internal/newest"
@@ -116,6 +117,8 @@ type Master struct {
 	// history takes, including those before notify is open.
 	notify  *notify.Service
 	notices *notify.Inlet
+	// merge may be nil: the option saltern_merge_reports is empty.
+	merge *merge.Service
 
 	cluster   *peers.Membership
 	pauses    *peers.Pauses // nil on a master without a cluster
@@ -478,6 +481,7 @@ func (m *Master) openServices(ctx context.Context) error {
 	m.openSaved()
 	m.openReturners()
 	m.openNotify()
+	m.openMerge()
 	m.unanswered = unanswered.New(m.bus, m.presence, m.now)
 	m.minions = m.openMinions()
 	table := m.minions.Methods()

@@ -199,6 +199,7 @@ const (
 	MinionCacheFault Fault = "minion cache"
 	MinionClockFault Fault = "minion clocks"
 	NewKeysFault     Fault = "new keys"                // a source offers too many keys
+	MergeFault       Fault = "reports in the merge"    // a git server takes no status of a commit
 	NotifyFault      Fault = "notifications"           // a destination accepts no messages
 	NotifyDiskFault  Fault = "outbox of notifications" // the disk takes no messages that wait
 	PillarFault      Fault = "pillars"                 // this master could not compile a pillar

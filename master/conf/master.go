@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"time"
 
+	"saltern/master/internal/merge/options"
 	"saltern/master/internal/notify/rules"
 	"saltern/master/internal/postgres/settings"
 	"saltern/master/internal/schedule/plan"
@@ -40,6 +41,8 @@ type Master struct {
 	Postgres *settings.Settings
 	// NotifyRules are the rules of the option saltern_notify that can be obeyed.
 	NotifyRules rules.Rules
+	// MergeReports are the entries of the option saltern_merge_reports that can be obeyed.
+	MergeReports []options.Report
 
 	Identity
 	Paths
@@ -453,6 +456,7 @@ type Saltern struct {
 	DiffFolders []string `conf:"saltern_diff_folders"`
 	// DiffTimeout is how long a comparison may take; 0 means the master's default.
 	DiffTimeout time.Duration `conf:"saltern_diff_timeout"`
+	MergeOption []any         `conf:"saltern_merge_reports"` // see MergeReports
 	// PillarMemo means that the master renders a pillar template once for all minions whose values
 	// that the template reads are equal.
 	PillarMemo bool `conf:"saltern_pillar_memo"`

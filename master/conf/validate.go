@@ -86,7 +86,7 @@ func (a *assembly) validate(m *Master) {
 	a.logins(m)
 	a.schedule(m)
 	a.checkLog(m)
-	a.notifications(m)
+	a.outgoing(m)
 	a.composites(m)
 
 	// The path of a Unix socket may have at most 107 bytes. No name in sock_dir is longer than this

@@ -263,6 +263,15 @@ func (m *Membership) ScheduleRecord() string {
 	return filepath.Join(m.Options.ClusterPKIDir, cluster.ScheduleFile)
 }
 
+// MergeRecord returns the path of the file in which the masters of a cluster record which commits they
+// have reported, or "" without a cluster. id is that of an entry of saltern_merge_reports.
+func (m *Membership) MergeRecord(id string) string {
+	if m.Pool == nil {
+		return ""
+	}
+	return filepath.Join(m.Options.ClusterPKIDir, "merge-"+id+".saltern")
+}
+
 // Heartbeat returns the heartbeat for connections with minions. Without a cluster it returns none,
 // as in Salt.
 func (m *Membership) Heartbeat(ttl time.Duration) zmtp.Heartbeat {

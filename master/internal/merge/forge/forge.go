@@ -1,0 +1,273 @@
+package forge
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"saltern/internal/release"
+	"saltern/master/internal/merge/options"
+	"saltern/master/internal/webclient"
+)
+
+// Bounds of what is sent and read.
+const (
+	// Timeout bounds one request, from the connection to the end of the answer.
+	Timeout = 15 * time.Second
+	// MaxDescription is what GitHub takes as the description of a status, in characters; others
+	// take more.
+	MaxDescription = 140
+	// MaxComment bounds a comment in bytes. GitHub takes 65,536 characters.
+	MaxComment = 30_000
+	maxAnswer  = 8 << 20
+	maxPages   = 5 // of open merge requests
+)
+
+// State is what a status says.
+type State string
+
+// The states.
+const (
+	Pending State = "pending"
+	Success State = "success"
+	Failure State = "failure"
+	Error   State = "error"
+)
+
+// Status is the status of a commit.
+type Status struct {
+	Remote      string // URL of the git remote, without a password
+	Branch      string // only the form generic sends it
+	Commit      string
+	State       State
+	Description string
+	Context     string
+	Target      string // URL that shows more, or ""
+}
+
+// Merge is an open merge request.
+type Merge struct {
+	Number int64
+	Commit string // its latest commit
+}
+
+// Errors of a request. Others may pass: the caller tries again.
+var (
+	// ErrRefused means that the server does not take this request, and will not take it later.
+	ErrRefused = errors.New("the server refuses this request")
+	// ErrGone means that the server has no such commit, comment or repository, or shows none to this token.
+	ErrGone = errors.New("the server has no such thing")
+)
+
+// LaterError means that the server has asked for a pause.
+type LaterError struct {
+	Err   error
+	After time.Duration
+}
+
+// Error returns the text of the error below.
+func (e *LaterError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error below.
+func (e *LaterError) Unwrap() error { return e.Err }
+
+// Client asks the server of an entry. It is safe for concurrent use. Its errors contain no secret.
+type Client struct {
+	to      *options.Report
+	dialect dialect
+}
+
+// dialect is how the servers differ.
+type dialect interface {
+	// authorize sets the header for a token.
+	authorize(h http.Header, token string)
+	// statusPath returns the path of the status of a commit.
+	statusPath(commit string) string
+	// status returns the body of the request that sets a status.
+	status(s Status) any
+	// isSet reports whether the body of a refusal says that the status is what it was to be.
+	isSet(s Status, refusal []byte) bool
+	// mergesPath returns the path of a page of the open merge requests, and how many a full page has.
+	mergesPath(page int) (path string, full int)
+	// merges reads a page of merge requests.
+	merges(body []byte) ([]Merge, error)
+	// commentPath returns the method and path for a new comment, or with an id for another text of
+	// that comment.
+	commentPath(number, id int64) (method, path string)
+}
+
+// New returns the Client of an entry.
+func New(to *options.Report) *Client {
+	c := &Client{to: to}
+	switch to.Form {
+	case options.GitHub:
+		c.dialect = gitHub{repository: "/repos/" + to.Project}
+	case options.Gitea:
+		c.dialect = gitea{gitHub{repository: "/api/v1/repos/" + to.Project}}
+	case options.GitLab:
+		c.dialect = gitLab{project: "/api/v4/projects/" + url.PathEscape(to.Project)}
+	default:
+		c.dialect = generic{}
+	}
+	return c
+}
+
+// SetStatus sets the status of a commit.
+func (c *Client) SetStatus(ctx context.Context, s Status) error {
+	_, refusal, err := c.ask(ctx, http.MethodPost, c.dialect.statusPath(s.Commit), c.dialect.status(s))
+	if errors.Is(err, ErrRefused) && c.dialect.isSet(s, refusal) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("set the status of commit %.12s: %w", s.Commit, err)
+	}
+	return nil
+}
+
+// Merges returns the open merge requests, the newest first. If there are very many it leaves out the
+// oldest.
+func (c *Client) Merges(ctx context.Context) (all []Merge, err error) {
+	for page := 1; page <= maxPages; page++ {
+		path, full := c.dialect.mergesPath(page)
+		if path == "" {
+			return nil, nil
+		}
+		body, _, err := c.ask(ctx, http.MethodGet, path, nil)
+		if err != nil {
+			return nil, fmt.Errorf("list the open merge requests: %w", err)
+		}
+		some, err := c.dialect.merges(body)
+		if err != nil {
+			return nil, fmt.Errorf("list the open merge requests: %w", errNoJSON)
+		}
+		all = append(all, some...)
+		if len(some) < full {
+			break
+		}
+	}
+	return all, nil
+}
+
+var errNoJSON = errors.New("the answer cannot be read: is url the address of the server?")
+
+// Comment writes a comment on a merge request, or another text into the comment with the id, if that
+// is not 0. It returns the id of the comment, or 0 if the server does not tell it.
+func (c *Client) Comment(ctx context.Context, number, id int64, text string) (int64, error) {
+	method, path := c.dialect.commentPath(number, id)
+	body, _, err := c.ask(ctx, method, path, map[string]string{"body": text})
+	if err != nil {
+		return 0, fmt.Errorf("comment on merge request %d: %w", number, err)
+	}
+	var made struct {
+		ID int64 `json:"id"`
+	}
+	_ = json.Unmarshal(body, &made) // the comment is written, whatever the answer says
+	return cmp.Or(made.ID, id), nil
+}
+
+// ask sends one request, and returns the body of its answer, or that of a refusal.
+func (c *Client) ask(ctx context.Context, method, path string, body any) (answer, refusal []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	request, err := c.request(ctx, method, path, body)
+	if err != nil {
+		return nil, nil, err
+	}
+
+	config, err := webclient.TLS("", c.to.CA)
+	if err != nil {
+		return nil, nil, err
+	}
+	client := webclient.New(config) // requests are rare, so no connection is kept
+	defer client.CloseIdleConnections()
+
+	got, err := client.Do(request)
+	if err != nil {
+		return nil, nil, fmt.Errorf("ask the server: %w", webclient.WithoutEcho(err))
+	}
+	defer got.Body.Close()
+
+	read, err := io.ReadAll(io.LimitReader(got.Body, maxAnswer+1))
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the answer of the server: %w", webclient.WithoutEcho(err))
+	}
+	if len(read) > maxAnswer {
+		return nil, nil, fmt.Errorf("the answer of the server has more than %d bytes", maxAnswer)
+	}
+	if err := judge(got); err != nil {
+		return nil, read, err
+	}
+	return read, nil, nil
+}
+
+func (c *Client) request(ctx context.Context, method, path string, body any) (*http.Request, error) {
+	var content io.Reader
+	if body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return nil, fmt.Errorf("make a request: %w", err)
+		}
+		content = bytes.NewReader(text)
+	}
+
+	address := c.to.URL.String()
+	if path != "" {
+		base := *c.to.URL
+		base.RawQuery = ""
+		base.Fragment = ""
+		address = strings.TrimRight(base.String(), "/") + path
+	}
+	request, err := http.NewRequestWithContext(ctx, method, address, content)
+	if err != nil {
+		return nil, fmt.Errorf("make a request: %w", webclient.WithoutURL(err))
+	}
+
+	request.Header.Set("Accept", "application/json")
+	request.Header.Set("User-Agent", "Saltern/"+release.Version())
+	if body != nil {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	if !c.to.Token.IsSet() {
+		return request, nil
+	}
+	token, err := c.to.Token.Read()
+	if err != nil {
+		return nil, err
+	}
+	c.dialect.authorize(request.Header, token)
+	return request, nil
+}
+
+// judge returns nil for an answer that accepts a request.
+func judge(answer *http.Response) error {
+	code := answer.StatusCode
+	err := fmt.Errorf("the server answers with %d %s", code, http.StatusText(code))
+	switch {
+	case code >= 200 && code < 300:
+		return nil
+	case code >= 300 && code < 400:
+		return fmt.Errorf("the server answers with %d, a redirect, which is not followed: set url to the address that counts", code)
+	case code == http.StatusUnauthorized, code == http.StatusForbidden:
+		if pause := webclient.PauseOf(answer); pause > 0 { // GitHub's limit of requests
+			return &LaterError{Err: err, After: pause}
+		}
+		return fmt.Errorf("%w: has the token the right to set statuses?", err)
+	case code == http.StatusNotFound, code == http.StatusGone:
+		return fmt.Errorf("%w: %w; are project and token right?", ErrGone, err)
+	case code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable:
+		if pause := webclient.PauseOf(answer); pause > 0 {
+			return &LaterError{Err: err, After: pause}
+		}
+	case code >= 400 && code < 500 && code != http.StatusRequestTimeout:
+		return fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	return err
+}

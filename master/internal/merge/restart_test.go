@@ -1,0 +1,215 @@
+package merge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"saltern/master/internal/diff"
+	"saltern/master/internal/merge/forge"
+	"saltern/master/internal/merge/options"
+	"saltern/master/internal/repos"
+	"saltern/test/await"
+	"saltern/test/check"
+)
+
+// held is a Comparer that holds comparisons up until it is opened.
+type held struct {
+	Comparer
+	mu    sync.Mutex
+	begun []string
+	open  chan struct{}
+}
+
+func (h *held) Compare(ctx context.Context, r diff.Request, tell func(string)) (*diff.Report, error) {
+	h.mu.Lock()
+	h.begun = append(h.begun, r.To.Ref)
+	h.mu.Unlock()
+	select {
+	case <-h.open:
+		return h.Comparer.Compare(ctx, r, tell)
+	case <-ctx.Done():
+		return nil, errors.New("cut off")
+	}
+}
+
+func (h *held) started() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return append([]string{}, h.begun...)
+}
+
+// TestRestart: a master that ends while it compares goes on after the next start, also if another one does; a
+// commit that was pushed over is not compared, and no commit is reported twice.
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, options.Gitea, 1, "into: main")
+	r.stopService()
+	slow := &held{Comparer: r.compare, open: make(chan struct{})}
+	r.compare = slow
+	r.start()
+
+	old := r.push("feature", "web.sls", "port: 1\n")
+	r.fetch()
+	await.That(t, "a comparison", func() bool { return len(slow.started()) == 1 })
+	r.cluster.other.Store(true) // a comparison ends when this master is not the owner any more
+	await.That(t, "a result that nobody sends", func() bool { return len(r.server.of(old)) == 1 })
+	r.stopService()
+	r.cluster.other.Store(false)
+	newer := r.push("feature", "web.sls", "port: 2\n")
+	second := r.push("second", "web.sls", "port: 3\n")
+	r.fetch()
+	r.start()
+	if got := r.server.final(old); got.State != "error" || got.Description != outdated {
+		t.Errorf("the commit that was pushed over got %+v", got)
+	}
+	close(slow.open)
+	for _, commit := range []string{newer, second} {
+		if got := r.server.final(commit); got.State != "success" {
+			t.Errorf("got %+v", got)
+		}
+	}
+
+	count := len(r.server.everything())
+	r.stopService()
+	r.start()
+	await.That(t, "a look", func() bool { return len(r.record().Done) == 3 })
+	third := r.push("third", "web.sls", "port: 4\n")
+	r.fetch()
+	r.server.final(third)
+	rest := r.server.everything()[count:]
+	if strings.Count(rest, `"state"`) != 2 { // pending, and the result
+		t.Errorf("after a restart were sent: %s", rest)
+	}
+}
+
+// TestBrokenRecord: a record that cannot be read is set aside, and nothing old is reported.
+func TestBrokenRecord(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, options.Gitea, 1, "into: main")
+	old := r.push("feature", "web.sls", "port: 1\n")
+	r.fetch()
+	r.server.final(old)
+	r.stopService()
+	check.Must(t, os.WriteFile(r.path(), []byte(`{"version": 9999, "open": [null]}`), 0o600))
+	r.start()
+	await.That(t, "a look", func() bool {
+		got, err := newStore(r.path()).load(t.Context())
+		return err == nil && got.Looked
+	})
+	commit := r.push("other", "web.sls", "port: 2\n")
+	r.fetch()
+	r.server.final(commit)
+	if got := r.server.of(old); len(got) != 2 {
+		t.Errorf("the old commit got %+v", got)
+	}
+}
+
+// TestTake: whatever is pushed, removed and pushed over, each commit that a branch has in the end waits or
+// was reported, none waits twice, and no commit that is gone is compared.
+func TestTake(t *testing.T) {
+	for seed := range uint64(300) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		r := &record{}
+		r.take(nil, nil, time.Time{})
+		branches := map[string]string{}
+		reported := map[string]bool{}
+		covers := func(tip repos.Tip) bool { return !strings.HasPrefix(tip.Branch, "x") }
+		for range 60 {
+			branch := fmt.Sprint([]string{"a", "b", "x"}[random.IntN(3)], random.IntN(3))
+			switch random.IntN(5) {
+			case 0:
+				delete(branches, branch)
+			case 1: // the commit of another branch
+				branches[branch] = branches["a0"]
+			case 2:
+				if it := waiting(r); it != nil {
+					it.Told = true
+				}
+			case 3:
+				if it := waiting(r); it != nil {
+					it.State = forge.Success
+					reported[it.Commit] = true
+					r.finish(it)
+				}
+			default:
+				branches[branch] = fmt.Sprint("c", random.IntN(6))
+			}
+			r.take(tipsOf(branches), covers, time.Time{})
+
+			open := map[string]int{}
+			for _, it := range r.Open {
+				open[it.Commit]++
+				if it.State == "" {
+					reported[it.Commit] = true
+				}
+			}
+			for _, tip := range tipsOf(branches) {
+				if covers(tip) && !reported[tip.Commit] || open[tip.Commit] > 1 {
+					t.Fatalf("seed %d: %s of %s waits %d times", seed, tip.Commit, tip.Branch, open[tip.Commit])
+				}
+			}
+			for _, it := range r.Open {
+				if it.State == "" && !has(branches, it.Commit) {
+					t.Fatalf("seed %d: %s is gone and waits", seed, it.Commit)
+				}
+			}
+		}
+	}
+}
+
+func waiting(r *record) *item {
+	for _, it := range r.Open {
+		if it.State == "" {
+			return it
+		}
+	}
+	return nil
+}
+
+func has(branches map[string]string, commit string) bool {
+	for branch, c := range branches {
+		if c == commit && !strings.HasPrefix(branch, "x") {
+			return true
+		}
+	}
+	return false
+}
+
+func tipsOf(branches map[string]string) (tips []repos.Tip) {
+	for branch, commit := range branches {
+		if commit != "" {
+			tips = append(tips, repos.Tip{Branch: branch, Commit: commit})
+		}
+	}
+	return tips
+}
+
+// TestManyBranches: what finds no room is taken later, with the newest commit.
+func TestManyBranches(t *testing.T) {
+	r := &record{Looked: true}
+	branches := map[string]string{}
+	for i := range 3 * maxOpen {
+		branches[fmt.Sprintf("b%03d", i)] = fmt.Sprint("c", i)
+	}
+	all := func(repos.Tip) bool { return true }
+	seen := map[string]bool{}
+	for range 3 {
+		if _, full := r.take(tipsOf(branches), all, time.Time{}); len(r.Open) != maxOpen || full != (len(seen) < 2*maxOpen) {
+			t.Fatalf("%d wait, %v", len(r.Open), full)
+		}
+		for len(r.Open) > 0 {
+			seen[r.Open[0].Commit] = true
+			r.finish(r.Open[0])
+		}
+	}
+	if len(seen) != len(branches) || len(r.Done) != maxDone {
+		t.Errorf("%d taken, %d kept", len(seen), len(r.Done))
+	}
+}

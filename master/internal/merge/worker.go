@@ -1,0 +1,375 @@
+package merge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"saltern/internal/pause"
+	"saltern/internal/versioned"
+	"saltern/master/internal/diff"
+	"saltern/master/internal/git"
+	"saltern/master/internal/merge/forge"
+	"saltern/master/internal/merge/options"
+	"saltern/master/internal/repos"
+)
+
+// worker reports about the remote of one entry. Only run uses it.
+type worker struct {
+	service *Service
+	to      *options.Report
+	client  *forge.Client
+	store   *store
+
+	record   *record       // nil: not loaded
+	snapshot *git.Snapshot // whose tips were taken; nil: look at all
+	tips     repos.Tips
+	fetched  time.Time // the fetch after which merge requests were listed last
+
+	pause   time.Duration // after the last failure
+	failing time.Time     // since when each try has failed; zero: the last one succeeded
+}
+
+func newWorker(s *Service, to *options.Report) *worker {
+	return &worker{
+		service: s,
+		to:      to,
+		client:  forge.New(to),
+		store:   newStore(s.cfg.Record(to.ID)),
+	}
+}
+
+// name returns the name of the entry in messages.
+func (w *worker) name() string { return fmt.Sprintf("%.200s (%s)", w.to.Remote, w.to.Form) }
+
+// run reports until ctx ends.
+func (w *worker) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		_ = pause.About(ctx, w.round(ctx))
+	}
+}
+
+// round does what there is to do. It returns the pause until the next round.
+func (w *worker) round(ctx context.Context) time.Duration {
+	if _, owns := w.service.cfg.Cluster.Own(); !owns {
+		w.forget()
+		w.noteResult(nil)
+		return lookEvery
+	}
+
+	err := w.act(ctx)
+	switch {
+	case ctx.Err() != nil, errors.Is(err, errNotOwner), errors.Is(err, versioned.ErrConflict):
+		w.forget() // another master may go on
+		return lookEvery
+	case errors.Is(err, diff.ErrBusy):
+		return busyPause
+	}
+
+	w.noteResult(err)
+	if err == nil {
+		w.pause = 0
+		return lookEvery
+	}
+	w.pause = min(max(2*w.pause, firstPause), lastPause)
+	var later *forge.LaterError
+	if errors.As(err, &later) {
+		return max(w.pause, later.After)
+	}
+	return w.pause
+}
+
+// forget forgets the record: it is loaded anew.
+func (w *worker) forget() {
+	w.record = nil
+	w.snapshot = nil
+}
+
+// noteResult records whether the entry works. One that fails for long is a problem of the node.
+func (w *worker) noteResult(err error) {
+	now := w.service.cfg.Now()
+	switch {
+	case err == nil && !w.failing.IsZero():
+		w.failing = time.Time{}
+		w.service.cfg.Log.Info("commits are reported again", "url", w.to.Remote)
+	case err != nil && w.failing.IsZero():
+		w.failing = now
+		w.service.cfg.Log.Warn("commits cannot be reported for now", "url", w.to.Remote, "error", err)
+	}
+
+	switch {
+	case err == nil:
+		w.service.setFailing(w.name(), nil)
+	case now.Sub(w.failing) >= reportAfter:
+		w.service.setFailing(w.name(), err)
+	}
+}
+
+// errNotOwner means that another master has become the owner.
+var errNotOwner = errors.New("another master reports commits now")
+
+// act takes new commits, reports those that wait one after the other, and comments.
+func (w *worker) act(ctx context.Context) error {
+	if err := w.load(ctx); err != nil {
+		return err
+	}
+
+	for {
+		if err := w.takeTips(ctx); err != nil {
+			return err
+		}
+		it := w.next()
+		if it == nil {
+			break
+		}
+		if err := w.handle(ctx, it); err != nil {
+			return err
+		}
+	}
+	return w.comment(ctx)
+}
+
+// load loads the record. One that cannot be read is set aside, and the remote is looked at as for the
+// first time.
+func (w *worker) load(ctx context.Context) error {
+	if w.record != nil {
+		return nil
+	}
+	r, err := w.store.load(ctx)
+	if errors.Is(err, versioned.ErrContent) {
+		names, aside := w.store.setAside(ctx)
+		if aside != nil {
+			return errors.Join(err, aside)
+		}
+		w.service.cfg.Log.Error("the record of reported commits cannot be read: it was set aside, and only commits from now on are reported",
+			"path", strings.Join(names, " "), "error", err)
+		r, err = w.store.load(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	w.record = r
+	return nil
+}
+
+// save writes the record.
+func (w *worker) save(ctx context.Context) error {
+	err := w.store.save(ctx, w.record)
+	if err != nil {
+		w.forget()
+	}
+	return err
+}
+
+// takeTips takes the new commits of the remote.
+func (w *worker) takeTips(ctx context.Context) error {
+	tips, err := w.service.cfg.Remotes.Tips(w.to.Remote, w.snapshot)
+	if err != nil {
+		return err
+	}
+	w.tips = tips
+	if tips.Snapshot == w.snapshot {
+		return nil
+	}
+
+	changed, full := w.record.take(tips.All, w.covers, w.service.cfg.Now().UTC())
+	if changed {
+		if err := w.save(ctx); err != nil {
+			return err
+		}
+	}
+	if !full { // else look again when there is room
+		w.snapshot = tips.Snapshot
+	}
+	return nil
+}
+
+// covers reports whether the commits of a branch are reported.
+func (w *worker) covers(tip repos.Tip) bool {
+	switch {
+	case tip.Served, tip.Branch == w.to.Into, len(tip.Branch) > maxBranch:
+		return false
+	case tip.Foreign && !w.to.Forks:
+		return false
+	}
+	return w.to.Covers(tip.Branch)
+}
+
+// next returns the commit that is to be handled now, or nil.
+func (w *worker) next() *item {
+	now := w.service.cfg.Now()
+	for _, it := range w.record.Open {
+		// A clock that was set back must not hold a commit up.
+		if it.retryAt.IsZero() || !now.Before(it.retryAt) || it.retryAt.Sub(now) > refusedPause<<maxRefusals {
+			return it
+		}
+	}
+	return nil
+}
+
+// handle reports a commit: that it is compared, and then the result. It returns nil also when the
+// server refuses the commit.
+func (w *worker) handle(ctx context.Context, it *item) error {
+	ctx, stop := w.service.whileOwner(ctx)
+	defer stop()
+	err := w.report(ctx, it)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return errNotOwner
+	case w.record != nil && (errors.Is(err, forge.ErrRefused) || errors.Is(err, forge.ErrGone)):
+		return w.noteRefusal(ctx, it, err)
+	}
+	return err
+}
+
+// report sets the status of a commit to pending, compares it, and sets the status to the result.
+func (w *worker) report(ctx context.Context, it *item) error {
+	if it.State == "" {
+		if err := w.tellPending(ctx, it); err != nil {
+			return err
+		}
+		if err := w.compare(ctx, it); err != nil {
+			return err
+		}
+	}
+
+	if err := w.client.SetStatus(ctx, w.statusOf(it, it.State, it.Description)); err != nil {
+		return err
+	}
+	w.service.cfg.Log.Info("a commit was reported", "url", w.to.Remote, "commit", it.Commit, "state", it.State)
+	w.record.finish(it)
+	return w.save(ctx)
+}
+
+// tellPending sets the status of a commit to pending, once in each process. That is recorded first, so
+// that the commit gets another status whatever comes.
+func (w *worker) tellPending(ctx context.Context, it *item) error {
+	if it.pending {
+		return nil
+	}
+	if !it.Told {
+		it.Told = true
+		if err := w.save(ctx); err != nil {
+			return err
+		}
+	}
+
+	pending := w.statusOf(it, forge.Pending, "comparing with what is served")
+	if err := w.client.SetStatus(ctx, pending); err != nil && !errors.Is(err, forge.ErrRefused) {
+		return err
+	}
+	it.pending = true
+	return nil
+}
+
+// noteRefusal notes that the server refuses a commit. After some times the commit is given up.
+func (w *worker) noteRefusal(ctx context.Context, it *item, err error) error {
+	it.refusals++
+	if it.refusals < maxRefusals {
+		it.retryAt = w.service.cfg.Now().Add(refusedPause << it.refusals)
+		return nil
+	}
+
+	w.service.cfg.Log.Error("the server takes no status of a commit, which is given up", "url", w.to.Remote,
+		"commit", it.Commit, "error", err)
+	it.Refused = true
+	it.Comment = ""
+	w.record.finish(it)
+	return w.save(ctx)
+}
+
+func (w *worker) statusOf(it *item, state forge.State, description string) forge.Status {
+	return forge.Status{
+		Remote:      w.tips.URL,
+		Branch:      it.Branch,
+		Commit:      it.Commit,
+		State:       state,
+		Description: brief(description),
+		Context:     w.to.Context,
+		Target:      w.target(it.Commit),
+	}
+}
+
+// brief returns a description that each server takes.
+func brief(text string) string {
+	r := []rune(text)
+	if len(r) <= forge.MaxDescription {
+		return text
+	}
+	return string(r[:forge.MaxDescription-1]) + "…"
+}
+
+// target returns the address of the console's page for a commit, or "".
+func (w *worker) target(commit string) string {
+	if w.to.Console == nil {
+		return ""
+	}
+	page := w.to.Console.JoinPath("diff")
+	page.RawQuery = url.Values{"ref": {commit}, "remote": {w.tips.URL}, "into": {w.to.Into}}.Encode()
+	return page.String()
+}
+
+// compare compares a commit with what is served, and records the outcome. It returns an error if
+// that is to be tried again.
+func (w *worker) compare(ctx context.Context, it *item) error {
+	select {
+	case <-w.service.turn:
+		defer func() { w.service.turn <- struct{}{} }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+
+	it.Tries++ // on the disk before the comparison: the master may die of it
+	if err := w.save(ctx); err != nil {
+		return err
+	}
+	out := unable(errNeverEnds)
+	if it.Tries <= maxTries {
+		var err error
+		if out, err = w.outcome(ctx, it); err != nil {
+			it.Tries--
+			return err
+		}
+	}
+
+	it.State = out.state
+	it.Description = out.description
+	it.Comment = out.comment(w.to, it.Commit, w.target(it.Commit))
+	return w.save(ctx)
+}
+
+// outcome compares the pillars, if the remote has some, and the states.
+func (w *worker) outcome(ctx context.Context, it *item) (outcome, error) {
+	kinds := []string{"states"}
+	if w.tips.Pillars {
+		kinds = []string{"pillars", "states"}
+	}
+
+	var parts []part
+	for _, kind := range kinds {
+		report, err := w.service.cfg.Compare.Compare(ctx, diff.Request{
+			To:         diff.What{Ref: it.Commit, Exact: true},
+			Remote:     w.tips.URL,
+			Into:       w.to.Into,
+			Target:     "*",
+			TargetType: "glob",
+			States:     kind == "states",
+		}, func(string) {})
+		switch {
+		case ctx.Err() != nil:
+			return outcome{}, ctx.Err()
+		case errors.Is(err, diff.ErrBusy):
+			return outcome{}, err
+		case err != nil:
+			w.service.cfg.Log.Error("a commit cannot be compared", "url", w.to.Remote, "commit", it.Commit, "error", err)
+			return unable(err), nil
+		}
+		parts = append(parts, part{kind, report.Summary(), report.Text(false)})
+	}
+	return judge(parts, w.to.Fails), nil
+}
