@@ -22,12 +22,11 @@ type Pool struct {
 	reactionSlot chan struct{}   // slot for the worker of reactions
 	ctx          context.Context // canceled by Close
 	cancel       context.CancelFunc
-	users        sync.WaitGroup // counts open sessions and janitors
-
-	starting sync.Mutex // held while a nursery is being started
+	users        sync.WaitGroup // counts open sessions, a start and janitors
 
 	mu         sync.Mutex
 	nursery    *nursery
+	starting   *start    // of a nursery, while one is being started
 	idle       []*worker // idle workers, the most recently used one last
 	lastWorker int64
 	failed     error
@@ -279,56 +278,76 @@ func (p *Pool) dropNursery(n *nursery) {
 	n.Stop(0)
 }
 
-// running returns the nursery. If no nursery runs, it starts one.
+// start is the start of a nursery, which all callers that come meanwhile wait for.
+type start struct {
+	done    chan struct{} // closed when the fields below are set
+	nursery *nursery
+	err     error
+}
+
+// running returns the nursery. If no nursery runs, it starts one. A caller that leaves gets the error
+// of its context at once; the start goes on for the others, and only Close cancels it.
 func (p *Pool) running(ctx context.Context) (*nursery, error) {
-	if n, err := p.current(); n != nil || err != nil {
-		return n, err
-	}
-
-	p.starting.Lock()
-	defer p.starting.Unlock()
-	if n, err := p.current(); n != nil || err != nil {
-		return n, err
-	}
-
-	// All waiting callers share this start, so only Close may cancel the start.
-	n, err := p.startAny(p.ctx)
 	p.mu.Lock()
-	if p.closed {
+	n, err := p.current()
+	if n != nil || err != nil {
 		p.mu.Unlock()
-		if n != nil {
-			n.Stop(0)
-		}
-		return nil, errClosed
+		return n, err
 	}
-	defer p.mu.Unlock()
 
-	if err != nil {
+	s := p.starting
+	if s == nil {
+		s = &start{done: make(chan struct{})}
+		p.starting = s
+		p.users.Add(1)
+		go p.startShared(s)
+	}
+	p.mu.Unlock()
+
+	select {
+	case <-s.done:
+		return s.nursery, s.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// startShared starts a nursery, and fills s in.
+func (p *Pool) startShared(s *start) {
+	defer p.users.Done()
+	defer close(s.done)
+	n, err := p.startAny(p.ctx)
+
+	p.mu.Lock()
+	p.starting = nil
+	closed := p.closed
+	switch {
+	case closed:
+		s.err = errClosed
+	case err != nil:
+		s.err = err
 		p.failed, p.failedAt = err, time.Now()
 		p.cfg.Log.Error("cannot start the renderers; templates and ext_pillar do not work until it is solved",
 			"error", err)
-		return nil, err
+	default:
+		s.nursery = n
+		p.nursery = n
+		p.failed = nil
+		p.library = n.Salt
+		p.stats.Starts++
+		p.users.Add(1)
+		go p.janitor(n)
 	}
+	p.mu.Unlock()
 
-	p.nursery = n
-	p.failed = nil
-	p.library = n.Salt
-	p.stats.Starts++
-	p.users.Add(1)
-	go p.janitor(n)
-
-	if err := ctx.Err(); err != nil {
-		return nil, err
+	if closed && n != nil {
+		n.Stop(0)
 	}
-
-	return n, nil
 }
 
 // current returns the running nursery. If an earlier start has failed recently, it returns the
-// error of that start.
+// error of that start. The caller holds p.mu.
 func (p *Pool) current() (*nursery, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	if p.closed {
 		return nil, errClosed
 	}

@@ -483,6 +483,37 @@ func TestPythonThatCannotBeStartedNow(t *testing.T) {
 	}
 }
 
+// TestCallerLeavesWhileRenderersStart: a caller waits for a start no longer than its context lasts,
+// and Close ends a start that hangs.
+func TestCallerLeavesWhileRenderersStart(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "python")
+	if err := os.WriteFile(program, []byte("#!/bin/sh\nexec sleep 60\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+
+	p, _ := pool(t, nil, func(c *Config) { c.Python = []string{program} })
+	begun := time.Now()
+	var callers sync.WaitGroup
+	for range 20 {
+		callers.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			if _, err := p.Session(ctx, Minion{ID: "m"}); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("a session: %v", err)
+			}
+			if err := p.Warm(ctx); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("warm: %v", err)
+			}
+		})
+	}
+
+	callers.Wait()
+	p.Close()
+	if took := time.Since(begun); took > 30*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
 func TestExtPillarDecryptTopsRender(t *testing.T) {
 	p, _ := pool(t, map[string]string{
 		"ext/pillar/mine.py":  "def ext_pillar(minion_id, pillar, *args, **kw):\n    return {'id': minion_id, 'g': __grains__['id'], 'saw': pillar.get('a'), 'args': list(args), 'kw': kw, 'o': __opts__['id'], 'n': {'y': 2}}\n",
