@@ -114,7 +114,7 @@ func (k *model) splice(in, out, n int) (int, unix.Errno) {
 // written, all of it, in order, and nothing is left held.
 func TestPumpModel(t *testing.T) {
 	t.Parallel()
-	rounds := uint64(100)
+	rounds := uint64(40)
 	if testing.Short() {
 		rounds = 20
 	}

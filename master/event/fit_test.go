@@ -14,7 +14,7 @@ func TestFit(t *testing.T) {
 	for _, minions := range []int{1, 10, 1000, 5000} {
 		for _, size := range []int{10, 1000, 70_000} {
 			t.Run(fmt.Sprint(minions, " ", size), func(t *testing.T) {
-				if minions*size > 100<<20 {
+				if minions*size > 40<<20 {
 					return
 				}
 				result := &value.Map{}

@@ -539,7 +539,7 @@ func TestDamageIsSkippedAndCounted(t *testing.T) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*"+segmentSuffix))
 	check.Must(t, err)
 
-	for range 60 {
+	for range 25 {
 		path := paths[r.IntN(len(paths))]
 		whole, err := os.ReadFile(path)
 		check.Must(t, err)

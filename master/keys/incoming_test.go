@@ -114,7 +114,7 @@ func TestIncomingConflict(t *testing.T) {
 	dir := t.TempDir()
 	masters := []*keys.Store{master(t, dir, "10.0.0.1"), master(t, dir, "10.0.0.2"), master(t, dir, "10.0.0.3")}
 	winners := 0
-	for i := range 20 {
+	for i := range 10 {
 		id := fmt.Sprint("m", i)
 		states := [...]keys.State{keys.Accepted, []keys.State{keys.Accepted, keys.Pending}[i%2], keys.Accepted}
 		outcome := make([]error, len(masters))

@@ -768,7 +768,7 @@ func (w *world) settled() {
 func (r Record) hasOwn(id string) bool { m, ok := r.Member(id); return ok && m.Own }
 
 func TestSimulation(t *testing.T) {
-	first, seeds := uint64(1), uint64(500) // make sim: ten thousand
+	first, seeds := uint64(1), uint64(200) // make sim: ten thousand
 	if s := os.Getenv("SALTERN_SIM_SEEDS"); s != "" {
 		n, err := strconv.ParseUint(s, 10, 64)
 		if err != nil {

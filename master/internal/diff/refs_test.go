@@ -172,7 +172,7 @@ func TestEnds(t *testing.T) {
 	t.Parallel()
 	python(t)
 	loop := with(served, "common.sls", "{% for i in range(90000) %}{% for j in range(90000) %}{% endfor %}{% endfor %}\n")
-	s, root := newService(t, loop, manyMinions(1), func(c *Config) { c.Takes = 8 * time.Second })
+	s, root := newService(t, loop, manyMinions(1), func(c *Config) { c.Takes = 3 * time.Second })
 	write(t, root+"/other", loop)
 	began := time.Now()
 	_, err := compareRef(t.Context(), s, "folder", root+"/other")

@@ -62,7 +62,7 @@ var aSecret = regexp.MustCompile(`S3CR3T-(\d+)-X`)
 // SALTERN_MEMO_SEED set how many trees, for how many minions each, and which; with
 // SALTERN_MEMO_FIRST the ones before it are left out.
 func TestMemoFaithful(t *testing.T) {
-	trees, seed, many := number(t, "SALTERN_MEMO_TREES", 12), number(t, "SALTERN_MEMO_SEED", 1), number(t, "SALTERN_MEMO_MINIONS", 0)
+	trees, seed, many := number(t, "SALTERN_MEMO_TREES", 6), number(t, "SALTERN_MEMO_SEED", 1), number(t, "SALTERN_MEMO_MINIONS", 0)
 	skip := number(t, "SALTERN_MEMO_FIRST", 0)
 	root := t.TempDir()
 	off, newMemo := twoCompilers(t, root)

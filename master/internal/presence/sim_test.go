@@ -1078,7 +1078,7 @@ func simulate(seed uint64) (wrong []string, diary []string) {
 // TestSimulation runs random schedules of faults (S3, S5, S6, S7). SALTERN_SIM_SEEDS runs more
 // of them.
 func TestSimulation(t *testing.T) {
-	seeds := 12
+	seeds := 6
 	if n, err := strconv.Atoi(os.Getenv("SALTERN_SIM_SEEDS")); err == nil {
 		seeds = n
 	}

@@ -145,7 +145,7 @@ func play(t *testing.T, sc scenario) (ran []string, problems []Problem) {
 func TestScheduleRunsWhenSaltDoes(t *testing.T) {
 	t.Parallel()
 	s := startSalt(t)
-	schedules := 60
+	schedules := 24
 	yearly := 400 // looks, an hour apart
 	if n, err := strconv.Atoi(os.Getenv("SALTERN_SCHEDULES")); err == nil {
 		schedules = n
