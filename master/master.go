@@ -35,6 +35,7 @@ import (
 	"saltern/master/internal/notify"
 	"saltern/master/internal/peers"
 	"saltern/master/internal/pillar"
+	"saltern/master/internal/pillar/gpg"
 	"saltern/master/internal/pillar/renderer"
 	"saltern/master/internal/postgres"
 	"saltern/master/internal/presence"
@@ -98,7 +99,8 @@ type Master struct {
 	compiler    *pillar.Compiler
 	pillars     *pillar.Service
 	renderers   *renderer.Pool
-	python      *pyhost.Host // runs runner and wheel functions
+	gpg         *gpg.Decrypter // nil: Python decrypts the secrets of pillars
+	python      *pyhost.Host   // runs runner and wheel functions
 	presence    *presence.View
 	runs        *runner.Runs
 	wheel       *wheel.Service
@@ -629,6 +631,10 @@ func (m *Master) Close() error {
 
 	if m.renderers != nil {
 		m.renderers.Close()
+	}
+
+	if m.gpg != nil {
+		m.gpg.Close()
 	}
 
 	if m.python != nil {

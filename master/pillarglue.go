@@ -34,6 +34,8 @@ func (m *Master) openPillar() {
 		without.Set(name, nil) // hide this option: templates see all others
 	}
 
+	without.Set("gpg_decrypt_must_succeed", c.GPGMustSucceed) // releases of Salt have other defaults
+
 	renderers := renderer.Config{
 		Python:     pyrunner.Pythons(m.cfg.RendererPython),
 		ConfigFile: c.Path,
@@ -50,6 +52,7 @@ func (m *Master) openPillar() {
 		results = memo.New(memo.Config{Now: m.now})
 	}
 
+	m.gpg = m.openGPG()
 	pillars := pillar.Config{
 		Roots:               c.PillarRoots,
 		RootOrder:           c.PillarEnvs,
@@ -72,6 +75,8 @@ func (m *Master) openPillar() {
 		Git:                 m.repos.Pillars(),
 		GitIncludes:         c.GitPillarIncludes,
 		Decrypt:             len(c.DecryptPillar) > 0,
+		DecryptKeys:         pillar.ReadDecryptKeys(c.Raw),
+		GPG:                 m.gpg,
 		MasterTops:          c.MasterTops.Len() > 0,
 		PillarOpts:          c.PillarOpts,
 		Opts:                conf.WithoutSecrets(c.Raw),

@@ -271,6 +271,10 @@ type Pillar struct {
 	PillarCacheBackend     string              `conf:"pillar_cache_backend"`
 	PillarEnv              string              `conf:"pillarenv"`
 	DecryptPillar          []any               `conf:"decrypt_pillar"`
+	GPGKeydir              string              `conf:"gpg_keydir"`
+	GPGCache               bool                `conf:"gpg_cache"`
+	GPGCacheTTL            time.Duration       `conf:"gpg_cache_ttl"`
+	GPGMustSucceed         bool                `conf:"gpg_decrypt_must_succeed"`
 	PillarenvFromSaltenv   bool                `conf:"pillarenv_from_saltenv"`
 }
 

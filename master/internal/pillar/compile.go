@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"saltern/master/internal/gitpillar"
+	"saltern/master/internal/pillar/gpg"
 	"saltern/master/internal/pillar/renderer"
 	"saltern/master/pattern"
 	"saltern/master/value"
@@ -72,6 +73,12 @@ func (c *Compiler) compile(ctx context.Context, req Request, takeTurn func() boo
 		c.log.Error("an on-demand ext_pillar is refused", "minion", req.ID)
 	}
 
+	if c.cfg.GPG != nil && req.secrets == nil {
+		req.secrets = c.cfg.GPG.Ask()
+		defer req.secrets.End()
+	}
+
+	req.secrets.Restart()
 	n := c.newCompilation(ctx, req)
 	n.takeTurn = takeTurn
 	defer n.giveUp(nil)
@@ -99,7 +106,7 @@ func (c *Compiler) compile(ctx context.Context, req Request, takeTurn func() boo
 		return p, nil
 	}
 
-	if renderer.Unable(err) && !errors.Is(err, ErrUnable) {
+	if (renderer.Unable(err) || gpg.Unable(err)) && !errors.Is(err, ErrUnable) {
 		err = fmt.Errorf("%w: %w", ErrUnable, err)
 	}
 
@@ -125,7 +132,7 @@ func (c *Compiler) newCompilation(ctx context.Context, req Request) *compilation
 // giveUpIfUnable ends the compilation if err means that this master could not compile a part of the
 // pillar. Otherwise the minion would take a pillar without that part for complete.
 func (c *compilation) giveUpIfUnable(err error) {
-	if renderer.Unable(err) || gitpillar.Unable(err) {
+	if renderer.Unable(err) || gitpillar.Unable(err) || gpg.Unable(err) {
 		c.giveUp(fmt.Errorf("%w: %w", ErrUnable, err))
 	}
 }
@@ -384,6 +391,10 @@ func addErrors(pillar *value.Map, errs []string) {
 }
 
 func (c *compilation) decrypt(pillar *value.Map) *value.Map {
+	if c.compiler.cfg.GPG != nil && c.compiler.cfg.DecryptKeys != nil {
+		return c.decryptInGo(pillar)
+	}
+
 	s, err := c.openSession(nil)
 	var out *value.Map
 	var errs []string

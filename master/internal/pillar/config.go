@@ -12,6 +12,7 @@ import (
 
 	"saltern/master/internal/fileserver"
 	"saltern/master/internal/gitpillar"
+	"saltern/master/internal/pillar/gpg"
 	"saltern/master/internal/pillar/memo"
 	"saltern/master/internal/pillar/renderer"
 	"saltern/master/target"
@@ -30,26 +31,32 @@ type Config struct {
 	// CustomJinja means that jinja_env or jinja_sls_env is set, so the markers of templates may
 	// differ.
 	CustomJinja      bool
-	TrimJinja        bool               // jinja_trim_blocks or jinja_lstrip_blocks is set
-	Strategy         string             // pillar_source_merging_strategy; "": smart
-	MergeLists       bool               // pillar_merge_lists
-	IncludesOverride bool               // pillar_includes_override_sls
-	ShowRenderErrors bool               // pillar_safe_render_error is off
-	EnvOrder         []string           // env_order
-	Pillarenv        string             // pillarenv of the master
-	Saltenv          string             // saltenv of the master
-	PillarenvFromEnv bool               // pillarenv_from_saltenv
-	Nodegroups       *value.Map         // nodegroups
-	ExtPillar        []any              // ext_pillar
-	ExtPillarFirst   bool               // ext_pillar_first
-	Git              *gitpillar.Source  // git entries of ExtPillar; nil: there are none
-	GitIncludes      bool               // git_pillar_includes
-	Decrypt          bool               // decrypt_pillar is set
-	MasterTops       bool               // master_tops is set
-	PillarOpts       bool               // pillar_opts
-	Opts             *value.Map         // all options of the master, for PillarOpts
-	SaltVersion      string             // version of Salt that the pillar shows with PillarOpts
-	Ignore           *fileserver.Ignore // file_ignore_regex and file_ignore_glob
+	TrimJinja        bool              // jinja_trim_blocks or jinja_lstrip_blocks is set
+	Strategy         string            // pillar_source_merging_strategy; "": smart
+	MergeLists       bool              // pillar_merge_lists
+	IncludesOverride bool              // pillar_includes_override_sls
+	ShowRenderErrors bool              // pillar_safe_render_error is off
+	EnvOrder         []string          // env_order
+	Pillarenv        string            // pillarenv of the master
+	Saltenv          string            // saltenv of the master
+	PillarenvFromEnv bool              // pillarenv_from_saltenv
+	Nodegroups       *value.Map        // nodegroups
+	ExtPillar        []any             // ext_pillar
+	ExtPillarFirst   bool              // ext_pillar_first
+	Git              *gitpillar.Source // git entries of ExtPillar; nil: there are none
+	GitIncludes      bool              // git_pillar_includes
+	Decrypt          bool              // decrypt_pillar is set
+	// DecryptKeys are the keys of decrypt_pillar, if gpg alone is to decrypt them; see
+	// ReadDecryptKeys. It may be nil: Python decrypts.
+	DecryptKeys *DecryptKeys
+	// GPG decrypts for the renderer gpg and for DecryptKeys. The Compiler does not close it. It may be
+	// nil: Python decrypts.
+	GPG         *gpg.Decrypter
+	MasterTops  bool               // master_tops is set
+	PillarOpts  bool               // pillar_opts
+	Opts        *value.Map         // all options of the master, for PillarOpts
+	SaltVersion string             // version of Salt that the pillar shows with PillarOpts
+	Ignore      *fileserver.Ignore // file_ignore_regex and file_ignore_glob
 	// Renderers may be nil: there are no renderers. The Compiler does not close them.
 	Renderers *renderer.Pool
 	// Memo stores the results of templates for other minions with the same values
@@ -75,6 +82,8 @@ type Request struct {
 	Override           *value.Map // pillar_override (pillar= on a command line)
 	Extra              *value.Map // extra_minion_data, for ext_pillar
 	Ext                any        // an on-demand ext_pillar, which the Compiler refuses
+	// secrets stands for the time from which the request waits; nil: it comes now
+	secrets *gpg.Question
 }
 
 // Compiler compiles pillars. All methods may be called concurrently.

@@ -49,6 +49,7 @@ type parsed struct {
 	template  bool // the file is a template that Go can render: all of its marks are comments
 	value     any
 	err       error
+	gpg       gpgStep  // where in the pipe of renderers gpg stands; value is from before gpg
 	shareable bool     // the file is a template whose result the memo may store
 	sum       memo.Sum // digest of the file's text
 	mark      fileMark // only with Config.Compare
@@ -67,6 +68,7 @@ type files struct {
 	plain     func(text []byte) bool
 	comments  func(text []byte) (string, bool)
 	shareable func(text []byte) bool
+	config    *Config
 	compared  *Config // for the marks of files; nil: pillars are served
 	now       func() time.Time
 
@@ -88,6 +90,7 @@ func newFiles(c *Config) *files {
 		plain:     plainFor(c),
 		comments:  commentsFor(c),
 		shareable: shareableFor(c),
+		config:    c,
 		now:       c.Now,
 		kept:      map[string]parsed{},
 		hashes:    map[string]hashed{},
@@ -161,6 +164,12 @@ func (f *files) parsedFile(path string) (parsed, error) {
 
 func (f *files) parse(text []byte, path string) (p parsed) {
 	p.mark = markOf(f.compared, text)
+	if p.gpg = gpgStepOf(f.config, text); p.gpg == gpgFirst {
+		p.value = string(text)
+		p.cost = int64(len(text))
+		return p
+	}
+
 	if f.plain(text) {
 		p.plain = true
 		p.value, p.err = parseYAML(text, path, f.limits())
@@ -387,18 +396,25 @@ const (
 )
 
 // rendererPipe returns the renderer pipe of a file, without spaces: the pipe in the file's first
-// line or, if there is none, the option renderer.
+// line or, if there is none, the option renderer. gpg at its end is left out if Go does its work.
 func rendererPipe(c *Config, text []byte) string {
+	pipe := fullPipe(c, text)
+	switch {
+	case c.Compare != nil:
+		return withoutGPG(pipe)
+	case gpgStepOf(c, text) == gpgLast:
+		return strings.TrimSuffix(pipe, "|gpg")
+	}
+	return pipe
+}
+
+func fullPipe(c *Config, text []byte) string {
 	pipe := c.Renderer
 	if bytes.HasPrefix(text, []byte("#!")) && !bytes.HasPrefix(text, []byte("#!/")) {
 		line, _, _ := bytes.Cut(text[2:], []byte("\n"))
 		pipe = string(bytes.TrimSpace(line))
 	}
-	pipe = strings.ReplaceAll(pipe, " ", "")
-	if c.Compare != nil {
-		pipe = withoutGPG(pipe)
-	}
-	return pipe
+	return strings.ReplaceAll(pipe, " ", "")
 }
 
 // shareableFor returns a function that reports whether the memo may store the result of a template.

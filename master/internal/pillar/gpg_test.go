@@ -35,13 +35,15 @@ func newKeyring(t *testing.T) *keyring {
 
 	k := &keyring{t, home}
 	t.Cleanup(func() {
-		_ = exec.Command("gpgconf", "--homedir", home, "--kill", "all").Run()
+		k.endAgent()
 		_ = os.RemoveAll(home)
 	})
 
 	k.gpg("", "--batch", "--passphrase", "", "--quick-gen-key", "master", "future-default", "default", "never")
 	return k
 }
+
+func (k *keyring) endAgent() { _ = exec.Command("gpgconf", "--homedir", k.home, "--kill", "all").Run() }
 
 func (k *keyring) gpg(in string, args ...string) string {
 	k.t.Helper()
@@ -140,7 +142,7 @@ func TestSecrets(t *testing.T) {
 		t.Error("the agent that made the key is not seen")
 	}
 
-	_ = exec.Command("gpgconf", "--homedir", k.home, "--kill", "all").Run()
+	k.endAgent()
 	for _, cached := range []bool{false, true} {
 		pool := renderer.New(renderer.Config{
 			Python:     []string{py},

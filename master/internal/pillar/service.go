@@ -16,6 +16,7 @@ import (
 	"saltern/master/cache"
 	"saltern/master/conf"
 	"saltern/master/event"
+	"saltern/master/internal/pillar/gpg"
 	"saltern/master/internal/pillar/memo"
 	"saltern/master/internal/queue"
 	"saltern/master/runner"
@@ -151,12 +152,20 @@ func (s *Service) servePillar(ctx context.Context, q Question) (*value.Map, erro
 	if c.Keep && q.Clean {
 		s.Clear(q.ID)
 	}
+
+	var secrets *gpg.Question
+	if c.Compiler.cfg.GPG != nil {
+		secrets = c.Compiler.cfg.GPG.Ask()
+		defer secrets.End()
+	}
+
 	return s.runInTurn(ctx, q, func(ctx context.Context, r Request, turn func() bool) (*value.Map, error) {
 		if c.Keep && !q.Clean {
 			if p, ok := c.Cache.Compiled(r.ID, c.Compiler.Env(r), c.Now(), c.TTL); ok {
 				return c.Compiler.Override(p, r.Override), nil
 			}
 		}
+		r.secrets = secrets
 		return s.compileAndKeep(ctx, r, turn)
 	})
 }
@@ -280,7 +289,9 @@ func (s *Service) compileAndKeep(ctx context.Context, req Request, turn func() b
 
 	whole := len(p.List("_errors")) == 0
 	if err == nil && whole {
-		s.checks.offer(req)
+		checked := req
+		checked.secrets = nil // it ends with this request
+		s.checks.offer(checked)
 	}
 
 	if err != nil || req.Override.Len() > 0 {

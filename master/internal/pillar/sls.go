@@ -58,6 +58,11 @@ func (c *compilation) renderFile(path, env, name string, defaults *value.Map) (a
 		return c.refuse(path, env, name, "is too large to be compared", defaults)
 	}
 
+	return c.renderParsed(p, path, env, name, defaults)
+}
+
+// renderWithoutGPG renders a file except for the renderer gpg, if Go does the work of that.
+func (c *compilation) renderWithoutGPG(p parsed, path, env, name string, defaults *value.Map) (any, error) {
 	// A file that Go cannot parse goes to Salt's renderer, which may succeed, or reports the error
 	// with Salt's text.
 	fresh := c.check.isFresh() || c.compiler.distrusted.has(path, p.id)
@@ -94,7 +99,7 @@ func (c *compilation) renderFile(path, env, name string, defaults *value.Map) (a
 			Saltenv: env,
 			Pillar:  true,
 			Fresh:   fresh,
-			Sealed:  c.outcome != nil,
+			Sealed:  c.outcome != nil || p.gpg != noGPG,
 			Context: defaults,
 		}, share)
 		if err == nil {
@@ -225,6 +230,11 @@ var jinjaFault = regexp.MustCompile(`^Jinja variable '[\w ]{1,64}' (is undefined
 // module the attributes are the error's class and its line, because the text of such an error
 // contains parts of the pillar. That text is logged at level debug only.
 func (c *compilation) logAttrs(err error) []any {
+	if attrs := secretAttrs(err); attrs != nil {
+		c.compiler.log.Debug("a secret cannot be decrypted", "minion", c.req.ID, "error", err)
+		return attrs
+	}
+
 	var f *renderer.Failure
 	if !errors.As(err, &f) {
 		text, _, _ := strings.Cut(err.Error(), "\n")

@@ -21,7 +21,7 @@ import salt.version
 def plain(value):
     if isinstance(value, dict):
         return {"m": [[plain(k), plain(v)] for k, v in value.items()]}
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple, set)):
         return [plain(v) for v in value]
     if isinstance(value, bytes):
         return {"b": value.hex()}
