@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -95,9 +96,11 @@ differs, 1 when something does, 2 when it could not be told.`,
 
 // diffAnswer is the result of a runner.
 type diffAnswer struct {
-	Text     string `json:"text"`
-	Code     int    `json:"code"`
-	LacksRef bool   `json:"lacks_ref"` // no git remote of pillars, or of states, has the ref
+	Text     string          `json:"text"`
+	Code     int             `json:"code"`
+	LacksRef bool            `json:"lacks_ref"` // no git remote of pillars, or of states, has the ref
+	JUnit    string          `json:"junit"`     // if it was asked for besides
+	Report   json.RawMessage `json:"report"`    // the report as data, if JUnit was asked for besides
 }
 
 // run asks the runners and prints what they return. code is the exit code.
@@ -112,31 +115,23 @@ func (o *diffOptions) run(cmd *cobra.Command, f *flags) (code int, err error) {
 		form = "colour"
 	}
 
-	shown := &diffReports{}
-	if err := o.ask(cmd.Context(), f, form, shown); err != nil {
+	reports := &diffReports{}
+	if err := o.ask(cmd.Context(), f, form, reports); err != nil {
 		return 0, err
 	}
-	if err := shown.write(cmd.OutOrStdout(), form); err != nil {
+	if err := reports.write(cmd.OutOrStdout(), form); err != nil {
 		return 0, err
 	}
-
-	if o.junit != "" && o.junit != "-" {
-		forFile := &diffReports{}
-		if err := o.ask(cmd.Context(), f, "junit", forFile); err != nil {
+	if o.toFile() {
+		if err := reports.writeFile(o.junit); err != nil {
 			return 0, err
 		}
-		file, err := os.Create(o.junit)
-		if err != nil {
-			return 0, fmt.Errorf("write the report: %w", err)
-		}
-		err = forFile.write(file, "junit")
-		err = errors.Join(err, file.Close())
-		if err != nil {
-			return 0, fmt.Errorf("write the report to %s: %w", o.junit, err)
-		}
 	}
-	return shown.code, nil
+	return reports.code, nil
 }
+
+// toFile reports whether a file gets the reports in the form of JUnit.
+func (o *diffOptions) toFile() bool { return o.junit != "" && o.junit != "-" }
 
 // ask asks the runners, and adds their reports. A ref that only pillars or only states have is
 // compared there.
@@ -191,6 +186,9 @@ func (o *diffOptions) saltRun(ctx context.Context, f *flags, fun, form string) (
 			argv = append(argv, name+"="+asText(*v))
 		}
 	}
+	if o.toFile() {
+		form = cmp.Or(form, "data") + ",junit"
+	}
 	if form != "" {
 		argv = append(argv, "format="+form)
 	}
@@ -235,12 +233,17 @@ func toolBesides(name string) (string, error) {
 type diffReports struct {
 	raw   []json.RawMessage
 	texts []string
+	junit []string
 	code  int
 }
 
 func (d *diffReports) add(raw json.RawMessage, a diffAnswer) {
+	if a.Report != nil {
+		raw = a.Report
+	}
 	d.raw = append(d.raw, raw)
 	d.texts = append(d.texts, a.Text)
+	d.junit = append(d.junit, a.JUnit)
 	// A difference counts more than what could not be told.
 	if d.code == 0 || a.Code == exitDiffers {
 		d.code = a.Code
@@ -252,14 +255,32 @@ func (d *diffReports) write(w io.Writer, form string) error {
 	case "":
 		return writeJSON(w, d.raw)
 	case "junit":
-		const header = `<?xml version="1.0" encoding="UTF-8"?>` + "\n"
-		var suites []string
-		for _, text := range d.texts {
-			suites = append(suites, strings.TrimPrefix(text, header))
-		}
-		_, err := io.WriteString(w, header+"<testsuites>\n"+strings.Join(suites, "")+"</testsuites>\n")
-		return err
+		return writeSuites(w, d.texts)
 	}
 	_, err := io.WriteString(w, strings.Join(d.texts, "\n"))
+	return err
+}
+
+// writeFile writes the reports to a file in the form of JUnit.
+func (d *diffReports) writeFile(path string) error {
+	file, err := os.Create(path)
+	if err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	err = writeSuites(file, d.junit)
+	if err = errors.Join(err, file.Close()); err != nil {
+		return fmt.Errorf("write the report to %s: %w", path, err)
+	}
+	return nil
+}
+
+// writeSuites writes reports in the form of JUnit as one document.
+func writeSuites(w io.Writer, reports []string) error {
+	const header = `<?xml version="1.0" encoding="UTF-8"?>` + "\n"
+	var suites []string
+	for _, text := range reports {
+		suites = append(suites, strings.TrimPrefix(text, header))
+	}
+	_, err := io.WriteString(w, header+"<testsuites>\n"+strings.Join(suites, "")+"</testsuites>\n")
 	return err
 }

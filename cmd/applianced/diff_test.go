@@ -86,11 +86,25 @@ func TestDiff(t *testing.T) {
 		t.Errorf("%v: %s", err, out)
 	}
 
-	file := filepath.Join(t.TempDir(), "report.xml")
-	xml := `{"text": "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"a\"></testsuite>\n", "code": 1}`
-	code, _, errs := runDiff(t, say(xml), "feature", "--junit", file)
-	text, _ := os.ReadFile(file)
-	if code != 1 || strings.Count(string(text), "<?xml") != 1 || strings.Count(string(text), "<testsuite ") != 2 {
-		t.Errorf("code %d: %s %s", code, text, errs)
+	// The runners are asked once, whatever is printed beside the file.
+	xml := `<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"a\"></testsuite>\n`
+	for _, tt := range []struct{ name, answer, flag, form, out string }{
+		{"a text", `{"text": "TEXT\n", "code": 1, "junit": "` + xml + `"}`, "--pillars=false", "format=text,junit", "TEXT\n\nTEXT\n"},
+		{"data", `{"report": {"code": 1}, "code": 1, "junit": "` + xml + `"}`, "--json", "format=data,junit", `"code": 1`},
+	} {
+		t.Run("junit beside "+tt.name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "report.xml")
+			code, out, asked := runDiff(t, say(tt.answer), "feature", tt.flag, "--junit", file)
+			text, _ := os.ReadFile(file)
+			if code != 1 || strings.Count(string(text), "<?xml") != 1 || strings.Count(string(text), "<testsuite ") != 2 {
+				t.Errorf("code %d: %s", code, text)
+			}
+			if !strings.Contains(out, tt.out) || strings.Contains(out, "testsuite") {
+				t.Errorf("printed %s", out)
+			}
+			if strings.Count(asked, "diff") != 2 || strings.Count(asked, tt.form) != 2 {
+				t.Errorf("asked %s", asked)
+			}
+		})
 	}
 }

@@ -91,7 +91,7 @@ func (c *comparison) pillars(ctx context.Context, req pillar.Request) (*findings
 	if err != nil {
 		return nil, nil, err
 	}
-	return c.findChanges(from, to), refused, nil
+	return c.findChanges(from, to, refused), refused, nil
 }
 
 // pillarOutcomes compiles the pillar of one minion on both sides, as outcomes does.
@@ -172,20 +172,30 @@ func (f *findings) none() bool {
 	return len(f.gone) == 0 && len(f.new) == 0 && len(f.changes) == 0 && f.more == 0
 }
 
-// findChanges returns the differences between two outcomes. The secrets of others are hidden, too.
-func (c *comparison) findChanges(from, to *pillar.Outcome, others ...*pillar.Outcome) *findings {
+// findChanges returns the differences between two outcomes. The secrets of others are hidden, too. It
+// hides secrets in the reasons of refused, which may hold what a template has computed.
+func (c *comparison) findChanges(from, to *pillar.Outcome, refused []refusal, others ...*pillar.Outcome) *findings {
 	f := &findings{}
 	f.gone, f.new = topChanges(from, to)
 	f.more = max(0, len(f.gone)-maxChanges) + max(0, len(f.new)-maxChanges)
 	f.gone = f.gone[:min(len(f.gone), maxChanges)]
 	f.new = f.new[:min(len(f.new), maxChanges)]
-	if equal(from.Pillar, to.Pillar) {
+	same := equal(from.Pillar, to.Pillar)
+	if same && len(refused) == 0 {
+		return f
+	}
+
+	m := newMask(&c.service.names, c.decrypted, []*pillar.Outcome{from, to}, others)
+	for i := range refused {
+		refused[i].reason = m.reason(refused[i].reason)
+	}
+	if same {
 		return f
 	}
 
 	errs, broken := to.Pillar.Get(errorsPath)
 	f.broken = broken && !equal(errs, from.Pillar.Value(errorsPath))
-	w := &walker{mask: newMask(&c.service.names, c.decrypted, []*pillar.Outcome{from, to}, others)}
+	w := &walker{mask: m}
 	w.maps("", from.Pillar, to.Pillar, w.mask.places)
 	f.changes = w.changes
 	f.more += w.more

@@ -15,6 +15,8 @@ import (
 const (
 	// leastInText is the length in bytes from which a secret is also hidden inside other texts.
 	leastInText = 5
+	// leastWhole is the length in bytes from which a secret is hidden where it is a whole value.
+	leastWhole = 3
 	// maxSecrets bounds the secrets of one minion. If there are more, no value is shown.
 	maxSecrets = 20000
 	// maxSecretBytes bounds them in bytes.
@@ -113,6 +115,7 @@ type mask struct {
 	names    *secretNames
 	places   *placeTree
 	texts    map[string]bool
+	short    map[string]bool // secrets that are hidden as whole values only
 	size     int
 	overflow bool
 	inTexts  *strings.Replacer
@@ -168,7 +171,7 @@ func (p *placeTree) addLeaves(path []any, v any) {
 // newMask returns the mask for the outcomes of both sides. It hides the secrets of others, too,
 // where they occur. decrypted are the places of decrypt_pillar.
 func newMask(names *secretNames, decrypted [][]any, sides, others []*pillar.Outcome) *mask {
-	m := &mask{names: names, places: &placeTree{}, texts: map[string]bool{}}
+	m := &mask{names: names, places: &placeTree{}, texts: map[string]bool{}, short: map[string]bool{}}
 	for _, path := range decrypted {
 		m.places.add(path)
 	}
@@ -227,11 +230,16 @@ func (m *mask) collect(v any, all bool, at *placeTree) {
 }
 
 func (m *mask) note(text string) {
-	if text = strings.TrimSpace(text); len(text) < leastInText || isSealed(text) {
+	text = strings.TrimSpace(text)
+	if len(text) < leastWhole || isSealed(text) {
 		return
 	}
-	if m.size += 3 * len(text); len(m.texts) >= maxSecrets || m.size > maxSecretBytes {
+	if m.size += 3 * len(text); len(m.texts)+len(m.short) >= maxSecrets || m.size > maxSecretBytes {
 		m.overflow = true
+		return
+	}
+	if len(text) < leastInText {
+		m.short[text] = true
 		return
 	}
 	m.texts[text] = true
@@ -280,18 +288,28 @@ func (m *mask) shown(v any, at *placeTree) (any, bool) {
 		return conf.Hidden, true
 	}
 
-	if m.texts[value.Str(v)] {
+	if text := value.Str(v); m.texts[text] || m.short[text] {
 		return conf.Hidden, true
 	}
 	return v, false
 }
 
 func (m *mask) text(text string) (string, bool) {
-	if isSealed(text) || len(text) > maxText {
+	if isSealed(text) || len(text) > maxText || m.short[strings.TrimSpace(text)] {
 		return conf.Hidden, true
 	}
 	out := redact.Text(m.inTexts.Replace(text))
 	return out, out != text
+}
+
+// reason returns what a report shows of the reason of a refusal. A template may have computed the
+// name of what it calls from a secret.
+func (m *mask) reason(text string) string {
+	if m.overflow {
+		return conf.Hidden
+	}
+	out, _ := m.text(text)
+	return out
 }
 
 // key returns what a report shows of a key.

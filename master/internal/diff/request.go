@@ -39,6 +39,7 @@ type Request struct {
 	Saltenv    string
 	Pillarenv  string
 	Form       string // "": data; or text, colour, junit
+	WithJUnit  bool   // the answer has the report in the form of JUnit besides
 }
 
 // The names of the runners.
@@ -58,7 +59,7 @@ func requestOf(name string, args []any, named *value.Map) (Request, error) {
 	known := strings.Fields(parameters)
 	given := map[string]any{}
 	wrong := func(form string, a ...any) (Request, error) {
-		usage := "salt-run " + name + " [ref=]REF [tgt=MINIONS tgt_type=TYPE from=REF folder=PATH remote=NAME into=BRANCH env=ENV saltenv=ENV pillarenv=ENV format=text|junit]"
+		usage := "salt-run " + name + " [ref=]REF [tgt=MINIONS tgt_type=TYPE from=REF folder=PATH remote=NAME into=BRANCH env=ENV saltenv=ENV pillarenv=ENV format=text|junit|text,junit]"
 		return Request{}, &runner.ArgumentError{Reason: fmt.Sprintf(form, a...), Usage: usage}
 	}
 
@@ -102,7 +103,10 @@ func requestOf(name string, args []any, named *value.Map) (Request, error) {
 		States:     name == topDiff,
 		Saltenv:    texts["saltenv"],
 		Pillarenv:  texts["pillarenv"],
-		Form:       texts["format"],
+	}
+	r.Form, r.WithJUnit = strings.CutSuffix(texts["format"], ",junit")
+	if r.WithJUnit && r.Form == "data" {
+		r.Form = ""
 	}
 	if r.To == (What{}) {
 		return wrong("%v", errNothing)
@@ -111,7 +115,7 @@ func requestOf(name string, args []any, named *value.Map) (Request, error) {
 		return wrong("ref and folder exclude each other")
 	}
 	if !slices.Contains([]string{"", "text", "colour", "junit"}, r.Form) {
-		return wrong("format is text, colour or junit")
+		return wrong("format is text, colour or junit, or one of data, text and colour with ,junit")
 	}
 	if r.Target == nil {
 		r.Target = "*"

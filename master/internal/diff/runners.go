@@ -33,23 +33,33 @@ func (s *Service) addRunner(t *runner.Table, name string) {
 		if err != nil {
 			return nil, err
 		}
-		return report.in(r.Form)
+		return report.answer(r)
 	})
 }
 
-// in returns the report in a form: data, or a text with its code.
-func (r *Report) in(form string) (any, error) {
-	text := ""
-	switch form {
-	case "":
-		return r.Data(), nil
-	case "junit":
+// answer returns the report in the form that a request asks for: data, or a text with its code.
+func (r *Report) answer(asked Request) (any, error) {
+	junit := ""
+	if asked.WithJUnit || asked.Form == "junit" {
 		var err error
-		if text, err = r.JUnit(); err != nil {
+		if junit, err = r.JUnit(); err != nil {
 			return nil, err
 		}
-	default:
-		text = r.Text(form == "colour")
 	}
-	return value.NewMap("text", text, "code", int64(r.Code())), nil
+
+	out := value.NewMap("code", int64(r.Code()))
+	switch {
+	case asked.Form == "" && !asked.WithJUnit:
+		return r.Data(), nil
+	case asked.Form == "":
+		out.Set("report", r.Data())
+	case asked.Form == "junit":
+		out.Set("text", junit)
+	default:
+		out.Set("text", r.Text(asked.Form == "colour"))
+	}
+	if asked.WithJUnit {
+		out.Set("junit", junit)
+	}
+	return out, nil
 }

@@ -11,6 +11,9 @@ import (
 	"saltern/test/check"
 )
 
+// shortSecret is one that is hidden as a whole value only.
+const shortSecret = "Zq7!"
+
 // TestNoSecretIsShown plants forty marked secrets on both sides and looks for them in all forms of the
 // report, and in what is left on the disk.
 func TestNoSecretIsShown(t *testing.T) {
@@ -22,18 +25,21 @@ func TestNoSecretIsShown(t *testing.T) {
 		cipher := "-----BEGIN PGP MESSAGE-----\n\n" + base64.StdEncoding.EncodeToString([]byte(secret())) + "\n-----END PGP MESSAGE-----"
 		hidden := secret()
 		return map[string]string{
-			"top.sls": "base:\n  '*': [plain, jinja, gpg, texts, again, listed, vault, broken, broken2]\n",
+			"top.sls": "base:\n  '*': [plain, jinja, gpg, texts, again, listed, vault, broken, broken2, macro, short]\n",
 			"plain.sls": fmt.Sprintf("db: {password: %s, user: x}\nkey: %s\napi_token: [%s, {a: %s}]\nsecrets: {deep: {er: %s}}\n",
 				secret(), secret(), secret(), secret(), secret()),
 			"jinja.sls": fmt.Sprintf("{%% set x = '%s' %%}\nhost_passwd: {{ x }}-{{ grains.os }}\n", secret()),
 			"gpg.sls":   "#!yaml|gpg\nsealed: |\n  " + strings.ReplaceAll(cipher, "\n", "\n  ") + "\nbeside: " + secret() + "\n",
 			"texts.sls": fmt.Sprintf("url: https://admin:%s@example.org/x\nargs: --password=%s --port 1\nheader: 'Authorization: Bearer %s'\npem: |\n  -----BEGIN RSA PRIVATE KEY-----\n  %s\n  -----END RSA PRIVATE KEY-----\n",
 				secret(), secret(), secret(), secret()),
-			"again.sls":   fmt.Sprintf("my_password: %s\ncopied: x-%s-y\nencoded: {{ '%s' | base64_encode }}\n%s: name\n", hidden, hidden, hidden, hidden),
-			"listed.sls":  fmt.Sprintf("users: [{name: a, password: %s}, {name: b, password: %s}]\n", secret(), secret()),
-			"vault.sls":   fmt.Sprintf("# from vault\nordinary: %s\n", secret()),
-			"broken.sls":  fmt.Sprintf("{{ raise('%s') }}\n", secret()),
-			"broken2.sls": fmt.Sprintf("password: [%s\n", secret()),
+			"again.sls":    fmt.Sprintf("my_password: %s\ncopied: x-%s-y\nencoded: {{ '%s' | base64_encode }}\n%s: name\n", hidden, hidden, hidden, hidden),
+			"listed.sls":   fmt.Sprintf("users: [{name: a, password: %s}, {name: b, password: %s}]\n", secret(), secret()),
+			"vault.sls":    fmt.Sprintf("# from vault\nordinary: %s\n", secret()),
+			"macro.sls":    "{% from 'macros.jinja' import value %}\nordinary2: {{ value }}\n",
+			"macros.jinja": fmt.Sprintf("{# from vault #}{%% set value = '%s' %%}\n", secret()),
+			"short.sls":    fmt.Sprintf("pin_password: %[1]s\ncopied_pin: [%[1]s, ' %[1]s ', %[2]d]\n", shortSecret, count),
+			"broken.sls":   fmt.Sprintf("{{ raise('%s') }}\n", secret()),
+			"broken2.sls":  fmt.Sprintf("password: [%s\n", secret()),
 		}
 	}
 
@@ -55,11 +61,14 @@ func TestNoSecretIsShown(t *testing.T) {
 		if at := strings.Index(all, "M4RK"); at >= 0 {
 			t.Errorf("trusted %v: a secret is shown: %q", trusted, all[max(0, at-200):at+20])
 		}
+		if strings.Contains(all, shortSecret) {
+			t.Errorf("trusted %v: a short secret is shown:\n%s", trusted, all)
+		}
 		encoded := base64.StdEncoding.EncodeToString([]byte("M4RK-"))[:5]
 		if strings.Contains(all, encoded) {
 			t.Errorf("trusted %v: a secret is shown in base64", trusted)
 		}
-		for _, want := range []string{"db:password", "sealed", "copied", "host_passwd"} {
+		for _, want := range []string{"ordinary2", "copied_pin", "db:password", "sealed", "copied", "host_passwd"} {
 			if !strings.Contains(all, want) {
 				t.Errorf("trusted %v: the report lacks %s: %s", trusted, want, report.Text(false))
 			}
@@ -75,6 +84,24 @@ func TestNoSecretIsShown(t *testing.T) {
 			}
 			return nil
 		}))
+	}
+}
+
+// TestReasonsOfRefusalsShowNoSecrets: a template may compute the name of what it calls.
+func TestReasonsOfRefusalsShowNoSecrets(t *testing.T) {
+	t.Parallel()
+	python(t)
+	s, root := newService(t, with(served, "common.sls", "db_password: M4RK-1-zqx\n"), manyMinions(1), nil)
+	report := compareFolder(t, s, root, with(served,
+		"top.sls", "base:\n  '*': [common, called, asked]\n",
+		"common.sls", "db_password: M4RK-2-zqx\n",
+		"called.sls", "called: {{ salt['M4RK-1-zqx.' ~ 'x']() }}\n",
+		"asked.sls", "asked: {{ salt['pillar.get']('9M4RK-2-zqx') }}\n"))
+	junit, err := report.JUnit()
+	check.Must(t, err)
+	all := report.Text(false) + junit + fmt.Sprint(report.Data())
+	if strings.Contains(all, "M4RK") || !strings.Contains(all, "called calls (hidden).x") || !strings.Contains(all, "asked asks for the key 9(hidden)") {
+		t.Error(all)
 	}
 }
 

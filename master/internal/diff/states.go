@@ -85,7 +85,8 @@ func (c *comparison) states(ctx context.Context, req pillar.Request) (*findings,
 
 	from.Pillar = declarations(from.Pillar)
 	to.Pillar = declarations(to.Pillar)
-	return c.findChanges(from, to, before, after), append(ofPillars, refused...), nil
+	refused = append(ofPillars, refused...)
+	return c.findChanges(from, to, refused, before, after), refused, nil
 }
 
 // declarations returns states with the arguments of each function as a map, for a comparison one by

@@ -153,8 +153,13 @@ func markOf(c *Config, text []byte) fileMark {
 	usual := pipe == jinjaYAML || pipe == "yaml" || pipe == yamlJinja
 	return fileMark{
 		pipe:   pipe,
-		secret: !usual || secretSource.Match(text) || bytes.Contains(text, []byte("BEGIN PGP MESSAGE")),
+		secret: !usual || namesSecrets(text),
 	}
+}
+
+// namesSecrets reports whether the text of a file names a source of secrets.
+func namesSecrets(text []byte) bool {
+	return secretSource.Match(text) || bytes.Contains(text, []byte("BEGIN PGP MESSAGE"))
 }
 
 // withoutGPG returns a renderer pipe without the renderer gpg, except at its beginning.
@@ -342,7 +347,7 @@ func (c *compilation) importedFromElsewhere(path string, files []memo.File) stri
 // refuse notes that the result of a file cannot be told. The file counts as empty. defaults are the
 // variables that an include gives to it.
 func (c *compilation) refuse(path, env, name, reason string, defaults *value.Map) (any, error) {
-	sum := c.compiler.sources.sumOf(c.ctx, c.compiler.files, c.envNamed(env), path)
+	sum := c.compiler.sources.sourceOf(c.ctx, c.compiler.files, c.envNamed(env), path).sum
 	if defaults.Len() > 0 {
 		var err error
 		if sum, err = memo.KeyOf(sum[:], defaults); err != nil {
@@ -358,15 +363,20 @@ func (c *compilation) refuse(path, env, name, reason string, defaults *value.Map
 	return value.NewMap(), nil
 }
 
-// noteFile notes that a file is about to be rendered, and reports whether it is skipped. o may be
-// nil.
-func (o *Outcome) noteFile(p parsed, env, name string) (skipped bool) {
-	if o == nil {
+// noteFile notes that a file is about to be rendered for a comparison, and reports whether it is
+// skipped. A template that imports a file with secrets counts as one with secrets.
+func (c *compilation) noteFile(p parsed, path, env, name string) (skipped bool) {
+	if c.outcome == nil {
 		return false
 	}
+
+	mark := p.mark
+	if !mark.secret && !p.plain {
+		mark.secret = c.compiler.sources.sourceOf(c.ctx, c.compiler.files, c.envNamed(env), path).secret
+	}
 	key := FileKey{env, name}
-	o.marks[key] = p.mark
-	return o.skip[key]
+	c.outcome.marks[key] = mark
+	return c.outcome.skip[key]
 }
 
 // noteResult notes the value of a file if it names a source of secrets. o may be nil.

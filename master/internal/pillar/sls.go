@@ -50,7 +50,7 @@ func (c *compilation) renderFile(path, env, name string, defaults *value.Map) (a
 		return nil, err
 	}
 
-	if skipped := c.outcome.noteFile(p, env, name); skipped {
+	if skipped := c.noteFile(p, path, env, name); skipped {
 		return c.refuse(path, env, name, "", defaults)
 	}
 

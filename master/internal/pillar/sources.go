@@ -25,23 +25,29 @@ const (
 var importTag = regexp.MustCompile(`\{%[-+]?\s*(?:import_\w+|import|from|include|extends)\s+` +
 	`(?:(?:"([^"{}]*)"|'([^'{}]*)')\s*(?:[-+]?%\}|as\b|import\b|ignore\b|with\b|without\b))?`)
 
-// sourceSums knows digests of files with what they import, for files that cannot be rendered: as long
-// as the digest is the same, the file gives the same. It is safe for concurrent use.
-type sourceSums struct {
-	mu    sync.Mutex
-	known map[string][sha256.Size]byte // by path and environment
+// source says what a comparison has to know about a file and what it imports from an environment.
+type source struct {
+	// sum is a digest. It holds for this path alone if the file imports a file by a computed name, or
+	// more than the bounds.
+	sum    [sha256.Size]byte
+	secret bool // the file, or one that it imports by a plain name, names a source of secrets
 }
 
-// sumOf returns the digest of a file and of what it imports from an environment. The digest holds for
-// this path alone if the file imports a file by a computed name, or more than the bounds. When ctx
-// has ended, the digest means nothing.
-func (s *sourceSums) sumOf(ctx context.Context, f *files, env environment, path string) [sha256.Size]byte {
+// sourceSums knows files with what they import. As long as the digest of a file that cannot be rendered
+// is the same, the file gives the same. It is safe for concurrent use.
+type sourceSums struct {
+	mu    sync.Mutex
+	known map[string]source // by path and environment
+}
+
+// sourceOf returns what is to know about a file. When ctx has ended, it means nothing.
+func (s *sourceSums) sourceOf(ctx context.Context, f *files, env environment, path string) source {
 	key := strings.Join(append([]string{path, env.name}, env.dirs...), "\x00")
 	s.mu.Lock()
-	sum, known := s.known[key]
+	found, known := s.known[key]
 	s.mu.Unlock()
 	if known {
-		return sum
+		return found
 	}
 
 	d := &sourceDigest{
@@ -54,18 +60,18 @@ func (s *sourceSums) sumOf(ctx context.Context, f *files, env environment, path 
 		tags:  maxFollowedImport,
 	}
 	d.addFile(path)
-	sum = [sha256.Size]byte(d.hash.Sum(nil))
+	found = source{sum: [sha256.Size]byte(d.hash.Sum(nil)), secret: d.secret}
 	if ctx.Err() != nil {
-		return sum
+		return found
 	}
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.known == nil || len(s.known) >= maxSourceSums {
-		s.known = map[string][sha256.Size]byte{}
+		s.known = map[string]source{}
 	}
-	s.known[key] = sum
-	return sum
+	s.known[key] = found
+	return found
 }
 
 // sourceDigest makes one digest. It reads each file once, whatever imports it.
@@ -77,6 +83,8 @@ type sourceDigest struct {
 	seen  map[string]int // position of each file that was read
 	bytes int            // bytes that may still be read
 	tags  int            // tags that may still be followed
+	// secret means that one of the files names a source of secrets.
+	secret bool
 }
 
 // addFile adds a file and what it imports.
@@ -100,6 +108,7 @@ func (d *sourceDigest) addFile(path string) {
 	d.bytes -= len(text)
 	fmt.Fprintf(d.hash, "file of %d bytes\n", len(text))
 	d.hash.Write(text)
+	d.secret = d.secret || namesSecrets(text)
 	if bytes.Contains(text, []byte("#jinja2:")) { // its tags may have another form
 		d.addPath(path)
 	}
