@@ -17,7 +17,7 @@ func (m *Master) openFleet() error {
 		return nil
 	}
 
-	m.fleet = fleet.NewFleet(m.recorder, m.keys, m.now)
+	m.fleet = fleet.NewFleet(m.recorder, m.keys, m.olderRuns(), m.now)
 	pillars, err := fileserver.New(fileserver.Config{
 		Roots:       m.cfg.PillarRoots,
 		IgnoreRegex: m.cfg.FileIgnoreRegex,

@@ -49,6 +49,7 @@ func (m *Master) openHistory(ctx context.Context) jobs.Archive {
 			Store: m.history,
 			Dir:   dir,
 			Watch: m.notices,
+			Late:  m.cfg.KeepJobs,
 			Now:   m.now,
 			Log:   m.log,
 		})

@@ -86,6 +86,8 @@ type Master struct {
 	// postgresJournal and postgres may be nil: the option saltern_postgres is empty.
 	postgresJournal *postgres.Journal
 	postgres        *postgres.Sink
+	// postgresLookups may be nil: saltern_postgres does not ask for look-ups.
+	postgresLookups *postgres.Lookups
 	// postgresUnable is why the option saltern_postgres is not obeyed, or nil.
 	postgresUnable error
 

@@ -12,6 +12,7 @@ import (
 	"saltern/master/internal/fleet"
 	"saltern/master/internal/postgres"
 	"saltern/master/jobs"
+	"saltern/master/runner"
 )
 
 // openArchive opens what keeps returns beside the job cache: the history, and the journal of PostgreSQL. The
@@ -47,13 +48,38 @@ func (m *Master) openPostgres() {
 		m.postgresUnable = err
 		return
 	}
+	node := cmp.Or(c.Node, c.ID)
 	m.postgres = postgres.New(postgres.Config{
 		Settings: c.Postgres,
-		Node:     cmp.Or(c.Node, c.ID),
+		Node:     node,
 		Journal:  m.postgresJournal,
 		Now:      m.now,
 		Log:      m.quiet,
 	})
+	if c.Postgres.Lookups {
+		m.postgresLookups = postgres.NewLookups(postgres.LookupsConfig{
+			Settings: c.Postgres,
+			Node:     node,
+			Now:      m.now,
+			Log:      m.quiet,
+		})
+	}
+}
+
+// olderJobs returns nil, not an interface with a nil pointer, on a master that does not look jobs up in PostgreSQL.
+func (m *Master) olderJobs() runner.OlderJobs {
+	if m.postgresLookups == nil {
+		return nil
+	}
+	return m.postgresLookups
+}
+
+// olderRuns is olderJobs for runs.
+func (m *Master) olderRuns() fleet.Older {
+	if m.postgresLookups == nil {
+		return nil
+	}
+	return m.postgresLookups
 }
 
 // closePostgres closes the journal of PostgreSQL. The job cache must be closed before.

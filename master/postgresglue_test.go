@@ -32,6 +32,8 @@ func (h *failingHistory) Append(history.Run) error {
 
 func (h *failingHistory) Sync() error { return h.err }
 
+func (h *failingHistory) Oldest() time.Time { return time.Time{} }
+
 func (h *failingHistory) Query(context.Context, history.Filter, int, history.Cursor) (history.Page, error) {
 	return history.Page{}, nil
 }

@@ -96,6 +96,7 @@ func (m *Master) runnerEnv() *runner.Env {
 	c := m.cfg
 	return &runner.Env{
 		Jobs:      m.jobs,
+		Older:     m.olderJobs(),
 		Events:    runner.OnBus(m.bus),
 		Minions:   m.launch,
 		Cache:     runner.OnCache(m.cache, m.pillars.Clear),

@@ -62,6 +62,25 @@ func After(run *Run) Cursor {
 	return position{nanoseconds(run.Time), run.JID, run.Minion}.cursor()
 }
 
+// Place returns the time, the job and the minion of the run after which the page of a cursor begins.
+func (c Cursor) Place() (at time.Time, jid, minion string, err error) {
+	p, err := parseCursor(c)
+	return time.Unix(0, p.time).UTC(), p.jid, p.minion, err
+}
+
+// Compare orders runs as Query lists them: it is negative if a comes before b, and 0 for the same run.
+func Compare(a, b *Run) int {
+	p := position{nanoseconds(a.Time), a.JID, a.Minion}
+	q := position{nanoseconds(b.Time), b.JID, b.Minion}
+	switch {
+	case p == q:
+		return 0
+	case p.before(q):
+		return -1
+	}
+	return 1
+}
+
 func parseCursor(c Cursor) (p position, err error) {
 	const maxCursor = (8 + maxJID + 1 + maxText) * 4 / 3
 	if len(c) > maxCursor+4 {

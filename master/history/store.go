@@ -225,6 +225,9 @@ func (s *Store) Stats() Stats {
 	return out
 }
 
+// Oldest returns the time of the oldest run, or the zero time if there is none.
+func (s *Store) Oldest() time.Time { return s.Stats().Oldest }
+
 // segmentsLocked returns all segments, oldest first.
 func (s *Store) segmentsLocked() []*segment {
 	list := s.sealed[:len(s.sealed):len(s.sealed)]

@@ -88,6 +88,9 @@ func setPaging(h http.Header, found *value.Map) {
 	if next != "" || found.Bool("more") {
 		h.Set("X-More", "true")
 	}
+	if missing := found.Str("older_missing"); missing != "" {
+		h.Set("X-Older-Missing", missing)
+	}
 }
 
 // asCSV returns the rows of a view as CSV (RFC 4180).

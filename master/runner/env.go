@@ -14,7 +14,9 @@ import (
 
 // Env holds the parts of the master that runners need. A part may be nil; see the package comment.
 type Env struct {
-	Jobs      jobs.Cache
+	Jobs jobs.Cache
+	// Older has jobs that Jobs does not have any more. It may be nil: there are none.
+	Older     OlderJobs
 	Events    Events
 	Minions   Minions
 	Cache     Cache
@@ -48,6 +50,13 @@ type Env struct {
 	// nil: these runners print nothing.
 	Out io.Writer
 	Log *slog.Logger
+}
+
+// OlderJobs has the jobs of a longer time than the job cache.
+type OlderJobs interface {
+	// Job returns the load and the returns of a job, as [jobs.Cache] does. It may be slow, but waits for a bounded time.
+	// It may return data together with an error, which says what is missing; callers of runners may see its text.
+	Job(ctx context.Context, jid string) (load, returns *value.Map, err error)
 }
 
 // Events is the event bus as runners use it.

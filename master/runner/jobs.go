@@ -149,12 +149,22 @@ func (c *call) jobBody(jid string) (*value.Map, error) {
 		return nil, err
 	}
 
-	out := format(jid, load)
 	result, err := c.Jobs.Returns(c.ctx, jid)
 	if err != nil {
 		return nil, err
 	}
+	var problem error
+	if load == nil && result.Len() == 0 && c.Older != nil && c.textArgument("ext_source") == "" {
+		load, result, problem = c.Older.Job(c.ctx, jid)
+	}
+	if err := c.ctx.Err(); err != nil {
+		return nil, err
+	}
 
+	out := format(jid, load)
+	if problem != nil {
+		out.Set("Error", fmt.Sprintf("Cannot contact returner or no job with this jid: %s", problem))
+	}
 	out.Set("Result", result)
 	if of := load.Map(jobs.BatchField); of != nil {
 		out.Set("Batch", c.batchOf(jid, of))

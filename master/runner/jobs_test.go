@@ -107,3 +107,67 @@ func TestLookUpOfABrokenLoad(t *testing.T) {
 		t.Errorf("%s, %v", value.Repr(out), err)
 	}
 }
+
+// olderJobs has one job, and counts who asks for others.
+type olderJobs struct {
+	asked []string
+	err   error
+}
+
+const olderJID = "20260101000000000000"
+
+func (o *olderJobs) Job(_ context.Context, jid string) (load, returns *value.Map, err error) {
+	o.asked = append(o.asked, jid)
+	if jid != olderJID || o.err != nil {
+		return nil, &value.Map{}, o.err
+	}
+	load = value.NewMap("fun", "test.ping", "tgt", "*", "user", "alice")
+	return load, value.NewMap("web1", value.NewMap("return", "pong", "retcode", int64(0))), nil
+}
+
+// A job that the job cache has is never asked for elsewhere, nor is one of a caller who names the cache.
+func TestLookUpsOfOlderJobs(t *testing.T) {
+	older := &olderJobs{}
+	env := environment(nil)
+	env.Jobs = lab(t)
+	env.Older = older
+	call := func(fun string, kv ...any) *value.Map {
+		t.Helper()
+		v, err := New().Call(t.Context(), env, fun, nil, value.NewMap(kv...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v.(*value.Map)
+	}
+
+	if got := call("jobs.lookup_jid", "jid", olderJID); got.Str("web1") != "pong" {
+		t.Errorf("lookup_jid: %s", value.Repr(got))
+	}
+	got := call("jobs.list_job", "jid", olderJID)
+	if got.Str("Function") != "test.ping" || got.Str("User") != "alice" || got.Map("Result").Len() != 1 || got.Str("Error") != "" {
+		t.Errorf("list_job: %s", value.Repr(got))
+	}
+	if got := call("jobs.exit_success", "jid", olderJID); !got.Bool("web1") {
+		t.Errorf("exit_success: %s", value.Repr(got))
+	}
+	if n := len(older.asked); n != 3 {
+		t.Errorf("asked %d times", n)
+	}
+
+	older.asked = nil
+	call("jobs.list_job", "jid", "20261121080509316776")
+	call("jobs.list_job", "jid", olderJID, "ext_source", "local_cache")
+	call("jobs.list_job", "jid", "none")
+	if len(older.asked) != 0 {
+		t.Errorf("asked for %q", older.asked)
+	}
+
+	older.err = errors.New("it is away")
+	got = call("jobs.list_job", "jid", olderJID)
+	if text := got.Str("Error"); text != "Cannot contact returner or no job with this jid: it is away" || got.Map("Result") == nil {
+		t.Errorf("away: %s", value.Repr(got))
+	}
+	if got := call("jobs.lookup_jid", "jid", olderJID); got.Len() != 0 {
+		t.Errorf("away: %s", value.Repr(got))
+	}
+}

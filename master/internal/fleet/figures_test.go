@@ -126,7 +126,7 @@ func TestFailedStatesAreThoseOfLastRuns(t *testing.T) {
 	}
 
 	minions := accepted{"web1", "web2", "web3"}
-	f := NewFleet(b.recorder, minions, b.clock)
+	f := NewFleet(b.recorder, minions, nil, b.clock)
 	want := []control.FailedState{{State: "file.managed b", Minions: 2}, {State: "other", Minions: 1}}
 	if got := f.Figures().FailedStates; fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("%v, want %v", got, want)

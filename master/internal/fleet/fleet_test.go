@@ -172,7 +172,7 @@ func TestDriftThatATestFinds(t *testing.T) {
 	b.add(b.archived("web1", "state.apply", "r1", states("a=would", "b=ok"), "test=True"))
 	b.wantCauses("web1", "a drift")
 
-	list, more, err := NewFleet(b.recorder, accepted{"web1"}, b.clock).Drift(t.Context(), history.Filter{}, 10)
+	list, more, err := NewFleet(b.recorder, accepted{"web1"}, nil, b.clock).Drift(t.Context(), history.Filter{}, 10)
 	if err != nil || more || len(list) != 1 || list[0].Corrected || list[0].State.Changes != "-old a" {
 		t.Fatalf("%+v, %v, %v", list, more, err)
 	}
@@ -364,7 +364,7 @@ func TestSummaryOfAllMinions(t *testing.T) {
 	b.add(b.archived("db1", "test.ping", "", true))
 
 	minions := accepted{"web1", "web2", "web3", "db1", "new"}
-	s, err := NewFleet(b.recorder, minions, b.clock).Summary(t.Context(), start)
+	s, err := NewFleet(b.recorder, minions, nil, b.clock).Summary(t.Context(), start)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -380,7 +380,7 @@ func TestSummaryOfAllMinions(t *testing.T) {
 	if !slices.Equal(s.Drifted, []string{"web1"}) || !slices.Equal(s.Failed, []string{"web2", "web3"}) {
 		t.Errorf("drifted %q, failed %q", s.Drifted, s.Failed)
 	}
-	figures := NewFleet(b.recorder, minions, b.clock).Figures()
+	figures := NewFleet(b.recorder, minions, nil, b.clock).Figures()
 	wantFigures := &control.Fleet{
 		LastRuns: map[string]int{"changed": 1, "failed": 2, "never": 2},
 		Ages:     map[string]int{"hour": 3},

@@ -21,7 +21,7 @@ func (l loadsOf) Load(_ context.Context, jid string) (*value.Map, error) { retur
 
 func (b *bench) jobList(cache loads, kv ...any) (*value.Map, error) {
 	b.Helper()
-	f := NewFleet(b.recorder, accepted{}, b.clock)
+	f := NewFleet(b.recorder, accepted{}, nil, b.clock)
 	do := func(ctx context.Context, f *Fleet, a arguments) (any, error) { return jobsOf(ctx, f, cache, a) }
 	v, err := f.call(b.Context(), jobFunction, function{jobNames, do}, nil, value.NewMap(kv...))
 	m, _ := v.(*value.Map)

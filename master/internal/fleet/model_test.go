@@ -126,7 +126,7 @@ func TestNumbersOfTwoMastersEqualAModel(t *testing.T) {
 }
 
 func compareWithModel(t *testing.T, b *bench, minions accepted, want *model, runs int) {
-	f := NewFleet(b.recorder, minions, b.clock)
+	f := NewFleet(b.recorder, minions, nil, b.clock)
 	s, err := f.Summary(t.Context(), start)
 	if err != nil {
 		t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 type Fleet struct {
 	recorder *Recorder
 	minions  Minions
+	older    Older // may be nil: there is only the history
 	now      func() time.Time
 	reading  chan struct{} // holds a token for each answer that reads the history
 
@@ -39,9 +40,15 @@ type Minions interface {
 // maxReading bounds the answers that read the history at once; others wait.
 const maxReading = 4
 
-// NewFleet returns a Fleet.
-func NewFleet(r *Recorder, minions Minions, now func() time.Time) *Fleet {
-	return &Fleet{recorder: r, minions: minions, now: now, reading: make(chan struct{}, maxReading)}
+// NewFleet returns a Fleet. older may be nil: there is only the history.
+func NewFleet(r *Recorder, minions Minions, older Older, now func() time.Time) *Fleet {
+	return &Fleet{
+		recorder: r,
+		minions:  minions,
+		older:    older,
+		now:      now,
+		reading:  make(chan struct{}, maxReading),
+	}
 }
 
 // errTooMany means that a question needs more runs than an answer may read.

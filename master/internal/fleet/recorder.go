@@ -23,6 +23,7 @@ type Store interface {
 	Append(run history.Run) error
 	Sync() error
 	Query(ctx context.Context, filter history.Filter, limit int, from history.Cursor) (history.Page, error)
+	Oldest() time.Time
 }
 
 // Config configures a Recorder.
@@ -32,8 +33,10 @@ type Config struct {
 	Dir string
 	// Watch gets each run. It may be nil: nobody watches.
 	Watch Watcher
-	Now   func() time.Time
-	Log   *slog.Logger
+	// Late is how old a return may be that another master passes to this one (keep_jobs_seconds).
+	Late time.Duration
+	Now  func() time.Time
+	Log  *slog.Logger
 }
 
 // Watcher gets the runs that the history takes.

@@ -328,7 +328,7 @@ func runsOf(ctx context.Context, f *Fleet, a arguments) (any, error) {
 		return nil, err
 	}
 
-	page, err := f.Runs(ctx, filter, limit, history.Cursor(a.texts["page"]))
+	page, problem, err := f.AllRuns(ctx, filter, limit, history.Cursor(a.texts["page"]))
 	if errors.Is(err, history.ErrCursor) {
 		return nil, argumentError("page is not one that an answer has named as next")
 	}
@@ -339,7 +339,11 @@ func runsOf(ctx context.Context, f *Fleet, a arguments) (any, error) {
 	for i := range page.Runs {
 		out = append(out, runMap(&page.Runs[i]))
 	}
-	return value.NewMap("runs", out, "next", string(page.Next)), nil
+	answer := value.NewMap("runs", out, "next", string(page.Next))
+	if problem != nil {
+		answer.Set("older_missing", problem.Error())
+	}
+	return answer, nil
 }
 
 func driftOf(ctx context.Context, f *Fleet, a arguments) (any, error) {

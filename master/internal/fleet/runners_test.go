@@ -13,7 +13,7 @@ import (
 func (b *bench) call(minions accepted, name string, kv ...any) (*value.Map, error) {
 	b.Helper()
 	table := runner.New()
-	AddRunners(table, NewFleet(b.recorder, minions, b.clock))
+	AddRunners(table, NewFleet(b.recorder, minions, nil, b.clock))
 	v, err := table.Call(b.Context(), &runner.Env{}, name, nil, value.NewMap(kv...))
 	m, _ := v.(*value.Map)
 	return m, err

@@ -26,11 +26,13 @@ type database struct {
 	opened   time.Time // when conn was opened
 	// maxAge bounds the age of a connection.
 	maxAge time.Duration
-	// lockTimeout bounds the wait for a lock in the database.
-	lockTimeout time.Duration
-	password    string // of the last connection; error texts must not show it
-	log         *slog.Logger
-	announced   bool // the log has told of the migration
+	// lockTimeout bounds the wait for a lock in the database, statementTimeout a statement.
+	lockTimeout, statementTimeout time.Duration
+	// readOnly means that the connection only reads: connect leaves the schema as it is.
+	readOnly  bool
+	password  string // of the last connection; error texts must not show it
+	log       *slog.Logger
+	announced bool // the log has told of the migration
 }
 
 // The temporary tables, into which a transaction copies its rows.
@@ -51,7 +53,7 @@ ALTER TABLE saltern_new_runs ALTER COLUMN ret SET STORAGE EXTERNAL, ALTER COLUMN
 // maxPassword bounds the file of the password, in bytes.
 const maxPassword = 4 << 10
 
-// connect connects if there is no connection or an old one, and migrates the schema.
+// connect connects if there is no connection or an old one, and migrates the schema if the connection is to write.
 func (d *database) connect(ctx context.Context) error {
 	if d.conn != nil && !d.conn.IsClosed() && time.Since(d.opened) < d.maxAge {
 		return nil
@@ -69,7 +71,10 @@ func (d *database) connect(ctx context.Context) error {
 		return err
 	}
 
-	if err := d.prepare(ctx, conn); err != nil {
+	if !d.readOnly {
+		err = d.prepare(ctx, conn)
+	}
+	if err != nil {
 		closeConn(conn)
 		return err
 	}
@@ -144,7 +149,10 @@ func (d *database) config() (*pgx.ConnConfig, error) {
 	// PgBouncer refuses a connection that begins with parameters like these (ignore_startup_parameters).
 	settings := fmt.Sprintf(`SET lock_timeout = %d; SET statement_timeout = %d;
 		SET idle_in_transaction_session_timeout = %d`,
-		d.lockTimeout.Milliseconds(), statementTimeout.Milliseconds(), batchTimeout.Milliseconds())
+		d.lockTimeout.Milliseconds(), d.statementTimeout.Milliseconds(), batchTimeout.Milliseconds())
+	if d.readOnly {
+		settings += "; SET default_transaction_read_only = on"
+	}
 	config.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
 		_, err := conn.Exec(ctx, settings).ReadAll()
 		return err

@@ -12,6 +12,9 @@
 //	                                            those that are new: salt_returns, saltern_states
 //	then the place in the spool moves on
 //
+//	jobs.lookup_jid, fleet.runs ──> Lookups.Job, Lookups.Runs: what this node does not have any more,
+//	                                by connections of their own, within lookupTimeout
+//
 // Promises:
 //   - A return that the job cache has acknowledged is in the spool before its record leaves the
 //     journal of the job cache, and stays there until the database has committed it. After a crash

@@ -49,7 +49,14 @@ func TestSessionsEnd(t *testing.T) {
 // PgBouncer takes only the parameters that it tracks at the start of a connection, and refuses the others.
 func TestConnectionBeginsWithFewParameters(t *testing.T) {
 	s := sharedServer(t)
-	db := &database{settings: s.database(t), node: "node1", lockTimeout: 3 * time.Second, maxAge: time.Hour, log: discard()}
+	db := &database{
+		settings:         s.database(t),
+		node:             "node1",
+		lockTimeout:      3 * time.Second,
+		statementTimeout: 2 * time.Minute,
+		maxAge:           time.Hour,
+		log:              discard(),
+	}
 	config, err := db.config()
 	check.Must(t, err)
 	for name := range config.RuntimeParams {

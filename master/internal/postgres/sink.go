@@ -41,11 +41,12 @@ func New(cfg Config) *Sink {
 		f := &feed{
 			lane: l,
 			db: &database{
-				settings:    cfg.Settings,
-				node:        cfg.Node,
-				lockTimeout: lockTimeout,
-				maxAge:      maxConnection,
-				log:         cfg.Log,
+				settings:         cfg.Settings,
+				node:             cfg.Node,
+				lockTimeout:      lockTimeout,
+				statementTimeout: statementTimeout,
+				maxAge:           maxConnection,
+				log:              cfg.Log,
 			},
 			now:   cfg.Now,
 			log:   cfg.Log,

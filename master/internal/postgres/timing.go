@@ -26,6 +26,22 @@ const (
 	maxConnection  = time.Hour
 	idleConnection = time.Minute
 
+	// lookupTimeout bounds a look-up; see newLookupTimes.
+	lookupTimeout = 2 * time.Second
+	// askAgain is how long look-ups are answered without the database after it did not answer.
+	askAgain = 10 * time.Second
+	// logAgain is how long a failure of look-ups must be over before the log tells of it again.
+	logAgain = 10 * time.Minute
+
 	firstPause = 500 * time.Millisecond
 	lastPause  = 15 * time.Second
 )
+
+// lookupTimes are the times that a look-up may take.
+type lookupTimes struct{ whole, turn, statement time.Duration }
+
+// newLookupTimes divides the time of a look-up: a part for its wait for a connection, and more of the rest than the
+// server has for a statement, so that a statement that takes long is told from a server that does not answer.
+func newLookupTimes(whole time.Duration) lookupTimes {
+	return lookupTimes{whole: whole, turn: whole / 4, statement: whole * 5 / 8}
+}

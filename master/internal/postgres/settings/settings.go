@@ -31,6 +31,8 @@ type Settings struct {
 	// SSLMode and the certificates mean what they mean in libpq.
 	SSLMode, SSLRootCert, SSLCert, SSLKey string
 	Spool                                 int // MiB that records may take on disk while they wait
+	// Lookups means that runners read from the database what this node does not have any more.
+	Lookups bool
 }
 
 var sslModes = []string{"disable", "allow", "prefer", "require", "verify-ca", "verify-full"}
@@ -55,6 +57,7 @@ func Parse(option *value.Map) (*Settings, error) {
 		SSLCert:      r.path("sslcert"),
 		SSLKey:       r.path("sslkey"),
 		Spool:        r.number("spool", DefaultSpool, leastSpool, mostSpool),
+		Lookups:      r.flag("lookups"),
 	}
 
 	for key, text := range map[string]string{"host": s.Host, "database": s.Database, "user": s.User} {
@@ -114,6 +117,18 @@ func (r *reader) path(key string) string {
 		r.fail(key, errors.New("it has to be a whole path"))
 	}
 	return path
+}
+
+func (r *reader) flag(key string) bool {
+	v, given := r.m.Get(key)
+	if !given || v == nil {
+		return false
+	}
+	on, ok := v.(bool)
+	if !ok {
+		r.fail(key, errors.New("it has to be True or False"))
+	}
+	return on
 }
 
 func (r *reader) number(key string, standard, least, most int64) int {

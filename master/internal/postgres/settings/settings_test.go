@@ -28,6 +28,7 @@ func TestParseRefuses(t *testing.T) {
 		"sslcert: sslcert and":      func(m *value.Map) { m.Set("sslcert", "/x") },
 		"password: password_file":   func(m *value.Map) { m.Set("password_file", "/x") },
 		"sslkey: it has to be":      func(m *value.Map) { m.Set("sslkey", "x") },
+		"lookups: it has to be":     func(m *value.Map) { m.Set("lookups", "yes") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := value.NewMap("host", "db", "database", "salt", "user", "u", "password", "SECRET")
