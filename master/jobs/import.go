@@ -34,14 +34,24 @@ func (c *Cluster) Import(ctx context.Context) error {
 		}
 
 		n := 0
+		waits := false // a record of the segment must be read again
 		if err == nil {
-			n, err = c.readUnread(s, func(r *record) error { return c.cacheRecord(ctx, r) })
+			n, err = c.readUnread(s, func(r *record) error {
+				if c.lacksLoad(r) {
+					waits = true
+					return nil
+				}
+				return c.cacheRecord(ctx, r)
+			})
 		}
 
 		if err != nil {
 			if !errors.Is(err, fs.ErrNotExist) {
 				errs = append(errs, err) // the next Import reads the segment again
 			}
+			continue
+		}
+		if waits { // the next Import reads the segment again
 			continue
 		}
 
@@ -57,6 +67,21 @@ func (c *Cluster) Import(ctx context.Context) error {
 	}
 
 	return errors.Join(append(errs, c.saveImported(names, changed))...)
+}
+
+// loadComes is how long after a return the load of its job may come: another master hands it over, which takes
+// it ten seconds, or some more when the folder is slow.
+const loadComes = 90 * time.Second
+
+// lacksLoad reports whether a record is a return whose load is still to come. The archive takes each return
+// only once, and would not know what was run.
+func (c *Cluster) lacksLoad(r *record) bool {
+	age := c.Local.cfg.Now().Sub(time.Unix(0, r.time))
+	if r.kind != kindReturn || checkRecord(r) != nil || age < 0 || age > loadComes {
+		return false
+	}
+	facts, err := c.knownFacts(r.jid)
+	return err == nil && !facts.load
 }
 
 // importLoads imports the loads of jobs in the unread segments. A return may stand in the segment of

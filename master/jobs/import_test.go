@@ -42,6 +42,47 @@ func TestReturnBeforeItsLoad(t *testing.T) {
 	}
 }
 
+// TestReturnHandedOverBeforeItsLoad: a master that was away for seconds reads a return before another master
+// has handed over the load of its job. Its archive gets the return once, with the load.
+func TestReturnHandedOverBeforeItsLoad(t *testing.T) {
+	t.Parallel()
+	shared := t.TempDir()
+	load := value.NewMap("jid", jid1, "fun", "state.apply", "user", "ann")
+	a := member(t, "10.0.0.1", shared, t.TempDir())
+	b := member(t, "10.0.0.2", shared, t.TempDir())
+	check.Must(t, b.StageCopy(t.Context(), "10.0.0.1", jid1, load, []string{"m1"}))
+	b.peers.err = ErrOnlyMaster
+	check.Must(t, b.save("m1", "one"))
+	check.Must(t, b.volume.addAndWait(t.Context()))
+
+	archive := newFakeArchive()
+	c := memberWith(t, "10.0.0.3", shared, t.TempDir(), archive)
+	check.Must(t, c.Import(t.Context()))
+	if n := archive.count(); n > 0 {
+		t.Errorf("the archive has %d returns of a job that nobody knows yet", n)
+	}
+	check.Must(t, a.SaveLoad(t.Context(), jid1, load, []string{"m1"}))
+	check.Must(t, a.volume.addAndWait(t.Context()))
+	check.Must(t, c.Import(t.Context()))
+	await.That(t, "the archive has the return", func() bool { return archive.count() == 1 })
+	if got := archive.functionOf("m1"); got != "state.apply" {
+		t.Errorf("the archive has the return with the load of %q", got)
+	}
+
+	// Who comes later, and nobody has a load, takes the return nevertheless.
+	lost := t.TempDir()
+	e := member(t, "10.0.0.5", lost, t.TempDir())
+	check.Must(t, e.StageCopy(t.Context(), "10.0.0.1", jid1, load, []string{"m1"}))
+	e.peers.err = ErrOnlyMaster
+	check.Must(t, e.save("m1", "one"))
+	check.Must(t, e.volume.addAndWait(t.Context()))
+	archive = newFakeArchive()
+	d := memberWith(t, "10.0.0.4", lost, t.TempDir(), archive)
+	d.wait(loadComes + time.Second)
+	check.Must(t, d.Import(t.Context()))
+	await.That(t, "the archive has the return", func() bool { return archive.count() == 1 })
+}
+
 // TestStageOutlastsItsCaller: a job that the journal has when its caller's time ends is staged.
 func TestStageOutlastsItsCaller(t *testing.T) {
 	t.Parallel()
