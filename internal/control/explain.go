@@ -151,6 +151,8 @@ type MinionPlaces struct {
 	Address   string            `json:"address,omitempty"`
 	Seen      time.Time         `json:"seen,omitzero"`
 	Unasked   map[string]string `json:"unasked,omitempty"`
+	// Refused is the last that any of these masters has refused. It may be nil: nothing.
+	Refused *Refused `json:"refused,omitempty"`
 }
 
 // Explain asks the master about a minion.

@@ -26,7 +26,21 @@ type Minion struct {
 	// master's last start. 0: it has sent nothing since [Minions.Since].
 	Seen   float64 `json:"seen"`
 	Finger string  `json:"finger,omitempty"` // fingerprint of the key; empty unless it was requested
+	// Refused is what the master has refused since then. It may be nil: nothing.
+	Refused *Refused `json:"refused,omitempty"`
 }
+
+// Refused is the last sign-in or request of a minion that a master has refused.
+type Refused struct {
+	SignIn bool      `json:"sign_in,omitempty"` // it was a sign-in
+	Why    string    `json:"why"`               // at most MaxRefused bytes
+	At     time.Time `json:"at"`
+	From   string    `json:"from,omitempty"` // address
+	Count  int       `json:"count"`          // refused requests from that address
+}
+
+// MaxRefused bounds [Refused.Why], in bytes.
+const MaxRefused = 300
 
 // Heard returns Seen as a time in UTC, to the millisecond, or nil if Seen is 0.
 func (m Minion) Heard() *time.Time { return timeOf(m.Seen) }

@@ -1,6 +1,10 @@
 package status
 
-import "time"
+import (
+	"time"
+
+	"saltern/internal/control"
+)
 
 // Minion describes one key, and what the nodes know of the minion that has it.
 type Minion struct {
@@ -19,6 +23,9 @@ type Minion struct {
 	Seen    *time.Time `json:"seen,omitempty"`
 	// Finger is the fingerprint of the key, if the request asked for it.
 	Finger string `json:"finger,omitempty"`
+	// Refused is the last sign-in or request that a master has refused since it received something else from
+	// the minion. It may be nil: nothing was refused.
+	Refused *control.Refused `json:"refused,omitempty"`
 }
 
 // MinionView holds what one master knows about its minions. A minion counts as connected only if it

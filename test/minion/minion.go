@@ -36,6 +36,8 @@ type Config struct {
 	// that knows the master's key carry one for the master to decrypt, the same
 	// one each time.
 	Tokenless bool
+	// ClockAhead is how far the clock of the minion is ahead of the right time.
+	ClockAhead time.Duration
 	// Grains are sent with the question for the pillar; nil: the id alone.
 	Grains *value.Map
 	// Exchange sends a request and returns the answer; nil: over a connection
@@ -165,7 +167,7 @@ func (m *Minion) Pack(cmd string, fields ...any) (payload []byte, nonce string, 
 	nonce = Nonce()
 	load.Set("id", m.ID)
 	load.Set("nonce", nonce)
-	load.Set("ts", time.Now().Unix())
+	load.Set("ts", time.Now().Add(m.ClockAhead).Unix())
 	load.Set("tok", m.Proof)
 	packed, err := msgpack.Marshal(load, msgpack.Raw)
 	if err != nil {

@@ -141,6 +141,7 @@ func (s *Service) Explain(ctx context.Context, q control.ExplainQuestion) (contr
 	parts.Go(func() { s.explainFiles(ctx, f.id, q.Key, &out) })
 	parts.Wait()
 
+	f.addRefused()
 	s.lookAtMaster(ctx, f)
 	out.Causes = causesOf(f)
 	out.Answers = f.answer.answers > 0 && f.answer.text == ""

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -108,33 +107,15 @@ func (s *Service) lookAtKey(f *facts) {
 	c := &s.cfg
 	f.key, f.hasKey = c.Keys.Lookup(f.id)
 	f.denied, f.hasDenied = c.Keys.Denied(f.id)
-	f.signIn, f.hasSignIn = c.SignIns.Last(f.id)
+	s.lookAtRequests(f)
 	f.orders = c.Options.OrderMasters
 	f.manager = c.Resources.Manager(f.id)
 	if !f.hasKey && !f.hasDenied {
 		f.near = s.nearNames(f.id)
 	}
 
-	from, at, ok := c.Presence.LastRequest(f.id)
-	if ok {
-		f.asked = at
-	}
 	f.before = c.Presence.Before(f.id, f.accepted(), false)
 	_, f.here = slices.BinarySearch(c.Presence.IDs(), f.id)
-	if !from.IsValid() {
-		from, _, _ = c.Presence.LastSignIn(f.id, false)
-	}
-	if !from.IsValid() {
-		from = f.signIn.From
-	}
-
-	if from.IsValid() {
-		last, ok := c.Refusals.RefusedFrom(from)
-		named := strings.Contains(last.Why, fmt.Sprintf("%.64q", f.id)) || strings.HasPrefix(last.Why, "protocol version")
-		if ok && named && last.At.After(f.asked) {
-			f.refusal = &last
-		}
-	}
 	if grains, ok := c.Cache.Get(cache.Grains, f.id); ok {
 		f.version = grains.Str("saltversion")
 	}

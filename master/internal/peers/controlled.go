@@ -28,7 +28,13 @@ type Controlled struct {
 }
 
 // Minions implements control.Master.
-func (c Controlled) Minions(finger bool) control.Minions { return c.View.Minions(finger) }
+func (c Controlled) Minions(finger bool) control.Minions {
+	list := c.View.Minions(finger)
+	for i := range list.Minions {
+		list.Minions[i].Refused = c.Explainer.RefusedOf(list.Minions[i].ID)
+	}
+	return list
+}
 
 // Schedule implements control.Master.
 func (c Controlled) Schedule() (control.Schedule, error) { return c.Scheduled.List(control.NextRuns) }

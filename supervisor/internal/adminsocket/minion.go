@@ -24,6 +24,7 @@ func (s *Socket) Minion(ctx context.Context, q control.MinionQuestion) (control.
 		out.Connected = m.Connected
 		out.Node = m.Node
 		out.Address = m.Address
+		out.Refused = m.Refused
 		if m.Seen != nil {
 			out.Seen = *m.Seen
 		}

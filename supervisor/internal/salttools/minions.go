@@ -99,6 +99,10 @@ func mergeViews(lists map[string]status.MinionView) []status.Minion {
 				o.Seen, o.Address = m.Seen, m.Address
 			}
 
+			if m.Refused != nil && (o.Refused == nil || m.Refused.At.After(o.Refused.At)) {
+				o.Refused = m.Refused
+			}
+
 			o.Finger = cmp.Or(o.Finger, m.Finger)
 		}
 	}

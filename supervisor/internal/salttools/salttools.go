@@ -80,6 +80,7 @@ func viewOf(list control.Minions) status.MinionView {
 			Finger:    m.Finger,
 			Connected: m.Connected,
 			Seen:      m.Heard(),
+			Refused:   m.Refused,
 		})
 	}
 	return v
