@@ -13,7 +13,7 @@ import (
 // entry for longer and makes none run again and again, also when the owner changes meanwhile or afterwards.
 func TestClockYearAheadAndBack(t *testing.T) {
 	const wrongFrom, wrongUntil = 5*time.Minute + 10*time.Second, 12*time.Minute + 10*time.Second
-	for _, jump := range []time.Duration{365 * 24 * time.Hour, 4 * time.Hour, -time.Hour} {
+	for _, jump := range []time.Duration{365 * 24 * time.Hour, 4 * time.Hour, 2*time.Hour + 17*time.Minute, -time.Hour} {
 		for name, takeover := range map[string]time.Duration{
 			"alone":           0,
 			"takeover during": 9 * time.Minute,

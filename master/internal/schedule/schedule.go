@@ -411,7 +411,7 @@ func (s *Schedule) takeOver(now time.Time) error {
 	if ahead := r.Looked.Sub(plan.Civil(now)); r.Version > 0 && ahead > 0 {
 		s.lastCivil = time.Time{} // the clock of the record's writer is ahead of this master's clock
 		for i, e := range s.entries {
-			states[i] = e.Shift(states[i], -ahead.Truncate(plan.Tick))
+			states[i] = e.CameBack(e.Shift(states[i], -ahead.Truncate(plan.Tick)), plan.Civil(now))
 		}
 		s.dropCarried(ahead)
 	}
@@ -438,6 +438,7 @@ func (s roster) statesOf(r record) []plan.State {
 func (s *Schedule) walkEntries(now time.Time) (states []plan.State, dues []dueRun) {
 	civil := plan.Civil(now).Truncate(plan.Tick)
 	from, shift, gap := s.sinceLastLook(now, civil)
+	wrong := s.clockWasWrong(now, shift)
 	s.dropCarried(shift)
 	look := plan.Look{Enabled: s.plan.Enabled, Splay: plan.SameSplay}
 	states = slices.Clone(s.states)
@@ -445,6 +446,9 @@ func (s *Schedule) walkEntries(now time.Time) (states []plan.State, dues []dueRu
 		state := states[i]
 		if shift != 0 {
 			state = e.Shift(state, shift)
+		}
+		if shift < 0 && wrong {
+			state = e.CameBack(state, civil)
 		}
 
 		if gap {
@@ -461,6 +465,9 @@ func (s *Schedule) walkEntries(now time.Time) (states []plan.State, dues []dueRu
 			fun = due
 			return true
 		})
+		if s.lastCivil.IsZero() || gap || shift > 0 && wrong {
+			state = state.WentForward(from, civil)
+		}
 		if state.Skipped == plan.SkipRunning && state.SkippedTime.After(from) {
 			e.missed.Add(1)
 		}
@@ -520,6 +527,15 @@ func (s *Schedule) sinceLastLook(now, civil time.Time) (from time.Time, shift ti
 	}
 
 	return from, shift, false
+}
+
+// clockWasWrong reports whether the clock was set because it was wrong, and not for summer time.
+func (s *Schedule) clockWasWrong(now time.Time, shift time.Duration) bool {
+	_, before := s.lastTime.Zone()
+	_, after := now.Zone()
+	const steps = 30 * time.Minute // of offsets of time zones
+	odd := shift - shift.Round(steps)
+	return before == after || odd.Abs() > 2*time.Second
 }
 
 // startRun starts a run when a worker is free.

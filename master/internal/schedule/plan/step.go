@@ -26,6 +26,12 @@ type State struct {
 	RunAt []time.Time `json:"run_at,omitempty"`
 	// LeftAt is the time for which an owner that ended has left a run that had not begun. Zero means none.
 	LeftAt time.Time `json:"left_at,omitzero"`
+	// Since is the time at which the clock was last set forward, or the first check was made. If the clock is
+	// set back, it was ahead since then. Zero: not known.
+	Since time.Time `json:"since,omitzero"`
+	// RanFrom and RanUntil bound the times, both included, for which the entry has run while the clock was ahead.
+	RanFrom  time.Time `json:"ran_from,omitzero"`
+	RanUntil time.Time `json:"ran_until,omitzero"`
 
 	// Skipped is why the entry did not run when it was last due. It is "" if the entry did run.
 	Skipped     string    `json:"skipped,omitempty"`

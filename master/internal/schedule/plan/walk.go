@@ -26,6 +26,11 @@ func (e *Entry) Walk(s State, begin, end time.Time, look Look, visit func(at tim
 		if at.IsZero() || at.After(end) {
 			return s
 		}
+		if s.hasRunFor(at) {
+			at = s.RanUntil.Add(Tick)
+			s = e.Resume(s, at)
+			continue
+		}
 
 		look.Now = at
 		fun, next := e.Step(s, look)
@@ -45,6 +50,40 @@ func (e *Entry) Walk(s State, begin, end time.Time, look Look, visit func(at tim
 	return s
 }
 
+// hasRunFor reports whether the entry has run for a time while the clock was ahead.
+func (s State) hasRunFor(at time.Time) bool {
+	return !s.RanUntil.IsZero() && !at.Before(s.RanFrom) && !at.After(s.RanUntil)
+}
+
+// WentForward returns the State after a wrong clock may have been set forward to now. The checks before now have
+// been made after from.
+func (s State) WentForward(from, now time.Time) State {
+	s.Since = now
+	if s.LastRun.After(from) && s.LastRun.Before(now) {
+		s.Since = s.LastRun // a run of the time that the clock has skipped
+	}
+	return s
+}
+
+// CameBack returns the State after a clock that was ahead was set back to now. The entry is due again at times
+// for which it has not run.
+func (e *Entry) CameBack(s State, now time.Time) State {
+	if e.interval > 0 || s.Since.IsZero() || !s.LastRun.After(now) || s.LastRun.Sub(now) > maxClockBack {
+		return s
+	}
+	from := s.Since
+	if from.After(s.LastRun) {
+		from = s.LastRun
+	}
+	return State{
+		Started:  s.Started,
+		LastRun:  now,
+		Since:    now,
+		RanFrom:  from,
+		RanUntil: s.LastRun,
+	}
+}
+
 // foundNothing reports whether a check changed nothing. If so, the next checks change nothing
 // either, until the time that nextLook returns.
 func (s State) foundNothing(next State) bool {
@@ -61,7 +100,14 @@ func (e *Entry) Resume(s State, restart time.Time) State {
 	if e.interval > 0 || due.IsZero() || !due.Before(restart) {
 		return s
 	}
-	return State{Started: s.Started, LastRun: s.LastRun, RunAt: s.RunAt}
+	return State{
+		Started:  s.Started,
+		LastRun:  s.LastRun,
+		RunAt:    s.RunAt,
+		Since:    s.Since,
+		RanFrom:  s.RanFrom,
+		RanUntil: s.RanUntil,
+	}
 }
 
 // Tells reports whether next contains data that another master could not compute from s: a delay
