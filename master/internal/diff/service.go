@@ -142,10 +142,12 @@ func (s *Service) compare(ctx context.Context, r Request, ids []string) (*Report
 	defer os.RemoveAll(work)
 
 	from, err := s.side(ctx, r, r.From, filepath.Join(work, "from"), pool)
+	defer from.close()
 	if err != nil {
 		return nil, err
 	}
 	to, err := s.side(ctx, r, r.To, filepath.Join(work, "to"), pool)
+	defer to.close()
 	if err != nil {
 		return nil, err
 	}

@@ -24,6 +24,17 @@ type side struct {
 	states  *pillar.Compiler // nil: pillars are compared
 	git     *gitfs.Pinned    // files of states from git; may be nil
 	refs    int              // trees of the ref
+	release []func()         // let trees of the ref be removed
+}
+
+// close lets the trees of the ref be removed. s may be nil.
+func (s *side) close() {
+	if s == nil {
+		return
+	}
+	for _, release := range s.release {
+		release()
+	}
 }
 
 // keepEvery is how often keep must be called.
@@ -37,7 +48,8 @@ func (s *side) keep(ctx context.Context) error {
 	return s.git.Keep(ctx)
 }
 
-// side returns a side of a comparison. work is a directory for copies that does not exist yet.
+// side returns a side of a comparison, which the caller must close. It may also return one with an
+// error. work is a directory for copies that does not exist yet.
 func (s *Service) side(ctx context.Context, r Request, what What, work string, pool *renderer.Pool) (*side, error) {
 	cfg := s.cfg.Pillar
 	cfg.Renderers = pool
@@ -68,8 +80,9 @@ func (s *Service) side(ctx context.Context, r Request, what What, work string, p
 	out := &side{}
 	if cfg.Git != nil {
 		pinned, err := cfg.Git.Pin(ctx, gitremote.Pin{Ref: what.Ref, Exact: what.Exact, Remote: r.Remote, Into: r.Into})
+		out.release = append(out.release, pinned.Release)
 		if err != nil {
-			return nil, fmt.Errorf("compare %s: %w", what, err)
+			return out, fmt.Errorf("compare %s: %w", what, err)
 		}
 		cfg.Git = pinned.Source
 		out.refs = len(pinned.Trees)

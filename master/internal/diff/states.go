@@ -41,6 +41,7 @@ func (s *Service) stateSide(ctx context.Context, r Request, what What, copied st
 			return fmt.Errorf("compare %s: %w", what, err)
 		}
 		side.git = pinned
+		side.release = append(side.release, pinned.Release)
 		side.refs += len(pinned.Refs)
 		compare.Untrusted = append(compare.Untrusted, pinned.Refs...)
 		if files.GitFirst {

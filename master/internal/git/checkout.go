@@ -35,8 +35,9 @@ type checkouts struct {
 }
 
 type keptTreeDir struct {
-	used time.Time
-	size int64
+	used   time.Time
+	size   int64
+	served bool // Checkout was called for the tree, and not only Borrow
 }
 
 // keepTreeFor is how long a requested tree remains on disk even if other trees need the space. That
@@ -54,17 +55,38 @@ const blockSize = 4096
 // is called for the tree every few minutes. Checkout leaves out links that could lead out of the
 // directory.
 func (r *Repository) Checkout(ctx context.Context, root string) (dir string, err error) {
+	return r.checkout(ctx, root, true)
+}
+
+// Borrow works like Checkout, for a tree that is not served, but looked at: it takes the place of no
+// tree for which Checkout was called. The caller must call Release afterwards.
+func (r *Repository) Borrow(ctx context.Context, root string) (dir string, err error) {
+	return r.checkout(ctx, root, false)
+}
+
+// Release lets the directory of a tree be removed as soon as another tree needs the space, unless
+// Checkout was called for the tree.
+func (r *Repository) Release(root string) {
+	c := r.store.checkouts
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if k, ok := c.kept[root]; ok && !k.served {
+		k.used = time.Time{}
+	}
+}
+
+func (r *Repository) checkout(ctx context.Context, root string, served bool) (dir string, err error) {
 	c := r.store.checkouts
 	dir = filepath.Join(c.dir, root)
-	if c.markUsed(root) {
+	if c.markUsed(root, served) {
 		return dir, nil
 	}
 
 	_, err, _ = c.group.Do(root, func() (any, error) {
-		if c.markUsed(root) {
+		if c.markUsed(root, served) {
 			return nil, nil
 		}
-		if !c.makeRoom() {
+		if !c.makeRoom(served) {
 			return nil, fmt.Errorf("%w: trees of %d MiB are in use at once", ErrNoRoom, c.limits.Work>>20)
 		}
 
@@ -72,34 +94,39 @@ func (r *Repository) Checkout(ctx context.Context, root string) (dir string, err
 		size, err := c.writeTree(context.WithoutCancel(ctx), r, root, dir)
 		if err == nil {
 			c.mu.Lock()
-			c.kept[root] = &keptTreeDir{c.now(), size}
+			c.kept[root] = &keptTreeDir{used: c.now(), size: size}
 			c.size += size
 			c.mu.Unlock()
 		}
 
 		return nil, err
 	})
+	if err == nil {
+		c.markUsed(root, served) // for each of the callers that have waited
+	}
 
 	return dir, err
 }
 
-func (c *checkouts) markUsed(id string) bool {
+func (c *checkouts) markUsed(id string, served bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k, ok := c.kept[id]
 	if ok {
 		k.used = c.now()
+		k.served = k.served || served
 	}
 	return ok
 }
 
 // makeRoom removes unused trees until the disk cache can take one more. It returns false if it
-// cannot free enough space.
-func (c *checkouts) makeRoom() bool {
-	c.dropOldest(c.now().Add(-keepTreeFor), func() bool { return c.size >= c.limits.Work || len(c.kept) >= c.limits.Checkouts })
+// cannot free enough space. A tree that is not served takes only the place of others like it.
+func (c *checkouts) makeRoom(served bool) bool {
+	tooMany := func() bool { return c.size >= c.limits.Work || len(c.kept) >= c.limits.Checkouts }
+	c.dropOldest(c.now().Add(-keepTreeFor), func(k *keptTreeDir) bool { return (served || !k.served) && tooMany() })
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.size < c.limits.Work
+	return c.size < c.limits.Work && (served || len(c.kept) < c.limits.Checkouts)
 }
 
 func (c *checkouts) writeTree(ctx context.Context, r *Repository, root, dir string) (used int64, err error) {
@@ -241,19 +268,22 @@ func (r *Repository) Mount(tree, root, mountpoint string) (dir string, err error
 
 // dropUnused removes trees that were last used before since, as long as there are too many trees.
 func (c *checkouts) dropUnused(since time.Time) {
-	c.dropOldest(since, func() bool { return c.size > c.limits.Work/2 || len(c.kept) > c.limits.Checkouts/2 })
+	c.dropOldest(since, func(*keptTreeDir) bool { return c.size > c.limits.Work/2 || len(c.kept) > c.limits.Checkouts/2 })
 }
 
-// dropOldest removes trees that were last used before since, the oldest first, as long as overLimit
-// returns true.
-func (c *checkouts) dropOldest(since time.Time, overLimit func() bool) {
+// dropOldest removes trees that were last used before since and for which mayGo returns true, the
+// oldest first. mayGo is called with mu held.
+func (c *checkouts) dropOldest(since time.Time, mayGo func(*keptTreeDir) bool) {
 	c.mu.Lock()
 	ids := slices.SortedFunc(maps.Keys(c.kept), func(a, b string) int { return c.kept[a].used.Compare(c.kept[b].used) })
 	var gone []string
 	for _, id := range ids {
 		k := c.kept[id]
-		if k.used.After(since) || !overLimit() {
+		if k.used.After(since) {
 			break
+		}
+		if !mayGo(k) {
+			continue
 		}
 		c.size -= k.size
 		delete(c.kept, id)

@@ -17,14 +17,30 @@ type Pinned struct {
 }
 
 type checkout struct {
-	repo *git.Repository
-	tree string
+	repo   *git.Repository
+	tree   string
+	pinned bool
+}
+
+// take returns the directory of the tree.
+func (c checkout) take(ctx context.Context) (dir string, err error) {
+	if c.pinned {
+		return c.repo.Borrow(ctx, c.tree)
+	}
+	return c.repo.Checkout(ctx, c.tree)
+}
+
+// Release lets the trees of the ref be removed from the disk, unless something else uses them.
+func (p *Pinned) Release() {
+	for _, c := range p.used {
+		c.repo.Release(c.tree)
+	}
 }
 
 // Keep keeps the directories on disk for some minutes.
 func (p *Pinned) Keep(ctx context.Context) error {
 	for _, c := range p.used {
-		if _, err := c.repo.Checkout(ctx, c.tree); err != nil {
+		if _, err := c.take(ctx); err != nil {
 			return err
 		}
 	}
@@ -32,7 +48,7 @@ func (p *Pinned) Keep(ctx context.Context) error {
 }
 
 // Pin returns the directories of an environment like Dirs, with the tree of a ref in place of the
-// branch of the environment.
+// branch of the environment. The caller must call Release.
 func (b *Backend) Pin(ctx context.Context, env string, pin gitremote.Pin) (*Pinned, error) {
 	out := &Pinned{}
 	known := b.isKnownEnv(env)
@@ -41,6 +57,7 @@ func (b *Backend) Pin(ctx context.Context, env string, pin gitremote.Pin) (*Pinn
 			continue
 		}
 		if err := r.pin(ctx, env, pin, out); err != nil {
+			out.Release()
 			return nil, fmt.Errorf("check environment %q of %s out: %w", env, r.repo.URL(), err)
 		}
 	}
@@ -70,10 +87,12 @@ func (r *remote) pin(ctx context.Context, env string, pin gitremote.Pin, out *Pi
 		return nil
 	}
 
-	dir, err := r.repo.Checkout(ctx, tree)
+	used := checkout{repo: r.repo, tree: tree, pinned: pinned}
+	dir, err := used.take(ctx)
 	if err != nil {
 		return err
 	}
+	out.used = append(out.used, used)
 	if pinned {
 		out.Refs = append(out.Refs, dir, dir+".mounts")
 	}
@@ -85,6 +104,5 @@ func (r *remote) pin(ctx context.Context, env string, pin gitremote.Pin, out *Pi
 		}
 	}
 	out.Dirs = append(out.Dirs, dir)
-	out.used = append(out.used, checkout{r.repo, tree})
 	return nil
 }

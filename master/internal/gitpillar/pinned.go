@@ -17,10 +17,26 @@ type Pinned struct {
 	// Trees are the directories of the trees that take the place of others, by the URL of the
 	// remote. It is empty if no remote has the ref.
 	Trees map[string]string
+
+	borrowed []borrowed
+}
+
+type borrowed struct {
+	repo *git.Repository
+	tree string
+}
+
+// Release lets the trees be removed from the disk that nothing else uses. Nothing may use the Source
+// afterwards.
+func (p *Pinned) Release() {
+	for _, b := range p.borrowed {
+		b.repo.Release(b.tree)
+	}
 }
 
 // Pin returns a copy of s that stays with the present snapshots, except that the tree of a ref takes
-// the place of a branch. Its trees remain on disk for as long as they are used.
+// the place of a branch. Its trees remain on disk for as long as they are used. The caller must call
+// Release.
 func (s *Source) Pin(ctx context.Context, p gitremote.Pin) (Pinned, error) {
 	fixed := &Source{log: s.log, prepared: map[*git.Repository]*git.Snapshot{}}
 	s.mu.Lock()
@@ -74,11 +90,12 @@ func (r *remote) pin(ctx context.Context, snap *git.Snapshot, p gitremote.Pin, l
 		return r, nil
 	}
 
-	dir, err := r.repo.Checkout(ctx, tree)
+	dir, err := r.repo.Borrow(ctx, tree)
 	if err != nil {
 		return nil, fmt.Errorf("git pillar %s: %w", r.repo.URL(), err)
 	}
 	out.Trees[r.repo.URL()] = dir
+	out.borrowed = append(out.borrowed, borrowed{r.repo, tree})
 
 	pinned := *r
 	pinned.pinned = map[string]string{into: tree}

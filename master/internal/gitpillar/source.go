@@ -306,13 +306,27 @@ func (s *Source) Roots(ctx context.Context, n int, pillarenv, saltenv string) (o
 	return out, errors.Join(errs...)
 }
 
+// isPinned reports whether a tree takes the place of a branch, see Pin.
+func (r *remote) isPinned(tree string) bool {
+	for _, pinned := range r.pinned {
+		if pinned == tree {
+			return true
+		}
+	}
+	return false
+}
+
 func (r *remote) checkout(ctx context.Context, s *git.Snapshot, target string) (dir string, ok bool, err error) {
 	tree, ok, err := r.treeOf(ctx, s, target)
 	if err != nil || !ok {
 		return "", false, err
 	}
 
-	if dir, err = r.repo.Checkout(ctx, tree); err != nil {
+	checkout := r.repo.Checkout
+	if r.isPinned(tree) {
+		checkout = r.repo.Borrow
+	}
+	if dir, err = checkout(ctx, tree); err != nil {
 		return "", false, err
 	}
 
