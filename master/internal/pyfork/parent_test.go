@@ -110,6 +110,21 @@ tell(control, op="forked", worker=7, error=repr(b"of the settings" in raw and b"
 }
 
 // TestStartThatFails: whoever starts a Python learns whether it will ever start.
+// TestNiceIsRelative: a process that is to count less than this one does so whatever this one's own
+// priority is.
+func TestNiceIsRelative(t *testing.T) {
+	own, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
+	check.Must(t, err)
+	own = 20 - own
+	for _, less := range []int{0, 3} {
+		cfg := config(t, strings.Replace(ready, `"3008.3"`, "str(os.nice(0))", 1)+"receive = control.recv(1)\n")
+		cfg.Nice = less
+		if got, want := start(t, cfg).Salt, fmt.Sprint(min(own+less, 19)); got != want {
+			t.Errorf("nice %s for %d less than %d, want %s", got, less, own, want)
+		}
+	}
+}
+
 func TestStartThatFails(t *testing.T) {
 	t.Parallel()
 	notes := filepath.Join(t.TempDir(), "notes")
