@@ -34,6 +34,8 @@ type Status struct {
 	PillarFaulty int           `json:"pillar_error_minions"`        // number of minions whose last pillar had errors
 	PillarMemo   *PillarMemo   `json:"pillar_memo,omitempty"`       // nil: the option saltern_pillar_memo is off
 	PillarChecks *PillarChecks `json:"pillar_checks,omitempty"`     // nil: an older master, which checks none
+	// nil: an older master, or one that has decrypted no secret
+	PillarSecrets *PillarSecrets `json:"pillar_secrets,omitempty"`
 	// number of requests for pillars that this master could not answer
 	PillarUnable uint64     `json:"pillars_unanswered"`
 	Waiting      Waiting    `json:"waiting"`
@@ -223,6 +225,13 @@ type PillarChecks struct {
 	Skipped      uint64 `json:"skipped"`        // chosen, but the renderers were busy or not running
 	YAMLInGo     uint64 `json:"yaml_in_go"`     // read by the master
 	YAMLInPython uint64 `json:"yaml_in_python"` // left to Salt's loader
+}
+
+// PillarSecrets counts, since the start, secrets of pillars that the master has decrypted by gpg itself.
+type PillarSecrets struct {
+	Runs   uint64 `json:"runs"`   // of gpg
+	Shared uint64 `json:"shared"` // secrets that needed no run of their own
+	Failed uint64 `json:"failed"` // runs that could not decrypt
 }
 
 // PillarError is a pillar that had errors when it was last compiled, for one minion.

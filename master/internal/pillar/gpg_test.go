@@ -18,11 +18,11 @@ import (
 
 // keyring is a folder of gpg with one key for secrets.
 type keyring struct {
-	t    *testing.T
+	t    testing.TB
 	home string
 }
 
-func newKeyring(t *testing.T) *keyring {
+func newKeyring(t testing.TB) *keyring {
 	t.Helper()
 	if _, err := exec.LookPath("gpg"); err != nil {
 		t.Skip("NOT TESTED: there is no gpg")

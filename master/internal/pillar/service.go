@@ -374,6 +374,7 @@ type ServiceStats struct {
 	Faulty          int                  // minions whose last pillar had errors
 	Memo            *control.PillarMemo  // nil: there is no memo
 	Checks          *control.PillarChecks
+	Secrets         *control.PillarSecrets // nil: none was decrypted
 	// Unable counts the pillar requests without an answer, because this master could not compile
 	// the pillar.
 	Unable uint64
@@ -388,6 +389,14 @@ func (s *Service) Stats() ServiceStats {
 		Unable:  s.unanswered.Load(),
 		Queue:   s.renderTurns.Stats(),
 		Checks:  s.checkStats(),
+	}
+
+	if secrets := s.cfg.Compiler.cfg.GPG.Stats(); secrets != (gpg.Stats{}) {
+		st.Secrets = &control.PillarSecrets{
+			Runs:   secrets.Runs,
+			Shared: secrets.Shared,
+			Failed: secrets.Failed,
+		}
 	}
 
 	st.Last, st.Faulty = s.faults.lastFault(s.cfg.Now())

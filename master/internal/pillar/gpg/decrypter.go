@@ -27,6 +27,8 @@ const (
 	// defaultIdle is how long decrypted messages are kept (gpg_cache) when nobody needs any: a
 	// renderer in Python ends after the same time, and forgets them.
 	defaultIdle = 30 * time.Second
+	// maxRetries bounds how often gpg is run again for a message of which it has not said what is wrong.
+	maxRetries = 2
 	// endTakes is the time for the end of gpg's agent.
 	endTakes = 5 * time.Second
 	// warnAgain is how long the same message is not logged again as one that cannot be decrypted.
@@ -165,8 +167,11 @@ func (d *Decrypter) Close() {
 	}
 }
 
-// Stats returns the counters.
+// Stats returns the counters. d may be nil.
 func (d *Decrypter) Stats() Stats {
+	if d == nil {
+		return Stats{}
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.stats
@@ -344,7 +349,6 @@ func (d *Decrypter) runInSlot(ctx context.Context, message string) (string, erro
 
 	d.mu.Lock()
 	d.started = true
-	d.stats.Runs++
 	clean := d.cleanLocks
 	d.cleanLocks = false
 	d.mu.Unlock()
@@ -353,8 +357,11 @@ func (d *Decrypter) runInSlot(ctx context.Context, message string) (string, erro
 	}
 
 	secret, err := d.run(ctx, message)
-	if failure, failed := errors.AsType[*Failure](err); failed && !failure.final {
-		secret, err = d.run(ctx, message) // another program may have ended the agent
+	for range maxRetries { // another program may have ended the agent
+		if failure, failed := errors.AsType[*Failure](err); !failed || failure.final {
+			break
+		}
+		secret, err = d.run(ctx, message)
 	}
 
 	if Unable(err) {

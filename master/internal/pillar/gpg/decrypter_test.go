@@ -28,7 +28,7 @@ case $message in
 *LARGE*) head -c 20000000 /dev/zero ;;
 *KILLED*) printf half; kill -9 $$ ;;
 *NOKEY*) echo '[GNUPG:] NO_SECKEY 0123' >&2; echo 'gpg: decryption failed: No secret key' >&2; exit 2 ;;
-*AGENT*) if [ ! -e %[1]s/agent ]; then touch %[1]s/agent; echo 'gpg: public key decryption failed: End of file' >&2; exit 2; fi ;;
+*AGENT*) if [ ! -e %[1]s/agent ]; then touch %[1]s/agent; echo "gpg: can't connect to the agent: IPC connect call failed" >&2; echo '[GNUPG:] NO_SECKEY 0123' >&2; exit 2; fi ;;
 esac
 printf 'opened %%s\n' "$(echo "$message" | sed -n 3p)"
 `

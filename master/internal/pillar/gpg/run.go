@@ -75,6 +75,9 @@ func (d *Decrypter) run(ctx context.Context, message string) (string, error) {
 		Add:       []string{"LC_ALL=C.UTF-8"}, // gpg names the users of keys in its messages
 		Stdin:     message,
 	}
+	d.mu.Lock()
+	d.stats.Runs++
+	d.mu.Unlock()
 	argv := []string{"gpg", "--homedir", d.cfg.Keydir, "--status-fd", "2", "--no-tty", "-d"}
 	out, err := gpg.Run(ctx, argv)
 
@@ -101,8 +104,15 @@ func (d *Decrypter) failure(message, words string) *Failure {
 		Reason: d.reason(words),
 		text: "Could not decrypt cipher " + value.Repr([]byte(message)) +
 			", received: " + value.Repr([]byte(words)),
-		final: strings.Contains(words, "[GNUPG:] NO_SECKEY ") || strings.Contains(words, "[GNUPG:] NODATA"),
+		final: isFinal(words),
 	}
+}
+
+// isFinal reports whether gpg has said what is wrong with a message. That it has no secret key it also says
+// when its agent has just ended.
+func isFinal(words string) bool {
+	return strings.Contains(words, "[GNUPG:] NODATA") ||
+		strings.Contains(words, "[GNUPG:] NO_SECKEY ") && !strings.Contains(words, " agent")
 }
 
 const (

@@ -16,12 +16,6 @@ const (
 	end   = "-----END PGP MESSAGE-----"
 )
 
-// Contains reports whether a text has a PGP message.
-func Contains(text string) bool {
-	_, _, found := nextMessage(text)
-	return found
-}
-
 // nextMessage returns where the first PGP message in a text begins and ends.
 func nextMessage(text string) (from, to int, found bool) {
 	from = strings.Index(text, begin)
