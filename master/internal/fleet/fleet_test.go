@@ -231,6 +231,29 @@ func TestLateRunDoesNotDisplaceANewerOne(t *testing.T) {
 	}
 }
 
+// TestDriftOfALateRun: a node that was away takes new runs before those that it missed, and tells the same
+// drift as the others.
+func TestDriftOfALateRun(t *testing.T) {
+	b := newBench(t)
+	b.highstate("web1", "r1", "a=ok", "b=ok")
+	first := b.archived("web1", "state.apply", "r1", states("a=changed", "b=ok"))
+	second := b.archived("web1", "state.apply", "r1", states("a=changed", "b=changed"))
+	b.highstate("web1", "r1", "a=ok", "b=ok")
+	b.add(first)
+	b.add(second)
+
+	list, _, err := NewFleet(b.recorder, accepted{"web1"}, nil, b.clock).Drift(t.Context(), history.Filter{}, 10)
+	var got []string
+	for _, d := range list {
+		got = append(got, d.JID+" "+d.State.ID+" "+d.State.Cause.String())
+	}
+	slices.Sort(got)
+	want := []string{first.JID + " a drift", second.JID + " a recurring", second.JID + " b drift"}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("%v, %q, want %q", err, got, want)
+	}
+}
+
 func TestTableAfterACrash(t *testing.T) {
 	b := newBench(t)
 	b.highstate("web1", "r1", "a=ok")

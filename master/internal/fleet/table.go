@@ -16,7 +16,7 @@ import (
 const (
 	maxMinions   = 100_000
 	maxEntry     = 1024 // bytes of an entry
-	maxBaselines = 3    // kinds of runs that are remembered for each minion
+	maxBaselines = 4    // runs that are remembered for each minion, two of the same states at most
 	maxTouched   = 20   // states that are remembered of each
 )
 
@@ -163,14 +163,21 @@ func (e *entry) setBaseline(run *history.Run, scope uint64, now time.Time) bool 
 	return e.keepBaseline(next, now)
 }
 
-// keepBaseline keeps a baseline, unless there is a newer one of the same states. It reports whether it did.
+// keepBaseline keeps a baseline if it is one of the two newest ones of its states. It reports whether it did.
+// The second is for a run that comes late: a master that was away gets new runs before those that it missed.
 func (e *entry) keepBaseline(next baseline, now time.Time) bool {
-	at := slices.IndexFunc(e.baselines, func(b baseline) bool { return b.scope == next.scope })
-	if at >= 0 && !isNewer(next.order, e.baselines[at].order, now) {
+	var same []string // orders of the other ones of these states, the newest first
+	for i := range e.baselines {
+		if b := &e.baselines[i]; b.scope == next.scope {
+			same = append(same, b.order)
+		}
+	}
+	if slices.Contains(same, next.order) || len(same) > 1 && !isNewer(next.order, same[1], now) {
 		return false
 	}
-	if at >= 0 {
-		e.baselines = slices.Delete(e.baselines, at, at+1)
+	if len(same) > 1 {
+		e.baselines = slices.DeleteFunc(e.baselines,
+			func(b baseline) bool { return b.scope == next.scope && b.order == same[1] })
 	}
 
 	e.baselines = slices.Insert(e.baselines, 0, next)
@@ -183,8 +190,23 @@ func (e *entry) keepBaseline(next baseline, now time.Time) bool {
 		}
 		return 0
 	})
-	e.baselines = e.baselines[:min(len(e.baselines), maxBaselines)]
+	e.dropBaselines()
 	return true
+}
+
+// dropBaselines drops the oldest baselines that are too many, those first of whose states there is a newer one.
+func (e *entry) dropBaselines() {
+	for len(e.baselines) > maxBaselines {
+		at := len(e.baselines) - 1
+		for i := at; i > 0; i-- {
+			scope := e.baselines[i].scope
+			if slices.ContainsFunc(e.baselines[:i], func(b baseline) bool { return b.scope == scope }) {
+				at = i
+				break
+			}
+		}
+		e.baselines = slices.Delete(e.baselines, at, at+1)
+	}
 }
 
 func (b *baseline) touch(s *summary.State, failed bool) {
