@@ -45,28 +45,27 @@ func docs(t *testing.T, name string) string {
 	return path
 }
 
-// expressions are those of the rules and of the dashboard.
-func expressions(t *testing.T) []string {
+// expressions are those of the rules, and of the panels of the dashboard.
+func expressions(t *testing.T) (rules, panels []string) {
 	t.Helper()
-	var out []string
 	b, err := os.ReadFile(docs(t, "alerts.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
 
-	var rules struct {
+	var alerts struct {
 		Groups []struct {
 			Rules []struct{ Expr string }
 		}
 	}
 
-	if err := yaml.Unmarshal(b, &rules); err != nil {
+	if err := yaml.Unmarshal(b, &alerts); err != nil {
 		t.Fatal(err)
 	}
 
-	for _, g := range rules.Groups {
+	for _, g := range alerts.Groups {
 		for _, r := range g.Rules {
-			out = append(out, r.Expr)
+			rules = append(rules, r.Expr)
 		}
 	}
 
@@ -86,11 +85,11 @@ func expressions(t *testing.T) []string {
 
 	for _, p := range dash.Panels {
 		for _, x := range p.Targets {
-			out = append(out, strings.ReplaceAll(x.Expr, "$instance", ".*"))
+			panels = append(panels, strings.ReplaceAll(x.Expr, "$instance", ".*"))
 		}
 	}
 
-	return out
+	return rules, panels
 }
 
 // query asks Prometheus and gives the number of samples.
@@ -128,10 +127,13 @@ func TestScrape(t *testing.T) {
 		}}},
 		States: map[string]string{"broken.sls": "broken:\n  test.fail_without_changes: []\n"},
 	})
-	const id = "web1"
-	lab.StartMinion(t, n, id, lab.Newest, nil)
-	n.Ping(t, time.Minute, id)
-	n.Salt(t, id, "state.apply", "broken")
+	// Only a state that fails on several minions has a series of its own.
+	ids := []string{"web1", "web2"}
+	for _, id := range ids {
+		lab.StartMinion(t, n, id, lab.Newest, nil)
+	}
+	n.Ping(t, time.Minute, ids...)
+	n.Salt(t, "web*", "state.apply", "broken")
 
 	target := n.Settings.Metrics.Listen
 	lab.Eventually(t, 60*time.Second, "the failed run is counted", func() error {
@@ -141,7 +143,7 @@ func TestScrape(t *testing.T) {
 		}
 		defer resp.Body.Close()
 		text, err := io.ReadAll(resp.Body)
-		if err == nil && !strings.Contains(string(text), `{state="test.fail_without_changes broken"} 1`) {
+		if err == nil && !strings.Contains(string(text), `{state="test.fail_without_changes broken"} 2`) {
 			err = errors.New("it is not there")
 		}
 		return err
@@ -180,9 +182,9 @@ func TestScrape(t *testing.T) {
 		return err
 	})
 
-	for _, q := range []string{"saltern_serving == 1", `saltern_fleet_minions{result="failed"} == 1`,
+	for _, q := range []string{"saltern_serving == 1", `saltern_fleet_minions{result="failed"} == 2`,
 		`saltern_notify_failing{destination="night/1"} == 1`, "saltern_history_runs > 0",
-		`saltern_fleet_runs_total{function="state.apply",result="failed"} == 1`,
+		`saltern_fleet_runs_total{function="state.apply",result="failed"} == 2`,
 		`ALERTS{alertname="SalternNotifyFailing",alertstate="pending"}`,
 		`ALERTS{alertname="SalternMinionsFailed",alertstate="pending"}`, `saltern_service_running{service="lb"} == 1`,
 		"saltern_lb_sessions", `saltern_lb_backend_up == 1`, "saltern_storage_free_bytes > 0"} {
@@ -195,9 +197,20 @@ func TestScrape(t *testing.T) {
 		})
 	}
 
+	rules, panels := expressions(t)
+	for _, x := range panels { // none is empty, but for that of the problems
+		lab.Eventually(t, 60*time.Second, x, func() error {
+			got, err := query(t, base, x)
+			if err == nil && got == 0 && !strings.HasPrefix(x, "saltern_problem{") {
+				err = errors.New("the panel is empty")
+			}
+			return err
+		})
+	}
+
 	name := regexp.MustCompile(`saltern_[a-z_]+`)
 	var names []string
-	for _, x := range expressions(t) {
+	for _, x := range append(rules, panels...) {
 		if _, err := query(t, base, x); err != nil {
 			t.Errorf("%s: %v", x, err)
 		}
