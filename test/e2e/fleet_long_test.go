@@ -414,8 +414,12 @@ func (f *fleetTest) checkDrift(t *testing.T, m *lab.Member) {
 		}
 		delete(want, d)
 	}
-	if len(want) > 0 || answer.More {
-		t.Errorf("%s tells no drift of %+v", m.Addr, slices.Collect(maps.Keys(want)))
+	for d := range want {
+		r := m.SaltRun(t, "fleet.runs", "minion="+d.Minion, "limit=100", "--out", "yaml")
+		t.Errorf("%s tells no drift of %+v; its runs:\n%s", m.Addr, d, r.Out)
+	}
+	if answer.More {
+		t.Errorf("%s has more than the drift that was planted", m.Addr)
 	}
 
 	real := askRunner[struct{ Drift []drift }](t, m, "fleet.drift", "minion=real*", "limit=1000")
