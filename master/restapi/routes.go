@@ -116,6 +116,12 @@ func routes(o Options) map[string]endpoint {
 			names: fleetNames,
 			csv:   true,
 		},
+		"diff": {
+			get:   showDiff,
+			auth:  "all",
+			parts: 1,
+			names: diffNames,
+		},
 		"events": {get: streamEvents, raw: true, stays: true},
 		"ws":     {get: streamSocket, raw: true, stays: true, parts: 1},
 		"stats":  {get: showStats, auth: "all"},
@@ -126,7 +132,7 @@ func routes(o Options) map[string]endpoint {
 	}
 
 	if o.NoSessions {
-		for _, name := range []string{"login", "logout", "minions", "jobs", "fleet"} {
+		for _, name := range []string{"login", "logout", "minions", "jobs", "fleet", "diff"} {
 			delete(all, name)
 		}
 	}

@@ -49,6 +49,7 @@ var addedByMaster = map[string]added{
 	"notify.test":          {"rule", "Sends a test message to each destination of a rule, and returns what became of it."},
 	"notify.silence":       {"name minutes= until= rule= minions= kind=", "Keeps messages from being sent for a time."},
 	"notify.unsilence":     {"name", "Ends a silence."},
+	"git.branches":         {"", "Returns the branches and tags of the git remotes as this master has them."},
 	"git.reports":          {"", "Returns which new commits wait to be compared, and the latest results."},
 	"git.status":           {"", "Returns which commits of the git remotes each master serves."},
 	"git.fetch":            {"", "Fetches all git remotes, on this master and on the others."},

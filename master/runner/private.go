@@ -25,7 +25,8 @@ func Private(fun string) bool {
 }
 
 // pagesOnly are runners whose returns are large and soon outdated; the console calls them for its pages.
-var pagesOnly = []string{"presence.minions", "fleet.trend", "fleet.last", "fleet.jobs", "fleet.runs", "saved.outcome"}
+var pagesOnly = []string{"presence.minions", "fleet.trend", "fleet.last", "fleet.jobs", "fleet.runs", "saved.outcome",
+	"git.branches", "git.reports"}
 
 // Secret reports whether the return of a runner is secret, or must not be shown to all readers of
 // events. Only the caller gets such a return, in the answer to the request, because other users of

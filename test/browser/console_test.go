@@ -80,6 +80,7 @@ func TestConsole(t *testing.T) {
 		"/files":                           ".files",
 		"/file?env=base&path=web/init.sls": "pre.file",
 		"/pillar?id=web1.example.com":      "table",
+		"/diff":                            "#ref",
 		"/audit":                           "table",
 		"/tokens":                          "table",
 		"/tokens/confirm?user=alice":       "form.login",

@@ -46,6 +46,7 @@ func (w *worker) list(ctx context.Context) *value.Map {
 	for i := len(r.Done) - 1; i >= 0; i-- {
 		done = append(done, r.Done[i].data())
 	}
+	out.Set("looked", r.Looked)
 	out.Set("waiting", waiting)
 	out.Set("reported", done)
 	return out

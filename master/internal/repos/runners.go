@@ -34,10 +34,11 @@ const (
 	maxRefs    = 20 // refs that are listed for each remote
 )
 
-// AddRunners adds the runners git.status, git.fetch, git.reload, git_pillar.update and
+// AddRunners adds the runners git.status, git.branches, git.fetch, git.reload, git_pillar.update and
 // cache.clear_git_lock.
 func (s *Service) AddRunners(t *runner.Table) {
 	t.Add("git.status", func(context.Context, *runner.Env, []any, *value.Map) (any, error) { return s.status(), nil })
+	t.Add("git.branches", func(context.Context, *runner.Env, []any, *value.Map) (any, error) { return s.branches(), nil })
 	t.Add("git.fetch", func(ctx context.Context, _ *runner.Env, _ []any, _ *value.Map) (any, error) {
 		if s.store == nil {
 			return nil, errors.New("no git remote is configured: see gitfs_remotes and ext_pillar")

@@ -230,6 +230,7 @@ func routes() map[string]route {
 		"/files":          {get: showFiles, section: "files"},
 		"/file":           {get: showFile, section: "files"},
 		"/pillar":         {get: showPillar, section: "files"},
+		"/diff":           {get: showDiff, post: compareBranches, section: "files"},
 		"/audit":          {get: showAudit, section: "audit"},
 		"/tokens":         {get: showTokens, post: endTokens, section: "tokens"},
 		"/tokens/confirm": {get: confirmTokens, section: "tokens"},

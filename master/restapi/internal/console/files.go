@@ -54,6 +54,7 @@ type filesOverview struct {
 	MoreGit   int
 	MayGit    bool
 	MayPillar bool
+	MayDiff   bool
 }
 
 func showFiles(c *Console, ctx context.Context, v *visit) (Answer, error) {
@@ -61,6 +62,7 @@ func showFiles(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		Listed:    v.mayCall("runner", "files.list"),
 		MayGit:    v.mayCall("runner", "git.status"),
 		MayPillar: v.mayCall("runner", "pillar.show_pillar"),
+		MayDiff:   v.mayDiff(),
 	}
 	if !d.Listed && !d.MayGit {
 		return Answer{}, &Refusal{http.StatusUnauthorized,
