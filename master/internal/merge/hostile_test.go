@@ -97,7 +97,7 @@ func TestForksAreLeftOut(t *testing.T) {
 		fork := r.push("stranger", "web.sls", "port: 1\n")
 		r.up.Git("update-ref", "refs/pull/5/head", fork)
 		r.up.Git("update-ref", "-d", "refs/heads/stranger")
-		own := r.push("own", "web.sls", "port: 2\n")
+		own := r.push("zz", "web.sls", "port: 2\n") // is compared after the fork
 		r.fetch()
 		r.server.final(own)
 		if forks {
