@@ -64,11 +64,11 @@ func (c *compilation) renderParsed(p parsed, path, env, name string, defaults *v
 	}
 
 	if p.gpg == gpgFirst {
-		v, err := c.readSealed(p, path)
-		if err == nil || c.isOver() || c.compiler.cfg.Renderers == nil {
-			return v, err
+		opened, err := c.openSecrets(p.value)
+		if err != nil {
+			return nil, err
 		}
-		p = parsed{id: p.id, mark: p.mark} // Salt says what is wrong
+		p = c.parseOpened(p, opened, path)
 	}
 
 	v, err := c.renderWithoutGPG(p, path, env, name, defaults)
@@ -80,18 +80,17 @@ func (c *compilation) renderParsed(p parsed, path, env, name string, defaults *v
 
 var errNotText = errors.New("gpg gives bytes that are no text")
 
-// readSealed reads the YAML of a file that has to be decrypted first.
-func (c *compilation) readSealed(p parsed, path string) (any, error) {
-	opened, err := c.openSecrets(p.value)
-	if err != nil {
-		return nil, err
-	}
-
+// parseOpened returns a file as a plain one, whose decrypted text is known. Of a fault in it Salt says
+// what is wrong, if there is Python.
+func (c *compilation) parseOpened(p parsed, opened any, path string) parsed {
+	out := parsed{id: p.id, plain: true}
 	text, ok := opened.(string)
 	if !ok {
-		return nil, errNotText
+		out.err = errNotText
+		return out
 	}
-	return parseYAML([]byte(text), path, c.compiler.files.limits())
+	out.value, out.err = parseYAML([]byte(text), path, c.compiler.files.limits())
+	return out
 }
 
 // openSecrets returns a value with all its PGP messages decrypted. After an error the value holds what

@@ -129,18 +129,23 @@ func TestSecretsFail(t *testing.T) {
 	k, other := newKeyring(t), newKeyring(t)
 	foreign := other.encrypt("for another key")
 	root := tree(t, map[string]string{
-		"p/top.sls":  "base:\n  '*': [bad, good]\n",
-		"p/bad.sls":  "#!yaml|gpg\na: " + indented(k.encrypt("fine")) + "b: " + indented(foreign),
-		"p/good.sls": "#!yaml|gpg\nx:\n  fine: " + indented(k.encrypt("fine")) + "\nplain: " + indented(foreign),
+		"p/top.sls":   "base:\n  '*': [bad, good, first]\n",
+		"p/first.sls": "#!gpg|yaml\n" + foreign,
+		"p/bad.sls":   "#!yaml|gpg\na: " + indented(k.encrypt("fine")) + "b: " + indented(foreign),
+		"p/good.sls":  "#!yaml|gpg\nx:\n  fine: " + indented(k.encrypt("fine")) + "\nplain: " + indented(foreign),
 	})
 	logs := &logged.Buffer{}
 	log := slog.New(slog.NewTextHandler(logs, nil))
+	program, wasStarted := absentPython(t)
+	pool := renderer.New(renderer.Config{Python: []string{program}})
+	t.Cleanup(pool.Close)
 	for _, must := range []bool{true, false} {
 		logs.Reset()
 		c := New(Config{
-			Roots: base(root + "/p"),
-			Log:   log,
-			GPG:   decrypterOf(t, k, gpg.Config{MustSucceed: must, Log: log}),
+			Roots:     base(root + "/p"),
+			Renderers: pool,
+			Log:       log,
+			GPG:       decrypterOf(t, k, gpg.Config{MustSucceed: must, Log: log}),
 		})
 		p := compile(t, c, Request{})
 		if errs := plainText(p.List("_errors")); strings.Contains(errs, "Rendering SLS 'bad' failed. Please see master log for details.") != must {
@@ -151,6 +156,9 @@ func TestSecretsFail(t *testing.T) {
 		}
 		if text := logs.String(); !strings.Contains(text, "No secret key") || strings.Contains(text, "fine") || strings.Contains(text, "BEGIN PGP") {
 			t.Errorf("must succeed %v: the log has %s", must, text)
+		}
+		if must && wasStarted() {
+			t.Error("Python was started for what gpg has refused")
 		}
 	}
 }

@@ -181,8 +181,8 @@ func (d *Decrypter) Stats() Stats {
 func (d *Decrypter) forgetIdle() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.flights) == 0 && d.questions.Len() == 0 {
-		d.results.clear()
+	if len(d.flights) == 0 {
+		d.results.clear() // who still waits for one of them has gpg run again
 	} else if !d.closed {
 		d.results.idle.Reset(d.cfg.Idle)
 	}
@@ -224,15 +224,24 @@ func (d *Decrypter) known(key sum, q *Question) (secret string, err error, known
 	}
 
 	d.results.idle.Reset(d.cfg.Idle)
-	r := d.results.get(key)
-	if r == nil || r.began <= q.arrived && !d.cfg.Now().Before(r.until) {
+	r := d.usable(key, q)
+	if r == nil {
 		return "", nil, false
 	}
 	d.stats.Shared++
 	return r.secret, r.err, true
 }
 
-// join returns a flight for a message: one that is under way, or a new one.
+// usable returns a kept result that q may use, or nil. The caller holds mu.
+func (d *Decrypter) usable(key sum, q *Question) *result {
+	r := d.results.get(key)
+	if r == nil || r.began <= q.arrived && !d.cfg.Now().Before(r.until) {
+		return nil
+	}
+	return r
+}
+
+// join returns a flight for a message: one that is under way or has just ended, or a new one.
 func (d *Decrypter) join(key sum, q *Question, message string) (*flight, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -244,6 +253,10 @@ func (d *Decrypter) join(key sum, q *Question, message string) (*flight, error) 
 		f.waiting++
 		d.stats.Shared++
 		return f, nil
+	}
+	if r := d.usable(key, q); r != nil {
+		d.stats.Shared++
+		return endedFlight(r), nil
 	}
 	if d.cfg.Now().Before(d.restUntil) {
 		return nil, errHangs
@@ -261,6 +274,20 @@ func (d *Decrypter) join(key sum, q *Question, message string) (*flight, error) 
 	d.flights[key] = f
 	d.runs.Go(func() { d.fly(ctx, f, message) })
 	return f, nil
+}
+
+// endedFlight returns a flight that has brought a result.
+func endedFlight(r *result) *flight {
+	f := &flight{
+		key:     r.key,
+		waiting: 1,
+		cancel:  func() {},
+		done:    make(chan struct{}),
+		secret:  r.secret,
+		err:     r.err,
+	}
+	close(f.done)
+	return f
 }
 
 // leave ends a caller's interest in a flight. A flight for which nobody waits is ended.
