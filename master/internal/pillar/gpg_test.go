@@ -116,9 +116,9 @@ func runs(t *testing.T, log string) (all, atOnce int) {
 	return all, atOnce
 }
 
-const secretsInFile = 200
+const secretsInFile = 50
 
-// TestSecrets compiles an SLS of 200 secrets for several minions at once, with a
+// TestSecrets compiles an SLS of 50 secrets for several minions at once, with a
 // real gpg: as many processes as there are workers at a time, and with gpg_cache
 // one for each secret and worker.
 func TestSecrets(t *testing.T) {

@@ -288,6 +288,18 @@ func TestStaleLocks(t *testing.T) {
 	}
 }
 
+// TestLongKeydir: that the agent cannot make its sockets is said with the cause.
+func TestLongKeydir(t *testing.T) {
+	const words = "gpg: failed to start agent '/usr/bin/gpg-agent': General error\n"
+	for length, tooLong := range map[int]bool{86: false, 87: true} {
+		d := New(Config{Keydir: "/" + strings.Repeat("x", length-1)})
+		if reason := d.reason(words); strings.Contains(reason, "at most 86 bytes") != tooLong {
+			t.Errorf("%d bytes: %s", length, reason)
+		}
+		d.Close()
+	}
+}
+
 func TestUnavailable(t *testing.T) {
 	d := New(Config{Path: t.TempDir()})
 	defer d.Close()

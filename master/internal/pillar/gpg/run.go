@@ -3,6 +3,7 @@ package gpg
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -117,8 +118,9 @@ func isFinal(words string) bool {
 
 const (
 	maxReason = 300
-	// maxSocket is the longest path of a socket, in bytes.
-	maxSocket = 107
+	// maxKeydir is the longest path of a folder in which gpg's agent can make its sockets, in bytes, unless
+	// it makes them in /run/user: with S.gpg-agent.browser it fills the path of a socket.
+	maxKeydir = 86
 )
 
 // reason returns the last words of gpg, and what is known beyond them.
@@ -137,8 +139,8 @@ func (d *Decrypter) reason(words string) string {
 	if len(keys) > 0 {
 		reason += " (made for key " + strings.Join(keys, ", ") + ")"
 	}
-	if strings.Contains(words, "agent") && len(d.cfg.Keydir)+len("/S.gpg-agent") > maxSocket {
-		reason += "; the path of gpg_keydir is too long for the socket of gpg's agent, name a shorter one"
+	if strings.Contains(words, "agent") && len(d.cfg.Keydir) > maxKeydir {
+		reason += fmt.Sprintf("; the path of gpg_keydir may have at most %d bytes, because gpg's agent has its sockets there", maxKeydir)
 	}
 	return printable.Brief(reason, maxReason)
 }
