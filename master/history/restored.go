@@ -13,6 +13,7 @@ import (
 
 	"saltern/internal/control"
 	"saltern/internal/durable"
+	"saltern/internal/room"
 )
 
 // A restore puts the segments of a backup beside those of this node, under names that begin with
@@ -163,6 +164,11 @@ func (s *Store) merge(ctx context.Context, g *segment) error {
 		return s.adopt(g)
 	}
 
+	// Otherwise runs of this node, which are newer, would make room for these.
+	if err := room.Check(s.cfg.Dir, g.bytes, 1, room.Keep{Bytes: room.Usual().Bytes}); err != nil {
+		return err
+	}
+	defer os.RemoveAll(filepath.Join(s.cfg.Dir, mergeDir))
 	rest, err := s.writeMissing(ctx, g, missing)
 	if err != nil {
 		return err
@@ -173,7 +179,7 @@ func (s *Store) merge(ctx context.Context, g *segment) error {
 	if err := s.adopt(rest); err != nil {
 		return err
 	}
-	return errors.Join(os.Remove(g.path), os.RemoveAll(filepath.Join(s.cfg.Dir, mergeDir)))
+	return os.Remove(g.path)
 }
 
 // missingOf returns the hashes of the runs of a segment that this node lacks.

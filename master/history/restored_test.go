@@ -2,15 +2,19 @@ package history
 
 import (
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"saltern/internal/control"
 	"saltern/test/await"
 	"saltern/test/check"
+	"saltern/test/logged"
+	"saltern/test/smalldisk"
 )
 
 // restoreInto copies the segments of a history into another one as a restore does.
@@ -166,5 +170,42 @@ func TestRestoredFilesOfNoUse(t *testing.T) {
 		if _, err := os.Lstat(name(number)); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestRestoreWithoutRoom: runs of the node are not dropped for those of a backup, which wait.
+func TestRestoreWithoutRoom(t *testing.T) {
+	source := t.TempDir()
+	node := smalldisk.Mount(t, 8, 1000)
+	backup := open(t, Config{Dir: source, segmentRuns: 1000})
+	s := open(t, Config{Dir: node, segmentRuns: 100})
+	for i := range 400 {
+		run := plainRun("web", begin.Add(time.Duration(i)*time.Second))
+		run.Return = noise(8 << 10)
+		if i%2 == 0 {
+			check.Must(t, backup.Append(run))
+		}
+		if i%3 == 0 {
+			check.Must(t, s.Append(run))
+		}
+	}
+	check.Must(t, backup.Close())
+	check.Must(t, s.Close())
+	restoreInto(t, source, node, "one")
+	free, _ := smalldisk.Free(t, node)
+	check.Must(t, os.WriteFile(filepath.Join(node, "of others"), make([]byte, free-600<<10), 0o600))
+
+	var log logged.Buffer
+	s = open(t, Config{Dir: node, segmentRuns: 100, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	await.That(t, "the log says that the runs wait", func() bool { return strings.Contains(log.String(), "at a later start") })
+	if got := s.Stats(); got.Runs != 134 || got.DroppedFull > 0 {
+		t.Errorf("%+v", got)
+	}
+	check.Must(t, s.Close())
+	check.Must(t, os.Remove(filepath.Join(node, "of others")))
+	s = open(t, Config{Dir: node, segmentRuns: 100})
+	restored(t, s)
+	if got := s.Stats(); got.Runs != 267 || got.DroppedFull > 0 {
+		t.Errorf("with room: %+v", got)
 	}
 }
