@@ -47,7 +47,7 @@ func (r *Report) answer(asked Request) (any, error) {
 		}
 	}
 
-	out := value.NewMap("code", int64(r.Code()))
+	out := value.NewMap()
 	switch {
 	case asked.Form == "" && !asked.WithJUnit:
 		return r.Data(), nil
@@ -61,5 +61,6 @@ func (r *Report) answer(asked Request) (any, error) {
 	if asked.WithJUnit {
 		out.Set("junit", junit)
 	}
+	out.Set("code", int64(r.Code())) // last: tools print the values in this order
 	return out, nil
 }
