@@ -82,12 +82,18 @@ func (r *Repository) checkout(ctx context.Context, root string, served bool) (di
 		return dir, nil
 	}
 
+	noRoom := fmt.Errorf("%w: trees of %d MiB are in use at once", ErrNoRoom, c.limits.Work>>20)
+	// Before Do: a caller that has the tree served may wait for the same tree, and may make more room.
+	if !served && !c.makeRoom(false) {
+		return dir, noRoom
+	}
+
 	_, err, _ = c.group.Do(root, func() (any, error) {
 		if c.markUsed(root, served) {
 			return nil, nil
 		}
-		if !c.makeRoom(served) {
-			return nil, fmt.Errorf("%w: trees of %d MiB are in use at once", ErrNoRoom, c.limits.Work>>20)
+		if served && !c.makeRoom(true) {
+			return nil, noRoom
 		}
 
 		// Other callers may wait for the same tree, so the end of ctx must not cancel the write.

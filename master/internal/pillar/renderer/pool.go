@@ -409,6 +409,7 @@ func (p *Pool) janitor(n *nursery) {
 			p.mu.Lock()
 			if p.nursery == n {
 				p.nursery = nil
+				p.yaml = newYAMLStore()
 				p.cfg.Log.Warn("the renderer process ended; it is started again when it is needed")
 			}
 			p.mu.Unlock()
