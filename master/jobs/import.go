@@ -77,7 +77,7 @@ const loadComes = 90 * time.Second
 // only once, and would not know what was run.
 func (c *Cluster) lacksLoad(r *record) bool {
 	age := c.Local.cfg.Now().Sub(time.Unix(0, r.time))
-	if r.kind != kindReturn || checkRecord(r) != nil || age < 0 || age > loadComes {
+	if r.kind != kindReturn || checkRecord(r) != nil || age.Abs() > loadComes {
 		return false
 	}
 	facts, err := c.knownFacts(r.jid)
