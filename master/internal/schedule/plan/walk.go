@@ -78,6 +78,7 @@ func (e *Entry) CameBack(s State, now time.Time) State {
 	return State{
 		Started:  s.Started,
 		LastRun:  now,
+		RunAt:    s.RunAt,
 		Since:    now,
 		RanFrom:  from,
 		RanUntil: s.LastRun,
