@@ -101,6 +101,7 @@ func (s *Store) adopt(g *segment) error {
 		g.path = s.segmentPath(g.number)
 		err := os.Link(from, g.path)
 		if err != nil && !errors.Is(err, fs.ErrExist) {
+			g.path = from
 			return err
 		}
 		s.nextNumber++
