@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"strings"
 
@@ -13,8 +14,8 @@ import (
 // maxError bounds the text of an error, in bytes.
 const maxError = 300
 
-// wordError returns what is known of an error, without secret and without values of rows. Errors of the client library
-// hold parts of the connection string, those of the database may quote rows.
+// wordError returns what is known of an error and the next step, without secret and without values of rows. Errors of
+// the client library hold parts of the connection string, those of the database may quote rows.
 func wordError(err error, password string) error {
 	text := err.Error()
 	var answer *pgconn.PgError
@@ -27,7 +28,39 @@ func wordError(err error, password string) error {
 	if password != "" {
 		text = strings.ReplaceAll(text, password, "…")
 	}
-	return errors.New(printable.Brief(text, maxError))
+	text = printable.Brief(text, maxError)
+	if step := nextStep(err); step != "" {
+		text += ": " + step
+	}
+	return errors.New(text)
+}
+
+// nextStep returns what an administrator can do about an error of a connection, or "".
+func nextStep(err error) string {
+	var answer *pgconn.PgError
+	if errors.As(err, &answer) {
+		return map[string]string{
+			"28P01": "look at user, password and password_file of saltern_postgres",
+			"28000": "look at pg_hba.conf of the database, and at user and sslmode of saltern_postgres",
+			"3D000": "create the database, or look at database of saltern_postgres",
+			"42501": "grant the role its rights",
+		}[answer.Code]
+	}
+
+	var authority x509.UnknownAuthorityError
+	var name x509.HostnameError
+	var invalid x509.CertificateInvalidError
+	switch {
+	case errors.As(err, &authority):
+		return "sslrootcert of saltern_postgres has to be the CA of the database's certificate"
+	case errors.As(err, &name):
+		return "host of saltern_postgres has to be a name in the database's certificate"
+	case errors.As(err, &invalid):
+		return "renew the database's certificate"
+	case strings.Contains(err.Error(), "server refused TLS connection"):
+		return "turn on ssl in the database, or look at sslmode of saltern_postgres"
+	}
+	return ""
 }
 
 // refusal tells what an error says about the records of a batch.
