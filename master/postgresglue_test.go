@@ -1,17 +1,21 @@
 package master
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
 
 	"saltern/master/history"
+	"saltern/master/history/summary"
 	"saltern/master/internal/fleet"
 	"saltern/master/internal/postgres"
 	"saltern/master/internal/postgres/settings"
+	"saltern/master/internal/spool"
 	"saltern/master/jobs"
 	"saltern/master/value"
 	"saltern/test/check"
@@ -19,13 +23,15 @@ import (
 
 // failingHistory is a history that takes no runs while err is set.
 type failingHistory struct {
-	err  error
-	runs int
+	err    error
+	runs   int
+	latest history.Run
 }
 
-func (h *failingHistory) Append(history.Run) error {
+func (h *failingHistory) Append(run history.Run) error {
 	if h.err == nil {
 		h.runs++
+		h.latest = run
 	}
 	return h.err
 }
@@ -98,5 +104,51 @@ func TestHistoryThatFailsTakesNoReturnFromPostgreSQL(t *testing.T) {
 	_ = add("web5")
 	if n := sink.Stats().Unkept; n != 1 {
 		t.Errorf("%d returns count as lost, not the one that was given up", n)
+	}
+}
+
+// PostgreSQL gets the summary that the history has made, the loads of jobs, and each sync.
+func TestArchivesPassTheSummary(t *testing.T) {
+	log := slog.New(slog.DiscardHandler)
+	dir := t.TempDir()
+	journal, err := postgres.OpenJournal(dir, 16<<20, time.Now, log)
+	check.Must(t, err)
+	store := &failingHistory{}
+	recorder, err := fleet.New(t.Context(), fleet.Config{Store: store, Dir: t.TempDir(), Now: time.Now, Log: log})
+	check.Must(t, err)
+	a := &archives{recorder: recorder, journal: journal}
+	jid := jobs.FromTime(time.Now().Truncate(time.Hour))
+	load := value.NewMap("fun", "state.apply", "arg", []any{"test=True"})
+	check.Must(t, a.AddJob(jobs.ArchivedJob{JID: jid, Time: time.Now(), Load: load}))
+	check.Must(t, a.Add(jobs.Archived{
+		JID:    jid,
+		Minion: "web1",
+		Time:   time.Now(),
+		Own:    true,
+		Return: []byte("\x81\xa6return\xc3"),
+		Load:   func() *value.Map { return load },
+	}))
+	check.Must(t, a.Sync())
+
+	store.err = syscall.EIO
+	if err := a.Sync(); !errors.Is(err, syscall.EIO) {
+		t.Errorf("the history is not synced: %v", err)
+	}
+	store.err = nil
+	check.Must(t, journal.Close())
+	if err := a.Sync(); err == nil {
+		t.Error("the journal is not synced, and nobody is told")
+	}
+
+	kept, err := spool.Open(spool.Config{Dir: filepath.Join(dir, "own"), Bytes: 8 << 20, Durable: true})
+	check.Must(t, err)
+	defer kept.Close()
+	reader, err := kept.Reader("postgresql")
+	check.Must(t, err)
+	records, _, err := reader.Read(10, 1<<20)
+	check.Must(t, err)
+	if !store.latest.Summary.Test || len(records) != 2 ||
+		!bytes.Contains(records[1], summary.Append(nil, store.latest.Summary)) {
+		t.Errorf("%d records; the summary is of a test: %v", len(records), store.latest.Summary.Test)
 	}
 }

@@ -173,20 +173,22 @@ func TestDatabaseThatRefusesEverythingIsWaitedFor(t *testing.T) {
 	}
 }
 
-// Nothing that fails while the master connects is the fault of a return.
+// Nothing that fails while the master connects is the fault of a return, although the database takes the return after
+// that.
 func TestMigrationThatFailsMarksNothing(t *testing.T) {
 	s := sharedServer(t)
 	db := s.database(t)
 	conn := s.query(t, db)
-	// The number of the version violates the constraint: SQLSTATE 23514.
-	_, err := conn.Exec(context.Background(), "CREATE TABLE saltern_schema (version int PRIMARY KEY CHECK (version > 9))")
-	check.Must(t, err)
+	// The first migration violates the constraint (SQLSTATE 23514), the next one does not: sequences roll nothing back.
+	execute(t, conn, `CREATE SEQUENCE tries;
+		CREATE TABLE saltern_schema (version int PRIMARY KEY CHECK (nextval('tries') > 1),
+			applied timestamp with time zone NOT NULL DEFAULT now())`)
 	r := openRig(t, t.TempDir(), db, 64<<20)
 	addMany(t, r.journal, 1, 2)
-	await.That(t, "error is known", func() bool { return strings.Contains(r.sink.Stats().Error, "23514") })
-	_, err = conn.Exec(context.Background(), "DROP TABLE saltern_schema")
-	check.Must(t, err)
 	r.drained()
+	if n := count(t, conn, "SELECT last_value FROM tries"); n < 2 {
+		t.Errorf("the migration did not fail: %d", n)
+	}
 	wantOnce(t, conn, 1)
 	if st := r.sink.Stats(); st.Adapted+st.Refused != 0 {
 		t.Errorf("%+v", st)

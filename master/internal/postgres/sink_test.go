@@ -359,6 +359,46 @@ CREATE TABLE salt_events (id BIGINT NOT NULL UNIQUE DEFAULT nextval('seq_salt_ev
 	tag varchar(255) NOT NULL, data jsonb NOT NULL, alter_time TIMESTAMP WITH TIME ZONE DEFAULT NOW(),
 	master_id varchar(255) NOT NULL);`
 
+// One master at a time migrates: two that create the same tables at once would fail.
+func TestMigrationWaitsForAnother(t *testing.T) {
+	s := sharedServer(t)
+	db := s.database(t)
+	other := s.query(t, db)
+	execute(t, other, fmt.Sprintf("SELECT pg_advisory_lock(%d)", int64(migrationLock)))
+	conn := s.query(t, db)
+	ended := make(chan error, 1)
+	go func() { ended <- migrate(context.Background(), conn) }()
+	await.That(t, "migration waits", func() bool {
+		return count(t, other, `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+			AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`) == 1 || len(ended) > 0
+	})
+	if len(ended) > 0 || count(t, other, "SELECT count(*) FROM pg_class WHERE relname LIKE 'saltern%'") != 0 {
+		t.Error("tables are made beside another migration")
+	}
+	execute(t, other, fmt.Sprintf("SELECT pg_advisory_unlock(%d)", int64(migrationLock)))
+	check.Must(t, <-ended)
+}
+
+// A return that this master took is in the lane that waits for nobody, all others in the one that does.
+func TestReturnsOfOthersWaitInALaneOfTheirOwn(t *testing.T) {
+	j, err := OpenJournal(t.TempDir(), 16<<20, time.Now, discard())
+	check.Must(t, err)
+	defer j.Close()
+	addOf(t, j, 1, "web1", true) // a load and a return
+	for range 3 {
+		addOf(t, j, 1, "web2", false)
+	}
+	if own, copied := j.own.reader.Waiting(), j.copied.reader.Waiting(); own != 5 || copied != 3 {
+		t.Errorf("%d records are the master's own, %d those of others", own, copied)
+	}
+	sink := New(Config{Settings: &settings.Settings{}, Node: "n", Journal: j, Now: time.Now, Log: discard()})
+	for _, f := range sink.feeds {
+		if waits := f.wait > 0; waits != (f.lane == j.copied) {
+			t.Errorf("%s waits: %v", f.lane.dir, waits)
+		}
+	}
+}
+
 func TestTablesOfSaltAreUsed(t *testing.T) {
 	s := sharedServer(t)
 	db := s.database(t)
