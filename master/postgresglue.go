@@ -49,13 +49,6 @@ func (m *Master) openPostgres() {
 		return
 	}
 	node := cmp.Or(c.Node, c.ID)
-	m.postgres = postgres.New(postgres.Config{
-		Settings: c.Postgres,
-		Node:     node,
-		Journal:  m.postgresJournal,
-		Now:      m.now,
-		Log:      m.quiet,
-	})
 	if c.Postgres.Lookups {
 		m.postgresLookups = postgres.NewLookups(postgres.LookupsConfig{
 			Settings: c.Postgres,
@@ -64,6 +57,14 @@ func (m *Master) openPostgres() {
 			Log:      m.quiet,
 		})
 	}
+	m.postgres = postgres.New(postgres.Config{
+		Settings: c.Postgres,
+		Node:     node,
+		Journal:  m.postgresJournal,
+		Lookups:  m.postgresLookups,
+		Now:      m.now,
+		Log:      m.quiet,
+	})
 }
 
 // olderJobs returns nil, not an interface with a nil pointer, on a master that does not look jobs up in PostgreSQL.

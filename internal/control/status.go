@@ -147,6 +147,7 @@ type Postgres struct {
 	Adapted    uint64 `json:"adapted"`     // number of loads and returns that were written with a mark
 	Refused    uint64 `json:"refused"`     // number that the database did not take
 	Lost       uint64 `json:"lost"`        // number dropped to make room for later ones, or damaged
+	Unanswered uint64 `json:"unanswered"`  // number of look-ups that the database did not answer
 	Error      string `json:"error,omitempty"`
 }
 

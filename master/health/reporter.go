@@ -96,6 +96,8 @@ type Reporter struct {
 	lost     uint64 // number of lost reactions, as of the last Write
 	unhanded uint64 // number of records that returners did not get, as of the last Write
 	missed   uint64 // number of records that PostgreSQL did not get, as of the last Write
+
+	sink postgres.Stats // as of the last Write
 }
 
 // Write writes the present status and renews the file that shows that the master runs.

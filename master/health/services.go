@@ -78,7 +78,7 @@ func (r *Reporter) postgres() *control.Postgres {
 	if r.Postgres == nil {
 		return nil
 	}
-	s := r.Postgres.Stats()
+	s := r.sink
 	return &control.Postgres{
 		Waiting:    s.Waiting,
 		SpoolBytes: s.Bytes,
@@ -88,6 +88,7 @@ func (r *Reporter) postgres() *control.Postgres {
 		Adapted:    s.Adapted,
 		Refused:    s.Refused,
 		Lost:       s.Lost + s.LostCopies + s.Unkept,
+		Unanswered: s.Unanswered,
 		Error:      printable.Clip(s.Error, textMost),
 	}
 }
@@ -101,9 +102,10 @@ func (r *Reporter) watchPostgres() {
 		}
 		return
 	}
-	r.Problems.Report(control.PostgresFault, r.Postgres.Fault())
-
 	s := r.Postgres.Stats()
+	r.sink = s
+	r.Problems.Report(control.PostgresFault, r.Postgres.Fault(s))
+
 	missed := s.Lost + s.LostCopies + s.Unkept + s.Refused
 	if missed > r.missed {
 		r.Problems.Set(control.PostgresLoss, postgresLoss(s))

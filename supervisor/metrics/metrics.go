@@ -277,6 +277,8 @@ func (p *page) postgres(d *control.Postgres) {
 			float64(d.Refused)},
 		{"saltern_master_postgres_lost_total", "counter", "Loads and returns that made room for later ones.",
 			float64(d.Lost)},
+		{"saltern_master_postgres_unanswered_total", "counter", "Look-ups that the database did not answer.",
+			float64(d.Unanswered)},
 	} {
 		p.Family(f.name, f.kind, f.help)
 		p.Sample(f.name, f.value)

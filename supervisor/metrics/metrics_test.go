@@ -92,6 +92,7 @@ func document() status.Document {
 				Adapted:    3,
 				Refused:    2,
 				Lost:       1,
+				Unanswered: 8,
 				Error:      "secret details stay out",
 			},
 			Fleet: &control.Fleet{

@@ -25,26 +25,26 @@ func TestFault(t *testing.T) {
 		Now:      func() time.Time { return clock },
 		Log:      discard(),
 	})
-	if err := s.Fault(); err != nil {
+	if err := s.Fault(s.Stats()); err != nil {
 		t.Errorf("at the start: %v", err)
 	}
 
 	s.feeds[0].noteFailure(errors.New("connection refused"), 1)
 	clock = clock.Add(faultAfter - time.Second)
-	if err := s.Fault(); err != nil {
+	if err := s.Fault(s.Stats()); err != nil {
 		t.Errorf("too early: %v", err)
 	}
 	clock = clock.Add(time.Second)
-	if err := s.Fault(); err == nil || !strings.Contains(err.Error(), "connection refused") {
+	if err := s.Fault(s.Stats()); err == nil || !strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("after a minute: %v", err)
 	}
 	s.feeds[0].count(func(st *Stats) { st.Error = "" })
-	if err := s.Fault(); err != nil {
+	if err := s.Fault(s.Stats()); err != nil {
 		t.Errorf("it takes returns again: %v", err)
 	}
 
 	addMany(t, j, 1, 2000)
-	if err := s.Fault(); err == nil || !strings.Contains(err.Error(), "nearly full") {
+	if err := s.Fault(s.Stats()); err == nil || !strings.Contains(err.Error(), "nearly full") {
 		t.Errorf("full spool: %v", err)
 	}
 }

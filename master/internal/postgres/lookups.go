@@ -55,7 +55,7 @@ type Lookups struct {
 	bounds     lookupBounds
 	free       chan *database // the connections that nobody uses
 	stopped    chan struct{}
-	unanswered atomic.Uint64
+	unanswered atomic.Uint64 // look-ups that the database did not answer
 
 	mu     sync.Mutex
 	outage time.Time // when the database last did not answer; zero after an answer
@@ -117,9 +117,6 @@ func (l *Lookups) closeIdle() {
 		}
 	}
 }
-
-// Unanswered returns how many look-ups the database did not answer, since the start of the master.
-func (l *Lookups) Unanswered() uint64 { return l.unanswered.Load() }
 
 // ask asks a question by a connection of its own. The question may be asked twice. The error is one of those above,
 // or that of ctx.

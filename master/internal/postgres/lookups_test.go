@@ -315,8 +315,8 @@ func TestDatabaseThatSaysNothingHoldsNobodyUp(t *testing.T) {
 	if _, err := a.Runs(t.Context(), history.Filter{}, 1, ""); !errors.Is(err, errAway) || time.Since(began) > lookupTimeout/2 {
 		t.Errorf("the next one waited for %s: %v", time.Since(began), err)
 	}
-	if n := strings.Count(a.log.String(), "level=WARN"); n < 1 || n > 2 || a.Unanswered() != 3001 {
-		t.Errorf("%d lines, %d unanswered:\n%s", n, a.Unanswered(), a.log.String())
+	if n := strings.Count(a.log.String(), "level=WARN"); n < 1 || n > 2 || a.unanswered.Load() != 3001 {
+		t.Errorf("%d lines, %d unanswered:\n%s", n, a.unanswered.Load(), a.log.String())
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -433,5 +433,5 @@ func TestManyLookupsAtOnce(t *testing.T) {
 	if n > lookupConnections {
 		t.Errorf("%d connections", n)
 	}
-	t.Logf("%d look-ups in %s, %d of them without an answer", many, d, a.Unanswered())
+	t.Logf("%d look-ups in %s, %d of them without an answer", many, d, a.unanswered.Load())
 }

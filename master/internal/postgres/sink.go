@@ -17,11 +17,12 @@ const (
 	batchBytes   = 8 << 20
 )
 
-// Config configures a Sink. All fields are required.
+// Config configures a Sink. All fields but Lookups are required.
 type Config struct {
 	Settings *settings.Settings
 	Node     string // name of this machine, for the column node
 	Journal  *Journal
+	Lookups  *Lookups // for the figures; may be nil: there are none
 	Now      func() time.Time
 	Log      *slog.Logger
 
@@ -91,6 +92,7 @@ type Stats struct {
 	LostCopies uint64
 	Unkept     uint64    // records that this node's disk did not take
 	Oversized  uint64    // records that were too large for the spool
+	Unanswered uint64    // look-ups that the database did not answer
 	Error      string    // of the last try; "" after a success
 	Since      time.Time // when the tries began to fail; zero after a success
 }
@@ -105,6 +107,9 @@ func (s *Sink) Stats() (out Stats) {
 	}
 	out.Oversized = s.cfg.Journal.oversized.Load()
 	out.Unkept = s.cfg.Journal.unkept.Load()
+	if s.cfg.Lookups != nil {
+		out.Unanswered = s.cfg.Lookups.unanswered.Load()
+	}
 	return out
 }
 
@@ -114,14 +119,9 @@ const (
 	nearlyFull = 0.8 // part of the bound of a spool
 )
 
-// Fault returns what an administrator should look at: that the database has taken nothing for a minute, or that a
-// spool is nearly full. Otherwise it returns nil. s may be nil.
-func (s *Sink) Fault() error {
-	if s == nil {
-		return nil
-	}
-
-	st := s.Stats()
+// Fault returns what an administrator should look at by the figures of now: that the database has taken nothing for a
+// minute, or that a spool is nearly full. Otherwise it returns nil.
+func (s *Sink) Fault(st Stats) error {
 	waiting := fmt.Sprintf("%d records wait in %d MiB of %d MiB (saltern_postgres: spool)",
 		st.Waiting, st.Bytes>>20, st.MaxBytes>>20)
 	failing := s.cfg.Now().Sub(st.Since)
