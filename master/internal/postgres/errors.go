@@ -57,8 +57,6 @@ func nextStep(err error) string {
 		return "host of saltern_postgres has to be a name in the database's certificate"
 	case errors.As(err, &invalid):
 		return "renew the database's certificate"
-	case strings.Contains(err.Error(), "server refused TLS connection"):
-		return "turn on ssl in the database, or look at sslmode of saltern_postgres"
 	}
 	return ""
 }
