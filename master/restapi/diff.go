@@ -31,10 +31,12 @@ func showDiff(s *Server, ctx context.Context, q *request) (any, error) {
 	}
 
 	named := value.NewMap()
-	if strings.HasSuffix(fun, ".diff") {
-		for key, values := range q.http.URL.Query() {
-			named.Set(key, strings.Join(values, ","))
-		}
+	query := q.http.URL.Query()
+	if len(query) > 0 && !strings.HasSuffix(fun, ".diff") {
+		return nil, &failure{http.StatusBadRequest, "The list takes no arguments."}
+	}
+	for key, values := range query {
+		named.Set(key, strings.Join(values, ","))
 	}
 	low := value.NewMap("client", "runner", "fun", fun, "kwarg", named)
 	got, err := s.execute(ctx, q, []any{low}, "", q.token)

@@ -245,6 +245,7 @@ func newRig(t *testing.T, form options.Form, minions int, more string) *rig {
 	text := fmt.Sprintf(`id: m1
 cachedir: %[1]s/cache
 pki_dir: %[1]s/pki
+git_pillar_update_interval: 1
 ext_pillar: [{git: ["main %[2]s": [{env: base}]]}]
 saltern_merge_reports:
   - {remote: pillar, form: %[3]s, url: %[4]s, project: ops/pillar, token_file: %[1]s/token, %[5]s}

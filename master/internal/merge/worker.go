@@ -25,6 +25,7 @@ type worker struct {
 	store   *store
 
 	record   *record       // nil: not loaded
+	loaded   time.Time     // when
 	snapshot *git.Snapshot // whose tips were taken; nil: look at all
 	tips     repos.Tips
 	fetched  time.Time // the fetch after which merge requests were listed last
@@ -121,6 +122,9 @@ func (w *worker) act(ctx context.Context) error {
 		if err := w.takeTips(ctx); err != nil {
 			return err
 		}
+		if w.mayBeOld() {
+			return nil
+		}
 		it := w.next()
 		if it == nil {
 			break
@@ -152,6 +156,7 @@ func (w *worker) load(ctx context.Context) error {
 		return err
 	}
 	w.record = r
+	w.loaded = w.service.cfg.Now()
 	return nil
 }
 
@@ -171,7 +176,7 @@ func (w *worker) takeTips(ctx context.Context) error {
 		return err
 	}
 	w.tips = tips
-	if tips.Snapshot == w.snapshot {
+	if tips.Snapshot == w.snapshot || w.mayBeOld() {
 		return nil
 	}
 
@@ -185,6 +190,13 @@ func (w *worker) takeTips(ctx context.Context) error {
 		w.snapshot = tips.Snapshot
 	}
 	return nil
+}
+
+// mayBeOld reports whether the master that wrote the record may have seen newer commits than this one has: this
+// one has not fetched since it loaded the record.
+func (w *worker) mayBeOld() bool {
+	since := w.service.cfg.Now().Sub(w.loaded)
+	return !w.tips.Fetched.After(w.loaded) && since >= 0 && since < fetchedWithin
 }
 
 // covers reports whether the commits of a branch are reported.

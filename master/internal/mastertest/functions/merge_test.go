@@ -79,6 +79,7 @@ saltern_merge_reports: [{remote: pillar, form: gitea, url: "%s", project: ops/pi
 		{"/diff/pillars?ref=feature&x=1", "alice", "", 404},
 		{"/diff/branches", "alice", commit, 200},
 		{"/diff/reports", "alice", "1 of 1 differ", 200},
+		{"/diff/branches?ref=x", "alice", "no arguments", 400},
 		{"/diff/other", "alice", "", 404},
 		{"/diff/pillars?ref=feature", "vera", "", 401},
 		{"/diff/branches", "bob", "", 401},
