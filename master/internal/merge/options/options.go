@@ -255,6 +255,11 @@ func (in *reader) check(r *Report) {
 	if r.Remote == "" {
 		in.fail("remote", "it has to be the URL or the name of a git remote")
 	}
+	if u, err := url.Parse(r.Remote); err == nil && u.User != nil {
+		if _, has := u.User.Password(); has {
+			in.fail("remote", "it has a password: write the URL without it")
+		}
+	}
 	if !slices.Contains([]Form{GitHub, GitLab, Gitea, Generic}, r.Form) {
 		in.fail("form", "there are github, gitlab, gitea and generic")
 	}

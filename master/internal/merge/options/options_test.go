@@ -42,6 +42,7 @@ func TestBadEntries(t *testing.T) {
 	with := func(old, new string) string { return "{" + strings.Replace(whole, old, new, 1) + "}" }
 	for want, entry := range map[string]string{
 		"remote: it has":            with("remote: pillar", "x: y"),
+		"it has a password":         with("remote: pillar", "remote: 'https://a:S3CR3T@git.example.com/x'"),
 		"form: there are":           with("gitea", "svn"),
 		"url: it is no URL":         with("https://git.example.com", "file:///etc/passwd"),
 		"sent in clear":             with("https:", "http:"),
