@@ -1,6 +1,7 @@
 // Package adopt imports the data of a Salt master in Python to an appliance: the key that its minions
 // know, their keys in all states, the administrator's options, states, pillars, the lists that accept
-// minions, and the keys that decrypt secrets in pillars.
+// minions, the keys that decrypt secrets in pillars, and what another Saltern has saved as targets, jobs
+// and schedules.
 //
 // [Look] reads a tree of files, checks it completely, compares it with the node, and writes nothing.
 // [Plan.Apply] puts the files in place:
@@ -34,6 +35,7 @@ const (
 	maxDepth    = 32       // folders below each other
 	maxListed   = 1000     // notes to list; the limit for conflicts is the same
 	maxAutosign = 1 << 20  // bytes of a list
+	maxSaved    = 4 << 20  // bytes of the file of saved objects, as for the masters
 )
 
 // Kind is the kind of a file of the import. The summary has a line for each kind.
@@ -52,10 +54,11 @@ const (
 	States     Kind = "state files"
 	Pillars    Kind = "pillar files"
 	GPG        Kind = "gpg keys"
+	Saved      Kind = "saved objects"
 )
 
 func allKinds() []Kind {
-	return []Kind{MasterKey, SigningKey, Accepted, Pending, Rejected, Denied, Options, Lists, States, Pillars, GPG}
+	return []Kind{MasterKey, SigningKey, Accepted, Pending, Rejected, Denied, Options, Lists, States, Pillars, GPG, Saved}
 }
 
 // Count says how many files of one kind the import found, by what happens to them.

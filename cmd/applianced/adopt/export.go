@@ -62,7 +62,7 @@ func Export(ctx context.Context, s *settings.Settings, dir string) (Exported, er
 	defer out.Close()
 
 	x := &exporter{settings: s, node: node, out: out}
-	for _, step := range []func(context.Context) error{x.writeKey, x.minions, x.options, x.writeFiles} {
+	for _, step := range []func(context.Context) error{x.writeKey, x.minions, x.options, x.writeFiles, x.saved} {
 		if err := step(ctx); err != nil {
 			return x.summary, fmt.Errorf("export: %w; %s is incomplete, remove it", err, dir)
 		}

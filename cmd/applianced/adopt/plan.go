@@ -104,7 +104,7 @@ func Look(ctx context.Context, t *Tree, q Request) (*Plan, error) {
 		return nil, err
 	}
 
-	for _, step := range []func(context.Context, *confs) error{p.planKeys, p.options, p.planKeyring} {
+	for _, step := range []func(context.Context, *confs) error{p.planKeys, p.options, p.planKeyring, p.planSaved} {
 		if err := step(ctx, c); err != nil {
 			return nil, err
 		}
