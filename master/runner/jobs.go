@@ -166,8 +166,11 @@ func (c *call) jobBody(jid string) (*value.Map, error) {
 		out.Set("Error", fmt.Sprintf("Cannot contact returner or no job with this jid: %s", problem))
 	}
 	out.Set("Result", result)
-	if of := load.Map(jobs.BatchField); of != nil {
-		out.Set("Batch", c.batchOf(jid, of))
+	of := load.Map(jobs.BatchField)
+	if of != nil || load.Len() == 0 { // a batch that waits for others has no load yet
+		if batch := c.batchOf(jid, of); batch.Len() > 0 {
+			out.Set("Batch", batch)
+		}
 	}
 	return out, c.endtime(jid, out)
 }

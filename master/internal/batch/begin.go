@@ -90,9 +90,9 @@ func (m *Manager) begin(ctx context.Context, b beginning) error {
 	return nil
 }
 
-// Progress returns how far a batch is that this master runs or has run: the numbers of minions that
-// wait for the job (pending) and that work on it (active), and why it was halted (""). It returns nil
-// for other batches.
+// Progress returns how far a batch is that this master runs or has run: the number of its minions, how
+// many get the job at a time (size), how many wait for it (pending), work on it (active) or count as
+// failed, and why it was halted (""). It returns nil for other batches.
 func (m *Manager) Progress(jid string) *value.Map {
 	kept, err := m.readState(jid)
 	if err != nil {
@@ -103,6 +103,8 @@ func (m *Manager) Progress(jid string) *value.Map {
 		return nil
 	}
 	return value.NewMap(
+		"minions", int64(len(kept.List("all_minions"))),
+		"size", int64(state.Size),
 		"pending", int64(len(state.Pending)),
 		"active", int64(len(state.Active)),
 		"failed", int64(len(state.Failed)),

@@ -113,6 +113,18 @@ func TestPageOfBatch(t *testing.T) {
 	}
 }
 
+// TestPageOfWaitingBatch: a batch that waits for others is no unknown job.
+func TestPageOfWaitingBatch(t *testing.T) {
+	c := newConsole(t, "")
+	m := newAsking()
+	m.answers["jobs.list_job"] = value.NewMap("jid", "20261124155900000001", "Error", "Cannot contact returner or no job with this jid",
+		"Batch", value.NewMap("minions", int64(10), "size", int64(2), "pending", int64(10), "active", int64(0), "halted", ""), "Result", value.NewMap())
+	a := ask(t, c, m, http.MethodGet, "/job?jid=20261124155900000001", nil)
+	if !strings.Contains(a.Body, "No minion has the job yet") || !strings.Contains(a.Body, "data-stream") {
+		t.Errorf("%s", a.Body)
+	}
+}
+
 // TestStopOfBatch: to stop a job of which nobody has a part just now stops its batch.
 func TestStopOfBatch(t *testing.T) {
 	c := newConsole(t, "")
