@@ -89,7 +89,7 @@ func (d *day3) operate(o *tab, lose func()) {
 
 	d.t.Log("day 4: stop a job")
 	o.run("web1", "", "test.sleep", "300")
-	o.has("still waiting")
+	o.has("waiting")
 	d.works(true) // a minion stops what it works on, so it must have begun
 	o.do("stop", click(`a[href*="do=kill"]`), there("button.danger"), click("button.danger"), there(".notice"))
 	o.has("1 minion was told to end the job at once")

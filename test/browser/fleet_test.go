@@ -110,7 +110,7 @@ func seeWhatFailed(b *tab, s site) {
 	s.Salt(b.t, "web1.example.com", "state.apply")
 	b.until("/fleet", "svg.bar", "fail_with_changes")
 	b.do("the minions that failed", click(`.legend a[href*="result=failed"]`), there("table"))
-	b.has("1 failed")
+	b.has("1 state failed")
 	b.do("the minion", click(`tbody th a`), there("#failed"))
 	b.has("the web server is not there")
 	b.has("state.apply")
@@ -157,7 +157,7 @@ func stopAJob(b *tab, s site) {
 	b.t.Helper()
 	b.see("/run", "#fun")
 	b.do("run", typed("#tgt", "web1*"), typed("#fun", "test.sleep"), typed("#arg", "300"), click(`form.run button.main`), there("#live"))
-	b.has("still waiting")
+	b.has("waiting")
 	// The minion stops what it works on, so it must have begun.
 	lab.Eventually(b.t, time.Minute, "the minion works", func() error {
 		out := s.Salt(b.t, "web1.example.com", "saltutil.running")

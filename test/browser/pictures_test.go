@@ -46,6 +46,12 @@ func pages(t *testing.T, altered string) string {
 	mux := http.NewServeMux()
 	mux.Handle("/api/console/",
 		http.StripPrefix("/api/console/", http.FileServer(http.Dir(filepath.Join(console, "static")))))
+	mux.HandleFunc("/api/console/stream", func(w http.ResponseWriter, r *http.Request) { // without an event
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	})
 	mux.Handle("/", http.FileServer(http.Dir(filepath.Join(console, "testdata"))))
 
 	if altered != "" {
@@ -61,7 +67,7 @@ func pages(t *testing.T, altered string) string {
 	}
 
 	s := httptest.NewServer(mux)
-	t.Cleanup(s.Close)
+	t.Cleanup(func() { s.CloseClientConnections(); s.Close() })
 	return s.URL
 }
 
@@ -99,6 +105,41 @@ func TestPictures(t *testing.T) {
 	for _, name := range []string{"overview", "job"} {
 		b.see("/"+name+".html", "main")
 		b.golden(name+"-dark", 1280)
+	}
+}
+
+// TestPicturesInDocs writes the pictures in the documentation with -update: the pages have the same data, see
+// TestDocPages of the console.
+func TestPicturesInDocs(t *testing.T) {
+	t.Parallel()
+	if !*update {
+		t.Skip("it writes pictures only with -update")
+	}
+	b := open(t, pages(t, ""), 1280, 800)
+	names, err := filepath.Glob("../../master/restapi/internal/console/testdata/docs/*.html")
+	if err != nil || len(names) < 10 {
+		t.Fatalf("%d pages of the documentation: %v", len(names), err)
+	}
+	for _, file := range names {
+		name := strings.TrimSuffix(filepath.Base(file), ".html")
+		for wide, suffix := range map[int64]string{1280: "", 390: "-390"} {
+			if narrow := name == "overview" || name == "keys" || name == "schedule"; wide == 390 && !narrow {
+				continue
+			}
+			b.see("/docs/"+name+".html", "main")
+			shot := rounded(decode(t, b.shot(wide)))
+			high := min(shot.Rect.Dy(), 2000)
+			if name == "job" { // the rest is of minions that are well
+				high = 1000
+			}
+			text, err := small(plain(shot.SubImage(image.Rect(0, 0, shot.Rect.Dx(), high))))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile("../../docs/images/console-"+name+suffix+".png", text, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 }
 

@@ -22,9 +22,9 @@ func outcomes() []outcome {
 		{"changed", "changed", "changed"},
 		{"would_change", "would change", "differs"},
 		{"failed", "failed", "failed"},
-		{"error", "did not start", "error"},
-		{"answered", "answered only", "answered"},
-		{"absent", "absent", "absent"},
+		{"error", "run did not start", "error"},
+		{"answered", "answered, ran no states", "answered"},
+		{"absent", "did not answer", "absent"},
 		{"never", "no states yet", "absent"},
 	}
 }
@@ -253,7 +253,7 @@ func (c *Console) driftOf(m *value.Map) driftRow {
 		When:      c.momentOf(m.Str("time")),
 		JID:       m.Str("jid"),
 		Corrected: m.Value("corrected") == true,
-		Cause:     "something else changed it",
+		Cause:     "something other than Salt had changed it",
 	}
 	if m.Str("cause") == "recurring" {
 		row.Cause = "it changes with each run"

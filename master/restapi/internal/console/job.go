@@ -78,7 +78,7 @@ func showJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	if !d.Live {
 		for i := range rows {
 			if rows[i].Word == wordWaiting {
-				rows[i].Word = "no return"
+				rows[i].Word = "no answer"
 			}
 		}
 	}

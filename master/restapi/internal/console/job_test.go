@@ -31,7 +31,7 @@ func TestJobOfAMinionThatIsAway(t *testing.T) {
 		{"a moment ago", false, 10 * time.Second, true, true, "not connected", true},
 		{"minutes ago", false, 2 * time.Minute, true, true, "not connected", false},
 		{"another one works", false, 2 * time.Minute, false, true, "not connected", true},
-		{"hours ago", false, 2 * time.Hour, false, true, "no return", false},
+		{"hours ago", false, 2 * time.Hour, false, true, "no answer", false},
 		{"cluster", true, 2 * time.Minute, true, true, "waiting; not at this master", true},
 		{"no right to see presence", false, 2 * time.Minute, true, false, "waiting", true},
 	} {

@@ -29,7 +29,7 @@ func TestOutcomesOnThePageOfJobs(t *testing.T) {
 	for path, want := range map[string][]string{
 		"/jobs":          {"2 failed", "4 waiting", "3 ok", "before=" + theJID},
 		"/jobs?failed=1": {"2 failed", "1 ok", "of the history", "from=next-"},
-		"/jobs?minion=x": {"All jobs", "of the history"},
+		"/jobs?minion=x": {"Clear the filter", "of the history"},
 	} {
 		a := ask(t, c, m, http.MethodGet, path, nil)
 		for _, text := range want {

@@ -75,7 +75,7 @@ func TestFiltersOfMinions(t *testing.T) {
 	c := newConsole(t, "")
 	m := &recorded{answers: answersOfMany(500)}
 	for query, want := range map[string]string{
-		"":                             "All minions with an accepted key",
+		"":                             "All 500 minions with an accepted key",
 		"q=WEB000":                     "10 of 500 minions with an accepted key",
 		"presence=away":                "50 of 500 minions with an accepted key",
 		"presence=connected&q=web000":  "9 of 500 minions with an accepted key",
@@ -84,7 +84,7 @@ func TestFiltersOfMinions(t *testing.T) {
 		"result=drifted":               "250 of 500 minions with an accepted key",
 		"age=1d":                       "20 of 500 minions with an accepted key",
 		"age=over-1d":                  "480 of 500 minions with an accepted key",
-		"age=" + url.QueryEscape(says): "All minions with an accepted key",
+		"age=" + url.QueryEscape(says): "All 500 minions with an accepted key",
 		"tgt=web00*&presence=away":     "10 of 500 minions with an accepted key",
 		"result=never":                 "",
 		"q=" + url.QueryEscape(says):   "",

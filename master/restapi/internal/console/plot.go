@@ -47,9 +47,9 @@ func plotsOf(c control.Course, now time.Time) (out []plot) {
 	}{
 		{"minions", "Minions connected", func(p control.Point) *float64 { return p.Minions }, shortNumber},
 		{"returns", "Returns a second", func(p control.Point) *float64 { return p.Returns }, shortNumber},
-		{"latency", "Slowest ping", func(p control.Point) *float64 { return p.Latency },
+		{"latency", "Slowest ping through the balancer", func(p control.Point) *float64 { return p.Latency },
 			func(v float64) string { return shortNumber(v) + " ms" }},
-		{"memory", "Memory of the programs", func(p control.Point) *float64 { return p.Memory }, bytesWord},
+		{"memory", "Memory of master, balancer and API", func(p control.Point) *float64 { return p.Memory }, bytesWord},
 	} {
 		if p := drawPlot(c.Nodes, now, f.of, f.word); len(p.Lines) > 0 {
 			p.ID, p.Title = f.id, f.title
@@ -112,7 +112,7 @@ func drawPlot(nodes []control.Series, now time.Time, measure func(control.Point)
 		}
 
 		l.Now, l.Most = label(*last), label(top)
-		words = append(words, fmt.Sprintf("%s last %s, at most %s", l.Node, l.Now, l.Most))
+		words = append(words, fmt.Sprintf("%s now %s, highest %s", l.Node, l.Now, l.Most))
 		p.Lines = append(p.Lines, l)
 	}
 

@@ -34,7 +34,8 @@ type scheduleEntry struct {
 	LastRun                 moment
 	LastJob                 string      // id of the job that the last run has started; "": none is known
 	Outcome                 *jobOutcome // of LastJob; nil: it is not known
-	Next                    []moment
+	Next                    []nextRun
+	Target                  string      // of the saved job; "": it is not known
 	runs                    []time.Time // all next runs that the master has named
 	// Saved means that the entry is a saved one; Revision and Off are of it. Job is the saved job that
 	// it runs, or "".
@@ -46,20 +47,28 @@ type scheduleEntry struct {
 	RunURL      string // URL of the form that runs the same now; "" if there is none
 }
 
+// nextRun is a run to come; Clock is its time by the masters' clock.
+type nextRun struct {
+	At    moment
+	Clock string
+}
+
 // schedulePage is the data of the page Schedule.
 type schedulePage struct {
 	Off     bool   // the whole schedule is switched off
 	Owner   string // the node that runs the schedule; "" without a cluster
 	Entries []scheduleEntry
 	Weeks   [][]calendarDay
-	Zone    string // offset of the calendar's times
-	Left    int    // entries that the calendar leaves out
-	MayAdd  bool   // the user may save entries
-	MayDrop bool   // the user may delete saved entries
+	// Weekdays are the days of Weeks, from today on.
+	Weekdays []string
+	Zone     string // offset of the calendar's times
+	Left     int    // entries that the calendar leaves out
+	MayAdd   bool   // the user may save entries
+	MayDrop  bool   // the user may delete saved entries
 	pager
 }
 
-// calendarDay is a day of the calendar. Before the first day and after the last one it is zero.
+// calendarDay is a day of the calendar.
 type calendarDay struct {
 	Title string
 	Today bool
@@ -99,7 +108,11 @@ func showSchedule(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		if err != nil {
 			return Answer{}, err
 		}
-		all = c.withSaved(all, saved)
+		known, err := savedObjects(ctx, v, savedJobs)
+		if err != nil {
+			return Answer{}, err
+		}
+		all = c.withSaved(all, saved, known)
 	}
 	var lo, hi int
 	lo, hi, d.pager = pageOf(len(all), perPage, c.base+"/schedule", v.query)
@@ -115,7 +128,11 @@ func showSchedule(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	if first := firstRun(drawn); !first.IsZero() {
 		today = today.In(first.Location())
 	}
-	d.Weeks, d.Zone = calendarOf(drawn, today), today.Format("UTC-07:00")
+	d.Weeks = calendarOf(drawn, today)
+	d.Zone = strings.TrimSuffix(today.Format("UTC-07:00"), "+00:00")
+	for n := range 7 {
+		d.Weekdays = append(d.Weekdays, today.AddDate(0, 0, n).Weekday().String())
+	}
 
 	return c.render(v, "schedule", http.StatusOK, page{Title: "Schedule", Data: d, Notice: savedNotice(v.query)})
 }
@@ -191,7 +208,7 @@ func (c *Console) entriesOf(m *value.Map, off bool) (all []scheduleEntry) {
 		}
 
 		for _, at := range entry.runs[:min(len(entry.runs), nextShown)] {
-			entry.Next = append(entry.Next, c.moment(at))
+			entry.Next = append(entry.Next, nextRun{c.moment(at), at.Format("Mon 2 Jan 15:04")})
 		}
 
 		all = append(all, entry)
@@ -202,7 +219,7 @@ func (c *Console) entriesOf(m *value.Map, off bool) (all []scheduleEntry) {
 }
 
 // withSaved marks the entries that are saved ones, and adds those that the master does not run.
-func (c *Console) withSaved(all []scheduleEntry, saved *value.Map) []scheduleEntry {
+func (c *Console) withSaved(all []scheduleEntry, saved, savedOnes *value.Map) []scheduleEntry {
 	byName := make(map[string]int, len(all))
 	for i, e := range all {
 		byName[e.Name] = i
@@ -237,11 +254,29 @@ func (c *Console) withSaved(all []scheduleEntry, saved *value.Map) []scheduleEnt
 		}
 		if when, ok := m.Value("when").(string); ok {
 			e.Trigger = briefName("at " + when)
+			if timeOfDay.MatchString(when) {
+				e.Trigger = "daily at " + when
+			}
+		}
+		if job := savedOnes.Map(m.Str("saved")); job != nil {
+			e.Target = briefName(targetWord(job))
 		}
 	}
 
 	slices.SortStableFunc(all, compareEntries)
 	return all
+}
+
+// targetWord returns the minions of a saved job: the name of a saved target, or an expression.
+func targetWord(job *value.Map) string {
+	switch kind := job.Str("target_type"); kind {
+	case "":
+		return "the saved target " + job.Str("target")
+	case "glob":
+		return job.Str("target")
+	default:
+		return job.Str("target") + " (" + kind + ")"
+	}
 }
 
 // runNowURL returns the URL of the form that runs what a saved entry runs, or "" if the form cannot
@@ -334,7 +369,7 @@ func firstRun(entries []scheduleEntry) (first time.Time) {
 	return first
 }
 
-// calendarOf returns the next calendarDays days in weeks from Monday to Sunday. A day of a run is
+// calendarOf returns the next calendarDays days in weeks that begin with today. A day of a run is
 // the one that the master's clock shows then, whose offset each run has.
 func calendarOf(entries []scheduleEntry, today time.Time) (weeks [][]calendarDay) {
 	day := func(t time.Time) time.Time {
@@ -361,7 +396,7 @@ func calendarOf(entries []scheduleEntry, today time.Time) (weeks [][]calendarDay
 		}
 	}
 
-	week := make([]calendarDay, (int(begin.Weekday())+6)%7)
+	var week []calendarDay
 	for n := range calendarDays {
 		slices.SortStableFunc(lines[n], func(a, b calendarLine) int { return cmp.Compare(a.sort, b.sort) })
 		shown := lines[n][:min(len(lines[n]), linesOfDay)]
@@ -375,10 +410,6 @@ func calendarOf(entries []scheduleEntry, today time.Time) (weeks [][]calendarDay
 		if len(week) == 7 {
 			weeks, week = append(weeks, week), nil
 		}
-	}
-
-	if len(week) > 0 {
-		weeks = append(weeks, append(week, make([]calendarDay, 7-len(week))...))
 	}
 
 	return weeks

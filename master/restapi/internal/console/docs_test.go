@@ -1,0 +1,330 @@
+package console
+
+import (
+	"fmt"
+	"math"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"saltern/internal/control"
+	"saltern/master/value"
+)
+
+// docFleet is the fleet of the pictures in the documentation: 2,000 minions whose numbers are the same on
+// all pages.
+type docFleet struct {
+	minions []any
+	runs    *value.Map
+	grains  *value.Map
+	counts  map[string]int // minions by the result of the last run
+	drifted int
+	failing map[string]int // minions by the state that fails
+}
+
+func newDocFleet() *docFleet {
+	f := &docFleet{runs: value.NewMap(), grains: value.NewMap(), counts: map[string]int{}, failing: map[string]int{}}
+	for i := range 2000 {
+		id := fmt.Sprintf("web%04d.example.com", i)
+		away := i%100 == 23
+		seen := now().Add(-time.Duration(i%600) * time.Second)
+		if away {
+			seen = now().Add(-time.Duration(40+i%60) * time.Hour)
+		}
+		f.minions = append(f.minions, value.NewMap("id", id, "key", "accepted", "connected", !away,
+			"address", fmt.Sprintf("10.0.%d.%d", i/250, 1+i%250), "seen", float64(seen.Unix())))
+		f.grains.Set(id, value.NewMap("osfinger", []string{"Debian-12", "Debian-13", "Ubuntu-24.04"}[i%3], "saltversion", "3008.3",
+			"ipv4", []any{fmt.Sprintf("10.0.%d.%d", i/250, 1+i%250)}))
+		f.addRun(i, id)
+	}
+	return f
+}
+
+// addRun adds the last run of a minion: last night at 02:00, as of all.
+func (f *docFleet) addRun(i int, id string) {
+	run := value.NewMap("result", "ok", "time", "2026-11-24T02:00:00Z", "jid", "20261124020000000000", "function", "state.apply",
+		"ok", int64(38), "changed", int64(0), "failed", int64(0), "drifted", int64(0))
+	switch {
+	case i%40 == 19:
+		run = value.NewMap("result", "never")
+	case i%400 == 13:
+		run.Set("result", "error")
+		run.Set("ok", int64(0))
+	case i%50 == 7:
+		run.Set("result", "failed")
+		run.Set("failed", int64(1))
+		f.failing[[]string{"nginx", "packages", "nginx", "nginx"}[i/50%4]]++
+	case i%200 == 4:
+		run.Set("result", "changed")
+		run.Set("changed", int64(1))
+		run.Set("drifted", int64(1))
+		f.drifted++
+	case i%200 == 11:
+		run.Set("result", "would_change")
+	case i%9 == 1:
+		run.Set("result", "changed")
+		run.Set("changed", int64(2))
+	}
+	if i%100 == 23 { // it is not connected
+		run.Set("time", "2026-11-22T02:00:00Z")
+		run.Set("jid", "20261122020000000000")
+	}
+	f.counts[run.Str("result")]++
+	f.runs.Set(id, run)
+}
+
+// trend is the answer of fleet.trend.
+func (f *docFleet) trend() *value.Map {
+	last := value.NewMap()
+	for name, n := range f.counts {
+		last.Set(name, int64(n))
+	}
+	days := []any{}
+	for i := range 31 {
+		failed := f.counts["failed"] + 12 - i%7*2 + max(0, 26-4*int(math.Abs(float64(i-18))))
+		changed := f.counts["changed"] + 40*(i%4)
+		answered, absent := 40, 20+i%3
+		day := value.NewMap("day", now().AddDate(0, 0, i-30).Format(time.DateOnly), "changed", int64(changed), "failed", int64(failed),
+			"error", int64(5), "would_change", int64(10), "answered", int64(answered), "absent", int64(absent))
+		day.Set("ok", int64(2000-failed-changed-15-answered-absent))
+		days = append(days, day)
+	}
+	row := func(id, function string, minions int, minion, comment string) any {
+		return value.NewMap("id", id, "function", function, "minions", int64(minions), "minion", minion, "comment", comment)
+	}
+	slow := func(id, function, minion string, seconds float64) any {
+		return value.NewMap("id", id, "function", function, "minions", int64(1), "minion", minion, "seconds", seconds)
+	}
+	drift := func(minion string) any {
+		return value.NewMap("minion", minion, "time", "2026-11-24T02:00:00Z", "jid", "20261124020000000000", "id", "sshd_config",
+			"function", "file.managed", "cause", "drift", "changes", "-PermitRootLogin yes\n+PermitRootLogin no", "corrected", true)
+	}
+	return value.NewMap("minions", int64(2000), "drifted", int64(f.drifted), "days", days, "last_run", last,
+		"worst_states", []any{
+			row("nginx", "service.running", f.failing["nginx"], "web0007.example.com", "Job for nginx.service failed because the control process exited with error code."),
+			row("packages", "pkg.installed", f.failing["packages"], "web0057.example.com", "E: Could not get lock /var/lib/dpkg/lock-frontend."),
+		},
+		"slowest_states", []any{
+			slow("packages", "pkg.installed", "web1207.example.com", 83.2),
+			slow("certificates", "cmd.run", "web0311.example.com", 12.4),
+		},
+		"drift", []any{drift("web0004.example.com"), drift("web0204.example.com")})
+}
+
+// docJobs are the newest jobs, the oldest first, and what became of them.
+func docJobs() (list []any, outcomes *value.Map) {
+	rows := []any{}
+	add := func(age time.Duration, function, target, user string, arg []any, ok, failed, absent int) {
+		at := now().Add(-age)
+		jid := at.Format("20060102150405") + "000000"
+		list = append(list, value.NewMap("JID", jid, "Function", function, "Arguments", arg, "Target", target, "Target-type", "glob",
+			"User", user, "StartTime", at.Format("2006, Jan 02 15:04:05.000000")))
+		rows = append(rows, value.NewMap("jid", jid, "time", at.Format(time.RFC3339), "function", function, "user", user,
+			"ok", int64(ok), "failed", int64(failed), "absent", int64(absent)))
+	}
+	add(50*time.Second, "state.apply", "web000*", "otto", []any{"nginx"}, 8, 1, 1)
+	add(9*time.Minute, "service.restart", "web0007.example.com", "otto", []any{"nginx"}, 0, 1, 0)
+	add(31*time.Minute, "pkg.list_upgrades", "web01*", "anna", nil, 99, 0, 1)
+	add(2*time.Hour, "test.version", "*", "anna", nil, 1980, 0, 20)
+	add(14*time.Hour, "state.apply", "*", "root", nil, 1935, 45, 20)
+	return list, value.NewMap("jobs", rows, "next", "")
+}
+
+// docJob is a job of which one minion failed and one has not answered yet.
+func docJob() *value.Map {
+	state := func(n int, result bool, comment string, changes *value.Map) *value.Map {
+		return value.NewMap("__run_num__", int64(n), "result", result, "changes", changes, "comment", comment, "duration", 12.5+float64(800*n),
+			"start_time", "15:59:10.000000")
+	}
+	none := value.NewMap()
+	diff := value.NewMap("diff", "--- \n+++ \n@@ -1,3 +1,3 @@\n server {\n-    listen 80;\n+    listen 443 ssl;\n }\n")
+	good := value.NewMap(
+		"pkg_|-nginx_|-nginx_|-installed", state(0, true, "All specified packages are already installed", none),
+		"file_|-site_|-/etc/nginx/sites-enabled/shop_|-managed", state(1, true, "File /etc/nginx/sites-enabled/shop updated", diff),
+		"service_|-nginx_|-nginx_|-running", state(2, true, "Service restarted", value.NewMap("nginx", true)),
+	)
+	bad := value.NewMap(
+		"pkg_|-nginx_|-nginx_|-installed", state(0, true, "All specified packages are already installed", none),
+		"file_|-site_|-/etc/nginx/sites-enabled/shop_|-managed", state(1, true, "File /etc/nginx/sites-enabled/shop updated", diff),
+		"service_|-nginx_|-nginx_|-running", state(2, false, "Job for nginx.service failed because the control process exited with error code.", none),
+	)
+	minions, result := []any{}, value.NewMap()
+	for i := range 10 {
+		id := fmt.Sprintf("web%04d.example.com", i)
+		minions = append(minions, id)
+		switch i {
+		case 7:
+			result.Set(id, value.NewMap("return", bad, "retcode", int64(2), "success", true))
+		case 3:
+		default:
+			result.Set(id, value.NewMap("return", good, "retcode", int64(0), "success", true))
+		}
+	}
+	return value.NewMap("jid", "20261124155910000000", "Function", "state.apply", "Arguments", []any{"nginx"}, "Target", "web000*",
+		"Target-type", "glob", "User", "otto", "Minions", minions, "StartTime", "2026, Nov 24 15:59:10.000001", "Result", result)
+}
+
+// docNodes are three nodes, of which one is lost, and their last day.
+func docNodes() (appliance, course *value.Map) {
+	at := now().Add(-3 * time.Minute).Format(time.RFC3339)
+	node := func(name, address string, minions any, state string) any {
+		word := map[bool]string{true: "ok", false: "?"}[state == "ready"]
+		return value.NewMap("name", name, "role", "voter", "state", state, "master", word, "proxy", word, "storage", word,
+			"version", "1.2.3", "address", address, "minions", minions)
+	}
+	service := func(name string) any {
+		return value.NewMap("name", name, "state", "running", "since", now().Add(-200*time.Hour).Format(time.RFC3339), "restarts", int64(0))
+	}
+	appliance = value.NewMap("time", at, "health", "degraded", "cluster", "lab", "node", "n1", "address", "10.0.0.10", "holders", []any{"n1"},
+		"nodes", []any{node("n1", "10.0.0.1", int64(991), "ready"), node("n2", "10.0.0.2", int64(989), "ready"), node("n3", "10.0.0.3", nil, "unreachable")},
+		"services", []any{service("master"), service("balancer"), service("api")},
+		"storage", value.NewMap("kind", "volume", "total", int64(252<<30), "free", int64(180<<30)),
+		"problems", []any{value.NewMap("code", "SCA-104", "severity", "warning", "title", "node n3 is unreachable", "cause",
+			"dial tcp 10.0.0.3:4521: no route to host", "next", "applianced ping n3; if it is gone for good: applianced remove n3", "since", at)})
+
+	series := []any{}
+	for k, name := range []string{"n1", "n2", "n3"} {
+		points := []any{}
+		for i := range 288 {
+			before := now().Add(-time.Duration(288-i) * control.PointEvery)
+			lost := before.After(now().Add(-10 * time.Minute))
+			if name == "n3" && lost {
+				continue
+			}
+			wave := math.Sin(float64(i)/40 + float64(k))
+			minions := math.Round(660 + 8*wave)
+			if lost {
+				minions = float64(991 - 2*k)
+			}
+			points = append(points, value.NewMap("at", before.Format(time.RFC3339), "minions", minions, "returns", math.Round(30+20*wave*wave),
+				"latency", math.Round(2+2*wave*wave+float64(k)), "memory", (180+10*wave+float64(20*k))*(1<<20)))
+		}
+		series = append(series, value.NewMap("node", name, "points", points))
+	}
+	return appliance, value.NewMap("nodes", series, "unasked", value.NewMap("n3", "it does not answer"))
+}
+
+// docAnswers are the answers of a master for the pictures in the documentation.
+func docAnswers() map[string]any {
+	f := newDocFleet()
+	jobs, history := docJobs()
+	appliance, course := docNodes()
+	finger := "5f:3a:c1:0b:77:e2:94:18:6d:a0:3b:f9:52:c8:1e:47:90:ab:6c:d3:08:25:71:fe:b4:19:8a:5d:e6:33:c0:7b"
+	pending := []any{"web2000.example.com", "web2001.example.com", "web2002.example.com"}
+	waiting := value.NewMap()
+	all := append([]any{}, f.minions...)
+	for i, id := range pending {
+		waiting.Set(id, finger[6*i:]+":"+finger[:max(0, 6*i-1)])
+		all = append(all, value.NewMap("id", id, "key", "pending", "connected", false, "address", fmt.Sprintf("10.0.9.%d", i+1),
+			"seen", float64(now().Add(-time.Duration(20+30*i)*time.Second).Unix())))
+	}
+	ids := []any{}
+	for _, m := range f.minions {
+		ids = append(ids, m.(*value.Map).Str("id"))
+	}
+
+	record := func(at, user, proof, from, action, object, result string, more ...any) any {
+		m := value.NewMap("time", at, "node", "n1", "user", user, "proof", proof, "eauth", "pam", "from", from, "via", "salt-api",
+			"action", action, "object", object, "result", result)
+		for i := 0; i < len(more); i += 2 {
+			m.Set(more[i], more[i+1])
+		}
+		return m
+	}
+	nights := []any{}
+	for i := range 60 {
+		nights = append(nights, time.Date(2026, 11, 25+i, 2, 0, 0, 0, time.UTC).Format(time.RFC3339))
+	}
+
+	m := theAnswers()
+	m["presence.minions"] = value.NewMap("minions", all, "subscriptions", value.NewMap())
+	m["fleet.last"] = value.NewMap("minions", f.runs, "next", "")
+	m["fleet.trend"] = f.trend()
+	m["cache.grains"] = f.grains
+	m["jobs.list_jobs_filter"] = jobs
+	m["fleet.jobs"] = history
+	m["jobs.list_job"] = docJob()
+	m["appliance.status"], m["appliance.course"] = appliance, course
+	m["cluster.members"] = value.NewMap("id", "10.0.0.1", "state", "member", "version", uint64(7), "peers",
+		value.NewMap("10.0.0.2", value.NewMap("connected", true, "alive", true, "version", uint64(7)),
+			"10.0.0.3", value.NewMap("connected", false, "alive", false, "error", "no route to host")), "owner", "n1")
+	m["key.list_all"] = wheel(value.NewMap("minions", ids, "minions_pre", pending, "minions_rejected", []any{}, "minions_denied", []any{}, "local", []any{}))
+	m["key.finger"] = wheel(value.NewMap("minions_pre", waiting))
+	m["files.list"] = value.NewMap("envs", []any{"base"}, "saltenv", "base", "prefix", "", "dirs", []any{"web"}, "files", []any{"top.sls"}, "of", int64(2))
+	m["schedule.list"] = value.NewMap("enabled", true, "owner", true, "entries", value.NewMap("nightly",
+		value.NewMap("function", "saved.run", "trigger", "when", "enabled", true, "running", int64(0), "next", nights,
+			"last_run", "2026-11-24T02:00:00Z", "last_jid", now().Add(-14*time.Hour).Format("20060102150405")+"000000")))
+	m["saved.schedules"] = value.NewMap("nightly", value.NewMap("saved", "apply", "when", "02:00", "enabled", true, "revision", int64(2),
+		"description", "All states, each night"))
+	m["saved.jobs"] = value.NewMap("apply", value.NewMap("target", "*", "target_type", "glob", "function", "state.apply", "test_first", true,
+		"batch", "10%", "revision", int64(1), "changed", "2026-11-20T15:00:00Z", "by", "anna (pam)", "runs", true, "description", "All states"))
+	m["audit.all"] = value.NewMap("unasked", value.NewMap("n3", "it does not answer"), "more", false, "damaged", int64(0), "records", []any{
+		record("2026-11-24T14:55:02Z", "eve", "none", "10.0.7.66", "login", "", "refused", "function", "mk_token"),
+		record("2026-11-24T15:02:11Z", "anna", "token", "10.0.7.20", "key.accept", "web1999.example.com", "ok"),
+		record("2026-11-24T15:29:00Z", "anna", "token", "10.0.7.20", "job.publish", "web01*", "started", "function", "pkg.list_upgrades",
+			"minions", int64(100), "jid", "20261124152900000000"),
+		record("2026-11-24T15:51:00Z", "otto", "token", "10.0.7.31", "job.publish", "web0007.example.com", "started", "function", "service.restart",
+			"minions", int64(1), "jid", "20261124155100000000"),
+		record("2026-11-24T15:52:30Z", "otto", "token", "10.0.7.31", "job.publish", "*", "refused", "function", "cmd.run"),
+		record("2026-11-24T15:59:10Z", "otto", "token", "10.0.7.31", "job.publish", "web000*", "started", "function", "state.apply",
+			"minions", int64(10), "jid", "20261124155910000000"),
+	})
+	m["fleet.runs"] = value.NewMap("next", "", "runs", []any{value.NewMap("minion", "web0023.example.com", "time", "2026-11-22T02:00:00Z",
+		"jid", "20261122020000000000", "user", "root", "function", "state.apply", "result", "ok")})
+	m["fleet.explain"] = value.NewMap("minion", "web0023.example.com", "node", "n1", "answers", false,
+		"causes", []any{value.NewMap("code", "not connected", "text", "no master has a connection of it since 2026-11-22 21:00 UTC",
+			"next", "look whether the machine runs, and salt-minion on it: systemctl status salt-minion")},
+		"key", value.NewMap("state", "accepted", "fingerprint", finger, "by", "anna (pam)", "since", "2026-10-02T09:12:00Z"),
+		"connection", value.NewMap("connected", false, "node", ""),
+		"nodegroups", []any{"web"},
+		"states", value.NewMap("matches", []any{value.NewMap("top", "base", "env", "base", "target", "web*", "type", "compound",
+			"sls", []any{"nginx", "packages", "sshd"})}, "others", []any{}))
+	return m
+}
+
+// TestDocPages holds the pages whose pictures are in the documentation against those in testdata/docs, so
+// that these are renewed with the templates.
+func TestDocPages(t *testing.T) {
+	answers := docAnswers()
+	for name, path := range map[string]string{
+		"overview":  "/",
+		"fleet":     "/fleet",
+		"minions":   "/minions?q=web000",
+		"jobs":      "/jobs",
+		"job":       "/job?jid=20261124155910000000",
+		"keys":      "/keys",
+		"run":       "/run?look=1&tgt=web000*&fun=state.apply&sls=nginx&batch=25%25&failhard=1",
+		"schedule":  "/schedule",
+		"audit":     "/audit",
+		"explained": "/minion?id=web0023.example.com&explain=1",
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newConsole(t, "/api")
+			c.cfg.Cluster = name == "overview" || name == "schedule"
+			c.cfg.Nodes = true
+			a := ask(t, c, &recorded{answers: answers}, http.MethodGet, path, nil)
+			if a.Code != http.StatusOK {
+				t.Fatalf("%d %s", a.Code, a.Body)
+			}
+			body := marks.ReplaceAllString(a.Body, "?v=MARK")
+			file := filepath.Join("testdata", "docs", name+".html")
+			if *update {
+				if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(file, []byte(body), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(want) != body {
+				t.Errorf("it is not as in %s: go test -run TestDocPages -update writes it; then make test-browser RUN=TestPictures UPDATE=1", file)
+			}
+		})
+	}
+}
