@@ -19,7 +19,7 @@ import (
 const (
 	maxRuns    = 1000
 	maxSummary = 64 << 10 // bytes of a summary; larger ones are left out
-	maxRunJID  = 64       // bytes of a job id in a cursor
+	maxRunJID  = 64       // bytes of a job id in a cursor, as for the id of a minion maxText
 )
 
 // Runs returns runs in the order of [history.Store.Query], the latest first: at most limit and at most 1,000 of those
@@ -65,6 +65,7 @@ func (q *runsQuery) build(f *history.Filter, from history.Cursor, now time.Time)
 	q.where("time >= %s", earliest)
 	q.where("time < %s", latest)
 	q.where("octet_length(jid) <= %s", maxRunJID)
+	q.where("octet_length(minion) <= %s", maxText)
 	// The history does not have these either: the audit record tells who called them.
 	q.where("function NOT LIKE ALL (%s)", []string{"runner.%", "wheel.%"})
 

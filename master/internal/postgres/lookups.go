@@ -58,11 +58,8 @@ type Lookups struct {
 	unanswered atomic.Uint64 // look-ups that the database did not answer
 
 	mu     sync.Mutex
-	outage time.Time // when the database last did not answer; zero after an answer
-	logged struct {  // the failure that the log has, if any
-		failure error
-		at      time.Time
-	}
+	outage time.Time           // when the database last did not answer; zero after an answer
+	logged map[error]time.Time // the kinds of failures that the log has, and since when
 }
 
 // NewLookups returns a Lookups. The caller calls Run. It connects when it is first asked.
@@ -73,6 +70,7 @@ func NewLookups(cfg LookupsConfig) *Lookups {
 		bounds:  cmp.Or(cfg.bounds, standardBounds),
 		free:    make(chan *database, lookupConnections),
 		stopped: make(chan struct{}),
+		logged:  map[error]time.Time{},
 	}
 	for range lookupConnections {
 		l.free <- &database{
@@ -218,34 +216,41 @@ func (l *Lookups) note(failure, reason error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.cfg.Now()
-	known := l.logged.failure
 	switch failure {
+	case errStopped:
+		return
 	case errAway:
-		if reason == nil { // it was not asked
-			l.unanswered.Add(1)
-			return
+		if reason != nil { // it was asked
+			l.outage = now
 		}
-		l.outage = now
 	case errBusy, errSlow, errRefuses:
 	default:
-		l.outage = time.Time{}
-		if known == errAway {
-			l.cfg.Log.Info("PostgreSQL answers look-ups again")
-		}
-		if age := now.Sub(l.logged.at); known == errAway || age < 0 || age >= logAgain {
-			l.logged.failure = nil
-		}
+		l.noteAnswer(now)
 		return
 	}
 
 	l.unanswered.Add(1)
-	if known == failure {
+	if _, known := l.logged[failure]; known {
 		return
 	}
-	l.logged.failure = failure
-	l.logged.at = now
+	l.logged[failure] = now
 	if reason == nil {
 		reason = failure
 	}
 	l.cfg.Log.Warn("PostgreSQL does not answer look-ups; they have only what this node has", "error", reason)
+}
+
+// noteAnswer notes that the database answers. Another question may still be refused, or take too long: the log tells of
+// such failures again after logAgain. The caller holds mu.
+func (l *Lookups) noteAnswer(now time.Time) {
+	l.outage = time.Time{}
+	for failure, at := range l.logged {
+		age := now.Sub(at)
+		if failure == errAway {
+			l.cfg.Log.Info("PostgreSQL answers look-ups again")
+		}
+		if failure == errAway || age < 0 || age >= logAgain {
+			delete(l.logged, failure)
+		}
+	}
 }

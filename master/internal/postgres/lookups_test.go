@@ -233,6 +233,8 @@ func TestRunsAreReadInTheOrderOfTheHistory(t *testing.T) {
 		changed, would_change, failed, seconds, retcode, test, revision, summary, adapted, node FROM saltern_runs LIMIT 1`)
 	execute(t, conn, `INSERT INTO saltern_runs SELECT jid, 'damaged', time, user_name, function, result, ok, changed,
 		would_change, failed, seconds, retcode, test, revision, '\x01ff', adapted, node FROM saltern_runs LIMIT 1`)
+	execute(t, conn, `INSERT INTO saltern_runs SELECT jid, repeat('ü', 255), time, user_name, function, result, ok,
+		changed, would_change, failed, seconds, retcode, test, revision, summary, adapted, node FROM saltern_runs LIMIT 1`)
 	execute(t, conn, `INSERT INTO saltern_runs SELECT repeat('9', 200), 'long', time, user_name, function, result, ok,
 		changed, would_change, failed, seconds, retcode, test, revision, summary, adapted, node FROM saltern_runs LIMIT 1`)
 
@@ -307,12 +309,12 @@ func TestDatabaseThatSaysNothingHoldsNobodyUp(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if d := time.Since(began); d > lookupTimeout+2*time.Second {
+	if d := time.Since(began); d > lookupTimeout+5*time.Second {
 		t.Errorf("the last one waited for %s", d)
 	}
 
 	began = time.Now()
-	if _, err := a.Runs(t.Context(), history.Filter{}, 1, ""); !errors.Is(err, errAway) || time.Since(began) > lookupTimeout/2 {
+	if _, err := a.Runs(t.Context(), history.Filter{}, 1, ""); !errors.Is(err, errAway) || time.Since(began) > lookupTimeout {
 		t.Errorf("the next one waited for %s: %v", time.Since(began), err)
 	}
 	if n := strings.Count(a.log.String(), "level=WARN"); n < 1 || n > 2 || a.unanswered.Load() != 3001 {
@@ -425,7 +427,7 @@ func TestManyLookupsAtOnce(t *testing.T) {
 	}
 	all.Wait()
 	d := time.Since(began)
-	if d > lookupTimeout+2*time.Second {
+	if d > lookupTimeout+5*time.Second {
 		t.Errorf("the last one waited for %s", d)
 	}
 	conn := s.query(t, db)
