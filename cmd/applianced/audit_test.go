@@ -22,7 +22,7 @@ func TestVerbsAreAudited(t *testing.T) {
 		"replace", "reset", "restart", "secret rotate", "cluster-key new", "cluster-key take", "setup", "setup back", "setup retry", "setup start", "tokens revoke", "undrain", "backup now", "virtual-address", "console"}
 	looks := []string{"audit", "audit verify", "backup list", "backup status", "config", "config check",
 		"config schema", "diff", "events", "explain", "git", "history", "keys", "keys list", "lb status", "logs", "man",
-		"minions", "minion-config", "nodes", "ping", "python", "python list", "schedule", "secret",
+		"minions", "minion-config", "nodes", "ping", "python", "python list", "readers", "schedule", "secret",
 		"cluster-key", "secrets",
 		"secrets encrypt", "secrets list", "secrets public", "setup progress", "setup schema", "status", "storage", "storage plan", "storage status", "tokens", "tokens list", "upgrade check", "upgrade status", "version", "admin", "help"}
 

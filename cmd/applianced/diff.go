@@ -111,7 +111,7 @@ func (o *diffOptions) run(cmd *cobra.Command, f *flags) (code int, err error) {
 		form = ""
 	case o.junit == "-":
 		form = "junit"
-	case tty.Is(cmd.OutOrStdout()) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb":
+	case hasColours(cmd):
 		form = "colour"
 	}
 
@@ -133,6 +133,11 @@ func (o *diffOptions) run(cmd *cobra.Command, f *flags) (code int, err error) {
 // toFile reports whether a file gets the reports in the form of JUnit.
 func (o *diffOptions) toFile() bool { return o.junit != "" && o.junit != "-" }
 
+// hasColours reports whether the output of a verb goes to a terminal with colours.
+func hasColours(cmd *cobra.Command) bool {
+	return tty.Is(cmd.OutOrStdout()) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+}
+
 // ask asks the runners, and adds their reports. A ref that only pillars or only states have is
 // compared there.
 func (o *diffOptions) ask(ctx context.Context, f *flags, form string, into *diffReports) error {
@@ -146,9 +151,13 @@ func (o *diffOptions) ask(ctx context.Context, f *flags, form string, into *diff
 		return misused("diff: say with --pillars or --states what the folder holds")
 	}
 
+	asked := form
+	if o.toFile() {
+		asked = cmp.Or(form, "data") + ",junit"
+	}
 	lacking := ""
 	for _, fun := range runners {
-		raw, err := o.saltRun(ctx, f, fun, form)
+		raw, err := saltRun(ctx, f, fun, asked, o.arguments)
 		if err != nil {
 			return err
 		}
@@ -169,8 +178,8 @@ func (o *diffOptions) ask(ctx context.Context, f *flags, form string, into *diff
 	return nil
 }
 
-// saltRun calls a runner and returns its result in JSON.
-func (o *diffOptions) saltRun(ctx context.Context, f *flags, fun, form string) (json.RawMessage, error) {
+// saltRun calls a runner with arguments that are not empty, and returns its result in JSON.
+func saltRun(ctx context.Context, f *flags, fun, form string, arguments map[string]*string) (json.RawMessage, error) {
 	tool, err := toolBesides("salt-run")
 	if err != nil {
 		return nil, err
@@ -181,13 +190,10 @@ func (o *diffOptions) saltRun(ctx context.Context, f *flags, fun, form string) (
 	}
 
 	argv := []string{tool, "--config-dir=" + s.MasterConf(), "--out=json", "--no-color", fun}
-	for name, v := range o.arguments {
+	for name, v := range arguments {
 		if *v != "" {
 			argv = append(argv, name+"="+asText(*v))
 		}
-	}
-	if o.toFile() {
-		form = cmp.Or(form, "data") + ",junit"
 	}
 	if form != "" {
 		argv = append(argv, "format="+form)

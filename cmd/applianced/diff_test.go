@@ -17,19 +17,25 @@ import (
 // and what was printed.
 func runDiff(t *testing.T, script string, args ...string) (code int, out, errs string) {
 	t.Helper()
+	return runVerb(t, diffCommand, script, append([]string{"diff"}, args...)...)
+}
+
+// runVerb runs a verb as runDiff does.
+func runVerb(t *testing.T, verb func(*flags) *cobra.Command, script string, args ...string) (code int, out, errs string) {
+	t.Helper()
 	dir := t.TempDir()
 	check.Must(t, os.WriteFile(filepath.Join(dir, "salt-run"), []byte("#!/bin/sh\necho \"$@\" >> "+dir+"/asked\n"+script), 0o755))
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 
 	config := filepath.Join(dir, "appliance.yaml")
 	check.Must(t, os.WriteFile(config, []byte("data_dir: "+dir+"\n"), 0o600))
-	cmd := diffCommand(&flags{config: config})
+	cmd := verb(&flags{config: config})
 	root := &cobra.Command{Use: "applianced", SilenceErrors: true, SilenceUsage: true}
 	root.AddCommand(cmd)
 	var stdout, stderr bytes.Buffer
 	root.SetOut(&stdout)
 	root.SetErr(&stderr)
-	root.SetArgs(append([]string{"diff"}, args...))
+	root.SetArgs(args)
 
 	switch err := root.Execute().(type) {
 	case nil:

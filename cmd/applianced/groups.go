@@ -21,7 +21,7 @@ func groups() []group {
 			[]string{"setup", "join-string", "join", "drain", "undrain", "leave", "remove", "replace",
 				"recover", "secret", "cluster-key", "virtual-address", "storage"}},
 		{"This node and its machine:",
-			[]string{"config", "git", "diff", "schedule", "secrets", "python", "reload", "restart", "reboot",
+			[]string{"config", "git", "diff", "readers", "schedule", "secrets", "python", "reload", "restart", "reboot",
 				"upgrade", "backup", "restore", "import", "export", "reset", "admin", "firewall",
 				"console"}},
 		{"Programs and their documentation:", []string{"run", "lb", "man"}},

@@ -53,7 +53,9 @@ const lateAnswer = time.Hour
 
 // AnswersLate reports whether a runner may work for minutes, although its result is only in the
 // answer to the request.
-func AnswersLate(fun string) bool { return fun == "pillar.diff" || fun == "top.diff" }
+func AnswersLate(fun string) bool {
+	return fun == "pillar.diff" || fun == "top.diff" || fun == "pillar.readers"
+}
 
 // startRunner works like StartRunner, with a complete load. data is the data of the end event if
 // the runner has ended and its result must not go on the event bus; otherwise data is nil.

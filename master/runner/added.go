@@ -31,6 +31,8 @@ var addedByMaster = map[string]added{
 		"Returns what a branch, tag, commit or folder would change in the pillars of minions."},
 	"top.diff": {"ref= tgt= tgt_type= from= folder= remote= into= env= saltenv= pillarenv= format=",
 		"Returns what a branch, tag, commit or folder would change in the states that minions get."},
+	"pillar.readers": {"key= tgt= tgt_type= file= block= saltenv= pillarenv= format=",
+		"Returns which minions get a key of the pillar, a pillar file or a secret of it, and through which files."},
 	"schedule.list":        {"count=", "Returns the entries of the master's schedule and their next runs."},
 	"saved.targets":        {"", "Returns the saved targets."},
 	"saved.jobs":           {"", "Returns the saved jobs, or those that the caller may run."},

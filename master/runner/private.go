@@ -39,7 +39,7 @@ func Secret(fun string, named *value.Map) bool {
 	case "auth.mk_token":
 		return true
 	case "cluster.remove", "cluster.secret", records, "audit.all", "files.list", "files.show", "appliance.status", "appliance.course",
-		"pillar.diff", "top.diff", "fleet.explain":
+		"pillar.diff", "top.diff", "pillar.readers", "fleet.explain":
 		return true
 	case "pillar.show_pillar", "cache.grains":
 		return named.Bool(Alone)

@@ -23,9 +23,15 @@ type comparison struct {
 	report *Report
 }
 
-// all compares all minions. A minion whose pillar cannot be compiled on this master ends the
-// comparison: without it the report would be incomplete.
+// all compares all minions.
 func (c *comparison) all(ctx context.Context, ids []string) error {
+	keep := func(ctx context.Context) error { return errors.Join(c.from.keep(ctx), c.to.keep(ctx)) }
+	return eachMinion(ctx, ids, keep, c.minion)
+}
+
+// eachMinion calls do for all minions, for several at the same time. The first error ends it: a report
+// without a minion would be incomplete. It calls keep each minute.
+func eachMinion(ctx context.Context, ids []string, keep func(context.Context) error, do func(context.Context, string) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 
@@ -34,7 +40,7 @@ func (c *comparison) all(ctx context.Context, ids []string) error {
 	for range workers() {
 		done.Go(func() {
 			for id := range next {
-				if err := c.minion(ctx, id); err != nil {
+				if err := do(ctx, id); err != nil {
 					cancel(err)
 				}
 			}
@@ -47,7 +53,7 @@ func (c *comparison) all(ctx context.Context, ids []string) error {
 			break
 		}
 		if time.Since(kept) > keepEvery {
-			if err := errors.Join(c.from.keep(ctx), c.to.keep(ctx)); err != nil {
+			if err := keep(ctx); err != nil {
 				cancel(err)
 			}
 			kept = time.Now()

@@ -11,6 +11,9 @@
 // template that calls a function with an effect is refused and named in the report. Secrets are
 // not opened, and what looks like a secret is compared but not shown, see mask.
 //
-// Only one comparison runs at a time, a few more wait. It has renderers of its own, which run at a
+// The runner pillar.readers searches what is served with the same means: which minions get a key, a file
+// or a secret.
+//
+// Only one comparison or search runs at a time, a few more wait. It has renderers of its own, which run at a
 // lower priority and within bounds of time and memory, and which end with it.
 package diff

@@ -40,6 +40,7 @@ type Request struct {
 	Pillarenv  string
 	Form       string // "": data; or text, colour, junit
 	WithJUnit  bool   // the answer has the report in the form of JUnit besides
+	readers    bool   // find readers, and compare nothing
 }
 
 // The names of the runners.
@@ -54,17 +55,20 @@ const maxArgument = 4096
 // parameters are the names of the arguments, in the order of positional ones.
 const parameters = "ref tgt tgt_type from folder remote into env saltenv pillarenv format"
 
-// requestOf reads the arguments of a runner.
-func requestOf(name string, args []any, named *value.Map) (Request, error) {
-	known := strings.Fields(parameters)
-	given := map[string]any{}
-	wrong := func(form string, a ...any) (Request, error) {
-		usage := "salt-run " + name + " [ref=]REF [tgt=MINIONS tgt_type=TYPE from=REF folder=PATH remote=NAME into=BRANCH env=ENV saltenv=ENV pillarenv=ENV format=text|junit|text,junit]"
-		return Request{}, &runner.ArgumentError{Reason: fmt.Sprintf(form, a...), Usage: usage}
-	}
+// wrongArgument returns the error of arguments that a runner does not take.
+type wrongArgument func(form string, a ...any) error
 
+// readArguments reads the arguments of a runner, whose names are in parameters. It returns all that
+// were given, and those that are texts.
+func readArguments(parameters string, args []any, named *value.Map, wrong wrongArgument) (
+	given map[string]any,
+	texts map[string]string,
+	err error,
+) {
+	known := strings.Fields(parameters)
+	given = map[string]any{}
 	if len(args) > len(known) {
-		return wrong("takes %d arguments but %d were given", len(known), len(args))
+		return nil, nil, wrong("takes %d arguments but %d were given", len(known), len(args))
 	}
 	for i, v := range args {
 		given[known[i]] = v
@@ -74,22 +78,35 @@ func requestOf(name string, args []any, named *value.Map) (Request, error) {
 		switch {
 		case strings.HasPrefix(key, "__"):
 		case !slices.Contains(known, key):
-			return wrong("got an unexpected keyword argument '%.40s'", key)
+			return nil, nil, wrong("got an unexpected keyword argument '%.40s'", key)
 		default:
 			given[key] = v
 		}
 	}
 
-	texts := map[string]string{}
+	texts = map[string]string{}
 	for key, v := range given {
 		if v == nil || key == "tgt" {
 			continue
 		}
 		text := value.StrMax(v, maxArgument)
 		if len(text) > maxArgument || !utf8.ValidString(text) || strings.ContainsAny(text, "\x00\n") {
-			return wrong("%s is too long, or no plain text", key)
+			return nil, nil, wrong("%s is too long, or no plain text", key)
 		}
 		texts[key] = text
+	}
+	return given, texts, nil
+}
+
+// requestOf reads the arguments of a comparison.
+func requestOf(name string, args []any, named *value.Map) (Request, error) {
+	wrong := func(form string, a ...any) error {
+		usage := "salt-run " + name + " [ref=]REF [tgt=MINIONS tgt_type=TYPE from=REF folder=PATH remote=NAME into=BRANCH env=ENV saltenv=ENV pillarenv=ENV format=text|junit|text,junit]"
+		return &runner.ArgumentError{Reason: fmt.Sprintf(form, a...), Usage: usage}
+	}
+	given, texts, err := readArguments(parameters, args, named, wrong)
+	if err != nil {
+		return Request{}, err
 	}
 
 	r := Request{
@@ -109,13 +126,13 @@ func requestOf(name string, args []any, named *value.Map) (Request, error) {
 		r.Form = ""
 	}
 	if r.To == (What{}) {
-		return wrong("%v", errNothing)
+		return Request{}, wrong("%v", errNothing)
 	}
 	if r.To.Ref != "" && r.To.Folder != "" {
-		return wrong("ref and folder exclude each other")
+		return Request{}, wrong("ref and folder exclude each other")
 	}
 	if !slices.Contains([]string{"", "text", "colour", "junit"}, r.Form) {
-		return wrong("format is text, colour or junit, or one of data, text and colour with ,junit")
+		return Request{}, wrong("format is text, colour or junit, or one of data, text and colour with ,junit")
 	}
 	if r.Target == nil {
 		r.Target = "*"

@@ -8,10 +8,36 @@ import (
 	"saltern/master/value"
 )
 
-// AddRunners adds the runners pillar.diff and top.diff.
+// AddRunners adds the runners pillar.diff, top.diff and pillar.readers.
 func AddRunners(t *runner.Table, s *Service) {
 	for _, name := range []string{pillarDiff, topDiff} {
 		s.addRunner(t, name)
+	}
+	t.Add(pillarReaders, s.runReaders)
+}
+
+// runReaders runs pillar.readers.
+func (s *Service) runReaders(ctx context.Context, env *runner.Env, args []any, named *value.Map) (any, error) {
+	q, err := questionOf(args, named)
+	if err != nil {
+		return nil, err
+	}
+	report, err := s.Readers(ctx, q, progressOf(env))
+	if err != nil {
+		return nil, err
+	}
+	if q.Form == "" {
+		return report.Data(), nil
+	}
+	return value.NewMap("text", report.Text(q.Form == "colour"), "code", int64(report.Code())), nil
+}
+
+// progressOf returns a function that tells the caller of a runner what it waits for.
+func progressOf(env *runner.Env) func(string) {
+	return func(text string) {
+		if env.Progress != nil {
+			env.Progress(value.NewMap("message", text))
+		}
 	}
 }
 
@@ -22,11 +48,7 @@ func (s *Service) addRunner(t *runner.Table, name string) {
 			return nil, err
 		}
 
-		report, err := s.Compare(ctx, r, func(text string) {
-			if env.Progress != nil {
-				env.Progress(value.NewMap("message", text))
-			}
-		})
+		report, err := s.Compare(ctx, r, progressOf(env))
 		if errors.Is(err, ErrNoRef) {
 			return value.NewMap("text", err.Error()+"\n", "code", int64(codeUnable), "lacks_ref", true), nil
 		}

@@ -104,10 +104,26 @@ func (s *Service) takeTurn(ctx context.Context, tell func(string)) (done func(),
 }
 
 // Compare compares. It ends when ctx ends. tell is called with a text when Compare waits.
-func (s *Service) Compare(ctx context.Context, r Request, tell func(string)) (*Report, error) {
+func (s *Service) Compare(ctx context.Context, r Request, tell func(string)) (report *Report, err error) {
+	err = s.inTurn(ctx, r.Target, r.TargetType, tell, func(ctx context.Context, ids []string) error {
+		report, err = s.compare(ctx, r, ids)
+		return err
+	})
+	return report, err
+}
+
+// inTurn runs work with the minions that a target selects, when its turn has come and within the bounds of
+// a comparison.
+func (s *Service) inTurn(
+	ctx context.Context,
+	target any,
+	targetType string,
+	tell func(string),
+	work func(ctx context.Context, ids []string) error,
+) error {
 	done, err := s.takeTurn(ctx, tell)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer done()
 
@@ -119,20 +135,20 @@ func (s *Service) Compare(ctx context.Context, r Request, tell func(string)) (*R
 		s.cfg.Newest(ctx)
 	}
 
-	ids, err := s.cfg.Fleet.Match(r.Target, r.TargetType)
+	ids, err := s.cfg.Fleet.Match(target, targetType)
 	if err != nil {
-		return nil, fmt.Errorf("find the minions: %w", err)
+		return fmt.Errorf("find the minions: %w", err)
 	}
-	report, err := s.compare(ctx, r, ids)
+	err = work(ctx, ids)
 	if cause := context.Cause(ctx); cause != nil && err != nil {
-		return nil, cause
+		return cause
 	}
-	return report, err
+	return err
 }
 
 func (s *Service) compare(ctx context.Context, r Request, ids []string) (*Report, error) {
 	began := time.Now()
-	pool := s.renderers()
+	pool := s.renderers(!s.cfg.Trusted)
 	defer pool.Close()
 
 	work, err := s.workDir()
@@ -174,8 +190,9 @@ func (s *Service) compare(ctx context.Context, r Request, ids []string) (*Report
 	return run.report, nil
 }
 
-// renderers returns the renderers of one comparison. They start when they are needed.
-func (s *Service) renderers() *renderer.Pool {
+// renderers returns the renderers of one comparison. They start when they are needed. Confined ones run
+// nothing with an effect.
+func (s *Service) renderers(confined bool) *renderer.Pool {
 	c := s.cfg.Renderer
 	c.MaxWorkers = workers()
 	c.MemoryLimit = rendererMemory
@@ -183,7 +200,7 @@ func (s *Service) renderers() *renderer.Pool {
 	c.StartTimeout = startTakes
 	c.Nice = rendererNice
 	c.MaxMessage = rendererReply
-	c.Confined = !s.cfg.Trusted
+	c.Confined = confined
 	c.Log = slog.New(slog.DiscardHandler) // what templates log may hold what is not shown
 	return renderer.New(c)
 }

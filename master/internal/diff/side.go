@@ -58,6 +58,9 @@ func (s *Service) side(ctx context.Context, r Request, what What, work string, p
 	cfg.ShowRenderErrors = false
 	cfg.PillarOpts = false
 	compare := &pillar.Compare{Confined: !s.cfg.Trusted, Hide: s.names.hide}
+	if r.readers { // all files are served, and no value is shown
+		compare = &pillar.Compare{Confined: true}
+	}
 	cfg.Compare = compare
 
 	copied := ""

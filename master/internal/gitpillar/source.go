@@ -46,6 +46,15 @@ type Root struct {
 	// Mounted means that other roots of the environment may include files of this root, and that
 	// this root has no top file.
 	Mounted bool
+	Origin  Origin
+}
+
+// Origin says which part of which commit a directory holds.
+type Origin struct {
+	Repository *git.Repository
+	Commit     string // "" if it is not known
+	Path       string // of the directory in the tree; "": the whole tree
+	Mountpoint string // where the directory has the tree; "": at its top
 }
 
 // Entries returns the values of the git entries in the option ext_pillar, in order.
@@ -170,7 +179,7 @@ func (s *Source) Prepare(ctx context.Context, repo *git.Repository, snap *git.Sn
 				continue
 			}
 
-			tree, ok, err := r.treeOf(ctx, snap, r.targetOf("", ""))
+			tree, _, ok, err := r.treeOf(ctx, snap, r.targetOf("", ""))
 			if err == nil && ok {
 				_, err = repo.Checkout(ctx, tree)
 			}
@@ -237,30 +246,32 @@ func (r *remote) envOf(pillarenv, saltenv string) string {
 
 // treeOf returns the tree of a branch or tag. If there is no such branch or tag, it returns the
 // tree of the fallback (GitPython.checkout). If there is neither, it returns false. treeOf accepts
-// a commit id only if the configuration names that commit.
-func (r *remote) treeOf(ctx context.Context, s *git.Snapshot, target string) (string, bool, error) {
+// a commit id only if the configuration names that commit. commit is "" for a tree that a Pin has put
+// in the place of a branch.
+func (r *remote) treeOf(ctx context.Context, s *git.Snapshot, target string) (tree, commit string, ok bool, err error) {
 	for _, name := range []string{target, r.Fallback} {
 		if name == "" {
 			continue
 		}
 
 		if tree, ok := r.pinned[name]; ok {
-			return tree, true, nil
+			return tree, "", true, nil
 		}
 
 		if b, ok := s.Branch(name); ok {
-			return b.Tree, true, nil
+			return b.Tree, b.Commit, true, nil
 		}
 
 		if t, ok := s.Tag(name); ok {
-			return t.Tree, true, nil
+			return t.Tree, t.Commit, true, nil
 		}
 		if slices.Contains(r.Commits, name) {
-			return r.repo.Resolve(ctx, name)
+			tree, ok, err = r.repo.Resolve(ctx, name)
+			return tree, name, ok, err
 		}
 	}
 
-	return "", false, nil
+	return "", "", false, nil
 }
 
 // errUnfetched means that the first fetch of a repository has not ended yet.
@@ -300,7 +311,8 @@ func (s *Source) Roots(ctx context.Context, n int, pillarenv, saltenv string) (o
 			continue
 		}
 
-		out = append(out, Root{Env: r.envOf(pillarenv, saltenv), Dir: root, Mounted: r.Mountpoint != ""})
+		root.Env = r.envOf(pillarenv, saltenv)
+		out = append(out, root)
 	}
 
 	return out, errors.Join(errs...)
@@ -316,28 +328,34 @@ func (r *remote) isPinned(tree string) bool {
 	return false
 }
 
-func (r *remote) checkout(ctx context.Context, s *git.Snapshot, target string) (dir string, ok bool, err error) {
-	tree, ok, err := r.treeOf(ctx, s, target)
+// checkout returns the directory of a remote without its environment.
+func (r *remote) checkout(ctx context.Context, s *git.Snapshot, target string) (root Root, ok bool, err error) {
+	tree, commit, ok, err := r.treeOf(ctx, s, target)
 	if err != nil || !ok {
-		return "", false, err
+		return root, false, err
 	}
 
 	checkout := r.repo.Checkout
 	if r.isPinned(tree) {
 		checkout = r.repo.Borrow
 	}
-	if dir, err = checkout(ctx, tree); err != nil {
-		return "", false, err
+	dir, err := checkout(ctx, tree)
+	if err != nil {
+		return root, false, err
 	}
 
 	dir = filepath.Join(dir, r.Root)
 	if fi, err := os.Stat(dir); err != nil || !fi.IsDir() {
-		return "", false, nil // as in Salt's check_root
-	}
-	if r.Mountpoint == "" {
-		return dir, true, nil
+		return root, false, nil // as in Salt's check_root
 	}
 
-	dir, err = r.repo.Mount(tree, r.Root, r.Mountpoint)
-	return dir, err == nil, err
+	root = Root{
+		Dir:     dir,
+		Mounted: r.Mountpoint != "",
+		Origin:  Origin{Repository: r.repo, Commit: commit, Path: r.Root, Mountpoint: r.Mountpoint},
+	}
+	if r.Mountpoint != "" {
+		root.Dir, err = r.repo.Mount(tree, r.Root, r.Mountpoint)
+	}
+	return root, err == nil, err
 }

@@ -50,6 +50,7 @@ type compilation struct {
 	check              *checkRun // results of the files, for a comparison; may be nil: none is made
 	withoutMemo        bool      // do not use the memo
 	altered            bool      // a closed renderer session has changed values that its templates see
+	imports            []string  // files that the template of the moment has read, only while origins are traced
 	outcome            *Outcome  // for a comparison of two compilations; may be nil: the pillar is served
 }
 
@@ -233,7 +234,7 @@ func (c *compilation) compilePillar() (*value.Map, error) {
 	var pillar *value.Map
 	if cfg.ExtPillarFirst {
 		first := c.extPillar(c.req.Override.Clone())
-		c.pillar = c.hideFromTemplates(first)
+		c.pillar = c.hideFromTemplates(c.trace.withoutMarks(first))
 		if c.session != nil {
 			if err := c.session.SetPillar(c.ctx, c.pillar); err != nil {
 				c.giveUpIfUnable(err)
@@ -257,7 +258,7 @@ func (c *compilation) compilePillar() (*value.Map, error) {
 		pillar = c.mergeMaps(pillar, c.req.Override)
 	}
 
-	if cfg.Decrypt && cfg.Compare == nil {
+	if cfg.Decrypt && cfg.Compare == nil && !c.trace.marks() {
 		pillar = c.decrypt(pillar)
 	}
 
@@ -341,11 +342,23 @@ func (c *compilation) extPillar(pillar *value.Map) *value.Map {
 			continue
 		}
 		before := pillar
-		pillar = c.otherPillars(pillar, l.others)
+		pillar = c.otherPillars(c.trace.withoutMarks(before), l.others)
+		pillar = c.trace.remarkExternal(before, pillar, namesOf(l.others))
 		c.outcome.noteExtPillar(before, pillar)
 	}
 
 	return pillar
+}
+
+// namesOf returns the names of entries of the ext_pillar chain.
+func namesOf(entries []any) string {
+	var names []string
+	for _, e := range entries {
+		if m, ok := e.(*value.Map); ok {
+			names = append(names, m.Keys()...)
+		}
+	}
+	return strings.Join(names, ", ")
 }
 
 // otherPillars runs entries of the ext_pillar chain in Python.

@@ -15,6 +15,7 @@ func (c *compilation) gitPillar(n int) *value.Map {
 	c.closeSession()
 	out := value.NewMap()
 	roots := c.gitRoots(n)
+	c.trace.addRoots(roots)
 	for i, root := range roots {
 		if c.pillarenv != "" && root.Env != c.pillarenv || root.Mounted {
 			continue
@@ -45,7 +46,9 @@ func (c *compilation) gitPillar(n int) *value.Map {
 		sub.withoutMemo = c.withoutMemo
 		sub.outcome = c.outcome
 		sub.trace = c.trace
+		leave := c.trace.enterRoot()
 		out = c.mergeMaps(out, sub.compileGitRoot())
+		leave()
 		c.altered = c.altered || sub.altered
 	}
 

@@ -314,6 +314,7 @@ func (c *compilation) recordConfined(
 		return nil, err
 	}
 
+	c.noteImports(trace.Files)
 	if file := c.importedFromElsewhere(t.Path, trace.Files); file != "" {
 		v = renderer.Unshareable("imports a file that is not a part of what is compared")
 	}

@@ -52,7 +52,24 @@ func (s *sharedTemplate) cachedResult() (any, bool) {
 	if s == nil {
 		return nil, false
 	}
-	return s.compilation.compiler.cfg.Memo.Get(s.key, s.minion(), s.compilation.compiler.files.contentSum)
+	c := s.compilation
+	v, files, known := c.compiler.cfg.Memo.Find(s.key, s.minion(), c.compiler.files.contentSum)
+	if known {
+		c.noteImports(files)
+	}
+	return v, known
+}
+
+// noteImports records the files that the template of the moment has read, if origins are traced.
+func (c *compilation) noteImports(files []memo.File) {
+	if !c.trace.marks() {
+		return
+	}
+	for _, f := range files {
+		if !f.Missing {
+			c.imports = append(c.imports, f.Path)
+		}
+	}
 }
 
 // renderInPython renders a template in Python. If the result can be shared, it stores the result in

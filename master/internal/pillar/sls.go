@@ -23,6 +23,7 @@ var errNoRenderers = errors.New("no template renderers are configured on this ma
 
 // compileFile renders one file (salt/template.py compile_template).
 func (c *compilation) compileFile(path, env, name string, defaults *value.Map) (any, error) {
+	c.imports = nil
 	v, err := c.renderFile(path, env, name, defaults)
 	// Otherwise both sides of a comparison would have the same error.
 	if c.outcome != nil && (errors.Is(err, errNoRenderers) || errors.Is(err, renderer.ErrNoSalt)) {
@@ -33,6 +34,7 @@ func (c *compilation) compileFile(path, env, name string, defaults *value.Map) (
 	}
 	c.outcome.noteResult(env, name, v)
 	c.trace.addFile(path, env, name, v)
+	v = c.trace.markFile(path, env, name, c.imports, v)
 	if c.check != nil {
 		c.check.addResult(fileResult{path: path, env: env, name: name}, v, err)
 	}
@@ -353,6 +355,7 @@ func (c *compilation) mergeIncludes(
 		}
 
 		for _, s := range found {
+			c.trace.addInclude(env, name, s, key)
 			next, done := mods[s]
 			if !done {
 				// Salt adds the errors of earlier names again for every further name. Here each
@@ -394,6 +397,9 @@ func (c *compilation) mergeIncludes(
 }
 
 func (c *compilation) mergeMaps(a, b *value.Map) *value.Map {
+	if c.trace.marks() {
+		return mergeMarked(a, b, c.compiler.cfg.Strategy, c.compiler.cfg.MergeLists)
+	}
 	return mergeBy(a, b, c.compiler.cfg.Strategy, c.compiler.cfg.MergeLists)
 }
 

@@ -50,12 +50,14 @@ type Trace struct {
 type tracer struct {
 	Trace
 	key []string // the path of the only key that is looked for; nil: all keys of the first level
+	// origins records where values come from, in place of lines and keys. It may be nil.
+	origins *originLog
 }
 
 // addFile records the keys of a file. name is its SLS.
 func (t *tracer) addFile(path, env, name string, v any) {
 	m, ok := v.(*value.Map)
-	if t == nil || !ok || name == "" { // a top file has no name
+	if t == nil || t.origins != nil || !ok || name == "" { // a top file has no name
 		return
 	}
 
@@ -87,10 +89,6 @@ func (t *tracer) addLine(env string, ch *chosen, matches bool, err error) {
 	if t == nil {
 		return
 	}
-	if len(t.Lines) >= maxTraced {
-		t.More = true
-		return
-	}
 
 	l := Line{
 		Top:     ch.top,
@@ -102,6 +100,13 @@ func (t *tracer) addLine(env string, ch *chosen, matches bool, err error) {
 	}
 	if err != nil {
 		l.Fault = err.Error()
+	}
+	if t.addScopedLine(l) {
+		return
+	}
+	if len(t.Lines) >= maxTraced {
+		t.More = true
+		return
 	}
 	t.Lines = append(t.Lines, l)
 }

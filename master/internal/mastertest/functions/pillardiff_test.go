@@ -49,8 +49,14 @@ func TestPillarDiff(t *testing.T) {
 		t.Errorf("%s", text)
 	}
 
+	data, err := c.Runner(t.Context(), "pillar.readers", nil, value.NewMap("key", "pass*"), nil, func(string, *value.Map) {})
+	check.Must(t, err)
+	if text := runner.JSON(data.Map("return"), false); !strings.Contains(text, `"readers": 1`) || strings.Contains(text, "M4RK") {
+		t.Errorf("%s", text)
+	}
+
 	for _, e := range r.NewEvents() {
-		if text := runner.JSON(e.Data, false); strings.Contains(text, "M4RK") || strings.Contains(text, `"side"`) {
+		if text := runner.JSON(e.Data, false); strings.Contains(text, "M4RK") || strings.Contains(text, `"side"`) || strings.Contains(text, `"readers"`) {
 			t.Errorf("event %s: %s", e.Tag, text)
 		}
 	}

@@ -95,6 +95,12 @@ func (s *Store) Stats() Stats {
 // valid for the minion. content returns the current hash of a file. The returned value is shared
 // and must not be changed.
 func (s *Store) Get(key Sum, m Minion, content Content) (value any, ok bool) {
+	value, _, ok = s.Find(key, m, content)
+	return value, ok
+}
+
+// Find works like Get, and returns the files that the template has read, too. They must not be changed.
+func (s *Store) Find(key Sum, m Minion, content Content) (value any, files []File, ok bool) {
 	s.mu.Lock()
 	var forms []*readSet
 	if sh := s.templates[key]; sh != nil {
@@ -105,7 +111,7 @@ func (s *Store) Get(key Sum, m Minion, content Content) (value any, ok bool) {
 	for _, f := range forms {
 		sum, err := m.sumOf(f.reads)
 		if err != nil {
-			return nil, false
+			return nil, nil, false
 		}
 
 		s.mu.Lock()
@@ -128,10 +134,10 @@ func (s *Store) Get(key Sum, m Minion, content Content) (value any, ok bool) {
 		s.markUsed(r)
 		s.stats.Hits++
 
-		return r.value, true
+		return r.value, r.files, true
 	}
 
-	return nil, false
+	return nil, nil, false
 }
 
 // Content returns the hash of a file. exists is false if the file does not exist. If err is not

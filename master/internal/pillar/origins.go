@@ -1,0 +1,358 @@
+package pillar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"saltern/master/internal/gitpillar"
+	"saltern/master/pattern"
+	"saltern/master/redact"
+	"saltern/master/value"
+)
+
+// Bounds of what is recorded of one pillar.
+const (
+	maxOrigins  = 20000 // files, and ways to them
+	maxWays     = 10    // of one file
+	maxWaySteps = 1000  // SLS that a search for the ways to one file visits
+)
+
+// Origins says where the values of the pillar of a minion come from. It holds values; its readers must
+// not show them.
+type Origins struct {
+	// Files are the files that were rendered for the minion, and the external pillars that have run.
+	Files []Origin
+	// Roots are the directories of git pillars. Those of pillar_roots are not among them.
+	Roots   []gitpillar.Root
+	Refused []Refusal // files whose result cannot be told, only of a confined compilation
+
+	pillar *value.Map // with marks
+	log    *originLog
+}
+
+// Origin is a file, or an external pillar, that may give something to a pillar.
+type Origin struct {
+	FileKey
+	Path     string
+	Imports  []string // files that the template has read
+	External string   // name of the external pillar; "": a file
+	scope    int
+}
+
+// Source is a file that gives a value to a place of a pillar.
+type Source struct {
+	File  int  // index in Origins.Files
+	Gives bool // false: the value of another file has replaced it
+}
+
+// originLog records origins while a pillar is compiled. All methods take a nil log, which records nothing.
+type originLog struct {
+	files    []Origin
+	numbers  map[originKey]int
+	roots    []gitpillar.Root
+	lines    []scopedLine
+	includes map[scopedKey][]include
+	size     int
+	// scope is 0 in pillar_roots, and another number in each root of a git pillar.
+	scope, scopes int
+}
+
+type originKey struct {
+	scopedKey
+	path, external string
+}
+
+// scopedKey is an SLS of pillar_roots or of one root of a git pillar.
+type scopedKey struct {
+	scope int
+	FileKey
+}
+
+type scopedLine struct {
+	scope int
+	Line
+}
+
+// include is an include entry of an SLS.
+type include struct{ by, key string }
+
+var errManyOrigins = fmt.Errorf("the pillar of one minion comes from more than %d files and lines", maxOrigins)
+
+// Origins compiles the pillar of a minion and returns where its values come from. With Config.Compare it
+// runs nothing with an effect if that is Confined, and opens no secrets.
+func (c *Compiler) Origins(ctx context.Context, req Request) (*Origins, error) {
+	if needsPython(c.cfg.Strategy, c.cfg.Renderer) {
+		return nil, errNotTraced
+	}
+
+	n := c.newCompilation(ctx, req)
+	defer n.giveUp(nil)
+	if c.cfg.Compare != nil {
+		n.outcome = &Outcome{}
+	}
+	n.trace = &tracer{}
+	n.withoutMemo = c.cfg.Compare == nil
+	if err := n.chooseEnvs(); err != nil {
+		return nil, err
+	}
+
+	compile := func(n *compilation) (*value.Map, error) {
+		defer n.closeSession()
+		if n.outcome != nil {
+			*n.outcome = Outcome{marks: map[FileKey]fileMark{}}
+		}
+		n.trace.origins = &originLog{numbers: map[originKey]int{}, includes: map[scopedKey][]include{}}
+		return n.compilePillar()
+	}
+	var pillar *value.Map
+	var err error
+	if c.cfg.Compare != nil {
+		pillar, err = c.compileMemoized(n, compile)
+	} else {
+		pillar, err = compile(n)
+	}
+	if cause := context.Cause(n.ctx); cause != nil {
+		err = cause
+	}
+	if err == nil && n.trace.origins.size > maxOrigins {
+		err = errManyOrigins
+	}
+	if err != nil {
+		return nil, fmt.Errorf("trace the pillar of %s: %w", req.ID, err)
+	}
+
+	log := n.trace.origins
+	out := &Origins{Files: log.files, Roots: log.roots, pillar: pillar, log: log}
+	if n.outcome != nil {
+		out.Refused = n.outcome.Refused
+	}
+	return out, nil
+}
+
+// of returns the number of an origin, and adds it if it is new.
+func (l *originLog) of(o Origin) int {
+	key := originKey{scopedKey{l.scope, o.FileKey}, o.Path, o.External}
+	n, known := l.numbers[key]
+	if !known {
+		n = len(l.files)
+		l.numbers[key] = n
+		o.scope = l.scope
+		l.files = append(l.files, o)
+		l.size++
+	}
+	return n
+}
+
+// markFile records that a file was rendered, and returns its value with marks. name is its SLS.
+func (t *tracer) markFile(path, env, name string, imports []string, v any) any {
+	if t == nil || t.origins == nil {
+		return v
+	}
+	l := t.origins
+	if l.size > maxOrigins {
+		return v
+	}
+
+	n := l.of(Origin{FileKey: FileKey{env, name}, Path: path})
+	for _, file := range imports {
+		if !slices.Contains(l.files[n].Imports, file) {
+			l.files[n].Imports = append(l.files[n].Imports, file)
+			l.size++
+		}
+	}
+
+	m, ok := v.(*value.Map)
+	if !ok || name == "" {
+		return v
+	}
+	out := markBelow(m, n)
+	if list, there := m.Get("include"); there {
+		out.Set("include", list)
+	}
+	return out
+}
+
+// addInclude records that an SLS includes another one, below a key if that is not "".
+func (t *tracer) addInclude(env, by, name, key string) {
+	if t == nil || t.origins == nil || t.origins.size > maxOrigins {
+		return
+	}
+	l := t.origins
+	at := scopedKey{l.scope, FileKey{env, name}}
+	if one := (include{by, key}); !slices.Contains(l.includes[at], one) {
+		l.includes[at] = append(l.includes[at], one)
+		l.size++
+	}
+}
+
+func (t *tracer) addScopedLine(line Line) bool {
+	if t == nil || t.origins == nil {
+		return false
+	}
+	if l := t.origins; line.Matches && l.size <= maxOrigins {
+		l.lines = append(l.lines, scopedLine{l.scope, line})
+		l.size++
+	}
+	return true
+}
+
+// addRoots records the roots of a git pillar.
+func (t *tracer) addRoots(roots []gitpillar.Root) {
+	if t != nil && t.origins != nil {
+		t.origins.roots = append(t.origins.roots, roots...)
+	}
+}
+
+// enterRoot begins a root of a git pillar. The caller must call leave.
+func (t *tracer) enterRoot() (leave func()) {
+	if t == nil || t.origins == nil {
+		return func() {}
+	}
+	l := t.origins
+	outer := l.scope
+	l.scopes++
+	l.scope = l.scopes
+	return func() { l.scope = outer }
+}
+
+// marks reports whether values have marks now.
+func (t *tracer) marks() bool { return t != nil && t.origins != nil }
+
+// withoutMarks returns a pillar without marks.
+func (t *tracer) withoutMarks(pillar *value.Map) *value.Map {
+	if !t.marks() {
+		return pillar
+	}
+	return unmarkedMap(pillar)
+}
+
+// remarkExternal returns what an external pillar has made of a marked pillar.
+func (t *tracer) remarkExternal(before, after *value.Map, name string) *value.Map {
+	if !t.marks() {
+		return after
+	}
+	n := t.origins.of(Origin{External: name})
+	out, _ := remark(before, after, n).(*value.Map)
+	return out
+}
+
+// Ways returns how a file comes into the pillar: the lines of top files that select it, and the SLS that
+// include it.
+func (o *Origins) Ways(file int) (ways []string) {
+	f := o.Files[file]
+	if f.External != "" {
+		return []string{"ext_pillar " + f.External}
+	}
+	if f.SLS == "" {
+		return []string{"top file of " + f.Env}
+	}
+	steps := maxWaySteps
+	return o.waysTo(scopedKey{f.scope, f.FileKey}, nil, &steps)
+}
+
+// waysTo returns the ways to an SLS that do not go through the SLS below. steps is how many SLS it may still
+// visit: SLS that all include each other have more ways than can be counted.
+func (o *Origins) waysTo(key scopedKey, below []string, steps *int) (ways []string) {
+	if *steps--; *steps < 0 {
+		return nil
+	}
+	for _, l := range o.log.lines {
+		selects := func(name string) bool { return name == key.SLS || pattern.HasMeta(name) && pattern.Glob(name, key.SLS) }
+		if l.scope == key.scope && l.Env == key.Env && slices.ContainsFunc(l.SLS, selects) {
+			ways = append(ways, fmt.Sprintf("top of %s: %s", l.Top, redact.Text(value.Str(l.Target))))
+		}
+	}
+
+	for _, in := range o.log.includes[key] {
+		if slices.Contains(below, in.by) || in.by == key.SLS || len(below) > maxIncludeDepth || len(ways) >= maxWays {
+			continue
+		}
+		above := o.waysTo(scopedKey{key.scope, FileKey{key.Env, in.by}}, append(slices.Clip(below), key.SLS), steps)
+		text := " > " + in.by
+		if in.key != "" {
+			text += fmt.Sprintf(" (below %s)", in.key)
+		}
+		for _, way := range above {
+			ways = append(ways, way+text)
+		}
+	}
+	return ways[:min(len(ways), maxWays)]
+}
+
+// Find calls yield with the places of the pillar that a pattern of keys selects, with what is there and
+// the files that gave something to it, in the order of merging.
+func (o *Origins) Find(keys []string, yield func(path []string, v any, sources []Source)) {
+	find(o.pillar, nil, keys, yield)
+}
+
+func find(m *value.Map, at, keys []string, yield func([]string, any, []Source)) {
+	match := func(name string) bool {
+		return name == keys[0] || pattern.HasMeta(keys[0]) && pattern.Glob(keys[0], name)
+	}
+	for k, v := range m.All() {
+		name := value.Str(k)
+		if k == marksKey || len(at) == 0 && k == "_errors" || !match(name) {
+			continue
+		}
+
+		path := append(slices.Clip(at), name)
+		if len(keys) == 1 {
+			yield(path, unmarked(v), sourcesOf(v))
+		} else if below, ok := v.(*value.Map); ok {
+			find(below, path, keys[1:], yield)
+		}
+	}
+}
+
+// Leaves calls yield with the places of the pillar that are no maps.
+func (o *Origins) Leaves(yield func(path []string, v any, sources []Source)) {
+	leavesOf(o.pillar, nil, yield)
+}
+
+func leavesOf(m *value.Map, at []string, yield func([]string, any, []Source)) {
+	for k, v := range m.All() {
+		if k == marksKey || len(at) == 0 && k == "_errors" {
+			continue
+		}
+		path := append(slices.Clip(at), value.Str(k))
+		if below, ok := v.(*value.Map); ok {
+			leavesOf(below, path, yield)
+			continue
+		}
+		yield(path, unmarked(v), sourcesOf(v))
+	}
+}
+
+// sourcesOf returns the files that gave something to a value, each once.
+func sourcesOf(v any) (out []Source) {
+	gives := givesOf(v)
+	var order []int
+	switch v := v.(type) {
+	case *marked:
+		order = v.from
+	default:
+		order = marksOf(v)
+	}
+	seen := map[int]bool{}
+	for _, file := range slices.Backward(order) {
+		if !seen[file] {
+			seen[file] = true
+			out = append(out, Source{File: file, Gives: slices.Contains(gives, file)})
+		}
+	}
+	slices.Reverse(out)
+	return out
+}
+
+// SplitKey returns the parts of a key that are separated by colons.
+func SplitKey(key string) ([]string, error) {
+	const most = 64
+	parts := strings.Split(key, ":")
+	if key == "" || len(parts) > most {
+		return nil, errors.New("the key is empty, or has too many parts")
+	}
+	return parts, nil
+}
