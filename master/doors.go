@@ -133,6 +133,7 @@ func (m *Master) openDoors(ctx context.Context) error {
 		Scheduled: m.schedule,
 		Explainer: m.explain,
 		History:   m.recorder,
+		JobFiles:  m.localJobs,
 		Tokens:    m.callers.Tokens,
 	}, m.log)
 

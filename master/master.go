@@ -80,6 +80,7 @@ type Master struct {
 	sockets   *event.Server
 	control   *control.Server
 	jobs      jobs.Cache
+	localJobs *jobs.Local // below jobs
 	closeJobs func(context.Context) error
 	history   *history.Store  // nil: no history is kept
 	recorder  *fleet.Recorder // writes history; nil like it
@@ -369,12 +370,13 @@ func (m *Master) openCallers(context.Context) error {
 func (m *Master) openStores(ctx context.Context) error {
 	c := m.cfg
 	local, err := jobs.Open(jobs.Config{
-		Dir:      filepath.Join(c.CacheDir, "jobs"),
-		HashType: c.HashType,
-		Endtimes: c.JobCacheStoreEndtime,
-		Shared:   !m.cluster.Alone(),
-		Files:    true,
-		Archive:  m.openArchive(ctx),
+		Dir:        filepath.Join(c.CacheDir, "jobs"),
+		HashType:   c.HashType,
+		Endtimes:   c.JobCacheStoreEndtime,
+		Shared:     !m.cluster.Alone(),
+		Files:      !c.JobSegments || c.KeepJobs <= 0,
+		SegmentAge: max(c.KeepJobs/16, 10*time.Minute),
+		Archive:    m.openArchive(ctx),
 	},
 		m.log)
 	if err != nil && !m.cluster.Alone() {
@@ -386,6 +388,7 @@ func (m *Master) openStores(ctx context.Context) error {
 	}
 
 	m.jobs = local
+	m.localJobs = local
 	m.closeJobs = local.Close
 	m.writes = health.NewWrites(filepath.Join(local.JournalDir(), ".try"), m.problems)
 	if !m.cluster.Alone() {

@@ -97,6 +97,7 @@ func (m *Master) runnerEnv() *runner.Env {
 	return &runner.Env{
 		Jobs:      m.jobs,
 		Older:     m.olderJobs(),
+		JobFiles:  m.localJobs,
 		Events:    runner.OnBus(m.bus),
 		Minions:   m.launch,
 		Cache:     runner.OnCache(m.cache, m.pillars.Clear),

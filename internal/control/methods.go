@@ -127,6 +127,15 @@ var (
 	}})
 )
 
+// layOutJob is asked by Python's functions and by Salt's tools on this host, for jobs that are no files.
+var layOutJob = rpc.Add(masterTable, rpc.Method[JobFiles, rpc.None]{Row: rpc.Row{
+	Route:     "POST /v1/jobs/files",
+	Bound:     maxRequest,
+	Takes:     verbTakes,
+	Unaudited: onlyLooks,
+	NoCommand: "programs of this host ask that read Salt's layout of jobs",
+}})
+
 // commitRequest names the secret that becomes the present one.
 type commitRequest struct {
 	Finger string `json:"finger,omitempty"`
@@ -145,6 +154,7 @@ func handler(m Master) http.Handler {
 	rpc.Handle(h, readGit, func(context.Context, rpc.None) (Git, error) { return m.Git(), nil })
 	rpc.Handle(h, fetchGit, func(ctx context.Context, q gitRequest) (Git, error) { return m.FetchGit(ctx, q.Remote) })
 	rpc.Handle(h, explainMinion, m.Explain)
+	rpc.Handle(h, layOutJob, rpc.Order(m.LayOutJob))
 	rpc.Handle(h, readSchedule, func(context.Context, rpc.None) (Schedule, error) { return m.Schedule() })
 	rpc.Handle(h, listTokens, func(context.Context, rpc.None) (Tokens, error) { return m.LogIns() })
 	rpc.Handle(h, revokeTokens, func(_ context.Context, r Revocation) (Revoked, error) { return m.EndLogIns(r) })

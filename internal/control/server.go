@@ -36,6 +36,7 @@ type Master interface {
 	FetchGit(ctx context.Context, remote string) (Git, error)
 	Schedule() (Schedule, error)
 	Explain(ctx context.Context, q ExplainQuestion) (Explanation, error)
+	LayOutJob(ctx context.Context, q JobFiles) error
 	LogIns() (Tokens, error)
 	EndLogIns(r Revocation) (Revoked, error)
 }

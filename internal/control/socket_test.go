@@ -67,6 +67,8 @@ func (f *fakeMaster) Explain(_ context.Context, q ExplainQuestion) (Explanation,
 	return Explanation{Minion: q.Minion}, nil
 }
 
+func (f *fakeMaster) LayOutJob(context.Context, JobFiles) error { return nil }
+
 func (f *fakeMaster) Schedule() (Schedule, error) {
 	s := Schedule{
 		Enabled: true,

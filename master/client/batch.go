@@ -310,6 +310,8 @@ func (r *batchRun) releaseEnded(before []*watch) bool {
 		}
 
 		any = true
+		lost := slices.DeleteFunc(slices.Clone(w.targets), func(id string) bool { return w.found[id] })
+		r.client.layOut(context.Background(), w.jid, lost)
 		for _, id := range w.targets {
 			if w.found[id] {
 				continue

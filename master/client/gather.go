@@ -45,7 +45,9 @@ func (c *Client) Run(ctx context.Context, r Request, started func(Job), yield fu
 		return err
 	}
 
-	for _, id := range c.lostMinions(w) {
+	lost := c.lostMinions(w)
+	c.layOut(ctx, job.JID, lost)
+	for _, id := range lost {
 		// The bus may have lost the event of a return: look for the return in the job cache.
 		ret, ok := c.cached(job.JID, id)
 		if !ok {
@@ -232,7 +234,9 @@ func (c *Client) takeEvent(ws []*watch, e event.Event, yield func(*watch, Return
 // returns false when yield has returned false.
 func (c *Client) catchUp(ws []*watch, yield func(*watch, Return) bool) bool {
 	for _, w := range ws {
-		for _, id := range w.unanswered() {
+		unanswered := w.unanswered()
+		c.layOut(context.Background(), w.jid, unanswered)
+		for _, id := range unanswered {
 			ret, ok := c.cached(w.jid, id)
 			if !ok {
 				continue

@@ -1,12 +1,14 @@
 package client
 
 import (
-	//nolint:gosec // hash_type of a configuration
-	//nolint:gosec // hash_type of a configuration
-
+	"context"
 	"encoding/hex"
 	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
 
+	"saltern/internal/control"
 	"saltern/master/crypt"
 	"saltern/master/internal/datafile"
 	"saltern/master/keys"
@@ -15,6 +17,28 @@ import (
 
 // maxCachedReturn bounds a file of the job cache that the client reads, in bytes.
 const maxCachedReturn = 256 << 20
+
+// layOutAtOnce bounds the minions of one request to the master, so that their names fit into it.
+const layOutAtOnce = 200
+
+// layOut has the master write the returns of these minions as files, if there are any, so that cached finds them.
+// Without a master that can, cached finds what is a file already.
+func (c *Client) layOut(ctx context.Context, jid string, minions []string) {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	var owner syscall.Stat_t
+	if len(minions) == 0 || syscall.Stat(c.cfg.CacheDir, &owner) != nil {
+		return
+	}
+
+	master := control.NewClient(filepath.Join(c.cfg.SockDir, control.Socket), int(owner.Uid))
+	for some := range slices.Chunk(minions, layOutAtOnce) {
+		if err := master.LayOutJob(ctx, control.JobFiles{JID: jid, Minions: some}); err != nil {
+			c.cfg.Log.Debug("returns are not looked for in the master's segments", "jid", jid, "error", err)
+			return
+		}
+	}
+}
 
 // cached returns a minion's return from the job cache on this host (salt/returners/local_cache.py).
 // It returns false if there is none.

@@ -26,6 +26,9 @@ func (c *Local) Clean(ctx context.Context, keep time.Duration) (int, error) {
 	var errs []error
 	err := c.eachDir(ctx, func(dir string) error {
 		old, err := c.isExpired(dir, now, keep)
+		if err == nil && !old {
+			err = c.removeLaidOut(dir, now)
+		}
 		if err != nil || !old {
 			return nil
 		}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 
@@ -14,9 +15,10 @@ import (
 	"saltern/master/msgpack"
 )
 
-// files writes records as Salt's files. Only one goroutine may use it.
+// files writes records as Salt's files. It may be used concurrently.
 type files struct {
 	layout
+	turn              sync.Mutex // held while the files of a record are written
 	dirMode, fileMode fs.FileMode
 	endtimes          bool // each return sets the end time of the job (job_cache_store_endtime)
 	// test hook: an error that it returns is the result of the operation op; nil outside of tests
@@ -25,6 +27,8 @@ type files struct {
 
 // applyRecord writes the files of a record. A repeated call writes the same files.
 func (f *files) applyRecord(r *record) error {
+	f.turn.Lock()
+	defer f.turn.Unlock()
 	dir := f.jobDir(r.jid)
 	err := f.applyIn(dir, r)
 	if errors.Is(err, fs.ErrNotExist) { // the first record of a job, or Clean has removed the job

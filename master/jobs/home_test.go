@@ -364,6 +364,49 @@ func TestPublishWithoutInodes(t *testing.T) {
 	}
 }
 
+// The files that somebody asked for go after an hour, unless there is something else among them.
+func TestLaidOutFilesGo(t *testing.T) {
+	clock := time.Now()
+	c := open(t, Config{Now: func() time.Time { return clock }})
+	ctx := await.Context(t)
+	jids := []string{FromTime(clock), FromTime(clock.Add(time.Second))}
+	for _, jid := range jids {
+		check.Must(t, c.SaveLoad(ctx, jid, value.NewMap("jid", jid, "fun", "f"), []string{"m1", "m2"}))
+		for _, id := range []string{"m1", "m2"} {
+			r := ret(jid, id, id)
+			r.Out = "txt"
+			save(t, c, r)
+		}
+		_, err := c.LayOutAll(ctx, jid)
+		check.Must(t, err)
+		_, err = c.LayOutAll(ctx, jid)
+		check.Must(t, err)
+	}
+	if n := len(jobFiles(t, c)); n != 2*7 {
+		t.Errorf("%d files: %v", n, jobFiles(t, c))
+	}
+	own := filepath.Join(c.files.jobDir(jids[1]), "m3")
+	check.Must(t, os.MkdirAll(own, 0o750))
+	check.Must(t, os.WriteFile(own+"/return.p", []byte(packed(t, "of another program")), 0o600))
+
+	clock = clock.Add(2 * time.Hour)
+	flushed(t, c)
+	_, err := c.Clean(ctx, 24*time.Hour)
+	check.Must(t, err)
+	if _, err := os.Stat(c.files.jobDir(jids[0])); err == nil {
+		t.Error("the files stay")
+	}
+	for i, jid := range jids {
+		load, _ := c.Load(ctx, jid)
+		if got, _ := c.Returns(ctx, jid); got.Len() != 2+i || load == nil {
+			t.Errorf("%s: %v %v", jid, load, got.Keys())
+		}
+	}
+	if _, err := c.LayOutAll(ctx, FromTime(clock)); err == nil {
+		t.Error("files of an unknown job")
+	}
+}
+
 func FuzzIndex(f *testing.F) {
 	var index []byte
 	var before *record

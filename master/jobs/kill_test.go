@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"saltern/master/history"
 	"saltern/test/await"
 	"saltern/test/check"
 )
@@ -30,10 +31,32 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// historyArchive is the archive of a cache in a real history.
+type historyArchive struct{ *history.Store }
+
+func (h historyArchive) Add(a Archived) error {
+	return h.Append(history.Run{Minion: a.Minion, JID: a.JID, Time: a.Time, Return: a.Return})
+}
+
+func openHistory(dir string) (historyArchive, error) {
+	store, err := history.Open(history.Config{Dir: dir + ".history"})
+	return historyArchive{store}, err
+}
+
 // writeUntilKilled saves returns from many goroutines and prints each that
 // was acknowledged.
 func writeUntilKilled(dir, run string) {
-	c, err := Open(Config{Dir: dir, SegmentBytes: 32 << 10, Files: os.Getenv("SALTERN_TEST_JOB_FILES") != ""}, slog.New(slog.DiscardHandler))
+	archive, err := openHistory(dir)
+	if err != nil {
+		fmt.Println("error", err)
+		os.Exit(1)
+	}
+	c, err := Open(Config{
+		Dir:          dir,
+		SegmentBytes: 32 << 10,
+		Archive:      archive,
+		Files:        os.Getenv("SALTERN_TEST_JOB_FILES") != "",
+	}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		fmt.Println("error", err)
 		os.Exit(1)
@@ -99,7 +122,10 @@ func TestKilled(t *testing.T) {
 		t.Fatalf("only %d returns were acknowledged", len(acked))
 	}
 
-	c := open(t, Config{Dir: dir})
+	archive, err := openHistory(dir)
+	check.Must(t, err)
+	t.Cleanup(func() { check.Must(t, archive.Close()) })
+	c := open(t, Config{Dir: dir, Archive: archive})
 	lost := 0
 	for i := range 7 {
 		jid := FromTime(time.Unix(int64(i), 0))
@@ -128,6 +154,23 @@ func TestKilled(t *testing.T) {
 			}
 			seen[r.id] = true
 		}))
+	}
+	flushed(t, c)
+	inHistory := map[string]int{}
+	for from := history.Cursor(""); ; {
+		page, err := archive.Query(await.Context(t), history.Filter{}, 1000, from)
+		check.Must(t, err)
+		for _, run := range page.Runs {
+			inHistory[run.Minion]++
+		}
+		if from = page.Next; from == "" {
+			break
+		}
+	}
+	for id := range acked {
+		if inHistory[id] != 1 {
+			t.Errorf("the return of %s is %d times in the history", id, inHistory[id])
+		}
 	}
 	if twice > 0 {
 		t.Errorf("%d returns are there twice", twice)

@@ -25,8 +25,8 @@ const (
 	endtimeFile = "endtime"
 	returnFile  = "return.p"
 	outFile     = "out.p"
-	// tempFile is the name that a file has before its final name. Only the background writer
-	// creates such files, one at a time in a directory.
+	// tempFile is the name that a file has before its final name. Only one
+	// goroutine at a time creates such files.
 	tempFile = ".tmp"
 )
 

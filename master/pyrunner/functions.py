@@ -3,8 +3,10 @@
 # a file that was changed a moment ago counts.
 import builtins
 import copy
+import json
 import os
 import signal
+import socket
 import time
 from collections.abc import Mapping, MutableMapping
 
@@ -118,6 +120,7 @@ def client(request):
     if not salt.utils.verify.check_user(opts["user"]):
         raise RuntimeError(f"this process cannot become the user {opts['user']}")
     opts.update(request["options"])
+    laid_out.follow(opts)
     if request["git_pillars"]:
         git_pillars(opts, request["git_pillars"])
     if "hidden" in request and request["fun"].startswith("state."):
@@ -146,6 +149,7 @@ def work(request, begun):
 def give(request):
     """Hands a result to returners, as salt/utils/schedule.py handle_func does."""
     opts = salt.config.client_config(request["config"])
+    laid_out.follow(opts)
     returners = salt.loader.returners(opts, {})
     failed = []
     for name in request["returners"]:

@@ -5,6 +5,7 @@
 def stay(request, task):
     opts = salt.config.master_config(request["config"])
     opts.update(request["options"])
+    laid_out.follow(opts)
     if request["op"] == "engine":
         return engine(request, opts, task)
     if request["op"] == "jobs":

@@ -17,6 +17,7 @@ type Env struct {
 	Jobs jobs.Cache
 	// Older has jobs that Jobs does not have any more. It may be nil: there are none.
 	Older     OlderJobs
+	JobFiles  JobFiles
 	Events    Events
 	Minions   Minions
 	Cache     Cache
@@ -158,4 +159,10 @@ type Pillar interface {
 	// pillars.
 	Cached(id, pillarenv string) (*value.Map, bool)
 	Caches() bool
+}
+
+// JobFiles writes the files of a job in Salt's layout ([jobs.Local]).
+type JobFiles interface {
+	// LayOutAll writes the files and returns their folder.
+	LayOutAll(ctx context.Context, jid string) (folder string, err error)
 }

@@ -36,7 +36,17 @@ func jobsDefs() map[string]def {
 		defs[name] = def{d.params, ofCache(d.do)}
 	}
 
+	defs["jobs.files"] = def{"jid", jobsFiles}
 	return defs
+}
+
+// jobsFiles writes the files of a job in Salt's layout, for programs that read them, and returns their folder. It
+// is no function of Salt's.
+func jobsFiles(c *call) (any, error) {
+	if err := requirePart("job cache", c.JobFiles == nil); err != nil {
+		return nil, err
+	}
+	return c.JobFiles.LayOutAll(c.ctx, c.textArgument("jid"))
 }
 
 // ofCache returns a function that calls look, unless the look-up needs a returner. A returner is

@@ -142,6 +142,16 @@ func treesOf(s *settings.Settings, jobs bool) []tree {
 		t := tree{name: "jobs", base: s.DataDir, rel: "cache/jobs", master: true}
 		if s.Peering.Enabled {
 			t.base, t.rel = s.StorageDir(), "pki/jobs"
+		} else {
+			list = append(list, tree{
+				name:   "jobs.journal", // where the master keeps jobs and returns
+				base:   s.DataDir,
+				rel:    "cache/jobs.journal",
+				master: true,
+				skip: func(rel string) bool {
+					return path.Dir(rel) != "." || path.Ext(rel) != ".kept" && path.Ext(rel) != ".log"
+				},
+			})
 		}
 		list = append(list, t, tree{
 			name:   historyTree,

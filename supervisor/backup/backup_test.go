@@ -74,6 +74,11 @@ func full(t *testing.T) *settings.Settings {
 	write(t, filepath.Join(s.FileRoot(), "bin", "run.sh"), "#!/bin/sh", 0o755)
 	write(t, filepath.Join(s.PillarRoot(), "web.sls"), "password: pillar-canary", 0o600)
 	write(t, filepath.Join(s.CacheDir(), "jobs", "ab", "cdef", "return.p"), "a return", 0o600)
+	if !s.Peering.Enabled {
+		write(t, filepath.Join(s.CacheDir(), "jobs.journal", "0000000000000001.kept"), "returns", 0o600)
+		write(t, filepath.Join(s.CacheDir(), "jobs.journal", "0000000000000002.log"), "latest returns", 0o600)
+		write(t, filepath.Join(s.CacheDir(), "jobs.journal", "lock"), "made again", 0o600)
+	}
 	write(t, filepath.Join(s.CacheDir(), "history", "0000000000000001.seg"), "runs", 0o600)
 	write(t, filepath.Join(s.CacheDir(), "history", "last-runs"), "table", 0o600)
 	write(t, filepath.Join(s.CacheDir(), "history", "lock"), "made again", 0o600)

@@ -192,7 +192,7 @@ func recordSecrets(path string) (values []string) {
 // secret of ours: public keys of minions, jobs, logs.
 func noSecrets(name string) bool {
 	return slices.Contains([]string{"minions", "minions_pre", "minions_denied", "minions_rejected", "peers",
-		"jobs", "log"},
+		"jobs", "jobs.journal", "log"},
 		name)
 }
 

@@ -14,6 +14,7 @@ import (
 	"saltern/master/internal/presence"
 	"saltern/master/internal/repos"
 	"saltern/master/internal/schedule"
+	"saltern/master/jobs"
 )
 
 // Controlled answers the supervisor's calls over the control socket. It implements control.Master.
@@ -24,7 +25,26 @@ type Controlled struct {
 	Scheduled *schedule.Schedule
 	Explainer *explain.Service
 	History   *fleet.Recorder // may be nil: the master keeps no history
+	JobFiles  JobFiles
 	*eauth.Tokens
+}
+
+// JobFiles writes the files of jobs ([jobs.Local]).
+type JobFiles interface {
+	LayOut(ctx context.Context, jid string, minions []string) error
+	LayOutLoads(ctx context.Context) error
+}
+
+// LayOutJob implements control.Master.
+func (c Controlled) LayOutJob(ctx context.Context, q control.JobFiles) error {
+	if q.JID == "" {
+		return c.JobFiles.LayOutLoads(ctx)
+	}
+	err := c.JobFiles.LayOut(ctx, q.JID, q.Minions)
+	if errors.Is(err, jobs.ErrJID) {
+		return &rpc.Error{Code: rpc.CodeBadRequest, Text: err.Error()}
+	}
+	return err
 }
 
 // Minions implements control.Master.

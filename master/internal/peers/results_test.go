@@ -22,7 +22,7 @@ func TestResultsOfSaltRunReachOtherMasters(t *testing.T) {
 	open := func(id string) (*jobs.Cluster, *jobs.Local, string) {
 		log := slog.New(slog.DiscardHandler)
 		dir := filepath.Join(t.TempDir(), "jobs")
-		local, err := jobs.Open(jobs.Config{Dir: dir, Shared: true}, log)
+		local, err := jobs.Open(jobs.Config{Dir: dir, Shared: true, Files: true}, log) // as a tool writes them
 		check.Must(t, err)
 		cluster, err := jobs.OpenCluster(jobs.ClusterConfig{
 			ID:       id,
