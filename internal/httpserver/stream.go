@@ -7,8 +7,9 @@ import (
 )
 
 // Stream begins an answer that may last longer than the limits of its server. Complete the answer's
-// header before the call. Each write is sent at once, and fails if it takes longer than writeLimit.
-// One goroutine may write, until the handler returns.
+// header before the call. Each write is sent at once. A write that takes longer than writeLimit fails
+// with [os.ErrDeadlineExceeded]; the time between two writes has no limit. One goroutine may write,
+// until the handler returns.
 func Stream(w http.ResponseWriter, writeLimit time.Duration) io.Writer {
 	s := &stream{w: w, control: http.NewResponseController(w), each: writeLimit}
 	_ = s.control.SetReadDeadline(time.Time{}) // otherwise the read deadline would end the request's context
@@ -28,9 +29,15 @@ func (s *stream) Write(p []byte) (int, error) {
 	if err := s.control.SetWriteDeadline(time.Now().Add(s.each)); err != nil {
 		return 0, err
 	}
+
 	n, err := s.w.Write(p)
 	if err == nil {
 		err = s.control.Flush()
 	}
-	return n, err
+	if err != nil {
+		return n, err
+	}
+
+	// At a deadline, net/http resets a stream of HTTP/2 even if nothing is being written.
+	return n, s.control.SetWriteDeadline(time.Time{})
 }

@@ -3,6 +3,7 @@ package restapi
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"saltern/internal/httpserver"
 	"saltern/internal/pause"
 	"saltern/master/conf"
 	"saltern/master/event"
@@ -360,30 +362,24 @@ func (s *Server) listen(ctx context.Context, q *request, a audience, part func(f
 	h.Set("Content-Type", "text/event-stream;charset=utf-8")
 	h.Set("Cache-Control", "no-cache")
 	h.Set("X-Accel-Buffering", "no")
-	q.w.WriteHeader(http.StatusOK)
 	q.code = http.StatusOK
-
-	if q.http.Method != http.MethodHead {
-		s.stream(ctx, q, r, a, part)
+	if q.http.Method == http.MethodHead {
+		q.w.WriteHeader(http.StatusOK)
+		return nil
 	}
 
+	s.stream(ctx, q, r, a, part)
 	return nil
 }
 
-// stream sends events to a reader as Server-Sent Events.
+// stream sends events to a reader as Server-Sent Events. It sends the answer's header first.
 func (s *Server) stream(ctx context.Context, q *request, r *eventReader, a audience, pick func(string) string) {
-	rc := http.NewResponseController(q.w)
+	out := httpserver.Stream(q.w, writeTime)
 	write := func(text string) bool {
-		_ = rc.SetWriteDeadline(time.Now().Add(writeTime))
-		_, err := q.w.Write([]byte(text))
-		if err == nil {
-			err = rc.Flush()
-		}
-
+		_, err := io.WriteString(out, text)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			s.count.cut.Add(1)
 		}
-
 		return err == nil
 	}
 	if !write("retry: 400\n") {
