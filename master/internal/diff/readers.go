@@ -124,7 +124,7 @@ func (s *Service) findReaders(ctx context.Context, q readersQuestion, ids []stri
 		question: q,
 		side:     served,
 		seen:     map[string]*seenFile{},
-		report:   newReadersReport(&q, len(ids), s.unread()),
+		report:   newReadersReport(&q, len(ids), s.unrun()),
 	}
 	if err := eachMinion(ctx, ids, served.keep, search.minion); err != nil {
 		return nil, err
@@ -140,17 +140,17 @@ func (s *Service) findReaders(ctx context.Context, q readersQuestion, ids []stri
 	return search.report, nil
 }
 
-// unread returns which parts of the configuration are not searched.
-func (s *Service) unread() (notes []string) {
+// unrun returns the external pillars that are not run.
+func (s *Service) unrun() (names []string) {
 	for _, entry := range s.cfg.Pillar.ExtPillar {
 		m, _ := entry.(*value.Map)
 		for _, name := range m.Keys() {
 			if name != "git" {
-				notes = append(notes, fmt.Sprintf("the ext_pillar %.60q is not run: what it gives is not told", name))
+				names = append(names, name)
 			}
 		}
 	}
-	return notes
+	return names
 }
 
 // readerSearch is one search in progress.
@@ -226,7 +226,7 @@ func (m *minionSearch) run() {
 		m.findBlocks(paths)
 	case q.key != nil:
 		m.origins.Find(q.key, func(path []string, _ any, sources []pillar.Source) {
-			if q.file == "" || slices.ContainsFunc(sources, func(s pillar.Source) bool { return named[s.File] }) {
+			if q.file == "" || slices.ContainsFunc(sources, func(s pillar.Source) bool { return named[s.File] && s.Gives }) {
 				m.add(path, sources)
 			}
 		})
@@ -292,10 +292,25 @@ func (m *minionSearch) add(path []string, sources []pillar.Source) {
 		return
 	}
 	f := &finding{Key: shownKey(path)}
+	inFile := pathInFiles(path, sources)
 	for _, s := range sources {
-		f.Sources = append(f.Sources, m.source(s.File, s.Gives, path))
+		f.Sources = append(f.Sources, m.source(s.File, s.Gives, inFile))
 	}
 	m.found = append(m.found, f)
+}
+
+// pathInFiles returns the path of a key as its files have it. Lists of several files are joined, so the index
+// of what is in one is not that of the file: then the path ends at the list.
+func pathInFiles(path []string, sources []pillar.Source) []string {
+	isLost := func(s pillar.Source) bool { return !s.Gives }
+	if len(slices.DeleteFunc(slices.Clone(sources), isLost)) < 2 {
+		return path
+	}
+	isIndex := func(part string) bool { _, err := strconv.Atoi(part); return err == nil }
+	if at := slices.IndexFunc(path, isIndex); at > 0 {
+		return path[:at]
+	}
+	return path
 }
 
 // shownKey returns a key as pillar.get takes it.

@@ -301,7 +301,7 @@ copy:db:password: 3 minions: m0000, m0002, m0004
     top of base: *
     top of base: os:Debian > roles.deb (below copy)
 `},
-		{"nobody", []any{"key", "nosuch"}, codeNobody, "nosuch: 0 of 6 minions get it\n" + note},
+		{"nobody", []any{"key", "nosuch"}, codeUntold, "nosuch: 0 of 6 minions get it\n" + note},
 		{"a file", []any{"file", "secrets/db.sls", "tgt", "x"}, codeRead, "secrets/db.sls: 3 of 6 minions get it\n" + note + `
 3 minions: m0000, m0002, m0004
   secrets.db ` + root + `/served/secrets/db.sls

@@ -1,6 +1,7 @@
 package diff
 
 import (
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -48,6 +49,9 @@ func lineOfYAML(text string, path []string) int {
 		return 0
 	}
 	for i := range path {
+		if _, err := strconv.Atoi(path[i]); i > 0 && err == nil {
+			break // below an index of a list, a key of the same name may be another one
+		}
 		if line := lineBelow(document.Content[0], path[i:]); line > 0 {
 			return line
 		}
@@ -58,6 +62,9 @@ func lineOfYAML(text string, path []string) int {
 func lineBelow(node *yaml.Node, path []string) int {
 	if node.Kind == yaml.AliasNode {
 		node = node.Alias
+	}
+	if node.Kind == yaml.SequenceNode {
+		return lineInList(node, path)
 	}
 	if node.Kind != yaml.MappingNode {
 		return 0
@@ -72,4 +79,16 @@ func lineBelow(node *yaml.Node, path []string) int {
 		return lineBelow(node.Content[i+1], path[1:])
 	}
 	return 0
+}
+
+// lineInList returns the line of a key in a list, whose index is the first part of the path.
+func lineInList(node *yaml.Node, path []string) int {
+	index, err := strconv.Atoi(path[0])
+	if err != nil || index < 0 || index >= len(node.Content) {
+		return 0
+	}
+	if len(path) == 1 {
+		return node.Content[index].Line
+	}
+	return lineBelow(node.Content[index], path[1:])
 }

@@ -30,6 +30,8 @@ type readersReport struct {
 	Readers  int // minions that get it
 	Unknown  []string
 	Unknowns int // minions without grains in the cache
+	Faulty   int // minions whose pillar has faults (_errors): what a faulty file would give is not known
+	Unrun    int // external pillars that are not run
 	Groups   []*readersGroup
 	More     int // findings beyond the bounds, each counted for each minion
 	Refused  []*refused
@@ -53,11 +55,16 @@ type readersGroup struct {
 	origins []sourceOrigin
 }
 
-func newReadersReport(q *readersQuestion, asked int, notes []string) *readersReport {
+func newReadersReport(q *readersQuestion, asked int, unrun []string) *readersReport {
+	var notes []string
+	for _, name := range unrun {
+		notes = append(notes, fmt.Sprintf("the ext_pillar %.60q is not run: what it gives is not told", name))
+	}
 	return &readersReport{
 		What:    printable.Clean(cut(q.String(), maxPath)),
 		Asked:   asked,
 		Notes:   notes,
+		Unrun:   len(unrun),
 		groups:  map[[sha256.Size]byte]*readersGroup{},
 		refusal: map[string]*refused{},
 		roots:   map[string]fileOrigin{},
@@ -66,10 +73,13 @@ func newReadersReport(q *readersQuestion, asked int, notes []string) *readersRep
 
 // Code returns 0 if some minion gets it, 1 if none does, and 2 if that is not known.
 func (r *readersReport) Code() int {
+	isFaulty := r.Faulty > 0 || len(r.Faults) > 0
+	isRefused := len(r.Refused) > 0 || r.Unlisted > 0
+	isUnread := r.Searched == 0 || r.Unknowns > 0 || r.Unrun > 0
 	switch {
 	case r.Readers > 0:
 		return codeRead
-	case r.Searched == 0 || len(r.Refused) > 0 || r.Unlisted > 0 || len(r.Faults) > 0 || r.Unknowns > 0 || r.More > 0:
+	case isFaulty || isRefused || isUnread || r.More > 0:
 		return codeUntold
 	}
 	return codeNobody
@@ -92,6 +102,9 @@ func (r *readersReport) noteMinion(id string, m *minionSearch) {
 	r.More += m.more
 	if len(m.found) > 0 {
 		r.Readers++
+	}
+	if m.origins.Faults > 0 {
+		r.Faulty++
 	}
 
 	for i, refusal := range m.origins.Refused {
@@ -191,6 +204,7 @@ func (r *readersReport) Data() *value.Map {
 		"searched", int64(r.Searched),
 		"readers", int64(r.Readers),
 		"without_grains", int64(r.Unknowns),
+		"faulty", int64(r.Faulty),
 		"groups", groups,
 		"not_shown", int64(r.More),
 		"cannot_be_told", untold,
@@ -249,6 +263,9 @@ func (r *readersReport) Text(colour bool) string {
 	p.line("", "%s: %d of %d minions get it", r.What, r.Readers, r.Searched)
 	if r.Unknowns > 0 {
 		p.line(yellow, "%d minions have no grains on this master and were not searched: %s", r.Unknowns, strings.Join(r.Unknown, ", "))
+	}
+	if r.Faulty > 0 {
+		p.line(yellow, "the pillars of %d minions have faults (_errors): what the faulty files give is not told; see applianced logs master", r.Faulty)
 	}
 	for _, note := range slices.Concat(r.Notes, r.Faults) {
 		p.line(yellow, "%s", note)

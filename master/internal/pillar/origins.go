@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"saltern/master/internal/gitpillar"
@@ -28,6 +29,7 @@ type Origins struct {
 	// Roots are the directories of git pillars. Those of pillar_roots are not among them.
 	Roots   []gitpillar.Root
 	Refused []Refusal // files whose result cannot be told, only of a confined compilation
+	Faults  int       // faults that the pillar has in _errors, but for those of decrypt_pillar
 
 	pillar *value.Map // with marks
 	log    *originLog
@@ -126,6 +128,8 @@ func (c *Compiler) Origins(ctx context.Context, req Request) (*Origins, error) {
 
 	log := n.trace.origins
 	out := &Origins{Files: log.files, Roots: log.roots, pillar: pillar, log: log}
+	faults, _ := unmarked(pillar.Value("_errors")).([]any)
+	out.Faults = len(faults)
 	if n.outcome != nil {
 		out.Refused = n.outcome.Refused
 	}
@@ -283,27 +287,57 @@ func (o *Origins) waysTo(key scopedKey, below []string, steps *int) (ways []stri
 }
 
 // Find calls yield with the places of the pillar that a pattern of keys selects, with what is there and
-// the files that gave something to it, in the order of merging.
+// the files that gave something to it, in the order of merging. As for Salt's pillar.get, a part of the
+// pattern that meets a list is an index, or a key of the maps in the list; the path has the index. What is
+// in a list has the sources of the list.
 func (o *Origins) Find(keys []string, yield func(path []string, v any, sources []Source)) {
-	find(o.pillar, nil, keys, yield)
+	finder(yield).below(o.pillar, nil, nil, keys)
 }
 
-func find(m *value.Map, at, keys []string, yield func([]string, any, []Source)) {
-	match := func(name string) bool {
-		return name == keys[0] || pattern.HasMeta(keys[0]) && pattern.Glob(keys[0], name)
-	}
-	for k, v := range m.All() {
-		name := value.Str(k)
-		if k == marksKey || len(at) == 0 && k == "_errors" || !match(name) {
-			continue
-		}
+// finder is called with what a pattern of keys selects.
+type finder func(path []string, v any, sources []Source)
 
-		path := append(slices.Clip(at), name)
-		if len(keys) == 1 {
-			yield(path, unmarked(v), sourcesOf(v))
-		} else if below, ok := v.(*value.Map); ok {
-			find(below, path, keys[1:], yield)
+// below searches v, which is at a path. list is the marked list that v is in; it may be nil.
+func (f finder) below(v any, list *marked, at, keys []string) {
+	if m, ok := v.(*marked); ok {
+		v = m.value
+		list = m
+	}
+	isGlob := pattern.HasMeta(keys[0])
+	match := func(name string) bool { return name == keys[0] || isGlob && pattern.Glob(keys[0], name) }
+
+	switch v := v.(type) {
+	case *value.Map:
+		for k, x := range v.All() {
+			name := value.Str(k)
+			isOurs := k == marksKey || len(at) == 0 && k == "_errors"
+			if !isOurs && match(name) {
+				f.place(x, list, append(slices.Clip(at), name), keys[1:])
+			}
 		}
+	case []any:
+		for i, x := range v {
+			path := append(slices.Clip(at), strconv.Itoa(i))
+			isIndex := match(path[len(at)]) || keys[0] == strconv.Itoa(i-len(v))
+			if isIndex {
+				f.place(x, list, path, keys[1:])
+			}
+			if _, isMap := x.(*value.Map); isMap && !(isIndex && isGlob) {
+				f.below(x, list, path, keys)
+			}
+		}
+	}
+}
+
+// place takes what is at a path, or searches it for the rest of the keys.
+func (f finder) place(v any, list *marked, path, rest []string) {
+	switch {
+	case len(rest) > 0:
+		f.below(v, list, path, rest)
+	case list != nil:
+		f(path, v, sourcesOf(list))
+	default:
+		f(path, unmarked(v), sourcesOf(v))
 	}
 }
 
