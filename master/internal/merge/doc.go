@@ -27,5 +27,7 @@
 // An entry has 100 commits that wait; further ones are taken when there is room, with the newest commit
 // of each branch only. A comparison that has begun five times without an end, since the master died, is
 // an error. A server that does not answer is asked again after a pause of two minutes, for as long as
-// it takes; a commit that it refuses is given up after five times, and others go on meanwhile.
+// it takes. A commit that it refuses is given up after five times. One that it does not permit, or for
+// which it has an error, waits for itself, and is given up too while the server takes others. These go on
+// meanwhile.
 package merge

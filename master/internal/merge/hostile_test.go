@@ -1,12 +1,16 @@
 package merge
 
 import (
+	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"saltern/internal/control"
+	"saltern/master/internal/merge/forge"
 	"saltern/master/internal/merge/options"
 	"saltern/test/await"
 	"saltern/test/check"
@@ -155,4 +159,56 @@ func TestServerAway(t *testing.T) {
 	if _, told := r.problems.Load(control.MergeFault); told {
 		t.Error("a short fault is a problem of the node")
 	}
+}
+
+// TestOneCommitThatTheServerDoesNotTake: a commit of which the server takes no status, for whatever reason,
+// holds up no other.
+func TestOneCommitThatTheServerDoesNotTake(t *testing.T) {
+	t.Parallel()
+	for _, code := range []int{http.StatusForbidden, http.StatusInternalServerError} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, options.Gitea, 1, "into: main")
+			r.server.refusal.Store(int32(code))
+			bad := r.push("a1", "web.sls", "port: 1\n")
+			r.server.refuses.Store(bad)
+			good := r.push("b1", "web.sls", "port: 2\n")
+			r.fetch()
+			r.server.final(good)
+			later := r.push("b2", "web.sls", "port: 3\n")
+			r.fetch()
+			r.server.final(later)
+			if got := r.server.of(bad); len(got) > 0 {
+				t.Errorf("got %+v", got)
+			}
+			r.server.refuses.Store("")
+			r.ahead.Store(int64(lastPause))
+			r.server.final(bad)
+		})
+	}
+}
+
+// TestTokenWithoutTheRight: a token that may set no status becomes known, and nothing is lost.
+func TestTokenWithoutTheRight(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, options.Gitea, 1, "into: main")
+	r.server.denies.Store(true)
+	commits := []string{r.push("a1", "web.sls", "port: 1\n"), r.push("a2", "web.sls", "port: 2\n")}
+	r.fetch()
+	await.That(t, "a try", func() bool { return strings.Contains(r.server.everything(), "pending") })
+	problem := func() error {
+		v, _ := r.problems.Load(control.MergeFault)
+		err, _ := v.(error)
+		return err
+	}
+	await.That(t, "the fault", func() bool {
+		r.ahead.Add(int64(reportAfter))
+		return errors.Is(problem(), forge.ErrForbidden)
+	})
+	r.server.denies.Store(false)
+	r.ahead.Add(int64(time.Hour))
+	for _, commit := range commits {
+		r.server.final(commit)
+	}
+	await.That(t, "the end of the fault", func() bool { return problem() == nil })
 }

@@ -44,8 +44,10 @@ type gitServer struct {
 	form options.Form
 	*httptest.Server
 	away atomic.Bool // answers 502
-	// refuses is a commit that the server does not know.
+	// refuses is a commit of which the server takes no status: it answers with refusal.
 	refuses atomic.Value
+	refusal atomic.Int32
+	denies  atomic.Bool // answers each status with 403
 
 	mu       sync.Mutex
 	statuses []posted
@@ -59,6 +61,7 @@ const token = "T0K3N-of-the-forge"
 func newGitServer(t *testing.T, form options.Form) *gitServer {
 	s := &gitServer{t: t, form: form, comments: map[int64]string{}, merges: map[int64]string{}}
 	s.refuses.Store("")
+	s.refusal.Store(http.StatusNotFound)
 	s.Server = httptest.NewServer(s)
 	t.Cleanup(s.Close)
 	return s
@@ -115,7 +118,7 @@ func (s *gitServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *gitServer) takeStatus(w http.ResponseWriter, commit string, body []byte) {
 	var status struct {
 		State, Description, Context, Name string
-		Commit, Branch, Remote            string
+		Commit, Branch, Remote, Ref       string
 		Target                            string `json:"target_url"`
 	}
 	states := []string{"pending", "success", "failure", "error"}
@@ -129,13 +132,20 @@ func (s *gitServer) takeStatus(w http.ResponseWriter, commit string, body []byte
 	if s.form == options.Generic {
 		commit = status.Commit
 	}
+	if s.form == options.GitLab && status.Ref != "feature" {
+		s.t.Errorf("the branch in the body %s", body)
+	}
 	if err != nil || !slices.Contains(states, status.State) || len([]rune(status.Description)) > 140 || status.Context == "" {
 		s.t.Errorf("the body %s: %v", body, err)
 		w.WriteHeader(http.StatusUnprocessableEntity)
 		return
 	}
-	if commit == s.refuses.Load() {
-		w.WriteHeader(http.StatusNotFound)
+	switch {
+	case commit == s.refuses.Load():
+		w.WriteHeader(int(s.refusal.Load()))
+		return
+	case s.denies.Load():
+		w.WriteHeader(http.StatusForbidden)
 		return
 	}
 	s.statuses = append(s.statuses, posted{commit, status.State, status.Description, status.Context, status.Target})
@@ -229,6 +239,7 @@ type rig struct {
 	log     strings.Builder
 	logMu   sync.Mutex
 
+	ahead    atomic.Int64 // nanoseconds by which the clock is ahead
 	problems sync.Map
 	stop     context.CancelFunc
 	done     chan struct{}
@@ -331,7 +342,7 @@ func (r *rig) start() {
 		Cluster: &r.cluster,
 		Record:  func(string) string { return r.path() },
 		Problem: func(fault control.Fault, err error) { r.problems.Store(fault, err) },
-		Now:     time.Now,
+		Now:     func() time.Time { return time.Now().Add(time.Duration(r.ahead.Load())) },
 		Log:     slog.New(slog.NewTextHandler(r, nil)),
 	})
 	ctx, stop := context.WithCancel(context.Background())

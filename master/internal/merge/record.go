@@ -54,6 +54,8 @@ type item struct {
 
 	pending  bool      // this process has set the status pending
 	refusals int       // of the server, in this process
+	faults   int       // of the server that may pass, in this process
+	accepted uint64    // how many statuses the server had taken at the last fault
 	retryAt  time.Time // zero: at once
 }
 

@@ -23,6 +23,11 @@ const (
 	refusedPause = 15 * time.Second
 	// maxRefusals is after how many refusals a commit is given up.
 	maxRefusals = 5
+	// patientFaults is after how many faults of one commit further ones count as refusals, if the server
+	// takes the statuses of others meanwhile.
+	patientFaults = 20
+	// maxMisses is after how many faults in a row, of different commits, the server counts as away.
+	maxMisses = 2
 	// reportAfter is how long a server fails before that is a problem of the node.
 	reportAfter = 5 * time.Minute
 )

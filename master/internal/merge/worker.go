@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,9 +27,14 @@ type worker struct {
 
 	record   *record       // nil: not loaded
 	loaded   time.Time     // when
+	term     uint64        // of the owner, at that time
 	snapshot *git.Snapshot // whose tips were taken; nil: look at all
 	tips     repos.Tips
 	fetched  time.Time // the fetch after which merge requests were listed last
+
+	accepted uint64 // how many statuses the server has taken
+	misses   int    // faults of the server since the round began or it took a status
+	fault    error  // the last fault of a commit that waits; nil: the server has taken a status since
 
 	pause   time.Duration // after the last failure
 	failing time.Time     // since when each try has failed; zero: the last one succeeded
@@ -70,11 +76,12 @@ func (w *worker) round(ctx context.Context) time.Duration {
 		return busyPause
 	}
 
-	w.noteResult(err)
-	if err == nil {
+	if err == nil { // commits that the server does not take wait for themselves
+		w.noteResult(w.fault)
 		w.pause = 0
 		return lookEvery
 	}
+	w.noteResult(err)
 	w.pause = min(max(2*w.pause, firstPause), lastPause)
 	var later *forge.LaterError
 	if errors.As(err, &later) {
@@ -118,6 +125,7 @@ func (w *worker) act(ctx context.Context) error {
 		return err
 	}
 
+	w.misses = 0
 	for {
 		if err := w.takeTips(ctx); err != nil {
 			return err
@@ -133,6 +141,10 @@ func (w *worker) act(ctx context.Context) error {
 			return err
 		}
 	}
+
+	if !slices.ContainsFunc(w.record.Open, func(it *item) bool { return it.faults > 0 }) {
+		w.fault = nil
+	}
 	return w.comment(ctx)
 }
 
@@ -141,6 +153,10 @@ func (w *worker) act(ctx context.Context) error {
 func (w *worker) load(ctx context.Context) error {
 	if w.record != nil {
 		return nil
+	}
+	term, owns := w.service.cfg.Cluster.Own()
+	if !owns {
+		return errNotOwner
 	}
 	r, err := w.store.load(ctx)
 	if errors.Is(err, versioned.ErrContent) {
@@ -156,8 +172,15 @@ func (w *worker) load(ctx context.Context) error {
 		return err
 	}
 	w.record = r
+	w.term = term
 	w.loaded = w.service.cfg.Now()
 	return nil
+}
+
+// isOwner reports whether no other master has become the owner since the record was loaded.
+func (w *worker) isOwner() bool {
+	term, owns := w.service.cfg.Cluster.Own()
+	return owns && term == w.term
 }
 
 // save writes the record.
@@ -223,20 +246,45 @@ func (w *worker) next() *item {
 }
 
 // handle reports a commit: that it is compared, and then the result. It returns nil also when the
-// server refuses the commit.
+// server does not take the status of this commit: others go on.
 func (w *worker) handle(ctx context.Context, it *item) error {
 	ctx, stop := w.service.whileOwner(ctx)
 	defer stop()
 	err := w.report(ctx, it)
+	var later *forge.LaterError
+	var sending *sendError
 	switch {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
 		return errNotOwner
-	case w.record != nil && (errors.Is(err, forge.ErrRefused) || errors.Is(err, forge.ErrGone)):
+	case errors.As(err, &later), !errors.As(err, &sending):
+		return err
+	case errors.Is(err, forge.ErrRefused), errors.Is(err, forge.ErrGone):
 		return w.noteRefusal(ctx, it, err)
 	}
-	return err
+	return w.noteFault(ctx, it, err)
+}
+
+// sendError is an error of setting a status.
+type sendError struct{ err error }
+
+func (e *sendError) Error() string { return e.err.Error() }
+
+func (e *sendError) Unwrap() error { return e.err }
+
+// setStatus sets the status of a commit, if this master is still the owner.
+func (w *worker) setStatus(ctx context.Context, it *item, state forge.State, description string) error {
+	if !w.isOwner() {
+		return errNotOwner
+	}
+	if err := w.client.SetStatus(ctx, w.statusOf(it, state, description)); err != nil {
+		return &sendError{err}
+	}
+	w.accepted++
+	w.misses = 0
+	w.fault = nil
+	return nil
 }
 
 // report sets the status of a commit to pending, compares it, and sets the status to the result.
@@ -250,7 +298,7 @@ func (w *worker) report(ctx context.Context, it *item) error {
 		}
 	}
 
-	if err := w.client.SetStatus(ctx, w.statusOf(it, it.State, it.Description)); err != nil {
+	if err := w.setStatus(ctx, it, it.State, it.Description); err != nil {
 		return err
 	}
 	w.service.cfg.Log.Info("a commit was reported", "url", w.to.Remote, "commit", it.Commit, "state", it.State)
@@ -271,11 +319,33 @@ func (w *worker) tellPending(ctx context.Context, it *item) error {
 		}
 	}
 
-	pending := w.statusOf(it, forge.Pending, "comparing with what is served")
-	if err := w.client.SetStatus(ctx, pending); err != nil && !errors.Is(err, forge.ErrRefused) {
+	err := w.setStatus(ctx, it, forge.Pending, "comparing with what is served")
+	if err != nil && !errors.Is(err, forge.ErrRefused) {
 		return err
 	}
 	it.pending = true
+	return nil
+}
+
+// noteFault notes that the server has not taken the status of a commit, and may take it later. The commit
+// is tried again after a pause of its own. If the server takes those of others meanwhile, the fault is this
+// commit's, and counts as a refusal: at once if the token lacks the right, otherwise after patientFaults.
+// noteFault returns err if the server does not take those of others either.
+func (w *worker) noteFault(ctx context.Context, it *item, err error) error {
+	forbidden := errors.Is(err, forge.ErrForbidden)
+	alone := it.faults > 0 && w.accepted > it.accepted
+	it.faults++
+	it.accepted = w.accepted
+	w.fault = err
+	if alone && (forbidden || it.faults > patientFaults) || forbidden && it.Description == outdated {
+		return w.noteRefusal(ctx, it, err)
+	}
+
+	it.retryAt = w.service.cfg.Now().Add(min(firstPause<<min(it.faults-1, 10), lastPause))
+	w.misses++
+	if w.misses >= maxMisses && !forbidden {
+		return err
+	}
 	return nil
 }
 

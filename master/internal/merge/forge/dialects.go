@@ -80,7 +80,10 @@ func (d gitLab) status(s Status) any {
 		Target      string `json:"target_url,omitempty"`
 		Description string `json:"description"`
 		Name        string `json:"name"`
-	}{d.state(s.State), s.Target, s.Description, s.Context}
+		// Without it GitLab takes the first branch that has the commit, such as a protected one, and
+		// finds none for the head of a merge request from a fork.
+		Ref string `json:"ref,omitempty"`
+	}{d.state(s.State), s.Target, s.Description, s.Context, s.Branch}
 }
 
 // isSet implements dialect. GitLab refuses to set the state that a status has already.

@@ -45,7 +45,7 @@ const (
 // Status is the status of a commit.
 type Status struct {
 	Remote      string // URL of the git remote, without a password
-	Branch      string // only the form generic sends it
+	Branch      string // only the forms generic and gitlab send it
 	Commit      string
 	State       State
 	Description string
@@ -65,6 +65,9 @@ var (
 	ErrRefused = errors.New("the server refuses this request")
 	// ErrGone means that the server has no such commit, comment or repository, or shows none to this token.
 	ErrGone = errors.New("the server has no such thing")
+	// ErrForbidden means that the token lacks the right: for this commit, such as one of a protected
+	// branch, or for all.
+	ErrForbidden = errors.New("the server does not permit this to the token")
 )
 
 // LaterError means that the server has asked for a pause.
@@ -255,11 +258,17 @@ func judge(answer *http.Response) error {
 		return nil
 	case code >= 300 && code < 400:
 		return fmt.Errorf("the server answers with %d, a redirect, which is not followed: set url to the address that counts", code)
-	case code == http.StatusUnauthorized, code == http.StatusForbidden:
-		if pause := webclient.PauseOf(answer); pause > 0 { // GitHub's limit of requests
+	case code == http.StatusUnauthorized:
+		return fmt.Errorf("%w: is the token right, and still valid?", err)
+	case code == http.StatusForbidden:
+		pause := webclient.PauseOf(answer)
+		if pause == 0 && answer.Header.Get("X-RateLimit-Remaining") == "0" { // GitHub's limit of an hour
+			pause = webclient.LongestPause
+		}
+		if pause > 0 {
 			return &LaterError{Err: err, After: pause}
 		}
-		return fmt.Errorf("%w: has the token the right to set statuses?", err)
+		return fmt.Errorf("%w: %w: has the token the right to set statuses, also of protected branches?", ErrForbidden, err)
 	case code == http.StatusNotFound, code == http.StatusGone:
 		return fmt.Errorf("%w: %w; are project and token right?", ErrGone, err)
 	case code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable:

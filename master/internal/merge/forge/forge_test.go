@@ -31,7 +31,7 @@ var status = Status{Commit: strings.Repeat("a", 40), State: Success, Description
 // TestAnswers: which answers are final, and which are tried again; none gets into the error.
 func TestAnswers(t *testing.T) {
 	for code, want := range map[int]error{
-		201: nil, 400: ErrRefused, 404: ErrGone, 410: ErrGone, 409: ErrRefused, 422: ErrRefused,
+		201: nil, 400: ErrRefused, 403: ErrForbidden, 404: ErrGone, 410: ErrGone, 409: ErrRefused, 422: ErrRefused,
 	} {
 		c := client(t, options.Gitea, func(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(code)
@@ -55,7 +55,7 @@ func TestAnswers(t *testing.T) {
 			_, _ = io.WriteString(w, r.Header.Get("Authorization"))
 		})
 		err := c.SetStatus(t.Context(), status)
-		if err == nil || errors.Is(err, ErrRefused) || errors.Is(err, ErrGone) || strings.Contains(err.Error(), secret) || elsewhere {
+		if err == nil || errors.Is(err, ErrRefused) || errors.Is(err, ErrGone) || errors.Is(err, ErrForbidden) || strings.Contains(err.Error(), secret) || elsewhere {
 			t.Errorf("%d: %v", code, err)
 		}
 		var later *LaterError
