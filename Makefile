@@ -127,7 +127,7 @@ deps-axe:
 .PHONY: test-browser
 test-browser: build deps-salt deps-axe ## the console in Chromium: axe-core, pictures, three nodes (as root; UPDATE=1 writes the pictures anew, PICTURES=0 compares none; SALTERN_PICTURES=FOLDER; RUN=TestThreeNodes)
 	SALTERN_AXE=$(SALTERN_CACHE)/axe-core/axe.min.js $(GO) tool gotestsum --format pkgname --no-color --raw-command -- \
-	  $(GO) -C test/browser test -json -count=1 -parallel 3 -timeout 15m -run '$(or $(RUN),TestConsole|TestNotes|TestSignIn|TestThreeNodes|TestManyTabs|TestTasks|TestFleetAtWork$(if $(filter 0,$(PICTURES)),,|TestPictures))' . -args $(if $(UPDATE),-update) $(if $(filter 0,$(PICTURES)),-compare=false)
+	  $(GO) -C test/browser test -json -count=1 -parallel 3 -timeout 15m -run '$(or $(RUN),TestConsole|TestNotes|TestLateReturn|TestSignIn|TestThreeNodes|TestManyTabs|TestTasks|TestFleetAtWork$(if $(filter 0,$(PICTURES)),,|TestPictures))' . -args $(if $(UPDATE),-update) $(if $(filter 0,$(PICTURES)),-compare=false)
 
 .PHONY: test-saltgui
 test-saltgui: build deps-salt ## SaltGUI in Chromium: all its pages on one node, and on three of which each kind is lost (by hand, as root; SALTGUI=DIR, its folder saltgui; MINUTES=70 on its page of events; RUN=TestSaltGUIThreeNodes; apt-get install chromium fonts-dejavu-core keepalived)
