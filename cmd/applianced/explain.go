@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -185,10 +186,14 @@ func (p *page) ofPillar(pillar *control.ExplainedPillar) {
 		p.ofTop("pillar", pillar.Top)
 	}
 	for _, k := range pillar.Keys {
-		p.line("  key", "%s: %s", k.Key, k.File)
-	}
-	for _, key := range pillar.Other {
-		p.line("  key", "%s: an external pillar", key)
+		from := cmp.Or(k.File, "the option pillar_opts")
+		if k.External != "" {
+			from = "ext_pillar " + k.External
+		}
+		if k.Replaced {
+			from += " (replaced)"
+		}
+		p.line("  key", "%s: %s", k.Key, from)
 	}
 	if pillar.Faults > 0 {
 		p.line("pillar", "%d faults: the log of the master has them", pillar.Faults)

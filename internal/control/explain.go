@@ -119,17 +119,19 @@ type ExplainedLine struct {
 type ExplainedPillar struct {
 	Top     ExplainedTop        `json:"top"`
 	Keys    []ExplainedPillarOf `json:"keys,omitempty"`
-	Other   []string            `json:"other,omitempty"` // keys of external pillars
 	Faults  int                 `json:"faults,omitempty"`
 	Problem string              `json:"problem,omitempty"` // why it is not known
 }
 
-// ExplainedPillarOf is a key and a file that has it.
+// ExplainedPillarOf is a key and a file, or an external pillar, that has it. For a key of the option
+// pillar_opts both are "".
 type ExplainedPillarOf struct {
-	Key  string `json:"key"`
-	SLS  string `json:"sls"`
-	Env  string `json:"env"`
-	File string `json:"file"`
+	Key      string `json:"key"`
+	SLS      string `json:"sls"`
+	Env      string `json:"env"`
+	File     string `json:"file"`
+	External string `json:"external,omitempty"`
+	Replaced bool   `json:"replaced,omitempty"` // another one has replaced its value
 }
 
 // ExplainedRights says whether a user may run a function on the minion.

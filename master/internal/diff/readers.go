@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"saltern/master/internal/pillar"
-	"saltern/master/redact"
 	"saltern/master/runner"
 	"saltern/master/value"
 )
@@ -314,13 +313,7 @@ func pathInFiles(path []string, sources []pillar.Source) []string {
 }
 
 // shownKey returns a key as pillar.get takes it.
-func shownKey(path []string) string {
-	parts := make([]string, len(path))
-	for i, part := range path {
-		parts[i] = redact.Text(part)
-	}
-	return cut(strings.Join(parts, ":"), maxPath)
-}
+func shownKey(path []string) string { return cut(pillar.JoinKey(path), maxPath) }
 
 func (m *minionSearch) source(file int, gives bool, path []string) findingSource {
 	o := m.origins.Files[file]

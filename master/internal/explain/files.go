@@ -35,22 +35,56 @@ func (s *Service) explainFiles(ctx context.Context, id, key string, out *control
 	}
 
 	req := pillar.Request{ID: id, Grains: grains}
-	trace, err := s.cfg.Compiler.Trace(ctx, req, key)
-	out.Pillar.Top = topOf(trace.Lines)
-	out.Pillar.Other = clipped(trace.Other)
-	out.Pillar.Faults = trace.Faults
-	if err != nil {
-		out.Pillar.Problem = problemOf(err)
-	}
-	for _, k := range trace.Keys[:min(len(trace.Keys), maxKeys)] {
-		out.Pillar.Keys = append(out.Pillar.Keys, control.ExplainedPillarOf(k))
-	}
-	if more := len(trace.Keys) > maxKeys || trace.More; more {
-		out.Pillar.Problem = "there are more keys: ask for one by key="
-	}
-
+	s.explainPillar(ctx, req, key, &out.Pillar)
 	kept, _ := s.cfg.Cache.Get(cache.Pillar, id)
 	s.explainStates(ctx, req, cmp.Or(kept, value.NewMap()), &out.States)
+}
+
+// explainPillar adds the lines of the top files of pillars, and what gives the keys of the first level, or
+// those that key selects if it is not "".
+func (s *Service) explainPillar(ctx context.Context, req pillar.Request, key string, out *control.ExplainedPillar) {
+	path, err := pillar.SplitKey(cmp.Or(key, "*"))
+	if err != nil {
+		out.Problem = problemOf(err)
+		return
+	}
+	origins, err := s.cfg.Compiler.Origins(ctx, req)
+	if err != nil {
+		out.Problem = problemOf(err)
+		return
+	}
+
+	lines, lost := origins.Lines()
+	out.Top = topOf(lines)
+	out.Top.More += lost
+	out.Faults = origins.Faults
+	origins.Find(path, func(found []string, _ any, sources []pillar.Source) {
+		of := control.ExplainedPillarOf{Key: clipLine(pillar.JoinKey(found))}
+		if len(sources) == 0 {
+			out.Keys = appendKey(out.Keys, of)
+		}
+		for _, source := range sources {
+			from := origins.Files[source.File]
+			of.SLS = clipLine(from.SLS)
+			of.Env = from.Env
+			of.File = from.Path
+			of.External = clipLine(from.External)
+			of.Replaced = !source.Gives
+			out.Keys = appendKey(out.Keys, of)
+		}
+	})
+	if len(out.Keys) > maxKeys {
+		out.Keys = out.Keys[:maxKeys]
+		out.Problem = "there are more keys: ask for one by key="
+	}
+}
+
+// appendKey adds a key if there are not too many.
+func appendKey(keys []control.ExplainedPillarOf, k control.ExplainedPillarOf) []control.ExplainedPillarOf {
+	if len(keys) > maxKeys {
+		return keys
+	}
+	return append(keys, k)
 }
 
 // explainStates adds the lines of the top files of states.
@@ -150,12 +184,13 @@ func whyNot(l pillar.Line) string {
 }
 
 func clipped(list []string) (out []string) {
-	const longest = 200
 	for _, s := range list[:min(len(list), maxKeys)] {
-		out = append(out, printable.Clip(printable.Line(s), longest))
+		out = append(out, clipLine(s))
 	}
 	return out
 }
+
+func clipLine(s string) string { return printable.Clip(printable.Line(s), 200) }
 
 // problemOf returns the first line of an error. The rest may have parts of a pillar.
 func problemOf(err error) string {

@@ -46,12 +46,12 @@ type compilation struct {
 	session            *renderer.Session
 	sessionErr         error
 	rendered           int
-	trace              *tracer   // may be nil: nobody asks how the pillar comes about
-	check              *checkRun // results of the files, for a comparison; may be nil: none is made
-	withoutMemo        bool      // do not use the memo
-	altered            bool      // a closed renderer session has changed values that its templates see
-	imports            []string  // files that the template of the moment has read, only while origins are traced
-	outcome            *Outcome  // for a comparison of two compilations; may be nil: the pillar is served
+	trace              *originLog // may be nil: nobody asks how the pillar comes about
+	check              *checkRun  // results of the files, for a comparison; may be nil: none is made
+	withoutMemo        bool       // do not use the memo
+	altered            bool       // a closed renderer session has changed values that its templates see
+	imports            []string   // files that the template of the moment has read, only while origins are traced
+	outcome            *Outcome   // for a comparison of two compilations; may be nil: the pillar is served
 }
 
 // Compile compiles the pillar of a minion. It reports faults of the pillar's sources in the

@@ -19,6 +19,9 @@ const (
 	maxOrigins  = 20000 // files, and ways to them
 	maxWays     = 10    // of one file
 	maxWaySteps = 1000  // SLS that a search for the ways to one file visits
+	// maxOtherLines bounds the lines of top files that do not select the minion.
+	maxOtherLines = 5000
+	maxTarget     = 200 // characters of the target of a line
 )
 
 // Origins says where the values of the pillar of a minion come from. It holds values; its readers must
@@ -58,6 +61,9 @@ type originLog struct {
 	lines    []scopedLine
 	includes map[scopedKey][]include
 	size     int
+	// otherLines are lines that do not select the minion.
+	otherLines []Line
+	linesLost  int // lines beyond the bounds
 	// scope is 0 in pillar_roots, and another number in each root of a git pillar.
 	scope, scopes int
 }
@@ -81,10 +87,17 @@ type scopedLine struct {
 // include is an include entry of an SLS.
 type include struct{ by, key string }
 
+func newOriginLog() *originLog {
+	return &originLog{numbers: map[originKey]int{}, includes: map[scopedKey][]include{}}
+}
+
 var errManyOrigins = fmt.Errorf("the pillar of one minion comes from more than %d files and lines", maxOrigins)
 
-// Origins compiles the pillar of a minion and returns where its values come from. With Config.Compare it
-// runs nothing with an effect if that is Confined, and opens no secrets.
+var errNotTraced = errors.New("with the renderer yamlex, or the pillar_source_merging_strategy aggregate, Salt's Python makes the pillar: which file has which key is not known")
+
+// Origins compiles the pillar of a minion as Compile does and returns where its values come from. It decrypts
+// nothing for decrypt_pillar. With Config.Compare it uses the memo, runs nothing with an effect if that is
+// Confined, and opens no secrets at all.
 func (c *Compiler) Origins(ctx context.Context, req Request) (*Origins, error) {
 	if needsPython(c.cfg.Strategy, c.cfg.Renderer) {
 		return nil, errNotTraced
@@ -95,7 +108,7 @@ func (c *Compiler) Origins(ctx context.Context, req Request) (*Origins, error) {
 	if c.cfg.Compare != nil {
 		n.outcome = &Outcome{}
 	}
-	n.trace = &tracer{}
+	n.trace = newOriginLog()
 	n.withoutMemo = c.cfg.Compare == nil
 	if err := n.chooseEnvs(); err != nil {
 		return nil, err
@@ -106,7 +119,7 @@ func (c *Compiler) Origins(ctx context.Context, req Request) (*Origins, error) {
 		if n.outcome != nil {
 			*n.outcome = Outcome{marks: map[FileKey]fileMark{}}
 		}
-		n.trace.origins = &originLog{numbers: map[originKey]int{}, includes: map[scopedKey][]include{}}
+		*n.trace = *newOriginLog()
 		return n.compilePillar()
 	}
 	var pillar *value.Map
@@ -119,17 +132,22 @@ func (c *Compiler) Origins(ctx context.Context, req Request) (*Origins, error) {
 	if cause := context.Cause(n.ctx); cause != nil {
 		err = cause
 	}
-	if err == nil && n.trace.origins.size > maxOrigins {
+	if err == nil && n.trace.size > maxOrigins {
 		err = errManyOrigins
 	}
 	if err != nil {
 		return nil, fmt.Errorf("trace the pillar of %s: %w", req.ID, err)
 	}
 
-	log := n.trace.origins
-	out := &Origins{Files: log.files, Roots: log.roots, pillar: pillar, log: log}
+	log := n.trace
 	faults, _ := unmarked(pillar.Value("_errors")).([]any)
-	out.Faults = len(faults)
+	out := &Origins{
+		Files:  log.files,
+		Roots:  log.roots,
+		Faults: len(faults),
+		pillar: pillar,
+		log:    log,
+	}
 	if n.outcome != nil {
 		out.Refused = n.outcome.Refused
 	}
@@ -151,11 +169,10 @@ func (l *originLog) of(o Origin) int {
 }
 
 // markFile records that a file was rendered, and returns its value with marks. name is its SLS.
-func (t *tracer) markFile(path, env, name string, imports []string, v any) any {
-	if t == nil || t.origins == nil {
+func (l *originLog) markFile(path, env, name string, imports []string, v any) any {
+	if l == nil {
 		return v
 	}
-	l := t.origins
 	if l.size > maxOrigins {
 		return v
 	}
@@ -180,11 +197,10 @@ func (t *tracer) markFile(path, env, name string, imports []string, v any) any {
 }
 
 // addInclude records that an SLS includes another one, below a key if that is not "".
-func (t *tracer) addInclude(env, by, name, key string) {
-	if t == nil || t.origins == nil || t.origins.size > maxOrigins {
+func (l *originLog) addInclude(env, by, name, key string) {
+	if l == nil || l.size > maxOrigins {
 		return
 	}
-	l := t.origins
 	at := scopedKey{l.scope, FileKey{env, name}}
 	if one := (include{by, key}); !slices.Contains(l.includes[at], one) {
 		l.includes[at] = append(l.includes[at], one)
@@ -192,30 +208,18 @@ func (t *tracer) addInclude(env, by, name, key string) {
 	}
 }
 
-func (t *tracer) addScopedLine(line Line) bool {
-	if t == nil || t.origins == nil {
-		return false
-	}
-	if l := t.origins; line.Matches && l.size <= maxOrigins {
-		l.lines = append(l.lines, scopedLine{l.scope, line})
-		l.size++
-	}
-	return true
-}
-
 // addRoots records the roots of a git pillar.
-func (t *tracer) addRoots(roots []gitpillar.Root) {
-	if t != nil && t.origins != nil {
-		t.origins.roots = append(t.origins.roots, roots...)
+func (l *originLog) addRoots(roots []gitpillar.Root) {
+	if l != nil {
+		l.roots = append(l.roots, roots...)
 	}
 }
 
 // enterRoot begins a root of a git pillar. The caller must call leave.
-func (t *tracer) enterRoot() (leave func()) {
-	if t == nil || t.origins == nil {
+func (l *originLog) enterRoot() (leave func()) {
+	if l == nil {
 		return func() {}
 	}
-	l := t.origins
 	outer := l.scope
 	l.scopes++
 	l.scope = l.scopes
@@ -223,25 +227,28 @@ func (t *tracer) enterRoot() (leave func()) {
 }
 
 // marks reports whether values have marks now.
-func (t *tracer) marks() bool { return t != nil && t.origins != nil }
+func (l *originLog) marks() bool { return l != nil }
 
 // withoutMarks returns a pillar without marks.
-func (t *tracer) withoutMarks(pillar *value.Map) *value.Map {
-	if !t.marks() {
+func (l *originLog) withoutMarks(pillar *value.Map) *value.Map {
+	if !l.marks() {
 		return pillar
 	}
 	return unmarkedMap(pillar)
 }
 
 // remarkExternal returns what an external pillar has made of a marked pillar.
-func (t *tracer) remarkExternal(before, after *value.Map, name string) *value.Map {
-	if !t.marks() {
+func (l *originLog) remarkExternal(before, after *value.Map, name string) *value.Map {
+	if !l.marks() {
 		return after
 	}
-	n := t.origins.of(Origin{External: name})
+	n := l.of(Origin{External: name})
 	out, _ := remark(before, after, n).(*value.Map)
 	return out
 }
+
+// Lines returns the lines of top files, first those that select the minion. lost of them are left out.
+func (o *Origins) Lines() (lines []Line, lost int) { return o.log.allLines() }
 
 // Ways returns how a file comes into the pillar: the lines of top files that select it, and the SLS that
 // include it.
@@ -389,4 +396,14 @@ func SplitKey(key string) ([]string, error) {
 		return nil, errors.New("the key is empty, or has too many parts")
 	}
 	return parts, nil
+}
+
+// JoinKey returns the name of a place of a pillar as pillar.get takes it, without what looks like a secret in
+// a key.
+func JoinKey(path []string) string {
+	parts := make([]string, len(path))
+	for i, part := range path {
+		parts[i] = redact.Text(part)
+	}
+	return strings.Join(parts, ":")
 }

@@ -33,7 +33,6 @@ func (c *compilation) compileFile(path, env, name string, defaults *value.Map) (
 		return nil, err
 	}
 	c.outcome.noteResult(env, name, v)
-	c.trace.addFile(path, env, name, v)
 	v = c.trace.markFile(path, env, name, c.imports, v)
 	if c.check != nil {
 		c.check.addResult(fileResult{path: path, env: env, name: name}, v, err)

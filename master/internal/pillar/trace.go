@@ -4,14 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	"saltern/master/value"
 )
-
-// maxTraced bounds the lines, and the keys, of one trace.
-const maxTraced = 5000
 
 // Line is a line of a top file.
 type Line struct {
@@ -26,157 +21,41 @@ type Line struct {
 	Fault string
 }
 
-// KeySource names a file that has a key of a pillar.
-type KeySource struct {
-	Key, SLS, Env, File string
-}
-
-// Trace describes how the pillar of a minion comes about. It has no values of the pillar.
-type Trace struct {
-	Lines []Line
-	// Keys are the keys that files of the pillar have, in the order in which the files are merged. A key
-	// of several files is there several times. Keys of a file that another one includes below a key are
-	// as in the file.
-	Keys []KeySource
-	// Other are the keys that no file has: those of external pillars. It may be nil.
-	Other []string
-	// Faults is how many faults the pillar has in _errors.
-	Faults int
-	// More reports whether there are more lines or keys than the trace has.
-	More bool
-}
-
-// tracer records how a pillar comes about. A nil tracer records nothing.
-type tracer struct {
-	Trace
-	key []string // the path of the only key that is looked for; nil: all keys of the first level
-	// origins records where values come from, in place of lines and keys. It may be nil.
-	origins *originLog
-}
-
-// addFile records the keys of a file. name is its SLS.
-func (t *tracer) addFile(path, env, name string, v any) {
-	m, ok := v.(*value.Map)
-	if t == nil || t.origins != nil || !ok || name == "" { // a top file has no name
-		return
-	}
-
-	if t.key != nil {
-		if hasPath(m, t.key) {
-			t.addKey(KeySource{Key: strings.Join(t.key, ":"), SLS: name, Env: env, File: path})
-		}
-		return
-	}
-	for _, key := range m.Keys() {
-		if key != "include" {
-			t.addKey(KeySource{Key: key, SLS: name, Env: env, File: path})
-		}
-	}
-}
-
-func (t *tracer) addKey(k KeySource) {
-	if len(t.Keys) >= maxTraced {
-		t.More = true
-		return
-	}
-	if !slices.Contains(t.Keys, k) {
-		t.Keys = append(t.Keys, k)
-	}
-}
-
 // addLine records a line of a top file. err is why its target cannot be used; it may be nil.
-func (t *tracer) addLine(env string, ch *chosen, matches bool, err error) {
-	if t == nil {
+func (l *originLog) addLine(env string, ch *chosen, matches bool, err error) {
+	if l == nil {
 		return
 	}
 
-	l := Line{
+	line := Line{
 		Top:     ch.top,
 		Env:     env,
-		Target:  value.StrMax(ch.target, 200),
+		Target:  value.StrMax(ch.target, maxTarget),
 		Type:    ch.typ,
 		SLS:     ch.sls,
 		Matches: matches,
 	}
 	if err != nil {
-		l.Fault = err.Error()
+		line.Fault = err.Error()
 	}
-	if t.addScopedLine(l) {
-		return
+
+	switch {
+	case matches && l.size <= maxOrigins:
+		l.size++
+		l.lines = append(l.lines, scopedLine{l.scope, line})
+	case !matches && len(l.otherLines) < maxOtherLines:
+		l.otherLines = append(l.otherLines, line)
+	default:
+		l.linesLost++
 	}
-	if len(t.Lines) >= maxTraced {
-		t.More = true
-		return
-	}
-	t.Lines = append(t.Lines, l)
 }
 
-func hasPath(m *value.Map, path []string) bool {
-	for i, part := range path {
-		v, ok := m.Get(part)
-		if !ok {
-			return false
-		}
-		if m, ok = v.(*value.Map); !ok {
-			return i == len(path)-1
-		}
+// allLines returns the lines of all top files, first those that select the minion. It leaves lost ones out.
+func (l *originLog) allLines() (lines []Line, lost int) {
+	for _, line := range l.lines {
+		lines = append(lines, line.Line)
 	}
-	return true
-}
-
-var errNotTraced = errors.New("with the renderer yamlex, or the pillar_source_merging_strategy aggregate, Salt's Python makes the pillar: which file has which key is not known")
-
-// Trace compiles the pillar of a minion as Compile does, without the memo, and returns how it comes
-// about. If key is not "", the trace has only the files with this key, whose parts are separated by
-// colons.
-func (c *Compiler) Trace(ctx context.Context, req Request, key string) (Trace, error) {
-	if needsPython(c.cfg.Strategy, c.cfg.Renderer) {
-		return Trace{}, errNotTraced
-	}
-
-	n := c.newCompilation(ctx, req)
-	n.trace = &tracer{}
-	if key != "" {
-		n.trace.key = strings.Split(key, ":")
-	}
-	n.withoutMemo = true
-	defer n.giveUp(nil)
-	defer n.closeSession()
-
-	if err := n.chooseEnvs(); err != nil {
-		return Trace{}, err
-	}
-	pillar, err := n.compilePillar()
-	if cause := context.Cause(n.ctx); cause != nil {
-		err = cause
-	}
-	if err != nil {
-		return Trace{}, fmt.Errorf("trace the pillar of %s: %w", req.ID, err)
-	}
-
-	n.trace.addOther(pillar)
-	n.trace.Faults = len(pillar.List("_errors"))
-	return n.trace.Trace, nil
-}
-
-// addOther records the keys of a pillar that no file has.
-func (t *tracer) addOther(pillar *value.Map) {
-	if t.key != nil {
-		if len(t.Keys) == 0 && hasPath(pillar, t.key) {
-			t.Other = []string{strings.Join(t.key, ":")}
-		}
-		return
-	}
-
-	known := map[string]bool{"_errors": true}
-	for _, k := range t.Keys {
-		known[k.Key] = true
-	}
-	for _, key := range pillar.Keys() {
-		if !known[key] && len(t.Other) < maxTraced {
-			t.Other = append(t.Other, key)
-		}
-	}
+	return append(lines, l.otherLines...), l.linesLost
 }
 
 // TopFile is a top file of states.
@@ -189,7 +68,7 @@ func (c *Compiler) TraceTop(ctx context.Context, req Request, pillar *value.Map,
 	n := c.newCompilation(ctx, req)
 	n.pillar = pillar
 	n.withoutMemo = true
-	n.trace = &tracer{}
+	n.trace = newOriginLog()
 	defer n.giveUp(nil)
 	defer n.closeSession()
 
@@ -214,7 +93,8 @@ func (c *Compiler) TraceTop(ctx context.Context, req Request, pillar *value.Map,
 	if cause := context.Cause(n.ctx); cause != nil {
 		return nil, templates, cause
 	}
-	return n.trace.Lines, templates, errors.Join(faults...)
+	lines, _ = n.trace.allLines()
+	return lines, templates, errors.Join(faults...)
 }
 
 // traceTopFile records the lines of a top file of states.
