@@ -1,18 +1,15 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
-	"saltern/internal/durable"
 	"saltern/master/history/summary"
 	"saltern/master/internal/postgres/settings"
 	"saltern/master/jobs"
@@ -24,12 +21,15 @@ type database struct {
 	node     string
 	conn     *pgx.Conn // nil: not connected
 	opened   time.Time // when conn was opened
+	// connectTimeout bounds a connection, with the files that it needs; 0: the constant. Tests set another.
+	connectTimeout time.Duration
 	// maxAge bounds the age of a connection.
 	maxAge time.Duration
 	// lockTimeout bounds the wait for a lock in the database, statementTimeout a statement.
 	lockTimeout, statementTimeout time.Duration
 	// readOnly means that the connection only reads: connect leaves the schema as it is.
 	readOnly  bool
+	files     files
 	password  string // of the last connection; error texts must not show it
 	log       *slog.Logger
 	announced bool // the log has told of the migration
@@ -50,9 +50,6 @@ CREATE TEMPORARY TABLE saltern_new_states (
 ALTER TABLE saltern_new_runs ALTER COLUMN ret SET STORAGE EXTERNAL, ALTER COLUMN envelope SET STORAGE EXTERNAL;
 `
 
-// maxPassword bounds the file of the password, in bytes.
-const maxPassword = 4 << 10
-
 // connect connects if there is no connection or an old one, and migrates the schema if the connection is to write.
 func (d *database) connect(ctx context.Context) error {
 	if d.conn != nil && !d.conn.IsClosed() && time.Since(d.opened) < d.maxAge {
@@ -60,12 +57,12 @@ func (d *database) connect(ctx context.Context) error {
 	}
 	d.close()
 
-	config, err := d.config()
+	short, cancel := context.WithTimeout(ctx, cmp.Or(d.connectTimeout, connectTimeout))
+	defer cancel()
+	config, err := d.config(short)
 	if err != nil {
 		return err
 	}
-	short, cancel := context.WithTimeout(ctx, connectTimeout)
-	defer cancel()
 	conn, err := pgx.ConnectConfig(short, config)
 	if err != nil {
 		return err
@@ -109,55 +106,6 @@ func (d *database) prepare(ctx context.Context, conn *pgx.Conn) error {
 	defer cancel()
 	_, err = conn.Exec(staging, stagingTables)
 	return err
-}
-
-// config returns the configuration of a connection. It takes no password and no certificates from the environment
-// or the home folder.
-func (d *database) config() (*pgx.ConnConfig, error) {
-	s := d.settings
-	d.password = s.Password
-	if s.PasswordFile != "" {
-		content, _, err := durable.ReadFile(s.PasswordFile, maxPassword, durable.Follow)
-		var path *fs.PathError
-		if errors.As(err, &path) {
-			err = path.Err
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read the password from %s: %w", s.PasswordFile, err)
-		}
-		d.password = strings.TrimRight(string(content), "\r\n")
-	}
-
-	var text strings.Builder
-	escape := strings.NewReplacer(`\`, `\\`, `'`, `\'`)
-	for _, p := range [][2]string{
-		{"host", s.Host}, {"dbname", s.Database}, {"user", s.User}, {"sslmode", s.SSLMode},
-		{"sslrootcert", s.SSLRootCert}, {"sslcert", s.SSLCert}, {"sslkey", s.SSLKey},
-		{"passfile", "/dev/null"}, {"application_name", "saltern " + d.node},
-	} {
-		fmt.Fprintf(&text, "%s='%s' ", p[0], escape.Replace(p[1]))
-	}
-	fmt.Fprintf(&text, "port=%d", s.Port)
-	config, err := pgx.ParseConfig(text.String())
-	if err != nil {
-		return nil, fmt.Errorf("use the options of saltern_postgres: %w", err)
-	}
-
-	config.Password = d.password
-	config.RuntimeParams["client_encoding"] = "UTF8"
-
-	// PgBouncer refuses a connection that begins with parameters like these (ignore_startup_parameters).
-	settings := fmt.Sprintf(`SET lock_timeout = %d; SET statement_timeout = %d;
-		SET idle_in_transaction_session_timeout = %d`,
-		d.lockTimeout.Milliseconds(), d.statementTimeout.Milliseconds(), batchTimeout.Milliseconds())
-	if d.readOnly {
-		settings += "; SET default_transaction_read_only = on"
-	}
-	config.AfterConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
-		_, err := conn.Exec(ctx, settings).ReadAll()
-		return err
-	}
-	return config, nil
 }
 
 // close ends the connection.

@@ -57,7 +57,7 @@ func TestConnectionBeginsWithFewParameters(t *testing.T) {
 		maxAge:           time.Hour,
 		log:              discard(),
 	}
-	config, err := db.config()
+	config, err := db.config(t.Context())
 	check.Must(t, err)
 	for name := range config.RuntimeParams {
 		if name != "application_name" && name != "client_encoding" {
