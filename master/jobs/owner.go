@@ -22,6 +22,9 @@ const (
 	BatchField = "saltern_batch"
 )
 
+// OwnFields returns the fields above. The loads of Salt's masters do not have them, nor do returns.
+func OwnFields() []string { return []string{AccountField, OnlyField, ChosenField, BatchField} }
+
 // Continues reports whether a load continues the stored job: whether the same caller runs the same
 // function with the same arguments under the job's id. Batches send such loads for their next
 // minions (salt/cli/batch.py, salt/utils/batch_manager.py), and so do syndics below several

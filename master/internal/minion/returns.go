@@ -30,6 +30,7 @@ func (s *Service) onReturn(ctx context.Context, c *request.Call) (any, error) {
 
 	load.Set("id", id)
 	deleteAll(load, mastersFields)
+	deleteAll(load, jobMarks)
 	if _, ok := load.Get("return"); !ok {
 		return nil, nil
 	}
@@ -68,6 +69,9 @@ func (s *Service) onReturn(ctx context.Context, c *request.Call) (any, error) {
 	s.cfg.Bus.FireStateErrors(load)
 	return nil, nil
 }
+
+// jobMarks are fields that this master adds to loads and returns of jobs. A return may become the load of its job.
+var jobMarks = append(jobs.OwnFields(), event.EauthField)
 
 // returnerOf returns the id for which a minion returns: its own, or that of one of its resources
 // (salt/minion.py _thread_return). It returns false for a resource that is not the minion's.

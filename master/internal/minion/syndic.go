@@ -92,7 +92,7 @@ func (s *Service) keepLowerLoad(ctx context.Context, syndic, jid string, load *v
 
 // notOfLoads are the fields that the load of a job below a syndic may not have: secrets, marks of
 // this master's jobs, and the minions, which are stored beside the load.
-var notOfLoads = []string{"key", "token", "password", "Minions", event.EauthField, jobs.AccountField, jobs.ChosenField, jobs.OnlyField}
+var notOfLoads = append([]string{"key", "token", "password", "Minions"}, jobMarks...)
 
 // lowerMinions returns those of the ids that may be minions below a syndic: not the accepted minions
 // of this master. It returns at most maxLowerMinions.

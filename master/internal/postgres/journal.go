@@ -255,7 +255,7 @@ func cleanText(s string) string { return printable.Clip(printable.Clean(s), maxT
 // plainLoad returns a copy of a load without the fields that the loads of Salt's masters do not have.
 func plainLoad(load *value.Map) *value.Map {
 	out := load.Clone()
-	for _, name := range []string{event.EauthField, jobs.AccountField, jobs.ChosenField, jobs.OnlyField} {
+	for _, name := range append(jobs.OwnFields(), event.EauthField, summary.RevisionField) {
 		out.Delete(name)
 	}
 	return out

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"saltern/master/event"
+	"saltern/master/history/summary"
 	"saltern/master/internal/pyframe"
 	"saltern/master/internal/spool"
 	"saltern/master/jobs"
@@ -27,7 +28,7 @@ const LocalCache = "local_cache"
 const loadWait = 2 * time.Second
 
 // ownFields lists the fields of stored loads that the loads of Salt's masters do not have.
-var ownFields = []string{event.EauthField, jobs.AccountField, jobs.ChosenField, jobs.OnlyField}
+var ownFields = append(jobs.OwnFields(), event.EauthField, summary.RevisionField)
 
 // JobsConfig configures Jobs.
 type JobsConfig struct {

@@ -177,6 +177,8 @@ func (s *site) keep(t *testing.T, j *Jobs, next step) {
 		load.Delete("cmd") // as launch.Start
 		load.Set("saltern_eauth", "")
 		load.Set("only_minions", true)
+		load.Set("saltern_revision", "abc")
+		load.Set("saltern_batch", value.NewMap("minions", int64(9), "size", int64(1)))
 		awaitShown, failed := j.Stage(t.Context(), jid, load, next.Minions)
 		if err = failed; err == nil {
 			awaitShown(t.Context())

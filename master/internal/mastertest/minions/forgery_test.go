@@ -15,6 +15,7 @@ import (
 	"saltern/master/event"
 	"saltern/master/internal/mastertest"
 	"saltern/master/internal/minion"
+	"saltern/master/jobs"
 	"saltern/master/keys"
 	"saltern/master/msgpack"
 	"saltern/master/value"
@@ -182,7 +183,7 @@ func TestJobBegunBelowASyndic(t *testing.T) {
 	const begun = "20260102030405678931"
 	hostile := load(begun)
 	hostile.Update(value.NewMap("key", "secret", "only_minions", true, "account", "ann", "saltern_eauth", "pam",
-		"chosen_jid", true, "jid", attackJID))
+		"chosen_jid", true, "saltern_batch", value.NewMap("minions", int64(9), "size", int64(1)), "jid", attackJID))
 	tell(begun, hostile)
 
 	got, err := r.Parts.Jobs.Load(t.Context(), begun)
@@ -221,6 +222,27 @@ func TestJobBegunBelowASyndic(t *testing.T) {
 	}
 	if got, err := r.Parts.Jobs.Load(t.Context(), attackJID); err != nil || got != nil {
 		t.Errorf("a load was kept for the job in the load: %v, %v", got, err)
+	}
+}
+
+// TestReturnMarksNoJob: a return of a job that no master knows becomes its load, without the marks that only masters set.
+func TestReturnMarksNoJob(t *testing.T) {
+	t.Parallel()
+	r := mastertest.Start(t, loud)
+	a := r.AcceptedMinion("min1", "min6")
+	const jid = "20260102030405678941"
+	a.Ask("_return", "jid", jid, "fun", "test.ping", "fun_args", []any{}, "return", true, "retcode", 0, "account", "ann",
+		"saltern_eauth", "pam", "only_minions", true, "chosen_jid", true,
+		"saltern_batch", value.NewMap("minions", int64(9), "size", int64(1)))
+	load, err := r.Parts.Jobs.Load(t.Context(), jid)
+	check.Must(t, err)
+	if load.Str("fun") != "test.ping" {
+		t.Fatalf("the return is not kept: %s", value.Repr(load))
+	}
+	for _, mark := range append(jobs.OwnFields(), event.EauthField) {
+		if v, set := load.Get(mark); set {
+			t.Errorf("the minion has set %s to %v", mark, v)
+		}
 	}
 }
 
