@@ -22,8 +22,6 @@ const (
 	maxOpened = 64 << 20
 	// defaultTakes is the time for one run of gpg.
 	defaultTakes = 30 * time.Second
-	// retryAfter is how long no gpg is run after one that did not end in time.
-	retryAfter = 10 * time.Second
 	// defaultIdle is how long decrypted messages are kept (gpg_cache) when nobody needs any: a
 	// renderer in Python ends after the same time, and forgets them.
 	defaultIdle = 30 * time.Second
@@ -75,7 +73,10 @@ type Config struct {
 
 // Decrypter decrypts PGP messages. It is safe for concurrent use.
 type Decrypter struct {
-	cfg   Config
+	cfg Config
+	// removeLocks removes stale locks in a folder. It does not end while the folder's file system hangs.
+	removeLocks func(keydir string)
+
 	ctx   context.Context
 	stop  context.CancelFunc
 	slots chan struct{} // a gpg at work holds a place
@@ -87,10 +88,11 @@ type Decrypter struct {
 	questions  questions
 	clock      uint64 // counts the questions that came and the runs that began
 	closed     bool
-	started    bool      // gpg has run, so there may be an agent
-	restUntil  time.Time // no gpg is run before, because one did not end
+	started    bool // gpg has run, so there may be an agent
+	rests      rests
 	warned     map[sum]time.Time
-	cleanLocks bool // a gpg was stopped, or may have been, and may have left locks
+	cleanLocks bool          // a gpg was stopped, or may have been, and may have left locks
+	cleaning   chan struct{} // closed when stale locks are removed; nil: nobody removes any
 	stats      Stats
 }
 
@@ -125,11 +127,13 @@ func New(cfg Config) *Decrypter {
 	}
 
 	d := &Decrypter{
-		cfg:        cfg,
-		slots:      make(chan struct{}, cfg.AtOnce),
-		flights:    map[sum]*flight{},
-		warned:     map[sum]time.Time{},
-		cleanLocks: true,
+		cfg:         cfg,
+		removeLocks: removeStaleLocks,
+		slots:       make(chan struct{}, cfg.AtOnce),
+		flights:     map[sum]*flight{},
+		rests:       rests{ofMessages: map[sum]time.Time{}},
+		warned:      map[sum]time.Time{},
+		cleanLocks:  true,
 	}
 	d.ctx, d.stop = context.WithCancel(context.Background())
 	d.results.idle = time.AfterFunc(cfg.Idle, d.forgetIdle)
@@ -258,7 +262,7 @@ func (d *Decrypter) join(key sum, q *Question, message string) (*flight, error) 
 		d.stats.Shared++
 		return endedFlight(r), nil
 	}
-	if d.cfg.Now().Before(d.restUntil) {
+	if d.rests.isResting(key, d.cfg.Now()) {
 		return nil, errHangs
 	}
 
@@ -319,8 +323,12 @@ func (d *Decrypter) fly(ctx context.Context, f *flight, message string) {
 	f.secret = secret
 	f.err = err
 	d.forget(f)
-	if err == nil || failed {
+	switch {
+	case err == nil || failed:
+		d.rests.noteAnswer()
 		d.keep(f)
+	case errors.Is(err, errHangs):
+		d.rests.noteHang(f.key, d.cfg.Now())
 	}
 	if failed {
 		d.stats.Failed++
@@ -374,14 +382,12 @@ func (d *Decrypter) runInSlot(ctx context.Context, message string) (string, erro
 		return "", errClosed
 	}
 
+	if err := d.cleanKeydir(ctx); err != nil {
+		return "", fmt.Errorf("decrypt a secret: %w", err)
+	}
 	d.mu.Lock()
 	d.started = true
-	clean := d.cleanLocks
-	d.cleanLocks = false
 	d.mu.Unlock()
-	if clean {
-		removeStaleLocks(d.cfg.Keydir)
-	}
 
 	secret, err := d.run(ctx, message)
 	for range maxRetries { // another program may have ended the agent
@@ -394,11 +400,45 @@ func (d *Decrypter) runInSlot(ctx context.Context, message string) (string, erro
 	if Unable(err) {
 		d.mu.Lock()
 		d.cleanLocks = true
-		if errors.Is(err, errHangs) {
-			d.restUntil = d.cfg.Now().Add(retryAfter)
-		}
 		d.mu.Unlock()
 		err = fmt.Errorf("decrypt a secret: %w", err)
 	}
 	return secret, err
+}
+
+// cleanKeydir removes stale locks, if a gpg may have left some. It waits for endTakes at most: the file system
+// of the folder may hang. Then the goroutine that removes them goes on, also after Close; there is never a
+// second one.
+func (d *Decrypter) cleanKeydir(ctx context.Context) error {
+	d.mu.Lock()
+	if d.cleanLocks && d.cleaning == nil {
+		d.cleanLocks = false
+		d.cleaning = make(chan struct{})
+		go d.clean()
+	}
+	cleaning := d.cleaning
+	d.mu.Unlock()
+	if cleaning == nil {
+		return nil
+	}
+
+	late := time.NewTimer(endTakes)
+	defer late.Stop()
+	select {
+	case <-cleaning:
+		return nil
+	case <-ctx.Done():
+		return errClosed
+	case <-late.C:
+		return errHangs
+	}
+}
+
+func (d *Decrypter) clean() {
+	d.removeLocks(d.cfg.Keydir)
+
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	close(d.cleaning)
+	d.cleaning = nil
 }

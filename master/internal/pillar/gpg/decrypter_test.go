@@ -7,10 +7,12 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"saltern/master/value"
@@ -188,12 +190,102 @@ func TestHangs(t *testing.T) {
 	if _, err := opened(t, d, nil, "HANG"); !Unable(err) {
 		t.Errorf("a gpg that hangs: %v", err)
 	}
-	if _, err := opened(t, d, nil, "other"); !errors.Is(err, errHangs) {
-		t.Errorf("after one that hangs: %v", err)
+	if _, err := opened(t, d, nil, "HANG"); !errors.Is(err, errHangs) {
+		t.Errorf("the same message again: %v", err)
 	}
-	if n := runs(); n > 1 {
-		t.Errorf("%d runs, want one", n)
+	mustOpen(t, d, nil, "other")
+	if n := runs(); n != 2 {
+		t.Errorf("%d runs, want one for each message", n)
 	}
+
+	for _, text := range []string{"HANG 2", "HANG 3"} {
+		if _, err := opened(t, d, nil, text); !Unable(err) {
+			t.Errorf("a gpg that hangs: %v", err)
+		}
+	}
+	if _, err := opened(t, d, nil, "last"); !errors.Is(err, errHangs) {
+		t.Errorf("after two messages on which gpg hangs: %v", err)
+	}
+	if n := runs(); n != 4 {
+		t.Errorf("%d runs, want none for the last message", n)
+	}
+}
+
+// TestRests: gpg rests for all messages only if it has answered none between two that hang.
+func TestRests(t *testing.T) {
+	r := rests{ofMessages: map[sum]time.Time{}}
+	now := time.Unix(1000, 0)
+	a, b, c := sum{1}, sum{2}, sum{3}
+	rest := func(want bool, keys ...sum) {
+		t.Helper()
+		for _, key := range keys {
+			if r.isResting(key, now) != want {
+				t.Errorf("message %d rests: %v", key[0], !want)
+			}
+		}
+	}
+
+	r.noteHang(a, now)
+	r.noteHang(a, now)
+	rest(true, a)
+	rest(false, b, c)
+
+	r.noteAnswer()
+	r.noteHang(b, now)
+	rest(true, a, b)
+	rest(false, c)
+
+	r.noteHang(a, now)
+	rest(true, a, b, c)
+
+	now = now.Add(retryAfter)
+	rest(false, a, b, c)
+	r.noteHang(c, now)
+	rest(true, a, b, c)
+	if len(r.ofMessages) != 1 {
+		t.Errorf("%d messages are kept, want one", len(r.ofMessages))
+	}
+}
+
+// TestHangingKeydir: a keyring on a file system that hangs holds up neither those who ask nor the end.
+func TestHangingKeydir(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, runs := fake(t, Config{})
+		cleans := make(chan struct{}, 10)
+		free := make(chan struct{})
+		d.removeLocks = func(string) {
+			cleans <- struct{}{}
+			<-free
+		}
+		defer close(free)
+
+		if _, err := opened(t, d, nil, "x"); !errors.Is(err, errHangs) || !Unable(err) {
+			t.Errorf("a keyring that hangs: %v", err)
+		}
+		ended := make(chan error)
+		go func() {
+			_, err := opened(t, d, nil, "y")
+			ended <- err
+		}()
+		synctest.Wait()
+
+		began := time.Now()
+		closed := make(chan time.Duration, 1)
+		go func() {
+			d.Close()
+			closed <- time.Since(began)
+		}()
+		if err := <-ended; !errors.Is(err, errClosed) {
+			t.Errorf("who waits when the master stops gets %v", err)
+		}
+		if took := <-closed; took > 2*endTakes {
+			t.Errorf("Close takes %v", took)
+		}
+		if len(cleans) != 1 || runs() != 0 {
+			t.Errorf("%d goroutines remove locks, %d runs of gpg", len(cleans), runs())
+		}
+	})
 }
 
 // TestUnopenedStays: with gpg_decrypt_must_succeed off the message stays as Salt leaves it.
@@ -297,6 +389,17 @@ func TestLongKeydir(t *testing.T) {
 			t.Errorf("%d bytes: %s", length, reason)
 		}
 		d.Close()
+	}
+}
+
+// TestEnvironment: gpg has the environment of the master, as beneath Salt's renderer.
+func TestEnvironment(t *testing.T) {
+	t.Setenv("XDG_RUNTIME_DIR", "/run/user/1")
+	t.Setenv("NOTIFY_SOCKET", "/run/x")
+	d := New(Config{})
+	defer d.Close()
+	if env := d.env(); !slices.Contains(env, "XDG_RUNTIME_DIR=/run/user/1") || slices.Contains(env, "NOTIFY_SOCKET=/run/x") {
+		t.Errorf("gpg gets %q", env)
 	}
 }
 

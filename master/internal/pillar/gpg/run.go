@@ -52,10 +52,11 @@ func (d *Decrypter) lookUp(name string) string {
 	return ""
 }
 
-// env returns the environment of gpg; nil: the one that package command has for programs.
+// env returns the environment of gpg: that of the master, as beneath Salt's renderer. Beside a Path
+// it is small.
 func (d *Decrypter) env() []string {
 	if d.cfg.Path == "" {
-		return nil
+		return command.PythonEnviron()
 	}
 	return []string{"PATH=" + d.cfg.Path, "HOME=" + os.Getenv("HOME")}
 }
