@@ -21,6 +21,8 @@ type fleet map[string]*value.Map
 
 func (f fleet) Match(any, string) ([]string, error) { return slices.Sorted(maps.Keys(f)), nil }
 
+func (f fleet) Groups() *value.Map { return value.NewMap("ours", "I@role:web*") }
+
 func (f fleet) Grains(id string) (*value.Map, bool) {
 	g, ok := f[id]
 	return g, ok

@@ -5,6 +5,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"saltern/master/runner"
+	"saltern/master/value"
 )
 
 // TestReadersCannotTell: that nobody gets a key is said only if no part of a pillar failed.
@@ -89,6 +92,41 @@ func TestReadersOfAKeyOfAFile(t *testing.T) {
 		report := readers(t, s, "key", "password", "file", file)
 		if report.Readers != 1 || len(report.Groups) != 1 || !slices.Equal(report.Groups[0].minions, []string{want}) {
 			t.Errorf("%s: want %s only\n%s", file, want, report.Text(false))
+		}
+	}
+}
+
+// TestPatternsOfPillars: a target cannot tell the values that an answer hides.
+func TestPatternsOfPillars(t *testing.T) {
+	t.Parallel()
+	s, root := newService(t, served, manyMinions(2), nil)
+	table := runner.New()
+	AddRunners(table, s)
+	for _, tt := range []struct {
+		tgt     any
+		typ     string
+		refused bool
+	}{
+		{"db_password:a*", "pillar", true},
+		{"db_password:a", "pillar", false},
+		{"db_password:a*", "pillar_exact", true},
+		{"db_password:a", "pillar_pcre", true},
+		{"m* and I@db_password:a*", "compound", true},
+		{[]any{"m*", "and", "not", "J@db_password:^a"}, "compound", true},
+		{"N@ours or I@db_password:[a-m]*", "compound", true},
+		{"N@ours", "compound", false},
+		{"ours", "nodegroup", false},
+		{"*", "glob", false},
+	} {
+		for name, args := range map[string][]any{
+			pillarReaders: {"key", "x"},
+			pillarDiff:    {"folder", root + "/served"},
+		} {
+			named := value.NewMap(append(args, "tgt", tt.tgt, "tgt_type", tt.typ)...)
+			_, err := table.Call(t.Context(), &runner.Env{}, name, nil, named)
+			if isRefused := err != nil && strings.Contains(err.Error(), "can be guessed"); isRefused != tt.refused || err != nil && !isRefused {
+				t.Errorf("%s of %v (%s): %v", name, tt.tgt, tt.typ, err)
+			}
 		}
 	}
 }

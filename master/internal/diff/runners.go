@@ -3,8 +3,10 @@ package diff
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"saltern/master/runner"
+	"saltern/master/target"
 	"saltern/master/value"
 )
 
@@ -22,6 +24,9 @@ func (s *Service) runReaders(ctx context.Context, env *runner.Env, args []any, n
 	if err != nil {
 		return nil, err
 	}
+	if err := s.refusePatterns(q.Request); err != nil {
+		return nil, err
+	}
 	report, err := s.Readers(ctx, q, progressOf(env))
 	if err != nil {
 		return nil, err
@@ -30,6 +35,18 @@ func (s *Service) runReaders(ctx context.Context, env *runner.Env, args []any, n
 		return report.Data(), nil
 	}
 	return value.NewMap("text", report.Text(q.Form == "colour"), "code", int64(report.Code())), nil
+}
+
+// refusePatterns returns an error if the target of a request has a pattern of pillar values, which is not one
+// of the administrator's nodegroups: from the minions that it selects, the caller could guess a hidden value
+// letter by letter.
+func (s *Service) refusePatterns(r Request) error {
+	term, found := target.OwnPillarPattern(r.Target, r.TargetType, ":", s.cfg.Fleet.Groups())
+	if found {
+		return fmt.Errorf("the target has a pattern of pillar values, %.100q, with which hidden values can be guessed; "+
+			"name the whole value, or a nodegroup", term)
+	}
+	return nil
 }
 
 // progressOf returns a function that tells the caller of a runner what it waits for.
@@ -45,6 +62,9 @@ func (s *Service) addRunner(t *runner.Table, name string) {
 	t.Add(name, func(ctx context.Context, env *runner.Env, args []any, named *value.Map) (any, error) {
 		r, err := requestOf(name, args, named)
 		if err != nil {
+			return nil, err
+		}
+		if err := s.refusePatterns(r); err != nil {
 			return nil, err
 		}
 

@@ -32,6 +32,8 @@ const (
 type Fleet interface {
 	// Match returns the accepted minions that a target selects.
 	Match(target any, targetType string) ([]string, error)
+	// Groups returns everything that a target may name as a nodegroup. The caller must not change it.
+	Groups() *value.Map
 	// Grains returns the grains of a minion from the cache, or false.
 	Grains(id string) (*value.Map, bool)
 }

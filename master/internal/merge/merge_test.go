@@ -221,6 +221,8 @@ type fleet map[string]*value.Map
 
 func (f fleet) Match(any, string) ([]string, error) { return slices.Sorted(maps.Keys(f)), nil }
 
+func (f fleet) Groups() *value.Map { return nil }
+
 func (f fleet) Grains(id string) (*value.Map, bool) {
 	g, ok := f[id]
 	return g, ok
