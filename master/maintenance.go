@@ -188,5 +188,14 @@ func (m *Master) clean(ctx context.Context) {
 	} else if n > 0 {
 		m.log.Debug("old jobs removed", "jobs", n)
 	}
-	m.minions.ForgetOwners(m.now().Add(-m.cfg.KeepJobs))
+	m.minions.ForgetOwners(m.now().Add(-ownersKept(m.cfg.KeepJobs)))
+}
+
+// ownersKept returns how long a minion may ask for the returns of a job that it started. Salt's master forgets
+// such minions each time where keep is 0 (salt/daemons/masterapi.py clean_pub_auth); this one knows them for a day.
+func ownersKept(keep time.Duration) time.Duration {
+	if keep <= 0 {
+		return 24 * time.Hour
+	}
+	return keep
 }

@@ -16,3 +16,12 @@ func TestCleanInterval(t *testing.T) {
 		}
 	}
 }
+
+func TestOwnersAreKeptForADayWhereJobsAreKeptForEver(t *testing.T) {
+	const day = 24 * time.Hour
+	for keep, want := range map[time.Duration]time.Duration{0: day, -time.Second: day, time.Hour: time.Hour, 2 * day: 2 * day} {
+		if got := ownersKept(keep); got != want {
+			t.Errorf("keep_jobs_seconds %s: %s, want %s", keep, got, want)
+		}
+	}
+}

@@ -13,6 +13,8 @@ import (
 const (
 	// defaultQuota is the default of saltern_job_cache_quota, in bytes.
 	defaultQuota = 512 << 20
+	// defaultWindow is the time in which a used quota is regained if jobs are kept for ever.
+	defaultWindow = 24 * time.Hour
 	// returnFiles is the approximate size on disk of a small return's files, in bytes.
 	returnFiles = 16 << 10
 	// OverQuota replaces the value in a return of a minion that is over its quota. It begins with
@@ -32,14 +34,14 @@ type quota struct {
 }
 
 // newQuota returns a quota. mib is the option, in MiB: 0 means the default, a negative number means
-// no bound. window is the time in which a used quota is regained.
+// no bound. window is the time in which a used quota is regained; 0 means defaultWindow.
 func newQuota(mib int, window time.Duration) *quota {
+	if window <= 0 {
+		window = defaultWindow
+	}
 	q := &quota{bytes: defaultQuota, window: window, buckets: map[string]*ratelimit.Bucket{}}
 	if mib != 0 {
 		q.bytes = max(0, float64(mib)*(1<<20))
-	}
-	if window <= 0 {
-		q.bytes = 0 // returns are not stored, so their size needs no bound
 	}
 	return q
 }

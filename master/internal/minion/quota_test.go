@@ -13,9 +13,15 @@ func TestFinding17QuotaComesBack(t *testing.T) {
 		t.Error("the quota is not held for each minion and hour")
 	}
 
-	for _, none := range []*quota{newQuota(-1, time.Hour), newQuota(1, 0)} {
-		if !none.chargeReturn("a", 1<<40, now) {
-			t.Error("no quota refuses")
+	if !newQuota(-1, time.Hour).chargeReturn("a", 1<<40, now) {
+		t.Error("no quota refuses")
+	}
+
+	for _, window := range []time.Duration{0, -time.Hour} { // jobs are kept for ever
+		q := newQuota(1, window)
+		if !q.chargeReturn("a", 1<<20, now) || q.chargeReturn("a", 600<<10, now.Add(12*time.Hour)) ||
+			!q.chargeReturn("a", 500<<10, now.Add(12*time.Hour)) {
+			t.Errorf("the quota is not regained in a day if jobs are kept for %v", window)
 		}
 	}
 
