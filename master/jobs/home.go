@@ -160,6 +160,13 @@ func (h *home) pathOf(g *homeSegment) string {
 	return g.path
 }
 
+// isRemoved reports whether a segment was removed, or may be removed, because it is too old.
+func (h *home) isRemoved(g *homeSegment) bool {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return g.to < h.cutoff || !slices.Contains(h.segments, g)
+}
+
 // noteDamaged notes that a segment has gaps.
 func (h *home) noteDamaged(g *homeSegment) {
 	h.mu.Lock()

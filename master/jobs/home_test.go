@@ -407,6 +407,97 @@ func TestLaidOutFilesGo(t *testing.T) {
 	}
 }
 
+// The journal renames a segment before the home knows its new name.
+func TestHomeWhileASegmentIsRenamed(t *testing.T) {
+	c := open(t, Config{})
+	for i := range 10 {
+		save(t, c, ret(jid1, fmt.Sprintf("m%d", i), i))
+	}
+	flushed(t, c)
+	path := c.home.pathOf(c.home.segments[0])
+	check.Must(t, os.Rename(path, strings.TrimSuffix(path, segmentSuffix)+keptSuffix))
+	got, err := c.Returns(await.Context(t), jid1)
+	check.Must(t, err)
+	if got.Len() != 10 {
+		t.Errorf("%d of 10 returns while the segment is renamed", got.Len())
+	}
+	check.Must(t, os.Rename(strings.TrimSuffix(path, segmentSuffix)+keptSuffix, path))
+}
+
+// While a segment cannot be read, a return replaces no load, and the return of a job that stores none is refused.
+func TestReturnsWhileASegmentCannotBeRead(t *testing.T) {
+	c := open(t, Config{})
+	ctx := await.Context(t)
+	secret := FromTime(time.Now())
+	_, err := c.Prep(ctx, secret, true)
+	check.Must(t, err)
+	check.Must(t, c.SaveLoad(ctx, jid1, value.NewMap("jid", jid1, "fun", "f", "user", "anna"), nil))
+	flushed(t, c)
+	check.Must(t, os.RemoveAll(c.files.jobDir(jid1)))
+	path := c.home.pathOf(c.home.segments[0])
+	aside := path + ".aside"
+	for _, broken := range []func() error{
+		func() error { return os.Mkdir(path, 0o700) },
+		func() error { return os.Symlink(path, path) },
+	} {
+		c.known.forget()
+		check.Must(t, os.Rename(path, aside))
+		check.Must(t, broken())
+		for i, jid := range []string{jid1, secret} {
+			r := ret(jid, "m1", 1)
+			r.Load = value.NewMap("jid", jid, "fun", "g", "user", "root")
+			stored, err := c.SaveReturn(ctx, r)
+			if i == 1 && (stored || err == nil) {
+				t.Errorf("the return of a job that stores none: stored %v, %v", stored, err)
+			}
+			if i == 0 && err != nil {
+				t.Error(err)
+			}
+		}
+		flushed(t, c)
+		check.Must(t, os.Remove(path))
+		check.Must(t, os.Rename(aside, path))
+		if load, err := c.Load(ctx, jid1); err != nil || load.Str("user") != "anna" {
+			t.Errorf("the load of the return: %v, %v", load, err)
+		}
+	}
+}
+
+// A number that is there twice, after a restore or a crash, costs neither segment.
+func TestSegmentsWithTheSameNumber(t *testing.T) {
+	cfg := Config{Dir: filepath.Join(t.TempDir(), "jobs")}
+	c := open(t, cfg)
+	save(t, c, ret(jid1, "m1", 1))
+	check.Must(t, c.Close(await.Context(t)))
+	kept := keptSegments(c)[0]
+	number := strings.TrimSuffix(kept, keptSuffix)
+
+	other := open(t, Config{})
+	save(t, other, ret(jid1, "m2", 2))
+	crash(t, other)
+	left, _ := filepath.Glob(other.cfg.JournalDir + "/*" + segmentSuffix)
+	content, err := os.ReadFile(left[0])
+	check.Must(t, err)
+	check.Must(t, os.WriteFile(number+segmentSuffix, content, 0o600))
+
+	for range 2 {
+		c = open(t, cfg)
+		save(t, c, ret(jid1, fmt.Sprint("n", c.journal.nextNumber), 3))
+		check.Must(t, os.WriteFile(strings.TrimSuffix(c.home.pathOf(c.home.segments[len(c.home.segments)-1]), segmentSuffix)+keptSuffix,
+			[]byte("of somebody else"), 0o600))
+		check.Must(t, c.Close(await.Context(t)))
+	}
+	c = open(t, cfg)
+	if got, _ := c.Returns(await.Context(t), jid1); got.Len() != 4 {
+		t.Errorf("returns of %v, want of m1, m2 and two more", got.Keys())
+	}
+	for _, path := range keptSegments(c) {
+		if b, _ := os.ReadFile(path); len(b) == 0 {
+			t.Errorf("%s is empty", path)
+		}
+	}
+}
+
 func FuzzIndex(f *testing.F) {
 	var index []byte
 	var before *record

@@ -267,14 +267,33 @@ func (r *homeReader) open(g *homeSegment) error {
 		return nil
 	}
 	r.close()
-	path := r.home.pathOf(g)
-	file, err := os.Open(path)
-	if now := r.home.pathOf(g); errors.Is(err, fs.ErrNotExist) && now != path { // it was renamed meanwhile
-		file, err = os.Open(now)
+
+	file, err := r.home.openFile(g)
+	if err != nil {
+		return err
 	}
 	r.segment = g
 	r.file = file
-	return err
+	return nil
+}
+
+// openFile opens the file of a segment. The journal may be renaming it: the file has the new name before the home
+// knows it.
+func (h *home) openFile(g *homeSegment) (*os.File, error) {
+	path := h.pathOf(g)
+	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		file, err = os.Open(keptPath(path))
+	}
+	if now := h.pathOf(g); errors.Is(err, fs.ErrNotExist) && now != path {
+		file, err = os.Open(now)
+	}
+	return file, err
+}
+
+// keptPath returns the path that a segment has when it is kept.
+func keptPath(path string) string {
+	return strings.TrimSuffix(strings.TrimSuffix(path, segmentSuffix), keptSuffix) + keptSuffix
 }
 
 // read reads a record. With headOnly set it reads no content, and does not check it.
@@ -349,12 +368,10 @@ type part struct {
 }
 
 var (
-	allRecords  = part{wanted: func(uint64) bool { return true }}
-	loadRecords = part{wanted: func(what uint64) bool { return what == uint64(kindLoad) || what == uint64(kindMinions) }}
-	factHeads   = part{
-		wanted:   func(what uint64) bool { return what == uint64(kindLoad) || what == uint64(kindPrep) },
-		headOnly: true,
-	}
+	allRecords    = part{wanted: func(uint64) bool { return true }}
+	loadRecords   = part{wanted: func(what uint64) bool { return what == uint64(kindLoad) || what == uint64(kindMinions) }}
+	loadHeads     = part{wanted: func(what uint64) bool { return what == uint64(kindLoad) }, headOnly: true}
+	prepHeads     = part{wanted: func(what uint64) bool { return what == uint64(kindPrep) }, headOnly: true}
 	returnRecords = part{wanted: func(what uint64) bool { return what >= isReturn }}
 	returnHeads   = part{wanted: returnRecords.wanted, headOnly: true}
 	endRecords    = part{wanted: func(what uint64) bool { return what == uint64(kindEndtime) }}
@@ -372,7 +389,7 @@ func (h *home) each(jid string, p part, visit func(*record)) error {
 			continue
 		}
 		rec, err := r.read(at, p.headOnly)
-		if errors.Is(err, fs.ErrNotExist) { // too old, removed meanwhile
+		if errors.Is(err, fs.ErrNotExist) && h.isRemoved(at.segment) {
 			continue
 		}
 		if err != nil {

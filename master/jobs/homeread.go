@@ -3,6 +3,8 @@ package jobs
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 
 	"saltern/master/msgpack"
 	"saltern/master/value"
@@ -30,13 +32,18 @@ func (c *Local) keptLoad(jid string) (k keptLoad) {
 // the file is newer.
 func (c *Local) isFirst(path string) bool { return c.home.takes() || !exists(path) }
 
-// facts returns what segments say about a job.
-func (h *home) facts(jid string) (f jobFacts) {
-	_ = h.each(jid, factHeads, func(r *record) { // it has logged the error
-		f.load = f.load || r.kind == kindLoad
-		f.nocache = f.nocache || r.kind == kindPrep // only Prep with nocache makes such a record
-	})
-	return f
+// facts returns what segments say about a job. A load that cannot be read counts. It returns an error if it does
+// not know whether the job stores returns, unless the record of that is damaged, which no later call would mend.
+func (h *home) facts(jid string) (f jobFacts, err error) {
+	err = h.each(jid, prepHeads, func(*record) { f.nocache = true }) // only Prep with nocache makes such a record
+	if err != nil && !errors.Is(err, errDamagedRecord) {
+		return jobFacts{}, fmt.Errorf("look whether job %s stores returns: %w", jid, err)
+	}
+
+	if err := h.each(jid, loadHeads, func(*record) { f.load = true }); err != nil {
+		f.load = f.load || h.holdsLoad(jid)
+	}
+	return f, nil
 }
 
 // keptEnd returns the end time of a job that segments have, or "".

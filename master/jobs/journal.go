@@ -114,10 +114,15 @@ func (j *journal) leftSegments() ([]string, error) {
 	}
 
 	var nums []uint64
+	kept := map[string]bool{}
 	for _, e := range list {
+		if strings.HasSuffix(e.Name(), keptSuffix) {
+			kept[e.Name()] = true
+		}
 		s, ok := strings.CutSuffix(e.Name(), segmentSuffix)
-		if n, err := strconv.ParseUint(s, 10, 64); ok && err == nil && e.Type().IsRegular() {
+		if n, err := strconv.ParseUint(s, 10, 63); ok && err == nil && e.Type().IsRegular() {
 			nums = append(nums, n)
+			j.nextNumber = max(j.nextNumber, n+1)
 		}
 	}
 
@@ -125,10 +130,40 @@ func (j *journal) leftSegments() ([]string, error) {
 	out := make([]string, len(nums))
 	for i, n := range nums {
 		out[i] = j.segmentPath(n)
-		j.nextNumber = max(j.nextNumber, n+1)
+		if kept[filepath.Base(keptPath(out[i]))] {
+			if out[i], err = j.renumber(out[i]); err != nil {
+				return nil, err
+			}
+		}
 	}
 
 	return out, nil
+}
+
+// renumber gives a segment the next number, because another one that is kept has its number.
+func (j *journal) renumber(path string) (string, error) {
+	to := j.segmentPath(j.nextNumber)
+	j.nextNumber++
+	if err := renameNew(path, to); err != nil {
+		return "", fmt.Errorf("give a segment of the job journal a number of its own: %w", err)
+	}
+	j.log.Warn("a segment of the job journal had the number of another one", "path", path, "renamed", to)
+	return to, durable.SyncDir(j.dir)
+}
+
+// renameNew renames a file, unless there is one of the new name.
+func renameNew(from, to string) error {
+	err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) { // a file system without the flag
+		if exists(to) {
+			return &os.LinkError{Op: "rename", Old: from, New: to, Err: fs.ErrExist}
+		}
+		return os.Rename(from, to)
+	}
+	if err != nil {
+		return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
+	}
+	return nil
 }
 
 func (j *journal) segmentPath(n uint64) string {
@@ -405,7 +440,8 @@ func (j *journal) sealAged() {
 	j.wakeCommit()
 }
 
-// keep renames segments, so that they stay and no later run replays them. It removes those without records.
+// keep renames segments, so that they stay and no later run replays them. It removes those without records. A
+// segment whose name another file has stays as it is; the next start gives it another number.
 func (j *journal) keep(segs []*segment) error {
 	var errs []error
 	for _, s := range segs {
@@ -415,8 +451,15 @@ func (j *journal) keep(segs []*segment) error {
 			continue
 		}
 
-		path := strings.TrimSuffix(s.path, segmentSuffix) + keptSuffix
-		if err := os.Rename(s.path, path); err != nil {
+		path := keptPath(s.path)
+		err := renameNew(s.path, path)
+		if errors.Is(err, fs.ErrExist) {
+			j.log.Error("another segment of jobs and returns has the number of this one; the next start gives it a new one",
+				"path", s.path)
+			j.forget(s)
+			continue
+		}
+		if err != nil {
 			errs = append(errs, err)
 			continue
 		}

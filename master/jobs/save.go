@@ -283,15 +283,18 @@ func (c *Local) firstLoad(ctx context.Context, ret Return) []*record {
 	return []*record{minions, r}
 }
 
-// knownFacts returns whether a job has a load and whether the cache stores its returns. It checks
-// only which files exist and does not read them.
+// knownFacts returns whether a job has a load and whether the cache stores its returns. Of files it checks
+// only which exist and does not read them.
 func (c *Local) knownFacts(jid string) (jobFacts, error) {
 	if f, ok := c.known.get(jid); ok && f.load {
 		return f, nil
 	}
 	open := c.overlay.snapshotFacts(jid)
 	dir := c.files.jobDir(jid)
-	kept := c.home.facts(jid)
+	kept, err := c.home.facts(jid)
+	if err != nil {
+		return jobFacts{}, err
+	}
 	f := jobFacts{
 		load:    open.load || kept.load || exists(dir+"/"+loadFile),
 		nocache: open.nocache || kept.nocache || exists(dir+"/"+nocacheFile),
