@@ -215,6 +215,9 @@ func (s *Store) flush() error {
 
 // full reports whether the next chunk belongs into a new segment.
 func (s *Store) full(g *segment) bool {
+	if s.cfg.oneSegment {
+		return false
+	}
 	return g.runs >= s.cfg.segmentRuns || g.bytes >= s.cfg.segmentBytes ||
 		g.memory.bytes >= maxIndexBytes || s.cfg.Now().Sub(g.began) >= s.cfg.segmentAge()
 }

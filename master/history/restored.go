@@ -79,10 +79,16 @@ func (s *Store) loadRestored(path string) (*segment, error) {
 	return g, nil
 }
 
-// hasWhole reports whether a sealed segment of this node is the same file.
+// hasWhole reports whether a segment of this node is a second name of the same file. A copy does not count,
+// because it may be whole where the segment of this node is damaged.
 func (s *Store) hasWhole(g *segment) bool {
-	return slices.ContainsFunc(s.sealed, func(own *segment) bool {
-		return own.memory == nil && own.mark == g.mark && own.bytes == g.bytes && own.runs == g.runs
+	restored, err := os.Lstat(g.path)
+	return err == nil && slices.ContainsFunc(s.sealed, func(own *segment) bool {
+		if own.mark != g.mark {
+			return false
+		}
+		file, err := os.Lstat(own.path)
+		return err == nil && os.SameFile(file, restored)
 	})
 }
 
@@ -148,52 +154,101 @@ func (s *Store) mergeOverlapping(ctx context.Context) {
 	s.overlapping = nil
 }
 
+// mergeRounds bounds how often a merge begins again because runs of the segment arrive meanwhile.
+const mergeRounds = 5
+
 // merge adopts what this node lacks of a restored segment.
 func (s *Store) merge(ctx context.Context, g *segment) error {
-	missing, err := s.missingOf(ctx, g)
+	for range mergeRounds {
+		done, err := s.mergeOnce(ctx, g)
+		if done || err != nil {
+			return err
+		}
+	}
+	return errors.New("minions return the same runs at the same time")
+}
+
+// mergeOnce does the work of merge. It returns false if the node has taken runs of the segment meanwhile.
+func (s *Store) mergeOnce(ctx context.Context, g *segment) (done bool, err error) {
+	lack, err := s.missingOf(ctx, g)
 	if err != nil {
-		return err
+		return false, err
 	}
 
-	switch len(missing) {
-	case 0:
-		s.log.Info("history: this node has all runs of a restored segment", "path", g.path, "runs", g.runs)
-		return os.Remove(g.path)
-	case g.runs:
-		s.writing.Lock()
-		defer s.writing.Unlock()
-		return s.adopt(g)
+	if len(lack.hashes) == 0 {
+		s.log.Info("history: this node has all runs of a restored segment", "path", g.path, "runs", lack.rows)
+		return true, s.removeMerged(g, lack)
 	}
 
-	// Otherwise runs of this node, which are newer, would make room for these.
-	if err := room.Check(s.cfg.Dir, g.bytes, 1, room.Keep{Bytes: room.Usual().Bytes}); err != nil {
-		return err
+	rest := g
+	if len(lack.hashes) < g.runs {
+		// Otherwise runs of this node, which are newer, would make room for these.
+		if err := room.Check(s.cfg.Dir, g.bytes, 1, room.Keep{Bytes: room.Usual().Bytes}); err != nil {
+			return false, err
+		}
+		defer os.RemoveAll(filepath.Join(s.cfg.Dir, mergeDir))
+		if rest, err = s.writeMissing(ctx, g, lack.hashes); err != nil {
+			return false, err
+		}
 	}
-	defer os.RemoveAll(filepath.Join(s.cfg.Dir, mergeDir))
-	rest, err := s.writeMissing(ctx, g, missing)
-	if err != nil {
-		return err
+	if err := s.injectFault("merge"); err != nil {
+		return false, err
 	}
 
 	s.writing.Lock()
 	defer s.writing.Unlock()
+	if s.hasTaken(lack) {
+		return false, nil
+	}
 	if err := s.adopt(rest); err != nil {
-		return err
+		return false, err
+	}
+	if rest == g {
+		return true, nil
+	}
+	return true, s.removeMerged(g, lack)
+}
+
+// removeMerged removes a restored segment whose runs this node has. A segment that cannot be read in full
+// stays, because the disk may be able to read it at a later start.
+func (s *Store) removeMerged(g *segment, lack *lacking) error {
+	if lack.rows < g.runs {
+		s.mu.Lock()
+		s.counters.Damaged++
+		s.mu.Unlock()
+		s.log.Error("history: a part of a restored segment cannot be read; its file stays for the next start: restore "+
+			"it again, or remove it", "path", g.path, "runs", g.runs, "unreadable", g.runs-lack.rows)
+		return nil
 	}
 	return os.Remove(g.path)
 }
 
-// missingOf returns the hashes of the runs of a segment that this node lacks.
-func (s *Store) missingOf(ctx context.Context, g *segment) (map[uint64]struct{}, error) {
-	missing := map[uint64]struct{}{}
-	if err := s.remember(g, missing); err != nil {
+// lacking is what this node lacks of a restored segment.
+type lacking struct {
+	rows       int                 // runs of the segment that could be read
+	hashes     map[uint64]struct{} // those that this node lacks
+	nextNumber uint64              // Store.nextNumber when the search began
+}
+
+// missingOf returns the runs of a segment that this node lacks.
+func (s *Store) missingOf(ctx context.Context, g *segment) (*lacking, error) {
+	s.writing.Lock()
+	lack := &lacking{hashes: map[uint64]struct{}{}, nextNumber: s.nextNumber}
+	s.writing.Unlock()
+
+	err := s.eachRow(g, func(w *row, _ *frame) error {
+		lack.rows++
+		lack.hashes[s.hashRow(w)] = struct{}{}
+		return ctx.Err()
+	})
+	if err != nil {
 		return nil, err
 	}
 
 	s.mu.RLock()
-	for hash := range missing {
+	for hash := range lack.hashes {
 		if _, found := s.recent[hash]; found {
-			delete(missing, hash)
+			delete(lack.hashes, hash)
 		}
 	}
 	sealed := s.sealed
@@ -204,14 +259,33 @@ func (s *Store) missingOf(ctx context.Context, g *segment) (map[uint64]struct{},
 			continue
 		}
 		err := s.eachRow(own, func(w *row, _ *frame) error {
-			delete(missing, s.hashRow(w))
+			delete(lack.hashes, s.hashRow(w))
 			return ctx.Err()
 		})
 		if err := s.leaveOut(err, own, 0); err != nil {
 			return nil, err
 		}
 	}
-	return missing, nil
+	return lack, nil
+}
+
+// hasTaken reports whether the node may have taken one of the runs since the search for them. Later runs are in
+// recent or former, unless two segments have begun meanwhile. The caller holds s.writing.
+func (s *Store) hasTaken(lack *lacking) bool {
+	if s.nextNumber > lack.nextNumber+1 {
+		return true
+	}
+
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for hash := range lack.hashes {
+		_, recent := s.recent[hash]
+		_, former := s.former[hash]
+		if recent || former {
+			return true
+		}
+	}
+	return false
 }
 
 // writeMissing writes the runs of a segment that this node lacks into a sealed segment below mergeDir. It
@@ -224,13 +298,12 @@ func (s *Store) writeMissing(ctx context.Context, g *segment, missing map[uint64
 
 	const forEver = 200 * 365 * 24 * time.Hour
 	rest, err := Open(Config{
-		Dir:          dir,
-		Keep:         forEver,
-		MaxBytes:     math.MaxInt64,
-		Now:          s.cfg.Now,
-		Log:          s.log,
-		segmentRuns:  math.MaxInt,
-		segmentBytes: math.MaxInt64,
+		Dir:        dir,
+		Keep:       forEver,
+		MaxBytes:   math.MaxInt64,
+		Now:        s.cfg.Now,
+		Log:        s.log,
+		oneSegment: true,
 	})
 	if err != nil {
 		return nil, err
@@ -259,5 +332,13 @@ func (s *Store) writeMissing(ctx context.Context, g *segment, missing map[uint64
 	if err := errors.Join(err, rest.Close()); err != nil {
 		return nil, fmt.Errorf("write the runs that are missing: %w", err)
 	}
-	return s.loadRestored(rest.segmentPath(1))
+
+	written, err := s.loadRestored(rest.segmentPath(1))
+	if err != nil {
+		return nil, fmt.Errorf("read the runs that were missing: %w", err)
+	}
+	if stored := rest.Stats().Runs; written.runs != stored {
+		return nil, fmt.Errorf("of %d runs that are missing only %d are in one segment", stored, written.runs)
+	}
+	return written, nil
 }

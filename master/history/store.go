@@ -37,6 +37,7 @@ type Config struct {
 	chunkRows    int   // bytes of rows with which a chunk is written; default chunkRows
 	segmentRuns  int   // runs at which a segment is sealed; default segmentRuns
 	segmentBytes int64 // size at which a segment is sealed; default segmentBytes, or an eighth of MaxBytes
+	oneSegment   bool  // the segment is never sealed
 	// test hook: an error that it returns is the result of the operation op; nil outside of tests
 	fault func(op string) error
 }
