@@ -57,7 +57,7 @@ func (s *Schedule) takeCarried(e *entry) (state plan.State, ok bool) {
 	}
 	delete(s.others, e.Key)
 
-	e.adoptJob(other.Job)
+	e.adoptJob(other.Job, s.cfg.Now())
 	restart := plan.Civil(s.cfg.Now()).Truncate(plan.Tick)
 	if restart.Sub(other.Carried) > carryFor {
 		return plan.State{}, false

@@ -66,3 +66,35 @@ func TestClockYearAheadAndBack(t *testing.T) {
 		}
 	}
 }
+
+// TestSavedWhileClockIsAhead: an entry is saved while the clock is ahead and runs then. It goes on when the clock
+// comes back.
+func TestSavedWhileClockIsAhead(t *testing.T) {
+	const ahead = 2*time.Hour + 17*time.Minute
+	const wrongFrom, savedAt, wrongUntil, whole = 5 * time.Minute, 7 * time.Minute, 12 * time.Minute, 20 * time.Minute
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		saved := &savedNow{}
+		cfg := b.config(value.NewMap("option", entryOf("a.option", "cron", "*/2 * * * *")))
+		cfg.Saved = saved
+		cfg.Now = func() time.Time {
+			now := time.Now().UTC()
+			if gone := now.Sub(b.began); gone >= wrongFrom && gone < wrongUntil {
+				now = now.In(time.FixedZone("wrong", int(ahead/time.Second)))
+			}
+			return now
+		}
+		time.AfterFunc(savedAt, func() { saved.set(value.NewMap("s", entryOf("a.saved", "cron", "*/2 * * * *"))) })
+		b.runFor(New(cfg), whole)
+
+		late := 0
+		for _, at := range b.calls["a.saved"] {
+			if at > wrongUntil {
+				late++
+			}
+		}
+		if late < 3 {
+			t.Errorf("the entry ran %d times after the clock came back: %v", late, b.calls["a.saved"])
+		}
+	})
+}

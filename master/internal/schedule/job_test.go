@@ -124,3 +124,29 @@ func TestJobIsKnownElsewhere(t *testing.T) {
 		check("the old owner", owner, latest)
 	})
 }
+
+// TestJobOfAClockThatWasAhead: a job that was started by a clock a year ahead does not stay the last one.
+func TestJobOfAClockThatWasAhead(t *testing.T) {
+	now := time.Date(2026, 3, 3, 14, 0, 0, 0, time.UTC)
+	const ahead, before, latest = "20270303140000000001", "20260303133000000001", "20260303135900000001"
+	for name, c := range map[string]struct{ known, recorded, want string }{
+		"recorded":            {before, ahead, before},
+		"known":               {ahead, latest, latest},
+		"both":                {ahead, ahead, ""},
+		"none":                {"", latest, latest},
+		"a later one":         {before, latest, latest},
+		"an earlier one":      {latest, before, latest},
+		"seconds ahead of us": {before, "20260303140030000001", "20260303140030000001"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var known tally
+			if c.known != "" {
+				known.noteJob(value.NewMap("jid", c.known))
+			}
+			known.adoptJob(c.recorded, now)
+			if got := jobSince(known.knownJob(), now.Add(-time.Hour), now); got != c.want {
+				t.Errorf("the last job is %q, not %q", got, c.want)
+			}
+		})
+	}
+}

@@ -45,7 +45,7 @@ func (s *Schedule) listOf(known knowledge, maxRuns int) control.Schedule {
 		}
 
 		if !item.LastRun.IsZero() {
-			item.LastJob = jobSince(known.jobOf(e), item.LastRun)
+			item.LastJob = jobSince(known.jobOf(e), item.LastRun, now)
 		}
 
 		if item.Skipped == "" && item.LastRun.IsZero() && e.Passed(plan.Civil(now)) {

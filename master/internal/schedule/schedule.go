@@ -148,19 +148,25 @@ func (t *tally) knownJob() string {
 }
 
 // adoptJob notes the job that the owner before has recorded, unless a later one is known.
-func (t *tally) adoptJob(jid string) {
-	if jobs.Valid(jid) && jid > t.knownJob() {
-		t.lastJob.Store(&jid)
+func (t *tally) adoptJob(jid string, now time.Time) {
+	known := t.knownJob()
+	if !isOfNow(jid, now) || isOfNow(known, now) && jid <= known {
+		return
 	}
+	t.lastJob.Store(&jid)
 }
 
-// jobSince returns jid, the latest job that a run has started, if it was not started before begin, or "". A
+// isOfNow reports whether a job was not started by a clock that was ahead.
+func isOfNow(jid string, now time.Time) bool {
+	const differ = time.Hour // clocks of masters may differ a little
+	at, err := jobs.Time(jid)
+	return err == nil && !at.After(now.Add(differ))
+}
+
+// jobSince returns jid, the latest job that a run has started, if it was started between begin and now, or "". A
 // later run has started none that is known.
-func jobSince(jid string, begin time.Time) string {
-	if !jobs.Valid(jid) {
-		return ""
-	}
-	if at, err := jobs.Time(jid); err != nil || at.Before(begin) {
+func jobSince(jid string, begin, now time.Time) string {
+	if at, err := jobs.Time(jid); err != nil || at.Before(begin) || !isOfNow(jid, now) {
 		return ""
 	}
 	return jid
@@ -404,7 +410,7 @@ func (s *Schedule) takeOver(now time.Time) error {
 	s.carryOthers(r)
 	for _, e := range s.entries {
 		if known := r.Entries[e.Key]; known.Digest == e.Digest {
-			e.adoptJob(known.Job)
+			e.adoptJob(known.Job, now)
 		}
 	}
 	s.noteRecorded(r)
@@ -465,7 +471,7 @@ func (s *Schedule) walkEntries(now time.Time) (states []plan.State, dues []dueRu
 			fun = due
 			return true
 		})
-		if s.lastCivil.IsZero() || gap || shift > 0 && wrong {
+		if state.Since.IsZero() || s.lastCivil.IsZero() || gap || shift > 0 && wrong {
 			state = state.WentForward(from, civil)
 		}
 		if state.Skipped == plan.SkipRunning && state.SkippedTime.After(from) {

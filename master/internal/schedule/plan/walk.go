@@ -17,8 +17,9 @@ const maxSteps = 20_000
 // for times before its last run, because its runs before that have already taken place.
 func (e *Entry) Walk(s State, begin, end time.Time, look Look, visit func(at time.Time, fun string) bool) State {
 	look.Window = window
-	if back := s.LastRun.Sub(begin); e.interval == 0 && back > 0 && back <= maxClockBack {
-		begin = s.LastRun
+	if e.interval == 0 {
+		s.LastRun = s.boundedLastRun(begin)
+		begin = laterOf(begin, s.LastRun)
 	}
 
 	at := begin.Truncate(Tick).Add(Tick)
@@ -50,6 +51,22 @@ func (e *Entry) Walk(s State, begin, end time.Time, look Look, visit func(at tim
 	return s
 }
 
+// boundedLastRun returns the time of the last run, or now if that run was at a time of a clock that was ahead by
+// more than maxClockBack.
+func (s State) boundedLastRun(now time.Time) time.Time {
+	if s.LastRun.Sub(now) > maxClockBack {
+		return now
+	}
+	return s.LastRun
+}
+
+func laterOf(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
 // hasRunFor reports whether the entry has run for a time while the clock was ahead.
 func (s State) hasRunFor(at time.Time) bool {
 	return !s.RanUntil.IsZero() && !at.Before(s.RanFrom) && !at.After(s.RanUntil)
@@ -68,21 +85,35 @@ func (s State) WentForward(from, now time.Time) State {
 // CameBack returns the State after a clock that was ahead was set back to now. The entry is due again at times
 // for which it has not run.
 func (e *Entry) CameBack(s State, now time.Time) State {
-	if e.interval > 0 || s.Since.IsZero() || !s.LastRun.After(now) || s.LastRun.Sub(now) > maxClockBack {
+	if e.interval > 0 || !s.LastRun.After(now) {
 		return s
 	}
+	if bounded := s.boundedLastRun(now); !bounded.Equal(s.LastRun) {
+		s.LastRun = bounded
+		s.Since = now
+		return s
+	}
+	if s.Since.IsZero() {
+		return s
+	}
+
 	from := s.Since
 	if from.After(s.LastRun) {
 		from = s.LastRun
 	}
-	return State{
+	next := State{
 		Started:  s.Started,
 		LastRun:  now,
 		RunAt:    s.RunAt,
+		LeftAt:   s.LeftAt,
 		Since:    now,
 		RanFrom:  from,
 		RanUntil: s.LastRun,
 	}
+	if !next.LeftAt.IsZero() && next.hasRunFor(next.LeftAt) {
+		next.LeftAt = next.RanUntil.Add(Tick) // the next check
+	}
+	return next
 }
 
 // foundNothing reports whether a check changed nothing. If so, the next checks change nothing
@@ -105,6 +136,7 @@ func (e *Entry) Resume(s State, restart time.Time) State {
 		Started:  s.Started,
 		LastRun:  s.LastRun,
 		RunAt:    s.RunAt,
+		LeftAt:   s.LeftAt,
 		Since:    s.Since,
 		RanFrom:  s.RanFrom,
 		RanUntil: s.RanUntil,
@@ -125,17 +157,19 @@ func (e *Entry) Passed(now time.Time) bool {
 	return !e.once.IsZero() && e.once.Before(now) && !slices.ContainsFunc(e.runAt, now.Before)
 }
 
-// maxClockBack bounds how far the clock may be set back without a repetition of calendar runs. If
-// the clock is set back further, these runs are repeated. The value exceeds a change to or from
-// summer time.
+// maxClockBack bounds how far the clock may be set back without a repetition of calendar runs: those of times
+// further ahead are repeated. The value exceeds a change to or from summer time.
 const maxClockBack = 3 * time.Hour
 
 // Shift returns the State after the clock was set forward by step, or back if step is negative. It
-// shifts the due time of an interval by step, because an interval is a length of time. It does not
-// shift calendar times.
+// shifts the due time of an interval by step, because an interval is a length of time, and LeftAt, which is the
+// next check. It does not shift calendar times.
 func (e *Entry) Shift(s State, step time.Duration) State {
+	if !s.LeftAt.IsZero() {
+		s.LeftAt = s.LeftAt.Add(step)
+	}
 	if e.interval == 0 && step < -maxClockBack {
-		return State{Started: s.Started, LastRun: s.LastRun}
+		return State{Started: s.Started, LastRun: s.LastRun, LeftAt: s.LeftAt, Since: s.Since}
 	}
 	if e.interval == 0 {
 		return s
