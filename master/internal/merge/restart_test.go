@@ -77,10 +77,10 @@ func TestRestart(t *testing.T) {
 		}
 	}
 
+	await.That(t, "a record of the results", func() bool { return len(r.record().Done) == 3 })
 	count := len(r.server.everything())
 	r.stopService()
 	r.start()
-	await.That(t, "a look", func() bool { return len(r.record().Done) == 3 })
 	third := r.push("third", "web.sls", "port: 4\n")
 	r.fetch()
 	r.server.final(third)

@@ -30,7 +30,7 @@ var (
 		"_return", "_serve_file", "_symlink_list", "_syndic_return", "minion_pub", "minion_publish", "minion_runner", "pub_ret", "revoke_auth",
 	}
 	localCommands = []string{"get_token", "mk_token", "ping", "publish", "runner", "saltern_job_user",
-		"saltern_runner_result", "wheel"}
+		"saltern_publish_batch", "saltern_runner_result", "wheel"}
 )
 
 const attackJID = "20260102030405678901"
