@@ -114,6 +114,7 @@ func (s *Service) findReaders(ctx context.Context, q readersQuestion, ids []stri
 	defer pool.Close()
 
 	served, err := s.side(ctx, q.Request, What{}, "", pool)
+	defer served.close()
 	if err != nil {
 		return nil, err
 	}
@@ -184,7 +185,7 @@ func (r *readerSearch) minion(ctx context.Context, id string) error {
 		return err
 	}
 
-	m := &minionSearch{readerSearch: r, origins: origins}
+	m := &minionSearch{readerSearch: r, origins: origins, ways: map[int][]string{}}
 	m.run()
 	r.report.noteMinion(id, m)
 	return nil
@@ -194,14 +195,16 @@ func (r *readerSearch) minion(ctx context.Context, id string) error {
 type minionSearch struct {
 	*readerSearch
 	origins *pillar.Origins
+	ways    map[int][]string // those to files, once they are known
 	found   []*finding
-	more    int // findings beyond maxFindings
+	more    int // findings, and keys of files, beyond maxFindings
 }
 
 // finding is a place of a pillar, or a file, that the question asks for.
 type finding struct {
 	Key     string // "" for a file
 	Sources []findingSource
+	path    []string // the key as it is; two may be shown alike
 }
 
 // findingSource is a file that gives something to a finding.
@@ -290,7 +293,7 @@ func (m *minionSearch) add(path []string, sources []pillar.Source) {
 		m.more++
 		return
 	}
-	f := &finding{Key: shownKey(path)}
+	f := &finding{Key: shownKey(path), path: path}
 	inFile := pathInFiles(path, sources)
 	for _, s := range sources {
 		f.Sources = append(f.Sources, m.source(s.File, s.Gives, inFile))
@@ -317,6 +320,12 @@ func shownKey(path []string) string { return cut(pillar.JoinKey(path), maxPath) 
 
 func (m *minionSearch) source(file int, gives bool, path []string) findingSource {
 	o := m.origins.Files[file]
+	ways, known := m.ways[file]
+	if !known {
+		ways = m.origins.Ways(file)
+		m.ways[file] = ways
+	}
+
 	name := nameOf(o.FileKey)
 	if o.External != "" {
 		name = "ext_pillar " + o.External
@@ -324,7 +333,7 @@ func (m *minionSearch) source(file int, gives bool, path []string) findingSource
 	return findingSource{
 		File:    o.Path,
 		Name:    name,
-		Ways:    m.origins.Ways(file),
+		Ways:    slices.Clip(ways),
 		Gives:   gives,
 		keyPath: path,
 	}
@@ -335,7 +344,11 @@ func (m *minionSearch) findFiles(named map[int]bool) {
 	keys := map[int][]string{}
 	m.origins.Find([]string{"*"}, func(path []string, _ any, sources []pillar.Source) {
 		for _, s := range sources {
-			if named[s.File] && s.Gives && len(keys[s.File]) < maxFindings {
+			switch {
+			case !named[s.File] || !s.Gives:
+			case len(keys[s.File]) >= maxFindings:
+				m.more++
+			default:
 				keys[s.File] = append(keys[s.File], shownKey(path))
 			}
 		}
@@ -374,6 +387,8 @@ func textsIn(v any) string {
 	switch v := v.(type) {
 	case string:
 		return v
+	case []byte:
+		return string(v)
 	case []any:
 		var all []string
 		for _, x := range v {

@@ -11,7 +11,10 @@ import (
 
 // date adds lines and commits to the sources.
 func (r *readersReport) date(ctx context.Context) {
-	d := &dating{files: map[string]string{}, changes: map[string]sourceOrigin{}}
+	d := &dating{
+		lines:   findLines(ctx, r.Groups),
+		changes: map[string]sourceOrigin{},
+	}
 	for _, g := range r.Groups {
 		for _, s := range g.Sources {
 			g.origins = append(g.origins, d.of(ctx, s, r.roots[s.File]))
@@ -30,7 +33,7 @@ type sourceOrigin struct {
 	line         int // 0: it is not known
 	remote, path string
 	change       git.Change
-	fault        string // why the commit is not known
+	fault        string // why the line or the commit is not known
 }
 
 // maxDated bounds the places whose commits are looked up for one report.
@@ -38,7 +41,7 @@ const maxDated = 300
 
 // dating finds lines and commits. It asks git once for each place.
 type dating struct {
-	files   map[string]string
+	lines   map[string]*fileLines
 	changes map[string]sourceOrigin
 	asked   int
 }
@@ -48,7 +51,9 @@ func (d *dating) of(ctx context.Context, s findingSource, from fileOrigin) (o so
 		return o
 	}
 	if len(s.keyPath) > 0 {
-		o.line = lineOf(d.text(s.File), s.keyPath)
+		lines := d.lines[s.File]
+		o.line = lines.found[joined(s.keyPath)]
+		o.fault = lines.fault
 	}
 	if from.repository == nil {
 		return o
@@ -61,8 +66,12 @@ func (d *dating) of(ctx context.Context, s findingSource, from fileOrigin) (o so
 	o.remote = from.repository.URL()
 	o.path = printable.Clean(from.path)
 	d.asked++
-	if d.asked > maxDated {
+	switch {
+	case d.asked > maxDated:
 		o.fault = "the commit was not looked up: there are too many places"
+		return o
+	case ctx.Err() != nil:
+		o.fault = "the commit was not looked up: no time left"
 		return o
 	}
 	var err error
@@ -71,17 +80,6 @@ func (d *dating) of(ctx context.Context, s findingSource, from fileOrigin) (o so
 	}
 	d.changes[key] = o
 	return o
-}
-
-// text returns the text of a file, or "" if it cannot be read.
-func (d *dating) text(path string) string {
-	text, known := d.files[path]
-	if known {
-		return text
-	}
-	text, _ = readText(path) // without a text no line is known
-	d.files[path] = text
-	return text
 }
 
 // noteRoot records where a file of a git pillar comes from. The caller holds mu.

@@ -117,7 +117,7 @@ func (r *readersReport) noteMinion(id string, m *minionSearch) {
 
 func (r *readersReport) noteFinding(id string, f *finding, m *minionSearch) {
 	h := sha256.New()
-	_ = json.NewEncoder(h).Encode(f) // a hash takes everything
+	_ = json.NewEncoder(h).Encode([]any{f, f.path}) // a hash takes everything
 	key := [sha256.Size]byte(h.Sum(nil))
 	g := r.groups[key]
 	if g == nil {
