@@ -277,6 +277,10 @@ sim: ## ten thousand seeds of each simulation of the cluster's logic (SEEDS=1000
 screens: ## random keys and noise on the pages of wizard and console, on six terminals of tmux (by hand; STEPS=2000, SEED: one that a test printed)
 	SALTERN_WALK_STEPS=$(or $(STEPS),2000) SALTERN_WALK_SEED=$(SEED) $(GO) test -count=1 -timeout 60m -run '^TestWalks$$' -v ./tui
 
+.PHONY: test-postgres
+test-postgres: ## PostgreSQL is killed for ten minutes, and slow later, while 300 returns a second go on (AWAY=10m; half an hour)
+	SALTERN_POSTGRES_AWAY=$(or $(AWAY),10m) $(GO) test -count=1 -timeout 120m -run '^TestLongOutage$$' -v ./master/internal/postgres
+
 .PHONY: test-memo
 test-memo: deps-salt ## random pillar trees with and without saltern_pillar_memo, and secrets of minions in it (TREES=1000 for MINIONS=200 each, SEED: random, FIRST=0; an hour of a quiet machine)
 	SALTERN_MEMO_TREES=$(or $(TREES),1000) SALTERN_MEMO_FIRST=$(or $(FIRST),0) SALTERN_MEMO_MINIONS=$(or $(MINIONS),200) SALTERN_MEMO_SEED=$(or $(SEED),$$(date +%s%N)) SALTERN_PYTHON=$${SALTERN_PYTHON:-$(SALTERN_CACHE)/salt-3008.3/bin/python} \
