@@ -41,6 +41,8 @@ func (h *failingHistory) Sync() error { return h.err }
 
 func (h *failingHistory) Oldest() time.Time { return time.Time{} }
 
+func (h *failingHistory) HasRestored() bool { return false }
+
 func (h *failingHistory) Query(context.Context, history.Filter, int, history.Cursor) (history.Page, error) {
 	return history.Page{}, nil
 }

@@ -26,6 +26,16 @@ import (
 // mergeDir is the folder in which a merge makes the segment of the runs that this node lacks.
 const mergeDir = "merging"
 
+// HasRestored reports whether there are restored segments whose runs the history has not taken in yet.
+func (s *Store) HasRestored() bool {
+	paths, err := s.restoredPaths()
+	return err != nil || len(paths) > 0
+}
+
+func (s *Store) restoredPaths() ([]string, error) {
+	return filepath.Glob(filepath.Join(s.cfg.Dir, control.RestoredHistory+"*"+segmentSuffix))
+}
+
 // adoptRestored adopts the restored segments that have no run of this node, and puts the others into
 // s.overlapping. It is called by load.
 func (s *Store) adoptRestored() error {
@@ -33,7 +43,7 @@ func (s *Store) adoptRestored() error {
 		return err
 	}
 
-	paths, err := filepath.Glob(filepath.Join(s.cfg.Dir, control.RestoredHistory+"*"+segmentSuffix))
+	paths, err := s.restoredPaths()
 	if err != nil {
 		return err
 	}

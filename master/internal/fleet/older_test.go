@@ -19,10 +19,12 @@ type runList struct {
 	runs  []history.Run
 	err   error
 	asked int
+	waits bool // it is still to take restored runs
 }
 
 func (l *runList) Append(history.Run) error { return nil }
 func (l *runList) Sync() error              { return nil }
+func (l *runList) HasRestored() bool        { return l.waits }
 
 func (l *runList) Oldest() (oldest time.Time) {
 	for _, run := range l.runs {

@@ -24,6 +24,7 @@ type Store interface {
 	Sync() error
 	Query(ctx context.Context, filter history.Filter, limit int, from history.Cursor) (history.Page, error)
 	Oldest() time.Time
+	HasRestored() bool
 }
 
 // Config configures a Recorder.
@@ -73,12 +74,7 @@ func New(ctx context.Context, cfg Config) (*Recorder, error) {
 		outcomes: newOutcomes(),
 		counter:  counter{functions: map[string]*counts{}},
 	}
-	saved, err := durable.Read(r.path(), maxSaved)
-	var table *Table
-	var hasDays bool
-	if err == nil {
-		table, hasDays, err = parseTable(saved)
-	}
+	table, hasDays, err := readTable(r.path())
 	hasTable := err == nil
 	if hasTable {
 		r.table = table
@@ -86,8 +82,8 @@ func New(ctx context.Context, cfg Config) (*Recorder, error) {
 		cfg.Log.Warn("table of last runs is made anew from the history", "path", r.path(), "error", err)
 	}
 
-	restored := r.mergeRestored()
-	err = r.readHistory(ctx, hasDays && !restored)
+	all, remade := r.mergeRestored()
+	err = r.readHistory(ctx, hasDays && !all)
 	if err != nil && hasTable {
 		if !hasDays { // what was read is not whole
 			r.table.daysFrom = dayOf(cfg.Now()) + 1
@@ -98,7 +94,17 @@ func New(ctx context.Context, cfg Config) (*Recorder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the last runs of all minions: %w", err)
 	}
+	r.removeRestored(remade)
 	return r, nil
+}
+
+// readTable reads a saved table. hasDays is false for a table of the version before.
+func readTable(path string) (table *Table, hasDays bool, err error) {
+	saved, err := durable.Read(path, maxSaved)
+	if err != nil {
+		return nil, false, err
+	}
+	return parseTable(saved)
 }
 
 func (r *Recorder) path() string { return filepath.Join(r.cfg.Dir, tableFile) }

@@ -1,48 +1,65 @@
 package fleet
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
 	"saltern/internal/control"
-	"saltern/internal/durable"
 )
 
 // mergeRestored merges the tables that a restore has put beside that of this node, saves the result, and
-// removes them. It reports whether a restored table cannot be read: then the history has what it lacks.
-func (r *Recorder) mergeRestored() (unreadable bool) {
+// removes them. all reports whether there was one that lacks something which is to be read from the whole history.
+// The tables in remade are of no more use when that is done. A table that the disk cannot read stays, and so does
+// one that is damaged while the history is still to take restored runs.
+func (r *Recorder) mergeRestored() (all bool, remade []string) {
 	paths, _ := filepath.Glob(filepath.Join(r.cfg.Dir, control.RestoredHistory+"*-"+tableFile)) // the pattern is good
+	if len(paths) == 0 {
+		return false, nil
+	}
+
+	historyWaits := r.cfg.Store.HasRestored()
+	var merged []string
 	for _, path := range paths {
-		packed, err := durable.Read(path, maxSaved)
-		var table *Table
-		var hasDays bool
-		if err == nil {
-			table, hasDays, err = parseTable(packed)
-		}
-		if err != nil || !hasDays {
-			unreadable = true
-			r.cfg.Log.Warn("restored table of last runs is made anew from the history", "path", path, "error", err)
-		}
+		table, hasDays, err := readTable(path)
 		if err == nil {
 			r.table.merge(table, r.cfg.Now())
 		}
+		if err == nil && hasDays {
+			merged = append(merged, path)
+			continue
+		}
+
+		all = true
+		stays := historyWaits || err != nil && !errors.Is(err, errSaved)
+		if !stays {
+			remade = append(remade, path)
+		}
+		r.cfg.Log.Warn("restored table of last runs is made anew from the history", "path", path, "error", err,
+			"again_at_next_start", stays)
 	}
+
+	r.removeRestored(merged)
+	return all, remade
+}
+
+// removeRestored saves the table and removes restored ones whose content is in it.
+func (r *Recorder) removeRestored(paths []string) {
 	if len(paths) == 0 {
-		return false
+		return
 	}
 
 	if err := r.save(); err != nil {
 		r.cfg.Log.Warn("restored table of last runs is merged again at the next start", "error", err)
-		return unreadable
+		return
 	}
 	for _, path := range paths {
 		if err := os.Remove(path); err != nil {
 			r.cfg.Log.Warn("restored table of last runs is merged again at the next start", "path", path, "error", err)
 		}
 	}
-	return unreadable
 }
 
 // merge adds the newer runs of another table. It changes nothing that it has already, so it may be repeated.

@@ -2,13 +2,16 @@ package fleet
 
 import (
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"reflect"
 	"testing"
+	"time"
 
 	"saltern/internal/control"
+	"saltern/master/history"
 	"saltern/master/jobs"
 	"saltern/test/await"
 	"saltern/test/check"
@@ -57,14 +60,7 @@ func testRestoredTable(t *testing.T, r *rand.Rand, damaged bool) {
 	}
 	for range 2 { // the second restore changes nothing
 		check.Must(t, writeFile(filepath.Join(node.dir, control.RestoredHistory+"one-"+tableFile), string(table)))
-		segments, err := filepath.Glob(source.dir + "/history/*.seg")
-		check.Must(t, err)
-		for _, path := range segments {
-			b, err := os.ReadFile(path)
-			check.Must(t, err)
-			name := control.RestoredHistory + "one-" + filepath.Base(path)
-			check.Must(t, writeFile(filepath.Join(node.dir, "history", name), string(b)))
-		}
+		restoreHistory(t, source, node)
 		node.reopen()
 		got, want := node.recorder.Table().All(), whole.recorder.Table().All()
 		for i := range got { // the cause needs the runs before, which the node did not have when it took these
@@ -73,11 +69,13 @@ func testRestoredTable(t *testing.T, r *rand.Rand, damaged bool) {
 		if !reflect.DeepEqual(got, want) {
 			t.Fatalf("table:\n%+v, want\n%+v", got, want)
 		}
-		await.That(t, "nothing is left of the restore", func() bool {
-			left, _ := filepath.Glob(node.dir + "/*/" + control.RestoredHistory + "*")
-			more, _ := filepath.Glob(node.dir + "/" + control.RestoredHistory + "*")
-			return len(left)+len(more) == 0
-		})
+		await.That(t, "the restored segments are merged", func() bool { return !node.store.HasRestored() })
+		if damaged {
+			node.reopen() // its table stays until the history has all runs
+		}
+		if left, _ := filepath.Glob(node.dir + "/" + control.RestoredHistory + "*"); len(left) > 0 {
+			t.Errorf("left of the restore: %v", left)
+		}
 	}
 
 	if damaged {
@@ -88,4 +86,75 @@ func testRestoredTable(t *testing.T, r *rand.Rand, damaged bool) {
 	node.now = whole.now
 	node.add(next)
 	node.wantCauses("web1", whole.causes("web1")...)
+}
+
+// restoreHistory copies the history of a node to another one as a restore does.
+func restoreHistory(t *testing.T, source, node *bench) {
+	t.Helper()
+	segments, err := filepath.Glob(source.dir + "/history/*.seg")
+	check.Must(t, err)
+	for _, path := range segments {
+		b, err := os.ReadFile(path)
+		check.Must(t, err)
+		name := control.RestoredHistory + "one-" + filepath.Base(path)
+		check.Must(t, writeFile(filepath.Join(node.dir, "history", name), string(b)))
+	}
+}
+
+// TestDamagedTableWaitsForTheHistory: the table of a backup is damaged, and the history takes the runs of the backup
+// after the start. The next start reads them, although it knows the latest thousand runs.
+func TestDamagedTableWaitsForTheHistory(t *testing.T) {
+	dir := t.TempDir()
+	store := &runList{waits: true}
+	run := func(minion string, at time.Time) {
+		store.runs = append(store.runs, history.Run{JID: jobs.FromTime(at), Minion: minion, Function: "test.ping", Time: at})
+	}
+	for i := range 1500 {
+		run("web1", start.Add(time.Duration(i)*time.Second))
+	}
+	open := func() *Recorder {
+		recorder, err := New(t.Context(), Config{
+			Store: store,
+			Dir:   dir,
+			Now:   func() time.Time { return start.Add(day) },
+			Log:   slog.New(slog.DiscardHandler),
+		})
+		check.Must(t, err)
+		check.Must(t, recorder.Sync())
+		return recorder
+	}
+	open()
+
+	table := filepath.Join(dir, control.RestoredHistory+"one-"+tableFile)
+	check.Must(t, writeFile(table, "torn"))
+	open()
+	run("web9", start.Add(-time.Hour))
+	store.waits = false
+	if _, ok := open().Table().Last("web9"); !ok {
+		t.Error("the table lacks a minion that only the backup has")
+	}
+	if _, err := os.Lstat(table); err == nil {
+		t.Error("the damaged table is still there")
+	}
+}
+
+// TestRestoredTableThatCannotBeReadStays: it may be read at a later start.
+func TestRestoredTableThatCannotBeReadStays(t *testing.T) {
+	source, node := newBench(t), newBench(t)
+	source.highstate("web1", "r1", "a=ok")
+	check.Must(t, source.recorder.Sync())
+	table := filepath.Join(node.dir, control.RestoredHistory+"one-"+tableFile)
+	check.Must(t, os.Symlink("/proc/self/mem", table)) // a link is refused, and its file gives EIO
+
+	node.reopen()
+	if _, err := os.Lstat(table); err != nil {
+		t.Fatalf("the table that cannot be read was removed: %v", err)
+	}
+
+	check.Must(t, os.Remove(table))
+	check.Must(t, os.Rename(source.recorder.path(), table))
+	node.reopen()
+	if _, ok := node.recorder.Table().Last("web1"); !ok {
+		t.Error("the table was not merged")
+	}
 }

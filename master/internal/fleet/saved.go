@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"slices"
 	"time"
 
 	"saltern/master/history/summary"
@@ -41,10 +42,7 @@ func (t *Table) pack() (packed []byte, changed bool) {
 		b = appendAnswer(b, &e.answer)
 		b = appendAnswer(b, &e.run)
 		b = append(appendText(b, string(e.packed)), flag(e.drifted))
-		b = binary.AppendUvarint(b, uint64(len(e.baselines)))
-		for i := range e.baselines {
-			b = appendBaseline(b, &e.baselines[i])
-		}
+		b = appendBaselines(b, e.baselines)
 		b = appendDays(b, &e.days)
 	}
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli)), true
@@ -70,6 +68,22 @@ func appendAnswer(b []byte, a *Answer) []byte {
 	}
 	b = binary.AppendVarint(b, nanos)
 	return append(b, byte(a.Result))
+}
+
+// savedBaselines is how many baselines of a minion are saved: the version before refuses a table with more.
+const savedBaselines = 3
+
+func appendBaselines(b []byte, list []baseline) []byte {
+	list = slices.Clone(list)
+	for len(list) > savedBaselines {
+		list = dropBaseline(list)
+	}
+
+	b = binary.AppendUvarint(b, uint64(len(list)))
+	for i := range list {
+		b = appendBaseline(b, &list[i])
+	}
+	return b
 }
 
 func appendBaseline(b []byte, base *baseline) []byte {

@@ -190,23 +190,23 @@ func (e *entry) keepBaseline(next baseline, now time.Time) bool {
 		}
 		return 0
 	})
-	e.dropBaselines()
+	for len(e.baselines) > maxBaselines {
+		e.baselines = dropBaseline(e.baselines)
+	}
 	return true
 }
 
-// dropBaselines drops the oldest baselines that are too many, those first of whose states there is a newer one.
-func (e *entry) dropBaselines() {
-	for len(e.baselines) > maxBaselines {
-		at := len(e.baselines) - 1
-		for i := at; i > 0; i-- {
-			scope := e.baselines[i].scope
-			if slices.ContainsFunc(e.baselines[:i], func(b baseline) bool { return b.scope == scope }) {
-				at = i
-				break
-			}
+// dropBaseline drops the oldest baseline of whose states there is a newer one, or else the oldest one.
+func dropBaseline(list []baseline) []baseline {
+	at := len(list) - 1
+	for i := at; i > 0; i-- {
+		scope := list[i].scope
+		if slices.ContainsFunc(list[:i], func(b baseline) bool { return b.scope == scope }) {
+			at = i
+			break
 		}
-		e.baselines = slices.Delete(e.baselines, at, at+1)
 	}
+	return slices.Delete(list, at, at+1)
 }
 
 func (b *baseline) touch(s *summary.State, failed bool) {
@@ -234,14 +234,14 @@ func (e *entry) size() int {
 }
 
 // fit keeps the entry within maxEntry: it packs the summary of the last run, see packWithin, and
-// then forgets the oldest baselines. latest may be nil: the last run is packed already.
+// then forgets baselines, see dropBaseline. latest may be nil: the last run is packed already.
 func (e *entry) fit(latest *summary.Summary) {
 	if latest != nil {
 		e.packed = nil
 		e.packed = packWithin(*latest, max(maxEntry/4, maxEntry-e.size()))
 	}
 	for e.size() > maxEntry && len(e.baselines) > 1 {
-		e.baselines = e.baselines[:len(e.baselines)-1]
+		e.baselines = dropBaseline(e.baselines)
 	}
 }
 
