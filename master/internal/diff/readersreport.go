@@ -323,14 +323,14 @@ func (g *readersGroup) writeSource(p *painter, i int) {
 	if len(s.Keys) > 0 {
 		p.line("", "    gives %s", cut(strings.Join(s.Keys, ", "), maxPath))
 	}
-	switch {
-	case o.change.Commit != "":
+	if o.change.Commit != "" {
 		older := ""
 		if o.change.Cut {
 			older = ", or an older one that was not fetched"
 		}
 		p.line("", "    %.12s %s %s%s", o.change.Commit, o.change.Time.UTC().Format(time.DateOnly), cut(o.change.Author, 100), older)
-	case o.fault != "":
+	}
+	if o.fault != "" {
 		p.line(yellow, "    %s", o.fault)
 	}
 }
