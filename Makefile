@@ -125,7 +125,7 @@ deps-axe:
 
 # Says at the end which tests were skipped, and why: without root those of three nodes.
 .PHONY: test-browser
-test-browser: build deps-salt deps-axe ## the console in Chromium: axe-core, pictures, three nodes (as root; UPDATE=1 writes the pictures anew, PICTURES=0 compares none; SALTERN_PICTURES=FOLDER; RUN=TestThreeNodes)
+test-browser: build deps-salt deps-axe ## the console in Chromium: axe-core, pictures, three nodes (as root; UPDATE=1 writes the pictures anew, PICTURES=0 compares none; SALTERN_PICTURES=FOLDER; RUN=TestThreeNodes; SALTERN_LOSS=0 to 3 loses the node at that moment of it)
 	SALTERN_AXE=$(SALTERN_CACHE)/axe-core/axe.min.js $(GO) tool gotestsum --format pkgname --no-color --raw-command -- \
 	  $(GO) -C test/browser test -json -count=1 -parallel 3 -timeout 15m -run '$(or $(RUN),TestConsole|TestNotes|TestLateReturn|TestSignIn|TestThreeNodes|TestManyTabs|TestTasks|TestFleetAtWork$(if $(filter 0,$(PICTURES)),,|TestPictures))' . -args $(if $(UPDATE),-update) $(if $(filter 0,$(PICTURES)),-compare=false)
 

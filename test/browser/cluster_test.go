@@ -233,12 +233,17 @@ func TestThreeNodes(t *testing.T) {
 
 	t.Log("4: a node is lost; what to do stands there")
 	began := time.Now()
-	d := &day3{t: t, axe: axe, address: "https://" + net.Virtual() + ":8000/console", admin: b, node: n1}
+	d := &day3{
+		t:       t,
+		axe:     axe,
+		address: "https://" + net.Virtual() + ":8000/console",
+		admin:   b,
+		node:    n1,
+		lose:    func() { n3.Kill(); net.Move(t, n1.Addr) },
+		loss:    chooseLoss(t),
+	}
 	operator := d.enter("otto", 390)
-	d.operate(operator, func() {
-		n3.Kill()
-		net.Move(t, n1.Addr)
-	})
+	d.operate(operator)
 	took := time.Since(began)
 	b.until("/", "#nodes", "node n3 is unreachable")
 	b.has("Next: applianced ping n3")
