@@ -154,3 +154,39 @@ func TestLaneSleepsUntilCopiesAreDue(t *testing.T) {
 		})
 	}
 }
+
+// A master ends with returns that no other master got, and with returns that the others write meanwhile.
+func TestMasterThatComesBackWritesWhatOnlyItHas(t *testing.T) {
+	s := sharedServer(t)
+	db := s.database(t)
+	away := *db
+	away.Port = 1
+	home := t.TempDir()
+	owner := openRig(t, home, &away, 64<<20)
+	others := []*rig{openRig(t, t.TempDir(), db, 64<<20), openRig(t, t.TempDir(), db, 64<<20)}
+	for number := 1; number <= 40; number++ {
+		addOf(t, owner.journal, number, "m", true)
+		if number <= 20 {
+			continue // the owner has not reached its peers
+		}
+		for _, r := range others {
+			addOf(t, r.journal, number, "m", false)
+		}
+	}
+	for _, r := range append(others, owner) {
+		check.Must(t, r.journal.Sync())
+	}
+	owner.stop()
+
+	for _, r := range others {
+		r.drained()
+	}
+	conn := s.query(t, db)
+	wantOnce(t, conn, 20)
+	again := openRig(t, home, db, 64<<20)
+	again.drained()
+	wantOnce(t, conn, 40)
+	if st := again.sink.Stats(); st.Written != 20 || st.Known != 20 {
+		t.Errorf("%+v", st)
+	}
+}
