@@ -231,15 +231,23 @@ func (r *Repository) Expects(name string) bool {
 	return slices.Contains(r.settings.Load().expect, name)
 }
 
+// ForeignRefspecs returns the refspecs that fetch from elsewhere than the branches and tags of the remote.
+func (r *Repository) ForeignRefspecs() (all []string) {
+	for _, spec := range r.settings.Load().Refspecs {
+		source, _, ok := strings.Cut(strings.TrimPrefix(spec, "+"), ":")
+		own := strings.HasPrefix(source, "refs/heads/") || strings.HasPrefix(source, "refs/tags/")
+		if ok && !own {
+			all = append(all, spec)
+		}
+	}
+	return all
+}
+
 // Foreign reports whether a ref of a snapshot may come from elsewhere than the branches and tags of
 // the remote: a refspec fetches others, such as the heads of merge requests, to that name.
 func (r *Repository) Foreign(name string) bool {
-	return slices.ContainsFunc(r.settings.Load().Refspecs, func(spec string) bool {
-		source, target, ok := strings.Cut(strings.TrimPrefix(spec, "+"), ":")
-		own := strings.HasPrefix(source, "refs/heads/") || strings.HasPrefix(source, "refs/tags/")
-		if !ok || own {
-			return false
-		}
+	return slices.ContainsFunc(r.ForeignRefspecs(), func(spec string) bool {
+		_, target, _ := strings.Cut(spec, ":")
 		before, after, star := strings.Cut(target, "*")
 		if !star {
 			return name == target

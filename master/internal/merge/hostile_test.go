@@ -196,19 +196,14 @@ func TestTokenWithoutTheRight(t *testing.T) {
 	commits := []string{r.push("a1", "web.sls", "port: 1\n"), r.push("a2", "web.sls", "port: 2\n")}
 	r.fetch()
 	await.That(t, "a try", func() bool { return strings.Contains(r.server.everything(), "pending") })
-	problem := func() error {
-		v, _ := r.problems.Load(control.MergeFault)
-		err, _ := v.(error)
-		return err
-	}
 	await.That(t, "the fault", func() bool {
 		r.ahead.Add(int64(reportAfter))
-		return errors.Is(problem(), forge.ErrForbidden)
+		return errors.Is(r.problem(), forge.ErrForbidden)
 	})
 	r.server.denies.Store(false)
 	r.ahead.Add(int64(time.Hour))
 	for _, commit := range commits {
 		r.server.final(commit)
 	}
-	await.That(t, "the end of the fault", func() bool { return problem() == nil })
+	await.That(t, "the end of the fault", func() bool { return r.problem() == nil })
 }

@@ -235,6 +235,7 @@ type rig struct {
 	up      *gitrepo.Repo
 	server  *gitServer
 	repos   *repos.Service
+	remotes Remotes
 	compare Comparer
 	options []options.Report
 	cluster cluster
@@ -280,6 +281,7 @@ saltern_merge_reports:
 		Log:     slog.New(slog.DiscardHandler),
 	})
 	check.Must(t, err)
+	r.remotes = r.repos
 	t.Cleanup(r.repos.Close)
 	running, end := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -329,6 +331,13 @@ func (r *rig) fetch() {
 
 func (r *rig) path() string { return filepath.Join(r.dir, "merge.saltern") }
 
+// problem returns the fault that the service has reported, or nil.
+func (r *rig) problem() error {
+	v, _ := r.problems.Load(control.MergeFault)
+	err, _ := v.(error)
+	return err
+}
+
 func (r *rig) record() *record {
 	got, err := newStore(r.path()).load(context.Background())
 	check.Must(r.t, err)
@@ -339,7 +348,7 @@ func (r *rig) record() *record {
 func (r *rig) start() {
 	s := New(Config{
 		Reports: r.options,
-		Remotes: r.repos,
+		Remotes: r.remotes,
 		Compare: r.compare,
 		Cluster: &r.cluster,
 		Record:  func(string) string { return r.path() },

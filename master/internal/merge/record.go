@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 	"time"
 
 	"saltern/internal/versioned"
@@ -31,6 +32,8 @@ type record struct {
 	Version uint64 `json:"version"`
 	// Looked means that the commits of the first look are noted.
 	Looked bool `json:"looked"`
+	// Foreign is a digest of the refspecs that fetch from elsewhere than the branches of the remote.
+	Foreign string `json:"foreign"`
 	// Tips are the commits that were taken, by a digest of the branch.
 	Tips map[string]string `json:"tips"`
 	Open []*item           `json:"open"` // in the order in which they are compared
@@ -63,6 +66,25 @@ type item struct {
 func branchKey(branch string) string {
 	sum := sha256.Sum256([]byte(branch))
 	return hex.EncodeToString(sum[:12])
+}
+
+// noteForeign notes what the remote has elsewhere than in its branches if the refspecs that fetch it are new: an
+// administrator who adds them, and forks, does not want each old merge request reported. It reports whether
+// the record has changed.
+func (r *record) noteForeign(tips repos.Tips) (changed bool) {
+	refspecs := branchKey(strings.Join(tips.Foreign, "\n"))
+	if r.Foreign == refspecs {
+		return false
+	}
+
+	r.Foreign = refspecs
+	for _, tip := range tips.All {
+		key := branchKey(tip.Branch)
+		if _, had := r.Tips[key]; tip.Foreign && !had && r.Looked {
+			r.Tips[key] = tip.Commit
+		}
+	}
+	return true
 }
 
 // take takes the new commits among the tips of the remote. covers reports whether a tip is to be
@@ -195,6 +217,9 @@ func parseRecord(content []byte) (*record, error) {
 			return nil, errors.New("the record of reports has an empty entry")
 		}
 	}
+	if r.Tips == nil {
+		r.Tips = map[string]string{}
+	}
 	if r.Comments == nil {
 		r.Comments = map[int64]int64{}
 	}
@@ -246,7 +271,7 @@ func (s *store) load(ctx context.Context) (*record, error) {
 		return err
 	})
 	if errors.Is(err, fs.ErrNotExist) {
-		return &record{Comments: map[int64]int64{}}, nil
+		return &record{Tips: map[string]string{}, Comments: map[int64]int64{}}, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read which commits were reported: %w", err)

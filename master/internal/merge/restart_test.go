@@ -7,12 +7,16 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"saltern/internal/control"
 	"saltern/master/internal/diff"
+	"saltern/master/internal/git"
 	"saltern/master/internal/merge/forge"
 	"saltern/master/internal/merge/options"
 	"saltern/master/internal/repos"
@@ -217,5 +221,104 @@ func TestManyBranches(t *testing.T) {
 	}
 	if len(seen) != len(branches) || len(r.Done) != maxDone {
 		t.Errorf("%d taken, %d kept", len(seen), len(r.Done))
+	}
+}
+
+// changed are Remotes whose tips a test changes.
+type changed struct {
+	*repos.Service
+	change atomic.Pointer[func(*repos.Tips)]
+	asked  atomic.Int32 // fetches
+}
+
+func (c *changed) Tips(remote string, known *git.Snapshot) (repos.Tips, error) {
+	tips, err := c.Service.Tips(remote, known)
+	if change := c.change.Load(); change != nil {
+		(*change)(&tips)
+	}
+	return tips, err
+}
+
+func (c *changed) FetchGit(context.Context, string) (control.Git, error) {
+	c.asked.Add(1)
+	return control.Git{}, nil
+}
+
+// TestOwnerWithoutFetch: a new owner that knows older commits than the one before, and whose fetches fail,
+// reports nothing until one succeeds. It asks for one, and the fault becomes known.
+func TestOwnerWithoutFetch(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, options.Gitea, 1, "into: main")
+	old := r.push("feature", "web.sls", "port: 1\n")
+	r.fetch()
+	r.server.final(old)
+	newer := r.push("feature", "web.sls", "port: 2\n")
+	r.fetch()
+	r.server.final(newer)
+	r.stopService()
+
+	began := time.Now()
+	remotes := &changed{Service: r.repos}
+	stale := func(tips *repos.Tips) {
+		tips.Fetched = began.Add(-time.Minute)
+		for i := range tips.All {
+			if tips.All[i].Commit == newer {
+				tips.All[i].Commit = old
+			}
+		}
+	}
+	remotes.change.Store(&stale)
+	r.remotes = remotes
+	r.start()
+	await.That(t, "a fault and fetches", func() bool {
+		r.ahead.Add(int64(time.Minute))
+		return r.problem() != nil && remotes.asked.Load() >= 2
+	})
+	for _, commit := range []string{old, newer} {
+		if got := r.server.of(commit); len(got) != 2 {
+			t.Errorf("a commit got %+v", got)
+		}
+	}
+
+	fresh := func(tips *repos.Tips) { tips.Fetched = time.Now().Add(time.Duration(r.ahead.Load())) }
+	remotes.change.Store(&fresh)
+	r.ahead.Add(int64(time.Hour))
+	await.That(t, "the end of the fault", func() bool { return r.problem() == nil })
+}
+
+// TestNewRefspecs: an administrator adds refspecs for merge requests: those that are there are noted, and new
+// ones are reported.
+func TestNewRefspecs(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, options.Gitea, 1, "forks: true}\ngit_pillar_refspecs: ['+refs/heads/*:refs/remotes/origin/*', '+refs/pull/*:refs/remotes/origin/pull/*']\nx: {y: 1")
+	r.stopService()
+	remotes := &changed{Service: r.repos}
+	without := func(tips *repos.Tips) {
+		tips.Foreign = nil
+		tips.All = slices.DeleteFunc(tips.All, func(tip repos.Tip) bool { return tip.Foreign })
+	}
+	remotes.change.Store(&without)
+	r.remotes = remotes
+	fork := func(name string, number int) string {
+		commit := r.push(name, "web.sls", fmt.Sprintf("port: %d\n", number))
+		r.up.Git("update-ref", fmt.Sprintf("refs/pull/%d/head", number), commit)
+		r.up.Git("update-ref", "-d", "refs/heads/"+name)
+		return commit
+	}
+	old := fork("stranger", 5)
+	r.start()
+	own := r.push("a", "web.sls", "port: 1\n")
+	r.fetch()
+	r.server.final(own)
+	r.stopService()
+
+	remotes.change.Store(nil)
+	r.start()
+	await.That(t, "a look", func() bool { return r.record().Tips[branchKey("pull/5/head")] != "" })
+	opened := fork("another", 6)
+	r.fetch()
+	r.server.final(opened)
+	if got := r.server.of(old); len(got) > 0 {
+		t.Errorf("the old one got %+v", got)
 	}
 }

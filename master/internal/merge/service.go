@@ -20,6 +20,8 @@ import (
 type Remotes interface {
 	// Tips returns the latest commits of the remote with a URL or name, as repos.Service does.
 	Tips(remote string, known *git.Snapshot) (repos.Tips, error)
+	// FetchGit fetches the remotes with a URL or name, and waits for that for a time, as repos.Service does.
+	FetchGit(ctx context.Context, remote string) (control.Git, error)
 }
 
 // Comparer compares commits with what is served, as diff.Service does.

@@ -9,7 +9,9 @@ const (
 	endWithin = time.Second
 	// lookEvery is how often a worker looks for new commits. A look at commits that are known costs nothing.
 	lookEvery = 2 * time.Second
-	// fetchedWithin is how long a new owner waits for a fetch of the remote before it takes commits.
+	// askAfter is how long a new owner waits for a fetch of the remote before it asks for one.
+	askAfter = 10 * time.Second
+	// fetchedWithin is how long a new owner waits for a fetch of the remote before that is a fault.
 	fetchedWithin = 90 * time.Second
 	// ownerEvery is how often a worker that compares or waits for a server looks whether this master is
 	// still the owner.

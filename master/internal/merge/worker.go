@@ -27,6 +27,7 @@ type worker struct {
 
 	record   *record       // nil: not loaded
 	loaded   time.Time     // when
+	asked    time.Time     // when a fetch was asked for
 	term     uint64        // of the owner, at that time
 	snapshot *git.Snapshot // whose tips were taken; nil: look at all
 	tips     repos.Tips
@@ -131,7 +132,7 @@ func (w *worker) act(ctx context.Context) error {
 			return err
 		}
 		if w.mayBeOld() {
-			return nil
+			return w.awaitFetch(ctx)
 		}
 		it := w.next()
 		if it == nil {
@@ -203,8 +204,9 @@ func (w *worker) takeTips(ctx context.Context) error {
 		return nil
 	}
 
+	noted := w.record.noteForeign(tips)
 	changed, full := w.record.take(tips.All, w.covers, w.service.cfg.Now().UTC())
-	if changed {
+	if changed || noted {
 		if err := w.save(ctx); err != nil {
 			return err
 		}
@@ -216,11 +218,31 @@ func (w *worker) takeTips(ctx context.Context) error {
 }
 
 // mayBeOld reports whether the master that wrote the record may have seen newer commits than this one has: this
-// one has not fetched since it loaded the record.
-func (w *worker) mayBeOld() bool {
-	since := w.service.cfg.Now().Sub(w.loaded)
-	return !w.tips.Fetched.After(w.loaded) && since >= 0 && since < fetchedWithin
+// one has not fetched since it loaded the record. To take its tips would make old commits new.
+func (w *worker) mayBeOld() bool { return !w.tips.Fetched.After(w.loaded) }
+
+// awaitFetch asks for a fetch if none comes by itself. It returns an error if fetches fail for long.
+func (w *worker) awaitFetch(ctx context.Context) error {
+	now := w.service.cfg.Now()
+	if now.Before(w.loaded) { // the clock was set back
+		w.loaded = now
+	}
+	if now.Sub(w.loaded) < askAfter {
+		return nil
+	}
+
+	if w.asked.Before(w.loaded) || now.Sub(w.asked) >= fetchedWithin || now.Before(w.asked) {
+		w.asked = now
+		_, _ = w.service.cfg.Remotes.FetchGit(ctx, w.to.Remote) // the next look at the tips shows the result
+	}
+	if now.Sub(w.loaded) < fetchedWithin {
+		return nil
+	}
+	return errUnfetched
 }
+
+// errUnfetched means that the commits which this master knows may be older than those that were reported.
+var errUnfetched = errors.New("the git remote cannot be fetched, so no commit is compared; see salt-run git.status")
 
 // covers reports whether the commits of a branch are reported.
 func (w *worker) covers(tip repos.Tip) bool {

@@ -25,6 +25,7 @@ type Tips struct {
 	Files, Pillars bool          // what the remote is used for
 	Fetched        time.Time     // of the last fetch that succeeded
 	Snapshot       *git.Snapshot // it is the same while nothing has changed
+	Foreign        []string      // refspecs that fetch from elsewhere than the branches of the remote
 	All            []Tip         // sorted by branch
 }
 
@@ -54,7 +55,7 @@ func (s *Service) Tips(remote string, known *git.Snapshot) (Tips, error) {
 	}
 
 	st := found.Status()
-	t := Tips{URL: st.URL, Snapshot: st.Snapshot, Fetched: st.Fetched}
+	t := Tips{URL: st.URL, Snapshot: st.Snapshot, Fetched: st.Fetched, Foreign: found.ForeignRefspecs()}
 	t.Files, t.Pillars = s.usesOf(found)
 	if t.Snapshot == nil {
 		return t, fmt.Errorf("%.200q: %w", remote, errUnfetched)
