@@ -10,6 +10,7 @@ type Summary struct {
 	Untold   int  // files of which cannot be told what they give, and whose text differs
 	SameText int  // such files whose text is the same
 	More     bool // Untold or SameText are higher
+	LeftOut  int  // entries of ext_pillar that are not run
 }
 
 // Summary returns the numbers of the report.
@@ -21,6 +22,7 @@ func (r *Report) Summary() Summary {
 		Groups:  len(r.Groups),
 		Broken:  r.broken,
 		More:    r.Unlisted > 0,
+		LeftOut: len(r.Notes),
 	}
 	for _, f := range r.Refused {
 		if f.same {

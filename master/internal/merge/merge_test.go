@@ -22,6 +22,7 @@ import (
 	"saltern/internal/control"
 	"saltern/master/conf"
 	"saltern/master/internal/diff"
+	"saltern/master/internal/merge/forge"
 	"saltern/master/internal/merge/options"
 	"saltern/master/internal/pillar"
 	"saltern/master/internal/pillar/renderer"
@@ -435,6 +436,34 @@ func TestForms(t *testing.T) {
 			}
 			if strings.Contains(r.log.String(), token) {
 				t.Error("the log has the token")
+			}
+		})
+	}
+}
+
+// TestJudge: what is no success.
+func TestJudge(t *testing.T) {
+	same := diff.Summary{Minions: 3}
+	for _, tt := range []struct {
+		name    string
+		to      options.Report
+		summary diff.Summary
+		state   forge.State
+		says    string
+	}{
+		{"nothing differs", options.Report{}, same, forge.Success, "same on 3"},
+		{"no minion", options.Report{}, diff.Summary{}, forge.Error, "no minion"},
+		{"differs", options.Report{}, diff.Summary{Minions: 3, Differ: 1}, forge.Success, "1 of 3 differ"},
+		{"may not differ", options.Report{Fails: true}, diff.Summary{Minions: 3, Differ: 1}, forge.Failure, "1 of 3 differ"},
+		{"broken", options.Report{}, diff.Summary{Minions: 3, Broken: 1}, forge.Failure, "1 broken"},
+		{"without grains", options.Report{}, diff.Summary{Minions: 3, Unknown: 9}, forge.Failure, "9 not compared"},
+		{"may lack grains", options.Report{WithoutGrains: true}, diff.Summary{Minions: 3, Unknown: 9}, forge.Success, "9 not compared"},
+		{"ext_pillar", options.Report{}, diff.Summary{Minions: 3, LeftOut: 2}, forge.Success, "2 ext_pillar left out"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := judge([]part{{pillars, tt.summary, ""}, {states, tt.summary, ""}}, &tt.to)
+			if got.state != tt.state || !strings.Contains(got.description, tt.says) {
+				t.Errorf("got %s: %s", got.state, got.description)
 			}
 		})
 	}

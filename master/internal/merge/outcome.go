@@ -20,6 +20,12 @@ type outcome struct {
 	texts       []string // reports
 }
 
+// Names of the parts.
+const (
+	pillars = "pillars"
+	states  = "states"
+)
+
 // part is the result of one comparison: of pillars, or of states.
 type part struct {
 	name    string
@@ -27,8 +33,8 @@ type part struct {
 	text    string
 }
 
-// judge returns the outcome of the parts. fails means that differences are a failure.
-func judge(parts []part, fails bool) outcome {
+// judge returns the outcome of the parts, by what the entry makes a failure.
+func judge(parts []part, to *options.Report) outcome {
 	out := outcome{state: forge.Success}
 	var words []string
 	for _, p := range parts {
@@ -36,7 +42,7 @@ func judge(parts []part, fails bool) outcome {
 		if s.Minions == 0 {
 			return outcome{state: forge.Error, description: "not compared: the master knows the grains of no minion"}
 		}
-		if s.Broken > 0 || s.Untold > 0 || s.More || fails && s.Differ > 0 {
+		if s.Broken > 0 || s.Untold > 0 || s.More || to.Fails && s.Differ > 0 {
 			out.state = forge.Failure
 		}
 		words = append(words, p.name+": "+numbers(s))
@@ -46,6 +52,12 @@ func judge(parts []part, fails bool) outcome {
 	// Both comparisons are of the same minions.
 	if unknown := parts[0].summary.Unknown; unknown > 0 {
 		words = append(words, fmt.Sprintf("%d not compared", unknown))
+		if !to.WithoutGrains {
+			out.state = forge.Failure
+		}
+	}
+	if left := parts[0].summary.LeftOut; left > 0 {
+		words = append(words, fmt.Sprintf("%d ext_pillar left out", left))
 	}
 	out.description = strings.Join(words, "; ")
 	return out

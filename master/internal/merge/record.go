@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"time"
 
@@ -114,7 +115,13 @@ func (r *record) take(tips []repos.Tip, covers func(repos.Tip) bool, now time.Ti
 			}
 			continue
 		default:
-			r.Open = append(r.Open, &item{Branch: tip.Branch, Commit: tip.Commit, Since: now})
+			told := r.dropResult(tip.Commit)
+			r.Open = append(r.Open, &item{
+				Branch: tip.Branch,
+				Commit: tip.Commit,
+				Since:  now,
+				Told:   told,
+			})
 		}
 		taken[key] = tip.Commit
 		changed = true
@@ -126,18 +133,19 @@ func (r *record) take(tips []repos.Tip, covers func(repos.Tip) bool, now time.Ti
 	return changed, full
 }
 
-// waits reports whether a commit waits for its comparison. A result that waits for the server and
-// says that the commit is outdated does not count, and is dropped: the commit is there again.
+// waits reports whether a commit waits for its comparison.
 func (r *record) waits(commit string) bool {
+	return slices.ContainsFunc(r.Open, func(it *item) bool { return it.Commit == commit && it.State == "" })
+}
+
+// dropResult removes the result of a commit that waits for the server, such as that it is outdated: the commit
+// is there again. It reports whether the server may have the status pending.
+func (r *record) dropResult(commit string) (told bool) {
 	for i, it := range r.Open {
-		if it.Commit != commit {
-			continue
+		if it.Commit == commit {
+			r.Open = slices.Delete(slices.Clone(r.Open), i, i+1)
+			return it.Told
 		}
-		if it.State != "" {
-			r.Open = append(r.Open[:i:i], r.Open[i+1:]...)
-			return false
-		}
-		return true
 	}
 	return false
 }

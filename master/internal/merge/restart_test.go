@@ -322,3 +322,37 @@ func TestNewRefspecs(t *testing.T) {
 		t.Errorf("the old one got %+v", got)
 	}
 }
+
+// TestStopsAreNoDeaths: a master that is stopped while it compares has not died of the commit.
+func TestStopsAreNoDeaths(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, options.Gitea, 1, "into: main")
+	r.stopService()
+	slow := &held{Comparer: r.compare, open: make(chan struct{})}
+	r.compare = slow
+	r.push("feature", "web.sls", "port: 1\n")
+	for i := range 2 {
+		r.start()
+		await.That(t, "a comparison", func() bool { return len(slow.started()) == i+1 })
+		r.stopService()
+		if got := r.record().Open; len(got) != 1 || got[0].Tries != 0 {
+			t.Errorf("after a stop wait %+v", got)
+		}
+	}
+}
+
+// TestPendingIsReplaced: a commit that was told to be pending, left and came back has the status pending still,
+// and gets another whatever comes.
+func TestPendingIsReplaced(t *testing.T) {
+	r := &record{Looked: true}
+	all := func(repos.Tip) bool { return true }
+	a := tipsOf(map[string]string{"a": "c1"})
+	r.take(a, all, time.Time{})
+	r.Open[0].Told = true
+	r.take(nil, all, time.Time{}) // outdated
+	r.take(a, all, time.Time{})   // there again
+	r.take(nil, all, time.Time{})
+	if len(r.Open) != 1 || r.Open[0].Description != outdated {
+		t.Errorf("wait %+v", r.Open)
+	}
+}

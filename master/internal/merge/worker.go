@@ -436,8 +436,7 @@ func (w *worker) compare(ctx context.Context, it *item) error {
 	if it.Tries <= maxTries {
 		var err error
 		if out, err = w.outcome(ctx, it); err != nil {
-			it.Tries--
-			return err
+			return errors.Join(err, w.forgetTry(ctx, it))
 		}
 	}
 
@@ -447,11 +446,23 @@ func (w *worker) compare(ctx context.Context, it *item) error {
 	return w.save(ctx)
 }
 
+// forgetTry takes back that a comparison was begun: it has ended, although the master may be stopping, and
+// did not kill it.
+func (w *worker) forgetTry(ctx context.Context, it *item) error {
+	if !w.isOwner() {
+		return nil
+	}
+	it.Tries--
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
+	defer cancel()
+	return w.save(ctx)
+}
+
 // outcome compares the pillars, if the remote has some, and the states.
 func (w *worker) outcome(ctx context.Context, it *item) (outcome, error) {
-	kinds := []string{"states"}
+	kinds := []string{states}
 	if w.tips.Pillars {
-		kinds = []string{"pillars", "states"}
+		kinds = []string{pillars, states}
 	}
 
 	var parts []part
@@ -462,7 +473,7 @@ func (w *worker) outcome(ctx context.Context, it *item) (outcome, error) {
 			Into:       w.to.Into,
 			Target:     "*",
 			TargetType: "glob",
-			States:     kind == "states",
+			States:     kind == states,
 		}, func(string) {})
 		switch {
 		case ctx.Err() != nil:
@@ -475,5 +486,5 @@ func (w *worker) outcome(ctx context.Context, it *item) (outcome, error) {
 		}
 		parts = append(parts, part{kind, report.Summary(), report.Text(false)})
 	}
-	return judge(parts, w.to.Fails), nil
+	return judge(parts, w.to), nil
 }

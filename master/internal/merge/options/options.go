@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 
+	"saltern/internal/printable"
 	"saltern/master/internal/notify/rules"
 	"saltern/master/pattern"
 	"saltern/master/value"
@@ -63,6 +64,9 @@ type Report struct {
 	Comment  Comment
 	Console  *url.URL // page to which statuses lead. It may be nil: none
 	Forks    bool     // compare also what refspecs fetch from elsewhere than the remote's branches
+	// WithoutGrains means that minions which cannot be compared, because the master has no grains of them, are
+	// no failure.
+	WithoutGrains bool
 	// Fails means that differences are a failure. Otherwise they are a success with numbers.
 	Fails bool
 }
@@ -111,6 +115,22 @@ func Parse(option []any, trusted bool) (all []Report, faults []error) {
 type reader struct {
 	m   *value.Map
 	err error
+}
+
+// keys are the keys of an entry.
+var keys = []string{
+	"remote", "form", "url", "project", "token", "token_file", "ca", "insecure_auth",
+	"branches", "into", "differences", "without_grains", "comment", "console", "context", "forks",
+}
+
+// checkKeys refuses a key that is misspelt, which would be obeyed by nobody.
+func (in *reader) checkKeys() {
+	for _, key := range in.m.Keys() {
+		if !slices.Contains(keys, key) {
+			in.fail(printable.Brief(key, 60), "there is no such key; there are %s", strings.Join(keys, ", "))
+			return
+		}
+	}
 }
 
 func (in *reader) fail(key, format string, args ...any) {
@@ -234,8 +254,11 @@ func parseReport(entry any) (Report, error) {
 		Console:  in.address("console"),
 		Forks:    in.bool("forks"),
 		Fails:    in.word("differences", "success", "failure") == "failure",
+
+		WithoutGrains: in.word("without_grains", "failure", "success") == "success",
 	}
 	in.check(&r)
+	in.checkKeys()
 
 	parts := fmt.Sprintf("%q", []string{r.Remote, string(r.Form), r.Project, r.Context, textOf(r.URL)})
 	sum := sha256.Sum256([]byte(parts))
@@ -255,11 +278,7 @@ func (in *reader) check(r *Report) {
 	if r.Remote == "" {
 		in.fail("remote", "it has to be the URL or the name of a git remote")
 	}
-	if u, err := url.Parse(r.Remote); err == nil && u.User != nil {
-		if _, has := u.User.Password(); has {
-			in.fail("remote", "it has a password: write the URL without it")
-		}
-	}
+	in.checkRemote(r.Remote)
 	if !slices.Contains([]Form{GitHub, GitLab, Gitea, Generic}, r.Form) {
 		in.fail("form", "there are github, gitlab, gitea and generic")
 	}
@@ -268,6 +287,9 @@ func (in *reader) check(r *Report) {
 	}
 	if r.URL != nil && r.URL.User != nil {
 		in.fail("url", "it has a user or password: set token_file")
+	}
+	if r.Console != nil && r.Console.User != nil {
+		in.fail("console", "it has a user or password, which each status would show")
 	}
 	if r.Form != Generic && (!projectForm.MatchString(r.Project) || strings.Contains(r.Project, "..")) {
 		in.fail("project", "it has to be like owner/name")
@@ -283,6 +305,28 @@ func (in *reader) check(r *Report) {
 	}
 	if r.URL != nil && r.URL.Scheme == "http" && r.Token.IsSet() && !isLoopback(r.URL) && !in.bool("insecure_auth") {
 		in.fail("url", "the token would be sent in clear: use https, or set insecure_auth: True")
+	}
+}
+
+// checkRemote refuses a remote with a password or a token, which would be in logs and in git.reports. Only for
+// ssh a user is no secret.
+func (in *reader) checkRemote(remote string) {
+	scheme, rest, isURL := strings.Cut(remote, "://")
+	if !isURL {
+		return
+	}
+	u, err := url.Parse(remote)
+	if err != nil { // the error would quote it
+		if strings.Contains(rest, "@") {
+			in.fail("remote", "it is no URL")
+		}
+		return
+	}
+	if u.User == nil {
+		return
+	}
+	if _, has := u.User.Password(); has || !strings.Contains(strings.ToLower(scheme), "ssh") {
+		in.fail("remote", "it has a password, or a user that may be a token: write the URL without it")
 	}
 }
 

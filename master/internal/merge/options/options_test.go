@@ -42,6 +42,11 @@ func TestBadEntries(t *testing.T) {
 	with := func(old, new string) string { return "{" + strings.Replace(whole, old, new, 1) + "}" }
 	for want, entry := range map[string]string{
 		"remote: it has":            with("remote: pillar", "x: y"),
+		"console: it has a user":    with("form", "console: 'https://u:S3CR3T@salt.example.com', form"),
+		"remote: it is no URL":      with("remote: pillar", "remote: 'https://a:S3CR3T%@git.example.com/x'"),
+		"may be a token":            with("remote: pillar", "remote: 'https://S3CR3T@git.example.com/x'"),
+		"diferences: there is no":   with("form", "diferences: failure, form"),
+		"differences, without_grai": with("form", `"x\u202e\n": 3, form`),
 		"it has a password":         with("remote: pillar", "remote: 'https://a:S3CR3T@git.example.com/x'"),
 		"form: there are":           with("gitea", "svn"),
 		"url: it is no URL":         with("https://git.example.com", "file:///etc/passwd"),
