@@ -302,12 +302,33 @@ func (b *writer) writeTree(t tree) error {
 	}
 	defer root.Close()
 
-	return b.writeFolder(root, t, ".")
+	if t.name == historyTree {
+		return b.writeHistory(root, t)
+	}
+	return b.writeFolder(root, t, ".", nil)
+}
+
+// errGone means that a file was removed after the listing.
+var errGone = errors.New("removed while the backup was written")
+
+// writeHistory writes the tree of the history. The master gives restored runs a new file and removes the old one, so
+// the folder is listed again until no listed file has gone.
+func (b *writer) writeHistory(root *os.Root, t tree) error {
+	const rounds = 10
+	written := map[string]bool{}
+	for range rounds {
+		err := b.writeFolder(root, t, ".", written)
+		if !errors.Is(err, errGone) {
+			return err
+		}
+	}
+	return errors.New("the master removes files of the history again and again; try again")
 }
 
 // writeFolder writes the content of a folder of a tree. It does not use fs.WalkDir, which ends at
-// a folder whose name is not UTF-8.
-func (b *writer) writeFolder(root *os.Root, t tree, folder string) error {
+// a folder whose name is not UTF-8. written may be nil: a file that has gone is left out. Otherwise it has the names
+// to leave out and gets those that were written, and a file that has gone leads to errGone at the end.
+func (b *writer) writeFolder(root *os.Root, t tree, folder string, written map[string]bool) error {
 	f, err := root.OpenFile(folder, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP) {
 		return nil // the folder was removed or replaced meanwhile
@@ -323,22 +344,38 @@ func (b *writer) writeFolder(root *os.Root, t tree, folder string) error {
 	}
 
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	var gone error
 	for _, e := range entries {
 		if b.ctx.Err() != nil {
 			return b.ctx.Err()
 		}
-		if err := b.writeEntry(root, t, path.Join(folder, e.Name()), e); err != nil {
+		if written[e.Name()] {
+			continue
+		}
+
+		err := b.writeEntry(root, t, path.Join(folder, e.Name()), e)
+		if errors.Is(err, errGone) {
+			gone = err
+			continue
+		}
+		if err != nil {
 			return err
+		}
+		if written != nil {
+			written[e.Name()] = true
 		}
 	}
 
-	return nil
+	if written == nil {
+		return nil
+	}
+	return gone
 }
 
 // writeEntry writes one entry of a tree. For a folder it also writes everything below.
 func (b *writer) writeEntry(root *os.Root, t tree, rel string, e fs.DirEntry) error {
 	name := t.name + "/" + rel
-	if t.skip != nil && t.skip(rel) {
+	if t.skip != nil && t.skip(rel) || strings.HasPrefix(e.Name(), restoringPrefix) {
 		return nil
 	}
 
@@ -352,7 +389,7 @@ func (b *writer) writeEntry(root *os.Root, t tree, rel string, e fs.DirEntry) er
 		if err := b.writeDir(name, e); err != nil {
 			return err
 		}
-		return b.writeFolder(root, t, rel)
+		return b.writeFolder(root, t, rel, nil)
 	case !e.Type().IsRegular():
 		b.skipped(name, "is not a regular file")
 		return nil
@@ -391,7 +428,7 @@ func (b *writer) writeDir(name string, e fs.DirEntry) error {
 func (b *writer) writeFile(root *os.Root, rel, name string) error {
 	f, err := root.OpenFile(rel, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return errGone
 	}
 	if err != nil {
 		return err

@@ -182,22 +182,48 @@ func (f folder) moveIn(source, name string) error {
 		return fmt.Errorf("copy to %s: %w", f.path, err)
 	}
 
-	tmp := ".restoring-" + name
+	tmp := restoringPrefix + name
 	_ = unix.Unlinkat(f.fd, tmp, 0)
 	fd, err := unix.Openat(f.fd, tmp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return f.pathError("create", tmp, err)
 	}
 
-	if err := copyTo(os.NewFile(uintptr(fd), tmp), in); err != nil {
+	err = copyTo(os.NewFile(uintptr(fd), tmp), in)
+	if err == nil {
+		if err = unix.Renameat(f.fd, tmp, f.fd, name); err != nil {
+			err = f.pathError("move to", name, err)
+		}
+	}
+	if err != nil {
+		_ = unix.Unlinkat(f.fd, tmp, 0)
 		return err
 	}
 
-	if err := unix.Renameat(f.fd, tmp, f.fd, name); err != nil {
-		return f.pathError("move to", name, err)
-	}
-
 	return os.Remove(source)
+}
+
+// restoringPrefix begins the names of files that moveIn is copying.
+const restoringPrefix = ".restoring-"
+
+// removeRestoring removes the copies that killed restores have left. The caller must have the lock of the storage.
+func (f folder) removeRestoring() error {
+	root, err := f.asRoot()
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+
+	entries, err := fs.ReadDir(root.FS(), ".")
+	if err != nil {
+		return fmt.Errorf("look for what a restore has left: %w", err)
+	}
+	for _, entry := range entries {
+		if strings.HasPrefix(entry.Name(), restoringPrefix) {
+			_ = unix.Unlinkat(f.fd, entry.Name(), 0) // best effort: it only takes room
+		}
+	}
+	return nil
 }
 
 // moveOut moves name out of the folder to the path target, to which only root can write.

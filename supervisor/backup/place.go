@@ -115,6 +115,12 @@ func (p *placer) placeTree(ctx context.Context, t tree, owner layout.Account) er
 		return err
 	}
 	defer top.Close()
+
+	if t.name == historyTree { // each restore has names of its own there
+		if err := top.removeRestoring(); err != nil {
+			return err
+		}
+	}
 	return p.folder(ctx, t, top, "", owner)
 }
 
