@@ -204,6 +204,37 @@ func onlyLists(fun string) bool {
 	return false
 }
 
+// askedAbout returns what a runner is to show of: a minion, a key of pillars or a file, a branch or a folder. It
+// returns "" for runners of whose arguments nothing is recorded.
+func askedAbout(fun string, args []any, named *value.Map) string {
+	var parameters []string
+	switch fun {
+	case "pillar.show_pillar", "fleet.explain":
+		parameters = []string{"minion"}
+	case "pillar.readers":
+		parameters = []string{"key", "file"}
+	case "pillar.diff", "top.diff":
+		parameters = []string{"ref", "folder"}
+	}
+	if len(parameters) == 0 {
+		return ""
+	}
+
+	var object any
+	if len(args) > 0 {
+		object = args[0] // the first parameter
+	}
+	for _, name := range parameters {
+		if v, given := named.Get(name); given && object == nil {
+			object = v
+		}
+	}
+	if object == nil {
+		return ""
+	}
+	return redact.Text(value.StrMax(object, maxShown))
+}
+
 // callRecord returns the audit record of a call of a runner or wheel function, without its result.
 func (o origin) callRecord(caller eauth.Caller, form, fun string) audit.Record {
 	return audit.Record{Actor: o.actorOf(caller), Action: form + ".call", Function: fun}

@@ -104,9 +104,7 @@ func (r *runnerCall) announce() *runner.Run {
 	record := r.from.callRecord(r.caller, "runner", r.fun)
 	record.JID = run.JID
 	record.Result = audit.Started
-	if r.fun == "pillar.show_pillar" {
-		record.Object = r.named.Str("minion")
-	}
+	record.Object = askedAbout(r.fun, r.args, r.named)
 	if !onlyLists(r.fun) {
 		r.cfg.Audit.Note(record)
 	}
