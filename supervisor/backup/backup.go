@@ -102,8 +102,15 @@ type tree struct {
 	skip func(rel string) bool
 }
 
-// historyTree is the name of the tree of the history of runs.
-const historyTree = "history"
+const (
+	// historyTree is the name of the tree of the history of runs.
+	historyTree = "history"
+	// journalTree is the name of the tree where the master keeps jobs and returns. While it runs it renames
+	// its segments and gives back what they have allocated.
+	journalTree = "jobs.journal"
+	segmentLog  = ".log"  // suffix of a segment that the next start replays
+	segmentKept = ".kept" // suffix of a segment that stays
+)
 
 // treesOf returns the trees of a backup in their order in the archive. Their paths are in the
 // storage itself, not in this node's copies of a volume: the next pass of the copier would remove
@@ -144,12 +151,12 @@ func treesOf(s *settings.Settings, jobs bool) []tree {
 			t.base, t.rel = s.StorageDir(), "pki/jobs"
 		} else {
 			list = append(list, tree{
-				name:   "jobs.journal", // where the master keeps jobs and returns
+				name:   journalTree,
 				base:   s.DataDir,
 				rel:    "cache/jobs.journal",
 				master: true,
 				skip: func(rel string) bool {
-					return path.Dir(rel) != "." || path.Ext(rel) != ".kept" && path.Ext(rel) != ".log"
+					return path.Dir(rel) != "." || path.Ext(rel) != segmentKept && path.Ext(rel) != segmentLog
 				},
 			})
 		}
@@ -223,6 +230,8 @@ type writer struct {
 	tar *tar.Writer
 	sum *Summary
 	now time.Time
+	// latest is the name of the file that was written last.
+	latest string
 	digest
 }
 
@@ -395,7 +404,15 @@ func (b *writer) writeEntry(root *os.Root, t tree, rel string, e fs.DirEntry) er
 		return nil
 	}
 
-	return b.writeFile(root, rel, name)
+	err := b.writeFile(root, t, rel)
+	segment, isSegment := strings.CutSuffix(rel, segmentLog)
+	if t.name != journalTree || !isSegment || !errors.Is(err, errGone) {
+		return err
+	}
+	if kept := segment + segmentKept; b.latest != t.name+"/"+kept { // the master has renamed it meanwhile
+		return b.writeFile(root, t, kept)
+	}
+	return nil
 }
 
 // skipped records a file that is not in the backup. The name may be hostile.
@@ -423,9 +440,9 @@ func (b *writer) writeDir(name string, e fs.DirEntry) error {
 	return err
 }
 
-// writeFile writes one file. If the file's length has changed since it was opened, it opens the
-// file again.
-func (b *writer) writeFile(root *os.Root, rel, name string) error {
+// writeFile writes one file of a tree. The error is errGone if the file is not there any more.
+func (b *writer) writeFile(root *os.Root, t tree, rel string) error {
+	name := t.name + "/" + rel
 	f, err := root.OpenFile(rel, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return errGone
@@ -458,7 +475,11 @@ func (b *writer) writeFile(root *os.Root, rel, name string) error {
 		return err
 	}
 
-	n, err := io.Copy(w, io.LimitReader(f, fi.Size()))
+	var content io.Reader = f
+	if t.name == journalTree { // what is behind the records of a segment is zeros
+		content = io.MultiReader(f, zeros{})
+	}
+	n, err := io.Copy(w, io.LimitReader(content, fi.Size()))
 	if err != nil {
 		return err
 	}
@@ -466,7 +487,16 @@ func (b *writer) writeFile(root *os.Root, rel, name string) error {
 		return fmt.Errorf("%s became shorter while it was read; try again", name)
 	}
 
+	b.latest = name
 	b.sum.Files++
 	b.sum.Bytes += n
 	return nil
+}
+
+// zeros is a reader of endless zeros.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
 }

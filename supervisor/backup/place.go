@@ -1,13 +1,16 @@
 package backup
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"saltern/internal/control"
@@ -184,7 +187,7 @@ func (p *placer) descend(
 }
 
 // placeFile moves one staged file into place. A file of the history does not replace one of this node: the
-// master, which may have it open, merges it at its next start.
+// master, which may have it open, merges it at its next start. Neither does a segment of jobs and returns.
 func (p *placer) placeFile(t tree, to folder, rel, staged string, owner layout.Account) error {
 	if owner.Credential != nil {
 		if err := os.Lchown(staged, owner.UID, owner.GID); err != nil {
@@ -199,8 +202,14 @@ func (p *placer) placeFile(t tree, to folder, rel, staged string, owner layout.A
 	}
 
 	name := filepath.Base(rel)
-	if t.name == historyTree {
+	switch t.name {
+	case historyTree:
 		name = control.RestoredHistory + p.stamp + "-" + name
+	case journalTree:
+		var err error
+		if name, err = freeSegment(to, name, staged); err != nil {
+			return err
+		}
 	}
 	if err := p.setAside(filepath.Join(t.name, rel), to, name); err != nil {
 		return err
@@ -288,4 +297,62 @@ func (p *placer) setAside(rel string, dir folder, name string) error {
 		return err
 	}
 	return dir.moveOut(name, old)
+}
+
+// freeSegment returns the name in dir for a staged segment of jobs and returns: its own, or one with another number
+// if a different segment in dir has that number.
+func freeSegment(dir folder, name, staged string) (string, error) {
+	number := func(name string) (n uint64, ok bool) {
+		digits := strings.TrimSuffix(strings.TrimSuffix(name, segmentKept), segmentLog)
+		n, err := strconv.ParseUint(digits, 10, 63)
+		return n, err == nil && digits != name
+	}
+	own, ok := number(name)
+	if !ok || isSameSegment(dir, name, staged) {
+		return name, nil
+	}
+
+	root, err := dir.asRoot()
+	if err != nil {
+		return "", err
+	}
+	defer root.Close()
+	entries, err := fs.ReadDir(root.FS(), ".")
+	if err != nil {
+		return "", fmt.Errorf("look for a free number for %s: %w", name, err)
+	}
+
+	taken := false
+	var next uint64
+	for _, e := range entries {
+		if n, ok := number(e.Name()); ok {
+			taken = taken || n == own
+			next = max(next, n+1)
+		}
+	}
+	if !taken {
+		return name, nil
+	}
+	return fmt.Sprintf("%016d%s", next, filepath.Ext(name)), nil
+}
+
+// isSameSegment reports whether dir has a staged segment under its name: a segment begins with a random mark.
+func isSameSegment(dir folder, name, staged string) bool {
+	const headLength = 24 // it has the mark
+	head := func(f *os.File, err error) ([]byte, int64) {
+		if err != nil {
+			return nil, 0
+		}
+		defer f.Close()
+		fi, err := f.Stat()
+		if err != nil {
+			return nil, 0
+		}
+		b, _ := io.ReadAll(io.LimitReader(f, headLength))
+		return b, fi.Size()
+	}
+
+	there, sizeThere := head(dir.openFile(name))
+	here, size := head(os.Open(staged))
+	return len(here) > 0 && size == sizeThere && bytes.Equal(here, there)
 }
