@@ -122,6 +122,8 @@ func (h *home) addLocked(g *homeSegment, r *record) {
 	g.minJID, g.maxJID = min(g.minJID, r.jid), max(g.maxJID, r.jid)
 	g.refs = append(g.refs, x)
 	h.records++
+	// A clock that was ahead has made the cutoff; what was made now must be found.
+	h.cutoff = min(h.cutoff, r.time)
 	if len(g.refs)-g.sorted > max(1024, len(g.refs)/16) {
 		g.sort()
 	}

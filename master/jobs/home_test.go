@@ -498,6 +498,98 @@ func TestSegmentsWithTheSameNumber(t *testing.T) {
 	}
 }
 
+// A record that cannot be read when the segment is kept stays in it, for somebody who can repair it.
+func TestKeptSegmentWithADamagedRecord(t *testing.T) {
+	for _, last := range []bool{false, true} {
+		c := open(t, Config{})
+		for i := range 5 {
+			save(t, c, ret(jid1, fmt.Sprintf("m%d", i), "what it returned"))
+		}
+		flushed(t, c)
+		g := c.home.segments[0]
+		at := g.refs[0].at // any of them is in the middle, or at the start
+		for _, r := range g.refs {
+			at = max(at, r.at)
+		}
+		if !last {
+			at = uint32(segmentHead)
+		}
+		path := c.home.pathOf(g)
+		file, err := os.OpenFile(path, os.O_RDWR, 0)
+		check.Must(t, err)
+		_, err = file.WriteAt([]byte("X"), int64(at)+int64(recordHead)+5)
+		check.Must(t, err)
+		check.Must(t, file.Close())
+		before, err := os.ReadFile(path)
+		check.Must(t, err)
+
+		check.Must(t, c.Close(await.Context(t)))
+		after, err := os.ReadFile(keptSegments(c)[0])
+		check.Must(t, err)
+		if !bytes.Equal(bytes.TrimRight(before, "\x00"), bytes.TrimRight(after, "\x00")) {
+			t.Errorf("the last record: %v: the segment had %d bytes and has %d", last, len(before), len(after))
+		}
+	}
+}
+
+// A clock that was ahead, and came back, hides no return that was taken since.
+func TestClockThatWasAhead(t *testing.T) {
+	clock := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	c := open(t, Config{Now: func() time.Time { return clock }})
+	clock = clock.Add(100 * 24 * time.Hour)
+	_, err := c.Clean(await.Context(t), 24*time.Hour)
+	check.Must(t, err)
+	clock = clock.Add(-100 * 24 * time.Hour)
+	r := ret(jid1, "m1", 1)
+	r.Load = value.NewMap("jid", jid1, "fun", "f")
+	save(t, c, r)
+	flushed(t, c)
+	got, err := c.Returns(await.Context(t), jid1)
+	check.Must(t, err)
+	if load, _ := c.Load(await.Context(t), jid1); got.Len() != 1 || load == nil {
+		t.Errorf("hidden: %v, %v", got, load)
+	}
+}
+
+// A list of jobs reads no returns, and a record that cannot be read costs no other job.
+func TestLayOutLoadsReadsLoadsOnly(t *testing.T) {
+	for _, damaged := range []kind{kindReturn, kindLoad} {
+		c := open(t, Config{})
+		ctx := await.Context(t)
+		base := time.Now()
+		var jids []string
+		for i := range 3 {
+			jid := FromTime(base.Add(time.Duration(i) * time.Second))
+			jids = append(jids, jid)
+			r := ret(jid, "m1", "what it returned")
+			r.Load = value.NewMap("jid", jid, "fun", "f")
+			save(t, c, r)
+		}
+		flushed(t, c)
+		g := c.home.segments[0]
+		file, err := os.OpenFile(c.home.pathOf(g), os.O_RDWR, 0)
+		check.Must(t, err)
+		for _, p := range c.home.find(jids[1]) {
+			if p.what == uint64(damaged) || damaged == kindReturn && p.what >= isReturn {
+				_, err = file.WriteAt([]byte("X"), int64(p.at)+int64(recordHead)+5)
+				check.Must(t, err)
+			}
+		}
+		check.Must(t, file.Close())
+
+		err = c.LayOutLoads(ctx)
+		if (err != nil) != (damaged == kindLoad) {
+			t.Errorf("with a damaged record of kind %d: %v", damaged, err)
+		}
+		for i, jid := range jids {
+			whole := i != 1 || damaged != kindLoad
+			if exists(c.files.jobDir(jid)+"/"+loadFile) != whole {
+				t.Errorf("with a damaged record of kind %d: the load of job %d is there: %v", damaged, i, !whole)
+			}
+		}
+	}
+}
+
 func FuzzIndex(f *testing.F) {
 	var index []byte
 	var before *record

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -164,7 +165,11 @@ func (h *home) loadSegment(number uint64, path string) error {
 		h.log.Error("a segment of jobs and returns is damaged", "path", path, "places", damaged)
 		return nil
 	}
-	if err := writeIndex(path); err != nil {
+	err = writeIndex(path, true)
+	if errors.Is(err, errDamagedSegment) {
+		h.noteDamaged(g)
+	}
+	if err != nil {
 		h.log.Warn("a segment of jobs and returns has no index, the next start takes longer", "path", path, "error", err)
 	}
 	return nil
@@ -205,8 +210,12 @@ func readIndex(r io.ReaderAt, size int64) []byte {
 	return index
 }
 
-// writeIndex appends the index to a segment that has none. It removes what is behind the last record.
-func writeIndex(path string) error {
+// errDamagedSegment says that a segment has records that cannot be read. It gets no index, which would leave them out.
+var errDamagedSegment = errors.New("the segment is damaged")
+
+// writeIndex appends the index to a segment. With again set, a part of an index may be there: writeIndex replaces it.
+// If records cannot be read, or are torn, it changes nothing and returns errDamagedSegment.
+func writeIndex(path string, again bool) error {
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return err
@@ -220,15 +229,24 @@ func writeIndex(path string) error {
 	var index []byte
 	var before *record
 	end := int64(segmentHead)
-	if _, _, err := scanSegment(b, func(r *record) error {
+	damaged, tail, err := scanSegment(b, func(r *record) error {
 		end = int64(r.at) + int64(r.size())
 		if checkRecord(r) == nil {
 			index = appendEntry(index, r, before)
 			before = r
 		}
 		return nil
-	}); err != nil {
+	})
+	if err != nil {
 		return err
+	}
+	m, err := readMark(bytes.NewReader(b))
+	if err != nil {
+		return err
+	}
+	torn := tail > 0 && (!again || bytes.HasPrefix(b[end:], m[:]))
+	if damaged > 0 || torn {
+		return errDamagedSegment
 	}
 
 	be := binary.BigEndian

@@ -468,7 +468,11 @@ func (j *journal) keep(segs []*segment) error {
 			j.forget(s)
 			continue
 		}
-		if err := writeIndex(path); err != nil {
+		err = writeIndex(path, false)
+		if errors.Is(err, errDamagedSegment) {
+			j.home.noteDamaged(s.home)
+		}
+		if err != nil {
 			j.log.Warn("a segment of jobs and returns has no index, the next start takes longer", "path", path, "error", err)
 		}
 		j.forget(s)

@@ -1,13 +1,13 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 )
@@ -23,7 +23,15 @@ func (c *Local) LayOut(ctx context.Context, jid string, minions []string) error 
 	if err := checkJID(jid); err != nil {
 		return err
 	}
-	return c.layOut(ctx, jid, func(r *record) bool { return minions == nil || slices.Contains(minions, r.id) })
+	if minions == nil {
+		return errors.Join(c.layOut(ctx, jid, allRecords))
+	}
+
+	returns := map[uint64]bool{}
+	for _, id := range minions {
+		returns[c.home.returnHash(jid, id)] = true
+	}
+	return errors.Join(c.layOut(ctx, jid, part{wanted: func(what uint64) bool { return what < isReturn || returns[what] }}))
 }
 
 // LayOutAll writes all files of a job and returns their folder. It returns an error for an unknown job.
@@ -38,33 +46,42 @@ func (c *Local) LayOutAll(ctx context.Context, jid string) (folder string, err e
 	return folder, nil
 }
 
-// LayOutLoads writes the loads of all jobs that are in segments.
-func (c *Local) LayOutLoads(ctx context.Context) (err error) {
+// LayOutLoads writes the loads of all jobs that are in segments. It goes on after a record that cannot be read, and
+// returns the error of the first one.
+func (c *Local) LayOutLoads(ctx context.Context) error {
+	var firstUnread, failed error
 	c.home.eachLoad(func(jid string) bool {
 		if !exists(c.files.jobDir(jid) + "/" + loadFile) {
-			err = c.layOut(ctx, jid, func(*record) bool { return false })
+			var unread error
+			unread, failed = c.layOut(ctx, jid, withoutReturns)
+			firstUnread = cmp.Or(firstUnread, unread)
 		}
-		return err == nil && ctx.Err() == nil
+		failed = cmp.Or(failed, ctx.Err())
+		return failed == nil
 	})
-	return errors.Join(err, ctx.Err())
+	return errors.Join(firstUnread, failed)
 }
 
-// layOut writes the files of a job, and of its returns those that wanted selects.
-func (c *Local) layOut(ctx context.Context, jid string, wanted func(*record) bool) error {
-	var err error
-	readErr := c.home.each(jid, allRecords, func(r *record) {
-		if err == nil {
-			err = ctx.Err()
-		}
-		skip := r.kind == kindReturn && !wanted(r)
-		if err == nil && !skip && !c.files.holdsReturn(r) {
-			err = c.files.applyRecord(r)
+// withoutReturns has all records of a job but its returns.
+var withoutReturns = part{wanted: func(what uint64) bool { return what < isReturn }}
+
+// layOut writes the files of a part of a job. unread says that records could not be read; the others have
+// become files. failed says that files could not be written, or that ctx has ended.
+func (c *Local) layOut(ctx context.Context, jid string, p part) (unread, failed error) {
+	unread = c.home.each(jid, p, func(r *record) {
+		failed = cmp.Or(failed, ctx.Err())
+		if failed == nil && !c.files.holdsReturn(r) {
+			failed = c.files.applyRecord(r)
 		}
 	})
-	if err = errors.Join(err, readErr); err != nil {
-		return fmt.Errorf("write the files of job %s: %w", jid, err)
+	return layOutError(jid, unread), layOutError(jid, failed)
+}
+
+func layOutError(jid string, err error) error {
+	if err == nil {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("write the files of job %s: %w", jid, err)
 }
 
 // removeLaidOut removes the files of a job that segments have too, when they are older than shownFor. It removes
