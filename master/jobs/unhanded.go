@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"saltern/internal/durable"
+	"saltern/master/msgpack"
 )
 
 // A running master keeps the list of records that are in the shared folder only in memory. For use
@@ -111,15 +112,21 @@ func (c *Local) writeUnhanded(jids map[string]bool) error {
 func (c *Local) recordsOf(jid string) []*record {
 	dir, now := c.files.jobDir(jid), c.cfg.Now().UnixNano()
 	var out []*record
-	kept := map[heldKey]bool{}
+	kept := map[heldKey]*record{}
 	_ = c.home.each(jid, allRecords, func(r *record) { // it has logged the error
-		if r.kind != kindPrep && r.kind != kindEndtime { // other masters do not need them
+		before := kept[keyOf(r)]
+		switch {
+		case r.kind == kindPrep || r.kind == kindEndtime: // other masters do not need them
+		case r.kind == kindMinions && before != nil:
+			c.addList(before, r.a)
+		default:
 			out = append(out, r)
-			kept[keyOf(r)] = true
+			kept[keyOf(r)] = r
 		}
 	})
 	add := func(k kind, id, path string) *record {
-		if kept[heldKey{k, jid, id}] {
+		before := kept[heldKey{k, jid, id}]
+		if before != nil && k != kindMinions {
 			return nil
 		}
 		b, err := durable.Read(path, maxFile)
@@ -130,6 +137,10 @@ func (c *Local) recordsOf(jid string) []*record {
 			return nil
 		}
 
+		if before != nil {
+			c.addList(before, b)
+			return nil
+		}
 		out = append(out, &record{
 			kind: k,
 			time: now,
@@ -165,6 +176,22 @@ func (c *Local) recordsOf(jid string) []*record {
 	}
 
 	return out
+}
+
+// addList adds the minions of a packed list to the list of r: a peer holds one list of each sender.
+func (c *Local) addList(r *record, packed []byte) {
+	var lists []any
+	for _, b := range [][]byte{r.a, packed} {
+		if list, err := msgpack.Decode(b, msgpack.DefaultLimits); err == nil {
+			lists = append(lists, list)
+		}
+	}
+	all, err := c.packBounded("minion list", unionTexts(lists...))
+	if err != nil {
+		c.log.Warn("minions of a job are not handed over", "jid", r.jid, "error", err)
+		return
+	}
+	r.a = all
 }
 
 // unhandedNow returns the jobs for the list: jobs with held copies, jobs with records that wait for

@@ -138,3 +138,23 @@ func TestUnhandedHostile(t *testing.T) {
 	check.Must(t, err)
 	check.Must(t, l.Close(context.Background()))
 }
+
+// A job may have a list of minions for each part of a batch.
+func TestUnhandedListsOfAJob(t *testing.T) {
+	t.Parallel()
+	shared, dir := t.TempDir(), t.TempDir()
+	b := member(t, "10.0.0.2", shared, dir)
+	load := value.NewMap("jid", jid1, "fun", "test.ping", "tgt", "*")
+	for _, list := range [][]string{{"m1", "m2"}, {"m3"}, {"m4", "m1"}} {
+		check.Must(t, b.StageCopy(context.Background(), "10.0.0.1", jid1, load.Clone(), list))
+	}
+	b.end(t)
+
+	b = member(t, "10.0.0.2", shared, dir)
+	b.handOver(t)
+	c := member(t, "10.0.0.3", shared, t.TempDir())
+	got, err := c.Load(context.Background(), jid1)
+	if err != nil || len(got.List("Minions")) != 4 {
+		t.Errorf("the third has %v, %v", got, err)
+	}
+}
