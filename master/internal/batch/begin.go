@@ -2,6 +2,7 @@ package batch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -34,14 +35,19 @@ type beginning struct {
 	done  chan error
 }
 
+// errStopped means that the Manager has stopped.
+var errStopped = errors.New("the master stops; nothing was run")
+
 // Begin starts a batch: it returns when the state is on the disk and the first minions have the job,
 // or with an error when no minion has it. If maxActive batches run already, it returns when the batch
-// waits for one of them to end; then no minion has the job yet. Run must be running. The batch goes
-// on after a restart of the master, as all batches do.
+// waits for one of them to end; then no minion has the job yet. Once Run has ended, Begin returns an
+// error at once. The batch goes on after a restart of the master, as all batches do.
 func (m *Manager) Begin(ctx context.Context, own Own, state *State) error {
 	b := beginning{own, state, make(chan error, 1)}
 	select {
 	case m.begins <- b:
+	case <-m.stopped:
+		return errStopped
 	case <-ctx.Done():
 		return fmt.Errorf("wait to begin a batch: %w", ctx.Err())
 	}
@@ -80,6 +86,7 @@ func (m *Manager) begin(ctx context.Context, b beginning) error {
 		jobs.BatchField, value.NewMap("minions", int64(len(all)), "size", int64(b.state.Size)),
 	)
 
+	b.state.StopsLate = true
 	b.state.Fill(kept, now)
 	if err := m.writeState(own.JID, kept); err != nil {
 		return fmt.Errorf("keep the state of a batch: %w", err)

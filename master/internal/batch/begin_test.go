@@ -1,10 +1,12 @@
 package batch
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"saltern/master/value"
@@ -145,5 +147,59 @@ func TestBatchWhoseJobCannotBeSent(t *testing.T) {
 		if got := w.kept(); got != "2/3/1/0 3 minions have failed, more than 2" {
 			t.Errorf("kept %s", got)
 		}
+	})
+}
+
+// TestBeginWhileTheMasterStops: nobody waits for a Manager that has stopped.
+func TestBeginWhileTheMasterStops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		ctx, stop := context.WithCancel(t.Context())
+		go w.m.Run(ctx, nil)
+		synctest.Wait()
+		stop()
+
+		asked, leave := context.WithTimeout(context.Background(), time.Minute)
+		defer leave()
+		err := w.m.Begin(asked, Own{JID: jid, Fun: "test.arg"}, New([]string{"a"}, 1))
+		if err == nil || asked.Err() != nil || !strings.Contains(err.Error(), "the master stops; nothing was run") {
+			t.Errorf("error %v", err)
+		}
+		w.want("", "")
+	})
+}
+
+// TestFailhardWithoutAReturn: a batch that stops after the first minion that fails also stops when a
+// minion does not return in time, or does not get the job, also after a restart.
+func TestFailhardWithoutAReturn(t *testing.T) {
+	begin := func(t *testing.T) *world {
+		w := newWorld(t)
+		own := Own{JID: jid, User: "ann", Fun: "test.arg", Arg: []any{"x", "y"}, Timeout: time.Minute}
+		state := New([]string{"a", "b", "c"}, 1)
+		state.Failhard = true
+		if err := w.m.begin(t.Context(), beginning{own: own, state: state}); err != nil {
+			t.Fatal(err)
+		}
+		w.want("a", "progress")
+		return w
+	}
+
+	t.Run("late", func(t *testing.T) {
+		w := begin(t)
+		w.again()
+		_ = w.m.adoptBatch(t.Context(), jid, true)
+		w.now = w.now.Add(time.Minute)
+		w.m.giveUpLate(t.Context())
+		w.want("", "halted")
+		if got := w.kept(); got != "0/1/0/2 failhard" {
+			t.Errorf("kept %s", got)
+		}
+	})
+
+	t.Run("not sent", func(t *testing.T) {
+		w := begin(t)
+		w.refuse = errors.New("the disk is full")
+		w.ret("a", 0)
+		w.want("b", "halted")
 	})
 }

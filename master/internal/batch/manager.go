@@ -78,6 +78,7 @@ type Manager struct {
 	batches map[string]*driven
 	waiting []string // jids in order of arrival
 	begins  chan beginning
+	stopped chan struct{}                   // closed when Run has ended
 	wanted  atomic.Pointer[map[string]bool] // ids of the batches whose returns Run needs
 }
 
@@ -89,9 +90,14 @@ type driven struct {
 	begun bool
 }
 
-// NewManager returns a Manager. The caller must call Run.
+// NewManager returns a Manager. The caller must call Run once.
 func NewManager(cfg Config) *Manager {
-	m := &Manager{cfg: cfg, batches: map[string]*driven{}, begins: make(chan beginning)}
+	m := &Manager{
+		cfg:     cfg,
+		batches: map[string]*driven{},
+		begins:  make(chan beginning),
+		stopped: make(chan struct{}),
+	}
 	m.updateWanted()
 	return m
 }
@@ -124,6 +130,7 @@ func (m *Manager) Wants(tag string) bool {
 
 // Run adopts the unfinished batches and runs batches until ctx ends.
 func (m *Manager) Run(ctx context.Context, events <-chan event.Event) {
+	defer close(m.stopped)
 	jids, err := m.activeJIDs()
 	if err != nil {
 		m.cfg.Log.Error("the list of batches cannot be read; those under way are not continued", "error", err)

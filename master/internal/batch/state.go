@@ -15,6 +15,9 @@ type State struct {
 	Size     int
 	Wait     time.Duration // how long a slot remains closed after a return
 	Failhard bool
+	// StopsLate means that with Failhard a minion that does not return in time, or that does not get
+	// the job, stops the batch, too. It is true for an [Own] batch; salt's tools only stop after a return.
+	StopsLate bool
 
 	Pending []string
 	Active  map[string]time.Time // time when each minion was sent the job
@@ -74,6 +77,7 @@ func (b *State) TimedOut(id string, now time.Time) {
 	delete(b.Active, id)
 	b.Failed[id] = "timeout"
 	b.closeSlot(now)
+	b.stopLate()
 	b.checkFailures()
 }
 
@@ -89,7 +93,15 @@ func (b *State) notSent(ids []string, now time.Time) {
 		b.Failed[id] = "the job could not be sent"
 		b.Closed = append(b.Closed, now.Add(sendPause))
 	}
+	b.stopLate()
 	b.checkFailures()
+}
+
+// stopLate halts the batch after a minion that failed without a return, if StopsLate asks for that.
+func (b *State) stopLate() {
+	if b.Failhard && b.StopsLate && b.Halted == "" {
+		b.Halted = "failhard"
+	}
 }
 
 func (b *State) closeSlot(now time.Time) {
@@ -191,7 +203,9 @@ func parseState(m *value.Map) (*State, error) {
 	}
 
 	b := New(m.Texts("pending"), int(size))
-	b.Wait, b.Failhard = time.Duration(numberIn(m, "batch_wait", 0)*float64(time.Second)), m.Bool("failhard")
+	b.Wait = time.Duration(numberIn(m, "batch_wait", 0) * float64(time.Second))
+	b.Failhard = m.Bool("failhard")
+	b.StopsLate = m.Bool(ownKey)
 	for k := range m.Map("active").All() {
 		id, _ := k.(string)
 		at := numberIn(m.Map("active"), id, 0)

@@ -30,7 +30,7 @@ const askWithin = 90 * time.Second
 // onPublishBatch starts a job for a tool on a part of its minions at a time. The caller needs the rights
 // that he needs to start the job on all of them at once. Minions that do not answer a ping count as
 // failed, and do not get the job. It answers when the first minions have the job; the master goes on
-// with the others, also after a restart. A caller who leaves before the ping has ended starts nothing.
+// with the others, also after a restart. A caller who leaves before the batch begins starts nothing.
 func (s *Service) onPublishBatch(ctx context.Context, c *request.Call) (any, error) {
 	load, o := c.Load, s.originOf(c)
 	fun := load.Str("fun")
@@ -126,7 +126,9 @@ func (s *Service) begin(ctx context.Context, b *newBatch) error {
 	}
 	defer release()
 
-	if err := s.ping(ctx, b); err != nil {
+	asked, stop := request.WhileAsked(ctx)
+	defer stop()
+	if err := s.ping(asked, b); err != nil {
 		return err
 	}
 	if len(b.up) == 0 {
@@ -158,18 +160,16 @@ func (s *Service) begin(ctx context.Context, b *newBatch) error {
 		Return:     load.Str("ret"),
 		Timeout:    b.spec.Timeout,
 	}
-	if err := s.cfg.Batches.Begin(ctx, own, state); err != nil {
+	if err := s.cfg.Batches.Begin(asked, own, state); err != nil {
 		return fmt.Errorf("begin the batch: %w", err)
 	}
 	b.jid = own.JID
 	return nil
 }
 
-// ping asks the minions of a batch whether they answer. It returns an error if the caller has left
-// meanwhile.
-func (s *Service) ping(ctx context.Context, b *newBatch) error {
-	asked, stop := request.WhileAsked(ctx)
-	defer stop()
+// ping asks the minions of a batch whether they answer. asked ends when the caller leaves; then ping
+// returns an error.
+func (s *Service) ping(asked context.Context, b *newBatch) error {
 	bounded, cancel := context.WithTimeout(asked, askWithin)
 	defer cancel()
 
