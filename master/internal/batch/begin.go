@@ -35,19 +35,19 @@ type beginning struct {
 	done  chan error
 }
 
-// errStopped means that the Manager has stopped.
-var errStopped = errors.New("the master stops; nothing was run")
+// ErrStopped means that the Manager has stopped.
+var ErrStopped = errors.New("the master stops; nothing was run")
 
 // Begin starts a batch: it returns when the state is on the disk and the first minions have the job,
 // or with an error when no minion has it. If maxActive batches run already, it returns when the batch
-// waits for one of them to end; then no minion has the job yet. Once Run has ended, Begin returns an
-// error at once. The batch goes on after a restart of the master, as all batches do.
+// waits for one of them to end; then no minion has the job yet. Once Run has ended, Begin returns
+// [ErrStopped]. The batch goes on after a restart of the master, as all batches do.
 func (m *Manager) Begin(ctx context.Context, own Own, state *State) error {
 	b := beginning{own, state, make(chan error, 1)}
 	select {
 	case m.begins <- b:
 	case <-m.stopped:
-		return errStopped
+		return ErrStopped
 	case <-ctx.Done():
 		return fmt.Errorf("wait to begin a batch: %w", ctx.Err())
 	}

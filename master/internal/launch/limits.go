@@ -25,12 +25,15 @@ type Limits struct {
 
 // Refusal is an error whose text the caller may see: the text says what was refused, and what the
 // caller can do.
-type Refusal struct{ Text string }
+type Refusal struct {
+	Text string
+	Busy bool // the same request may be accepted later
+}
 
 // Error implements error.
 func (r *Refusal) Error() string { return r.Text }
 
-func refuse(format string, a ...any) error { return &Refusal{fmt.Sprintf(format, a...)} }
+func refuse(format string, a ...any) error { return &Refusal{Text: fmt.Sprintf(format, a...)} }
 
 // right is the class of callers who may set a field of a job.
 type right uint8

@@ -10,6 +10,7 @@ import (
 
 	"saltern/internal/audit"
 	"saltern/master/internal/batch"
+	"saltern/master/internal/eauth"
 	"saltern/master/internal/launch"
 	"saltern/master/internal/request"
 	"saltern/master/value"
@@ -70,8 +71,12 @@ func (s *Service) onPublishBatch(ctx context.Context, c *request.Call) (any, err
 
 	err = s.begin(ctx, &b)
 	s.cfg.Audit.Note(b.published(record, err))
-	if text, spoken := spokenRefusal(err); spoken {
-		return invocation(text), nil
+	if refusal, refused := errors.AsType[*launch.Refusal](err); refused {
+		return (&eauth.Failure{
+			Name:    "SaltInvocationError",
+			Message: refusal.Text,
+			Busy:    refusal.Busy,
+		}).Map(), nil
 	}
 	if err != nil {
 		return nil, err
@@ -122,7 +127,7 @@ type newBatch struct {
 func (s *Service) begin(ctx context.Context, b *newBatch) error {
 	release, err := s.slots.Take(ctx, b.by.Account, false)
 	if err != nil {
-		return &launch.Refusal{Text: err.Error()}
+		return &launch.Refusal{Text: err.Error(), Busy: true}
 	}
 	defer release()
 
@@ -160,7 +165,11 @@ func (s *Service) begin(ctx context.Context, b *newBatch) error {
 		Return:     load.Str("ret"),
 		Timeout:    b.spec.Timeout,
 	}
-	if err := s.cfg.Batches.Begin(asked, own, state); err != nil {
+	err = s.cfg.Batches.Begin(asked, own, state)
+	if errors.Is(err, batch.ErrStopped) {
+		return &launch.Refusal{Text: err.Error(), Busy: true}
+	}
+	if err != nil {
 		return fmt.Errorf("begin the batch: %w", err)
 	}
 	b.jid = own.JID
@@ -208,7 +217,7 @@ func (s *Service) ping(asked context.Context, b *newBatch) error {
 // published returns r, the record of the batch, with its result.
 func (b *newBatch) published(r audit.Record, err error) audit.Record {
 	r = r.Ended(err)
-	_, refused := spokenRefusal(err)
+	_, refused := errors.AsType[*launch.Refusal](err)
 	switch {
 	case err == nil:
 		r.Result = audit.Started
@@ -218,13 +227,4 @@ func (b *newBatch) published(r audit.Record, err error) audit.Record {
 		r.Result = audit.Refused
 	}
 	return r
-}
-
-// spokenRefusal returns the text of a refusal that the caller may see.
-func spokenRefusal(err error) (string, bool) {
-	refusal, ok := errors.AsType[*launch.Refusal](err)
-	if !ok {
-		return "", false
-	}
-	return refusal.Text, true
 }

@@ -44,6 +44,7 @@ type desk struct {
 	t       *testing.T
 	dir     string
 	key     string // of the user that runs the test
+	service *Service
 	table   request.Table
 	callers Callers
 	audit   *audit.Log
@@ -86,7 +87,8 @@ func newDesk(t *testing.T) *desk {
 	d.jobs = local
 	d.keys, err = keys.Open(filepath.Join(d.dir, "pki"), keys.Config{Create: true, Logger: log})
 	check.Must(t, err)
-	d.table = New(d.config(log)).Methods()
+	d.service = New(d.config(log))
+	d.table = d.service.Methods()
 
 	return d
 }

@@ -438,7 +438,12 @@ func (c *Console) render(v *visit, template string, code int, p page) (Answer, e
 	if err := c.pages[template].ExecuteTemplate(&b, "layout", p); err != nil {
 		return Answer{}, fmt.Errorf("write the page %s: %w", template, err)
 	}
-	return Answer{Code: code, Body: b.String(), Header: http.Header{"Content-Type": {"text/html; charset=utf-8"}}}, nil
+
+	header := http.Header{"Content-Type": {"text/html; charset=utf-8"}}
+	if code == http.StatusTooManyRequests || code == http.StatusServiceUnavailable {
+		header.Set("Retry-After", "5")
+	}
+	return Answer{Code: code, Body: b.String(), Header: header}, nil
 }
 
 // isUnauthorized reports whether the master has refused a command because the user may not call it.
@@ -472,10 +477,6 @@ func (c *Console) failed(v *visit, err error) Answer {
 			Code:   http.StatusInternalServerError,
 			Header: http.Header{"Content-Type": {"text/plain; charset=utf-8"}},
 		}
-	}
-
-	if r.Code == http.StatusTooManyRequests || r.Code == http.StatusServiceUnavailable {
-		a.Header.Set("Retry-After", "5")
 	}
 
 	return a

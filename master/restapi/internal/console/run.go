@@ -278,12 +278,14 @@ func startJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		return Answer{}, err
 	}
 
-	again := func(problem string) (Answer, error) {
-		if err := d.fillOffers(c, ctx, v); err != nil {
+	againWith := func(code int, problem string) (Answer, error) {
+		err := d.fillOffers(c, ctx, v)
+		if err != nil && code != http.StatusServiceUnavailable { // then the problem says more
 			return Answer{}, err
 		}
-		return c.render(v, "run", http.StatusBadRequest, page{Title: "Run", Data: d, Problem: problem})
+		return c.render(v, "run", code, page{Title: "Run", Data: d, Problem: problem})
 	}
+	again := func(problem string) (Answer, error) { return againWith(http.StatusBadRequest, problem) }
 
 	if problem := d.problem(); problem != "" {
 		return again(problem)
@@ -309,8 +311,9 @@ func startJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	}
 
 	jid, err := d.publish(ctx, v)
-	if r, ok := errors.AsType[*Refusal](err); ok && r.Code == http.StatusBadRequest {
-		return again(capital(r.Text))
+	r, ok := errors.AsType[*Refusal](err)
+	if ok && (r.Code == http.StatusBadRequest || r.Code == http.StatusServiceUnavailable) {
+		return againWith(r.Code, capital(r.Text))
 	}
 	if err != nil {
 		return Answer{}, err

@@ -75,6 +75,18 @@ func TestRefusedBatches(t *testing.T) {
 	}
 }
 
+// TestBatchOfBusyMaster: who is to try again later gets the form with what he wrote.
+func TestBatchOfBusyMaster(t *testing.T) {
+	c := newConsole(t, "")
+	m := newAsking()
+	m.answers["test.ping"] = &Refusal{http.StatusServiceUnavailable, "8 other runs wait: nothing was run; try again later"}
+	a := ask(t, c, m, http.MethodPost, "/run", runForm("tgt", "web1", "fun", "test.ping", "batch", "1"))
+	if a.Code != http.StatusServiceUnavailable || a.Header.Get("Retry-After") == "" ||
+		!strings.Contains(a.Body, "8 other runs wait") || !strings.Contains(a.Body, `value="web1"`) {
+		t.Errorf("%d %v %s", a.Code, a.Header, a.Body)
+	}
+}
+
 // TestPageOfBatch: the page of a job says how far its batch is, and is live while it goes on.
 func TestPageOfBatch(t *testing.T) {
 	c := newConsole(t, "")
