@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -206,4 +207,43 @@ func TestTokenWithoutTheRight(t *testing.T) {
 		r.server.final(commit)
 	}
 	await.That(t, "the end of the fault", func() bool { return r.problem() == nil })
+}
+
+// TestFaultOfOneComment: a merge request that takes no comment, and comments that the token may not change, hold up
+// neither other comments nor statuses; each merge request of a commit gets one.
+func TestFaultOfOneComment(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, options.Gitea, 1, "comment: numbers")
+	bad := r.push("a1", "web.sls", "port: 1\n")
+	good := r.push("b1", "web.sls", "port: 2\n")
+	r.server.mu.Lock()
+	r.server.merges = map[int64]string{1: bad, 2: good, 3: good}
+	r.server.locked = 1
+	r.server.mu.Unlock()
+	r.fetch()
+	commented := func(numbers ...string) func() bool {
+		return func() bool {
+			r.server.mu.Lock()
+			defer r.server.mu.Unlock()
+			for _, number := range numbers {
+				if !slices.Contains(r.server.commented, number) {
+					return false
+				}
+			}
+			return true
+		}
+	}
+	await.That(t, "the other comments", commented("2", "3"))
+
+	later := r.push("b2", "web.sls", "port: 3\n")
+	r.fetch()
+	r.server.final(later)
+	if err := r.problem(); err != nil {
+		t.Errorf("the problem %v", err)
+	}
+	r.server.mu.Lock()
+	r.server.locked = 0
+	r.server.mu.Unlock()
+	r.ahead.Add(int64(time.Hour))
+	await.That(t, "the last comment", commented("1"))
 }

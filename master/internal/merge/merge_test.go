@@ -55,6 +55,9 @@ type gitServer struct {
 	comments map[int64]string // by id
 	merges   map[int64]string // commits by number
 	bodies   []string
+	// commented are the numbers of merge requests with new comments. locked is one that takes none.
+	commented []string
+	locked    int64
 }
 
 const token = "T0K3N-of-the-forge"
@@ -110,7 +113,7 @@ func (s *gitServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case m[3] != "" && r.Method == http.MethodGet:
 		s.listMerges(w)
 	default:
-		s.takeComment(w, m[6], body)
+		s.takeComment(w, m[4], m[6], body)
 	}
 }
 
@@ -166,7 +169,12 @@ func (s *gitServer) listMerges(w http.ResponseWriter) {
 	_ = json.NewEncoder(w).Encode(list)
 }
 
-func (s *gitServer) takeComment(w http.ResponseWriter, id string, body []byte) {
+func (s *gitServer) takeComment(w http.ResponseWriter, number, id string, body []byte) {
+	if s.locked != 0 && number == fmt.Sprint(s.locked) {
+		w.WriteHeader(http.StatusInternalServerError)
+		return
+	}
+	s.commented = append(s.commented, number)
 	var comment struct{ Body string }
 	if json.Unmarshal(body, &comment) != nil || comment.Body == "" || len(comment.Body) > 65536 {
 		s.t.Errorf("a comment: %s", body)

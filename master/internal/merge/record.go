@@ -19,11 +19,12 @@ import (
 
 // Bounds of a record.
 const (
-	maxRecord   = 16 << 20 // bytes
-	maxOpen     = 100      // commits that wait
-	maxDone     = 50       // commits of which the result is kept
-	maxComments = 500      // merge requests of which the comment is known
-	maxBranch   = 255      // bytes of the name of a branch that is reported
+	maxRecord     = 16 << 20 // bytes
+	maxOpen       = 100      // commits that wait
+	maxDone       = 50       // commits of which the result is kept
+	maxComments   = 500      // merge requests of which the comment is known
+	maxSameCommit = 20       // merge requests with one commit that get a comment
+	maxBranch     = 255      // bytes of the name of a branch that is reported
 	// maxTries is how often a comparison is begun: the master may have died of it.
 	maxTries = 5
 )
@@ -54,7 +55,9 @@ type item struct {
 	State       forge.State `json:"state"` // "": not compared yet
 	Description string      `json:"description"`
 	Comment     string      `json:"comment"` // for the merge request; "": none, or written
-	Refused     bool        `json:"refused"` // the server does not take the status
+	// Commented are the merge requests that have the comment, or may have it, while others wait for it.
+	Commented []int64 `json:"commented,omitempty"`
+	Refused   bool    `json:"refused"` // the server does not take the status
 
 	pending  bool      // this process has set the status pending
 	refusals int       // of the server, in this process

@@ -28,6 +28,9 @@ func (w *worker) list(ctx context.Context) *value.Map {
 	s := w.service
 	s.mu.Lock()
 	failing := s.failing[w.name()]
+	if failing == nil {
+		failing = s.failing[w.name()+", comments"]
+	}
 	s.mu.Unlock()
 	if failing != nil {
 		out.Set("fault", failing.Error())

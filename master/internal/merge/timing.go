@@ -30,6 +30,8 @@ const (
 	patientFaults = 20
 	// maxMisses is after how many faults in a row, of different commits, the server counts as away.
 	maxMisses = 2
+	// commentsTake is after how long a fault ends the comments of a round.
+	commentsTake = 30 * time.Second
 	// reportAfter is how long a server fails before that is a problem of the node.
 	reportAfter = 5 * time.Minute
 )

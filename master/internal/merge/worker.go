@@ -31,7 +31,7 @@ type worker struct {
 	term     uint64        // of the owner, at that time
 	snapshot *git.Snapshot // whose tips were taken; nil: look at all
 	tips     repos.Tips
-	fetched  time.Time // the fetch after which merge requests were listed last
+	comments comments
 
 	accepted uint64 // how many statuses the server has taken
 	misses   int    // faults of the server since the round began or it took a status
@@ -65,6 +65,7 @@ func (w *worker) round(ctx context.Context) time.Duration {
 	if _, owns := w.service.cfg.Cluster.Own(); !owns {
 		w.forget()
 		w.noteResult(nil)
+		w.noteComments(nil)
 		return lookEvery
 	}
 

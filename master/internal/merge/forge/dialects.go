@@ -25,8 +25,8 @@ func (gitHub) status(s Status) any {
 
 func (gitHub) isSet(Status, []byte) bool { return false }
 
-func (d gitHub) mergesPath(page int) (string, int) {
-	return fmt.Sprintf("%s/pulls?state=open&sort=updated&direction=desc&per_page=50&page=%d", d.repository, page), 50
+func (d gitHub) mergesPath(size, page int) string {
+	return fmt.Sprintf("%s/pulls?state=open&sort=updated&direction=desc&per_page=%d&page=%d", d.repository, size, page)
 }
 
 func (gitHub) merges(body []byte) (all []Merge, err error) {
@@ -55,8 +55,8 @@ type gitea struct{ gitHub }
 
 func (gitea) authorize(h http.Header, token string) { h.Set("Authorization", "token "+token) }
 
-func (d gitea) mergesPath(page int) (string, int) {
-	return fmt.Sprintf("%s/pulls?state=open&sort=recentupdate&limit=50&page=%d", d.repository, page), 50
+func (d gitea) mergesPath(size, page int) string {
+	return fmt.Sprintf("%s/pulls?state=open&sort=recentupdate&limit=%d&page=%d", d.repository, size, page)
 }
 
 // gitLab is GitLab's form.
@@ -92,8 +92,8 @@ func (d gitLab) isSet(s Status, refusal []byte) bool {
 		bytes.Contains(refusal, []byte("from :"+d.state(s.State)))
 }
 
-func (d gitLab) mergesPath(page int) (string, int) {
-	return fmt.Sprintf("%s/merge_requests?state=opened&order_by=updated_at&per_page=50&page=%d", d.project, page), 50
+func (d gitLab) mergesPath(size, page int) string {
+	return fmt.Sprintf("%s/merge_requests?state=opened&order_by=updated_at&per_page=%d&page=%d", d.project, size, page)
 }
 
 func (gitLab) merges(body []byte) (all []Merge, err error) {
@@ -137,7 +137,7 @@ func (generic) status(s Status) any {
 
 func (generic) isSet(Status, []byte) bool { return false }
 
-func (generic) mergesPath(int) (string, int) { return "", 0 }
+func (generic) mergesPath(_, _ int) string { return "" }
 
 func (generic) merges([]byte) ([]Merge, error) { return nil, nil }
 

@@ -28,7 +28,12 @@ const (
 	// MaxComment bounds a comment in bytes. GitHub takes 65,536 characters.
 	MaxComment = 30_000
 	maxAnswer  = 8 << 20
-	maxPages   = 5 // of open merge requests
+	pageSize   = 50  // open merge requests
+	smallPage  = 5   // after an answer of more than maxAnswer
+	maxMerges  = 250 // open merge requests
+	maxPages   = 60
+	maxTooLong = 10 // merge requests that have more than maxAnswer alone
+	listTakes  = time.Minute
 )
 
 // State is what a status says.
@@ -98,8 +103,8 @@ type dialect interface {
 	status(s Status) any
 	// isSet reports whether the body of a refusal says that the status is what it was to be.
 	isSet(s Status, refusal []byte) bool
-	// mergesPath returns the path of a page of the open merge requests, and how many a full page has.
-	mergesPath(page int) (path string, full int)
+	// mergesPath returns the path of a page of the open merge requests, by how many a page has, or "".
+	mergesPath(size, page int) string
 	// merges reads a page of merge requests.
 	merges(body []byte) ([]Merge, error)
 	// commentPath returns the method and path for a new comment, or with an id for another text of
@@ -136,28 +141,55 @@ func (c *Client) SetStatus(ctx context.Context, s Status) error {
 }
 
 // Merges returns the open merge requests, the newest first. If there are very many it leaves out the
-// oldest.
+// oldest. Descriptions may be long: it asks for smaller pages if an answer has more than maxAnswer, and
+// leaves out single merge requests that have more.
 func (c *Client) Merges(ctx context.Context) (all []Merge, err error) {
-	for page := 1; page <= maxPages; page++ {
-		path, full := c.dialect.mergesPath(page)
-		if path == "" {
-			return nil, nil
-		}
-		body, _, err := c.ask(ctx, http.MethodGet, path, nil)
-		if err != nil {
+	if c.dialect.mergesPath(pageSize, 1) == "" {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, listTakes)
+	defer cancel()
+
+	size := pageSize
+	read := 0
+	tooLong := 0
+	for asked := 0; asked < maxPages && read < maxMerges; asked++ {
+		some, err := c.page(ctx, size, read/size+1)
+		switch {
+		case errors.Is(err, errTooLong) && size == pageSize:
+			size = smallPage
+		case errors.Is(err, errTooLong) && size == smallPage:
+			size = 1
+		case errors.Is(err, errTooLong) && tooLong < maxTooLong:
+			tooLong++
+			read++
+		case err != nil:
 			return nil, fmt.Errorf("list the open merge requests: %w", err)
-		}
-		some, err := c.dialect.merges(body)
-		if err != nil {
-			return nil, fmt.Errorf("list the open merge requests: %w", errNoJSON)
-		}
-		all = append(all, some...)
-		if len(some) < full {
-			break
+		default:
+			all = append(all, some[:min(len(some), size)]...)
+			if len(some) < size {
+				return all, nil
+			}
+			read += size
 		}
 	}
 	return all, nil
 }
+
+// page returns a page of the open merge requests.
+func (c *Client) page(ctx context.Context, size, page int) ([]Merge, error) {
+	body, _, err := c.ask(ctx, http.MethodGet, c.dialect.mergesPath(size, page), nil)
+	if err != nil {
+		return nil, err
+	}
+	some, err := c.dialect.merges(body)
+	if err != nil {
+		return nil, errNoJSON
+	}
+	return some, nil
+}
+
+var errTooLong = fmt.Errorf("the answer of the server has more than %d bytes", maxAnswer)
 
 var errNoJSON = errors.New("the answer cannot be read: is url the address of the server?")
 
@@ -203,7 +235,7 @@ func (c *Client) ask(ctx context.Context, method, path string, body any) (answer
 		return nil, nil, fmt.Errorf("read the answer of the server: %w", webclient.WithoutEcho(err))
 	}
 	if len(read) > maxAnswer {
-		return nil, nil, fmt.Errorf("the answer of the server has more than %d bytes", maxAnswer)
+		return nil, nil, errTooLong
 	}
 	if err := judge(got); err != nil {
 		return nil, read, err

@@ -1,11 +1,13 @@
 package forge
 
 import (
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -94,7 +96,7 @@ func TestHostileServer(t *testing.T) {
 		pages++
 		_, _ = io.WriteString(w, "["+strings.TrimSuffix(strings.Repeat(`{"number": 1, "head": {"sha": "x"}},`, 50), ",")+"]")
 	})
-	if all, err := c.Merges(t.Context()); err != nil || pages != maxPages || len(all) != 50*maxPages {
+	if all, err := c.Merges(t.Context()); err != nil || pages != maxMerges/pageSize || len(all) != maxMerges {
 		t.Errorf("%d pages, %d requests, %v", pages, len(all), err)
 	}
 
@@ -106,5 +108,28 @@ func TestHostileServer(t *testing.T) {
 		if id, err := c.Comment(t.Context(), 1, 0, "x"); id != 0 || err != nil && len(body) <= maxAnswer {
 			t.Errorf("a comment with the answer %.30q: %d, %v", body, id, err)
 		}
+	}
+}
+
+// TestLongDescriptions: merge requests with long descriptions are listed in smaller pages; one that is longer
+// than any answer may be is left out.
+func TestLongDescriptions(t *testing.T) {
+	long := strings.Repeat("x", maxAnswer/2)
+	c := client(t, options.GitLab, func(w http.ResponseWriter, r *http.Request) {
+		size, _ := strconv.Atoi(r.FormValue("per_page"))
+		page, _ := strconv.Atoi(r.FormValue("page"))
+		list := []any{}
+		for number := (page-1)*size + 1; number <= min(page*size, 7); number++ {
+			description := long
+			if number == 3 {
+				description += long
+			}
+			list = append(list, map[string]any{"iid": number, "sha": "x", "description": description})
+		}
+		_ = json.NewEncoder(w).Encode(list)
+	})
+	all, err := c.Merges(t.Context())
+	if err != nil || len(all) != 6 || all[2].Number != 4 {
+		t.Errorf("got %v, %v", all, err)
 	}
 }
