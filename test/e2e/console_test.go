@@ -248,7 +248,7 @@ func TestConsole(t *testing.T) {
 	_, text, _ = alice.send(t, "GET", "/console/", nil)
 	has("overview", text, "<dt>connected</dt><dd>1</dd>", "state.apply", "It reports no problems.")
 	_, text, _ = alice.send(t, "GET", "/console/minions?type=grain&tgt=note:*script*", nil)
-	has("minions", text, "web&lt;b&gt;1", lab.Newest, "1 to 1 of 1")
+	has("minions", text, "web&lt;b&gt;1", lab.Newest, "1 minion with an accepted key")
 	_, text, _ = alice.send(t, "GET", "/console/minion?id="+url.QueryEscape(id), nil)
 	has("minion", text, "&lt;script&gt;alert(2)")
 	_, text, _ = alice.send(t, "GET", "/console/run?doc=1&tgt=*&fun=test.ping", nil)
