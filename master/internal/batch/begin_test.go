@@ -202,4 +202,22 @@ func TestFailhardWithoutAReturn(t *testing.T) {
 		w.ret("a", 0)
 		w.want("b", "halted")
 	})
+
+	t.Run("not sent because the master stops", func(t *testing.T) {
+		w := begin(t)
+		stopped, cancel := context.WithCancel(t.Context())
+		cancel()
+		w.ctx = stopped
+		w.refuse = stopped.Err()
+		w.ret("a", 0)
+		w.want("b", "progress")
+		if got := w.kept(); got != "1/0/0/2 " {
+			t.Errorf("kept %s", got)
+		}
+
+		w.refuse = nil
+		w.again()
+		_ = w.m.adoptBatch(t.Context(), jid, true)
+		w.want("b", "progress")
+	})
 }

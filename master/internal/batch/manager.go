@@ -422,18 +422,22 @@ func (m *Manager) advance(ctx context.Context, jid string, b *driven) {
 }
 
 // publish publishes the job to the next minions. If that fails, no minion has the job, so they have
-// failed.
+// failed; but if the master stops, they get it after its next start.
 func (m *Manager) publish(ctx context.Context, jid string, b *driven, next []string) {
 	err := m.cfg.Publisher.StartSlice(ctx, b.nextLoad(jid, next))
 	if err == nil {
 		b.begun = true
 		return
 	}
-	m.cfg.Log.Error("a batch cannot be published to its next minions", "jid", jid, "minions", next, "error", err)
 
-	b.notSent(next, m.cfg.Now())
-	if !b.begun {
-		b.Halted = fmt.Sprintf("its first minions did not get the job: %v", err)
+	if ctx.Err() != nil {
+		b.putBack(next)
+	} else {
+		m.cfg.Log.Error("a batch cannot be published to its next minions", "jid", jid, "minions", next, "error", err)
+		b.notSent(next, m.cfg.Now())
+		if !b.begun {
+			b.Halted = fmt.Sprintf("its first minions did not get the job: %v", err)
+		}
 	}
 	b.Fill(b.kept, m.cfg.Now())
 	if err := m.writeState(jid, b.kept); err != nil {

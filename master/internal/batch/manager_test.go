@@ -28,15 +28,16 @@ type world struct {
 	fired     []string
 	returns   *value.Map
 	refuse    error
-	sends     bool   // the tool sends the state and writes no file
-	adopted   string // by whom
+	ctx       context.Context // of events
+	sends     bool            // the tool sends the state and writes no file
+	adopted   string          // by whom
 }
 
 // userKey is that of the master's user.
 const userKey = "the key of root"
 
 func newWorld(t *testing.T) *world {
-	w := &world{t: t, dir: t.TempDir(), now: time.Unix(1000, 0), returns: value.NewMap()}
+	w := &world{t: t, ctx: t.Context(), dir: t.TempDir(), now: time.Unix(1000, 0), returns: value.NewMap()}
 	w.again()
 	return w
 }
@@ -120,7 +121,7 @@ func (w *world) handle(e event.Event) {
 	if err := bus.Relay(e); err != nil {
 		w.t.Fatal(err)
 	}
-	w.m.handle(w.t.Context(), <-sub.C)
+	w.m.handle(w.ctx, <-sub.C)
 }
 
 func (w *world) ret(id string, code int) {

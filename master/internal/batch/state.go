@@ -4,6 +4,7 @@ package batch
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"saltern/master/value"
@@ -95,6 +96,14 @@ func (b *State) notSent(ids []string, now time.Time) {
 	}
 	b.stopLate()
 	b.checkFailures()
+}
+
+// putBack lets these minions, which were to get the job, get it before the others that wait.
+func (b *State) putBack(ids []string) {
+	for _, id := range ids {
+		delete(b.Active, id)
+	}
+	b.Pending = slices.Concat(ids, b.Pending)
 }
 
 // stopLate halts the batch after a minion that failed without a return, if StopsLate asks for that.
