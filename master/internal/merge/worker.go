@@ -256,16 +256,19 @@ func (w *worker) covers(tip repos.Tip) bool {
 	return w.to.Covers(tip.Branch)
 }
 
-// next returns the commit that is to be handled now, or nil.
+// next returns the commit that is to be handled now, or nil: of those that are due the first with the fewest
+// faults, so that the others are tried before the server counts as away.
 func (w *worker) next() *item {
 	now := w.service.cfg.Now()
+	var first *item
 	for _, it := range w.record.Open {
 		// A clock that was set back must not hold a commit up.
-		if it.retryAt.IsZero() || !now.Before(it.retryAt) || it.retryAt.Sub(now) > refusedPause<<maxRefusals {
-			return it
+		isDue := it.retryAt.IsZero() || !now.Before(it.retryAt) || it.retryAt.Sub(now) > refusedPause<<maxRefusals
+		if isDue && (first == nil || it.faults < first.faults) {
+			first = it
 		}
 	}
-	return nil
+	return first
 }
 
 // handle reports a commit: that it is compared, and then the result. It returns nil also when the
