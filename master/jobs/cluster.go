@@ -356,12 +356,13 @@ func (c *Cluster) cacheRecord(ctx context.Context, r *record) error {
 	r.a, r.b = bytes.Clone(r.a), bytes.Clone(r.b) // otherwise the slices would keep the whole segment in memory
 	switch r.kind {
 	case kindReturn:
-		facts, err := c.knownFacts(r.jid)
-		if err != nil || facts.nocache {
-			return err
+		// Another master has stored the return: an error here would end the import of the whole segment.
+		facts, _ := c.knownFacts(r.jid) // it has logged the error
+		if facts.nocache {
+			return nil
 		}
 		r.done = make(chan struct{})
-		_, err = c.commitReturn(ctx, r, facts, Return{JID: r.jid, ID: r.id})
+		_, err := c.commitReturn(ctx, r, facts, Return{JID: r.jid, ID: r.id})
 		return err
 	case kindLoad, kindMinions:
 		load, err := c.Load(ctx, r.jid)

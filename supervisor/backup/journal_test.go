@@ -55,6 +55,8 @@ func TestBackupOfASegmentThatTheMasterEnds(t *testing.T) {
 // A backup comes to a node whose master has segments with the same numbers.
 func TestRestoredSegmentsReplaceNone(t *testing.T) {
 	source := full(t)
+	mark := strings.Repeat("m", 24)
+	write(t, filepath.Join(source.CacheDir(), "jobs.journal", "0000000000000003.log"), mark+"before  ", 0o600)
 	r, i := passphrase(t, "correct horse")
 	var archive bytes.Buffer
 	_, err := Write(t.Context(), &archive, options(source, true), r)
@@ -62,6 +64,8 @@ func TestRestoredSegmentsReplaceNone(t *testing.T) {
 
 	to := node(t)
 	journal := filepath.Join(to.CacheDir(), "jobs.journal")
+	// The same segment, into which the master goes on writing: it has its size from the start.
+	write(t, filepath.Join(journal, "0000000000000003.log"), mark+"and then", 0o600)
 	write(t, filepath.Join(journal, "0000000000000001.log"), "of this node", 0o600)
 	write(t, filepath.Join(journal, "0000000000000002.kept"), "of this node, too", 0o600)
 	_, _, err = Restore(t.Context(), &archive, Target{Settings: to, Stamp: "one"}, i)
@@ -81,7 +85,8 @@ func TestRestoredSegmentsReplaceNone(t *testing.T) {
 		}
 		numbers[number] = true
 	}
-	for _, want := range []string{"of this node", "of this node, too", "returns", "latest returns"} {
+	for _, want := range []string{"of this node", "of this node, too", "returns", "latest returns", mark + "before  ",
+		mark + "and then"} {
 		if !all[want] {
 			t.Errorf("%q is gone: %v", want, entries)
 		}

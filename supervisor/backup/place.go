@@ -308,7 +308,10 @@ func freeSegment(dir folder, name, staged string) (string, error) {
 		return n, err == nil && digits != name
 	}
 	own, ok := number(name)
-	if !ok || isSameSegment(dir, name, staged) {
+	// A segment that is being written has its whole size from the start: only a finished one is known by size and
+	// mark.
+	same := filepath.Ext(name) == segmentKept && isSameSegment(dir, name, staged)
+	if !ok || same {
 		return name, nil
 	}
 
