@@ -106,7 +106,7 @@ func (r secretTrees) file() (text string, native bool) {
 	case 1:
 		return "#!yaml|gpg\n" + r.one("", " \n", "no\n", "[]\n", "0\n", "# nothing\n"), true
 	case 2:
-		return "#!yaml|gpg\nbase: &b\n  x: " + r.scalar("    ") + "\ncopy: *b\nmerged:\n  <<: *b\n  y: 1\n", true
+		return "#!yaml|gpg\nbase: &b\n  x: " + r.scalar("    ") + "\ncopy: *b\nmerged:\n  <<: *b\n  y: 1\n", false
 	case 3:
 		return "#!yaml|gpg\nset: !!set\n  ? " + strconv.Quote(r.messages[4]) + "\npairs: !!pairs\n- a: " + strconv.Quote(r.messages[4]) + "\n", false
 	case 4:

@@ -23,7 +23,7 @@ const (
 
 // gpgStepOf returns where gpg stands in the renderer pipe of a file. It returns noGPG for a file with
 // values that Go's YAML parser does not distinguish and Salt's gpg does: it decrypts lists, but neither
-// sets nor tuples.
+// sets nor tuples, and it visits a map that has an alias twice, so that it opens a message within a message.
 func gpgStepOf(c *Config, text []byte) gpgStep {
 	if c.GPG == nil || c.Compare != nil || c.RestrictedRenderers {
 		return noGPG
@@ -36,7 +36,8 @@ func gpgStepOf(c *Config, text []byte) gpgStep {
 				return noGPG
 			}
 		}
-		if utf8.Valid(text) {
+		mayHaveAlias := bytes.ContainsRune(text, '&') && bytes.ContainsRune(text, '*')
+		if utf8.Valid(text) && !mayHaveAlias {
 			return gpgLast
 		}
 	case "gpg|yaml":
