@@ -34,17 +34,15 @@ type readersReport struct {
 	Unrun    int // external pillars that are not run
 	Groups   []*readersGroup
 	More     int // findings beyond the bounds, each counted for each minion
-	Refused  []*refused
-	Unlisted int
 	Faults   []string
 	Notes    []string
 	Seconds  float64
 
-	mu      sync.Mutex
-	groups  map[[sha256.Size]byte]*readersGroup
-	refusal map[string]*refused
-	names   int
-	roots   map[string]fileOrigin // by path of a file of a git pillar
+	mu sync.Mutex
+	refusedFiles
+	groups map[[sha256.Size]byte]*readersGroup
+	names  int
+	roots  map[string]fileOrigin // by path of a file of a git pillar
 }
 
 // readersGroup is a place of pillars, or a file, and the minions that get it in the same way.
@@ -61,13 +59,12 @@ func newReadersReport(q *readersQuestion, asked int, unrun []string) *readersRep
 		notes = append(notes, fmt.Sprintf("the ext_pillar %.60q is not run: what it gives is not told", name))
 	}
 	return &readersReport{
-		What:    printable.Clean(cut(q.String(), maxPath)),
-		Asked:   asked,
-		Notes:   notes,
-		Unrun:   len(unrun),
-		groups:  map[[sha256.Size]byte]*readersGroup{},
-		refusal: map[string]*refused{},
-		roots:   map[string]fileOrigin{},
+		What:   printable.Clean(cut(q.String(), maxPath)),
+		Asked:  asked,
+		Notes:  notes,
+		Unrun:  len(unrun),
+		groups: map[[sha256.Size]byte]*readersGroup{},
+		roots:  map[string]fileOrigin{},
 	}
 }
 
@@ -108,7 +105,7 @@ func (r *readersReport) noteMinion(id string, m *minionSearch) {
 	}
 
 	for i, refusal := range m.origins.Refused {
-		r.noteRefusal(id, nameOf(refusal.FileKey), reasons[i])
+		r.noteRefused(id, refused{file: nameOf(refusal.FileKey), reason: reasons[i]})
 	}
 	for _, f := range m.found {
 		r.noteFinding(id, f, m)
@@ -139,21 +136,6 @@ func (r *readersReport) noteFinding(id string, f *finding, m *minionSearch) {
 	}
 }
 
-func (r *readersReport) noteRefusal(id, file, reason string) {
-	key := file + "\x00" + reason
-	known := r.refusal[key]
-	if known == nil {
-		if len(r.refusal) >= maxRefused {
-			r.Unlisted++
-			return
-		}
-		known = &refused{file: file, reason: reason, minion: id}
-		r.refusal[key] = known
-	}
-	known.count++
-	known.minion = min(known.minion, id)
-}
-
 func (r *readersReport) noteFault(text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -177,12 +159,7 @@ func (r *readersReport) finish() {
 		}
 		return slices.Compare(a.minions, b.minions)
 	})
-	for _, f := range r.refusal {
-		r.Refused = append(r.Refused, f)
-	}
-	slices.SortFunc(r.Refused, func(a, b *refused) int {
-		return strings.Compare(a.file+"\x00"+a.reason, b.file+"\x00"+b.reason)
-	})
+	r.sortRefused()
 	slices.Sort(r.Unknown)
 	slices.Sort(r.Faults)
 }

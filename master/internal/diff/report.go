@@ -3,9 +3,7 @@ package diff
 import (
 	"crypto/sha256"
 	"encoding/json"
-	"fmt"
 	"slices"
-	"strings"
 
 	"saltern/master/value"
 )
@@ -36,13 +34,11 @@ type Report struct {
 	Unknowns  int // minions without grains in the cache; Unknown names the first
 	Groups    []*group
 	More      int // minions with differences beyond the bounds, which are in no group
-	Refused   []*refused
-	Unlisted  int // files beyond maxRefused that cannot be told, each counted for each minion
 	Notes     []string
 	Seconds   float64
 
+	refusedFiles
 	groups  map[[sha256.Size]byte]*group
-	refusal map[string]*refused
 	changes int
 	hidden  bool // the text of one of the Unlisted differs
 	names   int
@@ -56,27 +52,18 @@ type group struct {
 	minions []string // the first of them
 }
 
-// refused is a file of which cannot be told what it gives.
-type refused struct {
-	file, reason string
-	same         bool
-	count        int // minions
-	minion       string
-}
-
 func newReport(r Request, asked int, notes []string) *Report {
 	name := pillarDiff
 	if r.States {
 		name = topDiff
 	}
 	return &Report{
-		Name:    name,
-		From:    r.From.String(),
-		To:      r.To.String(),
-		Asked:   asked,
-		Notes:   notes,
-		groups:  map[[sha256.Size]byte]*group{},
-		refusal: map[string]*refused{},
+		Name:   name,
+		From:   r.From.String(),
+		To:     r.To.String(),
+		Asked:  asked,
+		Notes:  notes,
+		groups: map[[sha256.Size]byte]*group{},
 	}
 }
 
@@ -143,19 +130,10 @@ func (r *Report) noteRefusal(id string, file refusal) {
 	if file.ofPillar {
 		name = "pillar: " + name
 	}
-	key := fmt.Sprint(name, "\x00", file.reason, file.same)
-	known := r.refusal[key]
-	if known == nil {
-		if len(r.refusal) >= maxRefused {
-			r.Unlisted++
-			r.hidden = r.hidden || !file.same
-			return
-		}
-		known = &refused{file: name, reason: file.reason, same: file.same, minion: id}
-		r.refusal[key] = known
+	isListed := r.noteRefused(id, refused{file: name, reason: file.reason, same: file.same})
+	if !isListed && !file.same {
+		r.hidden = true
 	}
-	known.count++
-	known.minion = min(known.minion, id)
 }
 
 // sum returns a digest of what a report shows of the findings. Minions with the same sum are one
@@ -184,12 +162,7 @@ func (r *Report) finish() {
 		return slices.Compare(a.minions, b.minions)
 	})
 
-	for _, f := range r.refusal {
-		r.Refused = append(r.Refused, f)
-	}
-	slices.SortFunc(r.Refused, func(a, b *refused) int {
-		return strings.Compare(a.file+"\x00"+a.reason, b.file+"\x00"+b.reason)
-	})
+	r.sortRefused()
 	slices.Sort(r.Unknown)
 }
 
