@@ -16,6 +16,7 @@ import (
 
 	"saltern/internal/printable"
 	"saltern/master/internal/notify/rules"
+	"saltern/master/internal/optionmap"
 	"saltern/master/pattern"
 	"saltern/master/value"
 )
@@ -111,11 +112,8 @@ func Parse(option []any, trusted bool) (all []Report, faults []error) {
 	return all, faults
 }
 
-// reader reads the keys of a map and keeps the first error.
-type reader struct {
-	m   *value.Map
-	err error
-}
+// reader reads the keys of a map.
+type reader struct{ optionmap.Reader }
 
 // keys are the keys of an entry.
 var keys = []string{
@@ -125,76 +123,44 @@ var keys = []string{
 
 // checkKeys refuses a key that is misspelt, which would be obeyed by nobody.
 func (in *reader) checkKeys() {
-	for _, key := range in.m.Keys() {
+	for _, key := range in.Map.Keys() {
 		if !slices.Contains(keys, key) {
-			in.fail(printable.Brief(key, 60), "there is no such key; there are %s", strings.Join(keys, ", "))
+			in.Fail(printable.Brief(key, 60), "there is no such key; there are %s", strings.Join(keys, ", "))
 			return
 		}
 	}
 }
 
-func (in *reader) fail(key, format string, args ...any) {
-	if in.err == nil {
-		in.err = fmt.Errorf("%s: %w", key, fmt.Errorf(format, args...))
-	}
-}
-
 // text returns the text of a key, or preset without the key.
 func (in *reader) text(key, preset string) string {
-	v := in.m.Value(key)
-	if v == nil {
+	if in.Map.Value(key) == nil {
 		return preset
 	}
-	text, ok := v.(string)
-	if !ok || text == "" || len(text) > maxText || strings.ContainsFunc(text, isControl) {
-		in.fail(key, "it has to be a text of one line")
+	text := in.Line(key, maxText)
+	if text == "" {
+		in.Fail(key, "it has to be a text of one line")
 		return preset
 	}
 	return text
 }
 
-func isControl(c rune) bool { return c < ' ' || c == 0x7f }
-
 // word returns one of the words of a key, of which the first is the preset.
 func (in *reader) word(key string, words ...string) string {
 	word := in.text(key, words[0])
 	if !slices.Contains(words, word) {
-		in.fail(key, "there are %s", strings.Join(words, ", "))
+		in.Fail(key, "there are %s", strings.Join(words, ", "))
 	}
 	return word
 }
 
-func (in *reader) bool(key string) bool {
-	v := in.m.Value(key)
-	b, ok := v.(bool)
-	if v != nil && !ok {
-		in.fail(key, "it has to be True or False")
-	}
-	return b
-}
-
 // texts returns the texts of a key, which is a text or a list of texts.
 func (in *reader) texts(key string, preset ...string) []string {
-	v := in.m.Value(key)
-	if v == nil {
+	if in.Map.Value(key) == nil {
 		return preset
 	}
-	list, isList := v.([]any)
-	if !isList {
-		list = []any{v}
-	}
-
-	var out []string
-	for _, e := range list {
-		text, ok := e.(string)
-		if !ok || text == "" || len(text) > maxText {
-			in.fail(key, "it has to be a text, or a list of texts")
-			return nil
-		}
-		out = append(out, text)
-	}
+	out := in.Texts(key, maxText)
 	if len(out) == 0 || len(out) > maxPatterns {
-		in.fail(key, "it has %d entries, and 1 to %d are read", len(out), maxPatterns)
+		in.Fail(key, "it has %d entries, and 1 to %d are read", len(out), maxPatterns)
 	}
 	return out
 }
@@ -208,7 +174,7 @@ func (in *reader) address(key string) *url.URL {
 	}
 	u, err := rules.ParseURL(text)
 	if err != nil {
-		in.fail(key, "%w", err)
+		in.Fail(key, "%w", err)
 		return nil
 	}
 	return u
@@ -219,18 +185,18 @@ func (in *reader) token() rules.Secret {
 	file := in.text("token_file", "")
 	switch {
 	case text != "" && file != "":
-		in.fail("token", "token_file is set as well")
+		in.Fail("token", "token_file is set as well")
 	case text != "":
 		return rules.NewSecret(text)
 	case file != "" && !filepath.IsAbs(file):
-		in.fail("token_file", "it has to be a whole path")
+		in.Fail("token_file", "it has to be a whole path")
 	case file != "":
 		return rules.FileSecret(file)
 	}
 	return rules.Secret{}
 }
 
-// projectForm is what a forge may have as the path of a repository: GitLab has groups within groups.
+// projectForm matches the path of a repository at a forge: GitLab has groups within groups.
 var projectForm = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)+$`)
 
 func parseReport(entry any) (Report, error) {
@@ -239,7 +205,7 @@ func parseReport(entry any) (Report, error) {
 		return Report{}, errors.New("it is not a map")
 	}
 
-	in := &reader{m: m}
+	in := &reader{optionmap.Reader{Map: m}}
 	r := Report{
 		Remote:   in.text("remote", ""),
 		Form:     Form(in.text("form", "")),
@@ -252,7 +218,7 @@ func parseReport(entry any) (Report, error) {
 		Context:  in.text("context", "saltern"),
 		Comment:  Comment(in.word("comment", string(NoComment), string(Numbers), string(Changes))),
 		Console:  in.address("console"),
-		Forks:    in.bool("forks"),
+		Forks:    in.Bool("forks"),
 		Fails:    in.word("differences", "success", "failure") == "failure",
 
 		WithoutGrains: in.word("without_grains", "failure", "success") == "success",
@@ -263,7 +229,7 @@ func parseReport(entry any) (Report, error) {
 	parts := fmt.Sprintf("%q", []string{r.Remote, string(r.Form), r.Project, r.Context, textOf(r.URL)})
 	sum := sha256.Sum256([]byte(parts))
 	r.ID = hex.EncodeToString(sum[:8])
-	return r, in.err
+	return r, in.Err()
 }
 
 func textOf(u *url.URL) string {
@@ -276,35 +242,35 @@ func textOf(u *url.URL) string {
 // check checks what depends on several keys.
 func (in *reader) check(r *Report) {
 	if r.Remote == "" {
-		in.fail("remote", "it has to be the URL or the name of a git remote")
+		in.Fail("remote", "it has to be the URL or the name of a git remote")
 	}
 	in.checkRemote(r.Remote)
 	if !slices.Contains([]Form{GitHub, GitLab, Gitea, Generic}, r.Form) {
-		in.fail("form", "there are github, gitlab, gitea and generic")
+		in.Fail("form", "there are github, gitlab, gitea and generic")
 	}
 	if r.URL == nil {
-		in.fail("url", "it is missing: the address of the server")
+		in.Fail("url", "it is missing: the address of the server")
 	}
 	if r.URL != nil && r.URL.User != nil {
-		in.fail("url", "it has a user or password: set token_file")
+		in.Fail("url", "it has a user or password: set token_file")
 	}
 	if r.Console != nil && r.Console.User != nil {
-		in.fail("console", "it has a user or password, which each status would show")
+		in.Fail("console", "it has a user or password, which each status would show")
 	}
 	if r.Form != Generic && (!projectForm.MatchString(r.Project) || strings.Contains(r.Project, "..")) {
-		in.fail("project", "it has to be like owner/name")
+		in.Fail("project", "it has to be like owner/name")
 	}
 	if r.Form == Generic && r.Comment != NoComment {
-		in.fail("comment", "the form generic has no merge requests")
+		in.Fail("comment", "the form generic has no merge requests")
 	}
 	if r.Form != Generic && !r.Token.IsSet() {
-		in.fail("token_file", "the server takes no status without a token")
+		in.Fail("token_file", "the server takes no status without a token")
 	}
 	if len(r.Context) > 100 {
-		in.fail("context", "it has more than 100 bytes")
+		in.Fail("context", "it has more than 100 bytes")
 	}
-	if r.URL != nil && r.URL.Scheme == "http" && r.Token.IsSet() && !isLoopback(r.URL) && !in.bool("insecure_auth") {
-		in.fail("url", "the token would be sent in clear: use https, or set insecure_auth: True")
+	if r.URL != nil && r.URL.Scheme == "http" && r.Token.IsSet() && !isLoopback(r.URL) && !in.Bool("insecure_auth") {
+		in.Fail("url", "the token would be sent in clear: use https, or set insecure_auth: True")
 	}
 }
 
@@ -318,7 +284,7 @@ func (in *reader) checkRemote(remote string) {
 	u, err := url.Parse(remote)
 	if err != nil { // the error would quote it
 		if strings.Contains(rest, "@") {
-			in.fail("remote", "it is no URL")
+			in.Fail("remote", "it is no URL")
 		}
 		return
 	}
@@ -326,7 +292,7 @@ func (in *reader) checkRemote(remote string) {
 		return
 	}
 	if _, has := u.User.Password(); has || !strings.Contains(strings.ToLower(scheme), "ssh") {
-		in.fail("remote", "it has a password, or a user that may be a token: write the URL without it")
+		in.Fail("remote", "it has a password, or a user that may be a token: write the URL without it")
 	}
 }
 

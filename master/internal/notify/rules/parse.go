@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"saltern/master/internal/optionmap"
 	"saltern/master/saltlog"
 	"saltern/master/value"
 )
@@ -40,64 +41,24 @@ func Parse(option []any) (all Rules, faults []error) {
 	return all, faults
 }
 
-// reader reads the keys of a map and keeps the first error.
-type reader struct {
-	m   *value.Map
-	err error
-}
-
-func (r *reader) fail(key, format string, args ...any) {
-	if r.err == nil {
-		r.err = fmt.Errorf("%s: %w", key, fmt.Errorf(format, args...))
-	}
-}
+// reader reads the keys of a map.
+type reader struct{ optionmap.Reader }
 
 // text returns the text of a key, or "" without the key.
-func (r *reader) text(key string) string {
-	v, given := r.m.Get(key)
-	if !given || v == nil {
-		return ""
-	}
-	text, ok := v.(string)
-	if !ok || len(text) > 4<<10 || strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c == 0x7f }) {
-		r.fail(key, "it has to be a text of one line")
-		return ""
-	}
-	return text
-}
+func (r *reader) text(key string) string { return r.Line(key, 4<<10) }
 
 // texts returns the texts of a key: a text, or a list of texts.
 func (r *reader) texts(key string) []string {
-	v, given := r.m.Get(key)
-	if !given || v == nil {
-		return nil
-	}
-
-	list, isList := v.([]any)
-	if !isList {
-		list = []any{v}
-	}
-
-	var out []string
-	for _, e := range list {
-		text, ok := e.(string)
-		if !ok || text == "" || len(text) > 1<<10 {
-			r.fail(key, "it has to be a text, or a list of texts")
-			return nil
-		}
-		out = append(out, text)
-	}
-
+	out := r.Texts(key, 1<<10)
 	if len(out) > maxPatterns {
-		r.fail(key, "it has %d entries, and at most %d are read", len(out), maxPatterns)
+		r.Fail(key, "it has %d entries, and at most %d are read", len(out), maxPatterns)
 	}
-
 	return out
 }
 
 // number returns the number of a key, or preset without the key.
 func (r *reader) number(key string, preset, low, high float64) float64 {
-	v, given := r.m.Get(key)
+	v, given := r.Map.Get(key)
 	if !given || v == nil {
 		return preset
 	}
@@ -113,7 +74,7 @@ func (r *reader) number(key string, preset, low, high float64) float64 {
 	}
 
 	if !(n >= low && n <= high) {
-		r.fail(key, "it has to be a number from %g to %g", low, high)
+		r.Fail(key, "it has to be a number from %g to %g", low, high)
 		return preset
 	}
 
@@ -138,7 +99,7 @@ func parseRule(entry any, number int) (Rule, error) {
 		m.Set("on", on)
 	}
 
-	in := reader{m: m}
+	in := reader{optionmap.Reader{Map: m}}
 	r := Rule{
 		Name:       in.text("name"),
 		Minions:    in.texts("minions"),
@@ -155,7 +116,7 @@ func parseRule(entry any, number int) (Rule, error) {
 		r.Name = "rule" + strconv.Itoa(number)
 	}
 	if len(r.Name) > maxName || strings.ContainsAny(r.Name, "/\\") {
-		in.fail("name", "it is longer than %d bytes, or contains a slash", maxName)
+		in.Fail("name", "it is longer than %d bytes, or contains a slash", maxName)
 	}
 
 	r.On = in.kinds()
@@ -167,19 +128,19 @@ func parseRule(entry any, number int) (Rule, error) {
 	if hours := strings.Join(in.texts("quiet"), ","); hours != "" {
 		quiet, err := parseQuiet(hours)
 		if err != nil {
-			in.fail("quiet", "%w", err)
+			in.Fail("quiet", "%w", err)
 		}
 		r.Quiet = quiet
 	}
 
 	r.To = in.destinations(r.Name)
-	return r, in.err
+	return r, in.Err()
 }
 
 func (r *reader) kinds() (on []Kind) {
 	for _, name := range r.texts("on") {
 		if !slices.Contains(kinds, Kind(name)) {
-			r.fail("on", "there is no %.40q; there are %s", name, KindNames())
+			r.Fail("on", "there is no %.40q; there are %s", name, KindNames())
 			return nil
 		}
 		if !slices.Contains(on, Kind(name)) {
@@ -187,7 +148,7 @@ func (r *reader) kinds() (on []Kind) {
 		}
 	}
 	if len(on) == 0 {
-		r.fail("on", "it has to name one of %s", KindNames())
+		r.Fail("on", "it has to name one of %s", KindNames())
 	}
 	return on
 }
@@ -202,34 +163,34 @@ func KindNames() string {
 }
 
 func (r *reader) destinations(rule string) (to []Destination) {
-	v, _ := r.m.Get("to")
+	v, _ := r.Map.Get("to")
 	list, isList := v.([]any)
 	if !isList {
 		list = []any{v}
 	}
 
 	if len(list) > maxDestinations {
-		r.fail("to", "it has %d entries, and at most %d are used", len(list), maxDestinations)
+		r.Fail("to", "it has %d entries, and at most %d are used", len(list), maxDestinations)
 		return nil
 	}
 
 	for i, entry := range list {
 		d, err := parseDestination(entry)
 		if err != nil {
-			r.fail("to", "destination %d: %w", i+1, err)
+			r.Fail("to", "destination %d: %w", i+1, err)
 			return nil
 		}
 		d.Name = fmt.Sprintf("%s/%d", rule, i+1)
 		d.identify(rule)
 		if slices.ContainsFunc(to, func(o Destination) bool { return o.ID == d.ID }) {
-			r.fail("to", "destination %d: another one of the rule has the same address", i+1)
+			r.Fail("to", "destination %d: another one of the rule has the same address", i+1)
 			return nil
 		}
 		to = append(to, d)
 	}
 
 	if len(to) == 0 {
-		r.fail("to", "it names no destination")
+		r.Fail("to", "it names no destination")
 	}
 
 	return to
@@ -241,7 +202,7 @@ func parseDestination(entry any) (Destination, error) {
 		return Destination{}, errors.New("it is not a map with url, mail or syslog")
 	}
 
-	in := reader{m: m}
+	in := reader{optionmap.Reader{Map: m}}
 	ways := 0
 	for _, key := range []string{"url", "url_file", "mail", "syslog"} {
 		if _, given := m.Get(key); given {
@@ -262,7 +223,7 @@ func parseDestination(entry any) (Destination, error) {
 		d.Web = in.web()
 	}
 
-	return d, in.err
+	return d, in.Err()
 }
 
 // secret returns the secret of a key, or of the file that the key with "_file" names.
@@ -270,11 +231,11 @@ func (r *reader) secret(key string) Secret {
 	text, file := r.text(key), r.text(key+"_file")
 	switch {
 	case text != "" && file != "":
-		r.fail(key, "%s_file is set as well", key)
+		r.Fail(key, "%s_file is set as well", key)
 	case text != "":
 		return NewSecret(text)
 	case file != "" && !filepath.IsAbs(file):
-		r.fail(key+"_file", "it has to be a whole path")
+		r.Fail(key+"_file", "it has to be a whole path")
 	case file != "":
 		return FileSecret(file)
 	}
@@ -287,14 +248,14 @@ func (r *reader) web() *Web {
 		w.Form = Generic
 	}
 	if !slices.Contains([]Form{Generic, Slack, Teams}, w.Form) {
-		r.fail("form", "there are generic, slack and teams")
+		r.Fail("form", "there are generic, slack and teams")
 	}
 	if !w.URL.IsSet() {
-		r.fail("url", "it is empty")
+		r.Fail("url", "it is empty")
 	}
 	if text := r.text("url"); text != "" {
 		if _, err := ParseURL(text); err != nil {
-			r.fail("url", "%w", err)
+			r.Fail("url", "%w", err)
 		}
 	}
 	return w
@@ -322,29 +283,29 @@ func (r *reader) mail() *Mail {
 
 	host, port, err := net.SplitHostPort(m.Server)
 	if n, portErr := strconv.ParseUint(port, 10, 16); err != nil || portErr != nil || n == 0 || host == "" {
-		r.fail("server", "it has to be a host and a port, like mail.example.com:587")
+		r.Fail("server", "it has to be a host and a port, like mail.example.com:587")
 	}
 
 	if m.TLS == "" {
 		m.TLS = StartTLS
 	}
 	if !slices.Contains([]TLS{StartTLS, Direct, Clear}, m.TLS) {
-		r.fail("tls", "there are starttls, tls and none")
+		r.Fail("tls", "there are starttls, tls and none")
 	}
 
 	if m.User == "" == m.Password.IsSet() {
-		r.fail("user", "user and password belong together")
+		r.Fail("user", "user and password belong together")
 	}
 	if m.TLS == Clear && m.User != "" {
-		r.fail("tls", "a password would be sent in clear; set starttls or tls")
+		r.Fail("tls", "a password would be sent in clear; set starttls or tls")
 	}
 
 	if len(m.To) == 0 {
-		r.fail("mail", "it names no address")
+		r.Fail("mail", "it names no address")
 	}
 	for _, address := range append([]string{m.From}, m.To...) {
 		if !plainAddress(address) {
-			r.fail("mail", "%.80q is no mail address; from and mail take addresses like ops@example.com", address)
+			r.Fail("mail", "%.80q is no mail address; from and mail take addresses like ops@example.com", address)
 		}
 	}
 
@@ -363,9 +324,9 @@ func (r *reader) syslog() *saltlog.Address {
 	a, err := saltlog.ParseAddress(text)
 	switch {
 	case err != nil:
-		r.fail("syslog", "%w", err)
-	case a == nil && r.err == nil:
-		r.fail("syslog", "there are file:///dev/log, udp://HOST:PORT and tcp://HOST:PORT, each with a facility like /LOG_LOCAL0")
+		r.Fail("syslog", "%w", err)
+	case a == nil && r.Err() == nil:
+		r.Fail("syslog", "there are file:///dev/log, udp://HOST:PORT and tcp://HOST:PORT, each with a facility like /LOG_LOCAL0")
 	}
 	return a
 }

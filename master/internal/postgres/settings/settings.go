@@ -4,11 +4,11 @@ package settings
 
 import (
 	"errors"
-	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"saltern/master/internal/optionmap"
 	"saltern/master/value"
 )
 
@@ -44,7 +44,7 @@ func Parse(option *value.Map) (*Settings, error) {
 		return nil, nil
 	}
 
-	r := reader{m: option}
+	r := reader{optionmap.Reader{Map: option}}
 	s := &Settings{
 		Host:         r.text("host"),
 		Port:         r.number("port", 5432, 1, 65535),
@@ -57,30 +57,30 @@ func Parse(option *value.Map) (*Settings, error) {
 		SSLCert:      r.path("sslcert"),
 		SSLKey:       r.path("sslkey"),
 		Spool:        r.number("spool", DefaultSpool, leastSpool, mostSpool),
-		Lookups:      r.flag("lookups"),
+		Lookups:      r.Bool("lookups"),
 	}
 
 	for key, text := range map[string]string{"host": s.Host, "database": s.Database, "user": s.User} {
 		if text == "" {
-			r.fail(key, errors.New("it is missing"))
+			r.Fail(key, "it is missing")
 		}
 	}
 	if s.Password != "" && s.PasswordFile != "" {
-		r.fail("password", errors.New("password_file is set as well"))
+		r.Fail("password", "password_file is set as well")
 	}
 	if s.SSLMode == "" {
 		s.SSLMode = "prefer"
 	}
 	if !slices.Contains(sslModes, s.SSLMode) {
-		r.fail("sslmode", fmt.Errorf("it is one of %s", strings.Join(sslModes, ", ")))
+		r.Fail("sslmode", "it is one of %s", strings.Join(sslModes, ", "))
 	}
 	if (s.SSLCert == "") != (s.SSLKey == "") {
-		r.fail("sslcert", errors.New("sslcert and sslkey belong together"))
+		r.Fail("sslcert", "sslcert and sslkey belong together")
 	}
-	if len(r.faults) > 0 {
-		slices.SortFunc(r.faults, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	if len(r.Faults) > 0 {
+		slices.SortFunc(r.Faults, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 		var texts []string
-		for _, err := range r.faults {
+		for _, err := range r.Faults {
 			texts = append(texts, err.Error())
 		}
 		return nil, errors.New(strings.Join(texts, "; "))
@@ -88,57 +88,27 @@ func Parse(option *value.Map) (*Settings, error) {
 	return s, nil
 }
 
-// reader reads the keys of the option and collects faults.
-type reader struct {
-	m      *value.Map
-	faults []error
-}
+// reader reads the keys of the option.
+type reader struct{ optionmap.Reader }
 
-func (r *reader) fail(key string, err error) {
-	r.faults = append(r.faults, fmt.Errorf("%s: %w", key, err))
-}
-
-func (r *reader) text(key string) string {
-	v, given := r.m.Get(key)
-	if !given || v == nil {
-		return ""
-	}
-	text, ok := v.(string)
-	if !ok || len(text) > 4<<10 || strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c == 0x7f }) {
-		r.fail(key, errors.New("it has to be a text of one line"))
-		return ""
-	}
-	return text
-}
+func (r *reader) text(key string) string { return r.Line(key, 4<<10) }
 
 func (r *reader) path(key string) string {
 	path := r.text(key)
 	if path != "" && !filepath.IsAbs(path) {
-		r.fail(key, errors.New("it has to be a whole path"))
+		r.Fail(key, "it has to be a whole path")
 	}
 	return path
 }
 
-func (r *reader) flag(key string) bool {
-	v, given := r.m.Get(key)
-	if !given || v == nil {
-		return false
-	}
-	on, ok := v.(bool)
-	if !ok {
-		r.fail(key, errors.New("it has to be True or False"))
-	}
-	return on
-}
-
 func (r *reader) number(key string, standard, least, most int64) int {
-	v, given := r.m.Get(key)
+	v, given := r.Map.Get(key)
 	if !given || v == nil {
 		return int(standard)
 	}
 	n, ok := v.(int64)
 	if !ok || n < least || n > most {
-		r.fail(key, fmt.Errorf("it has to be a number from %d to %d", least, most))
+		r.Fail(key, "it has to be a number from %d to %d", least, most)
 	}
 	return int(n)
 }
