@@ -168,15 +168,15 @@ func (o origin) jobRecord(caller eauth.Caller, load *value.Map, funs []string) a
 	}
 }
 
-// published returns r, the record of a job, with the result: started, refused or failed.
-func published(r audit.Record, j *launch.Job, err error) audit.Record {
+// published returns r, the record of a job or batch, with the result: started for so many minions, refused or failed.
+func published(r audit.Record, jid string, minions int, err error) audit.Record {
 	r = r.Ended(err)
 	_, refused := errors.AsType[*launch.Refusal](err)
 	switch {
 	case err == nil:
 		r.Result = audit.Started
-		r.JID = j.JID
-		r.Minions = len(j.Minions)
+		r.JID = jid
+		r.Minions = minions
 	case refused:
 		r.Result = audit.Refused
 	}

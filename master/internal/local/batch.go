@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"saltern/internal/audit"
 	"saltern/master/internal/batch"
 	"saltern/master/internal/eauth"
 	"saltern/master/internal/launch"
@@ -70,7 +69,7 @@ func (s *Service) onPublishBatch(ctx context.Context, c *request.Call) (any, err
 	}
 
 	err = s.begin(ctx, &b)
-	s.cfg.Audit.Note(b.published(record, err))
+	s.cfg.Audit.Note(published(record, b.jid, len(b.up), err))
 	if refusal, refused := errors.AsType[*launch.Refusal](err); refused {
 		return (&eauth.Failure{
 			Name:    "SaltInvocationError",
@@ -212,19 +211,4 @@ func (s *Service) ping(asked context.Context, b *newBatch) error {
 	}
 	slices.Sort(b.up)
 	return nil
-}
-
-// published returns r, the record of the batch, with its result.
-func (b *newBatch) published(r audit.Record, err error) audit.Record {
-	r = r.Ended(err)
-	_, refused := errors.AsType[*launch.Refusal](err)
-	switch {
-	case err == nil:
-		r.Result = audit.Started
-		r.JID = b.jid
-		r.Minions = len(b.up)
-	case refused:
-		r.Result = audit.Refused
-	}
-	return r
 }

@@ -71,7 +71,7 @@ func (s *Service) onPublish(ctx context.Context, c *request.Call) (any, error) {
 	s.awaitReaders(ctx)
 	err := s.cfg.Launch.Start(ctx, j)
 	if !followsJob(funs) {
-		s.cfg.Audit.Note(published(record, j, err))
+		s.cfg.Audit.Note(published(record, j.JID, len(j.Minions), err))
 	}
 
 	if refusal, refused := errors.AsType[*launch.Refusal](err); refused {
