@@ -203,18 +203,22 @@ func (f folder) moveIn(source, name string) error {
 	return os.Remove(source)
 }
 
+// entries returns what is in the folder, by name.
+func (f folder) entries() ([]fs.DirEntry, error) {
+	root, err := f.asRoot()
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	return fs.ReadDir(root.FS(), ".")
+}
+
 // restoringPrefix begins the names of files that moveIn is copying.
 const restoringPrefix = ".restoring-"
 
 // removeRestoring removes the copies that killed restores have left. The caller must have the lock of the storage.
 func (f folder) removeRestoring() error {
-	root, err := f.asRoot()
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-
-	entries, err := fs.ReadDir(root.FS(), ".")
+	entries, err := f.entries()
 	if err != nil {
 		return fmt.Errorf("look for what a restore has left: %w", err)
 	}

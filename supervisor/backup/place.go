@@ -261,13 +261,7 @@ func (p *placer) otherStates(t tree, rel string) error {
 // Otherwise masters would go on from the restored version to the version that it replaces. A backup
 // has no successors.
 func (p *placer) setSuccessorsAside(t tree, dir folder, name string) error {
-	root, err := dir.asRoot()
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-
-	entries, err := fs.ReadDir(root.FS(), ".")
+	entries, err := dir.entries()
 	if err != nil {
 		return fmt.Errorf("look for newer versions of %s: %w", name, err)
 	}
@@ -315,12 +309,7 @@ func freeSegment(dir folder, name, staged string) (string, error) {
 		return name, nil
 	}
 
-	root, err := dir.asRoot()
-	if err != nil {
-		return "", err
-	}
-	defer root.Close()
-	entries, err := fs.ReadDir(root.FS(), ".")
+	entries, err := dir.entries()
 	if err != nil {
 		return "", fmt.Errorf("look for a free number for %s: %w", name, err)
 	}
