@@ -6,7 +6,7 @@ import "context"
 type JobFiles struct {
 	// JID is the id of the job. It may be "": the loads of all jobs are written, and no returns.
 	JID string `json:"jid"`
-	// Minions are those whose returns are written. It may be nil: all returns are.
+	// Minions have their returns written. It may be nil: all have.
 	Minions []string `json:"minions,omitempty"`
 }
 

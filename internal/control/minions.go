@@ -26,7 +26,7 @@ type Minion struct {
 	// master's last start. 0: it has sent nothing since [Minions.Since].
 	Seen   float64 `json:"seen"`
 	Finger string  `json:"finger,omitempty"` // fingerprint of the key; empty unless it was requested
-	// Refused is what the master has refused since then. It may be nil: nothing.
+	// Refused lists what the master has refused since then. It may be nil: nothing.
 	Refused *Refused `json:"refused,omitempty"`
 }
 

@@ -233,7 +233,7 @@ func (s *Store) removeMerged(g *segment, lack *lacking) error {
 	return os.Remove(g.path)
 }
 
-// lacking is what this node lacks of a restored segment.
+// lacking holds what this node lacks of a restored segment.
 type lacking struct {
 	rows       int                 // runs of the segment that could be read
 	hashes     map[uint64]struct{} // those that this node lacks

@@ -91,7 +91,13 @@ func parseIndex(index []byte, size int64, yield func(*record)) bool {
 		if nextJID != "" {
 			jid = nextJID
 		}
-		r := &record{kind: k, time: time, jid: jid, id: id, at: uint32(at)}
+		r := &record{
+			kind: k,
+			time: time,
+			jid:  jid,
+			id:   id,
+			at:   uint32(at),
+		}
 		if !ok || !ok2 || at > uint64(size) || checkRecord(r) != nil {
 			return false
 		}

@@ -10,7 +10,7 @@ import (
 	"saltern/master/value"
 )
 
-// keptLoad is what segments have of the load of a job.
+// keptLoad holds what segments have of the load of a job.
 type keptLoad struct {
 	load    *record   // the latest; nil: there is none
 	minions []*record // lists of expected minions

@@ -78,7 +78,9 @@ const popLimit = 64
 func (q *queue) pop(ctx context.Context) []*record {
 	for {
 		q.mu.Lock()
-		list, closed, poked := q.urgent, q.closed, q.poked
+		list := q.urgent
+		closed := q.closed
+		poked := q.poked
 		q.poked = false
 		if len(list) > 0 {
 			q.urgent = nil

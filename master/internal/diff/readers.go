@@ -238,7 +238,7 @@ func (m *minionSearch) run() {
 }
 
 // namedFiles returns which of the minion's files the question names, or import a file that it names. paths
-// are those of the named files.
+// has a path for each of them.
 func (m *minionSearch) namedFiles() (named map[int]bool, paths []string) {
 	named = map[int]bool{}
 	if m.question.file == "" {

@@ -138,7 +138,7 @@ func (w *worker) commentOn(ctx context.Context, number int64, it *item) error {
 	known := w.record.Comments[number]
 	id, err := w.client.Comment(ctx, number, known, it.Comment)
 	if known != 0 && (errors.Is(err, forge.ErrGone) || errors.Is(err, forge.ErrForbidden)) {
-		// Somebody has deleted it, or it is that of another token.
+		// Somebody has deleted it, or another token wrote it.
 		id, err = w.client.Comment(ctx, number, 0, it.Comment)
 	}
 	switch {

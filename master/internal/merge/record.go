@@ -29,7 +29,7 @@ const (
 	maxTries = 5
 )
 
-// record is what the masters of a cluster know of the reports about one remote.
+// record holds what the masters of a cluster know of the reports about one remote.
 type record struct {
 	Version uint64 `json:"version"`
 	// Looked means that the commits of the first look are noted.

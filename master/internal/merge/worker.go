@@ -92,7 +92,7 @@ func (w *worker) round(ctx context.Context) time.Duration {
 	return w.pause
 }
 
-// forget forgets the record: it is loaded anew.
+// forget forgets the record, so that the next round loads it.
 func (w *worker) forget() {
 	w.record = nil
 	w.snapshot = nil

@@ -264,7 +264,7 @@ func (m *Membership) ScheduleRecord() string {
 }
 
 // MergeRecord returns the path of the file in which the masters of a cluster record which commits they
-// have reported, or "" without a cluster. id is that of an entry of saltern_merge_reports.
+// have reported, or "" without a cluster. id stands for an entry of saltern_merge_reports.
 func (m *Membership) MergeRecord(id string) string {
 	if m.Pool == nil {
 		return ""

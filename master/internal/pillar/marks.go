@@ -14,7 +14,7 @@ type marked struct {
 	value any
 	// from are the numbers of the files that gave a value to this place, in the order of merging.
 	from []int
-	// gives are those of from whose value is value, or a part of it if lists were joined.
+	// gives has the files of from that gave the value, or a part of it if lists were joined.
 	gives []int
 }
 

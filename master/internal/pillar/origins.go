@@ -267,9 +267,11 @@ func (o *Origins) Ways(file int) (ways []string) {
 // waysTo returns the ways to an SLS that do not go through the SLS below. steps is how many SLS it may still
 // visit: SLS that all include each other have more ways than can be counted.
 func (o *Origins) waysTo(key scopedKey, below []string, steps *int) (ways []string) {
-	if *steps--; *steps < 0 {
+	*steps--
+	if *steps < 0 {
 		return nil
 	}
+
 	for _, l := range o.log.lines {
 		selects := func(name string) bool { return name == key.SLS || pattern.HasMeta(name) && pattern.Glob(name, key.SLS) }
 		if l.scope == key.scope && l.Env == key.Env && slices.ContainsFunc(l.SLS, selects) {

@@ -26,7 +26,7 @@ type files struct {
 	reading chan readSettings // nil: nothing is read
 }
 
-// readSettings is what a reading has found.
+// readSettings holds what a reading has found.
 type readSettings struct {
 	config   *pgx.ConnConfig
 	password string

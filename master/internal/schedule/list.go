@@ -91,7 +91,7 @@ func (r roster) listedNames() []string {
 	return names
 }
 
-// knowledge is what this master knows of the schedule.
+// knowledge holds what this master knows of the schedule.
 type knowledge struct {
 	roster
 	states   []plan.State // of the entries

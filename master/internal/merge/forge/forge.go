@@ -22,8 +22,7 @@ import (
 const (
 	// Timeout bounds one request, from the connection to the end of the answer.
 	Timeout = 15 * time.Second
-	// MaxDescription is what GitHub takes as the description of a status, in characters; others
-	// take more.
+	// MaxDescription bounds the description of a status, in characters, as GitHub does; others take more.
 	MaxDescription = 140
 	// MaxComment bounds a comment in bytes. GitHub takes 65,536 characters.
 	MaxComment = 30_000
@@ -101,7 +100,7 @@ type dialect interface {
 	statusPath(commit string) string
 	// status returns the body of the request that sets a status.
 	status(s Status) any
-	// isSet reports whether the body of a refusal says that the status is what it was to be.
+	// isSet reports whether the body of a refusal says that the commit has this status already.
 	isSet(s Status, refusal []byte) bool
 	// mergesPath returns the path of a page of the open merge requests, by how many a page has, or "".
 	mergesPath(size, page int) string

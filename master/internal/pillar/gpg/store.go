@@ -61,7 +61,7 @@ func (q *Question) Restart() {
 	}
 }
 
-// result is what gpg has said of a message.
+// result holds what gpg has said of a message.
 type result struct {
 	key    sum
 	secret string

@@ -47,7 +47,7 @@ type diffReported struct {
 	When                                              moment
 }
 
-// diffResult is what pillar.diff or top.diff has returned.
+// diffResult holds what pillar.diff or top.diff has returned.
 type diffResult struct {
 	Title, Class  string
 	Groups        []diffGroup
@@ -325,7 +325,9 @@ func diffGroupOf(m *value.Map, count, more int64) diffGroup {
 	}
 	for _, x := range m.List("changes") {
 		change, _ := x.(*value.Map)
-		path, from, to := change.Str("path"), change.Str("from"), change.Str("to")
+		path := change.Str("path")
+		from := change.Str("from")
+		to := change.Str("to")
 		switch change.Str("change") {
 		case "added":
 			add("added", "+ %s: %s", path, to)

@@ -101,7 +101,8 @@ func jobFormIn(form url.Values) jobForm {
 		Limit:       get("limit"),
 		MayRun:      cutText(form.Get("may_run"), maxText),
 	}
-	if run := partsOf(form.Get); d.Batch != "" { // the form of the page Run names them otherwise
+	if d.Batch != "" { // the form of the page Run names them otherwise
+		run := partsOf(form.Get)
 		d.Limit = cmp.Or(d.Limit, run.Timeout)
 		if run.Failhard && d.Stop == "" {
 			d.Stop = "0"
