@@ -364,6 +364,7 @@ func (r *rig) start() {
 		Problem: func(fault control.Fault, err error) { r.problems.Store(fault, err) },
 		Now:     func() time.Time { return time.Now().Add(time.Duration(r.ahead.Load())) },
 		Log:     slog.New(slog.NewTextHandler(r, nil)),
+		look:    100 * time.Millisecond,
 	})
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop

@@ -1,6 +1,7 @@
 package merge
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -47,6 +48,8 @@ type Config struct {
 	Problem func(fault control.Fault, err error)
 	Now     func() time.Time
 	Log     *slog.Logger
+
+	look time.Duration // pause between two looks at the tips; 0: lookEvery
 }
 
 // Service reports. Its methods are safe for concurrent use. A nil Service reports nothing.
@@ -65,6 +68,7 @@ func New(cfg Config) *Service {
 		return nil
 	}
 
+	cfg.look = cmp.Or(cfg.look, lookEvery)
 	s := &Service{cfg: cfg, turn: make(chan struct{}, 1), failing: map[string]error{}}
 	s.turn <- struct{}{}
 	for i := range cfg.Reports {

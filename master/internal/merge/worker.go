@@ -66,14 +66,14 @@ func (w *worker) round(ctx context.Context) time.Duration {
 		w.forget()
 		w.noteResult(nil)
 		w.noteComments(nil)
-		return lookEvery
+		return w.service.cfg.look
 	}
 
 	err := w.act(ctx)
 	switch {
 	case ctx.Err() != nil, errors.Is(err, errNotOwner), errors.Is(err, versioned.ErrConflict):
 		w.forget() // another master may go on
-		return lookEvery
+		return w.service.cfg.look
 	case errors.Is(err, diff.ErrBusy):
 		return busyPause
 	}
@@ -81,7 +81,7 @@ func (w *worker) round(ctx context.Context) time.Duration {
 	if err == nil { // commits that the server does not take wait for themselves
 		w.noteResult(w.fault)
 		w.pause = 0
-		return lookEvery
+		return w.service.cfg.look
 	}
 	w.noteResult(err)
 	w.pause = min(max(2*w.pause, firstPause), lastPause)
