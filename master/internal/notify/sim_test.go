@@ -804,7 +804,10 @@ func TestOwnerChangesWhileATargetIsResolved(t *testing.T) {
 				time.Sleep(time.Minute)
 			}
 		})
-		w.nodes[0].service.targets.known = map[string]selection{}
+		targets := w.nodes[0].service.targets
+		targets.mu.Lock()
+		targets.known = map[string]selection{}
+		targets.mu.Unlock()
 		w.nodes[0].happen(1)
 		time.Sleep(5 * time.Minute)
 		if n := len(w.messages("m1")); n != 1 {
