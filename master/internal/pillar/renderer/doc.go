@@ -13,7 +13,8 @@
 // template with an effect, and the kernel keeps its workers from programs, sockets and changes of
 // files, see confine.py.
 //
-// A worker caches the code that Jinja generates from a template's text, see jinjacode.py.
+// A worker caches the code that Jinja generates from a template's text, see jinjacode.py, and answers
+// what is the same for many values without Salt's functions, see quicksalt.py.
 // Session.Record also reports what a template read, see reads.py and package memo.
 //
 // When a worker dies, its request is tried once more. A worker that takes too long is killed. The

@@ -10,6 +10,7 @@ Jinja's own (FILTERS and TESTS of reads.py).
 
 import contextlib
 import marshal
+import operator
 import sys
 
 # The options of an environment that alter the code made in it.
@@ -38,6 +39,8 @@ class JinjaCode:
         self.policies = jinja2.defaults.DEFAULT_POLICIES
         self.sandbox = jinja2.sandbox.SandboxedEnvironment
         self.make = jinja2.environment.Environment.compile
+        known = self.sandbox()
+        self.options = operator.attrgetter(*(option for option in OPTIONS if hasattr(known, option)))
         self.kept = {}  # key: code, the functions it was made with, and its size
         self.size = 0
         self.off = False
@@ -76,7 +79,7 @@ class JinjaCode:
         finalize = unbound(env.finalize)
         if finalize is not None and not owned(finalize, *HOMES):
             return None
-        key = (given, extensions, finalize, *(getattr(env, option, None) for option in OPTIONS))
+        key = (given, extensions, finalize, self.options(env))
         try:
             hash(key)
         except TypeError:

@@ -26,6 +26,9 @@ var jinjaCodeScript string
 //go:embed yamltext.py
 var yamlTextScript string
 
+//go:embed quicksalt.py
+var quickSaltScript string
+
 //go:embed confine.py
 var confineScript string
 
@@ -50,7 +53,7 @@ func startNursery(ctx context.Context, cfg *Config, python string) (*nursery, er
 
 	p, err := pyfork.Start(ctx, pyfork.Config{
 		Python:  python,
-		Program: pyfork.Prelude + readsScript + jinjaCodeScript + yamlTextScript + confineScript + reactionsScript + gitpillar.Python + workerScript,
+		Program: pyfork.Prelude + readsScript + jinjaCodeScript + yamlTextScript + quickSaltScript + confineScript + reactionsScript + gitpillar.Python + workerScript,
 		Settings: value.NewMap("config_file", cfg.ConfigFile, "overrides", cfg.Overrides.Clone(),
 			"layer", layer, "memory_limit", cfg.MemoryLimit, "max_frame", cfg.MaxMessage, "log_level", 30,
 			"confined", cfg.Confined),

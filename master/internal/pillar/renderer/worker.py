@@ -84,6 +84,8 @@ class Salt:
         self.code.install()
         self.yaml_text = YAMLText()
         self.yaml_text.install()
+        self.quick = QuickSalt()
+        self.quick.install(self.version)
         self.index_module_files()
         self.quick_truth()
         self.keep_decrypted()
@@ -435,7 +437,8 @@ class Session:
     def rendered(self, request):
         """What compiled gives, or a Text where the master asks for one and may have it."""
         text = request.get("text_of_yaml") and not self.opts.get("use_yamlloader_old")
-        with self.lib.code.unused(request.get("fresh")), self.lib.yaml_text.asking(text):
+        fresh = request.get("fresh")
+        with self.lib.code.unused(fresh), self.lib.quick.unused(fresh), self.lib.yaml_text.asking(text):
             return self.compiled(request)
 
     def load_yaml(self, request):
