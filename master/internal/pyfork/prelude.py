@@ -2,6 +2,7 @@
 # a parent and its workers do about each other. A frame is a big-endian 32 bit length and
 # a MessagePack map. A parent gets its settings on standard input, and its orders on
 # descriptor CONTROL.
+import gc
 import json
 import logging
 import os
@@ -128,6 +129,16 @@ def prctl(option, value):
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
     except Exception:  # pylint: disable=broad-except
         pass
+
+
+def freeze_loaded():
+    """
+    Makes what is loaded part of all workers, whose collectors leave it alone. Garbage is
+    collected from here on.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 def die_with_parent(parent):

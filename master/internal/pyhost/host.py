@@ -4,7 +4,6 @@
 # requests have the field stay, also stay(request, task). The parent holds imported modules
 # only: no options, and nothing of an administrator's own modules, so that no task finds what
 # an earlier one or an older file has left.
-import gc
 import importlib
 import importlib.machinery
 import resource
@@ -184,8 +183,7 @@ def settle():
     library.read = set()
     # Salt's loaders have all of these look at their folders again after each module.
     sys.path_importer_cache.clear()
-    gc.collect()
-    gc.freeze()
+    freeze_loaded()
 
 
 def limit(kind, most, spare=0):

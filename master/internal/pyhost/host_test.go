@@ -46,6 +46,7 @@ def state():
         "count": count, "cwd": os.getcwd(), "umask": os.umask(0o077), "environ": os.environ.get("LEFT"), "limits": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         "handler": str(signal.getsignal(signal.SIGUSR1)), "children": len(children()), "path": "/left" in sys.path, "threads": threading.active_count(),
         "parent": open(f"/proc/{os.getppid()}/stat").read().split()[2] != str(os.getpid()), "session": os.getsid(0) == os.getpid(), "oom": int(open("/proc/self/oom_score_adj").read()),
+        "collects": gc.isenabled(),
     }
 
 def leave():
@@ -193,6 +194,10 @@ func TestTaskFindsNothing(t *testing.T) {
 		if seen.Str("cwd") != "/" || seen.Value("limits") != int64(maxFiles) || !seen.Bool("session") ||
 			seen.Value("oom") != int64(300) {
 			t.Errorf("it is not confined: %s", text)
+		}
+
+		if !seen.Bool("collects") {
+			t.Error("nobody collects its garbage")
 		}
 	}
 

@@ -196,7 +196,7 @@ func TestConcurrentMinions(t *testing.T) {
 
 func TestPyRendererAndNewModules(t *testing.T) {
 	p, root := pool(t, map[string]string{"ext/modules/old.py": "def f():\n    return 1\n",
-		"pillar/py.sls":    "#!py\ndef run():\n    return {'g': __grains__['id'], 'o': __opts__['id'], 's': __salt__['old.f'](), 'l': (1, 2), 'set': {3}, 'b': b'\\xff', 'big': 2**70, 'n': None, 5: 'int'}\n",
+		"pillar/py.sls":    "#!py\ndef run():\n    return {'g': __grains__['id'], 'o': __opts__['id'], 's': __salt__['old.f'](), 'l': (1, 2), 'set': {3}, 'b': b'\\xff', 'big': 2**70, 'n': None, 5: 'int', 'collects': __import__('gc').isenabled()}\n",
 		"pillar/jinja.sls": "{% from 'map.jinja' import v with context %}\nx: {{ v }}\n", "pillar/map.jinja": "{% set v = grains['id'] ~ '!' %}"}, func(c *Config) { c.MaxWorkers = 1 })
 	for _, id := range []string{"one", "two"} {
 		s, err := p.Session(t.Context(), Minion{ID: id, Grains: value.NewMap("id", id)})
@@ -205,7 +205,7 @@ func TestPyRendererAndNewModules(t *testing.T) {
 		}
 
 		v, err := s.Render(t.Context(), Template{Path: root + "/pillar/py.sls", SLS: "py", Pillar: true})
-		want := fmt.Sprintf("map[5:int b:%v big:1180591620717411303424 g:%s l:[1 2] n:<nil> o:%s s:1 set:[3]]",
+		want := fmt.Sprintf("map[5:int b:%v big:1180591620717411303424 collects:true g:%s l:[1 2] n:<nil> o:%s s:1 set:[3]]",
 			[]byte{0xff}, id, id)
 		if got := fmt.Sprint(plain(v)); err != nil || got != want {
 			t.Errorf("%v %v, want %v", got, err, want)

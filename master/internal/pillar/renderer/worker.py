@@ -13,7 +13,6 @@ which comes before this.
 
 import contextlib
 import copy
-import gc
 import importlib
 import logging
 import os
@@ -734,8 +733,7 @@ def main():
             rehearse(lib)
         except Exception:  # pylint: disable=broad-except
             logging.getLogger("renderer").exception("the rehearsal failed")
-        gc.collect()
-        gc.freeze()
+        freeze_loaded()
     except BaseException as exc:  # pylint: disable=broad-except
         tell(control, op="failed", error=f"{type(exc).__name__}: {exc}")
         os._exit(2)
