@@ -13,8 +13,8 @@ import (
 	"saltern/master/value"
 )
 
-// Service calls the wheel functions of a master. Functions that are not implemented in this
-// package, such as an administrator's own, run in Python.
+// Service calls the wheel functions of a master. Those of functionTable run here. Salt's other ones,
+// key.gen_keys and key.gen_signature, and an administrator's own run in Python.
 type Service struct {
 	Env    *Env
 	Python *pyrunner.Caller
