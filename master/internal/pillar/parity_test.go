@@ -82,6 +82,7 @@ type parityCase struct {
 	fetch              bool // Salt fetches before
 	change             func(*Config)
 	opts               map[string]any
+	python             map[string]any // options of our Python, where they are fewer; see pools
 	grains             map[string]any
 	id                 string
 	saltenv, pillarenv string
@@ -321,9 +322,18 @@ func TestParity(t *testing.T) {
 
 func parity(t *testing.T, root string, cases []parityCase, rounds int) {
 	t.Helper()
+	parityWith(t, pools{}, root, cases, rounds)
+}
+
+// pools are the renderers of cases by the options of their Python. To start one takes 0.6 s of a
+// processor, so cases share it where only our own code obeys the options that differ.
+type pools map[string]*renderer.Pool
+
+func parityWith(t *testing.T, started pools, root string, cases []parityCase, rounds int) {
+	t.Helper()
 	py := python(t)
 	var wire []map[string]any
-	base := func(c parityCase) map[string]any {
+	base := func(opts map[string]any) map[string]any {
 		o := map[string]any{
 			"id":                "themaster",
 			"root_dir":          root,
@@ -332,7 +342,7 @@ func parity(t *testing.T, root string, cases []parityCase, rounds int) {
 			"file_roots":        map[string]any{"base": []any{root + "/salt"}},
 		}
 
-		for k, v := range c.opts {
+		for k, v := range opts {
 			o[k] = v
 		}
 
@@ -340,7 +350,7 @@ func parity(t *testing.T, root string, cases []parityCase, rounds int) {
 	}
 
 	for _, c := range cases {
-		o := base(c)
+		o := base(c.opts)
 		var roots []string // a JSON object with the order of the case
 		order := c.order
 		for e := range c.roots {
@@ -379,18 +389,22 @@ func parity(t *testing.T, root string, cases []parityCase, rounds int) {
 	}
 
 	version, want := oracle(t, py, wire)
-	pools := map[string]*renderer.Pool{}
 	for round := range rounds {
 		for i, c := range cases {
 			if version < 3008 && len(c.roots) > 1 {
 				continue // older releases take environments in the order of a hash
 			}
 
-			over := base(c)
+			own := c.opts
+			if c.python != nil {
+				own = c.python
+			}
+
+			over := base(own)
 			over["pillar_roots"] = toMap(c.roots)
 			delete(over, "nodegroups")
-			key := jsonText(t, c.opts)
-			pool := pools[key]
+			key := jsonText(t, own)
+			pool := started[key]
 			if pool == nil {
 				pool = renderer.New(renderer.Config{
 					Python:     []string{py},
@@ -398,7 +412,7 @@ func parity(t *testing.T, root string, cases []parityCase, rounds int) {
 					MaxWorkers: 1,
 				})
 				t.Cleanup(pool.Close)
-				pools[key] = pool
+				started[key] = pool
 			}
 
 			cfg := Config{Roots: c.roots, RootOrder: c.order, Renderers: pool}
