@@ -126,6 +126,7 @@ func failAt(t *testing.T, c *lab.Cluster, m *lab.Member, id string) {
 //
 // SALTERN_KILLS=20 kills twenty nodes, and ten more owners.
 func TestNotifiedOnce(t *testing.T) {
+	t.Parallel()
 	rounds := 4 // each kind of kill once
 	if n, err := strconv.Atoi(os.Getenv("SALTERN_KILLS")); err == nil {
 		rounds = n
@@ -183,6 +184,7 @@ func TestNotifiedOnce(t *testing.T) {
 // TestNotifyRunners: rules are listed and tried on each node, and a silence that is set on one node
 // counts in the cluster.
 func TestNotifyRunners(t *testing.T) {
+	t.Parallel()
 	c, h := notifyCluster(t)
 	if r := c.Members[0].SaltRun(t, "notify.test", "all"); !strings.Contains(r.Out, "accepted") {
 		t.Error(r)
