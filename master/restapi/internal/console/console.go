@@ -136,18 +136,27 @@ func New(cfg Config) (*Console, error) {
 		c.routes[signInPath+"/done"] = route{get: endSignIn, open: true}
 	}
 
+	shared, err := template.New("console").Funcs(c.functions()).ParseFS(files, "templates/layout.html",
+		"templates/parts.html", "templates/machines.html")
+	if err != nil {
+		return nil, fmt.Errorf("read what the console's pages share: %w", err)
+	}
+
 	names, err := fs.Glob(files, "templates/*.html")
 	if err != nil {
 		return nil, fmt.Errorf("read the console's pages: %w", err)
 	}
 
 	for _, n := range names {
-		if n = path.Base(n); n == "layout.html" || n == "parts.html" || n == "machines.html" {
+		if n = path.Base(n); shared.Lookup(n) != nil {
 			continue
 		}
 
-		t, err := template.New(n).Funcs(c.functions()).ParseFS(files, "templates/layout.html",
-			"templates/parts.html", "templates/machines.html", "templates/"+n)
+		t, err := shared.Clone()
+		if err == nil {
+			t, err = t.ParseFS(files, "templates/"+n)
+		}
+
 		if err != nil {
 			return nil, fmt.Errorf("read the console's page %s: %w", n, err)
 		}

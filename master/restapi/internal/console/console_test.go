@@ -344,12 +344,11 @@ func TestSizes(t *testing.T) {
 	c := newConsole(t, "")
 	ids, list := []string{}, []any{}
 	grains, fingers, result := value.NewMap(), value.NewMap(), value.NewMap()
+	finger, version, address := strings.Repeat("é", 1<<16), strings.Repeat("x", 1<<16), strings.Repeat("1", 1<<16)
 	for i := range n {
 		id := fmt.Sprintf("web%04d.example.com", i)
 		ids, list = append(ids, id), append(list, id)
-		grains.Set(id,
-			value.NewMap("osfinger", strings.Repeat("é", 1<<16), "saltversion", strings.Repeat("x", 1<<16),
-				"ipv4", []any{strings.Repeat("1", 1<<16)}))
+		grains.Set(id, value.NewMap("osfinger", finger, "saltversion", version, "ipv4", []any{address}))
 		fingers.Set(id, strings.Repeat("ab:", 32))
 	}
 

@@ -39,9 +39,9 @@ func TestExplanation(t *testing.T) {
 		return func(_, fun string) bool { return strings.Contains(strings.Join(funs, " "), fun) }
 	}
 	long := theExplanation()
-	lines := []any{}
+	lines, text := []any{}, strings.Repeat(says, 5000)
 	for range 5000 {
-		lines = append(lines, value.NewMap("target", strings.Repeat(says, 5000), "why", strings.Repeat(says, 5000)))
+		lines = append(lines, value.NewMap("target", text, "why", text))
 	}
 	long.Set("states", value.NewMap("matches", lines, "others", lines, "more", int64(-5)))
 	long.Set("causes", lines)
