@@ -179,7 +179,7 @@ run: ## a one-node appliance on 127.0.0.1 with one real minion, until Ctrl-C (MI
 
 .PHONY: test
 test: deps ## everything CI runs
-	@$(MAKE) --no-print-directory -j2 race lint QUIETLY=nice # which fills what the tests leave idle
+	@$(MAKE) --no-print-directory -j2 race lint QUIETLY=nice RACEP=3 # which fills what the tests leave idle
 	@$(MAKE) --no-print-directory unit-rest test-terraform
 	@$(MAKE) --no-print-directory -j2 --output-sync=target e2e e2e-storage test-nspawn test-browser fuzz-smoke PICTURES=0 FUZZ=changed FUZZTIME=400ms # fuzzing, which needs no build, comes first and takes what e2e leaves idle
 	@$(MAKE) --no-print-directory attack-short # alone: it measures
