@@ -126,6 +126,9 @@ func (m *Master) startParts(w *workers) {
 	if m.postgres != nil {
 		w.Go(func() { m.postgres.Run(w.ctx) })
 	}
+	if m.postgresEvents != nil {
+		w.Go(func() { m.postgresEvents.Run(w.ctx) })
+	}
 	if m.postgresLookups != nil {
 		w.Go(func() { m.postgresLookups.Run(w.ctx) })
 	}

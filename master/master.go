@@ -87,6 +87,8 @@ type Master struct {
 	// postgresJournal and postgres may be nil: the option saltern_postgres is empty.
 	postgresJournal *postgres.Journal
 	postgres        *postgres.Sink
+	// postgresEvents may be nil: saltern_postgres does not ask for events.
+	postgresEvents *postgres.Events
 	// postgresLookups may be nil: saltern_postgres does not ask for look-ups.
 	postgresLookups *postgres.Lookups
 	// postgresUnable is why the option saltern_postgres is not obeyed, or nil.
@@ -545,6 +547,7 @@ func (m *Master) openServices(ctx context.Context) error {
 		EventReturn:    m.eventReturn,
 		JobReturns:     m.jobReturners,
 		Postgres:       m.postgres,
+		PostgresEvents: m.postgresEvents,
 		PostgresUnable: m.postgresUnable,
 		Cluster:        m.cluster.Pool,
 		Problems:       m.problems,

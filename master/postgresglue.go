@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"saltern/internal/control"
+	"saltern/master/event"
 	"saltern/master/history"
 	"saltern/master/history/summary"
 	"saltern/master/internal/fleet"
@@ -38,9 +39,9 @@ func (m *Master) openPostgres() {
 	}
 
 	err := errors.New("saltern_postgres cannot be obeyed: salt-master --check says why")
+	dir := filepath.Join(c.CacheDir, "postgres")
 	if c.Postgres != nil {
-		m.postgresJournal, err = postgres.OpenJournal(filepath.Join(c.CacheDir, "postgres"),
-			int64(c.Postgres.Spool)<<20, m.now, m.quiet)
+		m.postgresJournal, err = postgres.OpenJournal(dir, int64(c.Postgres.Spool)<<20, m.now, m.quiet)
 	}
 	if err != nil {
 		m.log.Error("nothing is written to PostgreSQL until the master is started again", "error", err)
@@ -65,6 +66,17 @@ func (m *Master) openPostgres() {
 		Now:      m.now,
 		Log:      m.quiet,
 	})
+	if c.Postgres.Events {
+		m.postgresEvents = postgres.NewEvents(postgres.EventsConfig{
+			Settings: c.Postgres,
+			Dir:      filepath.Join(dir, "events"),
+			Master:   c.ID,
+			Bus:      m.bus,
+			Wants:    event.ByGlobs(c.EventReturnWhitelist, c.EventReturnBlacklist),
+			Now:      m.now,
+			Log:      m.quiet,
+		})
+	}
 }
 
 // olderJobs returns nil, not an interface with a nil pointer, on a master that does not look jobs up in PostgreSQL.

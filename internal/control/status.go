@@ -149,6 +149,20 @@ type Postgres struct {
 	Lost       uint64 `json:"lost"`        // number dropped to make room for later ones, or damaged
 	Unanswered uint64 `json:"unanswered"`  // number of look-ups that the database did not answer
 	Error      string `json:"error,omitempty"`
+	// Events may be nil: no events are written.
+	Events *PostgresEvents `json:"events,omitempty"`
+}
+
+// PostgresEvents is Postgres for the events that a master writes into PostgreSQL.
+type PostgresEvents struct {
+	Waiting    uint64 `json:"waiting"`
+	SpoolBytes int64  `json:"spool_bytes"`
+	SpoolMost  int64  `json:"spool_most"`
+	Written    uint64 `json:"written"`
+	Adapted    uint64 `json:"adapted"`
+	Refused    uint64 `json:"refused"`
+	Lost       uint64 `json:"lost"` // number dropped to make room for later ones, damaged, or not taken by this node's disk
+	Error      string `json:"error,omitempty"`
 }
 
 // Engine describes an entry of the option engines.

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 
+	"saltern/master/pattern"
 	"saltern/master/value"
 )
 
@@ -102,6 +103,15 @@ func (e Event) Body() ([]byte, error) {
 	return w.body, w.err
 }
 
+// PackedData returns the packed map of [Event.Body].
+func (e Event) PackedData() ([]byte, error) {
+	body, err := e.Body()
+	if err != nil {
+		return nil, err
+	}
+	return body[len(e.Tag)+len(tagEnd):], nil
+}
+
 // wire holds the packed form of one event. The form is created when it is first used.
 type wire struct {
 	once    sync.Once
@@ -146,6 +156,18 @@ func Tag(parts ...string) string {
 // Filter reports whether a subscriber wants events with a tag. The bus calls the Filter during
 // delivery, so a Filter must be quick and must not call the bus. A nil Filter accepts all tags.
 type Filter func(tag string) bool
+
+// ByGlobs returns a Filter by globs of tags (event_return_whitelist, event_return_blacklist). An empty whitelist
+// allows all tags. Source: salt/utils/event.py EventReturn._filter.
+func ByGlobs(whitelist, blacklist []string) Filter {
+	matches := func(globs []string, tag string) bool {
+		return slices.ContainsFunc(globs, func(glob string) bool { return pattern.Glob(glob, tag) })
+	}
+	return func(tag string) bool {
+		allowed := len(whitelist) == 0 || matches(whitelist, tag)
+		return allowed && !matches(blacklist, tag)
+	}
+}
 
 // Prefix returns a filter that accepts tags with one of the prefixes.
 func Prefix(prefixes ...string) Filter {

@@ -82,6 +82,8 @@ type Reporter struct {
 	JobReturns *returner.Jobs
 	// Postgres may be nil: the option saltern_postgres is empty.
 	Postgres *postgres.Sink
+	// PostgresEvents may be nil: no events are written there.
+	PostgresEvents *postgres.Events
 	// PostgresUnable is why the option saltern_postgres is not obeyed until the next start, or nil.
 	PostgresUnable error
 	Files          func() *control.Files
@@ -97,7 +99,8 @@ type Reporter struct {
 	unhanded uint64 // number of records that returners did not get, as of the last Write
 	missed   uint64 // number of records that PostgreSQL did not get, as of the last Write
 
-	sink postgres.Stats // as of the last Write
+	sink         postgres.Stats // as of the last Write
+	sinkOfEvents postgres.Stats
 }
 
 // Write writes the present status and renews the file that shows that the master runs.

@@ -90,6 +90,24 @@ func (r *Reporter) postgres() *control.Postgres {
 		Lost:       s.Lost + s.LostCopies + s.Unkept,
 		Unanswered: s.Unanswered,
 		Error:      printable.Clip(s.Error, textMost),
+		Events:     r.postgresEvents(),
+	}
+}
+
+func (r *Reporter) postgresEvents() *control.PostgresEvents {
+	if r.PostgresEvents == nil {
+		return nil
+	}
+	s := r.sinkOfEvents
+	return &control.PostgresEvents{
+		Waiting:    s.Waiting,
+		SpoolBytes: s.Bytes,
+		SpoolMost:  s.MaxBytes,
+		Written:    s.Written,
+		Adapted:    s.Adapted,
+		Refused:    s.Refused,
+		Lost:       s.Lost + s.Unkept,
+		Error:      printable.Clip(s.Error, textMost),
 	}
 }
 
@@ -104,18 +122,24 @@ func (r *Reporter) watchPostgres() {
 	}
 	s := r.Postgres.Stats()
 	r.sink = s
-	r.Problems.Report(control.PostgresFault, r.Postgres.Fault(s))
+	fault := r.Postgres.Fault(s)
+	events := r.PostgresEvents.Stats()
+	r.sinkOfEvents = events
+	if r.PostgresEvents != nil {
+		fault = errors.Join(fault, r.PostgresEvents.Fault(events))
+	}
+	r.Problems.Report(control.PostgresFault, fault)
 
-	missed := s.Lost + s.LostCopies + s.Unkept + s.Refused
+	missed := s.Lost + s.LostCopies + s.Unkept + s.Refused + events.Lost + events.Unkept + events.Refused
 	if missed > r.missed {
-		r.Problems.Set(control.PostgresLoss, postgresLoss(s))
+		r.Problems.Set(control.PostgresLoss, postgresLoss(s, events))
 	}
 	r.missed = missed
 }
 
 // postgresLoss words which records did not get to the database.
-func postgresLoss(s postgres.Stats) error {
-	var own, copies error
+func postgresLoss(s, events postgres.Stats) error {
+	var own, copies, missed error
 	if n := s.Lost + s.Unkept + s.Refused; n > 0 {
 		own = fmt.Errorf("%d records did not get to PostgreSQL since the start of the master: they made room for later "+
 			"ones (saltern_postgres: spool), found no room on this node's disk, or the database refused them; "+
@@ -125,5 +149,9 @@ func postgresLoss(s postgres.Stats) error {
 		copies = fmt.Errorf("%d copies of returns of other masters made room for later ones (saltern_postgres: spool): "+
 			"PostgreSQL lacks those that their own master did not write", s.LostCopies)
 	}
-	return errors.Join(own, copies)
+	if n := events.Lost + events.Unkept + events.Refused; n > 0 {
+		missed = fmt.Errorf("%d events did not get to PostgreSQL: they made room for later ones (saltern_postgres: "+
+			"events_spool), found too little room on this node's disk, or the database refused them", n)
+	}
+	return errors.Join(own, copies, missed)
 }

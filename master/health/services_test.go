@@ -78,11 +78,11 @@ func TestPostgresThatCannotBeUsedIsListedForGood(t *testing.T) {
 
 // TestLostCopiesAreNoLossOfTheirOwn: what was dropped of the returns of other masters is worded apart.
 func TestLostCopiesAreNoLossOfTheirOwn(t *testing.T) {
-	text := postgresLoss(postgres.Stats{LostCopies: 7}).Error()
+	text := postgresLoss(postgres.Stats{LostCopies: 7}, postgres.Stats{}).Error()
 	if !strings.Contains(text, "7 copies") || strings.Contains(text, "did not get") {
 		t.Error(text)
 	}
-	text = postgresLoss(postgres.Stats{Lost: 1, Unkept: 2, Refused: 3, LostCopies: 7}).Error()
+	text = postgresLoss(postgres.Stats{Lost: 1, Unkept: 2, Refused: 3, LostCopies: 7}, postgres.Stats{}).Error()
 	if !strings.Contains(text, "6 records did not get") || !strings.Contains(text, "7 copies") {
 		t.Error(text)
 	}

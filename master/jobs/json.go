@@ -23,10 +23,11 @@ func JSONOf(v any) (JSON, error) {
 	if err != nil {
 		return JSON{}, fmt.Errorf("pack for JSON: %w", err)
 	}
-	return packedJSON(packed)
+	return PackedJSON(packed)
 }
 
-func packedJSON(packed []byte) (JSON, error) {
+// PackedJSON returns a packed value as JSON.
+func PackedJSON(packed []byte) (JSON, error) {
 	text, adapted, err := msgpack.AppendJSON(nil, packed, msgpack.DefaultLimits, maxJSON)
 	if err != nil {
 		return JSON{}, fmt.Errorf("write as JSON: %w", err)
@@ -55,7 +56,7 @@ func ReturnToJSON(content, out []byte) (ReturnJSON, error) {
 	r := ReturnJSON{Return: JSON{Text: []byte("null")}}
 	var adapted []string
 	for _, f := range fields {
-		v, err := packedJSON(f.Value)
+		v, err := PackedJSON(f.Value)
 		if err != nil {
 			return ReturnJSON{}, err
 		}

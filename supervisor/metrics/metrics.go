@@ -258,10 +258,7 @@ func (p *page) postgres(d *control.Postgres) {
 	if d == nil {
 		return
 	}
-	for _, f := range []struct {
-		name, kind, help string
-		value            float64
-	}{
+	all := []family{
 		{"saltern_master_postgres_failing", "gauge", "1 while the database takes nothing.", oneIf(d.Error != "")},
 		{"saltern_master_postgres_waiting", "gauge", "Loads and returns that wait on the disk for the database.",
 			float64(d.Waiting)},
@@ -279,10 +276,33 @@ func (p *page) postgres(d *control.Postgres) {
 			float64(d.Lost)},
 		{"saltern_master_postgres_unanswered_total", "counter", "Look-ups that the database did not answer.",
 			float64(d.Unanswered)},
-	} {
+	}
+	if e := d.Events; e != nil {
+		all = append(all,
+			family{"saltern_master_postgres_events_failing", "gauge", "1 while the database takes no events.",
+				oneIf(e.Error != "")},
+			family{"saltern_master_postgres_events_waiting", "gauge", "Events that wait on the disk for the database.",
+				float64(e.Waiting)},
+			family{"saltern_master_postgres_events_spool_bytes", "gauge", "Bytes that these take.",
+				float64(e.SpoolBytes)},
+			family{"saltern_master_postgres_events_total", "counter",
+				"Events that this master has written into the database, since its start.", float64(e.Written)},
+			family{"saltern_master_postgres_events_refused_total", "counter", "Events that the database did not take.",
+				float64(e.Refused)},
+			family{"saltern_master_postgres_events_lost_total", "counter",
+				"Events that found no room on the disk, or made room for later ones.", float64(e.Lost)},
+		)
+	}
+	for _, f := range all {
 		p.Family(f.name, f.kind, f.help)
 		p.Sample(f.name, f.value)
 	}
+}
+
+// family is a metric with one sample.
+type family struct {
+	name, kind, help string
+	value            float64
 }
 
 // engines writes the metrics of engines.

@@ -94,6 +94,16 @@ func document() status.Document {
 				Lost:       1,
 				Unanswered: 8,
 				Error:      "secret details stay out",
+				Events: &control.PostgresEvents{
+					Waiting:    5,
+					SpoolBytes: 600,
+					SpoolMost:  700,
+					Written:    80,
+					Adapted:    3,
+					Refused:    2,
+					Lost:       1,
+					Error:      "secret details stay out",
+				},
 			},
 			Fleet: &control.Fleet{
 				LastRuns: map[string]int{"ok": 40, "changed": 3, "failed": 2, "never": 5},

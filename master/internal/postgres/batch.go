@@ -18,7 +18,8 @@ type batch struct {
 	loads  [][]any // columns of loadColumns
 	runs   [][]any // columns of runColumns
 	states [][]any // columns of stateColumns
-	marked int     // returns that are written with a mark
+	events [][]any // columns of eventColumns
+	marked int     // records that are written with a mark, or changed
 }
 
 // Columns of the temporary tables.
@@ -29,11 +30,12 @@ var (
 		"success", "ret", "envelope"}
 	stateColumns = []string{"jid", "minion", "kind", "number", "id", "sls", "name", "function", "comment",
 		"changes", "cause", "seconds"}
+	eventColumns = []string{"place", "writer", "number", "time", "tag", "data", "master"}
 )
 
-// newBatch converts records into rows. Of records with the same job and minion it takes the first. reason
-// may be empty; otherwise the records are written without their content, which the database has refused for
-// this reason.
+// newBatch converts records into rows. Of records with the same job and minion it takes the first. node is the name of
+// this machine, and for events the id of the master. reason may be empty; otherwise the records are written without
+// their content, which the database has refused for this reason.
 func newBatch(records []record, node, reason string) *batch {
 	b := &batch{}
 	seen := map[recordKey]bool{}
@@ -43,11 +45,14 @@ func newBatch(records []record, node, reason string) *batch {
 			continue
 		}
 		seen[r.key()] = true
-		if r.kind != kindReturn {
+		switch r.kind {
+		case kindReturn:
+			b.addReturn(r, node, reason)
+		case kindEvent:
+			b.addEvent(r, node, reason)
+		default:
 			b.addLoad(r, reason)
-			continue
 		}
-		b.addReturn(r, node, reason)
 	}
 	return b
 }
@@ -71,6 +76,35 @@ func (b *batch) addLoad(r *record, reason string) {
 		b.marked++
 	}
 	b.loads = append(b.loads, []any{r.jid, load, r.kind == kindLoad && reason == ""})
+}
+
+func (b *batch) addEvent(r *record, master, reason string) {
+	data, err := jobs.PackedJSON(r.content)
+	if err != nil && reason == "" {
+		reason = printable.Brief(err.Error(), maxError)
+	}
+	if reason != "" {
+		data.Text = notStored(reason)
+	}
+
+	tag := clipRunes(cleanLines(r.tag), maxTag)
+	if reason != "" || len(data.Adapted) > 0 || tag != r.tag {
+		b.marked++
+	}
+	b.events = append(b.events, []any{
+		int64(len(b.events)), r.writer, int64(r.number), r.time, tag, data.Text, clipRunes(cleanLines(master), maxTag),
+	})
+}
+
+// maxTag is the length of the columns tag and master_id of salt_events, in characters.
+const maxTag = 255
+
+// clipRunes returns the first characters of a text.
+func clipRunes(s string, most int) string {
+	if utf8.RuneCountInString(s) <= most {
+		return s
+	}
+	return string([]rune(s)[:most])
 }
 
 var errOversized = errors.New("it was too large for the spool")

@@ -3,6 +3,7 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,7 +19,7 @@ import (
 // database is a connection that is opened when it is needed. Only one goroutine may use it.
 type database struct {
 	settings *settings.Settings
-	node     string
+	node     string    // name of this machine; id of the master if the connection writes events
 	conn     *pgx.Conn // nil: not connected
 	opened   time.Time // when conn was opened
 	// connectTimeout bounds a connection, with the files that it needs; 0: the constant. Tests set another.
@@ -28,7 +29,9 @@ type database struct {
 	// lockTimeout bounds the wait for a lock in the database, statementTimeout a statement.
 	lockTimeout, statementTimeout time.Duration
 	// readOnly means that the connection only reads: connect leaves the schema as it is.
-	readOnly  bool
+	readOnly bool
+	// events means that the connection writes events, and nothing else.
+	events    bool
 	files     files
 	password  string // of the last connection; error texts must not show it
 	log       *slog.Logger
@@ -48,6 +51,12 @@ CREATE TEMPORARY TABLE saltern_new_states (
 	changes text, cause text, seconds double precision
 ) ON COMMIT DELETE ROWS;
 ALTER TABLE saltern_new_runs ALTER COLUMN ret SET STORAGE EXTERNAL, ALTER COLUMN envelope SET STORAGE EXTERNAL;
+`
+
+const stagingOfEvents = `
+CREATE TEMPORARY TABLE saltern_new_events (
+	place bigint, writer text, number bigint, time timestamp with time zone, tag text, data jsonb, master text
+) ON COMMIT DELETE ROWS;
 `
 
 // connect connects if there is no connection or an old one, and migrates the schema if the connection is to write.
@@ -89,7 +98,11 @@ func (d *database) prepare(ctx context.Context, conn *pgx.Conn) error {
 		return err
 	}
 
-	if version < len(migrations) {
+	needed, tables := schemaOfReturns, stagingTables
+	if d.events {
+		needed, tables = schemaOfEvents, stagingOfEvents
+	}
+	if version < needed {
 		if !d.announced {
 			d.log.Info("the tables in PostgreSQL are created or changed; that takes minutes if Salt's have many rows",
 				"version", version, "to", len(migrations))
@@ -104,7 +117,12 @@ func (d *database) prepare(ctx context.Context, conn *pgx.Conn) error {
 
 	staging, cancel := context.WithTimeout(ctx, batchTimeout)
 	defer cancel()
-	_, err = conn.Exec(staging, stagingTables)
+	if d.events {
+		if err := checkColumns(staging, conn, neededEventColumns); err != nil {
+			return err
+		}
+	}
+	_, err = conn.Exec(staging, tables)
 	return err
 }
 
@@ -158,8 +176,27 @@ WITH fresh AS (
 )
 SELECT count(*) FROM fresh`
 
-// write writes a batch in one transaction, and returns how many of its returns the database did not have. The
-// caller has connected.
+// The statements that write events, in this order. The row of a writer is locked first: a transaction of a connection
+// that was lost has ended then, and its events are known by the last number.
+const (
+	lockWriters = `
+INSERT INTO saltern_event_writers AS w (writer, master_id, last, time)
+	SELECT DISTINCT ON (writer) writer, master, 0, now() FROM saltern_new_events ORDER BY writer
+	ON CONFLICT (writer) DO UPDATE SET time = excluded.time`
+
+	insertEvents = `
+INSERT INTO salt_events (tag, data, alter_time, master_id)
+	SELECT n.tag, n.data, n.time, n.master
+	FROM saltern_new_events n JOIN saltern_event_writers w ON w.writer = n.writer
+	WHERE n.number > w.last ORDER BY n.place`
+
+	moveWriters = `
+UPDATE saltern_event_writers w SET last = greatest(w.last, n.last)
+	FROM (SELECT writer, max(number) AS last FROM saltern_new_events GROUP BY writer) n WHERE w.writer = n.writer`
+)
+
+// write writes a batch in one transaction, and returns how many of its returns and events the database did not have.
+// The caller has connected.
 func (d *database) write(ctx context.Context, b *batch) (fresh int, err error) {
 	return d.transact(ctx, b, func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) })
 }
@@ -167,6 +204,10 @@ func (d *database) write(ctx context.Context, b *batch) (fresh int, err error) {
 // probe returns an error if the database does not take rows like those of sample under a new job id. It leaves
 // nothing there. The caller has connected.
 func (d *database) probe(ctx context.Context, sample sample) error {
+	if d.events {
+		return d.probeEvents(ctx, sample)
+	}
+
 	now := time.Now()
 	load := record{kind: kindLoad, content: []byte(`{"fun":"test.ping"}`)}
 	if sample.load != nil {
@@ -183,7 +224,24 @@ func (d *database) probe(ctx context.Context, sample sample) error {
 		r.jid = jobs.FromTime(now)
 		r.time = now
 	}
-	b := newBatch([]record{load, run}, d.node, "")
+	return d.tryRows(ctx, load, run)
+}
+
+// probeEvents is probe for events.
+func (d *database) probeEvents(ctx context.Context, sample sample) error {
+	event := record{kind: kindEvent, tag: "salt/event/probe", content: []byte{0x80}} // an empty map
+	if sample.event != nil {
+		event = *sample.event
+	}
+	event.writer = rand.Text()
+	event.number = 1
+	event.time = time.Now()
+	return d.tryRows(ctx, event)
+}
+
+// tryRows writes records, and takes them back.
+func (d *database) tryRows(ctx context.Context, records ...record) error {
+	b := newBatch(records, d.node, "")
 	_, err := d.transact(ctx, b, func(ctx context.Context, tx pgx.Tx) error { return tx.Rollback(ctx) })
 	return err
 }
@@ -240,6 +298,7 @@ func copyRows(ctx context.Context, tx pgx.Tx, b *batch) error {
 		{"saltern_new_loads", loadColumns, b.loads},
 		{"saltern_new_runs", runColumns, b.runs},
 		{"saltern_new_states", stateColumns, b.states},
+		{"saltern_new_events", eventColumns, b.events},
 	} {
 		if len(t.rows) == 0 {
 			continue
@@ -264,7 +323,25 @@ func insertRows(ctx context.Context, tx pgx.Tx, b *batch) (fresh int, err error)
 			return 0, fmt.Errorf("write returns: %w", err)
 		}
 	}
+	if len(b.events) > 0 {
+		return writeEvents(ctx, tx)
+	}
 	return fresh, nil
+}
+
+// writeEvents writes the events of a batch, and returns how many the database did not have.
+func writeEvents(ctx context.Context, tx pgx.Tx) (fresh int, err error) {
+	if _, err := tx.Exec(ctx, lockWriters); err != nil {
+		return 0, fmt.Errorf("note who writes events: %w", err)
+	}
+	inserted, err := tx.Exec(ctx, insertEvents)
+	if err != nil {
+		return 0, fmt.Errorf("write events: %w", err)
+	}
+	if _, err := tx.Exec(ctx, moveWriters); err != nil {
+		return 0, fmt.Errorf("note which events are written: %w", err)
+	}
+	return int(inserted.RowsAffected()), nil
 }
 
 // missing returns those of the records whose returns the database does not have.

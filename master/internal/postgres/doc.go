@@ -12,6 +12,8 @@
 //	                                            those that are new: salt_returns, saltern_states
 //	then the place in the spool moves on
 //
+//	event.Bus ── event ──> Events.Run: a spool of its own, a connection of its own, salt_events
+//
 //	jobs.lookup_jid, fleet.runs ──> Lookups.Job, Lookups.Runs: what this node does not have any more,
 //	                                by connections of their own, within lookupTimeout
 //
@@ -27,6 +29,8 @@
 //   - A return that the database cannot hold as it is, is written with a mark (column adapted), and
 //     stops no other: a batch that the database refuses is divided until the return is found, as
 //     long as the database takes a return like the last one.
+//   - An event that is in its spool is once in salt_events: a transaction notes the last number of each writer, which is
+//     a run of a master (saltern_event_writers).
 //
 // Bounds: each spool has a size in bytes. Overflow policy: the oldest returns are dropped and counted.
 // A batch has at most batchRecords records and about batchBytes bytes; one return is at most 64 MiB.

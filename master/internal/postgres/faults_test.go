@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"saltern/master/event"
 	"saltern/master/history/summary"
 	"saltern/master/internal/postgres/settings"
 	"saltern/master/jobs"
@@ -55,10 +56,13 @@ func TestDatabaseIsKilledAndComesBack(t *testing.T) {
 	s := newOwnServer(t)
 	db := s.database(t)
 	r := openRig(t, t.TempDir(), db, 64<<20)
+	events := openEventRig(t, t.TempDir(), db, nil)
 	for round := range 4 {
+		events.fire(1+2000*round, 1001+2000*round)
 		addMany(t, r.journal, 1+200*round, 101+200*round)
 		pass(time.Duration(rand.IntN(500)) * time.Millisecond) // it is killed in the middle of anything
 		s.kill()
+		events.fire(1001+2000*round, 2001+2000*round)
 		addMany(t, r.journal, 101+200*round, 201+200*round)
 		await.That(t, "error is known", func() bool { return r.sink.Stats().Error != "" })
 		if since := r.sink.Stats().Since; since.IsZero() {
@@ -68,6 +72,8 @@ func TestDatabaseIsKilledAndComesBack(t *testing.T) {
 	}
 	r.drained()
 	wantOnce(t, s.query(t, db), 800)
+	events.taken(8000)
+	wantNumbered(t, s.query(t, db), 8001)
 	if st := r.sink.Stats(); st.Error != "" || st.Adapted+st.Refused+st.Lost != 0 {
 		t.Errorf("%+v", st)
 	}
@@ -386,6 +392,26 @@ func TestRandomKills(t *testing.T) {
 	if len(acknowledged) < rounds {
 		t.Error("the processes hardly ran")
 	}
+	wantEventsOnce(t, dir, db, len(acknowledged)-2*rounds)
+}
+
+// wantEventsOnce waits until the events in the spool are written, and fails unless each is there once and this many
+// are. Lost are those of a process that was killed before they were in the spool.
+func wantEventsOnce(t *testing.T, dir string, db *settings.Settings, least int) {
+	t.Helper()
+	r := openEventRig(t, filepath.Join(dir, "events"), db, nil)
+	await.That(t, "events are written", func() bool {
+		st := r.events.Stats()
+		return st.MaxBytes > 0 && st.Waiting == 0
+	})
+	conn := sharedServer(t).query(t, db)
+	written := count(t, conn, "SELECT count(*) FROM salt_events")
+	if n := count(t, conn, "SELECT count(DISTINCT data->>'number') FROM salt_events"); n != written {
+		t.Errorf("%d of %d events are doubled", written-n, written)
+	}
+	if written < least {
+		t.Errorf("%d events, not %d", written, least)
+	}
 }
 
 // killedProcess is set in the environment of the process that TestRandomKills kills.
@@ -429,7 +455,21 @@ func runUntilKilled() {
 	}
 	s := New(Config{Settings: &db, Node: "n", Journal: j, Now: time.Now, Log: discard(), takeOver: time.Millisecond})
 	go s.Run(context.Background())
+	bus := event.NewBus(time.Now, 0)
+	db.EventsSpool = 16
+	events := NewEvents(EventsConfig{
+		Settings: &db,
+		Dir:      filepath.Join(dir, "events"),
+		Master:   "n",
+		Bus:      bus,
+		Now:      time.Now,
+		Log:      discard(),
+	})
+	go events.Run(context.Background())
 	for number := first; ; number++ {
+		if err := bus.Fire("numbered", value.NewMap("number", int64(number))); err != nil {
+			panic(err)
+		}
 		err := addPlain(j, number)
 		if err == nil {
 			err = j.Sync()

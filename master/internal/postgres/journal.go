@@ -59,7 +59,7 @@ func OpenJournal(dir string, maxBytes int64, now func() time.Time, log *slog.Log
 		name string
 		lane **lane
 	}{{"own", &j.own}, {"copied", &j.copied}} {
-		opened, err := openLane(filepath.Join(dir, l.name), maxBytes/2)
+		opened, err := openLane(filepath.Join(dir, l.name), maxBytes/2, true)
 		if err != nil {
 			return nil, errors.Join(err, j.Close())
 		}
@@ -68,8 +68,9 @@ func OpenJournal(dir string, maxBytes int64, now func() time.Time, log *slog.Log
 	return j, nil
 }
 
-func openLane(dir string, maxBytes int64) (*lane, error) {
-	s, err := spool.Open(spool.Config{Dir: dir, Bytes: maxBytes, Durable: true})
+// openLane opens a lane. durable means that its spool can be synced.
+func openLane(dir string, maxBytes int64, durable bool) (*lane, error) {
+	s, err := spool.Open(spool.Config{Dir: dir, Bytes: maxBytes, Durable: durable})
 	if err != nil {
 		return nil, fmt.Errorf("open the spool for PostgreSQL: %w", err)
 	}

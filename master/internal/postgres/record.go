@@ -4,9 +4,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"time"
+
+	"saltern/internal/printable"
 )
 
-// record is a load or a return as a spool holds it.
+// record is a load, a return or an event as a spool holds it.
 type record struct {
 	kind  recordKind
 	time  time.Time // when a master took it
@@ -19,15 +21,38 @@ type record struct {
 	summary                []byte // summary.Append
 	out                    []byte // content of out.p, or empty
 	content                []byte // content of return.p
+
+	// Only the record of an event has the fields below. It has no jid, and of the others only content: the packed data.
+	writer string // identifies the run of the master that wrote the record, among all masters
+	number uint64 // of the record among those of its writer; the first is 1
+	tag    string
 }
 
 // recordKey identifies what a record is of.
 type recordKey struct {
 	kind        recordKind
 	jid, minion string
+	writer      string
+	number      uint64
 }
 
-func (r *record) key() recordKey { return recordKey{kind: r.kind, jid: r.jid, minion: r.minion} }
+func (r *record) key() recordKey {
+	return recordKey{
+		kind:   r.kind,
+		jid:    r.jid,
+		minion: r.minion,
+		writer: r.writer,
+		number: r.number,
+	}
+}
+
+// logName returns the attributes that name the record in the log.
+func (r *record) logName() []any {
+	if r.kind == kindEvent {
+		return []any{"tag", printable.Clip(r.tag, maxText)}
+	}
+	return []any{"jid", r.jid, "minion", r.minion}
+}
 
 // recordKind is stored on disk: the numbers must not change.
 type recordKind byte
@@ -36,6 +61,7 @@ const (
 	kindLoad      recordKind = 1
 	kindReturn    recordKind = 2
 	kindFirstLoad recordKind = 3 // the load of a job that no master knew, made of its first return
+	kindEvent     recordKind = 4
 )
 
 // recordVersion is the first byte of a record.
@@ -44,19 +70,31 @@ const recordVersion = 1
 var errRecord = errors.New("a record of the spool is of another version or damaged")
 
 // pack returns the record for the spool: the version, the kind, the times as varints, and the texts, each
-// with its length.
+// with its length. An event has its number before them.
 func (r *record) pack() []byte {
 	b := make([]byte, 0, len(r.content)+len(r.summary)+len(r.arguments)+256)
 	b = append(b, recordVersion, byte(r.kind))
 	b = binary.AppendVarint(b, r.time.UnixNano())
 	b = binary.AppendVarint(b, r.added.UnixNano())
-	for _, text := range []string{r.jid, r.minion, r.user, r.function} {
-		b = append(binary.AppendUvarint(b, uint64(len(text))), text...)
+	texts, contents := r.parts()
+	if r.kind == kindEvent {
+		b = binary.AppendUvarint(b, r.number)
 	}
-	for _, text := range [][]byte{r.arguments, r.summary, r.out, r.content} {
-		b = append(binary.AppendUvarint(b, uint64(len(text))), text...)
+	for _, text := range texts {
+		b = append(binary.AppendUvarint(b, uint64(len(*text))), *text...)
+	}
+	for _, content := range contents {
+		b = append(binary.AppendUvarint(b, uint64(len(*content))), *content...)
 	}
 	return b
+}
+
+// parts returns the fields that a record of this kind has, in the order in which the spool holds them.
+func (r *record) parts() (texts []*string, contents []*[]byte) {
+	if r.kind == kindEvent {
+		return []*string{&r.writer, &r.tag}, []*[]byte{&r.content}
+	}
+	return []*string{&r.jid, &r.minion, &r.user, &r.function}, []*[]byte{&r.arguments, &r.summary, &r.out, &r.content}
 }
 
 // parseRecord reads a record. The result shares memory with b.
@@ -69,14 +107,18 @@ func parseRecord(b []byte) (record, error) {
 	p := recordReader{rest: b[2:]}
 	r.time = p.time()
 	r.added = p.time()
-	for _, text := range []*string{&r.jid, &r.minion, &r.user, &r.function} {
+	texts, contents := r.parts()
+	if r.kind == kindEvent {
+		r.number = p.uvarint()
+	}
+	for _, text := range texts {
 		*text = string(p.bytes())
 	}
-	for _, text := range []*[]byte{&r.arguments, &r.summary, &r.out, &r.content} {
-		*text = p.bytes()
+	for _, content := range contents {
+		*content = p.bytes()
 	}
 
-	if p.failed || len(p.rest) > 0 || r.kind < kindLoad || r.kind > kindFirstLoad {
+	if p.failed || len(p.rest) > 0 || r.kind < kindLoad || r.kind > kindEvent {
 		return record{}, errRecord
 	}
 	return r, nil
@@ -98,13 +140,23 @@ func (p *recordReader) time() time.Time {
 	return time.Unix(0, n).UTC()
 }
 
-func (p *recordReader) bytes() []byte {
+func (p *recordReader) uvarint() uint64 {
 	n, size := binary.Uvarint(p.rest)
-	if size <= 0 || n > uint64(len(p.rest)-size) {
+	if size <= 0 {
+		p.failed = true
+		return 0
+	}
+	p.rest = p.rest[size:]
+	return n
+}
+
+func (p *recordReader) bytes() []byte {
+	n := p.uvarint()
+	if n > uint64(len(p.rest)) {
 		p.failed = true
 		return nil
 	}
-	text := p.rest[size : size+int(n)]
-	p.rest = p.rest[size+int(n):]
+	text := p.rest[:n]
+	p.rest = p.rest[n:]
 	return text
 }

@@ -1,33 +1,35 @@
 package postgres
 
-// sample is a load and a return that the database has taken, to ask it whether it takes the like still.
+// sample is a load, a return and an event that the database has taken, to ask it whether it takes the like still.
 type sample struct {
-	load, run *record // each may be nil: none is known
+	load, run, event *record // each may be nil: none is known
 }
 
 // maxSample bounds the content of a record of a sample, in bytes.
 const maxSample = 16 << 10
 
-// choose remembers the last load and the last return of records that the database has taken.
+// choose remembers the last load, the last return and the last event of records that the database has taken.
 func (s *sample) choose(records []record) {
-	var load, run *record
-	for i := len(records) - 1; i >= 0 && (load == nil || run == nil); i-- {
+	var fresh sample
+	for i := range records {
 		r := &records[i]
 		if len(r.content)+len(r.arguments)+len(r.out) > maxSample {
 			continue
 		}
-		if r.kind == kindReturn && run == nil {
-			run = r
-		}
-		if r.kind != kindReturn && load == nil {
-			load = r
+		switch r.kind {
+		case kindReturn:
+			fresh.run = r
+		case kindEvent:
+			fresh.event = r
+		default:
+			fresh.load = r
 		}
 	}
 
 	for _, c := range []struct {
 		from *record
 		to   **record
-	}{{load, &s.load}, {run, &s.run}} {
+	}{{fresh.load, &s.load}, {fresh.run, &s.run}, {fresh.event, &s.event}} {
 		if c.from == nil {
 			continue
 		}

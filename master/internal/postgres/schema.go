@@ -11,7 +11,14 @@ import (
 
 // migrations are the versions of the schema, the first one first. They are never changed once released:
 // a change is another version, and only adds things, since masters of the version before go on writing.
-var migrations = []string{schema1}
+var migrations = []string{schema1, schema2}
+
+// Versions of the schema that a connection needs. One that writes no events leaves a schema without them as it is, so
+// that a role without the right to create tables goes on after an upgrade of the master.
+const (
+	schemaOfReturns = 1
+	schemaOfEvents  = 2
+)
 
 // Salt's tables are as the head of salt/returners/pgjsonb.py has them, without its indexes of the
 // insides of returns (gin), with which the database takes half as many returns; docs/postgresql.md has them.
@@ -85,8 +92,23 @@ CREATE TABLE saltern_states (
 CREATE INDEX saltern_states_id ON saltern_states (id);
 `
 
+// schema2 has how far each writer's events are in salt_events: see lockWriters.
+const schema2 = `
+CREATE TABLE saltern_event_writers (
+	writer text NOT NULL PRIMARY KEY,
+	master_id text NOT NULL,
+	last bigint NOT NULL,
+	time timestamp with time zone NOT NULL
+);
+`
+
 // migrationLock is the key of the advisory lock under which one master at a time migrates: "saltern1".
 const migrationLock = 0x73616c7465726e31
+
+// neededEventColumns are neededColumns for events.
+var neededEventColumns = []string{
+	"salt_events.tag", "salt_events.data jsonb", "salt_events.alter_time", "salt_events.master_id",
+}
 
 // neededColumns are those of Salt's tables that this package uses, with their type where it matters. Tables that
 // were there before may lack them, or be those of Salt's returner postgres, whose columns are texts.
@@ -127,7 +149,7 @@ func migrate(ctx context.Context, conn *pgx.Conn) error {
 				return fmt.Errorf("note version %d of the tables: %w", version+1, err)
 			}
 		}
-		return checkColumns(ctx, tx)
+		return checkColumns(ctx, tx, neededColumns)
 	})
 }
 
@@ -152,14 +174,14 @@ func schemaVersion(ctx context.Context, q querier) (version int, err error) {
 	return version, nil
 }
 
-// checkColumns returns an error if Salt's tables lack a column, or have it with another type.
-func checkColumns(ctx context.Context, q querier) error {
+// checkColumns returns an error if Salt's tables lack one of these columns, or have it with another type.
+func checkColumns(ctx context.Context, q querier, needed []string) error {
 	rows, err := q.Query(ctx, `SELECT c.relname || '.' || a.attname ||
 			CASE WHEN a.atttypid = 'jsonb'::regtype THEN ' jsonb' ELSE '' END
 		FROM pg_attribute a
 		JOIN pg_class c ON c.oid = a.attrelid
 		WHERE a.attnum > 0 AND NOT a.attisdropped
-			AND c.oid IN (to_regclass('jids'), to_regclass('salt_returns'))`)
+			AND c.oid IN (to_regclass('jids'), to_regclass('salt_returns'), to_regclass('salt_events'))`)
 	if err != nil {
 		return fmt.Errorf("look at the tables: %w", err)
 	}
@@ -169,7 +191,7 @@ func checkColumns(ctx context.Context, q querier) error {
 	}
 
 	var missing []string
-	for _, name := range neededColumns {
+	for _, name := range needed {
 		if !slices.Contains(columns, name) {
 			missing = append(missing, name)
 		}

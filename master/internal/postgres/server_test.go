@@ -111,7 +111,11 @@ func (s *server) kill() {
 	if s.cmd == nil {
 		return
 	}
-	_ = syscall.Kill(-s.cmd.Process.Pid, syscall.SIGKILL)
+	// Each child has a process group of its own. The server cannot be started while one of them is left.
+	children, _ := s.children()
+	for _, pid := range append(children, s.cmd.Process.Pid) {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
 	_ = s.cmd.Wait()
 	s.cmd = nil
 	_ = os.Remove(filepath.Join(s.dir, "postmaster.pid"))
@@ -120,14 +124,23 @@ func (s *server) kill() {
 // signal sends a signal to all processes of the server.
 func (s *server) signal(sig syscall.Signal) {
 	s.t.Helper()
-	out, err := exec.Command("pgrep", "-P", strconv.Itoa(s.cmd.Process.Pid)).Output()
+	children, err := s.children()
 	check.Must(s.t, err)
 	check.Must(s.t, syscall.Kill(s.cmd.Process.Pid, sig))
-	for text := range strings.FieldsSeq(string(out)) {
-		pid, err := strconv.Atoi(text)
-		check.Must(s.t, err)
+	for _, pid := range children {
 		_ = syscall.Kill(pid, sig)
 	}
+}
+
+// children returns the ids of the server's processes but the first.
+func (s *server) children() (pids []int, err error) {
+	out, err := exec.Command("pgrep", "-P", strconv.Itoa(s.cmd.Process.Pid)).Output()
+	for text := range strings.FieldsSeq(string(out)) {
+		if pid, err := strconv.Atoi(text); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, err
 }
 
 func (s *server) tryConnect(name string) (*pgx.Conn, error) {

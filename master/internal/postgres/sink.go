@@ -39,23 +39,7 @@ type Sink struct {
 func New(cfg Config) *Sink {
 	s := &Sink{cfg: cfg}
 	for _, l := range cfg.Journal.lanes() {
-		f := &feed{
-			lane: l,
-			db: &database{
-				settings:         cfg.Settings,
-				node:             cfg.Node,
-				lockTimeout:      lockTimeout,
-				statementTimeout: statementTimeout,
-				maxAge:           maxConnection,
-				log:              cfg.Log,
-			},
-			now:   cfg.Now,
-			log:   cfg.Log,
-			limit: batchRecords,
-
-			firstPause: firstPause,
-			idle:       idleConnection,
-		}
+		f := newFeed(l, cfg.Settings, cfg.Node, cfg.Now, cfg.Log)
 		if l == cfg.Journal.copied {
 			f.wait = takeOver
 			if cfg.takeOver > 0 {
@@ -65,6 +49,26 @@ func New(cfg Config) *Sink {
 		s.feeds = append(s.feeds, f)
 	}
 	return s
+}
+
+// newFeed returns a feed of a lane that waits for no other master. node is as in database.
+func newFeed(l *lane, s *settings.Settings, node string, now func() time.Time, log *slog.Logger) *feed {
+	return &feed{
+		lane: l,
+		db: &database{
+			settings:         s,
+			node:             node,
+			lockTimeout:      lockTimeout,
+			statementTimeout: statementTimeout,
+			maxAge:           maxConnection,
+			log:              log,
+		},
+		now:        now,
+		log:        log,
+		limit:      batchRecords,
+		firstPause: firstPause,
+		idle:       idleConnection,
+	}
 }
 
 // Run writes until ctx ends. A transaction that is at work then is taken back, and done after the next start.
@@ -121,10 +125,12 @@ const (
 
 // Fault returns what an administrator should look at by the figures of now: that the database has taken nothing for a
 // minute, or that a spool is nearly full. Otherwise it returns nil.
-func (s *Sink) Fault(st Stats) error {
-	waiting := fmt.Sprintf("%d records wait in %d MiB of %d MiB (saltern_postgres: spool)",
-		st.Waiting, st.Bytes>>20, st.MaxBytes>>20)
-	failing := s.cfg.Now().Sub(st.Since)
+func (s *Sink) Fault(st Stats) error { return faultOf(st, s.cfg.Now(), "saltern_postgres: spool") }
+
+// faultOf is Fault for a spool whose size is set by this option.
+func faultOf(st Stats, now time.Time, option string) error {
+	waiting := fmt.Sprintf("%d records wait in %d MiB of %d MiB (%s)", st.Waiting, st.Bytes>>20, st.MaxBytes>>20, option)
+	failing := now.Sub(st.Since)
 	switch {
 	case st.Error != "" && (failing >= faultAfter || failing < 0):
 		return fmt.Errorf("nothing gets into the database: %s; %s", st.Error, waiting)
@@ -321,8 +327,8 @@ func (f *feed) mark(ctx context.Context, r *record, why error) (done, ok bool) {
 	if err != nil {
 		f.count(func(s *Stats) { s.Refused++ })
 	}
-	f.log.Error("PostgreSQL does not take a return; it is written without its content", "jid", r.jid, "minion", r.minion,
-		"written", err == nil, "error", reason)
+	f.log.Error("PostgreSQL does not take a record; it is written without its content",
+		append(r.logName(), "written", err == nil, "error", reason)...)
 	return true, true
 }
 
@@ -344,14 +350,14 @@ func (f *feed) try(ctx context.Context, records []record, reason string) (connec
 		return true, err
 	}
 
-	if fresh == len(b.runs) && reason == "" {
+	if fresh == len(b.runs)+len(b.events) && reason == "" {
 		f.sample.choose(want)
 	}
 	f.recovered = f.recovered || f.outage
 	f.outage = false
 	f.count(func(s *Stats) {
 		if s.Error != "" {
-			f.log.Info("PostgreSQL takes returns again", "path", f.lane.dir)
+			f.log.Info("PostgreSQL takes records again", "path", f.lane.dir)
 		}
 		s.Written += uint64(fresh)
 		s.Known += uint64(len(records) - len(b.loads) - fresh)
@@ -390,7 +396,7 @@ func (f *feed) count(change func(*Stats)) {
 func (f *feed) noteFailure(err error, tries int) {
 	worded := wordError(err, f.db.password)
 	if tries == 1 && f.Error() == "" {
-		f.log.Warn("nothing gets into PostgreSQL; returns wait on this node's disk", "path", f.lane.dir, "error", worded)
+		f.log.Warn("nothing gets into PostgreSQL; records wait on this node's disk", "path", f.lane.dir, "error", worded)
 	}
 	f.note(worded)
 }

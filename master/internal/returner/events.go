@@ -14,7 +14,6 @@ import (
 	"saltern/internal/pause"
 	"saltern/master/event"
 	"saltern/master/internal/spool"
-	"saltern/master/pattern"
 	"saltern/master/value"
 )
 
@@ -67,7 +66,7 @@ func NewEvents(cfg EventsConfig) *Events {
 			e.cfg.Returners = append(e.cfg.Returners, name)
 		}
 	}
-	e.sub = cfg.Bus.Subscribe("event_return", eventDepth, e.wantsTag)
+	e.sub = cfg.Bus.Subscribe("event_return", eventDepth, event.ByGlobs(cfg.Whitelist, cfg.Blacklist))
 	return e
 }
 
@@ -130,17 +129,6 @@ func (e *Events) tryOpen() error {
 
 	e.feeds = feeds
 	return nil
-}
-
-func (e *Events) wantsTag(tag string) bool {
-	allowed := len(e.cfg.Whitelist) == 0
-	for _, glob := range e.cfg.Whitelist {
-		allowed = allowed || pattern.Glob(glob, tag)
-	}
-	for _, glob := range e.cfg.Blacklist {
-		allowed = allowed && !pattern.Glob(glob, tag)
-	}
-	return allowed
 }
 
 // Run passes events to the returners until ctx ends. Events that were not passed by then remain in

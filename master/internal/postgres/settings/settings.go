@@ -17,6 +17,8 @@ const (
 	DefaultSpool = 1024
 	leastSpool   = 16
 	mostSpool    = 64 << 10
+
+	DefaultEventsSpool = 256
 )
 
 // Settings are the values of the option.
@@ -33,6 +35,9 @@ type Settings struct {
 	Spool                                 int // MiB that records may take on disk while they wait
 	// Lookups means that runners read from the database what this node does not have any more.
 	Lookups bool
+	// Events means that the events of this master are written, too. EventsSpool is Spool for them.
+	Events      bool
+	EventsSpool int
 }
 
 var sslModes = []string{"disable", "allow", "prefer", "require", "verify-ca", "verify-full"}
@@ -58,6 +63,8 @@ func Parse(option *value.Map) (*Settings, error) {
 		SSLKey:       r.path("sslkey"),
 		Spool:        r.number("spool", DefaultSpool, leastSpool, mostSpool),
 		Lookups:      r.Bool("lookups"),
+		Events:       r.Bool("events"),
+		EventsSpool:  r.number("events_spool", DefaultEventsSpool, leastSpool, mostSpool),
 	}
 
 	for key, text := range map[string]string{"host": s.Host, "database": s.Database, "user": s.User} {

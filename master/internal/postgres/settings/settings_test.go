@@ -9,7 +9,7 @@ import (
 
 func TestParse(t *testing.T) {
 	s, err := Parse(value.NewMap("host", "db", "database", "salt", "user", "u", "password", "p w'\\"))
-	if err != nil || s.Port != 5432 || s.SSLMode != "prefer" || s.Spool != DefaultSpool || s.Password != "p w'\\" {
+	if err != nil || s.Port != 5432 || s.SSLMode != "prefer" || s.Spool != DefaultSpool || s.Events || s.EventsSpool != 256 || s.Password != "p w'\\" {
 		t.Errorf("%+v %v", s, err)
 	}
 	if s, err := Parse(nil); s != nil || err != nil {
@@ -29,6 +29,8 @@ func TestParseRefuses(t *testing.T) {
 		"password: password_file":   func(m *value.Map) { m.Set("password_file", "/x") },
 		"sslkey: it has to be":      func(m *value.Map) { m.Set("sslkey", "x") },
 		"lookups: it has to be":     func(m *value.Map) { m.Set("lookups", "yes") },
+		"events: it has to be":      func(m *value.Map) { m.Set("events", int64(1)) },
+		"events_spool: it has":      func(m *value.Map) { m.Set("events_spool", int64(15)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := value.NewMap("host", "db", "database", "salt", "user", "u", "password", "SECRET")
