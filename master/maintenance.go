@@ -104,6 +104,7 @@ func (m *Master) startParts(w *workers) {
 	w.Go(func() { m.reactor.Run(w.ctx) })
 	if m.pauses != nil {
 		w.Go(func() { m.pauses.Run(w.ctx) })
+		w.Go(func() { m.batchAsks.Run(w.ctx) })
 	}
 	w.Go(func() { m.savedStore.Follow(w.ctx, func(err error) { m.problems.Report(control.SavedFault, err) }) })
 	w.Go(func() { m.unanswered.Run(w.ctx) })

@@ -128,7 +128,8 @@ type Master struct {
 	merge *merge.Service
 
 	cluster   *peers.Membership
-	pauses    *peers.Pauses // nil on a master without a cluster
+	pauses    *peers.Pauses  // nil on a master without a cluster
+	batchAsks *peers.Batches // likewise
 	router    *zmtp.Router
 	pub       *zmtp.Pub
 	publisher *publish.Publisher

@@ -83,6 +83,7 @@ func (m *Master) openLaunch() {
 	m.batches = batch.NewManager(batch.Config{
 		Dir:       c.CacheDir,
 		HashType:  c.HashType,
+		ID:        c.ID,
 		Jobs:      m.jobs,
 		Publisher: m.launch,
 		UserKey:   userKey(c),

@@ -86,6 +86,8 @@ func (m *Master) openRunners() {
 	if !m.cluster.Alone() {
 		m.pauses = m.cluster.NewPauses(m.bus, m.fire, env)
 		env.PausesElsewhere = m.pauses
+		m.batchAsks = m.cluster.NewBatches(m.bus, m.fire, m.batches)
+		env.BatchesElsewhere = m.batchAsks
 	}
 
 	m.openWheel()
@@ -108,7 +110,7 @@ func (m *Master) runnerEnv() *runner.Env {
 		Files:     fileserver.Runners{Server: m.files, Newest: m.newestForRunners, All: m.newestEverywhere},
 		Pillar:    pillar.Runners{Service: m.pillars, Newest: m.newestForRunners},
 		Reactor:   m.reactions,
-		Batches:   m.batches.Progress,
+		Batches:   m.batches,
 		Pauses:    runner.NewPauses(c.CacheDir),
 		Options:   conf.WithoutSecrets(c.Raw),
 		Version:   release.Salt,

@@ -35,6 +35,7 @@ const (
 	RunResult                  // start or result of a runner or wheel function; only tools act on it
 	RunKeep                    // store the result of a function that ran on another master
 	RunPause                   // pause, resume or end an orchestration that another master was asked to, and its answer
+	BatchAsk                   // show or halt a batch that another master was asked about, and its answer
 	orders
 )
 
@@ -46,6 +47,8 @@ const (
 	TagRunKept        = "master/run/kept"
 	TagRunPause       = "master/run/pause"
 	TagRunPaused      = "master/run/paused"
+	TagBatchAsk       = "master/batch/ask"
+	TagBatchAnswer    = "master/batch/answer"
 	TagGitServing     = "master/git/serving"
 	TagGitFetch       = "master/git/fetch"
 	TagGitReload      = "master/git/reload"
@@ -174,6 +177,12 @@ var rules = [orders]rule{
 		tags:       "`master/run/pause`, `paused`",
 		action:     "a pause or the end of an orchestration",
 		matches:    exactly(TagRunPause, TagRunPaused),
+		peerMakers: []Origin{Internal},
+	},
+	BatchAsk: {
+		tags:       "`master/batch/ask`, `answer`",
+		action:     "a question about a batch, or its end",
+		matches:    exactly(TagBatchAsk, TagBatchAnswer),
 		peerMakers: []Origin{Internal},
 	},
 	ClusterTalk: {

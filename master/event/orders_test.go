@@ -34,6 +34,7 @@ var tagOf = [orders][]string{
 	ReactorRules:  {"master/reactor/rules"},
 	RunKeep:       {"master/run/kept"},
 	RunPause:      {"master/run/pause", "master/run/paused"},
+	BatchAsk:      {"master/batch/ask", "master/batch/answer"},
 	ClusterTalk:   {"cluster/peer/join"},
 	JobTalk: {"salt/job/" + orderJID + "/error", "salt/job/" + orderJID + "/prog/web1/0",
 		"salt/job/" + orderJID + "/x", "syndic/s1/salt/job/" + orderJID + "/ret/web1", orderJID},

@@ -36,9 +36,10 @@ type Env struct {
 	// ("runner.jobs.master"), fun_args, jid, pid and user. Running may be nil: no runner is in
 	// progress.
 	Running func() []*value.Map
-	// Batches returns how far a batch is that this master runs, or nil. Batches may be nil: this process
-	// runs none.
-	Batches func(jid string) *value.Map
+	// Batches are the batches that this master runs. It may be nil: this process runs none.
+	Batches Batches
+	// BatchesElsewhere has those of the other masters. It may be nil: there is no other master.
+	BatchesElsewhere BatchesElsewhere
 	// Pauses keeps which steps of orchestrations are paused.
 	Pauses *Pauses
 	// PausesElsewhere changes the pauses of jobs that are in progress on another master. It may be

@@ -24,7 +24,7 @@ func jobsDefs() map[string]def {
 	for name, d := range map[string]def{
 		"jobs.lookup_jid": {"jid ext_source= returned= missing= display_progress=", jobsLookup},
 		"jobs.list_job": {"jid ext_source= display_progress=",
-			func(c *call) (any, error) { return c.listJob(c.textArgument("jid")) }},
+			func(c *call) (any, error) { return c.listJob(c.textArgument("jid"), withBatch) }},
 		"jobs.print_job": {"jid ext_source=", func(c *call) (any, error) { return c.printJob(c.textArgument("jid")) }},
 		"jobs.list_jobs": {"ext_source= outputter= search_metadata= search_function= search_target= start_time= end_time= display_progress=",
 			jobsList},
@@ -98,6 +98,10 @@ func describe(load *value.Map) *value.Map {
 		"Target-type", or("tgt_type", "list"),
 		"User", or("user", "root"))
 
+	if of := load.Map(jobs.BatchField); of.Value("tgt") != nil { // the load has the minions of one slice
+		out.Set("Target", of.Value("tgt"))
+		out.Set("Target-type", of.Str("tgt_type"))
+	}
 	if m := jobs.Metadata(load); m != nil {
 		out.Set("Metadata", m)
 	}
@@ -127,9 +131,9 @@ func (c *call) endtime(jid string, into *value.Map) error {
 
 // listJob returns the result of jobs.list_job. For an invalid job id it returns the same result as
 // for a job that does not exist.
-func (c *call) listJob(jid string) (*value.Map, error) {
+func (c *call) listJob(jid string, batch bool) (*value.Map, error) {
 	out := value.NewMap("jid", jid)
-	body, err := c.jobBody(jid)
+	body, err := c.jobBody(jid, batch)
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +141,10 @@ func (c *call) listJob(jid string) (*value.Map, error) {
 	return out, nil
 }
 
-func (c *call) jobBody(jid string) (*value.Map, error) {
+// withBatch has a job described with how far its batch is, for which another master may be asked.
+const withBatch = true
+
+func (c *call) jobBody(jid string, batch bool) (*value.Map, error) {
 	if err := requirePart("job cache", c.Jobs == nil); err != nil {
 		return nil, err
 	}
@@ -173,30 +180,23 @@ func (c *call) jobBody(jid string) (*value.Map, error) {
 
 	out := format(jid, load)
 	if problem != nil {
-		out.Set("Error", fmt.Sprintf("Cannot contact returner or no job with this jid: %s", problem))
+		out.Set("Fault", problem.Error())
+		if load.Len() == 0 {
+			out.Set("Error", fmt.Sprintf("%s: %s", out.Str("Error"), problem))
+		}
 	}
 	out.Set("Result", result)
 	of := load.Map(jobs.BatchField)
-	if of != nil || load.Len() == 0 { // a batch that waits for others has no load yet
-		if batch := c.batchOf(jid, of); batch.Len() > 0 {
-			out.Set("Batch", batch)
+	if batch && (of != nil || load.Len() == 0) { // a batch that waits for others has no load yet
+		if state := c.batchOf(jid, of); state.Len() > 0 {
+			out.Set("Batch", state)
 		}
 	}
 	return out, c.endtime(jid, out)
 }
 
-// batchOf returns what is known of the batch of a job: the number of all minions and the size of the
-// batch, and on the master that runs it also how far it is.
-func (c *call) batchOf(jid string, of *value.Map) *value.Map {
-	out := of.Clone()
-	if c.Batches != nil {
-		out.Update(c.Batches(jid))
-	}
-	return out
-}
-
 func (c *call) printJob(jid string) (any, error) {
-	body, err := c.jobBody(jid)
+	body, err := c.jobBody(jid, withBatch)
 	if err != nil {
 		return nil, err
 	}
@@ -204,7 +204,7 @@ func (c *call) printJob(jid string) (any, error) {
 }
 
 func jobsLookup(c *call) (any, error) {
-	data, err := c.listJob(c.textArgument("jid"))
+	data, err := c.listJob(c.textArgument("jid"), !withBatch)
 	if err != nil {
 		return nil, err
 	}
@@ -240,7 +240,7 @@ func jobsLookup(c *call) (any, error) {
 }
 
 func jobsExitSuccess(c *call) (any, error) {
-	data, err := c.listJob(c.textArgument("jid"))
+	data, err := c.listJob(c.textArgument("jid"), !withBatch)
 	if err != nil {
 		return nil, err
 	}

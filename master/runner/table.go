@@ -64,7 +64,7 @@ func New() *Table {
 // allDefs returns the functions that return the runners of each module.
 func allDefs() []func() map[string]def {
 	return []func() map[string]def{jobsDefs, manageDefs, cacheDefs, filesDefs, showFilesDefs, pillarDefs, miscDefs,
-		reactorDefs, resourceDefs, pauseDefs}
+		reactorDefs, resourceDefs, pauseDefs, batchDefs}
 }
 
 // Add adds or replaces a runner. The table must not be used during the call.

@@ -18,8 +18,9 @@ type Own struct {
 	Account     string // account whose quota the slices use; "": no quota
 	Fun         string
 	Arg         []any // the last one may be the map of named arguments
-	Target      any   // as it was asked for; only batch.status shows it
+	Target      any   // as it was asked for
 	TargetType  string
+	Spec        Spec          // as it was asked for; its zero value if a saved job says how the batch proceeds
 	Return      string        // returners on the minions, separated by commas
 	Timeout     time.Duration // how long a minion may take
 }
@@ -83,7 +84,7 @@ func (m *Manager) begin(ctx context.Context, b beginning) error {
 		event.EauthField, own.Eauth,
 		jobs.AccountField, own.Account,
 		ownKey, true,
-		jobs.BatchField, value.NewMap("minions", int64(len(all)), "size", int64(b.state.Size)),
+		jobs.BatchField, m.batchField(own, b.state),
 	)
 
 	b.state.StopsLate = true
@@ -97,24 +98,23 @@ func (m *Manager) begin(ctx context.Context, b beginning) error {
 	return nil
 }
 
-// Progress returns how far a batch is that this master runs or has run: the number of its minions, how
-// many get the job at a time (size), how many wait for it (pending), work on it (active) or count as
-// failed, and why it was halted (""). It returns nil for other batches.
-func (m *Manager) Progress(jid string) *value.Map {
-	kept, err := m.readState(jid)
-	if err != nil {
-		return nil
-	}
-	state, err := parseState(kept)
-	if err != nil {
-		return nil
-	}
-	return value.NewMap(
-		"minions", int64(len(kept.List("all_minions"))),
+// maxKeptTarget bounds the target of a batch in the load of each slice, in bytes.
+const maxKeptTarget = 2048
+
+// batchField returns the value of [jobs.BatchField] in the load of each slice of a batch.
+func (m *Manager) batchField(own Own, state *State) *value.Map {
+	of := value.NewMap(
+		"minions", int64(len(state.Pending)+len(state.Failed)),
+		"absent", int64(len(state.Failed)),
 		"size", int64(state.Size),
-		"pending", int64(len(state.Pending)),
-		"active", int64(len(state.Active)),
-		"failed", int64(len(state.Failed)),
-		"halted", state.Halted,
+		"master", m.cfg.ID,
 	)
+	if event.Weight(value.NewMap("tgt", own.Target)) <= maxKeptTarget {
+		of.Set("tgt", own.Target)
+		of.Set("tgt_type", own.TargetType)
+	}
+	if own.Spec != (Spec{}) {
+		of.Set("asked", own.Spec.Map())
+	}
+	return of
 }

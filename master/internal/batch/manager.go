@@ -1,7 +1,6 @@
 package batch
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,6 +46,7 @@ type Jobs interface {
 type Config struct {
 	Dir       string // option cachedir
 	HashType  string // option hash_type, which determines the directory of a job below Dir
+	ID        string // of this master; other masters name it as the one that runs a batch
 	Jobs      Jobs
 	Publisher Publisher
 	// UserKey returns the key of the master's user. If an event contains this key, the state in the
@@ -78,6 +78,7 @@ type Manager struct {
 	batches map[string]*driven
 	waiting []string // jids in order of arrival
 	begins  chan beginning
+	stops   chan stopping
 	stopped chan struct{}                   // closed when Run has ended
 	wanted  atomic.Pointer[map[string]bool] // ids of the batches whose returns Run needs
 }
@@ -96,6 +97,7 @@ func NewManager(cfg Config) *Manager {
 		cfg:     cfg,
 		batches: map[string]*driven{},
 		begins:  make(chan beginning),
+		stops:   make(chan stopping),
 		stopped: make(chan struct{}),
 	}
 	m.updateWanted()
@@ -156,6 +158,8 @@ func (m *Manager) Run(ctx context.Context, events <-chan event.Event) {
 			}
 		case b := <-m.begins:
 			b.done <- m.begin(ctx, b)
+		case s := <-m.stops:
+			s.done <- m.stopNow(ctx, s.jid)
 		case <-tick.C:
 			m.giveUpLate(ctx)
 		}
@@ -488,30 +492,6 @@ func (m *Manager) fireEvent(jid string, b *driven, verb string, fields ...any) {
 	}
 
 	m.cfg.Fire("salt/batch/"+jid+"/"+verb, data)
-}
-
-// haltBatch stops a batch for the runner batch.stop. Minions that already have the job finish it.
-// If a tool runs the batch, haltBatch fires an event, and the tool stops.
-func (m *Manager) haltBatch(ctx context.Context, jid, reason string) {
-	reason = cmp.Or(reason, "stop")
-	if b := m.batches[jid]; b != nil {
-		b.Halted = reason
-		m.advance(ctx, jid, b)
-		return
-	}
-
-	kept, err := m.readState(jid)
-	if err != nil || kept.Bool("halted") {
-		return
-	}
-
-	s, err := parseState(kept)
-	if err != nil || s.Over() {
-		return
-	}
-
-	s.Halted = reason
-	m.advance(ctx, jid, &driven{State: s, kept: kept, begun: true})
 }
 
 // forget removes a batch from the Manager, which then ignores it.

@@ -253,7 +253,7 @@ func (l *Launcher) Start(ctx context.Context, j *Job) error {
 	started := value.NewMap("jid", j.JID, "tgt_type", TargetType(load), "tgt", j.Target,
 		"user", load.Str("user"), "fun", load.Value("fun"), "arg", load.Value("arg"), "minions", j.Minions, "missing", j.Missing,
 		event.EauthField, j.Eauth)
-	for _, own := range []string{jobs.AccountField, jobs.ChosenField} {
+	for _, own := range []string{jobs.AccountField, jobs.ChosenField, jobs.BatchField} {
 		if v, ok := load.Get(own); ok {
 			started.Set(own, v)
 		}

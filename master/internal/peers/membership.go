@@ -365,7 +365,16 @@ func (m *Membership) Serve(cfg Config) error {
 // NewPauses returns Pauses for the orchestrations of this cluster. env is this master's; it must have
 // Running and Pauses when an order of another master comes.
 func (m *Membership) NewPauses(bus *event.Bus, fire func(tag string, data *value.Map), env *runner.Env) *Pauses {
-	return NewPauses(PausesConfig{
+	return NewPauses(PausesConfig{Others: m.others(bus, fire), Change: env.ChangeOwnPauses})
+}
+
+// NewBatches returns Batches for those of this cluster.
+func (m *Membership) NewBatches(bus *event.Bus, fire func(tag string, data *value.Map), own runner.Batches) *Batches {
+	return NewBatches(m.others(bus, fire), own)
+}
+
+func (m *Membership) others(bus *event.Bus, fire func(tag string, data *value.Map)) Others {
+	return Others{
 		ID:   m.Pool.ID(),
 		Bus:  bus,
 		Fire: fire,
@@ -376,9 +385,8 @@ func (m *Membership) NewPauses(bus *event.Bus, fire func(tag string, data *value
 			}
 			return connected
 		},
-		Change: env.ChangeOwnPauses,
-		Log:    m.log,
-	})
+		Log: m.log,
+	}
 }
 
 // Shared returns the counters of the minion data that masters have exchanged.

@@ -34,21 +34,10 @@ func startPaused(t *testing.T, ids ...string) map[string]*pausedMaster {
 	var running sync.WaitGroup
 	t.Cleanup(running.Wait)
 	for _, id := range ids {
-		m := &pausedMaster{bus: event.NewBus(time.Now, 1<<20), running: id}
+		m := &pausedMaster{bus: newTestBus(), running: id}
 		all[id] = m
 		m.Pauses = NewPauses(PausesConfig{
-			ID:   id,
-			Bus:  m.bus,
-			Fire: func(tag string, data *value.Map) { _ = m.bus.Fire(tag, data) },
-			Peers: func() map[string]bool {
-				peers := map[string]bool{}
-				for _, other := range ids {
-					if other != id {
-						peers[other] = !strings.HasPrefix(other, "off")
-					}
-				}
-				return peers
-			},
+			Others: othersOf(id, m.bus, ids),
 			Change: func(c runner.PauseChange) (bool, error) {
 				m.mu.Lock()
 				defer m.mu.Unlock()
@@ -58,15 +47,46 @@ func startPaused(t *testing.T, ids ...string) map[string]*pausedMaster {
 				}
 				return found, m.fail
 			},
-			Log: slog.New(slog.DiscardHandler),
 		})
 		if !strings.HasPrefix(id, "old") && !strings.HasPrefix(id, "off") {
 			running.Go(func() { m.Run(t.Context()) })
 		}
 	}
 
+	buses := map[string]*event.Bus{}
 	for id, m := range all {
-		sub := m.bus.Subscribe("others", 4096, func(string) bool { return true })
+		buses[id] = m.bus
+	}
+	joinBuses(t, &running, buses)
+	synctest.Wait()
+	return all
+}
+
+// othersOf returns the others of these masters as the one with this id asks them; see startPaused.
+func othersOf(id string, bus *event.Bus, ids []string) Others {
+	return Others{
+		ID:   id,
+		Bus:  bus,
+		Fire: func(tag string, data *value.Map) { _ = bus.Fire(tag, data) },
+		Peers: func() map[string]bool {
+			peers := map[string]bool{}
+			for _, other := range ids {
+				if other != id {
+					peers[other] = !strings.HasPrefix(other, "off")
+				}
+			}
+			return peers
+		},
+		Log: slog.New(slog.DiscardHandler),
+	}
+}
+
+func newTestBus() *event.Bus { return event.NewBus(time.Now, 1<<20) }
+
+// joinBuses passes the events of each bus to the others, as the cluster does.
+func joinBuses(t *testing.T, running *sync.WaitGroup, buses map[string]*event.Bus) {
+	for id, bus := range buses {
+		sub := bus.Subscribe("others", 4096, func(string) bool { return true })
 		running.Go(func() {
 			defer sub.Close()
 			eachEvent(t.Context(), sub, func(e event.Event) {
@@ -74,17 +94,14 @@ func startPaused(t *testing.T, ids ...string) map[string]*pausedMaster {
 					return
 				}
 				e.Maker, e.Origin = e.Origin, event.Peer
-				for other, at := range all {
+				for other, at := range buses {
 					if other != id {
-						_ = at.bus.Relay(e)
+						_ = at.Relay(e)
 					}
 				}
 			})
 		})
 	}
-
-	synctest.Wait()
-	return all
 }
 
 // TestPausesReachTheMasterThatRuns: a change comes into effect at the master that runs the
@@ -104,7 +121,7 @@ func TestPausesReachTheMasterThatRuns(t *testing.T) {
 		{name: "nowhere known, one away", jid: "off", masters: []string{"c1", "c2", "off"},
 			want: []string{"on this master, or on c2; not known of off,"}},
 		{name: "at an old one", jid: "old", masters: []string{"c1", "c2", "old"},
-			want: []string{"on this master, or on c2; not known of old,"}, within: pauseAnswers},
+			want: []string{"on this master, or on c2; not known of old,"}, within: inquiryTime},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -389,6 +389,10 @@ func (r *jobRun) startBatch(ctx context.Context) (any, error) {
 		state.Failed[id] = "no answer to a ping"
 	}
 	load := r.load(r.test)
+	spec := batch.Spec{Size: r.job.Batch, Timeout: r.job.Timeout}
+	if r.job.Stops { // no Spec says that
+		spec = batch.Spec{}
+	}
 	jid, err := r.cfg.Minions.Batch(ctx, batch.Own{
 		User:       r.by.Name,
 		Eauth:      r.by.Eauth,
@@ -396,6 +400,7 @@ func (r *jobRun) startBatch(ctx context.Context) (any, error) {
 		Arg:        load.List("arg"),
 		Target:     r.target.expression,
 		TargetType: r.target.kind,
+		Spec:       spec,
 		Timeout:    r.job.Timeout,
 	}, r.by, state)
 	if err != nil {

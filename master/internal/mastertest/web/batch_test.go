@@ -21,9 +21,12 @@ import (
 // crew are scripted minions web1 to web4 that return what they get at once, and web5, which answers
 // nothing.
 type crew struct {
-	a *mastertest.API
-	// fails are the minions that return an error.
+	a *mastertest.Master
+	// fails are the minions that return an error. A minion that is busy answers pings alone.
 	fails map[string]bool
+	busy  string
+
+	minions map[string]*mastertest.Minion
 
 	mu  sync.Mutex
 	got []string // the minions of each slice of the job, in order
@@ -31,15 +34,19 @@ type crew struct {
 
 func hireCrew(t *testing.T, a *mastertest.API, fails ...string) *crew {
 	t.Helper()
-	c := &crew{a: a, fails: map[string]bool{}}
+	return hireCrewOf(t, a.Master, "", fails...)
+}
+
+func hireCrewOf(t *testing.T, a *mastertest.Master, busy string, fails ...string) *crew {
+	t.Helper()
+	c := &crew{a: a, fails: map[string]bool{}, busy: busy, minions: map[string]*mastertest.Minion{}}
 	for _, id := range fails {
 		c.fails[id] = true
 	}
 
-	minions := map[string]*mastertest.Minion{}
 	for i := 1; i <= 5; i++ {
 		id := fmt.Sprint("web", i)
-		minions[id] = a.AcceptedMinion(id, "min7")
+		c.minions[id] = a.AcceptedMinion(id, "min7")
 	}
 	sub := a.Parts.Bus.Subscribe("crew", 1000, func(tag string) bool {
 		return strings.HasPrefix(tag, "salt/job/") && strings.HasSuffix(tag, "/new")
@@ -47,12 +54,12 @@ func hireCrew(t *testing.T, a *mastertest.API, fails ...string) *crew {
 
 	ctx, cancel := context.WithCancel(t.Context())
 	var work sync.WaitGroup
-	work.Go(func() { c.work(ctx, sub, minions) })
+	work.Go(func() { c.work(ctx, sub) })
 	t.Cleanup(func() { cancel(); work.Wait(); sub.Close() })
 	return c
 }
 
-func (c *crew) work(ctx context.Context, sub *event.Subscription, minions map[string]*mastertest.Minion) {
+func (c *crew) work(ctx context.Context, sub *event.Subscription) {
 	for {
 		var e event.Event
 		select {
@@ -76,12 +83,18 @@ func (c *crew) work(ctx context.Context, sub *event.Subscription, minions map[st
 			if c.fails[id] && fun == "test.arg" {
 				code = 1
 			}
-			if id != "web5" {
-				minions[id].Ask("_return", "jid", e.Data.Str("jid"), "fun", fun, "fun_args", []any{}, "return", true,
+			if id != "web5" && (id != c.busy || fun == "test.ping") {
+				c.minions[id].Ask("_return", "jid", e.Data.Str("jid"), "fun", fun, "fun_args", []any{}, "return", true,
 					"retcode", int64(code), "success", code == 0)
 			}
 		}
 	}
+}
+
+// return1 has the minion web1 return the job.
+func (c *crew) return1(jid string) {
+	c.minions["web1"].Ask("_return", "jid", jid, "fun", "test.arg", "fun_args", []any{}, "return", true, "retcode", int64(0),
+		"success", true)
 }
 
 func (c *crew) slices() []string {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -34,6 +33,8 @@ type jobPage struct {
 	Stop                     bool           // minions work on the job, and the user may run functions that stop it
 	Again                    string         // URL of the form to run the job again; "" if that is impossible
 	Missing                  bool           // there is no such job
+	Unknown                  bool           // there are returns, but what was run is not known
+	Fault                    string         // why parts of the job cannot be read, or ""
 	Only                     string         // id of the only minion to show; "" for all
 	pager
 }
@@ -57,14 +58,15 @@ func showJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		return Answer{}, err
 	}
 
-	d := jobPage{job: v.jobOf(jid, m)}
+	d := jobPage{job: v.jobOf(jid, m), Fault: briefName(m.Str("Fault"))}
+	rows := results(m)
 	if e := m.Str("Error"); e != "" {
 		// A job may be missing because it has just started and is not in the job cache yet.
-		d.Missing = true
+		d.Missing = len(rows) == 0
+		d.Unknown = !d.Missing
 	}
 	d.Batch = batchOf(m)
 
-	rows := results(m)
 	d.countResults(rows)
 	d.Live = d.Waiting > 0 && c.jobAge(jid) < liveFor
 	if d.Live && d.Waiting <= maxAway {
@@ -105,6 +107,9 @@ func showJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	if v.rights().Run && !strings.HasPrefix(d.Function, "runner.") &&
 		!strings.HasPrefix(d.Function, "wheel.") && !d.Missing {
 		d.Again = c.runAgainURL(m)
+		if d.Batch != nil {
+			d.Batch.Rest = c.runRestURL(m, d.Batch)
+		}
 	}
 
 	d.Stop = d.Waiting > 0 && v.rights().Run && !isStop(d.Function) || d.Batch.GoesOn() && v.mayCall("runner", stopOfBatch)
@@ -188,29 +193,6 @@ func (c *Console) markAway(ctx context.Context, v *visit, rows []minionResult) (
 	}
 
 	return away
-}
-
-// runAgainURL returns the URL of the form to run a job, filled in with this job, or "" when the
-// form cannot hold it.
-func (c *Console) runAgainURL(m *value.Map) string {
-	const fieldBytes = 2048 // bytes of each field in a URL
-	fun, ok := m.Value("Function").(string)
-	tgt, args := targetText(m.Value("Target"), fieldBytes), m.List("Arguments")
-	if !ok || len(tgt) >= fieldBytes || len(value.StrMax(args, fieldBytes)) >= fieldBytes {
-		return "" // the job has several functions, or a field is too long
-	}
-
-	text, ok := typedArgs(args)
-	if !ok {
-		return ""
-	}
-
-	return c.base + "/run?" + url.Values{
-		"tgt":  {tgt},
-		"type": {cmp.Or(m.Str("Target-type"), "glob")},
-		"fun":  {fun},
-		"arg":  {text},
-	}.Encode()
 }
 
 const (

@@ -103,7 +103,7 @@ func TestStopAJob(t *testing.T) {
 		}, http.StatusForbidden, "does not permit you saltutil.term_job", ""},
 		"keys are gone": {url.Values{"jid": {theJID}, "do": {"term"}}, func(m *recorded) {
 			m.answers["saltutil.term_job"] = value.NewMap()
-		}, http.StatusConflict, "Nothing was done", "saltutil.term_job"},
+		}, http.StatusConflict, "none was told", "saltutil.term_job"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := &recorded{answers: theAnswers()}

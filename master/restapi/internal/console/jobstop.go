@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -49,20 +50,14 @@ func stoppable(ctx context.Context, v *visit, q url.Values) (d stopPage, waiting
 		return d, nil, &Refusal{http.StatusBadRequest, "That is not the number of a job, or no way to stop it."}
 	}
 
-	got, err := v.runCommand(ctx, "runner", "jobs.list_job", "jid", jid)
+	m, waiting, err := minionsAtWork(ctx, v, jid)
 	if err != nil {
 		return d, nil, err
-	}
-	m, _ := got.(*value.Map)
-	for _, r := range results(m) {
-		if r.Word == wordWaiting {
-			waiting = append(waiting, r.ID)
-		}
 	}
 	goesOn := batchOf(m).GoesOn()
 	stopsBatch := goesOn && v.mayCall("runner", stopOfBatch)
 	if len(waiting) == 0 && !stopsBatch {
-		return d, nil, &Refusal{http.StatusConflict, "No minion works on the job " + jid + " any more: all have answered."}
+		return d, nil, nobodyWorks(jid)
 	}
 
 	d = stopPage{
@@ -77,6 +72,25 @@ func stoppable(ctx context.Context, v *visit, q url.Values) (d stopPage, waiting
 		d.Minions = append(d.Minions, briefName(id))
 	}
 	return d, waiting, nil
+}
+
+// minionsAtWork returns a job as jobs.list_job describes it, and those of its minions that have not answered.
+func minionsAtWork(ctx context.Context, v *visit, jid string) (m *value.Map, waiting []string, err error) {
+	got, err := v.runCommand(ctx, "runner", "jobs.list_job", "jid", jid)
+	if err != nil {
+		return nil, nil, err
+	}
+	m, _ = got.(*value.Map)
+	for _, r := range results(m) {
+		if r.Word == wordWaiting {
+			waiting = append(waiting, r.ID)
+		}
+	}
+	return m, waiting, nil
+}
+
+func nobodyWorks(jid string) *Refusal {
+	return &Refusal{http.StatusConflict, "No minion works on the job " + jid + " any more: all have answered."}
 }
 
 // confirmStop shows which minions are to stop, and asks for confirmation.
@@ -101,45 +115,97 @@ func stopJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 
 	after := url.Values{"jid": {d.JID}}
 	if d.StopsBatch { // first, so that no further minion begins
-		stopped, err := v.runCommand(ctx, "runner", stopOfBatch, "jid", d.JID)
+		outcome, problem, err := stopBatch(ctx, v, d.JID)
 		if err != nil {
 			return Answer{}, err
 		}
-		if stopped != true {
-			return Answer{}, &Refusal{http.StatusConflict,
-				"This node does not run the batch of the job " + d.JID + ", or it has ended: stop it on the node where it was started. Nothing was done."}
+		if outcome == batchUnconfirmed && len(waiting) == 0 {
+			return Answer{}, &Refusal{http.StatusConflict, capital(problem)}
 		}
-		after.Set("batch", "stopped")
-	}
-	if len(waiting) == 0 {
-		return c.redirect("/job", after), nil
+		after.Set("batch", outcome)
+
+		// Further minions may have got the job meanwhile.
+		if _, waiting, err = minionsAtWork(ctx, v, d.JID); err != nil {
+			return Answer{}, sayStopped(outcome, err)
+		}
+		if len(waiting) == 0 && outcome == batchEnded {
+			return Answer{}, nobodyWorks(d.JID)
+		}
+		if len(waiting) == 0 {
+			return c.redirect("/job", after), nil
+		}
 	}
 
-	got, err := v.runCommand(ctx, "local_async", d.Function, "tgt", value.List(waiting), "tgt_type", "list", "arg", []any{d.JID})
-	if isUnauthorized(err) {
-		return Answer{}, &Refusal{http.StatusForbidden,
-			"The master refused: external_auth does not permit you " + d.Function + " on these minions."}
-	}
+	told, err := tellMinions(ctx, v, d, waiting)
 	if err != nil {
-		return Answer{}, err
-	}
-	m, _ := got.(*value.Map)
-	told := len(m.Texts("minions"))
-	if told == 0 {
-		return Answer{}, &Refusal{http.StatusConflict, "None of the minions has an accepted key any more. Nothing was done."}
+		return Answer{}, sayStopped(after.Get("batch"), err)
 	}
 	after.Set("told", d.Do)
 	after.Set("n", strconv.Itoa(told))
 	return c.redirect("/job", after), nil
 }
 
+// tellMinions tells minions to end a job, and returns how many were told: at least one.
+func tellMinions(ctx context.Context, v *visit, d stopPage, waiting []string) (told int, err error) {
+	got, err := v.runCommand(ctx, "local_async", d.Function, "tgt", value.List(waiting), "tgt_type", "list", "arg", []any{d.JID})
+	if isUnauthorized(err) {
+		return 0, &Refusal{http.StatusForbidden,
+			"The master refused: external_auth does not permit you " + d.Function + " on these minions."}
+	}
+	if err != nil {
+		return 0, err
+	}
+
+	m, _ := got.(*value.Map)
+	if told = len(m.Texts("minions")); told == 0 {
+		return 0, &Refusal{http.StatusConflict, "None of the minions has an accepted key any more: none was told."}
+	}
+	return told, nil
+}
+
+// What became of the order to stop a batch.
+const (
+	batchStopped     = "stopped"
+	batchEnded       = "ended"       // it had ended before
+	batchUnconfirmed = "unconfirmed" // the master that runs it did not confirm that
+)
+
+// stopBatch stops a batch. problem says why it is unconfirmed.
+func stopBatch(ctx context.Context, v *visit, jid string) (outcome, problem string, err error) {
+	got, err := v.runCommand(ctx, "runner", stopOfBatch, "jid", jid)
+	switch {
+	case err != nil:
+		return "", "", err
+	case got == true:
+		return batchStopped, "", nil
+	case got == false:
+		return batchEnded, "", nil
+	}
+	return batchUnconfirmed, runnerProblem(value.StrMax(got, maxText)), nil
+}
+
+// sayStopped adds to an error that a batch was stopped before it.
+func sayStopped(outcome string, err error) error {
+	if outcome != batchStopped {
+		return err
+	}
+
+	refusal := Refusal{http.StatusBadGateway, "The master did not answer."}
+	if r, ok := errors.AsType[*Refusal](err); ok {
+		refusal = *r
+	}
+	refusal.Text = "The batch is stopped: no further minion gets the job. The minions that have it were not told to end it: " + refusal.Text
+	return &refusal
+}
+
 // stoppedNotice returns a sentence about what was done to the job. Only its number comes from the query, within
 // bounds.
 func stoppedNotice(q url.Values) string {
-	batch := ""
-	if q.Get("batch") == "stopped" {
-		batch = "No further minion gets the job. "
-	}
+	batch := map[string]string{
+		batchStopped: "No further minion gets the job. ",
+		batchUnconfirmed: "The batch itself was not stopped, and further minions may get the job: " +
+			"the node that runs it did not answer. Stop it again when that node is back. ",
+	}[q.Get("batch")]
 	n, err := strconv.Atoi(q.Get("n"))
 	words := map[string]string{"term": "asked to end the job", "kill": "told to end the job at once"}[q.Get("told")]
 	if err != nil || words == "" || n < 1 || n > 1e6 {

@@ -4,7 +4,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"time"
 
 	"saltern/master/internal/batch"
 	"saltern/master/value"
@@ -16,6 +15,22 @@ type parts struct {
 	Wait     string // seconds that a minion occupies its place after its return; "": none
 	Timeout  string // seconds that a minion may take; "": 30 minutes
 	Failhard bool   // stop after the first minion that fails
+}
+
+// partsAsked returns the parts of a batch as it was asked for (batch.Spec).
+func partsAsked(spec *value.Map) parts {
+	seconds := func(name string) string {
+		if text := settingText(spec.Value(name)); text != "0" {
+			return strings.TrimSuffix(text, ".0")
+		}
+		return ""
+	}
+	return parts{
+		Batch:    spec.Str("size"),
+		Wait:     seconds("wait"),
+		Timeout:  seconds("timeout"),
+		Failhard: spec.Bool("failhard"),
+	}
 }
 
 func partsOf(get func(string) string) parts {
@@ -82,56 +97,4 @@ func (p parts) fillQuery(q url.Values) {
 	if p.Failhard {
 		q.Set("failhard", "1")
 	}
-}
-
-// batchProgress is how far the batch of a job is.
-type batchProgress struct {
-	All, Size, Begun int
-	// Known means that the master of this page runs the batch, or has run it: only it knows the
-	// following fields.
-	Known   bool
-	Pending int    // minions that will get the job later
-	Absent  int    // minions that did not answer a ping, and get no job
-	Halted  string // why it was stopped, or ""
-}
-
-// batchOf returns how far the batch of a job is, or nil for a job without one. m is the job as
-// jobs.list_job describes it.
-func batchOf(m *value.Map) *batchProgress {
-	of := m.Map("Batch")
-	if of == nil {
-		return nil
-	}
-	number := func(name string) int {
-		n, _ := of.Int(name)
-		return int(n)
-	}
-	p := &batchProgress{
-		All:    number("minions"),
-		Size:   number("size"),
-		Begun:  len(m.Texts("Minions")),
-		Halted: briefName(of.Str("halted")),
-	}
-	if _, p.Known = of.Get("pending"); p.Known {
-		p.Pending = number("pending")
-		p.Absent = max(p.All-p.Begun-p.Pending, 0)
-	}
-	return p
-}
-
-// GoesOn reports whether further minions may get the job.
-func (p *batchProgress) GoesOn() bool {
-	if p == nil {
-		return false
-	}
-	if p.Known {
-		return p.Halted == "" && p.Pending > 0
-	}
-	return p.Begun < p.All
-}
-
-// goesOnFor reports whether a page should wait for further minions: of a batch that another master runs
-// for an hour, as for returns.
-func (p *batchProgress) goesOnFor(age time.Duration) bool {
-	return p.GoesOn() && (p.Known || age < liveFor)
 }

@@ -84,7 +84,7 @@ func runnerProblem(text string) string {
 	if rest, ok := strings.CutPrefix(text, "Exception occurred in runner "); ok {
 		_, text, _ = strings.Cut(rest, ": ")
 	}
-	if rest, ok := strings.CutPrefix(text, "runner saved."); ok {
+	if rest, ok := strings.CutPrefix(text, "runner "); ok {
 		_, text, _ = strings.Cut(rest, ": ")
 	}
 	text = cutText(text, 1000)

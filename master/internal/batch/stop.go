@@ -1,0 +1,115 @@
+package batch
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"saltern/master/value"
+)
+
+// stopping is a request to stop a batch.
+type stopping struct {
+	jid  string
+	done chan stopResult
+}
+
+type stopResult struct {
+	stopped bool
+	err     error
+}
+
+// Stop stops a batch of this master: no further minion gets the job. It returns false for a batch that
+// is unknown, has ended or was stopped before. Minions that have the job finish it. If ctx ends first,
+// the batch may be stopped nevertheless. It implements runner.Batches.
+func (m *Manager) Stop(ctx context.Context, jid string) (stopped bool, err error) {
+	s := stopping{jid, make(chan stopResult, 1)}
+	select {
+	case m.stops <- s:
+	case <-m.stopped:
+		return false, errors.New("the master stops; the batch goes on after its next start")
+	case <-ctx.Done():
+		return false, fmt.Errorf("wait to stop a batch: %w", ctx.Err())
+	}
+
+	select {
+	case r := <-s.done:
+		return r.stopped, r.err
+	case <-ctx.Done():
+		return false, fmt.Errorf("wait until a batch is stopped: %w", ctx.Err())
+	}
+}
+
+// stopNow stops a batch, and checks that it stays stopped after a restart of the master.
+func (m *Manager) stopNow(ctx context.Context, jid string) stopResult {
+	if !m.haltBatch(ctx, jid, "stop") {
+		return stopResult{}
+	}
+
+	kept, err := m.readState(jid)
+	if err == nil && !kept.Bool("halted") {
+		err = errors.New("its state cannot be written")
+	}
+	if err != nil {
+		return stopResult{err: fmt.Errorf("the batch is stopped, but may go on after a restart of the master: %w", err)}
+	}
+	return stopResult{stopped: true}
+}
+
+// haltBatch stops a batch, and reports whether it was to go on. Minions that already have the job
+// finish it. If a tool runs the batch, haltBatch fires an event, and the tool stops.
+func (m *Manager) haltBatch(ctx context.Context, jid, reason string) bool {
+	reason = cmp.Or(reason, "stop")
+	if b := m.batches[jid]; b != nil {
+		b.Halted = reason
+		m.advance(ctx, jid, b)
+		return true
+	}
+
+	kept, err := m.readState(jid)
+	if err != nil || kept.Bool("halted") {
+		return false
+	}
+
+	s, err := parseState(kept)
+	if err != nil || s.Over() {
+		return false
+	}
+
+	s.Halted = reason
+	m.advance(ctx, jid, &driven{State: s, kept: kept, begun: true})
+	return true
+}
+
+// Status returns how far a batch is that this master runs or has run, in the form of the runner
+// batch.status (salt/runners/batch.py), or nil for other batches. It may be called concurrently with
+// Run. It implements runner.Batches.
+func (m *Manager) Status(jid string) *value.Map {
+	kept, err := m.readState(jid)
+	if err != nil {
+		return nil
+	}
+
+	out := value.NewMap("jid", jid)
+	for _, key := range []string{"fun", "tgt", "tgt_type"} {
+		out.Set(key, kept.Value(key))
+	}
+	for name, key := range map[string]string{"total": "all_minions", "pending": "pending"} {
+		out.Set(name, int64(len(kept.List(key))))
+	}
+	for name, key := range map[string]string{"completed": "done", "active": "active", "failed": "failed"} {
+		out.Set(name, int64(kept.Map(key).Len()))
+	}
+	out.Set("halted", kept.Bool("halted"))
+	for _, key := range []string{"batch_size", "halted_reason", "driver", "user", "created", "last_progress"} {
+		out.Set(key, kept.Value(key))
+	}
+
+	if last := numberIn(kept, "last_progress", 0); last > 0 {
+		out.Set("age_seconds", seconds(m.cfg.Now())-last)
+	} else {
+		out.Set("age_seconds", nil)
+	}
+	return out
+}

@@ -1,0 +1,86 @@
+package batch
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestStop: Stop tells whether it has stopped the batch, and reports none as stopped that would go on
+// after a restart.
+func TestStop(t *testing.T) {
+	w := newWorld(t)
+	w.handOver()
+	if got := w.m.Status(jid); got.Value("pending") != int64(3) || got.Value("active") != int64(2) || got.Bool("halted") {
+		t.Errorf("status %v", got)
+	}
+	for _, want := range []bool{true, false} {
+		if r := w.m.stopNow(t.Context(), jid); r.stopped != want || r.err != nil {
+			t.Errorf("%+v, want %t", r, want)
+		}
+	}
+	w.want("", "halted")
+	if got := w.m.Status(jid); !got.Bool("halted") || got.Str("halted_reason") != "stop" {
+		t.Errorf("status %v", got)
+	}
+	if r := w.m.stopNow(t.Context(), "20261123000000000009"); r != (stopResult{}) || w.m.Status("../../etc") != nil {
+		t.Errorf("an unknown batch: %+v", r)
+	}
+
+	w = newWorld(t)
+	w.handOver()
+	w.m.cfg.HashType = "none that is known" // as if the disk took nothing
+	if r := w.m.stopNow(t.Context(), jid); r.stopped || r.err == nil || !strings.Contains(r.err.Error(), "after a restart") {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestStopOfQueuedBatch: a batch that waits for others does not begin any more.
+func TestStopOfQueuedBatch(t *testing.T) {
+	w := newWorld(t)
+	w.crowd()
+	w.handOver()
+	if r := w.m.stopNow(t.Context(), jid); !r.stopped {
+		t.Errorf("%+v", r)
+	}
+	w.m.forget("0")
+	w.m.adoptWaiting(t.Context())
+	w.want("", "halted")
+}
+
+// TestStopWaitsForNobody: who asks to stop a batch waits neither for a Manager that has stopped nor
+// beyond his time.
+func TestStopWaitsForNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		bounded, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := w.m.Stop(bounded, jid); err == nil { // nobody reads
+			t.Error("stopped")
+		}
+
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { w.m.Run(ctx, nil); close(ended) }()
+		if stopped, err := w.m.Stop(t.Context(), jid); stopped || err != nil {
+			t.Errorf("an unknown batch: %t, %v", stopped, err)
+		}
+		stop()
+		<-ended
+		if _, err := w.m.Stop(t.Context(), jid); err == nil || !strings.Contains(err.Error(), "the master stops") {
+			t.Error(err)
+		}
+	})
+}
+
+// TestLongTargetIsNotKept: the load of each slice stays small.
+func TestLongTargetIsNotKept(t *testing.T) {
+	m := newWorld(t).m
+	own := Own{Target: strings.Repeat("web,", maxKeptTarget), Spec: Spec{Size: "25%", Failhard: true}}
+	of := m.batchField(own, New([]string{"a"}, 1))
+	if of.Value("tgt") != nil || of.Map("asked").Str("size") != "25%" {
+		t.Errorf("%v", of)
+	}
+}

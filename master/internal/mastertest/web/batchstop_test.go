@@ -1,0 +1,84 @@
+package web
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"saltern/master/internal/batch"
+	"saltern/master/internal/mastertest"
+	"saltern/master/value"
+	"saltern/test/await"
+	"saltern/test/check"
+)
+
+// TestStopOfBatchAtAnotherMaster: a batch is stopped from each master of the cluster, and each tells how
+// far it is. When the master that runs it is away, the others say so.
+func TestStopOfBatchAtAnotherMaster(t *testing.T) {
+	t.Parallel()
+	ms := mastertest.StartCluster(t, 3, batchOptions)
+	mastertest.AwaitLinks(t, ms)
+	owner, asked, third := ms[0], ms[1], ms[2]
+	c := hireCrewOf(t, owner, "web1")
+
+	begin := func() (jid string) {
+		t.Helper()
+		answer, _ := owner.AskInClear(batch.Command, "fun", "test.arg", "arg", []any{}, "tgt", "web*", "tgt_type", "glob", "ret", "",
+			"kwargs", value.NewMap(), batch.Field, batch.Spec{Size: "1"}.Map(), "user", "root", "key", owner.Key).(*value.Map)
+		if jid = answer.Map("load").Str("jid"); jid == "" {
+			t.Fatalf("answer %s", mastertest.PlainText(answer))
+		}
+		return jid
+	}
+	call := func(m *mastertest.Master, fun, jid string) (any, error) {
+		return m.Parts.Runs.Call(await.Context(t), fun, []any{jid}, nil)
+	}
+	batchAt := func(m *mastertest.Master, jid string) *value.Map {
+		job, err := call(m, "jobs.list_job", jid)
+		check.Must(t, err)
+		return job.(*value.Map).Map("Batch")
+	}
+
+	jid := begin()
+	await.That(t, "the other masters know how far it is", func() bool {
+		for _, m := range []*mastertest.Master{asked, third} {
+			if n, ok := batchAt(m, jid).Int("pending"); !ok || n != 3 {
+				return false
+			}
+		}
+		return true
+	})
+	if got := batchAt(asked, jid); got.Str("tgt") != "web*" || got.Str("master") != owner.Host {
+		t.Errorf("the batch: %s", mastertest.PlainText(got))
+	}
+
+	for i, want := range []bool{true, false} { // the second time it has ended
+		if got, err := call([]*mastertest.Master{asked, third}[i], "batch.stop", jid); err != nil || got != want {
+			t.Errorf("batch.stop: %v, %v, want %t", got, err, want)
+		}
+	}
+	for _, m := range ms {
+		if got := batchAt(m, jid); got.Str("halted") != "stop" {
+			t.Errorf("%s: %s", m.Host, mastertest.PlainText(got))
+		}
+	}
+	c.return1(jid)
+	await.Holds(t, time.Second, "no further slice", func() bool { return fmt.Sprint(c.slices()) == "[web1]" })
+
+	for fun, want := range map[string]any{"batch.stop": false, "batch.status": nil} {
+		if got, err := call(asked, fun, "20260102030405678901"); err != nil || got != want {
+			t.Errorf("%s of an unknown job: %v, %v", fun, got, err)
+		}
+	}
+
+	jid = begin()
+	await.That(t, "the job reaches the others", func() bool { return batchAt(asked, jid) != nil })
+	owner.Stop()
+	await.That(t, "the others see that it is away", func() bool { return batchAt(asked, jid).Bool("away") })
+	for _, fun := range []string{"batch.stop", "batch.status"} {
+		if got, err := call(asked, fun, jid); err == nil || !strings.Contains(err.Error(), "the master "+owner.Host+" runs the batch") {
+			t.Errorf("%s: %v, %v", fun, got, err)
+		}
+	}
+}

@@ -1,0 +1,132 @@
+package peers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"saltern/master/event"
+	"saltern/master/value"
+)
+
+// fakeBatches are the batches of a master: the one whose job id is id.
+type fakeBatches struct {
+	id   string
+	tgt  string
+	fail error
+
+	mu      sync.Mutex
+	stopped int
+}
+
+func (f *fakeBatches) Status(jid string) *value.Map {
+	if jid != f.id {
+		return nil
+	}
+	return value.NewMap("jid", jid, "tgt", f.tgt, "pending", int64(3))
+}
+
+func (f *fakeBatches) Stop(context.Context, string) (bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stopped++
+	return f.stopped == 1 && f.fail == nil, f.fail
+}
+
+// startBatches starts a cluster of masters as startPaused does. Each runs the batch that bears its id.
+func startBatches(t *testing.T, ids ...string) (map[string]*Batches, map[string]*fakeBatches) {
+	all, own, buses := map[string]*Batches{}, map[string]*fakeBatches{}, map[string]*event.Bus{}
+	var running sync.WaitGroup
+	t.Cleanup(running.Wait)
+	for _, id := range ids {
+		buses[id] = newTestBus()
+		own[id] = &fakeBatches{id: id, tgt: "web*"}
+		all[id] = NewBatches(othersOf(id, buses[id], ids), own[id])
+		if !strings.HasPrefix(id, "old") && !strings.HasPrefix(id, "off") {
+			running.Go(func() { all[id].Run(t.Context()) })
+		}
+	}
+	joinBuses(t, &running, buses)
+	synctest.Wait()
+	return all, own
+}
+
+// TestBatchesAreStoppedAtTheirMaster: a batch is stopped on the master that runs it, once, or the error
+// names who did not answer.
+func TestBatchesAreStoppedAtTheirMaster(t *testing.T) {
+	for _, c := range []struct {
+		name, jid, owner string
+		masters          []string
+		want             string // in the error
+	}{
+		{name: "by its owner", jid: "c3", owner: "c3", masters: []string{"c1", "c2", "c3"}},
+		{name: "by asking all", jid: "c3", masters: []string{"c1", "c2", "c3"}},
+		{name: "with one away", jid: "c3", masters: []string{"c1", "off", "c3"}},
+		{name: "nowhere", jid: "c9", masters: []string{"c1", "c2", "c3"}},
+		{name: "of itself", jid: "c9", owner: "c1", masters: []string{"c1", "off"}},
+		{name: "nowhere known", jid: "off", masters: []string{"c1", "c2", "off"}, want: "off did not answer"},
+		{name: "owner away", jid: "off", owner: "off", masters: []string{"c1", "c2", "off"}, want: "the master off runs the batch"},
+		{name: "owner removed", jid: "c9", owner: "gone", masters: []string{"c1", "c2"}, want: "the master gone runs the batch"},
+		{name: "of an older version", jid: "old", owner: "old", masters: []string{"c1", "c2", "old"}, want: "the master old runs"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				all, own := startBatches(t, c.masters...)
+				status, statusErr := all["c1"].Status(t.Context(), c.jid, c.owner)
+				for i := range 2 {
+					stopped, err := all["c1"].Stop(t.Context(), c.jid, c.owner)
+					known := own[c.jid] != nil && c.want == ""
+					if stopped != (known && i == 0) || (status != nil) != known || fmt.Sprint(err) != fmt.Sprint(statusErr) {
+						t.Errorf("%d: stopped %t, status %v, errors %v and %v", i, stopped, status, err, statusErr)
+					}
+					if c.want == "" && err != nil || c.want != "" && !strings.Contains(fmt.Sprint(err), c.want) {
+						t.Errorf("error %v, want %q", err, c.want)
+					}
+				}
+				for id, f := range own {
+					if id != c.jid && f.stopped > 0 {
+						t.Errorf("%s stops a batch that it does not have", id)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestBatchThatCannotBeStopped: the caller reads why, and where; a long target fits into an event.
+func TestBatchThatCannotBeStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, own := startBatches(t, "c1", "c2")
+		own["c2"].fail = errors.New("the disk is full")
+		own["c2"].tgt = strings.Repeat("web,", maxBatchTarget)
+		if _, err := all["c1"].Stop(t.Context(), "c2", "c2"); !strings.Contains(fmt.Sprint(err), "on c2: the disk is full") {
+			t.Error(err)
+		}
+		status, err := all["c1"].Status(t.Context(), "c2", "c2")
+		if got := status.Str("tgt"); err != nil || len(got) > 200 {
+			t.Errorf("%v, the target has %d bytes", err, len(got))
+		}
+	})
+}
+
+// TestNobodyElseStopsBatches: events of minions, tools and runners that look like a master's stop nothing.
+func TestNobodyElseStopsBatches(t *testing.T) {
+	for _, maker := range []event.Origin{event.Minion, event.Socket, event.Runner, event.Hook, event.Internal} {
+		synctest.Test(t, func(t *testing.T) {
+			all, own := startBatches(t, "c1", "c2")
+			order := value.NewMap("ask", "x", "jid", "c2", "do", stopBatch)
+			_ = all["c2"].Bus.FireBy(maker, event.TagBatchAsk, order) // as if c2's own
+			if maker != event.Internal {
+				_ = all["c1"].Bus.FireBy(maker, event.TagBatchAsk, order)
+			}
+			synctest.Wait()
+			if own["c2"].stopped > 0 {
+				t.Errorf("by %s", maker)
+			}
+		})
+	}
+}

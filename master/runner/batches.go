@@ -1,0 +1,155 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"saltern/master/jobs"
+	"saltern/master/value"
+)
+
+// batchDefs returns the runners about batches (salt/runners/batch.py). Unlike Salt's, batch.status and
+// batch.stop work for a batch of any master of the cluster.
+func batchDefs() map[string]def {
+	return map[string]def{
+		"batch.status": {"jid", batchStatus},
+		"batch.stop":   {"jid kill=", batchStop},
+	}
+}
+
+// Batches are the batches of one master.
+type Batches interface {
+	// Status returns how far a batch is that this master runs or has run, as batch.status does, or nil.
+	Status(jid string) *value.Map
+	// Stop keeps further minions from getting the job of a batch. It returns false for a batch that is
+	// unknown, has ended or was stopped before.
+	Stop(ctx context.Context, jid string) (stopped bool, err error)
+}
+
+// BatchesElsewhere asks the other masters of the cluster for their batches. owner is the id of the
+// master to ask, or "" for all. The error says which master did not answer.
+type BatchesElsewhere interface {
+	Status(ctx context.Context, jid, owner string) (*value.Map, error)
+	Stop(ctx context.Context, jid, owner string) (stopped bool, err error)
+}
+
+// validBatch returns the job id in the argument jid. A batch has the id of its job.
+func (c *call) validBatch() (jid string, err error) {
+	if err := requirePart("batches of jobs", c.Batches == nil || c.Jobs == nil); err != nil {
+		return "", err
+	}
+	jid = value.Str(c.values["jid"])
+	if !jobs.Valid(jid) {
+		return "", fmt.Errorf("'%s' is not a job id", jid)
+	}
+	return jid, nil
+}
+
+func batchStatus(c *call) (any, error) {
+	jid, err := c.validBatch()
+	if err != nil {
+		return nil, err
+	}
+
+	status := c.Batches.Status(jid)
+	if status == nil && c.BatchesElsewhere != nil {
+		if status, err = c.BatchesElsewhere.Status(c.ctx, jid, c.ownerOfBatch(jid)); err != nil {
+			return nil, err
+		}
+	}
+	if status == nil {
+		return nil, nil
+	}
+	return status, nil
+}
+
+// batchStop stops a batch. With kill, it also tells the minions that have not returned to end the job.
+func batchStop(c *call) (any, error) {
+	jid, err := c.validBatch()
+	if err != nil {
+		return nil, err
+	}
+
+	var stopped bool
+	if c.Batches.Status(jid) != nil || c.BatchesElsewhere == nil {
+		stopped, err = c.Batches.Stop(c.ctx, jid)
+	} else {
+		stopped, err = c.BatchesElsewhere.Stop(c.ctx, jid, c.ownerOfBatch(jid))
+	}
+	if err != nil || !stopped || !c.flagArgument("kill", false) {
+		return stopped, err
+	}
+
+	if err := c.killJob(jid); err != nil {
+		return nil, fmt.Errorf("the batch of the job %s is stopped, but minions at work were not told: %w", jid, err)
+	}
+	return true, nil
+}
+
+// killJob tells the minions that have a job and have not returned to end it.
+func (c *call) killJob(jid string) error {
+	if c.Minions == nil {
+		return errors.New("this process cannot run jobs")
+	}
+	load, err := c.Jobs.Load(c.ctx, jid)
+	if err != nil {
+		return err
+	}
+	returns, err := c.Jobs.Returns(c.ctx, jid)
+	if err != nil {
+		return err
+	}
+
+	atWork := slices.DeleteFunc(load.Texts("Minions"), func(id string) bool { return returns.Map(id) != nil })
+	if len(atWork) == 0 {
+		return nil
+	}
+	_, err = c.Minions.Ask(c.ctx, Question{
+		Target:     value.List(atWork),
+		TargetType: "list",
+		Fun:        "saltutil.kill_job",
+		Arg:        []any{jid},
+	})
+	return err
+}
+
+// ownerOfBatch returns the id of the master that runs the batch of a job, or "" if the job does not
+// say so.
+func (c *call) ownerOfBatch(jid string) string {
+	load, err := c.Jobs.Load(c.ctx, jid)
+	if err != nil {
+		return ""
+	}
+	return load.Map(jobs.BatchField).Str("master")
+}
+
+// batchOf returns what is known of the batch of a job: of says what each master knows ([jobs.BatchField]);
+// it may be nil. How far the batch is the master that runs it must tell; if it does not answer, "away" is
+// true. It returns an empty map for a job without a batch.
+func (c *call) batchOf(jid string, of *value.Map) *value.Map {
+	out := of.Clone()
+	if c.Batches == nil {
+		return out
+	}
+
+	status := c.Batches.Status(jid)
+	if owner := of.Str("master"); status == nil && owner != "" && c.BatchesElsewhere != nil {
+		var err error
+		if status, err = c.BatchesElsewhere.Status(c.ctx, jid, owner); err != nil {
+			out.Set("away", true)
+		}
+	}
+	if status == nil {
+		return out
+	}
+
+	for name, key := range map[string]string{"minions": "total", "size": "batch_size", "pending": "pending",
+		"active": "active", "failed": "failed"} {
+		n, _ := status.Int(key)
+		out.Set(name, n)
+	}
+	out.Set("halted", status.Str("halted_reason"))
+	return out
+}

@@ -1,0 +1,131 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/big"
+	"strings"
+	"testing"
+
+	"saltern/master/jobs"
+	"saltern/master/value"
+)
+
+// oneBatch is a master, or all others, with one batch.
+type oneBatch struct {
+	jid     string
+	fail    error
+	asked   []string // the owners that were asked
+	stopped int
+}
+
+func (b *oneBatch) Status(jid string) *value.Map {
+	if jid != b.jid {
+		return nil
+	}
+	return m("jid", jid, "total", int64(9), "batch_size", int64(2), "pending", int64(4), "active", int64(1), "failed", int64(0),
+		"halted", false, "halted_reason", nil)
+}
+
+func (b *oneBatch) Stop(_ context.Context, jid string) (bool, error) {
+	if jid != b.jid {
+		return false, nil
+	}
+	b.stopped++
+	return b.stopped == 1, nil
+}
+
+// others asks oneBatch as another master.
+type others struct{ *oneBatch }
+
+func (o others) Status(_ context.Context, jid, owner string) (*value.Map, error) {
+	o.asked = append(o.asked, owner)
+	return o.oneBatch.Status(jid), o.fail
+}
+
+func (o others) Stop(ctx context.Context, jid, owner string) (bool, error) {
+	o.asked = append(o.asked, owner)
+	if o.fail != nil {
+		return false, o.fail
+	}
+	return o.oneBatch.Stop(ctx, jid)
+}
+
+// killed keeps what minions were asked.
+type killed struct{ questions []Question }
+
+func (k *killed) Ask(_ context.Context, q Question) (Answer, error) {
+	k.questions = append(k.questions, q)
+	return Answer{}, nil
+}
+
+// TestBatches: a batch is shown and stopped where it runs; the other masters are asked only for what this
+// one does not run.
+func TestBatches(t *testing.T) {
+	const ours, theirs = "20261129055906639594", "20261129055906639595"
+	cache, err := jobs.Open(jobs.Config{Dir: t.TempDir(), HashType: "sha256"}, slog.New(slog.DiscardHandler))
+	ok(t, err)
+	defer cache.Close(context.Background())
+	of := m("minions", int64(9), "size", int64(2), "master", "n2", "tgt", "web*", "tgt_type", "glob")
+	ok(t, cache.SaveLoad(t.Context(), theirs, m("fun", "test.ping", "tgt", []any{"web1", "web2"}, "tgt_type", "list", jobs.BatchField, of),
+		[]string{"web1", "web2"}))
+
+	elsewhere := &oneBatch{jid: theirs}
+	minions := &killed{}
+	env := environment(nil)
+	env.Jobs, env.Batches, env.BatchesElsewhere, env.Minions = cache, &oneBatch{jid: ours}, others{elsewhere}, minions
+	call := func(fun string, args ...any) (any, error) { return New().Call(t.Context(), env, fun, args, nil) }
+
+	number, _ := new(big.Int).SetString(ours, 10) // what a command line makes of the id
+	for _, c := range []struct {
+		fun  string
+		args []any
+		want any
+	}{
+		{"batch.stop", []any{number}, true},
+		{"batch.stop", []any{ours}, false},
+		{"batch.stop", []any{theirs, true}, true},
+		{"batch.stop", []any{theirs, true}, false},
+		{"batch.stop", []any{"20261129055906639596"}, false},
+		{"batch.status", []any{"20261129055906639596"}, nil},
+	} {
+		if got, err := call(c.fun, c.args...); err != nil || got != c.want {
+			t.Errorf("%s %v: %v, %v", c.fun, c.args, got, err)
+		}
+	}
+	if q := minions.questions; len(q) != 1 || q[0].Fun != "saltutil.kill_job" || value.Repr(q[0].Target) != "['web1', 'web2']" || q[0].Arg[0] != theirs {
+		t.Errorf("killed %v", q)
+	}
+	if got := strings.Join(elsewhere.asked, " "); got != "n2 n2  " { // of an unknown job all are asked
+		t.Errorf("asked %q", got)
+	}
+
+	show := func() (job *value.Map) {
+		t.Helper()
+		got, err := call("jobs.list_job", theirs)
+		ok(t, err)
+		return got.(*value.Map)
+	}
+	if job := show(); job.Str("Target") != "web*" || job.Str("Target-type") != "glob" || job.Map("Batch").Value("pending") != int64(4) {
+		t.Errorf("the job: %s", JSON(job, false))
+	}
+	elsewhere.fail = errors.New("n2 did not answer")
+	elsewhere.jid = ""
+	if b := show().Map("Batch"); !b.Bool("away") || b.Value("pending") != nil || b.Value("minions") != int64(9) {
+		t.Errorf("the batch of a master that is away: %s", JSON(b, false))
+	}
+	for _, fun := range []string{"batch.stop", "batch.status"} {
+		if _, err := call(fun, theirs); err == nil || !strings.Contains(err.Error(), "n2 did not answer") {
+			t.Errorf("%s: %v", fun, err)
+		}
+		if _, err := call(fun, "../../etc/passwd"); err == nil || !strings.Contains(err.Error(), "is not a job id") {
+			t.Errorf("%s: %v", fun, err)
+		}
+	}
+
+	asked := len(elsewhere.asked)
+	if _, err := call("jobs.lookup_jid", theirs); err != nil || len(elsewhere.asked) != asked {
+		t.Errorf("a look-up of returns asks other masters: %v", err)
+	}
+}
