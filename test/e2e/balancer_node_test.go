@@ -71,15 +71,13 @@ func TestSupervisorKilled(t *testing.T) {
 // upgrade, a reload goes on as the new program in the same process, and a new
 // load balancer takes the place of the old one while minions are served.
 func TestBalancerReload(t *testing.T) {
-	// A copy of the programs, to be replaced. The environment is not for tests
-	// that run at the same time.
-	bin := lab.Dir(t)
+	t.Parallel()
+	bin := lab.Dir(t) // a copy of the programs, to be replaced
 	for _, name := range []string{"applianced", "salt-master", "salt", "salt-key", "salt-run", "salt-cp"} {
 		install(t, lab.Bin(t, name), filepath.Join(bin, name))
 	}
 
-	t.Setenv("SALTERN_BIN", bin)
-	n := lab.StartNode(t, lab.NodeConfig{Options: map[string]any{"gather_job_timeout": 1}})
+	n := lab.StartNode(t, lab.NodeConfig{Bin: bin, Options: map[string]any{"gather_job_timeout": 1}})
 	accepted(t, n, "web1", lab.Newest)
 	first, _ := pid(t, n, "lb")
 	reload := func() {

@@ -25,6 +25,7 @@ type Node struct {
 	Addr     string
 	Dir      string
 	Settings *settings.Settings
+	program  string // path of its applianced
 	config   string
 	minions  sync.Map // of *Minion by id: those that were started for this node
 }
@@ -37,6 +38,7 @@ type NodeConfig struct {
 	Extra   map[string]any    // further top-level keys of appliance.yaml
 	Addr    string            // an address of this machine whose ports are free; empty: a loopback address
 	Disk    string            // size of a file system of its own for the data, such as "64m"; needs root
+	Bin     string            // the folder of applianced and what it starts; empty: that of [Bin]
 }
 
 // StartNode starts applianced and waits until it serves.
@@ -60,7 +62,11 @@ func PrepareNode(t testing.TB, c NodeConfig) *Node {
 		conf["lb"] = map[string]any{"proxy_protocol": false}
 	}
 
-	n := &Node{Dir: Dir(t), Addr: c.Addr}
+	n := &Node{Dir: Dir(t), Addr: c.Addr, program: filepath.Join(c.Bin, "applianced")}
+	if c.Bin == "" {
+		n.program = Bin(t, "applianced")
+	}
+
 	if n.Addr == "" {
 		n.Addr = Address(t, front[0], front[1], 14505, 14506)
 	}
@@ -127,7 +133,7 @@ func mountDisk(t testing.TB, dir, size string) {
 // Launch starts a prepared (or stopped) node and waits until it serves.
 func (n *Node) Launch(t testing.TB) {
 	t.Helper()
-	n.Proc = Start(t, "applianced", filepath.Join(n.Dir, "log"), Bin(t, "applianced"), "run", "--config", n.config)
+	n.Proc = Start(t, "applianced", filepath.Join(n.Dir, "log"), n.program, "run", "--config", n.config)
 	Eventually(t, 60*time.Second, "node serves", func() error {
 		if !n.Running() {
 			t.Fatal("applianced ended")
@@ -151,7 +157,7 @@ func headline(d status.Document) string {
 // Applianced runs a verb of applianced against this node.
 func (n *Node) Applianced(t testing.TB, args ...string) Result {
 	t.Helper()
-	return Run(t, 20*time.Second, Bin(t, "applianced"), append([]string{"--config", n.config}, args...)...)
+	return Run(t, 20*time.Second, n.program, append([]string{"--config", n.config}, args...)...)
 }
 
 // Status asks the node; the exit code is checked against the document.
