@@ -393,8 +393,12 @@ func TestPool(t *testing.T) {
 			t.Error("a job or a key is missing")
 		}
 
+		m.mu.Lock()
+		events, third := slices.Clone(m.events), m.data["my/tag/3"]
+		m.mu.Unlock()
+
 		last := -1
-		for _, e := range m.events {
+		for _, e := range events {
 			var n int
 			if _, err := fmt.Sscanf(e, b.cfg.ID+" my/tag/%d", &n); err == nil {
 				if n != last+1 {
@@ -404,12 +408,12 @@ func TestPool(t *testing.T) {
 			}
 		}
 
-		if m.data["my/tag/3"].Str(wire.PeerField) != b.cfg.ID || m.data["my/tag/3"].Str("_stamp") == "" {
-			t.Errorf("%v", m.data["my/tag/3"].Keys())
+		if third.Str(wire.PeerField) != b.cfg.ID || third.Str("_stamp") == "" {
+			t.Errorf("%v", third.Keys())
 		}
 
-		if len(m.events) != 22 || last != 19 {
-			t.Errorf("%d events", len(m.events))
+		if len(events) != 22 || last != 19 {
+			t.Errorf("%d events", len(events))
 		}
 	}
 

@@ -70,7 +70,10 @@ func TestFullSilencesOfAPeer(t *testing.T) {
 		packed, err := m.pack()
 		check.Must(t, err)
 		n.service.handle("n1", packed)
-		if n.service.diskFail {
+		n.service.diskMu.Lock()
+		failed := n.service.diskFail
+		n.service.diskMu.Unlock()
+		if failed {
 			t.Error("a full list is a fault of the disk")
 		}
 
