@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"saltern/glusterctl/disk"
+	"saltern/test/check"
+	"saltern/test/smalldisk"
 )
 
 // makeCopy makes what a brick leaves in its directory.
@@ -108,11 +110,8 @@ func TestContained(t *testing.T) {
 // TestFreshBrickIsNoneOfBefore: the name of a copy that was set aside, and that of the copy
 // which the volume still counts on, are not given again.
 func TestFreshBrickIsNoneOfBefore(t *testing.T) {
-	root := t.TempDir()
-	if disk.CheckRoot(root) != nil {
-		t.Skip("NOT TESTED: the directory for temporary files is on the root file system")
-	}
-
+	root := smalldisk.Mount(t, 8, 100) // bricks on the root file system are refused
+	check.Must(t, disk.CheckRoot(root))
 	for _, name := range []string{"cluster-1.before-20261128T090000", "cluster-2"} {
 		if err := os.Mkdir(filepath.Join(root, name), 0o755); err != nil {
 			t.Fatal(err)
