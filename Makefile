@@ -376,6 +376,13 @@ bench-highstate: bench-swarm build deps-salt ## a job of state.apply for 3,000 m
 	python3 test/bench/highstate.py --go bin/salt-master --python $(SALTERN_CACHE)/salt-3008.3/bin/salt-master \
 	  --renderer-python $(SALTERN_CACHE)/salt-3008.3/bin/python --swarm "$(SWARM)" $(BENCH_HIGHSTATE)
 
+# BENCH_DIFF are flags of test/bench/diff.py.
+BENCH_DIFF ?=
+.PHONY: bench-diff
+bench-diff: bench-swarm build deps-salt ## pillar.diff and pillar.readers for 2,000 minions, alone and while these run jobs (by hand, ten minutes; BENCH_DIFF='--minions 500 --pings 20')
+	python3 test/bench/diff.py --go bin/salt-master --salt-run bin/salt-run \
+	  --renderer-python $(SALTERN_CACHE)/salt-3008.3/bin/python --swarm "$(SWARM)" $(BENCH_DIFF)
+
 # HISTORY_RUNS are made once and stay in HISTORY_DIR, some 100 bytes on disk for each.
 HISTORY_RUNS ?= 10000000
 HISTORY_DIR ?= /var/tmp/saltern-bench-history

@@ -102,6 +102,8 @@ type Exec struct {
 	Env, Add []string
 	// Credential is the account of the child. It may be nil: the account of this process.
 	Credential *syscall.Credential
+	// Nice is how much less than this process the child counts for the scheduler, 0 to 19.
+	Nice int
 	// Stdin is the input of the child.
 	Stdin string
 	// Tee receives the child's standard output while it is written, and TeeErr its standard error.
@@ -148,6 +150,7 @@ func (e Exec) Run(ctx context.Context, argv []string) (Output, error) {
 	if err := cmd.Start(); err != nil {
 		return Output{}, fmt.Errorf("start %s: %w", argv[0], err)
 	}
+	LowerPriority(cmd.Process.Pid, e.Nice)
 
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()

@@ -18,34 +18,54 @@ type comparison struct {
 	request   Request
 	from, to  *side
 	decrypted [][]any
-
-	mu     sync.Mutex
-	report *Report
+	report    *Report
 }
 
 // all compares all minions.
 func (c *comparison) all(ctx context.Context, ids []string) error {
 	keep := func(ctx context.Context) error { return errors.Join(c.from.keep(ctx), c.to.keep(ctx)) }
-	return eachMinion(ctx, ids, keep, c.minion)
+	return eachMinion(ctx, ids, workers(), keep, c.minion)
 }
 
-// eachMinion calls do for all minions, for several at the same time. The first error ends it: a report
-// without a minion would be incomplete. It calls keep each minute.
-func eachMinion(ctx context.Context, ids []string, keep func(context.Context) error, do func(context.Context, string) error) error {
+// eachMinion calls do for all minions, for atOnce at the same time, and what do returns one after the
+// other in the order of the minions' names: what a report has no room for does not depend on chance. The
+// first error ends it: a report without a minion would be incomplete. It calls keep each minute.
+func eachMinion(
+	ctx context.Context,
+	ids []string,
+	atOnce int,
+	keep func(context.Context) error,
+	do func(context.Context, string) (note func(), err error),
+) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 
-	next := make(chan string)
+	type task struct {
+		id   string
+		note chan func()
+	}
+	const ahead = 16 // minions for each of atOnce that are done while the first of them is not
+	next := make(chan task)
+	order := make(chan task, ahead*atOnce)
 	var done sync.WaitGroup
-	for range workers() {
+	for range atOnce {
 		done.Go(func() {
-			for id := range next {
-				if err := do(ctx, id); err != nil {
+			for t := range next {
+				note, err := do(ctx, t.id)
+				if err != nil {
 					cancel(err)
 				}
+				t.note <- note
 			}
 		})
 	}
+	done.Go(func() {
+		for t := range order {
+			if note := <-t.note; note != nil {
+				note()
+			}
+		}
+	})
 
 	kept := time.Now()
 	for _, id := range slices.Sorted(slices.Values(ids)) {
@@ -58,23 +78,25 @@ func eachMinion(ctx context.Context, ids []string, keep func(context.Context) er
 			}
 			kept = time.Now()
 		}
-		next <- id
+		t := task{id: id, note: make(chan func(), 1)}
+		order <- t
+		next <- t
 	}
 	close(next)
+	close(order)
 	done.Wait()
 	return context.Cause(ctx)
 }
 
-// minion compares one minion.
-func (c *comparison) minion(ctx context.Context, id string) error {
+// minion compares one minion. note adds the result to the report.
+func (c *comparison) minion(ctx context.Context, id string) (note func(), err error) {
 	if ctx.Err() != nil {
-		return nil
+		return nil, nil
 	}
 
 	grains, ok := c.service.cfg.Fleet.Grains(id)
 	if !ok || grains.Len() == 0 {
-		c.noteUnknown(id)
-		return nil
+		return func() { c.report.noteUnknown(id) }, nil
 	}
 
 	req := pillar.Request{ID: id, Grains: grains, Saltenv: c.request.Saltenv, Pillarenv: c.request.Pillarenv}
@@ -84,11 +106,9 @@ func (c *comparison) minion(ctx context.Context, id string) error {
 	}
 	found, refused, err := compare(ctx, req)
 	if err != nil {
-		return err
+		return nil, err
 	}
-
-	c.noteMinion(id, found, refused)
-	return nil
+	return func() { c.report.noteMinion(id, found, refused) }, nil
 }
 
 // pillars compares the pillars of one minion.

@@ -126,7 +126,7 @@ func (s *Service) findReaders(ctx context.Context, q readersQuestion, ids []stri
 		seen:     map[string]*seenFile{},
 		report:   newReadersReport(&q, len(ids), s.unrun()),
 	}
-	if err := eachMinion(ctx, ids, served.keep, search.minion); err != nil {
+	if err := eachMinion(ctx, ids, workers(), served.keep, search.minion); err != nil {
 		return nil, err
 	}
 	if q.file != "" && len(search.seen) == 0 {
@@ -168,27 +168,26 @@ type seenFile struct {
 	blocks []string // its PGP messages that are asked for, packed; written by once
 }
 
-// minion searches the pillar of one minion.
-func (r *readerSearch) minion(ctx context.Context, id string) error {
+// minion searches the pillar of one minion. note adds the result to the report.
+func (r *readerSearch) minion(ctx context.Context, id string) (note func(), err error) {
 	if ctx.Err() != nil {
-		return nil
+		return nil, nil
 	}
 	grains, ok := r.service.cfg.Fleet.Grains(id)
 	if !ok || grains.Len() == 0 {
-		r.report.noteUnknown(id)
-		return nil
+		return func() { r.report.noteUnknown(id) }, nil
 	}
 
 	req := pillar.Request{ID: id, Grains: grains, Saltenv: r.question.Saltenv, Pillarenv: r.question.Pillarenv}
 	origins, err := r.side.pillars.Origins(ctx, req)
 	if err != nil {
-		return err
+		return nil, err
 	}
 
 	m := &minionSearch{readerSearch: r, origins: origins, ways: map[int][]string{}}
 	m.run()
-	r.report.noteMinion(id, m)
-	return nil
+	reasons := m.reasons()
+	return func() { r.report.noteMinion(id, m, reasons) }, nil
 }
 
 // minionSearch is the search in one pillar.

@@ -4,13 +4,21 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"time"
 
 	"saltern/internal/printable"
 	"saltern/master/internal/git"
 )
 
+// datingTakes bounds the time in which lines and commits are looked up. Then the report has those that are
+// known: others wait for their turn to ask.
+const datingTakes = 30 * time.Second
+
 // date adds lines and commits to the sources.
 func (r *readersReport) date(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, datingTakes)
+	defer cancel()
+
 	d := &dating{
 		lines:   findLines(ctx, r.Groups),
 		changes: map[string]sourceOrigin{},

@@ -91,8 +91,8 @@ func (r *readersReport) noteUnknown(id string) {
 	}
 }
 
-func (r *readersReport) noteMinion(id string, m *minionSearch) {
-	reasons := m.reasons()
+// noteMinion adds what a minion gets. reasons are those why files of its pillar are refused.
+func (r *readersReport) noteMinion(id string, m *minionSearch, reasons []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.Searched++

@@ -79,20 +79,14 @@ func (r *Report) Code() int {
 	return codeSame
 }
 
-func (c *comparison) noteUnknown(id string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	r := c.report
+func (r *Report) noteUnknown(id string) {
 	r.Unknowns++
 	if len(r.Unknown) < 20 {
 		r.Unknown = append(r.Unknown, id)
 	}
 }
 
-func (c *comparison) noteMinion(id string, f *findings, refusals []refusal) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	r := c.report
+func (r *Report) noteMinion(id string, f *findings, refusals []refusal) {
 	r.Compared++
 	for _, file := range refusals {
 		r.noteRefusal(id, file)

@@ -166,14 +166,19 @@ func (r *Repository) listRefs(ctx context.Context, set *settings, agent string) 
 
 // runGit runs git until it ends and returns its output.
 func runGit(ctx context.Context, limit time.Duration, env, argv []string, maxOutput int) ([]byte, error) {
-	out, err := command.Exec{Limit: limit, MaxOutput: maxOutput, Env: env}.Run(ctx, argv)
+	return runGitBy(ctx, command.Exec{Limit: limit, MaxOutput: maxOutput, Env: env}, argv)
+}
+
+// runGitBy runs git as exec says, and returns its output.
+func runGitBy(ctx context.Context, exec command.Exec, argv []string) ([]byte, error) {
+	out, err := exec.Run(ctx, argv)
 	switch {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case errors.Is(err, command.ErrOutput):
 		return nil, tooLarge("git says more than is read")
 	case errors.Is(err, command.ErrTimeout):
-		return nil, &Fault{Kind: Unreachable, Text: fmt.Sprintf("no answer within %v", limit)}
+		return nil, &Fault{Kind: Unreachable, Text: fmt.Sprintf("no answer within %v", exec.Limit)}
 	case err != nil:
 		return nil, &Fault{Kind: Broken, Text: "git cannot be started: is the program git installed?"}
 	case out.Exit != 0:

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"saltern/internal/command"
 )
 
 // Change is the last commit that has touched a file, or a line of it.
@@ -22,6 +24,9 @@ type Change struct {
 
 // historyTakes bounds one search in the history of a repository.
 const historyTakes = 5 * time.Second
+
+// historyNice is how much less than the master a search counts for the scheduler: it may read all commits.
+const historyNice = 5
 
 // LastChange returns the last commit that has touched a file of a commit. path is relative to the tree. With a
 // line (the first is 1) it is the last commit that has touched this line. It fetches nothing.
@@ -40,7 +45,8 @@ func (r *Repository) LastChange(ctx context.Context, commit, path string, line i
 		argv = append(argv, "blame", "--porcelain", "-L", at+","+at, commit, "--", path)
 	}
 	const maxAnswer = 256 << 10 // blame's answer has the line itself
-	out, err := runGit(ctx, historyTakes, append(localEnv(), "LC_ALL=C"), argv, maxAnswer)
+	exec := command.Exec{Limit: historyTakes, MaxOutput: maxAnswer, Env: localEnv(), Nice: historyNice}
+	out, err := runGitBy(ctx, exec, argv)
 	if err != nil {
 		return Change{}, fmt.Errorf("%w: %w", what, err)
 	}

@@ -273,6 +273,9 @@ func (o *Origins) waysTo(key scopedKey, below []string, steps *int) (ways []stri
 	}
 
 	for _, l := range o.log.lines {
+		if len(ways) >= maxWays {
+			return ways
+		}
 		selects := func(name string) bool { return name == key.SLS || pattern.HasMeta(name) && pattern.Glob(name, key.SLS) }
 		if l.scope == key.scope && l.Env == key.Env && slices.ContainsFunc(l.SLS, selects) {
 			ways = append(ways, fmt.Sprintf("top of %s: %s", l.Top, redact.Text(value.Str(l.Target))))

@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"saltern/internal/command"
 	"saltern/master/internal/pyframe"
 	"saltern/master/value"
 )
@@ -207,20 +208,8 @@ func (p *Parent) launch(cfg Config, settings []byte, control *os.File) (*os.File
 	}
 
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", c.Process.Pid), []byte(oomScore), 0)
-	setNice(c.Process.Pid, cfg.Nice)
+	command.LowerPriority(c.Process.Pid, cfg.Nice)
 	return log, nil
-}
-
-// setNice makes a process count less than this one for the scheduler. Without it the process takes
-// more time from others than it should, but works.
-func setNice(pid, less int) {
-	const highest = 19
-	own, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
-	if err != nil || less <= 0 {
-		return
-	}
-	own = 20 - own // getpriority(2): the kernel returns 40 to 1 for -20 to 19
-	_ = unix.Setpriority(unix.PRIO_PROCESS, pid, min(own+less, highest))
 }
 
 // waitForEnd logs the process's output until the process ends.

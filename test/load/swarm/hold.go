@@ -17,7 +17,6 @@ import (
 
 const (
 	linger   = 500 * time.Millisecond // after the last job, for what is still on its way
-	gap      = 200 * time.Millisecond // between jobs that the swarm starts
 	settling = 200 * time.Millisecond // subscriptions travel one way
 	lostFor  = time.Second            // before a minion subscribes again
 
@@ -145,7 +144,7 @@ func (h *hold) drive(ctx context.Context) {
 			return
 		}
 
-		if !pause(ctx, gap) {
+		if !pause(ctx, h.s.opts.gap) {
 			return
 		}
 	}

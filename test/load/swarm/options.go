@@ -33,7 +33,7 @@ type options struct {
 	expect               string
 	path, env            string
 	drive, jobs          int
-	stay                 time.Duration
+	stay, gap            time.Duration
 	ready                string
 	highstate            bool
 	pid                  int
@@ -79,6 +79,7 @@ func parse(mode string, args []string, out io.Writer) (options, error) {
 	f.StringVar(&o.path, "path", "", "file, hold -highstate: path below salt://; %d in it is the number of the request")
 	f.StringVar(&o.env, "saltenv", "base", "file: environment")
 	f.IntVar(&o.drive, "drive", 0, "hold: start so many jobs itself, one after the other (needs -root-key)")
+	f.DurationVar(&o.gap, "gap", 200*time.Millisecond, "hold -drive: from the last return of a job to the next job")
 	f.IntVar(&o.jobs, "jobs", 0, "hold: leave after so many complete jobs (0: at -for or -timeout)")
 	f.DurationVar(&o.stay, "for", 0, "hold, tree: stay so long")
 	f.StringVar(&o.ready, "ready-file", "", "hold: file that is written when all minions listen")
