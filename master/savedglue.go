@@ -110,5 +110,9 @@ func (s savedMinions) Ask(
 func (s savedMinions) Batch(ctx context.Context, own batch.Own, by saved.User, state *batch.State) (string, error) {
 	own.JID = s.ids.New()
 	own.Account = behalf(by).Account
+	load := value.NewMap("fun", own.Fun, "arg", own.Arg)
+	if err := s.launch.RoomForBatch(own.Account, load, len(state.Pending)); err != nil {
+		return "", err
+	}
 	return own.JID, s.batches.Begin(ctx, own, state)
 }

@@ -3,6 +3,8 @@ package adopt
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,7 +15,7 @@ import (
 // savedFile is the file of saved targets, jobs and schedules, beside the keys of minions.
 const savedFile = "saved.saltern"
 
-// savedHead is how such a file begins. The masters check the rest, and set a damaged one aside.
+// savedHead is how such a file begins. The first line ends in the sha256 of the others.
 const savedHead = "# Saved targets, jobs and schedules"
 
 // planSaved plans the saved targets, jobs and schedules of a tree that another Saltern has exported. A
@@ -25,8 +27,8 @@ func (p *Plan) planSaved(_ context.Context, c *confs) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err == nil && !bytes.HasPrefix(text, []byte(savedHead)) {
-		err = errors.New("it is no file of saved objects")
+	if err == nil {
+		err = checkSaved(text)
 	}
 	if err != nil {
 		p.countOf(Saved).Left++
@@ -67,6 +69,20 @@ func (p *Plan) planSaved(_ context.Context, c *confs) error {
 
 	p.countOf(Saved).New++
 	p.compareItem(it)
+	return nil
+}
+
+// checkSaved returns an error for what is no file of saved objects, or a damaged one, which the masters
+// would set aside.
+func checkSaved(text []byte) error {
+	head, rest, _ := bytes.Cut(text, []byte("\n"))
+	_, sum, ok := bytes.Cut(head, []byte(", sha256 "))
+	if !ok || !bytes.HasPrefix(head, []byte(savedHead)) {
+		return errors.New("it is no file of saved objects")
+	}
+	if want := sha256.Sum256(rest); string(sum) != hex.EncodeToString(want[:]) {
+		return errors.New("it is damaged: its content does not have the sha256 of its first line; export it again")
+	}
 	return nil
 }
 

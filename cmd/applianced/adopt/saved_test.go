@@ -10,8 +10,9 @@ import (
 	"saltern/test/check"
 )
 
-// savedText is a file of saved objects as masters write it; its hash does not matter here.
-const savedText = "# Saved targets, jobs and schedules, written by the masters: version 7, sha256 00\ntargets: {}\n"
+// savedText is a file of saved objects as masters write it.
+const savedText = "# Saved targets, jobs and schedules, written by the masters: version 7, sha256 " +
+	"053154101874bfb947597891f93c438676bdaae651924bfcc8fded9829f676a5\ntargets: {}\n"
 
 // TestSavedObjects: what one Saltern has saved comes to another one by export and import, once; a node that
 // has saved objects keeps them, also with Force.
@@ -64,6 +65,9 @@ func TestHostileSavedObjects(t *testing.T) {
 		"too large":   savedText + strings.Repeat("#", maxSaved),
 		"a script":    "#!/bin/sh\n",
 		"other words": "# Saved",
+		"half of it":  savedText[:len(savedText)-4],
+		"one byte":    strings.Replace(savedText, "targets: {", "targets: [", 1),
+		"no hash":     savedHead + "\ntargets: {}\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			old, node := oldMaster(t), freshNode(t)

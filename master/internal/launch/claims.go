@@ -160,7 +160,11 @@ func (l *Launcher) Learn(ctx context.Context, jid string, started *value.Map, st
 		}
 	}
 
-	l.quota.chargePeerJob(started.Str(jobs.AccountField), jobCost(started), l.cfg.Now())
+	cost := jobCost(started)
+	if started.Map(jobs.BatchField) != nil && l.expected.knows(jid) { // a further slice of a batch
+		cost -= jobFiles
+	}
+	l.quota.chargePeerJob(started.Str(jobs.AccountField), cost, l.cfg.Now())
 	l.Expect(jid, started)
 	return stage()
 }

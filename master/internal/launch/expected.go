@@ -69,6 +69,14 @@ func (e *expected) addJob(jid string, exclusive bool, minions []string) {
 	}
 }
 
+// knows reports whether expected has a record of the job.
+func (e *expected) knows(jid string) bool {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	_, there := e.jobs[jid]
+	return there
+}
+
 // forgetJob removes a job.
 func (e *expected) forgetJob(jid string) {
 	e.mu.Lock()

@@ -306,7 +306,7 @@ func (l *Launcher) identify(ctx context.Context, j *Job) (leave func(), err erro
 		j.Load.Set(jobs.AccountField, j.account)
 	}
 
-	leave, again := func() {}, false
+	leave, again := func() {}, j.slice && l.expected.knows(asked)
 	if asked != "" && !j.slice {
 		j.Load.Set(jobs.ChosenField, true)
 		if leave, again, err = l.claimJID(ctx, asked, j.Load); err != nil {
@@ -348,6 +348,17 @@ func (l *Launcher) chargeJob(j *Job, known bool) error {
 	if err != nil {
 		l.refused.overQuota.Add(1)
 		l.cfg.Quiet.Warn("job refused: its caller has used up his part of the job cache", "account", j.account)
+	}
+	return err
+}
+
+// RoomForBatch returns a Refusal if the quota of an account has no room for the load of a job that each of
+// n minions gets by itself. It charges nothing: each slice of the batch is charged when it starts.
+func (l *Launcher) RoomForBatch(account string, load *value.Map, n int) error {
+	cost := jobCost(load)
+	err := l.quota.roomOrRefuse(account, cost+(n-1)*(cost-jobFiles), l.cfg.Now())
+	if err != nil {
+		l.refused.overQuota.Add(1)
 	}
 	return err
 }

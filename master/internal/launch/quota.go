@@ -84,7 +84,27 @@ func (q *quota) chargeOrRefuse(account string, cost int, now time.Time) error {
 		return nil
 	}
 
-	used := bucket.Used(now, q.rate)
+	return q.refusal(bucket.Used(now, q.rate), need)
+}
+
+// roomOrRefuse returns a Refusal if chargeOrRefuse would refuse this cost now. It charges nothing.
+func (q *quota) roomOrRefuse(account string, cost int, now time.Time) error {
+	if account == "" || q.rate.Burst == 0 {
+		return nil
+	}
+
+	q.mu.Lock()
+	defer q.mu.Unlock()
+
+	used := q.bucketOf(account, now).Used(now, q.rate)
+	if used+float64(cost) <= q.rate.Burst {
+		return nil
+	}
+	return q.refusal(used, float64(cost))
+}
+
+// refusal returns the Refusal of a job that needs more than an account has left.
+func (q *quota) refusal(used, need float64) error {
 	burst := mebibytes(q.rate.Burst)
 	if need > q.rate.Burst {
 		return refuse("this job takes %s of the job cache, more than a user may have there (%s, saltern_user_job_quota): send less",

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"saltern/master/jobs"
+	"saltern/master/value"
 	"saltern/test/check"
 )
 
@@ -138,5 +140,46 @@ func TestQuotaForgetsWhoHasUsedLeast(t *testing.T) {
 	}
 	if q.chargeOrRefuse("full", 1, start) == nil {
 		t.Error("who has used up his quota was forgotten")
+	}
+}
+
+// TestQuotaOfBatch: the slices of a batch are charged as one job, and a batch that has no room is refused
+// before it begins.
+func TestQuotaOfBatch(t *testing.T) {
+	t.Parallel()
+	const account = "ldap/ann"
+	load := func(ids ...any) *value.Map {
+		return value.NewMap("fun", "test.ping", "arg", []any{}, "tgt", ids, "tgt_type", "list", "ret", "",
+			"jid", aJID, "user", "ann", jobs.AccountField, account, jobs.BatchField, value.NewMap("minions", int64(2)))
+	}
+	l, s := withSteps(t, nil)
+	used := func() float64 {
+		return l.quota.bucketOf(account, l.cfg.Now()).Used(l.cfg.Now(), l.quota.rate)
+	}
+	check.Must(t, l.StartSlice(t.Context(), load("web1")))
+	first := used()
+	check.Must(t, l.StartSlice(t.Context(), load("web2")))
+	if second := used() - first; first < jobFiles || second > first-jobFiles+100 {
+		t.Errorf("charged %.0f and %.0f bytes", first, second)
+	}
+
+	peer, _ := withSteps(t, nil)
+	for _, pub := range s.published {
+		started := pub.load.Clone()
+		started.Set(jobs.AccountField, account)
+		started.Set(jobs.BatchField, value.NewMap("minions", int64(2)))
+		check.Must(t, peer.Learn(t.Context(), aJID, started, func() error { return nil }))
+	}
+	if got := peer.quota.bucketOf(account, peer.cfg.Now()).Used(peer.cfg.Now(), peer.quota.rate); got < jobFiles || got > 2*jobFiles {
+		t.Errorf("a peer charged %.0f bytes", got)
+	}
+
+	before := used()
+	_, refused := errors.AsType[*Refusal](l.RoomForBatch(account, load("web1"), defaultUserQuota/100))
+	if err := l.RoomForBatch(account, load("web1"), 1000); err != nil || !refused || used() > before {
+		t.Errorf("%v, refused %t", err, refused)
+	}
+	if err := l.RoomForBatch("", load("web1"), defaultUserQuota); err != nil {
+		t.Errorf("of a caller with all rights: %v", err)
 	}
 }

@@ -144,6 +144,9 @@ func (s *Service) begin(ctx context.Context, b *newBatch) error {
 	if err != nil {
 		return err
 	}
+	if err := s.cfg.Launch.RoomForBatch(b.by.Account, b.job.Load, len(b.up)); err != nil {
+		return err
+	}
 	state := batch.New(b.up, size)
 	state.Wait = b.spec.Wait
 	state.Failhard = b.spec.Failhard

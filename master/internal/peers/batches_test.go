@@ -37,6 +37,12 @@ func (f *fakeBatches) Stop(context.Context, string) (bool, error) {
 	return f.stopped == 1 && f.fail == nil, f.fail
 }
 
+func (f *fakeBatches) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.stopped
+}
+
 // startBatches starts a cluster of masters as startPaused does. Each runs the batch that bears its id.
 func startBatches(t *testing.T, ids ...string) (map[string]*Batches, map[string]*fakeBatches) {
 	all, own, buses := map[string]*Batches{}, map[string]*fakeBatches{}, map[string]*event.Bus{}
@@ -45,9 +51,10 @@ func startBatches(t *testing.T, ids ...string) (map[string]*Batches, map[string]
 	for _, id := range ids {
 		buses[id] = newTestBus()
 		own[id] = &fakeBatches{id: id, tgt: "web*"}
-		all[id] = NewBatches(othersOf(id, buses[id], ids), own[id])
+		b := NewBatches(othersOf(id, buses[id], ids), own[id])
+		all[id] = b
 		if !strings.HasPrefix(id, "old") && !strings.HasPrefix(id, "off") {
-			running.Go(func() { all[id].Run(t.Context()) })
+			running.Go(func() { b.Run(t.Context()) })
 		}
 	}
 	joinBuses(t, &running, buses)
@@ -87,8 +94,9 @@ func TestBatchesAreStoppedAtTheirMaster(t *testing.T) {
 						t.Errorf("error %v, want %q", err, c.want)
 					}
 				}
+				synctest.Wait()
 				for id, f := range own {
-					if id != c.jid && f.stopped > 0 {
+					if id != c.jid && f.count() > 0 {
 						t.Errorf("%s stops a batch that it does not have", id)
 					}
 				}
@@ -124,7 +132,7 @@ func TestNobodyElseStopsBatches(t *testing.T) {
 				_ = all["c1"].Bus.FireBy(maker, event.TagBatchAsk, order)
 			}
 			synctest.Wait()
-			if own["c2"].stopped > 0 {
+			if own["c2"].count() > 0 {
 				t.Errorf("by %s", maker)
 			}
 		})

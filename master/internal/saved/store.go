@@ -45,7 +45,8 @@ type Store struct {
 	disk    chan struct{}
 	content []byte // of the file at the last read; only who has taken disk uses it
 	fault   string // why the file could not be read, as last logged; only who has taken disk uses it
-	aside   string // path of the damaged file that was set aside last, or ""; only who has taken disk uses it
+	aside   string // path of a damaged file that was set aside, or ""; only who has taken disk uses it
+	sought  bool   // files that were set aside before the start were looked for; only who has taken disk uses it
 	objects atomic.Pointer[Objects]
 }
 
@@ -114,6 +115,13 @@ func (s *Store) Look(ctx context.Context) error {
 // damageKept returns an error if a damaged file was set aside and is still there. The caller has taken
 // disk.
 func (s *Store) damageKept() error {
+	if !s.sought {
+		// Names of the same length end in the time, so the last one is the newest.
+		if names, _ := filepath.Glob(globbed(s.file.Path) + ".broken-*"); len(names) > 0 {
+			s.aside = names[len(names)-1]
+		}
+		s.sought = true
+	}
 	if s.aside == "" {
 		return nil
 	}
@@ -122,6 +130,11 @@ func (s *Store) damageKept() error {
 		return nil
 	}
 	return fmt.Errorf("the file was damaged, and the newest whole version counts: look at salt-run saved.export, then remove %s", s.aside)
+}
+
+// globbed returns a pattern of [filepath.Glob] that matches the path alone.
+func globbed(path string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }
 
 // newestWait is how long Newest waits for the shared folder.

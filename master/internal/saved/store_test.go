@@ -356,8 +356,13 @@ func TestDamagedFile(t *testing.T) {
 	if err := s.Look(t.Context()); err == nil || !strings.Contains(err.Error(), kept[0]) {
 		t.Errorf("the damaged file is not named: %v", err)
 	}
+	restarted := newTestStore(t, s.file.Path)
+	if err := restarted.Look(t.Context()); err == nil || !strings.Contains(err.Error(), kept[0]) {
+		t.Errorf("the damaged file is not named after a restart: %v", err)
+	}
 	check.Must(t, os.Remove(kept[0]))
 	check.Must(t, s.Look(t.Context()))
+	check.Must(t, restarted.Look(t.Context()))
 	other := newTestStore(t, s.file.Path)
 	other.Look(t.Context())
 	if other.Objects().Get(KindSchedule, "nightly") == nil {
