@@ -101,13 +101,6 @@ func jobFormIn(form url.Values) jobForm {
 		Limit:       get("limit"),
 		MayRun:      cutText(form.Get("may_run"), maxText),
 	}
-	if d.Batch != "" { // the form of the page Run names them otherwise
-		run := partsOf(form.Get)
-		d.Limit = cmp.Or(d.Limit, run.Timeout)
-		if run.Failhard && d.Stop == "" {
-			d.Stop = "0"
-		}
-	}
 
 	at := func(name string, i int) string {
 		if list := form[name]; i < len(list) {
@@ -273,6 +266,7 @@ func editJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		Target:   cutText(v.query.Get("tgt"), maxText),
 		Type:     v.query.Get("type"),
 	}
+	notice := d.takeParts(partsOf(v.query.Get))
 	if sls := cutText(v.query.Get("sls"), maxName); sls != "" {
 		d.Args = strings.TrimSpace(sls + "\n" + d.Args)
 	}
@@ -291,10 +285,28 @@ func editJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		}
 	}
 
-	return d.render(c, ctx, v, http.StatusOK, "")
+	return d.render(c, ctx, v, http.StatusOK, page{Notice: notice})
 }
 
-func (d *jobForm) render(c *Console, ctx context.Context, v *visit, code int, problem string) (Answer, error) {
+// takeParts fills in the limits from the form of the page Run. notice says in what they differ, or is "".
+func (d *jobForm) takeParts(p parts) (notice string) {
+	if p.Batch == "" {
+		return ""
+	}
+	d.Batch = p.Batch
+	d.Limit = p.Timeout
+	if p.Failhard {
+		d.Stop = "0"
+		notice = "A saved job stops above a percentage of failed minions: with 0 it stops after the first one, and does not begin while a minion does not answer. "
+	}
+	if p.Wait != "" && p.Wait != "0" {
+		notice += "A saved job has no wait between minions: that field was left out."
+	}
+	return strings.TrimSpace(notice)
+}
+
+// render shows the form, with the problem and the notice of p.
+func (d *jobForm) render(c *Console, ctx context.Context, v *visit, code int, p page) (Answer, error) {
 	if v.mayCall("runner", savedTargets) {
 		all, err := savedObjects(ctx, v, savedTargets)
 		if err != nil {
@@ -314,11 +326,12 @@ func (d *jobForm) render(c *Console, ctx context.Context, v *visit, code int, pr
 		d.Fields[i].N = i + 1
 	}
 
-	title := "Save a job"
+	p.Title = "Save a job"
 	if d.Exists {
-		title = "Change the saved job " + briefName(d.Name)
+		p.Title = "Change the saved job " + briefName(d.Name)
 	}
-	return c.render(v, "savedjob", code, page{Title: title, Data: *d, Problem: problem})
+	p.Data = *d
+	return c.render(v, "savedjob", code, p)
 }
 
 func saveJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
@@ -342,7 +355,7 @@ func saveJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		return Answer{}, err
 	}
 	if problem != "" {
-		return d.render(c, ctx, v, http.StatusBadRequest, problem)
+		return d.render(c, ctx, v, http.StatusBadRequest, page{Problem: problem})
 	}
 
 	return c.redirectTo("/saved", "saved"), nil
