@@ -50,6 +50,8 @@ send; 1 it cannot be told.`,
 	cmd.Flags().StringVar(&q.Action, "action", "",
 		`only this action, such as job.publish, or those of a pattern: 'key.*'`)
 	cmd.Flags().StringVar(&q.Node, "node", "", "only what was done on this node")
+	cmd.Flags().BoolVar(&q.Acts, "acts", false, "leave out what only reads, and was permitted")
+	cmd.Flags().BoolVar(&q.Refused, "refused", false, "only what was refused or failed")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON lines for machines")
 	cmd.MarkFlagsMutuallyExclusive("since", "lines")
 	_ = cmd.RegisterFlagCompletionFunc("node", f.allNodes)

@@ -103,11 +103,11 @@ func TestWriteAudit(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	want := `TIME                 NODE  USER            FROM                   ACTION          OBJECT           RESULT
-2026-11-24 16:40:02  n1    alice as root   local                  key.accept      web1             ok: was pending
-2026-11-24 16:40:03  n1    alice as root   local                  system.upgrade  -                asked
-2026-11-24 16:40:04  n1    bob (ldap)      10.0.0.5 via salt-api  job.publish     test.ping * (3)  started 20261124164003000001
-2026-11-24 16:40:05  n1    eve (unproven)  192.0.2.1              login           -                refused (7 before it are missing)
+	want := `TIME                 NODE  USER            FROM                   ACTION          OBJECT                      RESULT
+2026-11-24 16:40:02  n1    alice as root   local                  key.accept      web1                        ok: was pending
+2026-11-24 16:40:03  n1    alice as root   local                  system.upgrade  -                           asked
+2026-11-24 16:40:04  n1    bob (ldap)      10.0.0.5 via salt-api  job.publish     test.ping on * (3 minions)  started 20261124164003000001
+2026-11-24 16:40:05  n1    eve (unproven)  192.0.2.1              login           -                           refused (7 before it are missing)
 `
 	if b.String() != want {
 		t.Errorf("%s", &b)

@@ -98,6 +98,12 @@ func TestQueries(t *testing.T) {
 			r.As = ""
 			r.Action = "job.publish"
 		}
+		if i%10 == 6 { // 6, 16, 26, 36
+			r.Action, r.Function = "runner.call", "pillar.readers"
+			if i == 36 {
+				r.Result = Refused
+			}
+		}
 
 		l := open(t, dirs[i%2], nil)
 		l.Write(t.Context(), r)
@@ -118,6 +124,10 @@ func TestQueries(t *testing.T) {
 		{Query{User: "root", Last: 1}, 1, "38", true},
 		{Query{Action: "job.*"}, 10, "39", false},
 		{Query{Action: "job"}, 0, "", false},
+		{Query{Acts: true}, 37, "39", false},
+		{Query{Acts: true, Action: "runner.call"}, 1, "36", false},
+		{Query{Refused: true}, 1, "36", false},
+		{Query{Refused: true, Action: "job.*"}, 0, "", false},
 	} {
 		// Through the form in which nodes ask each other.
 		q, err := ParseQuery(c.q.Values())

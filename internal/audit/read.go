@@ -26,11 +26,13 @@ const MaxRecords = 20_000
 
 // Query selects records. An empty field matches every record.
 type Query struct {
-	Since  time.Time
-	User   string // the actor, or the user as whom he acted
-	Action string // a shell pattern: key.*
-	Node   string // name of a node; used only when several nodes are asked
-	Last   int    // how many of the newest records; 0 means MaxRecords
+	Since   time.Time
+	User    string // the actor, or the user as whom he acted
+	Action  string // a shell pattern: key.*
+	Node    string // name of a node; used only when several nodes are asked
+	Last    int    // how many of the newest records; 0 means MaxRecords
+	Acts    bool   // leave out calls that only read and were permitted
+	Refused bool   // only acts that were refused or failed
 }
 
 // Page holds the records of one node.
@@ -61,12 +63,24 @@ func (q Query) Values() url.Values {
 	if q.Last > 0 {
 		v.Set("last", strconv.Itoa(q.Last))
 	}
+	if q.Acts {
+		v.Set("acts", "1")
+	}
+	if q.Refused {
+		v.Set("refused", "1")
+	}
 	return v
 }
 
 // ParseQuery reads the query of an HTTP request.
 func ParseQuery(v url.Values) (q Query, err error) {
-	q = Query{User: v.Get("user"), Action: v.Get("action"), Node: v.Get("node")}
+	q = Query{
+		User:    v.Get("user"),
+		Action:  v.Get("action"),
+		Node:    v.Get("node"),
+		Acts:    v.Get("acts") != "",
+		Refused: v.Get("refused") != "",
+	}
 	if len(q.User)+len(q.Action)+len(q.Node) > 3*maxName {
 		return q, errors.New("the question is too long")
 	}
@@ -96,6 +110,9 @@ func (q Query) lastOrMost() int { return min(cmp.Or(q.Last, MaxRecords), MaxReco
 // record is stored.
 func (q Query) matches(r Record) bool {
 	if r.Time.Before(q.Since) || q.User != "" && q.User != r.User && q.User != r.As {
+		return false
+	}
+	if q.Acts && r.Reads() || q.Refused && !r.Bad() && r.Action != moreAction {
 		return false
 	}
 	forVerify := r.Action == fileAction || r.Action == headsAction

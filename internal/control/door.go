@@ -60,10 +60,12 @@ type Restart struct {
 
 // Question is a request for audit records, see package audit.
 type Question struct {
-	Since  time.Time `json:"since,omitzero"`
-	User   string    `json:"user,omitempty"`
-	Action string    `json:"action,omitempty"`
-	Last   int       `json:"last"` // number of records, [MaxRecords] at most
+	Since   time.Time `json:"since,omitzero"`
+	User    string    `json:"user,omitempty"`
+	Action  string    `json:"action,omitempty"`
+	Last    int       `json:"last"` // number of records, [MaxRecords] at most
+	Acts    bool      `json:"acts,omitempty"`
+	Refused bool      `json:"refused,omitempty"`
 }
 
 // MaxRecords bounds the records of one answer.

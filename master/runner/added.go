@@ -12,7 +12,7 @@ type added struct {
 var addedByMaster = map[string]added{
 	"presence.minions": {"finger=", "Returns all keys, each with what this master knows of its minion."},
 	records:            {"since= user= action= last=", "Returns the newest records of the audit on this node."},
-	"audit.all":        {"since= user= action= last=", "Returns the newest records of the audit on all nodes."},
+	"audit.all":        {"since= user= action= last= acts= refused=", "Returns the newest records of the audit on all nodes."},
 	"fleet.summary":    {"since=", "Returns the state of all minions, and counts of the runs since a time."},
 	"fleet.trend":      {"", "Returns the state of all minions, their results on each of the last 31 days, and drift."},
 	"fleet.last": {"minion= result= state= brief= limit= after=",

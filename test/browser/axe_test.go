@@ -2,9 +2,12 @@ package browser
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/chromedp/chromedp"
 )
 
 // axe is the text of axe-core, whose file the make target has fetched.
@@ -47,4 +50,24 @@ func (b *tab) violations(axe string) (found []violation) {
 		b.t.Fatal(err)
 	}
 	return found
+}
+
+// TestDocPagesAccessible holds the pages in the documentation against axe-core, wide, narrow, light and dark. By
+// hand: make test-browser RUN=TestDocPagesAccessible.
+func TestDocPagesAccessible(t *testing.T) {
+	script := axe(t)
+	b := open(t, pages(t, ""), 1280, 800)
+	for _, scheme := range []string{"light", "dark"} {
+		b.prefer(scheme)
+		for _, wide := range []int64{1280, 390} {
+			b.do("set the width", chromedp.EmulateViewport(wide, 800))
+			for _, name := range docPages(t) {
+				b.see("/docs/"+name+".html", "main")
+				b.accessible(script, fmt.Sprintf("%s, %d, %s", name, wide, scheme))
+				if over := get[int](b, `document.documentElement.scrollWidth - innerWidth`); over > 0 {
+					t.Errorf("%s, %d: it is %d pixels wider than the screen", name, wide, over)
+				}
+			}
+		}
+	}
 }

@@ -93,19 +93,36 @@ func TestPictures(t *testing.T) {
 		}
 	}
 
-	dark := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{
-		Name:  "prefers-color-scheme",
-		Value: "dark",
-	}}}
-
-	if _, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, dark); err != nil {
-		t.Fatal(err)
-	}
-
+	b.prefer("dark")
 	for _, name := range []string{"overview", "job"} {
 		b.see("/"+name+".html", "main")
 		b.golden(name+"-dark", 1280)
 	}
+}
+
+// prefer chooses light or dark colours.
+func (b *tab) prefer(scheme string) {
+	b.t.Helper()
+	media := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{
+		Name:  "prefers-color-scheme",
+		Value: scheme,
+	}}}
+	if _, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, media); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// docPages returns the names of the pages whose pictures are in the documentation.
+func docPages(t *testing.T) (names []string) {
+	t.Helper()
+	files, err := filepath.Glob("../../master/restapi/internal/console/testdata/docs/*.html")
+	if err != nil || len(files) < 14 {
+		t.Fatalf("%d pages of the documentation: %v", len(files), err)
+	}
+	for _, file := range files {
+		names = append(names, strings.TrimSuffix(filepath.Base(file), ".html"))
+	}
+	return names
 }
 
 // TestPicturesInDocs writes the pictures in the documentation with -update: the pages have the same data, see
@@ -116,31 +133,50 @@ func TestPicturesInDocs(t *testing.T) {
 		t.Skip("it writes pictures only with -update")
 	}
 	b := open(t, pages(t, ""), 1280, 800)
-	names, err := filepath.Glob("../../master/restapi/internal/console/testdata/docs/*.html")
-	if err != nil || len(names) < 10 {
-		t.Fatalf("%d pages of the documentation: %v", len(names), err)
+	for _, name := range docPages(t) {
+		b.see("/docs/"+name+".html", "main")
+		high := 2300
+		if name == "job" { // the rest is of minions that are well
+			high = 1060
+		}
+		b.docPicture(name, 1280, high)
 	}
-	for _, file := range names {
-		name := strings.TrimSuffix(filepath.Base(file), ".html")
-		for wide, suffix := range map[int64]string{1280: "", 390: "-390"} {
-			if narrow := name == "overview" || name == "keys" || name == "schedule"; wide == 390 && !narrow {
-				continue
-			}
-			b.see("/docs/"+name+".html", "main")
-			shot := rounded(decode(t, b.shot(wide)))
-			high := min(shot.Rect.Dy(), 2000)
-			if name == "job" { // the rest is of minions that are well
-				high = 1000
-			}
-			text, err := small(plain(shot.SubImage(image.Rect(0, 0, shot.Rect.Dx(), high))))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile("../../docs/images/console-"+name+suffix+".png", text, 0o644); err != nil {
-				t.Fatal(err)
-			}
+	for _, name := range []string{"overview", "fleet", "minions", "jobs", "keys", "schedule", "audit"} {
+		b.see("/docs/"+name+".html", "main")
+		b.docPicture(name+"-390", 390, 1600)
+	}
+	b.prefer("dark")
+	for _, name := range []string{"fleet", "job"} {
+		b.see("/docs/"+name+".html", "main")
+		b.docPicture(name+"-dark", 1280, 1060)
+	}
+}
+
+// docPicture writes the upper part of the page as a picture of the documentation.
+func (b *tab) docPicture(name string, wide int64, high int) {
+	b.t.Helper()
+	shot := rounded(decode(b.t, b.shot(wide)))
+	high = min(shot.Rect.Dy(), high)
+	for high > 100 && high < shot.Rect.Dy() && !plainRow(shot, high-1) { // cut no line of text
+		high--
+	}
+	text, err := small(plain(shot.SubImage(image.Rect(0, 0, shot.Rect.Dx(), high))))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if err := os.WriteFile("../../docs/images/console-"+name+".png", text, 0o644); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// plainRow reports whether a row of pixels has one colour.
+func plainRow(p *image.RGBA, y int) bool {
+	for x := 1; x < p.Rect.Dx(); x++ {
+		if p.RGBAAt(x, y) != p.RGBAAt(0, y) {
+			return false
 		}
 	}
+	return true
 }
 
 // TestPicturesDiffer holds that a change of the style is seen, and that none is not.

@@ -105,7 +105,14 @@ func (a Appliance) Records(ctx context.Context, q audit.Query) (list audit.List,
 	if a.door == nil {
 		return list, ErrNone
 	}
-	text, err := a.door.Records(ctx, control.Question{Since: q.Since, User: q.User, Action: q.Action, Last: q.Last})
+	text, err := a.door.Records(ctx, control.Question{
+		Since:   q.Since,
+		User:    q.User,
+		Action:  q.Action,
+		Last:    q.Last,
+		Acts:    q.Acts,
+		Refused: q.Refused,
+	})
 	if err != nil {
 		return list, err
 	}

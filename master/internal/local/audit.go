@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"saltern/internal/audit"
 	"saltern/internal/printable"
@@ -161,6 +162,7 @@ const maxShown = 1000
 // arguments there by the job id.
 func (o origin) jobRecord(caller eauth.Caller, load *value.Map, funs []string) audit.Record {
 	return audit.Record{
+		Time:     time.Now(), // a batch asks its minions first: its record is written seconds later
 		Actor:    o.actorOf(caller),
 		Action:   "job.publish",
 		Object:   value.StrMax(load.Value("tgt"), maxShown),
@@ -168,9 +170,12 @@ func (o origin) jobRecord(caller eauth.Caller, load *value.Map, funs []string) a
 	}
 }
 
-// published returns r, the record of a job or batch, with the result: started for so many minions, refused or failed.
+// published returns r, the record of a job or batch, with the result: started for so many minions, refused or
+// failed. Its time is that of the act.
 func published(r audit.Record, jid string, minions int, err error) audit.Record {
+	at := r.Time
 	r = r.Ended(err)
+	r.Time = at
 	_, refused := errors.AsType[*launch.Refusal](err)
 	switch {
 	case err == nil:

@@ -23,8 +23,9 @@ const (
 
 // Records returns the runner audit.records. That runner returns the records of this master, its
 // tools and salt-api, the oldest first. Its named arguments are: since, a duration such as 24h or
-// 7d, or a time of RFC 3339; user; action, a shell pattern; last, a number. Only one call reads
-// records at a time, because there may be 128 MiB of them; further calls wait.
+// 7d, or a time of RFC 3339; user; action, a shell pattern; last, a number; acts, to leave out what only
+// reads; refused, for what was refused or failed. Only one call reads records at a time, because there may be
+// 128 MiB of them; further calls wait.
 func Records(from audit.Config, now func() time.Time) runner.Func {
 	return records("audit.records", now, func(ctx context.Context, q audit.Query) (*value.Map, error) {
 		page, err := audit.Read(ctx, from.Node, q, from.Dir)
@@ -64,7 +65,7 @@ func records(
 		if err != nil {
 			return nil, &runner.ArgumentError{
 				Reason: err.Error(),
-				Usage:  "salt-run " + name + " [since=24h] [user=NAME] [action='key.*'] [last=50]",
+				Usage:  "salt-run " + name + " [since=24h] [user=NAME] [action='key.*'] [last=50] [acts=True] [refused=True]",
 			}
 		}
 
@@ -90,14 +91,20 @@ func pageMap(p audit.Page, whose string, v any) *value.Map {
 }
 
 func recordsQuery(args []any, named *value.Map, now time.Time) (audit.Query, error) {
-	q := audit.Query{User: named.Str("user"), Action: named.Str("action"), Last: defaultRecords}
+	q := audit.Query{
+		User:    named.Str("user"),
+		Action:  named.Str("action"),
+		Last:    defaultRecords,
+		Acts:    named.Bool("acts"),
+		Refused: named.Bool("refused"),
+	}
 	if len(args) > 0 {
 		return q, fmt.Errorf("records() takes 0 positional arguments but %d were given", len(args))
 	}
 
 	for _, k := range named.Keys() {
 		switch k {
-		case "since", "user", "action", "last":
+		case "since", "user", "action", "last", "acts", "refused":
 		default:
 			if !strings.HasPrefix(k, "__") {
 				return q, fmt.Errorf("records() got an unexpected keyword argument '%.40s'", k)

@@ -267,7 +267,14 @@ func (s *Socket) Records(ctx context.Context, q control.Question) (json.RawMessa
 	if err := s.checkRate(&s.asks, recordRate()); err != nil {
 		return nil, err
 	}
-	query, err := audit.ParseQuery(audit.Query{Since: q.Since, User: q.User, Action: q.Action, Last: q.Last}.Values())
+	query, err := audit.ParseQuery(audit.Query{
+		Since:   q.Since,
+		User:    q.User,
+		Action:  q.Action,
+		Last:    q.Last,
+		Acts:    q.Acts,
+		Refused: q.Refused,
+	}.Values())
 	if err != nil {
 		return nil, &rpc.Error{Code: rpc.CodeBadRequest, Text: err.Error()}
 	}

@@ -42,12 +42,18 @@ func chosenOf(list []option, chosen, fallback string) string {
 
 // auditRow is one record as a row of the table.
 type auditRow struct {
-	Node, Time, User, Proof, From, Action, Object, Result, JID string
-	Bad                                                        bool // the action was refused or failed
+	Node, Object, Result, JID string
+	Date, Clock               string // in UTC; both are "" if the record has no time
+	User, Proof               string // who acted, and how that is known
+	From, Via                 string // Via is "" unless another program forwarded the act
+	Act, Action               string // in words, and as the record has it
+	Bad                       bool   // the action was refused or failed
+	Outcome                   *jobOutcome
 }
 
 type auditPage struct {
 	Since, Kind, User string
+	Reads, Refused    bool // show also what only reads; show only what was refused or failed
 	Spans, Kinds      []option
 	Rows              []auditRow
 	Node              string   // name of the node that answers this page
@@ -66,6 +72,8 @@ func showAudit(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		Spans:   auditSpans(),
 		Kinds:   auditKinds(),
 		User:    cutText(strings.TrimSpace(v.query.Get("user")), maxName),
+		Reads:   v.query.Get("reads") != "",
+		Refused: v.query.Get("refused") != "",
 		Cluster: c.cfg.Cluster,
 	}
 
@@ -75,7 +83,8 @@ func showAudit(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		fun, d.All = "audit.all", true
 	}
 
-	got, err := v.runCommand(ctx, "runner", fun, "since", d.Since, "user", d.User, "action", d.Kind, "last", int64(maxRecords))
+	got, err := v.runCommand(ctx, "runner", fun, "since", d.Since, "user", d.User, "action", d.Kind, "last", int64(maxRecords),
+		"acts", !d.Reads, "refused", d.Refused)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -108,7 +117,26 @@ func showAudit(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		d.Rows = append(d.Rows, auditRowOf(r))
 	}
 
+	if err := d.fillOutcomes(c, ctx, v); err != nil {
+		return Answer{}, err
+	}
 	return c.render(v, "audit", http.StatusOK, page{Title: "Audit", Data: d})
+}
+
+// fillOutcomes asks the master what became of the jobs.
+func (d *auditPage) fillOutcomes(c *Console, ctx context.Context, v *visit) error {
+	var ids []string
+	for i := range d.Rows {
+		if jid := d.Rows[i].JID; jid != "" {
+			ids = append(ids, jid)
+		}
+	}
+
+	byJID, err := c.outcomesOf(ctx, v, ids)
+	for i := range d.Rows {
+		d.Rows[i].Outcome = byJID[d.Rows[i].JID]
+	}
+	return err
 }
 
 // recordOf reads a record as the runner audit.records returns it.
@@ -142,26 +170,93 @@ func recordOf(m *value.Map) (r audit.Record) {
 func auditRowOf(r audit.Record) auditRow {
 	row := auditRow{
 		Node:   briefName(r.Node),
+		User:   briefName(r.User),
+		Proof:  briefName(proofWord(r)),
+		From:   briefName(r.From),
+		Act:    briefName(actWord(r.Action)),
 		Action: briefName(r.Action),
-		Proof:  briefName(string(r.Proof)),
-		From:   briefName(r.Whence()),
-		User:   briefName(r.Who()),
 		Object: briefName(r.What()),
 		Result: briefName(string(r.Result)),
-		Bad:    r.Result == audit.Refused || r.Result == audit.Failed,
+		Bad:    r.Bad(),
 	}
 
 	if !r.Time.IsZero() {
-		row.Time = r.Time.UTC().Format("2006-01-02 15:04:05")
+		at := r.Time.UTC()
+		row.Date, row.Clock = at.Format(time.DateOnly), at.Format(time.TimeOnly)
 	}
-
+	if r.Function == "mk_token" { // how Salt names a log-in; the act says it
+		row.Object = briefName(r.Object)
+	}
+	if r.From == audit.Local {
+		row.From = "this node"
+	}
+	if r.Via != "" {
+		row.Via = "through the " + briefName(programWord(r.Via))
+	}
 	if jobs.Valid(r.JID) && r.Action == "job.publish" {
 		row.JID = r.JID
 	}
-
 	if r.Detail != "" {
 		row.Result += ": " + briefName(r.Detail)
 	}
 
 	return row
+}
+
+// proofWord returns how the actor of a record is known.
+func proofWord(r audit.Record) string {
+	word := map[audit.Proof]string{
+		audit.Login:    "by the log-in at the node",
+		audit.Sudo:     "by sudo",
+		audit.Process:  "by the account of the process",
+		audit.Key:      "with a key file of the master",
+		audit.Token:    "with a token",
+		audit.Password: "with a password",
+		audit.Autosign: "a rule",
+		audit.Setting:  "a setting of the node",
+		audit.Secret:   "with the secret of the cluster",
+		audit.Peer:     "another node",
+		audit.Minion:   "with the key of the minion",
+		audit.Unproven: "not proven",
+	}[r.Proof]
+	if word == "" {
+		word = string(r.Proof)
+	}
+	if r.Eauth != "" && r.Proof != audit.Unproven {
+		word = r.Eauth + ", " + word
+	}
+	if r.As != "" && r.As != r.User {
+		word = "as " + r.As + ", " + word
+	}
+	return word
+}
+
+// actWord returns an action of a record in words, or the action itself.
+func actWord(action string) string {
+	if word := map[string]string{
+		"job.publish":    "run a job",
+		"runner.call":    "call a runner",
+		"wheel.call":     "call wheel",
+		"key.accept":     "accept a key",
+		"key.reject":     "reject a key",
+		"key.delete":     "delete a key",
+		"key.autosign":   "key decided by a rule",
+		"key.revoke":     "key given up",
+		"login":          "log in",
+		"token.delete":   "log out",
+		"token.revoke":   "end log-ins",
+		"node.drain":     "drain a node",
+		"node.undrain":   "undrain a node",
+		"saved.run":      "run a saved job",
+		"saved.set":      "change a saved object",
+		"saved.delete":   "delete a saved object",
+		"config.apply":   "apply options",
+		"config.set":     "set options",
+		"git.fetch":      "fetch from git",
+		"system.upgrade": "upgrade the node",
+		"system.reboot":  "reboot the node",
+	}[action]; word != "" {
+		return word
+	}
+	return action
 }

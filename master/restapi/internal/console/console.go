@@ -193,11 +193,18 @@ func (c *Console) functions() template.FuncMap {
 		Base string
 		Rows []job
 	}
+	type faultRow struct {
+		Base  string
+		Fault fault
+	}
 	return template.FuncMap{
 		"tab":     func(p page, section, path, word string) tab { return tab{p.Base, path, word, p.Section == section} },
 		"clock":   c.moment,
 		"octets":  octetGroups,
 		"capital": capital,
+		"pieces":  pieces,
+		"program": programWord,
+		"fault":   func(base string, f fault) faultRow { return faultRow{base, f} },
 		"rows":    func(base string, list []job) rows { return rows{base, list} },
 		"hint":    func(text, word, url string) hint { return hint{text, word, url} },
 	}
@@ -239,6 +246,7 @@ func routes() map[string]route {
 		"/files":          {get: showFiles, section: "files"},
 		"/file":           {get: showFile, section: "files"},
 		"/pillar":         {get: showPillar, section: "files"},
+		"/codes":          {get: showCodes, section: "overview"},
 		"/diff":           {get: showDiff, post: compareBranches, section: "files"},
 		"/audit":          {get: showAudit, section: "audit"},
 		"/tokens":         {get: showTokens, post: endTokens, section: "tokens"},

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -34,9 +35,9 @@ func newDocFleet() *docFleet {
 			seen = now().Add(-time.Duration(40+i%60) * time.Hour)
 		}
 		f.minions = append(f.minions, value.NewMap("id", id, "key", "accepted", "connected", !away,
-			"address", fmt.Sprintf("10.0.%d.%d", i/250, 1+i%250), "seen", float64(seen.Unix())))
+			"address", fmt.Sprintf("10.1.%d.%d", i/250, 1+i%250), "seen", float64(seen.Unix())))
 		f.grains.Set(id, value.NewMap("osfinger", []string{"Debian-12", "Debian-13", "Ubuntu-24.04"}[i%3], "saltversion", "3008.3",
-			"ipv4", []any{fmt.Sprintf("10.0.%d.%d", i/250, 1+i%250)}))
+			"ipv4", []any{fmt.Sprintf("10.1.%d.%d", i/250, 1+i%250)}))
 		f.addRun(i, id)
 	}
 	return f
@@ -47,7 +48,7 @@ func (f *docFleet) addRun(i int, id string) {
 	run := value.NewMap("result", "ok", "time", "2026-11-24T02:00:00Z", "jid", "20261124020000000000", "function", "state.apply",
 		"ok", int64(38), "changed", int64(0), "failed", int64(0), "drifted", int64(0))
 	switch {
-	case i%40 == 19:
+	case i == 1999: // its key was accepted this afternoon
 		run = value.NewMap("result", "never")
 	case i%400 == 13:
 		run.Set("result", "error")
@@ -56,13 +57,15 @@ func (f *docFleet) addRun(i int, id string) {
 		run.Set("result", "failed")
 		run.Set("failed", int64(1))
 		f.failing[[]string{"nginx", "packages", "nginx", "nginx"}[i/50%4]]++
-	case i%200 == 4:
+	case i%800 == 4:
 		run.Set("result", "changed")
 		run.Set("changed", int64(1))
 		run.Set("drifted", int64(1))
 		f.drifted++
-	case i%200 == 11:
+	case i%100 == 11: // a test of this afternoon
 		run.Set("result", "would_change")
+		run.Set("time", "2026-11-24T13:10:00Z")
+		run.Set("jid", "20261124131000000000")
 	case i%9 == 1:
 		run.Set("result", "changed")
 		run.Set("changed", int64(2))
@@ -70,6 +73,15 @@ func (f *docFleet) addRun(i int, id string) {
 	if i%100 == 23 { // it is not connected
 		run.Set("time", "2026-11-22T02:00:00Z")
 		run.Set("jid", "20261122020000000000")
+	}
+	if i/10 == 10 && i != 103 { // the job of a minute ago; one has not answered
+		if run.Str("result") != "failed" {
+			run.Set("result", "changed")
+			run.Set("changed", int64(2))
+		}
+		run.Set("ok", int64(3))
+		run.Set("time", "2026-11-24T15:59:10Z")
+		run.Set("jid", "20261124155910000000")
 	}
 	f.counts[run.Str("result")]++
 	f.runs.Set(id, run)
@@ -85,10 +97,14 @@ func (f *docFleet) trend() *value.Map {
 	for i := range 31 {
 		failed := f.counts["failed"] + 12 - i%7*2 + max(0, 26-4*int(math.Abs(float64(i-18))))
 		changed := f.counts["changed"] + 40*(i%4)
-		answered, absent := 40, 20+i%3
+		answered, absent := 8, 18+i%3
+		if i == 30 { // today: what the last runs say
+			failed, changed = f.counts["failed"], f.counts["changed"]
+			answered, absent = f.counts["never"], 20
+		}
 		day := value.NewMap("day", now().AddDate(0, 0, i-30).Format(time.DateOnly), "changed", int64(changed), "failed", int64(failed),
-			"error", int64(5), "would_change", int64(10), "answered", int64(answered), "absent", int64(absent))
-		day.Set("ok", int64(2000-failed-changed-15-answered-absent))
+			"error", int64(5), "would_change", int64(f.counts["would_change"]), "answered", int64(answered), "absent", int64(absent))
+		day.Set("ok", int64(2000-failed-changed-5-f.counts["would_change"]-answered-absent))
 		days = append(days, day)
 	}
 	row := func(id, function string, minions int, minion, comment string) any {
@@ -110,7 +126,7 @@ func (f *docFleet) trend() *value.Map {
 			slow("packages", "pkg.installed", "web1207.example.com", 83.2),
 			slow("certificates", "cmd.run", "web0311.example.com", 12.4),
 		},
-		"drift", []any{drift("web0004.example.com"), drift("web0204.example.com")})
+		"drift", []any{drift("web0004.example.com"), drift("web0804.example.com"), drift("web1604.example.com")})
 }
 
 // docJobs are the newest jobs, the oldest first, and what became of them.
@@ -124,11 +140,13 @@ func docJobs() (list []any, outcomes *value.Map) {
 		rows = append(rows, value.NewMap("jid", jid, "time", at.Format(time.RFC3339), "function", function, "user", user,
 			"ok", int64(ok), "failed", int64(failed), "absent", int64(absent)))
 	}
-	add(50*time.Second, "state.apply", "web000*", "otto", []any{"nginx"}, 8, 1, 1)
-	add(9*time.Minute, "service.restart", "web0007.example.com", "otto", []any{"nginx"}, 0, 1, 0)
+	add(50*time.Second, "state.apply", "web010*", "otto", []any{"nginx"}, 8, 1, 1)
+	add(9*time.Minute, "service.restart", "web0107.example.com", "otto", []any{"nginx"}, 0, 1, 0)
 	add(31*time.Minute, "pkg.list_upgrades", "web01*", "anna", nil, 99, 0, 1)
-	add(2*time.Hour, "test.version", "*", "anna", nil, 1980, 0, 20)
-	add(14*time.Hour, "state.apply", "*", "root", nil, 1935, 45, 20)
+	add(2*time.Hour, "test.version", "*", "anna", nil, 1979, 0, 20)
+	add(2*time.Hour+50*time.Minute, "state.apply", "web*11.example.com", "anna",
+		[]any{value.NewMap("__kwarg__", true, "test", true)}, 20, 0, 0)
+	add(14*time.Hour, "state.apply", "*", "root", nil, 1934, 45, 20)
 	return list, value.NewMap("jobs", rows, "next", "")
 }
 
@@ -152,7 +170,7 @@ func docJob() *value.Map {
 	)
 	minions, result := []any{}, value.NewMap()
 	for i := range 10 {
-		id := fmt.Sprintf("web%04d.example.com", i)
+		id := fmt.Sprintf("web%04d.example.com", 100+i)
 		minions = append(minions, id)
 		switch i {
 		case 7:
@@ -162,7 +180,7 @@ func docJob() *value.Map {
 			result.Set(id, value.NewMap("return", good, "retcode", int64(0), "success", true))
 		}
 	}
-	return value.NewMap("jid", "20261124155910000000", "Function", "state.apply", "Arguments", []any{"nginx"}, "Target", "web000*",
+	return value.NewMap("jid", "20261124155910000000", "Function", "state.apply", "Arguments", []any{"nginx"}, "Target", "web010*",
 		"Target-type", "glob", "User", "otto", "Minions", minions, "StartTime", "2026, Nov 24 15:59:10.000001", "Result", result)
 }
 
@@ -177,19 +195,26 @@ func docNodes() (appliance, course *value.Map) {
 	service := func(name string) any {
 		return value.NewMap("name", name, "state", "running", "since", now().Add(-200*time.Hour).Format(time.RFC3339), "restarts", int64(0))
 	}
+	asRoot := func(program string) any {
+		return value.NewMap("code", "SCA-502", "severity", "notice", "title", program+" runs as root", "subject", program,
+			"next", "create the account named under users in appliance.yaml", "since", now().Add(-200*time.Hour).Format(time.RFC3339))
+	}
 	appliance = value.NewMap("time", at, "health", "degraded", "cluster", "lab", "node", "n1", "address", "10.0.0.10", "holders", []any{"n1"},
 		"nodes", []any{node("n1", "10.0.0.1", int64(991), "ready"), node("n2", "10.0.0.2", int64(989), "ready"), node("n3", "10.0.0.3", nil, "unreachable")},
-		"services", []any{service("master"), service("balancer"), service("api")},
-		"storage", value.NewMap("kind", "volume", "total", int64(252<<30), "free", int64(180<<30)),
-		"problems", []any{value.NewMap("code", "SCA-104", "severity", "warning", "title", "node n3 is unreachable", "cause",
-			"dial tcp 10.0.0.3:4521: no route to host", "next", "applianced ping n3; if it is gone for good: applianced remove n3", "since", at)})
+		"services", []any{service("master"), service("lb"), service("api")},
+		"storage", value.NewMap("kind", "volume", "total", int64(252<<30), "free", int64(181<<30)),
+		"problems", []any{
+			value.NewMap("code", "SCA-104", "severity", "warning", "title", "node n3 is unreachable", "subject", "n3", "cause",
+				"dial tcp 10.0.0.3:4521: no route to host", "next", "applianced ping n3; if it is gone for good: applianced remove n3", "since",
+				now().Add(-13*time.Minute).Format(time.RFC3339)),
+			asRoot("salt-master"), asRoot("applianced lb"), asRoot("salt-api")})
 
 	series := []any{}
 	for k, name := range []string{"n1", "n2", "n3"} {
 		points := []any{}
 		for i := range 288 {
 			before := now().Add(-time.Duration(288-i) * control.PointEvery)
-			lost := before.After(now().Add(-10 * time.Minute))
+			lost := before.After(now().Add(-14 * time.Minute))
 			if name == "n3" && lost {
 				continue
 			}
@@ -216,8 +241,8 @@ func docAnswers() map[string]any {
 	waiting := value.NewMap()
 	all := append([]any{}, f.minions...)
 	for i, id := range pending {
-		waiting.Set(id, finger[6*i:]+":"+finger[:max(0, 6*i-1)])
-		all = append(all, value.NewMap("id", id, "key", "pending", "connected", false, "address", fmt.Sprintf("10.0.9.%d", i+1),
+		waiting.Set(id, strings.Trim(finger[6*i:]+":"+finger[:max(0, 6*i-1)], ":"))
+		all = append(all, value.NewMap("id", id, "key", "pending", "connected", false, "address", fmt.Sprintf("10.1.9.%d", i+1),
 			"seen", float64(now().Add(-time.Duration(20+30*i)*time.Second).Unix())))
 	}
 	ids := []any{}
@@ -258,17 +283,35 @@ func docAnswers() map[string]any {
 			"last_run", "2026-11-24T02:00:00Z", "last_jid", now().Add(-14*time.Hour).Format("20060102150405")+"000000")))
 	m["saved.schedules"] = value.NewMap("nightly", value.NewMap("saved", "apply", "when", "02:00", "enabled", true, "revision", int64(2),
 		"description", "All states, each night"))
-	m["saved.jobs"] = value.NewMap("apply", value.NewMap("target", "*", "target_type", "glob", "function", "state.apply", "test_first", true,
-		"batch", "10%", "revision", int64(1), "changed", "2026-11-20T15:00:00Z", "by", "anna (pam)", "runs", true, "description", "All states"))
+	m["saved.jobs"] = value.NewMap("restart", value.NewMap("target", "web*", "target_type", "glob", "function", "service.restart",
+		"args", []any{"{service}"}, "fields", []any{value.NewMap("name", "service", "kind", "choice", "choices", []any{"nginx", "php-fpm"})},
+		"batch", "5", "may_run", value.NewMap("pam", []any{"otto", "operators%"}),
+		"revision", int64(4), "changed", "2026-11-23T09:20:00Z", "by", "anna (pam)", "runs", true, "description", "One service of the web servers"),
+		"apply", value.NewMap("target", "*", "target_type", "glob", "function", "state.apply", "test_first", true,
+			"batch", "10%", "revision", int64(1), "changed", "2026-11-20T15:00:00Z", "by", "anna (pam)", "runs", true, "description", "All states"))
+	m["saved.targets"] = value.NewMap()
+	m["git.status"] = value.NewMap("https://git.example.com/states.git", value.NewMap("state", "ok",
+		"refs", value.NewMap("main", "4f1c2a97be03d8815c6e"), "changed", "2026-11-22T16:00:00Z", "fetched", "2026-11-24T15:59:00Z",
+		"other_masters", value.NewMap("n2", value.NewMap("same", true))))
+	token := func(name, user, from, start, until string) any {
+		return value.NewMap("name", name, "user", user, "eauth", "pam", "from", from, "node", "n1", "start", start, "until", until)
+	}
+	m["token.list"] = wheel(value.NewMap("more", int64(0), "tokens", []any{
+		token("6f0a1c94d2be7753", "otto", "10.0.7.31", "2026-11-24T15:49:00Z", "2026-11-25T03:49:00Z"),
+		token(control.TokenName(strings.Repeat("ab", 32)), "alice", "10.0.7.12", "2026-11-24T15:40:00Z", "2026-11-25T03:40:00Z"),
+		token("b81e55d09c3fa264", "anna", "10.0.7.20", "2026-11-24T12:58:00Z", "2026-11-25T00:58:00Z"),
+	}))
 	m["audit.all"] = value.NewMap("unasked", value.NewMap("n3", "it does not answer"), "more", false, "damaged", int64(0), "records", []any{
+		record("2026-11-24T13:10:00Z", "anna", "token", "10.0.7.20", "job.publish", "web*11.example.com", "started", "function", "state.apply",
+			"minions", int64(20), "jid", "20261124131000000000"),
 		record("2026-11-24T14:55:02Z", "eve", "none", "10.0.7.66", "login", "", "refused", "function", "mk_token"),
 		record("2026-11-24T15:02:11Z", "anna", "token", "10.0.7.20", "key.accept", "web1999.example.com", "ok"),
 		record("2026-11-24T15:29:00Z", "anna", "token", "10.0.7.20", "job.publish", "web01*", "started", "function", "pkg.list_upgrades",
 			"minions", int64(100), "jid", "20261124152900000000"),
-		record("2026-11-24T15:51:00Z", "otto", "token", "10.0.7.31", "job.publish", "web0007.example.com", "started", "function", "service.restart",
+		record("2026-11-24T15:51:00Z", "otto", "token", "10.0.7.31", "job.publish", "web0107.example.com", "started", "function", "service.restart",
 			"minions", int64(1), "jid", "20261124155100000000"),
 		record("2026-11-24T15:52:30Z", "otto", "token", "10.0.7.31", "job.publish", "*", "refused", "function", "cmd.run"),
-		record("2026-11-24T15:59:10Z", "otto", "token", "10.0.7.31", "job.publish", "web000*", "started", "function", "state.apply",
+		record("2026-11-24T15:59:10Z", "otto", "token", "10.0.7.31", "job.publish", "web010*", "started", "function", "state.apply",
 			"minions", int64(10), "jid", "20261124155910000000"),
 	})
 	m["fleet.runs"] = value.NewMap("next", "", "runs", []any{value.NewMap("minion", "web0023.example.com", "time", "2026-11-22T02:00:00Z",
@@ -279,7 +322,7 @@ func docAnswers() map[string]any {
 		"key", value.NewMap("state", "accepted", "fingerprint", finger, "by", "anna (pam)", "since", "2026-10-02T09:12:00Z"),
 		"connection", value.NewMap("connected", false, "node", ""),
 		"nodegroups", []any{"web"},
-		"states", value.NewMap("matches", []any{value.NewMap("top", "base", "env", "base", "target", "web*", "type", "compound",
+		"states", value.NewMap("matches", []any{value.NewMap("top", "base", "env", "base", "target", "web*", "type", "glob",
 			"sls", []any{"nginx", "packages", "sshd"})}, "others", []any{}))
 	return m
 }
@@ -295,16 +338,22 @@ func TestDocPages(t *testing.T) {
 		"jobs":      "/jobs",
 		"job":       "/job?jid=20261124155910000000",
 		"keys":      "/keys",
-		"run":       "/run?look=1&tgt=web000*&fun=state.apply&sls=nginx&batch=25%25&failhard=1",
+		"run":       "/run?look=1&tgt=web010*&fun=state.apply&sls=nginx&batch=25%25&failhard=1",
 		"schedule":  "/schedule",
 		"audit":     "/audit",
+		"confirm":   "/keys/confirm?do=accept&state=minions_pre&id=web2000.example.com&id=web2001.example.com",
+		"saved":     "/saved",
+		"files":     "/files",
+		"tokens":    "/tokens",
 		"explained": "/minion?id=web0023.example.com&explain=1",
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newConsole(t, "/api")
 			c.cfg.Cluster = name == "overview" || name == "schedule"
 			c.cfg.Nodes = true
-			a := ask(t, c, &recorded{answers: answers}, http.MethodGet, path, nil)
+			c.cfg.Systems = []string{"pam"}
+			status := &control.Status{ID: "n1", Started: now().Add(-200 * time.Hour), Written: now()}
+			a := ask(t, c, &recorded{answers: answers, status: status}, http.MethodGet, path, nil)
 			if a.Code != http.StatusOK {
 				t.Fatalf("%d %s", a.Code, a.Body)
 			}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -77,12 +78,20 @@ type barPart struct {
 
 // trend is a plot of the last days: a column a day.
 type trend struct {
-	Wide, High  int
-	Columns     []trendColumn
-	First, Last string
-	Most        int
-	Words       string
-	Outcomes    []outcome
+	Wide, High int
+	Columns    []trendColumn
+	Middle     int    // height of the line at half of Most
+	Most       int    // minions at the top of the plot
+	Half       string // half of Most; "" if that is no whole number
+	Weeks      []week
+	Words      string
+	Outcomes   []outcome
+}
+
+// week is the date of a column below the plot. X is where its day ends.
+type week struct {
+	Word string
+	X    int
 }
 
 type trendColumn struct {
@@ -267,7 +276,7 @@ func (c *Console) driftOf(m *value.Map) driftRow {
 // trendOf returns the plot of the days in the answer of fleet.trend.
 func trendOf(days []any) *trend {
 	days = days[max(0, len(days)-trendDays):]
-	t := &trend{Wide: trendDays * trendStep, High: trendHigh, Outcomes: outcomes()[:7]}
+	t := &trend{Wide: trendDays * trendStep, High: trendHigh, Middle: trendHigh / 2, Outcomes: outcomes()[:7]}
 	for i, e := range days {
 		m, _ := e.(*value.Map)
 		column := trendColumn{Day: briefName(m.Str("day")), X: (trendDays-len(days)+i)*trendStep + 2}
@@ -285,9 +294,13 @@ func trendOf(days []any) *trend {
 		t.Columns[i].draw(t)
 	}
 	first, last := &t.Columns[0], &t.Columns[len(t.Columns)-1]
-	t.Last = last.Day
+	if t.Most%2 == 0 {
+		t.Half = strconv.Itoa(t.Most / 2)
+	}
 	if at, err := time.Parse(time.DateOnly, last.Day); err == nil {
-		t.First = at.AddDate(0, 0, 1-trendDays).Format(time.DateOnly)
+		for before := (trendDays - 1) / 7 * 7; before >= 0; before -= 7 {
+			t.Weeks = append(t.Weeks, week{at.AddDate(0, 0, -before).Format("2 Jan"), (trendDays - before) * trendStep})
+		}
 	}
 	t.Words = fmt.Sprintf("Columns from %s to %s. On the last day: %s.", first.Day, last.Day, last.Words)
 	return t

@@ -32,6 +32,8 @@ type jobPage struct {
 	Batch                    *batchProgress // nil: all minions got the job at once
 	Stop                     bool           // minions work on the job, and the user may run functions that stop it
 	Again                    string         // URL of the form to run the job again; "" if that is impossible
+	AgainFailed              string         // the same, on the minions that failed alone
+	Longest, LongestOn       string         // how long the states of the slowest minion took, and its id; "" if unknown
 	Missing                  bool           // there is no such job
 	Unknown                  bool           // there are returns, but what was run is not known
 	Fault                    string         // why parts of the job cannot be read, or ""
@@ -85,6 +87,8 @@ func showJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		}
 	}
 
+	d.Longest, d.LongestOn = longestOf(m.Map("Result"))
+	failedIDs := idsWith(rows, wordFailed)
 	stateLimit := maxStates
 	if d.Only = v.query.Get("id"); d.Only != "" {
 		rows = slices.DeleteFunc(rows, func(r minionResult) bool { return r.ID != d.Only })
@@ -106,10 +110,7 @@ func showJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 
 	if v.rights().Run && !strings.HasPrefix(d.Function, "runner.") &&
 		!strings.HasPrefix(d.Function, "wheel.") && !d.Missing {
-		d.Again = c.runAgainURL(m)
-		if d.Batch != nil {
-			d.Batch.Rest = c.runRestURL(m, d.Batch)
-		}
+		d.fillAgain(c, m, failedIDs)
 	}
 
 	d.Stop = d.Waiting > 0 && v.rights().Run && !isStop(d.Function) || d.Batch.GoesOn() && v.mayCall("runner", stopOfBatch)
@@ -193,6 +194,45 @@ func (c *Console) markAway(ctx context.Context, v *visit, rows []minionResult) (
 	}
 
 	return away
+}
+
+// fillAgain sets the URLs of the forms to run the job again.
+func (d *jobPage) fillAgain(c *Console, m *value.Map, failedIDs []any) {
+	d.Again = c.runAgainURL(m)
+	if d.Batch != nil {
+		d.Batch.Rest = c.runRestURL(m, d.Batch)
+	}
+	if d.Failed > 0 && d.Failed < d.All {
+		d.AgainFailed = c.runURL(m, targetText(failedIDs, fieldBytes), "list")
+	}
+}
+
+// idsWith returns the ids of the minions with a word.
+func idsWith(rows []minionResult, word string) (ids []any) {
+	for _, r := range rows {
+		if r.Word == word {
+			ids = append(ids, r.ID)
+		}
+	}
+	return ids
+}
+
+// longestOf returns how long the states of the slowest minion took, and its id. Both are "" if no minion
+// returned states.
+func longestOf(got *value.Map) (took, id string) {
+	longest := 0.0
+	for minion, e := range got.All() {
+		r, _ := e.(*value.Map)
+		m, _ := r.Value("return").(*value.Map)
+		if !isHighstate(m) {
+			continue
+		}
+		if s := secondsOf(m); s > longest {
+			longest = s
+			took, id = durationWord(s), value.Str(minion)
+		}
+	}
+	return took, id
 }
 
 const (

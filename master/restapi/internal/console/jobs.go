@@ -31,7 +31,7 @@ func (v *visit) jobOf(jid string, m *value.Map) job {
 		if s, ok := a.(string); ok {
 			j.Args += cutText(s, maxName) + " "
 		} else {
-			j.Args += value.StrMax(withoutMark(a), maxName) + " "
+			j.Args += argText(a) + " "
 		}
 
 		if len(j.Args) > maxName {
@@ -43,15 +43,24 @@ func (v *visit) jobOf(jid string, m *value.Map) job {
 	return j
 }
 
-// withoutMark returns a map of named arguments without "__kwarg__", the mark of such a map.
-func withoutMark(v any) any {
-	m, ok := v.(*value.Map)
+// argText returns an argument that is no text, of a map of named arguments as on a command line: test=True.
+func argText(a any) string {
+	m, ok := a.(*value.Map)
 	if !ok || m.Value("__kwarg__") != true {
-		return v
+		return value.StrMax(a, maxName)
 	}
-	m = m.Clone()
-	m.Delete("__kwarg__")
-	return m
+
+	text := ""
+	for name, v := range m.All() {
+		if name == "__kwarg__" {
+			continue
+		}
+		text += value.StrMax(name, maxName) + "=" + value.StrMax(v, maxName) + " "
+		if len(text) > maxName {
+			break
+		}
+	}
+	return strings.TrimSpace(text)
 }
 
 // targetText returns a target as a user would type it, cut after about maxBytes bytes.

@@ -21,6 +21,8 @@ type machines struct {
 	Health  string // class in the style sheet
 	Space   string
 	Holders string
+	Faults  []fault
+	Folded  []fault // further faults
 	Plots   []plot
 	Unasked []string // nodes without a metrics history, each with the reason
 	Actions bool     // at least one action is permitted
@@ -33,7 +35,7 @@ func nodeActions() []option {
 
 // services returns the services that the user may restart: the value in forms, and a text.
 func services() []option {
-	return []option{{"master", "salt-master"}, {"lb", "the load balancer"}, {"api", "salt-api, which serves this page"}}
+	return []option{{"master", "the master"}, {"lb", "the balancer"}, {"api", "the API, which serves this page"}}
 }
 
 func wordOf(list []option, chosen string) string {
@@ -87,6 +89,10 @@ func (c *Console) machines(ctx context.Context, v *visit) (m *machines, why stri
 	}
 	if m.Health == "" {
 		m.Health = "failed"
+	}
+	m.Faults = c.faultsOf(a.Findings)
+	if n := shownFaults; len(m.Faults) > n {
+		m.Faults, m.Folded = m.Faults[:n], m.Faults[n:]
 	}
 
 	for _, o := range nodeActions() {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"saltern/internal/control"
@@ -41,7 +43,7 @@ type masterProblem struct {
 }
 
 // member is a master of the cluster.
-type member struct{ Name, State string }
+type member struct{ Name, Address, State string }
 
 const jobsOfOverview = 8
 
@@ -100,6 +102,9 @@ func overview(c *Console, ctx context.Context, v *visit) (Answer, error) {
 			return Answer{}, err
 		}
 		d.Members = members(got)
+		if d.Machines != nil {
+			nameMembers(d.Members, d.Machines.Nodes)
+		}
 	}
 
 	if d.MayJobs {
@@ -165,7 +170,7 @@ func members(got any) (out []member) {
 		return nil
 	}
 
-	out = append(out, member{briefName(m.Str("id")), "this master: " + briefName(m.Str("state"))})
+	out = append(out, member{Name: briefName(m.Str("id")), State: "this master: " + briefName(m.Str("state"))})
 	for id, e := range m.Map("peers").All() {
 		p, _ := e.(*value.Map)
 		state := "not reached"
@@ -180,11 +185,25 @@ func members(got any) (out []member) {
 			state += ": " + briefName(e)
 		}
 
-		out = append(out, member{briefName(value.Str(id)), state})
+		out = append(out, member{Name: briefName(value.Str(id)), State: state})
 		if len(out) == perPage {
 			break
 		}
 	}
 
 	return out
+}
+
+// nameMembers gives the masters the names of their nodes, as far as these are known.
+func nameMembers(list []member, nodes []control.NodeState) {
+	for i := range list {
+		m := &list[i]
+		for _, n := range nodes {
+			if n.Address == m.Name && n.Name != "" {
+				m.Name, m.Address = n.Name, n.Address
+				break
+			}
+		}
+	}
+	slices.SortStableFunc(list, func(a, b member) int { return strings.Compare(a.Name, b.Name) })
 }

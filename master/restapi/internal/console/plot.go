@@ -34,6 +34,7 @@ type plot struct {
 // plotLine is the line of one node in a plot.
 type plotLine struct {
 	Node, Now, Most string
+	Old             bool // Now is not of now: the node has told nothing since
 	Class           int
 	Parts           []string // points of polylines; a gap in the data begins a new one
 }
@@ -112,7 +113,12 @@ func drawPlot(nodes []control.Series, now time.Time, measure func(control.Point)
 		}
 
 		l.Now, l.Most = label(*last), label(top)
-		words = append(words, fmt.Sprintf("%s now %s, highest %s", l.Node, l.Now, l.Most))
+		l.Old = now.Sub(before) > 2*control.PointEvery
+		when := "now"
+		if l.Old {
+			when = "last"
+		}
+		words = append(words, fmt.Sprintf("%s %s %s, highest %s", l.Node, when, l.Now, l.Most))
 		p.Lines = append(p.Lines, l)
 	}
 

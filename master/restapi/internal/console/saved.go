@@ -173,7 +173,7 @@ func showSaved(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		})
 	}
 
-	return c.render(v, "saved", http.StatusOK, page{Title: "Saved", Data: d, Notice: savedNotice(v.query)})
+	return c.render(v, "saved", http.StatusOK, page{Title: "Saved " + d.Kind + "s", Data: d, Notice: savedNotice(v.query)})
 }
 
 func (c *Console) savedJobOf(name string, m *value.Map) savedJob {

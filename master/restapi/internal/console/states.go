@@ -2,8 +2,8 @@ package console
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"saltern/internal/printable"
@@ -15,7 +15,32 @@ type states struct {
 	Rows                               []state
 	More                               int // number of states that are not shown
 	Succeeded, Changed, Failed, Differ int
-	Seconds                            string
+	Took                               string // "" if the minion does not say
+}
+
+// Words returns how many states came to what, without what none came to, and how long they took. noun is what
+// the page calls a state.
+func (s *states) Words(noun string) string {
+	all := s.Failed + s.Differ + s.Succeeded
+	text := strconv.Itoa(all) + " " + noun
+	if all != 1 {
+		text += "s"
+	}
+	text += ": "
+	var parts []string
+	for _, part := range []struct {
+		n    int
+		word string
+	}{{s.Failed, "failed"}, {s.Differ, "would change"}, {s.Changed, "changed"}, {s.Succeeded - s.Changed, "ok"}} {
+		if part.n > 0 {
+			parts = append(parts, strconv.Itoa(part.n)+" "+part.word)
+		}
+	}
+	text += strings.Join(parts, ", ")
+	if s.Took != "" {
+		text += "; took " + s.Took
+	}
+	return text
 }
 
 // state is the result of one state.
@@ -66,7 +91,6 @@ func isHighstate(m *value.Map) bool {
 // the run.
 func statesOf(m *value.Map, b *budget, stateLimit int) *states {
 	out := &states{}
-	millis := 0.0
 	var all []state
 	for k, v := range m.All() {
 		s := stateOf(k.(string), v.(*value.Map))
@@ -83,14 +107,12 @@ func statesOf(m *value.Map, b *budget, stateLimit int) *states {
 			out.Changed++
 		}
 
-		if d, ok := number(s.ret.Value("duration")); ok {
-			millis += d
-		}
-
 		all = append(all, s)
 	}
 
-	out.Seconds = fmt.Sprintf("%.2f s", millis/1000)
+	if took := secondsOf(m); took > 0 {
+		out.Took = durationWord(took)
+	}
 	slices.SortStableFunc(all, func(a, b state) int { return cmp.Or(a.rank-b.rank, cmp.Compare(a.run, b.run)) })
 	if stateLimit = min(stateLimit, b.states); len(all) > stateLimit {
 		out.More, all = len(all)-stateLimit, all[:stateLimit]
@@ -103,6 +125,18 @@ func statesOf(m *value.Map, b *budget, stateLimit int) *states {
 
 	out.Rows = all
 	return out
+}
+
+// secondsOf returns how long the states in a return took together.
+func secondsOf(m *value.Map) float64 {
+	millis := 0.0
+	for _, v := range m.All() {
+		s, _ := v.(*value.Map)
+		if d, ok := number(s.Value("duration")); ok && d > 0 {
+			millis += d
+		}
+	}
+	return millis / 1000
 }
 
 func number(v any) (float64, bool) {
@@ -150,7 +184,7 @@ func stateOf(tag string, ret *value.Map) state {
 	}
 
 	if d, ok := number(ret.Value("duration")); ok {
-		s.Duration = fmt.Sprintf("%.0f ms", d)
+		s.Duration = durationWord(d / 1000)
 	}
 
 	return s

@@ -11,7 +11,25 @@
   const list = document.getElementById('events');
   if (list) show(list);
 
+  const menu = document.getElementById('menu');
+  if (menu) fold(menu);
+
   for (const all of document.querySelectorAll('input[data-marks]')) markAll(all);
+
+  // fold opens and closes the pages' links, which narrow screens hide behind the button (see console.css).
+  function fold(menu) {
+    const header = menu.closest('header');
+    function set(open) {
+      header.classList.toggle('open', open);
+      menu.setAttribute('aria-expanded', String(open));
+    }
+    menu.addEventListener('click', () => set(!header.classList.contains('open')));
+    header.addEventListener('keydown', (e) => {
+      if (e.key !== 'Escape' || !header.classList.contains('open')) return;
+      set(false);
+      menu.focus();
+    });
+  }
 
   // markAll has a box mark and unmark all boxes of its form that have the name in data-marks.
   function markAll(all) {

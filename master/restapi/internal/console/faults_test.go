@@ -1,0 +1,68 @@
+package console
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"saltern/docs"
+	"saltern/internal/control"
+	"saltern/master/value"
+)
+
+// TestFaultsOfOneKindAreOne: what differs only in its subject stands once, with all of its subjects and causes.
+func TestFaultsOfOneKindAreOne(t *testing.T) {
+	c := newConsole(t, "")
+	problem := func(code, title, subject, cause string, age time.Duration) control.NodeProblem {
+		return control.NodeProblem{
+			Code:    code,
+			Title:   title,
+			Subject: subject,
+			Cause:   cause,
+			Next:    "look",
+			Since:   now().Add(-age),
+		}
+	}
+	got := c.faultsOf([]control.NodeProblem{
+		problem("SCA-502", "salt-master runs as root", "salt-master", "no account", time.Hour),
+		problem("SCA-104", "node n3 is unreachable", "n3", "no route", time.Minute),
+		problem("SCA-502", "applianced lb runs as root", "applianced lb", "no account", 2*time.Hour),
+		problem("SCA-502", "x is something else", "x", "", time.Hour),
+		problem("NEW-1", "the disk is full", "/srv", "", time.Hour),
+	})
+	if len(got) != 4 {
+		t.Fatalf("%+v", got)
+	}
+	if f := got[0]; f.Title != "… runs as root" || len(f.Of) != 2 || len(f.Causes()) != 1 || f.Since.Ago != "2 h ago" || f.Named() {
+		t.Errorf("%+v", f)
+	}
+	if f := got[1]; f.Title != "node n3 is unreachable" || !f.Named() || !f.Explained {
+		t.Errorf("%+v", f)
+	}
+	if f := got[3]; f.Named() || f.Explained {
+		t.Errorf("%+v", f)
+	}
+}
+
+// TestCodesAreExplained: the page has each code that a node reports, where links to it lead.
+func TestCodesAreExplained(t *testing.T) {
+	a := ask(t, newConsole(t, ""), &recorded{answers: theAnswers()}, http.MethodGet, "/codes", nil)
+	if a.Code != http.StatusOK {
+		t.Fatalf("%d", a.Code)
+	}
+	rows := strings.Count(docs.Troubleshooting, "\n| SCA-") // those of all codes, see package status
+	if shown := strings.Count(a.Body, `id="SCA-`); shown != rows || rows < 50 {
+		t.Errorf("%d of %d codes are on the page", shown, rows)
+	}
+	if strings.Contains(a.Body, "](") || strings.Contains(a.Body, "`") {
+		t.Error("there is Markdown on the page")
+	}
+}
+
+func TestArgumentsAreShownAsTyped(t *testing.T) {
+	v := &visit{now: now()}
+	if j := v.jobOf("20261124155900000001", theJob().(*value.Map)); j.Args != "web test=True" {
+		t.Errorf("%q", j.Args)
+	}
+}
